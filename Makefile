@@ -1,0 +1,141 @@
+# Every verb of this checkout; `make` alone lists them. Nothing is installed outside the checkout, except
+# the distribution packages named below, and those only by root. What a verb needs is set up on the
+# way, once: a stamp file stands for each finished step.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+# Each verb keeps every core busy by itself, and cargo's lock would make a second one wait.
+.NOTPARALLEL:
+
+PYTHON ?= python3
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.stamp
+WHEEL_DIR := target/wheels
+
+# For pyo3's build script, so that cargo and maturin build against the same interpreter.
+export PYO3_PYTHON := $(abspath $(BIN)/python)
+
+# What the wheel is made of; a change in any of it makes a new one.
+WHEEL_SOURCES := Cargo.toml Cargo.lock pyproject.toml README.md LICENSE \
+	$(shell find crates python -type f -not -path '*/tests/*' -not -path '*/__pycache__/*')
+
+.PHONY: help
+help: ## List the verbs
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# ---- Run
+
+.PHONY: demo
+demo: $(STAMP)/wheel $(STAMP)/demo ## Serve the example app on http://127.0.0.1:8000 until Ctrl-C
+	@exec $(BIN)/stanchion serve --chdir examples/demo --bind 127.0.0.1:8000 --workers 2 app:app
+
+# ---- Test
+
+.PHONY: test
+test: test-rust test-loom test-python ## Run every test
+
+.PHONY: test-rust
+test-rust: ## Run the Rust tests
+	cargo test --locked
+
+# Bounded, so that the search ends in minutes; `loom-full` searches on.
+LOOM_PREEMPTIONS ?= 3
+
+# A target directory of its own: RUSTFLAGS is part of what cargo thinks a build is made of.
+LOOM = RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom \
+	cargo test --locked --release --package stanchion-exchange --test loom
+
+.PHONY: test-loom
+test-loom: ## Search the exchange's interleavings, up to LOOM_PREEMPTIONS preemptions a thread
+	LOOM_MAX_PREEMPTIONS=$(LOOM_PREEMPTIONS) $(LOOM)
+
+.PHONY: test-python
+test-python: $(STAMP)/wheel $(STAMP)/dev ## Run the Python and end-to-end tests
+	scripts/system-packages nginx=nginx-light ip=iproute2
+	$(BIN)/pytest tests
+
+.PHONY: loom-full
+loom-full: ## Search every interleaving of the exchange, which may take hours
+	$(LOOM)
+
+CHAOS_S ?= 60
+
+.PHONY: chaos
+chaos: $(STAMP)/wheel $(STAMP)/dev ## Kill workers under load for CHAOS_S seconds, and account for every request
+	STANCHION_CHAOS_S=$(CHAOS_S) $(BIN)/pytest tests/chaos
+
+# ---- Check
+
+.PHONY: lint
+lint: lint-rust lint-python ## Check format, lints and types
+
+.PHONY: lint-rust
+lint-rust: $(STAMP)/venv
+	cargo fmt --all --check
+	cargo clippy --locked --all-targets -- -D warnings
+	cargo clippy --locked --all-targets --package stanchion-py -- -D warnings
+
+# stubtest imports the built module, and holds the stub to it.
+.PHONY: lint-python
+lint-python: $(STAMP)/wheel $(STAMP)/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict python
+	MYPYPATH=python $(BIN)/stubtest stanchion._stanchion
+
+.PHONY: deny
+deny: ## Check licences and advisories of the crates (wants `cargo install cargo-deny`)
+	cargo deny --locked check
+
+.PHONY: fmt
+fmt: $(STAMP)/dev ## Format everything
+	cargo fmt --all
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+.PHONY: docs
+docs: ## Write docs/reference/settings.md from the table of settings
+	mkdir -p target
+	cargo run --quiet --locked --package stanchion-server --example settings_reference > target/settings.md
+	mv target/settings.md docs/reference/settings.md
+
+# ---- Build
+
+.PHONY: wheel
+wheel: $(STAMP)/wheel ## Build the wheel into dist/
+	mkdir -p dist
+	cp $(WHEEL_DIR)/stanchion-*.whl dist/
+	@ls dist/stanchion-*.whl
+
+.PHONY: bench
+bench: $(STAMP)/wheel ## Compare with other servers, side by side (minutes; results in bench/runs/)
+	bench/run
+
+.PHONY: venv
+venv: $(STAMP)/dev ## Make the virtual environment for development
+
+.PHONY: clean
+clean: ## Remove everything that was built
+	rm -rf target dist .bench $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# ---- Steps, each done once
+
+$(STAMP)/venv: scripts/make-venv
+	scripts/make-venv $(PYTHON) $(VENV)
+	@mkdir -p $(STAMP) && touch $@
+
+$(STAMP)/build $(STAMP)/demo $(STAMP)/dev: $(STAMP)/%: requirements/%.txt $(STAMP)/venv
+	$(BIN)/pip install --quiet --requirement $<
+	@touch $@
+
+# A wheel and no link to the sources: what is tested is what will be installed.
+$(STAMP)/wheel: $(WHEEL_SOURCES) $(STAMP)/build
+	rm -f $(WHEEL_DIR)/stanchion-*.whl
+	$(BIN)/maturin build --release --locked --interpreter $(BIN)/python --out $(WHEEL_DIR)
+	$(BIN)/pip install --quiet --force-reinstall --no-deps $(WHEEL_DIR)/stanchion-*.whl
+	@touch $@

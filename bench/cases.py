@@ -1,0 +1,147 @@
+"""The cases: which servers each is run on, and which figures of a cell are shown."""
+
+import json
+from dataclasses import dataclass, replace
+
+from bench import cells
+from bench.apps import stream
+from bench.cells import HELLO, Workload, one_worker
+from bench.servers import SERVERS
+from bench.wrk import Load
+
+
+@dataclass(frozen=True)
+class Column:
+    key: str
+    title: str
+    digits: int = 1
+    # Whether it is also shown as a multiple of stanchion's.
+    ratio: bool = False
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    title: str
+    servers: tuple[str, ...]
+    columns: tuple[Column, ...]
+    run: cells.Cell
+
+
+def is_flask_json(body: bytes) -> bool:
+    answer = json.loads(body)
+    return bool(answer["message"] == "Hello, World!" and answer["numbers"] == list(range(10)))
+
+
+def is_whole_stream(body: bytes) -> bool:
+    return body == b"x" * stream.TOTAL_BYTES
+
+
+ONE_WORKER = ("stanchion", "bjoern", "fastpysgi", "granian", "uwsgi", "gunicorn-sync", "gunicorn-gthread")
+LOAD_COLUMNS = (
+    Column("rps", "requests/s", 0, ratio=True),
+    Column("cpu_us", "CPU µs/request", ratio=True),
+    Column("p50_ms", "p50 ms", 2),
+    Column("p99_ms", "p99 ms", 2),
+    Column("pss_mb", "PSS MB"),
+)
+UPLOAD_BYTES = 64 << 10
+# Fewer: at a mebibyte each, those cut off by the end of the time would count.
+STREAMS = 8
+
+
+# uWSGI's http-socket answers with no length by closing, which wrk takes for an answer that broke off.
+STREAMING = tuple("uwsgi-http" if name == "uwsgi" else name for name in ONE_WORKER)
+WORKLOADS = {
+    "hello": HELLO,
+    "close": replace(HELLO, load=Load(close=True)),
+    "flask": Workload("flask_json:app", Load(), is_flask_json),
+    "upload": Workload("upload:app", Load(post_bytes=UPLOAD_BYTES), lambda body: body == b"%d\n" % UPLOAD_BYTES),
+    "stream16": Workload("stream:app", Load(STREAMS, path="/16"), is_whole_stream),
+    "stream64": Workload("stream:app", Load(STREAMS, path="/64"), is_whole_stream),
+}
+
+CASES = {
+    case.name: case
+    for case in (
+        Case(
+            "hello",
+            "Hello over 32 keep-alive connections",
+            ("nginx", *ONE_WORKER, "uwsgi-http"),
+            LOAD_COLUMNS,
+            one_worker(WORKLOADS["hello"]),
+        ),
+        Case(
+            "close",
+            "Hello with a connection per request, 32 at a time",
+            ("nginx", *ONE_WORKER),
+            LOAD_COLUMNS,
+            one_worker(WORKLOADS["close"]),
+        ),
+        Case(
+            "nginx",
+            "Hello behind nginx, over a unix socket",
+            tuple(name for name in ONE_WORKER if SERVERS[name].upstream),
+            (*LOAD_COLUMNS, Column("nginx_cpu_us", "nginx's CPU µs/request")),
+            cells.behind_nginx,
+        ),
+        Case(
+            "flask",
+            "A Flask view that answers JSON",
+            ONE_WORKER,
+            LOAD_COLUMNS,
+            one_worker(WORKLOADS["flask"]),
+        ),
+        Case(
+            "upload",
+            "A POST of 64 KiB, read by the app",
+            ONE_WORKER,
+            LOAD_COLUMNS,
+            one_worker(WORKLOADS["upload"]),
+        ),
+        Case(
+            "stream16",
+            "A streamed answer of 1 MiB in chunks of 16 KiB, 8 connections",
+            STREAMING,
+            LOAD_COLUMNS,
+            one_worker(WORKLOADS["stream16"]),
+        ),
+        Case(
+            "stream64",
+            "A streamed answer of 1 MiB in chunks of 64 KiB, 8 connections",
+            STREAMING,
+            LOAD_COLUMNS,
+            one_worker(WORKLOADS["stream64"]),
+        ),
+        Case(
+            "mixed",
+            "Work-conserving: 90 % of 1 ms and 10 % of 200 ms at half load, 4 workers, 32 keep-alive connections",
+            ("stanchion", "granian", "uwsgi-http", "gunicorn-gthread"),
+            (
+                Column("to_ideal", "fast p99 / ideal", 2),
+                Column("fast_p99_ms", "fast p99 ms", ratio=True),
+                Column("ideal_p99_ms", "ideal fast p99 ms"),
+                Column("fast_p50_ms", "fast p50 ms", 2),
+                Column("slow_p99_ms", "slow p99 ms"),
+            ),
+            cells.mixed,
+        ),
+        Case(
+            "death",
+            "From a worker's SIGKILL to the next answer, 100 MB preloaded, one worker",
+            ("stanchion", "uwsgi", "gunicorn-sync"),
+            (Column("p50_ms", "p50 ms", ratio=True), Column("max_ms", "longest ms")),
+            cells.worker_death,
+        ),
+        Case(
+            "memory",
+            "Memory of 4 workers with a preloaded app of 100 MB, against one copy in a plain Python",
+            ("one copy", "stanchion", "uwsgi", "gunicorn-sync", "gunicorn-gthread", "granian"),
+            (
+                Column("pss_mb", "PSS MB, garbage collected once in each"),
+                Column("fresh_mb", "PSS MB, fresh"),
+            ),
+            cells.memory,
+        ),
+    )
+}

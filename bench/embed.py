@@ -1,0 +1,31 @@
+"""Runs an app on a server that is a library and has no command: `python -m bench.embed SERVER MODULE:APP ADDRESS`."""
+
+import importlib
+import sys
+from wsgiref.simple_server import WSGIRequestHandler, make_server
+from wsgiref.types import WSGIApplication
+
+
+class QuietHandler(WSGIRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        """No access log: no other server here writes one."""
+
+
+def main(server: str, spec: str, address: str) -> None:
+    module, _, name = spec.partition(":")
+    app: WSGIApplication = getattr(importlib.import_module(module), name)
+    host, _, port = address.rpartition(":")
+    match server:
+        case "bjoern":
+            bjoern = importlib.import_module("bjoern")
+            bjoern.run(app, *([address] if address.startswith("unix:") else [host, int(port)]))
+        case "fastpysgi":
+            importlib.import_module("fastpysgi").run(app, host, int(port))
+        case "wsgiref":
+            make_server(host, int(port), app, handler_class=QuietHandler).serve_forever()
+        case _:
+            sys.exit(f"no such server: {server}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

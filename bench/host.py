@@ -1,0 +1,125 @@
+"""What the figures were taken on and how, with no word about which machine it was."""
+
+import datetime
+import os
+import platform
+import re
+import shlex
+import subprocess
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+
+from bench import wrk
+from bench.measure import CLIENT_CORE, Plan
+from bench.servers import SERVERS, Address, Launch
+
+UNFAIR = """\
+- CPU time is that of the server's processes. The kernel does much of the work of the loopback in the context of whoever
+  sends, so the server pays for the delivery of its answers and the client for that of its requests; equal for all.
+- stanchion is two busy processes on the one core; bjoern and fastpysgi are one process with no master, and could
+  neither survive a fault of the app nor replace a worker.
+- gunicorn sync and uWSGI's http-socket know no keep-alive: in the keep-alive cases each of their requests pays for a
+  connection. wrk measures latency from the first write on, so the time to connect is not in it.
+- gunicorn runs without its optional C parser, as `pip install gunicorn` gives it.
+- Behind nginx the server gets HTTP/1.0 and a connection per request, nginx's default; uWSGI its own protocol.
+- p50 and p99 are those of a client that always has its next request ready (closed loop): they show a server at its
+  limit, not one in service. `mixed` is the case for latency: an open loop with Poisson arrivals.
+- wrk does not read bodies; each server's answer is checked whole before the load, and the bytes are counted during it.
+- bjoern, fastpysgi and uWSGI's router leave Nagle's algorithm on by default: in the streams they wait for delayed
+  acknowledgements (40 ms). Their requests/s and latency suffer from it, the CPU time hardly.
+- The app of 100 MB consists of small lists, the worst case for copy-on-write. One collection of the oldest generation
+  in each worker is part of the figure; servers that freeze the heap before the fork (gc.freeze) keep it shared.
+- granian cannot load the app before it forks, uWSGI and stanchion do so by default, gunicorn with `--preload`.
+"""
+
+
+def kind() -> str:
+    """Such as 2-core-vm."""
+    virtual = "hypervisor" in Path("/proc/cpuinfo").read_text()
+    return f"{os.cpu_count()}-core-{'vm' if virtual else 'host'}"
+
+
+def said(command: list[str], pattern: str) -> str:
+    """What `pattern` finds in what a command says of itself."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    found = re.search(pattern, done.stdout + done.stderr)
+    return found[1] if found else "unknown"
+
+
+def versions() -> list[str]:
+    wrk_version = said(["wrk", "-v"], r"wrk (?:debian/)?(\S+)")
+    nginx_version = said(["nginx", "-v"], r"nginx/(\S+)")
+    lines = [f"- Python {platform.python_version()}", f"- wrk {wrk_version}", f"- nginx {nginx_version}"]
+    for package in sorted({server.package for server in SERVERS.values() if server.package} | {"flask", "psutil"}):
+        try:
+            lines.append(f"- {package} {metadata.version(package)}")
+        except metadata.PackageNotFoundError:
+            lines.append(f"- {package} **MISSING**")
+    return lines
+
+
+def machine() -> list[str]:
+    model = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    memory_kb = re.search(r"^MemTotal:\s*(\d+)", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    congestion = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
+    somaxconn = Path("/proc/sys/net/core/somaxconn").read_text().strip()
+    return [
+        f"- {kind()}: {model[1] if model else platform.machine()}, {int(memory_kb[1]) >> 20 if memory_kb else '?'} GiB",
+        f"- Linux {platform.release()}, net.core.somaxconn={somaxconn}, TCP congestion control {congestion}",
+        f"- network namespace of its own: {'yes' if os.environ.get('BENCH_NAMESPACE') else 'no'}",
+        f"- load average when it began: {os.getloadavg()[0]:.2f}",
+    ]
+
+
+def commands() -> list[str]:
+    """Each server's command for one worker on TCP and, last, the client's."""
+    launch = Launch("hello:app", Address(port=8000))
+    lines = [shlex.join(server.command(launch)) for server in SERVERS.values() if server.package]
+    return [*(f"taskset -c 0 {line}" for line in lines), shlex.join(wrk.command(wrk.Load(), 8000, 2, CLIENT_CORE))]
+
+
+README = """\
+# Benchmark run of {date}
+
+Made by `{made_by}`: {plan.rounds} rounds, in each of which the servers take turns;
+{plan.load_s} s of load a cell after 1 s to warm up, {plan.mixed_s} s for `mixed`, {plan.kills} kills for `death`. The
+one-worker cases have the whole server on core 0 and the client on core 1; `mixed`, `death` and `memory` are not pinned.
+`raw.jsonl` has every cell of every round, `summary.md` the tables.
+
+## Machine
+
+{machine}
+
+## Versions
+
+{versions}
+
+## Servers
+
+{servers}
+
+## What is not equal, and what the figures do not say
+
+{unfair}
+## Commands
+
+With `PYTHONPATH=bench/apps`, from the checkout.
+
+```sh
+{commands}
+```
+"""
+
+
+def readme(arguments: Sequence[str], plan: Plan) -> str:
+    return README.format(
+        date=datetime.date.today().isoformat(),
+        made_by=shlex.join(["bench/run.sh", *arguments]),
+        plan=plan,
+        machine="\n".join(machine()),
+        versions="\n".join(versions()),
+        servers="\n".join(f"- {server.name}: {server.note}" for server in SERVERS.values()),
+        unfair=UNFAIR,
+        commands="\n".join(commands()),
+    )

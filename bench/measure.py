@@ -1,0 +1,148 @@
+"""A server under test in a case: started, asked once whether it answers rightly, and seen under load."""
+
+import contextlib
+import http.client
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench import nginx, wrk
+from bench.processes import TICK_NS, ServerError, Tree, free_port, running
+from bench.servers import Address, Launch, Server
+
+SERVER_CORE = 0
+CLIENT_CORE = 1
+SCRATCH = Path(".bench")
+ANSWER_S = 10.0
+WARM_UP_S = 1
+
+Figures = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long each cell lasts, and how often it is repeated."""
+
+    rounds: int
+    load_s: int
+    mixed_s: int
+    kills: int
+
+
+FULL = Plan(rounds=5, load_s=2, mixed_s=20, kills=10)
+QUICK = Plan(rounds=1, load_s=1, mixed_s=8, kills=5)
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    body: bytes
+
+
+def ask(port: int, path: str = "/", body: bytes | None = None, timeout_s: float = ANSWER_S) -> Answer:
+    """One request on a connection of its own."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout_s)
+    with contextlib.closing(connection):
+        connection.request("POST" if body is not None else "GET", path, body)
+        response = connection.getresponse()
+        return Answer(response.status, response.read())
+
+
+def answers(port: int) -> Callable[[], bool]:
+    def ready() -> bool:
+        try:
+            return ask(port).status == 200
+        except (OSError, http.client.HTTPException):
+            return False
+
+    return ready
+
+
+@contextlib.contextmanager
+def serving(
+    server: Server, app: str, *, workers: int = 1, pinned: bool = True, preload: bool = False
+) -> Iterator[tuple[Tree, int]]:
+    """The server with an app on a TCP port; its process tree and the port."""
+    port = free_port()
+    if server.name == "nginx":
+        command = nginx.command(SCRATCH / "floor", port, nginx.floor())
+    else:
+        command = server.command(Launch(app, Address(port=port), workers, preload))
+    with running(
+        command, core=SERVER_CORE if pinned else None, log=SCRATCH / f"{server.name}.log", ready=answers(port)
+    ) as tree:
+        yield tree, port
+
+
+@contextlib.contextmanager
+def serving_behind_nginx(server: Server, app: str) -> Iterator[tuple[Tree, Tree, int]]:
+    """The server on a unix socket and nginx before it, on the same core: both trees, and nginx's port."""
+    assert server.upstream is not None
+    SCRATCH.mkdir(exist_ok=True)
+    socket_path = SCRATCH / "server.sock"
+    socket_path.unlink(missing_ok=True)
+    port = free_port()
+    address = Address(path=str(socket_path))
+    command = server.command(Launch(app, address))
+    with running(command, core=SERVER_CORE, log=SCRATCH / f"{server.name}.log", ready=socket_path.exists) as tree:
+        front = nginx.command(SCRATCH / "front", port, nginx.front(server.upstream, address))
+        with running(front, core=SERVER_CORE, log=SCRATCH / "nginx.log", ready=answers(port)) as nginx_tree:
+            yield tree, nginx_tree, port
+
+
+def check(port: int, load: wrk.Load, expected: Callable[[bytes], bool]) -> int:
+    """The size of one answer's body, once it is what the app should give; a wrong server must not win."""
+    answer = ask(port, load.path, b"x" * load.post_bytes if load.post_bytes else None)
+    if answer.status != 200 or not expected(answer.body):
+        raise ServerError(f"answered {answer.status} with {len(answer.body)} bytes: {answer.body[:60]!r}")
+    return len(answer.body)
+
+
+def under_load(
+    tree: Tree, port: int, load: wrk.Load, load_s: int, body_bytes: int, front: Tree | None = None
+) -> Figures:
+    """The figures of one run of wrk, after a warm-up; those of `front`, what stands before the server, apart."""
+    wrk.run(load, port, WARM_UP_S, CLIENT_CORE, body_bytes)
+    measured = [tree] if front is None else [tree, front]
+    began_ns = [one.cpu_ns() for one in measured]
+    others = OtherLoad()
+    seen = wrk.run(load, port, load_s, CLIENT_CORE, body_bytes)
+    spent_ns = [one.cpu_ns() - began for one, began in zip(measured, began_ns, strict=True)]
+    if seen.requests == 0:
+        raise ServerError("answered no request under load")
+    return {
+        "rps": seen.requests / seen.duration_s,
+        "cpu_us": spent_ns[0] / 1e3 / seen.requests,
+        **({"nginx_cpu_us": spent_ns[1] / 1e3 / seen.requests} if front else {}),
+        "p50_ms": seen.p50_ms,
+        "p99_ms": seen.p99_ms,
+        "pss_mb": tree.pss_bytes() / 1e6,
+        "failures": seen.failures,
+        "requests": seen.requests,
+        "others_share": others.share(sum(spent_ns)),
+    }
+
+
+class OtherLoad:
+    """How much of the machine went to processes that are no part of the measurement, from its making on."""
+
+    def __init__(self) -> None:
+        self.began_ns = self.counters_ns()
+
+    @staticmethod
+    def counters_ns() -> tuple[int, int, int]:
+        """Busy and all time of the cores, and that of our children that ended, wrk among them."""
+        user, nice, system, idle, iowait, irq, softirq, steal = map(
+            int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
+        )
+        busy = user + nice + system + irq + softirq + steal
+        children = os.times()
+        children_s = children.children_user + children.children_system
+        return busy * TICK_NS, (busy + idle + iowait) * TICK_NS, int(children_s * 1e9)
+
+    def share(self, server_ns: int) -> float:
+        busy_ns, all_ns, children_ns = (
+            now - before for now, before in zip(self.counters_ns(), self.began_ns, strict=True)
+        )
+        return max(0.0, busy_ns - server_ns - children_ns) / all_ns

@@ -1,0 +1,104 @@
+"""The run as tables: medians over the rounds, with the least and the greatest beside them."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+
+from bench import targets
+from bench.cases import CASES, Case, Column
+from bench.measure import Figures
+
+Rounds = Sequence[Figures]
+
+# Of all cores, that something else may take during a cell before the summary says so.
+OTHERS_SHARE = 0.03
+
+
+@dataclass(frozen=True)
+class Record:
+    """One line of raw.jsonl: a cell of a round, with its figures or with the reason why there are none."""
+
+    case: str
+    server: str
+    round: int
+    figures: Figures
+    error: str = ""
+
+    def as_dict(self) -> dict[str, object]:
+        return asdict(self)
+
+
+def summary(records: Sequence[Record], missing: Sequence[str]) -> str:
+    parts = [
+        "# Summary",
+        "",
+        "Medians over the rounds (least..greatest); `x` is the multiple of stanchion's median.",
+        "",
+    ]
+    parts += [f"**MISSING: {line}**\n" for line in missing]
+    parts += disturbed(records)
+    parts += ["## Targets", "", *targets.lines(medians_of(records)), ""]
+    for name, case in CASES.items():
+        of_case = [record for record in records if record.case == name]
+        if of_case:
+            parts += [f"## {case.title} (`{name}`)", "", *table(case, of_case), ""]
+    return "\n".join(parts)
+
+
+def disturbed(records: Sequence[Record]) -> list[str]:
+    """A warning where something else ran on the machine: such a run is no evidence."""
+    cells = [record for record in records if record.figures.get("others_share", 0.0) > OTHERS_SHARE]
+    if not cells:
+        return []
+    return [f"**DISTURBED**: in {len(cells)} cells other processes took over {OTHERS_SHARE:.0%} of the machine.", ""]
+
+
+def medians_of(records: Sequence[Record]) -> targets.Medians:
+    return {
+        case: {
+            server: {key: median(row[key] for row in rounds) for key in rounds[0]}
+            for server, rounds in rounds_by_server([record for record in records if record.case == case]).items()
+        }
+        for case in {record.case for record in records}
+    }
+
+
+def rounds_by_server(records: Sequence[Record]) -> dict[str, Rounds]:
+    rounds: defaultdict[str, list[Figures]] = defaultdict(list)
+    for record in records:
+        if not record.error:
+            rounds[record.server].append(record.figures)
+    return dict(rounds)
+
+
+def table(case: Case, records: Sequence[Record]) -> list[str]:
+    rounds = rounds_by_server(records)
+    errors = {record.server: record.error for record in records if record.error}
+    titles = ["server"]
+    for column in case.columns:
+        titles += [column.title, "x"] if column.ratio else [column.title]
+    titles.append("failures")
+    lines = [f"| {' | '.join(titles)} |", f"|---|{'---:|' * (len(titles) - 1)}"]
+    for server in case.servers:
+        if server in rounds:
+            cells = [
+                cell for column in case.columns for cell in cells_of(column, rounds[server], rounds.get("stanchion"))
+            ]
+            failures = sum(row["failures"] for row in rounds[server])
+            lines.append(f"| {' | '.join([server, *cells, f'{failures:.0f}'])} |")
+        if server in errors:
+            lines.append(f"| {server} | **FAILED**: {errors[server].replace('|', '/')} |{' |' * (len(titles) - 2)}")
+    return lines
+
+
+def cells_of(column: Column, rounds: Rounds, stanchion: Rounds | None) -> list[str]:
+    values = [row[column.key] for row in rounds]
+    middle = median(values)
+    shown = f"{middle:,.{column.digits}f}"
+    if len(values) > 1:
+        shown += f" ({min(values):,.{column.digits}f}..{max(values):,.{column.digits}f})"
+    if not column.ratio:
+        return [shown]
+    base = median(row[column.key] for row in stanchion) if stanchion else 0.0
+    return [shown, f"{middle / base:.2f}" if base else ""]

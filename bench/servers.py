@@ -1,0 +1,141 @@
+"""How each server is started, and what is not equal between them."""
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
+
+# Relative to the checkout, so that the commands in a report say nothing of the machine.
+PYTHON = os.path.relpath(sys.executable)
+SCRIPTS = os.path.dirname(PYTHON)
+
+# Longer than any pause between two requests of a case, so that no server closes a connection that is still in use.
+KEEP_ALIVE_S = 75
+
+
+@dataclass(frozen=True)
+class Address:
+    """A TCP port of 127.0.0.1 or, where `path` is not empty, a unix socket."""
+
+    port: int = 0
+    path: str = ""
+
+    def __str__(self) -> str:
+        return f"unix:{self.path}" if self.path else f"127.0.0.1:{self.port}"
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a case wants from a server."""
+
+    app: str
+    address: Address
+    workers: int = 1
+    # Load the app before the fork, also where that is not the server's default.
+    preload: bool = False
+
+
+@dataclass(frozen=True)
+class Server:
+    name: str
+    # Its name on the package index; None for a program from the distribution.
+    package: str | None
+    command: Callable[[Launch], list[str]]
+    # How nginx speaks to it over a unix socket; None where it has no unix sockets.
+    upstream: str | None = "proxy_pass http://"
+    note: str = ""
+
+    def version(self) -> str | None:
+        """The installed version; None where the server is missing."""
+        try:
+            return metadata.version(self.package) if self.package else "distribution"
+        except metadata.PackageNotFoundError:
+            return None
+
+
+def stanchion(launch: Launch) -> list[str]:
+    return [
+        *(PYTHON, "-m", "stanchion", "serve", launch.app, "-b", str(launch.address), "-w", str(launch.workers)),
+        *("--keep-alive", str(KEEP_ALIVE_S), "--log-level", "warning"),
+    ]
+
+
+def gunicorn(launch: Launch) -> list[str]:
+    return [
+        *(PYTHON, "-m", "gunicorn", launch.app, "-b", str(launch.address), "-w", str(launch.workers)),
+        *("--keep-alive", str(KEEP_ALIVE_S), "--log-level", "warning"),
+        *(["--preload"] if launch.preload else []),
+    ]
+
+
+def gunicorn_gthread(launch: Launch) -> list[str]:
+    return [*gunicorn(launch), "-k", "gthread", "--threads", "1"]
+
+
+def granian(launch: Launch) -> list[str]:
+    address = launch.address
+    bind = ["--uds", address.path] if address.path else ["--host", "127.0.0.1", "--port", str(address.port)]
+    return [
+        *(PYTHON, "-m", "granian", launch.app, "--interface", "wsgi", *bind, "--workers", str(launch.workers)),
+        *("--blocking-threads", "1", "--http", "1", "--no-ws", "--log-level", "warning"),
+    ]
+
+
+def uwsgi_with(*sockets: str) -> Callable[[Launch], list[str]]:
+    def command(launch: Launch) -> list[str]:
+        where = ["--socket", launch.address.path] if launch.address.path else [sockets[0], str(launch.address)]
+        return [
+            *(os.path.join(SCRIPTS, "uwsgi"), *where, *sockets[1:], "--wsgi", launch.app),
+            *("--virtualenv", os.path.dirname(SCRIPTS), "--master", "--processes", str(launch.workers)),
+            *("--listen", "1024", "--disable-logging", "--need-app", "--die-on-term"),
+        ]
+
+    return command
+
+
+def embedded(name: str) -> Callable[[Launch], list[str]]:
+    return lambda launch: [PYTHON, "-m", "bench.embed", name, launch.app, str(launch.address)]
+
+
+def plain_python(launch: Launch) -> list[str]:
+    return [PYTHON, "-m", "bench.embed", "wsgiref", launch.app, str(launch.address)]
+
+
+SERVERS = {
+    server.name: server
+    for server in (
+        Server("stanchion", "stanchion", stanchion, note="an acceptor process besides the worker, on the same core"),
+        Server("bjoern", "bjoern", embedded("bjoern"), note="one process, no master; in C"),
+        Server(
+            "fastpysgi",
+            "fastpysgi",
+            embedded("fastpysgi"),
+            upstream=None,
+            note="one process, no master; in C; no unix sockets, so no row behind nginx",
+        ),
+        Server("granian", "granian", granian, note="one blocking thread a worker; cannot preload"),
+        Server(
+            "uwsgi",
+            "uwsgi",
+            uwsgi_with("--http-socket", "--add-header", "Connection: close"),
+            upstream="uwsgi_pass ",
+            note="http-socket: no keep-alive, each request is a connection; behind nginx by its own protocol",
+        ),
+        Server(
+            "uwsgi-http",
+            "uwsgi",
+            uwsgi_with("--http", "--http-keepalive", "--http-auto-chunked"),
+            note="with its HTTP router, a process of its own: only so it has keep-alive for many, and chunked answers",
+        ),
+        Server("gunicorn-sync", "gunicorn", gunicorn, note="no keep-alive: each request is a connection"),
+        Server(
+            "gunicorn-gthread",
+            "gunicorn",
+            gunicorn_gthread,
+            note="one thread a worker, as many as the others have; without the optional C parser, as pip installs it",
+        ),
+        Server("nginx", None, lambda _: [], upstream=None, note="`return 200`: no app at all, the floor"),
+        Server("one copy", None, plain_python, upstream=None, note="wsgiref in one plain Python process"),
+    )
+}

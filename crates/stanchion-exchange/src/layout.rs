@@ -1,0 +1,150 @@
+//! What lies where in the shared memory.
+//!
+//! ```text
+//! header | seats | words | heads | ready ring | notices | request areas | response areas
+//! ```
+//!
+//! Everything up to the areas is atomics on cache lines of their own. The areas are plain bytes,
+//! owned by whoever the slot's word says.
+
+use crate::protocol::{Bell, Flow};
+use crate::sync::{AtomicU32, AtomicU64};
+use crate::word::Word;
+
+/// "STANCHIN" in ASCII: what the mapping starts with.
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"STANCHIN");
+/// Changed with every change of the layout.
+pub const LAYOUT_VERSION: u64 = 1;
+/// Two lines at a time are fetched by the adjacent-line prefetcher of x86.
+pub(crate) const LINE_BYTES: usize = 128;
+/// Slots per seat: one being answered, one ahead.
+pub const SLOTS_PER_SEAT: usize = 2;
+
+/// The sizes chosen at the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Seats there may ever be.
+    pub seats: usize,
+    /// Bytes of a request record with its body in memory.
+    pub request_bytes: usize,
+    /// Bytes of a response ring.
+    pub response_bytes: usize,
+}
+
+/// Why a geometry is no good.
+#[derive(Debug, PartialEq, Eq)]
+pub struct BadGeometry(pub &'static str);
+
+impl std::fmt::Display for BadGeometry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for BadGeometry {}
+
+impl Geometry {
+    /// Slots in all.
+    pub fn slots(&self) -> usize {
+        self.seats * SLOTS_PER_SEAT
+    }
+
+    /// Four times the slots, so that entries left by withdrawals and deaths do not fill it.
+    pub(crate) fn ring_entries(&self) -> usize {
+        (self.slots() * 4).next_power_of_two()
+    }
+
+    pub(crate) fn notice_words(&self) -> usize {
+        self.slots().div_ceil(64)
+    }
+
+    pub(crate) fn check(&self) -> Result<(), BadGeometry> {
+        if self.seats == 0 || self.seats > Word::SEATS_MAX {
+            return Err(BadGeometry("the number of seats is not between 1 and 4096"));
+        }
+        if self.request_bytes == 0 || self.request_bytes > u32::MAX as usize {
+            return Err(BadGeometry("the request area is not between 1 byte and 4 GiB"));
+        }
+        if self.response_bytes == 0 || self.response_bytes > u32::MAX as usize {
+            return Err(BadGeometry("the response ring is not between 1 byte and 4 GiB"));
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub(crate) struct Header {
+    pub(crate) magic: AtomicU64,
+    pub(crate) version: AtomicU64,
+    /// Which acceptor is at work; counts up when one is replaced.
+    pub(crate) acceptor: AtomicU64,
+    pub(crate) head: Padded<AtomicU64>,
+    pub(crate) tail: Padded<AtomicU64>,
+    pub(crate) bell: Padded<Bell>,
+    pub(crate) asleep: Padded<AtomicU32>,
+}
+
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub(crate) struct Padded<T>(pub(crate) T);
+
+/// What a seat does, for the master and for people to look at: the scoreboard.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub struct Seat {
+    /// The worker's pid, 0 while the seat is empty.
+    pub pid: AtomicU32,
+    /// See [`crate::Tenant`].
+    pub tenure: AtomicU32,
+    /// A [`SeatState`].
+    pub state: AtomicU32,
+    /// The slot it works on while busy.
+    pub slot: AtomicU32,
+    /// When it took that slot, in microseconds of the monotonic clock.
+    pub started_us: AtomicU64,
+    /// When its time for that request is up; 0 = never.
+    pub deadline_us: AtomicU64,
+    /// Requests answered in this tenure.
+    pub served: AtomicU64,
+    /// Time spent on requests in this tenure, in microseconds.
+    pub busy_us: AtomicU64,
+}
+
+/// What a seat is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum SeatState {
+    /// Nobody has it, or its worker is booting.
+    Empty = 0,
+    /// It looks for work or sleeps.
+    Idle = 1,
+    /// It answers a request.
+    Busy = 2,
+}
+
+impl SeatState {
+    pub(crate) fn from_bits(bits: u32) -> Self {
+        match bits {
+            1 => Self::Idle,
+            2 => Self::Busy,
+            _ => Self::Empty,
+        }
+    }
+}
+
+/// A slot's small figures; its word lives apart because everybody looks at it.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub(crate) struct SlotHead {
+    /// Bytes of the request record; written while Filling.
+    pub(crate) request_len: AtomicU32,
+    /// Whether the seat kept its word at the end: an [`crate::Ending`].
+    pub(crate) ending: AtomicU32,
+    /// When the request had arrived whole; written while Filling.
+    pub(crate) arrived_us: AtomicU64,
+    pub(crate) taken_us: AtomicU64,
+    pub(crate) done_us: AtomicU64,
+    /// On a line of its own: the acceptor writes it while the seat reads what is above.
+    pub(crate) flow: Padded<Flow>,
+}

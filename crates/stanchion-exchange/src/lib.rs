@@ -1,0 +1,34 @@
+//! The exchange: the shared memory through which the acceptor hands requests to workers and gets
+//! their answers back. See ARCHITECTURE.md for a picture.
+//!
+//! It knows bytes, slots and seats; what the bytes mean is the server's business. Its promises:
+//!
+//! - a slot has one owner, named by one atomic word, at every moment;
+//! - requests are taken in the order in which they were submitted;
+//! - a process killed at any instruction strands no slot and blocks nobody;
+//! - the acceptor believes nothing it reads here: each length is checked before it is used.
+
+mod protocol;
+mod sync;
+mod word;
+
+pub use protocol::{Bell, Flow, Notices, ReadyRing, Seen};
+pub use word::{Phase, Tenant, Word};
+
+#[cfg(not(loom))]
+mod acceptor;
+#[cfg(not(loom))]
+mod layout;
+#[cfg(not(loom))]
+mod seat;
+#[cfg(not(loom))]
+mod shared;
+
+#[cfg(not(loom))]
+pub use acceptor::{AcceptorSide, Corrupt, SlotState, Submitted};
+#[cfg(not(loom))]
+pub use layout::{BadGeometry, Geometry, LAYOUT_VERSION, SLOTS_PER_SEAT, Seat, SeatState};
+#[cfg(not(loom))]
+pub use seat::{Ending, Gone, SeatSide, Taken};
+#[cfg(not(loom))]
+pub use shared::Exchange;

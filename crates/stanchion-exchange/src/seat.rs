@@ -1,0 +1,236 @@
+//! The worker's side: take a request, read it, answer it.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use stanchion_sys::clock::monotonic_us;
+
+use crate::layout::SeatState;
+use crate::shared::Exchange;
+use crate::word::{Phase, Tenant};
+
+/// How long a worker sleeps at most before it looks again whether it should leave or its
+/// acceptor was replaced. Both are announced; this only bounds what a lost announcement costs.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// One seat in the hands of one worker.
+#[derive(Debug)]
+pub struct SeatSide<'x> {
+    exchange: &'x Exchange,
+    tenant: Tenant,
+    timeout_us: u64,
+}
+
+/// How an answer ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Ending {
+    /// Whole.
+    Complete = 1,
+    /// The app failed after part of it was out; the client must see that it is not whole.
+    Broken = 2,
+}
+
+/// Nobody wants the answer any more: the client left, or the acceptor was replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gone;
+
+impl std::fmt::Display for Gone {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the client has gone")
+    }
+}
+
+impl std::error::Error for Gone {}
+
+impl<'x> SeatSide<'x> {
+    /// Sits down. `timeout` is what one request may take before the master thinks its worker
+    /// stuck; `None` = for ever.
+    pub fn new(exchange: &'x Exchange, tenant: Tenant, pid: u32, timeout: Option<Duration>) -> Self {
+        let board = exchange.seat(tenant.seat);
+        board.pid.store(pid, Ordering::Relaxed);
+        board.tenure.store(u32::from(tenant.tenure), Ordering::Relaxed);
+        board.served.store(0, Ordering::Relaxed);
+        board.busy_us.store(0, Ordering::Relaxed);
+        board.deadline_us.store(0, Ordering::Relaxed);
+        board.state.store(SeatState::Idle as u32, Ordering::Release);
+        let timeout_us = timeout.map_or(0, |timeout| timeout.as_micros() as u64);
+        Self { exchange, tenant, timeout_us }
+    }
+
+    /// Takes the oldest request that is ready, without waiting.
+    pub fn take(&self) -> Option<Taken<'x>> {
+        let (slot, turn) = self.exchange.ready().take(self.exchange.words(), self.tenant)?;
+        let now_us = monotonic_us();
+        self.exchange.head(slot).taken_us.store(now_us, Ordering::Relaxed);
+        let board = self.exchange.seat(self.tenant.seat);
+        board.slot.store(slot, Ordering::Relaxed);
+        board.started_us.store(now_us, Ordering::Relaxed);
+        let deadline_us = if self.timeout_us == 0 { 0 } else { now_us + self.timeout_us };
+        board.deadline_us.store(deadline_us, Ordering::Release);
+        board.state.store(SeatState::Busy as u32, Ordering::Release);
+        Some(Taken {
+            exchange: self.exchange,
+            tenant: self.tenant,
+            slot,
+            turn,
+            acceptor: self.exchange.header().acceptor.load(Ordering::Relaxed),
+            taken_us: now_us,
+            written: 0,
+            published: 0,
+            room: self.exchange.geometry().response_bytes as u64,
+            finished: false,
+        })
+    }
+
+    /// Waits for a request, until `leave` is true. A signal handler that makes it true must also
+    /// change the word of [`Exchange::ready_bell`].
+    pub fn wait(&self, leave: impl Fn() -> bool) -> Option<Taken<'x>> {
+        let bell = self.exchange.ready_bell();
+        loop {
+            let seen = bell.prepare();
+            if leave() {
+                // We may be the one who was woken for what is there.
+                if !self.exchange.ready().is_empty() {
+                    bell.rouse(1);
+                }
+                return None;
+            }
+            if let Some(taken) = self.take() {
+                return Some(taken);
+            }
+            bell.sleep(seen, LOOK_AGAIN);
+        }
+    }
+}
+
+impl Drop for SeatSide<'_> {
+    fn drop(&mut self) {
+        self.exchange.seat(self.tenant.seat).state.store(SeatState::Empty as u32, Ordering::Release);
+    }
+}
+
+/// A request in the hands of a seat, and the way its answer goes back.
+///
+/// Written bytes become visible to the acceptor with [`Taken::publish`] or [`Taken::finish`].
+/// Dropped unfinished, it ends as [`Ending::Broken`].
+#[derive(Debug)]
+pub struct Taken<'x> {
+    exchange: &'x Exchange,
+    tenant: Tenant,
+    slot: u32,
+    turn: u32,
+    acceptor: u64,
+    taken_us: u64,
+    written: u64,
+    published: u64,
+    /// Bytes known to be free in the ring.
+    room: u64,
+    finished: bool,
+}
+
+impl Taken<'_> {
+    /// The request record.
+    pub fn request(&self) -> &[u8] {
+        let len = self.exchange.head(self.slot).request_len.load(Ordering::Relaxed) as usize;
+        let len = len.min(self.exchange.geometry().request_bytes);
+        // SAFETY: the slot is ours (Taken or Answering), so the acceptor, which alone writes the
+        // request area, keeps off it until we are done; `len` is within the area.
+        unsafe { std::slice::from_raw_parts(self.exchange.request_area(self.slot), len) }
+    }
+
+    /// Names this use of the slot, for what travels beside the exchange.
+    pub fn ticket(&self) -> (u32, u32) {
+        (self.slot, self.turn)
+    }
+
+    /// How long the request waited from its whole arrival until it was taken, in microseconds.
+    pub fn wait_us(&self) -> u64 {
+        let arrived_us = self.exchange.head(self.slot).arrived_us.load(Ordering::Relaxed);
+        self.taken_us.saturating_sub(arrived_us)
+    }
+
+    /// Whether nobody wants the answer any more.
+    pub fn client_gone(&self) -> bool {
+        self.exchange.head(self.slot).flow.0.is_gone() || self.is_orphaned()
+    }
+
+    fn is_orphaned(&self) -> bool {
+        self.exchange.header().acceptor.load(Ordering::Acquire) != self.acceptor
+    }
+
+    /// Appends to the answer, waiting for room if the client is slow.
+    pub fn write(&mut self, mut bytes: &[u8]) -> Result<(), Gone> {
+        let capacity = self.exchange.geometry().response_bytes as u64;
+        while !bytes.is_empty() {
+            if self.room == 0 {
+                self.publish();
+                let flow = &self.exchange.head(self.slot).flow.0;
+                self.room = flow
+                    .wait_for_room(self.written, capacity, LOOK_AGAIN, || self.is_orphaned())
+                    .ok_or(Gone)?;
+            }
+            let at = (self.written % capacity) as usize;
+            let len = bytes.len().min(self.room as usize).min(capacity as usize - at);
+            // SAFETY: the slot is ours and `at + len` is within the ring; the acceptor reads only
+            // below `produced`, and `room` keeps us off what it has not yet read.
+            unsafe {
+                let area = self.exchange.response_area(self.slot).add(at);
+                std::ptr::copy_nonoverlapping(bytes.as_ptr(), area, len);
+            }
+            self.written += len as u64;
+            self.room -= len as u64;
+            bytes = &bytes[len..];
+        }
+        Ok(())
+    }
+
+    /// Lets the acceptor see what was written so far.
+    pub fn publish(&mut self) {
+        if self.published == self.written {
+            return;
+        }
+        let flow = &self.exchange.head(self.slot).flow.0;
+        flow.produced.store(self.written, Ordering::Release);
+        if self.published == 0 {
+            self.exchange.set_word(self.slot, Phase::Answering, self.tenant, self.turn);
+        }
+        self.published = self.written;
+        self.notify();
+    }
+
+    /// Gives the slot back.
+    pub fn finish(mut self, ending: Ending) {
+        self.end(ending);
+    }
+
+    fn end(&mut self, ending: Ending) {
+        self.finished = true;
+        let now_us = monotonic_us();
+        let board = self.exchange.seat(self.tenant.seat);
+        board.deadline_us.store(0, Ordering::Relaxed);
+        board.state.store(SeatState::Idle as u32, Ordering::Release);
+        board.served.fetch_add(1, Ordering::Relaxed);
+        board.busy_us.fetch_add(now_us.saturating_sub(self.taken_us), Ordering::Relaxed);
+        let head = self.exchange.head(self.slot);
+        head.done_us.store(now_us, Ordering::Relaxed);
+        head.ending.store(ending as u32, Ordering::Relaxed);
+        head.flow.0.produced.store(self.written, Ordering::Relaxed);
+        self.exchange.set_word(self.slot, Phase::Done, self.tenant, self.turn);
+        self.notify();
+    }
+
+    fn notify(&self) {
+        if self.exchange.notices().post(self.slot) {
+            self.exchange.doorbell().ring();
+        }
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        if !self.finished {
+            self.end(Ending::Broken);
+        }
+    }
+}

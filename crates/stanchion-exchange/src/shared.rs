@@ -1,0 +1,197 @@
+//! The mapping itself, and the references into it.
+
+use std::io;
+use std::sync::atomic::Ordering;
+
+use stanchion_sys::eventfd::EventFd;
+use stanchion_sys::memory::SharedMemory;
+
+use crate::layout::{
+    Geometry, Header, LAYOUT_VERSION, LINE_BYTES, MAGIC, Padded, Seat, SeatState, SlotHead,
+};
+use crate::protocol::{Bell, Notices, ReadyRing};
+use crate::sync::AtomicU64;
+use crate::word::{Phase, Tenant, Word};
+
+/// The shared memory, made by the master before any fork and inherited by everybody.
+#[derive(Debug)]
+pub struct Exchange {
+    memory: SharedMemory,
+    geometry: Geometry,
+    offsets: Offsets,
+    /// Written by workers when the acceptor sleeps.
+    doorbell: EventFd,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Offsets {
+    seats: usize,
+    words: usize,
+    heads: usize,
+    ring: usize,
+    notices: usize,
+    requests: usize,
+    responses: usize,
+    end: usize,
+}
+
+impl Offsets {
+    fn of(geometry: &Geometry) -> Self {
+        let mut end = 0;
+        let mut place = |bytes: usize| {
+            let start = end;
+            end = (start + bytes).next_multiple_of(LINE_BYTES);
+            start
+        };
+        let _header = place(size_of::<Header>());
+        let seats = place(geometry.seats * size_of::<Seat>());
+        let words = place(geometry.slots() * size_of::<AtomicU64>());
+        let heads = place(geometry.slots() * size_of::<SlotHead>());
+        let ring = place(geometry.ring_entries() * size_of::<AtomicU64>());
+        let notices = place(geometry.notice_words() * size_of::<AtomicU64>());
+        let requests = place(geometry.slots() * geometry.request_bytes);
+        let responses = place(geometry.slots() * geometry.response_bytes);
+        Self { seats, words, heads, ring, notices, requests, responses, end }
+    }
+}
+
+impl Exchange {
+    /// Maps and prepares the memory. The areas take memory only once they are used.
+    pub fn create(geometry: Geometry) -> io::Result<Self> {
+        geometry.check().map_err(|bad| io::Error::new(io::ErrorKind::InvalidInput, bad))?;
+        let offsets = Offsets::of(&geometry);
+        let memory = SharedMemory::create("stanchion-exchange", offsets.end)?;
+        let exchange = Self { memory, geometry, offsets, doorbell: EventFd::new()? };
+        let header = exchange.header();
+        header.version.store(LAYOUT_VERSION, Ordering::Relaxed);
+        header.magic.store(MAGIC, Ordering::Release);
+        Ok(exchange)
+    }
+
+    /// The sizes it was made with.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// What workers ring when the acceptor sleeps, for the acceptor's event loop.
+    pub fn doorbell(&self) -> &EventFd {
+        &self.doorbell
+    }
+
+    /// The bell on which idle seats sleep.
+    pub fn ready_bell(&self) -> &Bell {
+        &self.header().bell.0
+    }
+
+    /// The scoreboard's entry for a seat.
+    pub fn seat(&self, seat: u16) -> &Seat {
+        &self.seats()[usize::from(seat)]
+    }
+
+    /// The scoreboard.
+    pub fn seats(&self) -> &[Seat] {
+        self.slice(self.offsets.seats, self.geometry.seats)
+    }
+
+    /// What a seat is doing.
+    pub fn seat_state(&self, seat: u16) -> SeatState {
+        SeatState::from_bits(self.seat(seat).state.load(Ordering::Acquire))
+    }
+
+    /// The seat that says it is busy with `slot`, if any does.
+    pub fn busy_seat_of(&self, slot: u32) -> Option<u16> {
+        let busy = |seat: &u16| {
+            self.seat_state(*seat) == SeatState::Busy
+                && self.seat(*seat).slot.load(Ordering::Relaxed) == slot
+        };
+        (0..self.geometry.seats as u16).find(busy)
+    }
+
+    /// Empties a seat whose worker has gone; the master's to call, before it has another one
+    /// forked for it.
+    pub fn vacate(&self, seat: u16) {
+        let seat = self.seat(seat);
+        seat.state.store(SeatState::Empty as u32, Ordering::Release);
+        seat.pid.store(0, Ordering::Relaxed);
+        seat.deadline_us.store(0, Ordering::Relaxed);
+    }
+
+    /// If the seat's present request is past its deadline at `now_us`: how long it has run, in
+    /// microseconds.
+    pub fn overdue_us(&self, seat: u16, now_us: u64) -> Option<u64> {
+        let board = self.seat(seat);
+        let deadline = board.deadline_us.load(Ordering::Acquire);
+        if deadline == 0 || now_us < deadline || self.seat_state(seat) != SeatState::Busy {
+            return None;
+        }
+        let started = board.started_us.load(Ordering::Acquire);
+        // Unchanged: the seat has not gone on to another request while we looked.
+        (board.deadline_us.load(Ordering::Acquire) == deadline)
+            .then(|| now_us.saturating_sub(started))
+    }
+
+    pub(crate) fn header(&self) -> &Header {
+        &self.slice(0, 1)[0]
+    }
+
+    pub(crate) fn words(&self) -> &[AtomicU64] {
+        self.slice(self.offsets.words, self.geometry.slots())
+    }
+
+    pub(crate) fn head(&self, slot: u32) -> &SlotHead {
+        let heads: &[SlotHead] = self.slice(self.offsets.heads, self.geometry.slots());
+        &heads[slot as usize]
+    }
+
+    pub(crate) fn ready(&self) -> ReadyRing<'_> {
+        let header = self.header();
+        let Padded(head) = &header.head;
+        let Padded(tail) = &header.tail;
+        let entries = self.slice(self.offsets.ring, self.geometry.ring_entries());
+        ReadyRing { head, tail, entries }
+    }
+
+    pub(crate) fn notices(&self) -> Notices<'_> {
+        let bits = self.slice(self.offsets.notices, self.geometry.notice_words());
+        Notices { bits, asleep: &self.header().asleep.0 }
+    }
+
+    pub(crate) fn word(&self, slot: u32) -> Option<Word> {
+        Word::unpack(self.words()[slot as usize].load(Ordering::Acquire))
+    }
+
+    pub(crate) fn set_word(&self, slot: u32, phase: Phase, tenant: Tenant, turn: u32) {
+        let word = Word { phase, tenant, turn };
+        self.words()[slot as usize].store(word.pack(), Ordering::Release);
+    }
+
+    /// The first byte of a slot's request area, of `request_bytes`.
+    pub(crate) fn request_area(&self, slot: u32) -> *mut u8 {
+        self.area(self.offsets.requests, slot, self.geometry.request_bytes)
+    }
+
+    /// The first byte of a slot's response ring, of `response_bytes`.
+    pub(crate) fn response_area(&self, slot: u32) -> *mut u8 {
+        self.area(self.offsets.responses, slot, self.geometry.response_bytes)
+    }
+
+    fn area(&self, offset: usize, slot: u32, bytes: usize) -> *mut u8 {
+        assert!((slot as usize) < self.geometry.slots(), "slot {slot} does not exist");
+        // SAFETY: `Offsets::of` reserved `slots` areas of this size at this offset.
+        unsafe { self.memory.base().as_ptr().add(offset + slot as usize * bytes) }
+    }
+
+    /// `count` values at `offset`; private, and called only with what `Offsets::of` laid out.
+    fn slice<T>(&self, offset: usize, count: usize) -> &[T] {
+        debug_assert!(offset + count * size_of::<T>() <= self.memory.len());
+        // SAFETY: the range lies inside the mapping and is aligned, as `Offsets::of` placed it
+        // there. `T` is only ever made of atomics (Header, Seat, SlotHead, AtomicU64), for which
+        // any bits, and zeroes to begin with, are valid, and which other processes may change
+        // under a shared reference.
+        unsafe {
+            let first = self.memory.base().as_ptr().add(offset).cast::<T>();
+            debug_assert!(first.is_aligned());
+            std::slice::from_raw_parts(first, count)
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! The one word that says who owns a slot.
+
+/// Where a slot is on its way round: Free → Filling → Ready → Taken → Answering → Done → Free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Phase {
+    /// The acceptor's, unused.
+    Free = 0,
+    /// The acceptor is writing a request into it.
+    Filling = 1,
+    /// In the ready ring, anybody's to take.
+    Ready = 2,
+    /// A seat's: it reads the request, and nothing of the answer is out.
+    Taken = 3,
+    /// A seat's: part of the answer is in the response ring.
+    Answering = 4,
+    /// The acceptor's again: the answer is whole.
+    Done = 5,
+}
+
+impl Phase {
+    fn from_bits(bits: u64) -> Option<Self> {
+        Some(match bits {
+            0 => Self::Free,
+            1 => Self::Filling,
+            2 => Self::Ready,
+            3 => Self::Taken,
+            4 => Self::Answering,
+            5 => Self::Done,
+            _ => return None,
+        })
+    }
+}
+
+/// A seat in the hands of one worker process. The tenure counts the workers that have had the
+/// seat, so that what a dead one left behind is told from what its successor does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tenant {
+    /// Index of the seat, below [`Word::SEATS_MAX`].
+    pub seat: u16,
+    /// The how-manieth worker has it; wraps round.
+    pub tenure: u16,
+}
+
+/// A slot's word, unpacked. The turn counts how often the slot was used, so that a stale entry
+/// in the ring cannot claim a later request (no ABA); it wraps after 2^32 uses, longer than any
+/// compare-and-swap is held up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Word {
+    /// Where the slot is.
+    pub phase: Phase,
+    /// Whose it is while Taken, Answering, Done; zero otherwise.
+    pub tenant: Tenant,
+    /// Which use of the slot this is.
+    pub turn: u32,
+}
+
+impl Word {
+    /// Seats are twelve bits of the word.
+    pub const SEATS_MAX: usize = 1 << 12;
+
+    const SEAT_SHIFT: u32 = 4;
+    const TENURE_SHIFT: u32 = 16;
+    const TURN_SHIFT: u32 = 32;
+
+    /// A word that is nobody's.
+    pub fn unowned(phase: Phase, turn: u32) -> Self {
+        Self { phase, tenant: Tenant::default(), turn }
+    }
+
+    /// As stored: `turn:32 | tenure:16 | seat:12 | phase:4`.
+    pub fn pack(self) -> u64 {
+        u64::from(self.turn) << Self::TURN_SHIFT
+            | u64::from(self.tenant.tenure) << Self::TENURE_SHIFT
+            | u64::from(self.tenant.seat) << Self::SEAT_SHIFT
+            | self.phase as u64
+    }
+
+    /// `None` for a phase that does not exist: somebody wrote where they should not.
+    pub fn unpack(bits: u64) -> Option<Self> {
+        Some(Self {
+            phase: Phase::from_bits(bits & 0xf)?,
+            tenant: Tenant {
+                seat: (bits >> Self::SEAT_SHIFT & 0xfff) as u16,
+                tenure: (bits >> Self::TENURE_SHIFT) as u16,
+            },
+            turn: (bits >> Self::TURN_SHIFT) as u32,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn packing_loses_nothing(phase in 0_u64..6, seat in 0_u16..4096, tenure: u16, turn: u32) {
+            let phase = Phase::from_bits(phase).expect("a phase");
+            let word = Word { phase, tenant: Tenant { seat, tenure }, turn };
+            prop_assert_eq!(Word::unpack(word.pack()), Some(word));
+        }
+    }
+
+    #[test]
+    fn a_phase_that_does_not_exist_is_refused() {
+        assert_eq!(Word::unpack(6), None);
+        assert_eq!(Word::unpack(15), None);
+    }
+}

@@ -1,0 +1,34 @@
+//! The waiting line: who waits, in which order, for how long, and who is told to come back later.
+//!
+//! This crate is policy only. It performs no I/O and has no clock: time is an argument, in
+//! microseconds of one monotonic clock whose zero does not matter. The same code can therefore
+//! run in the acceptor, in a table test and in a simulator, and give the same answers.
+//!
+//! ```
+//! use stanchion_line::{Line, LineLimits, Refusal};
+//!
+//! let mut line = Line::new(LineLimits { waiting_max: 2, queue_timeout_us: 1_000_000 });
+//! line.join(0, "first").unwrap();
+//! line.join(10, "second").unwrap();
+//!
+//! // A limit that is reached is an answer, not an accident.
+//! let (item, Refusal::Full { retry_after_s }) = line.join(20, "third").unwrap_err();
+//! assert_eq!((item, retry_after_s), ("third", 1));
+//!
+//! let head = line.pull(500).unwrap();
+//! assert_eq!((head.item, head.wait_us), ("first", 500));
+//!
+//! // "second" joined at 10 µs and may wait for one second.
+//! assert_eq!(line.next_expiry_us(), Some(1_000_010));
+//! assert_eq!(line.expire(1_000_010).unwrap().item, "second");
+//! assert!(line.is_empty());
+//! ```
+
+#![forbid(unsafe_code)]
+#![warn(missing_debug_implementations)]
+#![cfg_attr(test, allow(clippy::unwrap_used))] // a failed unwrap is a failed test
+
+mod drain_rate;
+mod line;
+
+pub use line::{Line, LineLimits, Place, Pulled, Refusal};

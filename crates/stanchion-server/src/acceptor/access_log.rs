@@ -1,0 +1,391 @@
+//! The access log: gunicorn's atoms, written here once an answer is out, never from Python.
+
+use std::cell::RefCell;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::rc::Rc;
+
+use http::{HeaderMap, StatusCode, Version};
+use stanchion_sys::clock::{LocalTime, monotonic_us};
+
+use super::request::target;
+use super::ticket::Ticket;
+
+/// Lines gathered within one turn of the event loop before they are written all the same.
+const BUFFER_BYTES_MAX: usize = 64 << 10;
+
+/// An open access log.
+pub(super) struct AccessLog {
+    file: File,
+    format: Vec<Piece>,
+    pub(super) wants_answer_fields: bool,
+    buffer: RefCell<String>,
+    /// The time as the log shows it, made once a second.
+    time: RefCell<(i64, String)>,
+}
+
+/// What the log is told of an answer.
+pub(super) struct Entry {
+    pub(super) ticket: Rc<Ticket>,
+    pub(super) status: StatusCode,
+    /// Empty unless the format asks for them.
+    pub(super) fields: HeaderMap,
+    /// Bytes of the body that were given to the connection.
+    pub(super) bytes: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Piece {
+    Text(String),
+    Atom(Atom),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Atom {
+    Address,
+    Dash,
+    User,
+    Time,
+    RequestLine,
+    Method,
+    Path,
+    Query,
+    Protocol,
+    Status,
+    Bytes,
+    BytesOrDash,
+    Referer,
+    Agent,
+    Seconds,
+    Milliseconds,
+    Microseconds,
+    DecimalSeconds,
+    Worker,
+    RequestField(String),
+    AnswerField(String),
+    Environ(String),
+}
+
+/// Reads a format. Python's `%(name)s` is all there is of Python's formatting; as in gunicorn, an
+/// atom that does not exist shows as `-`.
+fn parse(format: &str) -> Result<Vec<Piece>, String> {
+    let mut pieces = Vec::new();
+    let mut text = String::new();
+    let mut rest = format;
+    while let Some(at) = rest.find('%') {
+        text.push_str(&rest[..at]);
+        rest = &rest[at + 1..];
+        if let Some(after) = rest.strip_prefix('%') {
+            text.push('%');
+            rest = after;
+            continue;
+        }
+        let (name, after) = rest
+            .strip_prefix('(')
+            .and_then(|inner| inner.split_once(")s"))
+            .ok_or_else(|| format!("access log format: '%{rest}' does not begin with %(name)s"))?;
+        if !text.is_empty() {
+            pieces.push(Piece::Text(std::mem::take(&mut text)));
+        }
+        pieces.push(Piece::Atom(atom(name)));
+        rest = after;
+    }
+    text.push_str(rest);
+    if !text.is_empty() {
+        pieces.push(Piece::Text(text));
+    }
+    Ok(pieces)
+}
+
+fn atom(name: &str) -> Atom {
+    if let Some((inner, kind)) = name.strip_prefix('{').and_then(|name| name.split_once('}')) {
+        match kind {
+            "i" => return Atom::RequestField(inner.to_ascii_lowercase()),
+            "o" => return Atom::AnswerField(inner.to_ascii_lowercase()),
+            "e" => return Atom::Environ(inner.to_owned()),
+            _ => return Atom::Dash,
+        }
+    }
+    match name {
+        "h" => Atom::Address,
+        "u" => Atom::User,
+        "t" => Atom::Time,
+        "r" => Atom::RequestLine,
+        "m" => Atom::Method,
+        "U" => Atom::Path,
+        "q" => Atom::Query,
+        "H" => Atom::Protocol,
+        "s" => Atom::Status,
+        "B" => Atom::Bytes,
+        "b" => Atom::BytesOrDash,
+        "f" => Atom::Referer,
+        "a" => Atom::Agent,
+        "T" => Atom::Seconds,
+        "M" => Atom::Milliseconds,
+        "D" => Atom::Microseconds,
+        "L" => Atom::DecimalSeconds,
+        "p" => Atom::Worker,
+        _ => Atom::Dash,
+    }
+}
+
+/// Says what is wrong with a format, if anything is.
+pub(super) fn check(format: &str) -> Result<(), String> {
+    parse(format).map(drop)
+}
+
+impl AccessLog {
+    /// Opens the log at `path`; `-` is standard output.
+    pub(super) fn open(path: &Path, format: &str) -> io::Result<Self> {
+        let file = crate::log::open(path, io::stdout().as_fd())?;
+        let format = parse(format).map_err(io::Error::other)?;
+        let wants_answer_fields =
+            format.iter().any(|piece| matches!(piece, Piece::Atom(Atom::AnswerField(_))));
+        let time = RefCell::new((i64::MIN, String::new()));
+        Ok(Self { file, format, wants_answer_fields, buffer: RefCell::default(), time })
+    }
+
+    /// Adds a line.
+    pub(super) fn add(&self, entry: &Entry) {
+        let mut line = self.buffer.borrow_mut();
+        for piece in &self.format {
+            match piece {
+                Piece::Text(text) => line.push_str(text),
+                Piece::Atom(atom) => self.write(&mut line, atom, entry),
+            }
+        }
+        line.push('\n');
+        let is_full = line.len() >= BUFFER_BYTES_MAX;
+        drop(line);
+        if is_full {
+            self.flush();
+        }
+    }
+
+    /// Writes what has been added, in one write(2).
+    pub(super) fn flush(&self) {
+        let mut buffer = self.buffer.borrow_mut();
+        if !buffer.is_empty() {
+            if let Err(error) = (&self.file).write_all(buffer.as_bytes()) {
+                tracing::error!("the access log cannot be written, lines are lost: {error}");
+            }
+            buffer.clear();
+        }
+    }
+
+    fn write(&self, line: &mut String, atom: &Atom, entry: &Entry) {
+        let request = &entry.ticket.request;
+        let head = &request.head;
+        let took_us = monotonic_us().saturating_sub(request.arrived_us);
+        // Writing to a String cannot fail, hence the ignored results.
+        let _ = match atom {
+            Atom::Address if !request.peer.address.is_empty() => {
+                line.push_str(&request.peer.address);
+                Ok(())
+            }
+            Atom::Address | Atom::Dash => line.write_char('-'),
+            Atom::User => {
+                escaped(line, user(&head.headers).as_deref().map(str::as_bytes));
+                Ok(())
+            }
+            Atom::Time => {
+                self.write_time(line);
+                Ok(())
+            }
+            Atom::RequestLine => {
+                let _ = write!(line, "{} ", head.method);
+                escaped(line, Some(target(&head.uri).as_bytes()));
+                write!(line, " {}", protocol(head.version))
+            }
+            Atom::Method => write!(line, "{}", head.method),
+            Atom::Path => {
+                escaped(line, Some(head.uri.path().as_bytes()));
+                Ok(())
+            }
+            Atom::Query => {
+                escaped(line, Some(head.uri.query().unwrap_or_default().as_bytes()));
+                Ok(())
+            }
+            Atom::Protocol => line.write_str(protocol(head.version)),
+            Atom::Status => line.write_str(entry.status.as_str()),
+            Atom::BytesOrDash if entry.bytes == 0 => line.write_char('-'),
+            Atom::Bytes | Atom::BytesOrDash => write!(line, "{}", entry.bytes),
+            Atom::Referer => {
+                escaped(line, field(&head.headers, "referer"));
+                Ok(())
+            }
+            Atom::Agent => {
+                escaped(line, field(&head.headers, "user-agent"));
+                Ok(())
+            }
+            Atom::Seconds => write!(line, "{}", took_us / 1_000_000),
+            Atom::Milliseconds => write!(line, "{}", took_us / 1_000),
+            Atom::Microseconds => write!(line, "{took_us}"),
+            Atom::DecimalSeconds => {
+                write!(line, "{}.{:06}", took_us / 1_000_000, took_us % 1_000_000)
+            }
+            Atom::Worker => write!(line, "<{}>", entry.ticket.worker_pid.get()),
+            Atom::RequestField(name) => {
+                escaped(line, field(&head.headers, name));
+                Ok(())
+            }
+            Atom::AnswerField(name) => {
+                escaped(line, field(&entry.fields, name));
+                Ok(())
+            }
+            Atom::Environ(name) => environ(line, name, &entry.ticket),
+        };
+    }
+
+    fn write_time(&self, line: &mut String) {
+        const MONTHS: [&str; 12] =
+            ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+        let now = LocalTime::now();
+        let mut time = self.time.borrow_mut();
+        if time.0 != now.epoch_s {
+            let month = MONTHS[usize::from(now.month.clamp(1, 12)) - 1];
+            let LocalTime { day, year, hour, minute, second, .. } = now;
+            let offset = now.offset();
+            let text =
+                format!("[{day:02}/{month}/{year}:{hour:02}:{minute:02}:{second:02} {offset}]");
+            *time = (now.epoch_s, text);
+        }
+        line.push_str(&time.1);
+    }
+}
+
+fn protocol(version: Version) -> &'static str {
+    if version == Version::HTTP_10 { "HTTP/1.0" } else { "HTTP/1.1" }
+}
+
+fn field<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h [u8]> {
+    headers.get(name).map(http::HeaderValue::as_bytes)
+}
+
+/// What the acceptor knows of the environ.
+fn environ(line: &mut String, name: &str, ticket: &Ticket) -> std::fmt::Result {
+    let request = &ticket.request;
+    if let Some(header) = name.strip_prefix("HTTP_") {
+        let header = header.replace('_', "-").to_ascii_lowercase();
+        escaped(line, field(&request.head.headers, &header));
+        return Ok(());
+    }
+    match name {
+        "stanchion.queue_wait" => match ticket.taken_us.get() {
+            0 => line.write_char('-'),
+            taken_us => {
+                let wait_us = taken_us.saturating_sub(request.arrived_us);
+                write!(line, "{}.{:06}", wait_us / 1_000_000, wait_us % 1_000_000)
+            }
+        },
+        "REQUEST_METHOD" => write!(line, "{}", request.head.method),
+        "QUERY_STRING" => {
+            escaped(line, Some(request.head.uri.query().unwrap_or_default().as_bytes()));
+            Ok(())
+        }
+        "SERVER_PROTOCOL" => line.write_str(protocol(request.head.version)),
+        "REMOTE_ADDR" => line.write_str(&request.peer.address),
+        "REMOTE_PORT" => write!(line, "{}", request.peer.port),
+        "SERVER_NAME" => line.write_str(&request.peer.server_name),
+        "SERVER_PORT" => line.write_str(&request.peer.server_port),
+        _ => line.write_char('-'),
+    }
+}
+
+/// One request is one line, and nobody writes another's: what a client sent is escaped.
+fn escaped(line: &mut String, text: Option<&[u8]>) {
+    let Some(text) = text else {
+        line.push('-');
+        return;
+    };
+    for &byte in text {
+        match byte {
+            b'"' | b'\\' => {
+                line.push('\\');
+                line.push(char::from(byte));
+            }
+            0x20..=0x7e => line.push(char::from(byte)),
+            _ => {
+                let _ = write!(line, "\\x{byte:02x}");
+            }
+        }
+    }
+}
+
+/// The user of HTTP basic authentication (RFC 7617).
+fn user(headers: &HeaderMap) -> Option<String> {
+    let value = headers.get(http::header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, encoded) = value.split_once(' ')?;
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return None;
+    }
+    let decoded = base64(encoded.trim())?;
+    let colon = decoded.iter().position(|&byte| byte == b':')?;
+    String::from_utf8(decoded[..colon].to_vec()).ok().filter(|user| !user.is_empty())
+}
+
+/// RFC 4648 section 4, for the one place that needs it.
+fn base64(text: &str) -> Option<Vec<u8>> {
+    let mut decoded = Vec::with_capacity(text.len() / 4 * 3);
+    let (mut bits, mut count) = (0_u32, 0);
+    for byte in text.trim_end_matches('=').bytes() {
+        let six = match byte {
+            b'A'..=b'Z' => byte - b'A',
+            b'a'..=b'z' => byte - b'a' + 26,
+            b'0'..=b'9' => byte - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return None,
+        };
+        bits = bits << 6 | u32::from(six);
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            decoded.push((bits >> count) as u8);
+        }
+    }
+    Some(decoded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_are_read_as_gunicorn_reads_them() {
+        let pieces = parse("%(h)s 100%% \"%({X-Id}i)s\" %(nonsense)s").expect("a good format");
+        let expected = [
+            Piece::Atom(Atom::Address),
+            Piece::Text(" 100% \"".to_owned()),
+            Piece::Atom(Atom::RequestField("x-id".to_owned())),
+            Piece::Text("\" ".to_owned()),
+            Piece::Atom(Atom::Dash),
+        ];
+        assert_eq!(pieces, expected);
+        assert!(parse("%h").is_err());
+        assert!(parse("%(h)d").is_err());
+    }
+
+    #[test]
+    fn what_a_client_sends_cannot_end_the_line() {
+        let mut line = String::new();
+        escaped(&mut line, Some(b"a\"b\\c\r\nd\xe9"));
+        assert_eq!(line, "a\\\"b\\\\c\\x0d\\x0ad\\xe9");
+    }
+
+    #[test]
+    fn the_user_of_basic_authentication_is_shown() {
+        let with = |value: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(http::header::AUTHORIZATION, http::HeaderValue::from_static(value));
+            user(&headers)
+        };
+        assert_eq!(with("Basic YWRhOnNlY3JldA=="), Some("ada".to_owned()));
+        assert_eq!(with("basic YWRhOg=="), Some("ada".to_owned()));
+        assert_eq!(with("Basic !!!"), None);
+        assert_eq!(with("Bearer YWRhOg=="), None);
+    }
+}

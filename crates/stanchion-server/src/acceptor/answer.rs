@@ -1,0 +1,246 @@
+//! An answer on its way out: its head is checked, its body fed to the connection as it can take
+//! it.
+
+use std::fs::File;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::header::{CONNECTION, SERVER, TRANSFER_ENCODING, UPGRADE};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http_body::{Frame, SizeHint};
+use tokio::task::JoinHandle;
+use tracing::warn;
+
+use super::Shared;
+use super::access_log::Entry;
+use super::ticket::{StreamEnd, Ticket};
+use crate::record::{AnswerHead, FilePart};
+
+/// How much of a file is read at a time.
+const FILE_READ_BYTES: usize = 256 << 10;
+
+/// The head as HTTP; `None` if it is not, which a worker's own checks exclude.
+pub(super) fn app_head(head: &AnswerHead<'_>) -> Option<http::response::Parts> {
+    let (mut parts, ()) = http::Response::new(()).into_parts();
+    parts.status = StatusCode::from_u16(head.status).ok()?;
+    if !head.reason.is_empty() && parts.status.canonical_reason() != Some(head.reason) {
+        let reason = hyper::ext::ReasonPhrase::try_from(head.reason.as_bytes()).ok()?;
+        parts.extensions.insert(reason);
+    }
+    let mut headers = HeaderMap::with_capacity(head.fields.len() + 2);
+    for (name, value) in &head.fields {
+        let name = HeaderName::from_bytes(name).ok()?;
+        // Hop-by-hop fields are ours (PEP 3333 forbids them to apps).
+        if name != CONNECTION && name != TRANSFER_ENCODING && name != UPGRADE {
+            headers.append(name, HeaderValue::from_bytes(value).ok()?);
+        }
+    }
+    headers.entry(SERVER).or_insert(HeaderValue::from_static("stanchion"));
+    parts.headers = headers;
+    Some(parts)
+}
+
+/// What hyper sends after the head.
+pub(super) struct AnswerBody {
+    kind: Kind,
+    /// Written to the access log when the answer has been sent or given up.
+    entry: Option<Box<Entry>>,
+    on_end: Option<Rc<super::connection::Connection>>,
+    shared: Rc<Shared>,
+}
+
+enum Kind {
+    Whole(Bytes),
+    Streamed(Rc<Ticket>),
+    File(FileBody),
+    Over,
+}
+
+impl AnswerBody {
+    pub(super) fn whole(shared: &Rc<Shared>, bytes: Bytes) -> Self {
+        Self::new(shared, Kind::Whole(bytes))
+    }
+
+    pub(super) fn streamed(shared: &Rc<Shared>, ticket: Rc<Ticket>) -> Self {
+        Self::new(shared, Kind::Streamed(ticket))
+    }
+
+    pub(super) fn file(shared: &Rc<Shared>, file: File, part: FilePart) -> Self {
+        Self::new(shared, Kind::File(FileBody::new(file, part)))
+    }
+
+    fn new(shared: &Rc<Shared>, kind: Kind) -> Self {
+        Self { kind, entry: None, on_end: None, shared: Rc::clone(shared) }
+    }
+
+    /// Has the access log told at the end.
+    pub(super) fn logged(mut self, entry: Option<Box<Entry>>) -> Self {
+        self.entry = entry;
+        self
+    }
+
+    /// Has the connection told at the end.
+    pub(super) fn ends(mut self, connection: &Rc<super::connection::Connection>) -> Self {
+        self.on_end = Some(Rc::clone(connection));
+        self
+    }
+
+    fn count(&mut self, bytes: usize) {
+        if let Some(entry) = &mut self.entry {
+            entry.bytes += bytes as u64;
+        }
+    }
+}
+
+impl http_body::Body for AnswerBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        let this = &mut *self;
+        let chunk = match &mut this.kind {
+            Kind::Over => return Poll::Ready(None),
+            Kind::Whole(bytes) => {
+                let bytes = std::mem::take(bytes);
+                this.kind = Kind::Over;
+                if bytes.is_empty() {
+                    return Poll::Ready(None);
+                }
+                bytes
+            }
+            Kind::Streamed(ticket) => match ready!(ticket.poll_chunk(context)) {
+                Ok(chunk) => {
+                    this.shared.dispatch.borrow_mut().refill(ticket);
+                    chunk
+                }
+                Err(end) => {
+                    this.kind = Kind::Over;
+                    return Poll::Ready(match end {
+                        StreamEnd::Complete => None,
+                        StreamEnd::Broken => Some(Err(io::Error::other("the answer is not whole"))),
+                    });
+                }
+            },
+            Kind::File(file) => match ready!(file.poll_read(context)) {
+                Ok(None) => {
+                    this.kind = Kind::Over;
+                    return Poll::Ready(None);
+                }
+                Ok(Some(chunk)) => chunk,
+                Err(error) => {
+                    warn!("a file cannot be sent whole: {error}");
+                    this.kind = Kind::Over;
+                    return Poll::Ready(Some(Err(error)));
+                }
+            },
+        };
+        this.count(chunk.len());
+        Poll::Ready(Some(Ok(Frame::data(chunk))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.kind {
+            Kind::Whole(bytes) => bytes.is_empty(),
+            Kind::File(file) => file.left == 0,
+            Kind::Over => true,
+            Kind::Streamed(_) => false,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.kind {
+            Kind::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Kind::File(file) => SizeHint::with_exact(file.left),
+            Kind::Over => SizeHint::with_exact(0),
+            Kind::Streamed(_) => SizeHint::default(),
+        }
+    }
+}
+
+impl Drop for AnswerBody {
+    fn drop(&mut self) {
+        if let Kind::Streamed(ticket) = &self.kind {
+            self.shared.dispatch.borrow_mut().abandon(ticket);
+        }
+        if let Some(entry) = self.entry.take() {
+            self.shared.log_access(&entry);
+        }
+        if let Some(connection) = self.on_end.take() {
+            connection.answered();
+        }
+    }
+}
+
+/// A file that a worker handed over: read here, in pieces, so that the worker is free at once.
+struct FileBody {
+    file: std::sync::Arc<File>,
+    offset: u64,
+    left: u64,
+    reading: Option<JoinHandle<io::Result<Vec<u8>>>>,
+}
+
+impl FileBody {
+    fn new(file: File, part: FilePart) -> Self {
+        Self { file: std::sync::Arc::new(file), offset: part.offset, left: part.len, reading: None }
+    }
+
+    fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
+        if self.left == 0 {
+            return Poll::Ready(Ok(None));
+        }
+        let bytes = if let Some(reading) = &mut self.reading {
+            let read = ready!(Pin::new(reading).poll(context));
+            self.reading = None;
+            read.map_err(io::Error::other)??
+        } else {
+            let len = self.left.min(FILE_READ_BYTES as u64) as usize;
+            match read_cached(&self.file, self.offset, len) {
+                Some(bytes) => bytes,
+                // Not in the page cache: the disk must not hold up the event loop.
+                None => {
+                    let (file, offset) = (std::sync::Arc::clone(&self.file), self.offset);
+                    let read = tokio::task::spawn_blocking(move || read_at(&file, offset, len));
+                    self.reading = Some(read);
+                    return self.poll_read(context);
+                }
+            }
+        };
+        if bytes.is_empty() {
+            return Poll::Ready(Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "the file became shorter while it was sent",
+            )));
+        }
+        self.offset += bytes.len() as u64;
+        self.left -= bytes.len() as u64;
+        Poll::Ready(Ok(Some(Bytes::from(bytes))))
+    }
+}
+
+/// What the page cache has at once (preadv2(2), `RWF_NOWAIT`); `None` if it has nothing, or if
+/// the file system cannot tell.
+fn read_cached(file: &File, offset: u64, len: usize) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; len];
+    let mut slices = [io::IoSliceMut::new(&mut bytes)];
+    let read =
+        rustix::io::preadv2(file, &mut slices, offset, rustix::io::ReadWriteFlags::NOWAIT).ok()?;
+    if read == 0 {
+        return None;
+    }
+    bytes.truncate(read);
+    Some(bytes)
+}
+
+fn read_at(file: &File, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+    use std::os::unix::fs::FileExt;
+    let mut bytes = vec![0; len];
+    let read = file.read_at(&mut bytes, offset)?;
+    bytes.truncate(read);
+    Ok(bytes)
+}

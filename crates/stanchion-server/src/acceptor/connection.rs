@@ -1,0 +1,386 @@
+//! One client connection: hyper speaks HTTP on it, and it is watched for those who dawdle.
+
+use std::cell::Cell;
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use stanchion_sys::clock::monotonic_us;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tracing::{debug, info, warn};
+
+use super::Shared;
+use super::access_log::Entry;
+use super::answer::AnswerBody;
+use super::refusal::Refusal;
+use super::request::{Arrived, ArrivedBody, Peer, check_head, read_body};
+use super::ticket::{Answer, Start, Ticket};
+
+/// A client that is still sending when it has been refused gets this long, and may send this
+/// much, so that closing does not reset the connection and destroy the answer (RFC 9112
+/// section 9.6).
+const LINGER: Duration = Duration::from_secs(2);
+const LINGER_BYTES_MAX: usize = 16 << 20;
+/// How long writing a last word may take.
+const LAST_WORD: Duration = Duration::from_secs(1);
+
+/// A connection, as the acceptor's watch sees it.
+pub(super) struct Connection {
+    pub(super) peer: Rc<Peer>,
+    phase: Cell<Phase>,
+    order: Cell<Option<Order>>,
+    waker: Cell<Option<Waker>>,
+    /// The client may still be sending what nobody will read.
+    unread: Cell<bool>,
+}
+
+/// What a connection is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Connected, and nothing has come yet.
+    New { since_us: u64 },
+    /// Between requests.
+    Idle { since_us: u64 },
+    /// A head is being read.
+    Reading { since_us: u64 },
+    /// A request is being answered.
+    Busy,
+}
+
+/// What the watch asks of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// Finish what is being answered, then close.
+    Close,
+    /// The head took too long: say so and close.
+    TimedOut,
+    /// Close without a word: nothing was ever asked.
+    Drop,
+}
+
+impl Connection {
+    pub(super) fn new(peer: Peer) -> Self {
+        Self {
+            peer: Rc::new(peer),
+            phase: Cell::new(Phase::New { since_us: monotonic_us() }),
+            order: Cell::new(None),
+            waker: Cell::new(None),
+            unread: Cell::new(false),
+        }
+    }
+
+    pub(super) fn phase(&self) -> Phase {
+        self.phase.get()
+    }
+
+    /// Gives an order; the connection's task acts on it.
+    pub(super) fn order(&self, order: Order) {
+        self.order.set(Some(order));
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+
+    /// An answer has been given to hyper whole, or was given up.
+    pub(super) fn answered(&self) {
+        self.phase.set(Phase::Idle { since_us: monotonic_us() });
+    }
+
+    fn received(&self) {
+        if let Phase::New { .. } | Phase::Idle { .. } = self.phase.get() {
+            self.phase.set(Phase::Reading { since_us: monotonic_us() });
+        }
+    }
+
+    fn listen(&self, context: &Context<'_>) -> Option<Order> {
+        // Tasks keep their waker, so this clones once for most polls.
+        let waker = self.waker.take().filter(|waker| waker.will_wake(context.waker()));
+        self.waker.set(Some(waker.unwrap_or_else(|| context.waker().clone())));
+        self.order.take()
+    }
+}
+
+/// How a connection came to its end.
+enum End {
+    Served(hyper::Result<()>),
+    TimedOut,
+    Dropped,
+}
+
+/// Serves a connection to its end.
+pub(super) async fn serve<S>(shared: Rc<Shared>, connection: Rc<Connection>, stream: S)
+where
+    S: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    let tracked = Tracked { stream, connection: Rc::clone(&connection) };
+    let service = {
+        let (shared, connection) = (Rc::clone(&shared), Rc::clone(&connection));
+        service_fn(move |request| answer(Rc::clone(&shared), Rc::clone(&connection), request))
+    };
+    let mut http = shared.http.serve_connection(TokioIo::new(tracked), service);
+    let end = poll_fn(|context| {
+        match connection.listen(context) {
+            Some(Order::Close) => Pin::new(&mut http).graceful_shutdown(),
+            Some(Order::TimedOut) => return Poll::Ready(End::TimedOut),
+            Some(Order::Drop) => return Poll::Ready(End::Dropped),
+            None => {}
+        }
+        Pin::new(&mut http).poll(context).map(End::Served)
+    })
+    .await;
+    let mut linger = connection.unread.get();
+    let mut last_word = None;
+    match &end {
+        End::Served(Ok(())) | End::Dropped => {}
+        End::Served(Err(error)) if error.is_parse() || error.is_parse_too_large() => {
+            info!("a client's fault: {error} (from {:?})", connection.peer.address);
+            shared.count_unreadable();
+            linger = true;
+        }
+        End::Served(Err(error)) => debug!("a connection broke off: {error}"),
+        End::TimedOut => {
+            info!("a client's fault: the head did not arrive in time (from {:?})", connection.peer.address);
+            shared.count_unreadable();
+            last_word = Some(
+                "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 54\r\n\r\n408 Request Timeout: the head did not arrive in time.\n",
+            );
+            linger = true;
+        }
+    }
+    if linger {
+        let mut stream = http.into_parts().io.into_inner().stream;
+        let gone = say_goodbye(&mut stream, last_word).await;
+        if let Err(error) = gone {
+            debug!("the client did not wait for the last word: {error}");
+        }
+    }
+}
+
+/// Sends a last word, then reads what the client still sends, so that closing resets nothing.
+async fn say_goodbye<S>(stream: &mut S, last_word: Option<&str>) -> io::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let saying = async {
+        if let Some(last_word) = last_word {
+            stream.write_all(last_word.as_bytes()).await?;
+        }
+        stream.shutdown().await
+    };
+    tokio::time::timeout(LAST_WORD, saying).await??;
+    let draining = async {
+        let mut waste = vec![0; 64 << 10];
+        let mut read = 0;
+        while read < LINGER_BYTES_MAX {
+            match stream.read(&mut waste).await? {
+                0 => break,
+                len => read += len,
+            }
+        }
+        io::Result::Ok(())
+    };
+    tokio::time::timeout(LINGER, draining).await?
+}
+
+/// One request, from its head to the head of its answer.
+async fn answer(
+    shared: Rc<Shared>,
+    connection: Rc<Connection>,
+    request: Request<Incoming>,
+) -> Result<Response<AnswerBody>, Infallible> {
+    connection.phase.set(Phase::Busy);
+    let mut account = Account::open(&shared);
+    let (mut head, body) = request.into_parts();
+    let outcome = match check_head(&head, &shared.common.settings) {
+        Ok(()) => unless_refusing(&shared, read_body(&shared, &mut head, body)).await,
+        Err(refusal) => Err(refusal),
+    };
+    // Whatever of the body was not read is still on its way.
+    connection.unread.set(outcome.is_err());
+    let (body, refused) = match outcome {
+        Ok(body) => (body, None),
+        Err(refusal) => (ArrivedBody::none(&shared), Some(refusal)),
+    };
+    let (arrived, contradiction) = Arrived::new(head, body, Rc::clone(&connection.peer));
+    let refused = refused.or(contradiction);
+    let ticket = Rc::new(Ticket::new(arrived));
+    let outcome = match refused {
+        Some(refusal) => Answer::Refused(refusal),
+        None => Pending::join(&shared, &ticket).await,
+    };
+    let (head, body) = match outcome {
+        Answer::App(app) => {
+            account.close(|tally| tally.answered += 1);
+            let body = match app.body {
+                Start::Whole(bytes) => AnswerBody::whole(&shared, bytes),
+                Start::Streamed => AnswerBody::streamed(&shared, Rc::clone(&ticket)),
+                Start::File(file, part) => AnswerBody::file(&shared, file, part),
+            };
+            (app.head, body)
+        }
+        Answer::Refused(refusal) => {
+            account.close(|tally| tally.refused += 1);
+            log_refusal(&ticket, refusal);
+            let (head, bytes) = refusal.response().into_parts();
+            (head, AnswerBody::whole(&shared, bytes))
+        }
+    };
+    let body = body.logged(entry(&shared, &ticket, &head)).ends(&connection);
+    Ok(Response::from_parts(head, body))
+}
+
+fn entry(shared: &Shared, ticket: &Rc<Ticket>, head: &http::response::Parts) -> Option<Box<Entry>> {
+    let log = shared.access_log.as_ref()?;
+    let fields = if log.wants_answer_fields { head.headers.clone() } else { http::HeaderMap::new() };
+    let ticket = Rc::clone(ticket);
+    Some(Box::new(Entry { ticket, status: head.status, fields, bytes: 0 }))
+}
+
+fn log_refusal(ticket: &Ticket, refusal: Refusal) {
+    let (status, reason) = (refusal.status().as_u16(), refusal.reason());
+    let request = ticket.request.describe();
+    let worker = ticket.worker_pid.get();
+    if refusal.is_clients() {
+        info!("{status} {request}: a client's fault: {reason}");
+    } else {
+        warn!("{status} {request}: {reason} worker={worker}");
+    }
+}
+
+/// Runs `reading` until everybody is told that we are leaving. The connection's task is woken
+/// for that, and then this is polled.
+async fn unless_refusing<T>(
+    shared: &Shared,
+    reading: impl Future<Output = Result<T, Refusal>>,
+) -> Result<T, Refusal> {
+    let mut reading = std::pin::pin!(reading);
+    poll_fn(|context| {
+        if shared.refusing.get() {
+            return Poll::Ready(Err(Refusal::ShuttingDown));
+        }
+        reading.as_mut().poll(context)
+    })
+    .await
+}
+
+/// Counts a request once, however it ends; one whose answer is never fetched was abandoned.
+struct Account<'s> {
+    shared: &'s Shared,
+    open: bool,
+}
+
+impl<'s> Account<'s> {
+    fn open(shared: &'s Shared) -> Self {
+        shared.dispatch.borrow_mut().tally.arrived += 1;
+        Self { shared, open: true }
+    }
+
+    fn close(&mut self, count: impl FnOnce(&mut super::tally::Tally)) {
+        self.open = false;
+        count(&mut self.shared.dispatch.borrow_mut().tally);
+    }
+}
+
+impl Drop for Account<'_> {
+    fn drop(&mut self) {
+        if self.open {
+            self.close(|tally| tally.abandoned += 1);
+        }
+    }
+}
+
+/// Waits for the answer. Dropped before it is there, the client has gone: the request leaves the
+/// line, or its worker learns of it.
+struct Pending<'t> {
+    shared: &'t Shared,
+    ticket: &'t Ticket,
+    answered: bool,
+}
+
+impl<'t> Pending<'t> {
+    fn join(shared: &'t Shared, ticket: &'t Rc<Ticket>) -> Self {
+        if shared.refusing.get() {
+            ticket.answer(Answer::Refused(Refusal::ShuttingDown));
+        } else {
+            shared.dispatch.borrow_mut().join(ticket);
+        }
+        Self { shared, ticket, answered: false }
+    }
+}
+
+impl Future for Pending<'_> {
+    type Output = Answer;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
+        let answer = self.ticket.poll_answer(context);
+        self.answered = answer.is_ready();
+        answer
+    }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.shared.dispatch.borrow_mut().abandon(self.ticket);
+        }
+    }
+}
+
+/// A stream that tells the connection when a client begins to send.
+struct Tracked<S> {
+    stream: S,
+    connection: Rc<Connection>,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Tracked<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if buffer.filled().len() > before {
+            self.connection.received();
+        }
+        read
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Tracked<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,395 @@
+//! The acceptor: owns every client connection, keeps the line, hands its head to free workers.
+//!
+//! One thread, one event loop (tokio's current-thread runtime), so nothing here is locked: what
+//! tasks share is in `Rc` and cells. Once per turn of the loop, before it sleeps,
+//! [`dispatch::Dispatch::turn`] sweeps up answers and wakes workers for new requests, all at once.
+
+mod access_log;
+mod answer;
+mod connection;
+mod dispatch;
+mod listen;
+mod refusal;
+mod request;
+mod tally;
+mod ticket;
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use stanchion_sys::channel::Channel;
+use stanchion_sys::clock::monotonic_us;
+use stanchion_sys::listener::Listener;
+use stanchion_sys::{process, signal};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::Notify;
+use tracing::{error, info};
+
+use crate::exit_code;
+use crate::messages::{self, Incoming, ToAcceptor, ToMaster};
+use crate::record::REQUEST_HEAD_BYTES_MAX;
+use crate::settings::Settings;
+use crate::spool;
+use crate::tree::Common;
+use access_log::{AccessLog, Entry};
+use connection::{Connection, Order, Phase};
+use dispatch::Dispatch;
+
+/// How often dawdling connections and expired waits are looked for.
+const WATCH: Duration = Duration::from_millis(250);
+/// How long refusals may take to be written when the server leaves.
+const FAREWELL: Duration = Duration::from_millis(500);
+/// While draining: how long a connection that has sent nothing yet may take to begin.
+const NEWCOMER: Duration = Duration::from_secs(1);
+/// The most fields of a head when `limit_request_fields` is 0, as gunicorn has it.
+const FIELDS_MAX: usize = 32_768;
+/// Descriptors kept for other things than connections: logs, listeners, spool files.
+const DESCRIPTORS_SPARE: usize = 64;
+
+/// What the tasks of the acceptor share.
+struct Shared {
+    common: &'static Common,
+    dispatch: RefCell<Dispatch>,
+    http: http1::Builder,
+    access_log: Option<AccessLog>,
+    connections: RefCell<HashMap<u64, Rc<Connection>>>,
+    connections_max: usize,
+    next_connection: Cell<u64>,
+    /// Notified when a connection has ended.
+    room: Notify,
+    /// Notified when nobody else is to be let in.
+    door: Notify,
+    next_body: Cell<u64>,
+    /// Bytes of bodies in memory.
+    body_bytes: Cell<usize>,
+    /// No connection is to outlive its present request.
+    draining: Cell<bool>,
+    /// Every request not yet with a worker is told that we are leaving.
+    refusing: Cell<bool>,
+}
+
+thread_local! {
+    /// For the hooks of the runtime, which must be `Send` and so cannot hold an `Rc`.
+    static SHARED: RefCell<Option<Rc<Shared>>> = const { RefCell::new(None) };
+}
+
+fn with_shared(act: impl FnOnce(&Shared)) {
+    SHARED.with_borrow(|shared| {
+        if let Some(shared) = shared {
+            act(shared);
+        }
+    });
+}
+
+/// What of the settings only the acceptor understands.
+pub(crate) fn check_settings(settings: &Settings) -> Result<(), String> {
+    access_log::check(&settings.access_log_format)
+}
+
+/// The life of an acceptor process; gives its exit code.
+pub(crate) fn run(common: &'static Common, listeners: &[Listener], orders: Channel) -> i32 {
+    process::set_name(c"stanchion-acpt");
+    match start(common, listeners, orders) {
+        Ok(()) => exit_code::FINE,
+        Err(error) => {
+            error!("the acceptor cannot go on: {error}");
+            exit_code::INTERNAL
+        }
+    }
+}
+
+fn start(common: &'static Common, listeners: &[Listener], orders: Channel) -> io::Result<()> {
+    // The master decides when we leave; a signal to the whole group must not.
+    signal::ignore(&[
+        signal::SIGTERM,
+        signal::SIGINT,
+        signal::SIGQUIT,
+        signal::SIGHUP,
+        signal::SIGUSR1,
+        signal::SIGUSR2,
+        signal::SIGWINCH,
+    ])?;
+    signal::reset(&[signal::SIGCHLD, signal::SIGTTIN, signal::SIGTTOU])?;
+    spool::clear(&common.spool)?;
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .on_thread_park(|| with_shared(Shared::turn))
+        .on_thread_unpark(|| with_shared(|shared| shared.dispatch.borrow().awake()))
+        .build_local(LocalOptions::default())?;
+    runtime.block_on(serve(common, listeners, orders))
+}
+
+async fn serve(
+    common: &'static Common,
+    listeners: &[Listener],
+    orders: Channel,
+) -> io::Result<()> {
+    let shared = Rc::new(Shared::new(common)?);
+    SHARED.set(Some(Rc::clone(&shared)));
+    // Registered edge-triggered and never read: each ring ends an epoll_wait, and the hooks above
+    // do the rest.
+    let doorbell = watched(common.exchange.doorbell().try_clone()?)?;
+    let mut accepting = Vec::new();
+    for listener in listeners {
+        accepting.push(listen::spawn(&shared, listener)?);
+    }
+    let watch = tokio::task::spawn_local(watch(Rc::clone(&shared)));
+    messages::send(&common.reports.child_end, &ToMaster::AcceptorReady)?;
+
+    let orders = Orders(watched(orders)?);
+    let farewell = orders.obey(&shared, |_| true).await?;
+    if farewell != Farewell::Quit {
+        let timeout = shared.drain(listeners, farewell)?;
+        let drained = async {
+            for task in accepting {
+                // Ends by itself, once the kernel's queue is empty and the door closed.
+                let _ = task.await;
+            }
+            shared.all_gone().await;
+        };
+        let told_to_quit = async {
+            // Without a master there is nobody left to tell us.
+            if farewell == Farewell::Orphaned {
+                std::future::pending::<()>().await;
+            }
+            let _ = orders.obey(&shared, |farewell| farewell == Farewell::Quit).await;
+        };
+        if tokio::time::timeout(timeout, first_of(drained, told_to_quit)).await.is_err() {
+            info!("graceful_timeout is over: whoever is not served is told 503");
+        }
+    }
+    shared.refuse_everybody();
+    // Whoever does not take the refusal in time has been told as well as could be.
+    let _ = tokio::time::timeout(FAREWELL, shared.all_gone()).await;
+    watch.abort();
+    shared.dispatch.borrow().tally.report();
+    if let Some(log) = &shared.access_log {
+        log.flush();
+    }
+    drop(doorbell);
+    Ok(())
+}
+
+/// Has the event loop watch a descriptor for being readable.
+#[expect(deprecated, reason = "its successor is unsafe, for types that may close their descriptor behind its back; ours own theirs")]
+fn watched<T: std::os::fd::AsRawFd>(owner: T) -> io::Result<AsyncFd<T>> {
+    AsyncFd::with_interest(owner, Interest::READABLE)
+}
+
+/// How it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Farewell {
+    /// Serve who is here for at most this long.
+    Drain(Duration),
+    /// Leave now.
+    Quit,
+    /// The master is dead: finish what workers have in hand, since nobody replaces them.
+    Orphaned,
+}
+
+/// The master's word.
+struct Orders(AsyncFd<Channel>);
+
+impl Orders {
+    /// Does what the master says until it says a farewell that `is_it`.
+    async fn obey(&self, shared: &Shared, is_it: impl Fn(Farewell) -> bool) -> io::Result<Farewell> {
+        loop {
+            let mut ready = self.0.readable().await?;
+            let farewell = match messages::receive(self.0.get_ref()) {
+                Ok(Incoming::Message(ToAcceptor::WorkerReady { worker, tenure, pid })) => {
+                    shared.dispatch.borrow_mut().worker_ready(worker, tenure, pid);
+                    continue;
+                }
+                Ok(Incoming::Message(ToAcceptor::WorkerGone { worker, tenure, gone })) => {
+                    shared.dispatch.borrow_mut().worker_gone(worker, tenure, gone);
+                    continue;
+                }
+                Ok(Incoming::Nothing) => {
+                    ready.clear_ready();
+                    continue;
+                }
+                Ok(Incoming::Message(ToAcceptor::Drain { timeout_ms })) => {
+                    Farewell::Drain(Duration::from_millis(timeout_ms))
+                }
+                Ok(Incoming::Message(ToAcceptor::Quit)) => Farewell::Quit,
+                Ok(Incoming::Closed) => Farewell::Orphaned,
+                Err(error) => {
+                    error!("an order that makes no sense was dropped: {error}");
+                    continue;
+                }
+            };
+            if is_it(farewell) {
+                return Ok(farewell);
+            }
+        }
+    }
+}
+
+/// Waits for whichever ends first.
+async fn first_of(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
+    let (mut one, mut other) = (std::pin::pin!(one), std::pin::pin!(other));
+    std::future::poll_fn(|context| {
+        let one = one.as_mut().poll(context);
+        if one.is_ready() { one } else { other.as_mut().poll(context) }
+    })
+    .await;
+}
+
+/// Looks after connections that dawdle and requests that have waited too long.
+async fn watch(shared: Rc<Shared>) {
+    loop {
+        tokio::time::sleep(WATCH).await;
+        shared.dispatch.borrow_mut().expire();
+        let now_us = monotonic_us();
+        for connection in shared.connections.borrow().values() {
+            if let Some(order) = shared.overdue(connection.phase(), now_us) {
+                connection.order(order);
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn new(common: &'static Common) -> io::Result<Self> {
+        let settings = &common.settings;
+        let mut http = http1::Builder::new();
+        // Deadlines for heads are kept by `watch`: a timer per connection costs more than a look
+        // at all of them four times a second.
+        http.header_read_timeout(None)
+            .keep_alive(settings.keepalive.as_duration().is_some())
+            .max_header_size(REQUEST_HEAD_BYTES_MAX);
+        let fields_max = match settings.limit_request_fields {
+            0 => FIELDS_MAX,
+            limit => limit,
+        };
+        // hyper keeps up to 100 fields on its stack, and allocates for any other limit.
+        if fields_max != 100 {
+            http.max_headers(fields_max);
+        }
+        let access_log = match &settings.accesslog {
+            Some(path) => Some(AccessLog::open(path, &settings.access_log_format)?),
+            None => None,
+        };
+        let descriptors = process::raise_open_files();
+        let descriptors_left = usize::try_from(descriptors).unwrap_or(usize::MAX);
+        let connections_max =
+            (settings.max_connections as usize).min(descriptors_left.saturating_sub(DESCRIPTORS_SPARE));
+        if connections_max < settings.max_connections as usize {
+            info!(
+                "at most {connections_max} connections: the limit of open files is {descriptors} (ulimit -Hn)"
+            );
+        }
+        Ok(Self {
+            common,
+            dispatch: RefCell::new(Dispatch::new(common)),
+            http,
+            access_log,
+            connections: RefCell::default(),
+            connections_max,
+            next_connection: Cell::new(0),
+            room: Notify::new(),
+            door: Notify::new(),
+            next_body: Cell::new(0),
+            body_bytes: Cell::new(0),
+            draining: Cell::new(false),
+            refusing: Cell::new(false),
+        })
+    }
+
+    /// Once per turn of the event loop, before it sleeps.
+    fn turn(&self) {
+        self.dispatch.borrow_mut().turn();
+        if let Some(log) = &self.access_log {
+            log.flush();
+        }
+    }
+
+    fn log_access(&self, entry: &Entry) {
+        if let Some(log) = &self.access_log {
+            log.add(entry);
+        }
+    }
+
+    /// A request whose head could not be read arrived, and was refused.
+    fn count_unreadable(&self) {
+        let tally = &mut self.dispatch.borrow_mut().tally;
+        tally.arrived += 1;
+        tally.refused += 1;
+    }
+
+    /// What a connection in this phase is to be told, if it has dawdled.
+    fn overdue(&self, phase: Phase, now_us: u64) -> Option<Order> {
+        let settings = &self.common.settings;
+        let passed = |since_us: u64, limit: Option<Duration>| {
+            limit.is_some_and(|limit| u128::from(now_us - since_us) >= limit.as_micros())
+        };
+        match phase {
+            Phase::New { since_us } => {
+                let newcomer = self.draining.get().then_some(NEWCOMER);
+                passed(since_us, newcomer.or(settings.header_timeout.as_duration()))
+                    .then_some(Order::Drop)
+            }
+            Phase::Idle { since_us } => {
+                let idle = settings.keepalive.as_duration();
+                (self.draining.get() || passed(since_us, idle)).then_some(Order::Close)
+            }
+            Phase::Reading { since_us } => {
+                passed(since_us, settings.header_timeout.as_duration()).then_some(Order::TimedOut)
+            }
+            Phase::Busy => None,
+        }
+    }
+
+    /// Lets nobody else in and has every connection end with its present request; gives how long
+    /// that may take.
+    fn drain(&self, listeners: &[Listener], farewell: Farewell) -> io::Result<Duration> {
+        let timeout = match farewell {
+            Farewell::Drain(timeout) => timeout,
+            Farewell::Quit | Farewell::Orphaned => {
+                error!("the master is gone: finishing what workers have in hand, then leaving");
+                self.refusing.set(true);
+                self.dispatch.borrow_mut().refuse_all(false);
+                self.common.settings.graceful_timeout.duration()
+            }
+        };
+        for listener in listeners {
+            listener.close_door()?;
+        }
+        self.draining.set(true);
+        self.door.notify_waiters();
+        self.order_all(Order::Close);
+        Ok(timeout)
+    }
+
+    /// Tells everybody who is not being answered yet that we are leaving.
+    fn refuse_everybody(&self) {
+        self.refusing.set(true);
+        self.draining.set(true);
+        self.door.notify_waiters();
+        self.dispatch.borrow_mut().refuse_all(true);
+        self.order_all(Order::Close);
+    }
+
+    fn order_all(&self, order: Order) {
+        for connection in self.connections.borrow().values() {
+            connection.order(order);
+        }
+    }
+
+    /// Waits until no connection is left.
+    async fn all_gone(&self) {
+        loop {
+            let ended = self.room.notified();
+            if self.connections.borrow().is_empty() {
+                return;
+            }
+            ended.await;
+        }
+    }
+}

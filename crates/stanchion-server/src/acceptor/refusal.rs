@@ -1,0 +1,107 @@
+//! The answers the server itself gives, and whose fault each is.
+
+use bytes::Bytes;
+use http::StatusCode;
+
+/// Why a request was not answered by the app. Each is logged, and tells the client in a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// The client's: something in the head is not HTTP.
+    BadRequest(&'static str),
+    /// The client's: the request line is over `limit_request_line`.
+    LineTooLong,
+    /// The client's: a field is over `limit_request_field_size`.
+    FieldTooLarge,
+    /// The client's: the body is over `limit_request_body`.
+    BodyTooLarge,
+    /// The client's: the body stopped coming for longer than `body_timeout`.
+    BodyTimeout,
+    /// The operator's, or just too many clients: `max_waiting` are in the line.
+    LineFull {
+        /// When to try again, in seconds.
+        retry_after_s: u64,
+    },
+    /// Likewise: it waited longer than `queue_timeout`.
+    WaitedTooLong {
+        /// When to try again, in seconds.
+        retry_after_s: u64,
+    },
+    /// The operator's: the server is going away.
+    ShuttingDown,
+    /// The app's, or the kernel's: the worker died over this request.
+    WorkerDied,
+    /// The app's: the request ran longer than `timeout`.
+    WorkerTimedOut,
+    /// The app's, or ours: the worker gave no answer, or one that makes no sense.
+    NoAnswer,
+    /// The operator's: the body could not be spooled.
+    SpoolFailed,
+}
+
+impl Refusal {
+    /// RFC 9110 section 15; 431 is RFC 6585 section 5.
+    pub(super) fn status(self) -> StatusCode {
+        match self {
+            Self::BadRequest(_) => StatusCode::BAD_REQUEST,
+            Self::LineTooLong => StatusCode::URI_TOO_LONG,
+            Self::FieldTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
+            Self::LineFull { .. }
+            | Self::WaitedTooLong { .. }
+            | Self::ShuttingDown
+            | Self::SpoolFailed => StatusCode::SERVICE_UNAVAILABLE,
+            Self::WorkerDied | Self::NoAnswer => StatusCode::BAD_GATEWAY,
+            Self::WorkerTimedOut => StatusCode::GATEWAY_TIMEOUT,
+        }
+    }
+
+    /// For the log and for the client.
+    pub(super) fn reason(self) -> &'static str {
+        match self {
+            Self::BadRequest(reason) => reason,
+            Self::LineTooLong => "the request line is too long",
+            Self::FieldTooLarge => "a header field is too large",
+            Self::BodyTooLarge => "the body is too large",
+            Self::BodyTimeout => "the body did not arrive in time",
+            Self::LineFull { .. } => "the line is full",
+            Self::WaitedTooLong { .. } => "the request waited too long in the line",
+            Self::ShuttingDown => "the server is shutting down",
+            Self::WorkerDied => "the worker died while it answered",
+            Self::WorkerTimedOut => "the request took too long",
+            Self::NoAnswer => "the worker gave no answer",
+            Self::SpoolFailed => "the body could not be stored",
+        }
+    }
+
+    /// Whether the client made the mistake; such refusals are common on the open internet and
+    /// are logged quietly.
+    pub(super) fn is_clients(self) -> bool {
+        self.status().is_client_error()
+    }
+
+    /// Whether the connection cannot go on, because what follows on it is not known to be a
+    /// request, or because we are leaving.
+    pub(super) fn closes(self) -> bool {
+        self.is_clients() || matches!(self, Self::ShuttingDown | Self::SpoolFailed)
+    }
+
+    /// The answer, `text/plain`.
+    pub(super) fn response(self) -> http::Response<Bytes> {
+        let status = self.status();
+        let name = status.canonical_reason().unwrap_or("");
+        let body = Bytes::from(format!("{} {name}: {}\n", status.as_str(), self.reason()));
+        let mut response = http::Response::new(body);
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        let text = http::HeaderValue::from_static("text/plain; charset=utf-8");
+        headers.insert(http::header::CONTENT_TYPE, text);
+        if let Self::LineFull { retry_after_s } | Self::WaitedTooLong { retry_after_s } = self {
+            headers.insert(http::header::RETRY_AFTER, retry_after_s.into());
+        }
+        if self.closes() {
+            headers.insert(http::header::CONNECTION, http::HeaderValue::from_static("close"));
+        }
+        response
+    }
+}

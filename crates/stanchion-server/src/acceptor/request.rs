@@ -1,0 +1,271 @@
+//! A request on its way in: its head is checked, its body read whole, into memory or the spool.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::rc::Rc;
+
+use bytes::{Bytes, BytesMut};
+use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
+use http::request::Parts;
+use http::{HeaderMap, Version};
+use http_body::Body as _;
+use hyper::body::Incoming;
+use stanchion_sys::clock::monotonic_us;
+use tracing::error;
+
+use super::Shared;
+use super::refusal::Refusal;
+use crate::record::{BodyRecord, RequestLine, write_request};
+use crate::settings::Settings;
+use crate::spool::SpooledBody;
+
+/// Bodies of all waiting requests that may be in memory together, in bytes. Past it, bodies go
+/// to the spool whatever their size.
+const BODIES_MEMORY_MAX: usize = 64 << 20;
+/// Bytes gathered before they are written to a spool file in one go.
+const SPOOL_WRITE_BYTES: usize = 256 << 10;
+
+/// What a connection knows about where it comes from, once for all its requests.
+pub(super) struct Peer {
+    pub(super) address: String,
+    pub(super) port: u16,
+    pub(super) server_name: String,
+    pub(super) server_port: String,
+    pub(super) trusted: bool,
+}
+
+/// A request that has arrived whole.
+pub(super) struct Arrived {
+    pub(super) head: Parts,
+    pub(super) body: ArrivedBody,
+    pub(super) peer: Rc<Peer>,
+    scheme: &'static str,
+    /// When its last byte was read, in microseconds of the monotonic clock.
+    pub(super) arrived_us: u64,
+}
+
+/// A whole body.
+pub(super) enum ArrivedBody {
+    Memory(Counted),
+    Spooled(SpooledBody),
+}
+
+/// Bytes that count against [`BODIES_MEMORY_MAX`].
+pub(super) struct Counted {
+    bytes: Bytes,
+    shared: Rc<Shared>,
+}
+
+impl Counted {
+    fn new(shared: &Rc<Shared>, bytes: Bytes) -> Self {
+        shared.body_bytes.set(shared.body_bytes.get() + bytes.len());
+        Self { bytes, shared: Rc::clone(shared) }
+    }
+}
+
+impl ArrivedBody {
+    /// No body.
+    pub(super) fn none(shared: &Rc<Shared>) -> Self {
+        Self::Memory(Counted::new(shared, Bytes::new()))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.shared.body_bytes.set(self.shared.body_bytes.get() - self.bytes.len());
+    }
+}
+
+impl Arrived {
+    /// Puts a request together, now that it is here; and says what is wrong with it, if the
+    /// proxies in front contradict each other.
+    pub(super) fn new(head: Parts, body: ArrivedBody, peer: Rc<Peer>) -> (Self, Option<Refusal>) {
+        let scheme = if peer.trusted { forwarded_scheme(&head.headers) } else { Ok("http") };
+        let arrived =
+            Self { head, body, peer, scheme: scheme.unwrap_or("http"), arrived_us: monotonic_us() };
+        (arrived, scheme.err())
+    }
+
+    /// Method and target, for logs.
+    pub(super) fn describe(&self) -> String {
+        format!("{} {}", self.head.method, self.head.uri)
+    }
+
+    /// Writes the record for the exchange; `None` if it does not fit.
+    pub(super) fn write(&self, area: &mut [u8]) -> Option<usize> {
+        let target = target(&self.head.uri);
+        let line = RequestLine {
+            method: self.head.method.as_str(),
+            target: target.as_bytes(),
+            minor_version: u8::from(self.head.version == Version::HTTP_11),
+            scheme: self.scheme,
+            peer_address: &self.peer.address,
+            peer_port: self.peer.port,
+            server_name: &self.peer.server_name,
+            server_port: &self.peer.server_port,
+            trusted_peer: self.peer.trusted,
+        };
+        let body = match &self.body {
+            ArrivedBody::Memory(counted) => BodyRecord::Memory(&counted.bytes),
+            ArrivedBody::Spooled(body) => {
+                BodyRecord::Spooled { path: body.path().to_str()?, len: body.len }
+            }
+        };
+        let fields = self.head.headers.iter().map(|(name, value)| {
+            (name.as_str().as_bytes(), value.as_bytes())
+        });
+        write_request(area, &line, fields, &body)
+    }
+}
+
+/// The target as it was sent: almost always a path, seldom a whole URI (RFC 9112 section 3.2).
+pub(super) fn target(uri: &http::Uri) -> std::borrow::Cow<'_, str> {
+    match (uri.scheme(), uri.authority(), uri.path_and_query()) {
+        (None, None, Some(path)) => path.as_str().into(),
+        _ => uri.to_string().into(),
+    }
+}
+
+/// gunicorn's default `secure_scheme_headers`. Proxies that contradict each other are a mistake
+/// somebody should hear of.
+fn forwarded_scheme(headers: &HeaderMap) -> Result<&'static str, Refusal> {
+    let says_https = |name: &str, value: &str| {
+        headers.get(name).map(|found| found.as_bytes().eq_ignore_ascii_case(value.as_bytes()))
+    };
+    let said = [
+        says_https("x-forwarded-proto", "https"),
+        says_https("x-forwarded-protocol", "ssl"),
+        says_https("x-forwarded-ssl", "on"),
+    ];
+    let mut said = said.into_iter().flatten();
+    let first = said.next();
+    if said.any(|other| Some(other) != first) {
+        return Err(Refusal::BadRequest("contradictory scheme headers"));
+    }
+    Ok(if first == Some(true) { "https" } else { "http" })
+}
+
+/// The limits on a head that hyper does not know (it knows the number of fields and the size of
+/// the whole), and RFC 9112 section 3.2 on Host.
+pub(super) fn check_head(head: &Parts, settings: &Settings) -> Result<(), Refusal> {
+    const AROUND_TARGET: usize = "  HTTP/1.1".len();
+    let line = head.method.as_str().len() + target(&head.uri).len() + AROUND_TARGET;
+    if settings.limit_request_line > 0 && line > settings.limit_request_line {
+        return Err(Refusal::LineTooLong);
+    }
+    let field_max = settings.limit_request_field_size;
+    let mut hosts = 0;
+    for (name, value) in &head.headers {
+        if field_max > 0 && name.as_str().len() + value.len() + ": ".len() > field_max {
+            return Err(Refusal::FieldTooLarge);
+        }
+        hosts += usize::from(name == HOST);
+    }
+    match hosts {
+        1 => Ok(()),
+        0 if head.version == Version::HTTP_10 => Ok(()),
+        0 => Err(Refusal::BadRequest("HTTP/1.1 without a Host field")),
+        _ => Err(Refusal::BadRequest("more than one Host field")),
+    }
+}
+
+/// Reads a body whole. Once it is, its length is known, and the fields say so: chunks are gone
+/// (RFC 9112 section 7.1.3).
+pub(super) async fn read_body(
+    shared: &Rc<Shared>,
+    head: &mut Parts,
+    mut body: Incoming,
+) -> Result<ArrivedBody, Refusal> {
+    if body.is_end_stream() {
+        head.headers.remove(TRANSFER_ENCODING);
+        return Ok(ArrivedBody::none(shared));
+    }
+    let settings = &shared.common.settings;
+    let body_max = settings.limit_request_body;
+    let promised = body.size_hint().exact();
+    if body_max > 0 && promised.is_some_and(|len| len > body_max) {
+        return Err(Refusal::BodyTooLarge);
+    }
+    let mut sink = Sink::new(shared, promised);
+    let mut len = 0_u64;
+    loop {
+        let frame = std::future::poll_fn(|context| {
+            std::pin::Pin::new(&mut body).poll_frame(context)
+        });
+        let frame = match settings.body_timeout.as_duration() {
+            Some(limit) => tokio::time::timeout(limit, frame).await.map_err(|_| Refusal::BodyTimeout)?,
+            None => frame.await,
+        };
+        let Some(frame) = frame else { break };
+        // A body that breaks off is mostly a client that left, and then nobody hears this.
+        let frame = frame.map_err(|_| Refusal::BadRequest("the body is not as announced"))?;
+        // Trailers are nothing WSGI has a place for.
+        let Ok(data) = frame.into_data() else { continue };
+        len += data.len() as u64;
+        if body_max > 0 && len > body_max {
+            return Err(Refusal::BodyTooLarge);
+        }
+        sink.add(data).await?;
+    }
+    if head.headers.remove(TRANSFER_ENCODING).is_some() {
+        head.headers.insert(CONTENT_LENGTH, len.into());
+    }
+    sink.finish().await
+}
+
+/// Where the bytes of a body go: into memory while they are few, else into a file.
+struct Sink<'s> {
+    shared: &'s Rc<Shared>,
+    bytes: BytesMut,
+    file: Option<(SpooledBody, File)>,
+    memory_max: usize,
+}
+
+impl<'s> Sink<'s> {
+    fn new(shared: &'s Rc<Shared>, promised: Option<u64>) -> Self {
+        let left = BODIES_MEMORY_MAX.saturating_sub(shared.body_bytes.get());
+        let memory_max = shared.common.settings.body_memory.min(left);
+        let expected = promised.map_or(0, |len| len.min(memory_max as u64) as usize);
+        Self { shared, bytes: BytesMut::with_capacity(expected), file: None, memory_max }
+    }
+
+    async fn add(&mut self, data: Bytes) -> Result<(), Refusal> {
+        self.bytes.extend_from_slice(&data);
+        if self.file.is_none() && self.bytes.len() <= self.memory_max {
+            return Ok(());
+        }
+        if self.file.is_none() {
+            let number = self.shared.next_body.get();
+            self.shared.next_body.set(number + 1);
+            let created = SpooledBody::create(&self.shared.common.spool, number);
+            self.file = Some(created.map_err(|error| spool_failed(&error))?);
+        }
+        if self.bytes.len() >= SPOOL_WRITE_BYTES { self.write().await } else { Ok(()) }
+    }
+
+    /// Disks block; the event loop must not.
+    async fn write(&mut self) -> Result<(), Refusal> {
+        let Some((spooled, file)) = &mut self.file else { return Ok(()) };
+        let bytes = self.bytes.split().freeze();
+        spooled.len += bytes.len() as u64;
+        let mut handle = file.try_clone().map_err(|error| spool_failed(&error))?;
+        let written = tokio::task::spawn_blocking(move || handle.write_all(&bytes)).await;
+        written
+            .map_err(io::Error::other)
+            .and_then(|written| written)
+            .map_err(|error| spool_failed(&error))
+    }
+
+    async fn finish(mut self) -> Result<ArrivedBody, Refusal> {
+        self.write().await?;
+        Ok(match self.file {
+            Some((spooled, _file)) => ArrivedBody::Spooled(spooled),
+            None => ArrivedBody::Memory(Counted::new(self.shared, self.bytes.freeze())),
+        })
+    }
+}
+
+fn spool_failed(error: &io::Error) -> Refusal {
+    error!("a body cannot be written to the spool directory (disk full? see --tmp-upload-dir): {error}");
+    Refusal::SpoolFailed
+}

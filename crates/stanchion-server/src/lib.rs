@@ -1,0 +1,23 @@
+//! The server: settings, the process tree, the acceptor, the worker loop. It runs any app that
+//! implements [`Host`] and knows no Python.
+
+#![forbid(unsafe_code)]
+
+mod acceptor;
+pub mod exit_code;
+mod host;
+pub mod log;
+mod master;
+mod messages;
+pub mod record;
+pub mod settings;
+mod spool;
+mod template;
+mod tree;
+mod worker;
+
+pub use host::{Host, LoadError};
+pub use stanchion_exchange::{Ending, Gone, Taken};
+pub use stanchion_sys::process::Fork;
+pub use tree::serve;
+pub use worker::{Seat, Worker};

@@ -1,0 +1,215 @@
+//! The master: waits for signals, reports and dead children, asks [`step`] what follows, and does
+//! it. It never imports the app, never sees a request, never starts a thread.
+
+mod backoff;
+pub mod step;
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::AsFd;
+
+use stanchion_sys::channel::{Channel, poll_readable};
+use stanchion_sys::clock::monotonic_us;
+use stanchion_sys::process::{self, Fork};
+use stanchion_sys::signal::{self, SignalPipe};
+use tracing::{error, info, warn};
+
+use crate::host::Host;
+use crate::messages::{self, Incoming, ToAcceptor, ToMaster};
+use crate::tree::Common;
+use step::{Action, Event, Master, Plan, Severity};
+
+/// How often the master looks at the scoreboard for requests past their timeout. Their deadlines
+/// are exact; this is how late it may notice.
+const OVERDUE_CHECK_MS: u64 = 100;
+/// How long it sleeps at most.
+const SLEEP_MS_MAX: u64 = 60_000;
+
+/// Who we are when [`run`] returns: every fork comes back through it.
+pub(crate) enum Role {
+    /// The master, at the end, with its exit code.
+    Master(i32),
+    /// A newborn acceptor, and where its orders come from.
+    Acceptor(Channel),
+    /// A newborn template.
+    Template {
+        /// Which generation of the code it is to load.
+        generation: u32,
+        /// Where its orders come from.
+        orders: Channel,
+    },
+}
+
+/// The signals the master takes.
+const SIGNALS: [i32; 10] = [
+    signal::SIGTERM,
+    signal::SIGINT,
+    signal::SIGQUIT,
+    signal::SIGHUP,
+    signal::SIGTTIN,
+    signal::SIGTTOU,
+    signal::SIGUSR1,
+    signal::SIGUSR2,
+    signal::SIGWINCH,
+    signal::SIGCHLD,
+];
+
+struct Loop<'h> {
+    common: &'static Common,
+    host: &'h mut dyn Host,
+    master: Master,
+    signals: SignalPipe,
+    acceptor: Option<Channel>,
+    template: Option<Channel>,
+    next_template: Option<Channel>,
+    events: VecDeque<Event>,
+}
+
+/// Runs the tree until it has ended, in the master; in each child it returns right after the fork.
+pub(crate) fn run(common: &'static Common, host: &mut dyn Host) -> io::Result<Role> {
+    process::set_name(c"stanchion");
+    process::become_subreaper()?;
+    let settings = &common.settings;
+    let plan = Plan {
+        workers: settings.workers as u16,
+        workers_max: common.workers_max,
+        graceful_ms: settings.graceful_timeout.as_duration().map_or(0, |d| d.as_millis() as u64),
+    };
+    let mut this = Loop {
+        common,
+        host,
+        master: Master::new(plan),
+        signals: SignalPipe::install(&SIGNALS)?,
+        acceptor: None,
+        template: None,
+        next_template: None,
+        events: VecDeque::from([Event::Started]),
+    };
+    loop {
+        while let Some(event) = this.events.pop_front() {
+            for action in this.master.step(now_ms(), event) {
+                if let Some(role) = this.perform(action)? {
+                    return Ok(role);
+                }
+            }
+        }
+        this.wait()?;
+        this.gather()?;
+    }
+}
+
+fn now_ms() -> u64 {
+    monotonic_us() / 1_000
+}
+
+impl Loop<'_> {
+    fn wait(&self) -> io::Result<()> {
+        let busy = self.common.settings.timeout.as_duration().is_some();
+        let longest_ms = if busy { OVERDUE_CHECK_MS } else { SLEEP_MS_MAX };
+        let due_ms = self.master.next_tick_ms().map_or(longest_ms, |due| due.saturating_sub(now_ms()));
+        // Rounded up, so that what is due then is due.
+        let timeout_ms = i32::try_from(due_ms.min(longest_ms) + 1).unwrap_or(i32::MAX);
+        poll_readable(&[self.signals.as_fd(), self.common.reports.master_end.as_fd()], timeout_ms)?;
+        Ok(())
+    }
+
+    /// Collects what happened. Reports come before deaths: what a child said, it said alive.
+    fn gather(&mut self) -> io::Result<()> {
+        let signals = self.signals.take();
+        loop {
+            match messages::receive::<ToMaster>(&self.common.reports.master_end) {
+                Ok(Incoming::Message(report)) => self.events.push_back(Event::Report(report)),
+                Ok(Incoming::Nothing | Incoming::Closed) => break,
+                Err(error) => warn!("a report that makes no sense was dropped: {error}"),
+            }
+        }
+        while let Some((pid, exit)) = process::reap()? {
+            self.events.push_back(Event::Reaped(pid, exit));
+        }
+        for signal in signals.into_iter().filter(|signal| *signal != signal::SIGCHLD) {
+            self.events.push_back(Event::Signal(signal));
+        }
+        let threads = self.common.settings.threads as u16;
+        let now_us = monotonic_us();
+        for seat in 0..self.common.exchange.geometry().seats as u16 {
+            if let Some(ran_us) = self.common.exchange.overdue_us(seat, now_us) {
+                let ran_ms = ran_us / 1_000;
+                self.events.push_back(Event::Overdue { worker: seat / threads, ran_ms });
+            }
+        }
+        self.events.push_back(Event::Tick);
+        Ok(())
+    }
+
+    fn perform(&mut self, action: Action) -> io::Result<Option<Role>> {
+        match action {
+            Action::ForkAcceptor => {
+                let (ours, theirs) = Channel::pair()?;
+                // The acceptor knows no Python, so no interpreter has to be told of this fork.
+                match process::fork_single_threaded() {
+                    Ok(Fork::Child) => return Ok(Some(Role::Acceptor(theirs))),
+                    Ok(Fork::Parent(pid)) => {
+                        self.acceptor = Some(ours);
+                        self.events.push_back(Event::AcceptorForked(Some(pid)));
+                    }
+                    Err(error) => {
+                        error!("the acceptor cannot be forked: {error}");
+                        self.events.push_back(Event::AcceptorForked(None));
+                    }
+                }
+            }
+            Action::ForkTemplate { generation } => {
+                let (ours, orders) = Channel::pair()?;
+                match self.host.fork() {
+                    Ok(Fork::Child) => return Ok(Some(Role::Template { generation, orders })),
+                    Ok(Fork::Parent(pid)) => {
+                        // The present one, if any, serves on until the new one is ready.
+                        let place = if self.template.is_some() && generation > 1 {
+                            &mut self.next_template
+                        } else {
+                            &mut self.template
+                        };
+                        *place = Some(ours);
+                        self.events.push_back(Event::TemplateForked(Some(pid)));
+                    }
+                    Err(error) => {
+                        error!("a template cannot be forked: {error}");
+                        self.events.push_back(Event::TemplateForked(None));
+                    }
+                }
+            }
+            Action::AdoptTemplate => self.template = self.next_template.take(),
+            Action::TellAcceptor(message) => self.tell_acceptor(&message),
+            Action::TellTemplate(message) => {
+                if let Some(Err(error)) =
+                    self.template.as_ref().map(|channel| messages::send(channel, &message))
+                {
+                    // It has died; its death is reported on its own and what it was asked for
+                    // is then asked of its successor.
+                    warn!("the template could not be told {message:?}: {error}");
+                }
+            }
+            Action::Kill(pid, signal) => process::kill(pid, signal)?,
+            Action::Vacate(worker) => {
+                let threads = self.common.settings.threads as u16;
+                for seat in worker * threads..(worker + 1) * threads {
+                    self.common.exchange.vacate(seat);
+                }
+            }
+            Action::Log(Severity::Info, message) => info!("{message}"),
+            Action::Log(Severity::Warning, message) => warn!("{message}"),
+            Action::Log(Severity::Error, message) => error!("{message}"),
+            Action::Exit(code) => return Ok(Some(Role::Master(code))),
+        }
+        Ok(None)
+    }
+
+    fn tell_acceptor(&self, message: &ToAcceptor) {
+        if let Some(Err(error)) =
+            self.acceptor.as_ref().map(|channel| messages::send(channel, message))
+        {
+            // It has died; its successor is told anew who serves.
+            warn!("the acceptor could not be told {message:?}: {error}");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What the processes of the tree say to each other: closed enums, checked where they arrive.
+//!
+//! They travel as JSON in whole messages ([`stanchion_sys::channel`]); they are rare (a worker
+//! comes or goes), so they are made to be read by people, not to be fast.
+
+use std::io;
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use stanchion_sys::channel::{Channel, Received};
+use stanchion_sys::process::Exit;
+
+/// Why a worker is no longer there, as far as its clients are concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Gone {
+    /// It left with this exit code.
+    Left(i32),
+    /// A signal killed it that was not ours.
+    Killed(i32),
+    /// The master killed it because a request ran past its timeout.
+    TimedOut,
+}
+
+impl Gone {
+    /// What the master makes of a reaped child.
+    pub fn from_exit(exit: Exit, timed_out: bool) -> Self {
+        match exit {
+            _ if timed_out => Self::TimedOut,
+            Exit::Code(code) => Self::Left(code),
+            Exit::Signal(signal) => Self::Killed(signal),
+        }
+    }
+}
+
+/// Master to acceptor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToAcceptor {
+    /// A worker has sat down at its seats.
+    WorkerReady {
+        /// Index of the worker.
+        worker: u16,
+        /// Its tenure of the seats.
+        tenure: u16,
+        /// Its process.
+        pid: i32,
+    },
+    /// A worker is dead; whatever it held is to be cleared up.
+    WorkerGone {
+        /// Index of the worker.
+        worker: u16,
+        /// Its tenure of the seats.
+        tenure: u16,
+        /// How it went.
+        gone: Gone,
+    },
+    /// Let nobody else in, serve who is here for at most this long, then leave.
+    Drain {
+        /// Milliseconds.
+        timeout_ms: u64,
+    },
+    /// Tell everybody 503 and leave.
+    Quit,
+}
+
+/// Master to template.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToTemplate {
+    /// Fork a worker.
+    Fork {
+        /// Index of the worker, which gives its seats.
+        worker: u16,
+        /// The tenure it starts.
+        tenure: u16,
+    },
+    /// Leave.
+    Quit,
+}
+
+/// Anybody to the master.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToMaster {
+    /// The acceptor accepts.
+    AcceptorReady,
+    /// The template can fork workers.
+    TemplateReady {
+        /// Which generation of the code it has.
+        generation: u32,
+    },
+    /// The template has forked a worker.
+    Forked {
+        /// Index of the worker.
+        worker: u16,
+        /// The tenure it starts.
+        tenure: u16,
+        /// Its process; `None` if the kernel refused, and why is in the log.
+        pid: Option<i32>,
+    },
+    /// The worker is about to take requests.
+    WorkerReady {
+        /// Index of the worker.
+        worker: u16,
+        /// Its tenure.
+        tenure: u16,
+        /// Its process.
+        pid: i32,
+    },
+    /// A worker has written where it should not and must not go on.
+    Replace {
+        /// Index of the worker.
+        worker: u16,
+        /// Its tenure.
+        tenure: u16,
+    },
+    /// A watched file has changed (`--reload`).
+    Changed {
+        /// Its path.
+        path: String,
+    },
+}
+
+/// Sends a message; `WouldBlock` if the other side is far behind.
+pub fn send<T: Serialize>(channel: &Channel, message: &T) -> io::Result<()> {
+    channel.send(&serde_json::to_vec(message)?, None)
+}
+
+/// What [`receive`] found.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Incoming<T> {
+    /// A message.
+    Message(T),
+    /// None is waiting.
+    Nothing,
+    /// The other side is gone.
+    Closed,
+}
+
+/// Takes the next message, without waiting. One that makes no sense is an error: both sides are
+/// of one build, so it is our fault or that of a worker that writes where it should not.
+pub fn receive<T: DeserializeOwned>(channel: &Channel) -> io::Result<Incoming<T>> {
+    Ok(match channel.receive()? {
+        Received::Message(bytes, _fd) => Incoming::Message(serde_json::from_slice(&bytes)?),
+        Received::Nothing => Incoming::Nothing,
+        Received::Closed => Incoming::Closed,
+    })
+}

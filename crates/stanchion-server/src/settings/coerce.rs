@@ -1,0 +1,348 @@
+//! From what somebody wrote to a value of the setting's kind.
+
+use serde_json::{Number, Value};
+
+use super::table::{Check, Kind, Preset, Range};
+
+/// Longest part of a refused value that is shown back, in characters.
+const SHOWN_CHARS_MAX: usize = 60;
+
+/// Turns a raw value (a text of the command line, or whatever a config file held) into the value
+/// that stands for it. The error reads "expected …, got …".
+pub(super) fn coerce(kind: &Kind, raw: &Value) -> Result<Value, String> {
+    let value = match kind {
+        Kind::Int(range) => integer(raw).filter(|n| range.holds(*n)).map(Value::from),
+        Kind::Bytes(range) => bytes(raw).filter(|n| range.holds(*n)).map(Value::from),
+        Kind::Seconds(range) => seconds(raw)
+            .filter(|s| range.holds_seconds(*s))
+            .map(plain_number),
+        Kind::Bool => boolean(raw).map(Value::from),
+        Kind::Choice(words) => choice(words, raw).map(Value::from),
+        Kind::Text { nullable, check } => return text(*nullable, *check, raw),
+        Kind::List {
+            may_be_empty,
+            check,
+        } => return list(*may_be_empty, *check, raw),
+    };
+    value.ok_or_else(|| unlike(&expected(kind), raw))
+}
+
+/// What a setting takes, in words that follow "expected".
+pub(super) fn expected(kind: &Kind) -> String {
+    match kind {
+        Kind::Int(range) => format!("a whole number {range}"),
+        Kind::Bytes(range) => format!("a number of bytes {range}"),
+        Kind::Seconds(range) => format!("a number of seconds {range}"),
+        Kind::Bool => "true or false".into(),
+        Kind::Choice(words) => format!("one of {}", words.join(", ")),
+        Kind::Text { nullable: true, .. } => "a text or none".into(),
+        Kind::Text {
+            nullable: false, ..
+        } => "a text".into(),
+        Kind::List { .. } => "a list of texts".into(),
+    }
+}
+
+fn unlike(expected: &str, raw: &Value) -> String {
+    format!("expected {expected}, got {}", shown(raw))
+}
+
+/// The value as an error shows it: texts in quotes, everything on one short line.
+fn shown(raw: &Value) -> String {
+    let text = match raw {
+        Value::String(text) => format!("'{}'", text.escape_debug()),
+        Value::Null => "None".into(),
+        other => other.to_string(),
+    };
+    match text.char_indices().nth(SHOWN_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
+fn integer(raw: &Value) -> Option<u64> {
+    match raw {
+        Value::Number(number) => number.as_u64(),
+        Value::String(text) => digits(text.trim()),
+        _ => None,
+    }
+}
+
+/// A number, or a text with a unit: `64K`, `8M`, `1G`, powers of 1024.
+fn bytes(raw: &Value) -> Option<u64> {
+    let Value::String(text) = raw else {
+        return integer(raw);
+    };
+    let text = text.trim();
+    let shift = match text.bytes().last()?.to_ascii_uppercase() {
+        b'K' => 10,
+        b'M' => 20,
+        b'G' => 30,
+        _ => return digits(text),
+    };
+    digits(&text[..text.len() - 1])?.checked_mul(1 << shift)
+}
+
+fn digits(text: &str) -> Option<u64> {
+    // from_str alone would take "+5".
+    text.bytes()
+        .all(|byte| byte.is_ascii_digit())
+        .then(|| text.parse().ok())?
+}
+
+fn seconds(raw: &Value) -> Option<f64> {
+    match raw {
+        Value::Number(number) => number.as_f64(),
+        Value::String(text) => text.trim().parse().ok(),
+        _ => None,
+    }
+}
+
+/// 30 and not 30.0, as people write it.
+fn plain_number(seconds: f64) -> Value {
+    if seconds.fract() == 0.0 {
+        // The range bounds it far below the 2^53 up to which f64 holds every whole number.
+        #[allow(clippy::cast_sign_loss)]
+        return Value::from(seconds as u64);
+    }
+    Number::from_f64(seconds).map_or(Value::Null, Value::Number)
+}
+
+fn boolean(raw: &Value) -> Option<bool> {
+    match raw {
+        Value::Bool(value) => Some(*value),
+        Value::String(text) if text.trim().eq_ignore_ascii_case("true") => Some(true),
+        Value::String(text) if text.trim().eq_ignore_ascii_case("false") => Some(false),
+        _ => None,
+    }
+}
+
+fn choice(words: &[&'static str], raw: &Value) -> Option<&'static str> {
+    let text = raw.as_str()?.trim();
+    words
+        .iter()
+        .find(|word| word.eq_ignore_ascii_case(text))
+        .copied()
+}
+
+fn text(nullable: bool, check: Check, raw: &Value) -> Result<Value, String> {
+    match raw {
+        Value::Null if nullable => Ok(Value::Null),
+        Value::String(text) if nullable && text.is_empty() => Ok(Value::Null),
+        Value::String(text) => checked(check, text),
+        other => {
+            let wanted = if nullable { "a text or none" } else { "a text" };
+            Err(unlike(wanted, other))
+        }
+    }
+}
+
+/// One text stands for a list of one, as in gunicorn: `bind = "127.0.0.1:8000"`.
+fn list(may_be_empty: bool, check: Check, raw: &Value) -> Result<Value, String> {
+    let items = match raw {
+        Value::String(_) => std::slice::from_ref(raw),
+        Value::Array(items) => items,
+        Value::Null => &[],
+        other => return Err(unlike("a list of texts", other)),
+    };
+    if items.is_empty() && !may_be_empty {
+        return Err("expected at least one, got none".into());
+    }
+    let checked_items = items.iter().map(|item| match item {
+        Value::String(text) => checked(check, text),
+        other => Err(unlike("a list of texts", other)),
+    });
+    checked_items
+        .collect::<Result<Vec<_>, _>>()
+        .map(Value::Array)
+}
+
+fn checked(check: Check, text: &str) -> Result<Value, String> {
+    match check(text) {
+        Ok(()) => Ok(text.into()),
+        Err(reason) => Err(format!("{reason}, got {}", shown(&text.into()))),
+    }
+}
+
+impl Range {
+    fn holds(self, number: u64) -> bool {
+        number >= self.min && self.max.is_none_or(|max| number <= max)
+    }
+
+    /// False for what is no number at all (NaN), as every comparison with it is.
+    #[allow(clippy::cast_precision_loss)] // the ends of ranges of time are small
+    fn holds_seconds(self, seconds: f64) -> bool {
+        seconds >= self.min as f64 && self.max.is_none_or(|max| seconds <= max as f64)
+    }
+}
+
+impl std::fmt::Display for Range {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.max {
+            Some(max) => write!(out, "from {} to {max}", self.min),
+            None => write!(out, ">= {}", self.min),
+        }
+    }
+}
+
+impl From<&Preset> for Value {
+    fn from(preset: &Preset) -> Self {
+        match preset {
+            Preset::Null => Value::Null,
+            Preset::Bool(value) => (*value).into(),
+            Preset::Number(number) => (*number).into(),
+            Preset::Text(text) => (*text).into(),
+            Preset::List(items) => items.to_vec().into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::super::table;
+    use super::*;
+
+    fn of(name: &str, raw: &Value) -> Result<Value, String> {
+        coerce(&table::find(name).unwrap().kind, raw)
+    }
+
+    #[test]
+    fn every_default_is_a_value_of_its_own_kind() {
+        for setting in table::settings() {
+            let default = Value::from(&setting.default);
+            assert_eq!(
+                coerce(&setting.kind, &default),
+                Ok(default),
+                "{}",
+                setting.name
+            );
+        }
+    }
+
+    #[test]
+    fn texts_and_native_values_mean_the_same() {
+        for (name, raw, value) in [
+            ("workers", json!("4"), json!(4)),
+            ("workers", json!(4), json!(4)),
+            ("timeout", json!("0.5"), json!(0.5)),
+            ("timeout", json!(30.0), json!(30)),
+            ("limit_request_body", json!("64K"), json!(65536)),
+            ("limit_request_body", json!("2g"), json!(2_147_483_648_u64)),
+            ("reload", json!(" True "), json!(true)),
+            ("loglevel", json!("WARNING"), json!("warning")),
+            ("accesslog", json!(""), json!(null)),
+            ("bind", json!(":80"), json!([":80"])),
+            ("bind", json!([":80", "unix:a"]), json!([":80", "unix:a"])),
+            ("raw_env", json!(null), json!([])),
+            ("raw_env", json!("A=b=c"), json!(["A=b=c"])),
+        ] {
+            assert_eq!(of(name, &raw), Ok(value), "{name} {raw}");
+        }
+    }
+
+    #[test]
+    fn every_bad_value_says_what_was_expected() {
+        for (name, raw, error) in [
+            (
+                "workers",
+                json!("x"),
+                "expected a whole number >= 1, got 'x'",
+            ),
+            ("workers", json!(0), "expected a whole number >= 1, got 0"),
+            (
+                "workers",
+                json!(2.5),
+                "expected a whole number >= 1, got 2.5",
+            ),
+            (
+                "workers",
+                json!(true),
+                "expected a whole number >= 1, got true",
+            ),
+            (
+                "workers",
+                json!("+1"),
+                "expected a whole number >= 1, got '+1'",
+            ),
+            (
+                "workers",
+                json!(null),
+                "expected a whole number >= 1, got None",
+            ),
+            (
+                "body_memory",
+                json!("2M"),
+                "expected a number of bytes from 0 to 1048576, got '2M'",
+            ),
+            (
+                "timeout",
+                json!("nan"),
+                "expected a number of seconds from 0 to 1000000000, got 'nan'",
+            ),
+            (
+                "timeout",
+                json!(-1),
+                "expected a number of seconds from 0 to 1000000000, got -1",
+            ),
+            ("reload", json!("yes"), "expected true or false, got 'yes'"),
+            (
+                "loglevel",
+                json!("loud"),
+                "expected one of debug, info, warning, error, critical, got 'loud'",
+            ),
+            ("accesslog", json!(3), "expected a text or none, got 3"),
+            ("errorlog", json!(""), "it names no file, got ''"),
+            ("bind", json!([]), "expected at least one, got none"),
+            ("bind", json!([80]), "expected a list of texts, got 80"),
+            (
+                "bind",
+                json!(":http"),
+                "'http' is not a port (0 to 65535), got ':http'",
+            ),
+            ("raw_env", json!("=b"), "it is written KEY=VALUE, got '=b'"),
+            (
+                "limit_request_body",
+                json!("G"),
+                "expected a number of bytes >= 0, got 'G'",
+            ),
+        ] {
+            assert_eq!(of(name, &raw), Err(error.into()), "{name} {raw}");
+        }
+    }
+
+    #[test]
+    fn a_refused_value_is_shown_on_one_short_line() {
+        let error = of("workers", &json!("long\n".repeat(100))).unwrap_err();
+        assert!(
+            !error.contains('\n') && error.chars().count() < 110,
+            "{error}"
+        );
+    }
+
+    fn any_json() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            r"[0-9]{0,20}[kMg]?|\PC{0,20}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(2, 8, 4, |inner| {
+            prop::collection::vec(inner, 0..4).prop_map(Value::from)
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn coercion_never_panics_and_accepts_its_own_results(raw in any_json()) {
+            for setting in table::settings() {
+                if let Ok(value) = coerce(&setting.kind, &raw) {
+                    prop_assert_eq!(coerce(&setting.kind, &value), Ok(value), "{}", setting.name);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The settings as the server reads them: typed, checked, complete.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::resolve::{Layer, resolve};
+use super::{AllowedPeers, BindAddress, Seconds, SettingsError};
+
+/// The effective value of each setting, under the setting's own name. What each one does is told
+/// once, in [`super::table`]; here stand the units.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// Where to listen; at least one.
+    pub bind: Vec<BindAddress>,
+    /// Connections the kernel may hold unaccepted, as listen(2) takes it.
+    pub backlog: i32,
+    /// Worker processes, at least 1.
+    pub workers: u32,
+    /// Threads in each worker, at least 1.
+    pub threads: u32,
+    /// How long a worker may run one request; 0 = no limit.
+    pub timeout: Seconds,
+    /// How long a shutdown or reload may drain; 0 = not at all.
+    pub graceful_timeout: Seconds,
+    /// How long a connection may be idle between requests; 0 = close after each response.
+    pub keepalive: Seconds,
+    /// Requests after which a worker is replaced; 0 = never.
+    pub max_requests: u64,
+    /// Most requests added at random to `max_requests`.
+    pub max_requests_jitter: u64,
+    /// Import the app in the template, not in each worker.
+    pub preload_app: bool,
+    /// Most requests in the line, at least 1.
+    pub max_waiting: u32,
+    /// How long a request may wait in the line; 0 = no limit.
+    pub queue_timeout: Seconds,
+    /// Longest request line in bytes; 0 = the parser's own 65534.
+    pub limit_request_line: usize,
+    /// Most header fields in a request; 0 = 32768.
+    pub limit_request_fields: usize,
+    /// Longest header field in bytes; 0 = no own limit.
+    pub limit_request_field_size: usize,
+    /// Largest request body in bytes; 0 = no limit.
+    pub limit_request_body: u64,
+    /// How long a client may take for a request's head; 0 = no limit.
+    pub header_timeout: Seconds,
+    /// Longest pause between two parts of a body; 0 = no limit.
+    pub body_timeout: Seconds,
+    /// Most client connections at once, at least 1.
+    pub max_connections: u32,
+    /// Largest request body in bytes that does not go to a spool file.
+    pub body_memory: usize,
+    /// Bytes of a response held for one slow reader.
+    pub response_buffer: usize,
+    /// Where the spool directory is made; `None` = the system's temporary directory.
+    pub tmp_upload_dir: Option<PathBuf>,
+    /// Send files by sendfile(2).
+    pub sendfile: bool,
+    /// Where the master's process id is written.
+    pub pidfile: Option<PathBuf>,
+    /// Directory to change to; the command line has done so before the server sees this.
+    pub chdir: Option<PathBuf>,
+    /// Directories to import from, with commas between; applied by the command line.
+    pub pythonpath: Option<String>,
+    /// Environment variables as `KEY=VALUE`; applied by the command line.
+    pub raw_env: Vec<String>,
+    /// Start anew when a watched file changes.
+    pub reload: bool,
+    /// Further files and patterns to watch; expanded by the host of the app.
+    pub reload_extra_files: Vec<String>,
+    /// Proxies whose forwarding headers count.
+    pub forwarded_allow_ips: AllowedPeers,
+    /// Access log: `None` = none, `-` = stdout.
+    pub accesslog: Option<PathBuf>,
+    /// Format of the access log in gunicorn's atoms, not parsed yet.
+    pub access_log_format: String,
+    /// Error log: `-` = stderr.
+    pub errorlog: PathBuf,
+    /// Least important events that are logged.
+    pub loglevel: LogLevel,
+    /// The app's specification, where it was not an argument.
+    pub wsgi_app: Option<String>,
+    /// The config file that was asked for.
+    pub config: Option<String>,
+}
+
+/// How important an event of the error log is, the least first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogLevel {
+    /// For those who change the server or its app.
+    Debug,
+    /// The normal life of the process tree.
+    Info,
+    /// Something to look at in working hours.
+    Warning,
+    /// A request or a process was lost.
+    Error,
+    /// The server cannot go on.
+    Critical,
+}
+
+impl Settings {
+    /// Reads `{name: value}` over the defaults, with every check of the table.
+    pub fn from_json(text: &str) -> Result<Self, SettingsError> {
+        Self::from_values(serde_json::from_str(text)?)
+    }
+
+    fn from_values(values: Map<String, Value>) -> Result<Self, SettingsError> {
+        let resolution = resolve(&[Layer {
+            origin: "settings".into(),
+            values,
+        }]);
+        let mut errors = resolution.errors;
+        errors.extend(resolution.unknown.iter().map(ToString::to_string));
+        if !errors.is_empty() {
+            return Err(SettingsError::Invalid(errors));
+        }
+        let values = resolution
+            .values
+            .into_iter()
+            .map(|(name, one)| (name.to_owned(), one.value));
+        Ok(serde_json::from_value(Value::Object(values.collect()))?)
+    }
+
+    /// Requests that can run at once: a seat for each thread of each worker.
+    pub fn seats(&self) -> usize {
+        self.workers as usize * self.threads as usize
+    }
+}
+
+impl Default for Settings {
+    /// The defaults of the table.
+    fn default() -> Self {
+        Self::from_values(Map::new()).expect("the table's defaults pass the table's own checks")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Every field must be in the table and every setting a field: serde refuses both a missing
+    /// and an unknown one.
+    #[test]
+    fn the_defaults_of_the_table_fill_every_field() {
+        let settings = Settings::default();
+        assert_eq!(
+            settings.bind,
+            [BindAddress::parse("127.0.0.1:8000").unwrap()]
+        );
+        assert_eq!(
+            settings.timeout.as_duration(),
+            Some(Duration::from_secs(30))
+        );
+        assert_eq!(settings.body_memory, 114_688);
+        assert_eq!(settings.loglevel, LogLevel::Info);
+        assert_eq!(settings.seats(), 1);
+    }
+
+    #[test]
+    fn values_are_read_over_the_defaults() {
+        let settings =
+            Settings::from_json(r#"{"workers": 3, "threads": 2, "timeout": 0, "bind": "[::1]:0"}"#)
+                .unwrap();
+        assert_eq!(settings.seats(), 6);
+        assert_eq!(settings.timeout.as_duration(), None);
+        assert_eq!(
+            settings.bind,
+            [BindAddress::Tcp {
+                host: "::1".into(),
+                port: 0
+            }]
+        );
+        assert_eq!(settings.max_waiting, 2048);
+    }
+
+    #[test]
+    fn what_the_table_refuses_never_becomes_settings() {
+        let error = Settings::from_json(r#"{"workers": 0, "wrokers": 2}"#).unwrap_err();
+        let SettingsError::Invalid(lines) = error else {
+            panic!("{error}")
+        };
+        assert_eq!(
+            lines,
+            [
+                "setting `workers` from settings: expected a whole number >= 1, got 0",
+                "setting `wrokers` from settings: there is no such setting",
+            ]
+        );
+        assert!(matches!(
+            Settings::from_json("["),
+            Err(SettingsError::Json(_))
+        ));
+    }
+}

@@ -1,0 +1,36 @@
+//! The settings: one table, from which everything else that knows settings is made.
+//!
+//! [`table`] defines each setting once: name, flags, environment variable, default, range and
+//! help. The command line and `stanchion check` are built from [`schema_json`]; the layers of
+//! values (defaults, environment, config file, command line) are merged and checked by
+//! [`resolve`]; `docs/reference/settings.md` is written by [`reference_markdown`]. The rest of the
+//! server sees only [`Settings`], which cannot hold a value that the table refuses.
+
+mod bind;
+mod coerce;
+mod effective;
+mod peers;
+mod reference;
+mod resolve;
+mod schema;
+mod seconds;
+pub mod table;
+
+pub use bind::BindAddress;
+pub use effective::{LogLevel, Settings};
+pub use peers::AllowedPeers;
+pub use reference::reference_markdown;
+pub use resolve::{Layer, Resolution, Resolved, Unknown, resolve, resolve_json};
+pub use schema::schema_json;
+pub use seconds::Seconds;
+
+/// Why settings could not be made of what was given.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    /// The text is not the JSON that the caller promised: a fault of the program, not of the user.
+    #[error("settings are not the expected JSON: {0}")]
+    Json(#[from] serde_json::Error),
+    /// Values that the table refuses, one line each: a fault of whoever wrote them.
+    #[error("{}", .0.join("\n"))]
+    Invalid(Vec<String>),
+}

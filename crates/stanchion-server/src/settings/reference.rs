@@ -1,0 +1,164 @@
+//! The table as a page for people: `docs/reference/settings.md`.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+use super::coerce::expected;
+use super::table::{GROUPS, Kind, Setting};
+
+/// Columns that prose on the page is filled to.
+const COLUMNS: usize = 72;
+
+const HEAD: &str = "\
+# Settings
+
+<!-- Written by `cargo run -p stanchion-server --example settings_reference`
+     from the table in crates/stanchion-server/src/settings/table/; change
+     the table, not this page. -->
+
+Every setting has one name, used in the config file and in the output of
+`stanchion check`, which prints each effective value and where it came
+from. Later ones win: defaults, environment variables, config file,
+`STANCHION_CMD_ARGS`, command line. A list is replaced, not extended.
+
+Names, flags and defaults are gunicorn's wherever gunicorn has the
+setting. Times are in seconds and may have fractions. Sizes are in bytes;
+K, M and G stand for powers of 1024.
+";
+
+/// The whole page, in Markdown.
+pub fn reference_markdown() -> String {
+    let mut page = HEAD.to_owned();
+    for group in GROUPS {
+        // Writing to a String cannot fail.
+        let _ = write!(page, "\n## {}\n", group.title);
+        for setting in group.settings {
+            describe(&mut page, setting);
+        }
+    }
+    page
+}
+
+fn describe(page: &mut String, setting: &Setting) {
+    let _ = write!(page, "\n### `{}`\n\n{}.\n\n", setting.name, setting.help);
+    if !setting.flags.is_empty() {
+        let _ = writeln!(page, "- Flags: {}", flags(setting));
+    }
+    if let Some(env) = &setting.env {
+        let value = env.format.replace("{}", &format!("${}", env.name));
+        let _ = writeln!(
+            page,
+            "- Environment: `{}`, which stands for `{value}`",
+            env.name
+        );
+    }
+    let _ = writeln!(page, "- Takes: {}", expected(&setting.kind));
+    let _ = writeln!(page, "- Default: {}", default(setting));
+    if !setting.gunicorn {
+        let _ = writeln!(page, "- Not in gunicorn");
+    }
+    for paragraph in setting.long_help.split("\n\n") {
+        let _ = write!(page, "\n{}\n", filled(&escaped(paragraph)));
+    }
+}
+
+fn flags(setting: &Setting) -> String {
+    let with_metavar = |flag: &&str| match setting.metavar {
+        "" => format!("`{flag}`"),
+        metavar => format!("`{flag} {metavar}`"),
+    };
+    setting
+        .flags
+        .iter()
+        .map(with_metavar)
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+fn default(setting: &Setting) -> String {
+    match Value::from(&setting.default) {
+        Value::Null => "none".into(),
+        Value::Array(items) if items.is_empty() => "none".into(),
+        Value::Array(items) => {
+            let texts = items.iter().filter_map(Value::as_str);
+            texts
+                .map(|text| format!("`{text}`"))
+                .collect::<Vec<_>>()
+                .join(", ")
+        }
+        Value::String(text) => format!("`{text}`"),
+        Value::Number(number) if matches!(setting.kind, Kind::Bytes(_)) => sized(&number),
+        other => format!("`{other}`"),
+    }
+}
+
+/// A size with its round form beside it: `` `1048576` (1 MiB) ``.
+fn sized(number: &serde_json::Number) -> String {
+    let bytes = number.as_u64().unwrap_or_default();
+    let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+    match units
+        .iter()
+        .find(|(shift, _)| bytes > 0 && bytes.is_multiple_of(1 << shift))
+    {
+        Some((shift, unit)) => format!("`{bytes}` ({} {unit})", bytes >> shift),
+        None => format!("`{bytes}`"),
+    }
+}
+
+/// The two characters of the table's prose that Markdown would take for its own.
+fn escaped(text: &str) -> String {
+    text.replace('*', "\\*").replace('[', "\\[")
+}
+
+/// The words of a paragraph, in lines of at most [`COLUMNS`].
+fn filled(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut columns = 0;
+    for word in text.split_whitespace() {
+        let width = word.chars().count();
+        if columns > 0 && columns + 1 + width > COLUMNS {
+            out.push('\n');
+            columns = 0;
+        } else if columns > 0 {
+            out.push(' ');
+            columns += 1;
+        }
+        out.push_str(word);
+        columns += width;
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_committed_page_is_current() {
+        let page = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../docs/reference/settings.md"
+        );
+        let committed = std::fs::read_to_string(page).unwrap_or_default();
+        assert!(
+            committed == reference_markdown(),
+            "docs/reference/settings.md is not what the table says; write it anew with:\n  \
+             cargo run -p stanchion-server --example settings_reference > \
+             docs/reference/settings.md"
+        );
+    }
+
+    #[test]
+    fn lines_are_filled_to_the_column() {
+        let text = "word ".repeat(100);
+        let filled = filled(&text);
+        assert!(filled.lines().all(|line| line.len() <= COLUMNS));
+        assert_eq!(
+            filled.lines().next().map(str::len),
+            Some(69),
+            "14 words and 13 spaces"
+        );
+        assert_eq!(filled.split_whitespace().count(), 100);
+    }
+}

@@ -1,0 +1,264 @@
+//! Merging layers of values, the lowest first, into one checked value for each setting.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::SettingsError;
+use super::coerce::coerce;
+use super::table;
+
+/// Most requests that can run at once: workers times threads. Each seat costs shared memory and
+/// a place in the scoreboard from the start.
+const SEATS_MAX: u64 = 4096;
+
+/// Where the values of the table come from, in `stanchion check`.
+const TABLE_ORIGIN: &str = "default";
+
+/// Values from one place.
+#[derive(Debug, Deserialize)]
+pub struct Layer {
+    /// The place, as people know it: "command line", "environment PORT", "config file PATH".
+    pub origin: String,
+    /// Raw values by name of setting: texts from the outside, native ones from a config file.
+    pub values: Map<String, Value>,
+}
+
+/// The effective values, and all that was wrong with those given.
+#[derive(Debug, Serialize)]
+pub struct Resolution {
+    /// One value for each setting of the table, by name. A refused one is left out of it: the
+    /// next lower stands.
+    pub values: BTreeMap<&'static str, Resolved>,
+    /// One line for each refused value.
+    pub errors: Vec<String>,
+    /// Names that are no settings.
+    pub unknown: Vec<Unknown>,
+}
+
+/// A value and the place that it came from.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Resolved {
+    /// The value, of the setting's kind.
+    pub value: Value,
+    /// The [`Layer::origin`], or "default".
+    pub origin: String,
+}
+
+/// A name that is no setting.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Unknown {
+    /// The name.
+    pub name: String,
+    /// The [`Layer::origin`].
+    pub origin: String,
+}
+
+/// Merges `layers`, lowest first, over the defaults. A higher layer replaces a value whole, lists
+/// too, as in gunicorn. Every value is checked, also one that a higher layer replaces.
+pub fn resolve(layers: &[Layer]) -> Resolution {
+    let mut resolution = Resolution::of_defaults();
+    for layer in layers {
+        for (name, raw) in &layer.values {
+            resolution.put(name, raw, &layer.origin);
+        }
+    }
+    resolution.check_together();
+    resolution
+}
+
+/// [`resolve`] for a caller who speaks JSON: a list of [`Layer`]s in, a [`Resolution`] out.
+pub fn resolve_json(layers: &str) -> Result<String, SettingsError> {
+    let layers: Vec<Layer> = serde_json::from_str(layers)?;
+    Ok(serde_json::to_string(&resolve(&layers))?)
+}
+
+impl Resolution {
+    fn of_defaults() -> Self {
+        let default = |setting: &'static table::Setting| {
+            let value = Value::from(&setting.default);
+            (
+                setting.name,
+                Resolved {
+                    value,
+                    origin: TABLE_ORIGIN.into(),
+                },
+            )
+        };
+        let values = table::settings().map(default).collect();
+        Self {
+            values,
+            errors: Vec::new(),
+            unknown: Vec::new(),
+        }
+    }
+
+    fn put(&mut self, name: &str, raw: &Value, origin: &str) {
+        let Some(setting) = table::find(name) else {
+            self.unknown.push(Unknown {
+                name: name.into(),
+                origin: origin.into(),
+            });
+            return;
+        };
+        match coerce(&setting.kind, raw) {
+            Ok(value) => {
+                self.values.insert(
+                    setting.name,
+                    Resolved {
+                        value,
+                        origin: origin.into(),
+                    },
+                );
+            }
+            Err(reason) => self.refuse(name, origin, &reason),
+        }
+    }
+
+    /// Checks that concern more than one setting.
+    fn check_together(&mut self) {
+        let number = |name: &str| self.values[name].value.as_u64().unwrap_or_default();
+        let (workers, threads) = (number("workers"), number("threads"));
+        if workers.saturating_mul(threads) > SEATS_MAX {
+            // The higher of the two is the likelier slip.
+            let culprit = if workers >= threads {
+                "workers"
+            } else {
+                "threads"
+            };
+            let origin = self.values[culprit].origin.clone();
+            let reason = format!(
+                "expected workers times threads <= {SEATS_MAX}, got {workers} times {threads}"
+            );
+            self.refuse(culprit, &origin, &reason);
+        }
+    }
+
+    fn refuse(&mut self, name: &str, origin: &str, reason: &str) {
+        self.errors
+            .push(format!("setting `{name}` from {origin}: {reason}"));
+    }
+}
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            out,
+            "setting `{}` from {}: there is no such setting",
+            self.name, self.origin
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn layer(origin: &str, values: &Value) -> Layer {
+        serde_json::from_value(json!({"origin": origin, "values": values})).unwrap()
+    }
+
+    fn effective(resolution: &Resolution, name: &str) -> (Value, String) {
+        let one = &resolution.values[name];
+        (one.value.clone(), one.origin.clone())
+    }
+
+    #[test]
+    fn the_highest_layer_wins_and_says_so() {
+        let resolution = resolve(&[
+            layer("environment WEB_CONCURRENCY", &json!({"workers": "2"})),
+            layer("config file c.py", &json!({"workers": 3, "threads": 8})),
+            layer("command line", &json!({"workers": "4"})),
+        ]);
+        assert_eq!(resolution.errors, [""; 0]);
+        assert_eq!(
+            effective(&resolution, "workers"),
+            (json!(4), "command line".into())
+        );
+        assert_eq!(
+            effective(&resolution, "threads"),
+            (json!(8), "config file c.py".into())
+        );
+        assert_eq!(
+            effective(&resolution, "timeout"),
+            (json!(30), "default".into())
+        );
+    }
+
+    #[test]
+    fn a_list_is_replaced_and_not_extended() {
+        let resolution = resolve(&[
+            layer("config file c.py", &json!({"bind": [":1", ":2"]})),
+            layer("command line", &json!({"bind": [":3"]})),
+        ]);
+        assert_eq!(
+            effective(&resolution, "bind"),
+            (json!([":3"]), "command line".into())
+        );
+    }
+
+    #[test]
+    fn each_bad_value_is_one_line_even_where_a_higher_layer_replaces_it() {
+        let resolution = resolve(&[
+            layer("environment PORT", &json!({"bind": "0.0.0.0:web"})),
+            layer(
+                "command line",
+                &json!({"bind": [":80"], "workers": "x", "timeout": "soon"}),
+            ),
+        ]);
+        assert_eq!(
+            resolution.errors,
+            [
+                "setting `bind` from environment PORT: 'web' is not a port (0 to 65535), got \
+                 '0.0.0.0:web'",
+                "setting `timeout` from command line: expected a number of seconds from 0 to \
+                 1000000000, got 'soon'",
+                "setting `workers` from command line: expected a whole number >= 1, got 'x'",
+            ]
+        );
+        assert_eq!(effective(&resolution, "bind").0, json!([":80"]));
+    }
+
+    #[test]
+    fn too_many_seats_are_refused() {
+        let at_most = resolve(&[layer(
+            "command line",
+            &json!({"workers": 512, "threads": 8}),
+        )]);
+        assert_eq!(at_most.errors, [""; 0]);
+        let above = resolve(&[layer(
+            "command line",
+            &json!({"workers": 513, "threads": 8}),
+        )]);
+        assert_eq!(
+            above.errors,
+            [
+                "setting `workers` from command line: expected workers times threads <= 4096, got 513 \
+              times 8"
+            ]
+        );
+    }
+
+    #[test]
+    fn json_in_and_out() {
+        let answer = resolve_json(
+            r#"[{"origin": "config file c.py", "values": {"workers": 2, "worker_class": "sync"}}]"#,
+        )
+        .unwrap();
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        assert_eq!(
+            answer["values"]["workers"],
+            json!({"value": 2, "origin": "config file c.py"})
+        );
+        assert_eq!(
+            answer["unknown"],
+            json!([{"name": "worker_class", "origin": "config file c.py"}])
+        );
+        assert_eq!(answer["errors"], json!([]));
+        assert!(matches!(resolve_json("{}"), Err(SettingsError::Json(_))));
+    }
+}

@@ -1,0 +1,178 @@
+//! Settings of how much a client may ask of the server.
+
+use super::{ANY_TIME, Group, Kind, OPTIONAL, Preset, Range, Setting};
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+/// The longest URI that the parser takes (`http::Uri`).
+const REQUEST_LINE_BYTES_MAX: u64 = 65_534;
+
+/// Most header fields of a request, as in gunicorn.
+const REQUEST_FIELDS_MAX: u64 = 32_768;
+
+pub(super) const LIMITS: Group = Group {
+    title: "Limits",
+    settings: &[
+        Setting {
+            name: "limit_request_line",
+            flags: &["--limit-request-line"],
+            metavar: "SIZE",
+            env: None,
+            kind: Kind::Bytes(Range::between(0, REQUEST_LINE_BYTES_MAX)),
+            default: Preset::Number(4094),
+            gunicorn: true,
+            help: "Longest request line, in bytes",
+            long_help: "\
+Method, target and version together. A longer line is answered 414. 0 \
+means 65534, the most that the parser takes.",
+        },
+        Setting {
+            name: "limit_request_fields",
+            flags: &["--limit-request-fields"],
+            metavar: "N",
+            env: None,
+            kind: Kind::Int(Range::between(0, REQUEST_FIELDS_MAX)),
+            default: Preset::Number(100),
+            gunicorn: true,
+            help: "Most header fields in a request",
+            long_help: "\
+A request with more is answered 431. 0 means 32768, the most that may \
+be asked for.",
+        },
+        Setting {
+            name: "limit_request_field_size",
+            // gunicorn spells it with an underscore; that spelling works too.
+            flags: &["--limit-request-field-size", "--limit-request-field_size"],
+            metavar: "SIZE",
+            env: None,
+            kind: Kind::Bytes(Range::from(0)),
+            default: Preset::Number(8190),
+            gunicorn: true,
+            help: "Longest header field, in bytes",
+            long_help: "\
+Name and value of one field. A request with a longer one is answered \
+431. 0 leaves only the bound on the whole head that the parser has.",
+        },
+        Setting {
+            name: "limit_request_body",
+            flags: &["--limit-request-body"],
+            metavar: "SIZE",
+            env: None,
+            kind: Kind::Bytes(Range::from(0)),
+            default: Preset::Number(GIB),
+            gunicorn: false,
+            help: "Largest request body, in bytes (0: any)",
+            long_help: "\
+A larger body is answered 413: before it is read where its length is \
+announced, as soon as it is too long where it is chunked. 0 leaves only \
+the room in tmp_upload_dir.",
+        },
+        Setting {
+            name: "header_timeout",
+            flags: &["--header-timeout"],
+            metavar: "SECONDS",
+            env: None,
+            kind: ANY_TIME,
+            default: Preset::Number(30),
+            gunicorn: false,
+            help: "Time a client has to send a request's head",
+            long_help: "\
+Counted from the first byte of the request. Past it the connection is \
+closed. A slow client holds no worker meanwhile, only a connection. 0 \
+switches it off.",
+        },
+        Setting {
+            name: "body_timeout",
+            flags: &["--body-timeout"],
+            metavar: "SECONDS",
+            env: None,
+            kind: ANY_TIME,
+            default: Preset::Number(60),
+            gunicorn: false,
+            help: "Longest pause between two parts of a body",
+            long_help: "\
+A client that sends nothing of its body for this long is answered 408. \
+A slow body that keeps coming is read to its end. 0 switches it off.",
+        },
+        Setting {
+            name: "max_connections",
+            flags: &["--max-connections"],
+            metavar: "N",
+            env: None,
+            kind: Kind::Int(Range::between(1, u32::MAX as u64)),
+            default: Preset::Number(16_384),
+            gunicorn: false,
+            help: "Most client connections at once",
+            long_help: "\
+Further connections wait in the kernel, up to backlog, until one ends.
+
+Each connection takes a descriptor: where the hard limit of open files \
+(RLIMIT_NOFILE, LimitNOFILE of systemd) is lower, that limit wins.",
+        },
+    ],
+};
+
+pub(super) const BUFFERS: Group = Group {
+    title: "Buffers",
+    settings: &[
+        Setting {
+            name: "body_memory",
+            flags: &["--body-memory"],
+            metavar: "SIZE",
+            env: None,
+            kind: Kind::Bytes(Range::between(0, MIB)),
+            default: Preset::Number(112 * KIB),
+            gunicorn: false,
+            help: "Largest body kept in memory, in bytes",
+            long_help: "\
+A larger request body is written to a spool file in tmp_upload_dir and \
+read from there. This much shared memory is set aside for each request \
+that is being handed over, so the memory of the cgroup bounds it too.",
+        },
+        Setting {
+            name: "response_buffer",
+            flags: &["--response-buffer"],
+            metavar: "SIZE",
+            env: None,
+            kind: Kind::Bytes(Range::from(0)),
+            default: Preset::Number(MIB),
+            gunicorn: false,
+            help: "Response bytes held for one slow reader",
+            long_help: "\
+Up to this much of a response is held for a client that reads slowly, \
+so that the worker is free for the next request. Past it the worker \
+waits for the client.",
+        },
+        Setting {
+            name: "tmp_upload_dir",
+            flags: &["--tmp-upload-dir"],
+            metavar: "DIR",
+            env: None,
+            kind: OPTIONAL,
+            default: Preset::Null,
+            gunicorn: true,
+            help: "Where large request bodies are kept",
+            long_help: "\
+A private directory (mode 0700) is made in it and removed at the end. \
+Without it the system's temporary directory is used, which often is a \
+tmpfs: the files are then memory after all. When the file system is \
+full, the request is answered 503.",
+        },
+        Setting {
+            name: "sendfile",
+            flags: &["--sendfile", "--no-sendfile"],
+            metavar: "",
+            env: None,
+            kind: Kind::Bool,
+            default: Preset::Bool(true),
+            gunicorn: true,
+            help: "Send files by sendfile(2)",
+            long_help: "\
+A file that the app returns by wsgi.file_wrapper goes from the file to \
+the socket within the kernel. Switch it off where a file system does not \
+keep up with changes, as some shared folders of virtual machines do not.",
+        },
+    ],
+};

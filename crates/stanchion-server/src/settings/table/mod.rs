@@ -1,0 +1,235 @@
+//! The table that defines every setting, and the words it is written in.
+
+mod limits;
+mod process;
+mod serving;
+
+/// Every setting, in the order in which people read about them.
+pub const GROUPS: &[Group] = &[
+    serving::SERVER_SOCKET,
+    serving::WORKERS,
+    serving::LINE,
+    limits::LIMITS,
+    limits::BUFFERS,
+    process::PROCESS,
+    process::PROXIES,
+    process::LOGGING,
+    process::APP,
+];
+
+/// Settings that belong together.
+#[derive(Debug)]
+pub struct Group {
+    /// The heading over them.
+    pub title: &'static str,
+    /// The settings, in order.
+    pub settings: &'static [Setting],
+}
+
+/// What there is to know about one setting.
+#[derive(Debug)]
+pub struct Setting {
+    /// Its name in a config file, in `stanchion check` and in [`super::Settings`].
+    pub name: &'static str,
+    /// Its flags, the preferred long one first after a short one; none: config file only. A flag
+    /// of a [`Kind::Bool`] that begins with `--no-` switches it off.
+    pub flags: &'static [&'static str],
+    /// What stands for the value in the help, such as `SECONDS`.
+    pub metavar: &'static str,
+    /// The environment variable that gives a default.
+    pub env: Option<Env>,
+    /// Which values it takes.
+    pub kind: Kind,
+    /// Its value where nobody set it.
+    pub default: Preset,
+    /// Whether gunicorn has a setting of this name and meaning.
+    pub gunicorn: bool,
+    /// One line, short enough to stand beside the flags in 79 columns.
+    pub help: &'static str,
+    /// What happens past the limit, and which limit of the kernel silently wins.
+    pub long_help: &'static str,
+}
+
+/// An environment variable that supplies a default, below the config file as in gunicorn.
+#[derive(Debug)]
+pub struct Env {
+    /// The variable's name.
+    pub name: &'static str,
+    /// The value it gives, with `{}` where the variable's text goes.
+    pub format: &'static str,
+}
+
+/// A check of a text: what is wrong with it, without naming the setting.
+pub type Check = fn(&str) -> Result<(), String>;
+
+/// Which values a setting takes.
+#[derive(Debug)]
+pub enum Kind {
+    /// A whole number.
+    Int(Range),
+    /// A number of bytes.
+    Bytes(Range),
+    /// A number of seconds, with fractions.
+    Seconds(Range),
+    /// Yes or no.
+    Bool,
+    /// A text; where `nullable`, an empty one and `None` both mean "none".
+    Text {
+        /// Whether there may be none.
+        nullable: bool,
+        /// Whether this text will do.
+        check: Check,
+    },
+    /// A list of texts, from a flag that may be repeated.
+    List {
+        /// Whether an empty list will do.
+        may_be_empty: bool,
+        /// Whether this item will do.
+        check: Check,
+    },
+    /// One of these words, in any case.
+    Choice(&'static [&'static str]),
+}
+
+/// The numbers a setting takes, both ends included.
+#[derive(Clone, Copy, Debug)]
+pub struct Range {
+    /// The least.
+    pub min: u64,
+    /// The greatest, if there is one.
+    pub max: Option<u64>,
+}
+
+/// A default, as the table spells it.
+#[derive(Debug)]
+pub enum Preset {
+    /// None.
+    Null,
+    /// Yes or no.
+    Bool(bool),
+    /// A count, bytes or seconds.
+    Number(u64),
+    /// A text.
+    Text(&'static str),
+    /// A list of texts.
+    List(&'static [&'static str]),
+}
+
+/// Every setting of every group.
+pub fn settings() -> impl Iterator<Item = &'static Setting> {
+    GROUPS.iter().flat_map(|group| group.settings)
+}
+
+/// The setting of this name.
+pub fn find(name: &str) -> Option<&'static Setting> {
+    settings().find(|setting| setting.name == name)
+}
+
+impl Range {
+    /// `min` and all above it.
+    const fn from(min: u64) -> Self {
+        Self { min, max: None }
+    }
+
+    /// `min` to `max`, both included.
+    const fn between(min: u64, max: u64) -> Self {
+        Self {
+            min,
+            max: Some(max),
+        }
+    }
+}
+
+/// The longest time a setting takes, about 30 years: far below where adding it to a clock
+/// overflows.
+const SECONDS_MAX: u64 = 1_000_000_000;
+
+/// Any length of time.
+const ANY_TIME: Kind = Kind::Seconds(Range::between(0, SECONDS_MAX));
+
+/// A text or none.
+const OPTIONAL: Kind = Kind::Text {
+    nullable: true,
+    check: without_nul,
+};
+
+/// A text that the kernel takes as a path: it ends at a NUL.
+fn without_nul(text: &str) -> Result<(), String> {
+    if text.contains('\0') {
+        Err("it holds no NUL byte".into())
+    } else {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    /// Columns of a terminal that `-h` may fill, and what it puts around flags and help.
+    const HELP_COLUMNS: usize = 79;
+    const INDENT_AND_GAP: usize = 4;
+
+    /// The widest left column of `-h`: the short flag and the first long one, with the metavar.
+    fn flags_columns(setting: &Setting) -> usize {
+        let is_long = |flag: &&&str| flag.starts_with("--");
+        let short = setting.flags.iter().find(|flag| !is_long(flag));
+        let long = setting.flags.iter().find(is_long);
+        let off = setting.flags.iter().find(|flag| flag.starts_with("--no-"));
+        [short, long, off]
+            .into_iter()
+            .flatten()
+            .map(|flag| flag.len() + 2)
+            .sum::<usize>()
+            + setting.metavar.len()
+    }
+
+    #[test]
+    fn names_and_flags_are_unique_and_well_formed() {
+        let mut seen = HashSet::new();
+        for setting in settings() {
+            assert!(seen.insert(setting.name), "{} twice", setting.name);
+            assert!(
+                setting
+                    .name
+                    .bytes()
+                    .all(|b| b.is_ascii_lowercase() || b == b'_')
+            );
+            for flag in setting.flags {
+                assert!(flag.starts_with('-'), "{flag}");
+                assert!(seen.insert(flag), "{flag} twice");
+            }
+            let takes_value = !matches!(setting.kind, Kind::Bool) && !setting.flags.is_empty();
+            assert_eq!(
+                !setting.metavar.is_empty(),
+                takes_value,
+                "metavar of {}",
+                setting.name
+            );
+        }
+    }
+
+    #[test]
+    fn help_fits_its_column() {
+        let left = settings().map(flags_columns).max().unwrap();
+        for setting in settings() {
+            let columns = left + INDENT_AND_GAP + setting.help.len();
+            assert!(
+                columns <= HELP_COLUMNS,
+                "{}: {columns} columns",
+                setting.name
+            );
+            assert!(!setting.help.ends_with('.'), "{}", setting.name);
+            assert!(setting.long_help.ends_with('.'), "{}", setting.name);
+        }
+    }
+
+    #[test]
+    fn an_environment_variable_has_one_place_in_its_format() {
+        for env in settings().filter_map(|setting| setting.env.as_ref()) {
+            assert_eq!(env.format.matches("{}").count(), 1, "{}", env.name);
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! Settings of the process, its surroundings and its logs.
+
+use super::{Env, Group, Kind, OPTIONAL, Preset, Setting, without_nul};
+use crate::settings::AllowedPeers;
+
+pub(super) const PROCESS: Group = Group {
+    title: "Process",
+    settings: &[
+        Setting {
+            name: "pidfile",
+            flags: &["-p", "--pid"],
+            metavar: "FILE",
+            env: None,
+            kind: OPTIONAL,
+            default: Preset::Null,
+            gunicorn: true,
+            help: "Write the master's process id to this file",
+            long_help: "\
+Written once the server listens, removed at the end. If it names a \
+process that lives, the server does not start.",
+        },
+        Setting {
+            name: "chdir",
+            flags: &["--chdir"],
+            metavar: "DIR",
+            env: None,
+            kind: OPTIONAL,
+            default: Preset::Null,
+            gunicorn: true,
+            help: "Change to this directory before loading",
+            long_help: "\
+It also becomes the first place to import from. Relative paths of other \
+settings are read from it; the config file is found before.",
+        },
+        Setting {
+            name: "pythonpath",
+            flags: &["--pythonpath"],
+            metavar: "DIRS",
+            env: None,
+            kind: OPTIONAL,
+            default: Preset::Null,
+            gunicorn: true,
+            help: "Directories to import from, with commas",
+            long_help: "\
+Directories with commas between, put before the others that Python \
+imports from.",
+        },
+        Setting {
+            name: "raw_env",
+            flags: &["-e", "--env"],
+            metavar: "KEY=VALUE",
+            env: None,
+            kind: Kind::List {
+                may_be_empty: true,
+                check: assignment,
+            },
+            default: Preset::List(&[]),
+            gunicorn: true,
+            help: "Set an environment variable (repeatable)",
+            long_help: "\
+Set before the app is imported. May be repeated. Those of the command \
+line replace those of the config file.",
+        },
+        Setting {
+            name: "reload",
+            flags: &["--reload"],
+            metavar: "",
+            env: None,
+            kind: Kind::Bool,
+            default: Preset::Bool(false),
+            gunicorn: true,
+            help: "Start anew when a source file changes",
+            long_help: "\
+For development. The files of loaded modules and the Python files below \
+the working directory are watched, at most 10000 of these, and \
+reload_extra_files.
+
+Their times of change are looked at again and again. No inotify watch is \
+used, so it works on network and shared file systems too.",
+        },
+        Setting {
+            name: "reload_extra_files",
+            flags: &["--reload-extra-file"],
+            metavar: "FILE",
+            env: None,
+            kind: Kind::List {
+                may_be_empty: true,
+                check: without_nul,
+            },
+            default: Preset::List(&[]),
+            gunicorn: true,
+            help: "Watch this file too (repeatable)",
+            long_help: "\
+Further files for reload, such as templates and configuration; patterns \
+like templates/*.html are expanded anew at each look. May be repeated.",
+        },
+    ],
+};
+
+pub(super) const PROXIES: Group = Group {
+    title: "Proxies",
+    settings: &[Setting {
+        name: "forwarded_allow_ips",
+        flags: &["--forwarded-allow-ips"],
+        metavar: "LIST",
+        env: Some(Env {
+            name: "FORWARDED_ALLOW_IPS",
+            format: "{}",
+        }),
+        kind: Kind::Text {
+            nullable: false,
+            check: allowed_peers,
+        },
+        default: Preset::Text("127.0.0.1,::1"),
+        gunicorn: true,
+        help: "Proxies whose forwarding headers count",
+        long_help: "\
+Addresses and networks with commas between, or * for all. A peer on a \
+unix socket has no address and always counts. Do not use * where others \
+than your proxy can reach the port: they could claim to be anybody.",
+    }],
+};
+
+pub(super) const LOGGING: Group = Group {
+    title: "Logging",
+    settings: &[
+        Setting {
+            name: "accesslog",
+            flags: &["--access-logfile"],
+            metavar: "FILE",
+            env: None,
+            kind: OPTIONAL,
+            default: Preset::Null,
+            gunicorn: true,
+            help: "Log requests to this file ('-': stdout)",
+            long_help: "\
+One line for each request, written by the acceptor. Without it none are \
+written.",
+        },
+        Setting {
+            name: "access_log_format",
+            flags: &["--access-logformat"],
+            metavar: "FORMAT",
+            env: None,
+            kind: Kind::Text {
+                nullable: false,
+                check: without_nul,
+            },
+            default: Preset::Text(r#"%(h)s %(l)s %(u)s %(t)s "%(r)s" %(s)s %(b)s "%(f)s" "%(a)s""#),
+            gunicorn: true,
+            help: "What a line of the access log holds",
+            long_help: "\
+gunicorn's atoms. h: client address; l: '-'; u: user name; t: time; r: \
+request line; m: method; U: path; q: query; H: protocol; s: status; B: \
+response bytes; b: the same, '-' for none; f: referer; a: user agent; \
+T, M, D, L: time in seconds, milliseconds, microseconds, decimal \
+seconds; p: process id; {name}i, {name}o, {name}e: a request header, a \
+response header, a variable.",
+        },
+        Setting {
+            name: "errorlog",
+            flags: &["--error-logfile", "--log-file"],
+            metavar: "FILE",
+            env: None,
+            kind: Kind::Text {
+                nullable: false,
+                check: path,
+            },
+            default: Preset::Text("-"),
+            gunicorn: true,
+            help: "Log events to this file ('-': stderr)",
+            long_help: "\
+What the server has to say, tracebacks, and what the app writes to \
+wsgi.errors.",
+        },
+        Setting {
+            name: "loglevel",
+            flags: &["--log-level"],
+            metavar: "LEVEL",
+            env: None,
+            kind: Kind::Choice(&["debug", "info", "warning", "error", "critical"]),
+            default: Preset::Text("info"),
+            gunicorn: true,
+            help: "debug, info, warning, error or critical",
+            long_help: "\
+Events below this level are not logged. The access log does not depend \
+on it.",
+        },
+    ],
+};
+
+pub(super) const APP: Group = Group {
+    title: "App",
+    settings: &[
+        Setting {
+            name: "wsgi_app",
+            flags: &[],
+            metavar: "",
+            env: None,
+            kind: OPTIONAL,
+            default: Preset::Null,
+            gunicorn: true,
+            help: "The app, if not named as APP",
+            long_help: "\
+MODULE:NAME, MODULE:FACTORY() with literal arguments, or MODULE alone \
+for MODULE:application. The argument APP of the command line wins.",
+        },
+        Setting {
+            name: "config",
+            flags: &["-c", "--config"],
+            metavar: "FILE",
+            env: None,
+            kind: OPTIONAL,
+            default: Preset::Null,
+            gunicorn: true,
+            help: "Python file with settings",
+            long_help: "\
+A file whose variables have the names of settings; python:MODULE reads \
+a module. Without it stanchion.conf.py is read, or else \
+gunicorn.conf.py, if the working directory has one.",
+        },
+    ],
+};
+
+/// `KEY=VALUE` as setenv(3) takes it.
+fn assignment(text: &str) -> Result<(), String> {
+    match text.split_once('=') {
+        Some((key, _)) if !key.is_empty() => without_nul(text),
+        _ => Err("it is written KEY=VALUE".into()),
+    }
+}
+
+/// A text that names a file or '-'.
+fn path(text: &str) -> Result<(), String> {
+    if text.is_empty() {
+        Err("it names no file".into())
+    } else {
+        without_nul(text)
+    }
+}
+
+/// A list of addresses and networks.
+fn allowed_peers(text: &str) -> Result<(), String> {
+    AllowedPeers::parse(text).map(drop)
+}

@@ -1,0 +1,222 @@
+//! Settings of what listens, what works and what waits.
+
+use super::{ANY_TIME, Env, Group, Kind, Preset, Range, Setting};
+use crate::settings::BindAddress;
+
+pub(super) const SERVER_SOCKET: Group = Group {
+    title: "Server socket",
+    settings: &[
+        Setting {
+            name: "bind",
+            flags: &["-b", "--bind"],
+            metavar: "ADDRESS",
+            env: Some(Env {
+                name: "PORT",
+                format: "0.0.0.0:{}",
+            }),
+            kind: Kind::List {
+                may_be_empty: false,
+                check: bind_address,
+            },
+            default: Preset::List(&["127.0.0.1:8000"]),
+            gunicorn: true,
+            help: "Where to listen (may be repeated)",
+            long_help: "\
+One of: HOST:PORT, [V6]:PORT, :PORT (every IPv4 address), unix:PATH, \
+unix:@NAME (a unix socket without a file), fd://N (a socket that \
+another program opened, such as systemd). A port of 0 lets the kernel \
+choose one.
+
+A bind on the command line replaces those of the config file; it does \
+not add to them. A unix socket's file follows the umask.",
+        },
+        Setting {
+            name: "backlog",
+            flags: &["--backlog"],
+            metavar: "N",
+            env: None,
+            kind: Kind::Int(Range::between(1, i32::MAX as u64)),
+            default: Preset::Number(2048),
+            gunicorn: true,
+            help: "Connections the kernel may hold unaccepted",
+            long_help: "\
+Connections are accepted as fast as they come and wait in the line, not \
+in the kernel, so this counts only while the acceptor starts again.
+
+The kernel silently uses net.core.somaxconn where that is lower \
+(listen(2)). Past it a client on TCP tries again after a second or more; \
+on a unix socket its connect fails with EAGAIN.",
+        },
+    ],
+};
+
+pub(super) const WORKERS: Group = Group {
+    title: "Workers",
+    settings: &[
+        Setting {
+            name: "workers",
+            flags: &["-w", "--workers"],
+            metavar: "N",
+            env: Some(Env {
+                name: "WEB_CONCURRENCY",
+                format: "{}",
+            }),
+            kind: Kind::Int(Range::from(1)),
+            default: Preset::Number(1),
+            gunicorn: true,
+            help: "Worker processes",
+            long_help: "\
+Workers times threads is the number of requests that run at once; the \
+others wait in the line. That product is at most 4096.
+
+Where the kernel allows fewer processes (RLIMIT_NPROC, pids.max of the \
+cgroup) the fork fails, which is logged and tried again.",
+        },
+        Setting {
+            name: "threads",
+            flags: &["--threads"],
+            metavar: "N",
+            env: None,
+            kind: Kind::Int(Range::from(1)),
+            default: Preset::Number(1),
+            gunicorn: true,
+            help: "Threads in each worker",
+            long_help: "\
+Each thread takes a request of its own from the line, so the app must \
+be safe to call from several threads. Threads of one worker share \
+Python's interpreter lock: they help an app that waits, not one that \
+computes.",
+        },
+        Setting {
+            name: "timeout",
+            flags: &["-t", "--timeout"],
+            metavar: "SECONDS",
+            env: None,
+            kind: ANY_TIME,
+            default: Preset::Number(30),
+            gunicorn: true,
+            help: "Kill a worker that runs a request longer",
+            long_help: "\
+Counted from the moment a worker takes the request; time in the line is \
+not part of it. Past it the worker is killed and replaced, and the \
+client is answered 504. The other requests of its threads end with it \
+and are answered 502. 0 switches it off.",
+        },
+        Setting {
+            name: "graceful_timeout",
+            flags: &["--graceful-timeout"],
+            metavar: "SECONDS",
+            env: None,
+            kind: ANY_TIME,
+            default: Preset::Number(30),
+            gunicorn: true,
+            help: "Time to finish at shutdown and reload",
+            long_help: "\
+After TERM the requests that run and those that wait in the line are \
+served for this long. What is left then is answered 503 and its worker \
+killed. 0 leaves no time.
+
+Whoever started the server must allow at least as long: systemd kills \
+after TimeoutStopSec (90 s), Docker after 10 s.",
+        },
+        Setting {
+            name: "keepalive",
+            flags: &["--keep-alive"],
+            metavar: "SECONDS",
+            env: None,
+            kind: ANY_TIME,
+            default: Preset::Number(2),
+            gunicorn: true,
+            help: "Keep an idle connection open this long",
+            long_help: "\
+How long a connection may stay open between two requests. It is bound \
+to no worker meanwhile, so a long time costs only a descriptor. Behind a \
+proxy that keeps connections, use more than the proxy does, or it may \
+send a request into a connection that has just been closed. 0 closes \
+after each response.",
+        },
+        Setting {
+            name: "max_requests",
+            flags: &["--max-requests"],
+            metavar: "N",
+            env: None,
+            kind: Kind::Int(Range::from(0)),
+            default: Preset::Number(0),
+            gunicorn: true,
+            help: "Replace a worker after this many (0: never)",
+            long_help: "\
+A worker that has answered this many requests leaves once it is idle \
+and a new one is forked: a remedy for an app that leaks memory. No \
+request is lost. 0 keeps workers for ever.",
+        },
+        Setting {
+            name: "max_requests_jitter",
+            flags: &["--max-requests-jitter"],
+            metavar: "N",
+            env: None,
+            kind: Kind::Int(Range::from(0)),
+            default: Preset::Number(0),
+            gunicorn: true,
+            help: "Add up to this many, at random, to that",
+            long_help: "\
+Each worker adds a random number from 0 to N to max_requests, so that \
+they are not all replaced at once.",
+        },
+        Setting {
+            name: "preload_app",
+            flags: &["--preload", "--no-preload"],
+            metavar: "",
+            env: None,
+            kind: Kind::Bool,
+            default: Preset::Bool(true),
+            gunicorn: true,
+            help: "Import the app once, before the fork",
+            long_help: "\
+The app is imported once in the template, and workers are forked from \
+it: they start in milliseconds and share its memory. This is the default \
+here; in gunicorn it is not.
+
+With --no-preload each worker imports the app for itself: needed where \
+the import opens connections or starts threads that do not outlive a \
+fork.",
+        },
+    ],
+};
+
+pub(super) const LINE: Group = Group {
+    title: "The line",
+    settings: &[
+        Setting {
+            name: "max_waiting",
+            flags: &["--max-waiting"],
+            metavar: "N",
+            env: None,
+            kind: Kind::Int(Range::between(1, u32::MAX as u64)),
+            default: Preset::Number(2048),
+            gunicorn: false,
+            help: "Requests that may wait in the line",
+            long_help: "\
+A request that arrives when this many wait already is answered 503 at \
+once, with a Retry-After worked out from how fast the line moves.",
+        },
+        Setting {
+            name: "queue_timeout",
+            flags: &["--queue-timeout"],
+            metavar: "SECONDS",
+            env: None,
+            kind: ANY_TIME,
+            default: Preset::Number(60),
+            gunicorn: false,
+            help: "Answer 503 after waiting in line this long",
+            long_help: "\
+A request that has waited this long in the line is answered 503 and \
+never reaches the app. The default is as long as nginx waits for an \
+answer (proxy_read_timeout). 0 switches it off.",
+        },
+    ],
+};
+
+/// An address that can be listened on.
+fn bind_address(text: &str) -> Result<(), String> {
+    BindAddress::parse(text).map(drop)
+}

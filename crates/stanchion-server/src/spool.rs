@@ -1,0 +1,81 @@
+//! Where request bodies go that are too large for memory: a private directory of the master's.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use stanchion_sys::clock::monotonic_us;
+use stanchion_sys::process;
+use tracing::warn;
+
+/// The directory, mode 0700, removed with what is in it when the master ends.
+pub(crate) struct SpoolDir(Option<PathBuf>);
+
+impl SpoolDir {
+    pub(crate) fn create(parent: Option<&Path>) -> io::Result<Self> {
+        let parent = parent.map_or_else(std::env::temp_dir, ToOwned::to_owned);
+        // mkdir(2) fails if the name exists, so nobody can have put a directory of theirs there;
+        // pid and clock make the name free.
+        let path = parent.join(format!("stanchion-{}-{}", process::pid(), monotonic_us()));
+        DirBuilder::new().mode(0o700).create(&path).map_err(|error| {
+            io::Error::new(error.kind(), format!("spool directory {}: {error}", path.display()))
+        })?;
+        Ok(Self(Some(path)))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.as_deref().expect("taken only by `leave`, which consumes self")
+    }
+
+    /// For a child: the directory is not its to remove.
+    pub(crate) fn leave(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for SpoolDir {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            if let Err(error) = std::fs::remove_dir_all(path) {
+                warn!("the spool directory {} stays: {error}", path.display());
+            }
+        }
+    }
+}
+
+/// One body in the spool; its file goes when this does.
+#[derive(Debug)]
+pub(crate) struct SpooledBody {
+    path: PathBuf,
+    pub(crate) len: u64,
+}
+
+impl SpooledBody {
+    /// Makes an empty file for the body of request `number`.
+    pub(crate) fn create(directory: &Path, number: u64) -> io::Result<(Self, File)> {
+        let path = directory.join(format!("body-{number}"));
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+        Ok((Self { path, len: 0 }, file))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for SpooledBody {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_file(&self.path) {
+            warn!("the spool file {} stays: {error}", self.path.display());
+        }
+    }
+}
+
+/// Removes what an earlier acceptor left behind.
+pub(crate) fn clear(directory: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(directory)? {
+        std::fs::remove_file(entry?.path())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,149 @@
+//! The template: imports the app once, then forks workers when the master says so.
+
+use std::collections::HashMap;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use stanchion_sys::channel::{Channel, poll_readable};
+use stanchion_sys::process::{self, Fork};
+use stanchion_sys::signal;
+use tracing::{error, info};
+
+use crate::exit_code;
+use crate::host::Host;
+use crate::messages::{self, Incoming, ToMaster, ToTemplate};
+use crate::tree::Common;
+use crate::worker;
+
+/// How often watched files are looked at, with `--reload`.
+const WATCH_MS: i32 = 500;
+/// How long the template sleeps at most without being told anything.
+const IDLE_MS: i32 = 60_000;
+
+/// Who we are when [`run`] returns, and with which exit code.
+pub(crate) enum Ended {
+    /// The template itself.
+    Template(i32),
+    /// A worker that was forked from it, at the end of its life.
+    Worker(i32),
+}
+
+/// The life of a template process, or that of a worker forked from it.
+pub(crate) fn run(
+    common: &'static Common,
+    generation: u32,
+    orders: Channel,
+    host: &mut dyn Host,
+) -> Ended {
+    match serve_orders(common, generation, &orders, host) {
+        Err(code) => Ended::Template(code),
+        Ok((worker, tenure)) => {
+            drop(orders);
+            Ended::Worker(worker::run(common, worker, tenure, host))
+        }
+    }
+}
+
+/// Gives the worker we have become, or the template's exit code.
+fn serve_orders(
+    common: &'static Common,
+    generation: u32,
+    orders: &Channel,
+    host: &mut dyn Host,
+) -> Result<(u16, u16), i32> {
+    process::set_name(c"stanchion-tmpl");
+    match process::die_with(common.master_pid, signal::SIGKILL) {
+        Ok(false) => {}
+        Ok(true) => return Err(exit_code::FINE),
+        Err(error) => {
+            error!("template cannot tie itself to the master: {error}");
+            return Err(exit_code::INTERNAL);
+        }
+    }
+    if common.settings.preload_app {
+        if let Err(error) = host.load() {
+            error!("{}", error.report);
+            return Err(exit_code::APP_LOAD);
+        }
+        host.settle();
+    }
+    let mut watch = common.settings.reload.then(|| Watch::new(host.watched_files()));
+    let ready = ToMaster::TemplateReady { generation };
+    if let Err(error) = messages::send(&common.reports.child_end, &ready) {
+        error!("template cannot report to the master: {error}");
+        return Err(exit_code::INTERNAL);
+    }
+    loop {
+        let timeout_ms = if watch.is_some() { WATCH_MS } else { IDLE_MS };
+        if let Err(error) = poll_readable(&[orders.as_fd()], timeout_ms) {
+            error!("template cannot wait for orders: {error}");
+            return Err(exit_code::INTERNAL);
+        }
+        if let Some(path) = watch.as_mut().and_then(|watch| watch.changed(host)) {
+            info!("{} has changed: reload", path.display());
+            let changed = ToMaster::Changed { path: path.display().to_string() };
+            if let Err(error) = messages::send(&common.reports.child_end, &changed) {
+                error!("template cannot report a changed file: {error}");
+            }
+        }
+        match messages::receive(orders) {
+            Ok(Incoming::Message(ToTemplate::Fork { worker, tenure })) => {
+                let pid = match host.fork_worker() {
+                    Ok(Fork::Child) => return Ok((worker, tenure)),
+                    Ok(Fork::Parent(pid)) => Some(pid),
+                    Err(error) => {
+                        error!("the kernel refuses to fork a worker: {error}");
+                        None
+                    }
+                };
+                let forked = ToMaster::Forked { worker, tenure, pid };
+                if let Err(error) = messages::send(&common.reports.child_end, &forked) {
+                    // The master cannot know of the worker, but reaps it as any other.
+                    error!("template cannot report a worker: {error}");
+                }
+            }
+            Ok(Incoming::Nothing) => {}
+            Ok(Incoming::Message(ToTemplate::Quit) | Incoming::Closed) => {
+                return Err(exit_code::FINE);
+            }
+            Err(error) => {
+                error!("template cannot read its orders: {error}");
+                return Err(exit_code::INTERNAL);
+            }
+        }
+    }
+}
+
+/// The files whose change asks for a reload, and when each was last changed.
+struct Watch {
+    seen: HashMap<PathBuf, Option<SystemTime>>,
+}
+
+impl Watch {
+    fn new(files: Vec<PathBuf>) -> Self {
+        let seen = files.into_iter().map(|file| { let time = changed_at(&file); (file, time) });
+        Self { seen: seen.collect() }
+    }
+
+    /// A file that has changed, appeared or gone since the last call.
+    fn changed(&mut self, host: &mut dyn Host) -> Option<PathBuf> {
+        // Asked anew each time, since files are made while the app runs; a new one has changed.
+        for file in host.watched_files() {
+            self.seen.entry(file).or_insert(None);
+        }
+        let mut changed = None;
+        for (file, seen) in &mut self.seen {
+            let now = changed_at(file);
+            if *seen != now {
+                *seen = now;
+                changed = Some(file.clone());
+            }
+        }
+        changed
+    }
+}
+
+fn changed_at(file: &std::path::Path) -> Option<SystemTime> {
+    file.metadata().and_then(|metadata| metadata.modified()).ok()
+}

@@ -1,0 +1,40 @@
+//! A counter that makes a sleeping epoll loop look up (eventfd(2)).
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+/// Written by workers, registered edge-triggered by the acceptor and never read: every write is
+/// an edge of its own, and the counter has room for 2^64 - 2 of them.
+#[derive(Debug)]
+pub struct EventFd(OwnedFd);
+
+impl EventFd {
+    /// A new counter at zero, non-blocking.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+    }
+
+    /// A second descriptor of the same counter.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self(self.0.try_clone()?))
+    }
+
+    /// Adds one. A full counter (2^64 - 2 unread writes) still wakes, so its error is no error.
+    pub fn ring(&self) {
+        let _full_is_fine = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+}
+
+impl AsFd for EventFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl AsRawFd for EventFd {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}

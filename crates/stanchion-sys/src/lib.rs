@@ -1,0 +1,18 @@
+//! The Linux kernel behind safe types: processes, signals, futexes, shared memory, message
+//! sockets, listeners.
+//!
+//! This crate and `stanchion-exchange` are the only homes of `unsafe` (beside the Python fork
+//! hooks). Nothing here knows HTTP, Python, or the line; every function is a system call or a
+//! short sequence of them whose order matters, and says which man page it comes from.
+
+#[cfg(not(target_os = "linux"))]
+compile_error!("stanchion needs Linux: futexes, memfd, subreapers and SEQPACKET sockets");
+
+pub mod channel;
+pub mod clock;
+pub mod eventfd;
+pub mod futex;
+pub mod listener;
+pub mod memory;
+pub mod process;
+pub mod signal;

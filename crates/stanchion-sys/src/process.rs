@@ -1,0 +1,198 @@
+//! Processes: fork, reap, and the ties between parent and child.
+
+use std::io;
+
+use rustix::process::{Pid, Resource, Rlimit, Signal, WaitOptions};
+
+/// What `fork` returned, and to whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fork {
+    /// In the parent: the child's pid.
+    Parent(i32),
+    /// In the child.
+    Child,
+}
+
+/// Forks (fork(2)).
+///
+/// # Safety
+///
+/// Only the calling thread exists in the child, so any lock another thread holds stays locked
+/// for ever: the process must have a single thread, or the child must keep to async-signal-safe
+/// calls. [`thread_count`] lets the caller check.
+pub unsafe fn fork() -> io::Result<Fork> {
+    // SAFETY: the caller keeps the contract above.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(Fork::Child),
+        pid => Ok(Fork::Parent(pid)),
+    }
+}
+
+/// Forks a process that has one thread; refuses otherwise.
+pub fn fork_single_threaded() -> io::Result<Fork> {
+    match thread_count()? {
+        // SAFETY: there is no other thread that could hold a lock, nor start one in between.
+        1 => unsafe { fork() },
+        threads => Err(io::Error::other(format!("the process has {threads} threads"))),
+    }
+}
+
+/// As [`fork_for_subreaper`] for a process that has one thread; refuses otherwise.
+pub fn fork_single_threaded_for_subreaper() -> io::Result<Fork> {
+    match thread_count()? {
+        // SAFETY: as in `fork_single_threaded`.
+        1 => unsafe { fork_for_subreaper() },
+        threads => Err(io::Error::other(format!("the process has {threads} threads"))),
+    }
+}
+
+/// Forks a child that is not ours: a process in between forks again and leaves at once, so the
+/// grandchild is adopted by the nearest subreaper (`PR_SET_CHILD_SUBREAPER` in prctl(2)), here
+/// the master. Gives the grandchild's pid in the caller and `Fork::Child` in the grandchild.
+///
+/// # Safety
+///
+/// As for [`fork`].
+pub unsafe fn fork_for_subreaper() -> io::Result<Fork> {
+    let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    // SAFETY: the caller keeps fork's contract; the child below makes system calls only.
+    match unsafe { fork() }? {
+        Fork::Child => {
+            drop(read);
+            // SAFETY: this process has one thread, the one that came out of the fork above.
+            let (told, grandchild) = match unsafe { fork() } {
+                Ok(Fork::Child) => return Ok(Fork::Child),
+                Ok(Fork::Parent(pid)) => (pid, true),
+                Err(error) => (-error.raw_os_error().unwrap_or(libc::EAGAIN), false),
+            };
+            let sent = rustix::io::write(&write, &told.to_ne_bytes()).is_ok();
+            exit_now(i32::from(!(sent && grandchild)));
+        }
+        Fork::Parent(between) => {
+            drop(write);
+            let mut told = [0; 4];
+            let read = retry(|| rustix::io::read(&read, &mut told))?;
+            // The one in between is leaving; its end is ours to collect.
+            let between = Pid::from_raw(between).expect("fork(2) gives positive pids");
+            retry(|| rustix::process::waitpid(Some(between), WaitOptions::empty()))?;
+            let told = i32::from_ne_bytes(told);
+            match (read, told) {
+                (4, pid) if pid > 0 => Ok(Fork::Parent(pid)),
+                (4, errno) => Err(io::Error::from_raw_os_error(-errno)),
+                _ => Err(io::Error::other("the process between template and worker died")),
+            }
+        }
+    }
+}
+
+fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(rustix::io::Errno::INTR) => {}
+            other => return Ok(other?),
+        }
+    }
+}
+
+/// Ends the process at once: no destructors, no `atexit` (_exit(2)).
+pub fn exit_now(code: i32) -> ! {
+    // SAFETY: _exit(2) has no preconditions.
+    unsafe { libc::_exit(code) }
+}
+
+/// Threads of this process, from /proc/self/task (proc(5)).
+pub fn thread_count() -> io::Result<usize> {
+    Ok(std::fs::read_dir("/proc/self/task")?.count())
+}
+
+/// This process.
+pub fn pid() -> i32 {
+    rustix::process::getpid().as_raw_nonzero().get()
+}
+
+/// The parent, or 0 if it is outside our pid namespace.
+pub fn parent_pid() -> i32 {
+    rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get())
+}
+
+/// Makes this process the adopter of its orphaned descendants.
+pub fn become_subreaper() -> io::Result<()> {
+    Ok(rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?)
+}
+
+/// Asks the kernel to send `signal` when `parent` dies (`PR_SET_PDEATHSIG`), and tells whether
+/// it has died already. Also holds after an adoption: the signal follows the present parent.
+pub fn die_with(parent: i32, signal: i32) -> io::Result<bool> {
+    rustix::process::set_parent_process_death_signal(Signal::from_named_raw(signal))?;
+    Ok(parent_pid() != parent)
+}
+
+/// Sends a signal; a process that has gone is no error.
+pub fn kill(pid: i32, signal: i32) -> io::Result<()> {
+    let (Some(pid), Some(signal)) = (Pid::from_raw(pid), Signal::from_named_raw(signal)) else {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+    };
+    match rustix::process::kill_process(pid, signal) {
+        Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// How a child ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Exit {
+    /// It left with this code.
+    Code(i32),
+    /// This signal killed it.
+    Signal(i32),
+}
+
+impl std::fmt::Display for Exit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Code(code) => write!(f, "exited with code {code}"),
+            Self::Signal(libc::SIGKILL) => f.write_str("was killed by SIGKILL"),
+            Self::Signal(libc::SIGSEGV) => f.write_str("was killed by SIGSEGV"),
+            Self::Signal(libc::SIGABRT) => f.write_str("was killed by SIGABRT"),
+            Self::Signal(libc::SIGTERM) => f.write_str("was killed by SIGTERM"),
+            Self::Signal(signal) => write!(f, "was killed by signal {signal}"),
+        }
+    }
+}
+
+/// Collects one child that has ended, if any (waitpid(2) with `WNOHANG`).
+pub fn reap() -> io::Result<Option<(i32, Exit)>> {
+    loop {
+        return match rustix::process::wait(WaitOptions::NOHANG) {
+            Ok(None) | Err(rustix::io::Errno::CHILD) => Ok(None),
+            Ok(Some((pid, status))) => {
+                let exit = match (status.exit_status(), status.terminating_signal()) {
+                    (Some(code), _) => Exit::Code(code),
+                    (None, Some(signal)) => Exit::Signal(signal),
+                    // Stopped or continued: not asked for, and not an end.
+                    (None, None) => continue,
+                };
+                Ok(Some((pid.as_raw_nonzero().get(), exit)))
+            }
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(error) => Err(error.into()),
+        };
+    }
+}
+
+/// Raises the soft limit of open files to the hard one and gives the result (getrlimit(2)).
+/// select(2) users inside a worker would be hurt by it, so only the acceptor asks.
+pub fn raise_open_files() -> u64 {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    match rustix::process::setrlimit(Resource::Nofile, raised) {
+        Ok(()) => limit.maximum.unwrap_or(u64::MAX),
+        Err(_) => limit.current.unwrap_or(u64::MAX),
+    }
+}
+
+/// Names the process as `ps -o comm` shows it; cut to 15 bytes by the kernel.
+pub fn set_name(name: &std::ffi::CStr) {
+    let _only_cosmetic = rustix::thread::set_name(name);
+}

@@ -1,0 +1,204 @@
+"""The command line: `stanchion serve`, `stanchion check`.
+
+Flags are made from the table of settings in Rust; this module adds the commands around them
+and gunicorn's flags that have no meaning here.
+"""
+
+import argparse
+import json
+import os
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from typing import Any, NoReturn
+
+from stanchion import __version__, _stanchion, config, gunicorn, usage
+from stanchion.config import Effective, Layer, UsageError
+from stanchion.loader import AppHost
+
+# The other exit codes come from the server; usage.py tells them all.
+EXIT_OK = 0
+EXIT_USAGE = 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code. `argv` is without the program's name."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        command = _command(arguments)
+        return command(arguments)
+    except UsageError as error:
+        if error.traceback is not None:
+            print(error.traceback, file=sys.stderr)
+        for reason in error.reasons:
+            print(f"stanchion: {reason}", file=sys.stderr)
+        return EXIT_USAGE
+
+
+def _command(arguments: list[str]) -> Callable[[list[str]], int]:
+    """The command that is meant, taken off the arguments: `stanchion app:app` means `serve`."""
+    commands = {"serve": _serve, "check": _check}
+    if arguments and arguments[0] in commands:
+        return commands[arguments.pop(0)]
+    return _serve
+
+
+def _serve(arguments: list[str]) -> int:
+    options = _parse(arguments, "command line")
+    if _answered(options):
+        return EXIT_OK
+    effective = _effective(options)
+    spec = effective.values["wsgi_app"]
+    if spec is None:
+        raise UsageError("no app to serve: name it, as in `stanchion serve module:app`")
+    _warn(effective)
+    config.apply(effective)
+    host = AppHost(spec, effective.values["reload_extra_files"])
+    return _stanchion.serve(json.dumps(dict(effective.values)), host)
+
+
+def _check(arguments: list[str]) -> int:
+    options = _parse(arguments, "command line", for_check=True)
+    if _answered(options):
+        return EXIT_OK
+    effective = _effective(options)
+    _warn(effective)
+    _show(_as_json(effective) if options.json else usage.table(effective))
+    return EXIT_OK
+
+
+def _answered(options: argparse.Namespace) -> bool:
+    """Whether the arguments asked for words only, which are printed here."""
+    if options.help is not None:
+        _show(usage.full_help() if options.help == "full" else usage.short_help())
+    elif options.version:
+        _show(f"stanchion {__version__}")
+    return options.help is not None or bool(options.version)
+
+
+def _show(text: str) -> None:
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        # The reader, such as head, has seen enough; what Python flushes at exit must go elsewhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _effective(options: argparse.Namespace) -> Effective:
+    """Every layer, merged and checked."""
+    from_env = _parse(_split(os.environ.get("STANCHION_CMD_ARGS", "")), "STANCHION_CMD_ARGS")
+    # A config file imports what lies beside it, as it may in gunicorn.
+    config.import_first(os.getcwd())
+    layers = config.environment_layers(os.environ)
+    warnings = []
+    location = getattr(options, "config", None) or getattr(from_env, "config", None)
+    if location is None:
+        location = config.default_file()
+        if location is not None:
+            layers.append(Layer("working directory", {"config": location}))
+    if location is not None:
+        layer, foreign = config.file_layer(location)
+        layers.append(layer)
+        if foreign:
+            warnings.append(f"{location}: ignored, without meaning here: {', '.join(foreign)}")
+    for place, parsed in (("STANCHION_CMD_ARGS", from_env), ("command line", options)):
+        if parsed.ignored:
+            warnings.append(f"{place}: ignored, without meaning here: {', '.join(parsed.ignored)}")
+        layers.append(Layer(place, _settings_of(parsed)))
+    return config.resolve(layers, warnings)
+
+
+def _split(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise UsageError(f"STANCHION_CMD_ARGS: {error}") from error
+
+
+def _settings_of(options: argparse.Namespace) -> dict[str, Any]:
+    names = {setting.name for setting in config.schema()}
+    return {name: value for name, value in vars(options).items() if name in names}
+
+
+def _warn(effective: Effective) -> None:
+    for warning in effective.warnings:
+        print(f"stanchion: warning: {warning}", file=sys.stderr)
+
+
+def _as_json(effective: Effective) -> str:
+    both = {name: {"value": value, "origin": effective.origins[name]} for name, value in effective.values.items()}
+    return json.dumps(both, indent=2)
+
+
+class _Parser(argparse.ArgumentParser):
+    """An argument parser whose complaints are UsageErrors that name the place of the arguments."""
+
+    def __init__(self, place: str) -> None:
+        super().__init__(prog="stanchion", add_help=False, allow_abbrev=False)
+        self.place = place
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{self.place}: {message}")
+
+
+class _ForeignFlag(argparse.Action):
+    """A flag of gunicorn that has no meaning here: noted if harmless, else refused."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, foreign: gunicorn.Foreign) -> None:
+        super().__init__(option_strings, dest, nargs=None if foreign.takes_value else 0, default=argparse.SUPPRESS)
+        self.foreign = foreign
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        if self.foreign.refusal is not None and values not in self.foreign.harmless_values:
+            given = f"{option_string} {values}" if self.foreign.takes_value else option_string
+            parser.error(f"{given} is gunicorn's and not supported: {self.foreign.refusal}")
+        namespace.ignored.append(option_string)
+
+
+def _parse(arguments: Sequence[str], place: str, for_check: bool = False) -> argparse.Namespace:
+    """Flags to raw values under the names of settings; those not given are absent."""
+    parser = _Parser(place)
+    parser.set_defaults(ignored=[], help=None, version=False, json=False)
+    parser.add_argument("wsgi_app", nargs="?", metavar="APP", default=argparse.SUPPRESS)
+    parser.add_argument("-h", dest="help", action="store_const", const="short")
+    parser.add_argument("--help", dest="help", action="store_const", const="full")
+    parser.add_argument("-v", "--version", action="store_true")
+    if for_check:
+        parser.add_argument("--json", action="store_true")
+    for setting in config.schema():
+        _add_flags(parser, setting)
+    for foreign in gunicorn.FOREIGN:
+        if foreign.flags:
+            parser.add_argument(*foreign.flags, dest=foreign.name, action=_ForeignFlag, foreign=foreign)
+    # Intermixed: the app may stand before, between and after the flags.
+    options, unknown = parser.parse_known_intermixed_args(arguments)
+    if unknown:
+        parser.error(_unknown(unknown[0]))
+    return options
+
+
+def _add_flags(parser: argparse.ArgumentParser, setting: config.Setting) -> None:
+    common: dict[str, Any] = {"dest": setting.name, "default": argparse.SUPPRESS}
+    if setting.kind == "bool":
+        parser.add_argument(*setting.flags, action="store_const", const=True, **common)
+        if setting.off_flags:
+            parser.add_argument(*setting.off_flags, action="store_const", const=False, **common)
+    elif setting.flags:
+        action = "append" if setting.kind == "list" else "store"
+        parser.add_argument(*setting.flags, action=action, metavar=setting.metavar, **common)
+
+
+def _unknown(argument: str) -> str:
+    if not argument.startswith("-"):
+        return f"one app at a time, not also {argument!r}"
+    flag = argument.partition("=")[0]
+    known = [known for setting in config.schema() for known in (*setting.flags, *setting.off_flags)]
+    near = get_close_matches(flag, known, n=1)
+    return f"there is no flag {flag}" + (f"; did you mean {near[0]}?" if near else "")

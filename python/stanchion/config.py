@@ -1,0 +1,195 @@
+"""Where settings come from: environment, config file, command lines; merged and checked by the table in Rust.
+
+The order, lowest first: the table's defaults, environment variables, config file,
+STANCHION_CMD_ARGS, command line. This module collects the layers and decides nothing about
+values.
+"""
+
+import functools
+import importlib
+import importlib.machinery
+import importlib.util
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from stanchion import _stanchion, gunicorn
+from stanchion.tracebacks import user_traceback
+
+# Looked for in the working directory, in this order, when no -c says otherwise.
+DEFAULT_FILES = ("stanchion.conf.py", "gunicorn.conf.py")
+
+
+class UsageError(Exception):
+    """What the user asked for cannot be done: one line for each reason, and a traceback if Python has one."""
+
+    def __init__(self, *reasons: str, traceback: str | None = None) -> None:
+        super().__init__("\n".join(reasons))
+        self.reasons = reasons
+        self.traceback = traceback
+
+
+class Setting(NamedTuple):
+    """One row of the table of settings (crates/stanchion-server/src/settings/schema.rs)."""
+
+    name: str
+    section: str
+    flags: Sequence[str]
+    off_flags: Sequence[str]
+    metavar: str
+    env: str | None
+    env_format: str | None
+    kind: str
+    range: Mapping[str, int | None] | None
+    choices: Sequence[str] | None
+    default: Any
+    gunicorn: bool
+    help: str
+    long_help: str
+
+
+class Layer(NamedTuple):
+    """Raw values from one place. `origin` is what people call the place."""
+
+    origin: str
+    values: Mapping[str, Any]
+
+
+class Effective(NamedTuple):
+    """One checked value for each setting, with the place it came from, and what there is to warn of."""
+
+    values: Mapping[str, Any]
+    origins: Mapping[str, str]
+    warnings: tuple[str, ...]
+
+
+@functools.cache
+def schema() -> tuple[Setting, ...]:
+    """Every setting, in the order in which people read about them."""
+    rows = json.loads(_stanchion.settings_schema())
+    return tuple(Setting(**row) for row in rows)
+
+
+def environment_layers(environ: Mapping[str, str]) -> list[Layer]:
+    """A layer for each variable that is set: WEB_CONCURRENCY, PORT, FORWARDED_ALLOW_IPS."""
+    return [
+        Layer(f"environment {setting.env}", {setting.name: setting.env_format.format(environ[setting.env])})
+        for setting in schema()
+        if setting.env is not None and setting.env_format is not None and setting.env in environ
+    ]
+
+
+def default_file() -> str | None:
+    """The config file that is read when none was asked for."""
+    return next((name for name in DEFAULT_FILES if os.path.isfile(name)), None)
+
+
+def file_layer(location: str) -> tuple[Layer, list[str]]:
+    """The settings in a config file, and the names in it that mean something to gunicorn only.
+
+    The file runs as Python. As in gunicorn, names that are no settings (imports, helpers) are
+    none of our business. `location` is PATH, file:PATH or python:MODULE.
+    """
+    names = {setting.name for setting in schema()} - {"config"}
+    held = _run_config(location)
+    layer = Layer(f"config file {location}", {name: value for name, value in held.items() if name in names})
+    return layer, [name for name in held if name in gunicorn.NAMES]
+
+
+def resolve(layers: Sequence[Layer], warnings: Sequence[str] = ()) -> Effective:
+    """Merge layers, lowest first. UsageError with one line for each bad value."""
+    errors: list[str] = []
+    plain = [_plain_layer(layer, errors) for layer in layers]
+    answer = json.loads(_stanchion.settings_resolve(json.dumps(plain)))
+    errors += answer["errors"]
+    errors += [f"setting `{one['name']}` from {one['origin']}: there is no such setting" for one in answer["unknown"]]
+    values = {setting.name: answer["values"][setting.name]["value"] for setting in schema()}
+    origins = {name: answer["values"][name]["origin"] for name in values}
+    if values["chdir"] is not None and not os.path.isdir(values["chdir"]):
+        errors.append(f"setting `chdir` from {origins['chdir']}: there is no directory {values['chdir']!r}")
+    if errors:
+        raise UsageError(*errors)
+    return Effective(MappingProxyType(values), MappingProxyType(origins), tuple(warnings))
+
+
+def apply(effective: Effective) -> None:
+    """Give this process the surroundings that the app is to find: directory, import path, variables."""
+    values = effective.values
+    if values["chdir"] is not None:
+        os.chdir(values["chdir"])
+    import_first(os.getcwd())
+    for path in (values["pythonpath"] or "").split(","):
+        if path.strip():
+            import_first(os.path.abspath(path.strip()))
+    for assignment in values["raw_env"]:
+        key, _, value = assignment.partition("=")
+        os.environ[key] = value
+
+
+def import_first(directory: str) -> None:
+    """Let imports look here before anywhere else, unless they look here already."""
+    if directory not in sys.path:
+        sys.path.insert(0, directory)
+
+
+def _run_config(location: str) -> dict[str, Any]:
+    """The variables of a config file after it ran."""
+    if location.startswith("python:"):
+        module = location.removeprefix("python:")
+        return _run(location, lambda: vars(importlib.import_module(module)))
+    path = location.removeprefix("file:")
+    if not os.path.isfile(path):
+        raise UsageError(f"there is no config file {path!r}")
+    return _run(location, lambda: _exec_file(path))
+
+
+def _run(location: str, read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    try:
+        return dict(read())
+    except Exception as error:
+        reason = f"the config file {location!r} cannot be read to its end: correct what the traceback shows"
+        raise UsageError(reason, traceback=user_traceback(error)) from error
+
+
+def _exec_file(path: str) -> dict[str, Any]:
+    # The name is gunicorn's: a file may look itself up in sys.modules, as dataclasses do.
+    name = "__config__"
+    # Named outright, since the file may have any suffix.
+    loader = importlib.machinery.SourceFileLoader(name, path)
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+    assert spec is not None, "a spec is always made from a loader"
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    loader.exec_module(module)
+    return vars(module)
+
+
+def _plain_layer(layer: Layer, errors: list[str]) -> dict[str, Any]:
+    """The layer in JSON's terms. A value that has none is an error here and left out."""
+    values = {}
+    for name, value in layer.values.items():
+        try:
+            values[name] = _plain(value)
+        except TypeError:
+            errors.append(
+                f"setting `{name}` from {layer.origin}: expected a number, a text or a list, "
+                f"got an object of type {type(value).__name__}"
+            )
+    return {"origin": layer.origin, "values": values}
+
+
+def _plain(value: object) -> object:
+    match value:
+        case bool() | int() | str() | None:
+            return value
+        case float():
+            return value if math.isfinite(value) else str(value)
+        case bytes() | os.PathLike():
+            return os.fsdecode(value)
+        case list() | tuple() | set() | frozenset():
+            return [_plain(item) for item in value]
+    raise TypeError(value)

@@ -1,0 +1,230 @@
+"""From the words `module:attr` to the WSGI callable, and from a failure to words that help.
+
+The app is named as in gunicorn: `module:attr`, `module:attr.attr`, `module:factory()` and
+`module:factory('a', k=1)` with literal arguments. `module` alone means its `application`, or
+its `app` where it has no `application`.
+"""
+
+import ast
+import difflib
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from stanchion.reload import watched_files
+from stanchion.tracebacks import last_user_frame, user_traceback
+
+WSGIApp = Callable[..., Iterable[bytes]]
+
+_DEFAULT_NAMES = ("application", "app")
+
+
+class AppLoadError(Exception):
+    """The app cannot be served. `advice` says on one line what to do about it."""
+
+    def __init__(self, message: str, advice: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.advice = advice
+
+
+class AppHost:
+    """What the server asks of Python: the app, and the files that it came from."""
+
+    def __init__(self, spec: str, extra_files: Sequence[str] = ()) -> None:
+        self.spec = spec
+        self.extra_files = extra_files
+
+    def load(self) -> WSGIApp:
+        """Import the app; AppLoadError if it is broken."""
+        return load_app(self.spec)
+
+    def watched_files(self) -> list[str]:
+        """The files whose change calls for a reload, once the app is loaded."""
+        return watched_files(self.extra_files)
+
+
+class _Spec(NamedTuple):
+    """`module:path` or `module:path(args, **kwargs)`, taken apart."""
+
+    text: str
+    module: str
+    path: str | None
+    call: tuple[list[Any], dict[str, Any]] | None
+
+
+def load_app(spec: str) -> WSGIApp:
+    """The WSGI callable that `spec` names; AppLoadError if there is none."""
+    parts = _parse(spec)
+    module = _import(parts)
+    found = _find(module, parts)
+    if parts.call is not None:
+        found = _call_factory(found, parts)
+    return _checked(found, parts)
+
+
+def describe_failure(error: BaseException) -> str:
+    """What the log should hold of a failed load: the user's traceback, then one line of advice."""
+    if not isinstance(error, AppLoadError):
+        return f"{user_traceback(error)}\ncannot load the app: {_first_line(error)}"
+    line = f"cannot load the app: {error.message}; {error.advice}"
+    return line if error.__cause__ is None else f"{user_traceback(error.__cause__)}\n{line}"
+
+
+def _parse(spec: str) -> _Spec:
+    module, colon, expression = spec.partition(":")
+    if module.endswith(".py") or "/" in module:
+        dotted = os.path.normpath(module).removesuffix(".py").replace("/", ".").strip(".")
+        raise AppLoadError(
+            f"{module!r} is a file, not a module",
+            f"write {dotted}:{expression or 'app'}, with --chdir if it lies elsewhere",
+        )
+    if not all(part.isidentifier() for part in module.split(".")):
+        raise AppLoadError(f"{module!r} is not the name of a module", "write MODULE:NAME")
+    if not colon:
+        return _Spec(spec, module, None, None)
+    try:
+        node = ast.parse(expression, mode="eval").body
+        if isinstance(node, ast.Call):
+            args = [ast.literal_eval(argument) for argument in node.args]
+            # literal_eval refuses `**more`, whose keyword has no name.
+            kwargs = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords if keyword.arg}
+            if len(kwargs) == len(node.keywords):
+                return _Spec(spec, module, _dotted(node.func), (args, kwargs))
+        else:
+            return _Spec(spec, module, _dotted(node), None)
+    except (SyntaxError, ValueError):
+        pass
+    raise AppLoadError(
+        f"{expression!r} names neither an object nor a call with literal arguments",
+        "write MODULE:NAME or MODULE:FACTORY('text', number=1), in quotes for the shell",
+    )
+
+
+def _dotted(node: ast.expr) -> str:
+    """`a.b.c` of an expression that is nothing else; ValueError otherwise."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        return f"{_dotted(node.value)}.{node.attr}"
+    raise ValueError(ast.unparse(node))
+
+
+def _import(spec: _Spec) -> object:
+    # The file may be newer than what this process remembers of its directory.
+    importlib.invalidate_caches()
+    try:
+        return importlib.import_module(spec.module)
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if f"{spec.module}.".startswith(f"{missing}."):
+            raise AppLoadError(
+                f"there is no module {missing!r} in {os.getcwd()} or on Python's path",
+                "check the spelling, or say where it is by --chdir or --pythonpath",
+            ) from None
+        raise AppLoadError(
+            f"it imports {missing!r}, which this Python does not have",
+            f"install it for {sys.executable}, or correct the import",
+        ) from error
+    # A module that calls sys.exit() is as broken as one that raises.
+    except (Exception, SystemExit) as error:
+        raise AppLoadError(
+            f"importing {spec.module!r} raised {_first_line(error)}",
+            f"correct the app{_at(error)}",
+        ) from error
+
+
+def _find(module: object, spec: _Spec) -> object:
+    if spec.path is None:
+        for name in _DEFAULT_NAMES:
+            if hasattr(module, name):
+                return getattr(module, name)
+        raise AppLoadError(
+            f"{spec.module!r} has neither {' nor '.join(map(repr, _DEFAULT_NAMES))}",
+            f"name the app's object: {spec.module}:NAME",
+        )
+    found: object = module
+    owner = spec.module
+    for name in spec.path.split("."):
+        if not hasattr(found, name):
+            near = difflib.get_close_matches(name, dir(found), n=3)
+            known = f"did you mean {' or '.join(near)}?" if near else f"name the app's object: {spec.module}:NAME"
+            raise AppLoadError(f"{owner!r} has no {name!r}", known)
+        found = getattr(found, name)
+        owner = f"{owner}.{name}"
+    return found
+
+
+def _call_factory(factory: object, spec: _Spec) -> object:
+    args, kwargs = spec.call or ([], {})
+    if not callable(factory):
+        raise AppLoadError(
+            f"{spec.path!r} is not a function but {_kind_of(factory)}",
+            f"without parentheses it names an object: {spec.module}:{spec.path}",
+        )
+    mismatch = _call_mismatch(factory, *args, **kwargs)
+    if mismatch is not None:
+        raise AppLoadError(
+            f"the factory {spec.path!r} cannot be called so: {mismatch}", "give the arguments that it takes"
+        )
+    try:
+        return factory(*args, **kwargs)
+    except (Exception, SystemExit) as error:
+        raise AppLoadError(
+            f"the factory {spec.path!r} raised {_first_line(error)}",
+            f"correct the app{_at(error)}",
+        ) from error
+
+
+def _checked(app: object, spec: _Spec) -> WSGIApp:
+    """The app, if it can be called as PEP 3333 calls it."""
+    is_product = spec.call is not None
+    if not callable(app):
+        what = "the factory returned" if is_product else f"{spec.text!r} is"
+        raise AppLoadError(
+            f"{what} {_kind_of(app)}, which cannot be called",
+            "return the WSGI app from it" if is_product else "name the WSGI app, a callable",
+        )
+    if _call_mismatch(app, {}, print) is None:
+        return app
+    if _call_mismatch(app, {}, print, print) is None:
+        raise AppLoadError(
+            f"{spec.text!r} takes three arguments, as an ASGI app does",
+            "only WSGI apps are served; an adapter such as a2wsgi makes one of it",
+        )
+    raise AppLoadError(
+        f"{spec.text!r} does not take (environ, start_response), so it is no WSGI app",
+        "return the WSGI app from it" if is_product else f"if it makes the app, call it: '{spec.text}()'",
+    )
+
+
+def _call_mismatch(function: Callable[..., object], *args: object, **kwargs: object) -> str | None:
+    """Why these arguments do not fit, or None if they do or nothing is known about it."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return None  # some callables written in C do not tell
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        return str(error)
+    return None
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def _at(error: BaseException) -> str:
+    if isinstance(error, SyntaxError) and error.filename:
+        return f" at {error.filename}:{error.lineno}"
+    place = last_user_frame(error)
+    return f" at {place}" if place else ""
+
+
+def _kind_of(value: object) -> str:
+    return "None" if value is None else f"an object of type {type(value).__name__}"

@@ -1,0 +1,110 @@
+"""The words of the command line: help and the table of `stanchion check`."""
+
+import textwrap
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any
+
+from stanchion.config import Effective, Setting, schema
+
+_COLUMNS = 79
+
+# Beyond this a value pushes its origin aside rather than every other one.
+_VALUE_COLUMNS_MAX = 40
+
+_HEAD = """\
+Usage: stanchion [serve] [FLAGS] [APP]         serve a WSGI app
+       stanchion check [--json] [FLAGS] [APP]  print the effective settings
+
+APP is MODULE:NAME, MODULE:FACTORY() or MODULE. Flags are gunicorn's where
+gunicorn has them."""
+
+_OTHER = (
+    ("-h", "This page"),
+    ("--help", "The same with every detail"),
+    ("-v, --version", "Print the version"),
+)
+
+_TAIL = """\
+Order, the last wins: defaults, environment variables, config file,
+STANCHION_CMD_ARGS, command line. A list is replaced, not extended.
+
+Exit codes: 0 stopped as asked; 1 an error of the server itself; 2 wrong usage
+or settings; 3 a worker failed to boot; 4 the app could not be loaded; 5 an
+address could not be bound."""
+
+
+def short_help() -> str:
+    """One line for each flag, in 79 columns."""
+    rows = [(_short_flags(setting), setting) for setting in schema() if setting.flags]
+    width = max(len(flags) for flags, _ in rows)
+    lines = [_HEAD]
+    for section, group in groupby(rows, key=lambda row: row[1].section):
+        lines.append(f"\n{section}:")
+        lines.extend(f"  {flags:{width}}  {setting.help}" for flags, setting in group)
+    lines.append("\nOther:")
+    lines.extend(f"  {flags:{width}}  {text}" for flags, text in _OTHER)
+    return "\n".join(lines)
+
+
+def full_help() -> str:
+    """Everything that is known about each setting."""
+    lines = [_HEAD]
+    for section, group in groupby(schema(), key=lambda setting: setting.section):
+        lines.append(f"\n{section}:")
+        for setting in group:
+            lines.extend(_described(setting))
+    lines.extend(("\nOther:", *(f"  {flags:15}{text}" for flags, text in _OTHER), "", _TAIL))
+    return "\n".join(lines)
+
+
+def table(effective: Effective) -> str:
+    """Every effective setting with its value and where it came from, by section."""
+    shown = {name: show(value) for name, value in effective.values.items()}
+    names_width = max(map(len, shown))
+    values_width = max(len(text) for text in shown.values() if len(text) <= _VALUE_COLUMNS_MAX)
+    lines: list[str] = []
+    for section, group in groupby(schema(), key=lambda setting: setting.section):
+        lines.append(f"{section}:" if not lines else f"\n{section}:")
+        for setting in group:
+            name, origin = setting.name, effective.origins[setting.name]
+            lines.append(f"  {name:{names_width}}  {shown[name]:{values_width}}  {origin}")
+    return "\n".join(lines)
+
+
+def show(value: Any) -> str:
+    """A value as people write it."""
+    match value:
+        case None | []:
+            return "none"
+        case bool():
+            return "true" if value else "false"
+        case list():
+            return ", ".join(value)
+    return str(value)
+
+
+def _short_flags(setting: Setting) -> str:
+    """The short flag, the first long one, and the one that switches off."""
+    short = [flag for flag in setting.flags if not flag.startswith("--")]
+    long = [flag for flag in setting.flags if flag.startswith("--")]
+    flags = ", ".join((*short, *long[:1], *setting.off_flags))
+    return f"{flags} {setting.metavar}".rstrip()
+
+
+def _described(setting: Setting) -> Iterator[str]:
+    flags = ", ".join((*setting.flags, *setting.off_flags))
+    yield ""
+    yield f"  {flags} {setting.metavar}".rstrip() if flags else f"  {setting.name} (config file only)"
+    paragraphs = [f"{setting.help}.", *setting.long_help.split("\n\n"), _facts(setting)]
+    for paragraph in paragraphs:
+        yield from textwrap.wrap(
+            paragraph, _COLUMNS, initial_indent=" " * 6, subsequent_indent=" " * 6, break_on_hyphens=False
+        )
+
+
+def _facts(setting: Setting) -> str:
+    facts = [f"Setting {setting.name}", f"default {show(setting.default)}"]
+    if setting.env is not None:
+        facts.append(f"environment {setting.env}")
+    return ", ".join(facts) + "."

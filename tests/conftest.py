@@ -1,0 +1,132 @@
+"""Fixtures of the end-to-end tests: servers started for real, each in its own directory, each gone afterwards."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# `support` is imported by name from every directory of tests, whatever pytest's import mode.
+sys.path.insert(0, str(Path(__file__).parent))
+
+from support.gate import Gate  # noqa: E402
+from support.server import KINDS, STANCHION, Kind, Serve, Server  # noqa: E402
+
+TIMEOUT_S = 60
+"""Of one test, unless it says otherwise."""
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--server",
+        choices=sorted(KINDS),
+        default=STANCHION.name,
+        help="what the end-to-end tests serve with; a peer shows which of them hold for any good server",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow: takes longer than 5 s")
+    config.addinivalue_line("markers", "own(why): a promise of stanchion alone; skipped when a peer is the server")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    peer = config.getoption("--server") != STANCHION.name
+    for item in items:
+        if not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(TIMEOUT_S))
+        own = item.get_closest_marker("own")
+        if peer and own:
+            item.add_marker(pytest.mark.skip(reason=f"a promise of stanchion alone: {own.args[0]}"))
+
+
+@pytest.fixture(scope="session")
+def kind(request: pytest.FixtureRequest) -> Kind:
+    return KINDS[request.config.getoption("--server")]
+
+
+@pytest.fixture(scope="session")
+def kind_name(kind: Kind) -> str:
+    return kind.name.partition("-")[0]
+
+
+class Builder:
+    """Makes servers and, in the end, sees every one of them stopped."""
+
+    def __init__(self, kind: Kind, home: Path) -> None:
+        self._kind = kind
+        self._home = home
+        self._built: list[Server] = []
+
+    def build(
+        self,
+        app: str,
+        *arguments: str,
+        bind: str | None = "127.0.0.1:0",
+        env: dict[str, str] | None = None,
+        kind: Kind | None = None,
+        prefix: list[str] | None = None,
+        pass_fds: tuple[int, ...] = (),
+    ) -> Server:
+        """A server not yet started."""
+        kind = kind or self._kind
+        home = self._home / f"{kind.name}-{len(self._built)}"
+        home.mkdir()
+        where = ["--bind", bind] if bind else []
+        server = Server(kind, [*where, *arguments, *([app] if app else [])], home, env or {}, prefix or [], pass_fds)
+        self._built.append(server)
+        return server
+
+    def serve(self, app: str, *arguments: str, **options: Any) -> Server:
+        """A server that is ready."""
+        return self.build(app, *arguments, **options).start()
+
+    def stop(self) -> None:
+        errors = []
+        for server in self._built:
+            if not server.launched:
+                continue
+            try:
+                server.stop()
+            except AssertionError as error:
+                errors.append(f"{server.kind.name}: {error}")
+            # Shown by pytest only if the test fails.
+            print(f"--- log of {server.kind.name} {' '.join(server.arguments)}\n{server.log.text()}")
+            print(f"--- its stdout\n{server.stdout.text()}")
+        assert not errors, "\n".join(errors)
+
+
+@pytest.fixture
+def builder(kind: Kind, tmp_path: Path, gate: Gate) -> Iterator[Builder]:
+    builder = Builder(kind, tmp_path)
+    yield builder
+    # An app that still waits, when a test has failed, must not look like a server that does not stop.
+    gate.open()
+    builder.stop()
+
+
+@pytest.fixture
+def build(builder: Builder) -> Serve:
+    """Make a server without starting it: `build("module:app", "-w", "2", env={...}, kind=GUNICORN)`."""
+    return builder.build
+
+
+@pytest.fixture
+def serve(builder: Builder) -> Serve:
+    """Start a server and wait until it is ready."""
+    return builder.serve
+
+
+@pytest.fixture(scope="module")
+def shared_serve(kind: Kind, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
+    """The same for one server that many tests of a module ask without changing it."""
+    builder = Builder(kind, tmp_path_factory.mktemp("shared"))
+    yield builder.serve
+    builder.stop()
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Iterator[Gate]:
+    opened = Gate(tmp_path / "gate")
+    yield opened
+    opened.close()

@@ -1,0 +1,80 @@
+"""Every request of tests/http/corpus, over a live socket: understood, or refused and the connection closed."""
+
+import hashlib
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from support.server import STANCHION, Serve, Server
+
+CORPUS = Path(__file__).parent / "corpus"
+VALID = sorted((CORPUS / "valid").glob("*.http"), key=lambda path: path.stem)
+INVALID = sorted((CORPUS / "invalid").glob("*.http"), key=lambda path: path.stem)
+
+BYTE_BY_BYTE_MAX = 2000
+"""Longer requests are sent whole only; their point is their length."""
+
+
+def request_bytes(path: Path) -> bytes:
+    """The request that a corpus file describes; corpus/README.md has the notation."""
+    text = path.read_text("ascii").replace("\n", "")
+    text = re.sub(r"\\\*(\d+)\((.*?)\)", lambda found: int(found[1]) * found[2], text)
+    return text.encode().decode("unicode_escape").encode("latin-1")
+
+
+def expectation(path: Path) -> dict[str, object]:
+    return tomllib.loads(path.with_suffix(".toml").read_text())
+
+
+@pytest.fixture(scope="module")
+def echo(shared_serve: Serve) -> Server:
+    return shared_serve("echo:raw")
+
+
+def test_each_request_of_the_corpus_has_its_expectation_and_none_is_left_over() -> None:
+    for directory in ("valid", "invalid"):
+        requests = {path.stem for path in (CORPUS / directory).glob("*.http")}
+        expectations = {path.stem for path in (CORPUS / directory).glob("*.toml")}
+        assert requests == expectations
+
+
+@pytest.mark.parametrize("delivery", ["whole", "byte by byte"])
+@pytest.mark.parametrize("path", VALID, ids=lambda path: path.stem)
+def test_a_valid_request_is_understood(echo: Server, path: Path, delivery: str) -> None:
+    data = request_bytes(path)
+    if delivery == "byte by byte" and len(data) > BYTE_BY_BYTE_MAX:
+        pytest.skip("its point is its length")
+    with echo.connect() as wire:
+        for part in [data] if delivery == "whole" else [data[n : n + 1] for n in range(len(data))]:
+            wire.send(part)
+        requests = expectation(path)["request"]
+        assert isinstance(requests, list)
+        for expected in requests:
+            response = wire.response(expected["method"])
+            assert response.status == 200, response.body
+            got = response.json()
+            environ = got["environ"]
+            assert environ["REQUEST_METHOD"] == expected["method"]
+            assert environ["PATH_INFO"] == expected["path"]
+            assert environ["QUERY_STRING"] == expected.get("query", "")
+            body = expected.get("body", "").encode("latin-1")
+            assert (got["length"], got["sha256"]) == (len(body), hashlib.sha256(body).hexdigest())
+            for key, value in expected.get("environ", {}).items():
+                assert environ.get(key, "") == value, key
+
+
+@pytest.mark.parametrize("path", INVALID, ids=lambda path: path.stem)
+def test_an_invalid_request_is_refused_and_the_connection_closed(echo: Server, path: Path) -> None:
+    expected = expectation(path)
+    if echo.kind is not STANCHION and "peers" in expected:
+        pytest.skip(str(expected["peers"]))
+    with echo.connect() as wire:
+        wire.send(request_bytes(path))
+        response = wire.response()
+        statuses = expected["status"]
+        assert isinstance(statuses, list)
+        assert response.status in statuses, f"{expected['why']}; got {response.status} {response.body[:200]!r}"
+        assert response.closes(), "the response must say that the connection ends"
+        assert wire.closed(), "something came after the refusal: what followed was taken for another request"

@@ -1,0 +1,151 @@
+"""Coming up: settings from every side, the app loaded once, and a broken app told plainly."""
+
+from pathlib import Path
+
+import pytest
+
+from support.gate import Gate
+from support.patience import eventually
+from support.seats import seats
+from support.server import Serve, Server
+
+EXIT_BAD_USAGE = 2
+EXIT_APP_NOT_LOADED = 4
+
+
+def test_web_concurrency_of_the_environment_is_the_number_of_workers(serve: Serve, gate: Gate) -> None:
+    server = serve("waiting:app", env={"WEB_CONCURRENCY": "3", **gate.environment})
+    assert len({seat.pid for seat in seats(server, gate, 3)}) == 3
+
+
+def test_the_command_line_wins_over_the_environment(serve: Serve, gate: Gate) -> None:
+    server = serve("waiting:app", "--workers", "2", env={"WEB_CONCURRENCY": "3", **gate.environment})
+    seats(server, gate, 2)
+
+
+def test_arguments_of_the_environment(serve: Serve, gate: Gate, kind_name: str) -> None:
+    environment = {f"{kind_name.upper()}_CMD_ARGS": "--workers 2", **gate.environment}
+    seats(serve("waiting:app", env=environment), gate, 2)
+
+
+def test_a_gunicorn_configuration_file_is_read_and_may_compute(serve: Serve, gate: Gate, tmp_path: Path) -> None:
+    config = tmp_path / "gunicorn.conf.py"
+    config.write_text("import os\nworkers = len(['a', 'b'])\nwsgi_app = 'waiting:app'\nloglevel = os.environ['LEVEL']\n")
+    server = serve("", "--config", str(config), env={"LEVEL": "info", **gate.environment})
+    seats(server, gate, 2)
+
+
+def test_variables_can_be_set_for_the_app(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "static.bin").write_bytes(b"content")
+    server = serve("files:app", "--env", f"FILE={tmp_path}/static.bin", "--env", f"GATE={tmp_path}/gate")
+    with server.connect() as wire:
+        assert wire.get("/").body == b"content"
+
+
+def test_chdir_is_where_the_app_is_found(serve: Serve, tmp_path: Path) -> None:
+    place = tmp_path / "elsewhere"
+    place.mkdir()
+    (place / "only_here.py").write_text("from hello import app\n")
+    server = serve("only_here:app", "--chdir", str(place))
+    with server.connect() as wire:
+        assert wire.get("/").body == b"hello\n"
+
+
+def test_pythonpath_is_where_the_app_is_found(serve: Serve, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "two" / "only_here.py").write_text("from hello import app\n")
+    server = serve("only_here:app", "--pythonpath", f"{tmp_path}/one,{tmp_path}/two")
+    with server.connect() as wire:
+        assert wire.get("/").body == b"hello\n"
+
+
+def test_the_pid_file_holds_the_masters_pid_and_goes_with_it(serve: Serve, tmp_path: Path) -> None:
+    pid_file = tmp_path / "server.pid"
+    server = serve("hello:app", "--pid", str(pid_file))
+    # Gunicorn writes it after it says that it listens.
+    eventually(pid_file.exists, "the pid file is written")
+    assert int(pid_file.read_text()) == server.pid
+    server.process.terminate()
+    server.exit_code()
+    assert not pid_file.exists()
+
+
+@pytest.mark.own("gunicorn does not preload unless told to")
+def test_the_app_is_loaded_once_for_all_workers(serve: Serve, gate: Gate) -> None:
+    server = serve("loaded:app", "-w", "3", env=gate.environment)
+    [line] = gate.announced()
+    assert int(line.split()[1]) != server.pid, "the master never imports the app"
+
+
+@pytest.mark.own("the flag is stanchion's")
+def test_without_preload_each_worker_loads_the_app(serve: Serve, gate: Gate) -> None:
+    serve("loaded:app", "-w", "3", "--no-preload", env=gate.environment)
+    assert len(set(gate.announcements(3))) == 3
+    assert gate.announced() == []
+
+
+@pytest.mark.own("exit codes and words are each server's own")
+class TestBrokenApp:
+    def give_up(self, build: Serve, app: str, *arguments: str, env: dict[str, str] | None = None) -> Server:
+        server: Server = build(app, *arguments, env=env or {}).launch()
+        assert server.exit_code() == EXIT_APP_NOT_LOADED
+        server.log.wait_end()
+        assert not server.log.matches("ready: ")
+        return server
+
+    @pytest.mark.parametrize("arguments", [[], ["--no-preload"], ["-w", "4"]])
+    def test_an_import_error_is_shown_whole_with_one_line_of_advice(self, build: Serve, arguments: list[str]) -> None:
+        server = self.give_up(build, "broken_import:app", *arguments)
+        text = server.log.text()
+        assert "Traceback" in text
+        assert "broken_import.py" in text
+        assert text.count("ModuleNotFoundError: No module named 'a_module_that_does_not_exist'") == 1, "told once"
+
+    @pytest.mark.parametrize(
+        ("app", "named"),
+        [
+            ("no_such_module:app", "no_such_module"),
+            ("hello:missing", "missing"),
+            ("hello:text", "text"),
+            ("hello:missing()", "missing"),
+            ("hello:create_app(unknown=1)", "create_app"),
+            ("hello:create_app(", "create_app("),
+            ("broken_syntax:app", "broken_syntax"),
+        ],
+    )
+    def test_every_other_way_to_be_broken_is_named_in_the_last_lines(self, build: Serve, app: str, named: str) -> None:
+        server = self.give_up(build, app)
+        assert any(named in line for line in server.log.lines()[-4:]), server.log.lines()[-4:]
+
+    def test_it_is_tried_once(self, build: Serve, gate: Gate, tmp_path: Path) -> None:
+        (tmp_path / "fails_late.py").write_text("import loaded\nraise RuntimeError('at import')\n")
+        server = self.give_up(
+            build, "fails_late:app", "-w", "2", "--pythonpath", str(tmp_path), env=gate.environment
+        )
+        assert len(gate.announced()) == 1
+        assert "RuntimeError: at import" in server.log.text()
+
+
+@pytest.mark.slow
+@pytest.mark.own("gunicorn stops, or forks as fast as it can")
+def test_workers_that_die_while_booting_are_started_ever_more_slowly(build: Serve, gate: Gate) -> None:
+    server = build("loaded:app", "--no-preload", env={"DIES": "1", **gate.environment}).launch()
+    server.log.wait(r"(?i)back.?off|again in|waiting .* before", within_s=20)
+    gate.announced()
+    mark = server.log.mark()
+    # A window of time, because what is tested is a rate.
+    assert not server.log.matches("ready: ")
+    with pytest.raises(AssertionError):
+        gate.announcements(15, within_s=4)
+    assert server.process.poll() is None, "it goes on trying"
+    assert server.log.lines()[mark:], "and says so"
+
+
+@pytest.mark.own("gunicorn has a check of its own")
+def test_bad_settings_are_named_one_line_each_before_anything_starts(build: Serve) -> None:
+    server = build("hello:app", "--workers", "none", "--timeout", "-5").launch()
+    assert server.exit_code() == EXIT_BAD_USAGE
+    server.log.wait_end()
+    assert server.log.matches("workers")
+    assert not server.log.matches("Traceback")

@@ -1,0 +1,138 @@
+"""TERM serves what has come, INT and QUIT are quick, and nobody is reset without a word."""
+
+import signal
+import time
+
+import psutil
+import pytest
+
+from support.gate import Gate
+from support.server import Serve, Server
+from support.wire import Wire, request
+
+QUICK_S = 5
+
+
+def hold_one(server: Server, gate: Gate) -> Wire:
+    """Occupy the only worker."""
+    wire = server.connect()
+    wire.send(request("GET", "/wait?held"))
+    assert gate.announcement().endswith("held")
+    return wire
+
+
+def test_an_idle_server_ends_at_once_on_term_even_with_idle_connections(serve: Serve) -> None:
+    server = serve("hello:app", "--keep-alive", "60")
+    with server.connect() as idle:
+        assert idle.get("/", "Connection: keep-alive").status == 200
+        server.signal(signal.SIGTERM)
+        assert server.exit_code(QUICK_S) == 0
+        assert idle.closed()
+
+
+def test_term_lets_the_running_request_finish(serve: Serve, gate: Gate) -> None:
+    server = serve("waiting:app", env=gate.environment)
+    held = hold_one(server, gate)
+    server.signal(signal.SIGTERM)
+    assert held.silent(0.5)
+    gate.open()
+    assert held.response().text.endswith("held")
+    assert held.closed()
+    held.close()
+    assert server.exit_code() == 0
+
+
+@pytest.mark.own("gunicorn resets what it has not accepted")
+def test_term_serves_what_waits_in_the_line_and_in_the_kernel(serve: Serve, gate: Gate) -> None:
+    server = serve("waiting:app", env=gate.environment)
+    acceptor: psutil.Process = server.acceptor()
+    held = hold_one(server, gate)
+    in_line = [server.connect() for _ in range(20)]
+    for number, wire in enumerate(in_line):
+        wire.send(request("GET", f"/pid?line-{number}"))
+    with server.connect() as last_known:
+        # Answered by the acceptor itself: all that was sent before on this loopback has been seen by then.
+        last_known.send(b"nonsense\r\n\r\n")
+        assert last_known.response().status == 400
+    acceptor.suspend()
+    in_kernel = [server.connect() for _ in range(20)]
+    for number, wire in enumerate(in_kernel):
+        wire.send(request("GET", f"/pid?kernel-{number}"))
+    server.signal(signal.SIGTERM)
+    acceptor.resume()
+    gate.open()
+    responses = [wire.response() for wire in [held, *in_line, *in_kernel]]
+    assert [response.status for response in responses] == [200] * 41
+    assert [response.text.split()[1] for response in responses[1:21]] == [f"line-{number}" for number in range(20)]
+    for wire in [held, *in_line, *in_kernel]:
+        assert wire.closed()
+        wire.close()
+    assert server.exit_code() == 0
+
+
+@pytest.mark.own("gunicorn resets them")
+def test_what_cannot_be_served_within_the_graceful_timeout_gets_a_503(serve: Serve, gate: Gate) -> None:
+    server = serve("waiting:app", "--graceful-timeout", "1", env=gate.environment)
+    held = hold_one(server, gate)
+    waiting = [server.connect() for _ in range(10)]
+    for wire in waiting:
+        wire.send(request("GET", "/pid?late"))
+    started_s = time.monotonic()
+    server.signal(signal.SIGTERM)
+    assert [wire.response().status for wire in waiting] == [503] * 10
+    assert held.response().status in (502, 503), "the running one is cut off, and told so"
+    for wire in [held, *waiting]:
+        assert wire.closed()
+        wire.close()
+    server.exit_code()
+    assert 0.9 < time.monotonic() - started_s < 1 + QUICK_S
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT])
+def test_int_and_quit_do_not_wait_for_the_running_request(serve: Serve, gate: Gate, number: signal.Signals) -> None:
+    server = serve("waiting:app", "--graceful-timeout", "50", env=gate.environment)
+    held = hold_one(server, gate)
+    started_s = time.monotonic()
+    server.signal(number)
+    server.exit_code(QUICK_S)
+    assert time.monotonic() - started_s < QUICK_S
+    held.close()
+
+
+@pytest.mark.own("gunicorn resets them")
+def test_int_tells_whoever_waits(serve: Serve, gate: Gate) -> None:
+    server = serve("waiting:app", env=gate.environment)
+    held = hold_one(server, gate)
+    waiting = server.connect()
+    waiting.send(request("GET", "/pid"))
+    with server.connect() as last_known:
+        last_known.send(b"nonsense\r\n\r\n")
+        assert last_known.response().status == 400
+    server.signal(signal.SIGINT)
+    assert held.response().status in (502, 503)
+    assert waiting.response().status == 503
+    for wire in (held, waiting):
+        wire.close()
+    assert server.exit_code(QUICK_S) == 0
+
+
+def test_int_during_a_drain_makes_it_quick(serve: Serve, gate: Gate) -> None:
+    server = serve("waiting:app", "--graceful-timeout", "50", env=gate.environment)
+    held = hold_one(server, gate)
+    server.signal(signal.SIGTERM)
+    assert held.silent(0.3)
+    server.signal(signal.SIGINT)
+    server.exit_code(QUICK_S)
+    held.close()
+
+
+@pytest.mark.own("gunicorn announces nothing")
+def test_during_a_drain_every_response_says_that_the_connection_ends(serve: Serve, gate: Gate) -> None:
+    server = serve("waiting:app", env=gate.environment)
+    held = hold_one(server, gate)
+    server.signal(signal.SIGTERM)
+    assert held.silent(0.3)
+    gate.open()
+    assert held.response().closes()
+    held.close()
+    assert server.exit_code() == 0

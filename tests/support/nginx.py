@@ -1,0 +1,68 @@
+"""A real nginx in a namespace, with its own directory."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from support.address import Address
+from support.netns import Namespace
+from support.patience import PATIENCE_S, eventually
+
+NGINX = shutil.which("nginx", path="/usr/sbin:/usr/bin:/sbin:/bin")
+EXAMPLE = Path(__file__).parents[2] / "examples" / "nginx.conf"
+PORT = 80
+
+
+def adapted(home: Path, upstream: str) -> str:
+    """The example that users are given, with nothing changed but where things are and that one process does it all."""
+    config = EXAMPLE.read_text()
+    for given, here in {
+        "worker_processes auto;": "worker_processes 1;",
+        "pid /run/nginx.pid;": f"pid {home}/nginx.pid;",
+        "error_log /var/log/nginx/error.log warn;": f"error_log {home}/error.log warn;",
+        "server unix:/run/stanchion/stanchion.sock": f"server {upstream}",
+        "listen 80;": f"listen 127.0.0.1:{PORT};",
+        "http {": f"http {{ access_log {home}/access.log; client_body_temp_path {home}/body; "
+        f"proxy_temp_path {home}/proxy; fastcgi_temp_path {home}/fastcgi; uwsgi_temp_path {home}/uwsgi; "
+        f"scgi_temp_path {home}/scgi;",
+    }.items():
+        assert config.count(given) == 1, f"{EXAMPLE.name} has no {given!r} any more, or more than one"
+        config = config.replace(given, here)
+    return config
+
+
+class Nginx:
+    """In the foreground and in one process, so that one signal ends all of it."""
+
+    def __init__(self, home: Path, upstream: str, namespace: Namespace) -> None:
+        assert NGINX
+        home.mkdir()
+        self._home = home
+        config = home / "nginx.conf"
+        config.write_text(adapted(home, upstream))
+        command = [NGINX, "-c", str(config), "-p", str(home), "-e", f"{home}/error.log"]
+        self._process = subprocess.Popen(
+            [*namespace.prefix, *command, "-g", "daemon off; master_process off;"], stdin=subprocess.DEVNULL
+        )
+        self.address = Address("127.0.0.1", PORT)
+        eventually(lambda: namespace.run(self._accepts), "nginx accepts", within_s=PATIENCE_S)
+
+    def _accepts(self) -> bool:
+        assert self._process.poll() is None, self.errors()
+        try:
+            self.address.connect().close()
+        except ConnectionRefusedError:
+            return False
+        return True
+
+    def errors(self) -> str:
+        path = self._home / "error.log"
+        return path.read_text() if path.exists() else ""
+
+    def stop(self) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()

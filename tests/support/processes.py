@@ -1,0 +1,63 @@
+"""The processes of one server, and how to be sure that none is left."""
+
+import os
+
+import psutil
+
+from support.address import Address
+from support.patience import PATIENCE_S, eventually
+
+
+def of_session(session: int) -> list[psutil.Process]:
+    """Every living process of a session (setsid(2)): also those whose parent was killed and that init has taken."""
+    found = []
+    for pid in psutil.pids():
+        try:
+            if os.getsid(pid) == session:
+                process = psutil.Process(pid)
+                if process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        except (ProcessLookupError, psutil.NoSuchProcess):
+            continue
+    return found
+
+
+def gone(pid: int, within_s: float = PATIENCE_S) -> None:
+    """Wait until a process has ended (a zombie has)."""
+
+    def ended() -> bool:
+        try:
+            return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return True
+
+    eventually(ended, f"process {pid} ends", within_s)
+
+
+def kill(process: psutil.Process) -> None:
+    try:
+        process.kill()
+    except psutil.NoSuchProcess:
+        pass
+
+
+def pss_bytes(processes: list[psutil.Process]) -> int:
+    """Proportional set size of a tree: a page shared by four counts as four quarters (proc(5), smaps_rollup)."""
+    return sum(process.memory_full_info().pss for process in processes)
+
+
+def holder_of_connections(processes: list[psutil.Process], address: Address) -> psutil.Process:
+    """The process that has the server's end of a TCP connection: the acceptor, whatever it calls itself."""
+    with address.connect() as client:
+        here = client.getsockname()[:2]
+
+        def find() -> psutil.Process | None:
+            for process in processes:
+                for connection in process.net_connections("tcp"):
+                    if connection.status == psutil.CONN_ESTABLISHED and tuple(connection.raddr) == here:
+                        return process
+            return None
+
+        found = eventually(find, "some process of the server accepts")
+        assert found is not None
+        return found

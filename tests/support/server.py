@@ -1,0 +1,154 @@
+"""A server process, started for real and stopped without a trace."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from support import processes
+from support.address import Address
+from support.log import Log
+from support.patience import PATIENCE_S
+from support.wire import Wire
+
+APPS = Path(__file__).parent.parent / "apps"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How one server is started, and how it says where it listens and that it is ready."""
+
+    name: str
+    command: tuple[str, ...]
+    listening: str
+    """Its first group is one address, or several with commas between."""
+    ready: str
+
+
+STANCHION = Kind("stanchion", ("-m", "stanchion", "serve"), r"listening at (\S+)", r"ready: \d+ worker")
+GUNICORN = Kind(
+    # The control socket would be one well-known path for every test at once.
+    "gunicorn", ("-m", "gunicorn", "--no-control-socket"), r"Listening at: (\S+)", r"Listening at"
+)
+GTHREAD = Kind(
+    "gunicorn-gthread", (*GUNICORN.command, "--worker-class", "gthread"), GUNICORN.listening, GUNICORN.ready
+)
+KINDS = {kind.name: kind for kind in (STANCHION, GUNICORN, GTHREAD)}
+
+
+@dataclass
+class Server:
+    """One server of some kind; `start` returns when it is ready, `stop` when nothing of it is left."""
+
+    kind: Kind
+    arguments: list[str]
+    home: Path
+    """Its directory: where it runs, and where its temporary files go (`home/tmp`)."""
+    environment: dict[str, str] = field(default_factory=dict)
+    prefix: list[str] = field(default_factory=list)
+    """Words before the command, such as `ip netns exec NAME`."""
+    pass_fds: tuple[int, ...] = ()
+    addresses: list[Address] = field(default_factory=list)
+
+    def launch(self) -> "Server":
+        """Start without waiting, for what is not meant to come up."""
+        self.tmp = self.home / "tmp"
+        self.tmp.mkdir(parents=True, exist_ok=True)
+        self.process = subprocess.Popen(
+            [*self.prefix, sys.executable, *self.kind.command, *self.arguments],
+            cwd=self.home,
+            env=self._environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            pass_fds=self.pass_fds,
+        )
+        assert self.process.stdout and self.process.stderr
+        self.stdout = Log(self.process.stdout)
+        self.log = Log(self.process.stderr)
+        return self
+
+    def start(self) -> "Server":
+        self.launch()
+        self.log.wait(self.kind.ready, within_s=2 * PATIENCE_S)
+        self.addresses = [
+            Address.parse(text)
+            for found in self.log.matches(self.kind.listening)
+            for text in found[1].rstrip(",").split(",")
+        ]
+        return self
+
+    def _environment(self) -> dict[str, str]:
+        """Written out, not inherited: PORT or WEB_CONCURRENCY of the caller must not reach a server under test."""
+        return {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.home),
+            "TMPDIR": str(self.tmp),
+            "PYTHONPATH": str(APPS),
+            # A module changed within one second and of the same size would be taken from its stale .pyc.
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONUNBUFFERED": "1",
+            "RUST_BACKTRACE": "1",
+            **self.environment,
+        }
+
+    @property
+    def launched(self) -> bool:
+        return hasattr(self, "process")
+
+    @property
+    def pid(self) -> int:
+        """The master's."""
+        return self.process.pid
+
+    @property
+    def address(self) -> Address:
+        return self.addresses[0]
+
+    def connect(self, timeout_s: float = PATIENCE_S) -> Wire:
+        return Wire.connect(self.address, timeout_s)
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def exit_code(self, within_s: float = PATIENCE_S) -> int:
+        return self.process.wait(within_s)
+
+    def processes(self) -> list[psutil.Process]:
+        return processes.of_session(self.pid)
+
+    def acceptor(self) -> psutil.Process:
+        return processes.holder_of_connections(self.processes(), self.address)
+
+    def stop(self) -> None:
+        """INT, a bounded wait, KILL; and then an error if the KILL was needed or something is left."""
+        patient = True
+        if self.process.poll() is None:
+            self.signal(signal.SIGINT)
+        try:
+            self.process.wait(PATIENCE_S)
+            self.log.wait_end()
+        except (subprocess.TimeoutExpired, AssertionError):
+            patient = False
+        left = self.processes()
+        described = [f"{process.pid} {' '.join(process.cmdline())}" for process in left]
+        for process in left:
+            processes.kill(process)
+        self.process.wait(PATIENCE_S)
+        for log in (self.log, self.stdout):
+            log.close()
+        assert patient and not left, f"INT did not end the server; left: {described}"
+        spool = sorted(str(path.relative_to(self.tmp)) for path in self.tmp.rglob("*"))
+        assert not spool, f"left in its temporary directory: {spool}"
+        for sign in ("panicked at", "garbage collected without being closed"):
+            assert sign not in self.log.text(), f"the log says {sign!r}"
+
+
+Serve = Callable[..., Server]
+"""The fixtures `serve` and `build` of conftest.py."""

@@ -1,0 +1,300 @@
+"""Rules of the house that a reader would have to remember, as functions over a checkout.
+
+Each takes the root folder and gives a list of complaints, empty if all is well.
+"""
+
+import ast
+import os
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+ARROWS: dict[str, set[str]] = {
+    "stanchion-line": set(),
+    "stanchion-sys": set(),
+    "stanchion-exchange": {"stanchion-sys"},
+    "stanchion-server": {"stanchion-line", "stanchion-exchange", "stanchion-sys"},
+    "stanchion-py": {"stanchion-server", "stanchion-exchange", "stanchion-sys"},
+}
+"""Which of our crates each may name."""
+
+OWNERS = {"pyo3": "stanchion-py", "tokio": "stanchion-server", "hyper": "stanchion-server"}
+"""The one crate that may name a foreign one."""
+
+UNSAFE_HOMES = ("crates/stanchion-sys/", "crates/stanchion-exchange/", "crates/stanchion-py/src/fork.rs")
+UNSAFE_FORBIDDEN = ("stanchion-line", "stanchion-server")
+
+FILE_LINES_MAX = 400
+FILE_LINES_EXCEPTIONS: dict[str, str] = {}
+"""Path -> why it may be longer."""
+
+NOT_OURS = {
+    ".git",
+    "target",
+    "dist",
+    "__pycache__",
+    ".pytest_cache",
+    ".mypy_cache",
+    ".ruff_cache",
+    ".hypothesis",
+    ".bench",
+}
+
+
+def paths(root: Path, *suffixes: str) -> Iterator[tuple[str, Path]]:
+    """Every file of the checkout that ends in one of the suffixes: (its path below the root, itself)."""
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(name for name in folders if name not in NOT_OURS and not name.startswith(".venv"))
+        for name in sorted(names):
+            if name.endswith(suffixes or ""):
+                path = Path(folder, name)
+                yield path.relative_to(root).as_posix(), path
+
+
+# ---- Rust
+
+NOT_CODE = re.compile(
+    r"""//[^\n]*
+      | /\*.*?\*/
+      | \bb?r(?P<hashes>\#*)".*?"(?P=hashes)
+      | "(?:\\.|[^"\\])*"
+      | '(?:\\[^\n]+?|[^'\\\n])'
+    """,
+    re.DOTALL | re.VERBOSE,
+)
+
+
+def rust_code(text: str) -> str:
+    """The text without comments and literals, with every line still on its line."""
+    return NOT_CODE.sub(lambda found: "\n" * found[0].count("\n"), text)
+
+
+def rust_sources(root: Path) -> Iterator[tuple[str, str, str]]:
+    """Each Rust file of a crate: (its path, its crate, its text)."""
+    for name, path in paths(root / "crates", ".rs"):
+        yield f"crates/{name}", name.split("/")[0], path.read_text()
+
+
+def arrows_in_manifests(root: Path) -> list[str]:
+    complaints = []
+    found = set()
+    for name, path in paths(root / "crates", "Cargo.toml"):
+        manifest = tomllib.loads(path.read_text())
+        crate = manifest["package"]["name"]
+        found.add(crate)
+        if crate not in ARROWS:
+            complaints.append(f"crates/{name}: {crate} is not in the table of arrows")
+            continue
+        tables = [manifest, *manifest.get("target", {}).values()]
+        for kind in ("dependencies", "dev-dependencies", "build-dependencies"):
+            for dependency in (key for table in tables for key in table.get(kind, {})):
+                if not may_name(crate, dependency):
+                    complaints.append(f"crates/{name}: {crate} must not depend on {dependency}")
+    return complaints + [
+        f"{crate} is in the table of arrows and nowhere else" for crate in sorted(ARROWS.keys() - found)
+    ]
+
+
+def arrows_in_sources(root: Path) -> list[str]:
+    named = re.compile(rf"\b(stanchion_\w+|{'|'.join(OWNERS)})(?=\s*(?:::|;|\s+as\b))")
+    return [
+        f"{name}: {crate} must not name {found}"
+        for name, crate, text in rust_sources(root)
+        for found in sorted(set(named.findall(rust_code(text))))
+        if crate in ARROWS and not may_name(crate, found.replace("_", "-"))
+    ]
+
+
+def may_name(crate: str, other: str) -> bool:
+    if other in ARROWS:
+        return other == crate or other in ARROWS[crate]
+    return OWNERS.get(other, crate) == crate
+
+
+def unsafe_stays_home(root: Path) -> list[str]:
+    complaints = [
+        f"{name}: unsafe outside of its homes"
+        for name, _, text in rust_sources(root)
+        if not name.startswith(UNSAFE_HOMES) and re.search(r"\bunsafe\b", rust_code(text))
+    ]
+    for crate in UNSAFE_FORBIDDEN:
+        library = root / "crates" / crate / "src/lib.rs"
+        if not library.exists() or "#![forbid(unsafe_code)]" not in rust_code(library.read_text()):
+            complaints.append(f"crates/{crate}/src/lib.rs: does not say #![forbid(unsafe_code)]")
+    return complaints
+
+
+def unsafe_says_why(root: Path) -> list[str]:
+    """A `SAFETY:` comment stands on the line of each unsafe block or impl, or directly above its statement."""
+    complaints = []
+    for name, _, text in rust_sources(root):
+        lines = text.splitlines()
+        for number, code in enumerate(rust_code(text).splitlines()):
+            if re.search(r"\bunsafe\s*(?:\{|impl\b|$)", code) and not explained(lines, number):
+                complaints.append(f"{name}:{number + 1}: no SAFETY comment")
+    return complaints
+
+
+def explained(lines: list[str], number: int) -> bool:
+    if "SAFETY:" in lines[number]:
+        return True
+    above = number - 1
+    # Up to where the statement begins: the line above it ends a statement, opens a block, or is a comment.
+    while above >= 0 and not re.search(r"^\s*//|[;{}]\s*$|^\s*$", lines[above]):
+        above -= 1
+    while above >= 0 and lines[above].lstrip().startswith(("//", "#[")):
+        if "SAFETY:" in lines[above]:
+            return True
+        above -= 1
+    return False
+
+
+# ---- Python
+
+
+def lab_is_a_leaf(root: Path) -> list[str]:
+    """Nothing outside lab imports lab, except its own tests."""
+    complaints = []
+    for name, path in paths(root, ".py", ".pyi"):
+        if name.startswith(("python/stanchion/lab/", "tests/lab/")):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(), name)):
+            found = [module for module in imported(node, name) if f"{module}.".startswith("stanchion.lab.")]
+            if found:
+                complaints.append(f"{name}:{getattr(node, 'lineno', 0)}: imports {found[0]}")
+    return complaints
+
+
+def imported(node: ast.AST, name: str) -> list[str]:
+    """The modules that an import statement in the file of this path may import, in full."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if not isinstance(node, ast.ImportFrom):
+        return []
+    base = node.module or ""
+    if node.level:
+        package = name.removeprefix("python/").split("/")[: -node.level]
+        base = ".".join([*package, *([base] if base else [])])
+    return [base, *(f"{base}.{alias.name}" for alias in node.names)]
+
+
+# ---- Everything
+
+
+def files_are_short(root: Path) -> list[str]:
+    """Tests do not count: neither test files, nor what stands below `mod tests` in a Rust file."""
+    complaints = []
+    too_long = set()
+    for name, path in paths(root, ".rs", ".py"):
+        if "tests" in name.split("/")[:-1]:
+            continue
+        text = re.split(
+            r"^#\[cfg\((?:test|all\(test\b.*)\)\]\n(?:#\[.*\]\n)*mod ", path.read_text(), flags=re.MULTILINE
+        )[0]
+        lines = text.count("\n")
+        if lines > FILE_LINES_MAX:
+            too_long.add(name)
+            if name not in FILE_LINES_EXCEPTIONS:
+                complaints.append(f"{name}: {lines} lines, more than {FILE_LINES_MAX}")
+    return complaints + [f"{name}: needs no exception" for name in FILE_LINES_EXCEPTIONS if name not in too_long]
+
+
+def named_paths_exist(root: Path) -> list[str]:
+    """Paths in backticks in ARCHITECTURE.md, from the root; a bare file name may be anywhere."""
+    page = root / "ARCHITECTURE.md"
+    if not page.exists():
+        return ["ARCHITECTURE.md: missing"]
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    names = {path.name for _, path in paths(root)}
+    complaints = []
+    for name in sorted(set(re.findall(r"`(\w[\w./-]*|\.\w[\w./-]*)`", text))):
+        if "/" in name:
+            exists = (root / name).exists()
+        elif name.endswith((".rs", ".py", ".md", ".toml")):
+            exists = name in names
+        else:
+            continue
+        if not exists:
+            complaints.append(f"ARCHITECTURE.md: `{name}` does not exist")
+    return complaints
+
+
+def links_lead_somewhere(root: Path) -> list[str]:
+    complaints = []
+    for name, path in paths(root, ".md"):
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)\s]*)?\)", path.read_text()):
+            if "://" not in target and not (path.parent / target).exists():
+                complaints.append(f"{name}: the link to {target} leads nowhere")
+    return complaints
+
+
+def changelog_is_open(root: Path) -> list[str]:
+    page = root / "CHANGELOG.md"
+    if not page.exists() or not re.search(r"^## Unreleased$", page.read_text(), re.MULTILINE):
+        return ["CHANGELOG.md: has no section '## Unreleased'"]
+    return []
+
+
+def pins_agree(root: Path) -> list[str]:
+    """Every requirement is exact, and the same one everywhere but in bench.txt, which has a venv of its own."""
+    complaints = []
+    pinned: dict[str, str] = {}
+    build = tomllib.loads((root / "pyproject.toml").read_text())["build-system"]["requires"]
+    sources = {"pyproject.toml": build}
+    for name, path in paths(root / "requirements", ".txt"):
+        lines = (line.split("#")[0].strip() for line in path.read_text().splitlines())
+        sources[f"requirements/{name}"] = [line for line in lines if line]
+    for source, requirements in sources.items():
+        for requirement in requirements:
+            found = re.fullmatch(r"([\w.-]+)(?:\[[\w,-]+\])?==([\w.!+]+)(?: *;.*)?", requirement)
+            if not found:
+                complaints.append(f"{source}: '{requirement}' is not pinned")
+            elif not source.endswith("/bench.txt"):
+                project = re.sub(r"[-_.]+", "-", found[1]).lower()
+                if pinned.setdefault(project, found[2]) != found[2]:
+                    complaints.append(f"{source}: {project} {found[2]}, elsewhere {pinned[project]}")
+    return complaints
+
+
+# Written so that they do not find themselves.
+TRACES = {
+    "names a registry": re.compile(
+        r"(?:index[.]|static[.])?crates[.]io|pypi[.]org|pythonhosted[.]org|proxy[.]golang[.]org|npmjs[.](?:org|com)"
+        r"|(?:extra-)?index-[u]rl|find-[l]inks"
+    ),
+    "names a path of one machine": re.compile(
+        r"(?<![\w.*])/(?:root|home/\w+|work/(?:main|shared)|tmp/(?:plan|target))(?!\w)"
+    ),
+}
+CRATES_SOURCE = "registry+https://github.com/rust-lang/" + "crates" + ".io-index"
+"""How Cargo.lock spells the public registry, wherever a crate was really fetched from."""
+
+
+def no_traces_of_a_machine(root: Path) -> list[str]:
+    complaints = []
+    for name, path in paths(root):
+        try:
+            text = path.read_text()
+        except UnicodeDecodeError:
+            continue  # no text
+        if name == "Cargo.lock":
+            text = text.replace(CRATES_SOURCE, "")
+        for number, line in enumerate(text.splitlines(), 1):
+            complaints += [f"{name}:{number}: {what}" for what, trace in TRACES.items() if trace.search(line)]
+    return complaints
+
+
+CHECKS = [
+    arrows_in_manifests,
+    arrows_in_sources,
+    unsafe_stays_home,
+    unsafe_says_why,
+    lab_is_a_leaf,
+    files_are_short,
+    named_paths_exist,
+    links_lead_somewhere,
+    changelog_is_open,
+    pins_agree,
+    no_traces_of_a_machine,
+]

@@ -1,0 +1,133 @@
+"""The checkout keeps the rules of the house, and each rule notices when it is broken."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tidy import checks
+from tidy.checks import CHECKS
+
+ROOT = Path(__file__).resolve().parents[2]
+
+Check = Callable[[Path], list[str]]
+Tree = dict[str, str]
+
+MANIFEST = '[package]\nname = "{}"\n'
+FORBID = "#![forbid(unsafe_code)]\n"
+
+TIDY: Tree = {
+    **{f"crates/{crate}/Cargo.toml": MANIFEST.format(crate) for crate in checks.ARROWS},
+    "crates/stanchion-line/src/lib.rs": FORBID,
+    "crates/stanchion-server/src/lib.rs": f"{FORBID}use stanchion_line::Line;\nuse tokio::net;\n",
+    "crates/stanchion-sys/src/lib.rs": "fn f() {\n    // SAFETY: shown above.\n    unsafe { g() }\n}\n",
+    "python/stanchion/__init__.py": "",
+    "ARCHITECTURE.md": "See `crates/stanchion-line/`, `lib.rs` and `a::b`.\n```\n`gone/gone.rs`\n```\n",
+    "CHANGELOG.md": "# Changelog\n\n## Unreleased\n",
+    "README.md": "[inside](ARCHITECTURE.md#tour) [elsewhere](https://example.com/x)\n",
+    "pyproject.toml": '[build-system]\nrequires = ["maturin==1.16.0"]\n',
+    "requirements/dev.txt": "maturin==1.16.0\nruamel.yaml==1.0  # why\n",
+}
+"""The smallest checkout that no rule complains about."""
+
+SYS = "crates/stanchion-sys/src/lib.rs"
+EXCHANGE = "crates/stanchion-exchange/src/lib.rs"
+LINE = "crates/stanchion-line/src/lib.rs"
+PY = "crates/stanchion-py/src/lib.rs"
+
+BROKEN: list[tuple[Check, Tree]] = [
+    (
+        checks.arrows_in_manifests,
+        {"crates/stanchion-exchange/Cargo.toml": f"{MANIFEST.format('stanchion-exchange')}[dependencies]\nhyper = '1'"},
+    ),
+    (
+        checks.arrows_in_manifests,
+        {
+            "crates/stanchion-sys/Cargo.toml": f"{MANIFEST.format('stanchion-sys')}"
+            "[target.'cfg(loom)'.dev-dependencies]\nstanchion-line.workspace = true"
+        },
+    ),
+    (checks.arrows_in_manifests, {"crates/stanchion-new/Cargo.toml": MANIFEST.format("stanchion-new")}),
+    (checks.arrows_in_sources, {EXCHANGE: "use stanchion_server::settings;"}),
+    (checks.arrows_in_sources, {PY: "fn f() -> stanchion_line::Place { todo!() }"}),
+    (checks.arrows_in_sources, {SYS: "fn f() { tokio::spawn(g()) }"}),
+    (checks.arrows_in_sources, {"crates/stanchion-server/src/a.rs": "use pyo3 as p;"}),
+    (checks.unsafe_stays_home, {PY: "// SAFETY: none.\nfn f() { unsafe { g() } }"}),
+    (checks.unsafe_stays_home, {LINE: "// #![forbid(unsafe_code)]"}),
+    (checks.unsafe_says_why, {SYS: "fn f() {\n    unsafe { g() }\n}\n"}),
+    (checks.unsafe_says_why, {SYS: "fn f() {\n    // SAFETY: of g.\n    unsafe { g() };\n    unsafe { h() }\n}\n"}),
+    (checks.unsafe_says_why, {SYS: 'fn f() {\n    let a = "// SAFETY: no comment";\n    unsafe { g(a) }\n}\n'}),
+    (checks.unsafe_says_why, {SYS: "unsafe impl Send for A {}\n"}),
+    (checks.lab_is_a_leaf, {"python/stanchion/cli.py": "def f():\n    from stanchion.lab import report\n"}),
+    (checks.lab_is_a_leaf, {"python/stanchion/cli.py": "from . import lab\n"}),
+    (checks.lab_is_a_leaf, {"python/stanchion/view/top.py": "from ..lab.report import draw\n"}),
+    (checks.lab_is_a_leaf, {"bench/a.py": "import stanchion.lab.report\n"}),
+    (checks.files_are_short, {"python/stanchion/a.py": "x = 1\n" * 401}),
+    (checks.files_are_short, {LINE: "//\n" * 401 + "#[cfg(test)]\nmod tests {}\n"}),
+    (checks.named_paths_exist, {"ARCHITECTURE.md": "`crates/gone/`"}),
+    (checks.named_paths_exist, {"ARCHITECTURE.md": "`gone.rs`"}),
+    (checks.links_lead_somewhere, {"docs/a.md": "[up](../GONE.md)"}),
+    (checks.changelog_is_open, {"CHANGELOG.md": "## 0.1.0\nUnreleased\n"}),
+    (checks.pins_agree, {"requirements/demo.txt": "flask>=3\n"}),
+    (checks.pins_agree, {"requirements/demo.txt": "Ruamel-YAML==1.1\n"}),
+    (checks.pins_agree, {"requirements/dev.txt": "maturin==1.15.0\n"}),
+    (checks.no_traces_of_a_machine, {"docs/a.md": "cd /" + "root/stanchion"}),
+    (checks.no_traces_of_a_machine, {"docs/a.md": "in /" + "home/ada/stanchion"}),
+    (checks.no_traces_of_a_machine, {"a.toml": "https://" + "pypi" + ".org/simple"}),
+    (checks.no_traces_of_a_machine, {"Cargo.lock": 'source = "registry+https://mirror.' + "crates" + '.io-index"'}),
+]
+
+FINE: list[tuple[Check, Tree]] = [
+    (checks.arrows_in_sources, {SYS: '/* tokio::spawn\n pyo3:: */ const A: &str = r#"hyper::x "#; // pyo3::y'}),
+    (checks.unsafe_stays_home, {PY: '// unsafe\nconst A: char = \'"\'; const B: &str = "unsafe";'}),
+    (checks.unsafe_stays_home, {"crates/stanchion-py/src/fork.rs": "unsafe { g() }"}),
+    (checks.unsafe_says_why, {SYS: "// SAFETY: long,\n// in two lines.\nlet a =\n    unsafe { g() };\n"}),
+    (checks.unsafe_says_why, {SYS: "// SAFETY: plain data.\n#[allow(x)]\nunsafe impl Send for A {}\n"}),
+    (checks.files_are_short, {LINE: FORBID + "#[cfg(test)]\nmod tests {\n" + "//\n" * 500 + "}\n"}),
+    (checks.files_are_short, {"crates/stanchion-line/tests/model.rs": "//\n" * 500}),
+    (checks.lab_is_a_leaf, {"python/stanchion/lab/report.py": "from stanchion.lab import draw\n"}),
+    (checks.no_traces_of_a_machine, {"docs/a.md": "serve / work, /work, /rooted, examples/root/x"}),
+    (checks.no_traces_of_a_machine, {"Cargo.lock": f'source = "{checks.CRATES_SOURCE}"'}),
+    (checks.no_traces_of_a_machine, {"target/a.md": "cd /" + "root/stanchion", "image.png": "\udcff"}),
+]
+
+
+def planted(root: Path, tree: Tree) -> Path:
+    for name, text in {**TIDY, **tree}.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, errors="surrogateescape")
+    return root
+
+
+def named(cases: list[tuple[Check, Tree]]) -> list[object]:
+    return [pytest.param(check, tree, id=f"{check.__name__}-{n}") for n, (check, tree) in enumerate(cases)]
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_checkout(check: Check) -> None:
+    assert check(ROOT) == []
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_smallest_tidy_tree(check: Check, tmp_path: Path) -> None:
+    assert check(planted(tmp_path, {})) == []
+
+
+@pytest.mark.parametrize(("check", "tree"), named(BROKEN))
+def test_notices(check: Check, tree: Tree, tmp_path: Path) -> None:
+    assert len(check(planted(tmp_path, tree))) == 1
+
+
+@pytest.mark.parametrize(("check", "tree"), named(FINE))
+def test_does_not_cry_wolf(check: Check, tree: Tree, tmp_path: Path) -> None:
+    assert check(planted(tmp_path, tree)) == []
+
+
+def test_each_check_was_seen_to_fail() -> None:
+    assert {check.__name__ for check, _ in BROKEN} == {check.__name__ for check in CHECKS}
+
+
+def test_stale_exception_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(checks.FILE_LINES_EXCEPTIONS, "python/stanchion/__init__.py", "it was long once")
+    assert checks.files_are_short(planted(tmp_path, {})) == ["python/stanchion/__init__.py: needs no exception"]

@@ -1,0 +1,204 @@
+"""The command line: commands, flags, help, and where each value came from."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stanchion import __version__, config, usage
+from stanchion.cli import main
+
+
+def check(*arguments: str, capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, object]]:
+    assert main(["check", "--json", *arguments]) == 0
+    answer: dict[str, dict[str, object]] = json.loads(capsys.readouterr().out)
+    return answer
+
+
+def errors(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return capsys.readouterr().err.splitlines()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["serve", "site:app", "-w", "2"],
+        ["serve", "-w", "2", "site:app"],
+        ["site:app", "-w", "2"],
+        ["-w", "2", "site:app"],
+        ["-w2", "site:app", "--threads=1"],
+    ],
+)
+def test_the_app_stands_anywhere_and_serve_goes_without_saying(arguments, served):
+    assert main(arguments) == 7
+    assert served.settings["wsgi_app"] == "site:app"
+    assert served.settings["workers"] == 2
+    assert served.host.spec == "site:app"
+
+
+def test_every_setting_reaches_the_server(served):
+    main(["site:app"])
+    assert list(served.settings) == [setting.name for setting in config.schema()]
+
+
+def test_without_an_app_it_says_how_to_name_one(served, capsys):
+    assert main([]) == 2
+    assert errors(capsys) == ["stanchion: no app to serve: name it, as in `stanchion serve module:app`"]
+    assert not hasattr(served, "settings")
+
+
+def test_each_layer_over_the_one_below(home, monkeypatch, capsys):
+    monkeypatch.setenv("WEB_CONCURRENCY", "2")
+    monkeypatch.setenv("PORT", "9000")
+    (home / "gunicorn.conf.py").write_text("workers = 3\nthreads = 3\ntimeout = 3\n")
+    monkeypatch.setenv("STANCHION_CMD_ARGS", "--threads 4 --timeout 4")
+    answer = check("--timeout", "5", capsys=capsys)
+    shown = {name: (answer[name]["value"], answer[name]["origin"]) for name in answer}
+    assert shown["bind"] == (["0.0.0.0:9000"], "environment PORT")
+    assert shown["workers"] == (3, "config file gunicorn.conf.py")
+    assert shown["threads"] == (4, "STANCHION_CMD_ARGS")
+    assert shown["timeout"] == (5, "command line")
+    assert shown["backlog"] == (2048, "default")
+    assert shown["config"] == ("gunicorn.conf.py", "working directory")
+
+
+def test_a_bind_replaces_those_below_it(home, capsys):
+    (home / "c.py").write_text("bind = [':1', ':2']\n")
+    assert check("-c", "c.py", capsys=capsys)["bind"]["value"] == [":1", ":2"]
+    answer = check("-c", "c.py", "-b", ":3", "--bind", "unix:s", capsys=capsys)
+    assert answer["bind"]["value"] == [":3", "unix:s"]
+
+
+def test_flags_that_switch_on_and_off(capsys):
+    answer = check("--no-preload", "--no-sendfile", "--reload", capsys=capsys)
+    assert [answer[name]["value"] for name in ("preload_app", "sendfile", "reload")] == [False, False, True]
+    assert check("--no-preload", "--preload", capsys=capsys)["preload_app"]["value"] is True
+
+
+def test_gunicorns_spelling_of_the_field_size(capsys):
+    for flag in ("--limit-request-field_size", "--limit-request-field-size"):
+        assert check(flag, "100", capsys=capsys)["limit_request_field_size"]["value"] == 100
+
+
+def test_each_bad_value_is_one_line(capsys):
+    assert main(["check", "-w", "x", "--timeout", "-1", "-b", "::1", "-e", "A", "--chdir", "nowhere"]) == 2
+    assert errors(capsys) == [
+        "stanchion: setting `bind` from command line: an IPv6 address is written in brackets, "
+        "such as [::1]:8000, got '::1'",
+        "stanchion: setting `raw_env` from command line: it is written KEY=VALUE, got 'A'",
+        "stanchion: setting `timeout` from command line: expected a number of seconds from 0 to 1000000000, got '-1'",
+        "stanchion: setting `workers` from command line: expected a whole number >= 1, got 'x'",
+        "stanchion: setting `chdir` from command line: there is no directory 'nowhere'",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["--wrokers", "3"], "command line: there is no flag --wrokers; did you mean --workers?"),
+        (["--xyzzy=1"], "command line: there is no flag --xyzzy"),
+        (["a:a", "b:b"], "command line: one app at a time, not also 'b:b'"),
+        (["--timeout"], "command line: argument -t/--timeout: expected one argument"),
+        (["--work", "3"], "command line: there is no flag --work; did you mean --workers?"),
+    ],
+)
+def test_each_slip_of_the_command_line_is_one_line(arguments, error, capsys):
+    assert main(["check", *arguments]) == 2
+    assert errors(capsys) == [f"stanchion: {error}"]
+
+
+@pytest.mark.parametrize("text", ["--bogus", "-w 'two"])
+def test_a_slip_in_the_variable_is_told_from_one_on_the_command_line(text, monkeypatch, capsys):
+    monkeypatch.setenv("STANCHION_CMD_ARGS", text)
+    assert main(["check"]) == 2
+    assert errors(capsys)[0].startswith("stanchion: STANCHION_CMD_ARGS: ")
+
+
+def test_harmless_flags_of_gunicorn_are_named_in_one_warning(capsys):
+    assert main(["check", "-k", "gthread", "--worker-tmp-dir", "/dev/shm", "--no-control-socket"]) == 0
+    assert errors(capsys) == [
+        "stanchion: warning: command line: ignored, without meaning here: -k, --worker-tmp-dir, --no-control-socket"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["-D"], "systemd"),
+        (["-k", "gevent"], "-k gevent is gunicorn's and not supported"),
+        (["--certfile", "c.pem"], "nginx"),
+        (["--check-config"], "stanchion check"),
+    ],
+)
+def test_other_flags_of_gunicorn_are_refused_with_a_way_out(arguments, part, capsys):
+    assert main([*arguments, "site:app"]) == 2
+    (line,) = errors(capsys)
+    assert part in line
+
+
+def test_the_surroundings_are_made_before_serving(home, monkeypatch, served):
+    monkeypatch.setenv("GREETING", "old")
+    (home / "site").mkdir()
+    main(["--chdir", "site", "--pythonpath", "lib,more", "-e", "GREETING=a=b", "app"])
+    assert Path.cwd() == home / "site"
+    # As in gunicorn each is put before the last.
+    assert sys.path[:3] == [str(home / "site" / name) for name in ("more", "lib")] + [str(home / "site")]
+    assert os.environ["GREETING"] == "a=b"
+
+
+def test_check_leaves_the_surroundings_alone(home, monkeypatch):
+    (home / "site").mkdir()
+    monkeypatch.delenv("GREETING", raising=False)
+    assert main(["check", "--chdir", "site", "-e", "GREETING=hi"]) == 0
+    assert Path.cwd() == home
+    assert "GREETING" not in os.environ
+
+
+def test_the_table_is_aligned_and_whole(capsys):
+    assert main(["check", "-w", "3"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    rows = [line.split() for line in lines if line.startswith("  ")]
+    assert [row[0] for row in rows] == [setting.name for setting in config.schema()]
+    origins = {line.index("default") for line in lines if line.endswith(" default") and len(line) < 60}
+    assert len(origins) == 1
+    assert ["workers", "3", "command", "line"] in rows
+
+
+@pytest.mark.parametrize("command", [[], ["serve"], ["check"]])
+def test_short_help_has_one_line_for_each_flag(command, capsys):
+    assert main([*command, "-h"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 79
+    flagged = [setting for setting in config.schema() if setting.flags]
+    for setting in flagged:
+        assert len([line for line in lines if line.endswith(f"  {setting.help}")]) == 1
+
+
+def test_full_help_tells_everything(capsys):
+    assert main(["serve", "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 79
+    words = " ".join(" ".join(lines).split())
+    for setting in config.schema():
+        assert f"Setting {setting.name}, default {usage.show(setting.default)}" in words
+        assert all(" ".join(part.split()) in words for part in setting.long_help.split("\n\n"))
+    assert "4 the app could not be loaded" in words
+
+
+@pytest.mark.parametrize("flag", ["-v", "--version"])
+def test_version(flag, capsys):
+    assert main([flag]) == 0
+    assert capsys.readouterr().out == f"stanchion {__version__}\n"
+
+
+def test_python_dash_m_and_a_reader_that_has_seen_enough():
+    command = [sys.executable, "-m", "stanchion", "--help"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        child.stdout.close()
+        assert child.stderr.read() == b""
+    assert child.returncode == 0

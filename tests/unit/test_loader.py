@@ -1,0 +1,213 @@
+"""From `module:attr` to a callable, and from each way to fail to a line that helps."""
+
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from stanchion import reload
+from stanchion.loader import AppHost, AppLoadError, describe_failure, load_app
+
+APP = """\
+def application(environ, start_response):
+    start_response("200 OK", [])
+    return [b"application"]
+
+class Object:
+    def __call__(self, environ, start_response):
+        return [b"object"]
+
+class Namespace:
+    app = Object()
+
+def create_app(name="default", *, debug=False):
+    def app(environ, start_response):
+        return [f"{name} {debug}".encode()]
+    return app
+
+def create_with(name):
+    return application
+
+def broken_factory():
+    return {}["key"]
+
+def empty_factory():
+    pass
+
+def exit_factory():
+    raise SystemExit(3)
+
+async def asgi(scope, receive, send):
+    pass
+
+number = 5
+"""
+
+
+@pytest.fixture(autouse=True)
+def site(home: Path) -> Path:
+    (home / "site_app.py").write_text(APP)
+    return home
+
+
+def body(spec: str) -> bytes:
+    return b"".join(load_app(spec)({}, lambda status, headers: None))
+
+
+def failure(spec: str) -> AppLoadError:
+    with pytest.raises(AppLoadError) as caught:
+        load_app(spec)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("spec", "answer"),
+    [
+        ("site_app", b"application"),
+        ("site_app:application", b"application"),
+        ("site_app:Namespace.app", b"object"),
+        ("site_app:Object()", b"object"),
+        ("site_app:create_app()", b"default False"),
+        ("site_app:create_app('a', debug=True)", b"a True"),
+        ("site_app:create_with(name=('a', 1))", b"application"),
+    ],
+)
+def test_specs(spec, answer):
+    assert body(spec) == answer
+
+
+def test_a_module_alone_means_application_then_app(site):
+    (site / "only_app.py").write_text("def app(environ, start_response): return [b'app']\n")
+    assert body("only_app") == b"app"
+    (site / "neither.py").write_text("")
+    error = failure("neither")
+    assert error.message == "'neither' has neither 'application' nor 'app'"
+    assert error.advice == "name the app's object: neither:NAME"
+
+
+def test_a_package_with_a_module(site):
+    (site / "project").mkdir()
+    (site / "project" / "__init__.py").write_text("")
+    (site / "project" / "wsgi.py").write_text("from site_app import application\n")
+    assert body("project.wsgi") == b"application"
+
+
+@pytest.mark.parametrize(
+    ("spec", "message", "advice"),
+    [
+        ("nowhere:app", "there is no module 'nowhere' in ", "check the spelling"),
+        ("site_app.deeper:app", "there is no module 'site_app.deeper'", "check the spelling"),
+        ("site_app.py:app", "'site_app.py' is a file", "write site_app:app"),
+        ("./site_app.py", "'./site_app.py' is a file", "write site_app:app"),
+        ("src/site_app", "'src/site_app' is a file", "write src.site_app:app"),
+        ("", "'' is not the name of a module", "write MODULE:NAME"),
+        ("site_app:", "'' names neither", "write MODULE:NAME"),
+        ("site_app:a b", "'a b' names neither", "write MODULE:NAME"),
+        ("site_app:apps[0]", "'apps[0]' names neither", "write MODULE:NAME"),
+        ("site_app:create_app(number)", "'create_app(number)' names neither", "write MODULE:NAME"),
+        ("site_app:create_app(**{'name': 'a'})", "names neither", "write MODULE:NAME"),
+        ("site_app:aplication", "'site_app' has no 'aplication'", "did you mean application?"),
+        ("site_app:Namespace.ap", "'site_app.Namespace' has no 'ap'", "did you mean app?"),
+        ("site_app:xyzzy", "'site_app' has no 'xyzzy'", "name the app's object: site_app:NAME"),
+        ("site_app:number", "'site_app:number' is an object of type int, which cannot be called", "name the WSGI app"),
+        ("site_app:number()", "'number' is not a function but an object of type int", "without parentheses"),
+        ("site_app:create_with()", "missing a required argument: 'name'", "give the arguments"),
+        ("site_app:create_app(1, 2)", "too many positional arguments", "give the arguments"),
+        ("site_app:broken_factory()", "'broken_factory' raised KeyError: 'key'", "site_app.py:"),
+        ("site_app:exit_factory()", "'exit_factory' raised SystemExit: 3", "site_app.py:"),
+        ("site_app:empty_factory()", "the factory returned None, which cannot be called", "return the WSGI app"),
+        ("site_app:empty_factory", "does not take (environ, start_response)", "call it: 'site_app:empty_factory()'"),
+        ("site_app:asgi", "takes three arguments, as an ASGI app does", "only WSGI"),
+    ],
+)
+def test_each_failure_and_its_advice(spec, message, advice):
+    error = failure(spec)
+    assert message in error.message
+    assert advice in error.advice
+    assert "\n" not in describe_failure(error).splitlines()[-1]
+
+
+def test_a_missing_dependency_is_not_a_missing_app(site):
+    (site / "needy.py").write_text("import no_such_dependency\n")
+    error = failure("needy:app")
+    assert error.message == "it imports 'no_such_dependency', which this Python does not have"
+    assert sys.executable in error.advice
+
+
+@pytest.mark.parametrize(
+    ("source", "message", "line"),
+    [
+        ("\n1 / 0\n", "importing 'bad' raised ZeroDivisionError: division by zero", 2),
+        ("def f(:\n", "importing 'bad' raised SyntaxError: invalid syntax", 1),
+        ("import sys\nsys.exit('no\\nway')\n", "importing 'bad' raised SystemExit: no", 2),
+        ("from os import no_such_name\n", "importing 'bad' raised ImportError: cannot import name", 1),
+    ],
+)
+def test_an_error_while_importing(source, message, line, site):
+    (site / "bad.py").write_text(source)
+    error = failure("bad:app")
+    assert error.message.startswith(message)
+    assert error.advice == f"correct the app at {site / 'bad.py'}:{line}"
+
+
+def test_a_failure_is_described_by_the_users_frames_and_one_line(site):
+    (site / "bad.py").write_text("def f():\n    raise RuntimeError('boom')\n\nf()\n")
+    lines = describe_failure(failure("bad:app")).splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert lines[1] == f'  File "{site / "bad.py"}", line 4, in <module>'
+    assert lines[-2] == "RuntimeError: boom"
+    assert lines[-1].startswith("cannot load the app: importing 'bad' raised RuntimeError: boom; correct the app at ")
+    assert not any("importlib" in line or "loader.py" in line for line in lines)
+
+
+def test_a_failure_without_the_users_code_is_one_line():
+    assert describe_failure(failure("nowhere:app")).count("\n") == 0
+
+
+def test_any_other_error_is_described_too():
+    assert describe_failure(KeyError("x")).splitlines()[-1] == "cannot load the app: KeyError: 'x'"
+
+
+def test_a_callable_that_hides_its_signature_is_taken_at_its_word(site):
+    (site / "hidden.py").write_text("app = dict.fromkeys\nany_args = lambda *args: [b'']\n")
+    assert callable(load_app("hidden:any_args"))
+
+
+def test_the_host_loads_and_watches(site):
+    (site / "templates").mkdir()
+    page = site / "templates" / "page.html"
+    page.write_text("")
+    host = AppHost("site_app", ["templates/*.html", "later.ini"])
+    assert b"".join(host.load()({}, lambda status, headers: None)) == b"application"
+    watched = host.watched_files()
+    assert {str(page), str(site / "later.ini"), str(site / "site_app.py"), os.path.abspath(reload.__file__)} <= {
+        *watched
+    }
+    assert watched == sorted(watched)
+
+
+def test_what_is_not_watched(site):
+    for directory in (".hidden", "node_modules", "env/lib", "lib/site-packages", "src"):
+        (site / directory).mkdir(parents=True)
+        (site / directory / "module.py").write_text("")
+    (site / "env" / "pyvenv.cfg").write_text("")
+    below = [os.path.relpath(path, site) for path in reload.watched_files() if path.startswith(f"{site}{os.sep}")]
+    assert below == ["site_app.py", "src/module.py"]
+
+
+def test_a_huge_directory_is_watched_in_part(site, monkeypatch):
+    for number in range(10):
+        (site / f"m{number}.py").write_text("")
+    monkeypatch.setattr(reload, "FILES_MAX", 4)
+    assert len([path for path in reload.watched_files() if path.startswith(f"{site}{os.sep}")]) == 4
+
+
+def test_a_lazy_module_is_not_woken(monkeypatch):
+    class Lazy(ModuleType):
+        def __getattribute__(self, name: str) -> object:
+            raise AssertionError(f"asked for {name}")
+
+    monkeypatch.setitem(sys.modules, "lazy", Lazy("lazy"))
+    reload.watched_files()

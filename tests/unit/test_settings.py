@@ -1,0 +1,67 @@
+"""Our names, flags and defaults against the gunicorn that is installed."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from stanchion import __version__, config, gunicorn
+
+ROOT = Path(__file__).parents[2]
+
+# Where we differ on purpose, with the reason.
+OTHER_DEFAULTS = {
+    "preload_app",  # workers are forked from a template that holds the app
+    "config",  # ours is shown only if it is there
+    "chdir",  # gunicorn shows the working directory, we show that it stays
+}
+
+
+def ours() -> dict[str, config.Setting]:
+    return {setting.name: setting for setting in config.schema() if setting.gunicorn}
+
+
+def gunicorns() -> dict[str, type]:
+    module = pytest.importorskip("gunicorn.config")
+    return {setting.name: setting for setting in module.KNOWN_SETTINGS}
+
+
+def test_the_version_is_the_same_everywhere():
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == __version__
+    assert tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"] == __version__
+
+
+def test_every_name_of_gunicorn_has_a_place():
+    placed = set(ours()) | gunicorn.NAMES
+    assert placed == set(gunicorns())
+
+
+def test_no_name_has_two_places():
+    names = [setting.name for setting in config.schema()] + [foreign.name for foreign in gunicorn.FOREIGN]
+    assert len(names) == len(set(names))
+    assert gunicorn.HOOKS.isdisjoint(names)
+
+
+def test_every_flag_of_gunicorn_is_known():
+    for name, setting in gunicorns().items():
+        if name in ours():
+            mine = {*ours()[name].flags, *ours()[name].off_flags}
+        else:
+            mine = {flag for foreign in gunicorn.FOREIGN if foreign.name == name for flag in foreign.flags}
+        assert set(setting.cli or ()) <= mine, name
+
+
+def test_flags_take_a_value_where_gunicorns_do():
+    known = gunicorns()
+    for foreign in gunicorn.FOREIGN:
+        if foreign.flags:
+            takes_value = known[foreign.name].action not in ("store_true", "store_const")
+            assert foreign.takes_value == takes_value, foreign.name
+
+
+def test_defaults_are_gunicorns():
+    gunicorn_config = pytest.importorskip("gunicorn.config").Config()
+    compared = set(ours()) - OTHER_DEFAULTS
+    theirs = {name: getattr(gunicorn_config, name) for name in compared}
+    theirs["forwarded_allow_ips"] = ",".join(theirs["forwarded_allow_ips"])
+    assert {name: ours()[name].default for name in compared} == theirs

@@ -20,6 +20,7 @@ SAMPLES_PER_S = 1999
 # Of the tree's CPU time, below which a process is left out.
 SHARE_MIN = 0.02
 TOP = 40
+DATA = SCRATCH / "perf.data"
 
 
 def main() -> None:
@@ -40,14 +41,11 @@ def main() -> None:
     parts = [
         f"{server.name} {server.version()}, {options.case}: {seen.requests / seen.duration_s:,.0f} requests/s with perf"
     ]
+    taken = samples()
     for pid, share in sorted(shares.items(), key=lambda item: -item[1]):
         parts.append(f"\n## {names[pid]}: {share:.0%} of the server's CPU time\n\n{top(taken[pid])}")
     out.write_text("\n".join(parts))
     print(out.read_text(), f"Written to {out}", sep="\n")
-
-
-def data() -> Path:
-    return SCRATCH / "perf.data"
 
 
 def record(tree: Tree, load: wrk.Load, port: int, body_bytes: int) -> tuple[dict[int, float], wrk.Seen]:
@@ -56,7 +54,7 @@ def record(tree: Tree, load: wrk.Load, port: int, body_bytes: int) -> tuple[dict
     # cpu-clock is a timer: virtual machines often have no hardware counters.
     sampling = subprocess.Popen(
         [
-            *("perf", "record", "--quiet", "-e", "cpu-clock", "-F", str(SAMPLES_PER_S), "-o", str(data())),
+            *("perf", "record", "--quiet", "-e", "cpu-clock", "-F", str(SAMPLES_PER_S), "-o", str(DATA)),
             *("-p", ",".join(map(str, before_ns)), "--", "sleep", str(LOAD_S)),
         ]
     )
@@ -73,9 +71,9 @@ SAMPLE = re.compile(r"^\s*(\d+)\s+[0-9a-f]+\s+(.*) \((.*)\)$", re.MULTILINE)
 
 
 def samples() -> dict[int, list[tuple[str, str]]]:
-    """Library and function of each sample, by process; perf report mixes processes up where it does not sort by them."""
+    """Library and function of each sample, by process. (perf report --pid filters only after it merged processes.)"""
     done = subprocess.run(
-        ["perf", "script", "-i", str(data()), "-F", "pid,ip,sym,dso"],
+        ["perf", "script", "-i", str(DATA), "-F", "pid,ip,sym,dso"],
         capture_output=True,
         text=True,
         check=True,

@@ -10,11 +10,12 @@ import pytest
 # `support` is imported by name from every directory of tests, whatever pytest's import mode.
 sys.path.insert(0, str(Path(__file__).parent))
 
-from support.gate import Gate  # noqa: E402
-from support.server import KINDS, STANCHION, Kind, Serve, Server  # noqa: E402
+from support.gate import Gate
+from support.server import KINDS, STANCHION, Kind, Serve, Server
 
 TIMEOUT_S = 60
 """Of one test, unless it says otherwise."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(

@@ -1,4 +1,7 @@
-"""One small app per path, each a case of PEP 3333. Those marked `legal` run under its validator, the rest break a rule."""
+"""One small app per path, each a case of PEP 3333.
+
+Those marked `legal` run under its validator, the rest break a rule.
+"""
 
 import io
 import sys
@@ -368,12 +371,6 @@ def hop_by_hop(environ: WSGIEnvironment, start_response: StartResponse) -> Itera
     return [b"5\r\nhello\r\n0\r\n\r\n"]
 
 
-@legal("/connection-close")
-def connection_close(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-    start_response("200 OK", [TEXT])
-    return [b"app"]
-
-
 @legal("/errors")
 def errors(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
     environ["wsgi.errors"].write("a line of the app\n")
@@ -410,4 +407,5 @@ _kept: dict[str, Any] = {}
 def file_like_only(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
     """file_wrapper around an object with no descriptor."""
     start_response("200 OK", [TEXT])
-    return environ["wsgi.file_wrapper"](io.BytesIO(b"m" * 20_000), 8192)
+    answer: Iterable[bytes] = environ["wsgi.file_wrapper"](io.BytesIO(b"m" * 20_000), 8192)
+    return answer

@@ -1,6 +1,6 @@
 """Says what arrived: the environ as JSON and the body's length and hash.
 
-`raw` is the app itself, `app` the same under PEP 3333's validator. The query may ask for `?count=N`: read in pieces of N.
+`raw` is the app itself, `app` the same under PEP 3333's validator. `?count=N` reads in pieces of N.
 """
 
 import hashlib

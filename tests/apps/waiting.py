@@ -1,6 +1,6 @@
 """Requests that a test holds and lets go: /wait announces itself and waits, /pid answers at once.
 
-`/hold-stream` sends its head and a first chunk before it waits.
+`/nap?MS-anything` sleeps; `/hold-stream` sends its head and a first chunk before it waits.
 """
 
 import os
@@ -20,6 +20,8 @@ def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[byt
         case "/wait":
             announce(f"{pid} {threading.get_ident()} {query}")
             wait_for_pass()
+        case "/nap":
+            time.sleep(int(query.partition("-")[0]) / 1000)
         case "/hold-stream":
             return stream(start_response)
         case "/served":

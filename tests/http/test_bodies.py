@@ -95,26 +95,11 @@ def test_the_spool_is_private_and_holds_nothing_after_the_requests(serve: Serve)
     server = serve("echo:app")
     with server.connect() as wire:
         wire.send(request("POST", "/", [f"Content-Length: {1024 * 1024}"]) + noise(600_000))
-        spooled = eventually(
-            lambda: [path for path in server.tmp.rglob("*") if path.is_file()] or spool_in_fds(server),
-            "a body in progress is in a spool file",
-        )
-        assert spooled
+        eventually(server.spooled, "a body in progress is in a spool file")
         for directory in (path for path in server.tmp.rglob("*") if path.is_dir()):
             assert directory.stat().st_mode & 0o777 == 0o700
     # The client has left in the middle: its file goes too.
-    eventually(lambda: not [path for path in server.tmp.rglob("*") if path.is_file()], "the spool file is removed")
-    eventually(lambda: not spool_in_fds(server), "and closed")
-
-
-def spool_in_fds(server: Server) -> list[str]:
-    """Spool files that are open and have no name any more (O_TMPFILE or unlinked)."""
-    return [
-        file.path
-        for process in server.processes()
-        for file in process.open_files()
-        if file.path.startswith(str(server.tmp))
-    ]
+    eventually(lambda: not server.spooled(), "the spool file is removed and closed")
 
 
 def test_100_continue_is_sent_when_the_body_is_wanted(echo: Server) -> None:

@@ -4,6 +4,7 @@ The same burst at gunicorn, behind the same nginx under the same limit, must los
 """
 
 import collections
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,10 +79,10 @@ def burst_through_nginx(serve: Serve, kind: Kind, setting: Setting, namespace: N
 
 
 def assert_first_come_first_served(outcomes: list[Outcome]) -> None:
-    served = sorted((outcome.body.decode().split(), outcome.sent_s) for outcome in outcomes)
-    served.sort(key=lambda answer: int(answer[0][0]))
+    answers = [(outcome.body.decode().split(), outcome.sent_s) for outcome in outcomes]
+    served = sorted(answers, key=lambda answer: int(answer[0][0]))
     joined_s = [float(words[2]) for words, _ in served]
-    assert all(later > earlier - CLOCK_S for earlier, later in zip(joined_s, joined_s[1:], strict=False)), (
+    assert all(later > earlier - CLOCK_S for earlier, later in itertools.pairwise(joined_s)), (
         "served in the order in which the server says they joined"
     )
     latest_sent_s = 0.0
@@ -98,10 +99,7 @@ def test_a_burst_behind_nginx_is_served_whole_and_in_order_where_gunicorn_loses_
     assert statuses == {200: BURST}, [outcome for outcome in outcomes if outcome.status != 200][:3]
     assert_first_come_first_served(outcomes)
 
-    lost = [outcome for outcome in burst_through_nginx(serve, GUNICORN, setting, namespace, tmp_path) if not good(outcome)]
-    print(f"gunicorn lost {len(lost)} of {BURST}: {collections.Counter(outcome.status for outcome in lost)}")
-    assert lost, "gunicorn lost nothing: the limit is not in force, and this test proves nothing"
-
-
-def good(outcome: Outcome) -> bool:
-    return outcome.status == 200
+    outcomes = burst_through_nginx(serve, GUNICORN, setting, namespace, tmp_path)
+    statuses = collections.Counter(outcome.status for outcome in outcomes)
+    print(f"gunicorn's answers: {statuses}; 0 is none within {PATIENCE_S} s")
+    assert statuses[200] < BURST, "gunicorn lost nothing: the limit is not in force, and this test proves nothing"

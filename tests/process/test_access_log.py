@@ -1,4 +1,4 @@
-"""The access log: every atom, beside gunicorn's line for the same request; and a line for every request, come what may."""
+"""The access log: every atom as gunicorn writes it, and a line for every request, come what may."""
 
 import os
 import re

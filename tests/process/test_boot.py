@@ -30,7 +30,9 @@ def test_arguments_of_the_environment(serve: Serve, gate: Gate, kind_name: str) 
 
 def test_a_gunicorn_configuration_file_is_read_and_may_compute(serve: Serve, gate: Gate, tmp_path: Path) -> None:
     config = tmp_path / "gunicorn.conf.py"
-    config.write_text("import os\nworkers = len(['a', 'b'])\nwsgi_app = 'waiting:app'\nloglevel = os.environ['LEVEL']\n")
+    config.write_text(
+        "import os\nworkers = len(['a', 'b'])\nwsgi_app = 'waiting:app'\nloglevel = os.environ['LEVEL']\n"
+    )
     server = serve("", "--config", str(config), env={"LEVEL": "info", **gate.environment})
     seats(server, gate, 2)
 
@@ -120,9 +122,7 @@ class TestBrokenApp:
 
     def test_it_is_tried_once(self, build: Serve, gate: Gate, tmp_path: Path) -> None:
         (tmp_path / "fails_late.py").write_text("import loaded\nraise RuntimeError('at import')\n")
-        server = self.give_up(
-            build, "fails_late:app", "-w", "2", "--pythonpath", str(tmp_path), env=gate.environment
-        )
+        server = self.give_up(build, "fails_late:app", "-w", "2", "--pythonpath", str(tmp_path), env=gate.environment)
         assert len(gate.announced()) == 1
         assert "RuntimeError: at import" in server.log.text()
 

@@ -3,24 +3,17 @@
 import os
 import signal
 
-import psutil
 import pytest
 
 from support.gate import Gate
 from support.patience import eventually
 from support.processes import gone
 from support.seats import seats
-from support.server import Serve, Server
+from support.server import Serve
+from support.tree import tree
 from support.wire import BrokenOff, request
 
 pytestmark = pytest.mark.own("the process tree is stanchion's")
-
-
-def template(server: Server, workers: set[int]) -> psutil.Process:
-    """What is left of the tree when the others are named."""
-    known = {server.pid, server.acceptor().pid} | workers
-    [found] = [process for process in server.processes() if process.pid not in known]
-    return found
 
 
 def test_the_client_of_a_killed_worker_gets_a_502_and_the_others_their_answers(serve: Serve, gate: Gate) -> None:
@@ -95,8 +88,8 @@ def test_a_worker_that_exits_by_itself_is_replaced(serve: Serve, gate: Gate) -> 
 
 def test_a_killed_template_is_replaced_and_workers_can_still_be(serve: Serve, gate: Gate) -> None:
     server = serve("waiting:app", "-w", "2", env=gate.environment)
-    workers = {seat.pid for seat in seats(server, gate, 2)}
-    old = template(server, workers)
+    before = tree(server, gate, 2)
+    old, workers = before.template, {process.pid for process in before.workers()}
     mark = server.log.mark()
     old.kill()
     gone(old.pid)
@@ -105,7 +98,7 @@ def test_a_killed_template_is_replaced_and_workers_can_still_be(serve: Serve, ga
         os.kill(pid, signal.SIGKILL)
     server.log.wait_for("worker ready", 2, mark)
     assert not workers & {seat.pid for seat in seats(server, gate, 2)}
-    assert template(server, {seat.pid for seat in seats(server, gate, 2)}).pid != old.pid
+    assert tree(server, gate, 2).template.pid != old.pid
 
 
 def test_a_killed_acceptor_is_restarted_and_new_connections_are_served(serve: Serve, gate: Gate) -> None:
@@ -130,14 +123,10 @@ def test_a_killed_acceptor_leaves_no_spool_of_its_uploads(serve: Serve, gate: Ga
     acceptor = server.acceptor()
     with server.connect() as wire:
         wire.send(request("POST", "/pid", ["Content-Length: 1000000"]) + b"u" * 500_000)
-        eventually(
-            lambda: [file for file in acceptor.open_files() if file.path.startswith(str(server.tmp))]
-            or [path for path in server.tmp.rglob("*") if path.is_file()],
-            "the upload is being spooled",
-        )
+        eventually(server.spooled, "the upload is being spooled")
         acceptor.kill()
         assert wire.closed()
-    eventually(lambda: not [path for path in server.tmp.rglob("*") if path.is_file()], "its files are removed")
+    eventually(lambda: not server.spooled(), "its files are removed")
     with server.connect() as wire:
         assert wire.get("/pid").status == 200
 

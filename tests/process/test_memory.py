@@ -30,7 +30,7 @@ def pss_after_work_bytes(server: Server) -> int:
 
 @pytest.mark.own("gunicorn does not freeze the heap before it forks")
 def test_four_workers_share_a_preloaded_app_of_100_mb(serve: Serve) -> None:
-    """Total PSS of the tree ≤ 1.25 × one copy, on top of what the same tree takes without it."""
+    """PSS of the whole tree: at most one copy and a quarter, on top of what the same tree takes without it."""
     bare = pss_after_work_bytes(serve("heavy:app", "-w", str(WORKERS), env={"HEAVY_MB": "0"}))
     heavy = pss_after_work_bytes(serve("heavy:app", "-w", str(WORKERS), env={"HEAVY_MB": str(HEAVY_MB)}))
     copies = (heavy - bare) / (HEAVY_MB * 1_000_000)

@@ -1,5 +1,6 @@
 """The processes of one server, and how to be sure that none is left."""
 
+import contextlib
 import os
 
 import psutil
@@ -35,10 +36,8 @@ def gone(pid: int, within_s: float = PATIENCE_S) -> None:
 
 
 def kill(process: psutil.Process) -> None:
-    try:
+    with contextlib.suppress(psutil.NoSuchProcess):
         process.kill()
-    except psutil.NoSuchProcess:
-        pass
 
 
 def pss_bytes(processes: list[psutil.Process]) -> int:

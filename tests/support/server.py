@@ -33,11 +33,12 @@ class Kind:
 STANCHION = Kind("stanchion", ("-m", "stanchion", "serve"), r"listening at (\S+)", r"ready: \d+ worker")
 GUNICORN = Kind(
     # The control socket would be one well-known path for every test at once.
-    "gunicorn", ("-m", "gunicorn", "--no-control-socket"), r"Listening at: (\S+)", r"Listening at"
+    "gunicorn",
+    ("-m", "gunicorn", "--no-control-socket"),
+    r"Listening at: (\S+)",
+    r"Listening at",
 )
-GTHREAD = Kind(
-    "gunicorn-gthread", (*GUNICORN.command, "--worker-class", "gthread"), GUNICORN.listening, GUNICORN.ready
-)
+GTHREAD = Kind("gunicorn-gthread", (*GUNICORN.command, "--worker-class", "gthread"), GUNICORN.listening, GUNICORN.ready)
 KINDS = {kind.name: kind for kind in (STANCHION, GUNICORN, GTHREAD)}
 
 
@@ -125,6 +126,12 @@ class Server:
 
     def acceptor(self) -> psutil.Process:
         return processes.holder_of_connections(self.processes(), self.address)
+
+    def spooled(self) -> list[str]:
+        """The files in its temporary directory, and those that are open there and have no name (any more)."""
+        named = [str(path) for path in self.tmp.rglob("*") if path.is_file()]
+        opened = [file.path for process in self.processes() for file in process.open_files()]
+        return named + [path for path in opened if path.startswith(str(self.tmp))]
 
     def stop(self) -> None:
         """INT, a bounded wait, KILL; and then an error if the KILL was needed or something is left."""

@@ -83,6 +83,17 @@ impl<'x> SeatSide<'x> {
         })
     }
 
+    /// The seat is through with the request it took last, whose answer may have been given back
+    /// a while ago: apps clean up after their answers.
+    pub fn rest(&self) {
+        let board = self.exchange.seat(self.tenant.seat);
+        let started_us = board.started_us.load(Ordering::Relaxed);
+        board.deadline_us.store(0, Ordering::Relaxed);
+        board.state.store(SeatState::Idle as u32, Ordering::Release);
+        board.served.fetch_add(1, Ordering::Relaxed);
+        board.busy_us.fetch_add(monotonic_us().saturating_sub(started_us), Ordering::Relaxed);
+    }
+
     /// Waits for a request, until `leave` is true. A signal handler that makes it true must also
     /// change the word of [`Exchange::ready_bell`].
     pub fn wait(&self, leave: impl Fn() -> bool) -> Option<Taken<'x>> {
@@ -159,6 +170,11 @@ impl Taken<'_> {
         self.exchange.header().acceptor.load(Ordering::Acquire) != self.acceptor
     }
 
+    /// Whether `len` more bytes fit without waiting, as far as is known.
+    pub fn has_room(&self, len: usize) -> bool {
+        len as u64 <= self.room
+    }
+
     /// Appends to the answer, waiting for room if the client is slow.
     pub fn write(&mut self, mut bytes: &[u8]) -> Result<(), Gone> {
         let capacity = self.exchange.geometry().response_bytes as u64;
@@ -207,11 +223,6 @@ impl Taken<'_> {
     fn end(&mut self, ending: Ending) {
         self.finished = true;
         let now_us = monotonic_us();
-        let board = self.exchange.seat(self.tenant.seat);
-        board.deadline_us.store(0, Ordering::Relaxed);
-        board.state.store(SeatState::Idle as u32, Ordering::Release);
-        board.served.fetch_add(1, Ordering::Relaxed);
-        board.busy_us.fetch_add(now_us.saturating_sub(self.taken_us), Ordering::Relaxed);
         let head = self.exchange.head(self.slot);
         head.done_us.store(now_us, Ordering::Relaxed);
         head.ending.store(ending as u32, Ordering::Relaxed);

@@ -1,1 +1,46 @@
-//! py
+//! `stanchion._stanchion`: hosts WSGI apps for the server, and shows it its settings. It
+//! translates between Python and Rust and decides nothing.
+
+mod environ;
+mod errors;
+mod file_wrapper;
+mod fork;
+mod host;
+mod response;
+mod wsgi;
+
+use pyo3::prelude::*;
+
+/// The Rust core.
+#[pymodule]
+mod _stanchion {
+    use pyo3::exceptions::PyValueError;
+    use pyo3::prelude::*;
+    use stanchion_server::settings::{Settings, resolve_json, schema_json};
+
+    use crate::host::PythonHost;
+
+    /// The table of settings, as a JSON list.
+    #[pyfunction]
+    fn settings_schema() -> String {
+        schema_json()
+    }
+
+    /// Merges and checks layers of settings, the lowest first: a JSON list of
+    /// `{"origin": str, "values": {name: raw}}`. Gives a JSON object with `values`, `errors`
+    /// and `unknown`.
+    #[pyfunction]
+    fn settings_resolve(layers: &str) -> PyResult<String> {
+        resolve_json(layers).map_err(|error| PyValueError::new_err(error.to_string()))
+    }
+
+    /// Runs the server with effective settings, a JSON object of `{name: value}`, for the app
+    /// that `host.load()` gives. Returns in the master and in each worker, with the exit code of
+    /// that process.
+    #[pyfunction]
+    fn serve(settings: &str, host: Py<PyAny>) -> PyResult<i32> {
+        let settings = Settings::from_json(settings)
+            .map_err(|error| PyValueError::new_err(error.to_string()))?;
+        Ok(stanchion_server::serve(settings, &mut PythonHost::new(host)))
+    }
+}

@@ -251,7 +251,7 @@ pub struct AnswerHead<'a> {
     /// 100 to 599.
     pub status: u16,
     /// Such as `OK`; may be empty.
-    pub reason: &'a str,
+    pub reason: &'a [u8],
     /// The body, if it is (part of) a file whose descriptor travels beside the exchange.
     pub file: Option<FilePart>,
     /// Names and values.
@@ -271,7 +271,7 @@ pub fn write_answer_head(out: &mut Vec<u8>, head: &AnswerHead<'_>) {
     let file = head.file.unwrap_or(FilePart { offset: 0, len: 0 });
     out.extend_from_slice(&file.offset.to_le_bytes());
     out.extend_from_slice(&file.len.to_le_bytes());
-    text(out, head.reason.as_bytes());
+    text(out, head.reason);
     out.extend_from_slice(&(head.fields.len() as u32).to_le_bytes());
     for (name, value) in &head.fields {
         text(out, name);
@@ -292,7 +292,7 @@ pub fn read_answer_head(bytes: &[u8]) -> Result<(AnswerHead<'_>, usize), BadReco
     let status = u16::from_le_bytes(reader.take(2)?.try_into().map_err(|_| BadRecord)?);
     let is_file = reader.byte()? != 0;
     let (offset, file_len) = (reader.number()?, reader.number()?);
-    let reason = reader.text()?;
+    let reason = reader.bytes()?;
     let count = reader.short()?;
     // Each field takes eight bytes at least, so a wild count cannot make us reserve much.
     let mut fields = Vec::with_capacity((count as usize).min(len / 8));
@@ -357,14 +357,14 @@ mod tests {
         ) {
             let file = file.map(|(offset, len)| FilePart { offset, len });
             let fields: Vec<_> = fields.iter().map(|(n, v)| (&n[..], &v[..])).collect();
-            let head = AnswerHead { status, reason: &reason, file, fields: fields.clone() };
+            let head = AnswerHead { status, reason: reason.as_bytes(), file, fields: fields.clone() };
             let mut bytes = Vec::new();
             write_answer_head(&mut bytes, &head);
             let written = bytes.len();
             bytes.extend_from_slice(&rest);
             let (read, len) = read_answer_head(&bytes).expect("readable");
             prop_assert_eq!(len, written);
-            prop_assert_eq!((read.status, read.reason, read.file), (status, &reason[..], file));
+            prop_assert_eq!((read.status, read.reason, read.file), (status, reason.as_bytes(), file));
             prop_assert_eq!(read.fields, fields);
         }
 

@@ -53,6 +53,13 @@ impl Worker {
         Seat { worker: self, side }
     }
 
+    /// Makes the worker leave once the requests its seats have are answered.
+    pub fn leave(&self) {
+        signal::leave_flag().store(1, Ordering::Release);
+        futex::wake(signal::leave_flag(), u32::MAX);
+        self.common.exchange.ready_bell().ring(u32::MAX);
+    }
+
     /// Whether no further request should be taken: the master said so, it is gone, or
     /// `max_requests` have been served.
     pub fn should_leave(&self) -> bool {
@@ -65,12 +72,6 @@ impl Worker {
         while !self.should_leave() {
             futex::wait(signal::leave_flag(), 0, LOOK_AGAIN);
         }
-        self.common.exchange.ready_bell().ring(u32::MAX);
-    }
-
-    fn leave(&self) {
-        signal::leave_flag().store(1, Ordering::Release);
-        futex::wake(signal::leave_flag(), u32::MAX);
         self.common.exchange.ready_bell().ring(u32::MAX);
     }
 }
@@ -102,6 +103,7 @@ impl<'w> Seat<'w> {
     /// To be called after each request: counts it, and makes the worker leave if it was the last
     /// one of its life.
     pub fn served(&self) {
+        self.side.rest();
         let served = self.worker.served.fetch_add(1, Ordering::Relaxed) + 1;
         if served == self.worker.requests_max {
             info!("worker leaves after {served} requests (max_requests)");
@@ -164,7 +166,7 @@ pub(crate) fn run(common: &'static Common, index: u16, tenure: u16, host: &mut d
         return exit_code::WORKER_BOOT;
     }
     debug!("worker ready");
-    host.serve(&worker);
+    host.serve(Box::leak(Box::new(worker)));
     debug!("worker leaves");
     exit_code::FINE
 }

@@ -26,8 +26,8 @@ const FILE_READ_BYTES: usize = 256 << 10;
 pub(super) fn app_head(head: &AnswerHead<'_>) -> Option<http::response::Parts> {
     let (mut parts, ()) = http::Response::new(()).into_parts();
     parts.status = StatusCode::from_u16(head.status).ok()?;
-    if !head.reason.is_empty() && parts.status.canonical_reason() != Some(head.reason) {
-        let reason = hyper::ext::ReasonPhrase::try_from(head.reason.as_bytes()).ok()?;
+    if !head.reason.is_empty() && parts.status.canonical_reason().map(str::as_bytes) != Some(head.reason) {
+        let reason = hyper::ext::ReasonPhrase::try_from(head.reason).ok()?;
         parts.extensions.insert(reason);
     }
     let mut headers = HeaderMap::with_capacity(head.fields.len() + 2);

@@ -2,7 +2,7 @@
 //! it. It never imports the app, never sees a request, never starts a thread.
 
 mod backoff;
-pub mod step;
+pub(crate) mod step;
 
 use std::collections::VecDeque;
 use std::io;

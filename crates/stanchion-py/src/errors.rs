@@ -1,0 +1,26 @@
+//! `wsgi.errors`: the app's way into the error log.
+
+use pyo3::prelude::*;
+
+/// A text stream that writes to the error log, each call in one piece.
+#[pyclass(frozen, module = "stanchion")]
+pub(crate) struct ErrorLog;
+
+#[pymethods]
+impl ErrorLog {
+    fn write(&self, text: &str) -> usize {
+        stanchion_server::log::raw(text.as_bytes());
+        text.chars().count()
+    }
+
+    fn writelines(&self, lines: &Bound<'_, PyAny>) -> PyResult<()> {
+        for line in lines.try_iter()? {
+            self.write(line?.extract()?);
+        }
+        Ok(())
+    }
+
+    /// Nothing is held back.
+    #[expect(clippy::unused_self, reason = "PEP 3333 wants the method")]
+    fn flush(&self) {}
+}

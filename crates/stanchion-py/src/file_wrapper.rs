@@ -1,0 +1,59 @@
+//! `wsgi.file_wrapper` (PEP 3333, "Optional Platform-Specific File Handling").
+
+use std::fs::File;
+use std::os::fd::RawFd;
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use stanchion_server::record::FilePart;
+
+/// An iterable over a file-like object. Given back by the app as it is, and if there is a regular
+/// file behind it, the acceptor sends the file and no byte passes through Python.
+#[pyclass(frozen, module = "stanchion")]
+pub(crate) struct FileWrapper {
+    file: Py<PyAny>,
+    block_bytes: usize,
+}
+
+#[pymethods]
+impl FileWrapper {
+    #[new]
+    #[pyo3(signature = (filelike, blksize = 8192))]
+    fn new(filelike: Py<PyAny>, blksize: usize) -> Self {
+        Self { file: filelike, block_bytes: blksize }
+    }
+
+    fn __iter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        this
+    }
+
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let block = self.file.bind(py).call_method1(intern!(py, "read"), (self.block_bytes,))?;
+        Ok(if block.is_truthy()? { Some(block) } else { None })
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let file = self.file.bind(py);
+        if file.hasattr(intern!(py, "close"))? {
+            file.call_method0(intern!(py, "close"))?;
+        }
+        Ok(())
+    }
+}
+
+impl FileWrapper {
+    /// The regular file behind it from its present position on, if there is one. The file is
+    /// opened anew, so that what the app does with its own later does not matter.
+    pub(crate) fn regular_file(&self, py: Python<'_>) -> Option<(File, FilePart)> {
+        let wrapped = self.file.bind(py);
+        let fd: RawFd = wrapped.call_method0(intern!(py, "fileno")).ok()?.extract().ok()?;
+        let offset: u64 = wrapped.call_method0(intern!(py, "tell")).ok()?.extract().ok()?;
+        // Text would be encoded on the way; only bytes may be sent as they lie there.
+        let is_binary = wrapped.call_method1(intern!(py, "read"), (0,)).ok()?.is_instance_of::<PyBytes>();
+        let file = File::open(format!("/proc/self/fd/{fd}")).ok()?;
+        let metadata = file.metadata().ok()?;
+        let len = metadata.len().saturating_sub(offset);
+        (is_binary && metadata.is_file()).then_some((file, FilePart { offset, len }))
+    }
+}

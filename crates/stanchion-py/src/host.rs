@@ -1,0 +1,124 @@
+//! Python as the host of an app.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyCFunction, PyDict, PyTuple};
+use stanchion_server::{Fork, Host, LoadError, Seat, Worker};
+use tracing::{error, warn};
+
+use crate::wsgi::Gateway;
+
+/// Hosts the app that a Python object loads.
+pub(crate) struct PythonHost {
+    host: Py<PyAny>,
+    app: Option<Py<PyAny>>,
+}
+
+impl PythonHost {
+    pub(crate) fn new(host: Py<PyAny>) -> Self {
+        Self { host, app: None }
+    }
+}
+
+impl Host for PythonHost {
+    fn load(&mut self) -> Result<(), LoadError> {
+        Python::attach(|py| match self.host.call_method0(py, intern!(py, "load")) {
+            Ok(app) => {
+                self.app = Some(app);
+                Ok(())
+            }
+            Err(error) => Err(LoadError { report: describe(py, &error) }),
+        })
+    }
+
+    fn settle(&mut self) {
+        // Garbage first, so that it is not kept for ever; then everything that lives moves out of
+        // the collector's sight, which would else write to each object and unshare its page.
+        let settled = Python::attach(|py| {
+            let gc = py.import("gc")?;
+            gc.call_method0("collect")?;
+            gc.call_method0("freeze").map(drop)
+        });
+        if let Err(error) = settled {
+            warn!("what the app loaded is shared less well, since gc.freeze failed: {error}");
+        }
+    }
+
+    fn fork(&mut self) -> io::Result<Fork> {
+        Python::attach(crate::fork::fork)
+    }
+
+    fn fork_worker(&mut self) -> io::Result<Fork> {
+        Python::attach(crate::fork::fork_for_subreaper)
+    }
+
+    fn serve(&mut self, worker: &'static Worker) {
+        let served = Python::attach(|py| {
+            let app = self.app.as_ref().expect("the server loads before it serves").bind(py);
+            let gateway = Arc::new(Gateway::new(py, app, worker)?);
+            if worker.seats() == 1 {
+                pull(py, &worker.seat(0), &gateway);
+                return Ok(());
+            }
+            run_threads(py, worker, &gateway)
+        });
+        if let Err(error) = served {
+            error!("a worker cannot go on: {error}");
+        }
+    }
+
+    fn watched_files(&mut self) -> Vec<PathBuf> {
+        let files = Python::attach(|py| {
+            self.host.call_method0(py, intern!(py, "watched_files"))?.extract::<Vec<PathBuf>>(py)
+        });
+        files.unwrap_or_else(|error| {
+            error!("the files to watch cannot be listed: {error}");
+            Vec::new()
+        })
+    }
+}
+
+/// The trimmed traceback and the advice, as the loader words them.
+fn describe(py: Python<'_>, error: &PyErr) -> String {
+    let described = py.import("stanchion.loader").and_then(|loader| {
+        loader.call_method1("describe_failure", (error.value(py),))?.extract::<String>()
+    });
+    described.unwrap_or_else(|_| error.to_string())
+}
+
+/// A thread of Python's own for each seat, so that the app finds what it expects in `threading`;
+/// the main thread waits for the word to leave.
+fn run_threads(py: Python<'_>, worker: &'static Worker, gateway: &Arc<Gateway>) -> PyResult<()> {
+    let threading = py.import("threading")?;
+    let mut threads = Vec::new();
+    for index in 0..worker.seats() {
+        let gateway = Arc::clone(gateway);
+        let run = move |arguments: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| {
+            pull(arguments.py(), &worker.seat(index), &gateway);
+        };
+        let target = PyCFunction::new_closure(py, None, None, run)?;
+        let options = PyDict::new(py);
+        options.set_item("target", target)?;
+        options.set_item("name", format!("stanchion-seat-{index}"))?;
+        let thread = threading.getattr("Thread")?.call((), Some(&options))?;
+        thread.call_method0("start")?;
+        threads.push(thread);
+    }
+    py.detach(|| worker.wait_until_leaving());
+    for thread in threads {
+        thread.call_method0("join")?;
+    }
+    Ok(())
+}
+
+/// Pulls and answers requests until it is time to leave. The interpreter is let go only to wait.
+fn pull(py: Python<'_>, seat: &Seat<'static>, gateway: &Gateway) {
+    while let Some(taken) = seat.take().or_else(|| py.detach(|| seat.wait())) {
+        gateway.answer(py, seat, taken);
+        seat.served();
+    }
+}

@@ -1,0 +1,414 @@
+//! `start_response`, `write`, and the rules on what an app may answer (PEP 3333, RFC 9110).
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pyo3::exceptions::{PyAssertionError, PyConnectionResetError, PyTypeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::MutexExt;
+use pyo3::types::{PyList, PyString, PyTuple};
+use stanchion_server::record::{
+    ANSWER_HEAD_BYTES_MAX, AnswerHead, FilePart, write_answer_head,
+};
+use stanchion_server::{Ending, Seat, Taken};
+use tracing::error;
+
+pyo3::create_exception!(
+    stanchion,
+    ClientGone,
+    PyConnectionResetError,
+    "Raised by write() when nobody reads the answer any more."
+);
+
+/// Fields that concern one hop, which is the acceptor's (RFC 9110 section 7.6.1); dropped, as
+/// gunicorn does.
+const HOP_BY_HOP: [&[u8]; 8] = [
+    b"connection",
+    b"keep-alive",
+    b"proxy-authenticate",
+    b"proxy-authorization",
+    b"te",
+    b"trailer",
+    b"transfer-encoding",
+    b"upgrade",
+];
+
+/// The answer to one request: callable as `start_response`.
+#[pyclass(frozen, module = "stanchion")]
+pub(crate) struct Response {
+    state: Mutex<State>,
+}
+
+struct State {
+    /// `None` once the answer is whole.
+    taken: Option<Taken<'static>>,
+    head: Option<Head>,
+    head_is_out: bool,
+    is_head_request: bool,
+    /// Bytes that Content-Length still promises.
+    promised: Option<u64>,
+    excess_is_logged: bool,
+}
+
+struct Head {
+    status: u16,
+    reason: Vec<u8>,
+    fields: Vec<(Vec<u8>, Vec<u8>)>,
+    content_length: Option<u64>,
+}
+
+#[pymethods]
+impl Response {
+    #[pyo3(signature = (status, headers, exc_info = None))]
+    fn __call__<'py>(
+        this: &Bound<'py, Self>,
+        status: &Bound<'py, PyAny>,
+        headers: &Bound<'py, PyAny>,
+        exc_info: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = this.py();
+        let mut state = this.get().lock(py);
+        match exc_info {
+            Some(exc_info) if state.head_is_out => return Err(raised(exc_info)?),
+            None if state.head.is_some() => {
+                return Err(PyAssertionError::new_err("start_response was called already"));
+            }
+            _ => {}
+        }
+        state.head = Some(Head::check(status, headers)?);
+        drop(state);
+        this.getattr(intern!(py, "write"))
+    }
+
+    /// PEP 3333's imperative way to send.
+    fn write(&self, py: Python<'_>, data: &[u8]) -> PyResult<()> {
+        self.send_chunk(py, data)
+    }
+
+    /// Whether nobody waits for the answer any more.
+    fn client_gone(&self, py: Python<'_>) -> bool {
+        self.lock(py).taken.as_ref().is_none_or(Taken::client_gone)
+    }
+}
+
+/// The exception in an `exc_info` triple, with its traceback.
+fn raised(exc_info: &Bound<'_, PyAny>) -> PyResult<PyErr> {
+    let value = exc_info.get_item(1)?;
+    let value = value.call_method1("with_traceback", (exc_info.get_item(2)?,))?;
+    Ok(PyErr::from_value(value))
+}
+
+impl Response {
+    pub(crate) fn new(taken: Taken<'static>, is_head_request: bool) -> Self {
+        let state = State {
+            taken: Some(taken),
+            head: None,
+            head_is_out: false,
+            is_head_request,
+            promised: None,
+            excess_is_logged: false,
+        };
+        Self { state: Mutex::new(state) }
+    }
+
+    /// Other threads of the app may hold the lock while they wait for a slow client; whoever
+    /// waits for the lock lets go of the interpreter.
+    fn lock<'s>(&'s self, py: Python<'_>) -> MutexGuard<'s, State> {
+        self.state.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends a body that is known to be all of it.
+    pub(crate) fn send_whole(&self, py: Python<'_>, body: &[u8]) -> PyResult<()> {
+        let mut state = self.lock(py);
+        state.put_head(py, Some(body.len() as u64))?;
+        state.put(py, body)?;
+        state.complete(py)
+    }
+
+    /// Sends a piece, at once: PEP 3333 lets nothing wait for the next one.
+    pub(crate) fn send_chunk(&self, py: Python<'_>, chunk: &[u8]) -> PyResult<()> {
+        if chunk.is_empty() {
+            return Ok(());
+        }
+        let mut state = self.lock(py);
+        state.put_head(py, None)?;
+        state.put(py, chunk)?;
+        if state.promised == Some(0) {
+            // Nothing more is owed, so the client need not wait for what the app does next.
+            return state.complete(py);
+        }
+        if let Some(taken) = &mut state.taken {
+            taken.publish();
+        }
+        Ok(())
+    }
+
+    /// Has the acceptor send a file; false if it must go through the exchange after all.
+    pub(crate) fn send_file(
+        &self,
+        py: Python<'_>,
+        seat: &Seat<'_>,
+        file: &File,
+        part: FilePart,
+    ) -> PyResult<bool> {
+        let mut state = self.lock(py);
+        let State {
+            taken: Some(taken),
+            head: Some(head),
+            head_is_out: false,
+            is_head_request: false,
+            ..
+        } = &mut *state
+        else {
+            return Ok(false);
+        };
+        let len = head.content_length.map_or(part.len, |promised| promised.min(part.len));
+        let is_whole = head.content_length.is_none_or(|promised| promised <= part.len);
+        if !has_body(head.status) || !is_whole || len == 0 || !seat.send_file(taken, file.as_fd()) {
+            return Ok(false);
+        }
+        state.put_head_with(py, Some(len), Some(FilePart { offset: part.offset, len }))?;
+        state.promised = Some(0);
+        state.complete(py)?;
+        Ok(true)
+    }
+
+    /// There is nothing more.
+    pub(crate) fn complete(&self, py: Python<'_>) -> PyResult<()> {
+        let mut state = self.lock(py);
+        state.put_head(py, Some(0))?;
+        state.complete(py)
+    }
+
+    /// The app has failed: 500 if nothing is out yet, else the client must see that what it got
+    /// is not whole.
+    pub(crate) fn fail(&self, py: Python<'_>) {
+        let mut state = self.lock(py);
+        if state.head_is_out {
+            if let Some(taken) = state.taken.take() {
+                taken.finish(Ending::Broken);
+            }
+            return;
+        }
+        state.head = Some(Head {
+            status: 500,
+            reason: b"Internal Server Error".to_vec(),
+            fields: vec![(b"content-type".to_vec(), b"text/plain; charset=utf-8".to_vec())],
+            content_length: None,
+        });
+        let body = b"500 Internal Server Error: the application failed\n";
+        let sent = state
+            .put_head(py, Some(body.len() as u64))
+            .and_then(|()| state.put(py, body))
+            .and_then(|()| state.complete(py));
+        if let Err(failure) = sent {
+            // Nobody reads it; the slot goes back all the same.
+            tracing::debug!("a 500 could not be sent: {failure}");
+            state.taken = None;
+        }
+    }
+}
+
+impl State {
+    /// Sends the head before the first byte of the body. `body_len` is the whole body's length,
+    /// where it is known.
+    fn put_head(&mut self, py: Python<'_>, body_len: Option<u64>) -> PyResult<()> {
+        self.put_head_with(py, body_len, None)
+    }
+
+    fn put_head_with(
+        &mut self,
+        py: Python<'_>,
+        body_len: Option<u64>,
+        file: Option<FilePart>,
+    ) -> PyResult<()> {
+        if self.head_is_out {
+            return Ok(());
+        }
+        let Some(head) = &mut self.head else {
+            return Err(PyAssertionError::new_err("the app gave a body before it called start_response"));
+        };
+        if head.content_length.is_none() && has_body(head.status) {
+            // A HEAD request's app may well give no body at all; that tells nothing of its length.
+            let is_known = !self.is_head_request || body_len.is_some_and(|len| len > 0);
+            head.content_length = body_len.filter(|_| is_known);
+            if let Some(len) = head.content_length {
+                head.fields.push((b"content-length".to_vec(), len.to_string().into_bytes()));
+            }
+        }
+        self.promised = match (self.is_head_request, has_body(head.status)) {
+            (false, true) => head.content_length,
+            _ => None,
+        };
+        let fields = head.fields.iter().map(|(name, value)| (&name[..], &value[..])).collect();
+        let mut record = Vec::with_capacity(512);
+        let answer = AnswerHead { status: head.status, reason: &head.reason, file, fields };
+        write_answer_head(&mut record, &answer);
+        if record.len() > ANSWER_HEAD_BYTES_MAX {
+            let len = record.len();
+            return Err(PyValueError::new_err(format!(
+                "the response's fields take {len} bytes, over the limit of {ANSWER_HEAD_BYTES_MAX}"
+            )));
+        }
+        self.head_is_out = true;
+        self.write(py, &record)
+    }
+
+    /// Sends a piece of the body, or drops what must not be sent.
+    fn put(&mut self, py: Python<'_>, chunk: &[u8]) -> PyResult<()> {
+        let status = self.head.as_ref().map_or(0, |head| head.status);
+        if self.is_head_request || !has_body(status) {
+            return Ok(());
+        }
+        let mut chunk = chunk;
+        if let Some(promised) = &mut self.promised {
+            let len = usize::try_from(*promised).unwrap_or(usize::MAX).min(chunk.len());
+            if len < chunk.len() && !self.excess_is_logged {
+                self.excess_is_logged = true;
+                error!("the app's body is longer than its Content-Length; the rest is not sent");
+            }
+            chunk = &chunk[..len];
+            *promised -= len as u64;
+        }
+        self.write(py, chunk)
+    }
+
+    fn write(&mut self, py: Python<'_>, bytes: &[u8]) -> PyResult<()> {
+        let Some(taken) = &mut self.taken else { return Ok(()) };
+        let written = if taken.has_room(bytes.len()) {
+            taken.write(bytes)
+        } else {
+            // It may have to wait for a slow client.
+            py.detach(|| taken.write(bytes))
+        };
+        written.map_err(|gone| ClientGone::new_err(gone.to_string()))
+    }
+
+    fn complete(&mut self, _py: Python<'_>) -> PyResult<()> {
+        let Some(taken) = self.taken.take() else { return Ok(()) };
+        match self.promised {
+            Some(missing) if missing > 0 => {
+                error!("the app's body is {missing} bytes shorter than its Content-Length");
+                taken.finish(Ending::Broken);
+            }
+            _ => taken.finish(Ending::Complete),
+        }
+        Ok(())
+    }
+}
+
+/// RFC 9110 sections 15.2, 15.3.5 and 15.4.5.
+fn has_body(status: u16) -> bool {
+    !(status < 200 || status == 204 || status == 304)
+}
+
+impl Head {
+    fn check(status: &Bound<'_, PyAny>, headers: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let (status, reason) = check_status(status)?;
+        let headers = headers
+            .cast::<PyList>()
+            .map_err(|_| PyTypeError::new_err("the headers must be a list of (name, value) pairs"))?;
+        let mut fields = Vec::with_capacity(headers.len() + 1);
+        let mut content_length = None;
+        for pair in headers {
+            let Ok((name, value)) = pair
+                .cast::<PyTuple>()
+                .map_err(PyErr::from)
+                .and_then(|pair| pair.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>())
+            else {
+                return Err(PyTypeError::new_err(format!("not a pair of a name and a value: {pair:?}")));
+            };
+            let name = check_name(&name)?;
+            let value = check_value(&name, &value)?;
+            if HOP_BY_HOP.contains(&&name[..]) {
+                continue;
+            }
+            if name == b"content-length" {
+                if status == 204 || status < 200 {
+                    // RFC 9110 section 8.6: not with these.
+                    continue;
+                }
+                let len = parse_length(&value)?;
+                if content_length.replace(len).is_some_and(|earlier| earlier != len) {
+                    return Err(PyValueError::new_err("two Content-Length fields contradict each other"));
+                }
+            }
+            fields.push((name, value));
+        }
+        Ok(Self { status, reason, fields, content_length })
+    }
+}
+
+fn check_status(status: &Bound<'_, PyAny>) -> PyResult<(u16, Vec<u8>)> {
+    let text = status
+        .cast::<PyString>()
+        .map_err(|_| PyTypeError::new_err(format!("the status must be a str, not {}", status.get_type())))?;
+    let bytes = latin1(text)?;
+    let (code, reason) = bytes.split_at(bytes.len().min(3));
+    let number = std::str::from_utf8(code).ok().and_then(|code| code.parse::<u16>().ok());
+    let reason = match reason {
+        [] => Some(reason),
+        [b' ', reason @ ..] => Some(reason),
+        _ => None,
+    };
+    match (number, reason) {
+        (Some(number @ 200..=999), Some(reason)) if code.len() == 3 && reason.iter().all(is_text) => {
+            Ok((number, reason.to_vec()))
+        }
+        _ => Err(PyValueError::new_err(format!("not a status such as '200 OK': {status:?}"))),
+    }
+}
+
+/// Field names are tokens (RFC 9110 section 5.6.2); kept in lower case, in which hyper has them.
+fn check_name(name: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
+    let text = name.cast::<PyString>().map_err(|_| {
+        PyTypeError::new_err(format!("a header's name must be a str, not {}", name.get_type()))
+    })?;
+    let mut bytes = latin1(text)?;
+    let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
+    if bytes.is_empty() || !bytes.iter().all(is_token) {
+        return Err(PyValueError::new_err(format!("not a header name: {name:?}")));
+    }
+    bytes.make_ascii_lowercase();
+    Ok(bytes)
+}
+
+/// Field values have no control characters (RFC 9110 section 5.5): with them, one header could
+/// become two, or a body.
+fn check_value(name: &[u8], value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
+    let shown = String::from_utf8_lossy(name);
+    let text = value.cast::<PyString>().map_err(|_| {
+        PyTypeError::new_err(format!("the value of {shown} must be a str, not {}", value.get_type()))
+    })?;
+    let bytes = latin1(text)?;
+    let trimmed = bytes.trim_ascii();
+    if !trimmed.iter().all(is_text) {
+        return Err(PyValueError::new_err(format!("a control character in the value of {shown}: {value:?}")));
+    }
+    Ok(trimmed.to_vec())
+}
+
+fn is_text(byte: &u8) -> bool {
+    *byte == b'\t' || (*byte >= 0x20 && *byte != 0x7f)
+}
+
+fn parse_length(value: &[u8]) -> PyResult<u64> {
+    let digits = std::str::from_utf8(value).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    digits.and_then(|digits| digits.parse().ok()).ok_or_else(|| {
+        PyValueError::new_err(format!("not a Content-Length: {:?}", String::from_utf8_lossy(value)))
+    })
+}
+
+/// PEP 3333's strings stand for bytes.
+fn latin1(text: &Bound<'_, PyString>) -> PyResult<Vec<u8>> {
+    let text = text.to_str()?;
+    if text.is_ascii() {
+        return Ok(text.as_bytes().to_vec());
+    }
+    text.chars()
+        .map(|char| u8::try_from(u32::from(char)))
+        .collect::<Result<_, _>>()
+        .map_err(|_| PyValueError::new_err(format!("a character that is not in latin-1: {text:?}")))
+}

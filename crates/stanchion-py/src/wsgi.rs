@@ -1,0 +1,148 @@
+//! Calls a WSGI app with a request and sends what it gives back (PEP 3333).
+
+use pyo3::exceptions::{PySystemExit, PyTypeError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+use stanchion_server::record::RequestRecord;
+use stanchion_server::{Ending, Seat, Taken, Worker};
+use tracing::{error, info};
+
+use crate::environ::EnvironFactory;
+use crate::file_wrapper::FileWrapper;
+use crate::response::{ClientGone, Response};
+
+/// An app, and what its requests have in common.
+pub(crate) struct Gateway {
+    app: Py<PyAny>,
+    environs: EnvironFactory,
+    worker: &'static Worker,
+}
+
+impl Gateway {
+    pub(crate) fn new(
+        py: Python<'_>,
+        app: &Bound<'_, PyAny>,
+        worker: &'static Worker,
+    ) -> PyResult<Self> {
+        let environs = EnvironFactory::new(py, worker)?;
+        Ok(Self { app: app.clone().unbind(), environs, worker })
+    }
+
+    /// Answers one request, whatever the app does.
+    pub(crate) fn answer(&self, py: Python<'_>, seat: &Seat<'_>, taken: Taken<'static>) {
+        let wait_s = taken.wait_us() as f64 / 1e6;
+        let request = match RequestRecord::read(taken.request()) {
+            Ok(request) => request,
+            Err(bad) => {
+                error!("{bad}: our fault");
+                taken.finish(Ending::Broken);
+                return;
+            }
+        };
+        let is_head = request.line.method == "HEAD";
+        let what = format!("{} {}", request.line.method, String::from_utf8_lossy(request.line.target));
+        let made = self.environs.make(py, &request);
+        let response = match Bound::new(py, Response::new(taken, is_head)) {
+            Ok(response) => response,
+            Err(failure) => {
+                error!("no memory for a response: {failure}");
+                return;
+            }
+        };
+        let outcome = made.and_then(|environ| {
+            environ.set_item(intern!(py, "stanchion.queue_wait"), wait_s)?;
+            let client_gone = response.getattr(intern!(py, "client_gone"))?;
+            environ.set_item(intern!(py, "stanchion.client_gone"), client_gone)?;
+            self.run(py, seat, &environ, &response)
+        });
+        if let Err(failure) = outcome {
+            self.on_failure(py, &response, &failure, &what);
+        }
+    }
+
+    fn run<'py>(
+        &self,
+        py: Python<'py>,
+        seat: &Seat<'_>,
+        environ: &Bound<'py, PyDict>,
+        response: &Bound<'py, Response>,
+    ) -> PyResult<()> {
+        let result = self.app.bind(py).call1((environ, response))?;
+        let sent = send(py, seat, &result, response);
+        // PEP 3333: called whether or not all went well. A list has none, and most apps of few
+        // words return one.
+        if !result.is_exact_instance_of::<PyList>() {
+            if let Some(close) = result.getattr_opt(intern!(py, "close"))? {
+                let closed = close.call0();
+                return sent.and(closed.map(drop));
+            }
+        }
+        sent
+    }
+
+    fn on_failure(&self, py: Python<'_>, response: &Bound<'_, Response>, failure: &PyErr, what: &str) {
+        if failure.is_instance_of::<PySystemExit>(py) {
+            info!("the app asked to exit while it answered {what}: the worker leaves");
+            self.worker.leave();
+        } else if failure.is_instance_of::<ClientGone>(py) {
+            // Nobody is there to read the rest; the app has been closed.
+            return;
+        } else {
+            error!("the app failed at {what}\n{}", traceback(py, failure));
+        }
+        response.get().fail(py);
+    }
+}
+
+/// The failure as Python shows it.
+fn traceback(py: Python<'_>, failure: &PyErr) -> String {
+    let shown = py.import("traceback").and_then(|traceback| {
+        let lines = traceback.call_method1("format_exception", (failure.value(py),))?;
+        Ok(lines.extract::<Vec<String>>()?.concat().trim_end().to_owned())
+    });
+    shown.unwrap_or_else(|_| failure.to_string())
+}
+
+/// Sends what the app returned.
+fn send<'py>(
+    py: Python<'py>,
+    seat: &Seat<'_>,
+    result: &Bound<'py, PyAny>,
+    response: &Bound<'py, Response>,
+) -> PyResult<()> {
+    let response = response.get();
+    if let Ok(wrapper) = result.cast_exact::<FileWrapper>() {
+        if let Some((file, part)) = wrapper.get().regular_file(py) {
+            if response.send_file(py, seat, &file, part)? {
+                return Ok(());
+            }
+        }
+    }
+    // The whole body at once: its length is known, and the worker is free as soon as it is there.
+    if let Some(only) = only_item(result)? {
+        return response.send_whole(py, bytes(&only)?.as_bytes());
+    }
+    for chunk in result.try_iter()? {
+        response.send_chunk(py, bytes(&chunk?)?.as_bytes())?;
+    }
+    response.complete(py)
+}
+
+/// The one item of a list or tuple that has one.
+fn only_item<'py>(result: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    if let Ok(list) = result.cast_exact::<PyList>() {
+        return if list.len() == 1 { list.get_item(0).map(Some) } else { Ok(None) };
+    }
+    match result.cast_exact::<PyTuple>() {
+        Ok(tuple) if tuple.len() == 1 => tuple.get_item(0).map(Some),
+        _ => Ok(None),
+    }
+}
+
+fn bytes<'a, 'py>(chunk: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound<'py, PyBytes>> {
+    chunk.cast::<PyBytes>().map_err(|_| {
+        let kind = chunk.get_type();
+        PyTypeError::new_err(format!("the app's iterable must give bytes, not {kind}"))
+    })
+}

@@ -1,0 +1,95 @@
+"""The line is bounded in length and in time, and whoever is turned away is told so, and when to come again."""
+
+import time
+
+import pytest
+
+from support.gate import Gate
+from support.server import Serve, Server
+from support.wire import Response, Wire, request
+
+pytestmark = pytest.mark.own("gunicorn's queue is the kernel's")
+
+
+def hold(server: Server, gate: Gate) -> Wire:
+    wire = server.connect()
+    wire.send(request("GET", "/wait?held"))
+    gate.announcement()
+    return wire
+
+
+def assert_told(response: Response) -> None:
+    assert response.status == 503
+    retry_after = response.header("Retry-After")
+    assert retry_after is not None and retry_after.isdigit() and 1 <= int(retry_after) <= 3600
+    assert 0 < len(response.body) < 1000
+
+
+def test_beyond_max_waiting_requests_are_refused_at_once_and_the_others_served(serve: Serve, gate: Gate) -> None:
+    server = serve("waiting:app", "--max-waiting", "5", env=gate.environment)
+    held = hold(server, gate)
+    wires = [server.connect() for _ in range(20)]
+    for wire in wires:
+        wire.send(request("GET", "/pid?x"))
+    refused = []
+    for wire in wires:
+        if not wire.silent(0.2):
+            assert_told(wire.response())
+            refused.append(wire)
+    # The design lets a request be handed ahead to each seat, beside the five that wait in the line.
+    assert 20 - 5 - 2 <= len(refused) <= 20 - 5
+    for wire in refused:
+        assert wire.silent(0.05), "the connection of a refused request stays open"
+    gate.let_pass(1)
+    assert held.response().status == 200
+    for wire in wires:
+        if wire not in refused:
+            assert wire.response().status == 200
+        assert wire.get("/pid").status == 200
+        wire.close()
+    held.close()
+
+
+def test_whoever_waits_longer_than_the_queue_timeout_is_told_so(serve: Serve, gate: Gate) -> None:
+    server = serve("waiting:app", "--queue-timeout", "1", env=gate.environment)
+    held = hold(server, gate)
+    wires = [server.connect() for _ in range(5)]
+    since_s = time.monotonic()
+    for wire in wires:
+        wire.send(request("GET", "/wait?late"))
+    for wire in wires[1:]:
+        assert_told(wire.response())
+        assert 0.9 < time.monotonic() - since_s < 4
+    gate.let_pass(2)
+    assert held.response().status == 200
+    # The first may have been handed ahead to the only seat; it is served or told, but not forgotten.
+    assert wires[0].response().status in (200, 503)
+    for wire in [held, *wires]:
+        wire.close()
+
+
+def test_a_refusal_is_logged(serve: Serve, gate: Gate) -> None:
+    server = serve("waiting:app", "--max-waiting", "1", "--access-logfile", "-", env=gate.environment)
+    held = hold(server, gate)
+    wires = [server.connect() for _ in range(5)]
+    for wire in wires:
+        wire.send(request("GET", "/pid?x"))
+    server.stdout.wait_for('" 503 ', 2)
+    gate.let_pass(1)
+    for wire in [held, *wires]:
+        assert wire.response().status in (200, 503)
+        wire.close()
+
+
+def test_connections_beyond_the_limit_wait_in_the_kernel_and_are_served_when_there_is_room(serve: Serve) -> None:
+    server = serve("hello:app", "--max-connections", "10", "--keep-alive", "60")
+    open_ones = [server.connect() for _ in range(10)]
+    for wire in open_ones:
+        assert wire.get("/").status == 200
+    with server.connect() as late:
+        late.send(request("GET", "/"))
+        assert late.silent(0.3)
+        open_ones.pop().close()
+        assert late.response().status == 200
+    for wire in open_ones:
+        wire.close()

@@ -1,0 +1,38 @@
+"""First come, first served."""
+
+import time
+
+import pytest
+
+from support.gate import Gate
+from support.server import Serve
+from support.wire import request
+
+REQUESTS = 50
+SPACING_S = 0.005
+"""Far enough apart to arrive in the order they are sent in, on a machine that is busy with other tests."""
+
+
+@pytest.mark.own("a worker of gunicorn takes connections as the kernel offers them")
+def test_requests_of_separate_connections_are_served_in_the_order_they_came(serve: Serve, gate: Gate) -> None:
+    server = serve("waiting:app", env=gate.environment)
+    wires = [server.connect() for _ in range(REQUESTS + 1)]
+    for wire in wires:
+        # Every connection is accepted and known before the first request that counts.
+        assert wire.get("/pid").status == 200
+    wires[0].send(request("GET", "/wait?first"))
+    gate.announcement()
+    # Neither the order of the connections nor its reverse.
+    order = [(number * 37) % REQUESTS + 1 for number in range(REQUESTS)]
+    assert sorted(order) == list(range(1, REQUESTS + 1))
+    for number in order:
+        wires[number].send(request("GET", f"/served?{number}"))
+        time.sleep(SPACING_S)
+    gate.let_pass(1)
+    for wire in wires:
+        assert wire.response().status == 200
+        wire.close()
+    served = [line.split() for line in gate.announcements(REQUESTS)]
+    joined_s = [float(words[1]) for words in served]
+    assert joined_s == sorted(joined_s), "in the order in which the server says they joined"
+    assert [int(words[0]) for words in served] == order, "which is the order in which they were sent"

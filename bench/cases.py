@@ -67,7 +67,7 @@ CASES = {
         Case(
             "hello",
             "Hello over 32 keep-alive connections",
-            ("nginx", *ONE_WORKER, "uwsgi-http"),
+            ("nginx", *ONE_WORKER, "granian-default", "uwsgi-http"),
             LOAD_COLUMNS,
             one_worker(WORKLOADS["hello"]),
         ),

@@ -118,16 +118,19 @@ def memory(server: Server, _plan: Plan, _round: int) -> Figures:
     """The app's 100 MB in four workers, before and after each has collected garbage once."""
     copies = 1 if server.name == "one copy" else MEMORY_WORKERS
     with serving(server, "heavy:app", workers=copies, pinned=False, preload=True) as (tree, port):
+        # All must be there: a fork between the looks at two processes would make their shares add up wrongly.
+        reach_all(tree, port, copies, "/hold")
         fresh_bytes = tree.pss_bytes()
-        collect_in_all(tree, port, copies)
+        reach_all(tree, port, copies, "/collect")
         return {"pss_mb": tree.pss_bytes() / 1e6, "fresh_mb": fresh_bytes / 1e6, "failures": 0}
 
 
-def collect_in_all(tree: Tree, port: int, workers: int) -> None:
+def reach_all(tree: Tree, port: int, workers: int, path: str) -> None:
+    """Ask until every worker has answered `path` once."""
     seen: set[int] = set()
     with ThreadPoolExecutor(2 * workers) as pool:
         for _ in range(MEMORY_BATCHES):
-            answers = pool.map(lambda _: ask(port, "/collect"), range(2 * workers))
+            answers = pool.map(lambda _: ask(port, path), range(2 * workers))
             seen |= {int(answer.body) for answer in answers}
             if len(seen) == workers:
                 return

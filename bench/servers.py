@@ -73,13 +73,16 @@ def gunicorn_gthread(launch: Launch) -> list[str]:
     return [*gunicorn(launch), "-k", "gthread", "--threads", "1"]
 
 
-def granian(launch: Launch) -> list[str]:
-    address = launch.address
-    bind = ["--uds", address.path] if address.path else ["--host", "127.0.0.1", "--port", str(address.port)]
-    return [
-        *(PYTHON, "-m", "granian", launch.app, "--interface", "wsgi", *bind, "--workers", str(launch.workers)),
-        *("--blocking-threads", "1", "--http", "1", "--no-ws", "--log-level", "warning"),
-    ]
+def granian_with(*options: str) -> Callable[[Launch], list[str]]:
+    def command(launch: Launch) -> list[str]:
+        address = launch.address
+        bind = ["--uds", address.path] if address.path else ["--host", "127.0.0.1", "--port", str(address.port)]
+        return [
+            *(PYTHON, "-m", "granian", launch.app, "--interface", "wsgi", *bind, "--workers", str(launch.workers)),
+            *("--http", "1", "--no-ws", "--log-level", "warning", *options),
+        ]
+
+    return command
 
 
 def uwsgi_with(*sockets: str) -> Callable[[Launch], list[str]]:
@@ -114,7 +117,15 @@ SERVERS = {
             upstream=None,
             note="one process, no master; in C; no unix sockets, so no row behind nginx",
         ),
-        Server("granian", "granian", granian, note="one blocking thread a worker; cannot preload"),
+        Server(
+            "granian",
+            "granian",
+            granian_with("--blocking-threads", "1"),
+            note="one blocking thread a worker, as the others have; cannot preload",
+        ),
+        Server(
+            "granian-default", "granian", granian_with(), note="as many blocking threads as it likes, up to hundreds"
+        ),
         Server(
             "uwsgi",
             "uwsgi",

@@ -98,6 +98,7 @@ def test_the_unix_path_is_removed_in_the_end(serve: Serve, tmp_path: Path) -> No
     path = tmp_path / "s"
     server = serve("hello:app", bind=f"unix:{path}")
     assert path.is_socket()
+    assert_hello(server)
     server.process.terminate()
     server.exit_code()
     assert not path.exists()

@@ -68,6 +68,8 @@ def test_the_pid_file_holds_the_masters_pid_and_goes_with_it(serve: Serve, tmp_p
     # Gunicorn writes it after it says that it listens.
     eventually(pid_file.exists, "the pid file is written")
     assert int(pid_file.read_text()) == server.pid
+    with server.connect() as wire:
+        assert wire.get("/").status == 200
     server.process.terminate()
     server.exit_code()
     assert not pid_file.exists()

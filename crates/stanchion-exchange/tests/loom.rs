@@ -17,8 +17,6 @@ use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use loom::thread;
 use stanchion_exchange::{Bell, Flow, Notices, Phase, ReadyRing, Tenant, Word};
 
-/// Loom's authors found most bugs with two or three; the searches below grow tenfold with each.
-const PREEMPTIONS: usize = 3;
 /// Loom's sleepers know no time.
 const FOR_EVER: Duration = Duration::MAX;
 
@@ -26,9 +24,11 @@ fn explore(model: impl Fn() + Send + Sync + 'static) {
     loom::model(model);
 }
 
-fn explore_bounded(model: impl Fn() + Send + Sync + 'static) {
+/// Up to `preemptions` in an execution; most bugs show with two, and the search grows about
+/// tenfold with each.
+fn explore_bounded(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound.get_or_insert(PREEMPTIONS);
+    builder.preemption_bound.get_or_insert(preemptions);
     builder.check(model);
 }
 
@@ -322,7 +322,7 @@ fn a_sleeper_and_a_ringer_do_not_miss_each_other() {
 
 #[test]
 fn two_rings_wake_two_sleepers() {
-    explore_bounded(|| {
+    explore_bounded(3, || {
         let work = Arc::new(Work::default());
         let sleepers: [_; 2] = work.sleepers();
         for _ in 0..2 {
@@ -335,7 +335,7 @@ fn two_rings_wake_two_sleepers() {
 
 #[test]
 fn one_ring_for_two_wakes_two_sleepers() {
-    explore_bounded(|| {
+    explore_bounded(3, || {
         let work = Arc::new(Work::default());
         let sleepers: [_; 2] = work.sleepers();
         work.add(2);
@@ -348,7 +348,7 @@ fn one_ring_for_two_wakes_two_sleepers() {
 /// `SeatSide::wait` does, while the acceptor rings for the next piece.
 #[test]
 fn a_wake_is_not_lost_with_the_one_who_leaves() {
-    explore_bounded(|| {
+    explore_bounded(2, || {
         let work = Arc::new(Work::default());
         let leave = Arc::new(AtomicU32::new(0));
         let leaving = {
@@ -376,7 +376,7 @@ fn a_wake_is_not_lost_with_the_one_who_leaves() {
 /// The whole way: ring and bell together, as the acceptor and two workers use them.
 #[test]
 fn two_idle_workers_get_a_request_each() {
-    explore_bounded(|| {
+    explore_bounded(3, || {
         let slots = Slots::new(2, 2);
         let bell = Arc::new(Bell::default());
         let workers = [0, 1].map(|seat| {
@@ -454,7 +454,7 @@ fn the_acceptor_does_not_sleep_over_a_notice() {
 
 #[test]
 fn the_acceptor_sees_two_notices() {
-    explore_bounded(|| {
+    explore_bounded(3, || {
         let desk = Arc::new(Desk::default());
         let posters: [_; 2] = posters(&desk);
         desk.sweep_until(0b11);

@@ -204,13 +204,12 @@ pub(crate) fn text<'py>(py: Python<'py>, bytes: &[u8]) -> Bound<'py, PyString> {
 /// Path and query of a target in any of its forms (RFC 9112 section 3.2).
 fn split_target(target: &[u8]) -> (&[u8], &[u8]) {
     let mut rest = target;
-    if !rest.starts_with(b"/") {
-        if let Some(at) = rest.windows(3).position(|window| window == b"://") {
+    if !rest.starts_with(b"/")
+        && let Some(at) = rest.windows(3).position(|window| window == b"://") {
             let authority = &rest[at + 3..];
             let path = authority.iter().position(|byte| matches!(byte, b'/' | b'?'));
             rest = path.map_or(b"/", |path| &authority[path..]);
         }
-    }
     match rest.iter().position(|&byte| byte == b'?') {
         Some(at) => (&rest[..at], &rest[at + 1..]),
         None => (rest, b""),
@@ -234,15 +233,12 @@ fn percent_decoded(path: &[u8]) -> std::borrow::Cow<'_, [u8]> {
     let mut decoded = Vec::with_capacity(path.len());
     let mut at = 0;
     while let Some(&byte) = path.get(at) {
-        match (byte, digit(at + 1), digit(at + 2)) {
-            (b'%', Some(high), Some(low)) => {
-                decoded.push((high * 16 + low) as u8);
-                at += 3;
-            }
-            _ => {
-                decoded.push(byte);
-                at += 1;
-            }
+        if let (b'%', Some(high), Some(low)) = (byte, digit(at + 1), digit(at + 2)) {
+            decoded.push((high * 16 + low) as u8);
+            at += 3;
+        } else {
+            decoded.push(byte);
+            at += 1;
         }
     }
     decoded.into()

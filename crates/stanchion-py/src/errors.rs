@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 #[pyclass(frozen, module = "stanchion")]
 pub(crate) struct ErrorLog;
 
+#[expect(clippy::unused_self, reason = "Python calls these on an object")]
 #[pymethods]
 impl ErrorLog {
     fn write(&self, text: &str) -> usize {
@@ -21,6 +22,5 @@ impl ErrorLog {
     }
 
     /// Nothing is held back.
-    #[expect(clippy::unused_self, reason = "PEP 3333 wants the method")]
     fn flush(&self) {}
 }

@@ -124,7 +124,8 @@ impl Response {
         let mut state = self.lock(py);
         state.put_head(py, Some(body.len() as u64))?;
         state.put(py, body)?;
-        state.complete(py)
+        state.complete();
+        Ok(())
     }
 
     /// Sends a piece, at once: PEP 3333 lets nothing wait for the next one.
@@ -137,7 +138,8 @@ impl Response {
         state.put(py, chunk)?;
         if state.promised == Some(0) {
             // Nothing more is owed, so the client need not wait for what the app does next.
-            return state.complete(py);
+            state.complete();
+            return Ok(());
         }
         if let Some(taken) = &mut state.taken {
             taken.publish();
@@ -171,7 +173,7 @@ impl Response {
         }
         state.put_head_with(py, Some(len), Some(FilePart { offset: part.offset, len }))?;
         state.promised = Some(0);
-        state.complete(py)?;
+        state.complete();
         Ok(true)
     }
 
@@ -179,7 +181,8 @@ impl Response {
     pub(crate) fn complete(&self, py: Python<'_>) -> PyResult<()> {
         let mut state = self.lock(py);
         state.put_head(py, Some(0))?;
-        state.complete(py)
+        state.complete();
+        Ok(())
     }
 
     /// The app has failed: 500 if nothing is out yet, else the client must see that what it got
@@ -201,12 +204,14 @@ impl Response {
         let body = b"500 Internal Server Error: the application failed\n";
         let sent = state
             .put_head(py, Some(body.len() as u64))
-            .and_then(|()| state.put(py, body))
-            .and_then(|()| state.complete(py));
-        if let Err(failure) = sent {
-            // Nobody reads it; the slot goes back all the same.
-            tracing::debug!("a 500 could not be sent: {failure}");
-            state.taken = None;
+            .and_then(|()| state.put(py, body));
+        match sent {
+            Ok(()) => state.complete(),
+            Err(failure) => {
+                // Nobody reads it; the slot goes back all the same.
+                tracing::debug!("a 500 could not be sent: {failure}");
+                state.taken = None;
+            }
         }
     }
 }
@@ -286,8 +291,8 @@ impl State {
         written.map_err(|gone| ClientGone::new_err(gone.to_string()))
     }
 
-    fn complete(&mut self, _py: Python<'_>) -> PyResult<()> {
-        let Some(taken) = self.taken.take() else { return Ok(()) };
+    fn complete(&mut self) {
+        let Some(taken) = self.taken.take() else { return };
         match self.promised {
             Some(missing) if missing > 0 => {
                 error!("the app's body is {missing} bytes shorter than its Content-Length");
@@ -295,7 +300,6 @@ impl State {
             }
             _ => taken.finish(Ending::Complete),
         }
-        Ok(())
     }
 }
 
@@ -354,7 +358,7 @@ fn check_status(status: &Bound<'_, PyAny>) -> PyResult<(u16, Vec<u8>)> {
         _ => None,
     };
     match (number, reason) {
-        (Some(number @ 200..=999), Some(reason)) if code.len() == 3 && reason.iter().all(is_text) => {
+        (Some(number @ 200..=999), Some(reason)) if code.len() == 3 && reason.iter().copied().all(is_text) => {
             Ok((number, reason.to_vec()))
         }
         _ => Err(PyValueError::new_err(format!("not a status such as '200 OK': {status:?}"))),
@@ -384,14 +388,14 @@ fn check_value(name: &[u8], value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     })?;
     let bytes = latin1(text)?;
     let trimmed = bytes.trim_ascii();
-    if !trimmed.iter().all(is_text) {
+    if !trimmed.iter().copied().all(is_text) {
         return Err(PyValueError::new_err(format!("a control character in the value of {shown}: {value:?}")));
     }
     Ok(trimmed.to_vec())
 }
 
-fn is_text(byte: &u8) -> bool {
-    *byte == b'\t' || (*byte >= 0x20 && *byte != 0x7f)
+fn is_text(byte: u8) -> bool {
+    byte == b'\t' || (byte >= 0x20 && byte != 0x7f)
 }
 
 fn parse_length(value: &[u8]) -> PyResult<u64> {

@@ -72,12 +72,11 @@ impl Gateway {
         let sent = send(py, seat, &result, response);
         // PEP 3333: called whether or not all went well. A list has none, and most apps of few
         // words return one.
-        if !result.is_exact_instance_of::<PyList>() {
-            if let Some(close) = result.getattr_opt(intern!(py, "close"))? {
+        if !result.is_exact_instance_of::<PyList>()
+            && let Some(close) = result.getattr_opt(intern!(py, "close"))? {
                 let closed = close.call0();
                 return sent.and(closed.map(drop));
             }
-        }
         sent
     }
 
@@ -112,13 +111,11 @@ fn send<'py>(
     response: &Bound<'py, Response>,
 ) -> PyResult<()> {
     let response = response.get();
-    if let Ok(wrapper) = result.cast_exact::<FileWrapper>() {
-        if let Some((file, part)) = wrapper.get().regular_file(py) {
-            if response.send_file(py, seat, &file, part)? {
+    if let Ok(wrapper) = result.cast_exact::<FileWrapper>()
+        && let Some((file, part)) = wrapper.get().regular_file(py)
+            && response.send_file(py, seat, &file, part)? {
                 return Ok(());
             }
-        }
-    }
     // The whole body at once: its length is known, and the worker is free as soon as it is there.
     if let Some(only) = only_item(result)? {
         return response.send_whole(py, bytes(&only)?.as_bytes());

@@ -11,7 +11,7 @@ use stanchion_sys::process::Exit;
 
 /// Why a worker is no longer there, as far as its clients are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Gone {
+pub(crate) enum Gone {
     /// It left with this exit code.
     Left(i32),
     /// A signal killed it that was not ours.
@@ -22,7 +22,7 @@ pub enum Gone {
 
 impl Gone {
     /// What the master makes of a reaped child.
-    pub fn from_exit(exit: Exit, timed_out: bool) -> Self {
+    pub(crate) fn from_exit(exit: Exit, timed_out: bool) -> Self {
         match exit {
             _ if timed_out => Self::TimedOut,
             Exit::Code(code) => Self::Left(code),
@@ -33,7 +33,7 @@ impl Gone {
 
 /// Master to acceptor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ToAcceptor {
+pub(crate) enum ToAcceptor {
     /// A worker has sat down at its seats.
     WorkerReady {
         /// Index of the worker.
@@ -63,7 +63,7 @@ pub enum ToAcceptor {
 
 /// Master to template.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ToTemplate {
+pub(crate) enum ToTemplate {
     /// Fork a worker.
     Fork {
         /// Index of the worker, which gives its seats.
@@ -77,7 +77,7 @@ pub enum ToTemplate {
 
 /// Anybody to the master.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ToMaster {
+pub(crate) enum ToMaster {
     /// The acceptor accepts.
     AcceptorReady,
     /// The template can fork workers.
@@ -118,13 +118,13 @@ pub enum ToMaster {
 }
 
 /// Sends a message; `WouldBlock` if the other side is far behind.
-pub fn send<T: Serialize>(channel: &Channel, message: &T) -> io::Result<()> {
+pub(crate) fn send<T: Serialize>(channel: &Channel, message: &T) -> io::Result<()> {
     channel.send(&serde_json::to_vec(message)?, None)
 }
 
 /// What [`receive`] found.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Incoming<T> {
+pub(crate) enum Incoming<T> {
     /// A message.
     Message(T),
     /// None is waiting.
@@ -135,7 +135,7 @@ pub enum Incoming<T> {
 
 /// Takes the next message, without waiting. One that makes no sense is an error: both sides are
 /// of one build, so it is our fault or that of a worker that writes where it should not.
-pub fn receive<T: DeserializeOwned>(channel: &Channel) -> io::Result<Incoming<T>> {
+pub(crate) fn receive<T: DeserializeOwned>(channel: &Channel) -> io::Result<Incoming<T>> {
     Ok(match channel.receive()? {
         Received::Message(bytes, _fd) => Incoming::Message(serde_json::from_slice(&bytes)?),
         Received::Nothing => Incoming::Nothing,

@@ -37,10 +37,16 @@ impl SpoolDir {
 impl Drop for SpoolDir {
     fn drop(&mut self) {
         if let Some(path) = &self.0 {
-            if let Err(error) = std::fs::remove_dir_all(path) {
-                warn!("the spool directory {} stays: {error}", path.display());
-            }
+            remove(path);
         }
+    }
+}
+
+/// Removes the directory and what is in it: the master's to do, and the acceptor's if the master
+/// is dead.
+pub(crate) fn remove(directory: &Path) {
+    if let Err(error) = std::fs::remove_dir_all(directory) {
+        warn!("the spool directory {} stays: {error}", directory.display());
     }
 }
 

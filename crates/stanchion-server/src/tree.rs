@@ -2,7 +2,7 @@
 //! the master, and each child on its own way.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use stanchion_exchange::{Exchange, Geometry, Word};
 use stanchion_sys::channel::Channel;
@@ -70,7 +70,15 @@ pub fn serve(settings: Settings, host: &mut dyn Host) -> i32 {
             return exit_code::BIND;
         }
     };
-    match tree(settings, listeners, host) {
+    let pidfile = match PidFile::create(settings.pidfile.as_deref()) {
+        Ok(pidfile) => pidfile,
+        Err(problem) => {
+            error!("{problem}");
+            remove_files(&listeners);
+            return exit_code::USAGE;
+        }
+    };
+    match tree(settings, listeners, pidfile, host) {
         Ok(code) => code,
         Err(error) => {
             error!("the kernel refused what the server needs: {error}");
@@ -116,7 +124,12 @@ fn remove_files(listeners: &[Listener]) {
     }
 }
 
-fn tree(settings: Settings, listeners: Vec<Listener>, host: &mut dyn Host) -> io::Result<i32> {
+fn tree(
+    settings: Settings,
+    listeners: Vec<Listener>,
+    pidfile: PidFile,
+    host: &mut dyn Host,
+) -> io::Result<i32> {
     let spool = SpoolDir::create(settings.tmp_upload_dir.as_deref())?;
     let threads = settings.threads as usize;
     let workers_max = (settings.workers as usize + WORKERS_SPARE).min(Word::SEATS_MAX / threads);
@@ -143,7 +156,6 @@ fn tree(settings: Settings, listeners: Vec<Listener>, host: &mut dyn Host) -> io
         spool: spool.path().to_owned(),
         settings,
     }));
-    let pidfile = PidFile::create(common.settings.pidfile.as_deref())?;
     match master::run(common, host)? {
         Role::Master(code) => {
             remove_files(&listeners);
@@ -184,13 +196,18 @@ fn tree(settings: Settings, listeners: Vec<Listener>, host: &mut dyn Host) -> io
 struct PidFile(Option<PathBuf>);
 
 impl PidFile {
-    fn create(path: Option<&std::path::Path>) -> io::Result<Self> {
-        if let Some(path) = path {
-            std::fs::write(path, format!("{}\n", process::pid())).map_err(|error| {
-                io::Error::new(error.kind(), format!("pid file {}: {error}", path.display()))
-            })?;
+    fn create(path: Option<&Path>) -> Result<Self, String> {
+        let Some(path) = path else { return Ok(Self(None)) };
+        let shown = path.display();
+        let earlier = std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok());
+        if let Some(pid) = earlier.filter(|&pid| pid != process::pid() && process::is_alive(pid)) {
+            return Err(format!(
+                "the pid file {shown} names process {pid}, which is alive: is this server running already?"
+            ));
         }
-        Ok(Self(path.map(ToOwned::to_owned)))
+        std::fs::write(path, format!("{}\n", process::pid()))
+            .map_err(|error| format!("cannot write the pid file {shown}: {error}"))?;
+        Ok(Self(Some(path.to_owned())))
     }
 
     fn leave(mut self) {
@@ -200,10 +217,10 @@ impl PidFile {
 
 impl Drop for PidFile {
     fn drop(&mut self) {
-        if let Some(path) = &self.0 {
-            if let Err(error) = std::fs::remove_file(path) {
-                warn!("the pid file {} stays: {error}", path.display());
-            }
+        if let Some(path) = &self.0
+            && let Err(error) = std::fs::remove_file(path)
+        {
+            warn!("the pid file {} stays: {error}", path.display());
         }
     }
 }

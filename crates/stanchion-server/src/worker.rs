@@ -147,16 +147,16 @@ pub(crate) fn run(common: &'static Common, index: u16, tenure: u16, host: &mut d
         error!("worker cannot catch signals: {error}");
         return exit_code::WORKER_BOOT;
     }
-    if !settings.preload_app {
-        if let Err(error) = host.load() {
-            tracing::error!("{}", error.report);
-            return exit_code::APP_LOAD;
-        }
+    if !settings.preload_app
+        && let Err(error) = host.load()
+    {
+        error!("{}", error.report);
+        return exit_code::APP_LOAD;
     }
     let worker = Worker {
         requests_max: requests_max(settings),
         served: AtomicU64::new(0),
-        common: common,
+        common,
         index,
         tenure,
     };

@@ -33,7 +33,7 @@ pub struct LocalTime {
 }
 
 impl LocalTime {
-    /// Now, in the time zone of the process (localtime_r(3)).
+    /// Now, in the time zone of the process (`localtime_r(3)`).
     pub fn now() -> Self {
         Self::at(clock_gettime(ClockId::Realtime).tv_sec)
     }

@@ -9,7 +9,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 /// A shared mapping that every later child inherits at the same address.
 ///
 /// The pages come into being when they are first touched, so a generous length costs nothing.
-/// The memory starts as zeroes (memfd_create(2), ftruncate(2)).
+/// The memory starts as zeroes (`memfd_create(2)`, ftruncate(2)).
 #[derive(Debug)]
 pub struct SharedMemory {
     base: NonNull<u8>,

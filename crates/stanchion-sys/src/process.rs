@@ -139,6 +139,13 @@ pub fn kill(pid: i32, signal: i32) -> io::Result<()> {
     }
 }
 
+/// Whether a process of this pid exists, whoever owns it.
+pub fn is_alive(pid: i32) -> bool {
+    Pid::from_raw(pid).is_some_and(|pid| {
+        !matches!(rustix::process::test_kill_process(pid), Err(rustix::io::Errno::SRCH))
+    })
+}
+
 /// How a child ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Exit {

@@ -316,10 +316,10 @@ impl Dispatch {
 
     /// The connection has room again for a stream that filled its buffer.
     pub(super) fn refill(&mut self, ticket: &Ticket) {
-        if let Stage::Submitted(submitted) = ticket.stage.get() {
-            if ticket.buffered() * 2 <= self.response_buffer {
-                self.look(submitted.slot);
-            }
+        if let Stage::Submitted(submitted) = ticket.stage.get()
+            && ticket.buffered() * 2 <= self.response_buffer
+        {
+            self.look(submitted.slot);
         }
     }
 

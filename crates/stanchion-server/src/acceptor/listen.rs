@@ -3,6 +3,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -30,23 +31,37 @@ pub(super) fn spawn(shared: &Rc<Shared>, listener: &Listener) -> io::Result<Join
     Ok(match address {
         ListenerAddress::Tcp(address) => {
             let listener = TcpListener::from_std(std::net::TcpListener::from(fd))?;
-            tokio::task::spawn_local(accept_all(shared, Door::Tcp(listener, address)))
+            spawn_accepting(shared, Door::Tcp(listener, address))
         }
         ListenerAddress::Unix(path) => {
-            let listener = UnixListener::from_std(std::os::unix::net::UnixListener::from(fd))?;
-            let name = path.display().to_string();
-            tokio::task::spawn_local(accept_all(shared, Door::Unix(listener, name)))
+            unix_door(fd, path.display().to_string()).map(|door| spawn_accepting(shared, door))?
         }
         ListenerAddress::Abstract(name) => {
-            let listener = UnixListener::from_std(std::os::unix::net::UnixListener::from(fd))?;
-            tokio::task::spawn_local(accept_all(shared, Door::Unix(listener, format!("@{name}"))))
+            unix_door(fd, format!("@{name}")).map(|door| spawn_accepting(shared, door))?
         }
     })
 }
 
+fn spawn_accepting(shared: Rc<Shared>, door: Door) -> JoinHandle<()> {
+    tokio::task::spawn_local(accept_all(shared, door))
+}
+
+fn unix_door(fd: OwnedFd, name: String) -> io::Result<Door> {
+    let listener = std::os::unix::net::UnixListener::from(fd);
+    let queue = listener.try_clone()?;
+    Ok(Door::Unix { listener: UnixListener::from_std(listener)?, queue, name })
+}
+
 enum Door {
     Tcp(TcpListener, SocketAddr),
-    Unix(UnixListener, String),
+    Unix {
+        listener: UnixListener,
+        /// The same socket for the last ones: once the door is closed epoll(7) reports a hang-up
+        /// for ever, so the event loop can no longer tell whether somebody waits.
+        queue: std::os::unix::net::UnixListener,
+        /// For `SERVER_NAME`, when a request has no Host field.
+        name: String,
+    },
 }
 
 enum Guest {
@@ -60,38 +75,40 @@ impl Door {
             Self::Tcp(listener, _) => {
                 listener.accept().await.map(|(stream, peer)| Guest::Tcp(stream, peer))
             }
-            Self::Unix(listener, _) => listener.accept().await.map(|(stream, _)| Guest::Unix(stream)),
+            Self::Unix { listener, .. } => {
+                listener.accept().await.map(|(stream, _)| Guest::Unix(stream))
+            }
+        }
+    }
+
+    /// The next one of those who came before the door was closed; `None` after the last.
+    async fn accept_last(&self) -> Option<io::Result<Guest>> {
+        match self {
+            Self::Tcp(..) => tokio::time::timeout(LAST_HANDSHAKES, self.accept()).await.ok(),
+            Self::Unix { queue, .. } => match queue.accept() {
+                Ok((stream, _)) => {
+                    let stream = stream.set_nonblocking(true).and_then(|()| UnixStream::from_std(stream));
+                    Some(stream.map(Guest::Unix))
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+                Err(error) => Some(Err(error)),
+            },
         }
     }
 }
 
 async fn accept_all(shared: Rc<Shared>, door: Door) {
-    loop {
-        shared.wait_for_room().await;
-        let mut accepted = None;
-        if shared.draining.get() {
-            accepted = tokio::time::timeout(LAST_HANDSHAKES, door.accept()).await.ok();
-            if accepted.is_none() {
-                return;
-            }
-        } else {
-            let closed = shared.door.notified();
-            first_of(async { accepted = Some(door.accept().await) }, closed).await;
-        }
-        match accepted {
-            Some(Ok(Guest::Tcp(stream, peer))) => shared.welcome(stream, Some(peer), &door),
-            Some(Ok(Guest::Unix(stream))) => shared.welcome(stream, None, &door),
-            // accept(2) on a unix socket whose door is closed, once its queue is empty.
-            Some(Err(error)) if error.kind() == io::ErrorKind::InvalidInput => return,
-            Some(Err(error)) if is_of_one_connection(&error) => {
-                debug!("a connection was gone before it was accepted: {error}");
-            }
-            Some(Err(error)) => {
-                error!("cannot accept a connection, trying again in {PAUSE:?} (open files? memory?): {error}");
-                tokio::time::sleep(PAUSE).await;
-            }
-            None => {}
-        }
+    while !shared.draining.get() {
+        let closed = shared.door.notified();
+        let next = async {
+            shared.wait_for_room().await;
+            shared.admit(door.accept().await, &door).await;
+        };
+        first_of(closed, next).await;
+    }
+    // Nobody can join them any more, so this ends.
+    while let Some(accepted) = door.accept_last().await {
+        shared.admit(accepted, &door).await;
     }
 }
 
@@ -107,6 +124,20 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 }
 
 impl Shared {
+    async fn admit(self: &Rc<Self>, accepted: io::Result<Guest>, door: &Door) {
+        match accepted {
+            Ok(Guest::Tcp(stream, peer)) => self.welcome(stream, Some(peer), door),
+            Ok(Guest::Unix(stream)) => self.welcome(stream, None, door),
+            Err(error) if is_of_one_connection(&error) => {
+                debug!("a connection was gone before it was accepted: {error}");
+            }
+            Err(error) => {
+                error!("cannot accept a connection, trying again in {PAUSE:?} (open files? memory?): {error}");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+
     async fn wait_for_room(&self) {
         loop {
             let ended = self.room.notified();
@@ -123,7 +154,7 @@ impl Shared {
     {
         let (server_name, server_port) = match door {
             Door::Tcp(_, address) => (address.ip().to_string(), address.port().to_string()),
-            Door::Unix(_, name) => (name.clone(), String::new()),
+            Door::Unix { name, .. } => (name.clone(), String::new()),
         };
         let peer = Peer {
             trusted: self.common.settings.forwarded_allow_ips.allows(peer.map(|peer| peer.ip())),

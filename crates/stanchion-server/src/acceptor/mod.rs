@@ -172,6 +172,9 @@ async fn serve(
     if let Some(log) = &shared.access_log {
         log.flush();
     }
+    if farewell == Farewell::Orphaned {
+        spool::remove(&common.spool);
+    }
     drop(doorbell);
     Ok(())
 }

@@ -95,14 +95,6 @@ def test_an_idle_connection_is_closed_after_keep_alive_and_not_before(serve: Ser
         assert 0.9 <= time.monotonic() - answered_s < 4
 
 
-def test_a_client_that_half_closes_after_its_request_is_answered(hello: Server) -> None:
-    with hello.connect() as wire:
-        wire.send(request("GET", "/"))
-        wire.half_close()
-        assert wire.response().body == b"hello\n"
-        assert wire.closed()
-
-
 def test_a_connection_opened_and_closed_without_a_word_is_no_error(hello: Server) -> None:
     mark = hello.log.mark()
     hello.connect().close()

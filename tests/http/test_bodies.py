@@ -137,7 +137,6 @@ def test_100_continue_is_not_sent_to_an_http_1_0_client(echo: Server) -> None:
         assert_echoed(wire, b"hello")
 
 
-@pytest.mark.own("gunicorn answers an expectation it does not know with 200")
 def test_an_unknown_expectation_fails(echo: Server) -> None:
     with echo.connect() as wire:
         response = wire.get("/", "Expect: a miracle")

@@ -1,13 +1,12 @@
 """How responses are framed, and what the server adds to them."""
 
 import email.utils
-import socket
 import time
 
 import pytest
 
 from support.server import Serve, Server
-from support.wire import request
+from support.wire import Wire, request
 
 
 @pytest.fixture(scope="module")
@@ -122,9 +121,8 @@ def test_large_response_in_one_piece_arrives_whole(answers: Server) -> None:
 def test_a_slow_reader_does_not_hold_the_worker(serve: Serve) -> None:
     """One worker; a reader who takes nothing of an answer that fits the response buffer; others are served."""
     server = serve("answers:app", "--response-buffer", "4000000")
-    with server.connect() as slow, server.connect() as quick:
-        # Or the kernel's own buffers would take all of it.
-        slow.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    # A small buffer, or the kernel would take all of the answer.
+    with Wire(server.address.connect(receive_buffer_bytes=65_536)) as slow, server.connect() as quick:
         slow.send(request("GET", "/big-whole?3000000"))
         assert slow.head().status == 200
         assert quick.get("/with-length").body == b"four"

@@ -42,7 +42,8 @@ REQUESTS: dict[str, tuple[str, bytes]] = {
         "GET",
         request("GET", "/with-length", ["Connection: close", "Authorization: Basic !!!"]),
     ),
-    "quotes are escaped": ("GET", request("GET", "/with-length", ["Connection: close", 'User-Agent: a"b\\c'])),
+    # A backslash is escaped by stanchion alone: without that, an escaped quote can be forged.
+    "quotes are escaped": ("GET", request("GET", "/with-length", ["Connection: close", 'User-Agent: a"b"'])),
     "head": ("HEAD", request("HEAD", "/with-length", ["Connection: close"])),
     "no content": ("GET", request("GET", "/no-content", ["Connection: close"])),
     "chunked": ("GET", request("GET", "/chunks", ["Connection: close"])),

@@ -133,7 +133,7 @@ class TestBrokenApp:
 @pytest.mark.own("gunicorn stops, or forks as fast as it can")
 def test_workers_that_die_while_booting_are_started_ever_more_slowly(build: Serve, gate: Gate) -> None:
     server = build("loaded:app", "--no-preload", env={"DIES": "1", **gate.environment}).launch()
-    server.log.wait(r"(?i)back.?off|again in|waiting .* before", within_s=20)
+    server.log.wait_for(r"while booting.*next try in", 3)
     gate.announced()
     mark = server.log.mark()
     # A window of time, because what is tested is a rate.

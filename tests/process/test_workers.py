@@ -143,7 +143,7 @@ def test_reload_of_a_broken_file_does_not_end_the_server_and_the_mended_one_is_t
     write_app(path, "b'old'")
     server = serve("changing:app", "--reload", "--pythonpath", str(tmp_path))
     mark = server.log.mark()
-    path.write_text("this is not python\n")
+    path.write_text("def (\n")
     server.log.wait("SyntaxError", mark)
     assert server.process.poll() is None
     time.sleep(0.01)  # so that the two changes differ in their time of modification

@@ -25,14 +25,21 @@ class Address:
             raise ValueError(f"not an address: {text!r}")
         return cls(host=found["v6"] or found["v4"], port=int(found["port"]))
 
-    def connect(self, timeout_s: float = PATIENCE_S) -> socket.socket:
-        if not self.path:
-            return socket.create_connection((self.host, self.port), timeout_s)
-        sock = socket.socket(socket.AF_UNIX)
-        sock.settimeout(timeout_s)
+    def connect(self, timeout_s: float = PATIENCE_S, receive_buffer_bytes: int | None = None) -> socket.socket:
+        """A connected socket; its receive buffer must be set before, for the window is agreed on then (tcp(7))."""
+        family = socket.AF_UNIX if self.path else socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        sock = socket.socket(family)
         try:
-            sock.connect("\0" + self.path[1:] if self.path.startswith("@") else self.path)
+            sock.settimeout(timeout_s)
+            if receive_buffer_bytes:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+            sock.connect(self._name())
         except OSError:
             sock.close()
             raise
         return sock
+
+    def _name(self) -> str | tuple[str, int]:
+        if not self.path:
+            return (self.host, self.port)
+        return "\0" + self.path[1:] if self.path.startswith("@") else self.path

@@ -1,5 +1,6 @@
 """A server process, started for real and stopped without a trace."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ import psutil
 from support import processes
 from support.address import Address
 from support.log import Log
-from support.patience import PATIENCE_S
+from support.patience import PATIENCE_S, eventually
 from support.wire import Wire
 
 APPS = Path(__file__).parent.parent / "apps"
@@ -143,6 +144,9 @@ class Server:
             self.log.wait_end()
         except (subprocess.TimeoutExpired, AssertionError):
             patient = False
+        # A worker that was being forked when the master left notices by itself.
+        with contextlib.suppress(AssertionError):
+            eventually(lambda: not self.processes(), "the last process leaves")
         left = self.processes()
         described = [f"{process.pid} {' '.join(process.cmdline())}" for process in left]
         for process in left:

@@ -70,6 +70,16 @@ def test_an_app_that_breaks_the_protocol_is_answered_500_and_logged(answers: Ser
     assert_still_serving(answers)
 
 
+@pytest.mark.parametrize("target", ["/raises", "/raises-after-start"])
+def test_the_log_shows_where_the_app_failed(answers: Server, target: str) -> None:
+    mark = answers.log.mark()
+    with answers.connect() as wire:
+        wire.get(target)
+    answers.log.wait("Traceback", mark)
+    answers.log.wait(r"answers\.py.*, line \d+, in raises", mark)
+    answers.log.wait("RuntimeError: ", mark)
+
+
 @pytest.mark.own("gunicorn lets the worker exit and the client wait in vain")
 def test_an_app_that_raises_system_exit_is_answered_500(answers: Server) -> None:
     with answers.connect() as wire:

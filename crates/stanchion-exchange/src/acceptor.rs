@@ -97,7 +97,7 @@ impl<'x> AcceptorSide<'x> {
                 }
             }
         }
-        exchange.ready().repair();
+        exchange.ready().clear();
         // The one before us may have been killed in the middle of a ring.
         exchange.ready_bell().rouse(u32::MAX);
         side
@@ -210,7 +210,8 @@ impl<'x> AcceptorSide<'x> {
         let head = self.exchange.head(slot);
         let taken_us = head.taken_us.load(Ordering::Relaxed);
         match word.phase {
-            Phase::Ready => Ok(SlotState::Ready),
+            Phase::Ready if word.tenant == Tenant::default() => Ok(SlotState::Ready),
+            Phase::Ready => Err(Corrupt("a slot that is ready has an owner")),
             Phase::Taken | Phase::Answering => {
                 Ok(SlotState::Running { tenant: word.tenant, taken_us })
             }

@@ -99,12 +99,18 @@ impl ReadyRing<'_> {
         self.tail.store(tail.wrapping_add(1), Ordering::Release);
     }
 
-    /// Starts over if the positions are impossible, as a worker gone mad may leave them; for a
-    /// new acceptor, while no slot is Ready.
-    pub fn repair(&self) {
-        let head = self.head.load(Ordering::Acquire);
-        let unread = self.tail.load(Ordering::Relaxed).checked_sub(head);
-        if unread.is_none_or(|unread| unread > self.entries.len() as u64) {
+    /// Forgets every entry; for a new acceptor, while no slot is Ready. Starts over if the
+    /// positions are impossible, as a worker gone mad may leave them.
+    pub fn clear(&self) {
+        /// Counted up one by one, never reached.
+        const POSITIONS_MAX: u64 = 1 << 63;
+
+        let tail = self.tail.load(Ordering::Relaxed);
+        let unread = tail.checked_sub(self.head.load(Ordering::Acquire));
+        let possible = unread.is_some_and(|unread| unread <= self.entries.len() as u64);
+        if possible && tail < POSITIONS_MAX {
+            self.head.store(tail, Ordering::Release);
+        } else {
             self.tail.store(0, Ordering::Release);
             self.head.store(0, Ordering::Release);
         }

@@ -342,6 +342,7 @@ impl<'x> World<'x> {
     fn take_over(&mut self) {
         self.acceptor = AcceptorSide::take_over(self.exchange);
         self.used.retain(|_, used| matches!(used.stand, Stand::Running(_)));
+        self.ring.clear();
         for used in self.used.values_mut() {
             used.orphan = true;
             used.gone = true;
@@ -387,7 +388,7 @@ impl<'x> World<'x> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
 
     #[test]
     fn behaves_as_the_model(steps in vec(step(), 1..200)) {

@@ -69,7 +69,7 @@ impl Gateway {
         response: &Bound<'py, Response>,
     ) -> PyResult<()> {
         let result = self.app.bind(py).call1((environ, response))?;
-        let sent = send(py, seat, &result, response);
+        let sent = self.send(py, seat, &result, response.get());
         // PEP 3333: called whether or not all went well. A list has none, and most apps of few
         // words return one.
         if !result.is_exact_instance_of::<PyList>()
@@ -78,6 +78,31 @@ impl Gateway {
                 return sent.and(closed.map(drop));
             }
         sent
+    }
+
+    /// Sends what the app returned.
+    fn send<'py>(
+        &self,
+        py: Python<'py>,
+        seat: &Seat<'_>,
+        result: &Bound<'py, PyAny>,
+        response: &Response,
+    ) -> PyResult<()> {
+        if self.worker.settings().sendfile
+            && let Ok(wrapper) = result.cast_exact::<FileWrapper>()
+            && let Some((file, part)) = wrapper.get().regular_file(py)
+            && response.send_file(py, seat, &file, part)?
+        {
+            return Ok(());
+        }
+        // The whole body at once: its length is known, and the worker is free once it is there.
+        if let Some(only) = only_item(result)? {
+            return response.send_whole(py, bytes(&only)?.as_bytes());
+        }
+        for chunk in result.try_iter()? {
+            response.send_chunk(py, bytes(&chunk?)?.as_bytes())?;
+        }
+        response.complete(py)
     }
 
     fn on_failure(&self, py: Python<'_>, response: &Bound<'_, Response>, failure: &PyErr, what: &str) {
@@ -101,29 +126,6 @@ fn traceback(py: Python<'_>, failure: &PyErr) -> String {
         Ok(lines.extract::<Vec<String>>()?.concat().trim_end().to_owned())
     });
     shown.unwrap_or_else(|_| failure.to_string())
-}
-
-/// Sends what the app returned.
-fn send<'py>(
-    py: Python<'py>,
-    seat: &Seat<'_>,
-    result: &Bound<'py, PyAny>,
-    response: &Bound<'py, Response>,
-) -> PyResult<()> {
-    let response = response.get();
-    if let Ok(wrapper) = result.cast_exact::<FileWrapper>()
-        && let Some((file, part)) = wrapper.get().regular_file(py)
-            && response.send_file(py, seat, &file, part)? {
-                return Ok(());
-            }
-    // The whole body at once: its length is known, and the worker is free as soon as it is there.
-    if let Some(only) = only_item(result)? {
-        return response.send_whole(py, bytes(&only)?.as_bytes());
-    }
-    for chunk in result.try_iter()? {
-        response.send_chunk(py, bytes(&chunk?)?.as_bytes())?;
-    }
-    response.complete(py)
 }
 
 /// The one item of a list or tuple that has one.

@@ -57,7 +57,7 @@ pub struct Settings {
     pub response_buffer: usize,
     /// Where the spool directory is made; `None` = the system's temporary directory.
     pub tmp_upload_dir: Option<PathBuf>,
-    /// Send files by sendfile(2).
+    /// Have files sent by the acceptor, not by the worker.
     pub sendfile: bool,
     /// Where the master's process id is written.
     pub pidfile: Option<PathBuf>,

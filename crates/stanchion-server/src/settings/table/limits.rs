@@ -168,11 +168,12 @@ full, the request is answered 503.",
             kind: Kind::Bool,
             default: Preset::Bool(true),
             gunicorn: true,
-            help: "Send files by sendfile(2)",
+            help: "Have files sent by the acceptor, not by the worker",
             long_help: "\
-A file that the app returns by wsgi.file_wrapper goes from the file to \
-the socket within the kernel. Switch it off where a file system does not \
-keep up with changes, as some shared folders of virtual machines do not.",
+A regular file that the app returns by wsgi.file_wrapper is handed over \
+as a descriptor: the worker is free at once, and the acceptor sends the \
+file as fast as the client takes it. Switched off, its bytes go through \
+the worker.",
         },
     ],
 };

@@ -1,0 +1,274 @@
+//! A worker gone mad writes over the shared memory. The acceptor must neither panic nor give a
+//! slot out twice, and a new acceptor with new workers must be as good as new.
+
+#![cfg(not(loom))]
+#![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use proptest::prelude::*;
+use proptest::test_runner::{TestRng, TestRunner};
+use stanchion_exchange::{
+    AcceptorSide, Ending, Exchange, Geometry, SeatSide, SlotState, Taken, Tenant,
+};
+
+/// Small, so that what is written over matters.
+const GEOMETRY: Geometry = Geometry { seats: 3, request_bytes: 24, response_bytes: 13 };
+const SLOTS: u32 = 6;
+
+/// The way in past the types: what is mapped, through proc(5)'s `mem`.
+struct Scribbler {
+    memory: File,
+    start: u64,
+    words: u64,
+}
+
+impl Scribbler {
+    /// Over the mapping of the only exchange there is.
+    fn new() -> Self {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let mut ours = maps.lines().filter(|line| line.contains("/memfd:stanchion-exchange"));
+        let line = ours.next().unwrap();
+        assert_eq!(ours.next(), None, "which of them?");
+        let (start, rest) = line.split_once('-').unwrap();
+        let (end, _) = rest.split_once(' ').unwrap();
+        let [start, end] = [start, end].map(|at| u64::from_str_radix(at, 16).unwrap());
+        let memory = File::options().read(true).write(true).open("/proc/self/mem").unwrap();
+        Self { memory, start, words: (end - start) / 8 }
+    }
+
+    fn address(&self, rng: &mut TestRng) -> u64 {
+        self.start + 8 * (rng.next_u64() % self.words)
+    }
+
+    fn scribble(&self, rng: &mut TestRng) {
+        let address = self.address(rng);
+        let mut word = [0; 8];
+        match rng.next_u64() % 6 {
+            0 => word = rng.next_u64().to_ne_bytes(),
+            1 => word = [0xff; 8],
+            2 => {}
+            // What stood elsewhere: it looks as if it could be right.
+            3 => self.memory.read_exact_at(&mut word, self.address(rng)).unwrap(),
+            // What stood here, or nearly.
+            4 => {
+                self.memory.read_exact_at(&mut word, address).unwrap();
+                let near = u64::from_ne_bytes(word).wrapping_add(rng.next_u64() % 5).wrapping_sub(2);
+                word = near.to_ne_bytes();
+            }
+            _ => {
+                let byte = [rng.next_u64() as u8];
+                self.memory.write_all_at(&byte, address + rng.next_u64() % 8).unwrap();
+                return;
+            }
+        }
+        self.memory.write_all_at(&word, address).unwrap();
+    }
+
+    fn fill(&self, byte: u8) {
+        self.memory.write_all_at(&vec![byte; self.words as usize * 8], self.start).unwrap();
+    }
+}
+
+/// The acceptor, going by what it knows itself.
+struct Desk<'x> {
+    exchange: &'x Exchange,
+    side: AcceptorSide<'x>,
+    in_flight: BTreeSet<u32>,
+    corrupt: u32,
+}
+
+impl<'x> Desk<'x> {
+    fn open(exchange: &'x Exchange) -> Self {
+        let side = AcceptorSide::take_over(exchange);
+        Self { exchange, side, in_flight: BTreeSet::new(), corrupt: 0 }
+    }
+
+    fn submit(&mut self) -> Option<u32> {
+        let submitted = self.side.submit(0, |area| {
+            area.fill(7);
+            area.len()
+        })?;
+        self.side.announce();
+        assert!(self.in_flight.insert(submitted.slot), "a slot in use was given out");
+        Some(submitted.slot)
+    }
+
+    /// One of the things that acceptors do.
+    fn act(&mut self, rng: &mut TestRng) {
+        let slot = (rng.next_u64() % u64::from(SLOTS)) as u32;
+        match rng.next_u64() % 7 {
+            0 => drop(self.submit()),
+            1 => {
+                self.side.try_sleep();
+                self.side.awake();
+                let mut news = Vec::new();
+                self.side.sweep(|slot| news.push(slot));
+                news.into_iter().for_each(|slot| self.look(slot));
+            }
+            2 => self.look(slot),
+            3 if self.in_flight.contains(&slot) => self.side.give_up(slot),
+            4 if self.in_flight.contains(&slot) && self.side.withdraw(slot) => {
+                self.in_flight.remove(&slot);
+            }
+            5 => self.bury(|tenant| u64::from(tenant.seat) == u64::from(slot) / 2),
+            _ => self.watch(),
+        }
+        assert!(self.side.free_slots() + self.in_flight.len() <= SLOTS as usize);
+    }
+
+    fn look(&mut self, slot: u32) {
+        if !self.in_flight.contains(&slot) {
+            self.side.settle_orphan(slot, false);
+            return;
+        }
+        let mut out = Vec::new();
+        let read = self.side.read(slot, usize::MAX, &mut out);
+        assert_eq!(out.len(), read.unwrap_or(0));
+        assert!(out.len() <= GEOMETRY.response_bytes);
+        let state = self.side.state(slot);
+        if read.is_err() || state.is_err() {
+            self.corrupt += 1;
+        }
+        if read.is_err() || !matches!(state, Ok(SlotState::Ready | SlotState::Running { .. })) {
+            self.side.release(slot);
+            self.in_flight.remove(&slot);
+        }
+    }
+
+    fn bury(&mut self, is_theirs: impl Fn(Tenant) -> bool) {
+        for slot in self.side.held_by(is_theirs) {
+            if !self.side.settle_orphan(slot, true) {
+                assert!(self.in_flight.remove(&slot), "a free slot is held by nobody");
+                self.side.release(slot);
+            }
+        }
+    }
+
+    /// What the master does with the scoreboard.
+    fn watch(&self) {
+        for seat in 0..GEOMETRY.seats as u16 {
+            self.exchange.seat_state(seat);
+            self.exchange.overdue_us(seat, u64::MAX / 2);
+        }
+        for slot in 0..SLOTS {
+            self.exchange.busy_seat_of(slot);
+        }
+    }
+}
+
+fn sit_down(exchange: &Exchange, tenure: u16) -> Vec<SeatSide<'_>> {
+    let seat = |seat| SeatSide::new(exchange, Tenant { seat, tenure }, 1, None);
+    (0..GEOMETRY.seats as u16).map(seat).collect()
+}
+
+/// Some requests in every stage, all of it honest.
+fn honest_start<'x>(desk: &mut Desk<'x>, seats: &[SeatSide<'x>], rng: &mut TestRng) -> Vec<Taken<'x>> {
+    while rng.next_u64() % 6 != 0 && desk.submit().is_some() {}
+    let mut all: Vec<_> = seats.iter().filter_map(SeatSide::take).collect();
+    for taken in &mut all {
+        taken.write(&[1; 13][..rng.next_u64() as usize % 14]).unwrap();
+        if rng.next_u64().is_multiple_of(2) {
+            taken.publish();
+        }
+    }
+    if rng.next_u64().is_multiple_of(2) && let Some(taken) = all.pop() {
+        taken.finish(Ending::Complete);
+    }
+    all
+}
+
+/// All the workers are killed and the acceptor is replaced: everything works again.
+fn assert_recovers(exchange: &Exchange, tenure: u16) {
+    let mut desk = Desk::open(exchange);
+    desk.bury(|_| true);
+    assert_eq!(desk.side.free_slots(), SLOTS as usize);
+    desk.side.sweep(|_| ());
+    let seats = sit_down(exchange, tenure);
+    for round in 0..20_u8 {
+        let slots: Vec<_> = std::iter::from_fn(|| desk.submit()).collect();
+        assert_eq!(slots.len(), SLOTS as usize, "round {round}");
+        for (slot, seat) in slots.into_iter().zip(seats.iter().cycle()) {
+            let mut taken = seat.take().unwrap();
+            assert_eq!(taken.ticket().0, slot);
+            assert_eq!(taken.request(), [7; GEOMETRY.request_bytes]);
+            taken.write(&[round; 13]).unwrap();
+            taken.finish(Ending::Complete);
+            let mut out = Vec::new();
+            assert_eq!(desk.side.read(slot, usize::MAX, &mut out), Ok(13));
+            assert_eq!(out, [round; 13]);
+            assert!(matches!(desk.side.state(slot), Ok(SlotState::Done { .. })));
+            desk.look(slot);
+        }
+    }
+    assert_eq!((desk.side.free_slots(), desk.corrupt), (SLOTS as usize, 0));
+}
+
+/// One test, because each looks for the only exchange that is mapped.
+#[test]
+fn a_worker_gone_mad_spoils_answers_and_nothing_else() {
+    let mut corrupt = 0;
+    // proptest's generator, without its shrinking: the steps depend on what went before.
+    let mut runner = TestRunner::deterministic();
+    for _ in 0..1_000 {
+        let mut rng = runner.new_rng();
+        corrupt += one_by_one(&mut rng);
+    }
+    assert!(corrupt > 1_000, "too little that mattered was written over: {corrupt}");
+    for byte in [0x00, 0x5a, 0xff] {
+        wiped(byte, &mut runner.new_rng());
+    }
+    at_the_same_time(&mut runner);
+}
+
+/// The acceptor acts, the worker scribbles, and so on; an acceptor may be replaced meanwhile.
+fn one_by_one(rng: &mut TestRng) -> u32 {
+    let exchange = Exchange::create(GEOMETRY).unwrap();
+    let mut desk = Desk::open(&exchange);
+    let seats = sit_down(&exchange, 1);
+    std::mem::forget(honest_start(&mut desk, &seats, rng));
+    let scribbler = Scribbler::new();
+    for _ in 0..200 {
+        (0..rng.next_u64() % 8).for_each(|_| scribbler.scribble(rng));
+        desk.act(rng);
+        if rng.next_u64() % 64 == 0 {
+            desk = Desk { corrupt: desk.corrupt, ..Desk::open(&exchange) };
+        }
+    }
+    assert_recovers(&exchange, 2);
+    desk.corrupt
+}
+
+fn wiped(byte: u8, rng: &mut TestRng) {
+    let exchange = Exchange::create(GEOMETRY).unwrap();
+    let mut desk = Desk::open(&exchange);
+    let seats = sit_down(&exchange, 1);
+    std::mem::forget(honest_start(&mut desk, &seats, rng));
+    Scribbler::new().fill(byte);
+    (0..100).for_each(|_| desk.act(rng));
+    assert_recovers(&exchange, 2);
+}
+
+/// The worker scribbles between any two of the acceptor's instructions.
+fn at_the_same_time(runner: &mut TestRunner) {
+    let exchange = Exchange::create(GEOMETRY).unwrap();
+    let scribbler = Scribbler::new();
+    let stop = AtomicBool::new(false);
+    let [mut rng, mut mad] = [runner.new_rng(), runner.new_rng()];
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                scribbler.scribble(&mut mad);
+            }
+        });
+        for _ in 0..100 {
+            let mut desk = Desk::open(&exchange);
+            (0..1_000).for_each(|_| desk.act(&mut rng));
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert_recovers(&exchange, 2);
+}

@@ -1,0 +1,104 @@
+//! The workers, as their master sees them.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+
+use stanchion_exchange::{Exchange, SeatSide, Tenant};
+use stanchion_sys::channel::poll_readable;
+use stanchion_sys::clock::monotonic_us;
+use stanchion_sys::process::{self, Exit, Fork};
+use stanchion_sys::signal::{self, SIGCHLD, SIGKILL, SIGTERM, SignalPipe};
+
+use crate::desk::STALL_US;
+use crate::request::answer;
+
+/// Forks a child that runs `work`, dies with us, and leaves with 101 if it panics.
+pub(crate) fn fork(work: impl FnOnce() -> i32) -> i32 {
+    let parent = process::pid();
+    match process::fork_single_threaded().unwrap() {
+        Fork::Parent(pid) => pid,
+        Fork::Child => {
+            let run = || {
+                signal::reset(&[SIGCHLD]).unwrap();
+                let orphaned = process::die_with(parent, SIGKILL).unwrap();
+                if orphaned { 0 } else { work() }
+            };
+            process::exit_now(catch_unwind(AssertUnwindSafe(run)).unwrap_or(101))
+        }
+    }
+}
+
+pub(crate) struct Crew {
+    exchange: &'static Exchange,
+    /// Each seat's worker and its tenure.
+    workers: Vec<(i32, Tenant)>,
+    deaths: SignalPipe,
+}
+
+impl Crew {
+    pub(crate) fn hire(exchange: &'static Exchange) -> Self {
+        let deaths = SignalPipe::install(&[SIGCHLD]).unwrap();
+        let seats = exchange.geometry().seats as u16;
+        let workers = (0..seats).map(|seat| hire(exchange, Tenant { seat, tenure: 1 }));
+        Self { exchange, workers: workers.collect(), deaths }
+    }
+
+    pub(crate) fn kill(&self, seat: usize) {
+        process::kill(self.workers[seat].0, SIGKILL).unwrap();
+    }
+
+    /// Readable when somebody has died.
+    pub(crate) fn deaths(&self) -> BorrowedFd<'_> {
+        self.deaths.as_fd()
+    }
+
+    /// Collects a dead child: its pid, how it ended, and what seat it had if it was a worker.
+    pub(crate) fn bury(&self) -> Option<(i32, Exit, Option<Tenant>)> {
+        self.deaths.take();
+        let (pid, exit) = process::reap().unwrap()?;
+        let worker = self.workers.iter().find(|worker| worker.0 == pid);
+        Some((pid, exit, worker.map(|worker| worker.1)))
+    }
+
+    pub(crate) fn replace(&mut self, dead: Tenant) {
+        let heir = Tenant { tenure: dead.tenure.wrapping_add(1), ..dead };
+        self.exchange.vacate(dead.seat);
+        self.workers[usize::from(dead.seat)] = hire(self.exchange, heir);
+    }
+
+    /// Asks everybody to leave; they must do so on their own, and at once.
+    pub(crate) fn dismiss(self) {
+        for (pid, tenant) in &self.workers {
+            // Seated, and so with a handler for the signal.
+            while self.exchange.seat(tenant.seat).pid.load(Ordering::Acquire) != pid.cast_unsigned() {
+                std::thread::yield_now();
+            }
+            process::kill(*pid, SIGTERM).unwrap();
+        }
+        let begun_us = monotonic_us();
+        let mut left = 0;
+        while left < self.workers.len() {
+            assert!(monotonic_us() < begun_us + STALL_US, "a worker does not leave");
+            poll_readable(&[self.deaths()], 100).unwrap();
+            while let Some((_, exit, _)) = self.bury() {
+                assert_eq!(exit, Exit::Code(0));
+                left += 1;
+            }
+        }
+    }
+}
+
+fn hire(exchange: &'static Exchange, tenant: Tenant) -> (i32, Tenant) {
+    let work = || {
+        signal::leave_on(&[SIGTERM], exchange.ready_bell().word()).unwrap();
+        let pid = process::pid().cast_unsigned();
+        let seat = SeatSide::new(exchange, tenant, pid, None);
+        while let Some(taken) = seat.wait(|| signal::leave_flag().load(Ordering::Acquire) != 0) {
+            answer(taken);
+            seat.rest();
+        }
+        0
+    };
+    (fork(work), tenant)
+}

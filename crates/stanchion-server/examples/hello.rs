@@ -1,0 +1,88 @@
+//! The server without Python: the same process tree, line and exchange around an app in Rust.
+//!
+//! `cargo run --release -p stanchion-server --example hello`, then
+//! `curl -i http://127.0.0.1:8000/any/path`. Ctrl-C ends it.
+
+use std::io;
+use std::path::PathBuf;
+
+use stanchion_server::record::{AnswerHead, RequestRecord, write_answer_head};
+use stanchion_server::settings::Settings;
+use stanchion_server::{Ending, Fork, Gone, Host, LoadError, Seat, Taken, Worker};
+use stanchion_sys::process;
+
+/// Answers every request with its method, its target and how long it waited.
+struct Hello;
+
+fn answer(mut taken: Taken<'_>) -> Result<(), Gone> {
+    let body = match RequestRecord::read(taken.request()) {
+        Ok(request) => format!(
+            "{} {}, after {} µs in the line\n",
+            request.line.method,
+            String::from_utf8_lossy(request.line.target),
+            taken.wait_us(),
+        ),
+        Err(bad) => format!("{bad}\n"),
+    };
+    let length = body.len().to_string();
+    let fields = vec![
+        (&b"content-type"[..], &b"text/plain; charset=utf-8"[..]),
+        (&b"content-length"[..], length.as_bytes()),
+    ];
+    let mut head = Vec::new();
+    let answer = AnswerHead { status: 200, reason: b"OK", file: None, fields };
+    write_answer_head(&mut head, &answer);
+    taken.write(&head)?;
+    taken.write(body.as_bytes())?;
+    taken.finish(Ending::Complete);
+    Ok(())
+}
+
+fn pull(seat: &Seat<'_>) {
+    while let Some(taken) = seat.wait() {
+        // A client that has gone is nobody to tell.
+        let _ = answer(taken);
+        seat.served();
+    }
+}
+
+impl Host for Hello {
+    fn load(&mut self) -> Result<(), LoadError> {
+        Ok(())
+    }
+
+    fn settle(&mut self) {}
+
+    fn fork(&mut self) -> io::Result<Fork> {
+        process::fork_single_threaded()
+    }
+
+    fn fork_worker(&mut self) -> io::Result<Fork> {
+        process::fork_single_threaded_for_subreaper()
+    }
+
+    fn serve(&mut self, worker: &'static Worker) {
+        std::thread::scope(|scope| {
+            for index in 1..worker.seats() {
+                scope.spawn(move || pull(&worker.seat(index)));
+            }
+            pull(&worker.seat(0));
+        });
+    }
+
+    fn watched_files(&mut self) -> Vec<PathBuf> {
+        Vec::new()
+    }
+}
+
+fn main() {
+    let text = std::env::args().nth(1).unwrap_or_else(|| r#"{"workers": 2}"#.to_owned());
+    let settings = match Settings::from_json(&text) {
+        Ok(settings) => settings,
+        Err(error) => {
+            tracing::error!("{error}");
+            std::process::exit(stanchion_server::exit_code::USAGE);
+        }
+    };
+    std::process::exit(stanchion_server::serve(settings, &mut Hello));
+}

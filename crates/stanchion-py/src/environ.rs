@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::{PyBytes, PyDict, PyString, PyType};
 use stanchion_server::Worker;
-use stanchion_server::record::{BodyRecord, RequestRecord};
+use stanchion_server::record::{BodyRecord, RequestRecord, percent_decoded};
 
 use crate::errors::ErrorLog;
 use crate::file_wrapper::FileWrapper;
@@ -222,24 +222,4 @@ fn split_host<'h>(host: &'h [u8], default_port: &'h [u8]) -> (&'h [u8], &'h [u8]
         Some(at) if !host[at..].contains(&b']') => (&host[..at], &host[at + 1..]),
         _ => (host, default_port),
     }
-}
-
-/// RFC 3986 section 2.1; what is not an encoded byte stays as it is.
-fn percent_decoded(path: &[u8]) -> std::borrow::Cow<'_, [u8]> {
-    if !path.contains(&b'%') {
-        return path.into();
-    }
-    let digit = |at: usize| path.get(at).and_then(|&byte| char::from(byte).to_digit(16));
-    let mut decoded = Vec::with_capacity(path.len());
-    let mut at = 0;
-    while let Some(&byte) = path.get(at) {
-        if let (b'%', Some(high), Some(low)) = (byte, digit(at + 1), digit(at + 2)) {
-            decoded.push((high * 16 + low) as u8);
-            at += 3;
-        } else {
-            decoded.push(byte);
-            at += 1;
-        }
-    }
-    decoded.into()
 }

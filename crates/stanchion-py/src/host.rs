@@ -85,7 +85,7 @@ impl Host for PythonHost {
 /// The trimmed traceback and the advice, as the loader words them.
 fn describe(py: Python<'_>, error: &PyErr) -> String {
     let described = py.import("stanchion.loader").and_then(|loader| {
-        loader.call_method1("describe_failure", (error.value(py),))?.extract::<String>()
+        loader.call_method1("describe_failure", (error.clone_ref(py).into_value(py),))?.extract::<String>()
     });
     described.unwrap_or_else(|_| error.to_string())
 }

@@ -122,7 +122,7 @@ impl Gateway {
 /// The failure as Python shows it.
 fn traceback(py: Python<'_>, failure: &PyErr) -> String {
     let shown = py.import("traceback").and_then(|traceback| {
-        let lines = traceback.call_method1("format_exception", (failure.value(py),))?;
+        let lines = traceback.call_method1("format_exception", (failure.clone_ref(py).into_value(py),))?;
         Ok(lines.extract::<Vec<String>>()?.concat().trim_end().to_owned())
     });
     shown.unwrap_or_else(|_| failure.to_string())

@@ -236,6 +236,26 @@ fn read_fields(bytes: &[u8], count: u32) -> impl Iterator<Item = (&[u8], &[u8])>
     (0..count).map_while(move |_| Some((reader.bytes().ok()?, reader.bytes().ok()?)))
 }
 
+/// A path with its encoded bytes decoded (RFC 3986 section 2.1); what is not one stays as it is.
+pub fn percent_decoded(path: &[u8]) -> std::borrow::Cow<'_, [u8]> {
+    if !path.contains(&b'%') {
+        return path.into();
+    }
+    let digit = |at: usize| path.get(at).and_then(|&byte| char::from(byte).to_digit(16));
+    let mut decoded = Vec::with_capacity(path.len());
+    let mut at = 0;
+    while let Some(&byte) = path.get(at) {
+        if let (b'%', Some(high), Some(low)) = (byte, digit(at + 1), digit(at + 2)) {
+            decoded.push((high * 16 + low) as u8);
+            at += 3;
+        } else {
+            decoded.push(byte);
+            at += 1;
+        }
+    }
+    decoded.into()
+}
+
 /// Part of a file that the acceptor is to send as the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FilePart {

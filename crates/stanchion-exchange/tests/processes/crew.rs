@@ -41,7 +41,11 @@ impl Crew {
         let deaths = SignalPipe::install(&[SIGCHLD]).unwrap();
         let seats = exchange.geometry().seats as u16;
         let workers = (0..seats).map(|seat| hire(exchange, Tenant { seat, tenure: 1 }));
-        Self { exchange, workers: workers.collect(), deaths }
+        Self {
+            exchange,
+            workers: workers.collect(),
+            deaths,
+        }
     }
 
     pub(crate) fn kill(&self, seat: usize) {
@@ -62,7 +66,10 @@ impl Crew {
     }
 
     pub(crate) fn replace(&mut self, dead: Tenant) {
-        let heir = Tenant { tenure: dead.tenure.wrapping_add(1), ..dead };
+        let heir = Tenant {
+            tenure: dead.tenure.wrapping_add(1),
+            ..dead
+        };
         self.exchange.vacate(dead.seat);
         self.workers[usize::from(dead.seat)] = hire(self.exchange, heir);
     }
@@ -71,7 +78,8 @@ impl Crew {
     pub(crate) fn dismiss(self) {
         for (pid, tenant) in &self.workers {
             // Seated, and so with a handler for the signal.
-            while self.exchange.seat(tenant.seat).pid.load(Ordering::Acquire) != pid.cast_unsigned() {
+            while self.exchange.seat(tenant.seat).pid.load(Ordering::Acquire) != pid.cast_unsigned()
+            {
                 std::thread::yield_now();
             }
             process::kill(*pid, SIGTERM).unwrap();
@@ -79,7 +87,10 @@ impl Crew {
         let begun_us = monotonic_us();
         let mut left = 0;
         while left < self.workers.len() {
-            assert!(monotonic_us() < begun_us + STALL_US, "a worker does not leave");
+            assert!(
+                monotonic_us() < begun_us + STALL_US,
+                "a worker does not leave"
+            );
             poll_readable(&[self.deaths()], 100).unwrap();
             while let Some((_, exit, _)) = self.bury() {
                 assert_eq!(exit, Exit::Code(0));

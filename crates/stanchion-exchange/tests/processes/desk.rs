@@ -61,10 +61,23 @@ impl Desk {
 
     pub(crate) fn submit(&mut self, answer_len: u32, fatal: Fatal) {
         let since_us = monotonic_us();
-        let request = Request { id: since_us << 8 | self.accounts.submitted % 256, answer_len, fatal };
-        let Some(submitted) = self.side.submit(since_us, |area| request.encode(area)) else { return };
+        let id = (since_us << 8) | (self.accounts.submitted % 256);
+        let request = Request {
+            id,
+            answer_len,
+            fatal,
+        };
+        let Some(submitted) = self.side.submit(since_us, |area| request.encode(area)) else {
+            return;
+        };
         self.accounts.submitted += 1;
-        let entry = InFlight { submitted, since_us, request, received: 0, gone: false };
+        let entry = InFlight {
+            submitted,
+            since_us,
+            request,
+            received: 0,
+            gone: false,
+        };
         assert!(self.in_flight.insert(submitted.slot, entry).is_none());
     }
 
@@ -113,7 +126,12 @@ impl Desk {
         let now_us = monotonic_us();
         for entry in self.in_flight.values() {
             let waits_us = now_us.saturating_sub(entry.since_us);
-            assert!(waits_us < STALL_US, "{:?} is stranded: {:?}", entry.submitted, self.accounts);
+            assert!(
+                waits_us < STALL_US,
+                "{:?} is stranded: {:?}",
+                entry.submitted,
+                self.accounts
+            );
         }
     }
 
@@ -142,7 +160,11 @@ impl Desk {
         let mut bytes = Vec::new();
         while self.side.read(slot, 100, &mut bytes).unwrap() > 0 {}
         let received = entry.received + bytes.len();
-        assert_eq!(bytes, entry.request.answer(entry.received, received), "a wrong answer");
+        assert_eq!(
+            bytes,
+            entry.request.answer(entry.received, received),
+            "a wrong answer"
+        );
         entry.received = received;
     }
 
@@ -151,10 +173,16 @@ impl Desk {
         let waited_us = monotonic_us() - entry.since_us;
         self.accounts.longest_us = self.accounts.longest_us.max(waited_us);
         if ending == Some(Ending::Complete) {
-            assert_eq!(entry.received, entry.request.answer_len as usize, "not whole");
+            assert_eq!(
+                entry.received, entry.request.answer_len as usize,
+                "not whole"
+            );
             self.accounts.answered += 1;
         } else {
-            assert!(ending == Some(Ending::Broken) && entry.gone, "broken off for no reason");
+            assert!(
+                ending == Some(Ending::Broken) && entry.gone,
+                "broken off for no reason"
+            );
             self.accounts.broken_off += 1;
         }
     }
@@ -178,7 +206,14 @@ impl Desk {
 
     /// To be called with nothing in flight.
     pub(crate) fn close(self, exchange: &Exchange) -> Accounts {
-        let Accounts { submitted, answered, broken_off, withdrawn, lost, .. } = self.accounts;
+        let Accounts {
+            submitted,
+            answered,
+            broken_off,
+            withdrawn,
+            lost,
+            ..
+        } = self.accounts;
         assert_eq!(answered + broken_off + withdrawn + lost, submitted);
         assert_eq!(self.side.free_slots(), exchange.geometry().slots());
         self.accounts

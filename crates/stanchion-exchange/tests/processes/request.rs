@@ -4,7 +4,7 @@ use stanchion_exchange::Taken;
 use stanchion_sys::process;
 use stanchion_sys::signal::SIGKILL;
 
-/// SplitMix64: small, seeded, good enough to decide whom to kill.
+/// `SplitMix64`: small, seeded, good enough to decide whom to kill.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -33,8 +33,13 @@ pub(crate) enum Fatal {
 }
 
 impl Fatal {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::No, Self::Taken, Self::Written, Self::Published, Self::Finished];
+    pub(crate) const ALL: [Self; 5] = [
+        Self::No,
+        Self::Taken,
+        Self::Written,
+        Self::Published,
+        Self::Finished,
+    ];
 }
 
 #[derive(Clone, Copy, Debug)]

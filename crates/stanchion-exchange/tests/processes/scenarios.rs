@@ -12,7 +12,11 @@ use crate::request::{Fatal, Random};
 
 /// Leaked, as the server does: workers keep it until they end.
 fn exchange() -> &'static Exchange {
-    let geometry = Geometry { seats: 4, request_bytes: 64, response_bytes: 251 };
+    let geometry = Geometry {
+        seats: 4,
+        request_bytes: 64,
+        response_bytes: 251,
+    };
     Box::leak(Box::new(Exchange::create(geometry).unwrap()))
 }
 
@@ -43,7 +47,11 @@ pub(crate) fn workers_die_at_each_stage(random: &mut Random) {
             dead += replace_the_dead(&mut crew, &mut desk);
         }
         let whole = matches!(fatal, Fatal::No | Fatal::Finished);
-        assert_eq!(desk.accounts.answered - answered, u64::from(whole), "{fatal:?}");
+        assert_eq!(
+            desk.accounts.answered - answered,
+            u64::from(whole),
+            "{fatal:?}"
+        );
         assert_eq!(desk.accounts.lost - lost, u64::from(!whole), "{fatal:?}");
     }
     crew.dismiss();
@@ -119,11 +127,21 @@ pub(crate) fn acceptors_are_killed_at_random(random: &mut Random, time_us: u64) 
                 Some((pid, exit, _)) if pid == acceptor => break exit,
                 Some((_, exit, _)) => panic!("a worker {exit}"),
                 None => {
-                    assert!(monotonic_us() < begun_us + STALL_US, "an acceptor is not served");
+                    assert!(
+                        monotonic_us() < begun_us + STALL_US,
+                        "an acceptor is not served"
+                    );
                 }
             }
         };
-        assert_eq!(exit, if lives { Exit::Code(0) } else { Exit::Signal(SIGKILL) });
+        assert_eq!(
+            exit,
+            if lives {
+                Exit::Code(0)
+            } else {
+                Exit::Signal(SIGKILL)
+            }
+        );
         kills += u64::from(!lives);
         lived += u64::from(lives);
     }

@@ -12,6 +12,7 @@ use http::{HeaderMap, StatusCode, Version};
 use stanchion_sys::clock::{LocalTime, monotonic_us};
 
 use super::request::target;
+use crate::record::percent_decoded;
 use super::ticket::Ticket;
 
 /// Lines gathered within one turn of the event loop before they are written all the same.
@@ -56,7 +57,6 @@ enum Atom {
     Protocol,
     Status,
     Bytes,
-    BytesOrDash,
     Referer,
     Agent,
     Seconds,
@@ -105,7 +105,7 @@ fn atom(name: &str) -> Atom {
         match kind {
             "i" => return Atom::RequestField(inner.to_ascii_lowercase()),
             "o" => return Atom::AnswerField(inner.to_ascii_lowercase()),
-            "e" => return Atom::Environ(inner.to_owned()),
+            "e" => return Atom::Environ(inner.to_ascii_lowercase()),
             _ => return Atom::Dash,
         }
     }
@@ -119,8 +119,7 @@ fn atom(name: &str) -> Atom {
         "q" => Atom::Query,
         "H" => Atom::Protocol,
         "s" => Atom::Status,
-        "B" => Atom::Bytes,
-        "b" => Atom::BytesOrDash,
+        "B" | "b" => Atom::Bytes,
         "f" => Atom::Referer,
         "a" => Atom::Agent,
         "T" => Atom::Seconds,
@@ -202,7 +201,7 @@ impl AccessLog {
             }
             Atom::Method => write!(line, "{}", head.method),
             Atom::Path => {
-                escaped(line, Some(head.uri.path().as_bytes()));
+                escaped(line, Some(&percent_decoded(head.uri.path().as_bytes())));
                 Ok(())
             }
             Atom::Query => {
@@ -211,8 +210,7 @@ impl AccessLog {
             }
             Atom::Protocol => line.write_str(protocol(head.version)),
             Atom::Status => line.write_str(entry.status.as_str()),
-            Atom::BytesOrDash if entry.bytes == 0 => line.write_char('-'),
-            Atom::Bytes | Atom::BytesOrDash => write!(line, "{}", entry.bytes),
+            Atom::Bytes => write!(line, "{}", entry.bytes),
             Atom::Referer => {
                 escaped(line, field(&head.headers, "referer"));
                 Ok(())
@@ -268,9 +266,9 @@ fn field<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h [u8]> {
 /// What the acceptor knows of the environ.
 fn environ(line: &mut String, name: &str, ticket: &Ticket) -> std::fmt::Result {
     let request = &ticket.request;
-    if let Some(header) = name.strip_prefix("HTTP_") {
-        let header = header.replace('_', "-").to_ascii_lowercase();
-        escaped(line, field(&request.head.headers, &header));
+    let head = &request.head;
+    if let Some(header) = name.strip_prefix("http_") {
+        escaped(line, field(&head.headers, &header.replace('_', "-")));
         return Ok(());
     }
     match name {
@@ -281,16 +279,32 @@ fn environ(line: &mut String, name: &str, ticket: &Ticket) -> std::fmt::Result {
                 write!(line, "{}.{:06}", wait_us / 1_000_000, wait_us % 1_000_000)
             }
         },
-        "REQUEST_METHOD" => write!(line, "{}", request.head.method),
-        "QUERY_STRING" => {
-            escaped(line, Some(request.head.uri.query().unwrap_or_default().as_bytes()));
+        "request_method" => write!(line, "{}", head.method),
+        "raw_uri" => {
+            escaped(line, Some(target(&head.uri).as_bytes()));
             Ok(())
         }
-        "SERVER_PROTOCOL" => line.write_str(protocol(request.head.version)),
-        "REMOTE_ADDR" => line.write_str(&request.peer.address),
-        "REMOTE_PORT" => write!(line, "{}", request.peer.port),
-        "SERVER_NAME" => line.write_str(&request.peer.server_name),
-        "SERVER_PORT" => line.write_str(&request.peer.server_port),
+        "path_info" => {
+            escaped(line, Some(&percent_decoded(head.uri.path().as_bytes())));
+            Ok(())
+        }
+        "query_string" => {
+            escaped(line, Some(head.uri.query().unwrap_or_default().as_bytes()));
+            Ok(())
+        }
+        "content_type" => {
+            escaped(line, field(&head.headers, "content-type"));
+            Ok(())
+        }
+        "content_length" => {
+            escaped(line, field(&head.headers, "content-length"));
+            Ok(())
+        }
+        "server_protocol" => line.write_str(protocol(head.version)),
+        "remote_addr" => line.write_str(&request.peer.address),
+        "remote_port" => write!(line, "{}", request.peer.port),
+        "server_name" => line.write_str(&request.peer.server_name),
+        "server_port" => line.write_str(&request.peer.server_port),
         _ => line.write_char('-'),
     }
 }

@@ -16,6 +16,7 @@ use tracing::warn;
 
 use super::Shared;
 use super::access_log::Entry;
+use super::connection::Connection;
 use super::ticket::{StreamEnd, Ticket};
 use crate::record::{AnswerHead, FilePart};
 
@@ -48,7 +49,7 @@ pub(super) struct AnswerBody {
     kind: Kind,
     /// Written to the access log when the answer has been sent or given up.
     entry: Option<Box<Entry>>,
-    on_end: Option<Rc<super::connection::Connection>>,
+    connection: Rc<Connection>,
     shared: Rc<Shared>,
 }
 
@@ -56,24 +57,37 @@ enum Kind {
     Whole(Bytes),
     Streamed(Rc<Ticket>),
     File(FileBody),
+    /// It ends here though it is not whole. hyper drops what it has not written yet when a body
+    /// fails, so what there was of it goes out first.
+    Breaking { flushes: u64, error: Option<io::Error> },
     Over,
 }
 
 impl AnswerBody {
-    pub(super) fn whole(shared: &Rc<Shared>, bytes: Bytes) -> Self {
-        Self::new(shared, Kind::Whole(bytes))
+    pub(super) fn whole(shared: &Rc<Shared>, connection: &Rc<Connection>, bytes: Bytes) -> Self {
+        Self::new(shared, connection, Kind::Whole(bytes))
     }
 
-    pub(super) fn streamed(shared: &Rc<Shared>, ticket: Rc<Ticket>) -> Self {
-        Self::new(shared, Kind::Streamed(ticket))
+    pub(super) fn streamed(
+        shared: &Rc<Shared>,
+        connection: &Rc<Connection>,
+        ticket: Rc<Ticket>,
+    ) -> Self {
+        Self::new(shared, connection, Kind::Streamed(ticket))
     }
 
-    pub(super) fn file(shared: &Rc<Shared>, file: File, part: FilePart) -> Self {
-        Self::new(shared, Kind::File(FileBody::new(file, part)))
+    pub(super) fn file(
+        shared: &Rc<Shared>,
+        connection: &Rc<Connection>,
+        file: File,
+        part: FilePart,
+    ) -> Self {
+        Self::new(shared, connection, Kind::File(FileBody::new(file, part)))
     }
 
-    fn new(shared: &Rc<Shared>, kind: Kind) -> Self {
-        Self { kind, entry: None, on_end: None, shared: Rc::clone(shared) }
+    fn new(shared: &Rc<Shared>, connection: &Rc<Connection>, kind: Kind) -> Self {
+        let (connection, shared) = (Rc::clone(connection), Rc::clone(shared));
+        Self { kind, entry: None, connection, shared }
     }
 
     /// Has the access log told at the end.
@@ -82,10 +96,8 @@ impl AnswerBody {
         self
     }
 
-    /// Has the connection told at the end.
-    pub(super) fn ends(mut self, connection: &Rc<super::connection::Connection>) -> Self {
-        self.on_end = Some(Rc::clone(connection));
-        self
+    fn break_off(&mut self, error: io::Error) {
+        self.kind = Kind::Breaking { flushes: self.connection.flushes(), error: Some(error) };
     }
 
     fn count(&mut self, bytes: usize) {
@@ -106,6 +118,12 @@ impl http_body::Body for AnswerBody {
         let this = &mut *self;
         let chunk = match &mut this.kind {
             Kind::Over => return Poll::Ready(None),
+            Kind::Breaking { flushes, error } => {
+                ready!(this.connection.poll_flushed(*flushes, context));
+                let error = error.take();
+                this.kind = Kind::Over;
+                return Poll::Ready(error.map(Err));
+            }
             Kind::Whole(bytes) => {
                 let bytes = std::mem::take(bytes);
                 this.kind = Kind::Over;
@@ -119,12 +137,13 @@ impl http_body::Body for AnswerBody {
                     this.shared.dispatch.borrow_mut().refill(ticket);
                     chunk
                 }
-                Err(end) => {
+                Err(StreamEnd::Complete) => {
                     this.kind = Kind::Over;
-                    return Poll::Ready(match end {
-                        StreamEnd::Complete => None,
-                        StreamEnd::Broken => Some(Err(io::Error::other("the answer is not whole"))),
-                    });
+                    return Poll::Ready(None);
+                }
+                Err(StreamEnd::Broken) => {
+                    this.break_off(io::Error::other("the answer is not whole"));
+                    return self.poll_frame(context);
                 }
             },
             Kind::File(file) => match ready!(file.poll_read(context)) {
@@ -135,8 +154,8 @@ impl http_body::Body for AnswerBody {
                 Ok(Some(chunk)) => chunk,
                 Err(error) => {
                     warn!("a file cannot be sent whole: {error}");
-                    this.kind = Kind::Over;
-                    return Poll::Ready(Some(Err(error)));
+                    this.break_off(error);
+                    return self.poll_frame(context);
                 }
             },
         };
@@ -149,7 +168,7 @@ impl http_body::Body for AnswerBody {
             Kind::Whole(bytes) => bytes.is_empty(),
             Kind::File(file) => file.left == 0,
             Kind::Over => true,
-            Kind::Streamed(_) => false,
+            Kind::Streamed(_) | Kind::Breaking { .. } => false,
         }
     }
 
@@ -158,7 +177,7 @@ impl http_body::Body for AnswerBody {
             Kind::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Kind::File(file) => SizeHint::with_exact(file.left),
             Kind::Over => SizeHint::with_exact(0),
-            Kind::Streamed(_) => SizeHint::default(),
+            Kind::Streamed(_) | Kind::Breaking { .. } => SizeHint::default(),
         }
     }
 }
@@ -171,9 +190,7 @@ impl Drop for AnswerBody {
         if let Some(entry) = self.entry.take() {
             self.shared.log_access(&entry);
         }
-        if let Some(connection) = self.on_end.take() {
-            connection.answered();
-        }
+        self.connection.answered();
     }
 }
 

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -32,6 +32,9 @@ const LINGER_BYTES_MAX: usize = 16 << 20;
 /// How long writing a last word may take.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
+/// What the access log shows for a client that left before it was answered: nginx's number.
+const CLIENT_GONE: u16 = 499;
+
 /// A connection, as the acceptor's watch sees it.
 pub(super) struct Connection {
     pub(super) peer: Rc<Peer>,
@@ -40,6 +43,9 @@ pub(super) struct Connection {
     waker: Cell<Option<Waker>>,
     /// The client may still be sending what nobody will read.
     unread: Cell<bool>,
+    /// How often hyper had nothing more to write, and who waits for the next time.
+    flushes: Cell<u64>,
+    flush_waker: Cell<Option<Waker>>,
 }
 
 /// What a connection is doing.
@@ -74,6 +80,8 @@ impl Connection {
             order: Cell::new(None),
             waker: Cell::new(None),
             unread: Cell::new(false),
+            flushes: Cell::new(0),
+            flush_waker: Cell::new(None),
         }
     }
 
@@ -92,6 +100,27 @@ impl Connection {
     /// An answer has been given to hyper whole, or was given up.
     pub(super) fn answered(&self) {
         self.phase.set(Phase::Idle { since_us: monotonic_us() });
+    }
+
+    /// How often everything given to hyper so far has been written.
+    pub(super) fn flushes(&self) -> u64 {
+        self.flushes.get()
+    }
+
+    /// Ready once all has been written after the moment when [`Connection::flushes`] gave `since`.
+    pub(super) fn poll_flushed(&self, since: u64, context: &Context<'_>) -> Poll<()> {
+        if self.flushes.get() > since {
+            return Poll::Ready(());
+        }
+        self.flush_waker.set(Some(context.waker().clone()));
+        Poll::Pending
+    }
+
+    fn flushed(&self) {
+        self.flushes.set(self.flushes.get() + 1);
+        if let Some(waker) = self.flush_waker.take() {
+            waker.wake();
+        }
     }
 
     fn received(&self) {
@@ -220,9 +249,9 @@ async fn answer(
         Answer::App(app) => {
             account.close(|tally| tally.answered += 1);
             let body = match app.body {
-                Start::Whole(bytes) => AnswerBody::whole(&shared, bytes),
-                Start::Streamed => AnswerBody::streamed(&shared, Rc::clone(&ticket)),
-                Start::File(file, part) => AnswerBody::file(&shared, file, part),
+                Start::Whole(bytes) => AnswerBody::whole(&shared, &connection, bytes),
+                Start::Streamed => AnswerBody::streamed(&shared, &connection, Rc::clone(&ticket)),
+                Start::File(file, part) => AnswerBody::file(&shared, &connection, file, part),
             };
             (app.head, body)
         }
@@ -230,10 +259,10 @@ async fn answer(
             account.close(|tally| tally.refused += 1);
             log_refusal(&ticket, refusal);
             let (head, bytes) = refusal.response().into_parts();
-            (head, AnswerBody::whole(&shared, bytes))
+            (head, AnswerBody::whole(&shared, &connection, bytes))
         }
     };
-    let body = body.logged(entry(&shared, &ticket, &head)).ends(&connection);
+    let body = body.logged(entry(&shared, &ticket, &head));
     Ok(Response::from_parts(head, body))
 }
 
@@ -301,7 +330,7 @@ impl Drop for Account<'_> {
 /// line, or its worker learns of it.
 struct Pending<'t> {
     shared: &'t Shared,
-    ticket: &'t Ticket,
+    ticket: &'t Rc<Ticket>,
     answered: bool,
 }
 
@@ -330,6 +359,10 @@ impl Drop for Pending<'_> {
     fn drop(&mut self) {
         if !self.answered {
             self.shared.dispatch.borrow_mut().abandon(self.ticket);
+            let ticket = Rc::clone(self.ticket);
+            let status = StatusCode::from_u16(CLIENT_GONE).unwrap_or(StatusCode::BAD_REQUEST);
+            let entry = Entry { ticket, status, fields: http::HeaderMap::new(), bytes: 0 };
+            self.shared.log_access(&entry);
         }
     }
 }
@@ -376,7 +409,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Tracked<S> {
         self.stream.is_write_vectored()
     }
 
+    /// hyper calls this when its own buffer is empty.
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.connection.flushed();
         Pin::new(&mut self.stream).poll_flush(context)
     }
 

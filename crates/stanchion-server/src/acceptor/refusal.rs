@@ -8,6 +8,10 @@ use http::StatusCode;
 pub(super) enum Refusal {
     /// The client's: something in the head is not HTTP.
     BadRequest(&'static str),
+    /// The client's: a transfer coding other than chunked.
+    UnknownCoding,
+    /// The client's: an Expect field we cannot fulfil.
+    UnknownExpectation,
     /// The client's: the request line is over `limit_request_line`.
     LineTooLong,
     /// The client's: a field is over `limit_request_field_size`.
@@ -43,6 +47,8 @@ impl Refusal {
     pub(super) fn status(self) -> StatusCode {
         match self {
             Self::BadRequest(_) => StatusCode::BAD_REQUEST,
+            Self::UnknownCoding => StatusCode::NOT_IMPLEMENTED,
+            Self::UnknownExpectation => StatusCode::EXPECTATION_FAILED,
             Self::LineTooLong => StatusCode::URI_TOO_LONG,
             Self::FieldTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
@@ -60,6 +66,8 @@ impl Refusal {
     pub(super) fn reason(self) -> &'static str {
         match self {
             Self::BadRequest(reason) => reason,
+            Self::UnknownCoding => "a transfer coding other than chunked",
+            Self::UnknownExpectation => "an expectation other than 100-continue",
             Self::LineTooLong => "the request line is too long",
             Self::FieldTooLarge => "a header field is too large",
             Self::BodyTooLarge => "the body is too large",
@@ -77,7 +85,7 @@ impl Refusal {
     /// Whether the client made the mistake; such refusals are common on the open internet and
     /// are logged quietly.
     pub(super) fn is_clients(self) -> bool {
-        self.status().is_client_error()
+        self.status().is_client_error() || self == Self::UnknownCoding
     }
 
     /// Whether the connection cannot go on, because what follows on it is not known to be a

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
+use http::header::{CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::{HeaderMap, Version};
 use http_body::Body as _;
@@ -145,21 +145,35 @@ fn forwarded_scheme(headers: &HeaderMap) -> Result<&'static str, Refusal> {
     Ok(if first == Some(true) { "https" } else { "http" })
 }
 
-/// The limits on a head that hyper does not know (it knows the number of fields and the size of
-/// the whole), and RFC 9112 section 3.2 on Host.
+/// What hyper lets pass and we do not: our limits on a head (hyper knows those on the number of
+/// fields and the size of the whole), the form of the target (RFC 9112 section 3.2), codings and
+/// expectations we do not have (RFC 9112 section 6.1, RFC 9110 section 10.1.1), and a missing or
+/// second Host.
 pub(super) fn check_head(head: &Parts, settings: &Settings) -> Result<(), Refusal> {
     const AROUND_TARGET: usize = "  HTTP/1.1".len();
     let line = head.method.as_str().len() + target(&head.uri).len() + AROUND_TARGET;
     if settings.limit_request_line > 0 && line > settings.limit_request_line {
         return Err(Refusal::LineTooLong);
     }
+    if head.uri.path_and_query().is_none() && head.method != http::Method::CONNECT {
+        return Err(Refusal::BadRequest("the target is not a path"));
+    }
     let field_max = settings.limit_request_field_size;
-    let mut hosts = 0;
+    let (mut hosts, mut codings) = (0, 0);
     for (name, value) in &head.headers {
         if field_max > 0 && name.as_str().len() + value.len() + ": ".len() > field_max {
             return Err(Refusal::FieldTooLarge);
         }
-        hosts += usize::from(name == HOST);
+        if name == HOST {
+            hosts += 1;
+        } else if name == TRANSFER_ENCODING {
+            codings += 1;
+            if codings > 1 || !value.as_bytes().eq_ignore_ascii_case(b"chunked") {
+                return Err(Refusal::UnknownCoding);
+            }
+        } else if name == EXPECT && !value.as_bytes().eq_ignore_ascii_case(b"100-continue") {
+            return Err(Refusal::UnknownExpectation);
+        }
     }
     match hosts {
         1 => Ok(()),

@@ -168,7 +168,7 @@ full, the request is answered 503.",
             kind: Kind::Bool,
             default: Preset::Bool(true),
             gunicorn: true,
-            help: "Have files sent by the acceptor, not by the worker",
+            help: "Have files sent by the acceptor",
             long_help: "\
 A regular file that the app returns by wsgi.file_wrapper is handed over \
 as a descriptor: the worker is free at once, and the acceptor sends the \

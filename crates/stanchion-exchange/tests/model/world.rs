@@ -1,58 +1,20 @@
-//! Acceptor and seats over a real exchange, in one thread, against a plain model of it.
-
-#![cfg(not(loom))]
-#![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
+//! The exchange and the model of it, step by step side by side.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use proptest::collection::vec;
-use proptest::prelude::*;
-use proptest::sample::Index;
 use stanchion_exchange::{
     AcceptorSide, Ending, Exchange, Geometry, Gone, SeatSide, SeatState, SlotState, Submitted,
     Taken, Tenant,
 };
 
 /// Small, so that everything runs out and comes round; odd, so that it does so in odd places.
-const GEOMETRY: Geometry = Geometry { seats: 3, request_bytes: 24, response_bytes: 13 };
+pub(crate) const GEOMETRY: Geometry = Geometry {
+    seats: 3,
+    request_bytes: 24,
+    response_bytes: 13,
+};
 const SLOTS: usize = 6;
-const RING_ENTRIES: usize = 32;
-
-#[derive(Clone, Debug)]
-enum Step {
-    Submit { len: usize },
-    Take { seat: Index },
-    Write { seat: Index, len: usize },
-    Publish { seat: Index },
-    Finish { seat: Index, ending: Ending },
-    /// The worker is killed, whatever it is doing, and another one gets its seat.
-    Kill { seat: Index },
-    Read { slot: Index, max: usize },
-    /// Takes the notices and clears up whatever is done.
-    Sweep,
-    GiveUp { slot: Index },
-    Withdraw { slot: Index },
-    /// The acceptor is killed, and another one takes over.
-    TakeOver,
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    let index = any::<Index>;
-    let ending = prop_oneof![Just(Ending::Complete), Just(Ending::Broken)];
-    prop_oneof![
-        6 => (0..=GEOMETRY.request_bytes).prop_map(|len| Step::Submit { len }),
-        6 => index().prop_map(|seat| Step::Take { seat }),
-        8 => (index(), 0..30_usize).prop_map(|(seat, len)| Step::Write { seat, len }),
-        4 => index().prop_map(|seat| Step::Publish { seat }),
-        4 => (index(), ending).prop_map(|(seat, ending)| Step::Finish { seat, ending }),
-        1 => index().prop_map(|seat| Step::Kill { seat }),
-        8 => (index(), 0..20_usize).prop_map(|(slot, max)| Step::Read { slot, max }),
-        3 => Just(Step::Sweep),
-        1 => index().prop_map(|slot| Step::GiveUp { slot }),
-        1 => index().prop_map(|slot| Step::Withdraw { slot }),
-        1 => Just(Step::TakeOver),
-    ]
-}
+pub(crate) const RING_ENTRIES: usize = 32;
 
 /// The byte at a position of a request or an answer; told apart from every other.
 fn byte(use_of: Submitted, position: u64) -> u8 {
@@ -96,24 +58,28 @@ struct Chair<'x> {
 impl<'x> Chair<'x> {
     fn new(exchange: &'x Exchange, seat: u16, tenure: u16) -> Self {
         let tenant = Tenant { seat, tenure };
-        Self { tenant, side: SeatSide::new(exchange, tenant, 1, None), taken: None }
+        Self {
+            tenant,
+            side: SeatSide::new(exchange, tenant, 1, None),
+            taken: None,
+        }
     }
 }
 
-struct World<'x> {
+pub(crate) struct World<'x> {
     exchange: &'x Exchange,
-    acceptor: AcceptorSide<'x>,
+    pub(crate) acceptor: AcceptorSide<'x>,
     chairs: Vec<Chair<'x>>,
     used: BTreeMap<u32, Used>,
     turns: [u32; SLOTS],
     /// The entries of the ready ring, those left by withdrawals among them.
-    ring: VecDeque<Submitted>,
+    pub(crate) ring: VecDeque<Submitted>,
     /// Slots with notices.
     news: BTreeSet<u32>,
 }
 
 impl<'x> World<'x> {
-    fn new(exchange: &'x Exchange) -> Self {
+    pub(crate) fn new(exchange: &'x Exchange) -> Self {
         Self {
             exchange,
             acceptor: AcceptorSide::take_over(exchange),
@@ -125,35 +91,23 @@ impl<'x> World<'x> {
         }
     }
 
-    fn perform(&mut self, step: &Step) {
-        match *step {
-            Step::Submit { len } => self.submit(len),
-            Step::Take { seat } => self.take(seat.index(3)),
-            Step::Write { seat, len } => self.write(seat.index(3), len),
-            Step::Publish { seat } => self.publish(seat.index(3)),
-            Step::Finish { seat, ending } => self.finish(seat.index(3), ending),
-            Step::Kill { seat } => self.kill(seat.index(3)),
-            Step::Read { slot, max } => self.read(slot.index(SLOTS) as u32, max),
-            Step::Sweep => self.sweep(),
-            Step::GiveUp { slot } => self.give_up(slot.index(SLOTS) as u32),
-            Step::Withdraw { slot } => self.withdraw(slot.index(SLOTS) as u32),
-            Step::TakeOver => self.take_over(),
-        }
-    }
-
-    fn is_ready(&self, entry: Submitted) -> bool {
+    pub(crate) fn is_ready(&self, entry: Submitted) -> bool {
         let used = self.used.get(&entry.slot);
         used.is_some_and(|used| used.turn == entry.turn && used.stand == Stand::Ready)
     }
 
     /// Removes what is no longer ready from the front of the ring.
     fn skip_stale(&mut self) {
-        while self.ring.front().is_some_and(|&entry| !self.is_ready(entry)) {
+        while self
+            .ring
+            .front()
+            .is_some_and(|&entry| !self.is_ready(entry))
+        {
             self.ring.pop_front();
         }
     }
 
-    fn submit(&mut self, len: usize) {
+    pub(crate) fn submit(&mut self, len: usize) {
         let mut room = self.ring.len() < RING_ENTRIES;
         if !room {
             self.skip_stale();
@@ -183,11 +137,14 @@ impl<'x> World<'x> {
             gone: false,
             orphan: false,
         };
-        assert!(self.used.insert(submitted.slot, used).is_none(), "a slot in use was given out");
+        assert!(
+            self.used.insert(submitted.slot, used).is_none(),
+            "a slot in use was given out"
+        );
         self.ring.push_back(submitted);
     }
 
-    fn take(&mut self, seat: usize) {
+    pub(crate) fn take(&mut self, seat: usize) {
         if self.chairs[seat].taken.is_some() {
             return;
         }
@@ -200,15 +157,24 @@ impl<'x> World<'x> {
             return;
         };
         let (slot, turn) = taken.ticket();
-        assert_eq!(expected, Some(Submitted { slot, turn }), "first in, first out");
+        assert_eq!(
+            expected,
+            Some(Submitted { slot, turn }),
+            "first in, first out"
+        );
         let used = self.used.get_mut(&slot).unwrap();
         used.stand = Stand::Running(chair.tenant);
-        assert_eq!(taken.request(), vec![used.request_len as u8; used.request_len as usize]);
+        assert_eq!(
+            taken.request(),
+            vec![used.request_len as u8; used.request_len as usize]
+        );
     }
 
     /// Writes as much of `len` as does not block.
-    fn write(&mut self, seat: usize, len: usize) {
-        let Some(taken) = &mut self.chairs[seat].taken else { return };
+    pub(crate) fn write(&mut self, seat: usize, len: usize) {
+        let Some(taken) = &mut self.chairs[seat].taken else {
+            return;
+        };
         let (slot, turn) = taken.ticket();
         let used = self.used.get_mut(&slot).unwrap();
         let capacity = GEOMETRY.response_bytes as u64;
@@ -225,15 +191,21 @@ impl<'x> World<'x> {
                 self.news.insert(slot);
             }
             used.published = filled;
-            used.room = if gone { 0 } else { capacity - (filled - used.consumed) - (len - used.room) };
+            used.room = if gone {
+                0
+            } else {
+                capacity - (filled - used.consumed) - (len - used.room)
+            };
         } else {
             used.room -= len;
         }
         used.written += fits;
     }
 
-    fn publish(&mut self, seat: usize) {
-        let Some(taken) = &mut self.chairs[seat].taken else { return };
+    pub(crate) fn publish(&mut self, seat: usize) {
+        let Some(taken) = &mut self.chairs[seat].taken else {
+            return;
+        };
         taken.publish();
         let (slot, _) = taken.ticket();
         let used = self.used.get_mut(&slot).unwrap();
@@ -243,9 +215,11 @@ impl<'x> World<'x> {
         }
     }
 
-    fn finish(&mut self, seat: usize, ending: Ending) {
+    pub(crate) fn finish(&mut self, seat: usize, ending: Ending) {
         let chair = &mut self.chairs[seat];
-        let Some(taken) = chair.taken.take() else { return };
+        let Some(taken) = chair.taken.take() else {
+            return;
+        };
         let (slot, _) = taken.ticket();
         match ending {
             Ending::Complete => taken.finish(ending),
@@ -260,13 +234,23 @@ impl<'x> World<'x> {
         self.news.insert(slot);
     }
 
-    fn kill(&mut self, seat: usize) {
-        let Tenant { seat: number, tenure } = self.chairs[seat].tenant;
+    pub(crate) fn kill(&mut self, seat: usize) {
+        let Tenant {
+            seat: number,
+            tenure,
+        } = self.chairs[seat].tenant;
         let successor = Chair::new(self.exchange, number, tenure.wrapping_add(1));
-        let Chair { tenant, side, taken } = std::mem::replace(&mut self.chairs[seat], successor);
+        let Chair {
+            tenant,
+            side,
+            taken,
+        } = std::mem::replace(&mut self.chairs[seat], successor);
         std::mem::forget((side, taken));
-        let held: BTreeSet<u32> =
-            self.acceptor.held_by(|holder| holder == tenant).into_iter().collect();
+        let held: BTreeSet<u32> = self
+            .acceptor
+            .held_by(|holder| holder == tenant)
+            .into_iter()
+            .collect();
         let theirs = |used: &Used| match used.stand {
             Stand::Ready => false,
             Stand::Running(holder) | Stand::Done(holder, _) => holder == tenant,
@@ -289,8 +273,10 @@ impl<'x> World<'x> {
         self.used.remove(&slot);
     }
 
-    fn read(&mut self, slot: u32, max: usize) {
-        let Some(used) = self.used.get_mut(&slot) else { return };
+    pub(crate) fn read(&mut self, slot: u32, max: usize) {
+        let Some(used) = self.used.get_mut(&slot) else {
+            return;
+        };
         if used.orphan {
             return;
         }
@@ -299,13 +285,19 @@ impl<'x> World<'x> {
         let wanted = unread.min(max as u64);
         let mut out = b"kept".to_vec();
         assert_eq!(self.acceptor.read(slot, max, &mut out), Ok(wanted as usize));
-        let use_of = Submitted { slot, turn: used.turn };
-        assert_eq!(out.split_off(4), bytes(use_of, used.consumed, used.consumed + wanted));
+        let use_of = Submitted {
+            slot,
+            turn: used.turn,
+        };
+        assert_eq!(
+            out.split_off(4),
+            bytes(use_of, used.consumed, used.consumed + wanted)
+        );
         assert_eq!(out, b"kept");
         used.consumed += wanted;
     }
 
-    fn sweep(&mut self) {
+    pub(crate) fn sweep(&mut self) {
         assert_eq!(self.acceptor.try_sleep(), self.news.is_empty());
         self.acceptor.awake();
         let mut swept = BTreeSet::new();
@@ -323,15 +315,21 @@ impl<'x> World<'x> {
         }
     }
 
-    fn give_up(&mut self, slot: u32) {
-        if let Some(used) = self.used.get_mut(&slot).filter(|used| used.stand != Stand::Ready) {
+    pub(crate) fn give_up(&mut self, slot: u32) {
+        if let Some(used) = self
+            .used
+            .get_mut(&slot)
+            .filter(|used| used.stand != Stand::Ready)
+        {
             self.acceptor.give_up(slot);
             used.gone = true;
         }
     }
 
-    fn withdraw(&mut self, slot: u32) {
-        let Some(used) = self.used.get(&slot) else { return };
+    pub(crate) fn withdraw(&mut self, slot: u32) {
+        let Some(used) = self.used.get(&slot) else {
+            return;
+        };
         let ready = used.stand == Stand::Ready;
         assert_eq!(self.acceptor.withdraw(slot), ready);
         if ready {
@@ -339,9 +337,10 @@ impl<'x> World<'x> {
         }
     }
 
-    fn take_over(&mut self) {
+    pub(crate) fn take_over(&mut self) {
         self.acceptor = AcceptorSide::take_over(self.exchange);
-        self.used.retain(|_, used| matches!(used.stand, Stand::Running(_)));
+        self.used
+            .retain(|_, used| matches!(used.stand, Stand::Running(_)));
         self.ring.clear();
         for used in self.used.values_mut() {
             used.orphan = true;
@@ -350,7 +349,7 @@ impl<'x> World<'x> {
     }
 
     /// What must hold between any two steps.
-    fn check(&self) {
+    pub(crate) fn check(&self) {
         assert_eq!(self.acceptor.free_slots() + self.used.len(), SLOTS);
         for (&slot, used) in &self.used {
             let stand = match self.acceptor.state(slot).unwrap() {
@@ -359,12 +358,25 @@ impl<'x> World<'x> {
                 SlotState::Done { tenant, ending, .. } => Stand::Done(tenant, ending.unwrap()),
             };
             assert_eq!(stand, used.stand);
-            assert_eq!(self.acceptor.submitted(slot), Submitted { slot, turn: used.turn });
+            assert_eq!(
+                self.acceptor.submitted(slot),
+                Submitted {
+                    slot,
+                    turn: used.turn
+                }
+            );
         }
         for chair in &self.chairs {
             let state = self.exchange.seat_state(chair.tenant.seat);
             let busy = chair.taken.is_some();
-            assert_eq!(state, if busy { SeatState::Busy } else { SeatState::Idle });
+            assert_eq!(
+                state,
+                if busy {
+                    SeatState::Busy
+                } else {
+                    SeatState::Idle
+                }
+            );
             if let Some(taken) = &chair.taken {
                 assert_eq!(taken.client_gone(), self.used[&taken.ticket().0].gone);
             }
@@ -372,7 +384,7 @@ impl<'x> World<'x> {
     }
 
     /// Everybody does what is left to do; then all must be free.
-    fn wind_up(&mut self) {
+    pub(crate) fn wind_up(&mut self) {
         loop {
             for seat in 0..self.chairs.len() {
                 self.finish(seat, Ending::Complete);
@@ -385,41 +397,4 @@ impl<'x> World<'x> {
             }
         }
     }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
-
-    #[test]
-    fn behaves_as_the_model(steps in vec(step(), 1..200)) {
-        let exchange = Exchange::create(GEOMETRY).unwrap();
-        let mut world = World::new(&exchange);
-        for step in &steps {
-            world.perform(step);
-            world.check();
-        }
-        world.wind_up();
-    }
-}
-
-/// The ring may be full although slots are free; a request is then refused before it is filled in,
-/// and the ring is free again as soon as a seat takes what stands in the way.
-#[test]
-fn withdrawals_behind_a_request_that_waits_fill_the_ring_and_no_more() {
-    let exchange = Exchange::create(GEOMETRY).unwrap();
-    let mut world = World::new(&exchange);
-    world.submit(1);
-    for _ in 0..RING_ENTRIES {
-        world.submit(2);
-        let latest = world.ring.back().unwrap().slot;
-        if world.ring.len() < RING_ENTRIES {
-            world.withdraw(latest);
-        }
-    }
-    assert_eq!(world.ring.len(), RING_ENTRIES);
-    assert!(world.acceptor.free_slots() > 0);
-    world.take(0);
-    world.submit(3);
-    assert!(world.ring.iter().any(|&entry| world.is_ready(entry)));
-    world.wind_up();
 }

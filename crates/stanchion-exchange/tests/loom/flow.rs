@@ -1,0 +1,89 @@
+//! The flow of an answer through its ring.
+
+use std::sync::Arc;
+
+use loom::sync::atomic::{AtomicU32, Ordering};
+use loom::thread;
+use stanchion_exchange::Flow;
+
+use crate::{FOR_EVER, explore};
+
+/// Writes `bytes` through a ring of `capacity`, noting each byte's position in it; false if the
+/// client went first. As `Taken::write` does it.
+fn produce(flow: &Flow, ring: &[AtomicU32], bytes: u64) -> bool {
+    let capacity = ring.len() as u64;
+    for position in 0..bytes {
+        if flow
+            .wait_for_room(position, capacity, FOR_EVER, || false)
+            .is_none()
+        {
+            return false;
+        }
+        let byte = position as u32 + 1;
+        ring[(position % capacity) as usize].store(byte, Ordering::Relaxed);
+        flow.produced.store(position + 1, Ordering::Release);
+    }
+    true
+}
+
+struct Answer {
+    flow: Flow,
+    ring: Vec<AtomicU32>,
+}
+
+impl Answer {
+    fn of_two_bytes_through_one() -> (Arc<Self>, thread::JoinHandle<bool>) {
+        let answer = Arc::new(Self {
+            flow: Flow::default(),
+            ring: vec![AtomicU32::new(0)],
+        });
+        let seat = {
+            let answer = Arc::clone(&answer);
+            thread::spawn(move || produce(&answer.flow, &answer.ring, 2))
+        };
+        (answer, seat)
+    }
+
+    /// Reads what there is, up to one byte.
+    fn read(&self, consumed: u64) -> u64 {
+        if self.flow.produced.load(Ordering::Acquire) == consumed {
+            return consumed;
+        }
+        let byte = self.ring[0].load(Ordering::Relaxed);
+        assert_eq!(
+            u64::from(byte),
+            consumed + 1,
+            "read before it was written, or after the next"
+        );
+        self.flow.consume(consumed + 1);
+        consumed + 1
+    }
+}
+
+#[test]
+fn a_writer_goes_on_once_there_is_room() {
+    explore(|| {
+        let (answer, seat) = Answer::of_two_bytes_through_one();
+        let mut consumed = 0;
+        while consumed < 2 {
+            let before = consumed;
+            consumed = answer.read(before);
+            if consumed == before {
+                thread::yield_now();
+            }
+        }
+        assert!(seat.join().unwrap());
+    });
+}
+
+#[test]
+fn a_writer_hears_that_its_client_has_gone() {
+    explore(|| {
+        let (answer, seat) = Answer::of_two_bytes_through_one();
+        let consumed = answer.read(0);
+        answer.flow.give_up();
+        assert!(answer.flow.is_gone());
+        let whole = seat.join().unwrap();
+        assert!(!whole || consumed == 1, "wrote over what was not read");
+    });
+}

@@ -1,0 +1,112 @@
+//! The notices, and the acceptor that sleeps until there is one.
+
+use std::sync::Arc;
+
+use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use loom::thread;
+use stanchion_exchange::{Bell, Notices};
+
+use crate::{explore, explore_bounded, join_all, wait_for};
+
+/// The notices, and an eventfd to sleep on.
+#[derive(Default)]
+struct Desk {
+    bits: [AtomicU64; 1],
+    asleep: AtomicU32,
+    doorbell: Bell,
+    rung: AtomicU32,
+}
+
+impl Desk {
+    fn notices(&self) -> Notices<'_> {
+        Notices {
+            bits: &self.bits,
+            asleep: &self.asleep,
+        }
+    }
+
+    /// As a seat does it: true if it had to wake the acceptor.
+    fn notify(&self, slot: u32) -> bool {
+        let wakes = self.notices().post(slot);
+        if wakes {
+            self.rung.fetch_add(1, Ordering::Release);
+            self.doorbell.rouse(1);
+        }
+        wakes
+    }
+
+    /// As the acceptor's loop does it: sweeps and sleeps until it has seen `wanted` slots.
+    fn sweep_until(&self, wanted: u64) {
+        let mut seen = 0;
+        loop {
+            self.notices().sweep(|slot| seen |= 1 << slot);
+            if seen == wanted {
+                return;
+            }
+            if self.notices().try_sleep() {
+                wait_for(&self.doorbell, || {
+                    let rung = self.rung.swap(0, Ordering::Acquire);
+                    (rung > 0).then_some(())
+                });
+                self.notices().awake();
+            }
+        }
+    }
+}
+
+fn posters<const COUNT: usize>(desk: &Arc<Desk>) -> [thread::JoinHandle<bool>; COUNT] {
+    std::array::from_fn(|slot| {
+        let desk = Arc::clone(desk);
+        thread::spawn(move || desk.notify(slot as u32))
+    })
+}
+
+#[test]
+fn the_acceptor_does_not_sleep_over_a_notice() {
+    explore(|| {
+        let desk = Arc::new(Desk::default());
+        let [poster] = posters(&desk);
+        desk.sweep_until(0b1);
+        poster.join().unwrap();
+    });
+}
+
+#[test]
+fn the_acceptor_sees_two_notices() {
+    explore_bounded(3, || {
+        let desk = Arc::new(Desk::default());
+        let posters: [_; 2] = posters(&desk);
+        desk.sweep_until(0b11);
+        join_all(posters);
+    });
+}
+
+#[test]
+fn of_two_posters_one_wakes_the_sleeping_acceptor() {
+    explore(|| {
+        let desk = Arc::new(Desk::default());
+        assert!(desk.notices().try_sleep());
+        let posters: [_; 2] = posters(&desk);
+        let woke = join_all(posters);
+        assert_eq!(woke.iter().filter(|woke| **woke).count(), 1);
+    });
+}
+
+/// What a notice announces is there when it is swept.
+#[test]
+fn a_notice_carries_what_was_written_before_it() {
+    explore(|| {
+        let desk = Arc::new(Desk::default());
+        let answer = Arc::new(AtomicU32::new(0));
+        let seat = {
+            let (desk, answer) = (Arc::clone(&desk), Arc::clone(&answer));
+            thread::spawn(move || {
+                answer.store(7, Ordering::Relaxed);
+                desk.notify(0);
+            })
+        };
+        desk.notices()
+            .sweep(|_| assert_eq!(answer.load(Ordering::Relaxed), 7));
+        seat.join().unwrap();
+    });
+}

@@ -1,0 +1,285 @@
+//! The ready ring.
+
+use std::sync::Arc;
+
+use loom::sync::atomic::{AtomicU64, Ordering};
+use loom::thread;
+use stanchion_exchange::{Bell, Phase, ReadyRing, Tenant, Word};
+
+use crate::{explore, explore_bounded, join_all, wait_for};
+
+/// A request: its slot and the slot's turn.
+type Request = (u32, u32);
+
+struct Slots {
+    head: AtomicU64,
+    tail: AtomicU64,
+    entries: Vec<AtomicU64>,
+    words: Vec<AtomicU64>,
+}
+
+impl Slots {
+    fn new(slots: usize, entries: usize) -> Arc<Self> {
+        let zeroes = |count| (0..count).map(|_| AtomicU64::new(0)).collect();
+        Arc::new(Self {
+            head: AtomicU64::new(0),
+            tail: AtomicU64::new(0),
+            entries: zeroes(entries),
+            words: zeroes(slots),
+        })
+    }
+
+    fn ring(&self) -> ReadyRing<'_> {
+        ReadyRing {
+            head: &self.head,
+            tail: &self.tail,
+            entries: &self.entries,
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.ring().has_room(&self.words)
+    }
+
+    /// As the acceptor does it, which alone may.
+    fn submit(&self, (slot, turn): Request) {
+        self.set(slot, Phase::Filling, turn);
+        self.ring().publish(&self.words, slot, turn);
+    }
+
+    fn take(&self, seat: u16) -> Option<Request> {
+        self.ring().take(&self.words, Tenant { seat, tenure: 1 })
+    }
+
+    fn take_all(&self, seat: u16) -> Vec<Request> {
+        std::iter::from_fn(|| self.take(seat)).collect()
+    }
+
+    /// The first half of a take, after which the worker is killed.
+    fn claim_and_die(&self, (slot, turn): Request) -> bool {
+        let taken = Word {
+            phase: Phase::Taken,
+            tenant: Tenant { seat: 9, tenure: 1 },
+            turn,
+        };
+        self.change((slot, turn), Phase::Ready, taken)
+    }
+
+    fn withdraw(&self, (slot, turn): Request) -> bool {
+        self.change(
+            (slot, turn),
+            Phase::Ready,
+            Word::unowned(Phase::Filling, turn),
+        )
+    }
+
+    fn change(&self, (slot, turn): Request, from: Phase, to: Word) -> bool {
+        let from = Word::unowned(from, turn).pack();
+        self.words[slot as usize]
+            .compare_exchange(from, to.pack(), Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    fn set(&self, slot: u32, phase: Phase, turn: u32) {
+        self.words[slot as usize].store(Word::unowned(phase, turn).pack(), Ordering::Release);
+    }
+
+    fn is(&self, (slot, turn): Request, phase: Phase) -> bool {
+        let bits = self.words[slot as usize].load(Ordering::Acquire);
+        Word::unpack(bits).is_some_and(|word| word.phase == phase && word.turn == turn)
+    }
+}
+
+fn sorted(requests: impl IntoIterator<Item = Vec<Request>>) -> Vec<Request> {
+    let mut all: Vec<_> = requests.into_iter().flatten().collect();
+    all.sort_unstable();
+    all
+}
+
+#[test]
+fn each_request_is_taken_once_and_in_order() {
+    explore(|| {
+        let slots = Slots::new(2, 2);
+        let consumers = [0, 1].map(|seat| {
+            let slots = Arc::clone(&slots);
+            thread::spawn(move || {
+                let taken: Vec<_> = slots.take(seat).into_iter().collect();
+                if taken == [(1, 1)] {
+                    assert!(
+                        !slots.is((0, 1), Phase::Ready),
+                        "the second jumped the queue"
+                    );
+                }
+                taken
+            })
+        });
+        slots.submit((0, 1));
+        slots.submit((1, 1));
+        let taken = join_all(consumers);
+        let rest = slots.take_all(2);
+        assert!(rest.is_sorted());
+        assert_eq!(sorted(taken.into_iter().chain([rest])), [(0, 1), (1, 1)]);
+    });
+}
+
+/// The ring is so small that the producer comes round to the entry that a slow consumer is still
+/// looking at, or has taken without helping the head on.
+#[test]
+fn a_slow_consumer_neither_jumps_the_queue_nor_lets_others() {
+    explore(|| {
+        let slots = Slots::new(4, 2);
+        slots.submit((0, 1));
+        slots.submit((1, 1));
+        let slow = {
+            let slots = Arc::clone(&slots);
+            thread::spawn(move || {
+                let taken = slots.take(0);
+                if taken.is_some_and(|(slot, _)| slot > 1) {
+                    assert!(!slots.is((1, 1), Phase::Ready), "jumped the queue");
+                }
+                taken
+            })
+        };
+        let mut quick = Vec::new();
+        let mut submitted = vec![(0, 1), (1, 1)];
+        for request in [(2, 1), (3, 1)] {
+            quick.extend(slots.take(1));
+            if slots.has_room() {
+                slots.submit(request);
+                submitted.push(request);
+            }
+        }
+        let slow = slow.join().unwrap().into_iter().collect();
+        let rest = slots.take_all(2);
+        assert!(rest.is_sorted(), "out of order");
+        assert_eq!(sorted([quick, slow, rest]), submitted);
+    });
+}
+
+#[test]
+fn a_worker_that_dies_on_its_claim_harms_nobody() {
+    explore(|| {
+        let slots = Slots::new(3, 2);
+        slots.submit((0, 1));
+        slots.submit((1, 1));
+        let dying = {
+            let slots = Arc::clone(&slots);
+            thread::spawn(move || slots.claim_and_die((0, 1)))
+        };
+        let living = {
+            let slots = Arc::clone(&slots);
+            thread::spawn(move || slots.take(0).expect("two are ready and one other comes"))
+        };
+        let third = slots.has_room();
+        if third {
+            slots.submit((2, 1));
+        }
+        let died_with = dying.join().unwrap();
+        let living = living.join().unwrap();
+        assert!(
+            slots.has_room() || third,
+            "a taken entry and none after it leave room"
+        );
+        let rest = slots.take_all(1);
+        let mut expected = vec![(0, 1), (1, 1)];
+        expected.extend(third.then_some((2, 1)));
+        expected.retain(|request| !(died_with && *request == (0, 1)));
+        assert_eq!(sorted([vec![living], rest]), expected);
+    });
+}
+
+/// The only consumer died, nobody helps the head on: the producer does.
+#[test]
+fn the_dead_do_not_fill_the_ring() {
+    explore(|| {
+        let slots = Slots::new(2, 1);
+        slots.submit((0, 1));
+        let dying = {
+            let slots = Arc::clone(&slots);
+            thread::spawn(move || slots.claim_and_die((0, 1)))
+        };
+        let room = slots.has_room();
+        if room {
+            slots.submit((1, 1));
+        }
+        assert!(dying.join().unwrap());
+        assert!(room || slots.has_room());
+        assert_eq!(slots.take(0), room.then_some((1, 1)));
+    });
+}
+
+#[test]
+fn a_stale_entry_does_not_claim_the_next_use_of_its_slot() {
+    explore(|| {
+        let slots = Slots::new(1, 2);
+        slots.submit((0, 1));
+        let slow = {
+            let slots = Arc::clone(&slots);
+            thread::spawn(move || slots.take(0))
+        };
+        let quick = {
+            let slots = Arc::clone(&slots);
+            thread::spawn(move || {
+                let taken = slots.take(1);
+                if let Some((slot, turn)) = taken {
+                    slots.set(slot, Phase::Done, turn);
+                }
+                taken
+            })
+        };
+        let again = slots.is((0, 1), Phase::Done) && slots.has_room();
+        if again {
+            slots.submit((0, 2));
+        }
+        let slow = slow.join().unwrap();
+        let quick = quick.join().unwrap();
+        let rest = slots.take_all(2);
+        let taken = sorted([
+            slow.into_iter().collect(),
+            quick.into_iter().collect(),
+            rest,
+        ]);
+        let expected: &[Request] = if again { &[(0, 1), (0, 2)] } else { &[(0, 1)] };
+        assert_eq!(taken, expected);
+        assert!(slots.head.load(Ordering::Relaxed) <= slots.tail.load(Ordering::Relaxed));
+    });
+}
+
+#[test]
+fn a_request_is_withdrawn_or_taken_but_not_both() {
+    explore(|| {
+        let slots = Slots::new(2, 2);
+        slots.submit((0, 1));
+        slots.submit((1, 1));
+        let consumer = {
+            let slots = Arc::clone(&slots);
+            thread::spawn(move || slots.take(0).expect("two are ready, and one is left alone"))
+        };
+        let withdrawn = slots.withdraw((0, 1));
+        if withdrawn && slots.has_room() {
+            slots.submit((0, 2));
+        }
+        let first = consumer.join().unwrap();
+        assert_eq!(first, if withdrawn { (1, 1) } else { (0, 1) });
+        let rest: Vec<_> = slots.take_all(1);
+        assert_eq!(rest.contains(&(1, 1)), !withdrawn);
+        assert_eq!(rest.contains(&(0, 2)), slots.is((0, 2), Phase::Taken));
+    });
+}
+
+/// The whole way: ring and bell together, as the acceptor and two workers use them.
+#[test]
+fn two_idle_workers_get_a_request_each() {
+    explore_bounded(3, || {
+        let slots = Slots::new(2, 2);
+        let bell = Arc::new(Bell::default());
+        let workers = [0, 1].map(|seat| {
+            let (slots, bell) = (Arc::clone(&slots), Arc::clone(&bell));
+            thread::spawn(move || vec![wait_for(&bell, || slots.take(seat))])
+        });
+        slots.submit((0, 1));
+        slots.submit((1, 1));
+        bell.ring(2);
+        assert_eq!(sorted(join_all(workers)), [(0, 1), (1, 1)]);
+    });
+}

@@ -1,0 +1,123 @@
+//! Acceptor and seats over a real exchange, in one thread, against a plain model of it.
+
+#![cfg(not(loom))]
+#![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
+
+mod world;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::Index;
+use stanchion_exchange::{Ending, Exchange};
+
+use world::{GEOMETRY, RING_ENTRIES, World};
+
+#[derive(Clone, Debug)]
+enum Step {
+    Submit {
+        len: usize,
+    },
+    Take {
+        seat: Index,
+    },
+    Write {
+        seat: Index,
+        len: usize,
+    },
+    Publish {
+        seat: Index,
+    },
+    Finish {
+        seat: Index,
+        ending: Ending,
+    },
+    /// The worker is killed, whatever it is doing, and another one gets its seat.
+    Kill {
+        seat: Index,
+    },
+    Read {
+        slot: Index,
+        max: usize,
+    },
+    /// Takes the notices and clears up whatever is done.
+    Sweep,
+    GiveUp {
+        slot: Index,
+    },
+    Withdraw {
+        slot: Index,
+    },
+    /// The acceptor is killed, and another one takes over.
+    TakeOver,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let index = any::<Index>;
+    let ending = prop_oneof![Just(Ending::Complete), Just(Ending::Broken)];
+    prop_oneof![
+        6 => (0..=GEOMETRY.request_bytes).prop_map(|len| Step::Submit { len }),
+        6 => index().prop_map(|seat| Step::Take { seat }),
+        8 => (index(), 0..30_usize).prop_map(|(seat, len)| Step::Write { seat, len }),
+        4 => index().prop_map(|seat| Step::Publish { seat }),
+        4 => (index(), ending).prop_map(|(seat, ending)| Step::Finish { seat, ending }),
+        1 => index().prop_map(|seat| Step::Kill { seat }),
+        8 => (index(), 0..20_usize).prop_map(|(slot, max)| Step::Read { slot, max }),
+        3 => Just(Step::Sweep),
+        1 => index().prop_map(|slot| Step::GiveUp { slot }),
+        1 => index().prop_map(|slot| Step::Withdraw { slot }),
+        1 => Just(Step::TakeOver),
+    ]
+}
+
+fn perform(world: &mut World<'_>, step: &Step) {
+    match *step {
+        Step::Submit { len } => world.submit(len),
+        Step::Take { seat } => world.take(seat.index(GEOMETRY.seats)),
+        Step::Write { seat, len } => world.write(seat.index(GEOMETRY.seats), len),
+        Step::Publish { seat } => world.publish(seat.index(GEOMETRY.seats)),
+        Step::Finish { seat, ending } => world.finish(seat.index(GEOMETRY.seats), ending),
+        Step::Kill { seat } => world.kill(seat.index(GEOMETRY.seats)),
+        Step::Read { slot, max } => world.read(slot.index(GEOMETRY.slots()) as u32, max),
+        Step::Sweep => world.sweep(),
+        Step::GiveUp { slot } => world.give_up(slot.index(GEOMETRY.slots()) as u32),
+        Step::Withdraw { slot } => world.withdraw(slot.index(GEOMETRY.slots()) as u32),
+        Step::TakeOver => world.take_over(),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
+
+    #[test]
+    fn behaves_as_the_model(steps in vec(step(), 1..200)) {
+        let exchange = Exchange::create(GEOMETRY).unwrap();
+        let mut world = World::new(&exchange);
+        for step in &steps {
+            perform(&mut world, step);
+            world.check();
+        }
+        world.wind_up();
+    }
+}
+
+/// The ring may be full although slots are free; a request is then refused before it is filled in,
+/// and the ring is free again as soon as a seat takes what stands in the way.
+#[test]
+fn withdrawals_behind_a_request_that_waits_fill_the_ring_and_no_more() {
+    let exchange = Exchange::create(GEOMETRY).unwrap();
+    let mut world = World::new(&exchange);
+    world.submit(1);
+    for _ in 0..RING_ENTRIES {
+        world.submit(2);
+        let latest = world.ring.back().unwrap().slot;
+        if world.ring.len() < RING_ENTRIES {
+            world.withdraw(latest);
+        }
+    }
+    assert_eq!(world.ring.len(), RING_ENTRIES);
+    assert!(world.acceptor.free_slots() > 0);
+    world.take(0);
+    world.submit(3);
+    assert!(world.ring.iter().any(|&entry| world.is_ready(entry)));
+    world.wind_up();
+}

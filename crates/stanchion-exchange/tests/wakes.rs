@@ -1,0 +1,139 @@
+//! Nobody sleeps on beside work that waits, even if the one who should have seen to it has gone.
+
+#![cfg(not(loom))]
+#![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::{ScopedJoinHandle, scope};
+use std::time::{Duration, Instant};
+
+use stanchion_exchange::{AcceptorSide, Exchange, Geometry, SeatSide, Tenant};
+
+/// A seat that nobody wakes looks again by itself after a second.
+const AT_ONCE: Duration = Duration::from_millis(700);
+
+fn exchange() -> Exchange {
+    let geometry = Geometry {
+        seats: 2,
+        request_bytes: 16,
+        response_bytes: 16,
+    };
+    Exchange::create(geometry).unwrap()
+}
+
+fn seat(exchange: &Exchange, seat: u16) -> SeatSide<'_> {
+    SeatSide::new(exchange, Tenant { seat, tenure: 1 }, 1, None)
+}
+
+/// What the thread does, as proc(5) has it: `S` once it sleeps.
+fn is_asleep(thread: &Path) -> bool {
+    let stat = std::fs::read_to_string(thread.join("stat")).unwrap();
+    stat.rsplit_once(')').unwrap().1.starts_with(" S")
+}
+
+/// Waits for a request at seat 0, and is asleep on the bell when this returns.
+fn sleeper<'s, 'x: 's>(
+    scope: &'s std::thread::Scope<'s, '_>,
+    exchange: &'x Exchange,
+) -> ScopedJoinHandle<'s, Option<(u32, u32)>> {
+    let (looks, looking): (Sender<PathBuf>, _) = channel();
+    let handle = scope.spawn(move || {
+        let proc = PathBuf::from("/proc").join(std::fs::read_link("/proc/thread-self").unwrap());
+        let taken = seat(exchange, 0).wait(|| {
+            // Nobody listens any more after the first time.
+            let _listener_gone = looks.send(proc.clone());
+            false
+        });
+        taken.map(|taken| taken.ticket())
+    });
+    let thread = looking.recv().unwrap();
+    while !is_asleep(&thread) {
+        std::thread::yield_now();
+    }
+    handle
+}
+
+fn submit(acceptor: &mut AcceptorSide<'_>) -> (u32, u32) {
+    let submitted = acceptor.submit(0, |_| 0).unwrap();
+    (submitted.slot, submitted.turn)
+}
+
+#[test]
+fn a_seat_that_leaves_passes_its_wake_on() {
+    let exchange = exchange();
+    let mut acceptor = AcceptorSide::take_over(&exchange);
+    scope(|scope| {
+        let sleeper = sleeper(scope, &exchange);
+        let begun = Instant::now();
+        // Not announced: whoever was woken for it is the one who leaves.
+        let submitted = submit(&mut acceptor);
+        assert!(seat(&exchange, 1).wait(|| true).is_none());
+        assert_eq!(sleeper.join().unwrap(), Some(submitted));
+        assert!(begun.elapsed() < AT_ONCE);
+    });
+}
+
+#[test]
+fn a_new_acceptor_wakes_those_whom_the_old_one_was_about_to_wake() {
+    let exchange = exchange();
+    scope(|scope| {
+        let sleeper = sleeper(scope, &exchange);
+        let begun = Instant::now();
+        // The old one was killed in the middle of a ring: the bit is cleared, nobody is woken.
+        exchange.ready_bell().word().fetch_and(!1, Ordering::AcqRel);
+        let mut acceptor = AcceptorSide::take_over(&exchange);
+        let submitted = submit(&mut acceptor);
+        acceptor.announce();
+        assert_eq!(sleeper.join().unwrap(), Some(submitted));
+        assert!(begun.elapsed() < AT_ONCE);
+    });
+}
+
+#[test]
+fn a_sleeper_takes_what_a_dead_one_was_woken_for() {
+    let exchange = exchange();
+    let mut acceptor = AcceptorSide::take_over(&exchange);
+    scope(|scope| {
+        let sleeper = sleeper(scope, &exchange);
+        let begun = Instant::now();
+        // Not announced: whoever was woken for it has died.
+        let submitted = submit(&mut acceptor);
+        assert!(acceptor.held_by(|tenant| tenant.seat == 1).is_empty());
+        assert_eq!(sleeper.join().unwrap(), Some(submitted));
+        assert!(begun.elapsed() < AT_ONCE);
+    });
+}
+
+/// The writer sleeps in a full ring while its client goes away, or its acceptor is replaced.
+#[test]
+fn a_writer_does_not_wait_for_a_client_that_has_gone() {
+    for replaced in [false, true] {
+        let exchange = exchange();
+        let mut acceptor = AcceptorSide::take_over(&exchange);
+        let (slot, _) = submit(&mut acceptor);
+        scope(|scope| {
+            let (started, starts) = channel();
+            let exchange = &exchange;
+            let writer = scope.spawn(move || {
+                let mut taken = seat(exchange, 0).take().unwrap();
+                let thread = std::fs::read_link("/proc/thread-self").unwrap();
+                started.send(PathBuf::from("/proc").join(thread)).unwrap();
+                taken.write(&[0; 17])
+            });
+            let thread = starts.recv().unwrap();
+            while !is_asleep(&thread) {
+                std::thread::yield_now();
+            }
+            let begun = Instant::now();
+            if replaced {
+                drop(AcceptorSide::take_over(exchange));
+            } else {
+                acceptor.give_up(slot);
+            }
+            assert!(writer.join().unwrap().is_err());
+            assert!(begun.elapsed() < AT_ONCE);
+        });
+    }
+}

@@ -139,6 +139,7 @@ impl<'x> Desk<'x> {
                 let mut news = Vec::new();
                 self.side.sweep(|slot| news.push(slot));
                 for slot in news {
+                    assert!(slot < SLOTS, "news of a slot that does not exist");
                     self.look(slot);
                 }
             }

@@ -5,6 +5,7 @@ mod environ;
 mod errors;
 mod file_wrapper;
 mod fork;
+mod head;
 mod host;
 mod response;
 mod wsgi;

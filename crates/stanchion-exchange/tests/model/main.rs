@@ -8,7 +8,7 @@ mod world;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
-use stanchion_exchange::{Ending, Exchange};
+use stanchion_exchange::{AcceptorSide, Corrupt, Ending, Exchange, SeatSide, Tenant};
 
 use world::{GEOMETRY, RING_ENTRIES, World};
 
@@ -120,4 +120,22 @@ fn withdrawals_behind_a_request_that_waits_fill_the_ring_and_no_more() {
     world.submit(3);
     assert!(world.ring.iter().any(|&entry| world.is_ready(entry)));
     world.wind_up();
+}
+
+/// A worker that was thought to be dead is not, and gives back what is no longer its own.
+#[test]
+fn an_answer_to_an_earlier_use_of_the_slot_is_not_taken_for_this_one() {
+    let exchange = Exchange::create(GEOMETRY).unwrap();
+    let mut acceptor = AcceptorSide::take_over(&exchange);
+    let seat = SeatSide::new(&exchange, Tenant { seat: 0, tenure: 1 }, 1, None);
+    let before = acceptor.submit(0, |_| 0).unwrap();
+    let taken = seat.take().unwrap();
+    acceptor.release(before.slot);
+    let now = acceptor.submit(0, |_| 0).unwrap();
+    assert_eq!((now.slot, now.turn), (before.slot, before.turn + 1));
+    taken.finish(Ending::Complete);
+    assert_eq!(
+        acceptor.state(now.slot),
+        Err(Corrupt("the slot is in another turn"))
+    );
 }

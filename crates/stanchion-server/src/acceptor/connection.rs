@@ -1,7 +1,6 @@
 //! One client connection: hyper speaks HTTP on it, and it is watched for those who dawdle.
 
 use std::cell::Cell;
-use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
@@ -9,20 +8,15 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use http::{Request, Response, StatusCode};
-use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use stanchion_sys::clock::monotonic_us;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 
 use super::Shared;
-use super::access_log::Entry;
-use super::answer::AnswerBody;
-use super::refusal::Refusal;
-use super::request::{Arrived, ArrivedBody, Peer, check_head, read_body};
-use super::ticket::{Answer, Start, Ticket};
+use super::request::Peer;
+use super::service::answer;
 
 /// A client that is still sending when it has been refused gets this long, and may send this
 /// much, so that closing does not reset the connection and destroy the answer (RFC 9112
@@ -31,9 +25,6 @@ const LINGER: Duration = Duration::from_secs(2);
 const LINGER_BYTES_MAX: usize = 16 << 20;
 /// How long writing a last word may take.
 const LAST_WORD: Duration = Duration::from_secs(1);
-
-/// What the access log shows for a client that left before it was answered: nginx's number.
-const CLIENT_GONE: u16 = 499;
 
 /// A connection, as the acceptor's watch sees it.
 pub(super) struct Connection {
@@ -95,6 +86,16 @@ impl Connection {
         if let Some(waker) = self.waker.take() {
             waker.wake();
         }
+    }
+
+    /// A request has come.
+    pub(super) fn busy(&self) {
+        self.phase.set(Phase::Busy);
+    }
+
+    /// What the client is still sending will not be read.
+    pub(super) fn leave_unread(&self, unread: bool) {
+        self.unread.set(unread);
     }
 
     /// An answer has been given to hyper whole, or was given up.
@@ -217,154 +218,6 @@ where
         io::Result::Ok(())
     };
     tokio::time::timeout(LINGER, draining).await?
-}
-
-/// One request, from its head to the head of its answer.
-async fn answer(
-    shared: Rc<Shared>,
-    connection: Rc<Connection>,
-    request: Request<Incoming>,
-) -> Result<Response<AnswerBody>, Infallible> {
-    connection.phase.set(Phase::Busy);
-    let mut account = Account::open(&shared);
-    let (mut head, body) = request.into_parts();
-    let outcome = match check_head(&head, &shared.common.settings) {
-        Ok(()) => unless_refusing(&shared, read_body(&shared, &mut head, body)).await,
-        Err(refusal) => Err(refusal),
-    };
-    // Whatever of the body was not read is still on its way.
-    connection.unread.set(outcome.is_err());
-    let (body, refused) = match outcome {
-        Ok(body) => (body, None),
-        Err(refusal) => (ArrivedBody::none(&shared), Some(refusal)),
-    };
-    let (arrived, contradiction) = Arrived::new(head, body, Rc::clone(&connection.peer));
-    let refused = refused.or(contradiction);
-    let ticket = Rc::new(Ticket::new(arrived));
-    let outcome = match refused {
-        Some(refusal) => Answer::Refused(refusal),
-        None => Pending::join(&shared, &ticket).await,
-    };
-    let (head, body) = match outcome {
-        Answer::App(app) => {
-            account.close(|tally| tally.answered += 1);
-            let body = match app.body {
-                Start::Whole(bytes) => AnswerBody::whole(&shared, &connection, bytes),
-                Start::Streamed => AnswerBody::streamed(&shared, &connection, Rc::clone(&ticket)),
-                Start::File(file, part) => AnswerBody::file(&shared, &connection, file, part),
-            };
-            (app.head, body)
-        }
-        Answer::Refused(refusal) => {
-            account.close(|tally| tally.refused += 1);
-            log_refusal(&ticket, refusal);
-            let (head, bytes) = refusal.response().into_parts();
-            (head, AnswerBody::whole(&shared, &connection, bytes))
-        }
-    };
-    let body = body.logged(entry(&shared, &ticket, &head));
-    Ok(Response::from_parts(head, body))
-}
-
-fn entry(shared: &Shared, ticket: &Rc<Ticket>, head: &http::response::Parts) -> Option<Box<Entry>> {
-    let log = shared.access_log.as_ref()?;
-    let fields = if log.wants_answer_fields { head.headers.clone() } else { http::HeaderMap::new() };
-    let ticket = Rc::clone(ticket);
-    Some(Box::new(Entry { ticket, status: head.status, fields, bytes: 0 }))
-}
-
-fn log_refusal(ticket: &Ticket, refusal: Refusal) {
-    let (status, reason) = (refusal.status().as_u16(), refusal.reason());
-    let request = ticket.request.describe();
-    let worker = ticket.worker_pid.get();
-    if refusal.is_clients() {
-        info!("{status} {request}: a client's fault: {reason}");
-    } else {
-        warn!("{status} {request}: {reason} worker={worker}");
-    }
-}
-
-/// Runs `reading` until everybody is told that we are leaving. The connection's task is woken
-/// for that, and then this is polled.
-async fn unless_refusing<T>(
-    shared: &Shared,
-    reading: impl Future<Output = Result<T, Refusal>>,
-) -> Result<T, Refusal> {
-    let mut reading = std::pin::pin!(reading);
-    poll_fn(|context| {
-        if shared.refusing.get() {
-            return Poll::Ready(Err(Refusal::ShuttingDown));
-        }
-        reading.as_mut().poll(context)
-    })
-    .await
-}
-
-/// Counts a request once, however it ends; one whose answer is never fetched was abandoned.
-struct Account<'s> {
-    shared: &'s Shared,
-    open: bool,
-}
-
-impl<'s> Account<'s> {
-    fn open(shared: &'s Shared) -> Self {
-        shared.dispatch.borrow_mut().tally.arrived += 1;
-        Self { shared, open: true }
-    }
-
-    fn close(&mut self, count: impl FnOnce(&mut super::tally::Tally)) {
-        self.open = false;
-        count(&mut self.shared.dispatch.borrow_mut().tally);
-    }
-}
-
-impl Drop for Account<'_> {
-    fn drop(&mut self) {
-        if self.open {
-            self.close(|tally| tally.abandoned += 1);
-        }
-    }
-}
-
-/// Waits for the answer. Dropped before it is there, the client has gone: the request leaves the
-/// line, or its worker learns of it.
-struct Pending<'t> {
-    shared: &'t Shared,
-    ticket: &'t Rc<Ticket>,
-    answered: bool,
-}
-
-impl<'t> Pending<'t> {
-    fn join(shared: &'t Shared, ticket: &'t Rc<Ticket>) -> Self {
-        if shared.refusing.get() {
-            ticket.answer(Answer::Refused(Refusal::ShuttingDown));
-        } else {
-            shared.dispatch.borrow_mut().join(ticket);
-        }
-        Self { shared, ticket, answered: false }
-    }
-}
-
-impl Future for Pending<'_> {
-    type Output = Answer;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
-        let answer = self.ticket.poll_answer(context);
-        self.answered = answer.is_ready();
-        answer
-    }
-}
-
-impl Drop for Pending<'_> {
-    fn drop(&mut self) {
-        if !self.answered {
-            self.shared.dispatch.borrow_mut().abandon(self.ticket);
-            let ticket = Rc::clone(self.ticket);
-            let status = StatusCode::from_u16(CLIENT_GONE).unwrap_or(StatusCode::BAD_REQUEST);
-            let entry = Entry { ticket, status, fields: http::HeaderMap::new(), bytes: 0 };
-            self.shared.log_access(&entry);
-        }
-    }
 }
 
 /// A stream that tells the connection when a client begins to send.

@@ -11,6 +11,7 @@ mod dispatch;
 mod listen;
 mod refusal;
 mod request;
+mod service;
 mod tally;
 mod ticket;
 

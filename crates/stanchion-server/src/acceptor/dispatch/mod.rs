@@ -1,34 +1,28 @@
-//! The line and the exchange together: requests join, go to seats in order, and come back.
+//! The line and the exchange together: requests join, go to seats in order, and come back
+//! ([`collect`]).
+
+mod collect;
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-use bytes::Bytes;
-use stanchion_exchange::{
-    AcceptorSide, Corrupt, Ending, Exchange, SLOTS_PER_SEAT, SlotState, Tenant,
-};
+use stanchion_exchange::{AcceptorSide, Exchange, SLOTS_PER_SEAT, Tenant};
 use stanchion_line::{Line, LineLimits, Pulled};
-use stanchion_sys::channel::{Channel, Received};
+use stanchion_sys::channel::Channel;
 use stanchion_sys::clock::monotonic_us;
 use tracing::{error, warn};
 
-use super::answer::app_head;
 use super::refusal::Refusal;
 use super::tally::Tally;
-use super::ticket::{Answer, AppAnswer, Stage, Start, StreamEnd, Ticket};
-use crate::messages::{self, Gone, ToMaster};
-use crate::record::{FilePart, read_answer_head};
+use super::ticket::{Answer, Stage, StreamEnd, Ticket};
+use crate::messages::Gone;
 use crate::tree::Common;
 
 /// Sleeping seats are woken once per turn of the event loop; within a long turn, after this many
 /// requests or this long at the latest.
 const UNANNOUNCED_MAX: u32 = 8;
 const UNANNOUNCED_US_MAX: u64 = 100;
-/// Descriptors of files that arrived before the answers which name them: one per slot at most in
-/// a healthy tree, and the newest ones win in a sick one.
-const FILES_MAX: usize = 1024;
-
 /// Everything between the connections and the workers.
 pub(super) struct Dispatch {
     exchange: &'static Exchange,
@@ -177,137 +171,6 @@ impl Dispatch {
         self.fill(monotonic_us());
     }
 
-    fn look(&mut self, slot: u32) {
-        if self.side.settle_orphan(slot, false) {
-            return;
-        }
-        let Some(ticket) = self.slots[slot as usize].clone() else { return };
-        if let Err(corrupt) = self.advance(slot, &ticket) {
-            self.poison(slot, &ticket, corrupt);
-        }
-    }
-
-    /// Takes what the slot's seat has written since we last looked.
-    fn advance(&mut self, slot: u32, ticket: &Ticket) -> Result<(), Corrupt> {
-        let state = self.side.state(slot)?;
-        let (tenant, taken_us) = match state {
-            SlotState::Ready => return Ok(()),
-            SlotState::Running { tenant, taken_us } | SlotState::Done { tenant, taken_us, .. } => {
-                (tenant, taken_us)
-            }
-        };
-        ticket.taken_us.set(taken_us);
-        ticket.worker_pid.set(self.pid_of(tenant));
-        let wanted = ticket.stage.get() != Stage::Over;
-        if let SlotState::Done { ending, done_us, .. } = state {
-            ticket.done_us.set(done_us);
-            let ending = ending.ok_or(Corrupt("an answer ends in no known way"))?;
-            if wanted {
-                self.take_rest(slot, ticket, ending)?;
-            }
-            self.line.drained(monotonic_us());
-            self.free(slot);
-        } else if wanted {
-            self.take_more(slot, ticket)?;
-        }
-        Ok(())
-    }
-
-    /// The answer is whole, or will never be.
-    fn take_rest(&mut self, slot: u32, ticket: &Ticket, ending: Ending) -> Result<(), Corrupt> {
-        let end = match ending {
-            Ending::Complete => StreamEnd::Complete,
-            Ending::Broken => StreamEnd::Broken,
-        };
-        if ticket.is_streaming() {
-            let mut bytes = Vec::new();
-            self.side.read(slot, usize::MAX, &mut bytes)?;
-            ticket.push(Bytes::from(bytes));
-            ticket.end(end);
-        } else if self.side.readable(slot)? == 0 {
-            refuse(ticket, Refusal::NoAnswer);
-        } else {
-            let (head, body, file) = self.read_head(slot)?;
-            let body = match (file, end) {
-                (Some(part), StreamEnd::Complete) => {
-                    let file = self.fetch_file(slot).ok_or(Corrupt("a file was not sent"))?;
-                    Start::File(std::fs::File::from(file), part)
-                }
-                (_, StreamEnd::Complete) => Start::Whole(body),
-                (_, StreamEnd::Broken) => {
-                    ticket.push(body);
-                    Start::Streamed
-                }
-            };
-            ticket.end(end);
-            ticket.answer(Answer::App(Box::new(AppAnswer { head, body })));
-        }
-        ticket.stage.set(Stage::Over);
-        Ok(())
-    }
-
-    /// There may be more of the answer later.
-    fn take_more(&mut self, slot: u32, ticket: &Ticket) -> Result<(), Corrupt> {
-        let readable = self.side.readable(slot)?;
-        if readable == 0 {
-            return Ok(());
-        }
-        if ticket.is_streaming() {
-            let room = self.response_buffer.saturating_sub(ticket.buffered());
-            if room > 0 {
-                let mut bytes = Vec::new();
-                self.side.read(slot, room, &mut bytes)?;
-                ticket.push(Bytes::from(bytes));
-            }
-        } else {
-            let (head, body, _) = self.read_head(slot)?;
-            ticket.start_streaming();
-            ticket.push(body);
-            ticket.answer(Answer::App(Box::new(AppAnswer { head, body: Start::Streamed })));
-        }
-        Ok(())
-    }
-
-    /// A seat publishes the head in one piece, with the start of the body behind it.
-    fn read_head(
-        &mut self,
-        slot: u32,
-    ) -> Result<(http::response::Parts, Bytes, Option<FilePart>), Corrupt> {
-        let mut bytes = Vec::new();
-        self.side.read(slot, usize::MAX, &mut bytes)?;
-        let (head, len) =
-            read_answer_head(&bytes).map_err(|_| Corrupt("the head of an answer is cut"))?;
-        let file = head.file;
-        let head = app_head(&head).ok_or(Corrupt("the head of an answer is not HTTP"))?;
-        Ok((head, Bytes::from(bytes).slice(len..), file))
-    }
-
-    fn fetch_file(&mut self, slot: u32) -> Option<OwnedFd> {
-        let turn = self.side.submitted(slot).turn;
-        loop {
-            match self.files_channel.receive() {
-                Ok(Received::Message(message, Some(fd))) => {
-                    let Ok(key) = <[u8; 8]>::try_from(message.as_slice()) else { continue };
-                    let [s0, s1, s2, s3, t0, t1, t2, t3] = key;
-                    let key =
-                        (u32::from_le_bytes([s0, s1, s2, s3]), u32::from_le_bytes([t0, t1, t2, t3]));
-                    if self.files.len() >= FILES_MAX {
-                        warn!("descriptors of {FILES_MAX} files were sent that no answer named");
-                        self.files.clear();
-                    }
-                    self.files.insert(key, fd);
-                }
-                Ok(Received::Message(_, None)) => {}
-                Ok(Received::Nothing | Received::Closed) => break,
-                Err(error) => {
-                    error!("a file's descriptor cannot be received: {error}");
-                    break;
-                }
-            }
-        }
-        self.files.remove(&(slot, turn))
-    }
-
     fn free(&mut self, slot: u32) {
         self.slots[slot as usize] = None;
         self.submitted -= 1;
@@ -407,39 +270,6 @@ impl Dispatch {
             }
         }
         self.free(slot);
-    }
-
-    fn is_poisoned(&self, slot: u32) -> bool {
-        self.poisoned.iter().any(|(poisoned, _)| *poisoned == slot)
-    }
-
-    /// A slot makes no sense: its client is told, and its worker must go before it is used again.
-    fn poison(&mut self, slot: u32, ticket: &Ticket, corrupt: Corrupt) {
-        if self.is_poisoned(slot) {
-            return;
-        }
-        error!("{corrupt} (slot {slot}, {})", ticket.request.describe());
-        if ticket.is_streaming() {
-            ticket.end(StreamEnd::Broken);
-            ticket.stage.set(Stage::Over);
-        } else if ticket.stage.get() != Stage::Over {
-            refuse(ticket, Refusal::NoAnswer);
-        }
-        let tenant = match self.side.state(slot) {
-            Ok(SlotState::Running { tenant, .. } | SlotState::Done { tenant, .. }) => Some(tenant.seat),
-            _ => self.exchange.busy_seat_of(slot),
-        };
-        let Some(worker) = tenant.map(|seat| seat / self.threads) else {
-            error!("slot {slot} is lost: no seat says that it has it");
-            return;
-        };
-        self.poisoned.push((slot, worker));
-        if let Some(sitting) = self.workers.get(&worker) {
-            let replace = ToMaster::Replace { worker, tenure: sitting.tenure };
-            if let Err(error) = messages::send(self.reports, &replace) {
-                error!("the master could not be told to replace worker {worker}: {error}");
-            }
-        }
     }
 
     fn pid_of(&self, tenant: Tenant) -> i32 {

@@ -1,0 +1,171 @@
+//! One request through the acceptor: checked, read whole, sent through the line, answered.
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use http::{HeaderMap, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use tracing::{info, warn};
+
+use super::Shared;
+use super::access_log::Entry;
+use super::answer::AnswerBody;
+use super::connection::Connection;
+use super::refusal::Refusal;
+use super::request::{Arrived, ArrivedBody, check_head, read_body};
+use super::tally::Tally;
+use super::ticket::{Answer, Start, Ticket};
+
+/// What the access log shows for a client that left before it was answered: nginx's number.
+const CLIENT_GONE: u16 = 499;
+
+/// One request, from its head to the head of its answer.
+pub(super) async fn answer(
+    shared: Rc<Shared>,
+    connection: Rc<Connection>,
+    request: Request<Incoming>,
+) -> Result<Response<AnswerBody>, Infallible> {
+    connection.busy();
+    let mut account = Account::open(&shared);
+    let (mut head, body) = request.into_parts();
+    let outcome = match check_head(&head, &shared.common.settings) {
+        Ok(()) => unless_refusing(&shared, read_body(&shared, &mut head, body)).await,
+        Err(refusal) => Err(refusal),
+    };
+    // Whatever of the body was not read is still on its way.
+    connection.leave_unread(outcome.is_err());
+    let (body, refused) = match outcome {
+        Ok(body) => (body, None),
+        Err(refusal) => (ArrivedBody::none(&shared), Some(refusal)),
+    };
+    let (arrived, contradiction) = Arrived::new(head, body, Rc::clone(&connection.peer));
+    let refused = refused.or(contradiction);
+    let ticket = Rc::new(Ticket::new(arrived));
+    let outcome = match refused {
+        Some(refusal) => Answer::Refused(refusal),
+        None => Pending::join(&shared, &ticket).await,
+    };
+    let (head, body) = match outcome {
+        Answer::App(app) => {
+            account.close(|tally| tally.answered += 1);
+            let body = match app.body {
+                Start::Whole(bytes) => AnswerBody::whole(&shared, &connection, bytes),
+                Start::Streamed => AnswerBody::streamed(&shared, &connection, Rc::clone(&ticket)),
+                Start::File(file, part) => AnswerBody::file(&shared, &connection, file, part),
+            };
+            (app.head, body)
+        }
+        Answer::Refused(refusal) => {
+            account.close(|tally| tally.refused += 1);
+            log_refusal(&ticket, refusal);
+            let (head, bytes) = refusal.response().into_parts();
+            (head, AnswerBody::whole(&shared, &connection, bytes))
+        }
+    };
+    let body = body.logged(entry(&shared, &ticket, &head));
+    Ok(Response::from_parts(head, body))
+}
+
+fn entry(shared: &Shared, ticket: &Rc<Ticket>, head: &http::response::Parts) -> Option<Box<Entry>> {
+    let log = shared.access_log.as_ref()?;
+    let fields = if log.wants_answer_fields { head.headers.clone() } else { HeaderMap::new() };
+    let ticket = Rc::clone(ticket);
+    Some(Box::new(Entry { ticket, status: head.status, fields, bytes: 0 }))
+}
+
+fn log_refusal(ticket: &Ticket, refusal: Refusal) {
+    let (status, reason) = (refusal.status().as_u16(), refusal.reason());
+    let request = ticket.request.describe();
+    let worker = ticket.worker_pid.get();
+    if refusal.is_clients() {
+        info!("{status} {request}: a client's fault: {reason}");
+    } else {
+        warn!("{status} {request}: {reason} worker={worker}");
+    }
+}
+
+/// Runs `reading` until everybody is told that we are leaving. The connection's task is woken
+/// for that, and then this is polled.
+async fn unless_refusing<T>(
+    shared: &Shared,
+    reading: impl Future<Output = Result<T, Refusal>>,
+) -> Result<T, Refusal> {
+    let mut reading = std::pin::pin!(reading);
+    poll_fn(|context| {
+        if shared.refusing.get() {
+            return Poll::Ready(Err(Refusal::ShuttingDown));
+        }
+        reading.as_mut().poll(context)
+    })
+    .await
+}
+
+/// Counts a request once, however it ends; one whose answer is never fetched was abandoned.
+struct Account<'s> {
+    shared: &'s Shared,
+    open: bool,
+}
+
+impl<'s> Account<'s> {
+    fn open(shared: &'s Shared) -> Self {
+        shared.dispatch.borrow_mut().tally.arrived += 1;
+        Self { shared, open: true }
+    }
+
+    fn close(&mut self, count: impl FnOnce(&mut Tally)) {
+        self.open = false;
+        count(&mut self.shared.dispatch.borrow_mut().tally);
+    }
+}
+
+impl Drop for Account<'_> {
+    fn drop(&mut self) {
+        if self.open {
+            self.close(|tally| tally.abandoned += 1);
+        }
+    }
+}
+
+/// Waits for the answer. Dropped before it is there, the client has gone: the request leaves the
+/// line, or its worker learns of it.
+struct Pending<'t> {
+    shared: &'t Shared,
+    ticket: &'t Rc<Ticket>,
+    answered: bool,
+}
+
+impl<'t> Pending<'t> {
+    fn join(shared: &'t Shared, ticket: &'t Rc<Ticket>) -> Self {
+        if shared.refusing.get() {
+            ticket.answer(Answer::Refused(Refusal::ShuttingDown));
+        } else {
+            shared.dispatch.borrow_mut().join(ticket);
+        }
+        Self { shared, ticket, answered: false }
+    }
+}
+
+impl Future for Pending<'_> {
+    type Output = Answer;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
+        let answer = self.ticket.poll_answer(context);
+        self.answered = answer.is_ready();
+        answer
+    }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.shared.dispatch.borrow_mut().abandon(self.ticket);
+            let ticket = Rc::clone(self.ticket);
+            let status = StatusCode::from_u16(CLIENT_GONE).unwrap_or(StatusCode::BAD_REQUEST);
+            let entry = Entry { ticket, status, fields: HeaderMap::new(), bytes: 0 };
+            self.shared.log_access(&entry);
+        }
+    }
+}

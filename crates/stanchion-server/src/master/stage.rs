@@ -1,0 +1,130 @@
+//! How far a child process is in its life; the same for acceptor, template and worker.
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// To be forked as soon as the back-off allows.
+    Wanted,
+    /// The template was asked for it, or the loop was.
+    Asked,
+    /// It runs and has not reported.
+    Booting { pid: i32 },
+    /// It has reported, and does its work.
+    Ready { pid: i32 },
+    /// It was asked to leave; past the deadline it is killed.
+    Leaving { pid: i32, deadline_ms: u64 },
+    /// It was killed, and only has to be reaped.
+    Killed { pid: i32 },
+}
+
+impl Stage {
+    /// What the answer of fork(2) makes of one that was asked for.
+    pub(super) fn forked(pid: Option<i32>) -> Self {
+        pid.map_or(Self::Wanted, |pid| Self::Booting { pid })
+    }
+
+    pub(super) fn pid(self) -> Option<i32> {
+        match self {
+            Self::Wanted | Self::Asked => None,
+            Self::Booting { pid }
+            | Self::Ready { pid }
+            | Self::Leaving { pid, .. }
+            | Self::Killed { pid } => Some(pid),
+        }
+    }
+
+    pub(super) fn is_ready(self) -> bool {
+        matches!(self, Self::Ready { .. })
+    }
+
+    /// When it is to be killed, if it is leaving.
+    pub(super) fn deadline_ms(self) -> Option<u64> {
+        match self {
+            Self::Leaving { deadline_ms, .. } => Some(deadline_ms),
+            _ => None,
+        }
+    }
+
+    /// It is to leave by `deadline_ms`, or earlier if it was told so before. Gives the process to
+    /// tell, if it does not know yet.
+    pub(super) fn leave_by(&mut self, deadline_ms: u64) -> Option<i32> {
+        match self {
+            Self::Booting { pid } | Self::Ready { pid } => {
+                let pid = *pid;
+                *self = Self::Leaving { pid, deadline_ms };
+                Some(pid)
+            }
+            Self::Leaving { deadline_ms: earlier_ms, .. } => {
+                *earlier_ms = deadline_ms.min(*earlier_ms);
+                None
+            }
+            Self::Wanted | Self::Asked | Self::Killed { .. } => None,
+        }
+    }
+
+    /// It is to die. Gives the process to kill, if that has not been done yet.
+    pub(super) fn kill(&mut self) -> Option<i32> {
+        match *self {
+            Self::Booting { pid } | Self::Ready { pid } | Self::Leaving { pid, .. } => {
+                *self = Self::Killed { pid };
+                Some(pid)
+            }
+            Self::Wanted | Self::Asked | Self::Killed { .. } => None,
+        }
+    }
+
+    /// As [`Self::kill`], if it should have left by now.
+    pub(super) fn kill_if_overstaying(&mut self, now_ms: u64) -> Option<i32> {
+        self.deadline_ms().filter(|&deadline_ms| now_ms >= deadline_ms).and_then(|_| self.kill())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALIVE: [Stage; 3] = [
+        Stage::Booting { pid: 7 },
+        Stage::Ready { pid: 7 },
+        Stage::Leaving { pid: 7, deadline_ms: 50 },
+    ];
+
+    #[test]
+    fn it_is_told_to_leave_once_and_the_earlier_deadline_counts() {
+        for mut stage in [ALIVE[0], ALIVE[1]] {
+            assert_eq!(stage.leave_by(50), Some(7));
+            assert_eq!(stage.leave_by(60), None);
+            assert_eq!(stage.deadline_ms(), Some(50));
+            assert_eq!(stage.leave_by(40), None);
+            assert_eq!(stage.deadline_ms(), Some(40));
+        }
+    }
+
+    #[test]
+    fn it_is_killed_once_and_stays_so() {
+        for mut stage in ALIVE {
+            assert_eq!(stage.kill(), Some(7));
+            assert_eq!((stage.kill(), stage.leave_by(10)), (None, None));
+            assert_eq!(stage, Stage::Killed { pid: 7 });
+        }
+    }
+
+    #[test]
+    fn it_overstays_from_its_deadline_on() {
+        let [booting, ready, mut leaving] = ALIVE;
+        for mut stage in [booting, ready, Stage::Wanted, Stage::Asked] {
+            assert_eq!(stage.kill_if_overstaying(u64::MAX), None);
+        }
+        assert_eq!(leaving.kill_if_overstaying(49), None);
+        assert_eq!(leaving.kill_if_overstaying(50), Some(7));
+        assert_eq!(leaving.kill_if_overstaying(51), None);
+    }
+
+    #[test]
+    fn who_is_not_there_can_be_neither_told_nor_killed() {
+        for stage in [Stage::Wanted, Stage::Asked] {
+            let mut same = stage;
+            assert_eq!((same.leave_by(1), same.kill(), same.pid()), (None, None, None));
+            assert_eq!(same, stage);
+        }
+    }
+}

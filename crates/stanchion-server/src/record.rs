@@ -4,6 +4,8 @@
 //! the acceptor wrote and the other way round, both of one build, so there is no version; but the
 //! acceptor checks every length, since a worker's memory is the app's to spoil.
 
+use bytes::Bytes;
+
 /// The longest request head (request line and fields), in bytes, as it arrives.
 pub const REQUEST_HEAD_BYTES_MAX: usize = 64 * 1024;
 /// What the record of a request takes beyond its head and body: addresses, lengths, counts.
@@ -32,6 +34,20 @@ pub enum BodyRecord<'a> {
     /// In the record itself; may be empty.
     Memory(&'a [u8]),
     /// In a spool file, too large for the record.
+    Spooled {
+        /// Path of the file.
+        path: &'a str,
+        /// Its length in bytes.
+        len: u64,
+    },
+}
+
+/// A request's body on its way into a record.
+#[derive(Clone, Copy, Debug)]
+pub enum WholeBody<'a> {
+    /// In memory, in the pieces in which it came.
+    Memory(&'a [Bytes]),
+    /// In a spool file.
     Spooled {
         /// Path of the file.
         path: &'a str,
@@ -105,7 +121,7 @@ pub fn write_request<'f>(
     area: &mut [u8],
     line: &RequestLine<'_>,
     fields: impl Iterator<Item = (&'f [u8], &'f [u8])>,
-    body: &BodyRecord<'_>,
+    body: &WholeBody<'_>,
 ) -> Option<usize> {
     let mut writer = Writer { area, len: 0 };
     writer.put(&[line.minor_version, u8::from(line.trusted_peer)]);
@@ -115,11 +131,11 @@ pub fn write_request<'f>(
     }
     writer.text(line.target);
     match body {
-        BodyRecord::Memory(bytes) => {
+        WholeBody::Memory(pieces) => {
             writer.put(&[0]);
-            writer.number(bytes.len() as u64);
+            writer.number(pieces.iter().map(|piece| piece.len() as u64).sum());
         }
-        BodyRecord::Spooled { path, len } => {
+        WholeBody::Spooled { path, len } => {
             writer.put(&[1]);
             writer.number(*len);
             writer.text(path.as_bytes());
@@ -135,8 +151,8 @@ pub fn write_request<'f>(
         count += 1;
     }
     let fields_len = (writer.len - fields_at) as u32;
-    if let BodyRecord::Memory(bytes) = body {
-        writer.put(bytes);
+    if let WholeBody::Memory(pieces) = body {
+        pieces.iter().for_each(|piece| writer.put(piece));
     }
     let Writer { area, len } = writer;
     if len > area.len() {
@@ -356,14 +372,17 @@ mod tests {
             let mut area = vec![0; 1 << 16];
             let pairs = || fields.iter().map(|(name, value)| (&name[..], &value[..]));
             let line = line(&target, &method);
-            let len = write_request(&mut area, &line, pairs(), &BodyRecord::Memory(&body));
+            let at = body.len() / 3;
+            let pieces = [Bytes::copy_from_slice(&body[..at]), Bytes::copy_from_slice(&body[at..])];
+            let whole = WholeBody::Memory(&pieces);
+            let len = write_request(&mut area, &line, pairs(), &whole);
             let len = len.expect("it fits");
             let record = RequestRecord::read(&area[..len]).expect("readable");
             prop_assert_eq!(record.line, line);
             prop_assert_eq!(record.fields().collect::<Vec<_>>(), pairs().collect::<Vec<_>>());
             prop_assert_eq!(record.body, BodyRecord::Memory(&body));
             // One byte less, and it is refused, not cut.
-            let refused = write_request(&mut area[..len - 1], &line, pairs(), &BodyRecord::Memory(&body));
+            let refused = write_request(&mut area[..len - 1], &line, pairs(), &whole);
             prop_assert_eq!(refused, None);
         }
 

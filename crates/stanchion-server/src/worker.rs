@@ -57,7 +57,7 @@ impl Worker {
     pub fn leave(&self) {
         signal::leave_flag().store(1, Ordering::Release);
         futex::wake(signal::leave_flag(), u32::MAX);
-        self.common.exchange.ready_bell().ring(u32::MAX);
+        self.common.exchange.ready_bell().rouse(u32::MAX);
     }
 
     /// Whether no further request should be taken: the master said so, it is gone, or
@@ -72,7 +72,7 @@ impl Worker {
         while !self.should_leave() {
             futex::wait(signal::leave_flag(), 0, LOOK_AGAIN);
         }
-        self.common.exchange.ready_bell().ring(u32::MAX);
+        self.common.exchange.ready_bell().rouse(u32::MAX);
     }
 }
 

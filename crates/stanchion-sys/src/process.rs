@@ -199,6 +199,16 @@ pub fn raise_open_files() -> u64 {
     }
 }
 
+/// Has the allocator keep what is freed, up to `kept_bytes`, instead of giving it back to the
+/// kernel and faulting it in again, page by page, for the next buffer (mallopt(3)).
+pub fn keep_freed_memory(kept_bytes: i32) {
+    // SAFETY: mallopt(3) only sets parameters of the allocator; it has no preconditions.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, kept_bytes);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, kept_bytes);
+    }
+}
+
 /// Names the process as `ps -o comm` shows it; cut to 15 bytes by the kernel.
 pub fn set_name(name: &std::ffi::CStr) {
     let _only_cosmetic = rustix::thread::set_name(name);

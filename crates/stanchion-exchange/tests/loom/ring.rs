@@ -140,10 +140,9 @@ fn a_slow_consumer_neither_jumps_the_queue_nor_lets_others() {
                 taken
             })
         };
-        let mut quick = Vec::new();
+        let quick = slots.take(1).into_iter().collect();
         let mut submitted = vec![(0, 1), (1, 1)];
         for request in [(2, 1), (3, 1)] {
-            quick.extend(slots.take(1));
             if slots.has_room() {
                 slots.submit(request);
                 submitted.push(request);

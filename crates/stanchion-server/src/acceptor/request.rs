@@ -15,13 +15,16 @@ use tracing::error;
 
 use super::Shared;
 use super::refusal::Refusal;
-use crate::record::{BodyRecord, RequestLine, write_request};
+use crate::record::{RequestLine, WholeBody, write_request};
 use crate::settings::Settings;
 use crate::spool::SpooledBody;
 
 /// Bodies of all waiting requests that may be in memory together, in bytes. Past it, bodies go
 /// to the spool whatever their size.
 const BODIES_MEMORY_MAX: usize = 64 << 20;
+/// Pieces of a body of at least this size are kept as they were read; smaller ones are copied
+/// together.
+const PIECE_KEPT_BYTES: usize = 16 << 10;
 /// Bytes gathered before they are written to a spool file in one go.
 const SPOOL_WRITE_BYTES: usize = 256 << 10;
 
@@ -52,27 +55,32 @@ pub(super) enum ArrivedBody {
 
 /// Bytes that count against [`BODIES_MEMORY_MAX`].
 pub(super) struct Counted {
-    bytes: Bytes,
+    pieces: Vec<Bytes>,
     shared: Rc<Shared>,
 }
 
 impl Counted {
-    fn new(shared: &Rc<Shared>, bytes: Bytes) -> Self {
-        shared.body_bytes.set(shared.body_bytes.get() + bytes.len());
-        Self { bytes, shared: Rc::clone(shared) }
+    fn new(shared: &Rc<Shared>, pieces: Vec<Bytes>) -> Self {
+        let counted = Self { pieces, shared: Rc::clone(shared) };
+        shared.body_bytes.set(shared.body_bytes.get() + counted.len());
+        counted
+    }
+
+    fn len(&self) -> usize {
+        self.pieces.iter().map(Bytes::len).sum()
     }
 }
 
 impl ArrivedBody {
     /// No body.
     pub(super) fn none(shared: &Rc<Shared>) -> Self {
-        Self::Memory(Counted::new(shared, Bytes::new()))
+        Self::Memory(Counted::new(shared, Vec::new()))
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.shared.body_bytes.set(self.shared.body_bytes.get() - self.bytes.len());
+        self.shared.body_bytes.set(self.shared.body_bytes.get() - self.len());
     }
 }
 
@@ -106,9 +114,9 @@ impl Arrived {
             trusted_peer: self.peer.trusted,
         };
         let body = match &self.body {
-            ArrivedBody::Memory(counted) => BodyRecord::Memory(&counted.bytes),
+            ArrivedBody::Memory(counted) => WholeBody::Memory(&counted.pieces),
             ArrivedBody::Spooled(body) => {
-                BodyRecord::Spooled { path: body.path().to_str()?, len: body.len }
+                WholeBody::Spooled { path: body.path().to_str()?, len: body.len }
             }
         };
         let fields = self.head.headers.iter().map(|(name, value)| {
@@ -196,11 +204,10 @@ pub(super) async fn read_body(
     }
     let settings = &shared.common.settings;
     let body_max = settings.limit_request_body;
-    let promised = body.size_hint().exact();
-    if body_max > 0 && promised.is_some_and(|len| len > body_max) {
+    if body_max > 0 && body.size_hint().exact().is_some_and(|len| len > body_max) {
         return Err(Refusal::BodyTooLarge);
     }
-    let mut sink = Sink::new(shared, promised);
+    let mut sink = Sink::new(shared);
     let mut len = 0_u64;
     loop {
         let frame = std::future::poll_fn(|context| {
@@ -230,22 +237,32 @@ pub(super) async fn read_body(
 /// Where the bytes of a body go: into memory while they are few, else into a file.
 struct Sink<'s> {
     shared: &'s Rc<Shared>,
-    bytes: BytesMut,
+    /// What is in memory, in order: large pieces as they came, small ones put together, since
+    /// each keeps the whole buffer alive that it was read into.
+    pieces: Vec<Bytes>,
+    small: BytesMut,
+    len: usize,
     file: Option<(SpooledBody, File)>,
     memory_max: usize,
 }
 
 impl<'s> Sink<'s> {
-    fn new(shared: &'s Rc<Shared>, promised: Option<u64>) -> Self {
+    fn new(shared: &'s Rc<Shared>) -> Self {
         let left = BODIES_MEMORY_MAX.saturating_sub(shared.body_bytes.get());
         let memory_max = shared.common.settings.body_memory.min(left);
-        let expected = promised.map_or(0, |len| len.min(memory_max as u64) as usize);
-        Self { shared, bytes: BytesMut::with_capacity(expected), file: None, memory_max }
+        let (pieces, small) = (Vec::new(), BytesMut::new());
+        Self { shared, pieces, small, len: 0, file: None, memory_max }
     }
 
     async fn add(&mut self, data: Bytes) -> Result<(), Refusal> {
-        self.bytes.extend_from_slice(&data);
-        if self.file.is_none() && self.bytes.len() <= self.memory_max {
+        self.len += data.len();
+        if data.len() < PIECE_KEPT_BYTES {
+            self.small.extend_from_slice(&data);
+        } else {
+            self.put_together();
+            self.pieces.push(data);
+        }
+        if self.file.is_none() && self.len <= self.memory_max {
             return Ok(());
         }
         if self.file.is_none() {
@@ -254,16 +271,24 @@ impl<'s> Sink<'s> {
             let created = SpooledBody::create(&self.shared.common.spool, number);
             self.file = Some(created.map_err(|error| spool_failed(&error))?);
         }
-        if self.bytes.len() >= SPOOL_WRITE_BYTES { self.write().await } else { Ok(()) }
+        if self.len >= SPOOL_WRITE_BYTES { self.write().await } else { Ok(()) }
+    }
+
+    fn put_together(&mut self) {
+        if !self.small.is_empty() {
+            self.pieces.push(self.small.split().freeze());
+        }
     }
 
     /// Disks block; the event loop must not.
     async fn write(&mut self) -> Result<(), Refusal> {
+        self.put_together();
         let Some((spooled, file)) = &mut self.file else { return Ok(()) };
-        let bytes = self.bytes.split().freeze();
-        spooled.len += bytes.len() as u64;
+        let pieces = std::mem::take(&mut self.pieces);
+        spooled.len += std::mem::take(&mut self.len) as u64;
         let mut handle = file.try_clone().map_err(|error| spool_failed(&error))?;
-        let written = tokio::task::spawn_blocking(move || handle.write_all(&bytes)).await;
+        let writing = move || pieces.iter().try_for_each(|piece| handle.write_all(piece));
+        let written = tokio::task::spawn_blocking(writing).await;
         written
             .map_err(io::Error::other)
             .and_then(|written| written)
@@ -274,7 +299,7 @@ impl<'s> Sink<'s> {
         self.write().await?;
         Ok(match self.file {
             Some((spooled, _file)) => ArrivedBody::Spooled(spooled),
-            None => ArrivedBody::Memory(Counted::new(self.shared, self.bytes.freeze())),
+            None => ArrivedBody::Memory(Counted::new(self.shared, self.pieces)),
         })
     }
 }

@@ -9,8 +9,8 @@ use crate::messages::{Gone, ToAcceptor};
 
 /// Strays kept; as every orphan of the app becomes the master's child, most were never ours.
 const STRAYS_MAX: usize = 64;
-/// How long the report of a child that was reaped may take to be read: it was sent before, so the
-/// next look at the reports finds it. Kept no longer than needed, since the kernel gives pids anew.
+/// How long the report of a child that was reaped may take to be read, if it was sent: ample, since
+/// the master's next look finds it. Not kept for ever, since the kernel gives pids anew.
 const STRAY_MS: u64 = 1_000;
 /// Ends of workers to keep, for each worker there is room for.
 const PER_WORKER: usize = 4;
@@ -31,7 +31,11 @@ impl Strays {
         if self.0.len() == STRAYS_MAX {
             self.0.pop_front();
         }
-        self.0.push_back(Stray { pid, exit, reaped_ms: now_ms });
+        self.0.push_back(Stray {
+            pid,
+            exit,
+            reaped_ms: now_ms,
+        });
     }
 
     /// How the child ended, if it is one of them.
@@ -41,7 +45,8 @@ impl Strays {
     }
 
     pub(super) fn forget_old(&mut self, now_ms: u64) {
-        self.0.retain(|stray| now_ms.saturating_sub(stray.reaped_ms) < STRAY_MS);
+        self.0
+            .retain(|stray| now_ms.saturating_sub(stray.reaped_ms) < STRAY_MS);
     }
 }
 
@@ -56,7 +61,10 @@ pub(super) struct Departed {
 
 impl Departed {
     pub(super) fn new(workers_max: u16) -> Self {
-        Self { workers: VecDeque::new(), most: usize::from(workers_max) * PER_WORKER }
+        Self {
+            workers: VecDeque::new(),
+            most: usize::from(workers_max) * PER_WORKER,
+        }
     }
 
     /// Notes it, and gives what the acceptor is to be told.
@@ -65,14 +73,29 @@ impl Departed {
             self.workers.pop_front();
         }
         self.workers.push_back((worker, tenure, gone));
-        ToAcceptor::WorkerGone { worker, tenure, gone }
+        ToAcceptor::WorkerGone {
+            worker,
+            tenure,
+            gone,
+        }
+    }
+
+    /// Whether it is known to have ended.
+    pub(super) fn has(&self, worker: u16, tenure: u16) -> bool {
+        self.workers
+            .iter()
+            .any(|&(index, ended, _)| (index, ended) == (worker, tenure))
     }
 
     /// All that a new acceptor is to be told, oldest first.
     pub(super) fn messages(&self) -> impl Iterator<Item = ToAcceptor> {
         self.workers
             .iter()
-            .map(|&(worker, tenure, gone)| ToAcceptor::WorkerGone { worker, tenure, gone })
+            .map(|&(worker, tenure, gone)| ToAcceptor::WorkerGone {
+                worker,
+                tenure,
+                gone,
+            })
     }
 }
 
@@ -88,15 +111,17 @@ mod tests {
         strays.add(0, 7, Exit::Code(3));
         assert_eq!(strays.take(7), Some(Exit::Code(3)));
         assert_eq!(strays.take(9), None);
-        assert_eq!((strays.take(8), strays.take(8)), (Some(Exit::Code(2)), None));
+        assert_eq!(
+            (strays.take(8), strays.take(8)),
+            (Some(Exit::Code(2)), None)
+        );
     }
 
     #[test]
     fn strays_are_bounded_in_number_and_in_time() {
         let mut strays = Strays::default();
-        for pid in 0..=STRAYS_MAX as i32 {
-            strays.add(0, pid, Exit::Code(0));
-        }
+        let pids = (0..).take(STRAYS_MAX + 1);
+        pids.for_each(|pid| strays.add(0, pid, Exit::Code(0)));
         assert_eq!(strays.take(0), None, "the oldest made room");
         strays.add(1, 1_000, Exit::Code(0));
         strays.forget_old(STRAY_MS);
@@ -109,9 +134,15 @@ mod tests {
         let mut departed = Departed::new(1);
         for tenure in 1..=PER_WORKER as u16 + 1 {
             let gone = Gone::Left(0);
-            let told = ToAcceptor::WorkerGone { worker: 0, tenure, gone };
+            let told = ToAcceptor::WorkerGone {
+                worker: 0,
+                tenure,
+                gone,
+            };
             assert_eq!(departed.add(0, tenure, gone), told);
+            assert!(departed.has(0, tenure));
         }
+        assert!(!departed.has(0, 1), "the oldest made room");
         let tenures = departed.messages().map(|message| match message {
             ToAcceptor::WorkerGone { tenure, .. } => tenure,
             other => panic!("{other:?}"),

@@ -1,10 +1,19 @@
 //! The master: waits for signals, reports and dead children, asks [`step`] what follows, and does
 //! it. It never imports the app, never sees a request, never starts a thread.
 
+mod acceptor;
 mod backoff;
-pub(crate) mod step;
+mod departed;
+mod event;
+mod outbox;
+mod stage;
+mod step;
+mod templates;
+#[cfg(test)]
+mod tests;
+mod workers;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::AsFd;
 
@@ -15,13 +24,17 @@ use stanchion_sys::signal::{self, SignalPipe};
 use tracing::{error, info, warn};
 
 use crate::host::Host;
-use crate::messages::{self, Incoming, ToAcceptor, ToMaster};
+use crate::messages::{self, Incoming, ToAcceptor, ToMaster, ToTemplate};
 use crate::tree::Common;
-use step::{Action, Event, Master, Plan, Severity};
+use event::{Action, Event, Plan, Severity};
+use outbox::Outbox;
+use step::Master;
 
 /// How often the master looks at the scoreboard for requests past their timeout. Their deadlines
 /// are exact; this is how late it may notice.
 const OVERDUE_CHECK_MS: u64 = 100;
+/// How soon it tries again to send what did not fit into a channel.
+const SEND_AGAIN_MS: u64 = 10;
 /// How long it sleeps at most.
 const SLEEP_MS_MAX: u64 = 60_000;
 
@@ -59,9 +72,9 @@ struct Loop<'h> {
     host: &'h mut dyn Host,
     master: Master,
     signals: SignalPipe,
-    acceptor: Option<Channel>,
-    template: Option<Channel>,
-    next_template: Option<Channel>,
+    acceptor: Option<Outbox<ToAcceptor>>,
+    /// By generation: the present one, and during a reload the next.
+    templates: BTreeMap<u32, Outbox<ToTemplate>>,
     events: VecDeque<Event>,
 }
 
@@ -73,7 +86,7 @@ pub(crate) fn run(common: &'static Common, host: &mut dyn Host) -> io::Result<Ro
     let plan = Plan {
         workers: settings.workers as u16,
         workers_max: common.workers_max,
-        graceful_ms: settings.graceful_timeout.as_duration().map_or(0, |d| d.as_millis() as u64),
+        graceful_ms: settings.graceful_timeout.duration().as_millis() as u64,
     };
     let mut this = Loop {
         common,
@@ -81,8 +94,7 @@ pub(crate) fn run(common: &'static Common, host: &mut dyn Host) -> io::Result<Ro
         master: Master::new(plan),
         signals: SignalPipe::install(&SIGNALS)?,
         acceptor: None,
-        template: None,
-        next_template: None,
+        templates: BTreeMap::new(),
         events: VecDeque::from([Event::Started]),
     };
     loop {
@@ -93,6 +105,7 @@ pub(crate) fn run(common: &'static Common, host: &mut dyn Host) -> io::Result<Ro
                 }
             }
         }
+        this.send_again();
         this.wait()?;
         this.gather()?;
     }
@@ -104,18 +117,36 @@ fn now_ms() -> u64 {
 
 impl Loop<'_> {
     fn wait(&self) -> io::Result<()> {
-        let busy = self.common.settings.timeout.as_duration().is_some();
-        let longest_ms = if busy { OVERDUE_CHECK_MS } else { SLEEP_MS_MAX };
-        let due_ms = self.master.next_tick_ms().map_or(longest_ms, |due| due.saturating_sub(now_ms()));
+        let unsent = self.acceptor.as_ref().is_some_and(Outbox::has_unsent)
+            || self.templates.values().any(Outbox::has_unsent);
+        let longest_ms = if unsent {
+            SEND_AGAIN_MS
+        } else if self.common.settings.timeout.as_duration().is_some() {
+            OVERDUE_CHECK_MS
+        } else {
+            SLEEP_MS_MAX
+        };
+        let due_ms = self
+            .master
+            .next_tick_ms()
+            .map_or(longest_ms, |due| due.saturating_sub(now_ms()));
         // Rounded up, so that what is due then is due.
         let timeout_ms = i32::try_from(due_ms.min(longest_ms) + 1).unwrap_or(i32::MAX);
-        poll_readable(&[self.signals.as_fd(), self.common.reports.master_end.as_fd()], timeout_ms)?;
+        poll_readable(
+            &[self.signals.as_fd(), self.common.reports.master_end.as_fd()],
+            timeout_ms,
+        )?;
         Ok(())
     }
 
-    /// Collects what happened. Reports come before deaths: what a child said, it said alive.
+    /// Collects what happened. Reports come before deaths, since what a child said, it said alive;
+    /// so the dead are collected first, as one may report and die between the two.
     fn gather(&mut self) -> io::Result<()> {
         let signals = self.signals.take();
+        let mut dead = Vec::new();
+        while let Some((pid, exit)) = process::reap()? {
+            dead.push(Event::Reaped(pid, exit));
+        }
         loop {
             match messages::receive::<ToMaster>(&self.common.reports.master_end) {
                 Ok(Incoming::Message(report)) => self.events.push_back(Event::Report(report)),
@@ -123,10 +154,11 @@ impl Loop<'_> {
                 Err(error) => warn!("a report that makes no sense was dropped: {error}"),
             }
         }
-        while let Some((pid, exit)) = process::reap()? {
-            self.events.push_back(Event::Reaped(pid, exit));
-        }
-        for signal in signals.into_iter().filter(|signal| *signal != signal::SIGCHLD) {
+        self.events.extend(dead);
+        for signal in signals
+            .into_iter()
+            .filter(|signal| *signal != signal::SIGCHLD)
+        {
             self.events.push_back(Event::Signal(signal));
         }
         let threads = self.common.settings.threads as u16;
@@ -134,7 +166,10 @@ impl Loop<'_> {
         for seat in 0..self.common.exchange.geometry().seats as u16 {
             if let Some(ran_us) = self.common.exchange.overdue_us(seat, now_us) {
                 let ran_ms = ran_us / 1_000;
-                self.events.push_back(Event::Overdue { worker: seat / threads, ran_ms });
+                self.events.push_back(Event::Overdue {
+                    worker: seat / threads,
+                    ran_ms,
+                });
             }
         }
         self.events.push_back(Event::Tick);
@@ -149,7 +184,7 @@ impl Loop<'_> {
                 match process::fork_single_threaded() {
                     Ok(Fork::Child) => return Ok(Some(Role::Acceptor(theirs))),
                     Ok(Fork::Parent(pid)) => {
-                        self.acceptor = Some(ours);
+                        self.acceptor = Some(Outbox::new(ours));
                         self.events.push_back(Event::AcceptorForked(Some(pid)));
                     }
                     Err(error) => {
@@ -163,30 +198,34 @@ impl Loop<'_> {
                 match self.host.fork() {
                     Ok(Fork::Child) => return Ok(Some(Role::Template { generation, orders })),
                     Ok(Fork::Parent(pid)) => {
-                        // The present one, if any, serves on until the new one is ready.
-                        let place = if self.template.is_some() && generation > 1 {
-                            &mut self.next_template
-                        } else {
-                            &mut self.template
-                        };
-                        *place = Some(ours);
-                        self.events.push_back(Event::TemplateForked(Some(pid)));
+                        self.templates.insert(generation, Outbox::new(ours));
+                        let pid = Some(pid);
+                        self.events
+                            .push_back(Event::TemplateForked { generation, pid });
                     }
                     Err(error) => {
                         error!("a template cannot be forked: {error}");
-                        self.events.push_back(Event::TemplateForked(None));
+                        self.events.push_back(Event::TemplateForked {
+                            generation,
+                            pid: None,
+                        });
                     }
                 }
             }
-            Action::AdoptTemplate => self.template = self.next_template.take(),
-            Action::TellAcceptor(message) => self.tell_acceptor(&message),
-            Action::TellTemplate(message) => {
-                if let Some(Err(error)) =
-                    self.template.as_ref().map(|channel| messages::send(channel, &message))
-                {
-                    // It has died; its death is reported on its own and what it was asked for
-                    // is then asked of its successor.
-                    warn!("the template could not be told {message:?}: {error}");
+            Action::DropTemplate { generation } => {
+                self.templates.remove(&generation);
+            }
+            Action::TellAcceptor(message) => {
+                if let Some(outbox) = &mut self.acceptor {
+                    outbox.send(message);
+                }
+            }
+            Action::TellTemplate {
+                generation,
+                message,
+            } => {
+                if let Some(outbox) = self.templates.get_mut(&generation) {
+                    outbox.send(message);
                 }
             }
             Action::Kill(pid, signal) => process::kill(pid, signal)?,
@@ -204,12 +243,8 @@ impl Loop<'_> {
         Ok(None)
     }
 
-    fn tell_acceptor(&self, message: &ToAcceptor) {
-        if let Some(Err(error)) =
-            self.acceptor.as_ref().map(|channel| messages::send(channel, message))
-        {
-            // It has died; its successor is told anew who serves.
-            warn!("the acceptor could not be told {message:?}: {error}");
-        }
+    fn send_again(&mut self) {
+        self.acceptor.iter_mut().for_each(Outbox::send_again);
+        self.templates.values_mut().for_each(Outbox::send_again);
     }
 }

@@ -53,7 +53,10 @@ impl Stage {
                 *self = Self::Leaving { pid, deadline_ms };
                 Some(pid)
             }
-            Self::Leaving { deadline_ms: earlier_ms, .. } => {
+            Self::Leaving {
+                deadline_ms: earlier_ms,
+                ..
+            } => {
                 *earlier_ms = deadline_ms.min(*earlier_ms);
                 None
             }
@@ -74,7 +77,9 @@ impl Stage {
 
     /// As [`Self::kill`], if it should have left by now.
     pub(super) fn kill_if_overstaying(&mut self, now_ms: u64) -> Option<i32> {
-        self.deadline_ms().filter(|&deadline_ms| now_ms >= deadline_ms).and_then(|_| self.kill())
+        self.deadline_ms()
+            .filter(|&deadline_ms| now_ms >= deadline_ms)
+            .and_then(|_| self.kill())
     }
 }
 
@@ -85,7 +90,10 @@ mod tests {
     const ALIVE: [Stage; 3] = [
         Stage::Booting { pid: 7 },
         Stage::Ready { pid: 7 },
-        Stage::Leaving { pid: 7, deadline_ms: 50 },
+        Stage::Leaving {
+            pid: 7,
+            deadline_ms: 50,
+        },
     ];
 
     #[test]
@@ -123,7 +131,10 @@ mod tests {
     fn who_is_not_there_can_be_neither_told_nor_killed() {
         for stage in [Stage::Wanted, Stage::Asked] {
             let mut same = stage;
-            assert_eq!((same.leave_by(1), same.kill(), same.pid()), (None, None, None));
+            assert_eq!(
+                (same.leave_by(1), same.kill(), same.pid()),
+                (None, None, None)
+            );
             assert_eq!(same, stage);
         }
     }

@@ -7,8 +7,8 @@ use stanchion_sys::process::Exit;
 use stanchion_sys::signal::SIGKILL;
 
 use super::backoff::Backoff;
+use super::event::Action;
 use super::stage::Stage;
-use super::step::Action;
 
 #[derive(Debug)]
 pub(super) struct Template {
@@ -43,7 +43,10 @@ impl Templates {
     /// The first generation, to be forked.
     pub(super) fn new() -> Self {
         Self {
-            present: Template { stage: Stage::Wanted, generation: 1 },
+            present: Template {
+                stage: Stage::Wanted,
+                generation: 1,
+            },
             next: None,
             generations: 1,
             again: false,
@@ -76,13 +79,15 @@ impl Templates {
         actions.push(Action::info(format!(
             "reload: loading the app anew, generation {generation}"
         )));
-        self.next = Some(Template { stage: Stage::Asked, generation });
+        self.next = Some(Template {
+            stage: Stage::Asked,
+            generation,
+        });
         actions.push(Action::ForkTemplate { generation });
     }
 
-    /// As [`Self::reload`], if a `--reload` watcher saw a change. What a template reports that was
-    /// replaced since is known already.
-    pub(super) fn reload_again(&mut self, actions: &mut Vec<Action>) {
+    /// Begins the reload that was asked for during one that is over now.
+    pub(super) fn follow_up(&mut self, actions: &mut Vec<Action>) {
         if self.again && self.next.is_none() {
             self.reload(actions);
         }
@@ -100,7 +105,12 @@ impl Templates {
         };
         if let Some(next) = self.next.take_if(|next| asked(next)) {
             match pid {
-                Some(pid) => self.next = Some(Template { stage: Stage::Booting { pid }, ..next }),
+                Some(pid) => {
+                    self.next = Some(Template {
+                        stage: Stage::Booting { pid },
+                        ..next
+                    })
+                }
                 None => actions.push(Action::error(
                     "reload failed: there is no new template; the old code goes on serving",
                 )),
@@ -128,8 +138,13 @@ impl Templates {
             if let Some(old) = self.present.stage.kill() {
                 actions.push(Action::Kill(old, SIGKILL));
             }
-            actions.push(Action::DropTemplate { generation: self.present.generation });
-            self.present = Template { stage: Stage::Ready { pid }, generation };
+            actions.push(Action::DropTemplate {
+                generation: self.present.generation,
+            });
+            self.present = Template {
+                stage: Stage::Ready { pid },
+                generation,
+            };
             self.next = None;
             self.backoff = Backoff::default();
             return true;
@@ -160,7 +175,9 @@ impl Templates {
                 "reload failed: the new template {exit}; the old code goes on serving"
             )));
         }
-        actions.push(Action::DropTemplate { generation: next.generation });
+        actions.push(Action::DropTemplate {
+            generation: next.generation,
+        });
         Some(Ended::Next)
     }
 

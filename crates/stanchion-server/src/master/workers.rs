@@ -7,8 +7,9 @@ use stanchion_sys::signal::{SIGKILL, SIGTERM};
 
 use super::backoff::Backoff;
 use super::departed::{Departed, Strays};
+use super::event::Action;
 use super::stage::Stage;
-use super::step::Action;
+
 use crate::exit_code;
 use crate::messages::{Gone, ToAcceptor, ToTemplate};
 
@@ -60,7 +61,10 @@ impl Workers {
     }
 
     pub(super) fn ready(&self) -> usize {
-        self.seated.values().filter(|worker| worker.stage.is_ready()).count()
+        self.seated
+            .values()
+            .filter(|worker| worker.stage.is_ready())
+            .count()
     }
 
     fn missing(&self, target: u16) -> impl Iterator<Item = u16> {
@@ -68,7 +72,9 @@ impl Workers {
     }
 
     fn entry(&mut self, index: u16, tenure: u16) -> Option<&mut Worker> {
-        self.seated.get_mut(&index).filter(|worker| worker.tenure == tenure)
+        self.seated
+            .get_mut(&index)
+            .filter(|worker| worker.tenure == tenure)
     }
 
     // What must be done.
@@ -89,16 +95,26 @@ impl Workers {
             let last = &mut self.tenures[usize::from(worker)];
             *last = last.wrapping_add(1);
             let tenure = *last;
-            let entry = Worker { stage: Stage::Asked, tenure, generation, timed_out: false };
+            let entry = Worker {
+                stage: Stage::Asked,
+                tenure,
+                generation,
+                timed_out: false,
+            };
             self.seated.insert(worker, entry);
             let message = ToTemplate::Fork { worker, tenure };
-            actions.push(Action::TellTemplate { generation, message });
+            actions.push(Action::TellTemplate {
+                generation,
+                message,
+            });
         }
     }
 
     /// When [`Self::fork_missing`] has something to do.
     pub(super) fn due_ms(&self, target: u16) -> Option<u64> {
-        self.missing(target).next().map(|_| self.backoff.not_before_ms())
+        self.missing(target)
+            .next()
+            .map(|_| self.backoff.not_before_ms())
     }
 
     /// What was asked of a template that is gone will not come; a worker it forked all the same
@@ -130,7 +146,11 @@ impl Workers {
         if !all_ready {
             return false;
         }
-        match self.seated.values_mut().find(|worker| worker.generation != generation) {
+        match self
+            .seated
+            .values_mut()
+            .find(|worker| worker.generation != generation)
+        {
             Some(worker) => {
                 ask_to_leave(worker, deadline_ms, actions);
                 false
@@ -152,13 +172,20 @@ impl Workers {
 
     /// When [`Self::kill_overstayers`] has something to do.
     pub(super) fn deadline_ms(&self) -> Option<u64> {
-        self.seated.values().filter_map(|worker| worker.stage.deadline_ms()).min()
+        self.seated
+            .values()
+            .filter_map(|worker| worker.stage.deadline_ms())
+            .min()
     }
 
     /// Forgets children that nobody will report any more.
     pub(super) fn forget_strays(&mut self, now_ms: u64) {
         // A template may take its time between its fork and its report.
-        if !self.seated.values().any(|worker| worker.stage == Stage::Asked) {
+        if !self
+            .seated
+            .values()
+            .any(|worker| worker.stage == Stage::Asked)
+        {
             self.strays.forget_old(now_ms);
         }
     }
@@ -170,7 +197,11 @@ impl Workers {
         for (&worker, entry) in &self.seated {
             if let Stage::Ready { pid } | Stage::Leaving { pid, .. } = entry.stage {
                 let tenure = entry.tenure;
-                let ready = ToAcceptor::WorkerReady { worker, tenure, pid };
+                let ready = ToAcceptor::WorkerReady {
+                    worker,
+                    tenure,
+                    pid,
+                };
                 actions.push(Action::TellAcceptor(ready));
             }
         }
@@ -212,16 +243,18 @@ impl Workers {
         self.on_reaped(now_ms, pid, exit, actions)
     }
 
+    /// A worker says that it serves. Like [`Self::on_reaped`], since it may have ended before.
     pub(super) fn on_ready(
         &mut self,
+        now_ms: u64,
         index: u16,
         tenure: u16,
         pid: i32,
         actions: &mut Vec<Action>,
-    ) {
+    ) -> Option<i32> {
         let Some(worker) = self.entry(index, tenure) else {
             self.turn_away(index, tenure, pid, actions);
-            return;
+            return None;
         };
         match worker.stage {
             // Its own report may overtake the template's.
@@ -230,21 +263,30 @@ impl Workers {
                 let generation = worker.generation;
                 self.backoff = Backoff::default();
                 self.have_served = true;
-                let ready = ToAcceptor::WorkerReady { worker: index, tenure, pid };
+                let ready = ToAcceptor::WorkerReady {
+                    worker: index,
+                    tenure,
+                    pid,
+                };
                 actions.push(Action::TellAcceptor(ready));
                 actions.push(Action::info(format!(
                     "worker ready worker={index} pid={pid} generation={generation}"
                 )));
+                let exit = self.strays.take(pid)?;
+                return self.on_reaped(now_ms, pid, exit, actions);
             }
             // It was told while it was booting, when it may not have listened yet.
             Stage::Leaving { .. } => actions.push(Action::Kill(pid, SIGTERM)),
             Stage::Wanted | Stage::Ready { .. } | Stage::Killed { .. } => {}
         }
+        None
     }
 
     /// A request of worker `index` has run past its timeout.
     pub(super) fn on_overdue(&mut self, index: u16, ran_ms: u64, actions: &mut Vec<Action>) {
-        let Some(worker) = self.seated.get_mut(&index) else { return };
+        let Some(worker) = self.seated.get_mut(&index) else {
+            return;
+        };
         if let Some(pid) = worker.stage.kill() {
             worker.timed_out = true;
             actions.push(Action::error(format!(
@@ -256,7 +298,9 @@ impl Workers {
 
     /// The acceptor finds that a worker must not go on.
     pub(super) fn on_replace(&mut self, index: u16, tenure: u16, actions: &mut Vec<Action>) {
-        let Some(worker) = self.entry(index, tenure) else { return };
+        let Some(worker) = self.entry(index, tenure) else {
+            return;
+        };
         if let Some(pid) = worker.stage.kill() {
             actions.push(Action::error(format!(
                 "worker {index} ({pid}) is replaced: it wrote where it should not"
@@ -274,22 +318,33 @@ impl Workers {
         exit: Exit,
         actions: &mut Vec<Action>,
     ) -> Option<i32> {
-        let known = self.seated.iter().find(|(_, worker)| worker.stage.pid() == Some(pid));
+        let known = self
+            .seated
+            .iter()
+            .find(|(_, worker)| worker.stage.pid() == Some(pid));
         let Some((&index, _)) = known else {
             match self.late.remove(&pid) {
-                Some((index, tenure)) => self.part(index, tenure, Gone::from_exit(exit, false), actions),
+                Some((index, tenure)) => {
+                    self.part(index, tenure, Gone::from_exit(exit, false), actions)
+                }
                 None => self.strays.add(now_ms, pid, exit),
             }
             return None;
         };
         let worker = self.seated.remove(&index)?;
         actions.push(Action::Vacate(index));
-        self.part(index, worker.tenure, Gone::from_exit(exit, worker.timed_out), actions);
+        self.part(
+            index,
+            worker.tenure,
+            Gone::from_exit(exit, worker.timed_out),
+            actions,
+        );
         let who = format!("worker {index} ({pid}) {exit}");
         match (worker.stage, exit) {
-            (Stage::Booting { .. }, Exit::Code(code @ (exit_code::APP_LOAD | exit_code::WORKER_BOOT)))
-                if !self.have_served =>
-            {
+            (
+                Stage::Booting { .. },
+                Exit::Code(code @ (exit_code::APP_LOAD | exit_code::WORKER_BOOT)),
+            ) if !self.have_served => {
                 actions.push(Action::error(format!(
                     "{who} while booting: no worker was ever ready, so the server leaves"
                 )));
@@ -311,6 +366,10 @@ impl Workers {
 
     /// A worker of a tenure that is over has turned up.
     fn turn_away(&mut self, index: u16, tenure: u16, pid: i32, actions: &mut Vec<Action>) {
+        if self.departed.has(index, tenure) {
+            // It served and ended before the template got to report it.
+            return;
+        }
         if let Some(exit) = self.strays.take(pid) {
             self.part(index, tenure, Gone::from_exit(exit, false), actions);
         } else if self.late.insert(pid, (index, tenure)).is_none() {

@@ -1,0 +1,141 @@
+//! The acceptor: there is one at a time, and there is always to be one.
+
+use stanchion_sys::process::Exit;
+use stanchion_sys::signal::SIGKILL;
+
+use super::backoff::Backoff;
+use super::event::Action;
+use super::stage::Stage;
+use crate::exit_code;
+use crate::messages::ToAcceptor;
+
+#[derive(Debug)]
+pub(super) struct Acceptor {
+    stage: Stage,
+    backoff: Backoff,
+    /// Whether any was ever ready: before that, its end is the server's.
+    has_accepted: bool,
+}
+
+impl Acceptor {
+    /// To be forked.
+    pub(super) fn new() -> Self {
+        Self {
+            stage: Stage::Wanted,
+            backoff: Backoff::default(),
+            has_accepted: false,
+        }
+    }
+
+    pub(super) fn pid(&self) -> Option<i32> {
+        self.stage.pid()
+    }
+
+    pub(super) fn is_ready(&self) -> bool {
+        self.stage.is_ready()
+    }
+
+    /// Whether none runs or is about to.
+    pub(super) fn is_gone(&self) -> bool {
+        self.stage == Stage::Wanted
+    }
+
+    // What must be done.
+
+    /// Forks one if none is there; true if so.
+    pub(super) fn keep(&mut self, now_ms: u64, actions: &mut Vec<Action>) -> bool {
+        let due = self.stage == Stage::Wanted && self.backoff.is_over(now_ms);
+        if due {
+            self.stage = Stage::Asked;
+            actions.push(Action::ForkAcceptor);
+        }
+        due
+    }
+
+    /// When [`Self::keep`] has something to do.
+    pub(super) fn due_ms(&self) -> Option<u64> {
+        (self.stage == Stage::Wanted).then(|| self.backoff.not_before_ms())
+    }
+
+    /// Tells it to leave at once.
+    pub(super) fn quit_by(&mut self, deadline_ms: u64, actions: &mut Vec<Action>) {
+        if self.stage.leave_by(deadline_ms).is_some() {
+            actions.push(Action::TellAcceptor(ToAcceptor::Quit));
+        }
+    }
+
+    pub(super) fn kill_if_overstaying(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+        if let Some(pid) = self.stage.kill_if_overstaying(now_ms) {
+            actions.push(Action::warning(format!(
+                "the acceptor ({pid}) did not leave in time and is killed"
+            )));
+            actions.push(Action::Kill(pid, SIGKILL));
+        }
+    }
+
+    /// When [`Self::kill_if_overstaying`] has something to do.
+    pub(super) fn deadline_ms(&self) -> Option<u64> {
+        self.stage.deadline_ms()
+    }
+
+    // What happened.
+
+    pub(super) fn on_forked(&mut self, now_ms: u64, pid: Option<i32>, actions: &mut Vec<Action>) {
+        if self.stage != Stage::Asked {
+            // Not an answer to us; there is one acceptor at a time.
+            actions.extend(pid.map(|pid| Action::Kill(pid, SIGKILL)));
+            return;
+        }
+        self.stage = Stage::forked(pid);
+        if pid.is_none() {
+            self.backoff.failed(now_ms);
+        }
+    }
+
+    pub(super) fn on_ready(&mut self) {
+        if let Stage::Booting { pid } = self.stage {
+            self.stage = Stage::Ready { pid };
+            self.backoff = Backoff::default();
+            self.has_accepted = true;
+        }
+    }
+
+    /// It has ended, when it should have stayed. Gives the exit code of the server if that shall
+    /// end too: what an acceptor needs is not there.
+    pub(super) fn on_lost(
+        &mut self,
+        now_ms: u64,
+        exit: Exit,
+        actions: &mut Vec<Action>,
+    ) -> Option<i32> {
+        let was_ready = self.stage.is_ready();
+        self.stage = Stage::Wanted;
+        if was_ready {
+            actions.push(Action::error(format!(
+                "the acceptor {exit}; its connections are lost, another one is started"
+            )));
+        } else if self.has_accepted {
+            self.backoff.failed(now_ms);
+            let wait_ms = self.backoff.wait_ms(now_ms);
+            actions.push(Action::error(format!(
+                "the acceptor {exit} before it was ready; next try in {wait_ms} ms"
+            )));
+        } else {
+            let message = format!("the acceptor {exit} before it was ready");
+            actions.push(Action::error(message));
+            return Some(exit_code::INTERNAL);
+        }
+        None
+    }
+
+    /// It has ended, as it was told to.
+    pub(super) fn on_left(&mut self, exit: Exit, actions: &mut Vec<Action>) {
+        let was_killed = matches!(self.stage, Stage::Killed { .. });
+        self.stage = Stage::Wanted;
+        if exit != Exit::Code(exit_code::FINE) && !was_killed {
+            actions.push(Action::error(format!(
+                "the acceptor {exit} while leaving; its connections are lost"
+            )));
+        }
+    }
+}

@@ -9,6 +9,7 @@ mod answer;
 mod connection;
 mod dispatch;
 mod listen;
+mod orders;
 mod refusal;
 mod request;
 mod service;
@@ -30,10 +31,10 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::Notify;
-use tracing::{error, info};
+use tracing::{debug, error, info};
 
 use crate::exit_code;
-use crate::messages::{self, Incoming, ToAcceptor, ToMaster};
+use crate::messages::{self, ToMaster};
 use crate::record::REQUEST_HEAD_BYTES_MAX;
 use crate::settings::Settings;
 use crate::spool;
@@ -41,6 +42,7 @@ use crate::tree::Common;
 use access_log::{AccessLog, Entry};
 use connection::{Connection, Order, Phase};
 use dispatch::Dispatch;
+use orders::{Farewell, Orders};
 
 /// How often dawdling connections and expired waits are looked for.
 const WATCH: Duration = Duration::from_millis(250);
@@ -122,6 +124,12 @@ fn start(common: &'static Common, listeners: &[Listener], orders: Channel) -> io
     signal::reset(&[signal::SIGCHLD, signal::SIGTTIN, signal::SIGTTOU])?;
     spool::clear(&common.spool)?;
     process::keep_freed_memory(FREED_BYTES_KEPT);
+    // When all cores are busy with workers, each answer and each packet would else throw one of
+    // them off its core for a moment's work; waiting for the next gap does several at once. The
+    // wait is at most a slice of the scheduler's, some 3 ms, and only when nothing is idle.
+    if let Err(error) = process::interrupt_nobody() {
+        debug!("the acceptor runs under the normal scheduling policy: {error}");
+    }
     let runtime = Builder::new_current_thread()
         .enable_all()
         .on_thread_park(|| with_shared(Shared::turn))
@@ -147,7 +155,7 @@ async fn serve(
     let watch = tokio::task::spawn_local(watch(Rc::clone(&shared)));
     messages::send(&common.reports.child_end, &ToMaster::AcceptorReady)?;
 
-    let orders = Orders(watched(orders)?);
+    let orders = Orders::new(watched(orders)?);
     let farewell = orders.obey(&shared, |_| true).await?;
     if farewell != Farewell::Quit {
         let timeout = shared.drain(listeners, farewell)?;
@@ -188,55 +196,6 @@ async fn serve(
 #[expect(deprecated, reason = "its successor is unsafe, for types that may close their descriptor behind its back; ours own theirs")]
 fn watched<T: std::os::fd::AsRawFd>(owner: T) -> io::Result<AsyncFd<T>> {
     AsyncFd::with_interest(owner, Interest::READABLE)
-}
-
-/// How it ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Farewell {
-    /// Serve who is here for at most this long.
-    Drain(Duration),
-    /// Leave now.
-    Quit,
-    /// The master is dead: finish what workers have in hand, since nobody replaces them.
-    Orphaned,
-}
-
-/// The master's word.
-struct Orders(AsyncFd<Channel>);
-
-impl Orders {
-    /// Does what the master says until it says a farewell that `is_it`.
-    async fn obey(&self, shared: &Shared, is_it: impl Fn(Farewell) -> bool) -> io::Result<Farewell> {
-        loop {
-            let mut ready = self.0.readable().await?;
-            let farewell = match messages::receive(self.0.get_ref()) {
-                Ok(Incoming::Message(ToAcceptor::WorkerReady { worker, tenure, pid })) => {
-                    shared.dispatch.borrow_mut().worker_ready(worker, tenure, pid);
-                    continue;
-                }
-                Ok(Incoming::Message(ToAcceptor::WorkerGone { worker, tenure, gone })) => {
-                    shared.dispatch.borrow_mut().worker_gone(worker, tenure, gone);
-                    continue;
-                }
-                Ok(Incoming::Nothing) => {
-                    ready.clear_ready();
-                    continue;
-                }
-                Ok(Incoming::Message(ToAcceptor::Drain { timeout_ms })) => {
-                    Farewell::Drain(Duration::from_millis(timeout_ms))
-                }
-                Ok(Incoming::Message(ToAcceptor::Quit)) => Farewell::Quit,
-                Ok(Incoming::Closed) => Farewell::Orphaned,
-                Err(error) => {
-                    error!("an order that makes no sense was dropped: {error}");
-                    continue;
-                }
-            };
-            if is_it(farewell) {
-                return Ok(farewell);
-            }
-        }
-    }
 }
 
 /// Waits for whichever ends first.

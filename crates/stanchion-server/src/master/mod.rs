@@ -111,6 +111,15 @@ pub(crate) fn run(common: &'static Common, host: &mut dyn Host) -> io::Result<Ro
     }
 }
 
+/// Forks, with a channel between the two; each gets its end.
+fn fork_with_channel(fork: impl FnOnce() -> io::Result<Fork>) -> io::Result<(Fork, Channel)> {
+    let (ours, theirs) = Channel::pair()?;
+    Ok(match fork()? {
+        Fork::Child => (Fork::Child, theirs),
+        parent @ Fork::Parent(_) => (parent, ours),
+    })
+}
+
 fn now_ms() -> u64 {
     monotonic_us() / 1_000
 }
@@ -179,38 +188,38 @@ impl Loop<'_> {
     fn perform(&mut self, action: Action) -> io::Result<Option<Role>> {
         match action {
             Action::ForkAcceptor => {
-                let (ours, theirs) = Channel::pair()?;
                 // The acceptor knows no Python, so no interpreter has to be told of this fork.
-                match process::fork_single_threaded() {
-                    Ok(Fork::Child) => return Ok(Some(Role::Acceptor(theirs))),
-                    Ok(Fork::Parent(pid)) => {
-                        self.acceptor = Some(Outbox::new(ours));
-                        self.events.push_back(Event::AcceptorForked(Some(pid)));
+                let pid = match fork_with_channel(process::fork_single_threaded) {
+                    Ok((Fork::Child, orders)) => return Ok(Some(Role::Acceptor(orders))),
+                    Ok((Fork::Parent(pid), channel)) => {
+                        self.acceptor = Some(Outbox::new(channel));
+                        Some(pid)
                     }
                     Err(error) => {
                         error!("the acceptor cannot be forked: {error}");
-                        self.events.push_back(Event::AcceptorForked(None));
+                        self.acceptor = None;
+                        None
                     }
-                }
+                };
+                // Next of all, so that whatever else has happened finds the child known.
+                self.events.push_front(Event::AcceptorForked(pid));
             }
             Action::ForkTemplate { generation } => {
-                let (ours, orders) = Channel::pair()?;
-                match self.host.fork() {
-                    Ok(Fork::Child) => return Ok(Some(Role::Template { generation, orders })),
-                    Ok(Fork::Parent(pid)) => {
-                        self.templates.insert(generation, Outbox::new(ours));
-                        let pid = Some(pid);
-                        self.events
-                            .push_back(Event::TemplateForked { generation, pid });
+                let pid = match fork_with_channel(|| self.host.fork()) {
+                    Ok((Fork::Child, orders)) => {
+                        return Ok(Some(Role::Template { generation, orders }));
+                    }
+                    Ok((Fork::Parent(pid), channel)) => {
+                        self.templates.insert(generation, Outbox::new(channel));
+                        Some(pid)
                     }
                     Err(error) => {
                         error!("a template cannot be forked: {error}");
-                        self.events.push_back(Event::TemplateForked {
-                            generation,
-                            pid: None,
-                        });
+                        None
                     }
-                }
+                };
+                self.events
+                    .push_front(Event::TemplateForked { generation, pid });
             }
             Action::DropTemplate { generation } => {
                 self.templates.remove(&generation);

@@ -109,7 +109,7 @@ impl Templates {
                     self.next = Some(Template {
                         stage: Stage::Booting { pid },
                         ..next
-                    })
+                    });
                 }
                 None => actions.push(Action::error(
                     "reload failed: there is no new template; the old code goes on serving",

@@ -325,7 +325,7 @@ impl Workers {
         let Some((&index, _)) = known else {
             match self.late.remove(&pid) {
                 Some((index, tenure)) => {
-                    self.part(index, tenure, Gone::from_exit(exit, false), actions)
+                    self.part(index, tenure, Gone::from_exit(exit, false), actions);
                 }
                 None => self.strays.add(now_ms, pid, exit),
             }

@@ -1,0 +1,64 @@
+//! What the master says to the acceptor, and what comes of it.
+
+use std::io;
+use std::time::Duration;
+
+use stanchion_sys::channel::Channel;
+use tokio::io::unix::AsyncFd;
+use tracing::error;
+
+use super::Shared;
+use crate::messages::{self, Incoming, ToAcceptor};
+
+/// How it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Farewell {
+    /// Serve who is here for at most this long.
+    Drain(Duration),
+    /// Leave now.
+    Quit,
+    /// The master is dead: finish what workers have in hand, since nobody replaces them.
+    Orphaned,
+}
+
+/// The master's word.
+pub(super) struct Orders(AsyncFd<Channel>);
+
+impl Orders {
+    pub(super) fn new(channel: AsyncFd<Channel>) -> Self {
+        Self(channel)
+    }
+
+    /// Does what the master says until it says a farewell that `is_it`.
+    pub(super) async fn obey(&self, shared: &Shared, is_it: impl Fn(Farewell) -> bool) -> io::Result<Farewell> {
+        loop {
+            let mut ready = self.0.readable().await?;
+            let farewell = match messages::receive(self.0.get_ref()) {
+                Ok(Incoming::Message(ToAcceptor::WorkerReady { worker, tenure, pid })) => {
+                    shared.dispatch.borrow_mut().worker_ready(worker, tenure, pid);
+                    continue;
+                }
+                Ok(Incoming::Message(ToAcceptor::WorkerGone { worker, tenure, gone })) => {
+                    shared.dispatch.borrow_mut().worker_gone(worker, tenure, gone);
+                    continue;
+                }
+                Ok(Incoming::Nothing) => {
+                    ready.clear_ready();
+                    continue;
+                }
+                Ok(Incoming::Message(ToAcceptor::Drain { timeout_ms })) => {
+                    Farewell::Drain(Duration::from_millis(timeout_ms))
+                }
+                Ok(Incoming::Message(ToAcceptor::Quit)) => Farewell::Quit,
+                Ok(Incoming::Closed) => Farewell::Orphaned,
+                Err(error) => {
+                    error!("an order that makes no sense was dropped: {error}");
+                    continue;
+                }
+            };
+            if is_it(farewell) {
+                return Ok(farewell);
+            }
+        }
+    }
+}

@@ -143,20 +143,22 @@ impl<'x> AcceptorSide<'x> {
         let turn = self.turns[slot as usize].wrapping_add(1);
         self.turns[slot as usize] = turn;
         self.consumed[slot as usize] = 0;
-        self.exchange.set_word(slot, Phase::Filling, Tenant::default(), turn);
+        self.exchange
+            .set_word(slot, Phase::Filling, Tenant::default(), turn);
         let bytes = self.exchange.geometry().request_bytes;
         // SAFETY: the slot was Free and is Filling now, so no seat reads or writes its request
         // area, and we are the only acceptor; `bytes` is its size.
-        let area = unsafe {
-            std::slice::from_raw_parts_mut(self.exchange.request_area(slot), bytes)
-        };
+        let area =
+            unsafe { std::slice::from_raw_parts_mut(self.exchange.request_area(slot), bytes) };
         let len = fill(area).min(bytes);
         let head = self.exchange.head(slot);
         head.request_len.store(len as u32, Ordering::Relaxed);
         head.arrived_us.store(arrived_us, Ordering::Relaxed);
         head.taken_us.store(0, Ordering::Relaxed);
         head.flow.0.reset();
-        self.exchange.ready().publish(self.exchange.words(), slot, turn);
+        self.exchange
+            .ready()
+            .publish(self.exchange.words(), slot, turn);
         self.unannounced += 1;
         Some(Submitted { slot, turn })
     }
@@ -198,7 +200,10 @@ impl<'x> AcceptorSide<'x> {
 
     /// The present use of a slot.
     pub fn submitted(&self, slot: u32) -> Submitted {
-        Submitted { slot, turn: self.turns[slot as usize] }
+        Submitted {
+            slot,
+            turn: self.turns[slot as usize],
+        }
     }
 
     /// Where the present use of a slot stands.
@@ -212,9 +217,10 @@ impl<'x> AcceptorSide<'x> {
         match word.phase {
             Phase::Ready if word.tenant == Tenant::default() => Ok(SlotState::Ready),
             Phase::Ready => Err(Corrupt("a slot that is ready has an owner")),
-            Phase::Taken | Phase::Answering => {
-                Ok(SlotState::Running { tenant: word.tenant, taken_us })
-            }
+            Phase::Taken | Phase::Answering => Ok(SlotState::Running {
+                tenant: word.tenant,
+                taken_us,
+            }),
             Phase::Done => Ok(SlotState::Done {
                 tenant: word.tenant,
                 ending: match head.ending.load(Ordering::Relaxed) {
@@ -231,7 +237,13 @@ impl<'x> AcceptorSide<'x> {
 
     /// Unread bytes of the answer.
     pub fn readable(&self, slot: u32) -> Result<usize, Corrupt> {
-        let produced = self.exchange.head(slot).flow.0.produced.load(Ordering::Acquire);
+        let produced = self
+            .exchange
+            .head(slot)
+            .flow
+            .0
+            .produced
+            .load(Ordering::Acquire);
         let unread = produced.checked_sub(self.consumed[slot as usize]);
         match unread {
             Some(unread) if unread <= self.exchange.geometry().response_bytes as u64 => {
@@ -264,7 +276,11 @@ impl<'x> AcceptorSide<'x> {
             out.set_len(end + len);
         }
         self.consumed[slot as usize] += len as u64;
-        self.exchange.head(slot).flow.0.consume(self.consumed[slot as usize]);
+        self.exchange
+            .head(slot)
+            .flow
+            .0
+            .consume(self.consumed[slot as usize]);
         Ok(len)
     }
 
@@ -299,7 +315,8 @@ impl<'x> AcceptorSide<'x> {
     fn free_slot(&mut self, slot: u32) {
         debug_assert!(!self.free.contains(&slot), "slot {slot} was freed twice");
         let turn = self.turns[slot as usize];
-        self.exchange.set_word(slot, Phase::Free, Tenant::default(), turn);
+        self.exchange
+            .set_word(slot, Phase::Free, Tenant::default(), turn);
         self.free.push(slot);
     }
 

@@ -63,10 +63,14 @@ impl Geometry {
             return Err(BadGeometry("the number of seats is not between 1 and 4096"));
         }
         if self.request_bytes == 0 || self.request_bytes > u32::MAX as usize {
-            return Err(BadGeometry("the request area is not between 1 byte and 4 GiB"));
+            return Err(BadGeometry(
+                "the request area is not between 1 byte and 4 GiB",
+            ));
         }
         if self.response_bytes == 0 || self.response_bytes > u32::MAX as usize {
-            return Err(BadGeometry("the response ring is not between 1 byte and 4 GiB"));
+            return Err(BadGeometry(
+                "the response ring is not between 1 byte and 4 GiB",
+            ));
         }
         Ok(())
     }

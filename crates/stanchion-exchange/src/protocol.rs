@@ -127,7 +127,8 @@ impl ReadyRing<'_> {
             if head >= self.tail.load(Ordering::Acquire) {
                 return None;
             }
-            let entry = self.entries[(head % self.entries.len() as u64) as usize].load(Ordering::Acquire);
+            let entry =
+                self.entries[(head % self.entries.len() as u64) as usize].load(Ordering::Acquire);
             // The producer overwrites an entry only once the head has passed it; if it has, what
             // was read may belong to a later position, and taking it would jump the queue.
             if self.head.load(Ordering::Acquire) != head {
@@ -136,8 +137,14 @@ impl ReadyRing<'_> {
             let (slot, turn) = (entry as u32, (entry >> 32) as u32);
             let claimed = words.get(slot as usize).is_some_and(|word| {
                 let ready = Word::unowned(Phase::Ready, turn).pack();
-                let taken = Word { phase: Phase::Taken, tenant, turn }.pack();
-                word.compare_exchange(ready, taken, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+                let taken = Word {
+                    phase: Phase::Taken,
+                    tenant,
+                    turn,
+                }
+                .pack();
+                word.compare_exchange(ready, taken, Ordering::AcqRel, Ordering::Relaxed)
+                    .is_ok()
             });
             self.pass(head);
             if claimed {
@@ -153,7 +160,9 @@ impl ReadyRing<'_> {
 
     fn pass(&self, head: u64) {
         // Failing means that somebody else has helped already.
-        let _ = self.head.compare_exchange(head, head + 1, Ordering::AcqRel, Ordering::Relaxed);
+        let _ = self
+            .head
+            .compare_exchange(head, head + 1, Ordering::AcqRel, Ordering::Relaxed);
     }
 
     /// Steps over entries at the head that were withdrawn or whose taker died before it could;
@@ -167,7 +176,8 @@ impl ReadyRing<'_> {
             if head >= tail {
                 break;
             }
-            let entry = self.entries[(head % self.entries.len() as u64) as usize].load(Ordering::Acquire);
+            let entry =
+                self.entries[(head % self.entries.len() as u64) as usize].load(Ordering::Acquire);
             let ready = Word::unowned(Phase::Ready, (entry >> 32) as u32).pack();
             let still_ready = words
                 .get(entry as u32 as usize)
@@ -221,7 +231,11 @@ impl Notices<'_> {
         // was there before, and it costs nothing beside going to sleep.
         self.asleep.swap(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        if self.bits.iter().all(|bits| bits.load(Ordering::Relaxed) == 0) {
+        if self
+            .bits
+            .iter()
+            .all(|bits| bits.load(Ordering::Relaxed) == 0)
+        {
             return true;
         }
         self.awake();

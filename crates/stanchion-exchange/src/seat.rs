@@ -46,27 +46,48 @@ impl std::error::Error for Gone {}
 impl<'x> SeatSide<'x> {
     /// Sits down. `timeout` is what one request may take before the master thinks its worker
     /// stuck; `None` = for ever.
-    pub fn new(exchange: &'x Exchange, tenant: Tenant, pid: u32, timeout: Option<Duration>) -> Self {
+    pub fn new(
+        exchange: &'x Exchange,
+        tenant: Tenant,
+        pid: u32,
+        timeout: Option<Duration>,
+    ) -> Self {
         let board = exchange.seat(tenant.seat);
         board.pid.store(pid, Ordering::Relaxed);
-        board.tenure.store(u32::from(tenant.tenure), Ordering::Relaxed);
+        board
+            .tenure
+            .store(u32::from(tenant.tenure), Ordering::Relaxed);
         board.served.store(0, Ordering::Relaxed);
         board.busy_us.store(0, Ordering::Relaxed);
         board.deadline_us.store(0, Ordering::Relaxed);
         board.state.store(SeatState::Idle as u32, Ordering::Release);
         let timeout_us = timeout.map_or(0, |timeout| timeout.as_micros() as u64);
-        Self { exchange, tenant, timeout_us }
+        Self {
+            exchange,
+            tenant,
+            timeout_us,
+        }
     }
 
     /// Takes the oldest request that is ready, without waiting.
     pub fn take(&self) -> Option<Taken<'x>> {
-        let (slot, turn) = self.exchange.ready().take(self.exchange.words(), self.tenant)?;
+        let (slot, turn) = self
+            .exchange
+            .ready()
+            .take(self.exchange.words(), self.tenant)?;
         let now_us = monotonic_us();
-        self.exchange.head(slot).taken_us.store(now_us, Ordering::Relaxed);
+        self.exchange
+            .head(slot)
+            .taken_us
+            .store(now_us, Ordering::Relaxed);
         let board = self.exchange.seat(self.tenant.seat);
         board.slot.store(slot, Ordering::Relaxed);
         board.started_us.store(now_us, Ordering::Relaxed);
-        let deadline_us = if self.timeout_us == 0 { 0 } else { now_us + self.timeout_us };
+        let deadline_us = if self.timeout_us == 0 {
+            0
+        } else {
+            now_us + self.timeout_us
+        };
         board.deadline_us.store(deadline_us, Ordering::Release);
         board.state.store(SeatState::Busy as u32, Ordering::Release);
         Some(Taken {
@@ -91,7 +112,9 @@ impl<'x> SeatSide<'x> {
         board.deadline_us.store(0, Ordering::Relaxed);
         board.state.store(SeatState::Idle as u32, Ordering::Release);
         board.served.fetch_add(1, Ordering::Relaxed);
-        board.busy_us.fetch_add(monotonic_us().saturating_sub(started_us), Ordering::Relaxed);
+        board
+            .busy_us
+            .fetch_add(monotonic_us().saturating_sub(started_us), Ordering::Relaxed);
     }
 
     /// Waits for a request, until `leave` is true. A signal handler that makes it true must also
@@ -117,7 +140,10 @@ impl<'x> SeatSide<'x> {
 
 impl Drop for SeatSide<'_> {
     fn drop(&mut self) {
-        self.exchange.seat(self.tenant.seat).state.store(SeatState::Empty as u32, Ordering::Release);
+        self.exchange
+            .seat(self.tenant.seat)
+            .state
+            .store(SeatState::Empty as u32, Ordering::Release);
     }
 }
 
@@ -143,7 +169,11 @@ pub struct Taken<'x> {
 impl Taken<'_> {
     /// The request record.
     pub fn request(&self) -> &[u8] {
-        let len = self.exchange.head(self.slot).request_len.load(Ordering::Relaxed) as usize;
+        let len = self
+            .exchange
+            .head(self.slot)
+            .request_len
+            .load(Ordering::Relaxed) as usize;
         let len = len.min(self.exchange.geometry().request_bytes);
         // SAFETY: the slot is ours (Taken or Answering), so the acceptor, which alone writes the
         // request area, keeps off it until we are done; `len` is within the area.
@@ -157,7 +187,11 @@ impl Taken<'_> {
 
     /// How long the request waited from its whole arrival until it was taken, in microseconds.
     pub fn wait_us(&self) -> u64 {
-        let arrived_us = self.exchange.head(self.slot).arrived_us.load(Ordering::Relaxed);
+        let arrived_us = self
+            .exchange
+            .head(self.slot)
+            .arrived_us
+            .load(Ordering::Relaxed);
         self.taken_us.saturating_sub(arrived_us)
     }
 
@@ -187,7 +221,10 @@ impl Taken<'_> {
                     .ok_or(Gone)?;
             }
             let at = (self.written % capacity) as usize;
-            let len = bytes.len().min(self.room as usize).min(capacity as usize - at);
+            let len = bytes
+                .len()
+                .min(self.room as usize)
+                .min(capacity as usize - at);
             // SAFETY: the slot is ours and `at + len` is within the ring; the acceptor reads only
             // below `produced`, and `room` keeps us off what it has not yet read.
             unsafe {
@@ -209,7 +246,8 @@ impl Taken<'_> {
         let flow = &self.exchange.head(self.slot).flow.0;
         flow.produced.store(self.written, Ordering::Release);
         if self.published == 0 {
-            self.exchange.set_word(self.slot, Phase::Answering, self.tenant, self.turn);
+            self.exchange
+                .set_word(self.slot, Phase::Answering, self.tenant, self.turn);
         }
         self.published = self.written;
         self.notify();
@@ -227,7 +265,8 @@ impl Taken<'_> {
         head.done_us.store(now_us, Ordering::Relaxed);
         head.ending.store(ending as u32, Ordering::Relaxed);
         head.flow.0.produced.store(self.written, Ordering::Relaxed);
-        self.exchange.set_word(self.slot, Phase::Done, self.tenant, self.turn);
+        self.exchange
+            .set_word(self.slot, Phase::Done, self.tenant, self.turn);
         self.notify();
     }
 

@@ -51,17 +51,33 @@ impl Offsets {
         let notices = place(geometry.notice_words() * size_of::<AtomicU64>());
         let requests = place(geometry.slots() * geometry.request_bytes);
         let responses = place(geometry.slots() * geometry.response_bytes);
-        Self { seats, words, heads, ring, notices, requests, responses, end }
+        Self {
+            seats,
+            words,
+            heads,
+            ring,
+            notices,
+            requests,
+            responses,
+            end,
+        }
     }
 }
 
 impl Exchange {
     /// Maps and prepares the memory. The areas take memory only once they are used.
     pub fn create(geometry: Geometry) -> io::Result<Self> {
-        geometry.check().map_err(|bad| io::Error::new(io::ErrorKind::InvalidInput, bad))?;
+        geometry
+            .check()
+            .map_err(|bad| io::Error::new(io::ErrorKind::InvalidInput, bad))?;
         let offsets = Offsets::of(&geometry);
         let memory = SharedMemory::create("stanchion-exchange", offsets.end)?;
-        let exchange = Self { memory, geometry, offsets, doorbell: EventFd::new()? };
+        let exchange = Self {
+            memory,
+            geometry,
+            offsets,
+            doorbell: EventFd::new()?,
+        };
         let header = exchange.header();
         header.version.store(LAYOUT_VERSION, Ordering::Relaxed);
         header.magic.store(MAGIC, Ordering::Release);
@@ -148,12 +164,19 @@ impl Exchange {
         let Padded(head) = &header.head;
         let Padded(tail) = &header.tail;
         let entries = self.slice(self.offsets.ring, self.geometry.ring_entries());
-        ReadyRing { head, tail, entries }
+        ReadyRing {
+            head,
+            tail,
+            entries,
+        }
     }
 
     pub(crate) fn notices(&self) -> Notices<'_> {
         let bits = self.slice(self.offsets.notices, self.geometry.notice_words());
-        Notices { bits, asleep: &self.header().asleep.0 }
+        Notices {
+            bits,
+            asleep: &self.header().asleep.0,
+        }
     }
 
     pub(crate) fn word(&self, slot: u32) -> Option<Word> {
@@ -161,7 +184,11 @@ impl Exchange {
     }
 
     pub(crate) fn set_word(&self, slot: u32, phase: Phase, tenant: Tenant, turn: u32) {
-        let word = Word { phase, tenant, turn };
+        let word = Word {
+            phase,
+            tenant,
+            turn,
+        };
         self.words()[slot as usize].store(word.pack(), Ordering::Release);
     }
 
@@ -176,9 +203,17 @@ impl Exchange {
     }
 
     fn area(&self, offset: usize, slot: u32, bytes: usize) -> *mut u8 {
-        assert!((slot as usize) < self.geometry.slots(), "slot {slot} does not exist");
+        assert!(
+            (slot as usize) < self.geometry.slots(),
+            "slot {slot} does not exist"
+        );
         // SAFETY: `Offsets::of` reserved `slots` areas of this size at this offset.
-        unsafe { self.memory.base().as_ptr().add(offset + slot as usize * bytes) }
+        unsafe {
+            self.memory
+                .base()
+                .as_ptr()
+                .add(offset + slot as usize * bytes)
+        }
     }
 
     /// `count` values at `offset`; private, and called only with what `Offsets::of` laid out.

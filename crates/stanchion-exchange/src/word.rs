@@ -65,7 +65,11 @@ impl Word {
 
     /// A word that is nobody's.
     pub fn unowned(phase: Phase, turn: u32) -> Self {
-        Self { phase, tenant: Tenant::default(), turn }
+        Self {
+            phase,
+            tenant: Tenant::default(),
+            turn,
+        }
     }
 
     /// As stored: `turn:32 | tenure:16 | seat:12 | phase:4`.

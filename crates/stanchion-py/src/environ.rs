@@ -37,7 +37,10 @@ impl EnvironFactory {
         base.set_item("wsgi.run_once", false)?;
         base.set_item("wsgi.input_terminated", true)?;
         base.set_item("wsgi.file_wrapper", PyType::new::<FileWrapper>(py))?;
-        base.set_item("SERVER_SOFTWARE", concat!("stanchion/", env!("CARGO_PKG_VERSION")))?;
+        base.set_item(
+            "SERVER_SOFTWARE",
+            concat!("stanchion/", env!("CARGO_PKG_VERSION")),
+        )?;
         let io = py.import("io")?;
         Ok(Self {
             base: base.unbind(),
@@ -61,15 +64,25 @@ impl EnvironFactory {
         } else {
             intern!(py, "HTTP/1.1")
         };
-        environ.set_item(intern!(py, "REQUEST_METHOD"), text(py, line.method.as_bytes()))?;
+        environ.set_item(
+            intern!(py, "REQUEST_METHOD"),
+            text(py, line.method.as_bytes()),
+        )?;
         environ.set_item(intern!(py, "RAW_URI"), text(py, line.target))?;
         environ.set_item(intern!(py, "SERVER_PROTOCOL"), protocol)?;
-        environ.set_item(intern!(py, "REMOTE_ADDR"), text(py, line.peer_address.as_bytes()))?;
+        environ.set_item(
+            intern!(py, "REMOTE_ADDR"),
+            text(py, line.peer_address.as_bytes()),
+        )?;
         if line.peer_port != 0 {
             let port = line.peer_port.to_string();
             environ.set_item(intern!(py, "REMOTE_PORT"), text(py, port.as_bytes()))?;
         }
-        let scheme = if line.scheme == "https" { intern!(py, "https") } else { intern!(py, "http") };
+        let scheme = if line.scheme == "https" {
+            intern!(py, "https")
+        } else {
+            intern!(py, "http")
+        };
         environ.set_item(intern!(py, "wsgi.url_scheme"), scheme)?;
         environ.set_item(intern!(py, "wsgi.input"), self.input(py, request)?)?;
 
@@ -96,7 +109,14 @@ impl EnvironFactory {
             }
         }
         Self::add_target(py, &environ, line.target, script_name)?;
-        Self::add_server(py, &environ, line.server_name, line.server_port, line.scheme, host)?;
+        Self::add_server(
+            py,
+            &environ,
+            line.server_name,
+            line.server_port,
+            line.scheme,
+            host,
+        )?;
         Ok(environ)
     }
 
@@ -138,7 +158,10 @@ impl EnvironFactory {
     }
 
     fn key<'py>(&self, py: Python<'py>, name: &[u8]) -> Bound<'py, PyString> {
-        let mut names = self.names.lock_py_attached(py).expect("nothing panics while it is held");
+        let mut names = self
+            .names
+            .lock_py_attached(py)
+            .expect("nothing panics while it is held");
         if let Some(key) = names.get(name) {
             return key.bind(py).clone();
         }
@@ -197,7 +220,13 @@ impl EnvironFactory {
 pub(crate) fn text<'py>(py: Python<'py>, bytes: &[u8]) -> Bound<'py, PyString> {
     match std::str::from_utf8(bytes) {
         Ok(ascii) if ascii.is_ascii() => PyString::new(py, ascii),
-        _ => PyString::new(py, &bytes.iter().map(|&byte| char::from(byte)).collect::<String>()),
+        _ => PyString::new(
+            py,
+            &bytes
+                .iter()
+                .map(|&byte| char::from(byte))
+                .collect::<String>(),
+        ),
     }
 }
 
@@ -205,11 +234,14 @@ pub(crate) fn text<'py>(py: Python<'py>, bytes: &[u8]) -> Bound<'py, PyString> {
 fn split_target(target: &[u8]) -> (&[u8], &[u8]) {
     let mut rest = target;
     if !rest.starts_with(b"/")
-        && let Some(at) = rest.windows(3).position(|window| window == b"://") {
-            let authority = &rest[at + 3..];
-            let path = authority.iter().position(|byte| matches!(byte, b'/' | b'?'));
-            rest = path.map_or(b"/", |path| &authority[path..]);
-        }
+        && let Some(at) = rest.windows(3).position(|window| window == b"://")
+    {
+        let authority = &rest[at + 3..];
+        let path = authority
+            .iter()
+            .position(|byte| matches!(byte, b'/' | b'?'));
+        rest = path.map_or(b"/", |path| &authority[path..]);
+    }
     match rest.iter().position(|&byte| byte == b'?') {
         Some(at) => (&rest[..at], &rest[at + 1..]),
         None => (rest, b""),

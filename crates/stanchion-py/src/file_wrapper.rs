@@ -21,7 +21,10 @@ impl FileWrapper {
     #[new]
     #[pyo3(signature = (filelike, blksize = 8192))]
     fn new(filelike: Py<PyAny>, blksize: usize) -> Self {
-        Self { file: filelike, block_bytes: blksize }
+        Self {
+            file: filelike,
+            block_bytes: blksize,
+        }
     }
 
     fn __iter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
@@ -29,8 +32,15 @@ impl FileWrapper {
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let block = self.file.bind(py).call_method1(intern!(py, "read"), (self.block_bytes,))?;
-        Ok(if block.is_truthy()? { Some(block) } else { None })
+        let block = self
+            .file
+            .bind(py)
+            .call_method1(intern!(py, "read"), (self.block_bytes,))?;
+        Ok(if block.is_truthy()? {
+            Some(block)
+        } else {
+            None
+        })
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
@@ -47,10 +57,21 @@ impl FileWrapper {
     /// opened anew, so that what the app does with its own later does not matter.
     pub(crate) fn regular_file(&self, py: Python<'_>) -> Option<(File, FilePart)> {
         let wrapped = self.file.bind(py);
-        let fd: RawFd = wrapped.call_method0(intern!(py, "fileno")).ok()?.extract().ok()?;
-        let offset: u64 = wrapped.call_method0(intern!(py, "tell")).ok()?.extract().ok()?;
+        let fd: RawFd = wrapped
+            .call_method0(intern!(py, "fileno"))
+            .ok()?
+            .extract()
+            .ok()?;
+        let offset: u64 = wrapped
+            .call_method0(intern!(py, "tell"))
+            .ok()?
+            .extract()
+            .ok()?;
         // Text would be encoded on the way; only bytes may be sent as they lie there.
-        let is_binary = wrapped.call_method1(intern!(py, "read"), (0,)).ok()?.is_instance_of::<PyBytes>();
+        let is_binary = wrapped
+            .call_method1(intern!(py, "read"), (0,))
+            .ok()?
+            .is_instance_of::<PyBytes>();
         let file = File::open(format!("/proc/self/fd/{fd}")).ok()?;
         let metadata = file.metadata().ok()?;
         let len = metadata.len().saturating_sub(offset);

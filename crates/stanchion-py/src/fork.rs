@@ -31,7 +31,10 @@ fn with_interpreter(
 ) -> io::Result<Fork> {
     let threads = process::thread_count()?;
     if threads > 1 {
-        warn!("the app started {} threads while it was imported; workers are forked without them", threads - 1);
+        warn!(
+            "the app started {} threads while it was imported; workers are forked without them",
+            threads - 1
+        );
     }
     // SAFETY: we are attached to the interpreter (the token proves it), as these three require;
     // each is called once, in the order the C API asks for. The locks of glibc are seen to by

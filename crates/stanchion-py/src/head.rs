@@ -29,9 +29,9 @@ pub(crate) struct Head {
 impl Head {
     pub(crate) fn check(status: &Bound<'_, PyAny>, headers: &Bound<'_, PyAny>) -> PyResult<Self> {
         let (status, reason) = check_status(status)?;
-        let headers = headers
-            .cast::<PyList>()
-            .map_err(|_| PyTypeError::new_err("the headers must be a list of (name, value) pairs"))?;
+        let headers = headers.cast::<PyList>().map_err(|_| {
+            PyTypeError::new_err("the headers must be a list of (name, value) pairs")
+        })?;
         let mut fields = Vec::with_capacity(headers.len() + 1);
         let mut content_length = None;
         for pair in headers {
@@ -40,7 +40,9 @@ impl Head {
                 .map_err(PyErr::from)
                 .and_then(|pair| pair.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>())
             else {
-                return Err(PyTypeError::new_err(format!("not a pair of a name and a value: {pair:?}")));
+                return Err(PyTypeError::new_err(format!(
+                    "not a pair of a name and a value: {pair:?}"
+                )));
             };
             let name = check_name(&name)?;
             let value = check_value(&name, &value)?;
@@ -53,45 +55,69 @@ impl Head {
                     continue;
                 }
                 let len = parse_length(&value)?;
-                if content_length.replace(len).is_some_and(|earlier| earlier != len) {
-                    return Err(PyValueError::new_err("two Content-Length fields contradict each other"));
+                if content_length
+                    .replace(len)
+                    .is_some_and(|earlier| earlier != len)
+                {
+                    return Err(PyValueError::new_err(
+                        "two Content-Length fields contradict each other",
+                    ));
                 }
             }
             fields.push((name, value));
         }
-        Ok(Self { status, reason, fields, content_length })
+        Ok(Self {
+            status,
+            reason,
+            fields,
+            content_length,
+        })
     }
 }
 
 fn check_status(status: &Bound<'_, PyAny>) -> PyResult<(u16, Vec<u8>)> {
-    let text = status
-        .cast::<PyString>()
-        .map_err(|_| PyTypeError::new_err(format!("the status must be a str, not {}", status.get_type())))?;
+    let text = status.cast::<PyString>().map_err(|_| {
+        PyTypeError::new_err(format!(
+            "the status must be a str, not {}",
+            status.get_type()
+        ))
+    })?;
     let bytes = latin1(text)?;
     let (code, reason) = bytes.split_at(bytes.len().min(3));
-    let number = std::str::from_utf8(code).ok().and_then(|code| code.parse::<u16>().ok());
+    let number = std::str::from_utf8(code)
+        .ok()
+        .and_then(|code| code.parse::<u16>().ok());
     let reason = match reason {
         [] => Some(reason),
         [b' ', reason @ ..] => Some(reason),
         _ => None,
     };
     match (number, reason) {
-        (Some(number @ 200..=999), Some(reason)) if code.len() == 3 && reason.iter().copied().all(is_text) => {
+        (Some(number @ 200..=999), Some(reason))
+            if code.len() == 3 && reason.iter().copied().all(is_text) =>
+        {
             Ok((number, reason.to_vec()))
         }
-        _ => Err(PyValueError::new_err(format!("not a status such as '200 OK': {status:?}"))),
+        _ => Err(PyValueError::new_err(format!(
+            "not a status such as '200 OK': {status:?}"
+        ))),
     }
 }
 
 /// Field names are tokens (RFC 9110 section 5.6.2); kept in lower case, in which hyper has them.
 fn check_name(name: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     let text = name.cast::<PyString>().map_err(|_| {
-        PyTypeError::new_err(format!("a header's name must be a str, not {}", name.get_type()))
+        PyTypeError::new_err(format!(
+            "a header's name must be a str, not {}",
+            name.get_type()
+        ))
     })?;
     let mut bytes = latin1(text)?;
     let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
     if bytes.is_empty() || !bytes.iter().all(is_token) {
-        return Err(PyValueError::new_err(format!("not a header name: {name:?}")));
+        return Err(PyValueError::new_err(format!(
+            "not a header name: {name:?}"
+        )));
     }
     bytes.make_ascii_lowercase();
     Ok(bytes)
@@ -102,12 +128,17 @@ fn check_name(name: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
 fn check_value(name: &[u8], value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     let shown = String::from_utf8_lossy(name);
     let text = value.cast::<PyString>().map_err(|_| {
-        PyTypeError::new_err(format!("the value of {shown} must be a str, not {}", value.get_type()))
+        PyTypeError::new_err(format!(
+            "the value of {shown} must be a str, not {}",
+            value.get_type()
+        ))
     })?;
     let bytes = latin1(text)?;
     let trimmed = bytes.trim_ascii();
     if !trimmed.iter().copied().all(is_text) {
-        return Err(PyValueError::new_err(format!("a control character in the value of {shown}: {value:?}")));
+        return Err(PyValueError::new_err(format!(
+            "a control character in the value of {shown}: {value:?}"
+        )));
     }
     Ok(trimmed.to_vec())
 }
@@ -117,10 +148,17 @@ fn is_text(byte: u8) -> bool {
 }
 
 fn parse_length(value: &[u8]) -> PyResult<u64> {
-    let digits = std::str::from_utf8(value).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
-    digits.and_then(|digits| digits.parse().ok()).ok_or_else(|| {
-        PyValueError::new_err(format!("not a Content-Length: {:?}", String::from_utf8_lossy(value)))
-    })
+    let digits = std::str::from_utf8(value)
+        .ok()
+        .filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    digits
+        .and_then(|digits| digits.parse().ok())
+        .ok_or_else(|| {
+            PyValueError::new_err(format!(
+                "not a Content-Length: {:?}",
+                String::from_utf8_lossy(value)
+            ))
+        })
 }
 
 /// PEP 3333's strings stand for bytes.

@@ -31,7 +31,9 @@ impl Host for PythonHost {
                 self.app = Some(app);
                 Ok(())
             }
-            Err(error) => Err(LoadError { report: describe(py, &error) }),
+            Err(error) => Err(LoadError {
+                report: describe(py, &error),
+            }),
         })
     }
 
@@ -58,7 +60,11 @@ impl Host for PythonHost {
 
     fn serve(&mut self, worker: &'static Worker) {
         let served = Python::attach(|py| {
-            let app = self.app.as_ref().expect("the server loads before it serves").bind(py);
+            let app = self
+                .app
+                .as_ref()
+                .expect("the server loads before it serves")
+                .bind(py);
             let gateway = Arc::new(Gateway::new(py, app, worker)?);
             if worker.seats() == 1 {
                 pull(py, &worker.seat(0), &gateway);
@@ -73,7 +79,9 @@ impl Host for PythonHost {
 
     fn watched_files(&mut self) -> Vec<PathBuf> {
         let files = Python::attach(|py| {
-            self.host.call_method0(py, intern!(py, "watched_files"))?.extract::<Vec<PathBuf>>(py)
+            self.host
+                .call_method0(py, intern!(py, "watched_files"))?
+                .extract::<Vec<PathBuf>>(py)
         });
         files.unwrap_or_else(|error| {
             error!("the files to watch cannot be listed: {error}");
@@ -85,7 +93,9 @@ impl Host for PythonHost {
 /// The trimmed traceback and the advice, as the loader words them.
 fn describe(py: Python<'_>, error: &PyErr) -> String {
     let described = py.import("stanchion.loader").and_then(|loader| {
-        loader.call_method1("describe_failure", (error.clone_ref(py).into_value(py),))?.extract::<String>()
+        loader
+            .call_method1("describe_failure", (error.clone_ref(py).into_value(py),))?
+            .extract::<String>()
     });
     described.unwrap_or_else(|_| error.to_string())
 }

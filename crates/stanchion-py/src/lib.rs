@@ -42,6 +42,9 @@ mod _stanchion {
     fn serve(settings: &str, host: Py<PyAny>) -> PyResult<i32> {
         let settings = Settings::from_json(settings)
             .map_err(|error| PyValueError::new_err(error.to_string()))?;
-        Ok(stanchion_server::serve(settings, &mut PythonHost::new(host)))
+        Ok(stanchion_server::serve(
+            settings,
+            &mut PythonHost::new(host),
+        ))
     }
 }

@@ -8,9 +8,7 @@ use pyo3::exceptions::{PyAssertionError, PyConnectionResetError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
-use stanchion_server::record::{
-    ANSWER_HEAD_BYTES_MAX, AnswerHead, FilePart, write_answer_head,
-};
+use stanchion_server::record::{ANSWER_HEAD_BYTES_MAX, AnswerHead, FilePart, write_answer_head};
 use stanchion_server::{Ending, Seat, Taken};
 use tracing::error;
 
@@ -54,7 +52,9 @@ impl Response {
         match exc_info {
             Some(exc_info) if state.head_is_out => return Err(raised(exc_info)?),
             None if state.head.is_some() => {
-                return Err(PyAssertionError::new_err("start_response was called already"));
+                return Err(PyAssertionError::new_err(
+                    "start_response was called already",
+                ));
             }
             _ => {}
         }
@@ -91,13 +91,17 @@ impl Response {
             promised: None,
             excess_is_logged: false,
         };
-        Self { state: Mutex::new(state) }
+        Self {
+            state: Mutex::new(state),
+        }
     }
 
     /// Other threads of the app may hold the lock while they wait for a slow client; whoever
     /// waits for the lock lets go of the interpreter.
     fn lock<'s>(&'s self, py: Python<'_>) -> MutexGuard<'s, State> {
-        self.state.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner)
+        self.state
+            .lock_py_attached(py)
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sends a body that is known to be all of it.
@@ -147,12 +151,23 @@ impl Response {
         else {
             return Ok(false);
         };
-        let len = head.content_length.map_or(part.len, |promised| promised.min(part.len));
-        let is_whole = head.content_length.is_none_or(|promised| promised <= part.len);
+        let len = head
+            .content_length
+            .map_or(part.len, |promised| promised.min(part.len));
+        let is_whole = head
+            .content_length
+            .is_none_or(|promised| promised <= part.len);
         if !has_body(head.status) || !is_whole || len == 0 || !seat.send_file(taken, file.as_fd()) {
             return Ok(false);
         }
-        state.put_head_with(py, Some(len), Some(FilePart { offset: part.offset, len }))?;
+        state.put_head_with(
+            py,
+            Some(len),
+            Some(FilePart {
+                offset: part.offset,
+                len,
+            }),
+        )?;
         state.promised = Some(0);
         state.complete();
         Ok(true)
@@ -179,7 +194,10 @@ impl Response {
         state.head = Some(Head {
             status: 500,
             reason: b"Internal Server Error".to_vec(),
-            fields: vec![(b"content-type".to_vec(), b"text/plain; charset=utf-8".to_vec())],
+            fields: vec![(
+                b"content-type".to_vec(),
+                b"text/plain; charset=utf-8".to_vec(),
+            )],
             content_length: None,
         });
         let body = b"500 Internal Server Error: the application failed\n";
@@ -214,23 +232,35 @@ impl State {
             return Ok(());
         }
         let Some(head) = &mut self.head else {
-            return Err(PyAssertionError::new_err("the app gave a body before it called start_response"));
+            return Err(PyAssertionError::new_err(
+                "the app gave a body before it called start_response",
+            ));
         };
         if head.content_length.is_none() && has_body(head.status) {
             // A HEAD request's app may well give no body at all; that tells nothing of its length.
             let is_known = !self.is_head_request || body_len.is_some_and(|len| len > 0);
             head.content_length = body_len.filter(|_| is_known);
             if let Some(len) = head.content_length {
-                head.fields.push((b"content-length".to_vec(), len.to_string().into_bytes()));
+                head.fields
+                    .push((b"content-length".to_vec(), len.to_string().into_bytes()));
             }
         }
         self.promised = match (self.is_head_request, has_body(head.status)) {
             (false, true) => head.content_length,
             _ => None,
         };
-        let fields = head.fields.iter().map(|(name, value)| (&name[..], &value[..])).collect();
+        let fields = head
+            .fields
+            .iter()
+            .map(|(name, value)| (&name[..], &value[..]))
+            .collect();
         let mut record = Vec::with_capacity(512);
-        let answer = AnswerHead { status: head.status, reason: &head.reason, file, fields };
+        let answer = AnswerHead {
+            status: head.status,
+            reason: &head.reason,
+            file,
+            fields,
+        };
         write_answer_head(&mut record, &answer);
         if record.len() > ANSWER_HEAD_BYTES_MAX {
             let len = record.len();
@@ -250,7 +280,9 @@ impl State {
         }
         let mut chunk = chunk;
         if let Some(promised) = &mut self.promised {
-            let len = usize::try_from(*promised).unwrap_or(usize::MAX).min(chunk.len());
+            let len = usize::try_from(*promised)
+                .unwrap_or(usize::MAX)
+                .min(chunk.len());
             if len < chunk.len() && !self.excess_is_logged {
                 self.excess_is_logged = true;
                 error!("the app's body is longer than its Content-Length; the rest is not sent");
@@ -262,7 +294,9 @@ impl State {
     }
 
     fn write(&mut self, py: Python<'_>, bytes: &[u8]) -> PyResult<()> {
-        let Some(taken) = &mut self.taken else { return Ok(()) };
+        let Some(taken) = &mut self.taken else {
+            return Ok(());
+        };
         let written = if taken.has_room(bytes.len()) {
             taken.write(bytes)
         } else {
@@ -273,7 +307,9 @@ impl State {
     }
 
     fn complete(&mut self) {
-        let Some(taken) = self.taken.take() else { return };
+        let Some(taken) = self.taken.take() else {
+            return;
+        };
         match self.promised {
             Some(missing) if missing > 0 => {
                 error!("the app's body is {missing} bytes shorter than its Content-Length");

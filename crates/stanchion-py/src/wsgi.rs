@@ -26,7 +26,11 @@ impl Gateway {
         worker: &'static Worker,
     ) -> PyResult<Self> {
         let environs = EnvironFactory::new(py, worker)?;
-        Ok(Self { app: app.clone().unbind(), environs, worker })
+        Ok(Self {
+            app: app.clone().unbind(),
+            environs,
+            worker,
+        })
     }
 
     /// Answers one request, whatever the app does.
@@ -41,7 +45,11 @@ impl Gateway {
             }
         };
         let is_head = request.line.method == "HEAD";
-        let what = format!("{} {}", request.line.method, String::from_utf8_lossy(request.line.target));
+        let what = format!(
+            "{} {}",
+            request.line.method,
+            String::from_utf8_lossy(request.line.target)
+        );
         let made = self.environs.make(py, &request);
         let response = match Bound::new(py, Response::new(taken, is_head)) {
             Ok(response) => response,
@@ -73,10 +81,11 @@ impl Gateway {
         // PEP 3333: called whether or not all went well. A list has none, and most apps of few
         // words return one.
         if !result.is_exact_instance_of::<PyList>()
-            && let Some(close) = result.getattr_opt(intern!(py, "close"))? {
-                let closed = close.call0();
-                return sent.and(closed.map(drop));
-            }
+            && let Some(close) = result.getattr_opt(intern!(py, "close"))?
+        {
+            let closed = close.call0();
+            return sent.and(closed.map(drop));
+        }
         sent
     }
 
@@ -105,7 +114,13 @@ impl Gateway {
         response.complete(py)
     }
 
-    fn on_failure(&self, py: Python<'_>, response: &Bound<'_, Response>, failure: &PyErr, what: &str) {
+    fn on_failure(
+        &self,
+        py: Python<'_>,
+        response: &Bound<'_, Response>,
+        failure: &PyErr,
+        what: &str,
+    ) {
         if failure.is_instance_of::<PySystemExit>(py) {
             info!("the app asked to exit while it answered {what}: the worker leaves");
             self.worker.leave();
@@ -122,8 +137,13 @@ impl Gateway {
 /// The failure as Python shows it.
 fn traceback(py: Python<'_>, failure: &PyErr) -> String {
     let shown = py.import("traceback").and_then(|traceback| {
-        let lines = traceback.call_method1("format_exception", (failure.clone_ref(py).into_value(py),))?;
-        Ok(lines.extract::<Vec<String>>()?.concat().trim_end().to_owned())
+        let lines =
+            traceback.call_method1("format_exception", (failure.clone_ref(py).into_value(py),))?;
+        Ok(lines
+            .extract::<Vec<String>>()?
+            .concat()
+            .trim_end()
+            .to_owned())
     });
     shown.unwrap_or_else(|_| failure.to_string())
 }
@@ -131,7 +151,11 @@ fn traceback(py: Python<'_>, failure: &PyErr) -> String {
 /// The one item of a list or tuple that has one.
 fn only_item<'py>(result: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     if let Ok(list) = result.cast_exact::<PyList>() {
-        return if list.len() == 1 { list.get_item(0).map(Some) } else { Ok(None) };
+        return if list.len() == 1 {
+            list.get_item(0).map(Some)
+        } else {
+            Ok(None)
+        };
     }
     match result.cast_exact::<PyTuple>() {
         Ok(tuple) if tuple.len() == 1 => tuple.get_item(0).map(Some),

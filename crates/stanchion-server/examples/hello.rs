@@ -30,7 +30,12 @@ fn answer(mut taken: Taken<'_>) -> Result<(), Gone> {
         (&b"content-length"[..], length.as_bytes()),
     ];
     let mut head = Vec::new();
-    let answer = AnswerHead { status: 200, reason: b"OK", file: None, fields };
+    let answer = AnswerHead {
+        status: 200,
+        reason: b"OK",
+        file: None,
+        fields,
+    };
     write_answer_head(&mut head, &answer);
     taken.write(&head)?;
     taken.write(body.as_bytes())?;
@@ -76,7 +81,9 @@ impl Host for Hello {
 }
 
 fn main() {
-    let text = std::env::args().nth(1).unwrap_or_else(|| r#"{"workers": 2}"#.to_owned());
+    let text = std::env::args()
+        .nth(1)
+        .unwrap_or_else(|| r#"{"workers": 2}"#.to_owned());
     let settings = match Settings::from_json(&text) {
         Ok(settings) => settings,
         Err(error) => {

@@ -126,7 +126,13 @@ pub fn write_request<'f>(
     let mut writer = Writer { area, len: 0 };
     writer.put(&[line.minor_version, u8::from(line.trusted_peer)]);
     writer.number(u64::from(line.peer_port));
-    for text in [line.method, line.scheme, line.peer_address, line.server_name, line.server_port] {
+    for text in [
+        line.method,
+        line.scheme,
+        line.peer_address,
+        line.server_name,
+        line.server_port,
+    ] {
         writer.text(text.as_bytes());
     }
     writer.text(line.target);
@@ -178,11 +184,15 @@ impl<'a> Reader<'a> {
     }
 
     fn short(&mut self) -> Result<u32, BadRecord> {
-        Ok(u32::from_le_bytes(self.take(4)?.try_into().map_err(|_| BadRecord)?))
+        Ok(u32::from_le_bytes(
+            self.take(4)?.try_into().map_err(|_| BadRecord)?,
+        ))
     }
 
     fn number(&mut self) -> Result<u64, BadRecord> {
-        Ok(u64::from_le_bytes(self.take(8)?.try_into().map_err(|_| BadRecord)?))
+        Ok(u64::from_le_bytes(
+            self.take(8)?.try_into().map_err(|_| BadRecord)?,
+        ))
     }
 
     fn bytes(&mut self) -> Result<&'a [u8], BadRecord> {
@@ -215,7 +225,10 @@ impl<'a> RequestRecord<'a> {
         let fields_len = reader.short()?;
         let fields = reader.take(fields_len as usize)?;
         let body = if spooled {
-            BodyRecord::Spooled { path, len: body_len }
+            BodyRecord::Spooled {
+                path,
+                len: body_len,
+            }
         } else {
             BodyRecord::Memory(reader.take(usize::try_from(body_len).map_err(|_| BadRecord)?)?)
         };
@@ -230,7 +243,12 @@ impl<'a> RequestRecord<'a> {
             server_port,
             trusted_peer,
         };
-        Ok(Self { line, body, fields, field_count })
+        Ok(Self {
+            line,
+            body,
+            fields,
+            field_count,
+        })
     }
 
     /// Length of the body in bytes.
@@ -338,8 +356,19 @@ pub fn read_answer_head(bytes: &[u8]) -> Result<(AnswerHead<'_>, usize), BadReco
     if !reader.0.is_empty() {
         return Err(BadRecord);
     }
-    let file = is_file.then_some(FilePart { offset, len: file_len });
-    Ok((AnswerHead { status, reason, file, fields }, len))
+    let file = is_file.then_some(FilePart {
+        offset,
+        len: file_len,
+    });
+    Ok((
+        AnswerHead {
+            status,
+            reason,
+            file,
+            fields,
+        },
+        len,
+    ))
 }
 
 #[cfg(test)]

@@ -18,14 +18,22 @@ impl SpoolDir {
         // mkdir(2) fails if the name exists, so nobody can have put a directory of theirs there;
         // pid and clock make the name free.
         let path = parent.join(format!("stanchion-{}-{}", process::pid(), monotonic_us()));
-        DirBuilder::new().mode(0o700).create(&path).map_err(|error| {
-            io::Error::new(error.kind(), format!("spool directory {}: {error}", path.display()))
-        })?;
+        DirBuilder::new()
+            .mode(0o700)
+            .create(&path)
+            .map_err(|error| {
+                io::Error::new(
+                    error.kind(),
+                    format!("spool directory {}: {error}", path.display()),
+                )
+            })?;
         Ok(Self(Some(path)))
     }
 
     pub(crate) fn path(&self) -> &Path {
-        self.0.as_deref().expect("taken only by `leave`, which consumes self")
+        self.0
+            .as_deref()
+            .expect("taken only by `leave`, which consumes self")
     }
 
     /// For a child: the directory is not its to remove.
@@ -61,7 +69,11 @@ impl SpooledBody {
     /// Makes an empty file for the body of request `number`.
     pub(crate) fn create(directory: &Path, number: u64) -> io::Result<(Self, File)> {
         let path = directory.join(format!("body-{number}"));
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+        let file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)?;
         Ok((Self { path, len: 0 }, file))
     }
 

@@ -68,7 +68,10 @@ fn serve_orders(
         }
         host.settle();
     }
-    let mut watch = common.settings.reload.then(|| Watch::new(host.watched_files()));
+    let mut watch = common
+        .settings
+        .reload
+        .then(|| Watch::new(host.watched_files()));
     let ready = ToMaster::TemplateReady { generation };
     if let Err(error) = messages::send(&common.reports.child_end, &ready) {
         error!("template cannot report to the master: {error}");
@@ -82,7 +85,9 @@ fn serve_orders(
         }
         if let Some(path) = watch.as_mut().and_then(|watch| watch.changed(host)) {
             info!("{} has changed: reload", path.display());
-            let changed = ToMaster::Changed { path: path.display().to_string() };
+            let changed = ToMaster::Changed {
+                path: path.display().to_string(),
+            };
             if let Err(error) = messages::send(&common.reports.child_end, &changed) {
                 error!("template cannot report a changed file: {error}");
             }
@@ -97,7 +102,11 @@ fn serve_orders(
                         None
                     }
                 };
-                let forked = ToMaster::Forked { worker, tenure, pid };
+                let forked = ToMaster::Forked {
+                    worker,
+                    tenure,
+                    pid,
+                };
                 if let Err(error) = messages::send(&common.reports.child_end, &forked) {
                     // The master cannot know of the worker, but reaps it as any other.
                     error!("template cannot report a worker: {error}");
@@ -122,8 +131,13 @@ struct Watch {
 
 impl Watch {
     fn new(files: Vec<PathBuf>) -> Self {
-        let seen = files.into_iter().map(|file| { let time = changed_at(&file); (file, time) });
-        Self { seen: seen.collect() }
+        let seen = files.into_iter().map(|file| {
+            let time = changed_at(&file);
+            (file, time)
+        });
+        Self {
+            seen: seen.collect(),
+        }
     }
 
     /// A file that has changed, appeared or gone since the last call.
@@ -145,5 +159,7 @@ impl Watch {
 }
 
 fn changed_at(file: &std::path::Path) -> Option<SystemTime> {
-    file.metadata().and_then(|metadata| metadata.modified()).ok()
+    file.metadata()
+        .and_then(|metadata| metadata.modified())
+        .ok()
 }

@@ -15,9 +15,7 @@ use crate::exit_code;
 use crate::host::Host;
 use crate::log;
 use crate::master::{self, Role};
-use crate::record::{
-    REQUEST_HEAD_BYTES_MAX, REQUEST_RECORD_EXTRA_BYTES, RESPONSE_RING_BYTES,
-};
+use crate::record::{REQUEST_HEAD_BYTES_MAX, REQUEST_RECORD_EXTRA_BYTES, RESPONSE_RING_BYTES};
 use crate::settings::{BindAddress, Settings};
 use crate::spool::SpoolDir;
 use crate::template::{self, Ended};
@@ -54,7 +52,10 @@ pub(crate) struct Files {
 pub fn serve(settings: Settings, host: &mut dyn Host) -> i32 {
     if let Err(error) = log::start(&settings.errorlog, settings.loglevel) {
         // There is no log to say it in.
-        let line = format!("cannot open the error log {}: {error}\n", settings.errorlog.display());
+        let line = format!(
+            "cannot open the error log {}: {error}\n",
+            settings.errorlog.display()
+        );
         let _ = io::Write::write_all(&mut io::stderr(), line.as_bytes());
         return exit_code::USAGE;
     }
@@ -62,7 +63,11 @@ pub fn serve(settings: Settings, host: &mut dyn Host) -> i32 {
         error!("{problem}");
         return exit_code::USAGE;
     }
-    info!("stanchion {} starts pid={}", env!("CARGO_PKG_VERSION"), process::pid());
+    info!(
+        "stanchion {} starts pid={}",
+        env!("CARGO_PKG_VERSION"),
+        process::pid()
+    );
     let listeners = match listen(&settings) {
         Ok(listeners) => listeners,
         Err(problem) => {
@@ -103,7 +108,9 @@ fn listen(settings: &Settings) -> Result<Vec<Listener>, String> {
                 remove_files(&listeners);
                 let advice = match error.kind() {
                     io::ErrorKind::AddrInUse => " (another server listens there; see `ss -lntxp`)",
-                    io::ErrorKind::PermissionDenied => " (a port below 1024, or a directory that is not yours?)",
+                    io::ErrorKind::PermissionDenied => {
+                        " (a port below 1024, or a directory that is not yours?)"
+                    }
                     _ => "",
                 };
                 return Err(format!("cannot listen on {bind}: {error}{advice}"));
@@ -151,8 +158,14 @@ fn tree(
         exchange: Box::leak(Box::new(exchange)),
         workers_max: workers_max as u16,
         master_pid: process::pid(),
-        reports: Reports { master_end, child_end },
-        files: Files { acceptor_end, worker_end },
+        reports: Reports {
+            master_end,
+            child_end,
+        },
+        files: Files {
+            acceptor_end,
+            worker_end,
+        },
         spool: spool.path().to_owned(),
         settings,
     }));
@@ -197,9 +210,13 @@ struct PidFile(Option<PathBuf>);
 
 impl PidFile {
     fn create(path: Option<&Path>) -> Result<Self, String> {
-        let Some(path) = path else { return Ok(Self(None)) };
+        let Some(path) = path else {
+            return Ok(Self(None));
+        };
         let shown = path.display();
-        let earlier = std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok());
+        let earlier = std::fs::read_to_string(path)
+            .ok()
+            .and_then(|text| text.trim().parse().ok());
         if let Some(pid) = earlier.filter(|&pid| pid != process::pid() && process::is_alive(pid)) {
             return Err(format!(
                 "the pid file {shown} names process {pid}, which is alive: is this server running already?"

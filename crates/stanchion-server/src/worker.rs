@@ -118,7 +118,13 @@ impl<'w> Seat<'w> {
         let mut message = [0; 8];
         message[..4].copy_from_slice(&slot.to_le_bytes());
         message[4..].copy_from_slice(&turn.to_le_bytes());
-        match self.worker.common.files.worker_end.send(&message, Some(file)) {
+        match self
+            .worker
+            .common
+            .files
+            .worker_end
+            .send(&message, Some(file))
+        {
             Ok(()) => true,
             Err(error) => {
                 debug!("the acceptor did not take a file, its bytes are sent instead: {error}");
@@ -139,7 +145,12 @@ pub(crate) fn run(common: &'static Common, index: u16, tenure: u16, host: &mut d
         return exit_code::WORKER_BOOT;
     }
     let leaving = [signal::SIGTERM, signal::SIGINT, signal::SIGQUIT];
-    let ignored = [signal::SIGHUP, signal::SIGUSR1, signal::SIGUSR2, signal::SIGWINCH];
+    let ignored = [
+        signal::SIGHUP,
+        signal::SIGUSR1,
+        signal::SIGUSR2,
+        signal::SIGWINCH,
+    ];
     let caught = signal::leave_on(&leaving, bell)
         .and_then(|()| signal::ignore(&ignored))
         .and_then(|()| signal::reset(&[signal::SIGCHLD, signal::SIGTTIN, signal::SIGTTOU]));
@@ -160,7 +171,11 @@ pub(crate) fn run(common: &'static Common, index: u16, tenure: u16, host: &mut d
         index,
         tenure,
     };
-    let ready = ToMaster::WorkerReady { worker: index, tenure, pid: process::pid() };
+    let ready = ToMaster::WorkerReady {
+        worker: index,
+        tenure,
+        pid: process::pid(),
+    };
     if let Err(error) = messages::send(&common.reports.child_end, &ready) {
         error!("worker cannot report to the master: {error}");
         return exit_code::WORKER_BOOT;

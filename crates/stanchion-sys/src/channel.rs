@@ -45,7 +45,10 @@ impl Channel {
         if message.len() > MESSAGE_BYTES_MAX {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                format!("a message of {} bytes is over the limit of {MESSAGE_BYTES_MAX}", message.len()),
+                format!(
+                    "a message of {} bytes is over the limit of {MESSAGE_BYTES_MAX}",
+                    message.len()
+                ),
             ));
         }
         let mut space = [MaybeUninit::<u8>::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -55,7 +58,12 @@ impl Channel {
             let fits = ancillary.push(SendAncillaryMessage::ScmRights(&fds));
             debug_assert!(fits, "the buffer was made for one descriptor");
         }
-        sendmsg(&self.0, &[IoSlice::new(message)], &mut ancillary, SendFlags::NOSIGNAL)?;
+        sendmsg(
+            &self.0,
+            &[IoSlice::new(message)],
+            &mut ancillary,
+            SendFlags::NOSIGNAL,
+        )?;
         Ok(())
     }
 
@@ -73,7 +81,9 @@ impl Channel {
         );
         let read = match read {
             Ok(read) => read,
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(Received::Nothing),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {
+                return Ok(Received::Nothing);
+            }
             Err(rustix::io::Errno::CONNRESET) => return Ok(Received::Closed),
             Err(error) => return Err(error.into()),
         };
@@ -81,7 +91,10 @@ impl Channel {
             return Ok(Received::Closed);
         }
         if read.flags.contains(ReturnFlags::TRUNC) {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "a message was over the limit"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "a message was over the limit",
+            ));
         }
         let fd = ancillary.drain().find_map(|message| match message {
             RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
@@ -108,8 +121,10 @@ impl AsRawFd for Channel {
 /// no caller of ours asks for). Gives one flag per descriptor; a signal ends the wait early.
 pub fn poll_readable(fds: &[BorrowedFd<'_>], timeout_ms: i32) -> io::Result<Vec<bool>> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let mut polled: Vec<PollFd<'_>> =
-        fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+    let mut polled: Vec<PollFd<'_>> = fds
+        .iter()
+        .map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN))
+        .collect();
     let timeout = Timespec {
         tv_sec: i64::from(timeout_ms.max(0)) / 1000,
         tv_nsec: i64::from(timeout_ms.max(0)) % 1000 * 1_000_000,
@@ -129,14 +144,18 @@ mod tests {
     fn messages_keep_their_edges_and_the_end_is_seen() {
         let (one, other) = Channel::pair().expect("a pair");
         one.send(b"first", None).expect("sent");
-        one.send(b"second", Some(one.as_fd())).expect("sent with a descriptor");
+        one.send(b"second", Some(one.as_fd()))
+            .expect("sent with a descriptor");
         drop(one);
         assert!(matches!(other.receive(), Ok(Received::Message(m, None)) if m == b"first"));
         let Ok(Received::Message(message, Some(fd))) = other.receive() else {
             panic!("the second message came without its descriptor");
         };
         assert_eq!(message, b"second");
-        assert!(matches!(other.receive(), Ok(Received::Nothing)), "the descriptor keeps it open");
+        assert!(
+            matches!(other.receive(), Ok(Received::Nothing)),
+            "the descriptor keeps it open"
+        );
         drop(fd);
         assert!(matches!(other.receive(), Ok(Received::Closed)));
     }

@@ -13,7 +13,10 @@ pub struct EventFd(OwnedFd);
 impl EventFd {
     /// A new counter at zero, non-blocking.
     pub fn new() -> io::Result<Self> {
-        Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+        Ok(Self(eventfd(
+            0,
+            EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
+        )?))
     }
 
     /// A second descriptor of the same counter.

@@ -94,7 +94,10 @@ impl Listener {
         // SAFETY: the call above just made `duplicate`; nobody else owns it.
         let socket = Socket::from(unsafe { OwnedFd::from_raw_fd(duplicate) });
         if socket.r#type()? != Type::STREAM {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a stream socket"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "not a stream socket",
+            ));
         }
         Self::listening(socket, backlog)
     }
@@ -155,9 +158,14 @@ fn address_of(socket: &Socket) -> io::Result<ListenerAddress> {
     } else if let Some(path) = address.as_pathname() {
         Ok(ListenerAddress::Unix(path.to_owned()))
     } else if let Some(name) = address.as_abstract_namespace() {
-        Ok(ListenerAddress::Abstract(String::from_utf8_lossy(name).into_owned()))
+        Ok(ListenerAddress::Abstract(
+            String::from_utf8_lossy(name).into_owned(),
+        ))
     } else {
-        Err(io::Error::new(io::ErrorKind::InvalidInput, "neither a TCP nor a unix socket"))
+        Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "neither a TCP nor a unix socket",
+        ))
     }
 }
 
@@ -178,7 +186,9 @@ fn remove_if_stale(path: &Path) -> io::Result<()> {
     let probe = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     probe.set_nonblocking(true)?;
     match probe.connect(&SockAddr::unix(path)?) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            std::fs::remove_file(path)
+        }
         // Connected, or EAGAIN: a listener with a full queue is a listener.
         _ => Err(io::Error::from(io::ErrorKind::AddrInUse)),
     }
@@ -210,10 +220,23 @@ fn drop_new_syns(fd: RawFd) -> io::Result<()> {
             jf: 1,
             k: SYN,
         },
-        libc::sock_filter { code: code(libc::BPF_RET | libc::BPF_K), jt: 0, jf: 0, k: 0 },
-        libc::sock_filter { code: code(libc::BPF_RET | libc::BPF_K), jt: 0, jf: 0, k: u32::MAX },
+        libc::sock_filter {
+            code: code(libc::BPF_RET | libc::BPF_K),
+            jt: 0,
+            jf: 0,
+            k: 0,
+        },
+        libc::sock_filter {
+            code: code(libc::BPF_RET | libc::BPF_K),
+            jt: 0,
+            jf: 0,
+            k: u32::MAX,
+        },
     ];
-    let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    let program = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_mut_ptr(),
+    };
     // SAFETY: `program` and the instructions it points to live through the call; the kernel
     // copies and checks them.
     let status = unsafe {
@@ -225,7 +248,11 @@ fn drop_new_syns(fd: RawFd) -> io::Result<()> {
             size_of::<libc::sock_fprog>() as libc::socklen_t,
         )
     };
-    if status == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    if status == -1 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -244,7 +271,9 @@ mod tests {
     }
 
     fn accept_all(listener: &Listener) -> Vec<Socket> {
-        std::iter::from_fn(|| listener.socket.accept().ok()).map(|(socket, _)| socket).collect()
+        std::iter::from_fn(|| listener.socket.accept().ok())
+            .map(|(socket, _)| socket)
+            .collect()
     }
 
     #[test]
@@ -275,7 +304,10 @@ mod tests {
         };
         let _inside = connect().expect("connected before the door closed");
         listener.close_door().expect("shut");
-        assert_eq!(connect().expect_err("refused").kind(), io::ErrorKind::ConnectionRefused);
+        assert_eq!(
+            connect().expect_err("refused").kind(),
+            io::ErrorKind::ConnectionRefused
+        );
         assert_eq!(accept_all(&listener).len(), 1);
     }
 

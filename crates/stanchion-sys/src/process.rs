@@ -34,7 +34,9 @@ pub fn fork_single_threaded() -> io::Result<Fork> {
     match thread_count()? {
         // SAFETY: there is no other thread that could hold a lock, nor start one in between.
         1 => unsafe { fork() },
-        threads => Err(io::Error::other(format!("the process has {threads} threads"))),
+        threads => Err(io::Error::other(format!(
+            "the process has {threads} threads"
+        ))),
     }
 }
 
@@ -43,7 +45,9 @@ pub fn fork_single_threaded_for_subreaper() -> io::Result<Fork> {
     match thread_count()? {
         // SAFETY: as in `fork_single_threaded`.
         1 => unsafe { fork_for_subreaper() },
-        threads => Err(io::Error::other(format!("the process has {threads} threads"))),
+        threads => Err(io::Error::other(format!(
+            "the process has {threads} threads"
+        ))),
     }
 }
 
@@ -80,7 +84,9 @@ pub unsafe fn fork_for_subreaper() -> io::Result<Fork> {
             match (read, told) {
                 (4, pid) if pid > 0 => Ok(Fork::Parent(pid)),
                 (4, errno) => Err(io::Error::from_raw_os_error(-errno)),
-                _ => Err(io::Error::other("the process between template and worker died")),
+                _ => Err(io::Error::other(
+                    "the process between template and worker died",
+                )),
             }
         }
     }
@@ -118,7 +124,9 @@ pub fn parent_pid() -> i32 {
 
 /// Makes this process the adopter of its orphaned descendants.
 pub fn become_subreaper() -> io::Result<()> {
-    Ok(rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?)
+    Ok(rustix::process::set_child_subreaper(Some(
+        rustix::process::getpid(),
+    ))?)
 }
 
 /// Asks the kernel to send `signal` when `parent` dies (`PR_SET_PDEATHSIG`), and tells whether
@@ -142,7 +150,10 @@ pub fn kill(pid: i32, signal: i32) -> io::Result<()> {
 /// Whether a process of this pid exists, whoever owns it.
 pub fn is_alive(pid: i32) -> bool {
     Pid::from_raw(pid).is_some_and(|pid| {
-        !matches!(rustix::process::test_kill_process(pid), Err(rustix::io::Errno::SRCH))
+        !matches!(
+            rustix::process::test_kill_process(pid),
+            Err(rustix::io::Errno::SRCH)
+        )
     })
 }
 
@@ -192,7 +203,10 @@ pub fn reap() -> io::Result<Option<(i32, Exit)>> {
 /// select(2) users inside a worker would be hurt by it, so only the acceptor asks.
 pub fn raise_open_files() -> u64 {
     let limit = rustix::process::getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
     match rustix::process::setrlimit(Resource::Nofile, raised) {
         Ok(()) => limit.maximum.unwrap_or(u64::MAX),
         Err(_) => limit.current.unwrap_or(u64::MAX),

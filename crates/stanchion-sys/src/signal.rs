@@ -104,7 +104,9 @@ pub fn leave_flag() -> &'static AtomicU32 {
 
 /// Back to the default action.
 pub fn reset(signals: &[i32]) -> io::Result<()> {
-    signals.iter().try_for_each(|&signal| set_handler(signal, libc::SIG_DFL))
+    signals
+        .iter()
+        .try_for_each(|&signal| set_handler(signal, libc::SIG_DFL))
 }
 
 fn set_handler(signal: i32, handler: libc::sighandler_t) -> io::Result<()> {
@@ -117,7 +119,11 @@ fn set_handler(signal: i32, handler: libc::sighandler_t) -> io::Result<()> {
         libc::sigemptyset(&raw mut action.sa_mask);
         libc::sigaction(signal, &raw const action, std::ptr::null_mut())
     };
-    if status == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    if status == -1 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
 }
 
 extern "C" fn do_nothing(_signal: libc::c_int) {}
@@ -126,5 +132,7 @@ extern "C" fn do_nothing(_signal: libc::c_int) {}
 /// to programs that the app starts (execve(2)).
 pub fn ignore(signals: &[i32]) -> io::Result<()> {
     let handler = do_nothing as *const () as libc::sighandler_t;
-    signals.iter().try_for_each(|&signal| set_handler(signal, handler))
+    signals
+        .iter()
+        .try_for_each(|&signal| set_handler(signal, handler))
 }

@@ -12,8 +12,8 @@ use http::{HeaderMap, StatusCode, Version};
 use stanchion_sys::clock::{LocalTime, monotonic_us};
 
 use super::request::target;
-use crate::record::percent_decoded;
 use super::ticket::Ticket;
+use crate::record::percent_decoded;
 
 /// Lines gathered within one turn of the event loop before they are written all the same.
 const BUFFER_BYTES_MAX: usize = 64 << 10;
@@ -141,10 +141,17 @@ impl AccessLog {
     pub(super) fn open(path: &Path, format: &str) -> io::Result<Self> {
         let file = crate::log::open(path, io::stdout().as_fd())?;
         let format = parse(format).map_err(io::Error::other)?;
-        let wants_answer_fields =
-            format.iter().any(|piece| matches!(piece, Piece::Atom(Atom::AnswerField(_))));
+        let wants_answer_fields = format
+            .iter()
+            .any(|piece| matches!(piece, Piece::Atom(Atom::AnswerField(_))));
         let time = RefCell::new((i64::MIN, String::new()));
-        Ok(Self { file, format, wants_answer_fields, buffer: RefCell::default(), time })
+        Ok(Self {
+            file,
+            format,
+            wants_answer_fields,
+            buffer: RefCell::default(),
+            time,
+        })
     }
 
     /// Adds a line.
@@ -239,13 +246,21 @@ impl AccessLog {
     }
 
     fn write_time(&self, line: &mut String) {
-        const MONTHS: [&str; 12] =
-            ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+        const MONTHS: [&str; 12] = [
+            "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+        ];
         let now = LocalTime::now();
         let mut time = self.time.borrow_mut();
         if time.0 != now.epoch_s {
             let month = MONTHS[usize::from(now.month.clamp(1, 12)) - 1];
-            let LocalTime { day, year, hour, minute, second, .. } = now;
+            let LocalTime {
+                day,
+                year,
+                hour,
+                minute,
+                second,
+                ..
+            } = now;
             let offset = now.offset();
             let text =
                 format!("[{day:02}/{month}/{year}:{hour:02}:{minute:02}:{second:02} {offset}]");
@@ -256,7 +271,11 @@ impl AccessLog {
 }
 
 fn protocol(version: Version) -> &'static str {
-    if version == Version::HTTP_10 { "HTTP/1.0" } else { "HTTP/1.1" }
+    if version == Version::HTTP_10 {
+        "HTTP/1.0"
+    } else {
+        "HTTP/1.1"
+    }
 }
 
 fn field<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h [u8]> {
@@ -338,7 +357,9 @@ fn user(headers: &HeaderMap) -> Option<String> {
     }
     let decoded = base64(encoded.trim())?;
     let colon = decoded.iter().position(|&byte| byte == b':')?;
-    String::from_utf8(decoded[..colon].to_vec()).ok().filter(|user| !user.is_empty())
+    String::from_utf8(decoded[..colon].to_vec())
+        .ok()
+        .filter(|user| !user.is_empty())
 }
 
 /// RFC 4648 section 4, for the one place that needs it.
@@ -394,7 +415,10 @@ mod tests {
     fn the_user_of_basic_authentication_is_shown() {
         let with = |value: &'static str| {
             let mut headers = HeaderMap::new();
-            headers.insert(http::header::AUTHORIZATION, http::HeaderValue::from_static(value));
+            headers.insert(
+                http::header::AUTHORIZATION,
+                http::HeaderValue::from_static(value),
+            );
             user(&headers)
         };
         assert_eq!(with("Basic YWRhOnNlY3JldA=="), Some("ada".to_owned()));

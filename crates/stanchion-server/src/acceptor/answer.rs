@@ -27,7 +27,9 @@ const FILE_READ_BYTES: usize = 256 << 10;
 pub(super) fn app_head(head: &AnswerHead<'_>) -> Option<http::response::Parts> {
     let (mut parts, ()) = http::Response::new(()).into_parts();
     parts.status = StatusCode::from_u16(head.status).ok()?;
-    if !head.reason.is_empty() && parts.status.canonical_reason().map(str::as_bytes) != Some(head.reason) {
+    if !head.reason.is_empty()
+        && parts.status.canonical_reason().map(str::as_bytes) != Some(head.reason)
+    {
         let reason = hyper::ext::ReasonPhrase::try_from(head.reason).ok()?;
         parts.extensions.insert(reason);
     }
@@ -39,7 +41,9 @@ pub(super) fn app_head(head: &AnswerHead<'_>) -> Option<http::response::Parts> {
             headers.append(name, HeaderValue::from_bytes(value).ok()?);
         }
     }
-    headers.entry(SERVER).or_insert(HeaderValue::from_static("stanchion"));
+    headers
+        .entry(SERVER)
+        .or_insert(HeaderValue::from_static("stanchion"));
     parts.headers = headers;
     Some(parts)
 }
@@ -59,7 +63,10 @@ enum Kind {
     File(FileBody),
     /// It ends here though it is not whole. hyper drops what it has not written yet when a body
     /// fails, so what there was of it goes out first.
-    Breaking { flushes: u64, error: Option<io::Error> },
+    Breaking {
+        flushes: u64,
+        error: Option<io::Error>,
+    },
     Over,
 }
 
@@ -87,7 +94,12 @@ impl AnswerBody {
 
     fn new(shared: &Rc<Shared>, connection: &Rc<Connection>, kind: Kind) -> Self {
         let (connection, shared) = (Rc::clone(connection), Rc::clone(shared));
-        Self { kind, entry: None, connection, shared }
+        Self {
+            kind,
+            entry: None,
+            connection,
+            shared,
+        }
     }
 
     /// Has the access log told at the end.
@@ -97,7 +109,10 @@ impl AnswerBody {
     }
 
     fn break_off(&mut self, error: io::Error) {
-        self.kind = Kind::Breaking { flushes: self.connection.flushes(), error: Some(error) };
+        self.kind = Kind::Breaking {
+            flushes: self.connection.flushes(),
+            error: Some(error),
+        };
     }
 
     fn count(&mut self, bytes: usize) {
@@ -204,7 +219,12 @@ struct FileBody {
 
 impl FileBody {
     fn new(file: File, part: FilePart) -> Self {
-        Self { file: std::sync::Arc::new(file), offset: part.offset, left: part.len, reading: None }
+        Self {
+            file: std::sync::Arc::new(file),
+            offset: part.offset,
+            left: part.len,
+            reading: None,
+        }
     }
 
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
@@ -245,8 +265,13 @@ impl FileBody {
 fn read_cached(file: &File, offset: u64, len: usize) -> Option<Vec<u8>> {
     let mut bytes = vec![0; len];
     let mut slices = [io::IoSliceMut::new(&mut bytes)];
-    let read =
-        rustix::io::preadv2(file, &mut slices, offset, rustix::io::ReadWriteFlags::NOWAIT).ok()?;
+    let read = rustix::io::preadv2(
+        file,
+        &mut slices,
+        offset,
+        rustix::io::ReadWriteFlags::NOWAIT,
+    )
+    .ok()?;
     if read == 0 {
         return None;
     }

@@ -67,7 +67,9 @@ impl Connection {
     pub(super) fn new(peer: Peer) -> Self {
         Self {
             peer: Rc::new(peer),
-            phase: Cell::new(Phase::New { since_us: monotonic_us() }),
+            phase: Cell::new(Phase::New {
+                since_us: monotonic_us(),
+            }),
             order: Cell::new(None),
             waker: Cell::new(None),
             unread: Cell::new(false),
@@ -100,7 +102,9 @@ impl Connection {
 
     /// An answer has been given to hyper whole, or was given up.
     pub(super) fn answered(&self) {
-        self.phase.set(Phase::Idle { since_us: monotonic_us() });
+        self.phase.set(Phase::Idle {
+            since_us: monotonic_us(),
+        });
     }
 
     /// How often everything given to hyper so far has been written.
@@ -126,14 +130,20 @@ impl Connection {
 
     fn received(&self) {
         if let Phase::New { .. } | Phase::Idle { .. } = self.phase.get() {
-            self.phase.set(Phase::Reading { since_us: monotonic_us() });
+            self.phase.set(Phase::Reading {
+                since_us: monotonic_us(),
+            });
         }
     }
 
     fn listen(&self, context: &Context<'_>) -> Option<Order> {
         // Tasks keep their waker, so this clones once for most polls.
-        let waker = self.waker.take().filter(|waker| waker.will_wake(context.waker()));
-        self.waker.set(Some(waker.unwrap_or_else(|| context.waker().clone())));
+        let waker = self
+            .waker
+            .take()
+            .filter(|waker| waker.will_wake(context.waker()));
+        self.waker
+            .set(Some(waker.unwrap_or_else(|| context.waker().clone())));
         self.order.take()
     }
 }
@@ -150,7 +160,10 @@ pub(super) async fn serve<S>(shared: Rc<Shared>, connection: Rc<Connection>, str
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
-    let tracked = Tracked { stream, connection: Rc::clone(&connection) };
+    let tracked = Tracked {
+        stream,
+        connection: Rc::clone(&connection),
+    };
     let service = {
         let (shared, connection) = (Rc::clone(&shared), Rc::clone(&connection));
         service_fn(move |request| answer(Rc::clone(&shared), Rc::clone(&connection), request))
@@ -171,13 +184,19 @@ where
     match &end {
         End::Served(Ok(())) | End::Dropped => {}
         End::Served(Err(error)) if error.is_parse() || error.is_parse_too_large() => {
-            info!("a client's fault: {error} (from {:?})", connection.peer.address);
+            info!(
+                "a client's fault: {error} (from {:?})",
+                connection.peer.address
+            );
             shared.count_unreadable();
             linger = true;
         }
         End::Served(Err(error)) => debug!("a connection broke off: {error}"),
         End::TimedOut => {
-            info!("a client's fault: the head did not arrive in time (from {:?})", connection.peer.address);
+            info!(
+                "a client's fault: the head did not arrive in time (from {:?})",
+                connection.peer.address
+            );
             shared.count_unreadable();
             last_word = Some(
                 "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 54\r\n\r\n408 Request Timeout: the head did not arrive in time.\n",

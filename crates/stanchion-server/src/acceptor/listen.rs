@@ -49,7 +49,11 @@ fn spawn_accepting(shared: Rc<Shared>, door: Door) -> JoinHandle<()> {
 fn unix_door(fd: OwnedFd, name: String) -> io::Result<Door> {
     let listener = std::os::unix::net::UnixListener::from(fd);
     let queue = listener.try_clone()?;
-    Ok(Door::Unix { listener: UnixListener::from_std(listener)?, queue, name })
+    Ok(Door::Unix {
+        listener: UnixListener::from_std(listener)?,
+        queue,
+        name,
+    })
 }
 
 enum Door {
@@ -72,22 +76,28 @@ enum Guest {
 impl Door {
     async fn accept(&self) -> io::Result<Guest> {
         match self {
-            Self::Tcp(listener, _) => {
-                listener.accept().await.map(|(stream, peer)| Guest::Tcp(stream, peer))
-            }
-            Self::Unix { listener, .. } => {
-                listener.accept().await.map(|(stream, _)| Guest::Unix(stream))
-            }
+            Self::Tcp(listener, _) => listener
+                .accept()
+                .await
+                .map(|(stream, peer)| Guest::Tcp(stream, peer)),
+            Self::Unix { listener, .. } => listener
+                .accept()
+                .await
+                .map(|(stream, _)| Guest::Unix(stream)),
         }
     }
 
     /// The next one of those who came before the door was closed; `None` after the last.
     async fn accept_last(&self) -> Option<io::Result<Guest>> {
         match self {
-            Self::Tcp(..) => tokio::time::timeout(LAST_HANDSHAKES, self.accept()).await.ok(),
+            Self::Tcp(..) => tokio::time::timeout(LAST_HANDSHAKES, self.accept())
+                .await
+                .ok(),
             Self::Unix { queue, .. } => match queue.accept() {
                 Ok((stream, _)) => {
-                    let stream = stream.set_nonblocking(true).and_then(|()| UnixStream::from_std(stream));
+                    let stream = stream
+                        .set_nonblocking(true)
+                        .and_then(|()| UnixStream::from_std(stream));
                     Some(stream.map(Guest::Unix))
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
@@ -132,7 +142,9 @@ impl Shared {
                 debug!("a connection was gone before it was accepted: {error}");
             }
             Err(error) => {
-                error!("cannot accept a connection, trying again in {PAUSE:?} (open files? memory?): {error}");
+                error!(
+                    "cannot accept a connection, trying again in {PAUSE:?} (open files? memory?): {error}"
+                );
                 tokio::time::sleep(PAUSE).await;
             }
         }
@@ -157,8 +169,14 @@ impl Shared {
             Door::Unix { name, .. } => (name.clone(), String::new()),
         };
         let peer = Peer {
-            trusted: self.common.settings.forwarded_allow_ips.allows(peer.map(|peer| peer.ip())),
-            address: peer.map(|peer| peer.ip().to_canonical().to_string()).unwrap_or_default(),
+            trusted: self
+                .common
+                .settings
+                .forwarded_allow_ips
+                .allows(peer.map(|peer| peer.ip())),
+            address: peer
+                .map(|peer| peer.ip().to_canonical().to_string())
+                .unwrap_or_default(),
             port: peer.map_or(0, |peer| peer.port()),
             server_name,
             server_port,
@@ -166,7 +184,9 @@ impl Shared {
         let connection = Rc::new(Connection::new(peer));
         let number = self.next_connection.get();
         self.next_connection.set(number + 1);
-        self.connections.borrow_mut().insert(number, Rc::clone(&connection));
+        self.connections
+            .borrow_mut()
+            .insert(number, Rc::clone(&connection));
         let shared = Rc::clone(self);
         tokio::task::spawn_local(async move {
             connection::serve(Rc::clone(&shared), connection, stream).await;

@@ -138,11 +138,7 @@ fn start(common: &'static Common, listeners: &[Listener], orders: Channel) -> io
     runtime.block_on(serve(common, listeners, orders))
 }
 
-async fn serve(
-    common: &'static Common,
-    listeners: &[Listener],
-    orders: Channel,
-) -> io::Result<()> {
+async fn serve(common: &'static Common, listeners: &[Listener], orders: Channel) -> io::Result<()> {
     let shared = Rc::new(Shared::new(common)?);
     SHARED.set(Some(Rc::clone(&shared)));
     // Registered edge-triggered and never read: each ring ends an epoll_wait, and the hooks above
@@ -171,9 +167,14 @@ async fn serve(
             if farewell == Farewell::Orphaned {
                 std::future::pending::<()>().await;
             }
-            let _ = orders.obey(&shared, |farewell| farewell == Farewell::Quit).await;
+            let _ = orders
+                .obey(&shared, |farewell| farewell == Farewell::Quit)
+                .await;
         };
-        if tokio::time::timeout(timeout, first_of(drained, told_to_quit)).await.is_err() {
+        if tokio::time::timeout(timeout, first_of(drained, told_to_quit))
+            .await
+            .is_err()
+        {
             info!("graceful_timeout is over: whoever is not served is told 503");
         }
     }
@@ -193,7 +194,10 @@ async fn serve(
 }
 
 /// Has the event loop watch a descriptor for being readable.
-#[expect(deprecated, reason = "its successor is unsafe, for types that may close their descriptor behind its back; ours own theirs")]
+#[expect(
+    deprecated,
+    reason = "its successor is unsafe, for types that may close their descriptor behind its back; ours own theirs"
+)]
 fn watched<T: std::os::fd::AsRawFd>(owner: T) -> io::Result<AsyncFd<T>> {
     AsyncFd::with_interest(owner, Interest::READABLE)
 }
@@ -203,7 +207,11 @@ async fn first_of(one: impl Future<Output = ()>, other: impl Future<Output = ()>
     let (mut one, mut other) = (std::pin::pin!(one), std::pin::pin!(other));
     std::future::poll_fn(|context| {
         let one = one.as_mut().poll(context);
-        if one.is_ready() { one } else { other.as_mut().poll(context) }
+        if one.is_ready() {
+            one
+        } else {
+            other.as_mut().poll(context)
+        }
     })
     .await;
 }
@@ -245,8 +253,8 @@ impl Shared {
         };
         let descriptors = process::raise_open_files();
         let descriptors_left = usize::try_from(descriptors).unwrap_or(usize::MAX);
-        let connections_max =
-            (settings.max_connections as usize).min(descriptors_left.saturating_sub(DESCRIPTORS_SPARE));
+        let connections_max = (settings.max_connections as usize)
+            .min(descriptors_left.saturating_sub(DESCRIPTORS_SPARE));
         if connections_max < settings.max_connections as usize {
             info!(
                 "at most {connections_max} connections: the limit of open files is {descriptors} (ulimit -Hn)"

@@ -30,16 +30,34 @@ impl Orders {
     }
 
     /// Does what the master says until it says a farewell that `is_it`.
-    pub(super) async fn obey(&self, shared: &Shared, is_it: impl Fn(Farewell) -> bool) -> io::Result<Farewell> {
+    pub(super) async fn obey(
+        &self,
+        shared: &Shared,
+        is_it: impl Fn(Farewell) -> bool,
+    ) -> io::Result<Farewell> {
         loop {
             let mut ready = self.0.readable().await?;
             let farewell = match messages::receive(self.0.get_ref()) {
-                Ok(Incoming::Message(ToAcceptor::WorkerReady { worker, tenure, pid })) => {
-                    shared.dispatch.borrow_mut().worker_ready(worker, tenure, pid);
+                Ok(Incoming::Message(ToAcceptor::WorkerReady {
+                    worker,
+                    tenure,
+                    pid,
+                })) => {
+                    shared
+                        .dispatch
+                        .borrow_mut()
+                        .worker_ready(worker, tenure, pid);
                     continue;
                 }
-                Ok(Incoming::Message(ToAcceptor::WorkerGone { worker, tenure, gone })) => {
-                    shared.dispatch.borrow_mut().worker_gone(worker, tenure, gone);
+                Ok(Incoming::Message(ToAcceptor::WorkerGone {
+                    worker,
+                    tenure,
+                    gone,
+                })) => {
+                    shared
+                        .dispatch
+                        .borrow_mut()
+                        .worker_gone(worker, tenure, gone);
                     continue;
                 }
                 Ok(Incoming::Nothing) => {

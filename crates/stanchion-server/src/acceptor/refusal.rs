@@ -108,7 +108,10 @@ impl Refusal {
             headers.insert(http::header::RETRY_AFTER, retry_after_s.into());
         }
         if self.closes() {
-            headers.insert(http::header::CONNECTION, http::HeaderValue::from_static("close"));
+            headers.insert(
+                http::header::CONNECTION,
+                http::HeaderValue::from_static("close"),
+            );
         }
         response
     }

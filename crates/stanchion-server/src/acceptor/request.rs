@@ -61,8 +61,13 @@ pub(super) struct Counted {
 
 impl Counted {
     fn new(shared: &Rc<Shared>, pieces: Vec<Bytes>) -> Self {
-        let counted = Self { pieces, shared: Rc::clone(shared) };
-        shared.body_bytes.set(shared.body_bytes.get() + counted.len());
+        let counted = Self {
+            pieces,
+            shared: Rc::clone(shared),
+        };
+        shared
+            .body_bytes
+            .set(shared.body_bytes.get() + counted.len());
         counted
     }
 
@@ -80,7 +85,9 @@ impl ArrivedBody {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.shared.body_bytes.set(self.shared.body_bytes.get() - self.len());
+        self.shared
+            .body_bytes
+            .set(self.shared.body_bytes.get() - self.len());
     }
 }
 
@@ -88,9 +95,18 @@ impl Arrived {
     /// Puts a request together, now that it is here; and says what is wrong with it, if the
     /// proxies in front contradict each other.
     pub(super) fn new(head: Parts, body: ArrivedBody, peer: Rc<Peer>) -> (Self, Option<Refusal>) {
-        let scheme = if peer.trusted { forwarded_scheme(&head.headers) } else { Ok("http") };
-        let arrived =
-            Self { head, body, peer, scheme: scheme.unwrap_or("http"), arrived_us: monotonic_us() };
+        let scheme = if peer.trusted {
+            forwarded_scheme(&head.headers)
+        } else {
+            Ok("http")
+        };
+        let arrived = Self {
+            head,
+            body,
+            peer,
+            scheme: scheme.unwrap_or("http"),
+            arrived_us: monotonic_us(),
+        };
         (arrived, scheme.err())
     }
 
@@ -115,13 +131,16 @@ impl Arrived {
         };
         let body = match &self.body {
             ArrivedBody::Memory(counted) => WholeBody::Memory(&counted.pieces),
-            ArrivedBody::Spooled(body) => {
-                WholeBody::Spooled { path: body.path().to_str()?, len: body.len }
-            }
+            ArrivedBody::Spooled(body) => WholeBody::Spooled {
+                path: body.path().to_str()?,
+                len: body.len,
+            },
         };
-        let fields = self.head.headers.iter().map(|(name, value)| {
-            (name.as_str().as_bytes(), value.as_bytes())
-        });
+        let fields = self
+            .head
+            .headers
+            .iter()
+            .map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()));
         write_request(area, &line, fields, &body)
     }
 }
@@ -138,7 +157,9 @@ pub(super) fn target(uri: &http::Uri) -> std::borrow::Cow<'_, str> {
 /// somebody should hear of.
 fn forwarded_scheme(headers: &HeaderMap) -> Result<&'static str, Refusal> {
     let says_https = |name: &str, value: &str| {
-        headers.get(name).map(|found| found.as_bytes().eq_ignore_ascii_case(value.as_bytes()))
+        headers
+            .get(name)
+            .map(|found| found.as_bytes().eq_ignore_ascii_case(value.as_bytes()))
     };
     let said = [
         says_https("x-forwarded-proto", "https"),
@@ -210,18 +231,21 @@ pub(super) async fn read_body(
     let mut sink = Sink::new(shared);
     let mut len = 0_u64;
     loop {
-        let frame = std::future::poll_fn(|context| {
-            std::pin::Pin::new(&mut body).poll_frame(context)
-        });
+        let frame =
+            std::future::poll_fn(|context| std::pin::Pin::new(&mut body).poll_frame(context));
         let frame = match settings.body_timeout.as_duration() {
-            Some(limit) => tokio::time::timeout(limit, frame).await.map_err(|_| Refusal::BodyTimeout)?,
+            Some(limit) => tokio::time::timeout(limit, frame)
+                .await
+                .map_err(|_| Refusal::BodyTimeout)?,
             None => frame.await,
         };
         let Some(frame) = frame else { break };
         // A body that breaks off is mostly a client that left, and then nobody hears this.
         let frame = frame.map_err(|_| Refusal::BadRequest("the body is not as announced"))?;
         // Trailers are nothing WSGI has a place for.
-        let Ok(data) = frame.into_data() else { continue };
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
         len += data.len() as u64;
         if body_max > 0 && len > body_max {
             return Err(Refusal::BodyTooLarge);
@@ -251,7 +275,14 @@ impl<'s> Sink<'s> {
         let left = BODIES_MEMORY_MAX.saturating_sub(shared.body_bytes.get());
         let memory_max = shared.common.settings.body_memory.min(left);
         let (pieces, small) = (Vec::new(), BytesMut::new());
-        Self { shared, pieces, small, len: 0, file: None, memory_max }
+        Self {
+            shared,
+            pieces,
+            small,
+            len: 0,
+            file: None,
+            memory_max,
+        }
     }
 
     async fn add(&mut self, data: Bytes) -> Result<(), Refusal> {
@@ -271,7 +302,11 @@ impl<'s> Sink<'s> {
             let created = SpooledBody::create(&self.shared.common.spool, number);
             self.file = Some(created.map_err(|error| spool_failed(&error))?);
         }
-        if self.len >= SPOOL_WRITE_BYTES { self.write().await } else { Ok(()) }
+        if self.len >= SPOOL_WRITE_BYTES {
+            self.write().await
+        } else {
+            Ok(())
+        }
     }
 
     fn put_together(&mut self) {
@@ -283,7 +318,9 @@ impl<'s> Sink<'s> {
     /// Disks block; the event loop must not.
     async fn write(&mut self) -> Result<(), Refusal> {
         self.put_together();
-        let Some((spooled, file)) = &mut self.file else { return Ok(()) };
+        let Some((spooled, file)) = &mut self.file else {
+            return Ok(());
+        };
         let pieces = std::mem::take(&mut self.pieces);
         spooled.len += std::mem::take(&mut self.len) as u64;
         let mut handle = file.try_clone().map_err(|error| spool_failed(&error))?;
@@ -305,6 +342,8 @@ impl<'s> Sink<'s> {
 }
 
 fn spool_failed(error: &io::Error) -> Refusal {
-    error!("a body cannot be written to the spool directory (disk full? see --tmp-upload-dir): {error}");
+    error!(
+        "a body cannot be written to the spool directory (disk full? see --tmp-upload-dir): {error}"
+    );
     Refusal::SpoolFailed
 }

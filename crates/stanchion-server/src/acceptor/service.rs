@@ -71,9 +71,18 @@ pub(super) async fn answer(
 
 fn entry(shared: &Shared, ticket: &Rc<Ticket>, head: &http::response::Parts) -> Option<Box<Entry>> {
     let log = shared.access_log.as_ref()?;
-    let fields = if log.wants_answer_fields { head.headers.clone() } else { HeaderMap::new() };
+    let fields = if log.wants_answer_fields {
+        head.headers.clone()
+    } else {
+        HeaderMap::new()
+    };
     let ticket = Rc::clone(ticket);
-    Some(Box::new(Entry { ticket, status: head.status, fields, bytes: 0 }))
+    Some(Box::new(Entry {
+        ticket,
+        status: head.status,
+        fields,
+        bytes: 0,
+    }))
 }
 
 fn log_refusal(ticket: &Ticket, refusal: Refusal) {
@@ -144,7 +153,11 @@ impl<'t> Pending<'t> {
         } else {
             shared.dispatch.borrow_mut().join(ticket);
         }
-        Self { shared, ticket, answered: false }
+        Self {
+            shared,
+            ticket,
+            answered: false,
+        }
     }
 }
 
@@ -164,7 +177,12 @@ impl Drop for Pending<'_> {
             self.shared.dispatch.borrow_mut().abandon(self.ticket);
             let ticket = Rc::clone(self.ticket);
             let status = StatusCode::from_u16(CLIENT_GONE).unwrap_or(StatusCode::BAD_REQUEST);
-            let entry = Entry { ticket, status, fields: HeaderMap::new(), bytes: 0 };
+            let entry = Entry {
+                ticket,
+                status,
+                fields: HeaderMap::new(),
+                bytes: 0,
+            };
             self.shared.log_access(&entry);
         }
     }

@@ -18,8 +18,15 @@ pub(super) struct Tally {
 impl Tally {
     /// For the log, when the acceptor leaves.
     pub(super) fn report(&self) {
-        let Self { arrived, answered, refused, abandoned } = self;
-        info!("requests arrived={arrived} answered={answered} refused={refused} abandoned={abandoned}");
+        let Self {
+            arrived,
+            answered,
+            refused,
+            abandoned,
+        } = self;
+        info!(
+            "requests arrived={arrived} answered={answered} refused={refused} abandoned={abandoned}"
+        );
         if *arrived != answered + refused + abandoned {
             tracing::error!("the counts of requests do not add up: our fault");
         }

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use stanchion_exchange::Submitted;
 use stanchion_line::Place;
 
-use super::request::Arrived;
 use super::refusal::Refusal;
+use super::request::Arrived;
 
 /// Shared by whoever waits for the answer (the connection) and whoever brings it (the dispatch).
 pub(super) struct Ticket {

@@ -24,7 +24,9 @@ impl Dispatch {
         if self.side.settle_orphan(slot, false) {
             return;
         }
-        let Some(ticket) = self.slots[slot as usize].clone() else { return };
+        let Some(ticket) = self.slots[slot as usize].clone() else {
+            return;
+        };
         if let Err(corrupt) = self.advance(slot, &ticket) {
             self.poison(slot, &ticket, corrupt);
         }
@@ -35,14 +37,18 @@ impl Dispatch {
         let state = self.side.state(slot)?;
         let (tenant, taken_us) = match state {
             SlotState::Ready => return Ok(()),
-            SlotState::Running { tenant, taken_us } | SlotState::Done { tenant, taken_us, .. } => {
-                (tenant, taken_us)
-            }
+            SlotState::Running { tenant, taken_us }
+            | SlotState::Done {
+                tenant, taken_us, ..
+            } => (tenant, taken_us),
         };
         ticket.taken_us.set(taken_us);
         ticket.worker_pid.set(self.pid_of(tenant));
         let wanted = ticket.stage.get() != Stage::Over;
-        if let SlotState::Done { ending, done_us, .. } = state {
+        if let SlotState::Done {
+            ending, done_us, ..
+        } = state
+        {
             ticket.done_us.set(done_us);
             let ending = ending.ok_or(Corrupt("an answer ends in no known way"))?;
             if wanted {
@@ -73,7 +79,9 @@ impl Dispatch {
             let (head, body, file) = self.read_head(slot)?;
             let body = match (file, end) {
                 (Some(part), StreamEnd::Complete) => {
-                    let file = self.fetch_file(slot).ok_or(Corrupt("a file was not sent"))?;
+                    let file = self
+                        .fetch_file(slot)
+                        .ok_or(Corrupt("a file was not sent"))?;
                     Start::File(std::fs::File::from(file), part)
                 }
                 (_, StreamEnd::Complete) => Start::Whole(body),
@@ -106,7 +114,10 @@ impl Dispatch {
             let (head, body, _) = self.read_head(slot)?;
             ticket.start_streaming();
             ticket.push(body);
-            ticket.answer(Answer::App(Box::new(AppAnswer { head, body: Start::Streamed })));
+            ticket.answer(Answer::App(Box::new(AppAnswer {
+                head,
+                body: Start::Streamed,
+            })));
         }
         Ok(())
     }
@@ -130,10 +141,14 @@ impl Dispatch {
         loop {
             match self.files_channel.receive() {
                 Ok(Received::Message(message, Some(fd))) => {
-                    let Ok(key) = <[u8; 8]>::try_from(message.as_slice()) else { continue };
+                    let Ok(key) = <[u8; 8]>::try_from(message.as_slice()) else {
+                        continue;
+                    };
                     let [s0, s1, s2, s3, t0, t1, t2, t3] = key;
-                    let key =
-                        (u32::from_le_bytes([s0, s1, s2, s3]), u32::from_le_bytes([t0, t1, t2, t3]));
+                    let key = (
+                        u32::from_le_bytes([s0, s1, s2, s3]),
+                        u32::from_le_bytes([t0, t1, t2, t3]),
+                    );
                     if self.files.len() >= FILES_MAX {
                         warn!("descriptors of {FILES_MAX} files were sent that no answer named");
                         self.files.clear();
@@ -168,7 +183,9 @@ impl Dispatch {
             refuse(ticket, Refusal::NoAnswer);
         }
         let tenant = match self.side.state(slot) {
-            Ok(SlotState::Running { tenant, .. } | SlotState::Done { tenant, .. }) => Some(tenant.seat),
+            Ok(SlotState::Running { tenant, .. } | SlotState::Done { tenant, .. }) => {
+                Some(tenant.seat)
+            }
             _ => self.exchange.busy_seat_of(slot),
         };
         let Some(worker) = tenant.map(|seat| seat / self.threads) else {
@@ -177,7 +194,10 @@ impl Dispatch {
         };
         self.poisoned.push((slot, worker));
         if let Some(sitting) = self.workers.get(&worker) {
-            let replace = ToMaster::Replace { worker, tenure: sitting.tenure };
+            let replace = ToMaster::Replace {
+                worker,
+                tenure: sitting.tenure,
+            };
             if let Err(error) = messages::send(self.reports, &replace) {
                 error!("the master could not be told to replace worker {worker}: {error}");
             }

@@ -57,7 +57,9 @@ impl Dispatch {
     pub(super) fn new(common: &'static Common) -> Self {
         let settings = &common.settings;
         let us = |seconds: crate::settings::Seconds| {
-            seconds.as_duration().map_or(0, |duration| duration.as_micros() as u64)
+            seconds
+                .as_duration()
+                .map_or(0, |duration| duration.as_micros() as u64)
         };
         let line = Line::new(LineLimits {
             waiting_max: settings.max_waiting as usize,
@@ -101,7 +103,9 @@ impl Dispatch {
     fn fill(&mut self, now_us: u64) {
         let room = self.workers.len() * usize::from(self.threads) * SLOTS_PER_SEAT;
         while self.submitted < room && self.side.free_slots() > 0 {
-            let Some(Pulled { item: ticket, .. }) = self.line.pull(now_us) else { break };
+            let Some(Pulled { item: ticket, .. }) = self.line.pull(now_us) else {
+                break;
+            };
             let request = &ticket.request;
             let mut written = None;
             let submitted = self.side.submit(request.arrived_us, |area| {
@@ -132,8 +136,9 @@ impl Dispatch {
     fn announce_if_late(&mut self, now_us: u64) {
         match self.side.unannounced() {
             0 => self.unannounced_since_us = now_us,
-            count if count >= UNANNOUNCED_MAX
-                || now_us - self.unannounced_since_us > UNANNOUNCED_US_MAX =>
+            count
+                if count >= UNANNOUNCED_MAX
+                    || now_us - self.unannounced_since_us > UNANNOUNCED_US_MAX =>
             {
                 self.side.announce();
                 self.unannounced_since_us = now_us;
@@ -225,7 +230,9 @@ impl Dispatch {
             if self.side.settle_orphan(slot, true) {
                 continue;
             }
-            let Some(ticket) = self.slots[slot as usize].clone() else { continue };
+            let Some(ticket) = self.slots[slot as usize].clone() else {
+                continue;
+            };
             // It may have finished this one, or written part of it, in its last moment.
             if let Err(corrupt) = self.advance(slot, &ticket) {
                 self.poison(slot, &ticket, corrupt);
@@ -248,7 +255,11 @@ impl Dispatch {
                 self.poisoned.push((slot, culprit));
             }
         }
-        if self.workers.get(&worker).is_some_and(|sitting| sitting.tenure == tenure) {
+        if self
+            .workers
+            .get(&worker)
+            .is_some_and(|sitting| sitting.tenure == tenure)
+        {
             self.workers.remove(&worker);
         }
         self.fill(now_us);
@@ -274,7 +285,9 @@ impl Dispatch {
 
     fn pid_of(&self, tenant: Tenant) -> i32 {
         let sitting = self.workers.get(&(tenant.seat / self.threads));
-        sitting.filter(|sitting| sitting.tenure == tenant.tenure).map_or(0, |sitting| sitting.pid)
+        sitting
+            .filter(|sitting| sitting.tenure == tenant.tenure)
+            .map_or(0, |sitting| sitting.pid)
     }
 
     /// Tells those who have waited too long.
@@ -295,7 +308,9 @@ impl Dispatch {
             refuse(&ticket, Refusal::ShuttingDown);
         }
         for slot in 0..self.slots.len() as u32 {
-            let Some(ticket) = self.slots[slot as usize].clone() else { continue };
+            let Some(ticket) = self.slots[slot as usize].clone() else {
+                continue;
+            };
             if ticket.stage.get() == Stage::Over || ticket.is_streaming() {
                 continue;
             }

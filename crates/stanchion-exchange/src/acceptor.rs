@@ -126,17 +126,22 @@ impl<'x> AcceptorSide<'x> {
         self.free.len()
     }
 
+    /// Whether there is a free slot, and room for it in the ready ring.
+    pub fn can_submit(&self) -> bool {
+        !self.free.is_empty() && self.exchange.ready().has_room(self.exchange.words())
+    }
+
     /// Submits a request: `fill` writes its record into the area it is given and tells its
-    /// length. `None`, and `fill` was not called, if there is no free slot or if the ready ring is
-    /// full of withdrawn requests behind one that nobody has taken yet.
+    /// length, or that it does not fit. `None`, and nothing was submitted, then, or, without
+    /// `fill` being called, unless [`Self::can_submit`].
     ///
     /// Seats that are awake can take it at once; sleepers are woken by [`Self::announce`].
     pub fn submit(
         &mut self,
         arrived_us: u64,
-        fill: impl FnOnce(&mut [u8]) -> usize,
+        fill: impl FnOnce(&mut [u8]) -> Option<usize>,
     ) -> Option<Submitted> {
-        if !self.exchange.ready().has_room(self.exchange.words()) {
+        if !self.can_submit() {
             return None;
         }
         let slot = self.free.pop()?;
@@ -150,7 +155,10 @@ impl<'x> AcceptorSide<'x> {
         // area, and we are the only acceptor; `bytes` is its size.
         let area =
             unsafe { std::slice::from_raw_parts_mut(self.exchange.request_area(slot), bytes) };
-        let len = fill(area).min(bytes);
+        let Some(len) = fill(area).filter(|len| *len <= bytes) else {
+            self.free_slot(slot);
+            return None;
+        };
         let head = self.exchange.head(slot);
         head.request_len.store(len as u32, Ordering::Relaxed);
         head.arrived_us.store(arrived_us, Ordering::Relaxed);

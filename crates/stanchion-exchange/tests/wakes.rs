@@ -56,7 +56,7 @@ fn sleeper<'s, 'x: 's>(
 }
 
 fn submit(acceptor: &mut AcceptorSide<'_>) -> (u32, u32) {
-    let submitted = acceptor.submit(0, |_| 0).unwrap();
+    let submitted = acceptor.submit(0, |_| Some(0)).unwrap();
     (submitted.slot, submitted.turn)
 }
 

@@ -187,9 +187,9 @@ impl EnvironFactory {
         let (path, query) = split_target(target);
         let path = percent_decoded(path);
         let mut path_info: &[u8] = &path;
-        if !script_name.is_empty() {
-            // A path outside the mount point is left whole: the app will not find it.
-            path_info = path_info.strip_prefix(script_name).unwrap_or(path_info);
+        // A path outside the mount point is left whole: the app will not find it.
+        if let Some(rest @ ([] | [b'/', ..])) = path_info.strip_prefix(script_name) {
+            path_info = rest;
         }
         environ.set_item(intern!(py, "SCRIPT_NAME"), text(py, script_name))?;
         environ.set_item(intern!(py, "PATH_INFO"), text(py, path_info))?;

@@ -58,8 +58,8 @@ impl Host for PythonHost {
         Python::attach(crate::fork::fork_for_subreaper)
     }
 
-    fn serve(&mut self, worker: &'static Worker) {
-        let served = Python::attach(|py| {
+    fn serve(&mut self, worker: &'static Worker) -> Result<(), String> {
+        Python::attach(|py| {
             let app = self
                 .app
                 .as_ref()
@@ -71,10 +71,12 @@ impl Host for PythonHost {
                 return Ok(());
             }
             run_threads(py, worker, &gateway)
-        });
-        if let Err(error) = served {
-            error!("a worker cannot go on: {error}");
-        }
+        })
+        .map_err(|error: PyErr| {
+            // Threads that were started must not go on without the one that watches them.
+            worker.leave();
+            error.to_string()
+        })
     }
 
     fn watched_files(&mut self) -> Vec<PathBuf> {

@@ -4,6 +4,7 @@ use pyo3::exceptions::{PySystemExit, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+use stanchion_server::log::escape_into;
 use stanchion_server::record::RequestRecord;
 use stanchion_server::{Ending, Seat, Taken, Worker};
 use tracing::{error, info};
@@ -45,11 +46,8 @@ impl Gateway {
             }
         };
         let is_head = request.line.method == "HEAD";
-        let what = format!(
-            "{} {}",
-            request.line.method,
-            String::from_utf8_lossy(request.line.target)
-        );
+        let mut what = format!("{} ", request.line.method);
+        escape_into(&mut what, request.line.target);
         let made = self.environs.make(py, &request);
         let response = match Bound::new(py, Response::new(taken, is_head)) {
             Ok(response) => response,
@@ -124,12 +122,10 @@ impl Gateway {
         if failure.is_instance_of::<PySystemExit>(py) {
             info!("the app asked to exit while it answered {what}: the worker leaves");
             self.worker.leave();
-        } else if failure.is_instance_of::<ClientGone>(py) {
-            // Nobody is there to read the rest; the app has been closed.
-            return;
-        } else {
+        } else if !failure.is_instance_of::<ClientGone>(py) {
             error!("the app failed at {what}\n{}", traceback(py, failure));
         }
+        // Also when the client has gone: the slot goes back, however long the app keeps `environ`.
         response.get().fail(py);
     }
 }

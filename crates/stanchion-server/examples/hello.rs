@@ -66,13 +66,14 @@ impl Host for Hello {
         process::fork_single_threaded_for_subreaper()
     }
 
-    fn serve(&mut self, worker: &'static Worker) {
+    fn serve(&mut self, worker: &'static Worker) -> Result<(), String> {
         std::thread::scope(|scope| {
             for index in 1..worker.seats() {
                 scope.spawn(move || pull(&worker.seat(index)));
             }
             pull(&worker.seat(0));
         });
+        Ok(())
     }
 
     fn watched_files(&mut self) -> Vec<PathBuf> {

@@ -33,7 +33,9 @@ pub trait Host {
 
     /// In a worker: serves until [`Worker::should_leave`], each seat on a thread of its own; a
     /// single seat on the calling thread.
-    fn serve(&mut self, worker: &'static Worker);
+    ///
+    /// An error says why it cannot, or can no longer, serve.
+    fn serve(&mut self, worker: &'static Worker) -> Result<(), String>;
 
     /// In the template: the files whose change asks for a reload.
     fn watched_files(&mut self) -> Vec<PathBuf>;

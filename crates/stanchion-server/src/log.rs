@@ -52,6 +52,24 @@ pub fn raw(text: &[u8]) {
     }
 }
 
+/// Appends what a client sent so that it stays on its line and harmless to a terminal: anything
+/// but visible ASCII, and what quotes or escapes, is escaped.
+pub fn escape_into(line: &mut String, text: &[u8]) {
+    for &byte in text {
+        match byte {
+            b'"' | b'\\' => {
+                line.push('\\');
+                line.push(char::from(byte));
+            }
+            0x20..=0x7e => line.push(char::from(byte)),
+            // Writing to a String cannot fail.
+            _ => {
+                let _ = write!(line, "\\x{byte:02x}");
+            }
+        }
+    }
+}
+
 fn filter(level: LogLevel) -> LevelFilter {
     match level {
         LogLevel::Debug => LevelFilter::DEBUG,

@@ -66,9 +66,9 @@ pub(crate) struct SpooledBody {
 }
 
 impl SpooledBody {
-    /// Makes an empty file for the body of request `number`.
+    /// Makes an empty file for body `number` of this acceptor.
     pub(crate) fn create(directory: &Path, number: u64) -> io::Result<(Self, File)> {
-        let path = directory.join(format!("body-{number}"));
+        let path = directory.join(format!("body-{}-{number}", process::pid()));
         let file = OpenOptions::new()
             .write(true)
             .create_new(true)
@@ -92,6 +92,10 @@ impl Drop for SpooledBody {
 
 /// Removes what an earlier acceptor left behind.
 pub(crate) fn clear(directory: &Path) -> io::Result<()> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)?;
     for entry in std::fs::read_dir(directory)? {
         std::fs::remove_file(entry?.path())?;
     }

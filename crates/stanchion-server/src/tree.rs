@@ -178,6 +178,8 @@ fn tree(
             Ok(code)
         }
         Role::Acceptor(orders) => {
+            pidfile.leave();
+            spool.leave();
             let code = acceptor::run(common, &listeners, orders);
             // No destructors: the files are the master's to remove.
             process::exit_now(code)

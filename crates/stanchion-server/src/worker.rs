@@ -181,7 +181,10 @@ pub(crate) fn run(common: &'static Common, index: u16, tenure: u16, host: &mut d
         return exit_code::WORKER_BOOT;
     }
     debug!("worker ready");
-    host.serve(Box::leak(Box::new(worker)));
+    if let Err(problem) = host.serve(Box::leak(Box::new(worker))) {
+        error!("worker cannot go on: {problem}");
+        return exit_code::INTERNAL;
+    }
     debug!("worker leaves");
     exit_code::FINE
 }

@@ -128,10 +128,10 @@ fn an_answer_to_an_earlier_use_of_the_slot_is_not_taken_for_this_one() {
     let exchange = Exchange::create(GEOMETRY).unwrap();
     let mut acceptor = AcceptorSide::take_over(&exchange);
     let seat = SeatSide::new(&exchange, Tenant { seat: 0, tenure: 1 }, 1, None);
-    let before = acceptor.submit(0, |_| 0).unwrap();
+    let before = acceptor.submit(0, |_| Some(0)).unwrap();
     let taken = seat.take().unwrap();
     acceptor.release(before.slot);
-    let now = acceptor.submit(0, |_| 0).unwrap();
+    let now = acceptor.submit(0, |_| Some(0)).unwrap();
     assert_eq!((now.slot, now.turn), (before.slot, before.turn + 1));
     taken.finish(Ending::Complete);
     assert_eq!(

@@ -119,7 +119,7 @@ impl<'x> World<'x> {
             filled = true;
             assert_eq!(area.len(), GEOMETRY.request_bytes);
             area.fill(len as u8);
-            len
+            Some(len)
         });
         assert_eq!((submitted.is_some(), filled), (expected, expected));
         let Some(submitted) = submitted else { return };

@@ -67,7 +67,10 @@ impl Desk {
             answer_len,
             fatal,
         };
-        let Some(submitted) = self.side.submit(since_us, |area| request.encode(area)) else {
+        let Some(submitted) = self
+            .side
+            .submit(since_us, |area| Some(request.encode(area)))
+        else {
             return;
         };
         self.accounts.submitted += 1;

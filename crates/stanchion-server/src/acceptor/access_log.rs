@@ -13,6 +13,7 @@ use stanchion_sys::clock::{LocalTime, monotonic_us};
 
 use super::request::target;
 use super::ticket::Ticket;
+use crate::log::escape_into;
 use crate::record::percent_decoded;
 
 /// Lines gathered within one turn of the event loop before they are written all the same.
@@ -328,23 +329,11 @@ fn environ(line: &mut String, name: &str, ticket: &Ticket) -> std::fmt::Result {
     }
 }
 
-/// One request is one line, and nobody writes another's: what a client sent is escaped.
+/// One request is one line, and nobody writes another's.
 fn escaped(line: &mut String, text: Option<&[u8]>) {
-    let Some(text) = text else {
-        line.push('-');
-        return;
-    };
-    for &byte in text {
-        match byte {
-            b'"' | b'\\' => {
-                line.push('\\');
-                line.push(char::from(byte));
-            }
-            0x20..=0x7e => line.push(char::from(byte)),
-            _ => {
-                let _ = write!(line, "\\x{byte:02x}");
-            }
-        }
+    match text {
+        Some(text) => escape_into(line, text),
+        None => line.push('-'),
     }
 }
 

@@ -34,6 +34,8 @@ pub(super) struct Connection {
     waker: Cell<Option<Waker>>,
     /// The client may still be sending what nobody will read.
     unread: Cell<bool>,
+    /// Since when the client has taken nothing of what is to be written to it.
+    stalled_since_us: Cell<Option<u64>>,
     /// How often hyper had nothing more to write, and who waits for the next time.
     flushes: Cell<u64>,
     flush_waker: Cell<Option<Waker>>,
@@ -73,6 +75,7 @@ impl Connection {
             order: Cell::new(None),
             waker: Cell::new(None),
             unread: Cell::new(false),
+            stalled_since_us: Cell::new(None),
             flushes: Cell::new(0),
             flush_waker: Cell::new(None),
         }
@@ -80,6 +83,18 @@ impl Connection {
 
     pub(super) fn phase(&self) -> Phase {
         self.phase.get()
+    }
+
+    pub(super) fn stalled_since_us(&self) -> Option<u64> {
+        self.stalled_since_us.get()
+    }
+
+    fn wrote(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        let stalled = written.is_pending();
+        if stalled != self.stalled_since_us.get().is_some() {
+            self.stalled_since_us.set(stalled.then(monotonic_us));
+        }
+        written
     }
 
     /// Gives an order; the connection's task acts on it.
@@ -170,6 +185,7 @@ where
     };
     let mut http = shared.http.serve_connection(TokioIo::new(tracked), service);
     let end = poll_fn(|context| {
+        shared.dispatch.borrow_mut().turn_if_late();
         match connection.listen(context) {
             Some(Order::Close) => Pin::new(&mut http).graceful_shutdown(),
             Some(Order::TimedOut) => return Poll::Ready(End::TimedOut),
@@ -266,7 +282,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Tracked<S> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.connection.wrote(written)
     }
 
     fn poll_write_vectored(
@@ -274,7 +291,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Tracked<S> {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.connection.wrote(written)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -189,10 +189,25 @@ impl Shared {
             .insert(number, Rc::clone(&connection));
         let shared = Rc::clone(self);
         tokio::task::spawn_local(async move {
-            connection::serve(Rc::clone(&shared), connection, stream).await;
-            shared.connections.borrow_mut().remove(&number);
-            // All who wait: the acceptors for room, the shutdown for the last to go.
-            shared.room.notify_waiters();
+            let _place = Place {
+                shared: Rc::clone(&shared),
+                number,
+            };
+            connection::serve(shared, connection, stream).await;
         });
+    }
+}
+
+/// A connection's place among those there may be; given back however its task ends.
+struct Place {
+    shared: Rc<Shared>,
+    number: u64,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.shared.connections.borrow_mut().remove(&self.number);
+        // All who wait: the listeners for room, the shutdown for the last to go.
+        self.shared.room.notify_waiters();
     }
 }

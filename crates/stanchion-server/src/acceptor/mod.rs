@@ -55,8 +55,12 @@ const NEWCOMER: Duration = Duration::from_secs(1);
 const FREED_BYTES_KEPT: i32 = 16 << 20;
 /// The most fields of a head when `limit_request_fields` is 0, as gunicorn has it.
 const FIELDS_MAX: usize = 32_768;
-/// Descriptors kept for other things than connections: logs, listeners, spool files.
+/// Descriptors kept for other things than connections: logs, listeners.
 const DESCRIPTORS_SPARE: usize = 64;
+/// A connection's socket, and the file it sends or the spool file it fills.
+const DESCRIPTORS_EACH: usize = 2;
+/// How long a client may take nothing of what is to be written to it, as nginx's `send_timeout`.
+const WRITE_STALL: Duration = Duration::from_secs(60);
 
 /// What the tasks of the acceptor share.
 struct Shared {
@@ -135,10 +139,21 @@ fn start(common: &'static Common, listeners: &[Listener], orders: Channel) -> io
         .on_thread_park(|| with_shared(Shared::turn))
         .on_thread_unpark(|| with_shared(|shared| shared.dispatch.borrow().awake()))
         .build_local(LocalOptions::default())?;
-    runtime.block_on(serve(common, listeners, orders))
+    let served = runtime.block_on(serve(common, listeners, orders));
+    // Answers that are cut off here are counted and logged as their tasks are dropped.
+    runtime.shutdown_timeout(FAREWELL);
+    with_shared(Shared::close_books);
+    if let Ok(Farewell::Orphaned) = served {
+        spool::remove(&common.spool);
+    }
+    served.map(drop)
 }
 
-async fn serve(common: &'static Common, listeners: &[Listener], orders: Channel) -> io::Result<()> {
+async fn serve(
+    common: &'static Common,
+    listeners: &[Listener],
+    orders: Channel,
+) -> io::Result<Farewell> {
     let shared = Rc::new(Shared::new(common)?);
     SHARED.set(Some(Rc::clone(&shared)));
     // Registered edge-triggered and never read: each ring ends an epoll_wait, and the hooks above
@@ -182,15 +197,8 @@ async fn serve(common: &'static Common, listeners: &[Listener], orders: Channel)
     // Whoever does not take the refusal in time has been told as well as could be.
     let _ = tokio::time::timeout(FAREWELL, shared.all_gone()).await;
     watch.abort();
-    shared.dispatch.borrow().tally.report();
-    if let Some(log) = &shared.access_log {
-        log.flush();
-    }
-    if farewell == Farewell::Orphaned {
-        spool::remove(&common.spool);
-    }
     drop(doorbell);
-    Ok(())
+    Ok(farewell)
 }
 
 /// Has the event loop watch a descriptor for being readable.
@@ -223,7 +231,7 @@ async fn watch(shared: Rc<Shared>) {
         shared.dispatch.borrow_mut().expire();
         let now_us = monotonic_us();
         for connection in shared.connections.borrow().values() {
-            if let Some(order) = shared.overdue(connection.phase(), now_us) {
+            if let Some(order) = shared.overdue(connection, now_us) {
                 connection.order(order);
             }
         }
@@ -254,7 +262,7 @@ impl Shared {
         let descriptors = process::raise_open_files();
         let descriptors_left = usize::try_from(descriptors).unwrap_or(usize::MAX);
         let connections_max = (settings.max_connections as usize)
-            .min(descriptors_left.saturating_sub(DESCRIPTORS_SPARE));
+            .min(descriptors_left.saturating_sub(DESCRIPTORS_SPARE) / DESCRIPTORS_EACH);
         if connections_max < settings.max_connections as usize {
             info!(
                 "at most {connections_max} connections: the limit of open files is {descriptors} (ulimit -Hn)"
@@ -298,13 +306,19 @@ impl Shared {
         tally.refused += 1;
     }
 
-    /// What a connection in this phase is to be told, if it has dawdled.
-    fn overdue(&self, phase: Phase, now_us: u64) -> Option<Order> {
+    /// What a connection is to be told, if its client dawdles.
+    fn overdue(&self, connection: &Connection, now_us: u64) -> Option<Order> {
         let settings = &self.common.settings;
         let passed = |since_us: u64, limit: Option<Duration>| {
             limit.is_some_and(|limit| u128::from(now_us - since_us) >= limit.as_micros())
         };
-        match phase {
+        if connection
+            .stalled_since_us()
+            .is_some_and(|since_us| passed(since_us, Some(WRITE_STALL)))
+        {
+            return Some(Order::Drop);
+        }
+        match connection.phase() {
             Phase::New { since_us } => {
                 let newcomer = self.draining.get().then_some(NEWCOMER);
                 passed(since_us, newcomer.or(settings.header_timeout.as_duration()))
@@ -338,7 +352,11 @@ impl Shared {
         }
         self.draining.set(true);
         self.door.notify_waiters();
-        self.order_all(Order::Close);
+        // A request that has begun to arrive, or may be about to, is still served; its answer
+        // says that the connection closes.
+        self.order_all(Order::Close, |phase| {
+            matches!(phase, Phase::Idle { .. } | Phase::Busy)
+        });
         Ok(timeout)
     }
 
@@ -348,12 +366,22 @@ impl Shared {
         self.draining.set(true);
         self.door.notify_waiters();
         self.dispatch.borrow_mut().refuse_all(true);
-        self.order_all(Order::Close);
+        self.order_all(Order::Close, |_| true);
     }
 
-    fn order_all(&self, order: Order) {
+    fn order_all(&self, order: Order, is_meant: impl Fn(Phase) -> bool) {
         for connection in self.connections.borrow().values() {
-            connection.order(order);
+            if is_meant(connection.phase()) {
+                connection.order(order);
+            }
+        }
+    }
+
+    /// The last thing of all, when no task is left.
+    fn close_books(&self) {
+        self.dispatch.borrow().tally.report();
+        if let Some(log) = &self.access_log {
+            log.flush();
         }
     }
 

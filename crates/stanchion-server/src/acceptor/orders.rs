@@ -69,6 +69,7 @@ impl Orders {
                 }
                 Ok(Incoming::Message(ToAcceptor::Quit)) => Farewell::Quit,
                 Ok(Incoming::Closed) => Farewell::Orphaned,
+                Err(error) if error.kind() != io::ErrorKind::InvalidData => return Err(error),
                 Err(error) => {
                     error!("an order that makes no sense was dropped: {error}");
                     continue;

@@ -8,8 +8,10 @@ use http::StatusCode;
 pub(super) enum Refusal {
     /// The client's: something in the head is not HTTP.
     BadRequest(&'static str),
-    /// The client's: a transfer coding other than chunked.
-    UnknownCoding,
+    /// The client's: something of HTTP that we do not have.
+    Unimplemented(&'static str),
+    /// The client's: the head is larger than a slot of the exchange.
+    HeadTooLarge,
     /// The client's: an Expect field we cannot fulfil.
     UnknownExpectation,
     /// The client's: the request line is over `limit_request_line`.
@@ -47,10 +49,10 @@ impl Refusal {
     pub(super) fn status(self) -> StatusCode {
         match self {
             Self::BadRequest(_) => StatusCode::BAD_REQUEST,
-            Self::UnknownCoding => StatusCode::NOT_IMPLEMENTED,
+            Self::Unimplemented(_) => StatusCode::NOT_IMPLEMENTED,
             Self::UnknownExpectation => StatusCode::EXPECTATION_FAILED,
             Self::LineTooLong => StatusCode::URI_TOO_LONG,
-            Self::FieldTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            Self::FieldTooLarge | Self::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
             Self::LineFull { .. }
@@ -65,8 +67,8 @@ impl Refusal {
     /// For the log and for the client.
     pub(super) fn reason(self) -> &'static str {
         match self {
-            Self::BadRequest(reason) => reason,
-            Self::UnknownCoding => "a transfer coding other than chunked",
+            Self::BadRequest(reason) | Self::Unimplemented(reason) => reason,
+            Self::HeadTooLarge => "the head is too large",
             Self::UnknownExpectation => "an expectation other than 100-continue",
             Self::LineTooLong => "the request line is too long",
             Self::FieldTooLarge => "a header field is too large",
@@ -85,7 +87,7 @@ impl Refusal {
     /// Whether the client made the mistake; such refusals are common on the open internet and
     /// are logged quietly.
     pub(super) fn is_clients(self) -> bool {
-        self.status().is_client_error() || self == Self::UnknownCoding
+        self.status().is_client_error() || matches!(self, Self::Unimplemented(_))
     }
 
     /// Whether the connection cannot go on, because what follows on it is not known to be a

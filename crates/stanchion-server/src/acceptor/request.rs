@@ -7,6 +7,7 @@ use std::rc::Rc;
 use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING};
 use http::request::Parts;
+use http::uri::Authority;
 use http::{HeaderMap, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
@@ -15,6 +16,7 @@ use tracing::error;
 
 use super::Shared;
 use super::refusal::Refusal;
+use crate::log::escape_into;
 use crate::record::{RequestLine, WholeBody, write_request};
 use crate::settings::Settings;
 use crate::spool::SpooledBody;
@@ -49,52 +51,75 @@ pub(super) struct Arrived {
 
 /// A whole body.
 pub(super) enum ArrivedBody {
-    Memory(Counted),
+    /// In pieces, as it was read.
+    Memory {
+        pieces: Vec<Bytes>,
+        /// Counts them for as long as they are here.
+        _held: Held,
+    },
     Spooled(SpooledBody),
 }
 
-/// Bytes that count against [`BODIES_MEMORY_MAX`].
-pub(super) struct Counted {
-    pieces: Vec<Bytes>,
+/// Bytes of bodies in memory, counted against [`BODIES_MEMORY_MAX`].
+pub(super) struct Held {
+    bytes: usize,
     shared: Rc<Shared>,
 }
 
-impl Counted {
-    fn new(shared: &Rc<Shared>, pieces: Vec<Bytes>) -> Self {
-        let counted = Self {
-            pieces,
+impl Held {
+    fn none(shared: &Rc<Shared>) -> Self {
+        Self {
+            bytes: 0,
             shared: Rc::clone(shared),
-        };
-        shared
-            .body_bytes
-            .set(shared.body_bytes.get() + counted.len());
-        counted
+        }
     }
 
-    fn len(&self) -> usize {
-        self.pieces.iter().map(Bytes::len).sum()
+    fn add(&mut self, bytes: usize) {
+        self.bytes += bytes;
+        let total = &self.shared.body_bytes;
+        total.set(total.get() + bytes);
+    }
+
+    fn release(&mut self) {
+        let total = &self.shared.body_bytes;
+        total.set(total.get() - std::mem::take(&mut self.bytes));
+    }
+
+    fn is_over(&self, own_max: usize) -> bool {
+        self.bytes > own_max || self.shared.body_bytes.get() > BODIES_MEMORY_MAX
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.release();
     }
 }
 
 impl ArrivedBody {
     /// No body.
     pub(super) fn none(shared: &Rc<Shared>) -> Self {
-        Self::Memory(Counted::new(shared, Vec::new()))
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.shared
-            .body_bytes
-            .set(self.shared.body_bytes.get() - self.len());
+        Self::Memory {
+            pieces: Vec::new(),
+            _held: Held::none(shared),
+        }
     }
 }
 
 impl Arrived {
     /// Puts a request together, now that it is here; and says what is wrong with it, if the
     /// proxies in front contradict each other.
-    pub(super) fn new(head: Parts, body: ArrivedBody, peer: Rc<Peer>) -> (Self, Option<Refusal>) {
+    pub(super) fn new(
+        mut head: Parts,
+        body: ArrivedBody,
+        peer: Rc<Peer>,
+    ) -> (Self, Option<Refusal>) {
+        // The host in a whole URI counts, and not what the field says (RFC 9112 section 3.2.2).
+        if let Some(host) = head.uri.authority()
+            && let Ok(host) = http::HeaderValue::from_str(host.as_str())
+        {
+            head.headers.insert(HOST, host);
+        }
         let scheme = if peer.trusted {
             forwarded_scheme(&head.headers)
         } else {
@@ -112,7 +137,9 @@ impl Arrived {
 
     /// Method and target, for logs.
     pub(super) fn describe(&self) -> String {
-        format!("{} {}", self.head.method, self.head.uri)
+        let mut text = format!("{} ", self.head.method);
+        escape_into(&mut text, target(&self.head.uri).as_bytes());
+        text
     }
 
     /// Writes the record for the exchange; `None` if it does not fit.
@@ -130,7 +157,7 @@ impl Arrived {
             trusted_peer: self.peer.trusted,
         };
         let body = match &self.body {
-            ArrivedBody::Memory(counted) => WholeBody::Memory(&counted.pieces),
+            ArrivedBody::Memory { pieces, .. } => WholeBody::Memory(pieces),
             ArrivedBody::Spooled(body) => WholeBody::Spooled {
                 path: body.path().to_str()?,
                 len: body.len,
@@ -184,7 +211,10 @@ pub(super) fn check_head(head: &Parts, settings: &Settings) -> Result<(), Refusa
     if settings.limit_request_line > 0 && line > settings.limit_request_line {
         return Err(Refusal::LineTooLong);
     }
-    if head.uri.path_and_query().is_none() && head.method != http::Method::CONNECT {
+    if head.method == http::Method::CONNECT {
+        return Err(Refusal::Unimplemented("CONNECT, which is for proxies"));
+    }
+    if head.uri.path_and_query().is_none() {
         return Err(Refusal::BadRequest("the target is not a path"));
     }
     let field_max = settings.limit_request_field_size;
@@ -195,10 +225,15 @@ pub(super) fn check_head(head: &Parts, settings: &Settings) -> Result<(), Refusa
         }
         if name == HOST {
             hosts += 1;
+            if !is_host(value.as_bytes()) {
+                return Err(Refusal::BadRequest("the Host field is not a host"));
+            }
         } else if name == TRANSFER_ENCODING {
             codings += 1;
             if codings > 1 || !value.as_bytes().eq_ignore_ascii_case(b"chunked") {
-                return Err(Refusal::UnknownCoding);
+                return Err(Refusal::Unimplemented(
+                    "a transfer coding other than chunked",
+                ));
             }
         } else if name == EXPECT && !value.as_bytes().eq_ignore_ascii_case(b"100-continue") {
             return Err(Refusal::UnknownExpectation);
@@ -210,6 +245,11 @@ pub(super) fn check_head(head: &Parts, settings: &Settings) -> Result<(), Refusa
         0 => Err(Refusal::BadRequest("HTTP/1.1 without a Host field")),
         _ => Err(Refusal::BadRequest("more than one Host field")),
     }
+}
+
+/// RFC 9112 section 3.2: a host and perhaps a port, or nothing.
+fn is_host(value: &[u8]) -> bool {
+    value.is_empty() || (!value.contains(&b'@') && Authority::try_from(value).is_ok())
 }
 
 /// Reads a body whole. Once it is, its length is known, and the fields say so: chunks are gone
@@ -259,50 +299,44 @@ pub(super) async fn read_body(
 }
 
 /// Where the bytes of a body go: into memory while they are few, else into a file.
-struct Sink<'s> {
-    shared: &'s Rc<Shared>,
+struct Sink {
     /// What is in memory, in order: large pieces as they came, small ones put together, since
     /// each keeps the whole buffer alive that it was read into.
     pieces: Vec<Bytes>,
     small: BytesMut,
-    len: usize,
+    held: Held,
     file: Option<(SpooledBody, File)>,
-    memory_max: usize,
 }
 
-impl<'s> Sink<'s> {
-    fn new(shared: &'s Rc<Shared>) -> Self {
-        let left = BODIES_MEMORY_MAX.saturating_sub(shared.body_bytes.get());
-        let memory_max = shared.common.settings.body_memory.min(left);
-        let (pieces, small) = (Vec::new(), BytesMut::new());
+impl Sink {
+    fn new(shared: &Rc<Shared>) -> Self {
         Self {
-            shared,
-            pieces,
-            small,
-            len: 0,
+            pieces: Vec::new(),
+            small: BytesMut::new(),
+            held: Held::none(shared),
             file: None,
-            memory_max,
         }
     }
 
     async fn add(&mut self, data: Bytes) -> Result<(), Refusal> {
-        self.len += data.len();
+        self.held.add(data.len());
         if data.len() < PIECE_KEPT_BYTES {
             self.small.extend_from_slice(&data);
         } else {
             self.put_together();
             self.pieces.push(data);
         }
-        if self.file.is_none() && self.len <= self.memory_max {
-            return Ok(());
-        }
+        let shared = &self.held.shared;
         if self.file.is_none() {
-            let number = self.shared.next_body.get();
-            self.shared.next_body.set(number + 1);
-            let created = SpooledBody::create(&self.shared.common.spool, number);
+            if !self.held.is_over(shared.common.settings.body_memory) {
+                return Ok(());
+            }
+            let number = shared.next_body.get();
+            shared.next_body.set(number + 1);
+            let created = SpooledBody::create(&shared.common.spool, number);
             self.file = Some(created.map_err(|error| spool_failed(&error))?);
         }
-        if self.len >= SPOOL_WRITE_BYTES {
+        if self.held.is_over(SPOOL_WRITE_BYTES) {
             self.write().await
         } else {
             Ok(())
@@ -322,10 +356,11 @@ impl<'s> Sink<'s> {
             return Ok(());
         };
         let pieces = std::mem::take(&mut self.pieces);
-        spooled.len += std::mem::take(&mut self.len) as u64;
+        spooled.len += self.held.bytes as u64;
         let mut handle = file.try_clone().map_err(|error| spool_failed(&error))?;
         let writing = move || pieces.iter().try_for_each(|piece| handle.write_all(piece));
         let written = tokio::task::spawn_blocking(writing).await;
+        self.held.release();
         written
             .map_err(io::Error::other)
             .and_then(|written| written)
@@ -336,7 +371,10 @@ impl<'s> Sink<'s> {
         self.write().await?;
         Ok(match self.file {
             Some((spooled, _file)) => ArrivedBody::Spooled(spooled),
-            None => ArrivedBody::Memory(Counted::new(self.shared, self.pieces)),
+            None => ArrivedBody::Memory {
+                pieces: self.pieces,
+                _held: self.held,
+            },
         })
     }
 }

@@ -6,7 +6,8 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use http::{HeaderMap, Request, Response, StatusCode};
+use http::header::CONNECTION;
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use tracing::{info, warn};
 
@@ -65,6 +66,11 @@ pub(super) async fn answer(
             (head, AnswerBody::whole(&shared, &connection, bytes))
         }
     };
+    let mut head = head;
+    if shared.draining.get() {
+        head.headers
+            .insert(CONNECTION, HeaderValue::from_static("close"));
+    }
     let body = body.logged(entry(&shared, &ticket, &head));
     Ok(Response::from_parts(head, body))
 }

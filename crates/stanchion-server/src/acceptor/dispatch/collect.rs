@@ -8,20 +8,16 @@ use stanchion_sys::channel::Received;
 use stanchion_sys::clock::monotonic_us;
 use tracing::{error, warn};
 
-use super::{Dispatch, refuse};
+use super::{Dispatch, Poisoned, Sitting, refuse};
 use crate::acceptor::answer::app_head;
 use crate::acceptor::refusal::Refusal;
 use crate::acceptor::ticket::{Answer, AppAnswer, Stage, Start, StreamEnd, Ticket};
 use crate::messages::{self, ToMaster};
 use crate::record::{FilePart, read_answer_head};
 
-/// Descriptors of files that arrived before the answers which name them: one per slot at most in
-/// a healthy tree, and the newest ones win in a sick one.
-const FILES_MAX: usize = 1024;
-
 impl Dispatch {
     pub(super) fn look(&mut self, slot: u32) {
-        if self.side.settle_orphan(slot, false) {
+        if self.side.settle_orphan(slot, false) || self.is_poisoned(slot) {
             return;
         }
         let Some(ticket) = self.slots[slot as usize].clone() else {
@@ -53,6 +49,9 @@ impl Dispatch {
             let ending = ending.ok_or(Corrupt("an answer ends in no known way"))?;
             if wanted {
                 self.take_rest(slot, ticket, ending)?;
+            } else {
+                // A file that nobody wants any more is closed.
+                drop(self.fetch_file(slot));
             }
             self.line.drained(monotonic_us());
             self.free(slot);
@@ -79,9 +78,11 @@ impl Dispatch {
             let (head, body, file) = self.read_head(slot)?;
             let body = match (file, end) {
                 (Some(part), StreamEnd::Complete) => {
-                    let file = self
-                        .fetch_file(slot)
-                        .ok_or(Corrupt("a file was not sent"))?;
+                    let Some(file) = self.fetch_file(slot) else {
+                        warn!("a file to send did not arrive (open files? see ulimit -n)");
+                        refuse(ticket, Refusal::NoAnswer);
+                        return Ok(());
+                    };
                     Start::File(std::fs::File::from(file), part)
                 }
                 (_, StreamEnd::Complete) => Start::Whole(body),
@@ -136,26 +137,22 @@ impl Dispatch {
         Ok((head, Bytes::from(bytes).slice(len..), file))
     }
 
+    /// The file that the slot's seat sent ahead of its answer. `None` if there is none, as when
+    /// we have run out of descriptors and the kernel dropped it.
     fn fetch_file(&mut self, slot: u32) -> Option<OwnedFd> {
-        let turn = self.side.submitted(slot).turn;
         loop {
             match self.files_channel.receive() {
-                Ok(Received::Message(message, Some(fd))) => {
-                    let Ok(key) = <[u8; 8]>::try_from(message.as_slice()) else {
-                        continue;
-                    };
-                    let [s0, s1, s2, s3, t0, t1, t2, t3] = key;
-                    let key = (
-                        u32::from_le_bytes([s0, s1, s2, s3]),
-                        u32::from_le_bytes([t0, t1, t2, t3]),
-                    );
-                    if self.files.len() >= FILES_MAX {
-                        warn!("descriptors of {FILES_MAX} files were sent that no answer named");
-                        self.files.clear();
+                Ok(Received::Message(message, fd)) => {
+                    let named = fd.zip(<[u8; 8]>::try_from(message.as_slice()).ok());
+                    if let Some((fd, [s0, s1, s2, s3, t0, t1, t2, t3])) = named {
+                        let slot = u32::from_le_bytes([s0, s1, s2, s3]);
+                        let turn = u32::from_le_bytes([t0, t1, t2, t3]);
+                        // One for each slot that exists, so a worker cannot make us keep more.
+                        if (slot as usize) < self.slots.len() {
+                            self.files.insert(slot, (turn, fd));
+                        }
                     }
-                    self.files.insert(key, fd);
                 }
-                Ok(Received::Message(_, None)) => {}
                 Ok(Received::Nothing | Received::Closed) => break,
                 Err(error) => {
                     error!("a file's descriptor cannot be received: {error}");
@@ -163,11 +160,12 @@ impl Dispatch {
                 }
             }
         }
-        self.files.remove(&(slot, turn))
+        let (turn, fd) = self.files.remove(&slot)?;
+        (turn == self.side.submitted(slot).turn).then_some(fd)
     }
 
     pub(super) fn is_poisoned(&self, slot: u32) -> bool {
-        self.poisoned.iter().any(|(poisoned, _)| *poisoned == slot)
+        self.poisoned.iter().any(|poisoned| poisoned.slot == slot)
     }
 
     /// A slot makes no sense: its client is told, and its worker must go before it is used again.
@@ -188,19 +186,20 @@ impl Dispatch {
             }
             _ => self.exchange.busy_seat_of(slot),
         };
-        let Some(worker) = tenant.map(|seat| seat / self.threads) else {
-            error!("slot {slot} is lost: no seat says that it has it");
+        let worker = tenant.map(|seat| seat / self.threads);
+        let sitting = worker.and_then(|worker| Some((worker, *self.workers.get(&worker)?)));
+        let Some((worker, Sitting { tenure, .. })) = sitting else {
+            error!("slot {slot} is lost: no worker says that it has it");
             return;
         };
-        self.poisoned.push((slot, worker));
-        if let Some(sitting) = self.workers.get(&worker) {
-            let replace = ToMaster::Replace {
-                worker,
-                tenure: sitting.tenure,
-            };
-            if let Err(error) = messages::send(self.reports, &replace) {
-                error!("the master could not be told to replace worker {worker}: {error}");
-            }
+        self.poisoned.push(Poisoned {
+            slot,
+            worker,
+            tenure,
+        });
+        let replace = ToMaster::Replace { worker, tenure };
+        if let Err(error) = messages::send(self.reports, &replace) {
+            error!("the master could not be told to replace worker {worker}: {error}");
         }
     }
 }

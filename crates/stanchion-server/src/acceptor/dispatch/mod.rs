@@ -11,7 +11,7 @@ use stanchion_exchange::{AcceptorSide, Exchange, SLOTS_PER_SEAT, Tenant};
 use stanchion_line::{Line, LineLimits, Pulled};
 use stanchion_sys::channel::Channel;
 use stanchion_sys::clock::monotonic_us;
-use tracing::{error, warn};
+use tracing::warn;
 
 use super::refusal::Refusal;
 use super::tally::Tally;
@@ -23,6 +23,8 @@ use crate::tree::Common;
 /// requests or this long at the latest.
 const UNANNOUNCED_MAX: u32 = 8;
 const UNANNOUNCED_US_MAX: u64 = 100;
+/// Within a long turn of the event loop, answers are swept up this often.
+const UNSWEPT_US_MAX: u64 = 200;
 /// Everything between the connections and the workers.
 pub(super) struct Dispatch {
     exchange: &'static Exchange,
@@ -37,14 +39,24 @@ pub(super) struct Dispatch {
     threads: u16,
     timeout_us: u64,
     response_buffer: usize,
-    files: HashMap<(u32, u32), OwnedFd>,
+    /// Files that arrived before the answers which name them, by slot, each with its turn.
+    files: HashMap<u32, (u32, OwnedFd)>,
     files_channel: &'static Channel,
     reports: &'static Channel,
     /// When the oldest request was submitted that no seat was woken for.
     unannounced_since_us: u64,
-    /// Slots that cannot be freed before this worker is dead, since it writes where it should not.
-    poisoned: Vec<(u32, u16)>,
+    poisoned: Vec<Poisoned>,
+    /// When answers were last swept up.
+    swept_us: u64,
     pub(super) tally: Tally,
+}
+
+/// A slot that cannot be freed before a certain worker is dead, since it writes where it should
+/// not.
+struct Poisoned {
+    slot: u32,
+    worker: u16,
+    tenure: u16,
 }
 
 #[derive(Clone, Copy)]
@@ -80,6 +92,7 @@ impl Dispatch {
             reports: &common.reports.child_end,
             unannounced_since_us: 0,
             poisoned: Vec::new(),
+            swept_us: 0,
             tally: Tally::default(),
         }
     }
@@ -102,32 +115,22 @@ impl Dispatch {
     /// request it answers and one ahead.
     fn fill(&mut self, now_us: u64) {
         let room = self.workers.len() * usize::from(self.threads) * SLOTS_PER_SEAT;
-        while self.submitted < room && self.side.free_slots() > 0 {
+        while self.submitted < room && self.side.can_submit() {
             let Some(Pulled { item: ticket, .. }) = self.line.pull(now_us) else {
                 break;
             };
             let request = &ticket.request;
-            let mut written = None;
-            let submitted = self.side.submit(request.arrived_us, |area| {
-                written = request.write(area);
-                written.unwrap_or(0)
-            });
-            match (submitted, written) {
-                (Some(submitted), Some(_)) => {
+            match self
+                .side
+                .submit(request.arrived_us, |area| request.write(area))
+            {
+                Some(submitted) => {
                     ticket.stage.set(Stage::Submitted(submitted));
                     self.slots[submitted.slot as usize] = Some(ticket);
                     self.submitted += 1;
                 }
-                (Some(submitted), None) => {
-                    // The limits on heads and bodies add up to less than the area.
-                    error!("a request does not fit the exchange: our fault");
-                    self.withdraw_or_give_up(submitted.slot);
-                    refuse(&ticket, Refusal::FieldTooLarge);
-                }
-                (None, _) => {
-                    error!("the exchange took no request though it had a free slot: our fault");
-                    refuse(&ticket, Refusal::NoAnswer);
-                }
+                // Only with limits on fields that were raised far beyond their defaults.
+                None => refuse(&ticket, Refusal::HeadTooLarge),
             }
         }
         self.announce_if_late(now_us);
@@ -152,10 +155,17 @@ impl Dispatch {
     pub(super) fn turn(&mut self) {
         loop {
             self.sweep();
-            self.side.announce();
             if self.side.try_sleep() {
                 break;
             }
+        }
+    }
+
+    /// The same, but for the sleep, within a turn that does not end: the event loop skips its
+    /// hooks while any task has work, and a flood of small reads could keep answers waiting.
+    pub(super) fn turn_if_late(&mut self) {
+        if monotonic_us().saturating_sub(self.swept_us) > UNSWEPT_US_MAX {
+            self.sweep();
         }
     }
 
@@ -165,15 +175,16 @@ impl Dispatch {
     }
 
     fn sweep(&mut self) {
+        self.swept_us = monotonic_us();
         let mut news = Vec::new();
         self.side.sweep(|slot| news.push(slot));
-        if news.is_empty() {
-            return;
+        for slot in &news {
+            self.look(*slot);
         }
-        for slot in news {
-            self.look(slot);
+        if !news.is_empty() {
+            self.fill(self.swept_us);
         }
-        self.fill(monotonic_us());
+        self.side.announce();
     }
 
     fn free(&mut self, slot: u32) {
@@ -233,6 +244,9 @@ impl Dispatch {
             let Some(ticket) = self.slots[slot as usize].clone() else {
                 continue;
             };
+            if self.is_poisoned(slot) {
+                continue;
+            }
             // It may have finished this one, or written part of it, in its last moment.
             if let Err(corrupt) = self.advance(slot, &ticket) {
                 self.poison(slot, &ticket, corrupt);
@@ -247,13 +261,12 @@ impl Dispatch {
                 self.bury(slot, &ticket, refusal);
             }
         }
-        let poisoned = std::mem::take(&mut self.poisoned);
-        for (slot, culprit) in poisoned {
-            if culprit == worker {
-                self.free(slot);
-            } else {
-                self.poisoned.push((slot, culprit));
-            }
+        let (freed, kept) = std::mem::take(&mut self.poisoned)
+            .into_iter()
+            .partition(|poisoned| poisoned.worker == worker && poisoned.tenure == tenure);
+        self.poisoned = kept;
+        for Poisoned { slot, .. } in freed {
+            self.free(slot);
         }
         if self
             .workers
@@ -311,6 +324,10 @@ impl Dispatch {
             let Some(ticket) = self.slots[slot as usize].clone() else {
                 continue;
             };
+            if running {
+                // It may be done by now; and the log wants to know who had it.
+                self.look(slot);
+            }
             if ticket.stage.get() == Stage::Over || ticket.is_streaming() {
                 continue;
             }

@@ -9,6 +9,10 @@ from support.server import Serve, Server
 from support.wire import Wire, request
 
 
+LONG = 16
+"""Chunks of 64 KiB: more than the server takes at once, so that it cannot know the length when it begins."""
+
+
 @pytest.fixture(scope="module")
 def answers(shared_serve: Serve) -> Server:
     return shared_serve("answers:app")
@@ -22,17 +26,21 @@ def test_a_length_the_app_gave_is_kept(answers: Server) -> None:
 
 def test_a_body_of_unknown_length_is_chunked_for_http_1_1(answers: Server) -> None:
     with answers.connect() as wire:
-        response = wire.get("/chunks")
-        # Chunks that were all there before the first was sent may go with their length.
-        assert response.framing in ("chunked", "length")
-        assert response.body == b"one,two,three"
+        response = wire.get(f"/big?{LONG}")
+        assert (response.framing, len(response.body)) == ("chunked", LONG * 65536)
         assert wire.get("/with-length").status == 200, "and the connection goes on"
 
 
 def test_a_body_of_unknown_length_ends_with_the_connection_for_http_1_0(answers: Server) -> None:
     with answers.connect() as wire:
-        response = wire.get("/chunks", version="1.0")
-        assert response.framing in ("close", "length")
+        response = wire.get(f"/big?{LONG}", version="1.0")
+        assert (response.framing, len(response.body)) == ("close", LONG * 65536)
+
+
+def test_chunks_that_are_all_there_before_the_first_is_sent_may_go_with_their_length(answers: Server) -> None:
+    with answers.connect() as wire:
+        response = wire.get("/chunks")
+        assert response.framing in ("chunked", "length")
         assert response.body == b"one,two,three"
 
 

@@ -4,6 +4,8 @@ from typing import Protocol, type_check_only
 
 from stanchion.loader import WSGIApp
 
+__all__ = ["serve", "settings_resolve", "settings_schema"]
+
 @type_check_only
 class _Host(Protocol):
     """What the server asks of the Python that hosts it."""

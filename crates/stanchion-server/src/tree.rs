@@ -180,31 +180,36 @@ fn tree(
         Role::Acceptor(orders) => {
             pidfile.leave();
             spool.leave();
+            leave_signals_to_master()?;
             let code = acceptor::run(common, &listeners, orders);
-            // No destructors: the files are the master's to remove.
             process::exit_now(code)
         }
         Role::Template { generation, orders } => {
             pidfile.leave();
             spool.leave();
             drop(listeners);
-            let ignored = [
-                signal::SIGTERM,
-                signal::SIGINT,
-                signal::SIGQUIT,
-                signal::SIGHUP,
-                signal::SIGUSR1,
-                signal::SIGUSR2,
-                signal::SIGWINCH,
-            ];
-            signal::ignore(&ignored)?;
-            signal::reset(&[signal::SIGCHLD, signal::SIGTTIN, signal::SIGTTOU])?;
+            leave_signals_to_master()?;
             match template::run(common, generation, orders, host) {
                 Ended::Template(code) => process::exit_now(code),
                 Ended::Worker(code) => Ok(code),
             }
         }
     }
+}
+
+/// For acceptor and template: the master decides when they leave, and a signal to the whole process
+/// group, such as Ctrl-C, is for it alone.
+fn leave_signals_to_master() -> io::Result<()> {
+    signal::ignore(&[
+        signal::SIGTERM,
+        signal::SIGINT,
+        signal::SIGQUIT,
+        signal::SIGHUP,
+        signal::SIGUSR1,
+        signal::SIGUSR2,
+        signal::SIGWINCH,
+    ])?;
+    signal::reset(&[signal::SIGCHLD, signal::SIGTTIN, signal::SIGTTOU])
 }
 
 /// The file with the master's pid, removed when it ends.

@@ -26,7 +26,7 @@ use hyper::server::conn::http1;
 use stanchion_sys::channel::Channel;
 use stanchion_sys::clock::monotonic_us;
 use stanchion_sys::listener::Listener;
-use stanchion_sys::{process, signal};
+use stanchion_sys::process;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::{Builder, LocalOptions};
@@ -115,17 +115,6 @@ pub(crate) fn run(common: &'static Common, listeners: &[Listener], orders: Chann
 }
 
 fn start(common: &'static Common, listeners: &[Listener], orders: Channel) -> io::Result<()> {
-    // The master decides when we leave; a signal to the whole group must not.
-    signal::ignore(&[
-        signal::SIGTERM,
-        signal::SIGINT,
-        signal::SIGQUIT,
-        signal::SIGHUP,
-        signal::SIGUSR1,
-        signal::SIGUSR2,
-        signal::SIGWINCH,
-    ])?;
-    signal::reset(&[signal::SIGCHLD, signal::SIGTTIN, signal::SIGTTOU])?;
     spool::clear(&common.spool)?;
     process::keep_freed_memory(FREED_BYTES_KEPT);
     // When all cores are busy with workers, each answer and each packet would else throw one of

@@ -1,0 +1,63 @@
+"""Descriptors that cross from worker to acceptor: none is kept for nobody, and none to be had is no crime."""
+
+import contextlib
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from support.gate import Gate
+from support.patience import eventually
+from support.server import Serve
+from support.wire import request
+
+DOWNLOADS = 60
+SPARE = 5
+
+
+def test_downloads_that_nobody_waited_for_leave_no_descriptor_in_the_acceptor(serve: Serve, gate: Gate) -> None:
+    server = serve("hoarding:app", "-w", "2", env=gate.environment)
+    acceptor = server.acceptor()
+    before = acceptor.num_fds()
+    for _ in range(DOWNLOADS):
+        with server.connect() as leaving:
+            leaving.send(request("GET", "/file-on-pass"))
+            assert gate.announcement() == "waits"
+        with server.connect() as witness:
+            # Answered by the acceptor itself, which knows by then that the other one has left.
+            witness.send(b"nonsense\r\n\r\n")
+            assert witness.response().status == 400
+        gate.let_pass(1)
+    # With a file that is wanted, all that were sent before it arrive.
+    with server.connect() as wire:
+        gate.let_pass(1)
+        assert wire.get("/file-on-pass").status == 200
+    eventually(lambda: acceptor.num_fds() <= before + SPARE, "the acceptor closes what was sent to it")
+
+
+@contextlib.contextmanager
+def out_of_descriptors(process: psutil.Process) -> Iterator[None]:
+    """As if all that the process may have were open (setrlimit(2): the limit is one more than the highest)."""
+    limits = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (3, limits[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, limits)
+
+
+@pytest.mark.own("gunicorn's workers send their files themselves")
+def test_a_file_for_which_no_descriptor_is_left_is_a_502_and_its_worker_lives(
+    serve: Serve, gate: Gate, tmp_path: Path
+) -> None:
+    path = tmp_path / "content"
+    path.write_bytes(b"x" * 100_000)
+    server = serve("files:app", env={"FILE": str(path), **gate.environment})
+    with server.connect() as wire:
+        assert wire.get("/").status == 200
+        with out_of_descriptors(server.acceptor()):
+            assert wire.get("/").status == 502
+        assert wire.get("/").body == path.read_bytes()
+    assert not server.log.matches("was killed|is replaced|written over"), "the worker has done nothing wrong"

@@ -1,0 +1,74 @@
+"""A few clients who send as much as they can keep nobody else waiting, and nobody out."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from support.gate import Gate
+from support.server import Serve, Server
+from support.wire import request
+
+FLOODING = 4
+PROMPT_S = 2
+LEAVING = 1_100
+"""Withdrawn requests: more than the ready ring has entries for two workers."""
+
+
+@contextlib.contextmanager
+def flood(server: Server) -> Iterator[None]:
+    """Clients that send a body without end in chunks of one byte."""
+    over = threading.Event()
+    chunks = b"1\r\nx\r\n" * 10_000
+
+    def send() -> None:
+        with server.connect() as wire, contextlib.suppress(OSError):
+            wire.send(request("POST", "/", ["Transfer-Encoding: chunked"]))
+            while not over.is_set():
+                wire.send(chunks)
+
+    threads = [threading.Thread(target=send) for _ in range(FLOODING)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+
+
+def test_answers_go_out_while_bodies_flood_in_byte_by_byte(serve: Serve) -> None:
+    server = serve("hello:app")
+    with flood(server):
+        # All of them are well under way.
+        time.sleep(0.5)
+        for _ in range(5):
+            started_s = time.monotonic()
+            with server.connect() as wire:
+                assert wire.get("/").status == 200
+            assert time.monotonic() - started_s < PROMPT_S
+
+
+@pytest.mark.own("gunicorn answers nobody while its only worker is held")
+def test_clients_that_ask_and_leave_at_once_are_nobody_elses_trouble(serve: Serve, gate: Gate) -> None:
+    """One of the first is ready and not yet taken, so that what is withdrawn behind it stays in the ready ring."""
+    server = serve("waiting:app", "-w", "2", env=gate.environment)
+    with server.connect() as first, server.connect() as second, server.connect() as ready:
+        for wire in (first, second):
+            wire.send(request("GET", "/wait?held"))
+            gate.announcement()
+        ready.send(request("GET", "/pid?ready"))
+        for _ in range(LEAVING):
+            with server.connect() as leaving, server.connect() as witness:
+                leaving.send(request("GET", "/pid?leaving"))
+                # Answered by the acceptor itself, which has seen what was sent before by then.
+                witness.send(b"nonsense\r\n\r\n")
+                assert witness.response().status == 400
+        with server.connect() as staying:
+            staying.send(request("GET", "/pid?staying"))
+            assert staying.silent(0.3), "it waits for a worker, like any other"
+            gate.open()
+            assert [wire.response().status for wire in (first, second, ready, staying)] == [200] * 4

@@ -1,0 +1,56 @@
+"""A slot of the exchange is given back once: not never, and not twice."""
+
+import contextlib
+
+import psutil
+import pytest
+
+from support.gate import Gate
+from support.server import Serve
+from support.wire import BrokenOff, request
+
+SLOTS = 2
+"""Of a server with one worker of one thread: the request it answers, and one ahead."""
+
+
+def test_clients_that_leave_a_long_answer_leave_no_slot_behind_whatever_the_app_keeps(serve: Serve, gate: Gate) -> None:
+    server = serve("hoarding:app", env=gate.environment)
+    for _ in range(SLOTS + 1):
+        with server.connect() as leaving:
+            leaving.send(request("GET", "/keep-environ"))
+            assert leaving.head().status == 200
+        assert gate.announcement() == "closed"
+    with server.connect() as wire:
+        assert wire.get("/").text == "fine"
+
+
+@pytest.mark.own("gunicorn's processes share no memory")
+def test_a_slot_that_was_written_over_is_free_once_although_its_answer_ended_and_its_worker_died(
+    serve: Serve, gate: Gate
+) -> None:
+    """The worker goes on after it was found out, because the master, which is to kill it, is held up."""
+    server = serve("scribbling:app", env=gate.environment)
+    master = psutil.Process(server.pid)
+    with server.connect() as spoiling, server.connect() as other:
+        spoiling.send(request("GET", "/spoil"))
+        pid = gate.announcement()
+        master.suspend()
+        try:
+            gate.let_pass(1)
+            assert gate.announcement() == "spoilt"
+            with pytest.raises(BrokenOff):
+                spoiling.response()
+            gate.let_pass(1)
+            # The next answer of this worker: it is through with the spoilt one.
+            assert other.get("/?before").text == f"{pid} before"
+        finally:
+            master.resume()
+    server.log.wait("is replaced: it wrote where it should not")
+    server.log.wait_for("worker ready", 2)
+    with contextlib.ExitStack() as wires_end:
+        wires = [wires_end.enter_context(server.connect()) for _ in range(4 * SLOTS)]
+        for number, wire in enumerate(wires):
+            wire.send(request("GET", f"/?{number}"))
+        texts = [wire.response().text for wire in wires]
+    assert [text.split()[1] for text in texts] == [str(number) for number in range(4 * SLOTS)]
+    assert pid not in {text.split()[0] for text in texts}

@@ -49,7 +49,7 @@ pub(super) async fn answer(
         Some(refusal) => Answer::Refused(refusal),
         None => Pending::join(&shared, &ticket).await,
     };
-    let (head, body) = match outcome {
+    let (mut head, body) = match outcome {
         Answer::App(app) => {
             account.close(|tally| tally.answered += 1);
             let body = match app.body {
@@ -66,7 +66,6 @@ pub(super) async fn answer(
             (head, AnswerBody::whole(&shared, &connection, bytes))
         }
     };
-    let mut head = head;
     if shared.draining.get() {
         head.headers
             .insert(CONNECTION, HeaderValue::from_static("close"));

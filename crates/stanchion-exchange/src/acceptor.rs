@@ -13,6 +13,8 @@ pub struct AcceptorSide<'x> {
     exchange: &'x Exchange,
     /// Free slots; the last used is used next, while it is warm in the cache.
     free: Vec<u32>,
+    /// The others, likewise known to us whatever a worker writes.
+    used: Vec<bool>,
     /// The turn each slot is in, as we know it: what a worker writes cannot change it.
     turns: Vec<u32>,
     /// Bytes of each slot's answer that we have read, likewise.
@@ -81,6 +83,7 @@ impl<'x> AcceptorSide<'x> {
         let mut side = Self {
             exchange,
             free: Vec::with_capacity(slots),
+            used: vec![true; slots],
             turns: vec![0; slots],
             consumed: vec![0; slots],
             unannounced: 0,
@@ -145,6 +148,7 @@ impl<'x> AcceptorSide<'x> {
             return None;
         }
         let slot = self.free.pop()?;
+        self.used[slot as usize] = true;
         let turn = self.turns[slot as usize].wrapping_add(1);
         self.turns[slot as usize] = turn;
         self.consumed[slot as usize] = 0;
@@ -321,7 +325,8 @@ impl<'x> AcceptorSide<'x> {
     }
 
     fn free_slot(&mut self, slot: u32) {
-        debug_assert!(!self.free.contains(&slot), "slot {slot} was freed twice");
+        debug_assert!(self.used[slot as usize], "slot {slot} was freed twice");
+        self.used[slot as usize] = false;
         let turn = self.turns[slot as usize];
         self.exchange
             .set_word(slot, Phase::Free, Tenant::default(), turn);
@@ -338,7 +343,7 @@ impl<'x> AcceptorSide<'x> {
             self.exchange.ready_bell().ring(u32::MAX);
         }
         (0..self.turns.len() as u32)
-            .filter(|slot| !self.free.contains(slot))
+            .filter(|&slot| self.used[slot as usize])
             .filter(|&slot| match self.state(slot) {
                 Ok(SlotState::Running { tenant, .. } | SlotState::Done { tenant, .. }) => {
                     is_theirs(tenant)

@@ -17,14 +17,14 @@ pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"STANCHIN");
 pub const LAYOUT_VERSION: u64 = 1;
 /// Two lines at a time are fetched by the adjacent-line prefetcher of x86.
 pub(crate) const LINE_BYTES: usize = 128;
-/// Slots per seat: one being answered, one ahead.
-pub const SLOTS_PER_SEAT: usize = 2;
 
 /// The sizes chosen at the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Seats there may ever be.
     pub seats: usize,
+    /// Slots for each seat beyond the one it answers: requests that can be handed out ahead.
+    pub ahead_per_seat: usize,
     /// Bytes of a request record with its body in memory.
     pub request_bytes: usize,
     /// Bytes of a response ring.
@@ -46,7 +46,7 @@ impl std::error::Error for BadGeometry {}
 impl Geometry {
     /// Slots in all.
     pub fn slots(&self) -> usize {
-        self.seats * SLOTS_PER_SEAT
+        self.seats * (1 + self.ahead_per_seat)
     }
 
     /// Four times the slots, so that entries left by withdrawals and deaths do not fill it.

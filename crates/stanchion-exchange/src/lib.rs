@@ -27,7 +27,7 @@ mod shared;
 #[cfg(not(loom))]
 pub use acceptor::{AcceptorSide, Corrupt, SlotState, Submitted};
 #[cfg(not(loom))]
-pub use layout::{BadGeometry, Geometry, LAYOUT_VERSION, SLOTS_PER_SEAT, Seat, SeatState};
+pub use layout::{BadGeometry, Geometry, LAYOUT_VERSION, Seat, SeatState};
 #[cfg(not(loom))]
 pub use seat::{Ending, Gone, SeatSide, Taken};
 #[cfg(not(loom))]

@@ -18,6 +18,7 @@ use stanchion_exchange::{
 /// Small, so that what is written over matters.
 const GEOMETRY: Geometry = Geometry {
     seats: 3,
+    ahead_per_seat: 1,
     request_bytes: 24,
     response_bytes: 13,
 };

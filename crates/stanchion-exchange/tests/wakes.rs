@@ -17,6 +17,7 @@ const AT_ONCE: Duration = Duration::from_millis(700);
 fn exchange() -> Exchange {
     let geometry = Geometry {
         seats: 2,
+        ahead_per_seat: 1,
         request_bytes: 16,
         response_bytes: 16,
     };

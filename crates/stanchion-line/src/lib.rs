@@ -28,7 +28,9 @@
 #![warn(missing_debug_implementations)]
 #![cfg_attr(test, allow(clippy::unwrap_used))] // a failed unwrap is a failed test
 
+mod ahead;
 mod drain_rate;
 mod line;
 
+pub use ahead::Ahead;
 pub use line::{Line, LineLimits, Place, Pulled, Refusal};

@@ -115,7 +115,7 @@ impl<T> Line<T> {
         let index = self
             .entries
             .iter()
-            .position(|entry| entry.item.is_some() && !self.is_overdue(entry, now_us))?;
+            .position(|entry| entry.item.is_some() && !self.is_overdue(entry.joined_us, now_us))?;
         self.take(index, now_us)
     }
 
@@ -134,7 +134,7 @@ impl<T> Line<T> {
 
     /// Takes out one entry whose wait has reached the queue timeout, the oldest first.
     pub fn expire(&mut self, now_us: u64) -> Option<Pulled<T>> {
-        let overdue = self.is_overdue(self.entries.front()?, now_us);
+        let overdue = self.is_overdue(self.entries.front()?.joined_us, now_us);
         if overdue { self.take(0, now_us) } else { None }
     }
 
@@ -191,10 +191,11 @@ impl<T> Line<T> {
             .filter_map(move |entry| entry.into_pulled(now_us))
     }
 
-    /// At the deadline itself an entry is overdue: a timer set to it must find its work.
-    fn is_overdue(&self, entry: &Entry<T>, now_us: u64) -> bool {
+    /// Whether one who joined then has waited too long; also for those who were handed out ahead
+    /// and whom no seat has taken. At the deadline itself: a timer set to it must find its work.
+    pub fn is_overdue(&self, joined_us: u64, now_us: u64) -> bool {
         let timeout_us = self.limits.queue_timeout_us;
-        timeout_us > 0 && now_us.saturating_sub(entry.joined_us) >= timeout_us
+        timeout_us > 0 && now_us.saturating_sub(joined_us) >= timeout_us
     }
 
     fn take(&mut self, index: usize, now_us: u64) -> Option<Pulled<T>> {

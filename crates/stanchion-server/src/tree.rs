@@ -23,6 +23,9 @@ use crate::template::{self, Ended};
 /// Workers there are seats for beyond those asked for, so that TTIN has somewhere to go. Seats
 /// that are never used cost no memory.
 const WORKERS_SPARE: usize = 32;
+/// How many requests may be handed out ahead of each seat while they are short; beyond this a
+/// bigger batch saves little (hello: 11.0 µs with one, 10.1 with three, 9.6 with seven).
+const AHEAD_PER_SEAT_MAX: usize = 7;
 
 /// What every process of the tree shares from its birth.
 pub(crate) struct Common {
@@ -148,6 +151,7 @@ fn tree(
     }
     let exchange = Exchange::create(Geometry {
         seats: workers_max * threads,
+        ahead_per_seat: AHEAD_PER_SEAT_MAX,
         request_bytes: REQUEST_HEAD_BYTES_MAX + REQUEST_RECORD_EXTRA_BYTES + settings.body_memory,
         response_bytes: RESPONSE_RING_BYTES,
     })?;

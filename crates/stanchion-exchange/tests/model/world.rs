@@ -10,6 +10,7 @@ use stanchion_exchange::{
 /// Small, so that everything runs out and comes round; odd, so that it does so in odd places.
 pub(crate) const GEOMETRY: Geometry = Geometry {
     seats: 3,
+    ahead_per_seat: 1,
     request_bytes: 24,
     response_bytes: 13,
 };

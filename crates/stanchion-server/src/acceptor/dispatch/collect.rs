@@ -46,6 +46,7 @@ impl Dispatch {
         } = state
         {
             ticket.done_us.set(done_us);
+            self.ahead.served(done_us.saturating_sub(taken_us));
             let ending = ending.ok_or(Corrupt("an answer ends in no known way"))?;
             if wanted {
                 self.take_rest(slot, ticket, ending)?;

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-use stanchion_exchange::{AcceptorSide, Exchange, SLOTS_PER_SEAT, Tenant};
-use stanchion_line::{Line, LineLimits, Pulled};
+use stanchion_exchange::{AcceptorSide, Exchange, Tenant};
+use stanchion_line::{Ahead, Line, LineLimits, Pulled};
 use stanchion_sys::channel::Channel;
 use stanchion_sys::clock::monotonic_us;
 use tracing::warn;
@@ -30,6 +30,7 @@ pub(super) struct Dispatch {
     exchange: &'static Exchange,
     side: AcceptorSide<'static>,
     line: Line<Rc<Ticket>>,
+    ahead: Ahead,
     /// Who has each slot.
     slots: Vec<Option<Rc<Ticket>>>,
     /// Requests in the exchange.
@@ -81,6 +82,7 @@ impl Dispatch {
             exchange: common.exchange,
             side: AcceptorSide::take_over(common.exchange),
             line,
+            ahead: Ahead::new(common.exchange.geometry().ahead_per_seat),
             slots: vec![None; common.exchange.geometry().slots()],
             submitted: 0,
             workers: BTreeMap::new(),
@@ -112,9 +114,10 @@ impl Dispatch {
     }
 
     /// Moves the head of the line into the exchange while there is room for it: for each seat the
-    /// request it answers and one ahead.
+    /// request it answers and a few ahead.
     fn fill(&mut self, now_us: u64) {
-        let room = self.workers.len() * usize::from(self.threads) * SLOTS_PER_SEAT;
+        let seats = self.workers.len() * usize::from(self.threads);
+        let room = seats * (1 + self.ahead.per_seat());
         while self.submitted < room && self.side.can_submit() {
             let Some(Pulled { item: ticket, .. }) = self.line.pull(now_us) else {
                 break;
@@ -209,20 +212,12 @@ impl Dispatch {
                 self.line.leave(place);
             }
             Stage::Submitted(submitted) => {
-                self.withdraw_or_give_up(submitted.slot);
+                if self.withdraw(submitted.slot).is_none() {
+                    self.side.give_up(submitted.slot);
+                }
                 self.fill(monotonic_us());
             }
             Stage::New | Stage::Over => {}
-        }
-    }
-
-    fn withdraw_or_give_up(&mut self, slot: u32) {
-        if self.side.withdraw(slot) {
-            if self.slots[slot as usize].take().is_some() {
-                self.submitted -= 1;
-            }
-        } else {
-            self.side.give_up(slot);
         }
     }
 
@@ -310,6 +305,29 @@ impl Dispatch {
             let retry_after_s = self.line.retry_after_s(now_us);
             refuse(&item, Refusal::WaitedTooLong { retry_after_s });
         }
+        // And those who were handed out ahead, if no seat has come to take them.
+        for slot in 0..self.slots.len() as u32 {
+            let Some(ticket) = &self.slots[slot as usize] else {
+                continue;
+            };
+            if self.line.is_overdue(ticket.request.arrived_us, now_us)
+                && let Some(ticket) = self.withdraw(slot)
+            {
+                let retry_after_s = self.line.retry_after_s(now_us);
+                refuse(&ticket, Refusal::WaitedTooLong { retry_after_s });
+            }
+        }
+        self.fill(now_us);
+    }
+
+    /// Takes back a request that no seat has taken.
+    fn withdraw(&mut self, slot: u32) -> Option<Rc<Ticket>> {
+        if !self.side.withdraw(slot) {
+            return None;
+        }
+        let ticket = self.slots[slot as usize].take();
+        self.submitted -= usize::from(ticket.is_some());
+        ticket
     }
 
     /// Tells everybody in the line, and those in the exchange whom no seat has taken, that the
@@ -331,9 +349,7 @@ impl Dispatch {
             if ticket.stage.get() == Stage::Over || ticket.is_streaming() {
                 continue;
             }
-            if self.side.withdraw(slot) {
-                self.slots[slot as usize] = None;
-                self.submitted -= 1;
+            if self.withdraw(slot).is_some() {
                 refuse(&ticket, Refusal::ShuttingDown);
             } else if running {
                 self.side.give_up(slot);

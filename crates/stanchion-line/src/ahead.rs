@@ -1,0 +1,90 @@
+/// How much work may be handed out ahead of the seats, in microseconds of a seat's time. What is
+/// handed out is past the line's order; as long as it is taken within this, nobody can tell.
+const AHEAD_US: u64 = 1_000;
+/// A long service is forgotten at this rate: a sixteenth of the difference each time.
+const FORGETTING: u64 = 16;
+
+/// How many requests to hand out ahead of each seat.
+///
+/// One, so that a seat finds its next request without waiting for it. More only while requests are
+/// so short that all of them are taken within a millisecond: then handing over costs as much as
+/// serving, and is cheaper by the batch. One long request among short ones is enough to go
+/// back to one: the estimate rises at once and falls slowly.
+#[derive(Debug)]
+pub struct Ahead {
+    /// The longest service of late, in microseconds.
+    service_us: u64,
+    per_seat_max: usize,
+}
+
+impl Ahead {
+    /// As long as nothing is known, one.
+    pub fn new(per_seat_max: usize) -> Self {
+        Self {
+            service_us: AHEAD_US,
+            per_seat_max: per_seat_max.max(1),
+        }
+    }
+
+    /// A seat had a request for so long.
+    pub fn served(&mut self, service_us: u64) {
+        self.service_us = if service_us >= self.service_us {
+            service_us
+        } else {
+            // Rounded up, so that it does not stop short of what it falls to.
+            self.service_us - (self.service_us - service_us).div_ceil(FORGETTING)
+        };
+    }
+
+    /// Requests to hand out beyond those that are being served, for each seat; at least one.
+    pub fn per_seat(&self) -> usize {
+        let fit = AHEAD_US / self.service_us.max(1);
+        usize::try_from(fit).map_or(self.per_seat_max, |fit| fit.clamp(1, self.per_seat_max))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(services_us: impl IntoIterator<Item = u64>) -> usize {
+        let mut ahead = Ahead::new(7);
+        for service_us in services_us {
+            ahead.served(service_us);
+        }
+        ahead.per_seat()
+    }
+
+    #[test]
+    fn one_until_requests_are_known_to_be_short() {
+        // (how long each of a hundred requests took, how many are handed out ahead)
+        let table = [
+            (0, 7),
+            (10, 7),
+            (100, 7),
+            (200, 5),
+            (400, 2),
+            (600, 1),
+            (1_000, 1),
+            (50_000, 1),
+            (u64::MAX, 1),
+        ];
+        assert_eq!(after([]), 1);
+        for (service_us, expected) in table {
+            assert_eq!(after([service_us; 100]), expected, "{service_us} us each");
+        }
+    }
+
+    #[test]
+    fn one_long_request_among_short_ones_is_enough() {
+        assert_eq!(after([10; 100].into_iter().chain([2_000])), 1);
+        // And it takes many short ones to forget it.
+        assert_eq!(after([200_000].into_iter().chain([10; 60])), 1);
+        assert_eq!(after([200_000].into_iter().chain([10; 200])), 7);
+    }
+
+    #[test]
+    fn at_least_one_whatever_the_limit() {
+        assert_eq!(Ahead::new(0).per_seat(), 1);
+    }
+}

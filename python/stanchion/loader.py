@@ -34,6 +34,9 @@ class AppLoadError(Exception):
 class AppHost:
     """What the server asks of Python: the app, and the files that it came from."""
 
+    # How this process was started, for a master that is to follow it; an app may change both.
+    started_as = (list(sys.orig_argv), os.getcwd())
+
     def __init__(self, spec: str, extra_files: Sequence[str] = ()) -> None:
         self.spec = spec
         self.extra_files = extra_files

@@ -14,7 +14,7 @@ use crate::word::Word;
 /// "STANCHIN" in ASCII: what the mapping starts with.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"STANCHIN");
 /// Changed with every change of the layout.
-pub const LAYOUT_VERSION: u64 = 1;
+pub const LAYOUT_VERSION: u64 = 2;
 /// Two lines at a time are fetched by the adjacent-line prefetcher of x86.
 pub(crate) const LINE_BYTES: usize = 128;
 
@@ -83,6 +83,8 @@ pub(crate) struct Header {
     pub(crate) version: AtomicU64,
     /// Which acceptor is at work; counts up when one is replaced.
     pub(crate) acceptor: AtomicU64,
+    /// 1 once the master has let go of it.
+    pub(crate) closed: AtomicU32,
     pub(crate) head: Padded<AtomicU64>,
     pub(crate) tail: Padded<AtomicU64>,
     pub(crate) bell: Padded<Bell>,

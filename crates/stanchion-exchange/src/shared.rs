@@ -132,6 +132,17 @@ impl Exchange {
         seat.deadline_us.store(0, Ordering::Relaxed);
     }
 
+    /// Nobody is left who would use it: whoever still sits at a seat is to go.
+    pub fn close(&self) {
+        self.header().closed.store(1, Ordering::Release);
+        self.ready_bell().rouse(u32::MAX);
+    }
+
+    /// Whether [`Exchange::close`] was called.
+    pub fn is_closed(&self) -> bool {
+        self.header().closed.load(Ordering::Acquire) != 0
+    }
+
     /// If the seat's present request is past its deadline at `now_us`: how long it has run, in
     /// microseconds.
     pub fn overdue_us(&self, seat: u16, now_us: u64) -> Option<u64> {

@@ -1,5 +1,6 @@
 //! Python as the host of an app.
 
+use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,7 +8,8 @@ use std::sync::Arc;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyCFunction, PyDict, PyTuple};
-use stanchion_server::{Fork, Host, LoadError, Seat, Worker};
+use stanchion_server::settings::Settings;
+use stanchion_server::{Fork, Hook, Host, LoadError, Seat, StartedAs, Worker};
 use tracing::{error, warn};
 
 use crate::wsgi::Gateway;
@@ -16,11 +18,16 @@ use crate::wsgi::Gateway;
 pub(crate) struct PythonHost {
     host: Py<PyAny>,
     app: Option<Py<PyAny>>,
+    settings: Settings,
 }
 
 impl PythonHost {
-    pub(crate) fn new(host: Py<PyAny>) -> Self {
-        Self { host, app: None }
+    pub(crate) fn new(host: Py<PyAny>, settings: Settings) -> Self {
+        Self {
+            host,
+            app: None,
+            settings,
+        }
     }
 }
 
@@ -77,6 +84,26 @@ impl Host for PythonHost {
             worker.leave();
             error.to_string()
         })
+    }
+
+    fn reconfigure(&mut self) -> Result<Settings, String> {
+        Ok(self.settings.clone())
+    }
+
+    fn hook(&mut self, _hook: Hook) -> Result<(), LoadError> {
+        Ok(())
+    }
+
+    fn started_as(&self) -> StartedAs {
+        let found = Python::attach(|py| {
+            let found = self.host.getattr(py, intern!(py, "started_as"))?;
+            found.extract::<(Vec<OsString>, PathBuf)>(py)
+        });
+        let (command, directory) = found.unwrap_or_else(|error| {
+            error!("it is not known how this process was started: {error}");
+            (Vec::new(), PathBuf::from("."))
+        });
+        StartedAs { command, directory }
     }
 
     fn watched_files(&mut self) -> Vec<PathBuf> {

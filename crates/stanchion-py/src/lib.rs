@@ -43,8 +43,8 @@ mod _stanchion {
         let settings = Settings::from_json(settings)
             .map_err(|error| PyValueError::new_err(error.to_string()))?;
         Ok(stanchion_server::serve(
-            settings,
-            &mut PythonHost::new(host),
+            settings.clone(),
+            &mut PythonHost::new(host, settings),
         ))
     }
 }

@@ -5,10 +5,13 @@
 
 mod acceptor;
 pub mod exit_code;
+mod handover;
 mod host;
+mod listeners;
 pub mod log;
 mod master;
 mod messages;
+mod pidfile;
 pub mod record;
 pub mod settings;
 mod spool;
@@ -16,7 +19,8 @@ mod template;
 mod tree;
 mod worker;
 
-pub use host::{Host, LoadError};
+pub use host::{Hook, Host, LoadError};
+pub use master::StartedAs;
 pub use stanchion_exchange::{Ending, Gone, Taken};
 pub use stanchion_sys::process::Fork;
 pub use tree::serve;

@@ -4,27 +4,28 @@ use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use stanchion_sys::clock::LocalTime;
+use stanchion_sys::process;
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
-use tracing::{Event, Level, Subscriber};
+use tracing::{Event, Level, Subscriber, error, info};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::settings::LogLevel;
 
-/// The descriptor every process writes to; set once, before the first fork.
-static ERROR_LOG: OnceLock<File> = OnceLock::new();
+/// What every process writes to; set once, before the first fork.
+static ERROR_LOG: OnceLock<LogFile> = OnceLock::new();
 
 /// Opens the error log (`-` is stderr) and sends every event of this process and of its later
 /// children there.
 pub fn start(path: &Path, level: LogLevel) -> io::Result<()> {
-    let file = open(path, io::stderr().as_fd())?;
-    let file = ERROR_LOG.get_or_init(|| file);
+    let log = LogFile::open(path, io::stderr().as_fd())?;
+    let file = &ERROR_LOG.get_or_init(|| log).file;
     let subscriber = tracing_subscriber::fmt()
         .event_format(Line)
         .with_max_level(filter(level))
@@ -35,20 +36,69 @@ pub fn start(path: &Path, level: LogLevel) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens a log for appending; `-` is `standard`.
-pub(crate) fn open(path: &Path, standard: std::os::fd::BorrowedFd<'_>) -> io::Result<File> {
-    if path.as_os_str() == "-" {
-        Ok(File::from(standard.try_clone_to_owned()?))
-    } else {
-        OpenOptions::new().append(true).create(true).open(path)
+/// Opens the error log of this process anew, after it was renamed. If that fails the old file
+/// goes on, and says so.
+pub fn reopen() {
+    let Some(log) = ERROR_LOG.get() else { return };
+    match log.reopen() {
+        Ok(true) => info!("the error log is opened anew"),
+        Ok(false) => {}
+        Err(error) => error!(
+            "the error log cannot be opened anew, the old file goes on: {}: {error}",
+            log.shown()
+        ),
     }
+}
+
+/// A log that is appended to, and that can be opened anew beneath whoever writes to it.
+#[derive(Debug)]
+pub(crate) struct LogFile {
+    pub(crate) file: File,
+    /// `None` for a standard stream. Absolute, since an app may change its directory.
+    path: Option<PathBuf>,
+}
+
+impl LogFile {
+    /// Opens it; `-` is `standard`.
+    pub(crate) fn open(path: &Path, standard: std::os::fd::BorrowedFd<'_>) -> io::Result<Self> {
+        if path.as_os_str() == "-" {
+            let file = File::from(standard.try_clone_to_owned()?);
+            return Ok(Self { file, path: None });
+        }
+        let path = std::path::absolute(path)?;
+        Ok(Self {
+            file: append_to(&path)?,
+            path: Some(path),
+        })
+    }
+
+    /// Opens its path anew; false if it has none. The descriptor's number stays and never
+    /// dangles, so that nobody who writes meanwhile, in whichever thread, needs to know, and no
+    /// lock can be held by a thread that a fork leaves behind.
+    pub(crate) fn reopen(&self) -> io::Result<bool> {
+        let Some(path) = &self.path else {
+            return Ok(false);
+        };
+        process::replace_file(self.file.as_fd(), append_to(path)?.into())?;
+        Ok(true)
+    }
+
+    /// For messages.
+    pub(crate) fn shown(&self) -> String {
+        let path = self.path.as_deref();
+        path.map_or("-".to_owned(), |path| path.display().to_string())
+    }
+}
+
+fn append_to(path: &Path) -> io::Result<File> {
+    OpenOptions::new().append(true).create(true).open(path)
 }
 
 /// Writes text of the app's (`wsgi.errors`, tracebacks) as it is. A log that cannot be written
 /// has nowhere to say so.
 pub fn raw(text: &[u8]) {
-    if let Some(mut file) = ERROR_LOG.get() {
-        let _ = file.write_all(text);
+    if let Some(log) = ERROR_LOG.get() {
+        let _ = (&log.file).write_all(text);
     }
 }
 
@@ -110,7 +160,7 @@ where
             now.minute,
             now.second,
             now.offset(),
-            stanchion_sys::process::pid(),
+            process::pid(),
         )?;
         let mut text = Text::default();
         event.record(&mut text);
@@ -133,5 +183,41 @@ impl Visit for Text {
         } else {
             write!(self.fields, " {}={value:?}", field.name())
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_renamed_log_is_opened_anew_and_one_that_cannot_be_goes_on() {
+        let directory = std::env::temp_dir().join(format!("stanchion-log-{}", process::pid()));
+        std::fs::create_dir_all(&directory).expect("a directory");
+        let (path, renamed) = (directory.join("log"), directory.join("log.1"));
+        let log = LogFile::open(&path, io::stderr().as_fd()).expect("opened");
+        let write = |text: &str| (&log.file).write_all(text.as_bytes()).expect("written");
+        let read = |path: &Path| std::fs::read_to_string(path).expect("read");
+
+        write("one\n");
+        std::fs::rename(&path, &renamed).expect("renamed");
+        write("two\n");
+        assert!(log.reopen().expect("opened anew"));
+        write("three\n");
+        assert_eq!(read(&renamed), "one\ntwo\n");
+        assert_eq!(read(&path), "three\n");
+
+        std::fs::rename(&path, &renamed).expect("renamed");
+        std::fs::create_dir(&path).expect("something in the way");
+        assert!(log.reopen().is_err());
+        write("four\n");
+        assert_eq!(read(&renamed), "three\nfour\n");
+        std::fs::remove_dir_all(&directory).expect("removed");
+    }
+
+    #[test]
+    fn a_standard_stream_is_left_alone() {
+        let log = LogFile::open(Path::new("-"), io::stderr().as_fd()).expect("a copy");
+        assert!(!log.reopen().expect("nothing to do"));
     }
 }

@@ -14,17 +14,13 @@ use stanchion_sys::process::Exit;
 pub(crate) enum Gone {
     /// It left with this exit code.
     Left(i32),
-    /// A signal killed it that was not ours.
+    /// A signal killed it.
     Killed(i32),
-    /// The master killed it because a request ran past its timeout.
-    TimedOut,
 }
 
-impl Gone {
-    /// What the master makes of a reaped child.
-    pub(crate) fn from_exit(exit: Exit, timed_out: bool) -> Self {
+impl From<Exit> for Gone {
+    fn from(exit: Exit) -> Self {
         match exit {
-            _ if timed_out => Self::TimedOut,
             Exit::Code(code) => Self::Left(code),
             Exit::Signal(signal) => Self::Killed(signal),
         }
@@ -34,6 +30,8 @@ impl Gone {
 /// Master to acceptor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum ToAcceptor {
+    /// Let clients in.
+    Accept,
     /// A worker has sat down at its seats.
     WorkerReady {
         /// Index of the worker.
@@ -52,8 +50,25 @@ pub(crate) enum ToAcceptor {
         /// How it went.
         gone: Gone,
     },
-    /// Let nobody else in, serve who is here for at most this long, then leave.
+    /// The request of this seat has run past its deadline: its client is told, and its worker
+    /// will be killed.
+    Overdue {
+        /// Number of the seat.
+        seat: u16,
+        /// Its worker's tenure.
+        tenure: u16,
+        /// How long it has run.
+        ran_ms: u64,
+    },
+    /// Open the access log anew.
+    Reopen,
+    /// Close the door: let nobody else in, serve who is here for at most this long, then leave.
     Drain {
+        /// Milliseconds.
+        timeout_ms: u64,
+    },
+    /// Leave the door to another acceptor: serve who is here for at most this long, then leave.
+    Retire {
         /// Milliseconds.
         timeout_ms: u64,
     },
@@ -71,6 +86,8 @@ pub(crate) enum ToTemplate {
         /// The tenure it starts.
         tenure: u16,
     },
+    /// Open the error log anew.
+    Reopen,
     /// Leave.
     Quit,
 }
@@ -81,10 +98,7 @@ pub(crate) enum ToMaster {
     /// The acceptor accepts.
     AcceptorReady,
     /// The template can fork workers.
-    TemplateReady {
-        /// Which generation of the code it has.
-        generation: u32,
-    },
+    TemplateReady,
     /// The template has forked a worker.
     Forked {
         /// Index of the worker.
@@ -105,6 +119,22 @@ pub(crate) enum ToMaster {
     },
     /// A worker has written where it should not and must not go on.
     Replace {
+        /// Index of the worker.
+        worker: u16,
+        /// Its tenure.
+        tenure: u16,
+    },
+    /// A worker has had enough (`max_requests`): it is to be replaced, and goes on until then.
+    Due {
+        /// Index of the worker.
+        worker: u16,
+        /// Its tenure.
+        tenure: u16,
+        /// Requests it has answered.
+        served: u64,
+    },
+    /// A worker has written its stacks where the master asked it to.
+    Dumped {
         /// Index of the worker.
         worker: u16,
         /// Its tenure.

@@ -9,8 +9,11 @@ use stanchion_sys::clock::monotonic_us;
 use stanchion_sys::process;
 use tracing::warn;
 
-/// The directory, mode 0700, removed with what is in it when the master ends.
-pub(crate) struct SpoolDir(Option<PathBuf>);
+/// The directory, mode 0700, removed with what is in it when the master that made it lets go of it.
+pub(crate) struct SpoolDir {
+    path: PathBuf,
+    owner: i32,
+}
 
 impl SpoolDir {
     pub(crate) fn create(parent: Option<&Path>) -> io::Result<Self> {
@@ -27,25 +30,20 @@ impl SpoolDir {
                     format!("spool directory {}: {error}", path.display()),
                 )
             })?;
-        Ok(Self(Some(path)))
+        let owner = process::pid();
+        Ok(Self { path, owner })
     }
 
     pub(crate) fn path(&self) -> &Path {
-        self.0
-            .as_deref()
-            .expect("taken only by `leave`, which consumes self")
-    }
-
-    /// For a child: the directory is not its to remove.
-    pub(crate) fn leave(mut self) {
-        self.0 = None;
+        &self.path
     }
 }
 
 impl Drop for SpoolDir {
     fn drop(&mut self) {
-        if let Some(path) = &self.0 {
-            remove(path);
+        // A child has a copy of this, and the directory is not its to remove.
+        if process::pid() == self.owner {
+            remove(&self.path);
         }
     }
 }

@@ -12,6 +12,7 @@ use tracing::{error, info};
 
 use crate::exit_code;
 use crate::host::Host;
+use crate::log;
 use crate::messages::{self, Incoming, ToMaster, ToTemplate};
 use crate::tree::Common;
 use crate::worker;
@@ -30,13 +31,8 @@ pub(crate) enum Ended {
 }
 
 /// The life of a template process, or that of a worker forked from it.
-pub(crate) fn run(
-    common: &'static Common,
-    generation: u32,
-    orders: Channel,
-    host: &mut dyn Host,
-) -> Ended {
-    match serve_orders(common, generation, &orders, host) {
+pub(crate) fn run(common: &'static Common, orders: Channel, host: &mut dyn Host) -> Ended {
+    match serve_orders(common, &orders, host) {
         Err(code) => Ended::Template(code),
         Ok((worker, tenure)) => {
             drop(orders);
@@ -48,7 +44,6 @@ pub(crate) fn run(
 /// Gives the worker we have become, or the template's exit code.
 fn serve_orders(
     common: &'static Common,
-    generation: u32,
     orders: &Channel,
     host: &mut dyn Host,
 ) -> Result<(u16, u16), i32> {
@@ -72,8 +67,7 @@ fn serve_orders(
         .settings
         .reload
         .then(|| Watch::new(host.watched_files()));
-    let ready = ToMaster::TemplateReady { generation };
-    if let Err(error) = messages::send(&common.reports.child_end, &ready) {
+    if let Err(error) = messages::send(&common.reports.child_end, &ToMaster::TemplateReady) {
         error!("template cannot report to the master: {error}");
         return Err(exit_code::INTERNAL);
     }
@@ -112,6 +106,7 @@ fn serve_orders(
                     error!("template cannot report a worker: {error}");
                 }
             }
+            Ok(Incoming::Message(ToTemplate::Reopen)) => log::reopen(),
             Ok(Incoming::Nothing) => {}
             Ok(Incoming::Message(ToTemplate::Quit) | Incoming::Closed) => {
                 return Err(exit_code::FINE);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use stanchion_exchange::{Exchange, SeatSide, Taken, Tenant};
 use stanchion_sys::{futex, process, signal};
-use tracing::{debug, error, info};
+use tracing::{debug, error};
 
 use crate::exit_code;
 use crate::host::Host;
@@ -25,7 +25,7 @@ pub struct Worker {
     common: &'static Common,
     index: u16,
     tenure: u16,
-    /// Requests after which it leaves; `u64::MAX` = never.
+    /// Requests after which it is to be replaced; `u64::MAX` = never.
     requests_max: u64,
     served: AtomicU64,
 }
@@ -43,7 +43,7 @@ impl Worker {
 
     /// Sits down at seat `thread` of this worker's, counted from 0.
     pub fn seat(&self, thread: usize) -> Seat<'_> {
-        let exchange: &Exchange = self.common.exchange;
+        let exchange: &Exchange = &self.common.exchange;
         let tenant = Tenant {
             seat: seat_index(self.index, thread, self.seats()),
             tenure: self.tenure,
@@ -60,10 +60,21 @@ impl Worker {
         self.common.exchange.ready_bell().rouse(u32::MAX);
     }
 
-    /// Whether no further request should be taken: the master said so, it is gone, or
-    /// `max_requests` have been served.
+    /// Whether no further request should be taken: the master said so, it is gone, or nobody is
+    /// left of the house.
     pub fn should_leave(&self) -> bool {
-        signal::leave_flag().load(Ordering::Acquire) != 0
+        signal::leave_flag().load(Ordering::Acquire) != 0 || self.common.exchange.is_closed()
+    }
+
+    fn report_due(&self, served: u64) {
+        let due = ToMaster::Due {
+            worker: self.index,
+            tenure: self.tenure,
+            served,
+        };
+        if let Err(error) = messages::send(&self.common.reports.child_end, &due) {
+            error!("the master could not be told that max_requests is reached: {error}");
+        }
     }
 
     /// For the main thread of a worker with several seats: sleeps until the worker should leave,
@@ -100,14 +111,13 @@ impl<'w> Seat<'w> {
         self.side.wait(|| self.worker.should_leave())
     }
 
-    /// To be called after each request: counts it, and makes the worker leave if it was the last
-    /// one of its life.
+    /// To be called after each request: counts it, and tells the master once it is enough for one
+    /// life. The worker goes on until its successor is there.
     pub fn served(&self) {
         self.side.rest();
         let served = self.worker.served.fetch_add(1, Ordering::Relaxed) + 1;
         if served == self.worker.requests_max {
-            info!("worker leaves after {served} requests (max_requests)");
-            self.worker.leave();
+            self.worker.report_due(served);
         }
     }
 

@@ -39,6 +39,11 @@ impl Channel {
         Ok((Self(one), Self(other)))
     }
 
+    /// The end that a process before us kept open at `fd` over its execve(2).
+    pub fn inherit(fd: RawFd) -> io::Result<Self> {
+        crate::process::inherited_fd(fd).map(Self)
+    }
+
     /// Sends one message, with `fd` beside it. `WouldBlock` when the reader is far behind,
     /// `BrokenPipe` when it has gone.
     pub fn send(&self, message: &[u8], fd: Option<BorrowedFd<'_>>) -> io::Result<()> {

@@ -10,6 +10,7 @@ compile_error!("stanchion needs Linux: futexes, memfd, subreapers and SEQPACKET 
 
 pub mod channel;
 pub mod clock;
+pub mod environment;
 pub mod eventfd;
 pub mod futex;
 pub mod listener;

@@ -102,6 +102,29 @@ impl Listener {
         Self::listening(socket, backlog)
     }
 
+    /// Takes over a listening socket that a process before us kept open at `fd` over its execve(2),
+    /// which is closed here. What it was set to, it stays.
+    pub fn inherit(fd: RawFd) -> io::Result<Self> {
+        let socket = Socket::from(crate::process::inherited_fd(fd)?);
+        if socket.r#type()? != Type::STREAM || !socket.is_listener()? {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "not a listening stream socket",
+            ));
+        }
+        socket.set_nonblocking(true)?;
+        let address = address_of(&socket)?;
+        Ok(Self { socket, address })
+    }
+
+    /// The same socket a second time.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self {
+            socket: self.socket.try_clone()?,
+            address: self.address.clone(),
+        })
+    }
+
     fn listening(socket: Socket, backlog: u32) -> io::Result<Self> {
         socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
         socket.set_nonblocking(true)?;

@@ -1,9 +1,10 @@
-//! One anonymous file mapped by a whole process tree.
+//! Anonymous files of a whole process tree: one that is mapped, one that is written to and read.
 
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, OFlags, fcntl_getfl, fcntl_setfl, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 /// A shared mapping that every later child inherits at the same address.
@@ -66,5 +67,94 @@ impl Drop for SharedMemory {
         // SAFETY: `base` and `len` are those of the mapping made in `create`, unmapped once.
         let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok(), "munmap of our own mapping cannot fail");
+    }
+}
+
+/// An anonymous file to which processes of the tree append and which one of them reads and clears.
+///
+/// Made for what must be written by a signal handler that knows no more than a descriptor: stack
+/// dumps ([`crate::signal::dump`]). The whole use, in the master, one worker at a time:
+///
+/// 1. [`clear`](Self::clear);
+/// 2. [`kill`](crate::process::kill) the worker with [`DUMP`](crate::signal::DUMP);
+/// 3. wait for its report that it has written, for a bounded time: a stopped process, or one in an
+///    uninterruptible system call, says nothing;
+/// 4. [`read`](Self::read), report or not, and log it.
+///
+/// It is the description that appends (`O_APPEND` in open(2)), and forks share it; so nobody has to
+/// seek, and after a clear the next write is the first again.
+#[derive(Debug)]
+pub struct AppendFile(OwnedFd);
+
+impl AppendFile {
+    /// Makes an empty one called `name`, which shows in /proc/PID/fd.
+    ///
+    /// Errors are the kernel's: out of memory or of descriptors.
+    pub fn create(name: &str) -> io::Result<Self> {
+        let file = memfd_create(name, MemfdFlags::CLOEXEC)?;
+        fcntl_setfl(&file, fcntl_getfl(&file)? | OFlags::APPEND)?;
+        Ok(Self(file))
+    }
+
+    /// Empties it.
+    pub fn clear(&self) -> io::Result<()> {
+        Ok(ftruncate(&self.0, 0)?)
+    }
+
+    /// What is in it, at most the first `bytes_max`; what is no UTF-8 is shown as U+FFFD.
+    pub fn read(&self, bytes_max: usize) -> io::Result<String> {
+        let mut bytes = vec![0; bytes_max];
+        let mut len = 0;
+        while len < bytes_max {
+            // pread(2), since everybody shares the one offset.
+            match rustix::io::pread(&self.0, &mut bytes[len..], len as u64) {
+                Ok(0) => break,
+                Ok(count) => len += count,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(String::from_utf8_lossy(&bytes[..len]).into_owned())
+    }
+}
+
+/// Bytes of memory a process takes by itself or shares (`VmRSS`); `None` if it is gone.
+pub fn resident_bytes(pid: i32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    let pages: u64 = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as u64)
+}
+
+/// Bytes of memory a process takes, of each page its share (`Pss` in proc_pid_smaps(5)); `None` if
+/// it is gone or not ours to look at.
+pub fn proportional_bytes(pid: i32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kibibytes * 1024)
+}
+
+impl AsFd for AppendFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_appended_is_read_up_to_the_limit_and_begins_anew_after_a_clear() {
+        let file = AppendFile::create("test").expect("a memfd");
+        assert_eq!(file.read(10).expect("read"), "");
+        for part in [&b"one "[..], b"two\xff"] {
+            assert_eq!(rustix::io::write(&file, part), Ok(part.len()));
+        }
+        assert_eq!(file.read(100).expect("read"), "one two\u{fffd}");
+        assert_eq!(file.read(5).expect("read"), "one t");
+        file.clear().expect("cleared");
+        assert_eq!(rustix::io::write(&file, b"new"), Ok(3));
+        assert_eq!(file.read(100).expect("read"), "new");
     }
 }

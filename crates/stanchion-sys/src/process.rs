@@ -1,6 +1,7 @@
 //! Processes: fork, reap, and the ties between parent and child.
 
 use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, WaitOptions};
 
@@ -155,6 +156,55 @@ pub fn is_alive(pid: i32) -> bool {
             Err(rustix::io::Errno::SRCH)
         )
     })
+}
+
+/// A descriptor that was kept open for us over execve(2): owned from now on, and closed at the
+/// next exec. `EBADF` if there is none of that number.
+pub fn inherited_fd(fd: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: F_DUPFD_CLOEXEC takes any number and gives a new descriptor or an error.
+    let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) };
+    if copy == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: whoever started us put it there for us and told nobody else; nothing of ours has
+    // used the number so far. Closing it twice is not possible, since it is the copy that is kept.
+    unsafe { libc::close(fd) };
+    // SAFETY: the call above just made `copy`; nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(copy) })
+}
+
+/// Keeps descriptors open over execve(2).
+pub fn keep_over_exec<'f>(fds: impl IntoIterator<Item = BorrowedFd<'f>>) -> io::Result<()> {
+    for fd in fds {
+        rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::empty())?;
+    }
+    Ok(())
+}
+
+/// Puts `file` in the place of `old`, whose number stays and is open at every moment (dup3(2));
+/// whoever writes to it meanwhile writes to the one or the other.
+pub fn replace_file(old: BorrowedFd<'_>, file: OwnedFd) -> io::Result<()> {
+    loop {
+        // SAFETY: both descriptors are open; the one that is replaced stays open, so that who
+        // borrows it goes on to hold an open file.
+        match unsafe { libc::dup3(file.as_raw_fd(), old.as_raw_fd(), libc::O_CLOEXEC) } {
+            -1 => {
+                let error = io::Error::last_os_error();
+                if error.kind() != io::ErrorKind::Interrupted {
+                    return Err(error);
+                }
+            }
+            _ => return Ok(()),
+        }
+    }
+}
+
+/// Whether we run in the foreground of a terminal (tcgetpgrp(3)).
+pub fn is_in_terminal() -> bool {
+    let group = rustix::process::getpgrp();
+    [rustix::stdio::stdin(), rustix::stdio::stderr()]
+        .into_iter()
+        .any(|stream| rustix::termios::tcgetpgrp(stream) == Ok(group))
 }
 
 /// How a child ended.

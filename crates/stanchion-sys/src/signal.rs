@@ -9,6 +9,9 @@ pub use libc::{
     SIGWINCH,
 };
 
+/// Asks a worker for its stacks.
+pub const DUMP: i32 = 62;
+
 /// Where the handler writes; -1 while there is no pipe.
 static PIPE: AtomicI32 = AtomicI32::new(-1);
 

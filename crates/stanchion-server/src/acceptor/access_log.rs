@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::fmt::Write as _;
-use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -13,7 +12,7 @@ use stanchion_sys::clock::{LocalTime, monotonic_us};
 
 use super::request::target;
 use super::ticket::Ticket;
-use crate::log::escape_into;
+use crate::log::{LogFile, escape_into};
 use crate::record::percent_decoded;
 
 /// Lines gathered within one turn of the event loop before they are written all the same.
@@ -21,7 +20,7 @@ const BUFFER_BYTES_MAX: usize = 64 << 10;
 
 /// An open access log.
 pub(super) struct AccessLog {
-    file: File,
+    log: LogFile,
     format: Vec<Piece>,
     pub(super) wants_answer_fields: bool,
     buffer: RefCell<String>,
@@ -140,19 +139,34 @@ pub(super) fn check(format: &str) -> Result<(), String> {
 impl AccessLog {
     /// Opens the log at `path`; `-` is standard output.
     pub(super) fn open(path: &Path, format: &str) -> io::Result<Self> {
-        let file = crate::log::open(path, io::stdout().as_fd())?;
+        let log = LogFile::open(path, io::stdout().as_fd())?;
         let format = parse(format).map_err(io::Error::other)?;
         let wants_answer_fields = format
             .iter()
             .any(|piece| matches!(piece, Piece::Atom(Atom::AnswerField(_))));
         let time = RefCell::new((i64::MIN, String::new()));
         Ok(Self {
-            file,
+            log,
             format,
             wants_answer_fields,
             buffer: RefCell::default(),
             time,
         })
+    }
+
+    /// Opens it anew, after it was renamed. If that fails the old file goes on, and the error log
+    /// says so.
+    pub(super) fn reopen(&self) {
+        // What was added belongs to the old one.
+        self.flush();
+        match self.log.reopen() {
+            Ok(true) => tracing::info!("the access log is opened anew"),
+            Ok(false) => {}
+            Err(error) => tracing::error!(
+                "the access log cannot be opened anew, the old file goes on: {}: {error}",
+                self.log.shown()
+            ),
+        }
     }
 
     /// Adds a line.
@@ -176,7 +190,7 @@ impl AccessLog {
     pub(super) fn flush(&self) {
         let mut buffer = self.buffer.borrow_mut();
         if !buffer.is_empty() {
-            if let Err(error) = (&self.file).write_all(buffer.as_bytes()) {
+            if let Err(error) = (&self.log.file).write_all(buffer.as_bytes()) {
                 tracing::error!("the access log cannot be written, lines are lost: {error}");
             }
             buffer.clear();

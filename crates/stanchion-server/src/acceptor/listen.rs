@@ -108,6 +108,7 @@ impl Door {
 }
 
 async fn accept_all(shared: Rc<Shared>, door: Door) {
+    shared.door_opens().await;
     while !shared.draining.get() {
         let closed = shared.door.notified();
         let next = async {
@@ -115,6 +116,10 @@ async fn accept_all(shared: Rc<Shared>, door: Door) {
             shared.admit(door.accept().await, &door).await;
         };
         first_of(closed, next).await;
+    }
+    if shared.retiring.get() {
+        // Whoever is in the queue is the next acceptor's.
+        return;
     }
     // Nobody can join them any more, so this ends.
     while let Some(accepted) = door.accept_last().await {
@@ -147,6 +152,17 @@ impl Shared {
                 );
                 tokio::time::sleep(PAUSE).await;
             }
+        }
+    }
+
+    /// Waits until clients are to be let in, or never will be.
+    async fn door_opens(&self) {
+        loop {
+            let changed = self.door.notified();
+            if self.open.get() || self.draining.get() {
+                return;
+            }
+            changed.await;
         }
     }
 

@@ -8,6 +8,7 @@ mod access_log;
 mod answer;
 mod connection;
 mod dispatch;
+mod door;
 mod listen;
 mod orders;
 mod refusal;
@@ -73,13 +74,17 @@ struct Shared {
     next_connection: Cell<u64>,
     /// Notified when a connection has ended.
     room: Notify,
-    /// Notified when nobody else is to be let in.
+    /// Notified when clients are to be let in, and when nobody else is.
     door: Notify,
+    /// Clients are let in.
+    open: Cell<bool>,
     next_body: Cell<u64>,
     /// Bytes of bodies in memory.
     body_bytes: Cell<usize>,
     /// No connection is to outlive its present request.
     draining: Cell<bool>,
+    /// Another acceptor has the door: idle connections may stay for one more request.
+    retiring: Cell<bool>,
     /// Every request not yet with a worker is told that we are leaving.
     refusing: Cell<bool>,
 }
@@ -267,9 +272,11 @@ impl Shared {
             next_connection: Cell::new(0),
             room: Notify::new(),
             door: Notify::new(),
+            open: Cell::new(false),
             next_body: Cell::new(0),
             body_bytes: Cell::new(0),
             draining: Cell::new(false),
+            retiring: Cell::new(false),
             refusing: Cell::new(false),
         })
     }
@@ -309,13 +316,13 @@ impl Shared {
         }
         match connection.phase() {
             Phase::New { since_us } => {
-                let newcomer = self.draining.get().then_some(NEWCOMER);
+                let newcomer = self.is_closing().then_some(NEWCOMER);
                 passed(since_us, newcomer.or(settings.header_timeout.as_duration()))
                     .then_some(Order::Drop)
             }
             Phase::Idle { since_us } => {
                 let idle = settings.keepalive.as_duration();
-                (self.draining.get() || passed(since_us, idle)).then_some(Order::Close)
+                (self.is_closing() || passed(since_us, idle)).then_some(Order::Close)
             }
             Phase::Reading { since_us } => {
                 passed(since_us, settings.header_timeout.as_duration()).then_some(Order::TimedOut)
@@ -324,45 +331,10 @@ impl Shared {
         }
     }
 
-    /// Lets nobody else in and has every connection end with its present request; gives how long
-    /// that may take.
-    fn drain(&self, listeners: &[Listener], farewell: Farewell) -> io::Result<Duration> {
-        let timeout = match farewell {
-            Farewell::Drain(timeout) => timeout,
-            Farewell::Quit | Farewell::Orphaned => {
-                error!("the master is gone: finishing what workers have in hand, then leaving");
-                self.refusing.set(true);
-                self.dispatch.borrow_mut().refuse_all(false);
-                self.common.settings.graceful_timeout.duration()
-            }
-        };
-        for listener in listeners {
-            listener.close_door()?;
-        }
-        self.draining.set(true);
-        self.door.notify_waiters();
-        // A request that has begun to arrive, or may be about to, is still served; its answer
-        // says that the connection closes.
-        self.order_all(Order::Close, |phase| {
-            matches!(phase, Phase::Idle { .. } | Phase::Busy)
-        });
-        Ok(timeout)
-    }
-
-    /// Tells everybody who is not being answered yet that we are leaving.
-    fn refuse_everybody(&self) {
-        self.refusing.set(true);
-        self.draining.set(true);
-        self.door.notify_waiters();
-        self.dispatch.borrow_mut().refuse_all(true);
-        self.order_all(Order::Close, |_| true);
-    }
-
-    fn order_all(&self, order: Order, is_meant: impl Fn(Phase) -> bool) {
-        for connection in self.connections.borrow().values() {
-            if is_meant(connection.phase()) {
-                connection.order(order);
-            }
+    fn reopen_logs(&self) {
+        crate::log::reopen();
+        if let Some(log) = &self.access_log {
+            log.reopen();
         }
     }
 
@@ -371,17 +343,6 @@ impl Shared {
         self.dispatch.borrow().tally.report();
         if let Some(log) = &self.access_log {
             log.flush();
-        }
-    }
-
-    /// Waits until no connection is left.
-    async fn all_gone(&self) {
-        loop {
-            let ended = self.room.notified();
-            if self.connections.borrow().is_empty() {
-                return;
-            }
-            ended.await;
         }
     }
 }

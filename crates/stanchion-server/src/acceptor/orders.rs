@@ -13,8 +13,10 @@ use crate::messages::{self, Incoming, ToAcceptor};
 /// How it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Farewell {
-    /// Serve who is here for at most this long.
+    /// Close the door and serve who is here for at most this long.
     Drain(Duration),
+    /// Leave the door to another acceptor and serve who is here for at most this long.
+    Retire(Duration),
     /// Leave now.
     Quit,
     /// The master is dead: finish what workers have in hand, since nobody replaces them.
@@ -49,15 +51,24 @@ impl Orders {
                         .worker_ready(worker, tenure, pid);
                     continue;
                 }
-                Ok(Incoming::Message(ToAcceptor::WorkerGone {
-                    worker,
+                Ok(Incoming::Message(ToAcceptor::WorkerGone { worker, tenure, .. })) => {
+                    shared.dispatch.borrow_mut().worker_gone(worker, tenure);
+                    continue;
+                }
+                Ok(Incoming::Message(ToAcceptor::Overdue {
+                    seat,
                     tenure,
-                    gone,
+                    ran_ms,
                 })) => {
-                    shared
-                        .dispatch
-                        .borrow_mut()
-                        .worker_gone(worker, tenure, gone);
+                    shared.dispatch.borrow_mut().overdue(seat, tenure, ran_ms);
+                    continue;
+                }
+                Ok(Incoming::Message(ToAcceptor::Accept)) => {
+                    shared.open_door();
+                    continue;
+                }
+                Ok(Incoming::Message(ToAcceptor::Reopen)) => {
+                    shared.reopen_logs();
                     continue;
                 }
                 Ok(Incoming::Nothing) => {
@@ -66,6 +77,9 @@ impl Orders {
                 }
                 Ok(Incoming::Message(ToAcceptor::Drain { timeout_ms })) => {
                     Farewell::Drain(Duration::from_millis(timeout_ms))
+                }
+                Ok(Incoming::Message(ToAcceptor::Retire { timeout_ms })) => {
+                    Farewell::Retire(Duration::from_millis(timeout_ms))
                 }
                 Ok(Incoming::Message(ToAcceptor::Quit)) => Farewell::Quit,
                 Ok(Incoming::Closed) => Farewell::Orphaned,

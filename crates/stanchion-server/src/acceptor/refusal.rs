@@ -37,7 +37,10 @@ pub(super) enum Refusal {
     /// The app's, or the kernel's: the worker died over this request.
     WorkerDied,
     /// The app's: the request ran longer than `timeout`.
-    WorkerTimedOut,
+    WorkerTimedOut {
+        /// How long it has run, in milliseconds.
+        ran_ms: u64,
+    },
     /// The app's, or ours: the worker gave no answer, or one that makes no sense.
     NoAnswer,
     /// The operator's: the body could not be spooled.
@@ -60,7 +63,7 @@ impl Refusal {
             | Self::ShuttingDown
             | Self::SpoolFailed => StatusCode::SERVICE_UNAVAILABLE,
             Self::WorkerDied | Self::NoAnswer => StatusCode::BAD_GATEWAY,
-            Self::WorkerTimedOut => StatusCode::GATEWAY_TIMEOUT,
+            Self::WorkerTimedOut { .. } => StatusCode::GATEWAY_TIMEOUT,
         }
     }
 
@@ -78,7 +81,7 @@ impl Refusal {
             Self::WaitedTooLong { .. } => "the request waited too long in the line",
             Self::ShuttingDown => "the server is shutting down",
             Self::WorkerDied => "the worker died while it answered",
-            Self::WorkerTimedOut => "the request took too long",
+            Self::WorkerTimedOut { .. } => "the request took too long",
             Self::NoAnswer => "the worker gave no answer",
             Self::SpoolFailed => "the body could not be stored",
         }

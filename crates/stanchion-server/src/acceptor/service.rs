@@ -5,6 +5,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use http::header::CONNECTION;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
@@ -97,7 +98,13 @@ fn log_refusal(ticket: &Ticket, refusal: Refusal) {
     if refusal.is_clients() {
         info!("{status} {request}: a client's fault: {reason}");
     } else {
-        warn!("{status} {request}: {reason} worker={worker}");
+        let ran = match refusal {
+            Refusal::WorkerTimedOut { ran_ms } => {
+                format!(", {:.1?}", Duration::from_millis(ran_ms))
+            }
+            _ => String::new(),
+        };
+        warn!("{status} {request}: {reason}{ran} worker={worker}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! The acceptor: there is one at a time, and there is always to be one.
+//! The acceptor of a house: there is one at a time, and there is always to be one.
 
 use stanchion_sys::process::Exit;
 use stanchion_sys::signal::SIGKILL;
@@ -11,7 +11,10 @@ use crate::messages::ToAcceptor;
 
 #[derive(Debug)]
 pub(super) struct Acceptor {
+    generation: u32,
     stage: Stage,
+    /// Whether it is to let clients in: not before its house serves.
+    open: bool,
     backoff: Backoff,
     /// Whether any was ever ready: before that, its end is the server's.
     has_accepted: bool,
@@ -19,9 +22,11 @@ pub(super) struct Acceptor {
 
 impl Acceptor {
     /// To be forked.
-    pub(super) fn new() -> Self {
+    pub(super) fn new(generation: u32) -> Self {
         Self {
+            generation,
             stage: Stage::Wanted,
+            open: false,
             backoff: Backoff::default(),
             has_accepted: false,
         }
@@ -47,7 +52,8 @@ impl Acceptor {
         let due = self.stage == Stage::Wanted && self.backoff.is_over(now_ms);
         if due {
             self.stage = Stage::Asked;
-            actions.push(Action::ForkAcceptor);
+            let generation = self.generation;
+            actions.push(Action::ForkAcceptor { generation });
         }
         due
     }
@@ -57,10 +63,25 @@ impl Acceptor {
         (self.stage == Stage::Wanted).then(|| self.backoff.not_before_ms())
     }
 
+    /// Lets clients in, now or as soon as it is ready.
+    pub(super) fn open(&mut self, actions: &mut Vec<Action>) {
+        if !std::mem::replace(&mut self.open, true) && self.is_ready() {
+            actions.push(self.tell(ToAcceptor::Accept));
+        }
+    }
+
     /// Tells it to leave at once.
     pub(super) fn quit_by(&mut self, deadline_ms: u64, actions: &mut Vec<Action>) {
         if self.stage.leave_by(deadline_ms).is_some() {
-            actions.push(Action::TellAcceptor(ToAcceptor::Quit));
+            actions.push(self.tell(ToAcceptor::Quit));
+        }
+    }
+
+    pub(super) fn tell(&self, message: ToAcceptor) -> Action {
+        let generation = self.generation;
+        Action::TellAcceptor {
+            generation,
+            message,
         }
     }
 
@@ -92,11 +113,14 @@ impl Acceptor {
         }
     }
 
-    pub(super) fn on_ready(&mut self) {
+    pub(super) fn on_ready(&mut self, actions: &mut Vec<Action>) {
         if let Stage::Booting { pid } = self.stage {
             self.stage = Stage::Ready { pid };
             self.backoff = Backoff::default();
             self.has_accepted = true;
+            if self.open {
+                actions.push(self.tell(ToAcceptor::Accept));
+            }
         }
     }
 

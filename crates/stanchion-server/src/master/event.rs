@@ -4,8 +4,8 @@ use stanchion_sys::process::Exit;
 
 use crate::messages::{ToAcceptor, ToMaster, ToTemplate};
 
-/// What of the settings concerns the master.
-#[derive(Clone, Copy, Debug)]
+/// What of a house's settings concerns the master.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
     /// Workers to keep.
     pub(super) workers: u16,
@@ -13,53 +13,164 @@ pub(super) struct Plan {
     pub(super) workers_max: u16,
     /// `graceful_timeout` in milliseconds.
     pub(super) graceful_ms: u64,
+    /// Past so many bytes a worker is replaced; 0 = never.
+    pub(super) memory_max: u64,
+    /// Past so many bytes it is killed; 0 = never.
+    pub(super) memory_hard_max: u64,
+    /// After so long it is replaced; 0 = never.
+    pub(super) lifetime_ms: u64,
+    /// At most so much is added to that, by the worker's pid.
+    pub(super) lifetime_jitter_ms: u64,
+}
+
+/// Whoever asked for something over the control socket and is to be told the outcome.
+pub(super) type Client = u64;
+
+/// What the tree is told to do, by a signal or over the control socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// Serve who is here, then leave.
+    Drain,
+    /// Leave now.
+    Quit,
+    /// Read the configuration and the code anew.
+    Reload,
+    /// Open the logs anew.
+    Reopen,
+    /// Hand over to the stanchion that is installed now.
+    Upgrade,
+    /// Have all workers leave; whoever comes waits in the line.
+    Pause,
+    /// One worker more.
+    More,
+    /// One worker fewer, but not fewer than this.
+    Fewer { least: u16 },
+    /// So many workers.
+    Scale(u16),
+    /// Show the stacks of all workers.
+    Dump,
 }
 
 /// What happened.
 #[derive(Clone, Debug)]
 pub(super) enum Event {
-    /// The first of all.
-    Started,
+    /// The first of all; the house of generation 1 is built already. The master before us may have
+    /// been told to keep another number of workers than the setting says.
+    Started { plan: Plan, scaled_to: Option<u16> },
     /// Time has passed.
     Tick,
-    /// A signal came, other than SIGCHLD.
-    Signal(i32),
+    /// Somebody said so: the name of a signal or of a command, and who waits for the outcome.
+    Ordered {
+        order: Order,
+        by: &'static str,
+        client: Option<Client>,
+    },
     /// A child has ended.
     Reaped(i32, Exit),
+    /// `BuildHouse` was performed: what the new settings say, or, told in the log, why not.
+    HouseBuilt {
+        generation: u32,
+        plan: Result<Plan, String>,
+    },
     /// `ForkAcceptor` was performed; `None`: the kernel refused.
-    AcceptorForked(Option<i32>),
+    AcceptorForked { generation: u32, pid: Option<i32> },
     /// `ForkTemplate` was performed; `None`: the kernel refused.
     TemplateForked { generation: u32, pid: Option<i32> },
-    /// A child reports.
-    Report(ToMaster),
-    /// A request of this worker has run for so long, past its timeout.
-    Overdue { worker: u16, ran_ms: u64 },
+    /// A child of a house reports.
+    Report { generation: u32, report: ToMaster },
+    /// The request of this seat has run for so long, past its deadline; whether other seats of its
+    /// worker are busy.
+    Overdue {
+        generation: u32,
+        worker: u16,
+        seat: u16,
+        ran_ms: u64,
+        others: bool,
+    },
+    /// A worker takes so many bytes.
+    Memory {
+        generation: u32,
+        worker: u16,
+        bytes: u64,
+        others: bool,
+    },
+    /// `StartHeir` was performed; `None`: it could not be, and why is in the log.
+    HeirStarted(Option<i32>),
+    /// The new master serves.
+    HeirReady,
 }
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Action {
+    /// Read the configuration and make all that a house of this generation needs before its first
+    /// fork.
+    BuildHouse { generation: u32 },
+    /// Nothing of this house is left: free what it needed.
+    DropHouse { generation: u32 },
     /// Fork the acceptor.
-    ForkAcceptor,
-    /// Fork a template, which loads this generation of the code.
+    ForkAcceptor { generation: u32 },
+    /// Fork a template.
     ForkTemplate { generation: u32 },
     /// Send to the acceptor.
-    TellAcceptor(ToAcceptor),
-    /// Send to the template of this generation.
+    TellAcceptor {
+        generation: u32,
+        message: ToAcceptor,
+    },
+    /// Send to the template.
     TellTemplate {
         generation: u32,
         message: ToTemplate,
     },
-    /// Close the channel to the template of this generation: it is no longer needed.
-    DropTemplate { generation: u32 },
     /// Send a signal.
     Kill(i32, i32),
     /// Mark the seats of a worker as empty.
-    Vacate(u16),
+    Vacate { generation: u32, worker: u16 },
+    /// Have a worker write down its stacks.
+    Dump { generation: u32, pid: i32 },
+    /// Take what it wrote and show it to whoever asked; in the log if nobody did.
+    ShowDump {
+        generation: u32,
+        worker: u16,
+        pid: i32,
+        client: Option<Client>,
+    },
+    /// Open the logs of this process anew.
+    Reopen,
+    /// Start the new master.
+    StartHeir,
+    /// Nothing of the new master is left.
+    DropHeir,
+    /// Whoever asked is told the outcome.
+    Reply {
+        client: Client,
+        outcome: Result<String, String>,
+    },
+    /// Something that the operator's hooks and the service manager may want to know.
+    Announce(News),
     /// Write to the log.
     Log(Severity, String),
     /// Leave with this code.
     Exit(i32),
+}
+
+/// What the world outside is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum News {
+    /// The server is ready for the first time.
+    Ready { workers: usize },
+    /// A reload begins, or it has ended and this generation serves.
+    Reloading,
+    /// A reload has ended, well or not.
+    Reloaded { generation: u32 },
+    /// Nobody else is let in.
+    Stopping,
+    /// A worker has ended.
+    WorkerGone { worker: u16, pid: i32 },
+    /// So many workers are wanted, where it was so many before.
+    Target { new: u16, old: u16 },
+    /// This process is the service now.
+    Heir { pid: i32 },
 }
 
 /// How loud a line of the log is.

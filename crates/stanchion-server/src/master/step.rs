@@ -5,32 +5,31 @@
 //! derives what follows from the state as a whole, so that it does not matter in which order
 //! things happened.
 
-use stanchion_sys::process::Exit;
-use stanchion_sys::signal::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTTIN, SIGTTOU};
+use std::collections::BTreeMap;
 
-use super::acceptor::Acceptor;
-use super::event::{Action, Event, Plan};
-use super::templates::{Ended, Templates};
-use super::workers::Workers;
+use stanchion_sys::process::Exit;
+use stanchion_sys::signal::SIGTERM;
+
+use super::departed::Strays;
+use super::dumps::{Dumps, Job};
+use super::event::{Action, Client, Event, News};
+use super::heir::Heir;
+use super::house::{House, Standing};
+use super::relief::Condemned;
 use crate::exit_code;
-use crate::messages::{ToAcceptor, ToMaster};
+use crate::messages::ToMaster;
 
 /// What a quick stop leaves to the acceptor to tell everybody, and to workers to end by
 /// themselves.
-const QUICK_MS: u64 = 1_500;
-/// What a graceful stop allows on top of `graceful_timeout`, for answers to be flushed.
-const MARGIN_MS: u64 = 2_000;
+pub(super) const QUICK_MS: u64 = 1_500;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Serving,
-    /// The acceptor serves who is here; past the deadline it is told to go at once.
-    Draining {
-        deadline_ms: u64,
-    },
-    /// All are to go, and are killed past the deadline.
+pub(super) enum Phase {
+    Running,
+    /// Whoever is here is served; then all go.
+    Draining,
+    /// All are to go.
     Stopping {
-        deadline_ms: u64,
         code: i32,
     },
     Gone,
@@ -39,29 +38,47 @@ enum Phase {
 /// The state of the tree.
 #[derive(Debug)]
 pub(super) struct Master {
-    plan: Plan,
-    phase: Phase,
-    /// Workers wanted; TTIN and TTOU change it.
-    target: u16,
-    acceptor: Acceptor,
-    templates: Templates,
-    workers: Workers,
-    announced: bool,
-    rolling: bool,
+    pub(super) phase: Phase,
+    pub(super) houses: BTreeMap<u32, House>,
+    /// The one that has the door.
+    pub(super) serving: Option<u32>,
+    /// The one that is made ready; it may not be built yet.
+    pub(super) building: Option<u32>,
+    /// The generation last given.
+    pub(super) generations: u32,
+    /// Another reload was asked for while one was under way: what that one loads may be older
+    /// than what is meant.
+    pub(super) again: bool,
+    /// Workers wanted before a pause.
+    pub(super) paused_from: Option<u16>,
+    pub(super) announced: bool,
+    pub(super) heir: Heir,
+    pub(super) strays: Strays,
+    pub(super) dumps: Dumps,
+    /// Who waits for the end of a reload, an upgrade, a set of stacks.
+    pub(super) reloading: Vec<Client>,
+    pub(super) upgrading: Vec<Client>,
+    pub(super) dumping: Vec<Client>,
 }
 
 impl Master {
     /// Before anything was forked.
-    pub(super) fn new(plan: Plan) -> Self {
+    pub(super) fn new() -> Self {
         Self {
-            plan,
-            phase: Phase::Serving,
-            target: plan.workers,
-            acceptor: Acceptor::new(),
-            templates: Templates::new(),
-            workers: Workers::new(plan.workers_max),
+            phase: Phase::Running,
+            houses: BTreeMap::new(),
+            serving: None,
+            building: None,
+            generations: 0,
+            again: false,
+            paused_from: None,
             announced: false,
-            rolling: false,
+            heir: Heir::None,
+            strays: Strays::default(),
+            dumps: Dumps::default(),
+            reloading: Vec::new(),
+            upgrading: Vec::new(),
+            dumping: Vec::new(),
         }
     }
 
@@ -71,299 +88,240 @@ impl Master {
         if self.phase == Phase::Gone {
             return actions;
         }
-        self.workers.forget_strays(now_ms);
-        match event {
-            Event::Started | Event::Tick => {}
-            Event::Signal(signal) => self.on_signal(now_ms, signal, &mut actions),
-            Event::Reaped(pid, exit) => self.on_reaped(now_ms, pid, exit, &mut actions),
-            Event::AcceptorForked(pid) => self.acceptor.on_forked(now_ms, pid, &mut actions),
-            Event::TemplateForked { generation, pid } => {
-                self.templates
-                    .on_forked(now_ms, generation, pid, &mut actions);
-            }
-            Event::Report(report) => self.on_report(now_ms, &report, &mut actions),
-            Event::Overdue { worker, ran_ms } => {
-                self.workers.on_overdue(worker, ran_ms, &mut actions);
-            }
+        // A template may take its time between its fork and its report.
+        if !self
+            .houses
+            .values()
+            .any(|house| house.workers.are_awaited())
+        {
+            self.strays.forget_old(now_ms);
         }
-        if self.acceptor.is_gone() {
-            // Nobody is there to be told; the next one is told all it needs.
-            actions.retain(|action| !matches!(action, Action::TellAcceptor(_)));
-        }
+        self.note(now_ms, event, &mut actions);
+        // Nobody is there to be told; the next one is told all it needs.
+        actions.retain(|action| match action {
+            Action::TellAcceptor { generation, .. } => {
+                let house = self.houses.get(generation);
+                house.is_some_and(|house| !house.acceptor.is_gone())
+            }
+            _ => true,
+        });
         self.settle(now_ms, &mut actions);
         actions
     }
 
     /// When the next `Tick` is due at the latest; never in the past after a step.
     pub(super) fn next_tick_ms(&self) -> Option<u64> {
-        let phase = match self.phase {
-            Phase::Serving => self.acceptor.due_ms(),
-            Phase::Draining { deadline_ms } => Some(deadline_ms),
-            Phase::Stopping { .. } | Phase::Gone => None,
-        };
-        let forks = match self.phase {
-            Phase::Serving | Phase::Draining { .. }
-                if self.templates.present().stage.is_ready() =>
-            {
-                self.workers.due_ms(self.target)
-            }
-            Phase::Serving | Phase::Draining { .. } => self.templates.due_ms(),
-            Phase::Stopping { .. } | Phase::Gone => None,
-        };
-        let overstayers = [self.acceptor.deadline_ms(), self.workers.deadline_ms()];
-        [phase, forks]
-            .into_iter()
-            .chain(overstayers)
-            .flatten()
-            .min()
+        if self.phase == Phase::Gone {
+            return None;
+        }
+        let houses = self.houses.values().filter_map(House::due_ms);
+        houses.chain(self.dumps.due_ms()).min()
     }
 
-    fn on_signal(&mut self, now_ms: u64, signal: i32, actions: &mut Vec<Action>) {
-        match (signal, self.phase) {
-            (SIGTERM, Phase::Serving) => {
-                let timeout_ms = self.plan.graceful_ms;
-                actions.push(Action::info("TERM: draining, then leaving"));
-                actions.push(Action::TellAcceptor(ToAcceptor::Drain { timeout_ms }));
-                self.phase = Phase::Draining {
-                    deadline_ms: now_ms + timeout_ms + MARGIN_MS,
-                };
+    /// The houses there are.
+    pub(super) fn houses(&self) -> impl Iterator<Item = &House> {
+        self.houses.values()
+    }
+
+    fn note(&mut self, now_ms: u64, event: Event, actions: &mut Vec<Action>) {
+        match event {
+            Event::Tick => {}
+            Event::Started { plan, scaled_to } => {
+                self.generations = 1;
+                self.building = Some(1);
+                let target = scaled_to.unwrap_or(plan.workers).min(plan.workers_max);
+                let house = House::new(1, plan, target, true);
+                self.houses.insert(1, house);
             }
-            (SIGINT | SIGQUIT | SIGTERM, Phase::Serving | Phase::Draining { .. }) => {
-                actions.push(Action::info("leaving at once"));
-                self.stop(now_ms, exit_code::FINE);
+            Event::Ordered { order, by, client } => {
+                self.on_order(now_ms, order, by, client, actions);
             }
-            (SIGINT | SIGQUIT | SIGTERM, Phase::Stopping { .. }) => {
-                actions.push(Action::info("leaving already"));
+            Event::Reaped(pid, exit) => self.on_reaped(now_ms, pid, exit, actions),
+            Event::HouseBuilt { generation, plan } => {
+                self.on_built(now_ms, generation, plan, actions);
             }
-            (SIGHUP, Phase::Serving) => self.templates.reload(actions),
-            (SIGTTIN, Phase::Serving) if self.target < self.plan.workers_max => {
-                self.target += 1;
-                actions.push(Action::info(format!("TTIN: {} workers", self.target)));
+            Event::HeirStarted(pid) => self.on_heir_started(pid, actions),
+            Event::HeirReady => self.on_heir_ready(now_ms, actions),
+            Event::Report {
+                report: ToMaster::Changed { .. },
+                ..
+            } => {
+                if self.phase == Phase::Running {
+                    self.reload(None, actions);
+                }
             }
-            (SIGTTIN, Phase::Serving) => {
-                let most = self.plan.workers_max;
-                let message = format!("TTIN: there are seats for {most} workers at most");
-                actions.push(Action::warning(message));
+            Event::Report {
+                generation,
+                report: ToMaster::Dumped { worker, tenure },
+            } => {
+                let who = (worker, tenure);
+                let dumped = self.dumps.on_dumped(generation, who, actions);
+                self.on_dumped(now_ms, dumped, actions);
             }
-            (SIGTTOU, Phase::Serving) if self.target > 1 => {
-                self.target -= 1;
-                actions.push(Action::info(format!("TTOU: {} workers", self.target)));
-            }
-            (SIGTTOU, Phase::Serving) => {
-                actions.push(Action::warning("TTOU: one worker is the least"));
-            }
-            (SIGCHLD, _) => {}
-            (signal, _) => {
-                actions.push(Action::warning(format!(
-                    "signal {signal} is not handled now"
-                )));
+            Event::AcceptorForked { generation, .. }
+            | Event::TemplateForked { generation, .. }
+            | Event::Report { generation, .. }
+            | Event::Overdue { generation, .. }
+            | Event::Memory { generation, .. } => {
+                self.on_house_event(now_ms, generation, event, actions);
             }
         }
     }
 
-    fn on_report(&mut self, now_ms: u64, report: &ToMaster, actions: &mut Vec<Action>) {
-        match *report {
-            ToMaster::AcceptorReady => self.acceptor.on_ready(),
-            ToMaster::TemplateReady { generation } => {
-                if self.templates.on_ready(generation, actions) {
-                    self.workers.forget_asked();
-                    self.rolling = true;
-                }
-            }
-            ToMaster::Forked {
-                worker,
-                tenure,
-                pid,
-            } => {
-                if pid.is_some() {
-                    self.templates.has_forked();
-                }
-                let broken = self.workers.on_forked(now_ms, worker, tenure, pid, actions);
-                self.stop_if(now_ms, broken);
-            }
-            ToMaster::WorkerReady {
-                worker,
-                tenure,
-                pid,
-            } => {
-                let broken = self.workers.on_ready(now_ms, worker, tenure, pid, actions);
-                self.stop_if(now_ms, broken);
-            }
-            ToMaster::Replace { worker, tenure } => {
-                self.workers.on_replace(worker, tenure, actions);
-            }
-            ToMaster::Changed { .. } => {
-                if self.phase == Phase::Serving {
-                    self.templates.reload(actions);
-                }
-            }
+    fn on_house_event(
+        &mut self,
+        now_ms: u64,
+        generation: u32,
+        event: Event,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(house) = self.houses.get_mut(&generation) else {
+            return;
+        };
+        match house.on_event(now_ms, event, &mut self.strays, actions) {
+            Ok(Some(whose)) => self.dumps.add(Job {
+                generation,
+                whose,
+                client: None,
+            }),
+            Ok(None) => {}
+            Err(ruin) => self.on_ruin(now_ms, generation, &ruin, actions),
         }
     }
 
     fn on_reaped(&mut self, now_ms: u64, pid: i32, exit: Exit, actions: &mut Vec<Action>) {
-        if self.acceptor.pid() == Some(pid) {
-            if self.phase == Phase::Serving {
-                let broken = self.acceptor.on_lost(now_ms, exit, actions);
-                self.stop_if(now_ms, broken);
-            } else {
-                self.acceptor.on_left(exit, actions);
-            }
+        let dumped = self.dumps.on_reaped(pid, actions);
+        self.on_dumped(now_ms, dumped, actions);
+        if self.on_heir_reaped(pid, exit, actions) {
             return;
         }
-        match self.templates.on_reaped(pid, exit, actions) {
-            Some(Ended::Present { was_ready }) => {
-                self.on_template_gone(now_ms, was_ready, exit, actions);
-            }
-            Some(Ended::Next) => {}
-            None => {
-                let broken = self.workers.on_reaped(now_ms, pid, exit, actions);
-                self.stop_if(now_ms, broken);
-            }
+        let Some(house) = self.houses.values_mut().find(|house| house.has(pid)) else {
+            self.strays.add(now_ms, pid, exit);
+            return;
+        };
+        let generation = house.generation;
+        if let Err(ruin) = house.on_reaped(now_ms, pid, exit, actions) {
+            self.on_ruin(now_ms, generation, &ruin, actions);
         }
     }
 
-    fn on_template_gone(
-        &mut self,
-        now_ms: u64,
-        was_ready: bool,
-        exit: Exit,
-        actions: &mut Vec<Action>,
-    ) {
-        let was_forking = self.workers.forget_asked();
-        if matches!(self.phase, Phase::Stopping { .. } | Phase::Gone) {
-            return;
-        }
-        if was_ready && !was_forking {
-            actions.push(Action::warning(format!(
-                "the template {exit}; another one is started"
-            )));
-        } else if was_ready || self.workers.have_served() {
-            let wait_ms = self.templates.back_off(now_ms);
-            let when = if was_ready {
-                "while forking"
-            } else {
-                "before it was ready"
-            };
-            let message = format!("the template {exit} {when}; next try in {wait_ms} ms");
-            actions.push(Action::error(message));
-        } else {
-            let code = match exit {
-                Exit::Code(exit_code::APP_LOAD) => exit_code::APP_LOAD,
-                _ => exit_code::WORKER_BOOT,
-            };
-            let message = format!("the app could not be loaded: the template {exit}");
-            actions.push(Action::error(message));
-            self.stop(now_ms, code);
-        }
-    }
-
-    fn stop_if(&mut self, now_ms: u64, code: Option<i32>) {
-        if let Some(code) = code {
-            self.stop(now_ms, code);
+    pub(super) fn retire_all(&mut self, now_ms: u64, close_door: bool, actions: &mut Vec<Action>) {
+        self.give_up_building(now_ms, "reload given up: the server leaves", actions);
+        for house in self.houses.values_mut() {
+            match house.standing {
+                // It may have no other chance to say so: it has the door since its boot.
+                Standing::Building | Standing::Serving => house.retire(now_ms, close_door, actions),
+                Standing::Retiring { .. } | Standing::Dismissed { .. } => {}
+            }
         }
     }
 
     /// From here on all are to go; the first reason to stop gives the exit code.
-    fn stop(&mut self, now_ms: u64, code: i32) {
-        if matches!(self.phase, Phase::Serving | Phase::Draining { .. }) {
-            self.phase = Phase::Stopping {
-                deadline_ms: now_ms + QUICK_MS,
-                code,
-            };
+    pub(super) fn stop(&mut self, now_ms: u64, code: i32, actions: &mut Vec<Action>) {
+        if let Phase::Running | Phase::Draining = self.phase {
+            if self.phase == Phase::Running {
+                actions.push(Action::Announce(News::Stopping));
+            }
+            self.phase = Phase::Stopping { code };
+            self.building = None;
+            if let Heir::Booting { pid } = self.heir {
+                actions.push(Action::Kill(pid, SIGTERM));
+            }
+            for house in self.houses.values_mut() {
+                house.dismiss(now_ms + QUICK_MS);
+            }
+            let leaves = Err("the server leaves".to_owned());
+            answer(&mut self.reloading, &leaves, actions);
+            answer(&mut self.upgrading, &leaves, actions);
         }
     }
 
     /// Derives what follows from the state, whatever led to it.
     fn settle(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
-        if let Phase::Draining { deadline_ms } = self.phase {
-            if self.acceptor.is_gone() {
-                self.stop(now_ms, exit_code::FINE);
-            } else if now_ms >= deadline_ms {
-                actions.push(Action::error("the acceptor did not drain in time"));
-                self.stop(now_ms, exit_code::FINE);
-            }
-        }
-        match self.phase {
-            Phase::Serving => {
-                self.templates.follow_up(actions);
-                self.keep_acceptor(now_ms, actions);
-                self.keep_workers(now_ms, actions);
-                self.workers
-                    .shrink(self.target, now_ms + self.plan.graceful_ms, actions);
-                self.roll(now_ms, actions);
-                self.announce(actions);
-            }
-            Phase::Draining { .. } => self.keep_workers(now_ms, actions),
-            Phase::Stopping { deadline_ms, code } => {
-                self.dismiss(deadline_ms, actions);
-                if self.acceptor.is_gone() && self.templates.are_gone() && self.workers.is_empty() {
-                    self.phase = Phase::Gone;
-                    actions.push(Action::Exit(code));
+        for house in self.houses.values_mut() {
+            if let Standing::Retiring { deadline_ms } = house.standing {
+                let is_late = now_ms >= deadline_ms;
+                if is_late {
+                    let generation = house.generation;
+                    let message = format!("generation {generation} did not finish in time");
+                    actions.push(Action::error(message));
+                }
+                if is_late || house.acceptor.is_gone() {
+                    house.dismiss(now_ms + QUICK_MS);
                 }
             }
-            Phase::Gone => {}
+            house.settle(now_ms, actions);
         }
-        self.acceptor.kill_if_overstaying(now_ms, actions);
-        self.workers.kill_overstayers(now_ms, actions);
+        if self.phase == Phase::Running {
+            self.promote(now_ms, actions);
+            self.announce(actions);
+            if self.again && self.may_reload() {
+                self.reload(None, actions);
+            }
+        }
+        let given_up = self.dumps.advance(now_ms, actions);
+        self.on_dumped(now_ms, given_up, actions);
+        self.clear_up(actions);
     }
 
-    fn keep_acceptor(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
-        if self.acceptor.keep(now_ms, actions) {
-            self.workers.introduce(actions);
-        }
-    }
-
-    fn keep_workers(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
-        self.templates.keep(now_ms, actions);
-        let template = self.templates.present();
-        if template.stage.is_ready() {
-            self.workers
-                .fork_missing(now_ms, self.target, template.generation, actions);
-        }
-    }
-
-    /// After a reload: one worker of an older generation after the other leaves, the next one
-    /// when the successor of the last is ready.
-    fn roll(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
-        let generation = self.templates.present().generation;
-        let deadline_ms = now_ms + self.plan.graceful_ms;
-        if self.rolling
-            && self
-                .workers
-                .roll(self.target, generation, deadline_ms, actions)
-        {
-            self.rolling = false;
-            let message = format!("reloaded: all workers run generation {generation}");
-            actions.push(Action::info(message));
+    fn clear_up(&mut self, actions: &mut Vec<Action>) {
+        self.houses.retain(|&generation, house| {
+            if house.is_empty() {
+                actions.push(Action::DropHouse { generation });
+            }
+            !house.is_empty()
+        });
+        let code = match self.phase {
+            Phase::Draining => exit_code::FINE,
+            Phase::Stopping { code } => code,
+            Phase::Running | Phase::Gone => return,
+        };
+        if self.houses.is_empty() {
+            self.phase = Phase::Gone;
+            actions.push(Action::Exit(code));
         }
     }
 
     fn announce(&mut self, actions: &mut Vec<Action>) {
-        let ready = self.workers.ready();
-        if !self.announced && self.acceptor.is_ready() && ready == usize::from(self.target) {
+        let Some(house) = self.serving.and_then(|serving| self.houses.get(&serving)) else {
+            return;
+        };
+        if !self.announced {
             self.announced = true;
-            actions.push(Action::info(format!("ready: {ready} workers")));
+            let workers = house.workers.ready();
+            actions.push(Action::info(format!("ready: {workers} workers")));
+            actions.push(Action::Announce(News::Ready { workers }));
         }
     }
 
-    fn dismiss(&mut self, deadline_ms: u64, actions: &mut Vec<Action>) {
-        self.acceptor.quit_by(deadline_ms, actions);
-        self.templates.kill_all(actions);
-        self.workers.shrink(0, deadline_ms, actions);
+    fn on_dumped(&mut self, now_ms: u64, job: Option<Job>, actions: &mut Vec<Action>) {
+        if let Some(job) = job
+            && let Some(house) = self.houses.get_mut(&job.generation)
+        {
+            let Condemned { worker, tenure, .. } = job.whose;
+            house.workers.on_dumped(now_ms, worker, tenure);
+            house.workers.kill_overstayers(now_ms, actions);
+        }
+        let (waiting, done): (Vec<_>, Vec<_>) = self
+            .dumping
+            .drain(..)
+            .partition(|&client| self.dumps.has_any_for(client));
+        self.dumping = waiting;
+        for client in done {
+            let outcome = Ok(String::new());
+            actions.push(Action::Reply { client, outcome });
+        }
     }
 }
 
-#[cfg(test)]
-impl Master {
-    pub(super) fn target(&self) -> u16 {
-        self.target
-    }
-
-    pub(super) fn generation(&self) -> u32 {
-        self.templates.present().generation
-    }
-
-    pub(super) fn is_rolling(&self) -> bool {
-        self.rolling
+/// Tells all who waited.
+pub(super) fn answer(
+    clients: &mut Vec<Client>,
+    outcome: &Result<String, String>,
+    actions: &mut Vec<Action>,
+) {
+    for client in clients.drain(..) {
+        let outcome = outcome.clone();
+        actions.push(Action::Reply { client, outcome });
     }
 }

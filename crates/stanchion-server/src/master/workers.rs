@@ -7,31 +7,23 @@ use stanchion_sys::signal::{SIGKILL, SIGTERM};
 
 use super::backoff::Backoff;
 use super::departed::{Departed, Strays};
-use super::event::Action;
+use super::event::{Action, News};
 use super::stage::Stage;
+use super::worker::Worker;
 
 use crate::exit_code;
 use crate::messages::{Gone, ToAcceptor, ToTemplate};
 
 #[derive(Debug)]
-struct Worker {
-    stage: Stage,
-    tenure: u16,
-    generation: u32,
-    /// We killed it because a request ran too long.
-    timed_out: bool,
-}
-
-#[derive(Debug)]
 pub(super) struct Workers {
+    pub(super) generation: u32,
     /// By index: those asked for, running, or about to be reaped.
-    seated: BTreeMap<u16, Worker>,
+    pub(super) seated: BTreeMap<u16, Worker>,
     /// The tenure last given for each index. It wraps, long after anybody remembers the first.
     tenures: Vec<u16>,
     /// Workers of a tenure that is over which turned up all the same, and were killed: what they
     /// may have taken until then is cleared up once they are reaped.
     late: BTreeMap<i32, (u16, u16)>,
-    strays: Strays,
     departed: Departed,
     backoff: Backoff,
     /// Whether any was ever ready: before that, a broken app ends the server.
@@ -40,12 +32,12 @@ pub(super) struct Workers {
 
 impl Workers {
     /// None yet, with seats for `most`.
-    pub(super) fn new(most: u16) -> Self {
+    pub(super) fn new(generation: u32, most: u16) -> Self {
         Self {
+            generation,
             seated: BTreeMap::new(),
             tenures: vec![0; usize::from(most)],
             late: BTreeMap::new(),
-            strays: Strays::default(),
             departed: Departed::new(most),
             backoff: Backoff::default(),
             have_served: false,
@@ -60,15 +52,43 @@ impl Workers {
         self.seated.is_empty()
     }
 
+    /// How many serve and are to stay.
     pub(super) fn ready(&self) -> usize {
-        self.seated
-            .values()
-            .filter(|worker| worker.stage.is_ready())
-            .count()
+        let ready = |worker: &&Worker| worker.stage.is_ready() && worker.is_staying();
+        self.seated.values().filter(ready).count()
     }
 
-    fn missing(&self, target: u16) -> impl Iterator<Item = u16> {
-        (0..target).filter(|index| !self.seated.contains_key(index))
+    /// Where to put those of `target` that are missing: those who are about to go do not count, so
+    /// their successors come first.
+    pub(super) fn missing(&self, target: u16) -> impl Iterator<Item = u16> {
+        let staying = self.seated.values().filter(|worker| worker.is_staying());
+        let missing = usize::from(target).saturating_sub(staying.count());
+        (0..self.tenures.len() as u16)
+            .filter(|index| !self.seated.contains_key(index))
+            .take(missing)
+    }
+
+    /// Those that have reported, and serve or finish: index, tenure and pid.
+    pub(super) fn present(&self) -> impl Iterator<Item = (u16, u16, i32)> {
+        self.seated
+            .iter()
+            .filter_map(|(&index, worker)| match worker.stage {
+                Stage::Ready { pid } | Stage::Leaving { pid, .. } => {
+                    Some((index, worker.tenure, pid))
+                }
+                _ => None,
+            })
+    }
+
+    /// Whether `pid` is one of them.
+    pub(super) fn has(&self, pid: i32) -> bool {
+        self.late.contains_key(&pid) || self.index_of(pid).is_some()
+    }
+
+    fn index_of(&self, pid: i32) -> Option<u16> {
+        let mut seated = self.seated.iter();
+        let found = seated.find(|(_, worker)| worker.stage.pid() == Some(pid));
+        found.map(|(&index, _)| index)
     }
 
     fn entry(&mut self, index: u16, tenure: u16) -> Option<&mut Worker> {
@@ -80,13 +100,7 @@ impl Workers {
     // What must be done.
 
     /// Asks the template for whoever is missing.
-    pub(super) fn fork_missing(
-        &mut self,
-        now_ms: u64,
-        target: u16,
-        generation: u32,
-        actions: &mut Vec<Action>,
-    ) {
+    pub(super) fn fork_missing(&mut self, now_ms: u64, target: u16, actions: &mut Vec<Action>) {
         if !self.backoff.is_over(now_ms) {
             return;
         }
@@ -95,14 +109,9 @@ impl Workers {
             let last = &mut self.tenures[usize::from(worker)];
             *last = last.wrapping_add(1);
             let tenure = *last;
-            let entry = Worker {
-                stage: Stage::Asked,
-                tenure,
-                generation,
-                timed_out: false,
-            };
-            self.seated.insert(worker, entry);
+            self.seated.insert(worker, Worker::asked_for(tenure));
             let message = ToTemplate::Fork { worker, tenure };
+            let generation = self.generation;
             actions.push(Action::TellTemplate {
                 generation,
                 message,
@@ -125,46 +134,36 @@ impl Workers {
         self.seated.len() < before
     }
 
-    /// Asks those from index `target` on to leave; all of them if it is 0.
+    /// Asks those beyond `target` to leave, the last of them first.
     pub(super) fn shrink(&mut self, target: u16, deadline_ms: u64, actions: &mut Vec<Action>) {
-        for worker in self.seated.range_mut(target..).map(|(_, worker)| worker) {
-            ask_to_leave(worker, deadline_ms, actions);
+        let mut staying = 0;
+        for worker in self
+            .seated
+            .values_mut()
+            .filter(|worker| worker.is_staying())
+        {
+            staying += 1;
+            if staying > target {
+                worker.ask_to_leave(deadline_ms, actions);
+            }
         }
     }
 
-    /// Asks one worker of an older generation to leave, if all are ready: so that one at most is
-    /// missing. True if there is none of an older generation left.
-    pub(super) fn roll(
-        &mut self,
-        target: u16,
-        generation: u32,
-        deadline_ms: u64,
-        actions: &mut Vec<Action>,
-    ) -> bool {
-        let all_ready = self.missing(target).next().is_none()
-            && self.seated.values().all(|worker| worker.stage.is_ready());
-        if !all_ready {
-            return false;
-        }
-        match self
-            .seated
-            .values_mut()
-            .find(|worker| worker.generation != generation)
-        {
-            Some(worker) => {
-                ask_to_leave(worker, deadline_ms, actions);
-                false
-            }
-            None => true,
+    /// Asks all of them to leave.
+    pub(super) fn dismiss(&mut self, deadline_ms: u64, actions: &mut Vec<Action>) {
+        for worker in self.seated.values_mut() {
+            worker.ask_to_leave(deadline_ms, actions);
         }
     }
 
     pub(super) fn kill_overstayers(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
         for (index, worker) in &mut self.seated {
             if let Some(pid) = worker.stage.kill_if_overstaying(now_ms) {
-                actions.push(Action::warning(format!(
-                    "worker {index} ({pid}) did not leave in time and is killed"
-                )));
+                if worker.condemned.is_none() {
+                    let message =
+                        format!("worker {index} ({pid}) did not leave in time and is killed");
+                    actions.push(Action::warning(message));
+                }
                 actions.push(Action::Kill(pid, SIGKILL));
             }
         }
@@ -178,22 +177,22 @@ impl Workers {
             .min()
     }
 
-    /// Forgets children that nobody will report any more.
-    pub(super) fn forget_strays(&mut self, now_ms: u64) {
-        // A template may take its time between its fork and its report.
-        if !self
-            .seated
+    /// Whether a template may yet report one that it has forked.
+    pub(super) fn are_awaited(&self) -> bool {
+        self.seated
             .values()
             .any(|worker| worker.stage == Stage::Asked)
-        {
-            self.strays.forget_old(now_ms);
-        }
     }
 
     /// Tells a new acceptor who has gone, as the one before it may not have heard or acted, and
     /// who serves.
     pub(super) fn introduce(&self, actions: &mut Vec<Action>) {
-        actions.extend(self.departed.messages().map(Action::TellAcceptor));
+        let generation = self.generation;
+        let tell = |message| Action::TellAcceptor {
+            generation,
+            message,
+        };
+        actions.extend(self.departed.messages().map(tell));
         for (&worker, entry) in &self.seated {
             if let Stage::Ready { pid } | Stage::Leaving { pid, .. } = entry.stage {
                 let tenure = entry.tenure;
@@ -202,8 +201,16 @@ impl Workers {
                     tenure,
                     pid,
                 };
-                actions.push(Action::TellAcceptor(ready));
+                actions.push(tell(ready));
             }
+        }
+    }
+
+    fn tell_acceptor(&self, message: ToAcceptor) -> Action {
+        let generation = self.generation;
+        Action::TellAcceptor {
+            generation,
+            message,
         }
     }
 
@@ -214,20 +221,20 @@ impl Workers {
     pub(super) fn on_forked(
         &mut self,
         now_ms: u64,
-        index: u16,
-        tenure: u16,
+        (index, tenure): (u16, u16),
         pid: Option<i32>,
+        strays: &mut Strays,
         actions: &mut Vec<Action>,
-    ) -> Option<i32> {
+    ) -> Result<(), BootFailure> {
         let Some(worker) = self.entry(index, tenure) else {
             if let Some(pid) = pid {
-                self.turn_away(index, tenure, pid, actions);
+                self.turn_away(index, tenure, pid, strays, actions);
             }
-            return None;
+            return Ok(());
         };
         if worker.stage != Stage::Asked {
             // Its own report came first.
-            return None;
+            return Ok(());
         }
         let Some(pid) = pid else {
             self.seated.remove(&index);
@@ -236,31 +243,34 @@ impl Workers {
             actions.push(Action::error(format!(
                 "worker {index} could not be forked; next try in {wait_ms} ms"
             )));
-            return None;
+            return Err(BootFailure::Passing);
         };
         worker.stage = Stage::Booting { pid };
-        let exit = self.strays.take(pid)?;
-        self.on_reaped(now_ms, pid, exit, actions)
+        match strays.take(pid) {
+            Some(exit) => self.on_reaped(now_ms, pid, exit, actions),
+            None => Ok(()),
+        }
     }
 
     /// A worker says that it serves. Like [`Self::on_reaped`], since it may have ended before.
     pub(super) fn on_ready(
         &mut self,
         now_ms: u64,
-        index: u16,
-        tenure: u16,
+        (index, tenure): (u16, u16),
         pid: i32,
+        strays: &mut Strays,
         actions: &mut Vec<Action>,
-    ) -> Option<i32> {
+    ) -> Result<(), BootFailure> {
+        let generation = self.generation;
         let Some(worker) = self.entry(index, tenure) else {
-            self.turn_away(index, tenure, pid, actions);
-            return None;
+            self.turn_away(index, tenure, pid, strays, actions);
+            return Ok(());
         };
         match worker.stage {
             // Its own report may overtake the template's.
             Stage::Asked | Stage::Booting { .. } => {
                 worker.stage = Stage::Ready { pid };
-                let generation = worker.generation;
+                worker.ready_ms = now_ms;
                 self.backoff = Backoff::default();
                 self.have_served = true;
                 let ready = ToAcceptor::WorkerReady {
@@ -268,32 +278,19 @@ impl Workers {
                     tenure,
                     pid,
                 };
-                actions.push(Action::TellAcceptor(ready));
+                actions.push(self.tell_acceptor(ready));
                 actions.push(Action::info(format!(
                     "worker ready worker={index} pid={pid} generation={generation}"
                 )));
-                let exit = self.strays.take(pid)?;
-                return self.on_reaped(now_ms, pid, exit, actions);
+                if let Some(exit) = strays.take(pid) {
+                    return self.on_reaped(now_ms, pid, exit, actions);
+                }
             }
             // It was told while it was booting, when it may not have listened yet.
             Stage::Leaving { .. } => actions.push(Action::Kill(pid, SIGTERM)),
             Stage::Wanted | Stage::Ready { .. } | Stage::Killed { .. } => {}
         }
-        None
-    }
-
-    /// A request of worker `index` has run past its timeout.
-    pub(super) fn on_overdue(&mut self, index: u16, ran_ms: u64, actions: &mut Vec<Action>) {
-        let Some(worker) = self.seated.get_mut(&index) else {
-            return;
-        };
-        if let Some(pid) = worker.stage.kill() {
-            worker.timed_out = true;
-            actions.push(Action::error(format!(
-                "worker {index} ({pid}) is killed: a request has run for {ran_ms} ms, past its timeout"
-            )));
-            actions.push(Action::Kill(pid, SIGKILL));
-        }
+        Ok(())
     }
 
     /// The acceptor finds that a worker must not go on.
@@ -309,36 +306,28 @@ impl Workers {
         }
     }
 
-    /// A child has ended that is neither the acceptor nor a template. Gives the exit code of the
-    /// server if that shall end too: the app is broken, and nobody has ever served.
+    /// One of them has ended.
     pub(super) fn on_reaped(
         &mut self,
         now_ms: u64,
         pid: i32,
         exit: Exit,
         actions: &mut Vec<Action>,
-    ) -> Option<i32> {
-        let known = self
-            .seated
-            .iter()
-            .find(|(_, worker)| worker.stage.pid() == Some(pid));
-        let Some((&index, _)) = known else {
-            match self.late.remove(&pid) {
-                Some((index, tenure)) => {
-                    self.part(index, tenure, Gone::from_exit(exit, false), actions);
-                }
-                None => self.strays.add(now_ms, pid, exit),
-            }
-            return None;
+    ) -> Result<(), BootFailure> {
+        if let Some((index, tenure)) = self.late.remove(&pid) {
+            self.part(index, tenure, exit, actions);
+            return Ok(());
+        }
+        let known = self.index_of(pid);
+        let Some((index, worker)) = known.and_then(|index| self.seated.remove_entry(&index)) else {
+            return Ok(());
         };
-        let worker = self.seated.remove(&index)?;
-        actions.push(Action::Vacate(index));
-        self.part(
-            index,
-            worker.tenure,
-            Gone::from_exit(exit, worker.timed_out),
-            actions,
-        );
+        actions.push(Action::Vacate {
+            generation: self.generation,
+            worker: index,
+        });
+        self.part(index, worker.tenure, exit, actions);
+        actions.push(Action::Announce(News::WorkerGone { worker: index, pid }));
         let who = format!("worker {index} ({pid}) {exit}");
         match (worker.stage, exit) {
             (
@@ -346,9 +335,9 @@ impl Workers {
                 Exit::Code(code @ (exit_code::APP_LOAD | exit_code::WORKER_BOOT)),
             ) if !self.have_served => {
                 actions.push(Action::error(format!(
-                    "{who} while booting: no worker was ever ready, so the server leaves"
+                    "{who} while booting: no worker was ever ready"
                 )));
-                return Some(code);
+                return Err(BootFailure::App(code));
             }
             (Stage::Booting { .. }, _) => {
                 self.backoff.failed(now_ms);
@@ -357,33 +346,45 @@ impl Workers {
                 actions.push(Action::error(format!(
                     "{who} while booting, failure {failures} in a row; next try in {wait_ms} ms"
                 )));
+                return Err(BootFailure::Passing);
             }
             (_, Exit::Code(exit_code::FINE)) => {}
             _ => actions.push(Action::warning(who)),
         }
-        None
+        Ok(())
     }
 
     /// A worker of a tenure that is over has turned up.
-    fn turn_away(&mut self, index: u16, tenure: u16, pid: i32, actions: &mut Vec<Action>) {
+    fn turn_away(
+        &mut self,
+        index: u16,
+        tenure: u16,
+        pid: i32,
+        strays: &mut Strays,
+        actions: &mut Vec<Action>,
+    ) {
         if self.departed.has(index, tenure) {
             // It served and ended before the template got to report it.
             return;
         }
-        if let Some(exit) = self.strays.take(pid) {
-            self.part(index, tenure, Gone::from_exit(exit, false), actions);
+        if let Some(exit) = strays.take(pid) {
+            self.part(index, tenure, exit, actions);
         } else if self.late.insert(pid, (index, tenure)).is_none() {
             actions.push(Action::Kill(pid, SIGKILL));
         }
     }
 
-    fn part(&mut self, index: u16, tenure: u16, gone: Gone, actions: &mut Vec<Action>) {
-        actions.push(Action::TellAcceptor(self.departed.add(index, tenure, gone)));
+    fn part(&mut self, index: u16, tenure: u16, exit: Exit, actions: &mut Vec<Action>) {
+        let message = self.departed.add(index, tenure, Gone::from(exit));
+        actions.push(self.tell_acceptor(message));
     }
 }
 
-fn ask_to_leave(worker: &mut Worker, deadline_ms: u64, actions: &mut Vec<Action>) {
-    if let Some(pid) = worker.stage.leave_by(deadline_ms) {
-        actions.push(Action::Kill(pid, SIGTERM));
-    }
+/// A worker did not get to serve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BootFailure {
+    /// The app is broken, and nobody has ever served: what the server's exit code would be.
+    App(i32),
+    /// It may go better next time.
+    Passing,
 }

@@ -8,6 +8,17 @@ use serde_json::{Map, Value};
 use super::resolve::{Layer, resolve};
 use super::{AllowedPeers, BindAddress, Seconds, SettingsError};
 
+/// STUB
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Signals {
+    /// STUB
+    #[default]
+    Gunicorn,
+    /// STUB
+    Unicorn,
+}
+
 /// The effective value of each setting, under the setting's own name. What each one does is told
 /// once, in [`super::table`]; here stand the units.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -23,6 +34,21 @@ pub struct Settings {
     pub threads: u32,
     /// How long a worker may run one request; 0 = no limit.
     pub timeout: Seconds,
+    /// STUB
+    #[serde(default)]
+    pub signals: Signals,
+    /// STUB
+    #[serde(default)]
+    pub max_memory: u64,
+    /// STUB
+    #[serde(default)]
+    pub max_memory_hard: u64,
+    /// STUB
+    #[serde(default)]
+    pub max_lifetime: Seconds,
+    /// STUB
+    #[serde(default)]
+    pub max_lifetime_jitter: Seconds,
     /// How long a shutdown or reload may drain; 0 = not at all.
     pub graceful_timeout: Seconds,
     /// How long a connection may be idle between requests; 0 = close after each response.

@@ -17,7 +17,7 @@ mod seconds;
 pub mod table;
 
 pub use bind::BindAddress;
-pub use effective::{LogLevel, Settings};
+pub use effective::{LogLevel, Settings, Signals};
 pub use peers::AllowedPeers;
 pub use reference::reference_markdown;
 pub use resolve::{Layer, Resolution, Resolved, Unknown, resolve, resolve_json};

@@ -16,7 +16,6 @@ use tracing::warn;
 use super::refusal::Refusal;
 use super::tally::Tally;
 use super::ticket::{Answer, Stage, StreamEnd, Ticket};
-use crate::messages::Gone;
 use crate::tree::Common;
 
 /// Sleeping seats are woken once per turn of the event loop; within a long turn, after this many
@@ -38,7 +37,6 @@ pub(super) struct Dispatch {
     /// Workers that sit at their seats.
     workers: BTreeMap<u16, Sitting>,
     threads: u16,
-    timeout_us: u64,
     response_buffer: usize,
     /// Files that arrived before the answers which name them, by slot, each with its turn.
     files: HashMap<u32, (u32, OwnedFd)>,
@@ -79,15 +77,14 @@ impl Dispatch {
             queue_timeout_us: us(settings.queue_timeout),
         });
         Self {
-            exchange: common.exchange,
-            side: AcceptorSide::take_over(common.exchange),
+            exchange: &common.exchange,
+            side: AcceptorSide::take_over(&common.exchange),
             line,
             ahead: Ahead::new(common.exchange.geometry().ahead_per_seat),
             slots: vec![None; common.exchange.geometry().slots()],
             submitted: 0,
             workers: BTreeMap::new(),
             threads: settings.threads as u16,
-            timeout_us: us(settings.timeout),
             response_buffer: settings.response_buffer,
             files: HashMap::new(),
             files_channel: &common.files.acceptor_end,
@@ -228,8 +225,7 @@ impl Dispatch {
     }
 
     /// A worker is dead: what it had in hand is answered for it, and its slots are free.
-    pub(super) fn worker_gone(&mut self, worker: u16, tenure: u16, gone: Gone) {
-        let now_us = monotonic_us();
+    pub(super) fn worker_gone(&mut self, worker: u16, tenure: u16) {
         let seats = worker * self.threads..(worker + 1) * self.threads;
         let theirs = |tenant: Tenant| seats.contains(&tenant.seat) && tenant.tenure == tenure;
         for slot in self.side.held_by(theirs) {
@@ -247,13 +243,7 @@ impl Dispatch {
                 self.poison(slot, &ticket, corrupt);
             }
             if self.slots[slot as usize].is_some() && !self.is_poisoned(slot) {
-                let overdue = self.timeout_us > 0
-                    && now_us.saturating_sub(ticket.taken_us.get()) >= self.timeout_us;
-                let refusal = match gone {
-                    Gone::TimedOut if overdue => Refusal::WorkerTimedOut,
-                    Gone::TimedOut | Gone::Left(_) | Gone::Killed(_) => Refusal::WorkerDied,
-                };
-                self.bury(slot, &ticket, refusal);
+                self.bury(slot, &ticket, Refusal::WorkerDied);
             }
         }
         let (freed, kept) = std::mem::take(&mut self.poisoned)
@@ -270,8 +260,28 @@ impl Dispatch {
         {
             self.workers.remove(&worker);
         }
-        self.fill(now_us);
+        self.fill(monotonic_us());
         self.side.announce();
+    }
+
+    /// The request of a seat has run past its deadline, and its worker will be killed: the client
+    /// need not wait for that. The slot stays the seat's until then.
+    pub(super) fn overdue(&mut self, seat: u16, tenure: u16, ran_ms: u64) {
+        let its = |tenant: Tenant| (tenant.seat, tenant.tenure) == (seat, tenure);
+        for slot in self.side.held_by(its) {
+            // It may have finished in this moment, and the worker gone on to another one.
+            self.look(slot);
+            let Some(ticket) = self.slots[slot as usize].clone() else {
+                continue;
+            };
+            let ran_us = monotonic_us().saturating_sub(ticket.taken_us.get());
+            let is_it =
+                ran_us >= ran_ms * 1_000 && matches!(ticket.stage.get(), Stage::Submitted(_));
+            if is_it && !ticket.is_streaming() && !self.is_poisoned(slot) {
+                self.side.give_up(slot);
+                refuse(&ticket, Refusal::WorkerTimedOut { ran_ms });
+            }
+        }
     }
 
     fn bury(&mut self, slot: u32, ticket: &Ticket, refusal: Refusal) {

@@ -1,0 +1,86 @@
+//! Letting clients in, and seeing them out.
+
+use std::io;
+use std::time::Duration;
+
+use stanchion_sys::listener::Listener;
+use tracing::error;
+
+use super::Shared;
+use super::connection::{Order, Phase};
+use super::orders::Farewell;
+
+impl Shared {
+    /// Lets clients in.
+    pub(super) fn open_door(&self) {
+        self.open.set(true);
+        self.door.notify_waiters();
+    }
+
+    /// Whether connections that idle are to go: nobody will be there for their next request.
+    pub(super) fn is_closing(&self) -> bool {
+        self.draining.get() && !self.retiring.get()
+    }
+
+    /// Lets nobody else in and has every connection end with its present request, or, where it
+    /// retires, with the next one: an idle connection that is closed may just have been sent a
+    /// request, and who sent it would have to guess whether it was run. Gives how long that may
+    /// take.
+    pub(super) fn drain(&self, listeners: &[Listener], farewell: Farewell) -> io::Result<Duration> {
+        let timeout = match farewell {
+            Farewell::Drain(timeout) => timeout,
+            Farewell::Retire(timeout) => {
+                self.retiring.set(true);
+                self.draining.set(true);
+                self.door.notify_waiters();
+                return Ok(timeout);
+            }
+            Farewell::Quit | Farewell::Orphaned => {
+                error!("the master is gone: finishing what workers have in hand, then leaving");
+                self.refusing.set(true);
+                self.dispatch.borrow_mut().refuse_all(false);
+                self.common.settings.graceful_timeout.duration()
+            }
+        };
+        for listener in listeners {
+            listener.close_door()?;
+        }
+        self.draining.set(true);
+        self.door.notify_waiters();
+        // A request that has begun to arrive, or may be about to, is still served; its answer
+        // says that the connection closes.
+        self.order_all(Order::Close, |phase| {
+            matches!(phase, Phase::Idle { .. } | Phase::Busy)
+        });
+        Ok(timeout)
+    }
+
+    /// Tells everybody who is not being answered yet that we are leaving.
+    pub(super) fn refuse_everybody(&self) {
+        self.refusing.set(true);
+        self.draining.set(true);
+        self.retiring.set(false);
+        self.door.notify_waiters();
+        self.dispatch.borrow_mut().refuse_all(true);
+        self.order_all(Order::Close, |_| true);
+    }
+
+    fn order_all(&self, order: Order, is_meant: impl Fn(Phase) -> bool) {
+        for connection in self.connections.borrow().values() {
+            if is_meant(connection.phase()) {
+                connection.order(order);
+            }
+        }
+    }
+
+    /// Waits until no connection is left.
+    pub(super) async fn all_gone(&self) {
+        loop {
+            let ended = self.room.notified();
+            if self.connections.borrow().is_empty() {
+                return;
+            }
+            ended.await;
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! What a master gives to the one that follows it: open descriptors, kept over execve(2), and a
+//! JSON object in the environment that says which is which.
+//!
+//! The two may be of different versions of stanchion, so the object has rules. Each side writes
+//! [`VERSION`], and as `least` the oldest version whose readers understand what it wrote. A reader
+//! takes an object whose `least` is not beyond its own version, ignores keys that it does not know,
+//! and takes the stated default for keys that are missing; without a default the key is required.
+
+use std::io;
+use std::os::fd::RawFd;
+
+use serde::{Deserialize, Serialize};
+use stanchion_sys::channel::Channel;
+use stanchion_sys::environment;
+use stanchion_sys::listener::Listener;
+
+/// The environment variable.
+pub(crate) const VARIABLE: &str = "STANCHION_HANDOVER";
+/// Of what is written here; goes up when a key is added.
+const VERSION: u32 = 1;
+/// The oldest version that understands what is written here; goes up when a key changes its meaning.
+const LEAST: u32 = 1;
+/// Listeners that are taken over.
+const LISTENERS_MAX: usize = 1_024;
+
+/// What is handed over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Handover {
+    version: u32,
+    least: u32,
+    /// The process that hands over.
+    predecessor: i32,
+    /// A channel to it: it is told there that the new master serves, and its end shows there.
+    channel: RawFd,
+    /// Listening sockets; where each listens, the kernel knows.
+    listeners: Vec<RawFd>,
+    /// Workers that were wanted, if by hand others than the setting says. Default: none were.
+    #[serde(default)]
+    scaled_to: Option<u16>,
+}
+
+impl Handover {
+    pub(crate) fn new(
+        predecessor: i32,
+        channel: RawFd,
+        listeners: Vec<RawFd>,
+        scaled_to: Option<u16>,
+    ) -> Self {
+        Self {
+            version: VERSION,
+            least: LEAST,
+            predecessor,
+            channel,
+            listeners,
+            scaled_to,
+        }
+    }
+
+    pub(crate) fn to_json(&self) -> serde_json::Result<String> {
+        serde_json::to_string(self)
+    }
+
+    /// What was handed over to this process, if anything was; the variable is gone then, so that
+    /// the app's own subprocesses do not take themselves for masters.
+    pub(crate) fn take() -> Result<Option<Taken>, String> {
+        environment::take(VARIABLE)
+            .map(|text| Self::from_json(&text)?.take_over())
+            .transpose()
+    }
+
+    /// Takes the descriptors over.
+    fn take_over(&self) -> Result<Taken, String> {
+        let refused = |what: &str, fd: RawFd, error: io::Error| {
+            format!("the {what} handed over as descriptor {fd} is none: {error}")
+        };
+        let channel = Channel::inherit(self.channel)
+            .map_err(|error| refused("channel", self.channel, error))?;
+        let listeners = self
+            .listeners
+            .iter()
+            .map(|&fd| Listener::inherit(fd).map_err(|error| refused("listener", fd, error)));
+        Ok(Taken {
+            predecessor: self.predecessor,
+            scaled_to: self.scaled_to,
+            channel,
+            listeners: listeners.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// Reads what another master, perhaps of another version, has written.
+    fn from_json(text: &str) -> Result<Self, String> {
+        /// What must be understood before anything else is.
+        #[derive(Deserialize)]
+        struct Versions {
+            version: u32,
+            least: u32,
+        }
+
+        let unreadable = |error: serde_json::Error| format!("{VARIABLE} cannot be read: {error}");
+        let Versions { version, least } = serde_json::from_str(text).map_err(unreadable)?;
+        if least > VERSION {
+            return Err(format!(
+                "{VARIABLE} is of version {version}, and needs a stanchion that reads version {least}; \
+                 this one reads up to {VERSION}"
+            ));
+        }
+        let handover: Self = serde_json::from_str(text).map_err(unreadable)?;
+        let is_bad = |&fd: &RawFd| fd <= 2;
+        if handover.listeners.len() > LISTENERS_MAX
+            || handover.listeners.iter().any(is_bad)
+            || is_bad(&handover.channel)
+        {
+            return Err(format!("{VARIABLE} names descriptors that cannot be"));
+        }
+        Ok(handover)
+    }
+}
+
+/// What was handed over, in our hands.
+pub(crate) struct Taken {
+    pub(crate) predecessor: i32,
+    pub(crate) scaled_to: Option<u16>,
+    pub(crate) channel: Channel,
+    pub(crate) listeners: Vec<Listener>,
+}
+
+/// What the new master says over the channel.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum ToPredecessor {
+    /// It serves.
+    Ready,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Handover, String> {
+        Handover::from_json(text)
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let handover = Handover::new(7, 9, vec![5, 6], Some(3));
+        let text = handover.to_json().expect("written");
+        assert_eq!(read(&text), Ok(handover));
+    }
+
+    #[test]
+    fn keys_of_newer_masters_are_ignored_and_missing_ones_have_defaults() {
+        let text = r#"{"version": 7, "least": 1, "predecessor": 7, "channel": 9, "listeners": [5], "news": {"a": []}}"#;
+        let handover = read(text).expect("read");
+        assert_eq!((handover.listeners, handover.scaled_to), (vec![5], None));
+    }
+
+    #[test]
+    fn what_cannot_be_understood_is_refused() {
+        for (text, reason) in [
+            ("", "cannot be read"),
+            ("[]", "cannot be read"),
+            (r#"{"version": 1}"#, "missing field `least`"),
+            // Whatever else it may be by then.
+            (
+                r#"{"version": 9, "least": 2, "listeners": "?"}"#,
+                "of version 9",
+            ),
+            (
+                r#"{"version": 1, "least": 1, "predecessor": 7, "channel": 9}"#,
+                "missing field `listeners`",
+            ),
+            (
+                r#"{"version": 1, "least": 1, "predecessor": 7, "channel": 2, "listeners": []}"#,
+                "cannot be",
+            ),
+            (
+                r#"{"version": 1, "least": 1, "predecessor": 7, "channel": 9, "listeners": [-1]}"#,
+                "cannot be",
+            ),
+        ] {
+            let problem = read(text).expect_err(text);
+            assert!(problem.contains(reason), "{text}: {problem}");
+        }
+    }
+}

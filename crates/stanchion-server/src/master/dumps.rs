@@ -1,0 +1,101 @@
+//! Workers whose stacks are wanted: one after the other, since they write to one place.
+
+use std::collections::VecDeque;
+
+use super::event::{Action, Client};
+use super::relief::{Condemned, DUMP_MS};
+
+/// Stacks that may be waited for; more are not asked for.
+const JOBS_MAX: usize = 4_096;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Job {
+    pub(super) generation: u32,
+    pub(super) whose: Condemned,
+    /// Who asked for it; nobody if the worker is condemned.
+    pub(super) client: Option<Client>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Dumps {
+    waiting: VecDeque<Job>,
+    current: Option<(Job, u64)>,
+}
+
+impl Dumps {
+    pub(super) fn add(&mut self, job: Job) {
+        if self.waiting.len() == JOBS_MAX {
+            return;
+        }
+        match job.client {
+            // It is about to be killed; who only wants to look can wait.
+            None => self.waiting.push_front(job),
+            Some(_) => self.waiting.push_back(job),
+        }
+    }
+
+    /// A worker says that it has written its stacks down.
+    pub(super) fn on_dumped(
+        &mut self,
+        generation: u32,
+        (worker, tenure): (u16, u16),
+        actions: &mut Vec<Action>,
+    ) -> Option<Job> {
+        let is_it = |job: &Job| {
+            job.generation == generation && (job.whose.worker, job.whose.tenure) == (worker, tenure)
+        };
+        self.current
+            .take_if(|(job, _)| is_it(job))
+            .map(|(job, _)| show(job, actions))
+    }
+
+    /// A worker has ended, perhaps while it was at it.
+    pub(super) fn on_reaped(&mut self, pid: i32, actions: &mut Vec<Action>) -> Option<Job> {
+        self.waiting.retain(|job| job.whose.pid != pid);
+        self.current
+            .take_if(|(job, _)| job.whose.pid == pid)
+            .map(|(job, _)| show(job, actions))
+    }
+
+    /// Goes on to the next one; gives one that took too long: it may be stuck in the kernel.
+    pub(super) fn advance(&mut self, now_ms: u64, actions: &mut Vec<Action>) -> Option<Job> {
+        let given_up = self
+            .current
+            .take_if(|(_, deadline_ms)| now_ms >= *deadline_ms);
+        let given_up = given_up.map(|(job, _)| show(job, actions));
+        if self.current.is_none()
+            && let Some(job) = self.waiting.pop_front()
+        {
+            actions.push(Action::Dump {
+                generation: job.generation,
+                pid: job.whose.pid,
+            });
+            self.current = Some((job, now_ms + DUMP_MS));
+        }
+        given_up
+    }
+
+    /// When [`Self::advance`] has something to do.
+    pub(super) fn due_ms(&self) -> Option<u64> {
+        self.current.map(|(_, deadline_ms)| deadline_ms)
+    }
+
+    /// Whether anything is still to come for this client.
+    pub(super) fn has_any_for(&self, client: Client) -> bool {
+        let current = self.current.iter().map(|(job, _)| job);
+        self.waiting
+            .iter()
+            .chain(current)
+            .any(|job| job.client == Some(client))
+    }
+}
+
+fn show(job: Job, actions: &mut Vec<Action>) -> Job {
+    actions.push(Action::ShowDump {
+        generation: job.generation,
+        worker: job.whose.worker,
+        pid: job.whose.pid,
+        client: job.client,
+    });
+    job
+}

@@ -1,0 +1,173 @@
+//! What has happened: signals, reports, deaths, and what the scoreboard and the kernel show.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use stanchion_exchange::SeatState;
+use stanchion_sys::channel::poll_readable;
+use stanchion_sys::clock::monotonic_us;
+use stanchion_sys::{memory, process, signal};
+use tracing::{debug, warn};
+
+use super::event::Event;
+use super::orders::order_of;
+use super::premises::Premises;
+use super::{Loop, now_ms};
+use crate::messages::{self, Incoming, ToMaster};
+use crate::settings::Settings;
+
+/// How often the master looks at the scoreboard for requests past their timeout. Their deadlines
+/// are exact; this is how late it may notice.
+const OVERDUE_CHECK_MS: u64 = 100;
+/// How often it looks how much memory workers take.
+const MEMORY_CHECK_MS: u64 = 1_000;
+/// How soon it tries again to send what did not fit into a channel.
+const SEND_AGAIN_MS: u64 = 10;
+/// How long it sleeps at most.
+const SLEEP_MS_MAX: u64 = 60_000;
+
+impl Loop<'_> {
+    pub(super) fn wait(&self) -> io::Result<()> {
+        let settings = || self.houses.values().map(|house| &house.common.settings);
+        let longest_ms = if self.houses.values().any(Premises::has_unsent) {
+            SEND_AGAIN_MS
+        } else if settings().any(|settings| settings.timeout.as_duration().is_some()) {
+            OVERDUE_CHECK_MS
+        } else if settings().any(weighs) {
+            MEMORY_CHECK_MS
+        } else {
+            SLEEP_MS_MAX
+        };
+        let due_ms = self
+            .master
+            .next_tick_ms()
+            .map_or(longest_ms, |due| due.saturating_sub(now_ms()));
+        // Rounded up, so that what is due then is due.
+        let timeout_ms = i32::try_from(due_ms.min(longest_ms) + 1).unwrap_or(i32::MAX);
+        let mut fds = vec![self.signals.as_fd()];
+        let reports = self.houses.values();
+        fds.extend(reports.map(|house| house.common.reports.master_end.as_fd()));
+        fds.extend(self.succession.fds());
+        poll_readable(&fds, timeout_ms)?;
+        Ok(())
+    }
+
+    /// Collects what happened. Reports come before deaths, since what a child said, it said alive;
+    /// so the dead are collected first, as one may report and die between the two.
+    pub(super) fn gather(&mut self) -> io::Result<()> {
+        let signals = self.signals.take();
+        let mut dead = Vec::new();
+        while let Some((pid, exit)) = process::reap()? {
+            dead.push(Event::Reaped(pid, exit));
+        }
+        self.gather_reports();
+        self.events.extend(self.succession.gather());
+        self.events.extend(dead);
+        let mode = self.settings().signals;
+        for signal in signals {
+            match order_of(signal, mode) {
+                // A terminal sends it to whoever runs in it when its size changes.
+                Some(_) if signal == signal::SIGWINCH && process::is_in_terminal() => {}
+                Some((order, by)) => self.events.push_back(Event::Ordered {
+                    order,
+                    by,
+                    client: None,
+                }),
+                None => debug!("signal {signal} means nothing here"),
+            }
+        }
+        self.gather_overdue();
+        self.gather_memory();
+        self.events.push_back(Event::Tick);
+        Ok(())
+    }
+
+    /// The settings of the house that serves, or is to.
+    pub(super) fn settings(&self) -> &Settings {
+        &self.houses[&self.present].common.settings
+    }
+
+    fn gather_reports(&mut self) {
+        for (&generation, house) in &self.houses {
+            loop {
+                match messages::receive::<ToMaster>(&house.common.reports.master_end) {
+                    Ok(Incoming::Message(report)) => {
+                        self.events.push_back(Event::Report { generation, report });
+                    }
+                    Ok(Incoming::Nothing | Incoming::Closed) => break,
+                    Err(error) => warn!("a report that makes no sense was dropped: {error}"),
+                }
+            }
+        }
+    }
+
+    fn gather_overdue(&mut self) {
+        let now_us = monotonic_us();
+        for (&generation, house) in &self.houses {
+            let exchange = &house.common.exchange;
+            for seat in 0..exchange.geometry().seats as u16 {
+                if let Some(ran_us) = exchange.overdue_us(seat, now_us) {
+                    let worker = seat / house.threads();
+                    self.events.push_back(Event::Overdue {
+                        generation,
+                        worker,
+                        seat,
+                        ran_ms: ran_us / 1_000,
+                        others: house.is_busy(worker, Some(seat)),
+                    });
+                }
+            }
+        }
+    }
+
+    fn gather_memory(&mut self) {
+        if now_ms() - self.weighed_ms < MEMORY_CHECK_MS {
+            return;
+        }
+        self.weighed_ms = now_ms();
+        for (&generation, house) in &self.houses {
+            let settings = &house.common.settings;
+            if !weighs(settings) {
+                continue;
+            }
+            let limits = [settings.max_memory, settings.max_memory_hard];
+            let least = limits.into_iter().filter(|&limit| limit > 0).min();
+            let table = self
+                .master
+                .houses()
+                .find(|one| one.generation == generation);
+            for (worker, _, pid) in table.into_iter().flat_map(|one| one.workers.present()) {
+                // Its share is never more than what it has in all, which is cheaper to ask for.
+                let bytes = memory::resident_bytes(pid)
+                    .filter(|&bytes| Some(bytes) > least)
+                    .and_then(|_| memory::proportional_bytes(pid));
+                if let Some(bytes) = bytes.filter(|&bytes| Some(bytes) > least) {
+                    self.events.push_back(Event::Memory {
+                        generation,
+                        worker,
+                        bytes,
+                        others: house.is_busy(worker, None),
+                    });
+                }
+            }
+        }
+    }
+}
+
+fn weighs(settings: &Settings) -> bool {
+    settings.max_memory > 0 || settings.max_memory_hard > 0
+}
+
+impl Premises {
+    fn threads(&self) -> u16 {
+        self.common.settings.threads as u16
+    }
+
+    /// Whether any seat of a worker is busy, but for one.
+    fn is_busy(&self, worker: u16, but: Option<u16>) -> bool {
+        let mut seats = worker * self.threads()..(worker + 1) * self.threads();
+        seats.any(|seat| {
+            Some(seat) != but && self.common.exchange.seat_state(seat) == SeatState::Busy
+        })
+    }
+}

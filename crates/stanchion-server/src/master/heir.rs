@@ -1,0 +1,97 @@
+//! An upgrade: a new master of the stanchion that is installed now gets the door, and this one retires.
+//! If that one fails, this one goes on, untouched.
+
+use stanchion_sys::process::Exit;
+use stanchion_sys::signal::SIGTERM;
+
+use super::event::{Action, Client, News};
+use super::step::{Master, Phase, answer};
+
+/// A new master that is to follow this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Heir {
+    None,
+    Asked,
+    Booting {
+        pid: i32,
+    },
+    /// It has the door.
+    Serving {
+        pid: i32,
+    },
+}
+
+impl Master {
+    pub(super) fn upgrade(&mut self, client: Option<Client>, actions: &mut Vec<Action>) {
+        let refusal = match self.heir {
+            Heir::None if self.building.is_some() => {
+                Some("upgrade: not while a generation is being made ready".to_owned())
+            }
+            Heir::None => None,
+            Heir::Asked => Some("upgrade: there is one under way".to_owned()),
+            Heir::Booting { pid } | Heir::Serving { pid } => Some(format!(
+                "upgrade: there is one under way (the new master is {pid})"
+            )),
+        };
+        if let Some(refusal) = refusal {
+            actions.push(Action::warning(&*refusal));
+            answer(&mut client.into_iter().collect(), &Err(refusal), actions);
+            return;
+        }
+        self.upgrading.extend(client);
+        self.heir = Heir::Asked;
+        actions.push(Action::info("upgrade: starting a new master"));
+        actions.push(Action::StartHeir);
+    }
+
+    pub(super) fn on_heir_started(&mut self, pid: Option<i32>, actions: &mut Vec<Action>) {
+        match pid {
+            Some(pid) if self.phase == Phase::Running => self.heir = Heir::Booting { pid },
+            Some(pid) => {
+                self.heir = Heir::Booting { pid };
+                actions.push(Action::Kill(pid, SIGTERM));
+            }
+            None => self.on_heir_lost("it could not be started", actions),
+        }
+    }
+
+    fn on_heir_lost(&mut self, why: &str, actions: &mut Vec<Action>) {
+        self.heir = Heir::None;
+        let outcome = format!("upgrade failed: {why}; this master goes on serving");
+        actions.push(Action::error(&*outcome));
+        actions.push(Action::DropHeir);
+        answer(&mut self.upgrading, &Err(outcome), actions);
+    }
+
+    pub(super) fn on_heir_ready(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+        let Heir::Booting { pid } = self.heir else {
+            return;
+        };
+        self.heir = Heir::Serving { pid };
+        let outcome = format!("upgraded: the new master {pid} serves");
+        actions.push(Action::info(&*outcome));
+        actions.push(Action::Announce(News::Heir { pid }));
+        answer(&mut self.upgrading, &Ok(outcome), actions);
+        if self.phase == Phase::Running {
+            self.phase = Phase::Draining;
+            self.retire_all(now_ms, false, actions);
+        }
+    }
+
+    /// True if it was the heir that has ended.
+    pub(super) fn on_heir_reaped(
+        &mut self,
+        pid: i32,
+        exit: Exit,
+        actions: &mut Vec<Action>,
+    ) -> bool {
+        match self.heir {
+            Heir::Booting { pid: heir } if heir == pid => {
+                self.on_heir_lost(&format!("the new master {exit}"), actions);
+                true
+            }
+            Heir::Serving { pid: heir } => heir == pid,
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! A house: one generation of settings and code, with an acceptor, a template and workers of its
+//! own. A reload builds another one beside it.
+
+use stanchion_sys::process::Exit;
+
+use super::acceptor::Acceptor;
+use super::departed::Strays;
+use super::event::{Action, Event, Plan};
+use super::relief::Condemned;
+use super::template::Template;
+use super::workers::{BootFailure, Workers};
+use crate::exit_code;
+use crate::messages::{ToAcceptor, ToMaster};
+
+/// What a graceful end allows on top of `graceful_timeout`, for answers to be flushed.
+const MARGIN_MS: u64 = 2_000;
+
+/// What a house is for at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It is made ready.
+    Building,
+    /// It has the door.
+    Serving,
+    /// It serves who is there; past the deadline its acceptor is killed.
+    Retiring { deadline_ms: u64 },
+    /// All are to go, and are killed past the deadline.
+    Dismissed { deadline_ms: u64 },
+}
+
+/// Why a house could not be made ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Ruin {
+    /// For whoever asked for it.
+    pub(super) why: String,
+    /// What the server's exit code would be.
+    pub(super) code: i32,
+}
+
+#[derive(Debug)]
+pub(super) struct House {
+    pub(super) generation: u32,
+    pub(super) plan: Plan,
+    /// Workers wanted.
+    pub(super) target: u16,
+    pub(super) standing: Standing,
+    /// There is no other house that serves: its troubles are worth another try, and clients may
+    /// come before all is ready.
+    only: bool,
+    pub(super) acceptor: Acceptor,
+    template: Template,
+    pub(super) workers: Workers,
+}
+
+impl House {
+    pub(super) fn new(generation: u32, plan: Plan, target: u16, only: bool) -> Self {
+        let mut acceptor = Acceptor::new(generation);
+        if only {
+            // It is not ready yet, so there is nothing to tell it.
+            acceptor.open(&mut Vec::new());
+        }
+        Self {
+            generation,
+            plan,
+            target,
+            standing: Standing::Building,
+            only,
+            acceptor,
+            template: Template::new(generation),
+            workers: Workers::new(generation, plan.workers_max),
+        }
+    }
+
+    /// Whether `pid` is one of its children.
+    pub(super) fn has(&self, pid: i32) -> bool {
+        self.acceptor.pid() == Some(pid)
+            || self.template.pid() == Some(pid)
+            || self.workers.has(pid)
+    }
+
+    /// Whether all that was to be made ready is.
+    pub(super) fn is_ready(&self) -> bool {
+        self.acceptor.is_ready()
+            && self.template.is_ready()
+            && self.workers.ready() >= usize::from(self.target)
+    }
+
+    /// Whether nobody of it is left.
+    pub(super) fn is_empty(&self) -> bool {
+        let is_dismissed = matches!(self.standing, Standing::Dismissed { .. });
+        is_dismissed
+            && self.acceptor.is_gone()
+            && self.template.is_gone()
+            && self.workers.is_empty()
+    }
+
+    // What it is told.
+
+    /// It gets the door.
+    pub(super) fn serve(&mut self, actions: &mut Vec<Action>) {
+        self.standing = Standing::Serving;
+        self.acceptor.open(actions);
+    }
+
+    /// It serves who is there and then goes; `close_door` says whether nobody else has the door.
+    pub(super) fn retire(&mut self, now_ms: u64, close_door: bool, actions: &mut Vec<Action>) {
+        let timeout_ms = self.plan.graceful_ms;
+        actions.push(self.acceptor.tell(if close_door {
+            ToAcceptor::Drain { timeout_ms }
+        } else {
+            ToAcceptor::Retire { timeout_ms }
+        }));
+        let deadline_ms = now_ms + timeout_ms + MARGIN_MS;
+        self.standing = Standing::Retiring { deadline_ms };
+    }
+
+    /// All are to go by then.
+    pub(super) fn dismiss(&mut self, deadline_ms: u64) {
+        if !matches!(self.standing, Standing::Dismissed { .. }) {
+            self.standing = Standing::Dismissed { deadline_ms };
+        }
+    }
+
+    // What happened.
+
+    pub(super) fn on_event(
+        &mut self,
+        now_ms: u64,
+        event: Event,
+        strays: &mut Strays,
+        actions: &mut Vec<Action>,
+    ) -> Result<Option<Condemned>, Ruin> {
+        let mut condemned = None;
+        match event {
+            Event::AcceptorForked { pid, .. } => {
+                self.acceptor.on_forked(now_ms, pid, actions);
+                self.must(pid.is_some(), "the acceptor could not be forked")?;
+            }
+            Event::TemplateForked { pid, .. } => {
+                self.template.on_forked(now_ms, pid, actions);
+                self.must(pid.is_some(), "the template could not be forked")?;
+            }
+            Event::Report { report, .. } => self.on_report(now_ms, &report, strays, actions)?,
+            Event::Overdue {
+                worker,
+                seat,
+                ran_ms,
+                others,
+                ..
+            } => {
+                let ran = (ran_ms, others);
+                condemned = self
+                    .workers
+                    .on_overdue(now_ms, (worker, seat), ran, actions);
+            }
+            Event::Memory {
+                worker,
+                bytes,
+                others,
+                ..
+            } => {
+                let plan = self.plan;
+                let takes = (bytes, others);
+                condemned = self
+                    .workers
+                    .on_memory(now_ms, worker, takes, &plan, actions);
+            }
+            _ => {}
+        }
+        Ok(condemned)
+    }
+
+    fn on_report(
+        &mut self,
+        now_ms: u64,
+        report: &ToMaster,
+        strays: &mut Strays,
+        actions: &mut Vec<Action>,
+    ) -> Result<(), Ruin> {
+        match *report {
+            ToMaster::AcceptorReady => self.acceptor.on_ready(actions),
+            ToMaster::TemplateReady => self.template.on_ready(),
+            ToMaster::Forked {
+                worker,
+                tenure,
+                pid,
+            } => {
+                if pid.is_some() {
+                    self.template.has_forked();
+                }
+                let who = (worker, tenure);
+                let booted = self.workers.on_forked(now_ms, who, pid, strays, actions);
+                self.must_boot(booted)?;
+            }
+            ToMaster::WorkerReady {
+                worker,
+                tenure,
+                pid,
+            } => {
+                let who = (worker, tenure);
+                let booted = self.workers.on_ready(now_ms, who, pid, strays, actions);
+                self.must_boot(booted)?;
+            }
+            ToMaster::Replace { worker, tenure } => {
+                self.workers.on_replace(worker, tenure, actions);
+            }
+            ToMaster::Due {
+                worker,
+                tenure,
+                served,
+            } => self.workers.on_due(worker, tenure, served),
+            // The master's own business.
+            ToMaster::Changed { .. } | ToMaster::Dumped { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// A child of it has ended.
+    pub(super) fn on_reaped(
+        &mut self,
+        now_ms: u64,
+        pid: i32,
+        exit: Exit,
+        actions: &mut Vec<Action>,
+    ) -> Result<(), Ruin> {
+        if self.acceptor.pid() == Some(pid) {
+            return self.on_acceptor_reaped(now_ms, exit, actions);
+        }
+        if self.template.pid() == Some(pid) {
+            return self.on_template_reaped(now_ms, exit, actions);
+        }
+        let booted = self.workers.on_reaped(now_ms, pid, exit, actions);
+        self.must_boot(booted)
+    }
+
+    fn on_acceptor_reaped(
+        &mut self,
+        now_ms: u64,
+        exit: Exit,
+        actions: &mut Vec<Action>,
+    ) -> Result<(), Ruin> {
+        match self.standing {
+            Standing::Building | Standing::Serving => {
+                match self.acceptor.on_lost(now_ms, exit, actions) {
+                    Some(code) => Err(Ruin {
+                        why: format!("the acceptor {exit} before it was ready"),
+                        code,
+                    }),
+                    None => self.must(false, "the acceptor was lost"),
+                }
+            }
+            Standing::Retiring { .. } | Standing::Dismissed { .. } => {
+                self.acceptor.on_left(exit, actions);
+                Ok(())
+            }
+        }
+    }
+
+    fn on_template_reaped(
+        &mut self,
+        now_ms: u64,
+        exit: Exit,
+        actions: &mut Vec<Action>,
+    ) -> Result<(), Ruin> {
+        if matches!(self.standing, Standing::Dismissed { .. }) {
+            self.template.on_left();
+            return Ok(());
+        }
+        let was_forking = self.workers.forget_asked();
+        let was_ready = self.template.is_ready();
+        let message = self.template.on_lost(now_ms, exit, was_forking);
+        if was_ready || self.workers.have_served() {
+            actions.push(message);
+            return self.must(false, "the template was lost");
+        }
+        let code = match exit {
+            Exit::Code(exit_code::APP_LOAD) => exit_code::APP_LOAD,
+            _ => exit_code::WORKER_BOOT,
+        };
+        let why = format!("the app could not be loaded: the template {exit}");
+        Err(Ruin { why, code })
+    }
+
+    /// While it is built beside a house that serves, nothing is tried twice: the old one is better
+    /// than one that came up by luck.
+    fn must(&self, is_well: bool, why: &str) -> Result<(), Ruin> {
+        if is_well || self.only || self.standing != Standing::Building {
+            return Ok(());
+        }
+        Err(Ruin {
+            why: why.to_owned(),
+            code: exit_code::INTERNAL,
+        })
+    }
+
+    fn must_boot(&self, booted: Result<(), BootFailure>) -> Result<(), Ruin> {
+        let why = "a worker did not boot";
+        match booted {
+            Ok(()) => Ok(()),
+            Err(BootFailure::Passing) => self.must(false, why),
+            Err(BootFailure::App(code)) => Err(Ruin {
+                why: why.to_owned(),
+                code,
+            }),
+        }
+    }
+
+    // What follows.
+
+    /// Derives what follows from the state, whatever led to it.
+    pub(super) fn settle(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+        match self.standing {
+            Standing::Building | Standing::Serving => {
+                if self.acceptor.keep(now_ms, actions) {
+                    self.workers.introduce(actions);
+                }
+                self.keep_workers(now_ms, actions);
+                let deadline_ms = now_ms + self.plan.graceful_ms;
+                self.workers.shrink(self.target, deadline_ms, actions);
+            }
+            Standing::Retiring { .. } => self.keep_workers(now_ms, actions),
+            Standing::Dismissed { deadline_ms } => {
+                self.acceptor.quit_by(deadline_ms, actions);
+                self.template.kill(actions);
+                self.workers.dismiss(deadline_ms, actions);
+            }
+        }
+        self.acceptor.kill_if_overstaying(now_ms, actions);
+        self.workers.kill_overstayers(now_ms, actions);
+    }
+
+    fn keep_workers(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+        self.template.keep(now_ms, actions);
+        let plan = self.plan;
+        self.workers.relieve(now_ms, self.target, &plan, actions);
+        if self.template.is_ready() {
+            self.workers.fork_missing(now_ms, self.target, actions);
+        }
+    }
+
+    /// When [`Self::settle`] has something to do at the latest.
+    pub(super) fn due_ms(&self) -> Option<u64> {
+        let is_kept = matches!(self.standing, Standing::Building | Standing::Serving);
+        let acceptor = self.acceptor.due_ms().filter(|_| is_kept);
+        let retired = match self.standing {
+            Standing::Retiring { deadline_ms } => Some(deadline_ms),
+            _ => None,
+        };
+        let forks = match self.standing {
+            Standing::Dismissed { .. } => None,
+            _ if self.template.is_ready() => self.workers.due_ms(self.target),
+            _ => self.template.due_ms(),
+        };
+        let lives = match self.standing {
+            Standing::Dismissed { .. } => None,
+            _ => self.workers.end_of_life_ms(&self.plan),
+        };
+        [
+            acceptor,
+            retired,
+            forks,
+            lives,
+            self.acceptor.deadline_ms(),
+            self.workers.deadline_ms(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+}

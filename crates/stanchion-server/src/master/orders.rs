@@ -1,0 +1,180 @@
+//! What the tree is told: which signal means what, gunicorn's way or Unicorn's, where TERM and QUIT are
+//! the other way round; and what follows from each order.
+
+use stanchion_sys::signal::{
+    SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2, SIGWINCH,
+};
+
+use super::dumps::Job;
+use super::event::{Action, Client, News, Order};
+use super::heir::Heir;
+use super::house::Standing;
+use super::relief::Condemned;
+use super::step::{Master, Phase, answer};
+use crate::exit_code;
+use crate::messages::{ToAcceptor, ToTemplate};
+use crate::settings::Signals;
+
+/// What a signal tells the master to do, and its name for the log. `None`: nothing.
+pub(super) fn order_of(signal: i32, signals: Signals) -> Option<(Order, &'static str)> {
+    use Signals::{Gunicorn, Unicorn};
+    Some(match (signal, signals) {
+        (SIGTERM, Gunicorn) => (Order::Drain, "TERM"),
+        (SIGTERM, Unicorn) => (Order::Quit, "TERM"),
+        (SIGQUIT, Gunicorn) => (Order::Quit, "QUIT"),
+        (SIGQUIT, Unicorn) => (Order::Drain, "QUIT"),
+        (SIGINT, _) => (Order::Quit, "INT"),
+        (SIGHUP, _) => (Order::Reload, "HUP"),
+        (SIGUSR1, _) => (Order::Reopen, "USR1"),
+        (SIGUSR2, _) => (Order::Upgrade, "USR2"),
+        (SIGWINCH, _) => (Order::Pause, "WINCH"),
+        (SIGTTIN, _) => (Order::More, "TTIN"),
+        (SIGTTOU, Gunicorn) => (Order::Fewer { least: 1 }, "TTOU"),
+        (SIGTTOU, Unicorn) => (Order::Fewer { least: 0 }, "TTOU"),
+        _ => return None,
+    })
+}
+
+impl Master {
+    pub(super) fn on_order(
+        &mut self,
+        now_ms: u64,
+        order: Order,
+        by: &'static str,
+        client: Option<Client>,
+        actions: &mut Vec<Action>,
+    ) {
+        let outcome = match (order, self.phase) {
+            (Order::Dump, _) => return self.dump(client, actions),
+            (Order::Reopen, _) => {
+                self.reopen(by, actions);
+                Ok("the logs are opened anew".to_owned())
+            }
+            (Order::Reload, Phase::Running) => return self.reload(client, actions),
+            (Order::Upgrade, Phase::Running) => return self.upgrade(client, actions),
+            (Order::Drain, Phase::Running) => {
+                actions.push(Action::info(format!("{by}: draining, then leaving")));
+                actions.push(Action::Announce(News::Stopping));
+                self.phase = Phase::Draining;
+                if let Heir::Booting { pid } = self.heir {
+                    actions.push(Action::Kill(pid, SIGTERM));
+                }
+                self.retire_all(now_ms, true, actions);
+                Ok("draining".to_owned())
+            }
+            // As from deploy scripts that send the old master away themselves.
+            (Order::Drain, Phase::Draining) if matches!(self.heir, Heir::Serving { .. }) => {
+                actions.push(Action::info(format!("{by}: draining already")));
+                Ok("draining already".to_owned())
+            }
+            (Order::Drain | Order::Quit, Phase::Running | Phase::Draining) => {
+                actions.push(Action::info(format!("{by}: leaving at once")));
+                self.stop(now_ms, exit_code::FINE, actions);
+                Ok("leaving at once".to_owned())
+            }
+            (Order::Drain | Order::Quit, Phase::Stopping { .. } | Phase::Gone) => {
+                actions.push(Action::info(format!("{by}: leaving already")));
+                Ok("leaving already".to_owned())
+            }
+            (Order::Pause, Phase::Running) => {
+                let before = self.target();
+                let told = self.scale(by, 0, actions);
+                self.paused_from = before.filter(|&before| before > 0);
+                told
+            }
+            (Order::More, Phase::Running) => {
+                self.scale(by, self.target().unwrap_or(0).saturating_add(1), actions)
+            }
+            (Order::Fewer { least }, Phase::Running) => match self.target() {
+                Some(target) if target > least => self.scale(by, target - 1, actions),
+                _ => {
+                    let refusal = match least {
+                        0 => format!("{by}: there are no workers"),
+                        least => format!("{by}: the least number of workers is {least}"),
+                    };
+                    actions.push(Action::warning(&*refusal));
+                    Err(refusal)
+                }
+            },
+            (Order::Scale(workers), Phase::Running) => self.scale(by, workers, actions),
+            (_, Phase::Draining | Phase::Stopping { .. } | Phase::Gone) => {
+                let refusal = format!("{by}: not while the server leaves");
+                actions.push(Action::warning(&*refusal));
+                Err(refusal)
+            }
+        };
+        answer(&mut client.into_iter().collect(), &outcome, actions);
+    }
+
+    /// Workers wanted.
+    pub(super) fn target(&self) -> Option<u16> {
+        let main = self.serving.or(self.building)?;
+        self.houses.get(&main).map(|house| house.target)
+    }
+
+    fn scale(
+        &mut self,
+        by: &'static str,
+        workers: u16,
+        actions: &mut Vec<Action>,
+    ) -> Result<String, String> {
+        let Some(old) = self.target() else {
+            return Err(format!("{by}: nothing serves yet"));
+        };
+        let lasting = |standing| matches!(standing, Standing::Building | Standing::Serving);
+        let houses = self.houses.values_mut();
+        let houses = houses.filter(|house| lasting(house.standing));
+        let houses: Vec<_> = houses.collect();
+        let most = houses.iter().map(|house| house.plan.workers_max).min();
+        let most = most.unwrap_or(old);
+        if workers > most {
+            let refusal = format!("{by}: there are seats for {most} workers at most");
+            actions.push(Action::warning(&*refusal));
+            return Err(refusal);
+        }
+        for house in houses {
+            house.target = workers;
+        }
+        self.paused_from = None;
+        let outcome = format!("{by}: {workers} workers");
+        actions.push(Action::info(&*outcome));
+        if workers != old {
+            actions.push(Action::Announce(News::Target { new: workers, old }));
+        }
+        Ok(outcome)
+    }
+
+    fn reopen(&self, by: &'static str, actions: &mut Vec<Action>) {
+        actions.push(Action::info(format!("{by}: opening the logs anew")));
+        actions.push(Action::Reopen);
+        for house in self.houses.values() {
+            let generation = house.generation;
+            actions.push(house.acceptor.tell(ToAcceptor::Reopen));
+            actions.push(Action::TellTemplate {
+                generation,
+                message: ToTemplate::Reopen,
+            });
+            let pids = house.workers.present().map(|(_, _, pid)| pid);
+            actions.extend(pids.map(|pid| Action::Kill(pid, SIGUSR1)));
+        }
+    }
+
+    fn dump(&mut self, client: Option<Client>, actions: &mut Vec<Action>) {
+        let Some(client) = client else { return };
+        for house in self.houses.values() {
+            for (worker, tenure, pid) in house.workers.present() {
+                self.dumps.add(Job {
+                    generation: house.generation,
+                    whose: Condemned {
+                        worker,
+                        tenure,
+                        pid,
+                    },
+                    client: Some(client),
+                });
+            }
+        }
+        self.dumping.push(client);
+        let _ = actions;
+    }
+}

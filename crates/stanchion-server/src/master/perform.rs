@@ -1,0 +1,255 @@
+//! Doing what the step says.
+
+use std::io;
+
+use stanchion_sys::channel::Channel;
+use stanchion_sys::listener::Listener;
+use stanchion_sys::process::{self, Fork};
+use stanchion_sys::signal;
+use tracing::{error, info, warn};
+
+use super::event::{Action, Client, Event, News, Severity};
+use super::outbox::Outbox;
+use super::premises::Premises;
+use super::{Loop, Role};
+use crate::host::Hook;
+use crate::settings::Settings;
+use crate::{listeners, log};
+
+/// Of a worker's stacks at most so many bytes are shown.
+const DUMP_BYTES_MAX: usize = 64 << 10;
+
+/// Forks, with a channel between the two; each gets its end.
+fn fork_with_channel(fork: impl FnOnce() -> io::Result<Fork>) -> io::Result<(Fork, Channel)> {
+    let (ours, theirs) = Channel::pair()?;
+    Ok(match fork()? {
+        Fork::Child => (Fork::Child, theirs),
+        parent @ Fork::Parent(_) => (parent, ours),
+    })
+}
+
+impl Loop<'_> {
+    pub(super) fn perform(&mut self, action: Action) -> io::Result<Option<Role>> {
+        match action {
+            Action::BuildHouse { generation } => {
+                let built = self.build(generation);
+                let plan = built.map(|premises| {
+                    let plan = premises.plan();
+                    self.houses.insert(generation, premises);
+                    plan
+                });
+                self.events
+                    .push_front(Event::HouseBuilt { generation, plan });
+            }
+            Action::DropHouse { generation } => self.drop_house(generation),
+            Action::ForkAcceptor { generation } => return Ok(self.fork_acceptor(generation)),
+            Action::ForkTemplate { generation } => return Ok(self.fork_template(generation)),
+            Action::TellAcceptor {
+                generation,
+                message,
+            } => {
+                let house = self.houses.get_mut(&generation);
+                if let Some(outbox) = house.and_then(|house| house.acceptor.as_mut()) {
+                    outbox.send(message);
+                }
+            }
+            Action::TellTemplate {
+                generation,
+                message,
+            } => {
+                let house = self.houses.get_mut(&generation);
+                if let Some(outbox) = house.and_then(|house| house.template.as_mut()) {
+                    outbox.send(message);
+                }
+            }
+            Action::Kill(pid, signal) => process::kill(pid, signal)?,
+            Action::Vacate { generation, worker } => {
+                if let Some(house) = self.houses.get(&generation) {
+                    house.vacate(worker);
+                }
+            }
+            Action::Dump { generation, pid } => self.ask_for_stacks(generation, pid)?,
+            Action::ShowDump {
+                generation,
+                worker,
+                pid,
+                client,
+            } => {
+                let report = self.stacks_of(generation, worker, pid);
+                match client {
+                    None => error!("{report}"),
+                    Some(client) => self.add_stacks(client, report),
+                }
+            }
+            Action::Reopen => log::reopen(),
+            Action::StartHeir => self.start_heir(),
+            Action::DropHeir => self.succession.drop_heir(),
+            Action::Reply { client, outcome } => self.reply(client, outcome),
+            Action::Announce(news) => self.announce(news),
+            Action::Log(Severity::Info, message) => info!("{message}"),
+            Action::Log(Severity::Warning, message) => warn!("{message}"),
+            Action::Log(Severity::Error, message) => error!("{message}"),
+            Action::Exit(code) => {
+                let doors = std::mem::take(&mut self.doors);
+                // With an heir they are its.
+                let listeners = if self.succession.has_heir() {
+                    Vec::new()
+                } else {
+                    doors
+                };
+                return Ok(Some(Role::Master { code, listeners }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reads the configuration again and makes what a house needs.
+    fn build(&mut self, generation: u32) -> Result<Premises, String> {
+        self.hook(Hook::Reload);
+        let settings = self.host.reconfigure()?;
+        self.name_what_stays(&settings);
+        let present = self.houses.get(&self.present);
+        let inherited = present.map(|house| listeners::clones(&house.listeners));
+        let inherited = inherited.transpose().map_err(|error| error.to_string())?;
+        let listeners = listeners::open(&settings, inherited.unwrap_or_default())?;
+        crate::acceptor::check_settings(&settings)?;
+        Premises::build(generation, settings, listeners)
+            .map_err(|error| format!("the kernel refused what the server needs: {error}"))
+    }
+
+    /// Settings that a running server cannot change are named.
+    fn name_what_stays(&self, new: &Settings) {
+        let old = self.settings();
+        let changed = [
+            ("pidfile", old.pidfile != new.pidfile),
+            ("signals", old.signals != new.signals),
+            ("errorlog", old.errorlog != new.errorlog),
+            ("loglevel", old.loglevel != new.loglevel),
+        ];
+        let changed: Vec<_> = changed
+            .iter()
+            .filter(|(_, changed)| *changed)
+            .map(|(name, _)| *name)
+            .collect();
+        if !changed.is_empty() {
+            warn!(
+                "reload: a change of {} takes effect when the server is started anew",
+                changed.join(", ")
+            );
+        }
+    }
+
+    fn reply(&mut self, _client: Client, _outcome: Result<String, String>) {}
+    fn add_stacks(&mut self, _client: Client, _report: String) {}
+
+    fn drop_house(&mut self, generation: u32) {
+        let Some(mut house) = self.houses.remove(&generation) else {
+            return;
+        };
+        let listeners = std::mem::take(&mut house.listeners);
+        if generation == self.present {
+            self.doors = listeners;
+            return;
+        }
+        let kept = self.houses.get(&self.present);
+        let kept = kept.map_or(&self.doors[..], |house| &house.listeners);
+        let is_kept = |listener: &Listener| {
+            kept.iter()
+                .any(|other| other.address() == listener.address())
+        };
+        let (_, given_up): (Vec<_>, Vec<_>) = listeners.into_iter().partition(is_kept);
+        listeners::remove_files(&given_up);
+    }
+
+    fn fork_acceptor(&mut self, generation: u32) -> Option<Role> {
+        let house = self.houses.get_mut(&generation)?;
+        // The acceptor knows no Python, so no interpreter has to be told of this fork.
+        let pid = match fork_with_channel(process::fork_single_threaded) {
+            Ok((Fork::Child, orders)) => {
+                return Some(Role::Acceptor {
+                    common: house.common_for_life(),
+                    listeners: std::mem::take(&mut house.listeners),
+                    orders,
+                });
+            }
+            Ok((Fork::Parent(pid), channel)) => {
+                house.acceptor = Some(Outbox::new(channel));
+                Some(pid)
+            }
+            Err(error) => {
+                error!("the acceptor cannot be forked: {error}");
+                house.acceptor = None;
+                None
+            }
+        };
+        // Next of all, so that whatever else has happened finds the child known.
+        self.events
+            .push_front(Event::AcceptorForked { generation, pid });
+        None
+    }
+
+    fn fork_template(&mut self, generation: u32) -> Option<Role> {
+        let house = self.houses.get_mut(&generation)?;
+        let pid = match fork_with_channel(|| self.host.fork()) {
+            Ok((Fork::Child, orders)) => {
+                return Some(Role::Template {
+                    common: house.common_for_life(),
+                    orders,
+                });
+            }
+            Ok((Fork::Parent(pid), channel)) => {
+                house.template = Some(Outbox::new(channel));
+                Some(pid)
+            }
+            Err(error) => {
+                error!("the template cannot be forked: {error}");
+                None
+            }
+        };
+        self.events
+            .push_front(Event::TemplateForked { generation, pid });
+        None
+    }
+
+    fn ask_for_stacks(&self, generation: u32, pid: i32) -> io::Result<()> {
+        if let Some(house) = self.houses.get(&generation)
+            && let Err(error) = house.common.dumps.clear()
+        {
+            warn!("the stacks of worker {pid} are mixed with earlier ones: {error}");
+        }
+        process::kill(pid, signal::DUMP)
+    }
+
+    fn stacks_of(&self, generation: u32, worker: u16, pid: i32) -> String {
+        let house = self.houses.get(&generation);
+        let text = match house.map(|house| house.common.dumps.read(DUMP_BYTES_MAX)) {
+            Some(Ok(text)) if !text.is_empty() => text,
+            Some(Err(error)) => format!("they cannot be read: {error}"),
+            _ => "it has not written down any".to_owned(),
+        };
+        format!(
+            "the stacks of worker {worker} ({pid}):\n{}",
+            text.trim_end()
+        )
+    }
+
+    fn announce(&mut self, news: News) {
+        match news {
+            News::Ready { .. } => {
+                self.succession.announce();
+                self.hook(Hook::Ready);
+            }
+            News::Reloading => {}
+            News::Reloaded { generation } => self.present = generation,
+            News::Stopping => {}
+            News::WorkerGone { worker, pid } => self.hook(Hook::ChildExit { worker, pid }),
+            News::Target { new, old } => self.hook(Hook::WorkersChanged { new, old }),
+            News::Heir { .. } => self.succession.heir_serves(),
+        }
+    }
+
+    pub(super) fn hook(&mut self, hook: Hook) {
+        // What it raised is in the log; there is no more to do about it.
+        let _ = self.host.hook(hook);
+    }
+}

@@ -1,0 +1,139 @@
+//! What a house needs in the master: made before its first fork, freed when nobody of it is left.
+
+use std::io;
+use std::rc::Rc;
+
+use stanchion_exchange::{Exchange, Geometry, Word};
+use stanchion_sys::channel::Channel;
+use stanchion_sys::listener::Listener;
+use stanchion_sys::memory::AppendFile;
+use stanchion_sys::process;
+
+use super::event::Plan;
+use super::outbox::Outbox;
+use crate::messages::{ToAcceptor, ToTemplate};
+use crate::record::{REQUEST_HEAD_BYTES_MAX, REQUEST_RECORD_EXTRA_BYTES, RESPONSE_RING_BYTES};
+use crate::settings::Settings;
+use crate::spool::SpoolDir;
+use crate::tree::{Common, Files, Reports};
+
+/// Workers there are seats for beyond those asked for, so that TTIN has somewhere to go and
+/// successors can come before those they replace are gone. Seats that are never used cost no
+/// memory.
+const WORKERS_SPARE: usize = 32;
+/// How many requests may be handed out ahead of each seat while they are short; beyond this a
+/// bigger batch saves little (hello: 11.0 µs with one, 10.1 with three, 9.6 with seven).
+const AHEAD_PER_SEAT_MAX: usize = 7;
+
+/// A house, as the loop sees it.
+pub(crate) struct Premises {
+    pub(super) common: Rc<Common>,
+    pub(super) listeners: Vec<Listener>,
+    pub(super) acceptor: Option<Outbox<ToAcceptor>>,
+    pub(super) template: Option<Outbox<ToTemplate>>,
+    /// Removed with what is in it when this is dropped.
+    _spool: SpoolDir,
+}
+
+impl Premises {
+    pub(crate) fn build(
+        generation: u32,
+        settings: Settings,
+        listeners: Vec<Listener>,
+    ) -> io::Result<Self> {
+        let spool = SpoolDir::create(settings.tmp_upload_dir.as_deref())?;
+        let threads = settings.threads as usize;
+        let seated_max = Word::SEATS_MAX / threads;
+        let workers_max = (settings.workers as usize + WORKERS_SPARE).min(seated_max);
+        if workers_max < settings.workers as usize {
+            return Err(io::Error::other(format!(
+                "workers times threads is more than {} seats",
+                Word::SEATS_MAX
+            )));
+        }
+        let exchange = Exchange::create(Geometry {
+            seats: workers_max * threads,
+            ahead_per_seat: AHEAD_PER_SEAT_MAX,
+            request_bytes: REQUEST_HEAD_BYTES_MAX
+                + REQUEST_RECORD_EXTRA_BYTES
+                + settings.body_memory,
+            response_bytes: RESPONSE_RING_BYTES,
+        })?;
+        let (master_end, child_end) = Channel::pair()?;
+        let (acceptor_end, worker_end) = Channel::pair()?;
+        let common = Common {
+            generation,
+            exchange,
+            workers_max: workers_max as u16,
+            master_pid: process::pid(),
+            reports: Reports {
+                master_end,
+                child_end,
+            },
+            files: Files {
+                acceptor_end,
+                worker_end,
+            },
+            spool: spool.path().to_owned(),
+            settings,
+            dumps: AppendFile::create("stanchion-stacks")?,
+        };
+        Ok(Self {
+            common: Rc::new(common),
+            listeners,
+            acceptor: None,
+            template: None,
+            _spool: spool,
+        })
+    }
+
+    /// What of its settings concerns the master's decisions.
+    pub(super) fn plan(&self) -> Plan {
+        let settings = &self.common.settings;
+        let ms = |seconds: crate::settings::Seconds| seconds.duration().as_millis() as u64;
+        Plan {
+            workers: settings.workers as u16,
+            workers_max: self.common.workers_max,
+            graceful_ms: ms(settings.graceful_timeout),
+            memory_max: settings.max_memory,
+            memory_hard_max: settings.max_memory_hard,
+            lifetime_ms: ms(settings.max_lifetime),
+            lifetime_jitter_ms: ms(settings.max_lifetime_jitter),
+        }
+    }
+
+    /// For a child: the part of the house that it works with, for the rest of its life.
+    pub(super) fn common_for_life(&self) -> &'static Common {
+        let common: &'static Rc<Common> = Box::leak(Box::new(Rc::clone(&self.common)));
+        common
+    }
+
+    pub(super) fn has_unsent(&self) -> bool {
+        self.acceptor.as_ref().is_some_and(Outbox::has_unsent)
+            || self.template.as_ref().is_some_and(Outbox::has_unsent)
+    }
+
+    pub(super) fn send_again(&mut self) {
+        self.acceptor.iter_mut().for_each(Outbox::send_again);
+        self.template.iter_mut().for_each(Outbox::send_again);
+    }
+}
+
+impl Drop for Premises {
+    fn drop(&mut self) {
+        if process::pid() == self.common.master_pid {
+            // A worker that its template could not report any more finds out here.
+            self.common.exchange.close();
+        }
+    }
+}
+
+impl Premises {
+    /// The seats of a worker that has ended are empty.
+    pub(super) fn vacate(&self, worker: u16) {
+        let threads = self.common.settings.threads as u16;
+        for seat in worker * threads..(worker + 1) * threads {
+            self.common.exchange.vacate(seat);
+        }
+    }
+}

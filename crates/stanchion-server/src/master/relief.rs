@@ -1,0 +1,217 @@
+//! Workers that are to be replaced though they serve: those that have had enough, after requests,
+//! time or memory, one at a time and only when the successor is there; and those that are condemned,
+//! at once.
+
+use std::time::Duration;
+
+use super::event::{Action, Plan};
+use super::stage::Stage;
+use super::worker::Worker;
+use super::workers::Workers;
+use crate::messages::ToAcceptor;
+
+/// What a condemned worker is given to write its stacks down.
+pub(super) const DUMP_MS: u64 = 1_000;
+/// What the other requests of a condemned worker are given to end.
+const GRACE_MS: u64 = 1_000;
+
+/// A worker whose stacks are wanted before it is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Condemned {
+    pub(super) worker: u16,
+    pub(super) tenure: u16,
+    pub(super) pid: i32,
+}
+
+/// How far the end of a condemned worker is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sentence {
+    /// Other seats of it are busy, with requests that may still end.
+    others: bool,
+    /// Its stacks are written down.
+    dumped: bool,
+}
+
+impl Workers {
+    /// A worker says that it has served enough.
+    pub(super) fn on_due(&mut self, index: u16, tenure: u16, served: u64) {
+        let of_this_tenure = |worker: &&mut Worker| worker.tenure == tenure;
+        if let Some(worker) = self.seated.get_mut(&index).filter(of_this_tenure) {
+            let why = || format!("it has served {served} requests (max_requests)");
+            worker.due.get_or_insert_with(why);
+        }
+    }
+
+    /// Has at most one worker replaced that is due: its successor is asked for first, and it
+    /// leaves when that one is ready, so that capacity stays.
+    pub(super) fn relieve(
+        &mut self,
+        now_ms: u64,
+        target: u16,
+        plan: &Plan,
+        actions: &mut Vec<Action>,
+    ) {
+        if plan.lifetime_ms > 0 {
+            for worker in self.seated.values_mut() {
+                if end_of_life_ms(worker, plan).is_some_and(|end_ms| now_ms >= end_ms) {
+                    let age_s = (now_ms - worker.ready_ms) / 1_000;
+                    let why = || format!("it has lived for {age_s} s (max_lifetime)");
+                    worker.due.get_or_insert_with(why);
+                }
+            }
+        }
+        if !self.seated.values().any(|worker| worker.relieved) {
+            let due =
+                |(_, worker): &(&u16, &mut Worker)| worker.due.is_some() && worker.stage.is_ready();
+            if let Some((index, worker)) = self.seated.iter_mut().find(due) {
+                worker.relieved = true;
+                let pid = worker.stage.pid().unwrap_or(0);
+                let why = worker.due.as_deref().unwrap_or_default();
+                let message = format!("worker {index} ({pid}) is to be replaced: {why}");
+                actions.push(Action::info(message));
+            }
+        }
+        // Also if there is no seat for a successor.
+        let is_replaced =
+            self.ready() >= usize::from(target) || self.missing(target).next().is_none();
+        let none_on_the_way = !self
+            .seated
+            .values()
+            .any(|worker| worker.is_staying() && !worker.stage.is_ready());
+        if is_replaced && none_on_the_way {
+            let deadline_ms = now_ms + plan.graceful_ms;
+            for worker in self.seated.values_mut().filter(|worker| worker.relieved) {
+                worker.ask_to_leave(deadline_ms, actions);
+            }
+        }
+    }
+
+    /// When somebody's life is over, if nobody is being replaced.
+    pub(super) fn end_of_life_ms(&self, plan: &Plan) -> Option<u64> {
+        let none_relieved = !self.seated.values().any(|worker| worker.relieved);
+        let ends = self.seated.values().filter(|worker| worker.due.is_none());
+        let ends = ends.filter_map(|worker| end_of_life_ms(worker, plan));
+        ends.min().filter(|_| none_relieved && plan.lifetime_ms > 0)
+    }
+
+    /// A worker takes so many bytes.
+    pub(super) fn on_memory(
+        &mut self,
+        now_ms: u64,
+        index: u16,
+        (bytes, others): (u64, bool),
+        plan: &Plan,
+        actions: &mut Vec<Action>,
+    ) -> Option<Condemned> {
+        let megabytes = bytes >> 20;
+        if plan.memory_hard_max > 0 && bytes > plan.memory_hard_max {
+            let why = format!("it takes {megabytes} MiB (max_memory_hard)");
+            return self.condemn(now_ms, index, others, &why, actions);
+        }
+        if plan.memory_max > 0
+            && bytes > plan.memory_max
+            && let Some(worker) = self.seated.get_mut(&index)
+        {
+            let why = || format!("it takes {megabytes} MiB (max_memory)");
+            worker.due.get_or_insert_with(why);
+        }
+        None
+    }
+
+    /// The request of a seat of worker `index` has run past its deadline.
+    pub(super) fn on_overdue(
+        &mut self,
+        now_ms: u64,
+        (index, seat): (u16, u16),
+        (ran_ms, others): (u64, bool),
+        actions: &mut Vec<Action>,
+    ) -> Option<Condemned> {
+        let worker = self.seated.get_mut(&index)?;
+        let overdue = ToAcceptor::Overdue {
+            seat,
+            tenure: worker.tenure,
+            ran_ms,
+        };
+        if let Some(condemned) = &mut worker.condemned {
+            condemned.others = others;
+            if condemned.dumped && !others {
+                worker.stage.leave_by(now_ms);
+            }
+            return None;
+        }
+        let generation = self.generation;
+        actions.push(Action::TellAcceptor {
+            generation,
+            message: overdue,
+        });
+        let ran = Duration::from_millis(ran_ms);
+        let why = format!("a request has run for {ran:.1?}, past its timeout");
+        self.condemn(now_ms, index, others, &why, actions)
+    }
+
+    /// Has it write its stacks down and then killed; told to take no further request.
+    fn condemn(
+        &mut self,
+        now_ms: u64,
+        index: u16,
+        others: bool,
+        why: &str,
+        actions: &mut Vec<Action>,
+    ) -> Option<Condemned> {
+        let worker = self.seated.get_mut(&index)?;
+        let pid = match worker.stage {
+            Stage::Ready { pid } | Stage::Leaving { pid, .. } => pid,
+            Stage::Wanted | Stage::Asked | Stage::Booting { .. } | Stage::Killed { .. } => {
+                return None;
+            }
+        };
+        if worker.condemned.is_some() {
+            return None;
+        }
+        worker.condemned = Some(Sentence {
+            others,
+            dumped: false,
+        });
+        actions.push(Action::error(format!(
+            "worker {index} ({pid}) is killed: {why}"
+        )));
+        // Whatever becomes of its stacks, this is its end.
+        worker.ask_to_leave(now_ms + DUMP_MS + GRACE_MS, actions);
+        let tenure = worker.tenure;
+        Some(Condemned {
+            worker: index,
+            tenure,
+            pid,
+        })
+    }
+
+    /// Its stacks are written down, or it had its time for that: it dies as soon as no other
+    /// request of it can still end.
+    pub(super) fn on_dumped(&mut self, now_ms: u64, index: u16, tenure: u16) {
+        let of_this_tenure = |worker: &&mut Worker| worker.tenure == tenure;
+        if let Some(worker) = self.seated.get_mut(&index).filter(of_this_tenure)
+            && let Some(condemned) = &mut worker.condemned
+        {
+            condemned.dumped = true;
+            let grace_ms = if condemned.others { GRACE_MS } else { 0 };
+            worker.stage.leave_by(now_ms + grace_ms);
+        }
+    }
+}
+
+/// When a worker has lived long enough; the jitter is drawn from its pid, so that they differ.
+fn end_of_life_ms(worker: &Worker, plan: &Plan) -> Option<u64> {
+    let Stage::Ready { pid } = worker.stage else {
+        return None;
+    };
+    let jitter_ms = match plan.lifetime_jitter_ms {
+        0 => 0,
+        most => spread(pid) % (most + 1),
+    };
+    Some(worker.ready_ms + plan.lifetime_ms + jitter_ms)
+}
+
+/// A number that differs widely between neighbouring pids (Fibonacci hashing).
+fn spread(pid: i32) -> u64 {
+    u64::from(pid.cast_unsigned()).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32
+}

@@ -1,0 +1,153 @@
+//! A reload: another house is made ready beside the one that serves, gets the door, and the old one
+//! retires. If it cannot be made ready the old one goes on, untouched.
+
+use super::event::{Action, Client, News, Plan};
+use super::house::{House, Ruin, Standing};
+use super::step::{Master, QUICK_MS, answer};
+use crate::exit_code;
+
+/// Houses that may be on their way out at once: the next reload waits for one to be gone.
+const RETIRING_MAX: usize = 3;
+
+impl Master {
+    pub(super) fn reload(&mut self, client: Option<Client>, actions: &mut Vec<Action>) {
+        self.reloading.extend(client);
+        if let Some(generation) = self.building {
+            actions.push(Action::info(format!(
+                "reload: generation {generation} is still being made ready, another one follows it"
+            )));
+            self.again = true;
+            return;
+        }
+        if !self.may_reload() {
+            actions.push(Action::info(
+                "reload: begins when an earlier generation has gone",
+            ));
+            self.again = true;
+            return;
+        }
+        self.again = false;
+        self.generations += 1;
+        let generation = self.generations;
+        self.building = Some(generation);
+        actions.push(Action::info(format!(
+            "reload: making generation {generation} ready"
+        )));
+        actions.push(Action::Announce(News::Reloading));
+        actions.push(Action::BuildHouse { generation });
+    }
+
+    /// Whether a reload could begin now.
+    pub(super) fn may_reload(&self) -> bool {
+        self.building.is_none() && self.retiring() < RETIRING_MAX
+    }
+
+    fn retiring(&self) -> usize {
+        let goes = |house: &&House| {
+            matches!(
+                house.standing,
+                Standing::Retiring { .. } | Standing::Dismissed { .. }
+            )
+        };
+        self.houses.values().filter(goes).count()
+    }
+
+    pub(super) fn on_built(
+        &mut self,
+        now_ms: u64,
+        generation: u32,
+        plan: Result<Plan, String>,
+        actions: &mut Vec<Action>,
+    ) {
+        let plan = match plan {
+            Ok(plan) if self.building == Some(generation) => plan,
+            // Given up meanwhile.
+            Ok(_) => {
+                actions.push(Action::DropHouse { generation });
+                return;
+            }
+            Err(why) => {
+                let code = exit_code::USAGE;
+                self.on_ruin(now_ms, generation, &Ruin { why, code }, actions);
+                return;
+            }
+        };
+        let target = match self.serving.and_then(|serving| self.houses.get(&serving)) {
+            // Who was added or sent away by hand stays so, unless the setting itself has changed.
+            Some(old) if old.plan.workers == plan.workers => {
+                self.paused_from.take().unwrap_or(old.target)
+            }
+            _ => plan.workers,
+        };
+        self.paused_from = None;
+        let target = target.min(plan.workers_max);
+        let house = House::new(generation, plan, target, false);
+        self.houses.insert(generation, house);
+    }
+
+    /// A house could not be made ready.
+    pub(super) fn on_ruin(
+        &mut self,
+        now_ms: u64,
+        generation: u32,
+        ruin: &Ruin,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(serving) = self.serving.filter(|&serving| serving != generation) else {
+            actions.push(Action::error(format!("{}: the server leaves", ruin.why)));
+            self.stop(now_ms, ruin.code, actions);
+            return;
+        };
+        if self.building != Some(generation) {
+            return;
+        }
+        let outcome = format!(
+            "reload failed: {}; generation {serving} goes on serving",
+            ruin.why
+        );
+        actions.push(Action::error(&*outcome));
+        self.give_up_building(now_ms, &outcome, actions);
+    }
+
+    pub(super) fn give_up_building(
+        &mut self,
+        now_ms: u64,
+        outcome: &str,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(generation) = self.building.take() else {
+            return;
+        };
+        if let Some(house) = self.houses.get_mut(&generation) {
+            house.dismiss(now_ms + QUICK_MS);
+        }
+        if let Some(generation) = self.serving {
+            actions.push(Action::Announce(News::Reloaded { generation }));
+        }
+        answer(&mut self.reloading, &Err(outcome.to_owned()), actions);
+    }
+
+    /// The house that was made ready gets the door, and the one before it retires.
+    pub(super) fn promote(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+        let ready = self.building.filter(|generation| {
+            let house = self.houses.get(generation);
+            house.is_some_and(House::is_ready)
+        });
+        let Some(generation) = ready else { return };
+        self.building = None;
+        let before = self.serving.replace(generation);
+        if let Some(house) = self.houses.get_mut(&generation) {
+            house.serve(actions);
+        }
+        let Some(old) = before.and_then(|before| self.houses.get_mut(&before)) else {
+            return;
+        };
+        old.retire(now_ms, false, actions);
+        let outcome = format!("reloaded: generation {generation} serves");
+        actions.push(Action::info(&*outcome));
+        actions.push(Action::Announce(News::Reloaded { generation }));
+        if !self.again {
+            answer(&mut self.reloading, &Ok(outcome), actions);
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! From master to master: the one before us, if there was one, and the one after us.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use stanchion_sys::channel::Channel;
+use stanchion_sys::listener::Listener;
+use stanchion_sys::process::{self, Fork};
+use tracing::{error, info, warn};
+
+use super::Loop;
+use super::event::Event;
+use crate::handover::{Handover, Taken, ToPredecessor, VARIABLE};
+use crate::host::Hook;
+use crate::messages::{self, Incoming};
+use crate::pidfile::{PidFile, with_suffix};
+use crate::settings::Signals;
+
+/// What the pid file is called while there are two masters: the old one's in Unicorn's way, the
+/// new one's in gunicorn's.
+const OLD_SUFFIX: &str = ".oldbin";
+const NEW_SUFFIX: &str = ".2";
+
+/// How this process was started, so that it can be done again.
+#[derive(Clone, Debug)]
+pub struct StartedAs {
+    /// The program and its arguments.
+    pub command: Vec<OsString>,
+    /// Its working directory.
+    pub directory: PathBuf,
+}
+
+/// The masters before and after this one, and the file in which whoever is the server says so.
+pub(crate) struct Succession {
+    pidfile: PidFile,
+    path: Option<PathBuf>,
+    signals: Signals,
+    predecessor: Option<Channel>,
+    scaled_to: Option<u16>,
+    heir: Option<Channel>,
+    heir_serves: bool,
+}
+
+impl Succession {
+    /// The pid file is written; under another name if another master has handed over and that is the way.
+    pub(crate) fn begin(
+        path: Option<&Path>,
+        signals: Signals,
+        handed_over: Option<Taken>,
+    ) -> Result<Self, String> {
+        let pid = handed_over.as_ref().map(|taken| taken.predecessor);
+        let name = match (path, signals, pid) {
+            (Some(path), Signals::Gunicorn, Some(_)) => Some(with_suffix(path, NEW_SUFFIX)),
+            (path, ..) => path.map(ToOwned::to_owned),
+        };
+        let scaled_to = handed_over.as_ref().and_then(|taken| taken.scaled_to);
+        Ok(Self {
+            pidfile: PidFile::create(name.as_deref(), pid)?,
+            path: path.map(ToOwned::to_owned),
+            signals,
+            predecessor: handed_over.map(|taken| taken.channel),
+            scaled_to,
+            heir: None,
+            heir_serves: false,
+        })
+    }
+
+    pub(super) fn scaled_to(&self) -> Option<u16> {
+        self.scaled_to
+    }
+
+    /// Whether the door is another master's now.
+    pub(super) fn has_heir(&self) -> bool {
+        self.heir_serves
+    }
+
+    pub(super) fn heir_serves(&mut self) {
+        self.heir_serves = true;
+    }
+
+    /// What to wait for.
+    pub(super) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let channels = [&self.predecessor, &self.heir];
+        channels.into_iter().flatten().map(AsFd::as_fd)
+    }
+
+    /// Tells the master before us that we serve.
+    pub(super) fn announce(&mut self) {
+        if let Some(predecessor) = &self.predecessor
+            && let Err(error) = messages::send(predecessor, &ToPredecessor::Ready)
+        {
+            warn!("the old master could not be told that the new one serves: {error}");
+        }
+    }
+
+    /// What the others say.
+    pub(super) fn gather(&mut self) -> Option<Event> {
+        if let Some(predecessor) = &self.predecessor
+            && matches!(
+                messages::receive::<ToPredecessor>(predecessor),
+                Ok(Incoming::Closed) | Err(_)
+            )
+        {
+            info!("the old master is gone");
+            self.predecessor = None;
+            if let Some(path) = &self.path
+                && self.signals == Signals::Gunicorn
+            {
+                self.pidfile.rename(path);
+            }
+        }
+        let heir = self.heir.as_ref()?;
+        match messages::receive(heir) {
+            Ok(Incoming::Message(ToPredecessor::Ready)) => Some(Event::HeirReady),
+            Ok(Incoming::Nothing) => None,
+            // Its end is reported by the kernel.
+            Ok(Incoming::Closed) => {
+                self.heir = None;
+                None
+            }
+            Err(error) => {
+                error!("what the new master says makes no sense: {error}");
+                None
+            }
+        }
+    }
+
+    fn expect_heir(&mut self, channel: Channel) {
+        self.heir = Some(channel);
+        if let Some(path) = &self.path
+            && self.signals == Signals::Unicorn
+        {
+            self.pidfile.rename(&with_suffix(path, OLD_SUFFIX));
+        }
+    }
+
+    /// The heir has failed.
+    pub(super) fn drop_heir(&mut self) {
+        self.heir = None;
+        if let Some(path) = &self.path
+            && self.signals == Signals::Unicorn
+        {
+            self.pidfile.rename(path);
+        }
+    }
+}
+
+impl Loop<'_> {
+    /// Starts the stanchion that is installed now, and gives it the door.
+    pub(super) fn start_heir(&mut self) {
+        self.hook(Hook::PreExec);
+        let pid = match self.fork_heir() {
+            Ok(pid) => Some(pid),
+            Err(error) => {
+                error!("a new master cannot be started: {error}");
+                None
+            }
+        };
+        self.events.push_front(Event::HeirStarted(pid));
+    }
+
+    fn fork_heir(&mut self) -> io::Result<i32> {
+        let listeners = self.houses.get(&self.present);
+        let listeners = listeners.map_or(&[][..], |house| &house.listeners);
+        let (ours, theirs) = Channel::pair()?;
+        // Before the fork: a child of a process that had threads could not allocate.
+        let doors: Vec<_> = listeners
+            .iter()
+            .map(Listener::try_clone_fd)
+            .collect::<io::Result<_>>()?;
+        let fds = doors.iter().map(AsRawFd::as_raw_fd).collect();
+        let wanted = self.master.target();
+        let scaled_to = wanted.filter(|&wanted| u32::from(wanted) != self.settings().workers);
+        let handover = Handover::new(process::pid(), theirs.as_raw_fd(), fds, scaled_to);
+        let started_as = self.host.started_as();
+        let mut words = started_as.command.into_iter();
+        let program = words
+            .next()
+            .ok_or_else(|| io::Error::other("it is not known how this one was started"))?;
+        let mut command = Command::new(program);
+        command
+            .args(words)
+            .current_dir(started_as.directory)
+            .env(VARIABLE, handover.to_json()?);
+        match process::fork_single_threaded()? {
+            Fork::Parent(pid) => {
+                self.succession.expect_heir(ours);
+                Ok(pid)
+            }
+            Fork::Child => {
+                let kept = doors.iter().map(AsFd::as_fd).chain([theirs.as_fd()]);
+                let problem = match process::keep_over_exec(kept) {
+                    Ok(()) => command.exec(),
+                    Err(error) => error,
+                };
+                error!("a new master cannot be started: {problem}");
+                process::exit_now(crate::exit_code::INTERNAL)
+            }
+        }
+    }
+}

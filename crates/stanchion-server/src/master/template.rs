@@ -1,0 +1,112 @@
+//! The template of a house: loads the app once, forks workers.
+
+use stanchion_sys::process::Exit;
+use stanchion_sys::signal::SIGKILL;
+
+use super::backoff::Backoff;
+use super::event::Action;
+use super::stage::Stage;
+
+#[derive(Debug)]
+pub(super) struct Template {
+    generation: u32,
+    stage: Stage,
+    backoff: Backoff,
+}
+
+impl Template {
+    /// To be forked.
+    pub(super) fn new(generation: u32) -> Self {
+        Self {
+            generation,
+            stage: Stage::Wanted,
+            backoff: Backoff::default(),
+        }
+    }
+
+    pub(super) fn pid(&self) -> Option<i32> {
+        self.stage.pid()
+    }
+
+    pub(super) fn is_ready(&self) -> bool {
+        self.stage.is_ready()
+    }
+
+    /// Whether none runs or is about to.
+    pub(super) fn is_gone(&self) -> bool {
+        self.stage == Stage::Wanted
+    }
+
+    // What must be done.
+
+    /// Forks it if it is not there.
+    pub(super) fn keep(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+        if self.stage == Stage::Wanted && self.backoff.is_over(now_ms) {
+            self.stage = Stage::Asked;
+            let generation = self.generation;
+            actions.push(Action::ForkTemplate { generation });
+        }
+    }
+
+    /// When [`Self::keep`] has something to do.
+    pub(super) fn due_ms(&self) -> Option<u64> {
+        (self.stage == Stage::Wanted).then(|| self.backoff.not_before_ms())
+    }
+
+    /// Kills it: it holds nothing of a client's.
+    pub(super) fn kill(&mut self, actions: &mut Vec<Action>) {
+        if let Some(pid) = self.stage.kill() {
+            actions.push(Action::Kill(pid, SIGKILL));
+        }
+    }
+
+    // What happened.
+
+    pub(super) fn on_forked(&mut self, now_ms: u64, pid: Option<i32>, actions: &mut Vec<Action>) {
+        if self.stage != Stage::Asked {
+            // Not an answer to us; there is one template at a time.
+            actions.extend(pid.map(|pid| Action::Kill(pid, SIGKILL)));
+            return;
+        }
+        self.stage = Stage::forked(pid);
+        if pid.is_none() {
+            self.backoff.failed(now_ms);
+        }
+    }
+
+    pub(super) fn on_ready(&mut self) {
+        if let Stage::Booting { pid } = self.stage {
+            self.stage = Stage::Ready { pid };
+        }
+    }
+
+    /// It has forked a worker: all is well with it.
+    pub(super) fn has_forked(&mut self) {
+        self.backoff = Backoff::default();
+    }
+
+    /// It has ended, when it should have stayed. `was_forking`: it had been asked for a worker.
+    /// Says what will be done about it.
+    pub(super) fn on_lost(&mut self, now_ms: u64, exit: Exit, was_forking: bool) -> Action {
+        let was_ready = self.stage.is_ready();
+        self.stage = Stage::Wanted;
+        if was_ready && !was_forking {
+            return Action::warning(format!("the template {exit}; another one is started"));
+        }
+        self.backoff.failed(now_ms);
+        let wait_ms = self.backoff.wait_ms(now_ms);
+        let when = if was_ready {
+            "while forking"
+        } else {
+            "before it was ready"
+        };
+        Action::error(format!(
+            "the template {exit} {when}; next try in {wait_ms} ms"
+        ))
+    }
+
+    /// It has ended, as it was to.
+    pub(super) fn on_left(&mut self) {
+        self.stage = Stage::Wanted;
+    }
+}

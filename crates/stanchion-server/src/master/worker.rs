@@ -1,0 +1,49 @@
+//! One worker, as the master knows it.
+
+use stanchion_sys::signal::SIGTERM;
+
+use super::event::Action;
+use super::relief::Sentence;
+use super::stage::Stage;
+
+#[derive(Debug)]
+pub(super) struct Worker {
+    pub(super) stage: Stage,
+    pub(super) tenure: u16,
+    /// When it became ready.
+    pub(super) ready_ms: u64,
+    /// Why it is to be replaced, if it is.
+    pub(super) due: Option<String>,
+    /// Its successor has been asked for: it stays until that one is ready.
+    pub(super) relieved: bool,
+    /// It will be killed.
+    pub(super) condemned: Option<Sentence>,
+}
+
+impl Worker {
+    pub(super) fn asked_for(tenure: u16) -> Self {
+        Self {
+            stage: Stage::Asked,
+            tenure,
+            ready_ms: 0,
+            due: None,
+            relieved: false,
+            condemned: None,
+        }
+    }
+
+    /// Whether it counts among those wanted: it is there or on the way, and not about to go.
+    pub(super) fn is_staying(&self) -> bool {
+        let stays = matches!(
+            self.stage,
+            Stage::Asked | Stage::Booting { .. } | Stage::Ready { .. }
+        );
+        stays && !self.relieved
+    }
+
+    pub(super) fn ask_to_leave(&mut self, deadline_ms: u64, actions: &mut Vec<Action>) {
+        if let Some(pid) = self.stage.leave_by(deadline_ms) {
+            actions.push(Action::Kill(pid, SIGTERM));
+        }
+    }
+}

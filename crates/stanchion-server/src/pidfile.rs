@@ -1,0 +1,74 @@
+//! The file with the master's pid.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use stanchion_sys::process;
+use tracing::warn;
+
+/// The file, removed when the master ends that wrote it, unless another master has written its own
+/// pid there since.
+#[derive(Debug)]
+pub(crate) struct PidFile {
+    path: Option<PathBuf>,
+    owner: i32,
+}
+
+impl PidFile {
+    /// Writes our pid to `path`, if any. A file that names another process which is alive is an
+    /// error, unless that is `predecessor`.
+    pub(crate) fn create(path: Option<&Path>, predecessor: Option<i32>) -> Result<Self, String> {
+        let owner = process::pid();
+        let path = path.map(ToOwned::to_owned);
+        if let Some(path) = &path {
+            let shown = path.display();
+            let earlier = pid_in(path).filter(|&pid| pid != owner && Some(pid) != predecessor);
+            if let Some(pid) = earlier.filter(|&pid| process::is_alive(pid)) {
+                return Err(format!(
+                    "the pid file {shown} names process {pid}, which is alive: is this server running already?"
+                ));
+            }
+            fs::write(path, format!("{owner}\n"))
+                .map_err(|error| format!("cannot write the pid file {shown}: {error}"))?;
+        }
+        Ok(Self { path, owner })
+    }
+
+    /// Moves it, as a master does on its way out and one that has come to stay.
+    pub(crate) fn rename(&mut self, to: &Path) {
+        if let Some(path) = &mut self.path {
+            match fs::rename(&*path, to) {
+                Ok(()) => to.clone_into(path),
+                Err(error) => warn!(
+                    "the pid file {} cannot be renamed to {}: {error}",
+                    path.display(),
+                    to.display()
+                ),
+            }
+        }
+    }
+}
+
+/// `path` with `suffix` behind its name.
+pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+fn pid_in(path: &Path) -> Option<i32> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+impl Drop for PidFile {
+    fn drop(&mut self) {
+        let Some(path) = &self.path else { return };
+        // A child has a copy of this, and the file is not its to remove.
+        if process::pid() == self.owner
+            && pid_in(path) == Some(self.owner)
+            && let Err(error) = fs::remove_file(path)
+        {
+            warn!("the pid file {} stays: {error}", path.display());
+        }
+    }
+}

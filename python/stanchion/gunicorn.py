@@ -19,7 +19,6 @@ class Foreign(NamedTuple):
 
 
 _TLS = "TLS is not served here: terminate it in a proxy such as nginx"
-_USER = "start it as that user: User= of systemd, or setpriv"
 _LOGS = "logs go to --error-logfile and --access-logfile; collect them from there"
 _HTTP2 = "only HTTP/1 is served here: put a proxy such as nginx in front for HTTP/2"
 _PARSER = "requests are parsed strictly, without exceptions"
@@ -36,7 +35,6 @@ FOREIGN = (
     ),
     Foreign("worker_connections", ("--worker-connections",)),
     Foreign("worker_tmp_dir", ("--worker-tmp-dir",)),
-    Foreign("reuse_port", ("--reuse-port",), takes_value=False),
     Foreign("reload_engine", ("--reload-engine",)),
     Foreign("http_parser", ("--http-parser",)),
     Foreign("proc_name", ("-n", "--name")),
@@ -53,10 +51,6 @@ FOREIGN = (
         takes_value=False,
         refusal="run it under systemd or in a container, or as `stanchion serve ... &`",
     ),
-    Foreign("user", ("-u", "--user"), refusal=_USER),
-    Foreign("group", ("-g", "--group"), refusal=_USER),
-    Foreign("initgroups", ("--initgroups",), takes_value=False, refusal=_USER),
-    Foreign("umask", ("-m", "--umask"), refusal="set it before the start: umask of the shell, UMask= of systemd"),
     Foreign("spew", ("--spew",), takes_value=False, refusal="run the app under a debugger or `python -m trace`"),
     Foreign("check_config", ("--check-config",), takes_value=False, refusal=_CHECK),
     Foreign("print_config", ("--print-config",), takes_value=False, refusal=_CHECK),

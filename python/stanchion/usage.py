@@ -60,7 +60,8 @@ def full_help() -> str:
 
 def table(effective: Effective) -> str:
     """Every effective setting with its value and where it came from, by section."""
-    shown = {name: show(value) for name, value in effective.values.items()}
+    kinds = {setting.name: setting.kind for setting in schema()}
+    shown = {name: show(value, kinds[name]) for name, value in effective.values.items()}
     names_width = max(map(len, shown))
     values_width = max(len(text) for text in shown.values() if len(text) <= _VALUE_COLUMNS_MAX)
     lines: list[str] = []
@@ -72,9 +73,11 @@ def table(effective: Effective) -> str:
     return "\n".join(lines)
 
 
-def show(value: Any) -> str:
-    """A value as people write it."""
+def show(value: Any, kind: str = "") -> str:
+    """A value of a setting of this kind as people write it."""
     match value:
+        case int() if kind == "octal":
+            return f"{value:#o}"
         case None | []:
             return "none"
         case bool():
@@ -104,7 +107,7 @@ def _described(setting: Setting) -> Iterator[str]:
 
 
 def _facts(setting: Setting) -> str:
-    facts = [f"Setting {setting.name}", f"default {show(setting.default)}"]
+    facts = [f"Setting {setting.name}", f"default {show(setting.default, setting.kind)}"]
     if setting.env is not None:
         facts.append(f"environment {setting.env}")
     return ", ".join(facts) + "."

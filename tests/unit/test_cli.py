@@ -183,7 +183,7 @@ def test_full_help_tells_everything(capsys):
     assert max(map(len, lines)) <= 79
     words = " ".join(" ".join(lines).split())
     for setting in config.schema():
-        assert f"Setting {setting.name}, default {usage.show(setting.default)}" in words
+        assert f"Setting {setting.name}, default {usage.show(setting.default, setting.kind)}" in words
         assert all(" ".join(part.split()) in words for part in setting.long_help.split("\n\n"))
     assert "4 the app could not be loaded" in words
 

@@ -13,6 +13,8 @@ ROOT = Path(__file__).parents[2]
 OTHER_DEFAULTS = {
     "preload_app",  # workers are forked from a template that holds the app
     "config",  # ours is shown only if it is there
+    "user",  # gunicorn shows who it runs as, we show that it stays
+    "group",  # likewise
     "chdir",  # gunicorn shows the working directory, we show that it stays
 }
 

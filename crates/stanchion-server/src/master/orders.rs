@@ -13,11 +13,11 @@ use super::relief::Condemned;
 use super::step::{Master, Phase, answer};
 use crate::exit_code;
 use crate::messages::{ToAcceptor, ToTemplate};
-use crate::settings::Signals;
+use crate::settings::SignalStyle;
 
 /// What a signal tells the master to do, and its name for the log. `None`: nothing.
-pub(super) fn order_of(signal: i32, signals: Signals) -> Option<(Order, &'static str)> {
-    use Signals::{Gunicorn, Unicorn};
+pub(super) fn order_of(signal: i32, signals: SignalStyle) -> Option<(Order, &'static str)> {
+    use SignalStyle::{Gunicorn, Unicorn};
     Some(match (signal, signals) {
         (SIGTERM, Gunicorn) => (Order::Drain, "TERM"),
         (SIGTERM, Unicorn) => (Order::Quit, "TERM"),

@@ -18,7 +18,7 @@ use crate::handover::{Handover, Taken, ToPredecessor, VARIABLE};
 use crate::host::Hook;
 use crate::messages::{self, Incoming};
 use crate::pidfile::{PidFile, with_suffix};
-use crate::settings::Signals;
+use crate::settings::SignalStyle;
 
 /// What the pid file is called while there are two masters: the old one's in Unicorn's way, the
 /// new one's in gunicorn's.
@@ -38,7 +38,7 @@ pub struct StartedAs {
 pub(crate) struct Succession {
     pidfile: PidFile,
     path: Option<PathBuf>,
-    signals: Signals,
+    signals: SignalStyle,
     predecessor: Option<Channel>,
     scaled_to: Option<u16>,
     heir: Option<Channel>,
@@ -49,12 +49,12 @@ impl Succession {
     /// The pid file is written; under another name if another master has handed over and that is the way.
     pub(crate) fn begin(
         path: Option<&Path>,
-        signals: Signals,
+        signals: SignalStyle,
         handed_over: Option<Taken>,
     ) -> Result<Self, String> {
         let pid = handed_over.as_ref().map(|taken| taken.predecessor);
         let name = match (path, signals, pid) {
-            (Some(path), Signals::Gunicorn, Some(_)) => Some(with_suffix(path, NEW_SUFFIX)),
+            (Some(path), SignalStyle::Gunicorn, Some(_)) => Some(with_suffix(path, NEW_SUFFIX)),
             (path, ..) => path.map(ToOwned::to_owned),
         };
         let scaled_to = handed_over.as_ref().and_then(|taken| taken.scaled_to);
@@ -108,7 +108,7 @@ impl Succession {
             info!("the old master is gone");
             self.predecessor = None;
             if let Some(path) = &self.path
-                && self.signals == Signals::Gunicorn
+                && self.signals == SignalStyle::Gunicorn
             {
                 self.pidfile.rename(path);
             }
@@ -132,7 +132,7 @@ impl Succession {
     fn expect_heir(&mut self, channel: Channel) {
         self.heir = Some(channel);
         if let Some(path) = &self.path
-            && self.signals == Signals::Unicorn
+            && self.signals == SignalStyle::Unicorn
         {
             self.pidfile.rename(&with_suffix(path, OLD_SUFFIX));
         }
@@ -142,7 +142,7 @@ impl Succession {
     pub(super) fn drop_heir(&mut self) {
         self.heir = None;
         if let Some(path) = &self.path
-            && self.signals == Signals::Unicorn
+            && self.signals == SignalStyle::Unicorn
         {
             self.pidfile.rename(path);
         }

@@ -16,7 +16,9 @@ pub(super) fn coerce(kind: &Kind, raw: &Value) -> Result<Value, String> {
         Kind::Seconds(range) => seconds(raw)
             .filter(|s| range.holds_seconds(*s))
             .map(plain_number),
+        Kind::Octal(range) => octal(raw).filter(|n| range.holds(*n)).map(Value::from),
         Kind::Bool => boolean(raw).map(Value::from),
+        Kind::Account => account(raw),
         Kind::Choice(words) => choice(words, raw).map(Value::from),
         Kind::Text { nullable, check } => return text(*nullable, *check, raw),
         Kind::List {
@@ -33,7 +35,12 @@ pub(super) fn expected(kind: &Kind) -> String {
         Kind::Int(range) => format!("a whole number {range}"),
         Kind::Bytes(range) => format!("a number of bytes {range}"),
         Kind::Seconds(range) => format!("a number of seconds {range}"),
+        Kind::Octal(Range { min, max }) => match max {
+            Some(max) => format!("a number from 0o{min:o} to 0o{max:o}"),
+            None => format!("a number >= 0o{min:o}"),
+        },
         Kind::Bool => "true or false".into(),
+        Kind::Account => "a name or a number".into(),
         Kind::Choice(words) => format!("one of {}", words.join(", ")),
         Kind::Text { nullable: true, .. } => "a text or none".into(),
         Kind::Text {
@@ -106,6 +113,33 @@ fn plain_number(seconds: f64) -> Value {
         return Value::from(seconds as u64);
     }
     Number::from_f64(seconds).map_or(Value::Null, Value::Number)
+}
+
+/// `022` and `0o22` are 18, and so is `18`.
+fn octal(raw: &Value) -> Option<u64> {
+    let Value::String(text) = raw else {
+        return integer(raw);
+    };
+    let text = text.trim();
+    match text.strip_prefix("0o").or(text.strip_prefix('0')) {
+        None | Some("") => digits(text),
+        Some(octal) if octal.bytes().all(|byte| byte.is_ascii_digit()) => {
+            u64::from_str_radix(octal, 8).ok()
+        }
+        Some(_) => None,
+    }
+}
+
+/// The number of a user or group becomes its text, so that there is one form of both.
+fn account(raw: &Value) -> Option<Value> {
+    match raw {
+        Value::Null => Some(Value::Null),
+        Value::Number(number) => Some(number.as_u64()?.to_string().into()),
+        Value::String(text) if text.is_empty() => Some(Value::Null),
+        // passwd(5) and group(5) are lists of fields with colons between.
+        Value::String(text) if !text.contains(['\0', ':', '\n']) => Some(text.as_str().into()),
+        _ => None,
+    }
 }
 
 fn boolean(raw: &Value) -> Option<bool> {
@@ -237,6 +271,15 @@ mod tests {
             ("bind", json!(":80"), json!([":80"])),
             ("bind", json!([":80", "unix:a"]), json!([":80", "unix:a"])),
             ("raw_env", json!(null), json!([])),
+            ("umask", json!("022"), json!(18)),
+            ("umask", json!("0o22"), json!(18)),
+            ("umask", json!("18"), json!(18)),
+            ("umask", json!(18), json!(18)),
+            ("umask", json!("0"), json!(0)),
+            ("user", json!(1000), json!("1000")),
+            ("user", json!("www-data"), json!("www-data")),
+            ("group", json!(""), json!(null)),
+            ("max_memory", json!("300M"), json!(314_572_800)),
             ("raw_env", json!("A=b=c"), json!(["A=b=c"])),
         ] {
             assert_eq!(of(name, &raw), Ok(value), "{name} {raw}");
@@ -301,6 +344,27 @@ mod tests {
                 "bind",
                 json!(":http"),
                 "'http' is not a port (0 to 65535), got ':http'",
+            ),
+            (
+                "umask",
+                json!("0999"),
+                "expected a number from 0o0 to 0o777, got '0999'",
+            ),
+            (
+                "umask",
+                json!("0o1000"),
+                "expected a number from 0o0 to 0o777, got '0o1000'",
+            ),
+            (
+                "user",
+                json!("a:b"),
+                "expected a name or a number, got 'a:b'",
+            ),
+            ("user", json!(-1), "expected a name or a number, got -1"),
+            (
+                "control",
+                json!("127.0.0.1:99"),
+                "it is written unix:/path, got '127.0.0.1:99'",
             ),
             ("raw_env", json!("=b"), "it is written KEY=VALUE, got '=b'"),
             (

@@ -6,49 +6,28 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::resolve::{Layer, resolve};
-use super::{AllowedPeers, BindAddress, Seconds, SettingsError};
-
-/// STUB
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Signals {
-    /// STUB
-    #[default]
-    Gunicorn,
-    /// STUB
-    Unicorn,
-}
+use super::{AllowedPeers, BindAddress, ControlAddress, Seconds, SettingsError};
 
 /// The effective value of each setting, under the setting's own name. What each one does is told
 /// once, in [`super::table`]; here stand the units.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[allow(clippy::struct_excessive_bools)] // as many as operators have switches
 pub struct Settings {
     /// Where to listen; at least one.
     pub bind: Vec<BindAddress>,
     /// Connections the kernel may hold unaccepted, as listen(2) takes it.
     pub backlog: i32,
+    /// Set `SO_REUSEPORT` on TCP listeners.
+    pub reuse_port: bool,
+    /// Worker N answers alone on this port plus N; 0 = no such ports.
+    pub worker_port_base: u16,
     /// Worker processes, at least 1.
     pub workers: u32,
     /// Threads in each worker, at least 1.
     pub threads: u32,
     /// How long a worker may run one request; 0 = no limit.
     pub timeout: Seconds,
-    /// STUB
-    #[serde(default)]
-    pub signals: Signals,
-    /// STUB
-    #[serde(default)]
-    pub max_memory: u64,
-    /// STUB
-    #[serde(default)]
-    pub max_memory_hard: u64,
-    /// STUB
-    #[serde(default)]
-    pub max_lifetime: Seconds,
-    /// STUB
-    #[serde(default)]
-    pub max_lifetime_jitter: Seconds,
     /// How long a shutdown or reload may drain; 0 = not at all.
     pub graceful_timeout: Seconds,
     /// How long a connection may be idle between requests; 0 = close after each response.
@@ -57,6 +36,14 @@ pub struct Settings {
     pub max_requests: u64,
     /// Most requests added at random to `max_requests`.
     pub max_requests_jitter: u64,
+    /// How long after it was ready a worker is replaced; 0 = never.
+    pub max_lifetime: Seconds,
+    /// Longest time added at random to `max_lifetime`.
+    pub max_lifetime_jitter: Seconds,
+    /// Proportional set size in bytes past which a worker is replaced; 0 = no bound.
+    pub max_memory: u64,
+    /// Proportional set size in bytes past which a worker is killed; 0 = no bound.
+    pub max_memory_hard: u64,
     /// Import the app in the template, not in each worker.
     pub preload_app: bool,
     /// Most requests in the line, at least 1.
@@ -87,6 +74,18 @@ pub struct Settings {
     pub sendfile: bool,
     /// Where the master's process id is written.
     pub pidfile: Option<PathBuf>,
+    /// Whose meanings signals have.
+    pub signals: SignalStyle,
+    /// Where the master takes orders; `None` = nowhere.
+    pub control: Option<ControlAddress>,
+    /// User that acceptor, template and workers become: a name, or a number as a text.
+    pub user: Option<String>,
+    /// Group that they become: a name, or a number as a text.
+    pub group: Option<String>,
+    /// Give them all groups of `user`.
+    pub initgroups: bool,
+    /// Bits that the mode of a unix socket's file lacks.
+    pub umask: u32,
     /// Directory to change to; the command line has done so before the server sees this.
     pub chdir: Option<PathBuf>,
     /// Directories to import from, with commas between; applied by the command line.
@@ -127,6 +126,16 @@ pub enum LogLevel {
     Error,
     /// The server cannot go on.
     Critical,
+}
+
+/// Whose meanings QUIT, TERM and TTOU have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SignalStyle {
+    /// TERM graceful, QUIT quick, TTOU down to one worker.
+    Gunicorn,
+    /// QUIT graceful, TERM quick, TTOU down to none.
+    Unicorn,
 }
 
 impl Settings {

@@ -8,6 +8,7 @@
 
 mod bind;
 mod coerce;
+mod control;
 mod effective;
 mod peers;
 mod reference;
@@ -17,7 +18,8 @@ mod seconds;
 pub mod table;
 
 pub use bind::BindAddress;
-pub use effective::{LogLevel, Settings, Signals};
+pub use control::ControlAddress;
+pub use effective::{LogLevel, Settings, SignalStyle};
 pub use peers::AllowedPeers;
 pub use reference::reference_markdown;
 pub use resolve::{Layer, Resolution, Resolved, Unknown, resolve, resolve_json};

@@ -89,6 +89,9 @@ fn default(setting: &Setting) -> String {
         }
         Value::String(text) => format!("`{text}`"),
         Value::Number(number) if matches!(setting.kind, Kind::Bytes(_)) => sized(&number),
+        Value::Number(number) if matches!(setting.kind, Kind::Octal(_)) => {
+            format!("`{:#o}`", number.as_u64().unwrap_or_default())
+        }
         other => format!("`{other}`"),
     }
 }

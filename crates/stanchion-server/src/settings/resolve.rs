@@ -119,8 +119,17 @@ impl Resolution {
 
     /// Checks that concern more than one setting.
     fn check_together(&mut self) {
-        let number = |name: &str| self.values[name].value.as_u64().unwrap_or_default();
-        let (workers, threads) = (number("workers"), number("threads"));
+        self.check_seats();
+        self.check_memory();
+        self.check_worker_ports();
+    }
+
+    fn number(&self, name: &str) -> u64 {
+        self.values[name].value.as_u64().unwrap_or_default()
+    }
+
+    fn check_seats(&mut self) {
+        let (workers, threads) = (self.number("workers"), self.number("threads"));
         if workers.saturating_mul(threads) > SEATS_MAX {
             // The higher of the two is the likelier slip.
             let culprit = if workers >= threads {
@@ -133,6 +142,28 @@ impl Resolution {
                 "expected workers times threads <= {SEATS_MAX}, got {workers} times {threads}"
             );
             self.refuse(culprit, &origin, &reason);
+        }
+    }
+
+    /// The hard bound must leave the soft one something to do.
+    fn check_memory(&mut self) {
+        let (soft, hard) = (self.number("max_memory"), self.number("max_memory_hard"));
+        if hard != 0 && hard < soft {
+            let origin = self.values["max_memory_hard"].origin.clone();
+            let reason = format!("expected 0 or at least max_memory, which is {soft}, got {hard}");
+            self.refuse("max_memory_hard", &origin, &reason);
+        }
+    }
+
+    fn check_worker_ports(&mut self) {
+        let (base, workers) = (self.number("worker_port_base"), self.number("workers"));
+        let ports_max = u64::from(u16::MAX);
+        if base != 0 && base + workers - 1 > ports_max {
+            let origin = self.values["worker_port_base"].origin.clone();
+            let reason = format!(
+                "expected a port for each of {workers} workers up to {ports_max}, got {base}"
+            );
+            self.refuse("worker_port_base", &origin, &reason);
         }
     }
 
@@ -239,6 +270,33 @@ mod tests {
             [
                 "setting `workers` from command line: expected workers times threads <= 4096, got 513 \
               times 8"
+            ]
+        );
+    }
+
+    #[test]
+    fn bounds_that_contradict_each_other_are_refused() {
+        let check = |values: Value| resolve(&[layer("here", &values)]).errors;
+        assert_eq!(
+            check(json!({"max_memory": "2G", "max_memory_hard": "1G"})),
+            [
+                "setting `max_memory_hard` from here: expected 0 or at least max_memory, which is \
+              2147483648, got 1073741824"
+            ]
+        );
+        assert_eq!(
+            check(json!({"max_memory": "2G", "max_memory_hard": 0})),
+            [""; 0]
+        );
+        assert_eq!(
+            check(json!({"worker_port_base": 65_534, "workers": 2})),
+            [""; 0]
+        );
+        assert_eq!(
+            check(json!({"worker_port_base": 65_534, "workers": 3})),
+            [
+                "setting `worker_port_base` from here: expected a port for each of 3 workers up to \
+              65535, got 65534"
             ]
         );
     }

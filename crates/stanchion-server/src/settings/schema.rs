@@ -13,7 +13,7 @@ use super::table::{GROUPS, Group, Kind, Range, Setting};
 ///  "help": "…", "long_help": "…"}
 /// ```
 ///
-/// `kind` is one of int, bytes, seconds, bool, str, list, choice. `off_flags` are those that
+/// `kind` is one of int, bytes, seconds, octal, bool, account, str, list, choice. `off_flags` are those that
 /// switch a bool off. `env_format` has `{}` where the variable's text goes.
 pub fn schema_json() -> String {
     let of_group = |group: &'static Group| {
@@ -38,6 +38,8 @@ fn describe(section: &str, setting: &Setting) -> Value {
         Kind::Int(range) => ("int", limits(*range), Value::Null),
         Kind::Bytes(range) => ("bytes", limits(*range), Value::Null),
         Kind::Seconds(range) => ("seconds", limits(*range), Value::Null),
+        Kind::Octal(range) => ("octal", limits(*range), Value::Null),
+        Kind::Account => ("account", Value::Null, Value::Null),
         Kind::Bool => ("bool", Value::Null, Value::Null),
         Kind::Text { .. } => ("str", Value::Null, Value::Null),
         Kind::List { .. } => ("list", Value::Null, Value::Null),

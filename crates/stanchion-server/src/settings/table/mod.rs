@@ -71,8 +71,13 @@ pub enum Kind {
     Bytes(Range),
     /// A number of seconds, with fractions.
     Seconds(Range),
+    /// A number as modes of files are written: octal with a leading 0 or 0o, else decimal, as
+    /// gunicorn reads its umask.
+    Octal(Range),
     /// Yes or no.
     Bool,
+    /// A user or a group: a name, or a number as a text; none if empty.
+    Account,
     /// A text; where `nullable`, an empty one and `None` both mean "none".
     Text {
         /// Whether there may be none.

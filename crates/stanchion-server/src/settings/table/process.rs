@@ -1,7 +1,7 @@
 //! Settings of the process, its surroundings and its logs.
 
-use super::{Env, Group, Kind, OPTIONAL, Preset, Setting, without_nul};
-use crate::settings::AllowedPeers;
+use super::{Env, Group, Kind, OPTIONAL, Preset, Range, Setting, without_nul};
+use crate::settings::{AllowedPeers, ControlAddress};
 
 pub(super) const PROCESS: Group = Group {
     title: "Process",
@@ -18,6 +18,91 @@ pub(super) const PROCESS: Group = Group {
             long_help: "\
 Written once the server listens, removed at the end. If it names a \
 process that lives, the server does not start.",
+        },
+        Setting {
+            name: "signals",
+            flags: &["--signals"],
+            metavar: "WHOSE",
+            env: None,
+            kind: Kind::Choice(&["gunicorn", "unicorn"]),
+            default: Preset::Text("gunicorn"),
+            gunicorn: false,
+            help: "Whose signals: gunicorn or unicorn",
+            long_help: "\
+gunicorn: TERM stops gracefully, QUIT at once. unicorn: QUIT stops \
+gracefully, TERM at once, and TTOU goes down to no worker at all. See \
+docs/reference/signals.md.",
+        },
+        Setting {
+            name: "control",
+            flags: &["--control"],
+            metavar: "ADDRESS",
+            env: None,
+            kind: Kind::Text {
+                nullable: true,
+                check: control_address,
+            },
+            default: Preset::Null,
+            gunicorn: false,
+            help: "Take orders of `stanchion ctl` here",
+            long_help: "\
+unix:PATH, a unix socket of mode 0600 that the master listens on. \
+Whoever may connect to it may stop the server. Without it there is none.",
+        },
+        Setting {
+            name: "user",
+            flags: &["-u", "--user"],
+            metavar: "USER",
+            env: None,
+            kind: Kind::Account,
+            default: Preset::Null,
+            gunicorn: true,
+            help: "Run the app as this user (as root only)",
+            long_help: "\
+A name or a number. The master stays root, to bind ports and to start \
+anew; the acceptor and all that runs the app become this user before \
+they see the first byte of a client or of the app.",
+        },
+        Setting {
+            name: "group",
+            flags: &["-g", "--group"],
+            metavar: "GROUP",
+            env: None,
+            kind: Kind::Account,
+            default: Preset::Null,
+            gunicorn: true,
+            help: "Run the app in this group (as root only)",
+            long_help: "\
+A name or a number. Without it, that of user is taken from the password \
+database.",
+        },
+        Setting {
+            name: "initgroups",
+            flags: &["--initgroups"],
+            metavar: "",
+            env: None,
+            kind: Kind::Bool,
+            default: Preset::Bool(false),
+            gunicorn: true,
+            help: "Add the user's other groups",
+            long_help: "\
+Gives the app all groups that the group database lists for user \
+(initgroups(3)). Without it there is only group.",
+        },
+        Setting {
+            name: "umask",
+            flags: &["-m", "--umask"],
+            metavar: "MASK",
+            env: None,
+            kind: Kind::Octal(Range::between(0, 0o777)),
+            default: Preset::Number(0),
+            gunicorn: true,
+            help: "Bits that the unix socket's mode lacks",
+            long_help: "\
+As in gunicorn it counts for the files of unix sockets, whose mode is \
+0777 without these bits; what the app writes follows the umask that the \
+server was started with (UMask= of systemd). A number with a leading 0 or \
+0o is octal, any other decimal.",
         },
         Setting {
             name: "chdir",
@@ -237,6 +322,11 @@ fn path(text: &str) -> Result<(), String> {
     } else {
         without_nul(text)
     }
+}
+
+/// Where the master may be told what to do.
+fn control_address(text: &str) -> Result<(), String> {
+    ControlAddress::parse(text).map(drop)
 }
 
 /// A list of addresses and networks.

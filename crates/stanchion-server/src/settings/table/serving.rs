@@ -47,6 +47,34 @@ The kernel silently uses net.core.somaxconn where that is lower \
 (listen(2)). Past it a client on TCP tries again after a second or more; \
 on a unix socket its connect fails with EAGAIN.",
         },
+        Setting {
+            name: "reuse_port",
+            flags: &["--reuse-port"],
+            metavar: "",
+            env: None,
+            kind: Kind::Bool,
+            default: Preset::Bool(false),
+            gunicorn: true,
+            help: "Let other servers bind the same port too",
+            long_help: "\
+Sets SO_REUSEPORT on every TCP listener: the kernel then spreads new \
+connections over all servers of this user that listen there (socket(7)). \
+A forgotten second server is then no error, but gets half of the clients.",
+        },
+        Setting {
+            name: "worker_port_base",
+            flags: &["--worker-port-base"],
+            metavar: "PORT",
+            env: None,
+            kind: Kind::Int(Range::between(0, u16::MAX as u64)),
+            default: Preset::Number(0),
+            gunicorn: false,
+            help: "Give worker N the port PORT+N as well",
+            long_help: "\
+Requests that come to port PORT+N of 127.0.0.1 are answered by worker N \
+alone (counted from 0): to look at one worker while the others serve. 0 \
+opens no such ports.",
+        },
     ],
 };
 
@@ -161,6 +189,62 @@ request is lost. 0 keeps workers for ever.",
             long_help: "\
 Each worker adds a random number from 0 to N to max_requests, so that \
 they are not all replaced at once.",
+        },
+        Setting {
+            name: "max_lifetime",
+            flags: &["--max-lifetime"],
+            metavar: "SECONDS",
+            env: None,
+            kind: ANY_TIME,
+            default: Preset::Number(0),
+            gunicorn: false,
+            help: "Replace a worker this old (0: never)",
+            long_help: "\
+A worker that has been ready for this long leaves once it is idle and a \
+new one is forked. No request is lost. 0 keeps workers for ever.",
+        },
+        Setting {
+            name: "max_lifetime_jitter",
+            flags: &["--max-lifetime-jitter"],
+            metavar: "SECONDS",
+            env: None,
+            kind: ANY_TIME,
+            default: Preset::Number(0),
+            gunicorn: false,
+            help: "Add up to this long, at random, to that",
+            long_help: "\
+Each worker adds a random time up to this to max_lifetime, so that they \
+are not all replaced at once.",
+        },
+        Setting {
+            name: "max_memory",
+            flags: &["--max-memory"],
+            metavar: "SIZE",
+            env: None,
+            kind: Kind::Bytes(Range::from(0)),
+            default: Preset::Number(0),
+            gunicorn: false,
+            help: "Replace a worker that has grown past this",
+            long_help: "\
+A worker with more memory than this leaves once it is idle and a new one \
+is forked. No request is lost. What counts is its proportional set size \
+(PSS in proc(5)): its own pages, and its share of those it has in common \
+with others. 0 sets no bound.",
+        },
+        Setting {
+            name: "max_memory_hard",
+            flags: &["--max-memory-hard"],
+            metavar: "SIZE",
+            env: None,
+            kind: Kind::Bytes(Range::from(0)),
+            default: Preset::Number(0),
+            gunicorn: false,
+            help: "Kill a worker that has grown past this",
+            long_help: "\
+As max_memory, but the worker is killed at once, as for a request past \
+its timeout: its clients are answered 502. A remedy for one request that \
+would take the memory of all; set it well above max_memory. 0 sets no \
+bound.",
         },
         Setting {
             name: "preload_app",

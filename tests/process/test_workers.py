@@ -64,7 +64,7 @@ def test_ttou_lets_the_running_request_finish(serve: Serve, gate: Gate) -> None:
 
 
 @pytest.mark.own("gunicorn closes connections when a worker leaves")
-def test_max_requests_replaces_workers_and_loses_nothing(serve: Serve, gate: Gate) -> None:
+def test_max_requests_replaces_workers_one_at_a_time_and_loses_nothing(serve: Serve, gate: Gate) -> None:
     server = serve("waiting:app", "-w", "2", "--max-requests", "5", env=gate.environment)
     pids: set[str] = set()
     errors: list[BaseException] = []
@@ -72,7 +72,7 @@ def test_max_requests_replaces_workers_and_loses_nothing(serve: Serve, gate: Gat
     def ask() -> None:
         try:
             with server.connect() as wire:
-                for _ in range(50):
+                for _ in range(400):
                     response = wire.get("/pid")
                     assert response.status == 200
                     pids.add(response.text.split()[0])
@@ -85,7 +85,11 @@ def test_max_requests_replaces_workers_and_loses_nothing(serve: Serve, gate: Gat
     for client in clients:
         client.join()
     assert not errors
-    assert len(pids) >= 200 / 5 / 2, "each worker has left after about five requests"
+    # A worker goes on until its successor is there, so how many requests each has is not exact.
+    assert len(pids) >= 5, "workers are replaced again and again"
+    ends = [line for line in server.log.text().splitlines() if "is to be replaced" in line]
+    assert len(ends) >= len(pids) - 3
+    assert all("(max_requests)" in line for line in ends)
 
 
 @pytest.mark.own("gunicorn has no such promise")
@@ -94,14 +98,11 @@ def test_max_requests_with_threads_lets_the_other_threads_finish(serve: Serve, g
     with server.connect() as held, server.connect() as wire:
         held.send(b"GET /wait?held HTTP/1.1\r\nHost: test\r\n\r\n")
         gate.announcement()
-        pids = {wire.get("/pid").text for _ in range(3)}
-        # The worker leaves now, as soon as the held request is answered; whoever comes meanwhile waits in the line.
-        wire.send(b"GET /pid HTTP/1.1\r\nHost: test\r\n\r\n")
+        pid = wire.get("/pid").text
+        # Its successor serves, while it still has the request that is held.
+        eventually(lambda: wire.get("/pid").text != pid, "another worker answers")
         gate.let_pass(1)
         assert held.response().text.endswith("held")
-        successor = wire.response()
-        assert successor.status == 200
-        assert successor.text not in pids
 
 
 def write_app(path: Path, answer: str) -> None:
@@ -152,5 +153,9 @@ def test_reload_of_a_broken_file_does_not_end_the_server_and_the_mended_one_is_t
     assert server.process.poll() is None
     time.sleep(0.01)  # so that the two changes differ in their time of modification
     write_app(path, "b'mended'")
-    with server.connect() as wire:
-        eventually(lambda: wire.get("/").text == "mended", "the mended code answers")
+
+    def answer() -> str:
+        with server.connect() as wire:
+            return wire.get("/").text
+
+    eventually(lambda: answer() == "mended", "the mended code answers")

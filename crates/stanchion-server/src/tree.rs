@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use stanchion_exchange::Exchange;
 use stanchion_sys::channel::Channel;
+use stanchion_sys::listener::Listener;
 use stanchion_sys::memory::AppendFile;
 use stanchion_sys::{process, signal};
 use tracing::{error, info};
@@ -90,18 +91,26 @@ fn prepare(settings: Settings, host: &mut dyn Host) -> Result<(Premises, Success
         Some(taken) => std::mem::take(&mut taken.listeners),
         None => listeners::inherited().map_err(of_bind)?,
     };
+    let is_heir = handed_over.is_some();
     let listeners = listeners::open(&settings, inherited).map_err(of_bind)?;
+    let leave = |listeners: &[Listener]| {
+        // Those of an heir that fails are still its predecessor's.
+        if !is_heir {
+            listeners::remove_files(listeners);
+        }
+    };
     let succession = Succession::begin(settings.pidfile.as_deref(), settings.signals, handed_over);
     let succession = succession.map_err(|problem| {
-        listeners::remove_files(&listeners);
+        leave(&listeners);
         of_usage(problem)
     })?;
     if let Err(error) = host.hook(Hook::Starting) {
-        listeners::remove_files(&listeners);
+        leave(&listeners);
         return Err((error.report, exit_code::USAGE));
     }
     let first = Premises::build(1, settings, listeners);
-    let first = first.map_err(|error| {
+    let first = first.map_err(|(error, listeners)| {
+        leave(&listeners);
         let problem = format!("the kernel refused what the server needs: {error}");
         (problem, exit_code::INTERNAL)
     })?;

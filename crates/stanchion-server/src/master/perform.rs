@@ -28,6 +28,13 @@ fn fork_with_channel(fork: impl FnOnce() -> io::Result<Fork>) -> io::Result<(For
     })
 }
 
+/// A signal that cannot be sent is no reason to give up the server.
+fn kill(pid: i32, signal: i32) {
+    if let Err(error) = process::kill(pid, signal) {
+        error!("process {pid} cannot be sent signal {signal}: {error}");
+    }
+}
+
 impl Loop<'_> {
     pub(super) fn perform(&mut self, action: Action) -> io::Result<Option<Role>> {
         match action {
@@ -62,13 +69,13 @@ impl Loop<'_> {
                     outbox.send(message);
                 }
             }
-            Action::Kill(pid, signal) => process::kill(pid, signal)?,
+            Action::Kill(pid, signal) => kill(pid, signal),
             Action::Vacate { generation, worker } => {
                 if let Some(house) = self.houses.get(&generation) {
                     house.vacate(worker);
                 }
             }
-            Action::Dump { generation, pid } => self.ask_for_stacks(generation, pid)?,
+            Action::Dump { generation, pid } => self.ask_for_stacks(generation, pid),
             Action::ShowDump {
                 generation,
                 worker,
@@ -91,8 +98,7 @@ impl Loop<'_> {
             Action::Log(Severity::Error, message) => error!("{message}"),
             Action::Exit(code) => {
                 let doors = std::mem::take(&mut self.doors);
-                // With an heir they are its.
-                let listeners = if self.succession.has_heir() {
+                let listeners = if self.succession.has_others() {
                     Vec::new()
                 } else {
                     doors
@@ -111,10 +117,24 @@ impl Loop<'_> {
         let present = self.houses.get(&self.present);
         let inherited = present.map(|house| listeners::clones(&house.listeners));
         let inherited = inherited.transpose().map_err(|error| error.to_string())?;
-        let listeners = listeners::open(&settings, inherited.unwrap_or_default())?;
         crate::acceptor::check_settings(&settings)?;
-        Premises::build(generation, settings, listeners)
-            .map_err(|error| format!("the kernel refused what the server needs: {error}"))
+        let listeners = listeners::open(&settings, inherited.unwrap_or_default())?;
+        Premises::build(generation, settings, listeners).map_err(|(error, listeners)| {
+            self.remove_files_of_others(listeners);
+            format!("the kernel refused what the server needs: {error}")
+        })
+    }
+
+    /// Removes the socket files of listeners that the present house does not have.
+    fn remove_files_of_others(&self, listeners: Vec<Listener>) {
+        let kept = self.houses.get(&self.present);
+        let kept = kept.map_or(&self.doors[..], |house| &house.listeners);
+        let is_kept = |listener: &Listener| {
+            let mut kept = kept.iter();
+            kept.any(|other| other.address() == listener.address())
+        };
+        let (_, others): (Vec<_>, Vec<_>) = listeners.into_iter().partition(is_kept);
+        listeners::remove_files(&others);
     }
 
     /// Settings that a running server cannot change are named.
@@ -151,14 +171,7 @@ impl Loop<'_> {
             self.doors = listeners;
             return;
         }
-        let kept = self.houses.get(&self.present);
-        let kept = kept.map_or(&self.doors[..], |house| &house.listeners);
-        let is_kept = |listener: &Listener| {
-            kept.iter()
-                .any(|other| other.address() == listener.address())
-        };
-        let (_, given_up): (Vec<_>, Vec<_>) = listeners.into_iter().partition(is_kept);
-        listeners::remove_files(&given_up);
+        self.remove_files_of_others(listeners);
     }
 
     fn fork_acceptor(&mut self, generation: u32) -> Option<Role> {
@@ -211,13 +224,13 @@ impl Loop<'_> {
         None
     }
 
-    fn ask_for_stacks(&self, generation: u32, pid: i32) -> io::Result<()> {
+    fn ask_for_stacks(&self, generation: u32, pid: i32) {
         if let Some(house) = self.houses.get(&generation)
             && let Err(error) = house.common.dumps.clear()
         {
             warn!("the stacks of worker {pid} are mixed with earlier ones: {error}");
         }
-        process::kill(pid, signal::DUMP)
+        kill(pid, signal::DUMP);
     }
 
     fn stacks_of(&self, generation: u32, worker: u16, pid: i32) -> String {

@@ -25,6 +25,44 @@ const WORKERS_SPARE: usize = 32;
 /// bigger batch saves little (hello: 11.0 µs with one, 10.1 with three, 9.6 with seven).
 const AHEAD_PER_SEAT_MAX: usize = 7;
 
+/// What every process of the house shares.
+fn common(generation: u32, settings: Settings, spool: &SpoolDir) -> io::Result<Common> {
+    let threads = settings.threads as usize;
+    let seated_max = Word::SEATS_MAX / threads;
+    let workers_max = (settings.workers as usize + WORKERS_SPARE).min(seated_max);
+    if workers_max < settings.workers as usize {
+        return Err(io::Error::other(format!(
+            "workers times threads is more than {} seats",
+            Word::SEATS_MAX
+        )));
+    }
+    let exchange = Exchange::create(Geometry {
+        seats: workers_max * threads,
+        ahead_per_seat: AHEAD_PER_SEAT_MAX,
+        request_bytes: REQUEST_HEAD_BYTES_MAX + REQUEST_RECORD_EXTRA_BYTES + settings.body_memory,
+        response_bytes: RESPONSE_RING_BYTES,
+    })?;
+    let (master_end, child_end) = Channel::pair()?;
+    let (acceptor_end, worker_end) = Channel::pair()?;
+    Ok(Common {
+        generation,
+        exchange,
+        workers_max: workers_max as u16,
+        master_pid: process::pid(),
+        reports: Reports {
+            master_end,
+            child_end,
+        },
+        files: Files {
+            acceptor_end,
+            worker_end,
+        },
+        spool: spool.path().to_owned(),
+        settings,
+        dumps: AppendFile::create("stanchion-stacks")?,
+    })
+}
+
 /// A house, as the loop sees it.
 pub(crate) struct Premises {
     pub(super) common: Rc<Common>,
@@ -36,55 +74,27 @@ pub(crate) struct Premises {
 }
 
 impl Premises {
+    /// Makes all of it, or gives the listeners back with the error.
     pub(crate) fn build(
         generation: u32,
         settings: Settings,
         listeners: Vec<Listener>,
-    ) -> io::Result<Self> {
-        let spool = SpoolDir::create(settings.tmp_upload_dir.as_deref())?;
-        let threads = settings.threads as usize;
-        let seated_max = Word::SEATS_MAX / threads;
-        let workers_max = (settings.workers as usize + WORKERS_SPARE).min(seated_max);
-        if workers_max < settings.workers as usize {
-            return Err(io::Error::other(format!(
-                "workers times threads is more than {} seats",
-                Word::SEATS_MAX
-            )));
+    ) -> Result<Self, (io::Error, Vec<Listener>)> {
+        let parent = settings.tmp_upload_dir.as_deref();
+        let made = SpoolDir::create(parent).and_then(|spool| {
+            let common = common(generation, settings, &spool)?;
+            Ok((common, spool))
+        });
+        match made {
+            Ok((common, spool)) => Ok(Self {
+                common: Rc::new(common),
+                listeners,
+                acceptor: None,
+                template: None,
+                _spool: spool,
+            }),
+            Err(error) => Err((error, listeners)),
         }
-        let exchange = Exchange::create(Geometry {
-            seats: workers_max * threads,
-            ahead_per_seat: AHEAD_PER_SEAT_MAX,
-            request_bytes: REQUEST_HEAD_BYTES_MAX
-                + REQUEST_RECORD_EXTRA_BYTES
-                + settings.body_memory,
-            response_bytes: RESPONSE_RING_BYTES,
-        })?;
-        let (master_end, child_end) = Channel::pair()?;
-        let (acceptor_end, worker_end) = Channel::pair()?;
-        let common = Common {
-            generation,
-            exchange,
-            workers_max: workers_max as u16,
-            master_pid: process::pid(),
-            reports: Reports {
-                master_end,
-                child_end,
-            },
-            files: Files {
-                acceptor_end,
-                worker_end,
-            },
-            spool: spool.path().to_owned(),
-            settings,
-            dumps: AppendFile::create("stanchion-stacks")?,
-        };
-        Ok(Self {
-            common: Rc::new(common),
-            listeners,
-            acceptor: None,
-            template: None,
-            _spool: spool,
-        })
     }
 
     /// What of its settings concerns the master's decisions.

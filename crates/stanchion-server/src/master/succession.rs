@@ -73,9 +73,9 @@ impl Succession {
         self.scaled_to
     }
 
-    /// Whether the door is another master's now.
-    pub(super) fn has_heir(&self) -> bool {
-        self.heir_serves
+    /// Whether the door is another master's: the heir's, or still that of the one before us.
+    pub(super) fn has_others(&self) -> bool {
+        self.heir_serves || self.predecessor.is_some()
     }
 
     pub(super) fn heir_serves(&mut self) {

@@ -15,5 +15,6 @@ pub mod eventfd;
 pub mod futex;
 pub mod listener;
 pub mod memory;
+pub mod private_socket;
 pub mod process;
 pub mod signal;

@@ -194,7 +194,7 @@ fn address_of(socket: &Socket) -> io::Result<ListenerAddress> {
 
 /// Whether somebody listens is asked by connecting, as Unicorn does: only a refusal proves that
 /// nobody does.
-fn remove_if_stale(path: &Path) -> io::Result<()> {
+pub(crate) fn remove_if_stale(path: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),

@@ -1,0 +1,244 @@
+//! A connection to the control socket: one request, one reply, and so on; never waited for.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+
+use super::reply::{Data, Reply, WorkerStacks};
+use super::request::{REQUEST_BYTES_MAX, Request};
+
+/// How long a client has for its request, from when it has connected or got its last answer.
+const REQUEST_MS_MAX: u64 = 5_000;
+/// How long it has to read a reply.
+const REPLY_MS_MAX: u64 = 5_000;
+/// How soon the master tries again to send what did not fit into the socket.
+const SEND_AGAIN_MS: u64 = 10;
+/// Bytes of stacks kept for a client; what is beyond is left out, and that is said.
+const STACKS_BYTES_MAX: usize = 3 * 1024 * 1024;
+
+/// A client, and how far it is.
+#[derive(Debug)]
+pub(super) struct Client {
+    socket: OwnedFd,
+    received: Vec<u8>,
+    stage: Stage,
+    /// It has said all it will say.
+    has_ended: bool,
+    stacks: Vec<WorkerStacks>,
+    stacks_bytes: usize,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// It may ask for something until then.
+    Asking { deadline_ms: u64 },
+    /// What it asked for is being done.
+    Waiting,
+    /// It is to read this until then; `last` if the connection is closed afterwards.
+    Answering {
+        unsent: Vec<u8>,
+        sent: usize,
+        tried_ms: u64,
+        deadline_ms: u64,
+        last: bool,
+    },
+}
+
+/// What has become of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// Nothing new.
+    Stays,
+    /// It wants something, and waits for the answer.
+    Asks(Request),
+    /// It has left, or must.
+    Leaves,
+}
+
+impl Client {
+    pub(super) fn new(socket: OwnedFd, now_ms: u64) -> Self {
+        Self {
+            socket,
+            received: Vec::new(),
+            stage: asking(now_ms),
+            has_ended: false,
+            stacks: Vec::new(),
+            stacks_bytes: 0,
+        }
+    }
+
+    /// What to wait for: a client that waits for us is not worth waking up for.
+    pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        let is_asking = matches!(self.stage, Stage::Asking { .. });
+        (is_asking && !self.has_ended).then(|| self.socket.as_fd())
+    }
+
+    /// When [`Self::turn`] has something to do, whatever the client does.
+    pub(super) fn due_ms(&self) -> Option<u64> {
+        match &self.stage {
+            // Sent together with the request before.
+            Stage::Asking { .. } if self.received.contains(&b'\n') => Some(0),
+            Stage::Asking { deadline_ms } => Some(*deadline_ms),
+            Stage::Waiting => None,
+            Stage::Answering {
+                tried_ms,
+                deadline_ms,
+                ..
+            } => Some((tried_ms + SEND_AGAIN_MS).min(*deadline_ms)),
+        }
+    }
+
+    /// Goes as far as it can without waiting.
+    pub(super) fn turn(&mut self, now_ms: u64) -> Turn {
+        match self.stage {
+            Stage::Asking { deadline_ms } => self.ask(now_ms, deadline_ms),
+            Stage::Waiting if self.has_hung_up() => Turn::Leaves,
+            Stage::Waiting => Turn::Stays,
+            Stage::Answering { .. } => self.flush(now_ms),
+        }
+    }
+
+    fn ask(&mut self, now_ms: u64, deadline_ms: u64) -> Turn {
+        if !self.received.contains(&b'\n')
+            && !self.has_ended
+            && let Err(error) = self.receive()
+        {
+            return match error {
+                Errno::AGAIN | Errno::INTR => self.ask_in_time(now_ms, deadline_ms),
+                _ => Turn::Leaves,
+            };
+        }
+        let Some(end) = self.received.iter().position(|&byte| byte == b'\n') else {
+            return match (self.has_ended, self.received.len()) {
+                (true, 0) => Turn::Leaves,
+                (true, _) => self.refuse(now_ms, "the request ends without an end of line"),
+                (false, REQUEST_BYTES_MAX..) => {
+                    let why = format!("the request is over the limit of {REQUEST_BYTES_MAX} bytes");
+                    self.refuse(now_ms, &why)
+                }
+                (false, _) => self.ask_in_time(now_ms, deadline_ms),
+            };
+        };
+        let line: Vec<u8> = self.received.drain(..=end).collect();
+        match Request::parse(&line[..end]) {
+            Ok(request) => {
+                self.stage = Stage::Waiting;
+                Turn::Asks(request)
+            }
+            Err(problem) => self.refuse(now_ms, &problem),
+        }
+    }
+
+    fn receive(&mut self) -> rustix::io::Result<()> {
+        let mut bytes = [0; REQUEST_BYTES_MAX];
+        let room = REQUEST_BYTES_MAX - self.received.len();
+        let (_, count) = recv(&self.socket, &mut bytes[..room], RecvFlags::empty())?;
+        self.has_ended = count == 0;
+        self.received.extend_from_slice(&bytes[..count]);
+        Ok(())
+    }
+
+    fn ask_in_time(&mut self, now_ms: u64, deadline_ms: u64) -> Turn {
+        if now_ms < deadline_ms {
+            return Turn::Stays;
+        }
+        let why = format!("no whole request has come within {REQUEST_MS_MAX} ms");
+        self.refuse(now_ms, &why)
+    }
+
+    /// It is told why, and the connection is closed.
+    pub(super) fn refuse(&mut self, now_ms: u64, why: &str) -> Turn {
+        self.answer(now_ms, &Reply::refused(why), true)
+    }
+
+    /// Keeps what is to go with the reply.
+    pub(super) fn add_stacks(&mut self, mut stacks: WorkerStacks) {
+        let room = STACKS_BYTES_MAX.saturating_sub(self.stacks_bytes);
+        if stacks.stacks.len() > room {
+            "(left out: the answer would be too long)".clone_into(&mut stacks.stacks);
+        }
+        self.stacks_bytes += stacks.stacks.len();
+        self.stacks.push(stacks);
+    }
+
+    /// What it asked for has ended.
+    pub(super) fn reply(&mut self, now_ms: u64, reply: &Reply) -> Turn {
+        if !matches!(self.stage, Stage::Waiting) {
+            return Turn::Stays;
+        }
+        if self.stacks.is_empty() {
+            return self.answer(now_ms, reply, self.has_ended);
+        }
+        self.stacks_bytes = 0;
+        let data = Data::Stacks(std::mem::take(&mut self.stacks));
+        let with_stacks = Reply {
+            data: Some(data),
+            ..reply.clone()
+        };
+        self.answer(now_ms, &with_stacks, self.has_ended)
+    }
+
+    fn answer(&mut self, now_ms: u64, reply: &Reply, last: bool) -> Turn {
+        self.stage = Stage::Answering {
+            unsent: reply.line(),
+            sent: 0,
+            tried_ms: now_ms,
+            deadline_ms: now_ms + REPLY_MS_MAX,
+            last,
+        };
+        self.flush(now_ms)
+    }
+
+    fn flush(&mut self, now_ms: u64) -> Turn {
+        let Stage::Answering {
+            unsent,
+            sent,
+            tried_ms,
+            deadline_ms,
+            last,
+        } = &mut self.stage
+        else {
+            return Turn::Stays;
+        };
+        *tried_ms = now_ms;
+        while *sent < unsent.len() {
+            match send(&self.socket, &unsent[*sent..], SendFlags::NOSIGNAL) {
+                Ok(count) => *sent += count,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) if now_ms < *deadline_ms => return Turn::Stays,
+                Err(_) => return Turn::Leaves,
+            }
+        }
+        if *last {
+            return Turn::Leaves;
+        }
+        self.stage = asking(now_ms);
+        Turn::Stays
+    }
+
+    /// Whether the client has closed the connection altogether. One that will only say nothing
+    /// more (shutdown(2)) still wants its answer; poll(2) tells the two apart by `POLLHUP`.
+    fn has_hung_up(&self) -> bool {
+        let mut polled = [PollFd::new(&self.socket, PollFlags::empty())];
+        let at_once = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        poll(&mut polled, Some(&at_once)).is_ok() && polled[0].revents().intersects(PollFlags::HUP)
+    }
+}
+
+fn asking(now_ms: u64) -> Stage {
+    Stage::Asking {
+        deadline_ms: now_ms + REQUEST_MS_MAX,
+    }
+}
+
+/// Tells somebody who is not let in why; nobody waits for whether that arrives.
+pub(super) fn turn_away(socket: &OwnedFd, why: &str) -> io::Result<()> {
+    send(socket, &Reply::refused(why).line(), SendFlags::NOSIGNAL)?;
+    Ok(())
+}

@@ -1,0 +1,277 @@
+//! What a client of the control socket is told: one JSON object on one line.
+
+use std::sync::atomic::Ordering;
+
+use serde::Serialize;
+use stanchion_exchange::{Exchange, SeatState};
+
+/// The longest reply, in bytes: one with more, such as the stacks of a thousand workers, is
+/// refused, as it would have to be kept for a client that does not read.
+pub(super) const REPLY_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// The answer to a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Reply {
+    /// Whether what was asked for has been done.
+    pub(crate) ok: bool,
+    /// What was done, or why not; for people.
+    pub(crate) message: String,
+    /// What was asked about.
+    pub(crate) data: Option<Data>,
+}
+
+/// What was asked about. It is written without its name: the request says which it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Data {
+    /// To [`super::Request::Status`].
+    Status(Status),
+    /// To [`super::Request::Workers`].
+    Workers(Vec<WorkerStatus>),
+    /// To [`super::Request::Dump`].
+    Stacks(Vec<WorkerStacks>),
+}
+
+/// How the server is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Status {
+    /// Of stanchion.
+    pub(crate) version: &'static str,
+    /// The master's.
+    pub(crate) pid: i32,
+    /// Since this master was started.
+    pub(crate) uptime_s: u64,
+    /// What it is doing.
+    pub(crate) phase: ServerPhase,
+    /// The generation of settings and code that serves.
+    pub(crate) generation: u32,
+    /// Earlier ones that still serve who came to them.
+    pub(crate) retiring: Vec<u32>,
+    /// Where it listens.
+    pub(crate) listeners: Vec<String>,
+    /// Workers of the serving generation that there should be.
+    pub(crate) workers_wanted: u16,
+    /// Those that take requests.
+    pub(crate) workers_ready: u16,
+    /// Whose meanings signals have.
+    pub(crate) signals: String,
+}
+
+/// What the server is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum ServerPhase {
+    /// No generation has served yet.
+    Starting,
+    /// It lets clients in.
+    Serving,
+    /// It serves, and makes another generation ready.
+    Reloading,
+    /// It serves, and a new master is being made ready.
+    Upgrading,
+    /// It serves who is here, then leaves.
+    Draining,
+    /// It leaves.
+    Stopping,
+}
+
+/// A worker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct WorkerStatus {
+    /// Which one; it keeps this number when it is replaced.
+    pub(crate) index: u16,
+    /// Its process, if there is one.
+    pub(crate) pid: Option<i32>,
+    /// Its generation.
+    pub(crate) generation: u32,
+    /// How far it is in its life.
+    pub(crate) stage: WorkerStage,
+    /// What it takes, if that is known.
+    pub(crate) memory_bytes: Option<u64>,
+    /// One for each of its threads.
+    pub(crate) seats: Vec<SeatStatus>,
+}
+
+/// How far a worker is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum WorkerStage {
+    /// It will be forked.
+    Wanted,
+    /// It is being forked, or gets ready.
+    Booting,
+    /// It takes requests.
+    Ready,
+    /// It finishes what it holds.
+    Leaving,
+    /// It was killed, and its end has not been seen yet.
+    Killed,
+}
+
+/// A seat: a thread of a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct SeatStatus {
+    /// What it does.
+    pub(crate) state: SeatDoes,
+    /// Requests answered by this worker.
+    pub(crate) served: u64,
+    /// Time it spent on these.
+    pub(crate) busy_us: u64,
+    /// How long its present request has run.
+    pub(crate) running_us: Option<u64>,
+}
+
+/// What a seat does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum SeatDoes {
+    /// Nobody has it, or its worker is booting.
+    Empty,
+    /// It waits for a request.
+    Idle,
+    /// It answers one.
+    Busy,
+}
+
+/// The stacks of a worker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct WorkerStacks {
+    /// Which one.
+    pub(crate) index: u16,
+    /// Its process.
+    pub(crate) pid: i32,
+    /// Its generation.
+    pub(crate) generation: u32,
+    /// What it wrote down.
+    pub(crate) stacks: String,
+}
+
+impl Reply {
+    /// It was done.
+    pub(crate) fn done(message: impl Into<String>) -> Self {
+        Self {
+            ok: true,
+            message: message.into(),
+            data: None,
+        }
+    }
+
+    /// It was not, and why.
+    pub(crate) fn refused(message: impl Into<String>) -> Self {
+        Self {
+            ok: false,
+            message: message.into(),
+            data: None,
+        }
+    }
+
+    /// Here it is.
+    pub(crate) fn with(data: Data) -> Self {
+        Self {
+            ok: true,
+            message: String::new(),
+            data: Some(data),
+        }
+    }
+
+    /// The outcome of an order.
+    pub(crate) fn of(outcome: Result<String, String>) -> Self {
+        match outcome {
+            Ok(message) => Self::done(message),
+            Err(message) => Self::refused(message),
+        }
+    }
+
+    /// The line that is sent.
+    pub(super) fn line(&self) -> Vec<u8> {
+        let mut line = serde_json::to_vec(self).unwrap_or_default();
+        if line.is_empty() || line.len() >= REPLY_BYTES_MAX {
+            let why = format!(
+                "the answer of {} bytes is over the limit of {REPLY_BYTES_MAX}",
+                line.len()
+            );
+            line = serde_json::to_vec(&Self::refused(why)).unwrap_or_default();
+        }
+        line.push(b'\n');
+        line
+    }
+}
+
+impl SeatStatus {
+    /// What the scoreboard says of the `count` seats from `first` on. Workers write there, so it
+    /// may say anything; nothing here depends on it.
+    pub(crate) fn of_worker(exchange: &Exchange, first: u16, count: u16, now_us: u64) -> Vec<Self> {
+        let seats = first..first.saturating_add(count);
+        seats
+            .map(|index| {
+                let seat = exchange.seat(index);
+                let state = match exchange.seat_state(index) {
+                    SeatState::Empty => SeatDoes::Empty,
+                    SeatState::Idle => SeatDoes::Idle,
+                    SeatState::Busy => SeatDoes::Busy,
+                };
+                let started_us = seat.started_us.load(Ordering::Relaxed);
+                Self {
+                    state,
+                    served: seat.served.load(Ordering::Relaxed),
+                    busy_us: seat.busy_us.load(Ordering::Relaxed),
+                    running_us: (state == SeatDoes::Busy)
+                        .then(|| now_us.saturating_sub(started_us)),
+                }
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_is_one_line_whatever_it_says() {
+        let line = Reply::refused("one\ntwo\u{2028}").line();
+        assert_eq!(
+            line,
+            "{\"ok\":false,\"message\":\"one\\ntwo\u{2028}\",\"data\":null}\n".as_bytes()
+        );
+    }
+
+    #[test]
+    fn too_long_a_reply_is_a_refusal() {
+        let stacks = WorkerStacks {
+            index: 0,
+            pid: 7,
+            generation: 1,
+            stacks: "x".repeat(REPLY_BYTES_MAX),
+        };
+        let line = Reply::with(Data::Stacks(vec![stacks])).line();
+        let text = String::from_utf8(line).expect("text");
+        assert!(text.starts_with(r#"{"ok":false,"message":"the answer of 4194"#));
+    }
+
+    #[test]
+    fn what_clients_see() {
+        let worker = WorkerStatus {
+            index: 0,
+            pid: Some(7),
+            generation: 2,
+            stage: WorkerStage::Ready,
+            memory_bytes: None,
+            seats: vec![SeatStatus {
+                state: SeatDoes::Busy,
+                served: 5,
+                busy_us: 900,
+                running_us: Some(3),
+            }],
+        };
+        let line = Reply::with(Data::Workers(vec![worker])).line();
+        assert_eq!(
+            String::from_utf8(line).expect("text"),
+            concat!(
+                r#"{"ok":true,"message":"","data":[{"index":0,"pid":7,"generation":2,"stage":"ready","#,
+                r#""memory_bytes":null,"seats":[{"state":"busy","served":5,"busy_us":900,"running_us":3}]}]}"#,
+                "\n"
+            )
+        );
+    }
+}

@@ -1,0 +1,135 @@
+//! What may be asked for over the control socket: a closed list, checked where it comes in.
+
+use serde::Deserialize;
+
+/// The longest request, in bytes, with its end of line.
+pub(super) const REQUEST_BYTES_MAX: usize = 4096;
+
+/// Something a client asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Wire")]
+pub(crate) enum Request {
+    /// How the server is.
+    Status,
+    /// What each worker does.
+    Workers,
+    /// Read configuration and code anew.
+    Reload,
+    /// Hand over to the stanchion that is installed now.
+    Upgrade,
+    /// Keep so many workers.
+    Scale {
+        /// How many.
+        workers: u16,
+    },
+    /// Serve who is here, then leave.
+    Drain,
+    /// Open the logs anew.
+    Reopen,
+    /// Leave now.
+    Quit,
+    /// The stacks of all workers.
+    Dump,
+}
+
+/// How it is written: one JSON object, `{"command": "scale", "workers": 4}`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wire {
+    command: Command,
+    workers: Option<u16>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Command {
+    Status,
+    Workers,
+    Reload,
+    Upgrade,
+    Scale,
+    Drain,
+    Reopen,
+    Quit,
+    Dump,
+}
+
+impl TryFrom<Wire> for Request {
+    type Error = &'static str;
+
+    fn try_from(wire: Wire) -> Result<Self, Self::Error> {
+        if wire.workers.is_some() && wire.command != Command::Scale {
+            return Err("`workers` belongs to `scale` alone");
+        }
+        Ok(match wire.command {
+            Command::Status => Self::Status,
+            Command::Workers => Self::Workers,
+            Command::Reload => Self::Reload,
+            Command::Upgrade => Self::Upgrade,
+            Command::Scale => Self::Scale {
+                workers: wire.workers.ok_or("`scale` needs `workers`")?,
+            },
+            Command::Drain => Self::Drain,
+            Command::Reopen => Self::Reopen,
+            Command::Quit => Self::Quit,
+            Command::Dump => Self::Dump,
+        })
+    }
+}
+
+impl Request {
+    /// Reads one line. The error says what is wrong, for whoever wrote it.
+    pub(super) fn parse(line: &[u8]) -> Result<Self, String> {
+        serde_json::from_slice(line).map_err(|error| format!("that is no request: {error}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_has_its_word() {
+        for (word, request) in [
+            ("status", Request::Status),
+            ("workers", Request::Workers),
+            ("reload", Request::Reload),
+            ("upgrade", Request::Upgrade),
+            ("drain", Request::Drain),
+            ("reopen", Request::Reopen),
+            ("quit", Request::Quit),
+            ("dump", Request::Dump),
+        ] {
+            let line = format!(r#"{{"command": "{word}"}}"#);
+            assert_eq!(Request::parse(line.as_bytes()), Ok(request));
+        }
+        let line = br#"{"workers":3,"command":"scale"}"#;
+        assert_eq!(Request::parse(line), Ok(Request::Scale { workers: 3 }));
+    }
+
+    #[test]
+    fn nothing_else_is_taken() {
+        for (line, reason) in [
+            ("", "EOF"),
+            ("status", "expected value"),
+            ("[]", "invalid length 0"),
+            ("{}", "missing field `command`"),
+            (r#"{"command":"Status"}"#, "unknown variant `Status`"),
+            (r#"{"command":"scale"}"#, "`scale` needs `workers`"),
+            (
+                r#"{"command":"quit","workers":1}"#,
+                "belongs to `scale` alone",
+            ),
+            (r#"{"command":"scale","workers":-1}"#, "invalid value"),
+            (r#"{"command":"scale","workers":65536}"#, "invalid value"),
+            (r#"{"command":"scale","workers":"4"}"#, "invalid type"),
+            (r#"{"command":"quit","command":"quit"}"#, "duplicate field"),
+            (r#"{"command":"quit","now":true}"#, "unknown field `now`"),
+            (r#"{"command":"quit"} {}"#, "trailing characters"),
+        ] {
+            let problem = Request::parse(line.as_bytes()).expect_err(line);
+            assert!(problem.contains(reason), "{line}: {problem}");
+        }
+        assert!(Request::parse(b"{\"command\":\"quit\xff\"}").is_err());
+    }
+}

@@ -1,0 +1,217 @@
+//! A unix socket for those who may command this process: its own user and root, nobody else.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
+};
+
+use crate::listener::remove_if_stale;
+use crate::process;
+
+/// Connections that wait in the kernel until they are accepted.
+const BACKLOG: i32 = 16;
+
+/// A listening socket whose file has mode 0600.
+#[derive(Debug)]
+pub struct PrivateListener {
+    socket: OwnedFd,
+    path: PathBuf,
+    /// The process that made it; one that was forked from it must leave the file alone.
+    owner: i32,
+    /// Device and inode of the file: at its path there may be another's by now.
+    file: (u64, u64),
+}
+
+/// Who has connected, as the kernel noted it then (`SO_PEERCRED` in unix(7)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its process, or 0 if that is outside our pid namespace.
+    pub pid: i32,
+    /// Its effective user.
+    pub uid: u32,
+}
+
+impl PrivateListener {
+    /// Listens at `path`. A socket file that nobody listens on is replaced; one that somebody does
+    /// listen on is `AddrInUse`.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        remove_if_stale(path)?;
+        Self::bound(path, path)
+    }
+
+    /// Listens at `path` in place of whoever listens there now: the file is made under another
+    /// name beside it and takes its place at once (rename(2)), so that there is always somebody.
+    pub fn replace(path: &Path) -> io::Result<Self> {
+        // A short name, since it has to fit into `sockaddr_un` (unix(7)) as that of `path` does.
+        let beside = path.with_file_name(format!(".{}", process::pid()));
+        remove_if_stale(&beside)?;
+        let listener = Self::bound(&beside, path)?;
+        if let Err(error) = std::fs::rename(&beside, path) {
+            // The error to tell is the first one.
+            let _ = std::fs::remove_file(&beside);
+            return Err(error);
+        }
+        Ok(listener)
+    }
+
+    fn bound(at: &Path, path: &Path) -> io::Result<Self> {
+        let socket = socket_with(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+            None,
+        )?;
+        bind(&socket, &SocketAddrUnix::new(at)?)?;
+        let ready = || -> io::Result<(u64, u64)> {
+            // Nobody can connect before the listen(2) below, so nobody finds the mode too wide.
+            std::fs::set_permissions(at, std::fs::Permissions::from_mode(0o600))?;
+            listen(&socket, BACKLOG)?;
+            let metadata = std::fs::symlink_metadata(at)?;
+            Ok((metadata.dev(), metadata.ino()))
+        };
+        let file = ready().inspect_err(|_| {
+            // The error to tell is the first one.
+            let _ = std::fs::remove_file(at);
+        })?;
+        Ok(Self {
+            socket,
+            // The working directory may be another one when the file is removed.
+            path: std::path::absolute(path)?,
+            owner: process::pid(),
+            file,
+        })
+    }
+
+    /// Where it listens.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Takes the next connection, without waiting; it does not block either.
+    pub fn accept(&self) -> io::Result<Option<(OwnedFd, Peer)>> {
+        use rustix::io::Errno;
+        loop {
+            match accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                Ok(socket) => {
+                    let peer = peer_of(&socket)?;
+                    return Ok(Some((socket, peer)));
+                }
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Removes the file, if it is this socket's still and this process made it.
+    pub fn remove_file(&self) -> io::Result<()> {
+        if self.owner != process::pid() {
+            return Ok(());
+        }
+        match std::fs::symlink_metadata(&self.path) {
+            Ok(found) if (found.dev(), found.ino()) == self.file => {
+                std::fs::remove_file(&self.path)
+            }
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl AsFd for PrivateListener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// rustix has this too, but takes the pid for positive, which it is not for a peer in another pid
+/// namespace.
+fn peer_of(socket: &OwnedFd) -> io::Result<Peer> {
+    let mut found = libc::ucred {
+        pid: 0,
+        uid: u32::MAX,
+        gid: u32::MAX,
+    };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: `found` and `len` live through the call, and `len` is the size of `found`, which is
+    // all integers and so valid whatever the kernel writes there.
+    let status = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut found).cast(),
+            &raw mut len,
+        )
+    };
+    if status == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(Peer {
+        pid: found.pid,
+        uid: found.uid,
+    })
+}
+
+/// The user whose rights this process has.
+pub fn effective_user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    fn path(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("stanchion-{name}-{}.ctl", process::pid()))
+    }
+
+    #[test]
+    fn the_file_is_private_and_the_peer_is_known() {
+        let path = path("peer");
+        let listener = PrivateListener::open(&path).expect("opened");
+        let mode = std::fs::metadata(&path).expect("there").mode();
+        assert_eq!(mode & 0o7777, 0o600);
+        assert!(listener.accept().expect("asked").is_none());
+        let _client = UnixStream::connect(&path).expect("connected");
+        let (_socket, peer) = listener.accept().expect("asked").expect("somebody");
+        let expected = Peer {
+            pid: process::pid(),
+            uid: effective_user(),
+        };
+        assert_eq!(peer, expected);
+        listener.remove_file().expect("removed");
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_live_one_is_left_alone_and_a_stale_one_is_replaced() {
+        let path = path("stale");
+        let live = PrivateListener::open(&path).expect("opened");
+        let refused = PrivateListener::open(&path).expect_err("somebody listens there");
+        assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
+        drop(live);
+        assert!(path.exists(), "as after a kill -9");
+        let second = PrivateListener::open(&path).expect("nobody listens there any more");
+        second.remove_file().expect("removed");
+    }
+
+    #[test]
+    fn a_successor_takes_the_place_and_keeps_it() {
+        let path = path("successor");
+        let old = PrivateListener::open(&path).expect("opened");
+        let new = PrivateListener::replace(&path).expect("replaced");
+        old.remove_file().expect("there is nothing of its own");
+        let _client = UnixStream::connect(&path).expect("connected");
+        assert!(old.accept().expect("asked").is_none());
+        assert!(new.accept().expect("asked").is_some());
+        new.remove_file().expect("removed");
+        assert!(!path.exists());
+    }
+}

@@ -4,7 +4,6 @@
 #![forbid(unsafe_code)]
 
 mod acceptor;
-#[expect(dead_code, unused_imports, reason = "until the master's loop has it")]
 mod control;
 pub mod exit_code;
 mod handover;

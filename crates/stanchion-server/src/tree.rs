@@ -12,6 +12,7 @@ use stanchion_sys::{process, signal};
 use tracing::{error, info};
 
 use crate::acceptor;
+use crate::control::Control;
 use crate::exit_code;
 use crate::handover::Handover;
 use crate::host::{Hook, Host};
@@ -64,8 +65,8 @@ pub fn serve(settings: Settings, host: &mut dyn Host) -> i32 {
         env!("CARGO_PKG_VERSION"),
         process::pid()
     );
-    match prepare(settings, host).and_then(|(first, succession)| {
-        tree(first, succession, host).map_err(|error| {
+    match prepare(settings, host).and_then(|prepared| {
+        tree(prepared, host).map_err(|error| {
             let problem = format!("the kernel refused what the server needs: {error}");
             (problem, exit_code::INTERNAL)
         })
@@ -82,7 +83,7 @@ pub fn serve(settings: Settings, host: &mut dyn Host) -> i32 {
 type Problem = (String, i32);
 
 /// All that is needed before the first fork.
-fn prepare(settings: Settings, host: &mut dyn Host) -> Result<(Premises, Succession), Problem> {
+fn prepare(settings: Settings, host: &mut dyn Host) -> Result<Prepared, Problem> {
     let of_usage = |problem| (problem, exit_code::USAGE);
     let of_bind = |problem| (problem, exit_code::BIND);
     acceptor::check_settings(&settings).map_err(of_usage)?;
@@ -104,6 +105,15 @@ fn prepare(settings: Settings, host: &mut dyn Host) -> Result<(Premises, Success
         leave(&listeners);
         of_usage(problem)
     })?;
+    let control = match &settings.control {
+        // An heir's is its predecessor's until it serves.
+        Some(control) if !is_heir => Control::open(control.path()).map(Some),
+        _ => Ok(None),
+    };
+    let control = control.map_err(|error| {
+        leave(&listeners);
+        of_bind(format!("cannot listen for orders at --control: {error}"))
+    })?;
     if let Err(error) = host.hook(Hook::Starting) {
         leave(&listeners);
         return Err((error.report, exit_code::USAGE));
@@ -114,11 +124,27 @@ fn prepare(settings: Settings, host: &mut dyn Host) -> Result<(Premises, Success
         let problem = format!("the kernel refused what the server needs: {error}");
         (problem, exit_code::INTERNAL)
     })?;
-    Ok((first, succession))
+    Ok(Prepared {
+        first,
+        succession,
+        control,
+    })
 }
 
-fn tree(first: Premises, succession: Succession, host: &mut dyn Host) -> io::Result<i32> {
-    match master::run(first, succession, host)? {
+/// What there is before the first fork.
+struct Prepared {
+    first: Premises,
+    succession: Succession,
+    control: Option<Control>,
+}
+
+fn tree(prepared: Prepared, host: &mut dyn Host) -> io::Result<i32> {
+    let Prepared {
+        first,
+        succession,
+        control,
+    } = prepared;
+    match master::run(first, succession, control, host)? {
         Role::Master { code, listeners } => {
             listeners::remove_files(&listeners);
             info!("stanchion leaves");

@@ -13,6 +13,7 @@ use super::event::Event;
 use super::orders::order_of;
 use super::premises::Premises;
 use super::{Loop, now_ms};
+use crate::control::Control;
 use crate::messages::{self, Incoming, ToMaster};
 use crate::settings::Settings;
 
@@ -38,9 +39,11 @@ impl Loop<'_> {
         } else {
             SLEEP_MS_MAX
         };
-        let due_ms = self
-            .master
-            .next_tick_ms()
+        let control_ms = self.control.as_ref().and_then(Control::next_deadline_ms);
+        let due_ms = [self.master.next_tick_ms(), control_ms]
+            .into_iter()
+            .flatten()
+            .min()
             .map_or(longest_ms, |due| due.saturating_sub(now_ms()));
         // Rounded up, so that what is due then is due.
         let timeout_ms = i32::try_from(due_ms.min(longest_ms) + 1).unwrap_or(i32::MAX);
@@ -48,6 +51,7 @@ impl Loop<'_> {
         let reports = self.houses.values();
         fds.extend(reports.map(|house| house.common.reports.master_end.as_fd()));
         fds.extend(self.succession.fds());
+        fds.extend(self.control.iter().flat_map(Control::fds));
         poll_readable(&fds, timeout_ms)?;
         Ok(())
     }
@@ -76,6 +80,7 @@ impl Loop<'_> {
                 None => debug!("signal {signal} means nothing here"),
             }
         }
+        self.gather_requests();
         self.gather_overdue();
         self.gather_memory();
         self.events.push_back(Event::Tick);

@@ -4,6 +4,7 @@
 mod acceptor;
 mod backoff;
 mod departed;
+mod desk;
 mod dumps;
 mod event;
 mod gather;
@@ -33,6 +34,7 @@ use stanchion_sys::listener::Listener;
 use stanchion_sys::process;
 use stanchion_sys::signal::{self, SignalPipe};
 
+use crate::control::Control;
 use crate::host::Host;
 use crate::tree::Common;
 use event::Event;
@@ -94,6 +96,9 @@ struct Loop<'h> {
     doors: Vec<Listener>,
     succession: Succession,
     events: VecDeque<Event>,
+    /// Where orders come from beside signals.
+    control: Option<Control>,
+    started_ms: u64,
     /// When the memory of workers was last looked at.
     weighed_ms: u64,
 }
@@ -102,6 +107,7 @@ struct Loop<'h> {
 pub(crate) fn run(
     first: Premises,
     succession: Succession,
+    control: Option<Control>,
     host: &mut dyn Host,
 ) -> io::Result<Role> {
     process::set_name(c"stanchion");
@@ -119,6 +125,8 @@ pub(crate) fn run(
         doors: Vec::new(),
         succession,
         events: VecDeque::from([started]),
+        control,
+        started_ms: now_ms(),
         weighed_ms: 0,
     };
     loop {

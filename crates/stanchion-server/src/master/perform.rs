@@ -8,10 +8,11 @@ use stanchion_sys::process::{self, Fork};
 use stanchion_sys::signal;
 use tracing::{error, info, warn};
 
-use super::event::{Action, Client, Event, News, Severity};
+use super::event::{Action, Event, News, Severity};
 use super::outbox::Outbox;
 use super::premises::Premises;
 use super::{Loop, Role};
+use crate::control::{Reply, WorkerStacks};
 use crate::host::Hook;
 use crate::settings::Settings;
 use crate::{listeners, log};
@@ -82,16 +83,24 @@ impl Loop<'_> {
                 pid,
                 client,
             } => {
-                let report = self.stacks_of(generation, worker, pid);
+                let stacks = self.stacks(generation);
                 match client {
-                    None => error!("{report}"),
-                    Some(client) => self.add_stacks(client, report),
+                    None => error!("the stacks of worker {worker} ({pid}):\n{stacks}"),
+                    Some(client) => self.keep_stacks(
+                        client,
+                        WorkerStacks {
+                            index: worker,
+                            pid,
+                            generation,
+                            stacks,
+                        },
+                    ),
                 }
             }
             Action::Reopen => log::reopen(),
             Action::StartHeir => self.start_heir(),
             Action::DropHeir => self.succession.drop_heir(),
-            Action::Reply { client, outcome } => self.reply(client, outcome),
+            Action::Reply { client, outcome } => self.tell(client, &Reply::of(outcome)),
             Action::Announce(news) => self.announce(news),
             Action::Log(Severity::Info, message) => info!("{message}"),
             Action::Log(Severity::Warning, message) => warn!("{message}"),
@@ -158,9 +167,6 @@ impl Loop<'_> {
             );
         }
     }
-
-    fn reply(&mut self, _client: Client, _outcome: Result<String, String>) {}
-    fn add_stacks(&mut self, _client: Client, _report: String) {}
 
     fn drop_house(&mut self, generation: u32) {
         let Some(mut house) = self.houses.remove(&generation) else {
@@ -233,23 +239,21 @@ impl Loop<'_> {
         kill(pid, signal::DUMP);
     }
 
-    fn stacks_of(&self, generation: u32, worker: u16, pid: i32) -> String {
+    fn stacks(&self, generation: u32) -> String {
         let house = self.houses.get(&generation);
         let text = match house.map(|house| house.common.dumps.read(DUMP_BYTES_MAX)) {
             Some(Ok(text)) if !text.is_empty() => text,
             Some(Err(error)) => format!("they cannot be read: {error}"),
             _ => "it has not written down any".to_owned(),
         };
-        format!(
-            "the stacks of worker {worker} ({pid}):\n{}",
-            text.trim_end()
-        )
+        text.trim_end().to_owned()
     }
 
     fn announce(&mut self, news: News) {
         match news {
             News::Ready { .. } => {
                 self.succession.announce();
+                self.take_over_control();
                 self.hook(Hook::Ready);
             }
             News::Reloading => {}

@@ -1,0 +1,156 @@
+//! The control socket's place in the loop: what clients ask for becomes an order, or is answered from
+//! what is there.
+
+use std::path::Path;
+
+use stanchion_sys::clock::monotonic_us;
+use stanchion_sys::{memory, process};
+use tracing::warn;
+
+use super::event::{Client, Event, Order};
+use super::heir::Heir;
+use super::house::{House, Standing};
+use super::stage::Stage;
+use super::step::Phase;
+use super::{Loop, now_ms};
+use crate::control::{
+    Control, Data, Reply, Request, SeatStatus, ServerPhase, Status, WorkerStacks, WorkerStage,
+    WorkerStatus,
+};
+use crate::settings::SignalStyle;
+
+impl Loop<'_> {
+    /// What clients of the control socket ask for.
+    pub(super) fn gather_requests(&mut self) {
+        let Some(control) = &mut self.control else {
+            return;
+        };
+        for (client, request) in control.gather(now_ms()) {
+            let order = match request {
+                Request::Status => {
+                    let status = Data::Status(self.status());
+                    self.tell(client, &Reply::with(status));
+                    continue;
+                }
+                Request::Workers => {
+                    let workers = Data::Workers(self.workers());
+                    self.tell(client, &Reply::with(workers));
+                    continue;
+                }
+                Request::Reload => Order::Reload,
+                Request::Upgrade => Order::Upgrade,
+                Request::Scale { workers } => Order::Scale(workers),
+                Request::Drain => Order::Drain,
+                Request::Reopen => Order::Reopen,
+                Request::Quit => Order::Quit,
+                Request::Dump => Order::Dump,
+            };
+            self.events.push_back(Event::Ordered {
+                order,
+                by: "ctl",
+                client: Some(client),
+            });
+        }
+    }
+
+    pub(super) fn tell(&mut self, client: Client, reply: &Reply) {
+        if let Some(control) = &mut self.control {
+            control.reply(client, reply);
+        }
+    }
+
+    pub(super) fn keep_stacks(&mut self, client: Client, stacks: WorkerStacks) {
+        if let Some(control) = &mut self.control {
+            control.add_stacks(client, stacks);
+        }
+    }
+
+    /// The door is ours now, and so is the control socket of the master before us.
+    pub(super) fn take_over_control(&mut self) {
+        let control = self.settings().control.clone();
+        if self.control.is_none()
+            && let Some(control) = control
+        {
+            match Control::take_over(control.path()) {
+                Ok(control) => self.control = Some(control),
+                Err(error) => warn_of(control.path(), &error),
+            }
+        }
+    }
+
+    fn status(&self) -> Status {
+        let serving = self.master.serving.or(self.master.building);
+        let house = serving.and_then(|serving| self.master.houses.get(&serving));
+        let phase = match self.master.phase {
+            Phase::Draining => ServerPhase::Draining,
+            Phase::Stopping { .. } | Phase::Gone => ServerPhase::Stopping,
+            Phase::Running if self.master.serving.is_none() => ServerPhase::Starting,
+            Phase::Running if self.master.building.is_some() => ServerPhase::Reloading,
+            Phase::Running if self.master.heir != Heir::None => ServerPhase::Upgrading,
+            Phase::Running => ServerPhase::Serving,
+        };
+        let goes = |house: &&House| {
+            matches!(
+                house.standing,
+                Standing::Retiring { .. } | Standing::Dismissed { .. }
+            )
+        };
+        let retiring = self.master.houses().filter(goes);
+        let listeners = self.houses.get(&self.present);
+        let listeners = listeners.into_iter().flat_map(|house| &house.listeners);
+        let signals = match self.settings().signals {
+            SignalStyle::Gunicorn => "gunicorn",
+            SignalStyle::Unicorn => "unicorn",
+        };
+        Status {
+            version: env!("CARGO_PKG_VERSION"),
+            pid: process::pid(),
+            uptime_s: (now_ms() - self.started_ms) / 1_000,
+            phase,
+            generation: serving.unwrap_or_default(),
+            retiring: retiring.map(|house| house.generation).collect(),
+            listeners: listeners.map(|one| one.address().to_string()).collect(),
+            workers_wanted: house.map_or(0, |house| house.target),
+            workers_ready: house.map_or(0, |house| house.workers.ready() as u16),
+            signals: signals.to_owned(),
+        }
+    }
+
+    fn workers(&self) -> Vec<WorkerStatus> {
+        let now_us = monotonic_us();
+        let mut workers = Vec::new();
+        for house in self.master.houses() {
+            let Some(premises) = self.houses.get(&house.generation) else {
+                continue;
+            };
+            let threads = premises.common.settings.threads as u16;
+            for (&index, worker) in &house.workers.seated {
+                let pid = worker.stage.pid();
+                let exchange = &premises.common.exchange;
+                let stage = match worker.stage {
+                    Stage::Wanted => WorkerStage::Wanted,
+                    Stage::Asked | Stage::Booting { .. } => WorkerStage::Booting,
+                    Stage::Ready { .. } => WorkerStage::Ready,
+                    Stage::Leaving { .. } => WorkerStage::Leaving,
+                    Stage::Killed { .. } => WorkerStage::Killed,
+                };
+                workers.push(WorkerStatus {
+                    index,
+                    pid,
+                    generation: house.generation,
+                    stage,
+                    memory_bytes: pid.and_then(memory::proportional_bytes),
+                    seats: SeatStatus::of_worker(exchange, index * threads, threads, now_us),
+                });
+            }
+        }
+        workers
+    }
+}
+
+fn warn_of(path: &Path, error: &std::io::Error) {
+    warn!(
+        "the control socket {} could not be taken over, orders are taken by signals only: {error}",
+        path.display()
+    );
+}

@@ -90,6 +90,8 @@ impl Host for PythonHost {
         Ok(self.settings.clone())
     }
 
+    fn revert(&mut self) {}
+
     fn hook(&mut self, _hook: Hook) -> Result<(), LoadError> {
         Ok(())
     }

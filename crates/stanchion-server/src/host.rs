@@ -73,6 +73,9 @@ pub trait Host {
     /// An error says what is wrong with it; everything is then as it was.
     fn reconfigure(&mut self) -> Result<Settings, String>;
 
+    /// In the master: what came of the last [`Host::reconfigure`] failed, and what was before goes on.
+    fn revert(&mut self);
+
     /// In the process that the hook's name says: calls what the operator has put there.
     fn hook(&mut self, hook: Hook) -> Result<(), LoadError>;
 

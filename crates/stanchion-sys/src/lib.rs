@@ -15,6 +15,7 @@ pub mod eventfd;
 pub mod futex;
 pub mod listener;
 pub mod memory;
+pub mod notify;
 pub mod private_socket;
 pub mod process;
 pub mod signal;

@@ -125,7 +125,7 @@ pub fn resident_bytes(pid: i32) -> Option<u64> {
     Some(pages * rustix::param::page_size() as u64)
 }
 
-/// Bytes of memory a process takes, of each page its share (`Pss` in proc_pid_smaps(5)); `None` if
+/// Bytes of memory a process takes, of each page its share (`Pss` in `proc_pid_smaps(5)`); `None` if
 /// it is gone or not ours to look at.
 pub fn proportional_bytes(pid: i32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;

@@ -55,7 +55,7 @@ use tracing::{debug, error, warn};
 
 use client::{Client, Turn, turn_away};
 pub(crate) use reply::{
-    Data, Reply, SeatDoes, SeatStatus, ServerPhase, Status, WorkerStacks, WorkerStage, WorkerStatus,
+    Data, Reply, SeatStatus, ServerPhase, Status, WorkerStacks, WorkerStage, WorkerStatus,
 };
 pub(crate) use request::Request;
 
@@ -102,11 +102,6 @@ impl Control {
             now_ms: 0,
             deaf_until_ms: None,
         }
-    }
-
-    /// Where it listens.
-    pub(crate) fn path(&self) -> &Path {
-        self.listener.path()
     }
 
     /// What to wait for, until it is readable.

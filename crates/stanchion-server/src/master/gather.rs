@@ -40,7 +40,7 @@ impl Loop<'_> {
             SLEEP_MS_MAX
         };
         let control_ms = self.control.as_ref().and_then(Control::next_deadline_ms);
-        let due_ms = [self.master.next_tick_ms(), control_ms]
+        let due_ms = [self.master.next_tick_ms(), control_ms, self.alive_due_ms()]
             .into_iter()
             .flatten()
             .min()
@@ -80,6 +80,7 @@ impl Loop<'_> {
                 None => debug!("signal {signal} means nothing here"),
             }
         }
+        self.show_life();
         self.gather_requests();
         self.gather_overdue();
         self.gather_memory();

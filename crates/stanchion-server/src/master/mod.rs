@@ -10,6 +10,7 @@ mod event;
 mod gather;
 mod heir;
 mod house;
+mod news;
 mod orders;
 mod outbox;
 mod perform;
@@ -31,8 +32,10 @@ use std::io;
 use stanchion_sys::channel::Channel;
 use stanchion_sys::clock::monotonic_us;
 use stanchion_sys::listener::Listener;
+use stanchion_sys::notify::Notifier;
 use stanchion_sys::process;
 use stanchion_sys::signal::{self, SignalPipe};
+use tracing::warn;
 
 use crate::control::Control;
 use crate::host::Host;
@@ -98,6 +101,10 @@ struct Loop<'h> {
     events: VecDeque<Event>,
     /// Where orders come from beside signals.
     control: Option<Control>,
+    /// Whoever started us and wants to know how we are.
+    manager: Notifier,
+    /// When it was last told that we are alive.
+    alive_ms: u64,
     started_ms: u64,
     /// When the memory of workers was last looked at.
     weighed_ms: u64,
@@ -112,6 +119,10 @@ pub(crate) fn run(
 ) -> io::Result<Role> {
     process::set_name(c"stanchion");
     process::become_subreaper()?;
+    let manager = Notifier::from_env().unwrap_or_else(|problem| {
+        warn!("no service manager is told anything: {problem}");
+        Notifier::none()
+    });
     let started = Event::Started {
         plan: first.plan(),
         scaled_to: succession.scaled_to(),
@@ -126,13 +137,15 @@ pub(crate) fn run(
         succession,
         events: VecDeque::from([started]),
         control,
+        manager,
+        alive_ms: now_ms(),
         started_ms: now_ms(),
         weighed_ms: 0,
     };
     loop {
         while let Some(event) = this.events.pop_front() {
             for action in this.master.step(now_ms(), event) {
-                if let Some(role) = this.perform(action)? {
+                if let Some(role) = this.perform(action) {
                     return Ok(role);
                 }
             }

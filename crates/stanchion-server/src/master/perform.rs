@@ -8,7 +8,7 @@ use stanchion_sys::process::{self, Fork};
 use stanchion_sys::signal;
 use tracing::{error, info, warn};
 
-use super::event::{Action, Event, News, Severity};
+use super::event::{Action, Event, Severity};
 use super::outbox::Outbox;
 use super::premises::Premises;
 use super::{Loop, Role};
@@ -37,7 +37,7 @@ fn kill(pid: i32, signal: i32) {
 }
 
 impl Loop<'_> {
-    pub(super) fn perform(&mut self, action: Action) -> io::Result<Option<Role>> {
+    pub(super) fn perform(&mut self, action: Action) -> Option<Role> {
         match action {
             Action::BuildHouse { generation } => {
                 let built = self.build(generation);
@@ -50,8 +50,8 @@ impl Loop<'_> {
                     .push_front(Event::HouseBuilt { generation, plan });
             }
             Action::DropHouse { generation } => self.drop_house(generation),
-            Action::ForkAcceptor { generation } => return Ok(self.fork_acceptor(generation)),
-            Action::ForkTemplate { generation } => return Ok(self.fork_template(generation)),
+            Action::ForkAcceptor { generation } => return self.fork_acceptor(generation),
+            Action::ForkTemplate { generation } => return self.fork_template(generation),
             Action::TellAcceptor {
                 generation,
                 message,
@@ -106,16 +106,17 @@ impl Loop<'_> {
             Action::Log(Severity::Warning, message) => warn!("{message}"),
             Action::Log(Severity::Error, message) => error!("{message}"),
             Action::Exit(code) => {
+                self.hook(Hook::Exit);
                 let doors = std::mem::take(&mut self.doors);
                 let listeners = if self.succession.has_others() {
                     Vec::new()
                 } else {
                     doors
                 };
-                return Ok(Some(Role::Master { code, listeners }));
+                return Some(Role::Master { code, listeners });
             }
         }
-        Ok(None)
+        None
     }
 
     /// Reads the configuration again and makes what a house needs.
@@ -247,26 +248,5 @@ impl Loop<'_> {
             _ => "it has not written down any".to_owned(),
         };
         text.trim_end().to_owned()
-    }
-
-    fn announce(&mut self, news: News) {
-        match news {
-            News::Ready { .. } => {
-                self.succession.announce();
-                self.take_over_control();
-                self.hook(Hook::Ready);
-            }
-            News::Reloading => {}
-            News::Reloaded { generation } => self.present = generation,
-            News::Stopping => {}
-            News::WorkerGone { worker, pid } => self.hook(Hook::ChildExit { worker, pid }),
-            News::Target { new, old } => self.hook(Hook::WorkersChanged { new, old }),
-            News::Heir { .. } => self.succession.heir_serves(),
-        }
-    }
-
-    pub(super) fn hook(&mut self, hook: Hook) {
-        // What it raised is in the log; there is no more to do about it.
-        let _ = self.host.hook(hook);
     }
 }

@@ -9,6 +9,7 @@ use std::process::Command;
 
 use stanchion_sys::channel::Channel;
 use stanchion_sys::listener::Listener;
+use stanchion_sys::notify::Notifier;
 use stanchion_sys::process::{self, Fork};
 use tracing::{error, info, warn};
 
@@ -186,6 +187,12 @@ impl Loop<'_> {
             .args(words)
             .current_dir(started_as.directory)
             .env(VARIABLE, handover.to_json()?);
+        for (name, value) in Notifier::environment() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
         match process::fork_single_threaded()? {
             Fork::Parent(pid) => {
                 self.succession.expect_heir(ours);

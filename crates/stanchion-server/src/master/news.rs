@@ -1,0 +1,80 @@
+//! What the world outside the tree is told: the operator's hooks and the service manager.
+
+use std::io;
+
+use stanchion_sys::notify::Notifier;
+use tracing::warn;
+
+use super::event::News;
+use super::{Loop, now_ms};
+use crate::host::Hook;
+
+impl Loop<'_> {
+    pub(super) fn announce(&mut self, news: News) {
+        match news {
+            News::Ready { workers } => {
+                self.succession.announce();
+                self.take_over_control();
+                self.hook(Hook::Ready);
+                self.tell_manager("READY=1", Notifier::ready);
+                self.show(&format!("serving, {workers} workers"));
+            }
+            News::Reloading => {
+                self.tell_manager("RELOADING=1", Notifier::reloading);
+                self.show("reloading");
+            }
+            News::Reloaded { generation } => {
+                // The same as before if it has failed: the operator's settings are then those from
+                // before, too.
+                if generation == self.present {
+                    self.host.revert();
+                }
+                self.present = generation;
+                self.tell_manager("READY=1", Notifier::ready);
+                self.show(&format!("serving, generation {generation}"));
+            }
+            News::Stopping => {
+                self.tell_manager("STOPPING=1", Notifier::stopping);
+                self.show("leaving");
+            }
+            News::WorkerGone { worker, pid } => self.hook(Hook::ChildExit { worker, pid }),
+            News::Target { new, old } => {
+                self.hook(Hook::WorkersChanged { new, old });
+                self.show(&format!("serving, {new} workers"));
+            }
+            News::Heir { pid } => {
+                self.succession.heir_serves();
+                self.tell_manager("MAINPID=", |to| to.main_pid(pid));
+            }
+        }
+    }
+
+    pub(super) fn hook(&mut self, hook: Hook) {
+        // What it raised is in the log; there is no more to do about it.
+        let _ = self.host.hook(hook);
+    }
+
+    /// Lets the service manager know that we are alive, if it wants to and it is time.
+    pub(super) fn show_life(&mut self) {
+        if self.alive_due_ms().is_some_and(|due_ms| now_ms() >= due_ms) {
+            self.alive_ms = now_ms();
+            self.tell_manager("WATCHDOG=1", Notifier::watchdog);
+        }
+    }
+
+    /// When the service manager wants to hear from us.
+    pub(super) fn alive_due_ms(&self) -> Option<u64> {
+        let every = self.manager.watchdog_every()?;
+        Some(self.alive_ms + every.as_millis() as u64)
+    }
+
+    fn show(&self, status: &str) {
+        self.tell_manager("STATUS=", |to| to.status(status));
+    }
+
+    fn tell_manager(&self, what: &str, tell: impl FnOnce(&Notifier) -> io::Result<()>) {
+        if let Err(error) = tell(&self.manager) {
+            warn!("the service manager could not be told {what}: {error}");
+        }
+    }
+}

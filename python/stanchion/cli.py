@@ -1,4 +1,4 @@
-"""The command line: `stanchion serve`, `stanchion check`.
+"""The command line: `stanchion serve`, `stanchion check`, `stanchion ctl`.
 
 Flags are made from the table of settings in Rust; this module adds the commands around them
 and gunicorn's flags that have no meaning here.
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _command(arguments: list[str]) -> Callable[[list[str]], int]:
     """The command that is meant, taken off the arguments: `stanchion app:app` means `serve`."""
-    commands = {"serve": _serve, "check": _check}
+    commands = {"serve": _serve, "check": _check, "ctl": _ctl}
     if arguments and arguments[0] in commands:
         return commands[arguments.pop(0)]
     return _serve
@@ -66,6 +66,29 @@ def _check(arguments: list[str]) -> int:
     _warn(effective)
     _show(_as_json(effective) if options.json else usage.table(effective))
     return EXIT_OK
+
+
+def _ctl(arguments: list[str]) -> int:
+    # Imported here, so that no worker has it in its memory.
+    from stanchion import ctl
+
+    return ctl.run(arguments, _control_of)
+
+
+def _control_of(location: str | None) -> str | None:
+    """The `control` setting that `serve` would have here, without a look at the others: a mistake among
+    those must not lock the operator out.
+    """
+    from_env = _parse(_split(os.environ.get("STANCHION_CMD_ARGS", "")), "STANCHION_CMD_ARGS")
+    given = getattr(from_env, "control", None)
+    config.import_first(os.getcwd())
+    location = location or getattr(from_env, "config", None) or config.default_file()
+    if given is None and location is not None:
+        layer, _ = config.file_layer(location)
+        given = layer.values.get("control")
+    if not isinstance(given, str | None):
+        raise UsageError(f"the `control` of {location} is no text, such as unix:/run/stanchion.ctl")
+    return given
 
 
 def _answered(options: argparse.Namespace) -> bool:

@@ -15,6 +15,7 @@ _VALUE_COLUMNS_MAX = 40
 _HEAD = """\
 Usage: stanchion [serve] [FLAGS] [APP]         serve a WSGI app
        stanchion check [--json] [FLAGS] [APP]  print the effective settings
+       stanchion ctl COMMAND                   command a running server
 
 APP is MODULE:NAME, MODULE:FACTORY() or MODULE. Flags are gunicorn's where
 gunicorn has them."""

@@ -1,0 +1,304 @@
+"""`stanchion ctl`: orders to a running server over its control socket, and its answers for people.
+
+What goes over the socket is fixed by crates/stanchion-server/src/control/: one JSON object on a
+line for each request, and one for each answer.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import socket
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
+
+from stanchion.config import UsageError
+
+EXIT_DONE = 0
+EXIT_FAILED = 1
+EXIT_NOBODY = 3
+
+# Seconds to wait for the answer to an order that the server carries out at once.
+PROMPT_S = 10.0
+
+# A day: no order takes longer.
+TIMEOUT_S_MAX = 86_400.0
+
+# What fits into the request; the server knows how many it has seats for.
+WORKERS_MAX = 0xFFFF
+
+# The server keeps its answers below this; it is checked here too, as anybody may listen there.
+ANSWER_BYTES_MAX = 4 * 1024 * 1024 + 1024
+
+_PREFIX = "unix:"
+
+USAGE = """\
+Usage: stanchion ctl [--control unix:PATH] [-c CONFIG] [--json]
+                     [--timeout SECONDS] COMMAND
+
+Commands:
+  status    What the server is doing
+  workers   What each worker is doing
+  reload    Read configuration and code anew; ends when the new code serves
+  upgrade   Hand over to the stanchion installed now; ends when that one serves
+  scale N   Keep N workers
+  drain     Serve who is here, then stop
+  reopen    Open the log files anew
+  quit      Stop now
+  dump      Show the Python stacks of all workers
+
+Where the server is: --control, else $STANCHION_CONTROL, else `control` as
+`stanchion serve` would find it here (STANCHION_CMD_ARGS, then config file).
+
+  --json             Print the server's answer as it came
+  --timeout SECONDS  Wait no longer for the answer (default: as long as it
+                     takes for reload, upgrade, drain and dump, else 10)
+
+Exit codes: 0 done; 1 refused or failed, the reason is on standard error;
+2 wrong usage; 3 there is no server."""
+
+
+class Failed(Exception):
+    """The order was not carried out, or nobody knows; its text says why, and `exit_code` what to end with."""
+
+    def __init__(self, reason: str, exit_code: int = EXIT_FAILED) -> None:
+        super().__init__(reason)
+        self.exit_code = exit_code
+
+
+class Order(NamedTuple):
+    """What the command line asks for."""
+
+    command: str
+    request: Mapping[str, Any]
+    control: str | None
+    config: str | None
+    json: bool
+    timeout_s: float | None
+
+
+# The commands, and whether their end is worth waiting for however long it takes.
+_LASTING = {
+    "status": False,
+    "workers": False,
+    "reload": True,
+    "upgrade": True,
+    "scale": False,
+    "drain": True,
+    "reopen": False,
+    "quit": False,
+    "dump": True,
+}
+
+
+def run(arguments: Sequence[str], control_of: Callable[[str | None], str | None]) -> int:
+    """Give one order; the exit code. `control_of` finds the `control` setting, given a config file or None."""
+    if any(word in ("-h", "--help") for word in arguments):
+        print(USAGE)
+        return EXIT_DONE
+    order = parse(arguments)
+    path = _path(order.control or os.environ.get("STANCHION_CONTROL") or control_of(order.config))
+    try:
+        line = ask(path, order.request, order.timeout_s)
+        answer = _checked(line)
+        if order.json:
+            print(json.dumps(answer))
+        if not answer["ok"]:
+            raise Failed(answer["message"])
+        if not order.json:
+            print(shown(order.command, answer), flush=True)
+    except Failed as failure:
+        print(f"stanchion ctl: {failure}", file=sys.stderr)
+        return failure.exit_code
+    return EXIT_DONE
+
+
+class _Parser(argparse.ArgumentParser):
+    """An argument parser whose complaints are UsageErrors."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"ctl: {message}")
+
+
+def parse(arguments: Sequence[str]) -> Order:
+    """The order that the words mean. UsageError where they mean none."""
+    parser = _Parser(prog="stanchion ctl", add_help=False, allow_abbrev=False)
+    parser.add_argument("words", nargs="*")
+    parser.add_argument("--control", metavar="unix:PATH")
+    parser.add_argument("-c", "--config")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--timeout", type=_seconds, metavar="SECONDS")
+    options = parser.parse_intermixed_args(arguments)
+    request = _request(options.words)
+    timeout_s = None if _LASTING[request["command"]] else PROMPT_S
+    return Order(
+        request["command"],
+        request,
+        options.control,
+        options.config,
+        options.json,
+        timeout_s if options.timeout is None else options.timeout,
+    )
+
+
+def _request(words: Sequence[str]) -> dict[str, Any]:
+    if not words:
+        raise UsageError("ctl: which command? `stanchion ctl --help` lists them")
+    command, *rest = words
+    if command not in _LASTING:
+        raise UsageError(f"ctl: there is no command {command}; there are {', '.join(_LASTING)}")
+    if command != "scale":
+        if rest:
+            raise UsageError(f"ctl: {command} wants no more words, not {rest[0]!r}")
+        return {"command": command}
+    if len(rest) != 1 or not (rest[0].isascii() and rest[0].isdigit()) or int(rest[0]) > WORKERS_MAX:
+        raise UsageError(f"ctl: scale wants a number of workers up to {WORKERS_MAX}, as in `stanchion ctl scale 4`")
+    return {"command": command, "workers": int(rest[0])}
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    # Written so that NaN is refused too.
+    if not 0.0 < seconds <= TIMEOUT_S_MAX:
+        raise argparse.ArgumentTypeError(f"expected seconds between 0 and {TIMEOUT_S_MAX:.0f}, got {text!r}")
+    return seconds
+
+
+def _path(control: str | None) -> str:
+    if not control:
+        raise UsageError(
+            "ctl: where is the server? Name its control socket: --control unix:PATH, STANCHION_CONTROL, "
+            "or `control` in the config file (the server needs it too)"
+        )
+    path = control.removeprefix(_PREFIX)
+    if path == control or not path or path.startswith("@"):
+        raise UsageError(f"ctl: the control socket is written unix:PATH, not {control!r}")
+    return path
+
+
+def ask(path: str, request: Mapping[str, Any], timeout_s: float | None) -> bytes:
+    """Send one request and give the line that answers it."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(timeout_s)
+        try:
+            connection.connect(path)
+        except (FileNotFoundError, ConnectionRefusedError) as error:
+            reason = f"no server listens at {_PREFIX}{path}: is it running, and with this `control`?"
+            raise Failed(reason, EXIT_NOBODY) from error
+        except BlockingIOError as error:
+            raise Failed(f"the server at {_PREFIX}{path} has too many such clients waiting; try again") from error
+        except OSError as error:
+            raise Failed(f"cannot connect to {_PREFIX}{path}: {error.strerror or error}") from error
+        try:
+            return _exchange(connection, request)
+        except TimeoutError as error:
+            reason = f"no answer within {timeout_s:g} s; what was ordered may still be done: see the server's log"
+            raise Failed(reason) from error
+        except OSError as error:
+            raise Failed(f"the connection to {_PREFIX}{path} broke: {error.strerror or error}") from error
+
+
+def _exchange(connection: socket.socket, request: Mapping[str, Any]) -> bytes:
+    # Broken if it has refused us without reading: its reason is there to be read.
+    with contextlib.suppress(BrokenPipeError):
+        connection.sendall(json.dumps(request).encode() + b"\n")
+    answer = bytearray()
+    while not answer.endswith(b"\n"):
+        part = connection.recv(65536)
+        if not part:
+            raise Failed("the server closed the connection without an answer: see its log")
+        answer += part
+        if len(answer) > ANSWER_BYTES_MAX:
+            raise Failed(f"the answer is longer than {ANSWER_BYTES_MAX} bytes")
+    return bytes(answer)
+
+
+def _checked(line: bytes) -> dict[str, Any]:
+    """The answer, if it is one."""
+    try:
+        answer = json.loads(line)
+    except ValueError:
+        answer = None
+    if (
+        not isinstance(answer, dict)
+        or not isinstance(answer.get("ok"), bool)
+        or not isinstance(answer.get("message"), str)
+    ):
+        raise Failed(f"that is no answer of a stanchion: {line[:80]!r}")
+    return answer
+
+
+def shown(command: str, answer: Mapping[str, Any]) -> str:
+    """The answer for people."""
+    views: dict[str, Callable[[Any], str]] = {"status": _status, "workers": _workers, "dump": _stacks}
+    data = answer.get("data")
+    if data is None or command not in views:
+        return str(answer["message"])
+    try:
+        return views[command](data)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        # Another version of stanchion, which --json can still show.
+        raise Failed(f"the answer is not as expected ({error!r}); --json shows it as it is") from error
+
+
+def _status(data: Mapping[str, Any]) -> str:
+    retiring = ", ".join(map(str, data["retiring"]))
+    rows = [
+        ("server", f"stanchion {data['version']}, master {data['pid']}"),
+        ("up", _duration(data["uptime_s"])),
+        ("phase", str(data["phase"])),
+        ("generation", str(data["generation"]) + (f" (retiring: {retiring})" if retiring else "")),
+        ("listening at", ", ".join(data["listeners"]) or "nothing"),
+        ("workers", f"{data['workers_ready']} ready of {data['workers_wanted']}"),
+        ("signals", str(data["signals"])),
+    ]
+    return "\n".join(f"{name:12}  {value}" for name, value in rows)
+
+
+_WORKER_COLUMNS = ("worker", "pid", "gen", "stage", "memory", "seats", "served", "busy", "running")
+
+
+def _workers(data: Sequence[Mapping[str, Any]]) -> str:
+    rows = [_WORKER_COLUMNS]
+    for worker in data:
+        seats = worker["seats"]
+        running_us = [seat["running_us"] for seat in seats if seat["running_us"] is not None]
+        rows.append(
+            (
+                str(worker["index"]),
+                "-" if worker["pid"] is None else str(worker["pid"]),
+                str(worker["generation"]),
+                str(worker["stage"]),
+                "-" if worker["memory_bytes"] is None else f"{worker['memory_bytes'] / 2**20:.0f} MiB",
+                f"{sum(seat['state'] == 'busy' for seat in seats)} busy of {len(seats)}",
+                str(sum(seat["served"] for seat in seats)),
+                _duration(sum(seat["busy_us"] for seat in seats) / 1e6),
+                _duration(max(running_us) / 1e6) if running_us else "-",
+            )
+        )
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
+def _stacks(data: Sequence[Mapping[str, Any]]) -> str:
+    parts = [
+        f"worker {one['index']}, pid {one['pid']}, generation {one['generation']}:\n{one['stacks'].rstrip()}"
+        for one in data
+    ]
+    return "\n\n".join(parts)
+
+
+def _duration(seconds: float) -> str:
+    """Two units at most: 850 ms, 12.3 s, 5 min 3 s, 2 h 0 min, 3 d 4 h."""
+    if seconds < 1:
+        return f"{seconds * 1e3:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    whole = int(seconds)
+    for size, name, below, below_name in ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min")):
+        if whole >= size:
+            return f"{whole // size} {name} {whole % size // below} {below_name}"
+    return f"{whole // 60} min {whole % 60} s"

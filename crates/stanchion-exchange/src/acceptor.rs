@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use crate::protocol::ReadyRing;
 use crate::seat::Ending;
 use crate::shared::Exchange;
 use crate::word::{Phase, Tenant, Word};
@@ -21,6 +22,8 @@ pub struct AcceptorSide<'x> {
     consumed: Vec<u64>,
     /// Submitted since the last wake.
     unannounced: u32,
+    /// One worker alone may take some of them.
+    unannounced_own: bool,
     /// Slots that seats still hold for an acceptor before us.
     orphans: Vec<u32>,
 }
@@ -87,6 +90,7 @@ impl<'x> AcceptorSide<'x> {
             turns: vec![0; slots],
             consumed: vec![0; slots],
             unannounced: 0,
+            unannounced_own: false,
             orphans: Vec::new(),
         };
         for slot in (0..slots as u32).rev() {
@@ -101,6 +105,9 @@ impl<'x> AcceptorSide<'x> {
             }
         }
         exchange.ready().clear();
+        for worker in 0..exchange.geometry().workers() {
+            exchange.own_ring(worker as u16).clear();
+        }
         // The one before us may have been killed in the middle of a ring.
         exchange.ready_bell().rouse(u32::MAX);
         side
@@ -131,7 +138,11 @@ impl<'x> AcceptorSide<'x> {
 
     /// Whether there is a free slot, and room for it in the ready ring.
     pub fn can_submit(&self) -> bool {
-        !self.free.is_empty() && self.exchange.ready().has_room(self.exchange.words())
+        self.has_room_in(self.exchange.ready())
+    }
+
+    fn has_room_in(&self, ring: ReadyRing<'_>) -> bool {
+        !self.free.is_empty() && ring.has_room(self.exchange.words())
     }
 
     /// Submits a request: `fill` writes its record into the area it is given and tells its
@@ -144,7 +155,38 @@ impl<'x> AcceptorSide<'x> {
         arrived_us: u64,
         fill: impl FnOnce(&mut [u8]) -> Option<usize>,
     ) -> Option<Submitted> {
-        if !self.can_submit() {
+        self.submit_in(self.exchange.ready(), arrived_us, fill)
+    }
+
+    /// As [`Self::can_submit`], for a request that only `worker` may take.
+    pub fn can_submit_to(&self, worker: u16) -> bool {
+        self.has_room_in(self.exchange.own_ring(worker))
+    }
+
+    /// As [`Self::submit`], for a request that only `worker` may take: whichever of its seats comes
+    /// first, before or after what everybody may take. Until then it stays there for whoever has
+    /// those seats, so if the worker dies its successor finds it.
+    ///
+    /// # Panics
+    /// If there can be no such worker.
+    pub fn submit_to(
+        &mut self,
+        worker: u16,
+        arrived_us: u64,
+        fill: impl FnOnce(&mut [u8]) -> Option<usize>,
+    ) -> Option<Submitted> {
+        let submitted = self.submit_in(self.exchange.own_ring(worker), arrived_us, fill);
+        self.unannounced_own |= submitted.is_some();
+        submitted
+    }
+
+    fn submit_in(
+        &mut self,
+        ring: ReadyRing<'_>,
+        arrived_us: u64,
+        fill: impl FnOnce(&mut [u8]) -> Option<usize>,
+    ) -> Option<Submitted> {
+        if !self.has_room_in(ring) {
             return None;
         }
         let slot = self.free.pop()?;
@@ -168,9 +210,7 @@ impl<'x> AcceptorSide<'x> {
         head.arrived_us.store(arrived_us, Ordering::Relaxed);
         head.taken_us.store(0, Ordering::Relaxed);
         head.flow.0.reset();
-        self.exchange
-            .ready()
-            .publish(self.exchange.words(), slot, turn);
+        ring.publish(self.exchange.words(), slot, turn);
         self.unannounced += 1;
         Some(Submitted { slot, turn })
     }
@@ -181,11 +221,14 @@ impl<'x> AcceptorSide<'x> {
     }
 
     /// Wakes as many sleeping seats as there are new requests: one system call for all of them,
-    /// and none if nobody sleeps.
+    /// and none if nobody sleeps. All of them if a request is for one worker alone: the bell cannot
+    /// choose whom it wakes.
     pub fn announce(&mut self) {
-        if self.unannounced > 0 {
-            self.exchange.ready_bell().ring(self.unannounced);
-            self.unannounced = 0;
+        let own = std::mem::take(&mut self.unannounced_own);
+        match std::mem::take(&mut self.unannounced) {
+            0 => {}
+            _ if own => self.exchange.ready_bell().ring(u32::MAX),
+            count => self.exchange.ready_bell().ring(count),
         }
     }
 

@@ -1,7 +1,7 @@
 //! What lies where in the shared memory.
 //!
 //! ```text
-//! header | seats | words | heads | ready ring | notices | request areas | response areas
+//! header | seats | words | heads | ready ring | own rings | notices | request areas | response areas
 //! ```
 //!
 //! Everything up to the areas is atomics on cache lines of their own. The areas are plain bytes,
@@ -18,11 +18,20 @@ pub const LAYOUT_VERSION: u64 = 2;
 /// Two lines at a time are fetched by the adjacent-line prefetcher of x86.
 pub(crate) const LINE_BYTES: usize = 128;
 
+/// Requests that may be handed to one worker alone, for each of its seats: the one it answers and one
+/// ahead.
+const OWN_PER_SEAT: usize = 2;
+/// A ring has so many entries for each request that can be in it, so that entries left by
+/// withdrawals and deaths do not fill it.
+const ENTRIES_EACH: usize = 4;
+
 /// The sizes chosen at the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Seats there may ever be.
     pub seats: usize,
+    /// How many of them in a row are one worker's; `seats` is a multiple of it.
+    pub seats_per_worker: usize,
     /// Slots for each seat beyond the one it answers: requests that can be handed out ahead.
     pub ahead_per_seat: usize,
     /// Bytes of a request record with its body in memory.
@@ -49,9 +58,24 @@ impl Geometry {
         self.seats * (1 + self.ahead_per_seat)
     }
 
-    /// Four times the slots, so that entries left by withdrawals and deaths do not fill it.
+    /// Workers there may be at once.
+    pub fn workers(&self) -> usize {
+        self.seats / self.seats_per_worker
+    }
+
+    /// Requests that are worth handing to one worker alone at a time: for each of its seats the one
+    /// it answers and one ahead.
+    pub fn own_per_worker(&self) -> usize {
+        self.seats_per_worker * OWN_PER_SEAT
+    }
+
     pub(crate) fn ring_entries(&self) -> usize {
-        (self.slots() * 4).next_power_of_two()
+        (self.slots() * ENTRIES_EACH).next_power_of_two()
+    }
+
+    /// Of the ring of one worker.
+    pub(crate) fn own_ring_entries(&self) -> usize {
+        (self.own_per_worker() * ENTRIES_EACH).next_power_of_two()
     }
 
     pub(crate) fn notice_words(&self) -> usize {
@@ -61,6 +85,9 @@ impl Geometry {
     pub(crate) fn check(&self) -> Result<(), BadGeometry> {
         if self.seats == 0 || self.seats > Word::SEATS_MAX {
             return Err(BadGeometry("the number of seats is not between 1 and 4096"));
+        }
+        if self.seats_per_worker == 0 || !self.seats.is_multiple_of(self.seats_per_worker) {
+            return Err(BadGeometry("the seats are not a multiple of a worker's"));
         }
         if self.request_bytes == 0 || self.request_bytes > u32::MAX as usize {
             return Err(BadGeometry(
@@ -94,6 +121,15 @@ pub(crate) struct Header {
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct Padded<T>(pub(crate) T);
+
+/// How far the ring of one worker is. On a line that changes only while that worker's own requests
+/// come and go, so that looking costs its seats nothing otherwise.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub(crate) struct OwnPositions {
+    pub(crate) head: AtomicU64,
+    pub(crate) tail: AtomicU64,
+}
 
 /// What a seat does, for the master and for people to look at: the scoreboard.
 #[derive(Debug)]

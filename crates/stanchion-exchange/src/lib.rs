@@ -4,7 +4,8 @@
 //! It knows bytes, slots and seats; what the bytes mean is the server's business. Its promises:
 //!
 //! - a slot has one owner, named by one atomic word, at every moment;
-//! - requests are taken in the order in which they were submitted;
+//! - requests are taken in the order in which they were submitted: those for everybody, and those for
+//!   each worker alone;
 //! - a process killed at any instruction strands no slot and blocks nobody;
 //! - the acceptor believes nothing it reads here: each length is checked before it is used.
 
@@ -12,7 +13,7 @@ mod protocol;
 mod sync;
 mod word;
 
-pub use protocol::{Bell, Flow, Notices, ReadyRing, Seen};
+pub use protocol::{Bell, Flow, Notices, ReadyRing, Seen, Sources};
 pub use word::{Phase, Tenant, Word};
 
 #[cfg(not(loom))]

@@ -192,6 +192,44 @@ impl ReadyRing<'_> {
     }
 }
 
+/// Where a seat looks for work: in the ring of its worker, for what that worker alone may answer, and
+/// in everybody's.
+#[derive(Clone, Copy, Debug)]
+pub struct Sources<'m> {
+    /// The worker's own ring.
+    pub own: ReadyRing<'m>,
+    /// Everybody's.
+    pub shared: ReadyRing<'m>,
+}
+
+impl Sources<'_> {
+    /// Takes the oldest ready slot of one ring, or of the other if there is none: the slot, its turn,
+    /// and whether it came from the worker's own.
+    ///
+    /// Who rings for a request that one worker alone may take must wake every sleeper: the bell
+    /// cannot choose, and one who was woken for everybody's may take its own instead.
+    pub fn take(
+        &self,
+        words: &[AtomicU64],
+        tenant: Tenant,
+        own_first: bool,
+    ) -> Option<(u32, u32, bool)> {
+        let own = || {
+            let (slot, turn) = self.own.take(words, tenant)?;
+            Some((slot, turn, true))
+        };
+        let shared = || {
+            let (slot, turn) = self.shared.take(words, tenant)?;
+            Some((slot, turn, false))
+        };
+        if own_first {
+            own().or_else(shared)
+        } else {
+            shared().or_else(own)
+        }
+    }
+}
+
 /// The slots at which the acceptor should look, one bit each, and whether it sleeps.
 #[derive(Clone, Copy, Debug)]
 pub struct Notices<'m> {

@@ -1,11 +1,12 @@
 //! The worker's side: take a request, read it, answer it.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use stanchion_sys::clock::monotonic_us;
 
 use crate::layout::SeatState;
+use crate::protocol::Sources;
 use crate::shared::Exchange;
 use crate::word::{Phase, Tenant};
 
@@ -18,7 +19,10 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 pub struct SeatSide<'x> {
     exchange: &'x Exchange,
     tenant: Tenant,
+    worker: u16,
     timeout_us: u64,
+    /// The request taken last came from the worker's own ring.
+    took_own: AtomicBool,
 }
 
 /// How an answer ended.
@@ -65,16 +69,22 @@ impl<'x> SeatSide<'x> {
         Self {
             exchange,
             tenant,
+            worker: tenant.seat / exchange.geometry().seats_per_worker as u16,
             timeout_us,
+            took_own: AtomicBool::new(false),
         }
     }
 
-    /// Takes the oldest request that is ready, without waiting.
+    /// Takes the oldest request that is ready, without waiting. Those for this worker alone and
+    /// those for everybody take turns, so that neither shuts out the other.
     pub fn take(&self) -> Option<Taken<'x>> {
-        let (slot, turn) = self
-            .exchange
-            .ready()
-            .take(self.exchange.words(), self.tenant)?;
+        let sources = Sources {
+            own: self.exchange.own_ring(self.worker),
+            shared: self.exchange.ready(),
+        };
+        let own_first = !self.took_own.load(Ordering::Relaxed);
+        let (slot, turn, own) = sources.take(self.exchange.words(), self.tenant, own_first)?;
+        self.took_own.store(own, Ordering::Relaxed);
         let now_us = monotonic_us();
         self.exchange
             .head(slot)

@@ -7,7 +7,8 @@ use stanchion_sys::eventfd::EventFd;
 use stanchion_sys::memory::SharedMemory;
 
 use crate::layout::{
-    Geometry, Header, LAYOUT_VERSION, LINE_BYTES, MAGIC, Padded, Seat, SeatState, SlotHead,
+    Geometry, Header, LAYOUT_VERSION, LINE_BYTES, MAGIC, OwnPositions, Padded, Seat, SeatState,
+    SlotHead,
 };
 use crate::protocol::{Bell, Notices, ReadyRing};
 use crate::sync::AtomicU64;
@@ -29,6 +30,8 @@ struct Offsets {
     words: usize,
     heads: usize,
     ring: usize,
+    own_positions: usize,
+    own_rings: usize,
     notices: usize,
     requests: usize,
     responses: usize,
@@ -48,6 +51,9 @@ impl Offsets {
         let words = place(geometry.slots() * size_of::<AtomicU64>());
         let heads = place(geometry.slots() * size_of::<SlotHead>());
         let ring = place(geometry.ring_entries() * size_of::<AtomicU64>());
+        let own_positions = place(geometry.workers() * size_of::<OwnPositions>());
+        let own_entries = geometry.workers() * geometry.own_ring_entries();
+        let own_rings = place(own_entries * size_of::<AtomicU64>());
         let notices = place(geometry.notice_words() * size_of::<AtomicU64>());
         let requests = place(geometry.slots() * geometry.request_bytes);
         let responses = place(geometry.slots() * geometry.response_bytes);
@@ -56,6 +62,8 @@ impl Offsets {
             words,
             heads,
             ring,
+            own_positions,
+            own_rings,
             notices,
             requests,
             responses,
@@ -182,6 +190,20 @@ impl Exchange {
         }
     }
 
+    /// The ring of what one worker alone may take.
+    pub(crate) fn own_ring(&self, worker: u16) -> ReadyRing<'_> {
+        let workers = self.geometry.workers();
+        let positions: &[OwnPositions] = self.slice(self.offsets.own_positions, workers);
+        let OwnPositions { head, tail } = &positions[usize::from(worker)];
+        let len = self.geometry.own_ring_entries();
+        let entries: &[AtomicU64] = self.slice(self.offsets.own_rings, workers * len);
+        ReadyRing {
+            head,
+            tail,
+            entries: &entries[usize::from(worker) * len..][..len],
+        }
+    }
+
     pub(crate) fn notices(&self) -> Notices<'_> {
         let bits = self.slice(self.offsets.notices, self.geometry.notice_words());
         Notices {
@@ -231,7 +253,7 @@ impl Exchange {
     fn slice<T>(&self, offset: usize, count: usize) -> &[T] {
         debug_assert!(offset + count * size_of::<T>() <= self.memory.len());
         // SAFETY: the range lies inside the mapping and is aligned, as `Offsets::of` placed it
-        // there. `T` is only ever made of atomics (Header, Seat, SlotHead, AtomicU64), for which
+        // there. `T` is only ever made of atomics (Header, Seat, SlotHead, OwnPositions, AtomicU64), for which
         // any bits, and zeroes to begin with, are valid, and which other processes may change
         // under a shared reference.
         unsafe {

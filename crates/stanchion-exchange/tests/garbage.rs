@@ -17,12 +17,14 @@ use stanchion_exchange::{
 
 /// Small, so that what is written over matters.
 const GEOMETRY: Geometry = Geometry {
-    seats: 3,
+    seats: 4,
+    seats_per_worker: 2,
     ahead_per_seat: 1,
     request_bytes: 24,
     response_bytes: 13,
 };
-const SLOTS: u32 = 6;
+const SLOTS: u32 = 8;
+const WORKERS: u64 = 2;
 
 /// The way in past the types: what is mapped, through proc(5)'s `mem`.
 struct Scribbler {
@@ -117,10 +119,18 @@ impl<'x> Desk<'x> {
     }
 
     fn submit(&mut self) -> Option<u32> {
-        let submitted = self.side.submit(0, |area| {
+        self.submit_to(None)
+    }
+
+    fn submit_to(&mut self, worker: Option<u16>) -> Option<u32> {
+        let fill = |area: &mut [u8]| {
             area.fill(7);
             Some(area.len())
-        })?;
+        };
+        let submitted = match worker {
+            None => self.side.submit(0, fill)?,
+            Some(worker) => self.side.submit_to(worker, 0, fill)?,
+        };
         self.side.announce();
         assert!(
             self.in_flight.insert(submitted.slot),
@@ -132,8 +142,9 @@ impl<'x> Desk<'x> {
     /// One of the things that acceptors do.
     fn act(&mut self, rng: &mut TestRng) {
         let slot = (rng.next_u64() % u64::from(SLOTS)) as u32;
-        match rng.next_u64() % 7 {
+        match rng.next_u64() % 8 {
             0 => drop(self.submit()),
+            7 => drop(self.submit_to(Some((rng.next_u64() % WORKERS) as u16))),
             1 => {
                 self.side.try_sleep();
                 self.side.awake();
@@ -235,11 +246,17 @@ fn assert_recovers(exchange: &Exchange, tenure: u16) {
     desk.side.sweep(|_| ());
     let seats = sit_down(exchange, tenure);
     for round in 0..20_u8 {
-        let slots: Vec<_> = std::iter::from_fn(|| desk.submit()).collect();
+        // Of each four one for each worker alone, and two for everybody.
+        let whose = [None, Some(0), None, Some(1)];
+        let mut whose = whose.into_iter().cycle();
+        let slots: Vec<_> = std::iter::from_fn(|| desk.submit_to(whose.next()?)).collect();
         assert_eq!(slots.len(), SLOTS as usize, "round {round}");
-        for (slot, seat) in slots.into_iter().zip(seats.iter().cycle()) {
+        let mut slots: BTreeSet<_> = slots.into_iter().collect();
+        // Each seat takes one of its worker's and one of everybody's.
+        for seat in seats.iter().chain(&seats) {
             let mut taken = seat.take().unwrap();
-            assert_eq!(taken.ticket().0, slot);
+            let slot = taken.ticket().0;
+            assert!(slots.remove(&slot), "not one that was submitted");
             assert_eq!(taken.request(), [7; GEOMETRY.request_bytes]);
             taken.write(&[round; 13]).unwrap();
             taken.finish(Ending::Complete);

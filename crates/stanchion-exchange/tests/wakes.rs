@@ -17,6 +17,7 @@ const AT_ONCE: Duration = Duration::from_millis(700);
 fn exchange() -> Exchange {
     let geometry = Geometry {
         seats: 2,
+        seats_per_worker: 1,
         ahead_per_seat: 1,
         request_bytes: 16,
         response_bytes: 16,
@@ -34,15 +35,16 @@ fn is_asleep(thread: &Path) -> bool {
     stat.rsplit_once(')').unwrap().1.starts_with(" S")
 }
 
-/// Waits for a request at seat 0, and is asleep on the bell when this returns.
+/// Waits for a request at a seat, and is asleep on the bell when this returns.
 fn sleeper<'s, 'x: 's>(
     scope: &'s std::thread::Scope<'s, '_>,
     exchange: &'x Exchange,
+    number: u16,
 ) -> ScopedJoinHandle<'s, Option<(u32, u32)>> {
     let (looks, looking): (Sender<PathBuf>, _) = channel();
     let handle = scope.spawn(move || {
         let proc = PathBuf::from("/proc").join(std::fs::read_link("/proc/thread-self").unwrap());
-        let taken = seat(exchange, 0).wait(|| {
+        let taken = seat(exchange, number).wait(|| {
             // Nobody listens any more after the first time.
             let _listener_gone = looks.send(proc.clone());
             false
@@ -66,7 +68,7 @@ fn a_seat_that_leaves_passes_its_wake_on() {
     let exchange = exchange();
     let mut acceptor = AcceptorSide::take_over(&exchange);
     scope(|scope| {
-        let sleeper = sleeper(scope, &exchange);
+        let sleeper = sleeper(scope, &exchange, 0);
         let begun = Instant::now();
         // Not announced: whoever was woken for it is the one who leaves.
         let submitted = submit(&mut acceptor);
@@ -76,11 +78,31 @@ fn a_seat_that_leaves_passes_its_wake_on() {
     });
 }
 
+/// The bell wakes those first who have slept longest, and they may all be the wrong ones.
+#[test]
+fn whoever_sleeps_wakes_for_a_request_of_its_own() {
+    let exchange = exchange();
+    let mut acceptor = AcceptorSide::take_over(&exchange);
+    scope(|scope| {
+        let other = sleeper(scope, &exchange, 0);
+        let addressed = sleeper(scope, &exchange, 1);
+        let begun = Instant::now();
+        let own = acceptor.submit_to(1, 0, |_| Some(0)).unwrap();
+        acceptor.announce();
+        assert_eq!(addressed.join().unwrap(), Some((own.slot, own.turn)));
+        // And the one that was woken for nothing still hears of what is for everybody.
+        let submitted = submit(&mut acceptor);
+        acceptor.announce();
+        assert_eq!(other.join().unwrap(), Some(submitted));
+        assert!(begun.elapsed() < AT_ONCE);
+    });
+}
+
 #[test]
 fn a_new_acceptor_wakes_those_whom_the_old_one_was_about_to_wake() {
     let exchange = exchange();
     scope(|scope| {
-        let sleeper = sleeper(scope, &exchange);
+        let sleeper = sleeper(scope, &exchange, 0);
         let begun = Instant::now();
         // The old one was killed in the middle of a ring: the bit is cleared, nobody is woken.
         exchange.ready_bell().word().fetch_and(!1, Ordering::AcqRel);
@@ -97,7 +119,7 @@ fn a_sleeper_takes_what_a_dead_one_was_woken_for() {
     let exchange = exchange();
     let mut acceptor = AcceptorSide::take_over(&exchange);
     scope(|scope| {
-        let sleeper = sleeper(scope, &exchange);
+        let sleeper = sleeper(scope, &exchange, 0);
         let begun = Instant::now();
         // Not announced: whoever was woken for it has died.
         let submitted = submit(&mut acceptor);

@@ -14,6 +14,7 @@ mod bell;
 mod flow;
 mod notices;
 mod ring;
+mod sources;
 
 use std::time::Duration;
 

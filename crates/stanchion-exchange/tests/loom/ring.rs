@@ -9,17 +9,17 @@ use stanchion_exchange::{Bell, Phase, ReadyRing, Tenant, Word};
 use crate::{explore, explore_bounded, join_all, wait_for};
 
 /// A request: its slot and the slot's turn.
-type Request = (u32, u32);
+pub(crate) type Request = (u32, u32);
 
-struct Slots {
+pub(crate) struct Slots {
     head: AtomicU64,
     tail: AtomicU64,
     entries: Vec<AtomicU64>,
-    words: Vec<AtomicU64>,
+    pub(crate) words: Vec<AtomicU64>,
 }
 
 impl Slots {
-    fn new(slots: usize, entries: usize) -> Arc<Self> {
+    pub(crate) fn new(slots: usize, entries: usize) -> Arc<Self> {
         let zeroes = |count| (0..count).map(|_| AtomicU64::new(0)).collect();
         Arc::new(Self {
             head: AtomicU64::new(0),
@@ -29,7 +29,7 @@ impl Slots {
         })
     }
 
-    fn ring(&self) -> ReadyRing<'_> {
+    pub(crate) fn ring(&self) -> ReadyRing<'_> {
         ReadyRing {
             head: &self.head,
             tail: &self.tail,
@@ -42,9 +42,14 @@ impl Slots {
     }
 
     /// As the acceptor does it, which alone may.
-    fn submit(&self, (slot, turn): Request) {
+    pub(crate) fn submit(&self, request: Request) {
+        self.publish_in(self.ring(), request);
+    }
+
+    /// The same in another ring, for these slots.
+    pub(crate) fn publish_in(&self, ring: ReadyRing<'_>, (slot, turn): Request) {
         self.set(slot, Phase::Filling, turn);
-        self.ring().publish(&self.words, slot, turn);
+        ring.publish(&self.words, slot, turn);
     }
 
     fn take(&self, seat: u16) -> Option<Request> {
@@ -65,7 +70,7 @@ impl Slots {
         self.change((slot, turn), Phase::Ready, taken)
     }
 
-    fn withdraw(&self, (slot, turn): Request) -> bool {
+    pub(crate) fn withdraw(&self, (slot, turn): Request) -> bool {
         self.change(
             (slot, turn),
             Phase::Ready,
@@ -90,7 +95,7 @@ impl Slots {
     }
 }
 
-fn sorted(requests: impl IntoIterator<Item = Vec<Request>>) -> Vec<Request> {
+pub(crate) fn sorted(requests: impl IntoIterator<Item = Vec<Request>>) -> Vec<Request> {
     let mut all: Vec<_> = requests.into_iter().flatten().collect();
     all.sort_unstable();
     all

@@ -10,11 +10,16 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use stanchion_exchange::{AcceptorSide, Corrupt, Ending, Exchange, SeatSide, Tenant};
 
-use world::{GEOMETRY, RING_ENTRIES, World};
+use world::{GEOMETRY, RING_ENTRIES, WORKERS, World};
 
 #[derive(Clone, Debug)]
 enum Step {
     Submit {
+        len: usize,
+    },
+    /// To one worker alone.
+    SubmitTo {
+        worker: Index,
         len: usize,
     },
     Take {
@@ -55,8 +60,10 @@ fn step() -> impl Strategy<Value = Step> {
     let index = any::<Index>;
     let ending = prop_oneof![Just(Ending::Complete), Just(Ending::Broken)];
     prop_oneof![
-        6 => (0..=GEOMETRY.request_bytes).prop_map(|len| Step::Submit { len }),
-        6 => index().prop_map(|seat| Step::Take { seat }),
+        4 => (0..=GEOMETRY.request_bytes).prop_map(|len| Step::Submit { len }),
+        3 => (index(), 0..=GEOMETRY.request_bytes)
+            .prop_map(|(worker, len)| Step::SubmitTo { worker, len }),
+        8 => index().prop_map(|seat| Step::Take { seat }),
         8 => (index(), 0..30_usize).prop_map(|(seat, len)| Step::Write { seat, len }),
         4 => index().prop_map(|seat| Step::Publish { seat }),
         4 => (index(), ending).prop_map(|(seat, ending)| Step::Finish { seat, ending }),
@@ -72,6 +79,7 @@ fn step() -> impl Strategy<Value = Step> {
 fn perform(world: &mut World<'_>, step: &Step) {
     match *step {
         Step::Submit { len } => world.submit(len),
+        Step::SubmitTo { worker, len } => world.submit_to(Some(worker.index(WORKERS)), len),
         Step::Take { seat } => world.take(seat.index(GEOMETRY.seats)),
         Step::Write { seat, len } => world.write(seat.index(GEOMETRY.seats), len),
         Step::Publish { seat } => world.publish(seat.index(GEOMETRY.seats)),
@@ -120,6 +128,23 @@ fn withdrawals_behind_a_request_that_waits_fill_the_ring_and_no_more() {
     world.submit(3);
     assert!(world.ring.iter().any(|&entry| world.is_ready(entry)));
     world.wind_up();
+}
+
+/// What a dead worker's own ring holds is its successor's, and nobody else's.
+#[test]
+fn a_successor_finds_what_was_for_its_predecessor_alone() {
+    let exchange = Exchange::create(GEOMETRY).unwrap();
+    let mut acceptor = AcceptorSide::take_over(&exchange);
+    let seat = |seat, tenure| SeatSide::new(&exchange, Tenant { seat, tenure }, 1, None);
+    let first = acceptor.submit_to(1, 0, |_| Some(0)).unwrap();
+    let second = acceptor.submit_to(1, 0, |_| Some(0)).unwrap();
+    let dead = Tenant { seat: 3, tenure: 1 };
+    std::mem::forget(seat(3, 1).take().unwrap());
+    assert_eq!(acceptor.held_by(|tenant| tenant == dead), [first.slot]);
+    acceptor.release(first.slot);
+    assert!(seat(0, 1).take().is_none(), "another worker's");
+    let taken = seat(3, 2).take().unwrap();
+    assert_eq!(taken.ticket(), (second.slot, second.turn));
 }
 
 /// A worker that was thought to be dead is not, and gives back what is no longer its own.

@@ -9,13 +9,16 @@ use stanchion_exchange::{
 
 /// Small, so that everything runs out and comes round; odd, so that it does so in odd places.
 pub(crate) const GEOMETRY: Geometry = Geometry {
-    seats: 3,
+    seats: 4,
+    seats_per_worker: 2,
     ahead_per_seat: 1,
     request_bytes: 24,
     response_bytes: 13,
 };
-const SLOTS: usize = 6;
+const SLOTS: usize = 8;
+pub(crate) const WORKERS: usize = 2;
 pub(crate) const RING_ENTRIES: usize = 32;
+const OWN_RING_ENTRIES: usize = 16;
 
 /// The byte at a position of a request or an answer; told apart from every other.
 fn byte(use_of: Submitted, position: u64) -> u8 {
@@ -54,6 +57,8 @@ struct Chair<'x> {
     tenant: Tenant,
     side: SeatSide<'x>,
     taken: Option<Taken<'x>>,
+    /// What it took last was for its worker alone.
+    took_own: bool,
 }
 
 impl<'x> Chair<'x> {
@@ -63,9 +68,13 @@ impl<'x> Chair<'x> {
             tenant,
             side: SeatSide::new(exchange, tenant, 1, None),
             taken: None,
+            took_own: false,
         }
     }
 }
+
+/// A ring as it should be: entries, those left by withdrawals among them, oldest first.
+type Ring = VecDeque<Submitted>;
 
 pub(crate) struct World<'x> {
     exchange: &'x Exchange,
@@ -73,8 +82,9 @@ pub(crate) struct World<'x> {
     chairs: Vec<Chair<'x>>,
     used: BTreeMap<u32, Used>,
     turns: [u32; SLOTS],
-    /// The entries of the ready ring, those left by withdrawals among them.
-    pub(crate) ring: VecDeque<Submitted>,
+    pub(crate) ring: Ring,
+    /// Each worker's own.
+    own_rings: [Ring; WORKERS],
     /// Slots with notices.
     news: BTreeSet<u32>,
 }
@@ -84,10 +94,11 @@ impl<'x> World<'x> {
         Self {
             exchange,
             acceptor: AcceptorSide::take_over(exchange),
-            chairs: (0..3).map(|seat| Chair::new(exchange, seat, 1)).collect(),
+            chairs: (0..4).map(|seat| Chair::new(exchange, seat, 1)).collect(),
             used: BTreeMap::new(),
             turns: [0; SLOTS],
-            ring: VecDeque::new(),
+            ring: Ring::new(),
+            own_rings: [Ring::new(), Ring::new()],
             news: BTreeSet::new(),
         }
     }
@@ -97,31 +108,46 @@ impl<'x> World<'x> {
         used.is_some_and(|used| used.turn == entry.turn && used.stand == Stand::Ready)
     }
 
-    /// Removes what is no longer ready from the front of the ring.
-    fn skip_stale(&mut self) {
-        while self
-            .ring
-            .front()
-            .is_some_and(|&entry| !self.is_ready(entry))
+    /// One worker's, or everybody's.
+    fn ring(&mut self, worker: Option<usize>) -> &mut Ring {
+        match worker {
+            None => &mut self.ring,
+            Some(worker) => &mut self.own_rings[worker],
+        }
+    }
+
+    /// Removes what is no longer ready from the front of a ring.
+    fn skip_stale(&mut self, worker: Option<usize>) {
+        while let Some(&entry) = self.ring(worker).front()
+            && !self.is_ready(entry)
         {
-            self.ring.pop_front();
+            self.ring(worker).pop_front();
         }
     }
 
     pub(crate) fn submit(&mut self, len: usize) {
-        let mut room = self.ring.len() < RING_ENTRIES;
+        self.submit_to(None, len);
+    }
+
+    pub(crate) fn submit_to(&mut self, worker: Option<usize>, len: usize) {
+        let entries = worker.map_or(RING_ENTRIES, |_| OWN_RING_ENTRIES);
+        let mut room = self.ring(worker).len() < entries;
         if !room {
-            self.skip_stale();
-            room = self.ring.len() < RING_ENTRIES;
+            self.skip_stale(worker);
+            room = self.ring(worker).len() < entries;
         }
         let expected = room && self.used.len() < SLOTS;
         let mut filled = false;
-        let submitted = self.acceptor.submit(0, |area| {
+        let fill = |area: &mut [u8]| {
             filled = true;
             assert_eq!(area.len(), GEOMETRY.request_bytes);
             area.fill(len as u8);
             Some(len)
-        });
+        };
+        let submitted = match worker {
+            None => self.acceptor.submit(0, fill),
+            Some(worker) => self.acceptor.submit_to(worker as u16, 0, fill),
+        };
         assert_eq!((submitted.is_some(), filled), (expected, expected));
         let Some(submitted) = submitted else { return };
         let turn = &mut self.turns[submitted.slot as usize];
@@ -142,15 +168,26 @@ impl<'x> World<'x> {
             self.used.insert(submitted.slot, used).is_none(),
             "a slot in use was given out"
         );
-        self.ring.push_back(submitted);
+        self.ring(worker).push_back(submitted);
     }
 
     pub(crate) fn take(&mut self, seat: usize) {
         if self.chairs[seat].taken.is_some() {
             return;
         }
-        self.skip_stale();
-        let expected = self.ring.pop_front();
+        let worker = Some(seat / GEOMETRY.seats_per_worker);
+        // Its worker's and everybody's take turns.
+        let order = if self.chairs[seat].took_own {
+            [None, worker]
+        } else {
+            [worker, None]
+        };
+        let expected = order.into_iter().find_map(|worker| {
+            self.skip_stale(worker);
+            let entry = self.ring(worker).pop_front()?;
+            self.chairs[seat].took_own = worker.is_some();
+            Some(entry)
+        });
         let chair = &mut self.chairs[seat];
         chair.taken = chair.side.take();
         let Some(taken) = &chair.taken else {
@@ -245,6 +282,7 @@ impl<'x> World<'x> {
             tenant,
             side,
             taken,
+            ..
         } = std::mem::replace(&mut self.chairs[seat], successor);
         std::mem::forget((side, taken));
         let held: BTreeSet<u32> = self
@@ -343,6 +381,7 @@ impl<'x> World<'x> {
         self.used
             .retain(|_, used| matches!(used.stand, Stand::Running(_)));
         self.ring.clear();
+        self.own_rings.iter_mut().for_each(Ring::clear);
         for used in self.used.values_mut() {
             used.orphan = true;
             used.gone = true;

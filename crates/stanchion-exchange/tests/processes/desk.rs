@@ -19,6 +19,8 @@ struct InFlight {
     submitted: Submitted,
     since_us: u64,
     request: Request,
+    /// The only worker that may take it.
+    only: Option<u16>,
     received: usize,
     gone: bool,
 }
@@ -35,6 +37,8 @@ pub(crate) struct Accounts {
 
 pub(crate) struct Desk {
     side: AcceptorSide<'static>,
+    /// With one seat each.
+    workers: u64,
     doorbell: File,
     in_flight: BTreeMap<u32, InFlight>,
     pub(crate) accounts: Accounts,
@@ -45,6 +49,7 @@ impl Desk {
         let doorbell = exchange.doorbell().as_fd().try_clone_to_owned().unwrap();
         Self {
             side: AcceptorSide::take_over(exchange),
+            workers: exchange.geometry().workers() as u64,
             doorbell: doorbell.into(),
             in_flight: BTreeMap::new(),
             accounts: Accounts::default(),
@@ -60,6 +65,11 @@ impl Desk {
     }
 
     pub(crate) fn submit(&mut self, answer_len: u32, fatal: Fatal) {
+        self.submit_to(None, answer_len, fatal);
+    }
+
+    /// To one worker alone, or to whoever comes first.
+    pub(crate) fn submit_to(&mut self, only: Option<u16>, answer_len: u32, fatal: Fatal) {
         let since_us = monotonic_us();
         let id = (since_us << 8) | (self.accounts.submitted % 256);
         let request = Request {
@@ -67,10 +77,12 @@ impl Desk {
             answer_len,
             fatal,
         };
-        let Some(submitted) = self
-            .side
-            .submit(since_us, |area| Some(request.encode(area)))
-        else {
+        let fill = |area: &mut [u8]| Some(request.encode(area));
+        let submitted = match only {
+            None => self.side.submit(since_us, fill),
+            Some(worker) => self.side.submit_to(worker, since_us, fill),
+        };
+        let Some(submitted) = submitted else {
             return;
         };
         self.accounts.submitted += 1;
@@ -78,17 +90,20 @@ impl Desk {
             submitted,
             since_us,
             request,
+            only,
             received: 0,
             gone: false,
         };
         assert!(self.in_flight.insert(submitted.slot, entry).is_none());
     }
 
-    /// Submits until `most` are under way; one in sixteen clients goes away again.
+    /// Submits until `most` are under way, a quarter of them to one worker alone; one in sixteen
+    /// clients goes away again.
     pub(crate) fn submit_up_to(&mut self, most: usize, random: &mut Random) {
         while self.in_flight.len() < most && self.side.free_slots() > 0 {
             let before = self.accounts.submitted;
-            self.submit(random.below(1500) as u32, Fatal::No);
+            let only = (random.below(4) == 0).then(|| random.below(self.workers) as u16);
+            self.submit_to(only, random.below(1500) as u32, Fatal::No);
             if self.accounts.submitted == before {
                 break;
             }
@@ -151,6 +166,14 @@ impl Desk {
     /// Reads what there is of an answer, and frees the slot if that is all.
     fn look(&mut self, slot: u32) {
         let state = self.side.state(slot).unwrap();
+        if let SlotState::Running { tenant, .. } | SlotState::Done { tenant, .. } = state {
+            let only = self.in_flight[&slot].only;
+            assert!(
+                only.is_none_or(|only| only == tenant.seat),
+                "worker {} took what was another's: {only:?}",
+                tenant.seat
+            );
+        }
         self.read(slot);
         if let SlotState::Done { ending, .. } = state {
             self.side.release(slot);

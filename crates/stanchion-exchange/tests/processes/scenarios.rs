@@ -14,6 +14,7 @@ use crate::request::{Fatal, Random};
 fn exchange() -> &'static Exchange {
     let geometry = Geometry {
         seats: 4,
+        seats_per_worker: 1,
         ahead_per_seat: 1,
         request_bytes: 64,
         response_bytes: 251,

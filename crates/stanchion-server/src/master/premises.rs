@@ -38,6 +38,7 @@ fn common(generation: u32, settings: Settings, spool: &SpoolDir) -> io::Result<C
     }
     let exchange = Exchange::create(Geometry {
         seats: workers_max * threads,
+        seats_per_worker: threads,
         ahead_per_seat: AHEAD_PER_SEAT_MAX,
         request_bytes: REQUEST_HEAD_BYTES_MAX + REQUEST_RECORD_EXTRA_BYTES + settings.body_memory,
         response_bytes: RESPONSE_RING_BYTES,

@@ -18,7 +18,7 @@ pub(crate) fn open(
 ) -> Result<Vec<Listener>, String> {
     let backlog = settings.backlog.cast_unsigned();
     let mut listeners = Vec::new();
-    for bind in &settings.bind {
+    for bind in &settings.listen_at() {
         let shown = match bind {
             BindAddress::Tcp { host, port } => format!("http://{host}:{port}"),
             BindAddress::Unix(path) => format!("unix:{}", path.display()),

@@ -16,6 +16,7 @@ use tracing::{debug, error};
 use super::connection::{self, Connection};
 use super::request::Peer;
 use super::{Shared, first_of};
+use crate::settings::Settings;
 
 /// Without descriptors or memory for another connection, how long accepting pauses.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -74,6 +75,14 @@ enum Guest {
 }
 
 impl Door {
+    /// The worker that alone serves who comes in here, if it is not for all.
+    fn only_worker(&self, settings: &Settings) -> Option<u16> {
+        match self {
+            Self::Tcp(_, address) => settings.worker_of(&ListenerAddress::Tcp(*address)),
+            Self::Unix { .. } => None,
+        }
+    }
+
     async fn accept(&self) -> io::Result<Guest> {
         match self {
             Self::Tcp(listener, _) => listener
@@ -196,6 +205,7 @@ impl Shared {
             port: peer.map_or(0, |peer| peer.port()),
             server_name,
             server_port,
+            only_worker: door.only_worker(&self.common.settings),
         };
         let connection = Rc::new(Connection::new(peer));
         let number = self.next_connection.get();

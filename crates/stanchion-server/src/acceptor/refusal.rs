@@ -32,6 +32,12 @@ pub(super) enum Refusal {
         /// When to try again, in seconds.
         retry_after_s: u64,
     },
+    /// Likewise, at a port that is one worker's (`worker_port_base`): the worker was not there all
+    /// that time.
+    WorkerAbsent {
+        /// When to try again, in seconds.
+        retry_after_s: u64,
+    },
     /// The operator's: the server is going away.
     ShuttingDown,
     /// The app's, or the kernel's: the worker died over this request.
@@ -60,6 +66,7 @@ impl Refusal {
             Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
             Self::LineFull { .. }
             | Self::WaitedTooLong { .. }
+            | Self::WorkerAbsent { .. }
             | Self::ShuttingDown
             | Self::SpoolFailed => StatusCode::SERVICE_UNAVAILABLE,
             Self::WorkerDied | Self::NoAnswer => StatusCode::BAD_GATEWAY,
@@ -79,6 +86,7 @@ impl Refusal {
             Self::BodyTimeout => "the body did not arrive in time",
             Self::LineFull { .. } => "the line is full",
             Self::WaitedTooLong { .. } => "the request waited too long in the line",
+            Self::WorkerAbsent { .. } => "the worker of this port is not there",
             Self::ShuttingDown => "the server is shutting down",
             Self::WorkerDied => "the worker died while it answered",
             Self::WorkerTimedOut { .. } => "the request took too long",
@@ -109,7 +117,10 @@ impl Refusal {
         let headers = response.headers_mut();
         let text = http::HeaderValue::from_static("text/plain; charset=utf-8");
         headers.insert(http::header::CONTENT_TYPE, text);
-        if let Self::LineFull { retry_after_s } | Self::WaitedTooLong { retry_after_s } = self {
+        if let Self::LineFull { retry_after_s }
+        | Self::WaitedTooLong { retry_after_s }
+        | Self::WorkerAbsent { retry_after_s } = self
+        {
             headers.insert(http::header::RETRY_AFTER, retry_after_s.into());
         }
         if self.closes() {

@@ -37,6 +37,8 @@ pub(super) struct Peer {
     pub(super) server_name: String,
     pub(super) server_port: String,
     pub(super) trusted: bool,
+    /// The number of the port it came in by, if that is one that a single worker serves.
+    pub(super) only_worker: Option<u16>,
 }
 
 /// A request that has arrived whole.

@@ -16,6 +16,7 @@ mod resolve;
 mod schema;
 mod seconds;
 pub mod table;
+mod worker_ports;
 
 pub use bind::BindAddress;
 pub use control::ControlAddress;

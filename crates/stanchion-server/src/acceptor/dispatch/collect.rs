@@ -54,7 +54,7 @@ impl Dispatch {
                 // A file that nobody wants any more is closed.
                 drop(self.fetch_file(slot));
             }
-            self.line.drained(monotonic_us());
+            self.line_of(ticket).drained(monotonic_us());
             self.free(slot);
         } else if wanted {
             self.take_more(slot, ticket)?;

@@ -1,13 +1,14 @@
 //! The line and the exchange together: requests join, go to seats in order, and come back
-//! ([`collect`]).
+//! ([`collect`]). A few are for one worker alone ([`ports`]).
 
 mod collect;
+mod ports;
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-use stanchion_exchange::{AcceptorSide, Exchange, Tenant};
+use stanchion_exchange::{AcceptorSide, Exchange, Submitted, Tenant};
 use stanchion_line::{Ahead, Line, LineLimits, Pulled};
 use stanchion_sys::channel::Channel;
 use stanchion_sys::clock::monotonic_us;
@@ -17,6 +18,7 @@ use super::refusal::Refusal;
 use super::tally::Tally;
 use super::ticket::{Answer, Stage, StreamEnd, Ticket};
 use crate::tree::Common;
+use ports::Ports;
 
 /// Sleeping seats are woken once per turn of the event loop; within a long turn, after this many
 /// requests or this long at the latest.
@@ -29,10 +31,13 @@ pub(super) struct Dispatch {
     exchange: &'static Exchange,
     side: AcceptorSide<'static>,
     line: Line<Rc<Ticket>>,
+    /// Most that may wait in it and at the ports of single workers.
+    waiting_max: usize,
+    ports: Ports<Rc<Ticket>>,
     ahead: Ahead,
     /// Who has each slot.
     slots: Vec<Option<Rc<Ticket>>>,
-    /// Requests in the exchange.
+    /// Requests in the exchange that anybody may take.
     submitted: usize,
     /// Workers that sit at their seats.
     workers: BTreeMap<u16, Sitting>,
@@ -72,14 +77,17 @@ impl Dispatch {
                 .as_duration()
                 .map_or(0, |duration| duration.as_micros() as u64)
         };
-        let line = Line::new(LineLimits {
+        let limits = LineLimits {
             waiting_max: settings.max_waiting as usize,
             queue_timeout_us: us(settings.queue_timeout),
-        });
+        };
+        let own_max = common.exchange.geometry().own_per_worker();
         Self {
             exchange: &common.exchange,
             side: AcceptorSide::take_over(&common.exchange),
-            line,
+            line: Line::new(limits),
+            waiting_max: limits.waiting_max,
+            ports: Ports::new(settings.worker_ports(), limits, own_max),
             ahead: Ahead::new(common.exchange.geometry().ahead_per_seat),
             slots: vec![None; common.exchange.geometry().slots()],
             submitted: 0,
@@ -99,20 +107,23 @@ impl Dispatch {
     /// A request has arrived whole: it joins the line, or is told why not.
     pub(super) fn join(&mut self, ticket: &Rc<Ticket>) {
         let now_us = monotonic_us();
-        match self.line.join(now_us, Rc::clone(ticket)) {
-            Ok(place) => {
-                ticket.stage.set(Stage::Waiting(place));
-                self.fill(now_us);
-            }
-            Err((ticket, stanchion_line::Refusal::Full { retry_after_s })) => {
-                refuse(&ticket, Refusal::LineFull { retry_after_s });
-            }
+        let full = self.line.len() + self.ports.waiting() >= self.waiting_max;
+        let line = self.line_of(ticket);
+        let place = (!full).then(|| line.join(now_us, Rc::clone(ticket)));
+        if let Some(Ok(place)) = place {
+            ticket.stage.set(Stage::Waiting(place));
+            self.fill(now_us);
+        } else {
+            let retry_after_s = line.retry_after_s(now_us);
+            refuse(ticket, Refusal::LineFull { retry_after_s });
         }
     }
 
     /// Moves the head of the line into the exchange while there is room for it: for each seat the
     /// request it answers and a few ahead.
     fn fill(&mut self, now_us: u64) {
+        // First, as they are few, and what they are for may be to find out why all the others wait.
+        self.fill_ports(now_us);
         let seats = self.workers.len() * usize::from(self.threads);
         let room = seats * (1 + self.ahead.per_seat());
         while self.submitted < room && self.side.can_submit() {
@@ -120,20 +131,26 @@ impl Dispatch {
                 break;
             };
             let request = &ticket.request;
-            match self
+            let submitted = self
                 .side
-                .submit(request.arrived_us, |area| request.write(area))
-            {
-                Some(submitted) => {
-                    ticket.stage.set(Stage::Submitted(submitted));
-                    self.slots[submitted.slot as usize] = Some(ticket);
-                    self.submitted += 1;
-                }
-                // Only with limits on fields that were raised far beyond their defaults.
-                None => refuse(&ticket, Refusal::HeadTooLarge),
-            }
+                .submit(request.arrived_us, |area| request.write(area));
+            self.submitted(ticket, submitted);
         }
         self.announce_if_late(now_us);
+    }
+
+    fn submitted(&mut self, ticket: Rc<Ticket>, submitted: Option<Submitted>) {
+        let Some(submitted) = submitted else {
+            // Only with limits on fields that were raised far beyond their defaults.
+            refuse(&ticket, Refusal::HeadTooLarge);
+            return;
+        };
+        match ticket.request.peer.only_worker {
+            None => self.submitted += 1,
+            Some(port) => self.ports.entered(port),
+        }
+        ticket.stage.set(Stage::Submitted(submitted));
+        self.slots[submitted.slot as usize] = Some(ticket);
     }
 
     fn announce_if_late(&mut self, now_us: u64) {
@@ -188,9 +205,18 @@ impl Dispatch {
     }
 
     fn free(&mut self, slot: u32) {
-        self.slots[slot as usize] = None;
-        self.submitted -= 1;
+        self.left(slot);
         self.side.release(slot);
+    }
+
+    /// A request is out of the exchange.
+    fn left(&mut self, slot: u32) -> Option<Rc<Ticket>> {
+        let ticket = self.slots[slot as usize].take()?;
+        match ticket.request.peer.only_worker {
+            None => self.submitted -= 1,
+            Some(port) => self.ports.left(port),
+        }
+        Some(ticket)
     }
 
     /// The connection has room again for a stream that filled its buffer.
@@ -206,7 +232,7 @@ impl Dispatch {
     pub(super) fn abandon(&mut self, ticket: &Ticket) {
         match ticket.stage.replace(Stage::Over) {
             Stage::Waiting(place) => {
-                self.line.leave(place);
+                self.line_of(ticket).leave(place);
             }
             Stage::Submitted(submitted) => {
                 if self.withdraw(submitted.slot).is_none() {
@@ -221,6 +247,7 @@ impl Dispatch {
     /// A worker has sat down.
     pub(super) fn worker_ready(&mut self, worker: u16, tenure: u16, pid: i32) {
         self.workers.insert(worker, Sitting { tenure, pid });
+        self.pass_ports_on();
         self.fill(monotonic_us());
     }
 
@@ -259,6 +286,7 @@ impl Dispatch {
             .is_some_and(|sitting| sitting.tenure == tenure)
         {
             self.workers.remove(&worker);
+            self.pass_ports_on();
         }
         self.fill(monotonic_us());
         self.side.announce();
@@ -311,9 +339,13 @@ impl Dispatch {
     /// Tells those who have waited too long.
     pub(super) fn expire(&mut self) {
         let now_us = monotonic_us();
-        while let Some(Pulled { item, .. }) = self.line.expire(now_us) {
-            let retry_after_s = self.line.retry_after_s(now_us);
-            refuse(&item, Refusal::WaitedTooLong { retry_after_s });
+        let mut late = Vec::new();
+        for line in self.ports.lines().chain([&mut self.line]) {
+            late.extend(std::iter::from_fn(|| line.expire(now_us)));
+        }
+        for Pulled { item: ticket, .. } in late {
+            let refusal = self.waited_too_long(&ticket, now_us);
+            refuse(&ticket, refusal);
         }
         // And those who were handed out ahead, if no seat has come to take them.
         for slot in 0..self.slots.len() as u32 {
@@ -323,8 +355,8 @@ impl Dispatch {
             if self.line.is_overdue(ticket.request.arrived_us, now_us)
                 && let Some(ticket) = self.withdraw(slot)
             {
-                let retry_after_s = self.line.retry_after_s(now_us);
-                refuse(&ticket, Refusal::WaitedTooLong { retry_after_s });
+                let refusal = self.waited_too_long(&ticket, now_us);
+                refuse(&ticket, refusal);
             }
         }
         self.fill(now_us);
@@ -335,18 +367,17 @@ impl Dispatch {
         if !self.side.withdraw(slot) {
             return None;
         }
-        let ticket = self.slots[slot as usize].take();
-        self.submitted -= usize::from(ticket.is_some());
-        ticket
+        self.left(slot)
     }
 
     /// Tells everybody in the line, and those in the exchange whom no seat has taken, that the
     /// server is shutting down; with `running`, also those whose answers have not begun.
     pub(super) fn refuse_all(&mut self, running: bool) {
         let now_us = monotonic_us();
-        let waiting: Vec<Rc<Ticket>> = self.line.drain(now_us).map(|pulled| pulled.item).collect();
-        for ticket in waiting {
-            refuse(&ticket, Refusal::ShuttingDown);
+        for line in self.ports.lines().chain([&mut self.line]) {
+            for Pulled { item: ticket, .. } in line.drain(now_us) {
+                refuse(&ticket, Refusal::ShuttingDown);
+            }
         }
         for slot in 0..self.slots.len() as u32 {
             let Some(ticket) = self.slots[slot as usize].clone() else {

@@ -72,8 +72,14 @@ A forgotten second server is then no error, but gets half of the clients.",
             help: "Give worker N the port PORT+N as well",
             long_help: "\
 Requests that come to port PORT+N of 127.0.0.1 are answered by worker N \
-alone (counted from 0): to look at one worker while the others serve. 0 \
-opens no such ports.",
+alone (counted from 0): to look at one worker while the others serve, or \
+to move traffic by hand. While it is busy they wait, though others be \
+idle, in a line of their own, for queue_timeout at most; they count for \
+max_waiting, and each port has its share of that. If the worker dies, its \
+successor has the port. 0 opens no such ports.
+
+There are as many ports as `workers` says; workers added by TTIN have \
+none.",
         },
     ],
 };

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import random
 import signal
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from support.server import Serve, Server
 from support.wire import Response, Wire, request
 
 WORKERS = 4
+SEED = 20261121
 
 pytestmark = pytest.mark.own("gunicorn's workers share every listener")
 
@@ -174,25 +176,50 @@ def test_the_port_of_a_killed_worker_is_its_successors(serve: Serve, ports: Port
         wire.close()
 
 
+def test_killing_workers_strands_nobody_at_their_ports(serve: Serve, ports: Ports) -> None:
+    server = serve("waiting:app", *ports.arguments)
+    dice = random.Random(SEED)
+    answered = killed = 0
+    for _ in range(40):
+        victim = ports.pid(dice.randrange(WORKERS))
+        wires = [wire for worker in range(WORKERS) for wire in ports.ask(worker, "/nap?1-x", 4)]
+        shared = server.connect()
+        shared.send(request("GET", "/nap?1-x"))
+        time.sleep(dice.random() / 200)
+        os.kill(victim, signal.SIGKILL)
+        statuses = [wire.response().status for wire in [*wires, shared]]
+        assert set(statuses) <= {200, 502}
+        answered += statuses.count(200)
+        killed += statuses.count(502)
+        for wire in [*wires, shared]:
+            wire.close()
+    assert killed <= 40, "a worker has one request in hand"
+    assert answered >= 40 * 16
+
+
 def test_a_worker_without_a_port_takes_over_one_whose_worker_dies(serve: Serve, ports: Ports, gate: Gate) -> None:
     server = serve("waiting:app", *ports.arguments, env=gate.environment)
     pids = [ports.pid(worker) for worker in range(WORKERS)]
     server.signal(signal.SIGTTIN)
     heir = int(server.log.wait(r"worker ready worker=4 pid=(\d+)")[1])
-    held = ports.hold(2, gate)
+    busy = [server.connect() for _ in range(WORKERS + 1)]
+    for wire in busy:
+        wire.send(request("GET", "/wait?busy"))
+    assert sorted(int(text.split()[0]) for text in gate.announcements(WORKERS + 1)) == sorted([*pids, heir])
     waiting = []
     for number in range(5):
         waiting += ports.ask(2, f"/wait?{number}", 1)
         ports.seen_by_the_acceptor()
     os.kill(pids[2], signal.SIGKILL)
-    assert held.response().status == 502
-    for number, wire in enumerate(waiting):
-        pid, _, query = gate.announcement().split()
-        assert (int(pid), query) == (heir, str(number)), "in order"
-        gate.let_pass(1)
-        assert pid_in(wire.response()) == heir
+    server.log.wait("the port of worker 2 is worker 4's now")
+    gate.open()
+    assert [(int(pid), query) for pid, _, query in map(str.split, gate.announcements(5))] == [
+        (heir, str(number)) for number in range(5)
+    ]
+    assert {pid_in(wire.response()) for wire in waiting} == {heir}
+    assert sorted(wire.response().status for wire in busy) == [200] * WORKERS + [502]
     assert [ports.pid(worker) for worker in range(WORKERS)] == [pids[0], pids[1], heir, pids[3]]
-    for wire in [held, *waiting]:
+    for wire in [*busy, *waiting]:
         wire.close()
 
 

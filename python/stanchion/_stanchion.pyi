@@ -1,10 +1,12 @@
 """The server itself, in Rust."""
 
+from collections.abc import Callable
 from typing import Protocol, type_check_only
 
+from stanchion.hooks import Hooks
 from stanchion.loader import WSGIApp
 
-__all__ = ["serve", "settings_resolve", "settings_schema"]
+__all__ = ["log", "serve", "settings_resolve", "settings_schema"]
 
 @type_check_only
 class _Host(Protocol):
@@ -15,6 +17,24 @@ class _Host(Protocol):
 
     def watched_files(self) -> list[str]:
         """The files whose change calls for a reload."""
+
+    def hook(self, name: str, *facts: int) -> None:
+        """Run a hook; raise stanchion.hooks.HookError if it fails."""
+
+    def request_hooks(self) -> Hooks | None:
+        """What runs for each request."""
+
+    def enter(self, dump_signal: int, dumps: int, depart: Callable[[int, object], None]) -> None:
+        """Set a worker's signal handlers."""
+
+    def reconfigure(self) -> str:
+        """Read the configuration again, for effective settings as for `serve`; raise if it is no good."""
+
+    def revert(self) -> None:
+        """Back to the configuration before the last one."""
+
+def log(level: int, text: str) -> None:
+    """Write a line to the error log; the level is one of the logging module's."""
 
 def settings_schema() -> str:
     """The table of settings, as a JSON list."""

@@ -9,12 +9,14 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from stanchion import __version__, _stanchion, config, gunicorn, usage
 from stanchion.config import Effective, Layer, UsageError
+from stanchion.configuration import Configuration
+from stanchion.hooks import Function
 from stanchion.loader import AppHost
 
 # The other exit codes come from the server; usage.py tells them all.
@@ -48,14 +50,11 @@ def _serve(arguments: list[str]) -> int:
     options = _parse(arguments, "command line")
     if _answered(options):
         return EXIT_OK
-    effective = _effective(options)
-    spec = effective.values["wsgi_app"]
-    if spec is None:
-        raise UsageError("no app to serve: name it, as in `stanchion serve module:app`")
+    configuration = Configuration(lambda: _servable(options))
+    effective = configuration.effective
     _warn(effective)
-    config.apply(effective)
-    host = AppHost(spec, effective.values["reload_extra_files"])
-    return _stanchion.serve(json.dumps(dict(effective.values)), host)
+    configuration.apply()
+    return _stanchion.serve(json.dumps(dict(effective.values)), AppHost(configuration))
 
 
 def _check(arguments: list[str]) -> int:
@@ -120,16 +119,26 @@ def _effective(options: argparse.Namespace) -> Effective:
         location = config.default_file()
         if location is not None:
             layers.append(Layer("working directory", {"config": location}))
+    functions: Mapping[str, Function] = {}
     if location is not None:
-        layer, foreign = config.file_layer(location)
-        layers.append(layer)
-        if foreign:
-            warnings.append(f"{location}: ignored, without meaning here: {', '.join(foreign)}")
+        file = config.read_file(location)
+        layers.append(file.layer)
+        functions = file.hooks
+        if file.foreign:
+            warnings.append(f"{location}: ignored, without meaning here: {', '.join(file.foreign)}")
     for place, parsed in (("STANCHION_CMD_ARGS", from_env), ("command line", options)):
         if parsed.ignored:
             warnings.append(f"{place}: ignored, without meaning here: {', '.join(parsed.ignored)}")
         layers.append(Layer(place, _settings_of(parsed)))
-    return config.resolve(layers, warnings)
+    return config.resolve(layers, warnings, functions)
+
+
+def _servable(options: argparse.Namespace) -> Effective:
+    """The same, if it names an app."""
+    effective = _effective(options)
+    if effective.values["wsgi_app"] is None:
+        raise UsageError("no app to serve: name it, as in `stanchion serve module:app`")
+    return effective
 
 
 def _split(text: str) -> list[str]:

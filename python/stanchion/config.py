@@ -14,10 +14,10 @@ import math
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple
 
-from stanchion import _stanchion, gunicorn
+from stanchion import _stanchion, gunicorn, hooks
 from stanchion.tracebacks import user_traceback
 
 # Looked for in the working directory, in this order, when no -c says otherwise.
@@ -60,11 +60,20 @@ class Layer(NamedTuple):
 
 
 class Effective(NamedTuple):
-    """One checked value for each setting, with the place it came from, and what there is to warn of."""
+    """One checked value for each setting, with the place it came from; the hooks; and what there is to warn of."""
 
     values: Mapping[str, Any]
     origins: Mapping[str, str]
+    hooks: Mapping[str, hooks.Function]
     warnings: tuple[str, ...]
+
+
+class ConfigFile(NamedTuple):
+    """What a config file holds, and the names in it that mean something to gunicorn only."""
+
+    layer: Layer
+    hooks: Mapping[str, hooks.Function]
+    foreign: Sequence[str]
 
 
 @functools.cache
@@ -88,19 +97,24 @@ def default_file() -> str | None:
     return next((name for name in DEFAULT_FILES if os.path.isfile(name)), None)
 
 
-def file_layer(location: str) -> tuple[Layer, list[str]]:
-    """The settings in a config file, and the names in it that mean something to gunicorn only.
+def read_file(location: str) -> ConfigFile:
+    """The settings and hooks in a config file.
 
-    The file runs as Python. As in gunicorn, names that are no settings (imports, helpers) are
-    none of our business. `location` is PATH, file:PATH or python:MODULE.
+    The file runs as Python. As in gunicorn, names that are neither (imports, helpers) are none of
+    our business. `location` is PATH, file:PATH or python:MODULE.
     """
     names = {setting.name for setting in schema()} - {"config"}
     held = _run_config(location)
     layer = Layer(f"config file {location}", {name: value for name, value in held.items() if name in names})
-    return layer, [name for name in held if name in gunicorn.NAMES]
+    functions, complaints = hooks.find(held)
+    if complaints:
+        raise UsageError(*(f"the config file {location!r}: {complaint}" for complaint in complaints))
+    return ConfigFile(layer, functions, [name for name in held if name in gunicorn.NAMES])
 
 
-def resolve(layers: Sequence[Layer], warnings: Sequence[str] = ()) -> Effective:
+def resolve(
+    layers: Sequence[Layer], warnings: Sequence[str] = (), functions: Mapping[str, hooks.Function] | None = None
+) -> Effective:
     """Merge layers, lowest first. UsageError with one line for each bad value."""
     errors: list[str] = []
     plain = [_plain_layer(layer, errors) for layer in layers]
@@ -113,7 +127,9 @@ def resolve(layers: Sequence[Layer], warnings: Sequence[str] = ()) -> Effective:
         errors.append(f"setting `chdir` from {origins['chdir']}: there is no directory {values['chdir']!r}")
     if errors:
         raise UsageError(*errors)
-    return Effective(MappingProxyType(values), MappingProxyType(origins), tuple(warnings))
+    return Effective(
+        MappingProxyType(values), MappingProxyType(origins), MappingProxyType(dict(functions or {})), tuple(warnings)
+    )
 
 
 def apply(effective: Effective) -> None:
@@ -140,7 +156,7 @@ def _run_config(location: str) -> dict[str, Any]:
     """The variables of a config file after it ran."""
     if location.startswith("python:"):
         module = location.removeprefix("python:")
-        return _run(location, lambda: vars(importlib.import_module(module)))
+        return _run(location, lambda: vars(_import_anew(module)))
     path = location.removeprefix("file:")
     if not os.path.isfile(path):
         raise UsageError(f"there is no config file {path!r}")
@@ -155,6 +171,13 @@ def _run(location: str, read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         raise UsageError(reason, traceback=user_traceback(error)) from error
 
 
+def _import_anew(name: str) -> ModuleType:
+    """As it is now: at a reload it has been imported before."""
+    importlib.invalidate_caches()
+    sys.modules.pop(name, None)
+    return importlib.import_module(name)
+
+
 def _exec_file(path: str) -> dict[str, Any]:
     # The name is gunicorn's: a file may look itself up in sys.modules, as dataclasses do.
     name = "__config__"
@@ -164,7 +187,9 @@ def _exec_file(path: str) -> dict[str, Any]:
     assert spec is not None, "a spec is always made from a loader"
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    loader.exec_module(module)
+    importlib.invalidate_caches()
+    # From its source: a cached compilation passes for new if the file changed within a second.
+    exec(loader.source_to_code(loader.get_data(path), path), vars(module))
     return vars(module)
 
 

@@ -118,30 +118,8 @@ FOREIGN = (
     Foreign("dirty_graceful_timeout", ("--dirty-graceful-timeout",), refusal=_DIRTY),
 )
 
-HOOKS = frozenset(
-    {
-        "on_starting",
-        "on_reload",
-        "when_ready",
-        "pre_fork",
-        "post_fork",
-        "post_worker_init",
-        "worker_int",
-        "worker_abort",
-        "pre_exec",
-        "pre_request",
-        "post_request",
-        "child_exit",
-        "worker_exit",
-        "nworkers_changed",
-        "on_exit",
-        "ssl_context",
-        "on_dirty_starting",
-        "dirty_post_fork",
-        "dirty_worker_init",
-        "dirty_worker_exit",
-    }
-)
+# Hooks without meaning here. Those that have one are in hooks.py.
+HOOKS = frozenset({"ssl_context", "on_dirty_starting", "dirty_post_fork", "dirty_worker_init", "dirty_worker_exit"})
 
 # Names in a config file that deserve a word when they are ignored.
 NAMES = HOOKS | {foreign.name for foreign in FOREIGN}

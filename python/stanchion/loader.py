@@ -7,13 +7,20 @@ its `app` where it has no `application`.
 
 import ast
 import difflib
+import faulthandler
 import importlib
 import inspect
+import json
 import os
+import signal
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from stanchion.config import UsageError
+from stanchion.configuration import Configuration
+from stanchion.facades import server_log
+from stanchion.hooks import HookError, Hooks
 from stanchion.reload import watched_files
 from stanchion.tracebacks import last_user_frame, user_traceback
 
@@ -32,22 +39,59 @@ class AppLoadError(Exception):
 
 
 class AppHost:
-    """What the server asks of Python: the app, and the files that it came from."""
+    """What the server asks of Python: the app, the files that it came from, the hooks, the configuration."""
 
     # How this process was started, for a master that is to follow it; an app may change both.
     started_as = (list(sys.orig_argv), os.getcwd())
 
-    def __init__(self, spec: str, extra_files: Sequence[str] = ()) -> None:
-        self.spec = spec
-        self.extra_files = extra_files
+    def __init__(self, configuration: Configuration) -> None:
+        self.configuration = configuration
+
+    @property
+    def spec(self) -> str:
+        """What names the app."""
+        spec: str = self.configuration.effective.values["wsgi_app"]
+        return spec
 
     def load(self) -> WSGIApp:
         """Import the app; AppLoadError if it is broken."""
-        return load_app(self.spec)
+        app = load_app(self.spec)
+        self.configuration.hooks.loaded(app)
+        return app
 
     def watched_files(self) -> list[str]:
         """The files whose change calls for a reload, once the app is loaded."""
-        return watched_files(self.extra_files)
+        return watched_files(self.configuration.effective.values["reload_extra_files"])
+
+    def hook(self, name: str, *facts: int) -> None:
+        """Run a hook; HookError if it raises."""
+        self.configuration.hooks.run(name, *facts)
+
+    def request_hooks(self) -> Hooks | None:
+        """What runs for each request, if anything does."""
+        hooks = self.configuration.hooks
+        return hooks if hooks.of_requests else None
+
+    def enter(self, dump_signal: int, dumps: int, depart: Callable[[int, object], None]) -> None:
+        """In a worker: let signals be answered at Python's safe points, or, for the dump, at any.
+
+        The server's own handlers are set in front of these afterwards.
+        """
+        for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGABRT, signal.SIGUSR1):
+            signal.signal(number, depart)
+        faulthandler.register(dump_signal, file=dumps, all_threads=True)
+
+    def reconfigure(self) -> str:
+        """Read the configuration again, and give the settings, as JSON. What raises has changed nothing."""
+        self.configuration.reread()
+        effective = self.configuration.effective
+        for warning in effective.warnings:
+            server_log().warning("%s", warning)
+        return json.dumps(dict(effective.values))
+
+    def revert(self) -> None:
+        """Back to the configuration before the last one."""
+        self.configuration.revert()
 
 
 class _Spec(NamedTuple):
@@ -70,11 +114,17 @@ def load_app(spec: str) -> WSGIApp:
 
 
 def describe_failure(error: BaseException) -> str:
-    """What the log should hold of a failed load: the user's traceback, then one line of advice."""
-    if not isinstance(error, AppLoadError):
-        return f"{user_traceback(error)}\ncannot load the app: {_first_line(error)}"
-    line = f"cannot load the app: {error.message}; {error.advice}"
-    return line if error.__cause__ is None else f"{user_traceback(error.__cause__)}\n{line}"
+    """What the log should hold of a failure: the user's traceback, then one line of advice."""
+    match error:
+        case AppLoadError():
+            shown, line = error.__cause__, f"cannot load the app: {error.message}; {error.advice}"
+        case HookError(__cause__=BaseException() as cause):
+            shown, line = cause, f"the hook {error.name} raised {_first_line(cause)}{_at(cause)}"
+        case UsageError():
+            return "\n".join((*([error.traceback] if error.traceback else []), *error.reasons))
+        case _:
+            shown, line = error, f"cannot load the app: {_first_line(error)}"
+    return line if shown is None else f"{user_traceback(shown)}\n{line}"
 
 
 def _parse(spec: str) -> _Spec:

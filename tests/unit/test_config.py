@@ -39,18 +39,22 @@ def post_fork(server, worker):
 
 def when_ready(server):
     pass
+
+def ssl_context(config, default_ssl_context_factory):
+    return default_ssl_context_factory()
 """
 
 
 def values(location: str) -> dict[str, object]:
-    return dict(config.resolve([config.file_layer(location)[0]]).values)
+    return dict(config.resolve([config.read_file(location).layer]).values)
 
 
 def test_a_gunicorn_file_runs_unchanged(home):
     (home / "g.py").write_text(A_GUNICORN_FILE)
-    layer, foreign = config.file_layer("g.py")
+    layer, hooks, foreign = config.read_file("g.py")
     assert set(layer.values) == {"bind", "workers", "threads", "timeout", "accesslog", "raw_env"}
-    assert foreign == ["worker_class", "proc_name", "post_fork", "when_ready"]
+    assert set(hooks) == {"post_fork", "when_ready"}
+    assert foreign == ["worker_class", "proc_name", "ssl_context"]
     effective = config.resolve([layer])
     assert effective.values["bind"] == ["0.0.0.0:8080"]
     assert effective.values["accesslog"] == "logs/access.log"
@@ -62,8 +66,7 @@ def test_names_without_meaning_are_one_warning(home, capsys):
     (home / "gunicorn.conf.py").write_text(A_GUNICORN_FILE)
     assert main(["check"]) == 0
     assert capsys.readouterr().err.splitlines() == [
-        "stanchion: warning: gunicorn.conf.py: ignored, without meaning here: "
-        "worker_class, proc_name, post_fork, when_ready"
+        "stanchion: warning: gunicorn.conf.py: ignored, without meaning here: worker_class, proc_name, ssl_context"
     ]
 
 

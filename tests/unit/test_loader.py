@@ -7,7 +7,9 @@ from types import ModuleType
 
 import pytest
 
-from stanchion import reload
+from stanchion import config, reload
+from stanchion.config import Layer
+from stanchion.configuration import Configuration
 from stanchion.loader import AppHost, AppLoadError, describe_failure, load_app
 
 APP = """\
@@ -179,7 +181,8 @@ def test_the_host_loads_and_watches(site):
     (site / "templates").mkdir()
     page = site / "templates" / "page.html"
     page.write_text("")
-    host = AppHost("site_app", ["templates/*.html", "later.ini"])
+    chosen = Layer("here", {"wsgi_app": "site_app", "reload_extra_files": ["templates/*.html", "later.ini"]})
+    host = AppHost(Configuration(lambda: config.resolve([chosen])))
     assert b"".join(host.load()({}, lambda status, headers: None)) == b"application"
     watched = host.watched_files()
     assert {str(page), str(site / "later.ini"), str(site / "site_app.py"), os.path.abspath(reload.__file__)} <= {

@@ -1,11 +1,12 @@
 """Our names, flags and defaults against the gunicorn that is installed."""
 
+import inspect
 import tomllib
 from pathlib import Path
 
 import pytest
 
-from stanchion import __version__, config, gunicorn
+from stanchion import __version__, config, gunicorn, hooks
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,7 +35,7 @@ def test_the_version_is_the_same_everywhere():
 
 
 def test_every_name_of_gunicorn_has_a_place():
-    placed = set(ours()) | gunicorn.NAMES
+    placed = set(ours()) | gunicorn.NAMES | hooks.ARGUMENTS.keys()
     assert placed == set(gunicorns())
 
 
@@ -42,6 +43,7 @@ def test_no_name_has_two_places():
     names = [setting.name for setting in config.schema()] + [foreign.name for foreign in gunicorn.FOREIGN]
     assert len(names) == len(set(names))
     assert gunicorn.HOOKS.isdisjoint(names)
+    assert (gunicorn.HOOKS | {*names}).isdisjoint(hooks.NAMES)
 
 
 def test_every_flag_of_gunicorn_is_known():
@@ -59,6 +61,12 @@ def test_flags_take_a_value_where_gunicorns_do():
         if foreign.flags:
             takes_value = known[foreign.name].action not in ("store_true", "store_const")
             assert foreign.takes_value == takes_value, foreign.name
+
+
+def test_hooks_take_what_gunicorns_take():
+    for name, arguments in hooks.ARGUMENTS.items():
+        theirs = inspect.signature(gunicorns()[name].default).parameters
+        assert len(arguments) == len(theirs), name
 
 
 def test_defaults_are_gunicorns():

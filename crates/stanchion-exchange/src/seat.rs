@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use stanchion_sys::clock::monotonic_us;
+use stanchion_sys::signal::asked;
 
 use crate::layout::SeatState;
 use crate::protocol::Sources;
@@ -210,6 +211,20 @@ impl Taken<'_> {
         self.exchange.head(self.slot).flow.0.is_gone() || self.is_orphaned()
     }
 
+    /// Gives this request at least `by` from now until its deadline, which only ever moves later.
+    /// Without a timeout there is none to move.
+    ///
+    /// Only for whoever holds the request: once it is finished, the seat may be on the next one.
+    pub fn extend_deadline(&self, by: Duration) {
+        let by_us = u64::try_from(by.as_micros()).unwrap_or(u64::MAX);
+        let deadline_us = monotonic_us().saturating_add(by_us);
+        let board = self.exchange.seat(self.tenant.seat);
+        if board.deadline_us.load(Ordering::Relaxed) != 0 {
+            // Only this worker writes it, so it cannot have become 0 since.
+            board.deadline_us.fetch_max(deadline_us, Ordering::AcqRel);
+        }
+    }
+
     fn is_orphaned(&self) -> bool {
         self.exchange.header().acceptor.load(Ordering::Acquire) != self.acceptor
     }
@@ -227,7 +242,10 @@ impl Taken<'_> {
                 self.publish();
                 let flow = &self.exchange.head(self.slot).flow.0;
                 self.room = flow
-                    .wait_for_room(self.written, capacity, LOOK_AGAIN, || self.is_orphaned())
+                    .wait_for_room(self.written, capacity, LOOK_AGAIN, || {
+                        // Who must leave at once does not wait for a client.
+                        self.is_orphaned() || asked::is_quick()
+                    })
                     .ok_or(Gone)?;
             }
             let at = (self.written % capacity) as usize;

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -10,24 +11,21 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCFunction, PyDict, PyTuple};
 use stanchion_server::settings::Settings;
 use stanchion_server::{Fork, Hook, Host, LoadError, Seat, StartedAs, Worker};
+use stanchion_sys::signal;
 use tracing::{error, warn};
 
+use crate::hooks::{self, RequestHooks};
 use crate::wsgi::Gateway;
 
 /// Hosts the app that a Python object loads.
 pub(crate) struct PythonHost {
     host: Py<PyAny>,
     app: Option<Py<PyAny>>,
-    settings: Settings,
 }
 
 impl PythonHost {
-    pub(crate) fn new(host: Py<PyAny>, settings: Settings) -> Self {
-        Self {
-            host,
-            app: None,
-            settings,
-        }
+    pub(crate) fn new(host: Py<PyAny>) -> Self {
+        Self { host, app: None }
     }
 }
 
@@ -72,12 +70,14 @@ impl Host for PythonHost {
                 .as_ref()
                 .expect("the server loads before it serves")
                 .bind(py);
-            let gateway = Arc::new(Gateway::new(py, app, worker)?);
+            let hooks = RequestHooks::of(py, &self.host)?;
+            let gateway = Arc::new(Gateway::new(py, app, worker, hooks)?);
             if worker.seats() == 1 {
                 pull(py, &worker.seat(0), &gateway);
+                hooks::depart_if_told(py, &self.host, worker);
                 return Ok(());
             }
-            run_threads(py, worker, &gateway)
+            run_threads(py, &self.host, worker, &gateway)
         })
         .map_err(|error: PyErr| {
             // Threads that were started must not go on without the one that watches them.
@@ -86,14 +86,41 @@ impl Host for PythonHost {
         })
     }
 
-    fn reconfigure(&mut self) -> Result<Settings, String> {
-        Ok(self.settings.clone())
+    fn enter(&mut self, worker: &'static Worker) -> Result<(), String> {
+        Python::attach(|py| {
+            let host = self.host.clone_ref(py);
+            let depart = move |arguments: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| {
+                hooks::depart_if_told(arguments.py(), &host, worker);
+            };
+            let depart = PyCFunction::new_closure(py, None, None, depart)?;
+            let arguments = (signal::DUMP, worker.dumps().as_raw_fd(), depart);
+            self.host
+                .call_method1(py, intern!(py, "enter"), arguments)
+                .map(drop)
+        })
+        .map_err(|error| format!("Python cannot be told of signals: {error}"))
     }
 
-    fn revert(&mut self) {}
+    fn run_hook(&mut self, hook: Hook) -> Result<(), LoadError> {
+        Python::attach(|py| hooks::run(py, &self.host, hook))
+    }
 
-    fn hook(&mut self, _hook: Hook) -> Result<(), LoadError> {
-        Ok(())
+    fn reconfigure(&mut self) -> Result<Settings, String> {
+        let text = Python::attach(|py| {
+            self.host
+                .call_method0(py, intern!(py, "reconfigure"))
+                .and_then(|text| text.extract::<String>(py))
+                .map_err(|error| describe(py, &error))
+        })?;
+        // Checked by the same table a moment ago.
+        Settings::from_json(&text).map_err(|error| error.to_string())
+    }
+
+    fn revert(&mut self) {
+        let done = Python::attach(|py| self.host.call_method0(py, intern!(py, "revert")));
+        if let Err(error) = done {
+            error!("the configuration before the last one cannot be taken up again: {error}");
+        }
     }
 
     fn started_as(&self) -> StartedAs {
@@ -122,7 +149,7 @@ impl Host for PythonHost {
 }
 
 /// The trimmed traceback and the advice, as the loader words them.
-fn describe(py: Python<'_>, error: &PyErr) -> String {
+pub(crate) fn describe(py: Python<'_>, error: &PyErr) -> String {
     let described = py.import("stanchion.loader").and_then(|loader| {
         loader
             .call_method1("describe_failure", (error.clone_ref(py).into_value(py),))?
@@ -133,7 +160,12 @@ fn describe(py: Python<'_>, error: &PyErr) -> String {
 
 /// A thread of Python's own for each seat, so that the app finds what it expects in `threading`;
 /// the main thread waits for the word to leave.
-fn run_threads(py: Python<'_>, worker: &'static Worker, gateway: &Arc<Gateway>) -> PyResult<()> {
+fn run_threads(
+    py: Python<'_>,
+    host: &Py<PyAny>,
+    worker: &'static Worker,
+    gateway: &Arc<Gateway>,
+) -> PyResult<()> {
     let threading = py.import("threading")?;
     let mut threads = Vec::new();
     for index in 0..worker.seats() {
@@ -150,6 +182,7 @@ fn run_threads(py: Python<'_>, worker: &'static Worker, gateway: &Arc<Gateway>) 
         threads.push(thread);
     }
     py.detach(|| worker.wait_until_leaving());
+    hooks::depart_if_told(py, host, worker);
     for thread in threads {
         thread.call_method0("join")?;
     }

@@ -6,6 +6,7 @@ mod errors;
 mod file_wrapper;
 mod fork;
 mod head;
+mod hooks;
 mod host;
 mod response;
 mod wsgi;
@@ -18,6 +19,8 @@ mod _stanchion {
     use pyo3::exceptions::PyValueError;
     use pyo3::prelude::*;
     use stanchion_server::settings::{Settings, resolve_json, schema_json};
+
+    use tracing::{debug, error, info, warn};
 
     use crate::host::PythonHost;
 
@@ -35,6 +38,18 @@ mod _stanchion {
         resolve_json(layers).map_err(|error| PyValueError::new_err(error.to_string()))
     }
 
+    /// Writes a line to the error log, for the loggers of hooks. `level` is one of Python's logging
+    /// module, where higher is louder.
+    #[pyfunction]
+    fn log(level: i32, text: &str) {
+        match level {
+            40.. => error!("{text}"),
+            30.. => warn!("{text}"),
+            20.. => info!("{text}"),
+            _ => debug!("{text}"),
+        }
+    }
+
     /// Runs the server with effective settings, a JSON object of `{name: value}`, for the app
     /// that `host.load()` gives. Returns in the master and in each worker, with the exit code of
     /// that process.
@@ -43,8 +58,8 @@ mod _stanchion {
         let settings = Settings::from_json(settings)
             .map_err(|error| PyValueError::new_err(error.to_string()))?;
         Ok(stanchion_server::serve(
-            settings.clone(),
-            &mut PythonHost::new(host, settings),
+            settings,
+            &mut PythonHost::new(host),
         ))
     }
 }

@@ -3,16 +3,22 @@
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use pyo3::exceptions::{PyAssertionError, PyConnectionResetError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
+use pyo3::types::PyString;
 use stanchion_server::record::{ANSWER_HEAD_BYTES_MAX, AnswerHead, FilePart, write_answer_head};
 use stanchion_server::{Ending, Seat, Taken};
 use tracing::error;
 
+use crate::environ::text;
 use crate::head::{Head, has_body};
+
+/// The longest time that an app may ask for at once: 30 days, as Unicorn's longest timeout.
+const EXTENSION_S_MAX: f64 = 30.0 * 24.0 * 3600.0;
 
 pyo3::create_exception!(
     stanchion,
@@ -20,6 +26,9 @@ pyo3::create_exception!(
     PyConnectionResetError,
     "Raised by write() when nobody reads the answer any more."
 );
+
+/// See [`Response::told`].
+pub(crate) type Told = (u16, Py<PyString>, Vec<(Py<PyString>, Py<PyString>)>, u64);
 
 /// The answer to one request: callable as `start_response`.
 #[pyclass(frozen, module = "stanchion")]
@@ -35,6 +44,8 @@ struct State {
     is_head_request: bool,
     /// Bytes that Content-Length still promises.
     promised: Option<u64>,
+    /// Bytes of the body that were given away.
+    sent: u64,
     excess_is_logged: bool,
 }
 
@@ -72,6 +83,21 @@ impl Response {
     fn client_gone(&self, py: Python<'_>) -> bool {
         self.lock(py).taken.as_ref().is_none_or(Taken::client_gone)
     }
+
+    /// Gives the request at least so many seconds from now. Once the answer is given there is
+    /// nothing left to extend.
+    fn extend_deadline(&self, py: Python<'_>, seconds: f64) -> PyResult<()> {
+        // Not a number is in no range.
+        if !(0.0..=EXTENSION_S_MAX).contains(&seconds) {
+            return Err(PyValueError::new_err(format!(
+                "extend_deadline takes seconds from 0 to {EXTENSION_S_MAX} (30 days), not {seconds}"
+            )));
+        }
+        if let Some(taken) = &self.lock(py).taken {
+            taken.extend_deadline(Duration::from_secs_f64(seconds));
+        }
+        Ok(())
+    }
 }
 
 /// The exception in an `exc_info` triple, with its traceback.
@@ -89,6 +115,7 @@ impl Response {
             head_is_out: false,
             is_head_request,
             promised: None,
+            sent: 0,
             excess_is_logged: false,
         };
         Self {
@@ -102,6 +129,19 @@ impl Response {
         self.state
             .lock_py_attached(py)
             .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For hooks, what became of it: status, reason, fields, and bytes of the body that were sent.
+    /// `None` if nothing was.
+    pub(crate) fn told(&self, py: Python<'_>) -> Option<Told> {
+        let state = self.lock(py);
+        let head = state.head.as_ref().filter(|_| state.head_is_out)?;
+        let text = |bytes: &[u8]| text(py, bytes).unbind();
+        let fields = head.fields.iter();
+        let fields = fields
+            .map(|(name, value)| (text(name), text(value)))
+            .collect();
+        Some((head.status, text(&head.reason), fields, state.sent))
     }
 
     /// Sends a body that is known to be all of it.
@@ -169,6 +209,7 @@ impl Response {
             }),
         )?;
         state.promised = Some(0);
+        state.sent = len;
         state.complete();
         Ok(true)
     }
@@ -290,6 +331,7 @@ impl State {
             chunk = &chunk[..len];
             *promised -= len as u64;
         }
+        self.sent += chunk.len() as u64;
         self.write(py, chunk)
     }
 

@@ -11,6 +11,7 @@ use tracing::{error, info};
 
 use crate::environ::EnvironFactory;
 use crate::file_wrapper::FileWrapper;
+use crate::hooks::RequestHooks;
 use crate::response::{ClientGone, Response};
 
 /// An app, and what its requests have in common.
@@ -18,6 +19,22 @@ pub(crate) struct Gateway {
     app: Py<PyAny>,
     environs: EnvironFactory,
     worker: &'static Worker,
+    hooks: Option<RequestHooks>,
+}
+
+/// Why a request was not answered as it should be.
+struct Failure {
+    error: PyErr,
+    /// Whose code it was.
+    by: &'static str,
+}
+
+/// What the app raised.
+fn of_app(error: PyErr) -> Failure {
+    Failure {
+        error,
+        by: "the app",
+    }
 }
 
 impl Gateway {
@@ -25,12 +42,14 @@ impl Gateway {
         py: Python<'_>,
         app: &Bound<'_, PyAny>,
         worker: &'static Worker,
+        hooks: Option<RequestHooks>,
     ) -> PyResult<Self> {
         let environs = EnvironFactory::new(py, worker)?;
         Ok(Self {
             app: app.clone().unbind(),
             environs,
             worker,
+            hooks,
         })
     }
 
@@ -56,15 +75,61 @@ impl Gateway {
                 return;
             }
         };
-        let outcome = made.and_then(|environ| {
+        let made = made.and_then(|environ| {
             environ.set_item(intern!(py, "stanchion.queue_wait"), wait_s)?;
-            let client_gone = response.getattr(intern!(py, "client_gone"))?;
-            environ.set_item(intern!(py, "stanchion.client_gone"), client_gone)?;
-            self.run(py, seat, &environ, &response)
+            for method in [
+                (
+                    intern!(py, "stanchion.client_gone"),
+                    intern!(py, "client_gone"),
+                ),
+                (
+                    intern!(py, "stanchion.extend_deadline"),
+                    intern!(py, "extend_deadline"),
+                ),
+            ] {
+                environ.set_item(method.0, response.getattr(method.1)?)?;
+            }
+            Ok(environ)
         });
-        if let Err(failure) = outcome {
-            self.on_failure(py, &response, &failure, &what);
+        match (made, &self.hooks) {
+            (Ok(environ), None) => {
+                if let Err(failure) = self.run(py, seat, &environ, &response) {
+                    self.on_failure(py, &response, &of_app(failure), &what);
+                }
+            }
+            (Ok(environ), Some(hooks)) => {
+                self.run_with(hooks, py, seat, &environ, &response, &what);
+            }
+            (Err(failure), _) => self.on_failure(py, &response, &of_app(failure), &what),
         }
+    }
+
+    /// The app between the hooks of requests.
+    fn run_with<'py>(
+        &self,
+        hooks: &RequestHooks,
+        py: Python<'py>,
+        seat: &Seat<'_>,
+        environ: &Bound<'py, PyDict>,
+        response: &Bound<'py, Response>,
+        what: &str,
+    ) {
+        let by_hook = |error| Failure {
+            error,
+            by: "the hook pre_request",
+        };
+        let req = match hooks.begin(py, environ) {
+            Ok(req) => req,
+            Err(error) => return self.on_failure(py, response, &by_hook(error), what),
+        };
+        let outcome = hooks
+            .before(py, &req, environ)
+            .map_err(by_hook)
+            .and_then(|()| self.run(py, seat, environ, response).map_err(of_app));
+        if let Err(failure) = outcome {
+            self.on_failure(py, response, &failure, what);
+        }
+        hooks.after(py, &req, environ, response.get(), what);
     }
 
     fn run<'py>(
@@ -116,14 +181,15 @@ impl Gateway {
         &self,
         py: Python<'_>,
         response: &Bound<'_, Response>,
-        failure: &PyErr,
+        failure: &Failure,
         what: &str,
     ) {
+        let Failure { error: failure, by } = failure;
         if failure.is_instance_of::<PySystemExit>(py) {
-            info!("the app asked to exit while it answered {what}: the worker leaves");
+            info!("{by} asked to exit at {what}: the worker leaves");
             self.worker.leave();
         } else if !failure.is_instance_of::<ClientGone>(py) {
-            error!("the app failed at {what}\n{}", traceback(py, failure));
+            error!("{by} failed at {what}\n{}", traceback(py, failure));
         }
         // Also when the client has gone: the slot goes back, however long the app keeps `environ`.
         response.get().fail(py);
@@ -131,7 +197,7 @@ impl Gateway {
 }
 
 /// The failure as Python shows it.
-fn traceback(py: Python<'_>, failure: &PyErr) -> String {
+pub(crate) fn traceback(py: Python<'_>, failure: &PyErr) -> String {
     let shown = py.import("traceback").and_then(|traceback| {
         let lines =
             traceback.call_method1("format_exception", (failure.clone_ref(py).into_value(py),))?;

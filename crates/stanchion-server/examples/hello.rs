@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use stanchion_server::record::{AnswerHead, RequestRecord, write_answer_head};
 use stanchion_server::settings::Settings;
-use stanchion_server::{Ending, Fork, Gone, Host, LoadError, Seat, Taken, Worker};
+use stanchion_server::{Ending, Fork, Gone, Hook, Host, LoadError, Seat, Taken, Worker};
 use stanchion_sys::process;
 
 /// Answers every request with its method, its target and how long it waited.
@@ -79,16 +79,34 @@ impl Host for Hello {
     fn watched_files(&mut self) -> Vec<PathBuf> {
         Vec::new()
     }
+
+    fn enter(&mut self, _worker: &'static Worker) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn run_hook(&mut self, _hook: Hook) -> Result<(), LoadError> {
+        Ok(())
+    }
+
+    fn reconfigure(&mut self) -> Result<Settings, String> {
+        settings()
+    }
+
+    fn revert(&mut self) {}
 }
 
-fn main() {
+fn settings() -> Result<Settings, String> {
     let text = std::env::args()
         .nth(1)
         .unwrap_or_else(|| r#"{"workers": 2}"#.to_owned());
-    let settings = match Settings::from_json(&text) {
+    Settings::from_json(&text).map_err(|error| error.to_string())
+}
+
+fn main() {
+    let settings = match settings() {
         Ok(settings) => settings,
-        Err(error) => {
-            tracing::error!("{error}");
+        Err(problem) => {
+            tracing::error!("{problem}");
             std::process::exit(stanchion_server::exit_code::USAGE);
         }
     };

@@ -3,47 +3,143 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
-use stanchion_sys::process::Fork;
+use stanchion_sys::process::{self, Fork};
+use tracing::{debug, error, warn};
 
 use crate::master::StartedAs;
 use crate::settings::Settings;
 use crate::worker::Worker;
 
-/// The app could not be loaded: the app's or the operator's fault.
+/// A hook that took longer than this is named in the log: its process did nothing else meanwhile.
+const HOOK_SLOW: Duration = Duration::from_secs(1);
+
+/// What the app's, or the operator's, own code did wrong.
 #[derive(Debug)]
 pub struct LoadError {
     /// For the log: a traceback, and a line that says what to do.
     pub report: String,
 }
 
-/// A moment at which the operator may want something done.
+/// A moment at which the operator's own code may run (docs/reference/hooks.md). The names and
+/// arguments of the functions are gunicorn's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
-    /// Master: before anything else.
+    /// Master, before anything else is started. If it fails, so does the start.
     Starting,
-    /// Master: a reload begins.
+    /// Master, before the configuration is read anew.
     Reload,
-    /// Master: the server is ready for the first time.
+    /// Master, when the first workers are ready.
     Ready,
-    /// Master: a worker has ended.
+    /// Master, after a worker has ended.
     ChildExit {
-        /// Its index.
+        /// Index of the worker.
         worker: u16,
-        /// Its process.
+        /// Its process, which is no more.
         pid: i32,
     },
-    /// Master: the number of workers wanted has changed.
+    /// Master, after the number of workers that are wanted has changed.
     WorkersChanged {
-        /// Now.
+        /// As it is now.
         new: u16,
-        /// Before.
+        /// As it was before.
         old: u16,
     },
-    /// Master: a new master is about to be started.
+    /// Master, before the next one is started.
     PreExec,
-    /// Master: the end.
+    /// Master, at the end.
     Exit,
+    /// Template, before it forks a worker. If it fails there is no fork.
+    PreFork {
+        /// Index of the worker.
+        worker: u16,
+    },
+    /// Worker, right after its fork. If it fails the worker does not come up.
+    PostFork {
+        /// Index of the worker.
+        worker: u16,
+    },
+    /// Worker, once the app is loaded. If it fails the worker does not come up.
+    PostWorkerInit,
+    /// Worker, which was sent INT or QUIT and leaves at once.
+    WorkerInt,
+    /// Worker, which was sent ABRT and leaves at once.
+    WorkerAbort,
+    /// Worker, at the end.
+    WorkerExit,
+}
+
+impl Hook {
+    /// What its function is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Starting => "on_starting",
+            Self::Reload => "on_reload",
+            Self::Ready => "when_ready",
+            Self::ChildExit { .. } => "child_exit",
+            Self::WorkersChanged { .. } => "nworkers_changed",
+            Self::PreExec => "pre_exec",
+            Self::Exit => "on_exit",
+            Self::PreFork { .. } => "pre_fork",
+            Self::PostFork { .. } => "post_fork",
+            Self::PostWorkerInit => "post_worker_init",
+            Self::WorkerInt => "worker_int",
+            Self::WorkerAbort => "worker_abort",
+            Self::WorkerExit => "worker_exit",
+        }
+    }
+
+    /// Whether it runs in the master, which must not have threads when it forks.
+    fn is_in_master(self) -> bool {
+        match self {
+            Self::Starting
+            | Self::Reload
+            | Self::Ready
+            | Self::ChildExit { .. }
+            | Self::WorkersChanged { .. }
+            | Self::PreExec
+            | Self::Exit => true,
+            Self::PreFork { .. }
+            | Self::PostFork { .. }
+            | Self::PostWorkerInit
+            | Self::WorkerInt
+            | Self::WorkerAbort
+            | Self::WorkerExit => false,
+        }
+    }
+
+    /// Runs it by `run`, and tells the log what it raised, how long it took if that was long, and
+    /// threads that it left in the master.
+    pub fn watched(self, run: impl FnOnce() -> Result<(), LoadError>) -> Result<(), LoadError> {
+        let name = self.name();
+        let begun = Instant::now();
+        let done = run();
+        let took = begun.elapsed();
+        if let Err(error) = &done {
+            error!("{}", error.report);
+        }
+        if took > HOOK_SLOW {
+            warn!(
+                "the hook {name} took {:.1} s, in which its process did nothing else",
+                took.as_secs_f64()
+            );
+        } else {
+            debug!("the hook {name} took {} µs", took.as_micros());
+        }
+        if self.is_in_master() {
+            match process::thread_count() {
+                Ok(1) => {}
+                Ok(threads) => error!(
+                    "the hook {name} has left {} threads in the master, which cannot fork safely \
+                     with them: start them in post_fork or post_worker_init",
+                    threads - 1
+                ),
+                Err(error) => warn!("the master cannot count its threads: {error}"),
+            }
+        }
+        done
+    }
 }
 
 /// Hosts an app. Each method says in which process it is called.
@@ -62,26 +158,41 @@ pub trait Host {
     /// ([`stanchion_sys::process::fork_for_subreaper`]).
     fn fork_worker(&mut self) -> io::Result<Fork>;
 
+    /// In a worker, first of all: sets what handlers the host's language has for the signals of
+    /// [`stanchion_sys::signal::asked`], such that they call [`Worker::depart`] at the next safe
+    /// point; and one for [`stanchion_sys::signal::DUMP`] that writes the stacks of all threads to
+    /// [`Worker::dumps`] from within the signal. The worker's own handlers stand in front of both.
+    fn enter(&mut self, worker: &'static Worker) -> Result<(), String>;
+
     /// In a worker: serves until [`Worker::should_leave`], each seat on a thread of its own; a
     /// single seat on the calling thread.
     ///
     /// An error says why it cannot, or can no longer, serve.
     fn serve(&mut self, worker: &'static Worker) -> Result<(), String>;
 
-    /// In the master: reads the configuration again, as at the start.
-    ///
-    /// An error says what is wrong with it; everything is then as it was.
-    fn reconfigure(&mut self) -> Result<Settings, String>;
-
-    /// In the master: what came of the last [`Host::reconfigure`] failed, and what was before goes on.
-    fn revert(&mut self);
-
-    /// In the process that the hook's name says: calls what the operator has put there.
-    fn hook(&mut self, hook: Hook) -> Result<(), LoadError>;
-
     /// In the master: how this process was started.
     fn started_as(&self) -> StartedAs;
 
     /// In the template: the files whose change asks for a reload.
     fn watched_files(&mut self) -> Vec<PathBuf>;
+
+    /// Runs the operator's function for this moment, if there is one, in the process that
+    /// [`Hook`] names. Callers want [`Host::hook`].
+    fn run_hook(&mut self, hook: Hook) -> Result<(), LoadError>;
+
+    /// Runs a hook. What it raised is in the log already when this returns it.
+    fn hook(&mut self, hook: Hook) -> Result<(), LoadError> {
+        hook.watched(|| self.run_hook(hook))
+    }
+
+    /// In the master, at a reload: reads the configuration again, from where it came at the start
+    /// (command line, environment, config file), and lets it take effect here: directory, import
+    /// path, variables, hooks, app. What is forked from now on has it.
+    ///
+    /// An error says all that is wrong, and has changed nothing.
+    fn reconfigure(&mut self) -> Result<Settings, String>;
+
+    /// In the master, when what came of the last [`Host::reconfigure`] failed to boot: back to the
+    /// configuration before it. Without one, nothing happens.
+    fn revert(&mut self);
 }

@@ -79,7 +79,7 @@ impl LogFile {
         let Some(path) = &self.path else {
             return Ok(false);
         };
-        process::replace_file(self.file.as_fd(), append_to(path)?.into())?;
+        process::replace_file(self.file.as_fd(), append_to(path)?.as_fd())?;
         Ok(true)
     }
 

@@ -147,9 +147,14 @@ pub(crate) enum ToMaster {
     },
 }
 
+/// A message as it travels, for who must send it without making it: a signal handler.
+pub(crate) fn prepare<T: Serialize>(message: &T) -> io::Result<Vec<u8>> {
+    Ok(serde_json::to_vec(message)?)
+}
+
 /// Sends a message; `WouldBlock` if the other side is far behind.
 pub(crate) fn send<T: Serialize>(channel: &Channel, message: &T) -> io::Result<()> {
-    channel.send(&serde_json::to_vec(message)?, None)
+    channel.send(&prepare(message)?, None)
 }
 
 /// What [`receive`] found.

@@ -1,6 +1,7 @@
 //! The template: imports the app once, then forks workers when the master says so.
 
 use std::collections::HashMap;
+use std::io;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::SystemTime;
@@ -11,7 +12,7 @@ use stanchion_sys::signal;
 use tracing::{error, info};
 
 use crate::exit_code;
-use crate::host::Host;
+use crate::host::{Hook, Host};
 use crate::log;
 use crate::messages::{self, Incoming, ToMaster, ToTemplate};
 use crate::tree::Common;
@@ -88,11 +89,15 @@ fn serve_orders(
         }
         match messages::receive(orders) {
             Ok(Incoming::Message(ToTemplate::Fork { worker, tenure })) => {
-                let pid = match host.fork_worker() {
+                let forked = match host.hook(Hook::PreFork { worker }) {
+                    Ok(()) => host.fork_worker(),
+                    Err(_) => Err(io::Error::other("pre_fork failed")),
+                };
+                let pid = match forked {
                     Ok(Fork::Child) => return Ok((worker, tenure)),
                     Ok(Fork::Parent(pid)) => Some(pid),
                     Err(error) => {
-                        error!("the kernel refuses to fork a worker: {error}");
+                        error!("worker {worker} cannot be forked: {error}");
                         None
                     }
                 };

@@ -1,16 +1,19 @@
 //! A worker: seats that pull requests and answer them. What happens to a request is the host's
 //! business; when to stop is decided here.
 
-use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use stanchion_exchange::{Exchange, SeatSide, Taken, Tenant};
-use stanchion_sys::{futex, process, signal};
-use tracing::{debug, error};
+use stanchion_sys::signal::{self, asked};
+use stanchion_sys::{futex, process};
+use tracing::{debug, error, info};
 
 use crate::exit_code;
-use crate::host::Host;
+use crate::host::{Hook, Host, LoadError};
+use crate::log;
 use crate::messages::{self, ToMaster};
 use crate::settings::Settings;
 use crate::tree::Common;
@@ -28,6 +31,8 @@ pub struct Worker {
     /// Requests after which it is to be replaced; `u64::MAX` = never.
     requests_max: u64,
     served: AtomicU64,
+    /// Somebody runs the hooks of a worker that leaves at once.
+    departing: AtomicBool,
 }
 
 impl Worker {
@@ -41,7 +46,13 @@ impl Worker {
         &self.common.settings
     }
 
-    /// Sits down at seat `thread` of this worker's, counted from 0.
+    /// Where a handler for [`signal::DUMP`] is to write the stacks of all threads.
+    pub fn dumps(&self) -> BorrowedFd<'static> {
+        self.common.dumps.as_fd()
+    }
+
+    /// Sits down at seat `thread` of this worker's, counted from 0; to be called on the thread
+    /// that has the seat.
     pub fn seat(&self, thread: usize) -> Seat<'_> {
         let exchange: &Exchange = &self.common.exchange;
         let tenant = Tenant {
@@ -50,20 +61,24 @@ impl Worker {
         };
         let timeout = self.common.settings.timeout.as_duration();
         let side = SeatSide::new(exchange, tenant, process::pid().cast_unsigned(), timeout);
+        signal::dump::sit_down(thread);
         Seat { worker: self, side }
     }
 
     /// Makes the worker leave once the requests its seats have are answered.
     pub fn leave(&self) {
-        signal::leave_flag().store(1, Ordering::Release);
-        futex::wake(signal::leave_flag(), u32::MAX);
+        asked::ask(asked::LEAVE);
         self.common.exchange.ready_bell().rouse(u32::MAX);
     }
 
     /// Whether no further request should be taken: the master said so, it is gone, or nobody is
-    /// left of the house.
+    /// left of the house. Also opens the log anew if that was asked for.
     pub fn should_leave(&self) -> bool {
-        signal::leave_flag().load(Ordering::Acquire) != 0 || self.common.exchange.is_closed()
+        let bits = asked::word().load(Ordering::Acquire);
+        if bits & asked::REOPEN != 0 && asked::take(asked::REOPEN) {
+            log::reopen();
+        }
+        bits & asked::LEAVING != 0 || self.common.exchange.is_closed()
     }
 
     fn report_due(&self, served: u64) {
@@ -81,9 +96,31 @@ impl Worker {
     /// then sees to it that the seats of this worker notice.
     pub fn wait_until_leaving(&self) {
         while !self.should_leave() {
-            futex::wait(signal::leave_flag(), 0, LOOK_AGAIN);
+            futex::wait(asked::word(), 0, LOOK_AGAIN);
         }
         self.common.exchange.ready_bell().rouse(u32::MAX);
+    }
+
+    /// If the worker is to leave at once, whatever runs: runs the hooks of that by `hook`, and
+    /// gives the exit code with which the process is then to end. `None` if it is not, or if
+    /// somebody is at it already.
+    pub fn depart(&self, mut hook: impl FnMut(Hook) -> Result<(), LoadError>) -> Option<i32> {
+        let bits = asked::word().load(Ordering::Acquire);
+        let (signal, moment, code) = if bits & asked::ABORT != 0 {
+            ("ABRT", Hook::WorkerAbort, exit_code::INTERNAL)
+        } else if bits & asked::QUICK != 0 {
+            ("INT or QUIT", Hook::WorkerInt, exit_code::FINE)
+        } else {
+            return None;
+        };
+        if self.departing.swap(true, Ordering::AcqRel) {
+            return None;
+        }
+        info!("worker leaves at once: it was sent {signal}");
+        // What they raise is in the log; it leaves all the same.
+        let _ = hook(moment);
+        let _ = hook(Hook::WorkerExit);
+        Some(code)
     }
 }
 
@@ -148,39 +185,55 @@ impl<'w> Seat<'w> {
 pub(crate) fn run(common: &'static Common, index: u16, tenure: u16, host: &mut dyn Host) -> i32 {
     process::set_name(c"stanchion-work");
     let settings = &common.settings;
-    let bell = common.exchange.ready_bell().word();
     // Until it is the master's child, the death of the process in between must not end it.
     if let Err(error) = signal::ignore(&[signal::SIGTERM]).and_then(|()| adopted(common)) {
         error!("worker cannot start: {error}");
         return exit_code::WORKER_BOOT;
     }
-    let leaving = [signal::SIGTERM, signal::SIGINT, signal::SIGQUIT];
-    let ignored = [
-        signal::SIGHUP,
-        signal::SIGUSR1,
-        signal::SIGUSR2,
-        signal::SIGWINCH,
-    ];
-    let caught = signal::leave_on(&leaving, bell)
-        .and_then(|()| signal::ignore(&ignored))
-        .and_then(|()| signal::reset(&[signal::SIGCHLD, signal::SIGTTIN, signal::SIGTTOU]));
-    if let Err(error) = caught {
-        error!("worker cannot catch signals: {error}");
+    let worker: &'static Worker = Box::leak(Box::new(Worker {
+        requests_max: requests_max(settings),
+        served: AtomicU64::new(0),
+        departing: AtomicBool::new(false),
+        common,
+        index,
+        tenure,
+    }));
+    if let Err(problem) = host.enter(worker).and_then(|()| {
+        catch_signals(worker).map_err(|error| format!("it cannot catch signals: {error}"))
+    }) {
+        error!("worker cannot start: {problem}");
         return exit_code::WORKER_BOOT;
     }
-    if !settings.preload_app
+    let code = live(worker, host);
+    let code = worker.depart(|hook| host.hook(hook)).unwrap_or_else(|| {
+        // What it raises is in the log.
+        let _ = host.hook(Hook::WorkerExit);
+        code
+    });
+    debug!("worker leaves");
+    code
+}
+
+/// From the first hook until it leaves; gives the exit code.
+fn live(worker: &'static Worker, host: &mut dyn Host) -> i32 {
+    let Worker {
+        common,
+        index,
+        tenure,
+        ..
+    } = *worker;
+    if host.hook(Hook::PostFork { worker: index }).is_err() {
+        return exit_code::WORKER_BOOT;
+    }
+    if !common.settings.preload_app
         && let Err(error) = host.load()
     {
         error!("{}", error.report);
         return exit_code::APP_LOAD;
     }
-    let worker = Worker {
-        requests_max: requests_max(settings),
-        served: AtomicU64::new(0),
-        common,
-        index,
-        tenure,
-    };
+    if host.hook(Hook::PostWorkerInit).is_err() {
+        return exit_code::WORKER_BOOT;
+    }
     let ready = ToMaster::WorkerReady {
         worker: index,
         tenure,
@@ -191,21 +244,33 @@ pub(crate) fn run(common: &'static Common, index: u16, tenure: u16, host: &mut d
         return exit_code::WORKER_BOOT;
     }
     debug!("worker ready");
-    if let Err(problem) = host.serve(Box::leak(Box::new(worker))) {
+    if let Err(problem) = host.serve(worker) {
         error!("worker cannot go on: {problem}");
         return exit_code::INTERNAL;
     }
-    debug!("worker leaves");
     exit_code::FINE
+}
+
+fn catch_signals(worker: &'static Worker) -> io::Result<()> {
+    let common = worker.common;
+    asked::catch(common.exchange.ready_bell().word())?;
+    let dumped = messages::prepare(&ToMaster::Dumped {
+        worker: worker.index,
+        tenure: worker.tenure,
+    })?;
+    let reports = common.reports.child_end.as_fd();
+    signal::dump::answer(common.dumps.as_fd(), reports, &dumped)?;
+    signal::ignore(&[signal::SIGHUP, signal::SIGUSR2, signal::SIGWINCH])?;
+    signal::reset(&[signal::SIGCHLD, signal::SIGTTIN, signal::SIGTTOU])
 }
 
 /// Waits until the process between template and worker has gone and the master is our parent,
 /// whose death will then be a SIGTERM (prctl(2), `PR_SET_PDEATHSIG`).
-fn adopted(common: &Common) -> std::io::Result<()> {
+fn adopted(common: &Common) -> io::Result<()> {
     let start_us = stanchion_sys::clock::monotonic_us();
     while process::die_with(common.master_pid, signal::SIGTERM)? {
         if stanchion_sys::clock::monotonic_us() - start_us > ADOPTION_MS_MAX * 1_000 {
-            return Err(std::io::Error::other("the master is gone"));
+            return Err(io::Error::other("the master is gone"));
         }
         // The end of the process in between cannot be waited for by its child; it is a matter of
         // its exit(2) being scheduled.
@@ -214,17 +279,17 @@ fn adopted(common: &Common) -> std::io::Result<()> {
     Ok(())
 }
 
-/// `max_requests` plus the jitter, which is drawn from the pid so that workers differ.
+/// `max_requests` plus the jitter.
 fn requests_max(settings: &Settings) -> u64 {
     if settings.max_requests == 0 {
         return u64::MAX;
     }
-    let jitter = if settings.max_requests_jitter == 0 {
-        0
-    } else {
-        // Fibonacci hashing spreads neighbouring pids.
-        let pid = u64::from(process::pid().cast_unsigned());
-        (pid.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % (settings.max_requests_jitter + 1)
-    };
-    settings.max_requests + jitter
+    settings.max_requests + jitter(process::pid(), settings.max_requests_jitter)
+}
+
+/// A number up to `most` that differs between processes.
+pub(crate) fn jitter(pid: i32, most: u64) -> u64 {
+    // Fibonacci hashing spreads neighbouring pids.
+    let spread = u64::from(pid.cast_unsigned()).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    spread % most.saturating_add(1)
 }

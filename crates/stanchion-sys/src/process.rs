@@ -137,14 +137,19 @@ pub fn die_with(parent: i32, signal: i32) -> io::Result<bool> {
     Ok(parent_pid() != parent)
 }
 
-/// Sends a signal; a process that has gone is no error.
+/// Sends a signal, which may be a real-time one; a process that has gone is no error.
 pub fn kill(pid: i32, signal: i32) -> io::Result<()> {
-    let (Some(pid), Some(signal)) = (Pid::from_raw(pid), Signal::from_named_raw(signal)) else {
+    // kill(2) takes 0 and negative numbers for groups.
+    if pid <= 0 || signal <= 0 {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));
-    };
-    match rustix::process::kill_process(pid, signal) {
-        Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
-        Err(error) => Err(error.into()),
+    }
+    // SAFETY: kill(2) has no preconditions.
+    if unsafe { libc::kill(pid, signal) } == 0 {
+        return Ok(());
+    }
+    match io::Error::last_os_error() {
+        error if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
+        error => Err(error),
     }
 }
 
@@ -179,24 +184,6 @@ pub fn keep_over_exec<'f>(fds: impl IntoIterator<Item = BorrowedFd<'f>>) -> io::
         rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::empty())?;
     }
     Ok(())
-}
-
-/// Puts `file` in the place of `old`, whose number stays and is open at every moment (dup3(2));
-/// whoever writes to it meanwhile writes to the one or the other.
-pub fn replace_file(old: BorrowedFd<'_>, file: OwnedFd) -> io::Result<()> {
-    loop {
-        // SAFETY: both descriptors are open; the one that is replaced stays open, so that who
-        // borrows it goes on to hold an open file.
-        match unsafe { libc::dup3(file.as_raw_fd(), old.as_raw_fd(), libc::O_CLOEXEC) } {
-            -1 => {
-                let error = io::Error::last_os_error();
-                if error.kind() != io::ErrorKind::Interrupted {
-                    return Err(error);
-                }
-            }
-            _ => return Ok(()),
-        }
-    }
 }
 
 /// Whether we run in the foreground of a terminal (tcgetpgrp(3)).
@@ -260,6 +247,24 @@ pub fn raise_open_files() -> u64 {
     match rustix::process::setrlimit(Resource::Nofile, raised) {
         Ok(()) => limit.maximum.unwrap_or(u64::MAX),
         Err(_) => limit.current.unwrap_or(u64::MAX),
+    }
+}
+
+/// Puts `file` in the place of `old`, whose number stays and is open at every moment (dup3(2));
+/// whoever writes to it meanwhile writes to the one or the other.
+pub fn replace_file(old: BorrowedFd<'_>, file: BorrowedFd<'_>) -> io::Result<()> {
+    loop {
+        // SAFETY: both descriptors are open; the one that is replaced stays open, so that who
+        // borrows it goes on to hold an open file.
+        match unsafe { libc::dup3(file.as_raw_fd(), old.as_raw_fd(), libc::O_CLOEXEC) } {
+            -1 => {
+                let error = io::Error::last_os_error();
+                if error.kind() != io::ErrorKind::Interrupted {
+                    return Err(error);
+                }
+            }
+            _ => return Ok(()),
+        }
     }
 }
 

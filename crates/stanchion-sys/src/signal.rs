@@ -1,16 +1,28 @@
-//! Signals as bytes in a pipe, and the one bit that asks a worker to leave (signal-safety(7)).
+//! Signals (signal-safety(7)): as bytes in a pipe, for the master; as bits in a word, for a worker
+//! ([`asked`]); and the one that has a worker write down its stacks ([`dump`]).
+
+pub mod asked;
+pub mod dump;
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
 pub use libc::{
-    SIGCHLD, SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2,
-    SIGWINCH,
+    SIGABRT, SIGCHLD, SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGTTIN, SIGTTOU, SIGUSR1,
+    SIGUSR2, SIGWINCH,
 };
 
-/// Asks a worker for its stacks.
+/// Has a worker write the stacks of its threads ([`dump`]). A real-time signal, since those below
+/// all mean something to somebody; the last ones but a few, since libraries count from the front.
 pub const DUMP: i32 = 62;
+/// Ends a worker that was told to leave at once and could not ([`asked`]).
+const LATE: i32 = 61;
+
+/// Signals there are, and one for the unused 0.
+const SIGNALS: usize = 65;
+/// The handler that ours stands in front of, by signal; see [`put_in_front`].
+static BEHIND: [AtomicUsize; SIGNALS] = [const { AtomicUsize::new(libc::SIG_DFL) }; SIGNALS];
 
 /// Where the handler writes; -1 while there is no pipe.
 static PIPE: AtomicI32 = AtomicI32::new(-1);
@@ -71,40 +83,6 @@ impl Drop for SignalPipe {
     }
 }
 
-/// Set once a worker has been asked to leave; see [`leave_on`].
-static LEAVE: AtomicU32 = AtomicU32::new(0);
-/// The word on which this process's seats sleep.
-static BELL: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
-
-extern "C" fn ask_to_leave(_signal: libc::c_int) {
-    LEAVE.store(1, Ordering::Release);
-    let bell = BELL.load(Ordering::Acquire);
-    if !bell.is_null() {
-        // SAFETY: `leave_on` took a `&'static`, so the word is alive. Changing it makes a
-        // futex wait that is about to begin return at once; one under way ends by this signal.
-        unsafe { (*bell).fetch_add(2, Ordering::AcqRel) };
-    }
-}
-
-/// Makes `signals` set the flag that [`leave_flag`] gives, and change `bell` (by two: its lowest
-/// bit belongs to the waiters), so that a thread which looks at the flag and then sleeps on the
-/// word cannot miss them. The handler stores two words: no pipe, so that an idle seat needs no
-/// second descriptor to watch.
-pub fn leave_on(signals: &[i32], bell: &'static AtomicU32) -> io::Result<()> {
-    LEAVE.store(0, Ordering::Release);
-    BELL.store(std::ptr::from_ref(bell).cast_mut(), Ordering::Release);
-    for &signal in signals {
-        set_handler(signal, ask_to_leave as *const () as libc::sighandler_t)?;
-    }
-    Ok(())
-}
-
-/// Zero until this process was asked to leave. Also a futex word for a thread that only waits
-/// for that.
-pub fn leave_flag() -> &'static AtomicU32 {
-    &LEAVE
-}
-
 /// Back to the default action.
 pub fn reset(signals: &[i32]) -> io::Result<()> {
     signals
@@ -113,20 +91,79 @@ pub fn reset(signals: &[i32]) -> io::Result<()> {
 }
 
 fn set_handler(signal: i32, handler: libc::sighandler_t) -> io::Result<()> {
-    // SAFETY: a zeroed sigaction is valid; the handlers above are async-signal-safe. SA_RESTART
-    // spares the app's own system calls an EINTR.
-    let status = unsafe {
+    // SA_RESTART spares the app's own system calls an EINTR.
+    set_action(signal, handler, libc::SA_RESTART).map(drop)
+}
+
+/// Gives what was there before.
+fn set_action(
+    signal: i32,
+    handler: libc::sighandler_t,
+    flags: libc::c_int,
+) -> io::Result<libc::sigaction> {
+    // SAFETY: a zeroed sigaction is valid; the handlers of this module are async-signal-safe.
+    let (status, before) = unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
+        let mut before: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler;
-        action.sa_flags = libc::SA_RESTART;
+        action.sa_flags = flags;
         libc::sigemptyset(&raw mut action.sa_mask);
-        libc::sigaction(signal, &raw const action, std::ptr::null_mut())
+        let status = libc::sigaction(signal, &raw const action, &raw mut before);
+        (status, before)
     };
     if status == -1 {
         Err(io::Error::last_os_error())
     } else {
-        Ok(())
+        Ok(before)
     }
+}
+
+/// Sets `handler` in front of the one that is there, which it is to call by [`call_behind`]. One
+/// of the default actions, and one that wants more arguments (`SA_SIGINFO`), is not called.
+fn put_in_front(
+    signal: i32,
+    handler: extern "C" fn(libc::c_int),
+    flags: libc::c_int,
+) -> io::Result<()> {
+    let handler = handler as *const () as libc::sighandler_t;
+    let before = set_action(signal, handler, flags)?;
+    if before.sa_sigaction != handler {
+        let takes_one = before.sa_flags & libc::SA_SIGINFO == 0;
+        let behind = if takes_one {
+            before.sa_sigaction
+        } else {
+            libc::SIG_DFL
+        };
+        BEHIND[signal as usize].store(behind, Ordering::Release);
+    }
+    Ok(())
+}
+
+/// Calls the handler that was there before ours. Async-signal-safe if that one is.
+fn call_behind(signal: i32) {
+    let behind = BEHIND[signal as usize].load(Ordering::Acquire);
+    if behind != libc::SIG_DFL && behind != libc::SIG_IGN {
+        // SAFETY: sigaction(2) gave us this as a handler without SA_SIGINFO: a function of one
+        // int. It was set for this signal, so it expects to be called like this.
+        let behind: extern "C" fn(libc::c_int) = unsafe { std::mem::transmute(behind) };
+        behind(signal);
+    }
+}
+
+/// In a handler, for the children that the app forks: they inherit our handlers, and a signal to
+/// them is no business of ours. False, with the default action on its way, if this is no process
+/// `owner`.
+fn is_owner(owner: &AtomicI32, signal: i32) -> bool {
+    // SAFETY: getpid(2), signal(2) and raise(3) are async-signal-safe; the raised signal stays
+    // blocked until the handler returns.
+    unsafe {
+        if libc::getpid() == owner.load(Ordering::Relaxed) {
+            return true;
+        }
+        libc::signal(signal, libc::SIG_DFL);
+        libc::raise(signal);
+    }
+    false
 }
 
 extern "C" fn do_nothing(_signal: libc::c_int) {}

@@ -8,7 +8,7 @@ use stanchion_exchange::{Exchange, SeatSide, Tenant};
 use stanchion_sys::channel::poll_readable;
 use stanchion_sys::clock::monotonic_us;
 use stanchion_sys::process::{self, Exit, Fork};
-use stanchion_sys::signal::{self, SIGCHLD, SIGKILL, SIGTERM, SignalPipe};
+use stanchion_sys::signal::{self, SIGCHLD, SIGKILL, SIGTERM, SignalPipe, asked};
 
 use crate::desk::STALL_US;
 use crate::request::answer;
@@ -102,10 +102,10 @@ impl Crew {
 
 fn hire(exchange: &'static Exchange, tenant: Tenant) -> (i32, Tenant) {
     let work = || {
-        signal::leave_on(&[SIGTERM], exchange.ready_bell().word()).unwrap();
+        asked::catch(exchange.ready_bell().word()).unwrap();
         let pid = process::pid().cast_unsigned();
         let seat = SeatSide::new(exchange, tenant, pid, None);
-        while let Some(taken) = seat.wait(|| signal::leave_flag().load(Ordering::Acquire) != 0) {
+        while let Some(taken) = seat.wait(|| asked::word().load(Ordering::Acquire) != 0) {
             answer(taken);
             seat.rest();
         }

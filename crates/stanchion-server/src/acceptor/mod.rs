@@ -331,13 +331,6 @@ impl Shared {
         }
     }
 
-    fn reopen_logs(&self) {
-        crate::log::reopen();
-        if let Some(log) = &self.access_log {
-            log.reopen();
-        }
-    }
-
     /// The last thing of all, when no task is left.
     fn close_books(&self) {
         self.dispatch.borrow().tally.report();

@@ -8,6 +8,8 @@ use tokio::io::unix::AsyncFd;
 use tracing::error;
 
 use super::Shared;
+use super::access_log::AccessLog;
+use crate::log;
 use crate::messages::{self, Incoming, ToAcceptor};
 
 /// How it ends.
@@ -68,7 +70,8 @@ impl Orders {
                     continue;
                 }
                 Ok(Incoming::Message(ToAcceptor::Reopen)) => {
-                    shared.reopen_logs();
+                    log::reopen();
+                    shared.access_log.iter().for_each(AccessLog::reopen);
                     continue;
                 }
                 Ok(Incoming::Nothing) => {

@@ -9,6 +9,7 @@ use super::stage::Stage;
 use super::worker::Worker;
 use super::workers::Workers;
 use crate::messages::ToAcceptor;
+use crate::worker::jitter;
 
 /// What a condemned worker is given to write its stacks down.
 pub(super) const DUMP_MS: u64 = 1_000;
@@ -199,19 +200,11 @@ impl Workers {
     }
 }
 
-/// When a worker has lived long enough; the jitter is drawn from its pid, so that they differ.
+/// When a worker has lived long enough.
 fn end_of_life_ms(worker: &Worker, plan: &Plan) -> Option<u64> {
     let Stage::Ready { pid } = worker.stage else {
         return None;
     };
-    let jitter_ms = match plan.lifetime_jitter_ms {
-        0 => 0,
-        most => spread(pid) % (most + 1),
-    };
+    let jitter_ms = jitter(pid, plan.lifetime_jitter_ms);
     Some(worker.ready_ms + plan.lifetime_ms + jitter_ms)
-}
-
-/// A number that differs widely between neighbouring pids (Fibonacci hashing).
-fn spread(pid: i32) -> u64 {
-    u64::from(pid.cast_unsigned()).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32
 }

@@ -199,12 +199,19 @@ fn line(action: &Action) -> String {
         Action::TellAcceptor(ToAcceptor::Drain { timeout_ms }) => {
             format!("acceptor: drain {timeout_ms}")
         }
+        Action::TellAcceptor(ToAcceptor::Reopen) => "acceptor: reopen".to_owned(),
         Action::TellAcceptor(ToAcceptor::Quit) => "acceptor: quit".to_owned(),
         Action::TellTemplate {
             generation,
             message: ToTemplate::Fork { worker, tenure },
         } => {
             format!("template {generation}: fork {worker}/{tenure}")
+        }
+        Action::TellTemplate {
+            generation,
+            message: ToTemplate::Reopen,
+        } => {
+            format!("template {generation}: reopen")
         }
         Action::TellTemplate {
             generation,

@@ -1,0 +1,117 @@
+//! The operator's hooks, which are functions in Python: those of the process tree, and the two that
+//! run for each request.
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use stanchion_server::{Hook, LoadError, Worker};
+use stanchion_sys::process;
+use tracing::{error, warn};
+
+use crate::host::describe;
+use crate::response::Response;
+use crate::wsgi::traceback;
+
+/// Runs the hook of this moment, if the configuration has one.
+pub(crate) fn run(py: Python<'_>, host: &Py<PyAny>, hook: Hook) -> Result<(), LoadError> {
+    let run = intern!(py, "hook");
+    let name = hook.name();
+    let done = match hook {
+        Hook::ChildExit { worker, pid } => host.call_method1(py, run, (name, worker, pid)),
+        Hook::WorkersChanged { new, old } => host.call_method1(py, run, (name, new, old)),
+        Hook::PreFork { worker } | Hook::PostFork { worker } => {
+            host.call_method1(py, run, (name, worker))
+        }
+        Hook::Starting
+        | Hook::Reload
+        | Hook::Ready
+        | Hook::PreExec
+        | Hook::Exit
+        | Hook::PostWorkerInit
+        | Hook::WorkerInt
+        | Hook::WorkerAbort
+        | Hook::WorkerExit => host.call_method1(py, run, (name,)),
+    };
+    done.map(drop).map_err(|error| LoadError {
+        report: describe(py, &error),
+    })
+}
+
+/// For Python's safe points after a signal, and for whoever finds that the worker should leave: if
+/// it is to leave at once this does not return.
+pub(crate) fn depart_if_told(py: Python<'_>, host: &Py<PyAny>, worker: &Worker) {
+    // Opens the log anew, if that is what the signal was for.
+    worker.should_leave();
+    let Some(code) = worker.depart(|hook| hook.watched(|| run(py, host, hook))) else {
+        return;
+    };
+    // Seats may be in the middle of requests, so the interpreter cannot be taken down in order;
+    // what the app wants done at its end is done all the same.
+    let ended = py
+        .import("atexit")
+        .and_then(|atexit| atexit.call_method0("_run_exitfuncs"));
+    if let Err(failure) = ended {
+        warn!("an atexit function of the app failed: {failure}");
+    }
+    for stream in ["stdout", "stderr"] {
+        let flushed = py
+            .import("sys")
+            .and_then(|sys| sys.getattr(stream)?.call_method0("flush"));
+        if let Err(failure) = flushed {
+            warn!("what the app wrote to {stream} is lost in part: {failure}");
+        }
+    }
+    process::exit_now(code)
+}
+
+/// The hooks that run for each request.
+pub(crate) struct RequestHooks(Py<PyAny>);
+
+impl RequestHooks {
+    /// `None` if there is none, so that a request pays for no more than the question.
+    pub(crate) fn of(py: Python<'_>, host: &Py<PyAny>) -> PyResult<Option<Self>> {
+        let hooks = host.call_method0(py, intern!(py, "request_hooks"))?;
+        Ok((!hooks.is_none(py)).then_some(Self(hooks)))
+    }
+
+    /// Before the app: gives `req`, as both hooks see it.
+    pub(crate) fn begin<'py>(
+        &self,
+        py: Python<'py>,
+        environ: &Bound<'py, PyDict>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.0
+            .bind(py)
+            .call_method1(intern!(py, "request"), (environ,))
+    }
+
+    /// Runs `pre_request`; what it raises is the client's 500.
+    pub(crate) fn before(
+        &self,
+        py: Python<'_>,
+        req: &Bound<'_, PyAny>,
+        environ: &Bound<'_, PyDict>,
+    ) -> PyResult<()> {
+        self.0
+            .call_method1(py, intern!(py, "before_request"), (req, environ))
+            .map(drop)
+    }
+
+    /// Runs `post_request`, after the answer; what it raises is only logged.
+    pub(crate) fn after(
+        &self,
+        py: Python<'_>,
+        req: &Bound<'_, PyAny>,
+        environ: &Bound<'_, PyDict>,
+        response: &Response,
+        what: &str,
+    ) {
+        let told = response.told(py);
+        let after = intern!(py, "after_request");
+        let done = self.0.call_method1(py, after, (req, environ, told));
+        if let Err(failure) = done {
+            let shown = traceback(py, &failure);
+            error!("the hook post_request failed after {what}\n{shown}");
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! What a worker is asked by signals: bits in one word, set by a handler that does little else.
+//!
+//! A runtime with signal handlers of its own (Python) sets those first; ours stands in front, sets
+//! the bits, wakes who sleeps, and calls the runtime's, which acts at its next safe point.
+
+use std::io;
+use std::sync::atomic::{AtomicI32, AtomicIsize, AtomicPtr, AtomicU32, Ordering};
+
+use super::{LATE, SIGABRT, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
+use super::{call_behind, is_owner, put_in_front, set_action};
+use crate::futex;
+
+/// Leave once what is under way is done (SIGTERM).
+pub const LEAVE: u32 = 1;
+/// Leave at once (SIGINT, SIGQUIT).
+pub const QUICK: u32 = 2;
+/// Leave at once, as something is wrong (SIGABRT).
+pub const ABORT: u32 = 4;
+/// Open the logs again (SIGUSR1).
+pub const REOPEN: u32 = 8;
+/// Any of those after which no further request is taken.
+pub const LEAVING: u32 = LEAVE | QUICK | ABORT;
+
+/// How long a worker that is told to leave at once may take, hooks and all. Past it, it ends with
+/// exit code 1 wherever it is, even if it is stuck in C.
+pub const QUICK_S_MAX: u32 = 5;
+
+/// The bits.
+static ASKED: AtomicU32 = AtomicU32::new(0);
+/// The word on which this process's seats sleep.
+static BELL: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
+/// The process that catches; its children do not.
+static OWNER: AtomicI32 = AtomicI32::new(0);
+/// The timer of [`QUICK_S_MAX`]; -1 = none, since the kernel counts them from 0.
+static TIMER: AtomicIsize = AtomicIsize::new(-1);
+
+extern "C" fn on_signal(signal: libc::c_int) {
+    if !is_owner(&OWNER, signal) {
+        return;
+    }
+    // SAFETY: errno is thread-local; what is called below may change it.
+    let errno = unsafe { *libc::__errno_location() };
+    ask(match signal {
+        SIGTERM => LEAVE,
+        SIGINT | SIGQUIT => QUICK,
+        SIGABRT => ABORT,
+        SIGUSR1 => REOPEN,
+        _ => 0,
+    });
+    if matches!(signal, SIGINT | SIGQUIT | SIGABRT) {
+        start_timer();
+    }
+    call_behind(signal);
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+extern "C" fn on_late(_signal: libc::c_int) {
+    // SAFETY: _exit(2) has no preconditions and is async-signal-safe.
+    unsafe { libc::_exit(1) };
+}
+
+/// Catches SIGTERM, SIGINT, SIGQUIT, SIGABRT and SIGUSR1, in front of the handlers that are there:
+/// each sets its bit in [`word`] and changes `bell` (by two: its lowest bit belongs to the waiters),
+/// so that a thread which looks at the word and then sleeps on the bell cannot miss it. No pipe, so
+/// that an idle seat needs no second descriptor to watch.
+///
+/// Children of a later fork get the default actions at their first signal.
+pub fn catch(bell: &'static AtomicU32) -> io::Result<()> {
+    ASKED.store(0, Ordering::Release);
+    BELL.store(std::ptr::from_ref(bell).cast_mut(), Ordering::Release);
+    OWNER.store(crate::process::pid(), Ordering::Release);
+    let late = on_late as *const () as libc::sighandler_t;
+    set_action(LATE, late, libc::SA_RESTART)?;
+    TIMER.store(make_timer()?, Ordering::Release);
+    for signal in [SIGTERM, SIGUSR1] {
+        put_in_front(signal, on_signal, libc::SA_RESTART)?;
+    }
+    // Without SA_RESTART: the system call in which the process waits ends, and a runtime comes to
+    // its safe point. Who would mind the EINTR is about to be given up.
+    for signal in [SIGINT, SIGQUIT, SIGABRT] {
+        put_in_front(signal, on_signal, 0)?;
+    }
+    Ok(())
+}
+
+/// The bits that were asked for. Also a futex word, for a thread that only waits for them.
+pub fn word() -> &'static AtomicU32 {
+    &ASKED
+}
+
+/// Whether this process is to leave at once.
+pub fn is_quick() -> bool {
+    ASKED.load(Ordering::Acquire) & (QUICK | ABORT) != 0
+}
+
+/// Sets bits as a signal would. Async-signal-safe.
+pub fn ask(bits: u32) {
+    ASKED.fetch_or(bits, Ordering::AcqRel);
+    let bell = BELL.load(Ordering::Acquire);
+    if !bell.is_null() {
+        // SAFETY: `catch` took a `&'static`, so the word is alive. Changing it makes a futex wait
+        // that is about to begin return at once; one under way in this thread ends by the signal.
+        unsafe { (*bell).fetch_add(2, Ordering::AcqRel) };
+    }
+    // The signal may have come to another thread than the one that waits for it. futex(2) is a
+    // bare system call.
+    futex::wake(&ASKED, u32::MAX);
+}
+
+/// Takes back `bit`: true for the one caller who does what it asked for.
+pub fn take(bit: u32) -> bool {
+    ASKED.fetch_and(!bit, Ordering::AcqRel) & bit != 0
+}
+
+/// A timer that sends [`LATE`] to this process; it is not running yet.
+fn make_timer() -> io::Result<isize> {
+    // SAFETY: a zeroed sigevent is valid, and both live through the call (timer_create(2)).
+    unsafe {
+        let mut event: libc::sigevent = std::mem::zeroed();
+        event.sigev_notify = libc::SIGEV_SIGNAL;
+        event.sigev_signo = LATE;
+        let mut timer: libc::timer_t = std::ptr::null_mut();
+        match libc::timer_create(libc::CLOCK_MONOTONIC, &raw mut event, &raw mut timer) {
+            -1 => Err(io::Error::last_os_error()),
+            _ => Ok(timer as isize),
+        }
+    }
+}
+
+/// Async-signal-safe, as `timer_settime(2)` is. The first of several signals counts.
+fn start_timer() {
+    let timer = TIMER.swap(-1, Ordering::AcqRel);
+    if timer >= 0 {
+        // SAFETY: the timer is ours (`catch` made it in this process), the times live through the
+        // call.
+        unsafe {
+            let mut times: libc::itimerspec = std::mem::zeroed();
+            times.it_value.tv_sec = libc::time_t::from(QUICK_S_MAX.cast_signed());
+            libc::timer_settime(
+                timer as libc::timer_t,
+                0,
+                &raw const times,
+                std::ptr::null_mut(),
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_sets_its_bit_and_changes_the_bell_by_two() {
+        static BELL: AtomicU32 = AtomicU32::new(1);
+        catch(&BELL).expect("caught");
+        // SAFETY: raise(3) has no preconditions; the handler has run when it returns.
+        unsafe { libc::raise(SIGUSR1) };
+        assert_eq!(word().load(Ordering::Acquire), REOPEN);
+        assert_eq!(BELL.load(Ordering::Acquire), 3);
+        assert!(take(REOPEN));
+        assert!(!take(REOPEN), "only once");
+        // SAFETY: as above.
+        unsafe { libc::raise(SIGTERM) };
+        assert_eq!(word().load(Ordering::Acquire), LEAVE);
+        assert_eq!(BELL.load(Ordering::Acquire), 5);
+        assert!(!is_quick());
+    }
+}

@@ -1,0 +1,189 @@
+//! The signal that has a worker write down where its threads are.
+//!
+//! A worker may be stuck in C, with the interpreter's lock, so nothing may be asked of its runtime.
+//! What writes the stacks is a handler of the runtime's that can do so from within a signal
+//! (Python: `faulthandler.register`); ours stands in front of it, calls it, adds which thread has
+//! which seat, and tells the master by one send(2) of a message made beforehand.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+
+use super::{DUMP, call_behind, is_owner, put_in_front};
+
+/// Seats whose threads are named; Python's handler shows no more than 100 threads.
+const SEATS_NAMED_MAX: usize = 100;
+/// Room for one line of the table of seats.
+const LINE_BYTES_MAX: usize = 64;
+
+/// What the handler needs, made before it is set.
+struct Prepared {
+    dumps: RawFd,
+    reports: RawFd,
+    message: Box<[u8]>,
+}
+
+static PREPARED: AtomicPtr<Prepared> = AtomicPtr::new(std::ptr::null_mut());
+static OWNER: AtomicI32 = AtomicI32::new(0);
+/// `pthread_self(3)` of the thread at each seat, as Python shows it; 0 = nobody.
+static THREADS: [AtomicU64; SEATS_NAMED_MAX] = [const { AtomicU64::new(0) }; SEATS_NAMED_MAX];
+/// Handlers at work: a second signal while one writes would mix the two.
+static AT_WORK: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn on_signal(signal: libc::c_int) {
+    if !is_owner(&OWNER, signal) {
+        return;
+    }
+    // SAFETY: errno is thread-local; what is called below may change it.
+    let errno = unsafe { *libc::__errno_location() };
+    // SAFETY: `answer` stored a leaked box, which is never changed.
+    if let Some(prepared) = unsafe { PREPARED.load(Ordering::Acquire).as_ref() }
+        && AT_WORK.fetch_add(1, Ordering::AcqRel) == 0
+    {
+        call_behind(signal);
+        write_seats(prepared.dumps);
+        let message = &prepared.message;
+        // SAFETY: send(2) is async-signal-safe and only reads the message. If nobody is there to
+        // read it, or is far behind, the master does without: it waits for a bounded time only.
+        unsafe {
+            let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+            libc::send(
+                prepared.reports,
+                message.as_ptr().cast(),
+                message.len(),
+                flags,
+            );
+        }
+        AT_WORK.store(0, Ordering::Release);
+    }
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+/// Answers [`DUMP`] from now on: calls the handler that is there, which is to write the stacks
+/// to `dumps`, adds the table of seats, and sends `message` on `reports`. Both descriptors must
+/// stay open for the life of the process.
+///
+/// Children of a later fork get the default action, which ends them.
+pub fn answer(
+    dumps: BorrowedFd<'static>,
+    reports: BorrowedFd<'static>,
+    message: &[u8],
+) -> io::Result<()> {
+    let prepared = Box::new(Prepared {
+        dumps: dumps.as_raw_fd(),
+        reports: reports.as_raw_fd(),
+        message: message.into(),
+    });
+    OWNER.store(crate::process::pid(), Ordering::Release);
+    PREPARED.store(Box::leak(prepared), Ordering::Release);
+    // With SA_RESTART, since a worker that is asked out of curiosity goes on afterwards; and on the
+    // stack that Python's handler set aside, where there is one.
+    put_in_front(DUMP, on_signal, libc::SA_RESTART | libc::SA_ONSTACK)
+}
+
+/// Notes that the calling thread has `seat`, counted from 0 within this worker, so that a dump can
+/// say whose stack is whose.
+pub fn sit_down(seat: usize) {
+    if let Some(thread) = THREADS.get(seat) {
+        // SAFETY: pthread_self(3) has no preconditions.
+        let this = unsafe { libc::pthread_self() };
+        thread.store(this as u64, Ordering::Release);
+    }
+}
+
+/// `seat 3 is thread 0x00007f5a1c9fe6c0`, one line for each seat. Async-signal-safe: no allocation.
+fn write_seats(dumps: RawFd) {
+    for (seat, thread) in THREADS.iter().enumerate() {
+        let thread = thread.load(Ordering::Acquire);
+        if thread == 0 {
+            continue;
+        }
+        let mut line = Line::default();
+        line.text(b"seat ");
+        if seat >= 10 {
+            line.byte(b'0' + (seat / 10) as u8);
+        }
+        line.byte(b'0' + (seat % 10) as u8);
+        line.text(b" is thread 0x");
+        for shift in (0..16).rev() {
+            let digit = (thread >> (shift * 4) & 0xf) as usize;
+            line.byte(b"0123456789abcdef"[digit]);
+        }
+        line.byte(b'\n');
+        // SAFETY: write(2) is async-signal-safe and only reads the line. What cannot be written
+        // is missed by a reader of the dump; there is nobody to tell.
+        unsafe { libc::write(dumps, line.bytes.as_ptr().cast(), line.len) };
+    }
+}
+
+/// Bytes on the stack; what does not fit is cut.
+struct Line {
+    bytes: [u8; LINE_BYTES_MAX],
+    len: usize,
+}
+
+impl Default for Line {
+    fn default() -> Self {
+        Self {
+            bytes: [0; LINE_BYTES_MAX],
+            len: 0,
+        }
+    }
+}
+
+impl Line {
+    fn byte(&mut self, byte: u8) {
+        if let Some(place) = self.bytes.get_mut(self.len) {
+            *place = byte;
+            self.len += 1;
+        }
+    }
+
+    fn text(&mut self, text: &[u8]) {
+        for &byte in text {
+            self.byte(byte);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+    use crate::channel::{Channel, Received};
+    use crate::memory::AppendFile;
+
+    /// Stands for that of a runtime.
+    extern "C" fn write_stacks(_signal: libc::c_int) {
+        // SAFETY: as in `on_signal`.
+        let prepared = unsafe { PREPARED.load(Ordering::Acquire).as_ref() };
+        let dumps = prepared.expect("prepared before the signal").dumps;
+        // SAFETY: write(2) only reads the bytes.
+        unsafe { libc::write(dumps, b"stacks\n".as_ptr().cast(), 7) };
+    }
+
+    #[test]
+    fn the_handler_behind_writes_the_seats_are_named_and_the_message_comes_last() {
+        let dumps: &'static _ = Box::leak(Box::new(AppendFile::create("test").expect("a memfd")));
+        let (ours, theirs) = Channel::pair().expect("a pair");
+        let theirs: &'static _ = Box::leak(Box::new(theirs));
+        let handler = write_stacks as *const () as libc::sighandler_t;
+        super::super::set_action(DUMP, handler, 0).expect("set");
+        answer(dumps.as_fd(), theirs.as_fd(), b"done").expect("in front");
+        sit_down(12);
+        sit_down(SEATS_NAMED_MAX);
+        for _ in 0..2 {
+            dumps.clear().expect("cleared");
+            // SAFETY: raise(3) has no preconditions; the handler has run when it returns.
+            unsafe { libc::raise(DUMP) };
+            // SAFETY: as in `sit_down`.
+            let this = unsafe { libc::pthread_self() };
+            let expected = format!("stacks\nseat 12 is thread {this:#018x}\n");
+            assert_eq!(dumps.read(1_000).expect("read"), expected);
+            assert!(matches!(ours.receive(), Ok(Received::Message(m, None)) if m == b"done"));
+        }
+        assert!(matches!(ours.receive(), Ok(Received::Nothing)));
+    }
+}

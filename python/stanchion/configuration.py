@@ -1,0 +1,152 @@
+"""The configuration in force, the way to read it again (HUP), and the way back if that comes to nothing."""
+
+import contextlib
+import os
+import sys
+import sysconfig
+from collections.abc import Callable, Iterable
+from types import ModuleType
+from typing import NamedTuple
+
+from stanchion import config
+from stanchion.config import Effective, UsageError
+from stanchion.hooks import Hooks
+
+_NOT_OF_THE_CONFIG = (
+    os.path.dirname(os.path.abspath(__file__)) + os.sep,
+    sysconfig.get_path("stdlib") + os.sep,
+)
+_INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+
+
+class _Surroundings(NamedTuple):
+    """What a reading may change of this process."""
+
+    directory: str
+    path: list[str]
+    variables: dict[str, str]
+    modules: dict[str, ModuleType]
+
+    @classmethod
+    def take(cls) -> "_Surroundings":
+        return cls(_working_directory(), list(sys.path), dict(os.environ), dict(sys.modules))
+
+    def restore(self) -> None:
+        os.chdir(self.directory)
+        sys.path[:] = self.path
+        for name in os.environ.keys() - self.variables.keys():
+            del os.environ[name]
+        os.environ.update(self.variables)
+        for name in _own(sys.modules.keys() - self.modules.keys()):
+            del sys.modules[name]
+        sys.modules.update(self.modules)
+
+
+class _Reading(NamedTuple):
+    """One reading of the configuration, and what it has changed of this process."""
+
+    effective: Effective
+    hooks: Hooks
+    bare: _Surroundings
+    paths: frozenset[str]
+    modules: frozenset[str]
+
+
+class Configuration:
+    """The readings of one server's configuration, one after the other."""
+
+    def __init__(self, read: Callable[[], Effective]) -> None:
+        """Read it for the first time."""
+        self._read = read
+        # Where each reading begins, whatever chdir says. By the name that the operator gave it, if
+        # we know it: a symlink may lead to the next release by then.
+        self._home = _working_directory()
+        self._reading = self._next()
+        self._before: tuple[_Reading, _Surroundings] | None = None
+
+    @property
+    def effective(self) -> Effective:
+        return self._reading.effective
+
+    @property
+    def hooks(self) -> Hooks:
+        return self._reading.hooks
+
+    def apply(self) -> None:
+        """Let it take effect in this process, and so in those that are forked from it."""
+        config.apply(self.effective)
+        paths = frozenset(sys.path) - frozenset(self._reading.bare.path)
+        self._reading = self._reading._replace(paths=paths)
+
+    def reread(self) -> None:
+        """Read it again from where it came from, and apply it. What raises has changed nothing.
+
+        The file runs again, and so does what it imports, unless that is installed.
+        """
+        before = (self._reading, _Surroundings.take())
+        try:
+            self._undo()
+            self._reading = self._next()
+            self.apply()
+        except BaseException:
+            self._go_back(before)
+            raise
+        self._before = before
+
+    def revert(self) -> None:
+        """Back to what was in force before the last `reread`, if there was one."""
+        if self._before is not None:
+            self._go_back(self._before)
+            self._before = None
+
+    def _next(self) -> _Reading:
+        bare = _Surroundings.take()
+        effective = self._read()
+        modules = frozenset(_own(sys.modules.keys() - bare.modules.keys()))
+        return _Reading(effective, Hooks(effective.hooks, effective.values), bare, frozenset(), modules)
+
+    def _undo(self) -> None:
+        """Take back what the reading in force has changed, and nothing that a hook has."""
+        reading = self._reading
+        try:
+            os.chdir(self._home)
+        except OSError as error:
+            raise UsageError(f"the directory in which the server was started cannot be entered: {error}") from error
+        sys.path[:] = [path for path in sys.path if path not in reading.paths]
+        for assignment in reading.effective.values["raw_env"]:
+            name = assignment.partition("=")[0]
+            if name in reading.bare.variables:
+                os.environ[name] = reading.bare.variables[name]
+            else:
+                os.environ.pop(name, None)
+        for name in reading.modules:
+            sys.modules.pop(name, None)
+
+    def _go_back(self, before: tuple[_Reading, _Surroundings]) -> None:
+        self._reading, surroundings = before
+        surroundings.restore()
+
+
+def _working_directory() -> str:
+    """Where we are, as the shell calls it if it says so: os.getcwd() knows no symlinks."""
+    with contextlib.suppress(KeyError, OSError):
+        if os.path.samefile(os.environ["PWD"], os.curdir):
+            return os.environ["PWD"]
+    return os.getcwd()
+
+
+def _own(names: Iterable[str]) -> list[str]:
+    """The modules among these that come from the operator's own files, not from what is installed.
+
+    To load an installed one twice may break it, if part of it is written in C.
+    """
+    return [name for name in names if _is_own(getattr(sys.modules.get(name), "__file__", None))]
+
+
+def _is_own(path: object) -> bool:
+    return (
+        isinstance(path, str)
+        and path.endswith(".py")
+        and not path.startswith(_NOT_OF_THE_CONFIG)
+        and not any(part in path for part in _INSTALLED)
+    )

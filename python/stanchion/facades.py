@@ -1,0 +1,150 @@
+"""What hooks are given: `server`, `worker`, and for requests `req` and `resp`.
+
+They have of gunicorn's objects what such functions use in practice, under the same names.
+"""
+
+import functools
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from stanchion import _stanchion
+
+Environ = dict[str, Any]
+
+
+class _ServerLog(logging.Handler):
+    """Writes to the server's error log, whose level decides."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        _stanchion.log(record.levelno, self.format(record))
+
+
+@functools.cache
+def server_log() -> logging.Logger:
+    """A logger of its own, beside those that the app configures."""
+    log = logging.Logger("stanchion.hooks")
+    log.addHandler(_ServerLog())
+    return log
+
+
+class Config:
+    """The settings in force, as attributes."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = values
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self._values[name]
+        except KeyError:
+            raise AttributeError(f"there is no setting {name!r} here") from None
+
+    @property
+    def address(self) -> list[tuple[str, int] | str]:
+        """Where clients are let in: (host, port), or the path of a unix socket."""
+        return [_address(text) for text in self._values["bind"]]
+
+
+def _address(text: str) -> tuple[str, int] | str:
+    if text.startswith("unix:"):
+        return text.removeprefix("unix:")
+    host, colon, port = text.rpartition(":")
+    return (host.strip("[]"), int(port)) if colon and port.isdecimal() else text
+
+
+class Server:
+    """What hooks are given as `server`: it stands for the master."""
+
+    def __init__(self, cfg: Config, pid: int) -> None:
+        self.cfg = cfg
+        self.pid = pid
+        """The master's."""
+        self.num_workers: int = cfg.workers
+        """How many are wanted; in a worker, how many were when its template was forked."""
+
+    @property
+    def log(self) -> logging.Logger:
+        return server_log()
+
+    @property
+    def address(self) -> list[tuple[str, int] | str]:
+        return self.cfg.address
+
+    def __repr__(self) -> str:
+        return f"<server pid={self.pid} num_workers={self.num_workers}>"
+
+
+class Worker:
+    """What hooks are given as `worker`."""
+
+    def __init__(self, cfg: Config, nr: int, pid: int | str, ppid: int) -> None:
+        self.cfg = cfg
+        self.nr = nr
+        """Counted from 0; a replaced worker's number goes to its successor."""
+        self.age = nr + 1
+        self.pid = pid
+        """In pre_fork, where there is none yet, the text that gunicorn has there."""
+        self.ppid = ppid
+        """The master's."""
+        self.alive = True
+        self.aborted = False
+        self.wsgi: Callable[..., Any] | None = None
+        """The app, once it is loaded."""
+
+    @property
+    def log(self) -> logging.Logger:
+        return server_log()
+
+    def __repr__(self) -> str:
+        return f"<worker nr={self.nr} pid={self.pid}>"
+
+
+class Request:
+    """What hooks are given as `req`: the request as it came, before the app has seen it."""
+
+    def __init__(self, environ: Environ) -> None:
+        self.method: str = environ["REQUEST_METHOD"]
+        self.uri: str = environ["RAW_URI"]
+        target, _, self.query = self.uri.partition("?")
+        if "://" in target:
+            target = "/" + target.partition("://")[2].partition("/")[2]
+        self.path: str = target
+        """As it was sent, not decoded."""
+        version = environ["SERVER_PROTOCOL"].removeprefix("HTTP/").split(".")
+        self.version: tuple[int, ...] = tuple(map(int, version))
+        self.scheme: str = environ["wsgi.url_scheme"]
+        address, port = environ["REMOTE_ADDR"], environ.get("REMOTE_PORT")
+        self.remote_addr: tuple[str, int] | str = address if port is None else (address, int(port))
+        """(address, port); over a unix socket an empty text."""
+        self.peer_addr = self.remote_addr
+        self.headers: list[tuple[str, str]] = [
+            (_field(key), value) for key, value in environ.items() if _is_field(key) and isinstance(value, str)
+        ]
+        """Names in capitals. What pre_request adds or changes here, the app finds in its environ."""
+
+
+def _is_field(key: str) -> bool:
+    return key.startswith("HTTP_") or key in ("CONTENT_TYPE", "CONTENT_LENGTH")
+
+
+def _field(key: str) -> str:
+    return key.removeprefix("HTTP_").replace("_", "-")
+
+
+def key_of(field: str) -> str:
+    """The key in the environ of a header field."""
+    key = field.upper().replace("-", "_")
+    return key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{key}"
+
+
+class Answer:
+    """What hooks are given as `resp`: how the app's answer began, and how much of it went out."""
+
+    def __init__(self, code: int, reason: str, headers: list[tuple[str, str]], sent: int) -> None:
+        self.status = f"{code} {reason}"
+        self.status_code = code
+        self.headers = headers
+        """Names in small letters; without those that concern the connection."""
+        self.sent = sent
+        """Bytes of the body that were given to the server to send."""

@@ -211,7 +211,7 @@ def test_a_worker_without_a_port_takes_over_one_whose_worker_dies(serve: Serve, 
         waiting += ports.ask(2, f"/wait?{number}", 1)
         ports.seen_by_the_acceptor()
     os.kill(pids[2], signal.SIGKILL)
-    server.log.wait("the port of worker 2 is worker 4's now")
+    server.log.wait(rf"port {ports.base + 2} passes from worker 2 to worker 4")
     gate.open()
     assert [(int(pid), query) for pid, _, query in map(str.split, gate.announcements(5))] == [
         (heir, str(number)) for number in range(5)
@@ -236,6 +236,17 @@ def test_workers_that_are_replaced_in_turn_keep_their_ports_served(serve: Serve,
     assert not seen & others
     for wire in wires:
         wire.close()
+
+
+def test_a_reload_gives_the_ports_to_the_new_workers(serve: Serve, ports: Ports) -> None:
+    server = serve("waiting:app", *ports.arguments)
+    before = {ports.pid(worker) for worker in range(WORKERS)}
+    server.signal(signal.SIGHUP)
+    for pid in before:
+        gone(pid)
+    after = [ports.pid(worker) for worker in range(WORKERS)]
+    assert len(set(after)) == WORKERS and not before & set(after)
+    assert [ports.pid(worker) for worker in range(WORKERS)] == after
 
 
 def test_the_ports_outlive_the_acceptor(serve: Serve, ports: Ports, gate: Gate) -> None:

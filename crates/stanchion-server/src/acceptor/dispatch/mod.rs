@@ -81,13 +81,14 @@ impl Dispatch {
             waiting_max: settings.max_waiting as usize,
             queue_timeout_us: us(settings.queue_timeout),
         };
+        let (base, count) = (settings.worker_port_base, settings.worker_ports());
         let own_max = common.exchange.geometry().own_per_worker();
         Self {
             exchange: &common.exchange,
             side: AcceptorSide::take_over(&common.exchange),
             line: Line::new(limits),
             waiting_max: limits.waiting_max,
-            ports: Ports::new(settings.worker_ports(), limits, own_max),
+            ports: Ports::new(base, count, limits, own_max),
             ahead: Ahead::new(common.exchange.geometry().ahead_per_seat),
             slots: vec![None; common.exchange.geometry().slots()],
             submitted: 0,

@@ -6,6 +6,7 @@
 use std::rc::Rc;
 
 use stanchion_line::{Line, LineLimits, Pulled};
+use tracing::info;
 
 use super::{Dispatch, refuse};
 use crate::acceptor::refusal::Refusal;
@@ -15,6 +16,8 @@ use crate::acceptor::ticket::Ticket;
 pub(super) struct Ports<T> {
     /// None, mostly.
     ports: Vec<Port<T>>,
+    /// The number of the first, for the log.
+    base: u16,
     /// Requests that are worth handing to one worker at a time.
     submitted_max: usize,
 }
@@ -38,7 +41,7 @@ struct Passed {
 impl<T> Ports<T> {
     /// Port N is worker N's to begin with. All of them together may have as many waiting as
     /// `limits` says, and each its share of that, so that one stuck worker shuts out nobody else.
-    pub(super) fn new(count: u16, limits: LineLimits, submitted_max: usize) -> Self {
+    pub(super) fn new(base: u16, count: u16, limits: LineLimits, submitted_max: usize) -> Self {
         let each = LineLimits {
             waiting_max: (limits.waiting_max / usize::from(count).max(1)).max(1),
             ..limits
@@ -50,6 +53,7 @@ impl<T> Ports<T> {
         });
         Self {
             ports: ports.collect(),
+            base,
             submitted_max,
         }
     }
@@ -160,7 +164,8 @@ impl Dispatch {
     pub(super) fn pass_ports_on(&mut self) {
         let sitting: Vec<u16> = self.workers.keys().copied().collect();
         for Passed { port, from, to } in self.ports.pass_on(&sitting) {
-            tracing::info!("the port of worker {from} is worker {to}'s now (worker_port_base)");
+            let number = self.ports.base + port;
+            info!("port {number} passes from worker {from} to worker {to}");
             let mut tickets = Vec::new();
             for slot in 0..self.slots.len() as u32 {
                 let whose = self.slots[slot as usize]
@@ -232,7 +237,7 @@ mod tests {
             (&[], [1, 3, 2]),
             (&[4, 5, 6, 7], [4, 5, 6]),
         ];
-        let mut ports: Ports<char> = Ports::new(3, LIMITS, 2);
+        let mut ports: Ports<char> = Ports::new(9293, 3, LIMITS, 2);
         for (sitting, expected) in table {
             ports.pass_on(sitting);
             assert_eq!(workers(&ports), expected, "sitting: {sitting:?}");
@@ -241,7 +246,7 @@ mod tests {
 
     #[test]
     fn who_takes_over_from_whom_is_told() {
-        let mut ports: Ports<char> = Ports::new(2, LIMITS, 2);
+        let mut ports: Ports<char> = Ports::new(9293, 2, LIMITS, 2);
         let passed = ports.pass_on(&[1, 2]);
         let expected = Passed {
             port: 0,
@@ -259,18 +264,18 @@ mod tests {
                 waiting_max,
                 ..LIMITS
             };
-            let mut ports = Ports::new(count, limits, 2);
+            let mut ports = Ports::new(9293, count, limits, 2);
             for port in 0..count {
                 while ports.line(port).join(0, 'x').is_ok() {}
             }
             assert_eq!(ports.waiting(), share * usize::from(count));
         }
-        assert_eq!(Ports::<char>::new(0, LIMITS, 2).waiting(), 0);
+        assert_eq!(Ports::<char>::new(0, 0, LIMITS, 2).waiting(), 0);
     }
 
     #[test]
     fn a_worker_gets_as_many_as_it_has_use_for() {
-        let mut ports = Ports::new(2, LIMITS, 2);
+        let mut ports = Ports::new(9293, 2, LIMITS, 2);
         for item in "abc".chars() {
             ports.line(1).join(0, item).unwrap();
         }

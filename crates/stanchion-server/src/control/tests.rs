@@ -36,7 +36,7 @@ impl Desk {
     }
 
     fn client(&self) -> UnixStream {
-        let client = UnixStream::connect(self.control.path()).expect("connected");
+        let client = UnixStream::connect(self.control.listener.path()).expect("connected");
         client.set_read_timeout(Some(PATIENCE)).expect("set");
         client
     }
@@ -335,7 +335,7 @@ fn somebody_else_is_told_why_not() {
 #[test]
 fn the_file_goes_with_its_master_and_a_successor_keeps_its_own() {
     let desk = Desk::new();
-    let path = desk.control.path().to_owned();
+    let path = desk.control.listener.path().to_owned();
     let mut heir = Control::take_over(&path).expect("taken over");
     drop(desk);
     let mut client = UnixStream::connect(&path).expect("the heir listens");

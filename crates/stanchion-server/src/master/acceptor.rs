@@ -145,8 +145,6 @@ impl Acceptor {
                 "the acceptor {exit} before it was ready; next try in {wait_ms} ms"
             )));
         } else {
-            let message = format!("the acceptor {exit} before it was ready");
-            actions.push(Action::error(message));
             return Some(exit_code::INTERNAL);
         }
         None

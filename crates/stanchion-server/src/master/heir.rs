@@ -19,6 +19,15 @@ pub(super) enum Heir {
     Serving {
         pid: i32,
     },
+    /// It had the door, and has ended.
+    Left,
+}
+
+impl Heir {
+    /// Whether this master has given the door away.
+    pub(super) fn has_served(self) -> bool {
+        matches!(self, Self::Serving { .. } | Self::Left)
+    }
 }
 
 impl Master {
@@ -28,7 +37,7 @@ impl Master {
                 Some("upgrade: not while a generation is being made ready".to_owned())
             }
             Heir::None => None,
-            Heir::Asked => Some("upgrade: there is one under way".to_owned()),
+            Heir::Asked | Heir::Left => Some("upgrade: there is one under way".to_owned()),
             Heir::Booting { pid } | Heir::Serving { pid } => Some(format!(
                 "upgrade: there is one under way (the new master is {pid})"
             )),
@@ -45,11 +54,17 @@ impl Master {
     }
 
     pub(super) fn on_heir_started(&mut self, pid: Option<i32>, actions: &mut Vec<Action>) {
+        if self.heir != Heir::Asked {
+            // Not an answer to us.
+            actions.extend(pid.map(|pid| Action::Kill(pid, SIGTERM)));
+            return;
+        }
         match pid {
-            Some(pid) if self.phase == Phase::Running => self.heir = Heir::Booting { pid },
             Some(pid) => {
                 self.heir = Heir::Booting { pid };
-                actions.push(Action::Kill(pid, SIGTERM));
+                if self.phase != Phase::Running {
+                    actions.push(Action::Kill(pid, SIGTERM));
+                }
             }
             None => self.on_heir_lost("it could not be started", actions),
         }
@@ -90,7 +105,12 @@ impl Master {
                 self.on_heir_lost(&format!("the new master {exit}"), actions);
                 true
             }
-            Heir::Serving { pid: heir } => heir == pid,
+            Heir::Serving { pid: heir } if heir == pid => {
+                self.heir = Heir::Left;
+                let message = format!("the new master ({pid}) {exit}");
+                actions.push(Action::warning(message));
+                true
+            }
             _ => false,
         }
     }

@@ -99,17 +99,20 @@ impl House {
     /// It gets the door.
     pub(super) fn serve(&mut self, actions: &mut Vec<Action>) {
         self.standing = Standing::Serving;
+        self.workers.are_trusted();
         self.acceptor.open(actions);
     }
 
     /// It serves who is there and then goes; `close_door` says whether nobody else has the door.
     pub(super) fn retire(&mut self, now_ms: u64, close_door: bool, actions: &mut Vec<Action>) {
         let timeout_ms = self.plan.graceful_ms;
-        actions.push(self.acceptor.tell(if close_door {
-            ToAcceptor::Drain { timeout_ms }
-        } else {
-            ToAcceptor::Retire { timeout_ms }
-        }));
+        if !self.acceptor.is_gone() {
+            actions.push(self.acceptor.tell(if close_door {
+                ToAcceptor::Drain { timeout_ms }
+            } else {
+                ToAcceptor::Retire { timeout_ms }
+            }));
+        }
         let deadline_ms = now_ms + timeout_ms + MARGIN_MS;
         self.standing = Standing::Retiring { deadline_ms };
     }
@@ -262,11 +265,11 @@ impl House {
         exit: Exit,
         actions: &mut Vec<Action>,
     ) -> Result<(), Ruin> {
+        let was_forking = self.workers.forget_asked();
         if matches!(self.standing, Standing::Dismissed { .. }) {
             self.template.on_left();
             return Ok(());
         }
-        let was_forking = self.workers.forget_asked();
         let was_ready = self.template.is_ready();
         let message = self.template.on_lost(now_ms, exit, was_forking);
         if was_ready || self.workers.have_served() {

@@ -54,16 +54,16 @@ impl Master {
             (Order::Upgrade, Phase::Running) => return self.upgrade(client, actions),
             (Order::Drain, Phase::Running) => {
                 actions.push(Action::info(format!("{by}: draining, then leaving")));
-                actions.push(Action::Announce(News::Stopping));
                 self.phase = Phase::Draining;
                 if let Heir::Booting { pid } = self.heir {
                     actions.push(Action::Kill(pid, SIGTERM));
                 }
                 self.retire_all(now_ms, true, actions);
+                actions.push(Action::Announce(News::Stopping));
                 Ok("draining".to_owned())
             }
             // As from deploy scripts that send the old master away themselves.
-            (Order::Drain, Phase::Draining) if matches!(self.heir, Heir::Serving { .. }) => {
+            (Order::Drain, Phase::Draining) if self.heir.has_served() => {
                 actions.push(Action::info(format!("{by}: draining already")));
                 Ok("draining already".to_owned())
             }
@@ -77,9 +77,10 @@ impl Master {
                 Ok("leaving already".to_owned())
             }
             (Order::Pause, Phase::Running) => {
-                let before = self.target();
+                let before = self.target().filter(|&before| before > 0);
+                let before = before.or(self.paused_from);
                 let told = self.scale(by, 0, actions);
-                self.paused_from = before.filter(|&before| before > 0);
+                self.paused_from = before;
                 told
             }
             (Order::More, Phase::Running) => {

@@ -128,11 +128,10 @@ impl Workers {
         actions: &mut Vec<Action>,
     ) -> Option<Condemned> {
         let worker = self.seated.get_mut(&index)?;
-        let overdue = ToAcceptor::Overdue {
-            seat,
-            tenure: worker.tenure,
-            ran_ms,
-        };
+        if !matches!(worker.stage, Stage::Ready { .. } | Stage::Leaving { .. }) {
+            // It is dead already, and the client is told of that.
+            return None;
+        }
         if let Some(condemned) = &mut worker.condemned {
             condemned.others = others;
             if condemned.dumped && !others {
@@ -140,10 +139,15 @@ impl Workers {
             }
             return None;
         }
+        let message = ToAcceptor::Overdue {
+            seat,
+            tenure: worker.tenure,
+            ran_ms,
+        };
         let generation = self.generation;
         actions.push(Action::TellAcceptor {
             generation,
-            message: overdue,
+            message,
         });
         let ran = Duration::from_millis(ran_ms);
         let why = format!("a request has run for {ran:.1?}, past its timeout");

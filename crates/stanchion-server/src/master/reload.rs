@@ -59,6 +59,10 @@ impl Master {
         plan: Result<Plan, String>,
         actions: &mut Vec<Action>,
     ) {
+        if self.houses.contains_key(&generation) {
+            // Not an answer to us.
+            return;
+        }
         let plan = match plan {
             Ok(plan) if self.building == Some(generation) => plan,
             // Given up meanwhile.
@@ -66,6 +70,7 @@ impl Master {
                 actions.push(Action::DropHouse { generation });
                 return;
             }
+            Err(_) if self.building != Some(generation) => return,
             Err(why) => {
                 let code = exit_code::USAGE;
                 self.on_ruin(now_ms, generation, &Ruin { why, code }, actions);
@@ -75,11 +80,10 @@ impl Master {
         let target = match self.serving.and_then(|serving| self.houses.get(&serving)) {
             // Who was added or sent away by hand stays so, unless the setting itself has changed.
             Some(old) if old.plan.workers == plan.workers => {
-                self.paused_from.take().unwrap_or(old.target)
+                self.paused_from.unwrap_or(old.target)
             }
             _ => plan.workers,
         };
-        self.paused_from = None;
         let target = target.min(plan.workers_max);
         let house = House::new(generation, plan, target, false);
         self.houses.insert(generation, house);
@@ -138,6 +142,9 @@ impl Master {
         let before = self.serving.replace(generation);
         if let Some(house) = self.houses.get_mut(&generation) {
             house.serve(actions);
+            if house.target > 0 {
+                self.paused_from = None;
+            }
         }
         let Some(old) = before.and_then(|before| self.houses.get_mut(&before)) else {
             return;

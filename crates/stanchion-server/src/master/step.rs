@@ -143,10 +143,12 @@ impl Master {
             Event::HeirStarted(pid) => self.on_heir_started(pid, actions),
             Event::HeirReady => self.on_heir_ready(now_ms, actions),
             Event::Report {
+                generation,
                 report: ToMaster::Changed { .. },
-                ..
             } => {
-                if self.phase == Phase::Running {
+                // The templates of houses on their way out look at the same files.
+                let present = [self.serving, self.building];
+                if self.phase == Phase::Running && present.contains(&Some(generation)) {
                     self.reload(None, actions);
                 }
             }
@@ -206,10 +208,16 @@ impl Master {
     }
 
     pub(super) fn retire_all(&mut self, now_ms: u64, close_door: bool, actions: &mut Vec<Action>) {
-        self.give_up_building(now_ms, "reload given up: the server leaves", actions);
+        let outcome = "reload given up: the server leaves";
+        if self.serving.is_some() {
+            self.give_up_building(now_ms, outcome, actions);
+        }
+        // Also of those whose reload had not begun.
+        answer(&mut self.reloading, &Err(outcome.to_owned()), actions);
+        self.building = None;
         for house in self.houses.values_mut() {
             match house.standing {
-                // It may have no other chance to say so: it has the door since its boot.
+                // The first one has the door since its boot.
                 Standing::Building | Standing::Serving => house.retire(now_ms, close_door, actions),
                 Standing::Retiring { .. } | Standing::Dismissed { .. } => {}
             }
@@ -278,6 +286,9 @@ impl Master {
         };
         if self.houses.is_empty() {
             self.phase = Phase::Gone;
+            let leaves = Err("the server has left".to_owned());
+            answer(&mut self.upgrading, &leaves, actions);
+            answer(&mut self.dumping, &leaves, actions);
             actions.push(Action::Exit(code));
         }
     }

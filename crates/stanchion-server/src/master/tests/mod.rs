@@ -1,34 +1,58 @@
 //! The pure step, tested without forking: events in, actions out, each written as a short line.
 
 mod boot;
+mod clients;
+mod condemned;
 mod death;
 mod leave;
 mod numbers;
 mod phases;
 mod random;
+mod relief;
 mod reload;
+mod upgrade;
 
 use stanchion_sys::process::Exit;
-use stanchion_sys::signal::{SIGHUP, SIGINT, SIGKILL, SIGTERM};
+use stanchion_sys::signal::{
+    SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2, SIGWINCH,
+};
 
-use super::event::{Action, Event, Plan, Severity};
+use super::event::{Action, Client, Event, News, Order, Plan, Severity};
+use super::orders::order_of;
 use super::step::Master;
 use crate::messages::{ToAcceptor, ToMaster, ToTemplate};
-
-const ACCEPTOR: i32 = 10;
-const TEMPLATE: i32 = 11;
-const NEXT: i32 = 12;
-/// The workers of [`Tree::serving`], in their first tenure.
-const WORKERS: [i32; 2] = [100, 101];
+use crate::settings::SignalStyle;
 
 const KILLED: Exit = Exit::Signal(SIGKILL);
 const LEFT: Exit = Exit::Code(0);
+const BROKEN: Exit = Exit::Code(4);
+
+const HEIR: i32 = 50;
+/// Whoever asks over the control socket.
+const CLIENT: Client = 7;
 
 const PLAN: Plan = Plan {
     workers: 2,
     workers_max: 3,
     graceful_ms: 5_000,
+    memory_max: 100 << 20,
+    memory_hard_max: 200 << 20,
+    lifetime_ms: 0,
+    lifetime_jitter_ms: 0,
 };
+
+/// The first children of each house; those that follow them get other numbers in each test.
+fn acceptor(generation: u32) -> i32 {
+    generation.cast_signed() * 10
+}
+
+fn template(generation: u32) -> i32 {
+    acceptor(generation) + 1
+}
+
+fn worker(generation: u32, index: u16) -> i32 {
+    generation.cast_signed() * 100 + i32::from(index)
+}
 
 /// A master, and the time it is told.
 struct Tree {
@@ -37,76 +61,128 @@ struct Tree {
 }
 
 impl Tree {
-    fn new(plan: Plan) -> Self {
+    fn new() -> Self {
         Self {
-            master: Master::new(plan),
+            master: Master::new(),
             now_ms: 1_000,
         }
     }
 
     /// Acceptor and template were forked.
+    fn booting_with(plan: Plan) -> Self {
+        let mut tree = Self::new();
+        tree.play([started(plan)]);
+        tree.fork(1);
+        tree
+    }
+
     fn booting() -> Self {
-        let mut tree = Self::new(PLAN);
-        tree.play([
-            Event::Started,
-            Event::AcceptorForked(Some(ACCEPTOR)),
-            Event::TemplateForked {
-                generation: 1,
-                pid: Some(TEMPLATE),
-            },
-        ]);
+        Self::booting_with(PLAN)
+    }
+
+    /// Its workers are asked for.
+    fn loaded_with(plan: Plan) -> Self {
+        let mut tree = Self::booting_with(plan);
+        tree.load(1);
         tree
     }
 
-    /// Two workers are asked for.
     fn loaded() -> Self {
-        let mut tree = Self::booting();
-        tree.play([
-            Event::Report(ToMaster::AcceptorReady),
-            Event::Report(ToMaster::TemplateReady { generation: 1 }),
-        ]);
+        Self::loaded_with(PLAN)
+    }
+
+    /// Its workers serve.
+    fn serving_with(plan: Plan) -> Self {
+        let mut tree = Self::loaded_with(plan);
+        tree.fill(1, plan.workers);
         tree
     }
 
-    /// Two workers serve.
     fn serving() -> Self {
-        let mut tree = Self::loaded();
-        for (worker, pid) in (0..).zip(WORKERS) {
-            tree.play([forked(worker, 1, pid), ready(worker, 1, pid)]);
-        }
+        Self::serving_with(PLAN)
+    }
+
+    /// As serving, and acceptor and template of another house boot.
+    fn building() -> Self {
+        let mut tree = Self::serving();
+        tree.play([signal(SIGHUP), built(2, PLAN)]);
+        tree.fork(2);
         tree
     }
 
-    /// As serving, and a new template is loading the second generation.
-    fn reloading() -> Self {
+    /// The second house serves, the first one has those that were there.
+    fn retiring() -> Self {
+        let mut tree = Self::building();
+        tree.load(2);
+        tree.fill(2, 2);
+        tree
+    }
+
+    /// As serving, and another master boots.
+    fn upgrading() -> Self {
         let mut tree = Self::serving();
-        tree.play([
-            Event::Signal(SIGHUP),
-            Event::TemplateForked {
-                generation: 2,
-                pid: Some(NEXT),
-            },
-        ]);
+        tree.play([signal(SIGUSR2), Event::HeirStarted(Some(HEIR))]);
+        tree
+    }
+
+    /// The other master serves.
+    fn handed_over() -> Self {
+        let mut tree = Self::upgrading();
+        tree.play([Event::HeirReady]);
         tree
     }
 
     fn draining() -> Self {
         let mut tree = Self::serving();
-        tree.play([Event::Signal(SIGTERM)]);
+        tree.play([signal(SIGTERM)]);
         tree
     }
 
     fn stopping() -> Self {
         let mut tree = Self::serving();
-        tree.play([Event::Signal(SIGINT)]);
+        tree.play([signal(SIGINT)]);
         tree
     }
 
     fn gone() -> Self {
         let mut tree = Self::stopping();
-        tree.play([ACCEPTOR, TEMPLATE, WORKERS[0], WORKERS[1]].map(|pid| Event::Reaped(pid, LEFT)));
+        tree.bury(1);
         tree
     }
+
+    // What children do, all together.
+
+    fn fork(&mut self, generation: u32) {
+        self.play([
+            acceptor_forked(generation, Some(acceptor(generation))),
+            template_forked(generation, Some(template(generation))),
+        ]);
+    }
+
+    fn load(&mut self, generation: u32) {
+        self.play([acceptor_ready(generation), template_ready(generation)]);
+    }
+
+    /// So many workers, in their first tenure.
+    fn fill(&mut self, generation: u32, workers: u16) {
+        for index in 0..workers {
+            let pid = worker(generation, index);
+            self.play([
+                forked(generation, index, 1, pid),
+                ready(generation, index, 1, pid),
+            ]);
+        }
+    }
+
+    /// All of the first children of a house end; gives what followed from the last of them.
+    fn bury(&mut self, generation: u32) -> String {
+        let first = [acceptor(generation), template(generation)];
+        let workers = [worker(generation, 0), worker(generation, 1)];
+        let last = first.iter().chain(&workers);
+        last.fold(String::new(), |_, &pid| self.step(reaped(pid, LEFT)))
+    }
+
+    // Steps.
 
     fn play(&mut self, events: impl IntoIterator<Item = Event>) {
         for event in events {
@@ -114,119 +190,274 @@ impl Tree {
         }
     }
 
-    fn step(&mut self, event: Event) -> Vec<String> {
+    /// What follows, one action a line.
+    fn step(&mut self, event: Event) -> String {
         let actions = self.master.step(self.now_ms, event);
         if let Some(due_ms) = self.master.next_tick_ms() {
-            assert!(
-                due_ms > self.now_ms,
-                "the loop would spin: {:?}",
-                self.master
-            );
+            let spins = || format!("the loop would spin: {:?}", self.master);
+            assert!(due_ms > self.now_ms, "{}", spins());
         }
-        actions.iter().map(line).collect()
+        let lines: Vec<String> = actions.iter().map(line).collect();
+        lines.join("\n")
     }
 
+    /// The indentation of `actions` does not count.
     #[track_caller]
-    fn expect(&mut self, event: Event, actions: &[&str]) {
+    fn expect(&mut self, event: Event, actions: &str) {
         let shown = format!("{event:?}");
-        assert_eq!(self.step(event), actions, "after {shown}");
+        let expected: Vec<&str> = actions.trim().lines().map(str::trim).collect();
+        let actual = self.step(event);
+        assert_eq!(
+            actual.lines().collect::<Vec<_>>(),
+            expected,
+            "after {shown}"
+        );
+    }
+
+    /// That these are among what follows, in this order.
+    #[track_caller]
+    fn expect_among(&mut self, event: Event, actions: &str) {
+        let shown = format!("{event:?}");
+        let actual = self.step(event);
+        let mut lines = actual.lines();
+        for action in actions.trim().lines().map(str::trim) {
+            let found = lines.any(|line| line == action);
+            assert!(found, "no {action:?} in its place after {shown}:\n{actual}");
+        }
     }
 
     /// Until the next tick that the master asks for, which comes after this long.
     #[track_caller]
-    fn expect_tick_after(&mut self, wait_ms: u64, actions: &[&str]) {
-        assert_eq!(self.master.next_tick_ms(), Some(self.now_ms + wait_ms));
+    fn expect_tick_after(&mut self, wait_ms: u64, actions: &str) {
+        assert_eq!(self.due_in_ms(), Some(wait_ms), "{:?}", self.master);
         self.now_ms += wait_ms - 1;
-        self.expect(Event::Tick, &[]);
+        self.expect(Event::Tick, "");
         self.now_ms += 1;
         self.expect(Event::Tick, actions);
     }
+
+    fn due_in_ms(&self) -> Option<u64> {
+        let due_ms = self.master.next_tick_ms();
+        due_ms.map(|due_ms| due_ms - self.now_ms)
+    }
 }
 
-fn forked(worker: u16, tenure: u16, pid: i32) -> Event {
-    Event::Report(ToMaster::Forked {
-        worker,
-        tenure,
-        pid: Some(pid),
-    })
+// Events.
+
+fn started(plan: Plan) -> Event {
+    let scaled_to = None;
+    Event::Started { plan, scaled_to }
 }
 
-fn not_forked(worker: u16, tenure: u16) -> Event {
-    Event::Report(ToMaster::Forked {
-        worker,
-        tenure,
-        pid: None,
-    })
+fn signal_as(number: i32, style: SignalStyle) -> Event {
+    let (order, by) = order_of(number, style).expect("a signal that means something");
+    let client = None;
+    Event::Ordered { order, by, client }
 }
 
-fn ready(worker: u16, tenure: u16, pid: i32) -> Event {
-    Event::Report(ToMaster::WorkerReady {
-        worker,
-        tenure,
-        pid,
-    })
+fn signal(number: i32) -> Event {
+    signal_as(number, SignalStyle::Gunicorn)
+}
+
+fn ask_as(client: Client, order: Order) -> Event {
+    let client = Some(client);
+    let by = "ctl";
+    Event::Ordered { order, by, client }
+}
+
+fn ask(order: Order) -> Event {
+    ask_as(CLIENT, order)
+}
+
+fn reaped(pid: i32, exit: Exit) -> Event {
+    Event::Reaped(pid, exit)
+}
+
+fn built(generation: u32, plan: Plan) -> Event {
+    let plan = Ok(plan);
+    Event::HouseBuilt { generation, plan }
+}
+
+fn not_built(generation: u32) -> Event {
+    let plan = Err("bind: the address is taken".to_owned());
+    Event::HouseBuilt { generation, plan }
+}
+
+fn acceptor_forked(generation: u32, pid: Option<i32>) -> Event {
+    Event::AcceptorForked { generation, pid }
+}
+
+fn template_forked(generation: u32, pid: Option<i32>) -> Event {
+    Event::TemplateForked { generation, pid }
+}
+
+fn report(generation: u32, report: ToMaster) -> Event {
+    Event::Report { generation, report }
+}
+
+fn acceptor_ready(generation: u32) -> Event {
+    report(generation, ToMaster::AcceptorReady)
 }
 
 fn template_ready(generation: u32) -> Event {
-    Event::Report(ToMaster::TemplateReady { generation })
+    report(generation, ToMaster::TemplateReady)
 }
 
-fn changed() -> Event {
-    Event::Report(ToMaster::Changed {
-        path: "app.py".to_owned(),
-    })
+fn fork_outcome(generation: u32, worker: u16, tenure: u16, pid: Option<i32>) -> Event {
+    let outcome = ToMaster::Forked {
+        worker,
+        tenure,
+        pid,
+    };
+    report(generation, outcome)
 }
 
-/// An action in short; a worker is written as index/tenure=pid.
+fn forked(generation: u32, worker: u16, tenure: u16, pid: i32) -> Event {
+    fork_outcome(generation, worker, tenure, Some(pid))
+}
+
+fn not_forked(generation: u32, worker: u16, tenure: u16) -> Event {
+    fork_outcome(generation, worker, tenure, None)
+}
+
+fn ready(generation: u32, worker: u16, tenure: u16, pid: i32) -> Event {
+    let ready = ToMaster::WorkerReady {
+        worker,
+        tenure,
+        pid,
+    };
+    report(generation, ready)
+}
+
+fn replace(generation: u32, worker: u16, tenure: u16) -> Event {
+    report(generation, ToMaster::Replace { worker, tenure })
+}
+
+fn due(generation: u32, worker: u16, tenure: u16) -> Event {
+    let served = 1_000;
+    let due = ToMaster::Due {
+        worker,
+        tenure,
+        served,
+    };
+    report(generation, due)
+}
+
+fn dumped(generation: u32, worker: u16, tenure: u16) -> Event {
+    report(generation, ToMaster::Dumped { worker, tenure })
+}
+
+fn changed(generation: u32) -> Event {
+    let path = "app.py".to_owned();
+    report(generation, ToMaster::Changed { path })
+}
+
+/// Of the seat of the same number as the worker.
+fn overdue(generation: u32, worker: u16, others: bool) -> Event {
+    Event::Overdue {
+        generation,
+        worker,
+        seat: worker,
+        ran_ms: 30_042,
+        others,
+    }
+}
+
+fn memory(generation: u32, worker: u16, megabytes: u64) -> Event {
+    Event::Memory {
+        generation,
+        worker,
+        bytes: megabytes << 20,
+        others: false,
+    }
+}
+
+/// An action in short; a worker is written as index/tenure=pid, or with its house as 1:index.
 fn line(action: &Action) -> String {
     match action {
-        Action::ForkAcceptor => "fork acceptor".to_owned(),
+        Action::BuildHouse { generation } => format!("build {generation}"),
+        Action::DropHouse { generation } => format!("drop {generation}"),
+        Action::ForkAcceptor { generation } => format!("fork acceptor {generation}"),
         Action::ForkTemplate { generation } => format!("fork template {generation}"),
-        Action::TellAcceptor(ToAcceptor::WorkerReady {
-            worker,
-            tenure,
-            pid,
-        }) => {
-            format!("acceptor: ready {worker}/{tenure}={pid}")
-        }
-        Action::TellAcceptor(ToAcceptor::WorkerGone {
-            worker,
-            tenure,
-            gone,
-        }) => {
-            format!("acceptor: gone {worker}/{tenure} {gone:?}")
-        }
-        Action::TellAcceptor(ToAcceptor::Drain { timeout_ms }) => {
-            format!("acceptor: drain {timeout_ms}")
-        }
-        Action::TellAcceptor(ToAcceptor::Reopen) => "acceptor: reopen".to_owned(),
-        Action::TellAcceptor(ToAcceptor::Quit) => "acceptor: quit".to_owned(),
+        Action::TellAcceptor {
+            generation,
+            message,
+        } => format!("acceptor {generation}: {}", to_acceptor(message)),
         Action::TellTemplate {
             generation,
-            message: ToTemplate::Fork { worker, tenure },
-        } => {
-            format!("template {generation}: fork {worker}/{tenure}")
-        }
-        Action::TellTemplate {
-            generation,
-            message: ToTemplate::Reopen,
-        } => {
-            format!("template {generation}: reopen")
-        }
-        Action::TellTemplate {
-            generation,
-            message: ToTemplate::Quit,
-        } => {
-            format!("template {generation}: quit")
-        }
-        Action::DropTemplate { generation } => format!("drop template {generation}"),
+            message,
+        } => format!("template {generation}: {}", to_template(message)),
         Action::Kill(pid, SIGTERM) => format!("TERM {pid}"),
         Action::Kill(pid, SIGKILL) => format!("KILL {pid}"),
+        Action::Kill(pid, SIGUSR1) => format!("USR1 {pid}"),
         Action::Kill(pid, signal) => format!("signal {signal} to {pid}"),
-        Action::Vacate(worker) => format!("vacate {worker}"),
+        Action::Vacate { generation, worker } => format!("vacate {generation}:{worker}"),
+        Action::Dump { generation, pid } => format!("dump {generation}:{pid}"),
+        Action::ShowDump {
+            generation,
+            worker,
+            pid,
+            client,
+        } => match client {
+            Some(client) => format!("show {generation}:{worker}={pid} to {client}"),
+            None => format!("show {generation}:{worker}={pid}"),
+        },
+        Action::Reopen => "reopen".to_owned(),
+        Action::StartHeir => "start heir".to_owned(),
+        Action::DropHeir => "drop heir".to_owned(),
+        Action::Reply { client, outcome } => match outcome {
+            Ok(told) => format!("reply {client}: ok: {told}"),
+            Err(told) => format!("reply {client}: error: {told}"),
+        },
+        Action::Announce(news) => format!("news: {}", of_the_world(*news)),
         Action::Log(Severity::Info, message) => format!("info: {message}"),
         Action::Log(Severity::Warning, message) => format!("warning: {message}"),
         Action::Log(Severity::Error, message) => format!("error: {message}"),
         Action::Exit(code) => format!("exit {code}"),
+    }
+}
+
+fn to_acceptor(message: &ToAcceptor) -> String {
+    match message {
+        ToAcceptor::Accept => "accept".to_owned(),
+        ToAcceptor::WorkerReady {
+            worker,
+            tenure,
+            pid,
+        } => format!("ready {worker}/{tenure}={pid}"),
+        ToAcceptor::WorkerGone {
+            worker,
+            tenure,
+            gone,
+        } => format!("gone {worker}/{tenure} {gone:?}"),
+        ToAcceptor::Overdue {
+            seat,
+            tenure,
+            ran_ms,
+        } => format!("overdue seat {seat}/{tenure} {ran_ms}"),
+        ToAcceptor::Reopen => "reopen".to_owned(),
+        ToAcceptor::Drain { timeout_ms } => format!("drain {timeout_ms}"),
+        ToAcceptor::Retire { timeout_ms } => format!("retire {timeout_ms}"),
+        ToAcceptor::Quit => "quit".to_owned(),
+    }
+}
+
+fn to_template(message: &ToTemplate) -> String {
+    match message {
+        ToTemplate::Fork { worker, tenure } => format!("fork {worker}/{tenure}"),
+        ToTemplate::Reopen => "reopen".to_owned(),
+        ToTemplate::Quit => "quit".to_owned(),
+    }
+}
+
+fn of_the_world(news: News) -> String {
+    match news {
+        News::Ready { workers } => format!("ready {workers}"),
+        News::Reloading => "reloading".to_owned(),
+        News::Reloaded { generation } => format!("reloaded {generation}"),
+        News::Stopping => "stopping".to_owned(),
+        News::WorkerGone { worker, pid } => format!("gone {worker}={pid}"),
+        News::Target { new, old } => format!("target {new}, was {old}"),
+        News::Heir { pid } => format!("heir {pid}"),
     }
 }

@@ -1,607 +1,140 @@
-//! Every phase and every kind of event: what is not in the table does nothing.
+//! Every situation and every kind of event, in `phases.txt`: what is not in the table does nothing.
 
-use stanchion_sys::signal::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTTIN, SIGTTOU, SIGUSR1};
+use std::collections::BTreeMap;
 
 use super::*;
 
-fn every_event() -> Vec<(&'static str, Event)> {
-    let template = |generation, pid| Event::TemplateForked { generation, pid };
-    vec![
-        ("started", Event::Started),
+const TABLE: &str = include_str!("phases.txt");
+
+/// How to get there, and the situation that the table compares it with.
+const SITUATIONS: [(&str, fn() -> Tree); 10] = [
+    ("booting", Tree::booting),
+    ("loaded", Tree::loaded),
+    ("serving", Tree::serving),
+    ("building", Tree::building),
+    ("retiring", Tree::retiring),
+    ("upgrading", Tree::upgrading),
+    ("handed over", Tree::handed_over),
+    ("draining", Tree::draining),
+    ("stopping", Tree::stopping),
+    ("gone", Tree::gone),
+];
+
+fn every_event() -> Vec<(String, Event)> {
+    let mut events: Vec<(String, Event)> = [
         ("tick", Event::Tick),
-        ("TERM", Event::Signal(SIGTERM)),
-        ("INT", Event::Signal(SIGINT)),
-        ("QUIT", Event::Signal(SIGQUIT)),
-        ("HUP", Event::Signal(SIGHUP)),
-        ("TTIN", Event::Signal(SIGTTIN)),
-        ("TTOU", Event::Signal(SIGTTOU)),
-        ("USR1", Event::Signal(SIGUSR1)),
-        ("CHLD", Event::Signal(SIGCHLD)),
-        ("acceptor killed", Event::Reaped(ACCEPTOR, KILLED)),
-        ("acceptor left", Event::Reaped(ACCEPTOR, LEFT)),
-        ("template killed", Event::Reaped(TEMPLATE, KILLED)),
-        ("next killed", Event::Reaped(NEXT, KILLED)),
-        ("worker killed", Event::Reaped(WORKERS[0], KILLED)),
-        ("worker left", Event::Reaped(WORKERS[0], LEFT)),
-        ("stranger left", Event::Reaped(999, LEFT)),
-        ("acceptor forked", Event::AcceptorForked(Some(20))),
-        ("acceptor not forked", Event::AcceptorForked(None)),
-        ("template forked", template(1, Some(21))),
-        ("template not forked", template(1, None)),
-        ("next forked", template(2, Some(22))),
-        ("next not forked", template(2, None)),
-        ("acceptor ready", Event::Report(ToMaster::AcceptorReady)),
-        ("template ready", template_ready(1)),
-        ("next ready", template_ready(2)),
-        ("worker forked", forked(0, 1, WORKERS[0])),
-        ("worker not forked", not_forked(0, 1)),
-        ("worker ready", ready(0, 1, WORKERS[0])),
-        ("late forked", forked(0, 9, 109)),
-        ("late not forked", not_forked(0, 9)),
-        ("late ready", ready(0, 9, 109)),
-        (
-            "replace",
-            Event::Report(ToMaster::Replace {
-                worker: 0,
-                tenure: 1,
-            }),
-        ),
-        (
-            "replace late",
-            Event::Report(ToMaster::Replace {
-                worker: 0,
-                tenure: 9,
-            }),
-        ),
-        ("changed", changed()),
-        (
-            "overdue",
-            Event::Overdue {
-                worker: 0,
-                ran_ms: 30_042,
-            },
-        ),
-        (
-            "overdue stranger",
-            Event::Overdue {
-                worker: 2,
-                ran_ms: 30_042,
-            },
-        ),
+        ("TERM", signal(SIGTERM)),
+        ("INT", signal(SIGINT)),
+        ("QUIT", signal(SIGQUIT)),
+        ("HUP", signal(SIGHUP)),
+        ("USR1", signal(SIGUSR1)),
+        ("USR2", signal(SIGUSR2)),
+        ("WINCH", signal(SIGWINCH)),
+        ("TTIN", signal(SIGTTIN)),
+        ("TTOU", signal(SIGTTOU)),
+        ("asked to scale to 1", ask(Order::Scale(1))),
+        ("asked to scale to 4", ask(Order::Scale(4))),
+        ("asked to reload", ask(Order::Reload)),
+        ("asked to upgrade", ask(Order::Upgrade)),
+        ("asked to drain", ask(Order::Drain)),
+        ("asked for stacks", ask(Order::Dump)),
+        ("stranger left", reaped(999, LEFT)),
+        ("heir started", Event::HeirStarted(Some(51))),
+        ("heir not started", Event::HeirStarted(None)),
+        ("heir ready", Event::HeirReady),
+        ("heir left", reaped(HEIR, LEFT)),
+        ("house 2 built", built(2, PLAN)),
+        ("house 2 not built", not_built(2)),
     ]
+    .map(|(name, event)| (name.to_owned(), event))
+    .into();
+    for house in [1, 2] {
+        let of_house = [
+            ("acceptor forked", acceptor_forked(house, Some(15))),
+            ("acceptor not forked", acceptor_forked(house, None)),
+            ("acceptor ready", acceptor_ready(house)),
+            ("acceptor killed", reaped(acceptor(house), KILLED)),
+            ("acceptor left", reaped(acceptor(house), LEFT)),
+            ("template forked", template_forked(house, Some(16))),
+            ("template not forked", template_forked(house, None)),
+            ("template ready", template_ready(house)),
+            ("template killed", reaped(template(house), KILLED)),
+            ("worker forked", forked(house, 0, 1, worker(house, 0))),
+            ("worker not forked", not_forked(house, 0, 1)),
+            ("worker ready", ready(house, 0, 1, worker(house, 0))),
+            ("worker killed", reaped(worker(house, 0), KILLED)),
+            ("worker left", reaped(worker(house, 0), LEFT)),
+            ("late forked", forked(house, 0, 9, 109)),
+            ("late not forked", not_forked(house, 0, 9)),
+            ("late ready", ready(house, 0, 9, 109)),
+            ("replace", replace(house, 0, 1)),
+            ("replace late", replace(house, 0, 9)),
+            ("due", due(house, 0, 1)),
+            ("due late", due(house, 0, 9)),
+            ("dumped", dumped(house, 0, 1)),
+            ("changed", changed(house)),
+            ("overdue", overdue(house, 0, false)),
+            ("overdue stranger", overdue(house, 2, false)),
+            ("memory fair", memory(house, 0, 100)),
+            ("memory much", memory(house, 0, 101)),
+            ("memory too much", memory(house, 0, 201)),
+            ("memory of a stranger", memory(house, 2, 201)),
+        ];
+        events.extend(of_house.map(|(name, event)| (format!("{house}: {name}"), event)));
+    }
+    events
 }
 
-/// What each event leads to.
-type Rows = &'static [(&'static str, &'static [&'static str])];
-
-fn check(situation: impl Fn() -> Tree, rows: Rows) {
-    let events = every_event();
-    for (name, _) in rows {
-        assert!(
-            events.iter().any(|(event, _)| event == name),
-            "no event is called {name}"
-        );
+/// The rows of each situation: `event -> action | action`, below `[situation]` or
+/// `[situation, as another but]`, which has the rows of that one that it has none for itself.
+fn parse() -> BTreeMap<&'static str, BTreeMap<&'static str, &'static str>> {
+    let mut table: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
+    let mut here = "";
+    for line in TABLE.lines().filter(|line| !line.is_empty()) {
+        if let Some(head) = line.strip_prefix('[') {
+            let head = head.trim_end_matches(']');
+            let (name, base) = head.split_once(", as ").unwrap_or((head, ""));
+            let base = base.trim_end_matches(" but");
+            here = name;
+            let rows = if base.is_empty() {
+                BTreeMap::new()
+            } else {
+                table[base].clone()
+            };
+            table.insert(name, rows);
+        } else {
+            let (event, actions) = line.split_once(" -> ").expect("a row");
+            let rows = table.get_mut(here).expect("a situation");
+            let inherited = rows.insert(event, actions);
+            assert_ne!(inherited, Some(actions), "[{here}] {line} is so anyway");
+        }
     }
+    table
+}
+
+#[test]
+fn every_event_in_every_situation() {
+    let table = parse();
     let mut wrong = Vec::new();
-    for (name, event) in events {
-        let row = rows.iter().find(|(row, _)| *row == name);
-        let expected = row.map_or(&[][..], |(_, actions)| actions);
-        let actions = situation().step(event);
-        if actions != expected {
-            wrong.push(format!("(\"{name}\", &{actions:#?}),"));
+    for (name, situation) in SITUATIONS {
+        let rows = &table[name];
+        let events = every_event();
+        for row in rows.keys() {
+            let known = events.iter().any(|(event, _)| event == row);
+            assert!(known, "[{name}] no event is called {row:?}");
+        }
+        for (event, happened) in events {
+            let expected = rows.get(event.as_str()).copied().unwrap_or("nothing");
+            let actions = situation().step(happened);
+            let actual = match actions.as_str() {
+                "" => "nothing".to_owned(),
+                some => some.replace('\n', " | "),
+            };
+            if actual != expected {
+                wrong.push(format!("[{name}] {event} -> {actual}"));
+            }
         }
     }
     assert!(wrong.is_empty(), "these differ:\n{}", wrong.join("\n"));
+    assert_eq!(table.len(), SITUATIONS.len());
 }
-
-#[test]
-fn booting() {
-    check(Tree::booting, BOOTING);
-}
-
-#[test]
-fn loaded() {
-    check(Tree::loaded, LOADED);
-}
-
-#[test]
-fn serving() {
-    check(Tree::serving, SERVING);
-}
-
-#[test]
-fn reloading() {
-    check(Tree::reloading, RELOADING);
-}
-
-#[test]
-fn draining() {
-    check(Tree::draining, DRAINING);
-}
-
-#[test]
-fn stopping() {
-    check(Tree::stopping, STOPPING);
-}
-
-#[test]
-fn gone() {
-    check(Tree::gone, &[]);
-}
-
-const BOOTING: Rows = &[
-    (
-        "TERM",
-        &["info: TERM: draining, then leaving", "acceptor: drain 5000"],
-    ),
-    (
-        "INT",
-        &["info: leaving at once", "acceptor: quit", "KILL 11"],
-    ),
-    (
-        "QUIT",
-        &["info: leaving at once", "acceptor: quit", "KILL 11"],
-    ),
-    (
-        "HUP",
-        &[
-            "info: reload: loading the app anew, generation 2",
-            "fork template 2",
-        ],
-    ),
-    ("TTIN", &["info: TTIN: 3 workers"]),
-    ("TTOU", &["info: TTOU: 1 workers"]),
-    ("USR1", &["warning: signal 10 is not handled now"]),
-    (
-        "acceptor killed",
-        &[
-            "error: the acceptor was killed by SIGKILL before it was ready",
-            "KILL 11",
-        ],
-    ),
-    (
-        "acceptor left",
-        &[
-            "error: the acceptor exited with code 0 before it was ready",
-            "KILL 11",
-        ],
-    ),
-    (
-        "template killed",
-        &[
-            "error: the app could not be loaded: the template was killed by SIGKILL",
-            "acceptor: quit",
-        ],
-    ),
-    ("acceptor forked", &["KILL 20"]),
-    ("template forked", &["KILL 21"]),
-    ("next forked", &["KILL 22"]),
-    (
-        "template ready",
-        &["template 1: fork 0/1", "template 1: fork 1/1"],
-    ),
-    ("worker forked", &["KILL 100"]),
-    ("worker ready", &["KILL 100"]),
-    ("late forked", &["KILL 109"]),
-    ("late ready", &["KILL 109"]),
-    (
-        "changed",
-        &[
-            "info: reload: loading the app anew, generation 2",
-            "fork template 2",
-        ],
-    ),
-];
-
-const LOADED: Rows = &[
-    (
-        "TERM",
-        &["info: TERM: draining, then leaving", "acceptor: drain 5000"],
-    ),
-    (
-        "INT",
-        &["info: leaving at once", "acceptor: quit", "KILL 11"],
-    ),
-    (
-        "QUIT",
-        &["info: leaving at once", "acceptor: quit", "KILL 11"],
-    ),
-    (
-        "HUP",
-        &[
-            "info: reload: loading the app anew, generation 2",
-            "fork template 2",
-        ],
-    ),
-    ("TTIN", &["info: TTIN: 3 workers", "template 1: fork 2/1"]),
-    ("TTOU", &["info: TTOU: 1 workers"]),
-    ("USR1", &["warning: signal 10 is not handled now"]),
-    (
-        "acceptor killed",
-        &[
-            "error: the acceptor was killed by SIGKILL; its connections are lost, another one is started",
-            "fork acceptor",
-        ],
-    ),
-    (
-        "acceptor left",
-        &[
-            "error: the acceptor exited with code 0; its connections are lost, another one is started",
-            "fork acceptor",
-        ],
-    ),
-    (
-        "template killed",
-        &["error: the template was killed by SIGKILL while forking; next try in 100 ms"],
-    ),
-    ("acceptor forked", &["KILL 20"]),
-    ("template forked", &["KILL 21"]),
-    ("next forked", &["KILL 22"]),
-    (
-        "worker not forked",
-        &["error: worker 0 could not be forked; next try in 100 ms"],
-    ),
-    (
-        "worker ready",
-        &[
-            "acceptor: ready 0/1=100",
-            "info: worker ready worker=0 pid=100 generation=1",
-        ],
-    ),
-    ("late forked", &["KILL 109"]),
-    ("late ready", &["KILL 109"]),
-    (
-        "changed",
-        &[
-            "info: reload: loading the app anew, generation 2",
-            "fork template 2",
-        ],
-    ),
-];
-
-const SERVING: Rows = &[
-    (
-        "TERM",
-        &["info: TERM: draining, then leaving", "acceptor: drain 5000"],
-    ),
-    (
-        "INT",
-        &[
-            "info: leaving at once",
-            "acceptor: quit",
-            "KILL 11",
-            "TERM 100",
-            "TERM 101",
-        ],
-    ),
-    (
-        "QUIT",
-        &[
-            "info: leaving at once",
-            "acceptor: quit",
-            "KILL 11",
-            "TERM 100",
-            "TERM 101",
-        ],
-    ),
-    (
-        "HUP",
-        &[
-            "info: reload: loading the app anew, generation 2",
-            "fork template 2",
-        ],
-    ),
-    ("TTIN", &["info: TTIN: 3 workers", "template 1: fork 2/1"]),
-    ("TTOU", &["info: TTOU: 1 workers", "TERM 101"]),
-    ("USR1", &["warning: signal 10 is not handled now"]),
-    (
-        "acceptor killed",
-        &[
-            "error: the acceptor was killed by SIGKILL; its connections are lost, another one is started",
-            "fork acceptor",
-            "acceptor: ready 0/1=100",
-            "acceptor: ready 1/1=101",
-        ],
-    ),
-    (
-        "acceptor left",
-        &[
-            "error: the acceptor exited with code 0; its connections are lost, another one is started",
-            "fork acceptor",
-            "acceptor: ready 0/1=100",
-            "acceptor: ready 1/1=101",
-        ],
-    ),
-    (
-        "template killed",
-        &[
-            "warning: the template was killed by SIGKILL; another one is started",
-            "fork template 1",
-        ],
-    ),
-    (
-        "worker killed",
-        &[
-            "vacate 0",
-            "acceptor: gone 0/1 Killed(9)",
-            "warning: worker 0 (100) was killed by SIGKILL",
-            "template 1: fork 0/2",
-        ],
-    ),
-    (
-        "worker left",
-        &[
-            "vacate 0",
-            "acceptor: gone 0/1 Left(0)",
-            "template 1: fork 0/2",
-        ],
-    ),
-    ("acceptor forked", &["KILL 20"]),
-    ("template forked", &["KILL 21"]),
-    ("next forked", &["KILL 22"]),
-    ("late forked", &["KILL 109"]),
-    ("late ready", &["KILL 109"]),
-    (
-        "replace",
-        &[
-            "error: worker 0 (100) is replaced: it wrote where it should not",
-            "KILL 100",
-        ],
-    ),
-    (
-        "changed",
-        &[
-            "info: reload: loading the app anew, generation 2",
-            "fork template 2",
-        ],
-    ),
-    (
-        "overdue",
-        &[
-            "error: worker 0 (100) is killed: a request has run for 30042 ms, past its timeout",
-            "KILL 100",
-        ],
-    ),
-];
-
-const RELOADING: Rows = &[
-    (
-        "TERM",
-        &["info: TERM: draining, then leaving", "acceptor: drain 5000"],
-    ),
-    (
-        "INT",
-        &[
-            "info: leaving at once",
-            "acceptor: quit",
-            "KILL 11",
-            "KILL 12",
-            "TERM 100",
-            "TERM 101",
-        ],
-    ),
-    (
-        "QUIT",
-        &[
-            "info: leaving at once",
-            "acceptor: quit",
-            "KILL 11",
-            "KILL 12",
-            "TERM 100",
-            "TERM 101",
-        ],
-    ),
-    (
-        "HUP",
-        &["info: reload: generation 2 is still loading, another one follows it"],
-    ),
-    ("TTIN", &["info: TTIN: 3 workers", "template 1: fork 2/1"]),
-    ("TTOU", &["info: TTOU: 1 workers", "TERM 101"]),
-    ("USR1", &["warning: signal 10 is not handled now"]),
-    (
-        "acceptor killed",
-        &[
-            "error: the acceptor was killed by SIGKILL; its connections are lost, another one is started",
-            "fork acceptor",
-            "acceptor: ready 0/1=100",
-            "acceptor: ready 1/1=101",
-        ],
-    ),
-    (
-        "acceptor left",
-        &[
-            "error: the acceptor exited with code 0; its connections are lost, another one is started",
-            "fork acceptor",
-            "acceptor: ready 0/1=100",
-            "acceptor: ready 1/1=101",
-        ],
-    ),
-    (
-        "template killed",
-        &[
-            "warning: the template was killed by SIGKILL; another one is started",
-            "fork template 1",
-        ],
-    ),
-    (
-        "next killed",
-        &[
-            "error: reload failed: the new template was killed by SIGKILL; the old code goes on serving",
-            "drop template 2",
-        ],
-    ),
-    (
-        "worker killed",
-        &[
-            "vacate 0",
-            "acceptor: gone 0/1 Killed(9)",
-            "warning: worker 0 (100) was killed by SIGKILL",
-            "template 1: fork 0/2",
-        ],
-    ),
-    (
-        "worker left",
-        &[
-            "vacate 0",
-            "acceptor: gone 0/1 Left(0)",
-            "template 1: fork 0/2",
-        ],
-    ),
-    ("acceptor forked", &["KILL 20"]),
-    ("template forked", &["KILL 21"]),
-    ("next forked", &["KILL 22"]),
-    ("next ready", &["KILL 11", "drop template 1", "TERM 100"]),
-    ("late forked", &["KILL 109"]),
-    ("late ready", &["KILL 109"]),
-    (
-        "replace",
-        &[
-            "error: worker 0 (100) is replaced: it wrote where it should not",
-            "KILL 100",
-        ],
-    ),
-    (
-        "changed",
-        &["info: reload: generation 2 is still loading, another one follows it"],
-    ),
-    (
-        "overdue",
-        &[
-            "error: worker 0 (100) is killed: a request has run for 30042 ms, past its timeout",
-            "KILL 100",
-        ],
-    ),
-];
-
-const DRAINING: Rows = &[
-    (
-        "TERM",
-        &[
-            "info: leaving at once",
-            "acceptor: quit",
-            "KILL 11",
-            "TERM 100",
-            "TERM 101",
-        ],
-    ),
-    (
-        "INT",
-        &[
-            "info: leaving at once",
-            "acceptor: quit",
-            "KILL 11",
-            "TERM 100",
-            "TERM 101",
-        ],
-    ),
-    (
-        "QUIT",
-        &[
-            "info: leaving at once",
-            "acceptor: quit",
-            "KILL 11",
-            "TERM 100",
-            "TERM 101",
-        ],
-    ),
-    ("HUP", &["warning: signal 1 is not handled now"]),
-    ("TTIN", &["warning: signal 21 is not handled now"]),
-    ("TTOU", &["warning: signal 22 is not handled now"]),
-    ("USR1", &["warning: signal 10 is not handled now"]),
-    (
-        "acceptor killed",
-        &[
-            "error: the acceptor was killed by SIGKILL while leaving; its connections are lost",
-            "KILL 11",
-            "TERM 100",
-            "TERM 101",
-        ],
-    ),
-    ("acceptor left", &["KILL 11", "TERM 100", "TERM 101"]),
-    (
-        "template killed",
-        &[
-            "warning: the template was killed by SIGKILL; another one is started",
-            "fork template 1",
-        ],
-    ),
-    (
-        "worker killed",
-        &[
-            "vacate 0",
-            "acceptor: gone 0/1 Killed(9)",
-            "warning: worker 0 (100) was killed by SIGKILL",
-            "template 1: fork 0/2",
-        ],
-    ),
-    (
-        "worker left",
-        &[
-            "vacate 0",
-            "acceptor: gone 0/1 Left(0)",
-            "template 1: fork 0/2",
-        ],
-    ),
-    ("acceptor forked", &["KILL 20"]),
-    ("template forked", &["KILL 21"]),
-    ("next forked", &["KILL 22"]),
-    ("late forked", &["KILL 109"]),
-    ("late ready", &["KILL 109"]),
-    (
-        "replace",
-        &[
-            "error: worker 0 (100) is replaced: it wrote where it should not",
-            "KILL 100",
-        ],
-    ),
-    (
-        "overdue",
-        &[
-            "error: worker 0 (100) is killed: a request has run for 30042 ms, past its timeout",
-            "KILL 100",
-        ],
-    ),
-];
-
-const STOPPING: Rows = &[
-    ("TERM", &["info: leaving already"]),
-    ("INT", &["info: leaving already"]),
-    ("QUIT", &["info: leaving already"]),
-    ("HUP", &["warning: signal 1 is not handled now"]),
-    ("TTIN", &["warning: signal 21 is not handled now"]),
-    ("TTOU", &["warning: signal 22 is not handled now"]),
-    ("USR1", &["warning: signal 10 is not handled now"]),
-    (
-        "acceptor killed",
-        &["error: the acceptor was killed by SIGKILL while leaving; its connections are lost"],
-    ),
-    (
-        "worker killed",
-        &[
-            "vacate 0",
-            "acceptor: gone 0/1 Killed(9)",
-            "warning: worker 0 (100) was killed by SIGKILL",
-        ],
-    ),
-    ("worker left", &["vacate 0", "acceptor: gone 0/1 Left(0)"]),
-    ("acceptor forked", &["KILL 20"]),
-    ("template forked", &["KILL 21"]),
-    ("next forked", &["KILL 22"]),
-    ("worker ready", &["TERM 100"]),
-    ("late forked", &["KILL 109"]),
-    ("late ready", &["KILL 109"]),
-    (
-        "replace",
-        &[
-            "error: worker 0 (100) is replaced: it wrote where it should not",
-            "KILL 100",
-        ],
-    ),
-    (
-        "overdue",
-        &[
-            "error: worker 0 (100) is killed: a request has run for 30042 ms, past its timeout",
-            "KILL 100",
-        ],
-    ),
-];

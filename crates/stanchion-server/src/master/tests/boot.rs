@@ -1,1 +1,190 @@
+//! Coming up, and failing to.
+
 use super::*;
+
+#[test]
+fn acceptor_and_template_come_first_then_workers_and_it_is_said_once() {
+    let mut tree = Tree::new();
+    tree.expect(started(PLAN), "fork acceptor 1\nfork template 1");
+    tree.expect(acceptor_forked(1, Some(10)), "");
+    tree.expect(template_forked(1, Some(11)), "");
+    // Clients may come and wait in the line.
+    tree.expect(acceptor_ready(1), "acceptor 1: accept");
+    tree.expect(
+        template_ready(1),
+        "template 1: fork 0/1\ntemplate 1: fork 1/1",
+    );
+    tree.expect(forked(1, 0, 1, 100), "");
+    tree.expect(
+        ready(1, 0, 1, 100),
+        "acceptor 1: ready 0/1=100
+         info: worker ready worker=0 pid=100 generation=1",
+    );
+    tree.expect(forked(1, 1, 1, 101), "");
+    tree.expect(
+        ready(1, 1, 1, 101),
+        "acceptor 1: ready 1/1=101
+         info: worker ready worker=1 pid=101 generation=1
+         info: ready: 2 workers
+         news: ready 2",
+    );
+    tree.play([reaped(101, LEFT), forked(1, 1, 2, 102)]);
+    tree.expect(
+        ready(1, 1, 2, 102),
+        "acceptor 1: ready 1/2=102
+         info: worker ready worker=1 pid=102 generation=1",
+    );
+}
+
+#[test]
+fn a_slow_acceptor_is_waited_for() {
+    let mut tree = Tree::booting();
+    tree.play([template_ready(1)]);
+    tree.fill(1, 1);
+    tree.play([forked(1, 1, 1, 101)]);
+    tree.expect(
+        ready(1, 1, 1, 101),
+        "acceptor 1: ready 1/1=101
+         info: worker ready worker=1 pid=101 generation=1",
+    );
+    tree.expect(
+        acceptor_ready(1),
+        "acceptor 1: accept
+         info: ready: 2 workers
+         news: ready 2",
+    );
+}
+
+#[test]
+fn nothing_is_due_while_children_boot() {
+    let situations = [Tree::booting, Tree::loaded, Tree::serving, Tree::building];
+    for situation in situations {
+        assert_eq!(situation().due_in_ms(), None);
+    }
+}
+
+#[test]
+fn the_number_that_was_set_by_hand_outlives_the_master_as_far_as_there_are_seats() {
+    for (scaled_to, forks) in [(0, 0), (1, 1), (3, 3), (9, 3)] {
+        let mut tree = Tree::new();
+        let scaled_to = Some(scaled_to);
+        let plan = PLAN;
+        tree.play([Event::Started { plan, scaled_to }]);
+        tree.fork(1);
+        let actions = tree.step(template_ready(1));
+        assert_eq!(actions.lines().count(), forks, "{actions}");
+    }
+}
+
+#[test]
+fn an_app_that_the_template_cannot_load_ends_the_server() {
+    for (exit, code) in [(BROKEN, 4), (Exit::Code(3), 3), (Exit::Code(1), 3), (KILLED, 3)] {
+        let mut tree = Tree::booting();
+        tree.expect(
+            reaped(11, exit),
+            &format!(
+                "error: the app could not be loaded: the template {exit}: the server leaves
+                 news: stopping
+                 acceptor 1: quit"
+            ),
+        );
+        tree.expect(reaped(10, LEFT), &format!("drop 1\nexit {code}"));
+    }
+}
+
+#[test]
+fn an_app_that_no_worker_can_load_ends_the_server() {
+    for code in [3, 4] {
+        let mut tree = Tree::loaded();
+        tree.play([forked(1, 0, 1, 100), forked(1, 1, 1, 101)]);
+        tree.expect(
+            reaped(100, Exit::Code(code)),
+            &format!(
+                "vacate 1:0
+                 acceptor 1: gone 0/1 Left({code})
+                 news: gone 0=100
+                 error: worker 0 (100) exited with code {code} while booting: no worker was ever ready
+                 error: a worker did not boot: the server leaves
+                 news: stopping
+                 acceptor 1: quit
+                 KILL 11
+                 TERM 101"
+            ),
+        );
+        tree.play([reaped(10, LEFT), reaped(11, KILLED)]);
+        // The first reason counts.
+        tree.expect_among(reaped(101, BROKEN), &format!("drop 1\nexit {code}"));
+    }
+}
+
+#[test]
+fn an_acceptor_that_was_never_ready_ends_the_server() {
+    let mut tree = Tree::booting();
+    tree.play([template_ready(1)]);
+    tree.fill(1, 2);
+    tree.expect(
+        reaped(10, Exit::Code(1)),
+        "error: the acceptor exited with code 1 before it was ready: the server leaves
+         news: stopping
+         KILL 11
+         TERM 100
+         TERM 101",
+    );
+    tree.play([11, 100].map(|pid| reaped(pid, LEFT)));
+    tree.expect_among(reaped(101, LEFT), "exit 1");
+}
+
+#[test]
+fn workers_that_die_while_booting_are_forked_ever_more_slowly() {
+    let mut tree = Tree::loaded_with(Plan { workers: 1, ..PLAN });
+    for (tenure, (failures, wait_ms)) in (1..).zip([(1, 100), (2, 200), (3, 400)]) {
+        tree.play([forked(1, 0, tenure, 100)]);
+        tree.expect(
+            reaped(100, KILLED),
+            &format!(
+                "vacate 1:0
+                 acceptor 1: gone 0/{tenure} Killed(9)
+                 news: gone 0=100
+                 error: worker 0 (100) was killed by SIGKILL while booting, \
+                 failure {failures} in a row; next try in {wait_ms} ms"
+            ),
+        );
+        tree.expect_tick_after(wait_ms, &format!("template 1: fork 0/{}", tenure + 1));
+    }
+    tree.play([
+        ready(1, 0, 4, 100),
+        reaped(100, LEFT),
+        forked(1, 0, 5, 100),
+    ]);
+    // One that was ready starts it over.
+    tree.expect_among(
+        reaped(100, BROKEN),
+        "error: worker 0 (100) exited with code 4 while booting, \
+         failure 1 in a row; next try in 100 ms",
+    );
+}
+
+#[test]
+fn workers_that_die_together_are_one_failure() {
+    let mut tree = Tree::loaded();
+    tree.play([forked(1, 0, 1, 100), forked(1, 1, 1, 101)]);
+    tree.play([100, 101].map(|pid| reaped(pid, KILLED)));
+    tree.expect_tick_after(100, "template 1: fork 0/2\ntemplate 1: fork 1/2");
+}
+
+#[test]
+fn what_the_kernel_refuses_to_fork_is_tried_again() {
+    let mut tree = Tree::new();
+    tree.play([started(PLAN)]);
+    tree.expect(acceptor_forked(1, None), "");
+    tree.expect(template_forked(1, None), "");
+    tree.expect_tick_after(100, "fork acceptor 1\nfork template 1");
+    tree.play([acceptor_forked(1, Some(10)), template_forked(1, None)]);
+    tree.expect_tick_after(200, "fork template 1");
+    tree.play([template_forked(1, Some(11)), template_ready(1)]);
+    tree.expect(
+        not_forked(1, 0, 1),
+        "error: worker 0 could not be forked; next try in 100 ms",
+    );
+    tree.expect_tick_after(100, "template 1: fork 0/2");
+}

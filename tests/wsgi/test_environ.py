@@ -148,6 +148,7 @@ def test_the_extras_are_of_the_promised_types(echo: Server) -> None:
     assert got["types"]["stanchion.queue_wait"] == "float"
     assert 0 <= got["environ"]["stanchion.queue_wait"] < 5
     assert got["environ"]["stanchion.client_gone"] == "callable"
+    assert got["environ"]["stanchion.extend_deadline"] == "callable"
 
 
 DIFFERENCES_ALLOWED = {
@@ -158,6 +159,7 @@ DIFFERENCES_ALLOWED = {
     "wsgi.early_hints": "an extra of gunicorn",
     "stanchion.queue_wait": "an extra of stanchion",
     "stanchion.client_gone": "an extra of stanchion",
+    "stanchion.extend_deadline": "an extra of stanchion",
 }
 DIFFERENCES_ALLOWED_WHEN_CHUNKED = {
     "CONTENT_LENGTH": "stanchion has read the body whole, so it knows; apps that look for a length find one",

@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use stanchion_sys::process::{self, Fork};
-use tracing::{debug, error, warn};
+use tracing::{error, warn};
 
 use crate::master::StartedAs;
 use crate::settings::Settings;
 use crate::worker::Worker;
 
-/// A hook that took longer than this is named in the log: its process did nothing else meanwhile.
+/// A hook that took longer than this is named in the log.
 const HOOK_SLOW: Duration = Duration::from_secs(1);
 
 /// What the app's, or the operator's, own code did wrong.
@@ -120,12 +120,15 @@ impl Hook {
             error!("{}", error.report);
         }
         if took > HOOK_SLOW {
+            let meanwhile = if self.is_in_master() {
+                ", and the master did nothing else meanwhile"
+            } else {
+                ""
+            };
             warn!(
-                "the hook {name} took {:.1} s, in which its process did nothing else",
+                "the hook {name} took {:.1} s{meanwhile}",
                 took.as_secs_f64()
             );
-        } else {
-            debug!("the hook {name} took {} µs", took.as_micros());
         }
         if self.is_in_master() {
             match process::thread_count() {

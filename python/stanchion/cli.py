@@ -83,7 +83,7 @@ def _control_of(location: str | None) -> str | None:
     config.import_first(os.getcwd())
     location = location or getattr(from_env, "config", None) or config.default_file()
     if given is None and location is not None:
-        layer, _ = config.file_layer(location)
+        layer = config.read_file(location).layer
         given = layer.values.get("control")
     if not isinstance(given, str | None):
         raise UsageError(f"the `control` of {location} is no text, such as unix:/run/stanchion.ctl")

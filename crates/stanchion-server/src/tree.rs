@@ -116,7 +116,7 @@ fn prepare(settings: Settings, host: &mut dyn Host) -> Result<Prepared, Problem>
     })?;
     if let Err(error) = host.hook(Hook::Starting) {
         leave(&listeners);
-        return Err((error.report, exit_code::USAGE));
+        return Err((error.report, exit_code::WORKER_BOOT));
     }
     let first = Premises::build(1, settings, listeners);
     let first = first.map_err(|(error, listeners)| {

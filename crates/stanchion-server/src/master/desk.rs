@@ -96,7 +96,7 @@ impl Loop<'_> {
             )
         };
         let retiring = self.master.houses().filter(goes);
-        let listeners = self.houses.get(&self.present);
+        let listeners = self.houses.get(&self.present.generation);
         let listeners = listeners.into_iter().flat_map(|house| &house.listeners);
         let signals = match self.settings().signals {
             SignalStyle::Gunicorn => "gunicorn",

@@ -66,7 +66,6 @@ impl Loop<'_> {
         }
         self.gather_reports();
         self.events.extend(self.succession.gather());
-        self.events.extend(dead);
         let mode = self.settings().signals;
         for signal in signals {
             match order_of(signal, mode) {
@@ -80,6 +79,8 @@ impl Loop<'_> {
                 None => debug!("signal {signal} means nothing here"),
             }
         }
+        // Ctrl-C reaches workers too, and nobody need be forked for those that leave by it.
+        self.events.extend(dead);
         self.show_life();
         self.gather_requests();
         self.gather_overdue();
@@ -90,7 +91,7 @@ impl Loop<'_> {
 
     /// The settings of the house that serves, or is to.
     pub(super) fn settings(&self) -> &Settings {
-        &self.houses[&self.present].common.settings
+        &self.present.settings
     }
 
     fn gather_reports(&mut self) {

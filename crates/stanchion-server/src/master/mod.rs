@@ -28,6 +28,7 @@ mod workers;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::rc::Rc;
 
 use stanchion_sys::channel::Channel;
 use stanchion_sys::clock::monotonic_us;
@@ -93,8 +94,8 @@ struct Loop<'h> {
     signals: SignalPipe,
     /// By generation.
     houses: BTreeMap<u32, Premises>,
-    /// The generation whose settings were read last and serve, or are to.
-    present: u32,
+    /// The house that serves, or is to: what is left of it once it is gone is still asked for.
+    present: Rc<Common>,
     /// What that one listened on, once it is gone.
     doors: Vec<Listener>,
     succession: Succession,
@@ -131,7 +132,7 @@ pub(crate) fn run(
         host,
         master: Master::new(),
         signals: SignalPipe::install(&SIGNALS)?,
-        present: first.common.generation,
+        present: Rc::clone(&first.common),
         houses: BTreeMap::from([(first.common.generation, first)]),
         doors: Vec::new(),
         succession,

@@ -1,6 +1,7 @@
 //! What the world outside the tree is told: the operator's hooks and the service manager.
 
 use std::io;
+use std::rc::Rc;
 
 use stanchion_sys::notify::Notifier;
 use tracing::warn;
@@ -26,10 +27,12 @@ impl Loop<'_> {
             News::Reloaded { generation } => {
                 // The same as before if it has failed: the operator's settings are then those from
                 // before, too.
-                if generation == self.present {
+                if generation == self.present.generation {
                     self.host.revert();
                 }
-                self.present = generation;
+                if let Some(house) = self.houses.get(&generation) {
+                    self.present = Rc::clone(&house.common);
+                }
                 self.tell_manager("READY=1", Notifier::ready);
                 self.show(&format!("serving, generation {generation}"));
             }

@@ -124,7 +124,7 @@ impl Loop<'_> {
         self.hook(Hook::Reload);
         let settings = self.host.reconfigure()?;
         self.name_what_stays(&settings);
-        let present = self.houses.get(&self.present);
+        let present = self.houses.get(&self.present.generation);
         let inherited = present.map(|house| listeners::clones(&house.listeners));
         let inherited = inherited.transpose().map_err(|error| error.to_string())?;
         crate::acceptor::check_settings(&settings)?;
@@ -137,7 +137,7 @@ impl Loop<'_> {
 
     /// Removes the socket files of listeners that the present house does not have.
     fn remove_files_of_others(&self, listeners: Vec<Listener>) {
-        let kept = self.houses.get(&self.present);
+        let kept = self.houses.get(&self.present.generation);
         let kept = kept.map_or(&self.doors[..], |house| &house.listeners);
         let is_kept = |listener: &Listener| {
             let mut kept = kept.iter();
@@ -174,7 +174,7 @@ impl Loop<'_> {
             return;
         };
         let listeners = std::mem::take(&mut house.listeners);
-        if generation == self.present {
+        if generation == self.present.generation {
             self.doors = listeners;
             return;
         }

@@ -60,7 +60,7 @@ fn common(generation: u32, settings: Settings, spool: &SpoolDir) -> io::Result<C
         },
         spool: spool.path().to_owned(),
         settings,
-        dumps: AppendFile::create("stanchion-stacks")?,
+        dumps: AppendFile::create("stanchion-dumps")?,
     })
 }
 

@@ -79,9 +79,7 @@ impl Master {
         };
         let target = match self.serving.and_then(|serving| self.houses.get(&serving)) {
             // Who was added or sent away by hand stays so, unless the setting itself has changed.
-            Some(old) if old.plan.workers == plan.workers => {
-                self.paused_from.unwrap_or(old.target)
-            }
+            Some(old) if old.plan.workers == plan.workers => self.paused_from.unwrap_or(old.target),
             _ => plan.workers,
         };
         let target = target.min(plan.workers_max);

@@ -165,7 +165,7 @@ impl Loop<'_> {
     }
 
     fn fork_heir(&mut self) -> io::Result<i32> {
-        let listeners = self.houses.get(&self.present);
+        let listeners = self.houses.get(&self.present.generation);
         let listeners = listeners.map_or(&[][..], |house| &house.listeners);
         let (ours, theirs) = Channel::pair()?;
         // Before the fork: a child of a process that had threads could not allocate.

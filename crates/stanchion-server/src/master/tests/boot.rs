@@ -78,7 +78,12 @@ fn the_number_that_was_set_by_hand_outlives_the_master_as_far_as_there_are_seats
 
 #[test]
 fn an_app_that_the_template_cannot_load_ends_the_server() {
-    for (exit, code) in [(BROKEN, 4), (Exit::Code(3), 3), (Exit::Code(1), 3), (KILLED, 3)] {
+    for (exit, code) in [
+        (BROKEN, 4),
+        (Exit::Code(3), 3),
+        (Exit::Code(1), 3),
+        (KILLED, 3),
+    ] {
         let mut tree = Tree::booting();
         tree.expect(
             reaped(11, exit),
@@ -151,11 +156,7 @@ fn workers_that_die_while_booting_are_forked_ever_more_slowly() {
         );
         tree.expect_tick_after(wait_ms, &format!("template 1: fork 0/{}", tenure + 1));
     }
-    tree.play([
-        ready(1, 0, 4, 100),
-        reaped(100, LEFT),
-        forked(1, 0, 5, 100),
-    ]);
+    tree.play([ready(1, 0, 4, 100), reaped(100, LEFT), forked(1, 0, 5, 100)]);
     // One that was ready starts it over.
     tree.expect_among(
         reaped(100, BROKEN),

@@ -214,7 +214,10 @@ fn a_leaving_worker_is_not_given_longer_when_the_server_stops() {
 fn all_houses_leave() {
     let mut tree = Tree::retiring();
     tree.play([signal(SIGTERM)]);
-    assert!(!tree.bury(2).contains("exit"), "the first one is still here");
+    assert!(
+        !tree.bury(2).contains("exit"),
+        "the first one is still here"
+    );
     assert!(tree.bury(1).contains("drop 1\nexit 0"));
 }
 

@@ -166,7 +166,12 @@ fn a_reload_ends_a_pause_also_if_it_was_told_twice_or_the_first_reload_failed() 
     assert_reloaded_with(2, PLAN, [winch()]);
     assert_reloaded_with(2, PLAN, [winch(), winch()]);
     assert_reloaded_with(2, PLAN, [winch(), signal(SIGHUP), not_built(2)]);
-    let broken = [winch(), signal(SIGHUP), built(2, PLAN), template_forked(2, None)];
+    let broken = [
+        winch(),
+        signal(SIGHUP),
+        built(2, PLAN),
+        template_forked(2, None),
+    ];
     assert_reloaded_with(2, PLAN, broken);
     assert_reloaded_with(3, PLAN, [signal(SIGTTIN), winch()]);
     // That is another number that was set by hand.

@@ -8,11 +8,15 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("stanchion needs Linux: futexes, memfd, subreapers and SEQPACKET sockets");
 
+pub mod account;
+pub mod activation;
 pub mod channel;
 pub mod clock;
 pub mod environment;
 pub mod eventfd;
 pub mod futex;
+pub mod held_signals;
+pub mod identity;
 pub mod listener;
 pub mod memory;
 pub mod notify;

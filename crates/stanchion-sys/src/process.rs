@@ -171,9 +171,13 @@ pub fn inherited_fd(fd: RawFd) -> io::Result<OwnedFd> {
     if copy == -1 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: whoever started us put it there for us and told nobody else; nothing of ours has
-    // used the number so far. Closing it twice is not possible, since it is the copy that is kept.
-    unsafe { libc::close(fd) };
+    // A standard stream's number must stay taken: the next file that is opened would get it.
+    if fd > libc::STDERR_FILENO {
+        // SAFETY: whoever started us put it there for us and told nobody else; nothing of ours has
+        // used the number so far. Closing it twice is not possible, since it is the copy that is
+        // kept.
+        unsafe { libc::close(fd) };
+    }
     // SAFETY: the call above just made `copy`; nobody else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(copy) })
 }

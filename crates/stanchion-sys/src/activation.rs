@@ -1,0 +1,141 @@
+//! Sockets that a service manager opened for us (`sd_listen_fds(3)`, systemd.socket(5)).
+
+use std::os::fd::RawFd;
+
+use crate::environment;
+use crate::process;
+
+/// Where the descriptors begin (`SD_LISTEN_FDS_START`).
+const FIRST: RawFd = 3;
+/// The most descriptors that are taken over.
+const PASSED_MAX: i32 = 1_024;
+
+/// A descriptor that was passed, and what the service manager calls it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Passed {
+    /// The descriptor.
+    pub fd: RawFd,
+    /// `FileDescriptorName=` of the socket unit, which is the unit's own name if not set.
+    pub name: Option<String>,
+}
+
+/// What the variables say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Activation {
+    /// What was passed to this process, in order; mostly nothing.
+    pub passed: Vec<Passed>,
+    /// Another process to which something was passed: one before us that did not clean up, or a
+    /// shell between the service manager and us.
+    pub for_another: Option<i32>,
+}
+
+/// What a service manager passed to this process. The variables are gone then, so that no process
+/// of ours takes itself for the one that was meant.
+///
+/// For the start of a process only, before it has a second thread. The error says what in the
+/// variables makes no sense.
+pub fn take() -> Result<Activation, String> {
+    let [pid, count, names] = ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"].map(environment::take);
+    // Newer service managers tell processes apart by this as well; of no use after LISTEN_PID.
+    let _ = environment::take("LISTEN_PIDFDID");
+    read(
+        process::pid(),
+        pid.as_deref(),
+        count.as_deref(),
+        names.as_deref(),
+    )
+}
+
+fn read(
+    own: i32,
+    pid: Option<&str>,
+    count: Option<&str>,
+    names: Option<&str>,
+) -> Result<Activation, String> {
+    let (Some(pid), Some(count)) = (pid, count) else {
+        return Ok(Activation::default());
+    };
+    let number = |name: &str, text: &str| -> Result<i32, String> {
+        text.parse()
+            .map_err(|_| format!("{name} is '{}', which is no number", text.escape_debug()))
+    };
+    let pid = number("LISTEN_PID", pid)?;
+    if pid != own {
+        return Ok(Activation {
+            passed: Vec::new(),
+            for_another: Some(pid),
+        });
+    }
+    let count = number("LISTEN_FDS", count)?;
+    if !(0..=PASSED_MAX).contains(&count) {
+        return Err(format!(
+            "LISTEN_FDS is {count}, which is not from 0 to {PASSED_MAX}"
+        ));
+    }
+    let mut names = names
+        .filter(|names| !names.is_empty())
+        .map(|names| names.split(':'));
+    let passed = (FIRST..FIRST + count).map(|fd| Passed {
+        fd,
+        name: names
+            .as_mut()
+            .and_then(Iterator::next)
+            .map(ToOwned::to_owned),
+    });
+    Ok(Activation {
+        passed: passed.collect(),
+        for_another: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn passed(fd: RawFd, name: Option<&str>) -> Passed {
+        Passed {
+            fd,
+            name: name.map(ToOwned::to_owned),
+        }
+    }
+
+    #[test]
+    fn what_is_meant_for_us_is_taken() {
+        let web = passed(3, Some("web"));
+        for (pid, count, names, taken) in [
+            (None, None, None, vec![]),
+            (Some("7"), None, None, vec![]),
+            (None, Some("1"), None, vec![]),
+            (Some("7"), Some("0"), None, vec![]),
+            (Some("7"), Some("1"), None, vec![passed(3, None)]),
+            (Some("7"), Some("1"), Some(""), vec![passed(3, None)]),
+            (Some("7"), Some("1"), Some("web"), vec![web.clone()]),
+            (
+                Some("7"),
+                Some("3"),
+                Some("web:api"),
+                vec![web, passed(4, Some("api")), passed(5, None)],
+            ),
+        ] {
+            let read = read(7, pid, count, names).expect("it makes sense");
+            assert_eq!(read.passed, taken, "{pid:?} {count:?}");
+            assert_eq!(read.for_another, None);
+        }
+        let others = read(7, Some("8"), Some("1"), None).expect("it makes sense");
+        assert_eq!((others.passed, others.for_another), (vec![], Some(8)));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for (pid, count, part) in [
+            ("x", "1", "LISTEN_PID is 'x'"),
+            ("7", "", "LISTEN_FDS is ''"),
+            ("7", "-1", "not from 0 to 1024"),
+            ("7", "1025", "not from 0 to 1024"),
+            ("7", "99999999999", "which is no number"),
+        ] {
+            let error = read(7, Some(pid), Some(count), None).expect_err(part);
+            assert!(error.contains(part), "{error}");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Waiting while nothing is set up yet to catch signals.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::time::Duration;
+
+/// Signals that are held back from this thread while this lives. One that has come and was not
+/// taken by [`wait`](Self::wait) then has the effect it would have had at once: none is lost.
+///
+/// That a signal's default action is to be ignored, as all are in the first process of a pid
+/// namespace (`pid_namespaces(7)`), does not keep it from being taken here.
+#[derive(Debug)]
+pub struct HeldSignals {
+    held: libc::sigset_t,
+    before: libc::sigset_t,
+}
+
+impl HeldSignals {
+    /// Holds `signals` back. For a process with one thread: another would still get them.
+    pub fn hold(signals: &[i32]) -> io::Result<Self> {
+        let held = set_of(signals)?;
+        let mut before = MaybeUninit::uninit();
+        // SAFETY: both sets live through the call, which reads the one and fills the other.
+        match unsafe {
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const held, before.as_mut_ptr())
+        } {
+            0 => Ok(Self {
+                held,
+                // SAFETY: the call above has succeeded and so has filled it.
+                before: unsafe { before.assume_init() },
+            }),
+            error => Err(io::Error::from_raw_os_error(error)),
+        }
+    }
+
+    /// Waits for one of them, at most this long, and takes it (sigtimedwait(2)).
+    pub fn wait(&self, longest: Duration) -> io::Result<Option<i32>> {
+        let timeout = libc::timespec {
+            tv_sec: longest.as_secs().cast_signed(),
+            tv_nsec: i64::from(longest.subsec_nanos()),
+        };
+        // SAFETY: set and time live through the call, which only reads them; what it tells about
+        // the signal is not asked for.
+        match unsafe {
+            libc::sigtimedwait(
+                &raw const self.held,
+                std::ptr::null_mut(),
+                &raw const timeout,
+            )
+        } {
+            -1 => match io::Error::last_os_error() {
+                // EINTR is for a signal that is not held; whoever waits looks again anyway.
+                error if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) => {
+                    Ok(None)
+                }
+                error => Err(error),
+            },
+            signal => Ok(Some(signal)),
+        }
+    }
+}
+
+impl Drop for HeldSignals {
+    fn drop(&mut self) {
+        // SAFETY: `before` lives through the call, which only reads it. It cannot fail for a set
+        // that the kernel gave itself.
+        unsafe {
+            libc::pthread_sigmask(
+                libc::SIG_SETMASK,
+                &raw const self.before,
+                std::ptr::null_mut(),
+            )
+        };
+    }
+}
+
+fn set_of(signals: &[i32]) -> io::Result<libc::sigset_t> {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: sigemptyset(3) fills the set it is given, sigaddset(3) changes it.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for &signal in signals {
+            if libc::sigaddset(set.as_mut_ptr(), signal) == -1 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(set.assume_init())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// To this thread and no other of the tests.
+    fn raise(signal: i32) {
+        // SAFETY: a live thread, our own, and a valid signal.
+        let status = unsafe { libc::pthread_kill(libc::pthread_self(), signal) };
+        assert_eq!(status, 0);
+    }
+
+    #[test]
+    fn a_held_signal_is_taken_and_harms_nobody() {
+        let held = HeldSignals::hold(&[libc::SIGTERM, libc::SIGUSR2]).expect("held");
+        assert_eq!(held.wait(Duration::ZERO).expect("waited"), None);
+        // Its default action would end the test.
+        raise(libc::SIGTERM);
+        let taken = held.wait(Duration::from_secs(10)).expect("waited");
+        assert_eq!(taken, Some(libc::SIGTERM));
+        assert_eq!(held.wait(Duration::ZERO).expect("waited"), None);
+    }
+}

@@ -1,0 +1,516 @@
+//! Listening sockets: made, adopted, and closed to newcomers without losing who already waits.
+
+mod door;
+mod file;
+mod options;
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::path::{Path, PathBuf};
+
+use socket2::{Domain, SockAddr, Socket, Type};
+
+use crate::process::inherited_fd;
+use door::drop_new_syns;
+pub(crate) use file::remove_if_stale;
+pub use file::{FileId, FileOptions};
+pub use options::{Options, TcpOptions};
+
+/// A listening stream socket.
+#[derive(Debug)]
+pub struct Listener {
+    socket: Socket,
+    address: ListenerAddress,
+    provenance: Provenance,
+}
+
+/// Where a listener comes from, which the kernel does not know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Provenance {
+    /// Who made the socket.
+    pub origin: Origin,
+    /// The address as whoever asked for the listener spelled it; it may leave the port open.
+    pub asked: String,
+    /// The file of a unix socket that is ours to remove.
+    pub file: Option<FileId>,
+}
+
+/// Who made a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// We did, or a master before us.
+    Bound,
+    /// Whoever started us, and an `fd://N` names it.
+    Passed,
+    /// The service manager, by the protocol of `sd_listen_fds(3)`.
+    Activated,
+}
+
+/// Where a listener listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ListenerAddress {
+    /// An IP address and the port in force.
+    Tcp(SocketAddr),
+    /// A path in the file system.
+    Unix(PathBuf),
+    /// A name in the abstract namespace (unix(7)).
+    Abstract(String),
+}
+
+impl std::fmt::Display for ListenerAddress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(f, "http://{address}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Abstract(name) => write!(f, "unix:@{name}"),
+        }
+    }
+}
+
+impl Listener {
+    /// Listens on a host and port; port 0 lets the kernel choose. Of a host with several
+    /// addresses the first that can be bound is taken.
+    pub fn tcp(host: &str, port: u16, backlog: u32) -> io::Result<Self> {
+        Self::tcp_with(host, port, &Options::with_backlog(backlog))
+    }
+
+    /// As [`Self::tcp`], with all options.
+    pub fn tcp_with(host: &str, port: u16, options: &Options) -> io::Result<Self> {
+        let mut refused = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+        for address in (host, port).to_socket_addrs()? {
+            match Self::tcp_at(address, options) {
+                Ok(listener) => return Ok(listener),
+                Err(error) => refused = error,
+            }
+        }
+        Err(refused)
+    }
+
+    fn tcp_at(address: SocketAddr, options: &Options) -> io::Result<Self> {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+        socket.set_reuse_address(true)?;
+        socket.set_reuse_port(options.tcp.reuse_port)?;
+        if address.is_ipv6() {
+            socket.set_only_v6(options.tcp.only_v6)?;
+        }
+        // tcp(7): the receive buffer decides on the window that is offered, so before listen(2).
+        options.apply(&socket, true)?;
+        socket.bind(&address.into())?;
+        Self::listening(socket, options, Origin::Bound)
+    }
+
+    /// Listens on a path. A socket file that nobody listens on is replaced; one that somebody
+    /// does listen on is `AddrInUse`. Everybody may connect.
+    pub fn unix(path: &Path, backlog: u32) -> io::Result<Self> {
+        Self::unix_with(path, &Options::with_backlog(backlog))
+    }
+
+    /// As [`Self::unix`], with all options.
+    pub fn unix_with(path: &Path, options: &Options) -> io::Result<Self> {
+        remove_if_stale(path)?;
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        options.apply(&socket, false)?;
+        socket.bind(&SockAddr::unix(path)?)?;
+        // Nobody can connect before listen(2), so whatever mode the umask left harms nobody.
+        let listening = options
+            .file
+            .apply(path)
+            .and_then(|()| Self::listening(socket, options, Origin::Bound));
+        listening.inspect_err(|_| {
+            // The file is of no use, and the first error tells more than one about the file.
+            let _ = std::fs::remove_file(path);
+        })
+    }
+
+    /// Listens on a name in the abstract namespace, given without its leading zero byte.
+    pub fn unix_abstract(name: &str, backlog: u32) -> io::Result<Self> {
+        Self::unix_abstract_with(name, &Options::with_backlog(backlog))
+    }
+
+    /// As [`Self::unix_abstract`], with all options.
+    pub fn unix_abstract_with(name: &str, options: &Options) -> io::Result<Self> {
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        options.apply(&socket, false)?;
+        socket.bind(&SockAddr::unix(format!("\0{name}"))?)?;
+        Self::listening(socket, options, Origin::Bound)
+    }
+
+    /// Takes over a socket that whoever started us made and left open at `fd`, which is closed
+    /// here. The options are applied anew.
+    ///
+    /// `EBADF` if there is no such descriptor, `InvalidInput` if it is not one to listen on.
+    pub fn adopt(fd: RawFd, options: &Options, origin: Origin) -> io::Result<Self> {
+        let socket = stream_socket(fd)?;
+        let is_tcp = matches!(address_of(&socket)?, ListenerAddress::Tcp(_));
+        options.apply(&socket, is_tcp)?;
+        Self::listening(socket, options, origin)
+    }
+
+    /// Takes over a listening socket that a process before us kept open at `fd` over its execve(2),
+    /// which is closed here. What it was set to, it stays.
+    pub fn inherit(fd: RawFd) -> io::Result<Self> {
+        let socket = stream_socket(fd)?;
+        if !socket.is_listener()? {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "not a listening socket",
+            ));
+        }
+        Self::of(socket, Origin::Bound)
+    }
+
+    /// The same socket a second time.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self {
+            socket: self.socket.try_clone()?,
+            address: self.address.clone(),
+            provenance: self.provenance.clone(),
+        })
+    }
+
+    fn listening(socket: Socket, options: &Options, origin: Origin) -> io::Result<Self> {
+        listen(&socket, options.backlog)?;
+        Self::of(socket, origin)
+    }
+
+    fn of(socket: Socket, origin: Origin) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        let address = address_of(&socket)?;
+        let file = match (&address, origin) {
+            (ListenerAddress::Unix(path), Origin::Bound) => FileId::of_socket(path),
+            _ => None,
+        };
+        let provenance = Provenance {
+            origin,
+            asked: address.to_string(),
+            file,
+        };
+        Ok(Self {
+            socket,
+            address,
+            provenance,
+        })
+    }
+
+    /// Applies options again, the backlog too: listen(2) on a socket that listens changes it.
+    pub fn apply(&self, options: &Options) -> io::Result<()> {
+        let is_tcp = matches!(self.address, ListenerAddress::Tcp(_));
+        options.apply(&self.socket, is_tcp)?;
+        if let ListenerAddress::Unix(path) = &self.address
+            && self.provenance.file.is_some()
+            && self.has_its_file()
+        {
+            options.file.apply(path)?;
+        }
+        listen(&self.socket, options.backlog)
+    }
+
+    /// Which of the options cannot be applied any more, since they count when an address is bound.
+    pub fn out_of_reach(&self, options: &Options) -> io::Result<Vec<&'static str>> {
+        let mut names = Vec::new();
+        if let (ListenerAddress::Tcp(address), Origin::Bound) =
+            (&self.address, self.provenance.origin)
+        {
+            if address.is_ipv6() && self.socket.only_v6()? != options.tcp.only_v6 {
+                names.push("ipv6only");
+            }
+            if self.socket.reuse_port()? != options.tcp.reuse_port {
+                names.push("reuseport");
+            }
+        }
+        Ok(names)
+    }
+
+    /// Where it comes from.
+    pub fn provenance(&self) -> &Provenance {
+        &self.provenance
+    }
+
+    /// Says where it comes from, where that is known better.
+    #[must_use]
+    pub fn with_provenance(self, provenance: Provenance) -> Self {
+        Self { provenance, ..self }
+    }
+
+    /// Notes how the address was spelled.
+    #[must_use]
+    pub fn asked_as(mut self, asked: String) -> Self {
+        self.provenance.asked = asked;
+        self
+    }
+
+    /// Where it listens, with the port in force.
+    pub fn address(&self) -> &ListenerAddress {
+        &self.address
+    }
+
+    /// A second descriptor of the same socket.
+    pub fn try_clone_fd(&self) -> io::Result<OwnedFd> {
+        self.socket.as_fd().try_clone_to_owned()
+    }
+
+    /// Closes the door behind those who wait already: they can still be accepted, and nobody can
+    /// join them, so that a shutdown may empty the kernel's queue and then close the socket
+    /// without resetting anybody.
+    ///
+    /// Unix sockets know this as shutdown(2) of the reading side (a later connect(2) is refused).
+    /// For TCP that call would reset the queue; instead a filter on the listener drops the
+    /// SYN of whoever comes later, while handshakes under way still complete. The kernel of such
+    /// a client tries again within a second and is then refused by the closed port.
+    pub fn close_door(&self) -> io::Result<()> {
+        match self.address {
+            ListenerAddress::Tcp(_) => drop_new_syns(self.socket.as_raw_fd()),
+            ListenerAddress::Unix(_) | ListenerAddress::Abstract(_) => {
+                self.socket.shutdown(std::net::Shutdown::Read)
+            }
+        }
+    }
+
+    /// Whether clients find this listener under its address: false for a unix socket whose file
+    /// was removed, or replaced by another.
+    pub fn has_its_file(&self) -> bool {
+        match &self.address {
+            ListenerAddress::Unix(path) => {
+                let found = FileId::of_socket(path);
+                found.is_some() && (self.provenance.file.is_none() || found == self.provenance.file)
+            }
+            ListenerAddress::Tcp(_) | ListenerAddress::Abstract(_) => true,
+        }
+    }
+
+    /// Removes the socket file of a unix listener if we made it and it is still there; the socket
+    /// itself lives on. A file that another server has put in its place stays.
+    pub fn remove_file(&self) -> io::Result<()> {
+        match &self.address {
+            ListenerAddress::Unix(path)
+                if self.provenance.origin == Origin::Bound
+                    && self.provenance.file.is_some()
+                    && self.has_its_file() =>
+            {
+                std::fs::remove_file(path)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// The stream socket at `fd`, which is closed: what is given is another descriptor of it. Whatever
+/// else is there, such as a log that an operator's slip has named, stays open.
+fn stream_socket(fd: RawFd) -> io::Result<Socket> {
+    if is_stream_socket(fd)? {
+        inherited_fd(fd).map(Socket::from)
+    } else {
+        Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "not a stream socket",
+        ))
+    }
+}
+
+fn is_stream_socket(fd: RawFd) -> io::Result<bool> {
+    let mut kind: libc::c_int = 0;
+    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: getsockopt(2) takes any number for a descriptor, and writes at most `len` bytes to
+    // `kind`, which has as many.
+    let status = unsafe {
+        libc::getsockopt(
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_TYPE,
+            (&raw mut kind).cast(),
+            &raw mut len,
+        )
+    };
+    match status {
+        0 => Ok(kind == libc::SOCK_STREAM),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn listen(socket: &Socket, backlog: Option<u32>) -> io::Result<()> {
+    match backlog {
+        Some(backlog) => socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX)),
+        None if socket.is_listener()? => Ok(()),
+        None => socket.listen(libc::SOMAXCONN),
+    }
+}
+
+fn address_of(socket: &Socket) -> io::Result<ListenerAddress> {
+    let address = socket.local_addr()?;
+    if let Some(address) = address.as_socket() {
+        Ok(ListenerAddress::Tcp(address))
+    } else if let Some(path) = address.as_pathname() {
+        // The working directory may change; where the file is does not.
+        Ok(ListenerAddress::Unix(std::path::absolute(path)?))
+    } else if let Some(name) = address.as_abstract_namespace() {
+        Ok(ListenerAddress::Abstract(
+            String::from_utf8_lossy(name).into_owned(),
+        ))
+    } else {
+        Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "neither a TCP nor a unix socket",
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+    use std::os::unix::net::UnixStream;
+    use std::time::Duration;
+
+    fn tcp_port(listener: &Listener) -> SocketAddr {
+        match listener.address() {
+            ListenerAddress::Tcp(address) => *address,
+            other => panic!("not TCP: {other}"),
+        }
+    }
+
+    fn accept_all(listener: &Listener) -> Vec<Socket> {
+        std::iter::from_fn(|| listener.socket.accept().ok())
+            .map(|(socket, _)| socket)
+            .collect()
+    }
+
+    #[test]
+    fn a_closed_tcp_door_keeps_those_inside_and_drops_newcomers() {
+        let listener = Listener::tcp("127.0.0.1", 0, 16).expect("bound");
+        let address = tcp_port(&listener);
+        let mut inside = TcpStream::connect(address).expect("connected before the door closed");
+        listener.close_door().expect("filter attached");
+        let late = TcpStream::connect_timeout(&address, Duration::from_millis(100));
+        assert!(late.is_err(), "a newcomer got in after the door was closed");
+        let mut accepted = accept_all(&listener);
+        assert_eq!(accepted.len(), 1);
+        inside.write_all(b"x").expect("data passes the filter");
+        let mut byte = [0];
+        accepted[0].set_nonblocking(false).expect("set");
+        accepted[0].read_exact(&mut byte).expect("read");
+        assert_eq!(&byte, b"x");
+    }
+
+    #[test]
+    fn a_closed_unix_door_keeps_those_inside_and_refuses_newcomers() {
+        let name = format!("stanchion-test-{}", crate::process::pid());
+        let listener = Listener::unix_abstract(&name, 16).expect("bound");
+        let connect = || {
+            let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+            socket.connect(&SockAddr::unix(format!("\0{name}"))?)?;
+            io::Result::Ok(UnixStream::from(OwnedFd::from(socket)))
+        };
+        let _inside = connect().expect("connected before the door closed");
+        listener.close_door().expect("shut");
+        assert_eq!(
+            connect().expect_err("refused").kind(),
+            io::ErrorKind::ConnectionRefused
+        );
+        assert_eq!(accept_all(&listener).len(), 1);
+    }
+
+    #[test]
+    fn a_stale_socket_file_is_replaced_and_a_live_one_is_not() {
+        let path = std::env::temp_dir().join(format!("stanchion-{}.sock", crate::process::pid()));
+        let live = Listener::unix(&path, 16).expect("bound");
+        let taken = Listener::unix(&path, 16).expect_err("somebody listens there");
+        assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
+        drop(live);
+        let second = Listener::unix(&path, 16).expect("nobody listens there any more");
+        second.remove_file().expect("removed");
+        std::fs::write(&path, "not a socket").expect("written");
+        let in_the_way = Listener::unix(&path, 16).expect_err("a plain file is left alone");
+        assert_eq!(in_the_way.kind(), io::ErrorKind::AlreadyExists);
+        std::fs::remove_file(&path).expect("removed");
+    }
+
+    #[test]
+    fn options_reach_the_kernel_at_first_and_again() {
+        let mut options = Options::with_backlog(16);
+        options.tcp.nodelay = false;
+        options.tcp.reuse_port = true;
+        options.receive_bytes = Some(20_000);
+        let first = Listener::tcp_with("127.0.0.1", 0, &options).expect("bound");
+        let port = tcp_port(&first).port();
+        assert!(!first.socket.tcp_nodelay().expect("asked"));
+        // socket(7): the kernel doubles it.
+        assert_eq!(first.socket.recv_buffer_size().expect("asked"), 40_000);
+        let second = Listener::tcp_with("127.0.0.1", port, &options).expect("SO_REUSEPORT");
+        drop(second);
+        options.tcp.nodelay = true;
+        options.tcp.keepalive = false;
+        first.apply(&options).expect("applied");
+        assert!(first.socket.tcp_nodelay().expect("asked"));
+        assert!(!first.socket.keepalive().expect("asked"));
+        options.tcp.reuse_port = false;
+        let refused = Listener::tcp_with("127.0.0.1", port, &options).expect_err("taken");
+        assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
+    }
+
+    #[test]
+    fn who_may_connect_is_the_mode_of_the_file() {
+        use std::os::unix::fs::PermissionsExt;
+        let path = std::env::temp_dir().join(format!("stanchion-mode-{}", crate::process::pid()));
+        let mut options = Options::with_backlog(16);
+        options.file.mode = 0o640;
+        let listener = Listener::unix_with(&path, &options).expect("bound");
+        let mode = || {
+            std::fs::metadata(&path)
+                .expect("there")
+                .permissions()
+                .mode()
+                & 0o777
+        };
+        assert_eq!(mode(), 0o640);
+        options.file.mode = 0o600;
+        listener.apply(&options).expect("applied");
+        assert_eq!(mode(), 0o600);
+        listener.remove_file().expect("removed");
+    }
+
+    #[test]
+    fn only_the_file_that_is_ours_is_removed() {
+        use std::os::fd::IntoRawFd;
+        let path = std::env::temp_dir().join(format!("stanchion-file-{}", crate::process::pid()));
+        let first = Listener::unix(&path, 16).expect("bound");
+        std::fs::remove_file(&path).expect("removed behind its back");
+        assert!(!first.has_its_file());
+        let second = Listener::unix(&path, 16).expect("bound");
+        assert!(second.has_its_file() && !first.has_its_file());
+        first.remove_file().expect("nothing to do");
+        assert!(path.exists(), "the file of another listener was removed");
+        let fd = second.try_clone_fd().expect("cloned").into_raw_fd();
+        let adopted = Listener::adopt(fd, &Options::adopted(), Origin::Passed).expect("adopted");
+        assert_eq!(adopted.address(), second.address());
+        adopted.remove_file().expect("nothing to do");
+        assert!(
+            path.exists(),
+            "the file of whoever passed the socket was removed"
+        );
+        second.remove_file().expect("removed");
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn what_is_no_listener_is_not_adopted() {
+        use std::os::fd::IntoRawFd;
+        let adopt = |socket: Socket| {
+            let fd = OwnedFd::from(socket).into_raw_fd();
+            Listener::adopt(fd, &Options::adopted(), Origin::Passed)
+        };
+        let datagrams = Socket::new(Domain::IPV4, Type::DGRAM, None).expect("made");
+        assert!(adopt(datagrams).is_err());
+        let (one, _other) = Socket::pair(Domain::UNIX, Type::STREAM, None).expect("made");
+        assert!(adopt(one).is_err());
+        let nothing = Listener::adopt(1_000_000, &Options::adopted(), Origin::Passed);
+        assert_eq!(nothing.expect_err("none").raw_os_error(), Some(libc::EBADF));
+    }
+}

@@ -1,0 +1,111 @@
+//! What can be set on a listener.
+
+use std::io;
+use std::os::fd::AsRawFd;
+
+use socket2::Socket;
+
+use super::file::FileOptions;
+
+/// What can be set on a listener. Connections inherit from it what concerns them (tcp(7)), so one
+/// call here spares one a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Connections the kernel may hold unaccepted (listen(2)); `None` leaves it to whoever made
+    /// the socket.
+    pub backlog: Option<u32>,
+    /// Bytes of the receive buffer (`SO_RCVBUF` in socket(7)); `None` leaves them to the kernel.
+    pub receive_bytes: Option<u32>,
+    /// Bytes of the send buffer (`SO_SNDBUF`).
+    pub send_bytes: Option<u32>,
+    /// Of a TCP socket.
+    pub tcp: TcpOptions,
+    /// Of the file of a unix socket that is made.
+    pub file: FileOptions,
+}
+
+/// What can be set on a TCP listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools)] // as many as the kernel has switches
+pub struct TcpOptions {
+    /// Send small segments at once (`TCP_NODELAY`).
+    pub nodelay: bool,
+    /// Ask now and then whether the other side is still there (`SO_KEEPALIVE`).
+    pub keepalive: bool,
+    /// Accept a connection only when it has sent something, or after this many seconds
+    /// (`TCP_DEFER_ACCEPT`); 0 = accept at once.
+    pub defer_accept_s: u32,
+    /// Let other sockets of this user bind the address too (`SO_REUSEPORT`).
+    pub reuse_port: bool,
+    /// An IPv6 socket takes no IPv4 clients (`IPV6_V6ONLY`).
+    pub only_v6: bool,
+}
+
+impl Default for TcpOptions {
+    fn default() -> Self {
+        Self {
+            nodelay: true,
+            keepalive: true,
+            defer_accept_s: 0,
+            reuse_port: false,
+            only_v6: true,
+        }
+    }
+}
+
+impl Options {
+    /// The defaults, with this backlog.
+    pub fn with_backlog(backlog: u32) -> Self {
+        Self {
+            backlog: Some(backlog),
+            ..Self::adopted()
+        }
+    }
+
+    /// The defaults for a socket that somebody else made.
+    pub fn adopted() -> Self {
+        Self {
+            backlog: None,
+            receive_bytes: None,
+            send_bytes: None,
+            tcp: TcpOptions::default(),
+            file: FileOptions::default(),
+        }
+    }
+
+    /// What may be set at any time. The buffers count for connections made from now on.
+    pub(super) fn apply(&self, socket: &Socket, is_tcp: bool) -> io::Result<()> {
+        if let Some(bytes) = self.receive_bytes {
+            socket.set_recv_buffer_size(bytes as usize)?;
+        }
+        if let Some(bytes) = self.send_bytes {
+            socket.set_send_buffer_size(bytes as usize)?;
+        }
+        if is_tcp {
+            socket.set_tcp_nodelay(self.tcp.nodelay)?;
+            socket.set_keepalive(self.tcp.keepalive)?;
+            set_defer_accept(socket, self.tcp.defer_accept_s)?;
+        }
+        Ok(())
+    }
+}
+
+/// The kernel rounds up to the time of a whole number of retransmissions (tcp(7)).
+fn set_defer_accept(socket: &Socket, seconds: u32) -> io::Result<()> {
+    let seconds = libc::c_int::try_from(seconds).unwrap_or(libc::c_int::MAX);
+    // SAFETY: `seconds` lives through the call, which reads as many bytes as it has.
+    let status = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_DEFER_ACCEPT,
+            (&raw const seconds).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if status == -1 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}

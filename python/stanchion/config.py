@@ -217,4 +217,8 @@ def _plain(value: object) -> object:
             return os.fsdecode(value)
         case list() | tuple() | set() | frozenset():
             return [_plain(item) for item in value]
+        case dict():
+            # JSON knows texts as keys; any other would become one silently.
+            if all(isinstance(key, str) for key in value):
+                return {key: _plain(item) for key, item in value.items()}
     raise TypeError(value)

@@ -14,6 +14,8 @@ use stanchion_sys::channel::Channel;
 use stanchion_sys::environment;
 use stanchion_sys::listener::Listener;
 
+use crate::heirloom::Heirloom;
+
 /// The environment variable.
 pub(crate) const VARIABLE: &str = "STANCHION_HANDOVER";
 /// Of what is written here; goes up when a key is added.
@@ -32,8 +34,8 @@ pub(crate) struct Handover {
     predecessor: i32,
     /// A channel to it: it is told there that the new master serves, and its end shows there.
     channel: RawFd,
-    /// Listening sockets; where each listens, the kernel knows.
-    listeners: Vec<RawFd>,
+    /// Listening sockets.
+    listeners: Vec<Heirloom>,
     /// Workers that were wanted, if by hand others than the setting says. Default: none were.
     #[serde(default)]
     scaled_to: Option<u16>,
@@ -43,7 +45,7 @@ impl Handover {
     pub(crate) fn new(
         predecessor: i32,
         channel: RawFd,
-        listeners: Vec<RawFd>,
+        listeners: Vec<Heirloom>,
         scaled_to: Option<u16>,
     ) -> Self {
         Self {
@@ -75,10 +77,10 @@ impl Handover {
         };
         let channel = Channel::inherit(self.channel)
             .map_err(|error| refused("channel", self.channel, error))?;
-        let listeners = self
-            .listeners
-            .iter()
-            .map(|&fd| Listener::inherit(fd).map_err(|error| refused("listener", fd, error)));
+        let listeners = self.listeners.iter().map(|heirloom| {
+            let taken = heirloom.take_over();
+            taken.map_err(|error| refused("listener", heirloom.fd, error))
+        });
         Ok(Taken {
             predecessor: self.predecessor,
             scaled_to: self.scaled_to,
@@ -105,10 +107,13 @@ impl Handover {
             ));
         }
         let handover: Self = serde_json::from_str(text).map_err(unreadable)?;
-        let is_bad = |&fd: &RawFd| fd <= 2;
+        let is_bad = |fd: RawFd| fd <= 2;
         if handover.listeners.len() > LISTENERS_MAX
-            || handover.listeners.iter().any(is_bad)
-            || is_bad(&handover.channel)
+            || handover
+                .listeners
+                .iter()
+                .any(|heirloom| is_bad(heirloom.fd))
+            || is_bad(handover.channel)
         {
             return Err(format!("{VARIABLE} names descriptors that cannot be"));
         }
@@ -135,22 +140,29 @@ pub(crate) enum ToPredecessor {
 mod tests {
     use super::*;
 
+    fn heirloom(fd: RawFd) -> Heirloom {
+        serde_json::from_value(serde_json::json!({"fd": fd})).expect("all else has a default")
+    }
+
     fn read(text: &str) -> Result<Handover, String> {
         Handover::from_json(text)
     }
 
     #[test]
     fn what_is_written_is_read() {
-        let handover = Handover::new(7, 9, vec![5, 6], Some(3));
+        let handover = Handover::new(7, 9, vec![heirloom(5), heirloom(6)], Some(3));
         let text = handover.to_json().expect("written");
         assert_eq!(read(&text), Ok(handover));
     }
 
     #[test]
     fn keys_of_newer_masters_are_ignored_and_missing_ones_have_defaults() {
-        let text = r#"{"version": 7, "least": 1, "predecessor": 7, "channel": 9, "listeners": [5], "news": {"a": []}}"#;
+        let text = r#"{"version": 7, "least": 1, "predecessor": 7, "channel": 9, "listeners": [{"fd": 5, "news": 1}], "news": {"a": []}}"#;
         let handover = read(text).expect("read");
-        assert_eq!((handover.listeners, handover.scaled_to), (vec![5], None));
+        assert_eq!(
+            (handover.listeners, handover.scaled_to),
+            (vec![heirloom(5)], None)
+        );
     }
 
     #[test]
@@ -173,7 +185,7 @@ mod tests {
                 "cannot be",
             ),
             (
-                r#"{"version": 1, "least": 1, "predecessor": 7, "channel": 9, "listeners": [-1]}"#,
+                r#"{"version": 1, "least": 1, "predecessor": 7, "channel": 9, "listeners": [{"fd": -1}]}"#,
                 "cannot be",
             ),
         ] {

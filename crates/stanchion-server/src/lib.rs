@@ -7,6 +7,7 @@ mod acceptor;
 mod control;
 pub mod exit_code;
 mod handover;
+mod heirloom;
 mod host;
 mod listeners;
 pub mod log;

@@ -16,7 +16,7 @@ use crate::control::Control;
 use crate::exit_code;
 use crate::handover::Handover;
 use crate::host::{Hook, Host};
-use crate::listeners;
+use crate::listeners::{self, Refusal};
 use crate::log;
 use crate::master::{self, Premises, Role, Succession};
 use crate::settings::Settings;
@@ -72,6 +72,10 @@ pub fn serve(settings: Settings, host: &mut dyn Host) -> i32 {
         })
     }) {
         Ok(code) => code,
+        Err((reason, exit_code::FINE)) => {
+            info!("{reason}");
+            exit_code::FINE
+        }
         Err((problem, code)) => {
             error!("{problem}");
             code
@@ -88,12 +92,11 @@ fn prepare(settings: Settings, host: &mut dyn Host) -> Result<Prepared, Problem>
     let of_bind = |problem| (problem, exit_code::BIND);
     acceptor::check_settings(&settings).map_err(of_usage)?;
     let mut handed_over = Handover::take().map_err(of_usage)?;
-    let inherited = match &mut handed_over {
-        Some(taken) => std::mem::take(&mut taken.listeners),
-        None => listeners::inherited().map_err(of_bind)?,
-    };
     let is_heir = handed_over.is_some();
-    let listeners = listeners::open(&settings, inherited).map_err(of_bind)?;
+    let inherited = handed_over
+        .as_mut()
+        .map(|taken| std::mem::take(&mut taken.listeners));
+    let listeners = listen(&settings, inherited)?;
     let leave = |listeners: &[Listener]| {
         // Those of an heir that fails are still its predecessor's.
         if !is_heir {
@@ -128,6 +131,21 @@ fn prepare(settings: Settings, host: &mut dyn Host) -> Result<Prepared, Problem>
         first,
         succession,
         control,
+    })
+}
+
+/// Opens the door, or takes it over from another master.
+fn listen(settings: &Settings, inherited: Option<Vec<Listener>>) -> Result<Vec<Listener>, Problem> {
+    let of_bind = |problem| (problem, exit_code::BIND);
+    if let Some(inherited) = inherited {
+        return listeners::open(settings, inherited).map_err(of_bind);
+    }
+    listeners::boot(settings).map_err(|refusal| match refusal {
+        Refusal::Failed(problem) => of_bind(problem),
+        Refusal::Told(signal) => (
+            format!("signal {signal} came before there was a place to listen"),
+            exit_code::FINE,
+        ),
     })
 }
 

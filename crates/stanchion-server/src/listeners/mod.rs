@@ -1,67 +1,182 @@
-//! STUB until merged.
-use crate::settings::{BindAddress, Settings};
-use stanchion_sys::listener::Listener;
+//! Where the server listens: sockets taken over where they are wanted still, and made where they
+//! are missing.
+
+mod activated;
+mod make;
+#[cfg(test)]
+mod tests;
+
 use std::io;
+use std::net::IpAddr;
+
+use stanchion_sys::held_signals::HeldSignals;
+use stanchion_sys::listener::{Listener, ListenerAddress, Options, Origin};
+use stanchion_sys::signal;
 use tracing::{info, warn};
 
-pub(crate) fn inherited() -> Result<Vec<Listener>, String> {
-    Ok(Vec::new())
+use crate::settings::{Bind, BindAddress, Settings};
+
+/// Why there are no listeners.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// One could not be made; mostly the operator's fault.
+    Failed(String),
+    /// This signal came while an address was waited for.
+    Told(i32),
 }
 
+/// Opens what a server needs that has just started: the sockets that a service manager has passed,
+/// or else what `bind` says. An address in use is tried again as its `tries` say, until one of TERM,
+/// INT and QUIT comes.
+pub(crate) fn boot(settings: &Settings) -> Result<Vec<Listener>, Refusal> {
+    let passed = activated::take(settings).map_err(Refusal::Failed)?;
+    let patience = HeldSignals::hold(&[signal::SIGTERM, signal::SIGINT, signal::SIGQUIT])
+        .map_err(|error| Refusal::Failed(format!("signals cannot be held back: {error}")))?;
+    opened(settings, passed, Some(&patience))
+}
+
+/// Opens what a server needs that serves already, or that takes over from another master:
+/// `inherited` are the listeners there are. Those that are still wanted are kept, with options and
+/// backlog applied again; missing ones are made, in one attempt each; the others are let go, and
+/// their files stay until [`remove_files`].
+///
+/// Sockets of a service manager are all kept, whatever `bind` says.
+///
+/// After an error everything is as it was, but for options that were applied again already.
+pub(crate) fn open(settings: &Settings, inherited: Vec<Listener>) -> Result<Vec<Listener>, String> {
+    opened(settings, inherited, None).map_err(|refusal| match refusal {
+        Refusal::Failed(problem) => problem,
+        Refusal::Told(signal) => format!("signal {signal} came"),
+    })
+}
+
+/// The same sockets a second time.
 pub(crate) fn clones(listeners: &[Listener]) -> io::Result<Vec<Listener>> {
     listeners.iter().map(Listener::try_clone).collect()
 }
 
-pub(crate) fn open(
-    settings: &Settings,
-    mut inherited: Vec<Listener>,
-) -> Result<Vec<Listener>, String> {
-    let backlog = settings.backlog.cast_unsigned();
-    let mut listeners = Vec::new();
-    for bind in &settings.listen_at() {
-        let shown = match bind {
-            BindAddress::Tcp { host, port } => format!("http://{host}:{port}"),
-            BindAddress::Unix(path) => format!("unix:{}", path.display()),
-            BindAddress::Abstract(name) => format!("unix:@{name}"),
-            BindAddress::Fd(fd) => format!("fd://{fd}"),
-        };
-        let found = inherited
-            .iter()
-            .position(|one| one.address().to_string() == shown || shown.ends_with(":0"));
-        let listener = match found {
-            Some(index) => Ok(inherited.remove(index)),
-            None => match bind {
-                BindAddress::Tcp { host, port } => Listener::tcp(host, *port, backlog),
-                BindAddress::Unix(path) => Listener::unix(path, backlog),
-                BindAddress::Abstract(name) => Listener::unix_abstract(name, backlog),
-                BindAddress::Fd(fd) => Listener::adopt(*fd, backlog),
-            },
-        };
-        match listener {
-            Ok(listener) => listeners.push(listener),
-            Err(error) => {
-                remove_files(&listeners);
-                let advice = match error.kind() {
-                    io::ErrorKind::AddrInUse => " (another server listens there; see `ss -lntxp`)",
-                    io::ErrorKind::PermissionDenied => {
-                        " (a port below 1024, or a directory that is not yours?)"
-                    }
-                    _ => "",
-                };
-                return Err(format!("cannot listen on {bind}: {error}{advice}"));
-            }
-        }
-    }
-    for listener in &listeners {
-        info!("listening at {}", listener.address());
-    }
-    Ok(listeners)
-}
-
+/// Removes the files of unix sockets that are ours: not those of whoever passed us a socket, nor
+/// one that another server has put in the place of ours.
 pub(crate) fn remove_files(listeners: &[Listener]) {
     for listener in listeners {
         if let Err(error) = listener.remove_file() {
             warn!("the socket file of {} stays: {error}", listener.address());
         }
     }
+}
+
+/// A listener that is wanted, and what becomes of it.
+struct Wanted {
+    bind: Bind,
+    options: Options,
+    listener: Option<Listener>,
+    /// It was there before.
+    is_kept: bool,
+}
+
+/// With `patience` the server is starting, and may wait until a signal comes.
+fn opened(
+    settings: &Settings,
+    inherited: Vec<Listener>,
+    patience: Option<&HeldSignals>,
+) -> Result<Vec<Listener>, Refusal> {
+    let (mut listeners, mut inherited): (Vec<_>, Vec<_>) = inherited
+        .into_iter()
+        .partition(|listener| listener.provenance().origin == Origin::Activated);
+    let mut wanted = wanted(settings, listeners.is_empty()).map_err(Refusal::Failed)?;
+    for one in &mut wanted {
+        let found = inherited
+            .iter()
+            .position(|listener| is_for(listener, &one.bind.address));
+        one.listener = found.map(|index| inherited.remove(index));
+        one.is_kept = one.listener.is_some();
+    }
+    let done = make::missing(&mut wanted, &inherited, patience).and_then(|()| apply_again(&wanted));
+    if let Err(refusal) = done {
+        let made = wanted.into_iter().filter(|one| !one.is_kept);
+        let made: Vec<_> = made.filter_map(|one| one.listener).collect();
+        remove_files(&made);
+        return Err(refusal);
+    }
+    for listener in &inherited {
+        info!("listening no more at {}", listener.address());
+    }
+    listeners.extend(wanted.into_iter().filter_map(|one| {
+        let listener = one.listener?;
+        let still = if one.is_kept { "still " } else { "" };
+        info!("{still}listening at {}", listener.address());
+        Some(listener)
+    }));
+    Ok(listeners)
+}
+
+/// What `bind` asks for, if it counts, and the ports of single workers.
+fn wanted(settings: &Settings, bind_counts: bool) -> Result<Vec<Wanted>, String> {
+    let bind = if bind_counts { &settings.bind[..] } else { &[] };
+    let mut wanted: Vec<Wanted> = Vec::new();
+    for bind in bind.iter().cloned().chain(settings.worker_binds()) {
+        let is_fd = matches!(bind.address, BindAddress::Fd(_));
+        if is_fd && wanted.iter().any(|one| one.bind.address == bind.address) {
+            return Err(format!("cannot listen on {bind}: it is named twice"));
+        }
+        wanted.push(Wanted {
+            options: make::options(settings, &bind)?,
+            bind,
+            listener: None,
+            is_kept: false,
+        });
+    }
+    Ok(wanted)
+}
+
+/// Whether a listener is what an address asks for. A port of 0 is any that was chosen for the same
+/// words; a unix socket whose file is gone is of no use to anybody.
+fn is_for(listener: &Listener, wanted: &BindAddress) -> bool {
+    let provenance = listener.provenance();
+    let asked = provenance.asked == wanted.to_string();
+    match (wanted, listener.address()) {
+        (BindAddress::Fd(_), _) => asked,
+        (_, _) if provenance.origin != Origin::Bound => false,
+        (BindAddress::Tcp { host, port }, ListenerAddress::Tcp(address)) => {
+            let is_it = host.parse::<IpAddr>().is_ok_and(|ip| ip == address.ip());
+            asked || (is_it && *port == address.port())
+        }
+        (BindAddress::Unix(path), ListenerAddress::Unix(at)) => {
+            let is_it = std::path::absolute(path).is_ok_and(|path| path == *at);
+            if is_it && !listener.has_its_file() {
+                warn!(
+                    "the socket file of {bind} is gone or another's",
+                    bind = wanted
+                );
+                return false;
+            }
+            is_it
+        }
+        (BindAddress::Abstract(name), ListenerAddress::Abstract(at)) => name == at,
+        _ => false,
+    }
+}
+
+fn apply_again(wanted: &[Wanted]) -> Result<(), Refusal> {
+    for one in wanted.iter().filter(|one| one.is_kept) {
+        let Some(listener) = &one.listener else {
+            continue;
+        };
+        let failed = |error: io::Error| {
+            Refusal::Failed(format!(
+                "the options of {} cannot be set: {error}",
+                one.bind
+            ))
+        };
+        listener.apply(&one.options).map_err(failed)?;
+        let out_of_reach = listener.out_of_reach(&one.options).map_err(failed)?;
+        if !out_of_reach.is_empty() {
+            warn!(
+                "a change of {} of {} takes effect when the server is started anew",
+                out_of_reach.join(" and "),
+                one.bind
+            );
+        }
+    }
+    Ok(())
 }

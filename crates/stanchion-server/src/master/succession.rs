@@ -16,6 +16,7 @@ use tracing::{error, info, warn};
 use super::Loop;
 use super::event::Event;
 use crate::handover::{Handover, Taken, ToPredecessor, VARIABLE};
+use crate::heirloom::Heirloom;
 use crate::host::Hook;
 use crate::messages::{self, Incoming};
 use crate::pidfile::{PidFile, with_suffix};
@@ -173,10 +174,13 @@ impl Loop<'_> {
             .iter()
             .map(Listener::try_clone_fd)
             .collect::<io::Result<_>>()?;
-        let fds = doors.iter().map(AsRawFd::as_raw_fd).collect();
+        let heirlooms = listeners.iter().zip(&doors);
+        let heirlooms = heirlooms
+            .map(|(listener, fd)| Heirloom::of(listener, fd))
+            .collect();
         let wanted = self.master.target();
         let scaled_to = wanted.filter(|&wanted| u32::from(wanted) != self.settings().workers);
-        let handover = Handover::new(process::pid(), theirs.as_raw_fd(), fds, scaled_to);
+        let handover = Handover::new(process::pid(), theirs.as_raw_fd(), heirlooms, scaled_to);
         let started_as = self.host.started_as();
         let mut words = started_as.command.into_iter();
         let program = words

@@ -2,7 +2,7 @@
 
 use serde_json::{Number, Value};
 
-use super::table::{Check, Kind, Preset, Range};
+use super::table::{Check, FromMap, Kind, Preset, Range};
 
 /// Longest part of a refused value that is shown back, in characters.
 const SHOWN_CHARS_MAX: usize = 60;
@@ -24,7 +24,8 @@ pub(super) fn coerce(kind: &Kind, raw: &Value) -> Result<Value, String> {
         Kind::List {
             may_be_empty,
             check,
-        } => return list(*may_be_empty, *check, raw),
+            from_map,
+        } => return list(*may_be_empty, *check, *from_map, raw),
     };
     value.ok_or_else(|| unlike(&expected(kind), raw))
 }
@@ -172,9 +173,15 @@ fn text(nullable: bool, check: Check, raw: &Value) -> Result<Value, String> {
 }
 
 /// One text stands for a list of one, as in gunicorn: `bind = "127.0.0.1:8000"`.
-fn list(may_be_empty: bool, check: Check, raw: &Value) -> Result<Value, String> {
+fn list(
+    may_be_empty: bool,
+    check: Check,
+    from_map: Option<FromMap>,
+    raw: &Value,
+) -> Result<Value, String> {
     let items = match raw {
         Value::String(_) => std::slice::from_ref(raw),
+        Value::Object(_) if from_map.is_some() => std::slice::from_ref(raw),
         Value::Array(items) => items,
         Value::Null => &[],
         other => return Err(unlike("a list of texts", other)),
@@ -182,9 +189,12 @@ fn list(may_be_empty: bool, check: Check, raw: &Value) -> Result<Value, String> 
     if items.is_empty() && !may_be_empty {
         return Err("expected at least one, got none".into());
     }
-    let checked_items = items.iter().map(|item| match item {
-        Value::String(text) => checked(check, text),
-        other => Err(unlike("a list of texts", other)),
+    let checked_items = items.iter().map(|item| match (item, from_map) {
+        (Value::String(text), _) => checked(check, text),
+        (Value::Object(map), Some(from_map)) => from_map(map)
+            .map(Value::from)
+            .map_err(|reason| format!("{reason}, got {}", shown(item))),
+        (other, _) => Err(unlike("a list of texts", other)),
     });
     checked_items
         .collect::<Result<Vec<_>, _>>()
@@ -270,6 +280,16 @@ mod tests {
             ("accesslog", json!(""), json!(null)),
             ("bind", json!(":80"), json!([":80"])),
             ("bind", json!([":80", "unix:a"]), json!([":80", "unix:a"])),
+            (
+                "bind",
+                json!([":80", {"address": ":81", "backlog": 64}]),
+                json!([":80", "0.0.0.0:81?backlog=64"]),
+            ),
+            (
+                "bind",
+                json!({"address": "unix:a", "mode": 384}),
+                json!(["unix:a?mode=0o600"]),
+            ),
             ("raw_env", json!(null), json!([])),
             ("umask", json!("022"), json!(18)),
             ("umask", json!("0o22"), json!(18)),
@@ -340,6 +360,21 @@ mod tests {
             ("errorlog", json!(""), "it names no file, got ''"),
             ("bind", json!([]), "expected at least one, got none"),
             ("bind", json!([80]), "expected a list of texts, got 80"),
+            (
+                "bind",
+                json!({"backlog": 1}),
+                r#"it has no address, got {"backlog":1}"#,
+            ),
+            (
+                "bind",
+                json!(":80?backlog=x"),
+                "backlog is a whole number from 1 to 2147483647, got ':80?backlog=x'",
+            ),
+            (
+                "raw_env",
+                json!({"a": "b"}),
+                r#"expected a list of texts, got {"a":"b"}"#,
+            ),
             (
                 "bind",
                 json!(":http"),

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::resolve::{Layer, resolve};
-use super::{AllowedPeers, BindAddress, ControlAddress, Seconds, SettingsError};
+use super::{AllowedPeers, Bind, ControlAddress, Seconds, SettingsError};
 
 /// The effective value of each setting, under the setting's own name. What each one does is told
 /// once, in [`super::table`]; here stand the units.
@@ -15,7 +15,7 @@ use super::{AllowedPeers, BindAddress, ControlAddress, Seconds, SettingsError};
 #[allow(clippy::struct_excessive_bools)] // as many as operators have switches
 pub struct Settings {
     /// Where to listen; at least one.
-    pub bind: Vec<BindAddress>,
+    pub bind: Vec<Bind>,
     /// Connections the kernel may hold unaccepted, as listen(2) takes it.
     pub backlog: i32,
     /// Set `SO_REUSEPORT` on TCP listeners.
@@ -185,10 +185,7 @@ mod tests {
     #[test]
     fn the_defaults_of_the_table_fill_every_field() {
         let settings = Settings::default();
-        assert_eq!(
-            settings.bind,
-            [BindAddress::parse("127.0.0.1:8000").unwrap()]
-        );
+        assert_eq!(settings.bind, [Bind::parse("127.0.0.1:8000").unwrap()]);
         assert_eq!(
             settings.timeout.as_duration(),
             Some(Duration::from_secs(30))
@@ -205,13 +202,7 @@ mod tests {
                 .unwrap();
         assert_eq!(settings.seats(), 6);
         assert_eq!(settings.timeout.as_duration(), None);
-        assert_eq!(
-            settings.bind,
-            [BindAddress::Tcp {
-                host: "::1".into(),
-                port: 0
-            }]
-        );
+        assert_eq!(settings.bind, [Bind::parse("[::1]:0").unwrap()]);
         assert_eq!(settings.max_waiting, 2048);
     }
 

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use stanchion_sys::listener::ListenerAddress;
 
-use super::{BindAddress, Settings};
+use super::{Bind, BindAddress, Settings};
 
 /// Only from this machine: they are for whoever looks after the server, and pass by the line.
 const HOST: Ipv4Addr = Ipv4Addr::LOCALHOST;
@@ -19,13 +19,15 @@ impl Settings {
         u16::try_from(self.workers).unwrap_or(u16::MAX)
     }
 
-    /// Everywhere to listen: `bind`, then the port of each worker.
-    pub fn listen_at(&self) -> Vec<BindAddress> {
-        let own = (0..self.worker_ports()).map(|worker| BindAddress::Tcp {
-            host: HOST.to_string(),
-            port: self.worker_port_base.saturating_add(worker),
-        });
-        self.bind.iter().cloned().chain(own).collect()
+    /// Where the workers listen of whom each is asked alone; beside `bind`.
+    pub fn worker_binds(&self) -> impl Iterator<Item = Bind> {
+        let port = |worker| self.worker_port_base.saturating_add(worker);
+        (0..self.worker_ports()).map(move |worker| {
+            Bind::from(BindAddress::Tcp {
+                host: HOST.to_string(),
+                port: port(worker),
+            })
+        })
     }
 
     /// The number of the worker that alone serves who comes in at this address; `None` if all do.
@@ -57,15 +59,12 @@ mod tests {
     #[test]
     fn a_port_for_each_worker_and_a_worker_for_each_port() {
         let off = settings(4, 0);
-        assert_eq!(off.listen_at(), off.bind);
+        assert_eq!(off.worker_binds().count(), 0);
         assert_eq!(off.worker_of(&at("127.0.0.1:0")), None);
 
         let on = settings(2, 9293);
-        let shown: Vec<_> = on.listen_at().iter().map(ToString::to_string).collect();
-        assert_eq!(
-            shown,
-            ["127.0.0.1:8000", "127.0.0.1:9293", "127.0.0.1:9294"]
-        );
+        let shown: Vec<_> = on.worker_binds().map(|bind| bind.to_string()).collect();
+        assert_eq!(shown, ["127.0.0.1:9293", "127.0.0.1:9294"]);
         let table = [
             ("127.0.0.1:9292", None),
             ("127.0.0.1:9293", Some(0)),

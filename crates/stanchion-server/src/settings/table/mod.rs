@@ -62,6 +62,9 @@ pub struct Env {
 /// A check of a text: what is wrong with it, without naming the setting.
 pub type Check = fn(&str) -> Result<(), String>;
 
+/// The text that a mapping stands for, or what is wrong with it.
+pub type FromMap = fn(&serde_json::Map<String, serde_json::Value>) -> Result<String, String>;
+
 /// Which values a setting takes.
 #[derive(Debug)]
 pub enum Kind {
@@ -91,6 +94,8 @@ pub enum Kind {
         may_be_empty: bool,
         /// Whether this item will do.
         check: Check,
+        /// What a mapping in a config file stands for, where it may stand for an item.
+        from_map: Option<FromMap>,
     },
     /// One of these words, in any case.
     Choice(&'static [&'static str]),
@@ -132,12 +137,12 @@ pub fn find(name: &str) -> Option<&'static Setting> {
 
 impl Range {
     /// `min` and all above it.
-    const fn from(min: u64) -> Self {
+    pub(super) const fn from(min: u64) -> Self {
         Self { min, max: None }
     }
 
     /// `min` to `max`, both included.
-    const fn between(min: u64, max: u64) -> Self {
+    pub(super) const fn between(min: u64, max: u64) -> Self {
         Self {
             min,
             max: Some(max),

@@ -1,7 +1,7 @@
 //! Settings of what listens, what works and what waits.
 
 use super::{ANY_TIME, Env, Group, Kind, Preset, Range, Setting};
-use crate::settings::BindAddress;
+use crate::settings::Bind;
 
 pub(super) const SERVER_SOCKET: Group = Group {
     title: "Server socket",
@@ -16,7 +16,8 @@ pub(super) const SERVER_SOCKET: Group = Group {
             }),
             kind: Kind::List {
                 may_be_empty: false,
-                check: bind_address,
+                check: bind,
+                from_map: Some(bind_of_map),
             },
             default: Preset::List(&["127.0.0.1:8000"]),
             gunicorn: true,
@@ -28,7 +29,18 @@ another program opened, such as systemd). A port of 0 lets the kernel \
 choose one.
 
 A bind on the command line replaces those of the config file; it does \
-not add to them. A unix socket's file follows the umask.",
+not add to them. Sockets that a service manager passed (LISTEN_FDS) are \
+used instead of all of them.
+
+Options of one listener follow its address, as in \
+127.0.0.1:8000?backlog=64&tries=-1, or stand in a dict in the config \
+file: {\"address\": \"127.0.0.1:8000\", \"backlog\": 64, \"tries\": -1}. They \
+are: backlog; tries (1: attempts while the address is in use, -1 for \
+ever) and delay (0.5: seconds between them); tcp_nodelay (true); \
+defer_accept (0: seconds that the kernel keeps back a connection that \
+sends nothing); keepalive (true: SO_KEEPALIVE); reuseport; ipv6only \
+(true); rcvbuf and sndbuf (bytes). For unix:PATH: mode, or umask, and \
+owner and group of the file.",
         },
         Setting {
             name: "backlog",
@@ -306,7 +318,11 @@ answer (proxy_read_timeout). 0 switches it off.",
     ],
 };
 
-/// An address that can be listened on.
-fn bind_address(text: &str) -> Result<(), String> {
-    BindAddress::parse(text).map(drop)
+/// An address that can be listened on, with options.
+fn bind(text: &str) -> Result<(), String> {
+    Bind::parse(text).map(drop)
+}
+
+fn bind_of_map(map: &serde_json::Map<String, serde_json::Value>) -> Result<String, String> {
+    Bind::from_map(map).map(|bind| bind.to_string())
 }

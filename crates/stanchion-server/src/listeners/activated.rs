@@ -1,0 +1,43 @@
+//! Listeners of a service manager (`sd_listen_fds(3)`).
+
+use stanchion_sys::activation::{self, Passed};
+use stanchion_sys::listener::{Listener, Options, Origin};
+use tracing::{info, warn};
+
+use crate::settings::{Bind, Settings};
+
+/// Takes over what a service manager has passed; nothing mostly. Backlog, buffers and the mode of
+/// files stay as it has set them, since the socket unit is where an operator looks for them.
+pub(super) fn take(settings: &Settings) -> Result<Vec<Listener>, String> {
+    let activation =
+        activation::take().map_err(|problem| format!("sockets of a service manager: {problem}"))?;
+    if let Some(pid) = activation.for_another {
+        warn!(
+            "sockets were passed to process {pid} and not to this one, and are not used (start the \
+             server directly, or with exec in a shell)"
+        );
+    }
+    let taken = activation.passed.iter().map(take_one);
+    let listeners = taken.collect::<Result<Vec<_>, _>>()?;
+    // A default is nobody's wish.
+    let bind_is_set = settings.bind != Settings::default().bind;
+    if !listeners.is_empty() && bind_is_set {
+        let ignored: Vec<_> = settings.bind.iter().map(Bind::to_string).collect();
+        warn!(
+            "bind is not used, since a service manager has passed sockets (LISTEN_FDS): {}",
+            ignored.join(", ")
+        );
+    }
+    Ok(listeners)
+}
+
+fn take_one(passed: &Passed) -> Result<Listener, String> {
+    let shown = match &passed.name {
+        Some(name) => format!("descriptor {} ({})", passed.fd, name.escape_debug()),
+        None => format!("descriptor {}", passed.fd),
+    };
+    let listener = Listener::adopt(passed.fd, &Options::adopted(), Origin::Activated)
+        .map_err(|error| format!("cannot listen on {shown} of the service manager: {error}"))?;
+    info!("listening at {} by {shown}", listener.address());
+    Ok(listener)
+}

@@ -1,0 +1,157 @@
+//! Making the listeners that are missing.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use stanchion_sys::held_signals::HeldSignals;
+use stanchion_sys::identity::{self, Identity};
+use stanchion_sys::listener::{
+    FileOptions, Listener, ListenerAddress, Options, Origin, TcpOptions,
+};
+use tracing::warn;
+
+use super::{Refusal, Wanted};
+use crate::settings::{Bind, BindAddress, Settings};
+
+/// How long to wait between two attempts where nothing else is said, as in Unicorn.
+const DELAY: Duration = Duration::from_millis(500);
+/// And at least, so that to wait is not to keep a core busy.
+const DELAY_MIN: Duration = Duration::from_millis(10);
+/// How often it is logged that an address is still in use.
+const REMIND: Duration = Duration::from_secs(30);
+/// Permissions of a socket file before the umask; to connect takes the right to write (unix(7)).
+const FILE_MODE: u32 = 0o777;
+
+/// What is set on the listener of `bind`.
+pub(super) fn options(settings: &Settings, bind: &Bind) -> Result<Options, String> {
+    let own = &bind.options;
+    let defaults = TcpOptions::default();
+    let refused = |problem| format!("cannot listen on {bind}: {problem}");
+    Ok(Options {
+        backlog: Some(own.backlog.unwrap_or(settings.backlog.cast_unsigned())),
+        receive_bytes: own.rcvbuf,
+        send_bytes: own.sndbuf,
+        tcp: TcpOptions {
+            nodelay: own.tcp_nodelay.unwrap_or(defaults.nodelay),
+            keepalive: own.keepalive.unwrap_or(defaults.keepalive),
+            defer_accept_s: own.defer_accept.unwrap_or(defaults.defer_accept_s),
+            reuse_port: own.reuseport.unwrap_or(settings.reuse_port),
+            only_v6: own.ipv6only.unwrap_or(defaults.only_v6),
+        },
+        file: file_options(settings, bind).map_err(refused)?,
+    })
+}
+
+/// As gunicorn has it, the file belongs to whom the app runs as.
+fn file_options(settings: &Settings, bind: &Bind) -> Result<FileOptions, String> {
+    if !matches!(bind.address, BindAddress::Unix(_)) {
+        return Ok(FileOptions::default());
+    }
+    let own = &bind.options;
+    let umask = own.umask.unwrap_or(settings.umask);
+    let (user, group) = (settings.user.as_deref(), settings.group.as_deref());
+    let identity = Identity::find(user, group, false)?;
+    let owner = own.owner.as_deref().map(identity::uid_of).transpose()?;
+    let group = own.group.as_deref().map(identity::gid_of).transpose()?;
+    Ok(FileOptions {
+        mode: own.mode.unwrap_or(FILE_MODE & !umask),
+        uid: owner.or(identity.as_ref().map(Identity::uid)),
+        gid: group.or(identity.as_ref().map(Identity::gid)),
+    })
+}
+
+/// Makes what is missing. `others` are listeners of ours that are wanted no more but still there.
+pub(super) fn missing(
+    wanted: &mut [Wanted],
+    others: &[Listener],
+    patience: Option<&HeldSignals>,
+) -> Result<(), Refusal> {
+    // Descriptors that were left open for us come first: a socket made here might get the number
+    // of one that is not there, and would be taken for it.
+    let (passed, made): (Vec<_>, Vec<_>) = wanted
+        .iter_mut()
+        .filter(|one| !one.is_kept)
+        .partition(|one| matches!(one.bind.address, BindAddress::Fd(_)));
+    for one in passed.into_iter().chain(made) {
+        let listener = patiently(one, others, patience)?;
+        one.listener = Some(listener.asked_as(one.bind.address.to_string()));
+    }
+    Ok(())
+}
+
+/// Tries as often as the address says, if there is somebody to call it off.
+fn patiently(
+    one: &Wanted,
+    others: &[Listener],
+    patience: Option<&HeldSignals>,
+) -> Result<Listener, Refusal> {
+    let Wanted { bind, options, .. } = one;
+    let mut tries_left = bind.options.tries.unwrap_or(1);
+    let delay = bind.options.delay;
+    let delay = delay.map_or(DELAY, |delay| delay.duration().max(DELAY_MIN));
+    let mut reminded: Option<Instant> = None;
+    loop {
+        let error = match make(bind, options, patience.is_some()) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => error,
+        };
+        if tries_left > 0 {
+            tries_left -= 1;
+        }
+        let Some(held) =
+            patience.filter(|_| error.kind() == io::ErrorKind::AddrInUse && tries_left != 0)
+        else {
+            let advice = advice(&error, bind, others);
+            return Err(Refusal::Failed(format!(
+                "cannot listen on {bind}: {error}{advice}"
+            )));
+        };
+        if reminded.is_none_or(|last| last.elapsed() >= REMIND) {
+            warn!("{bind} is in use, trying again every {delay:?} (see `ss -lntxp`)");
+            reminded = Some(Instant::now());
+        }
+        let told = held
+            .wait(delay)
+            .map_err(|error| Refusal::Failed(format!("cannot wait for {bind}: {error}")))?;
+        if let Some(signal) = told {
+            return Err(Refusal::Told(signal));
+        }
+    }
+}
+
+fn make(bind: &Bind, options: &Options, is_start: bool) -> io::Result<Listener> {
+    match &bind.address {
+        BindAddress::Tcp { host, port } => Listener::tcp_with(host, *port, options),
+        BindAddress::Unix(path) => Listener::unix_with(path, options),
+        BindAddress::Abstract(name) => Listener::unix_abstract_with(name, options),
+        BindAddress::Fd(fd) if is_start => Listener::adopt(*fd, options, Origin::Passed),
+        // The number may by now be that of anything of ours.
+        BindAddress::Fd(_) => Err(io::Error::other(
+            "a descriptor is taken over only when the server starts",
+        )),
+    }
+}
+
+fn advice(error: &io::Error, bind: &Bind, others: &[Listener]) -> String {
+    match (error.kind(), &bind.address) {
+        (io::ErrorKind::AddrInUse, BindAddress::Tcp { port, .. }) => {
+            let ours = others.iter().map(Listener::address).find(
+                |address| matches!(address, ListenerAddress::Tcp(tcp) if tcp.port() == *port),
+            );
+            match ours {
+                Some(ours) => format!(
+                    " (by this server, at {ours}: start it anew to go from one address of a port to another)"
+                ),
+                None => " (another server listens there; see `ss -lntxp`)".into(),
+            }
+        }
+        (io::ErrorKind::AddrInUse, _) => " (another server listens there; see `ss -lntxp`)".into(),
+        (io::ErrorKind::PermissionDenied, BindAddress::Tcp { .. }) => {
+            " (only root binds a port below 1024; or net.ipv4.ip_unprivileged_port_start)".into()
+        }
+        (io::ErrorKind::PermissionDenied, _) => {
+            " (a directory that is not yours, or an owner that only root can set?)".into()
+        }
+        _ => String::new(),
+    }
+}

@@ -14,6 +14,7 @@ pub mod log;
 mod master;
 mod messages;
 mod pidfile;
+mod privileges;
 pub mod record;
 pub mod settings;
 mod spool;

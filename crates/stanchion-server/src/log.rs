@@ -6,8 +6,10 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use stanchion_sys::clock::LocalTime;
+use stanchion_sys::identity::{Identity, effective_uid};
 use stanchion_sys::process;
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
@@ -91,7 +93,49 @@ impl LogFile {
 }
 
 fn append_to(path: &Path) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).open(path)
+    let mut options = OpenOptions::new();
+    options.append(true);
+    if let Some((uid, gid)) = owner() {
+        // Only a file that we have just made is given away: what is there already might be a link
+        // that somebody has put there, to get what it leads to.
+        match options.clone().create_new(true).open(path) {
+            Ok(file) => {
+                std::os::unix::fs::fchown(&file, Some(uid), Some(gid))?;
+                return Ok(file);
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+    options.create(true).open(path)
+}
+
+/// User and group of log files that root makes: `uid << 32 | gid`, or [`NOBODY`].
+static OWNER: AtomicU64 = AtomicU64::new(NOBODY);
+/// No process has -1 for its user (credentials(7)).
+const NOBODY: u64 = u64::MAX;
+
+/// From now on, log files that are made are this one's, so that it can open them itself.
+pub(crate) fn belong_to(identity: Option<&Identity>) {
+    let owner = identity.map_or(NOBODY, |identity| {
+        u64::from(identity.uid()) << 32 | u64::from(identity.gid())
+    });
+    OWNER.store(owner, Ordering::Relaxed);
+}
+
+fn owner() -> Option<(u32, u32)> {
+    let owner = OWNER.load(Ordering::Relaxed);
+    (owner != NOBODY && effective_uid() == 0).then_some(((owner >> 32) as u32, owner as u32))
+}
+
+/// Makes a log file that another process is going to open.
+pub(crate) fn create(path: Option<&Path>) -> io::Result<()> {
+    match path {
+        Some(path) if path.as_os_str() != "-" => append_to(path)
+            .map(drop)
+            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))),
+        _ => Ok(()),
+    }
 }
 
 /// Writes text of the app's (`wsgi.errors`, tracebacks) as it is. A log that cannot be written

@@ -6,6 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use stanchion_sys::clock::monotonic_us;
+use stanchion_sys::identity::Identity;
 use stanchion_sys::process;
 use tracing::warn;
 
@@ -32,6 +33,11 @@ impl SpoolDir {
             })?;
         let owner = process::pid();
         Ok(Self { path, owner })
+    }
+
+    /// Makes it another user's, who is to work with it.
+    pub(crate) fn give_to(&self, identity: &Identity) -> io::Result<()> {
+        std::os::unix::fs::chown(&self.path, Some(identity.uid()), Some(identity.gid()))
     }
 
     pub(crate) fn path(&self) -> &Path {

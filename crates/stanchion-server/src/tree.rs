@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use stanchion_exchange::Exchange;
 use stanchion_sys::channel::Channel;
+use stanchion_sys::identity::Identity;
 use stanchion_sys::listener::Listener;
 use stanchion_sys::memory::AppendFile;
 use stanchion_sys::{process, signal};
@@ -19,6 +20,7 @@ use crate::host::{Hook, Host};
 use crate::listeners::{self, Refusal};
 use crate::log;
 use crate::master::{self, Premises, Role, Succession};
+use crate::privileges;
 use crate::settings::Settings;
 use crate::template::{self, Ended};
 
@@ -32,6 +34,8 @@ pub(crate) struct Common {
     pub(crate) reports: Reports,
     pub(crate) files: Files,
     pub(crate) spool: PathBuf,
+    /// Whom acceptor, template and workers become, if anybody else.
+    pub(crate) identity: Option<Identity>,
     /// Where workers write their stacks.
     pub(crate) dumps: AppendFile,
 }
@@ -51,6 +55,8 @@ pub(crate) struct Files {
 /// Runs the server. Returns in the master and in each worker, with that process's exit code, so
 /// that its runtime can end as it should; the other children end inside.
 pub fn serve(settings: Settings, host: &mut dyn Host) -> i32 {
+    // Whoever it cannot find, it names once there is a log to say it in.
+    log::belong_to(privileges::find(&settings).ok().flatten().as_ref());
     if let Err(error) = log::start(&settings.errorlog, settings.loglevel) {
         // There is no log to say it in.
         let line = format!(
@@ -91,6 +97,7 @@ fn prepare(settings: Settings, host: &mut dyn Host) -> Result<Prepared, Problem>
     let of_usage = |problem| (problem, exit_code::USAGE);
     let of_bind = |problem| (problem, exit_code::BIND);
     acceptor::check_settings(&settings).map_err(of_usage)?;
+    privileges::find(&settings).map_err(of_usage)?;
     let mut handed_over = Handover::take().map_err(of_usage)?;
     let is_heir = handed_over.is_some();
     let inherited = handed_over
@@ -174,11 +181,17 @@ fn tree(prepared: Prepared, host: &mut dyn Host) -> io::Result<i32> {
             orders,
         } => {
             leave_signals_to_master()?;
-            let code = acceptor::run(common, &listeners, orders);
+            let code = match privileges::drop(common) {
+                Ok(()) => acceptor::run(common, &listeners, orders),
+                Err(code) => code,
+            };
             process::exit_now(code)
         }
         Role::Template { common, orders } => {
             leave_signals_to_master()?;
+            if let Err(code) = privileges::drop(common) {
+                process::exit_now(code);
+            }
             match template::run(common, orders, host) {
                 Ended::Template(code) => process::exit_now(code),
                 Ended::Worker(code) => Ok(code),

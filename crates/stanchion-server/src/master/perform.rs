@@ -97,7 +97,7 @@ impl Loop<'_> {
                     ),
                 }
             }
-            Action::Reopen => log::reopen(),
+            Action::Reopen => self.reopen_logs(),
             Action::StartHeir => self.start_heir(),
             Action::DropHeir => self.succession.drop_heir(),
             Action::Reply { client, outcome } => self.tell(client, &Reply::of(outcome)),
@@ -119,6 +119,17 @@ impl Loop<'_> {
         None
     }
 
+    /// The acceptor opens the access log itself, as whoever it has become; so it must be there.
+    fn reopen_logs(&self) {
+        log::reopen();
+        let common = self.houses.get(&self.present).map(|house| &house.common);
+        if let Some(common) = common.filter(|common| common.identity.is_some())
+            && let Err(error) = log::create(common.settings.accesslog.as_deref())
+        {
+            error!("the access log cannot be made anew: {error}");
+        }
+    }
+
     /// Reads the configuration again and makes what a house needs.
     fn build(&mut self, generation: u32) -> Result<Premises, String> {
         self.hook(Hook::Reload);
@@ -128,6 +139,7 @@ impl Loop<'_> {
         let inherited = present.map(|house| listeners::clones(&house.listeners));
         let inherited = inherited.transpose().map_err(|error| error.to_string())?;
         crate::acceptor::check_settings(&settings)?;
+        crate::privileges::find(&settings)?;
         let listeners = listeners::open(&settings, inherited.unwrap_or_default())?;
         Premises::build(generation, settings, listeners).map_err(|(error, listeners)| {
             self.remove_files_of_others(listeners);

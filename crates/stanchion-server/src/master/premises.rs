@@ -11,7 +11,9 @@ use stanchion_sys::process;
 
 use super::event::Plan;
 use super::outbox::Outbox;
+use crate::log;
 use crate::messages::{ToAcceptor, ToTemplate};
+use crate::privileges;
 use crate::record::{REQUEST_HEAD_BYTES_MAX, REQUEST_RECORD_EXTRA_BYTES, RESPONSE_RING_BYTES};
 use crate::settings::Settings;
 use crate::spool::SpoolDir;
@@ -43,6 +45,12 @@ fn common(generation: u32, settings: Settings, spool: &SpoolDir) -> io::Result<C
         request_bytes: REQUEST_HEAD_BYTES_MAX + REQUEST_RECORD_EXTRA_BYTES + settings.body_memory,
         response_bytes: RESPONSE_RING_BYTES,
     })?;
+    let identity = privileges::find(&settings).map_err(io::Error::other)?;
+    log::belong_to(identity.as_ref());
+    if let Some(identity) = &identity {
+        spool.give_to(identity)?;
+        log::create(settings.accesslog.as_deref())?;
+    }
     let (master_end, child_end) = Channel::pair()?;
     let (acceptor_end, worker_end) = Channel::pair()?;
     Ok(Common {
@@ -59,6 +67,7 @@ fn common(generation: u32, settings: Settings, spool: &SpoolDir) -> io::Result<C
             worker_end,
         },
         spool: spool.path().to_owned(),
+        identity,
         settings,
         dumps: AppendFile::create("stanchion-dumps")?,
     })

@@ -122,9 +122,9 @@ impl Loop<'_> {
     /// The acceptor opens the access log itself, as whoever it has become; so it must be there.
     fn reopen_logs(&self) {
         log::reopen();
-        let common = self.houses.get(&self.present).map(|house| &house.common);
-        if let Some(common) = common.filter(|common| common.identity.is_some())
-            && let Err(error) = log::create(common.settings.accesslog.as_deref())
+        let accesslog = self.settings().accesslog.as_deref();
+        if self.present.identity.is_some()
+            && let Err(error) = log::create(accesslog)
         {
             error!("the access log cannot be made anew: {error}");
         }
@@ -167,6 +167,8 @@ impl Loop<'_> {
             ("signals", old.signals != new.signals),
             ("errorlog", old.errorlog != new.errorlog),
             ("loglevel", old.loglevel != new.loglevel),
+            ("control", old.control != new.control),
+            ("umask", old.umask != new.umask),
         ];
         let changed: Vec<_> = changed
             .iter()

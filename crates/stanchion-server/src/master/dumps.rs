@@ -29,7 +29,10 @@ impl Dumps {
         }
         match job.client {
             // It is about to be killed; who only wants to look can wait.
-            None => self.waiting.push_front(job),
+            None => {
+                let condemned = self.waiting.iter().take_while(|job| job.client.is_none());
+                self.waiting.insert(condemned.count(), job);
+            }
             Some(_) => self.waiting.push_back(job),
         }
     }

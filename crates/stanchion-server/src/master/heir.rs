@@ -72,7 +72,11 @@ impl Master {
 
     fn on_heir_lost(&mut self, why: &str, actions: &mut Vec<Action>) {
         self.heir = Heir::None;
-        let outcome = format!("upgrade failed: {why}; this master goes on serving");
+        let rest = match self.phase {
+            Phase::Running => "this master goes on serving",
+            _ => "the server leaves",
+        };
+        let outcome = format!("upgrade failed: {why}; {rest}");
         actions.push(Action::error(&*outcome));
         actions.push(Action::DropHeir);
         answer(&mut self.upgrading, &Err(outcome), actions);

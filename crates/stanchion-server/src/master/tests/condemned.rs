@@ -1,1 +1,147 @@
+//! Workers whose request has run past its timeout, or that take too much memory: they write their
+//! stacks down and are killed.
+
 use super::*;
+
+const DUMP_MS: u64 = 1_000;
+const GRACE_MS: u64 = 1_000;
+
+fn sentence(index: u16) -> String {
+    let pid = worker(1, index);
+    format!(
+        "acceptor 1: overdue seat {index}/1 30042
+         error: worker {index} ({pid}) is killed: a request has run for 30.0s, past its timeout
+         TERM {pid}"
+    )
+}
+
+/// Worker 0 is condemned and was asked for its stacks.
+fn condemned(others: bool) -> Tree {
+    let mut tree = Tree::serving();
+    tree.expect(
+        overdue(1, 0, others),
+        &format!("{}\ntemplate 1: fork 2/1\ndump 1:100", sentence(0)),
+    );
+    tree
+}
+
+#[test]
+fn its_client_is_told_its_stacks_are_shown_and_it_is_killed_at_once_if_it_does_nothing_else() {
+    let mut tree = condemned(false);
+    tree.expect(overdue(1, 0, false), "");
+    tree.expect(dumped(1, 0, 2), "");
+    tree.expect(dumped(1, 0, 1), "show 1:0=100\nKILL 100");
+    tree.expect(dumped(1, 0, 1), "");
+    tree.expect(overdue(1, 0, false), "");
+    // Its successor has come already.
+    tree.expect(
+        reaped(100, KILLED),
+        "vacate 1:0
+         acceptor 1: gone 0/1 Killed(9)
+         news: gone 0=100
+         warning: worker 0 (100) was killed by SIGKILL",
+    );
+    tree.expect(overdue(1, 0, false), "");
+}
+
+#[test]
+fn the_successor_in_its_seat_is_another_worker() {
+    let mut tree = condemned(false);
+    tree.play([dumped(1, 0, 1), reaped(100, KILLED), signal(SIGTTIN)]);
+    tree.play([ready(1, 0, 2, 103)]);
+    tree.expect_among(
+        overdue(1, 0, false),
+        "acceptor 1: overdue seat 0/2 30042\nTERM 103\ndump 1:103",
+    );
+}
+
+#[test]
+fn its_other_requests_have_a_grace_to_end() {
+    let mut tree = condemned(true);
+    tree.now_ms += 100;
+    tree.expect(dumped(1, 0, 1), "show 1:0=100");
+    tree.expect(overdue(1, 0, true), "");
+    // In silence: that it is killed has been said.
+    tree.expect_tick_after(GRACE_MS, "KILL 100");
+
+    let mut tree = condemned(true);
+    tree.play([dumped(1, 0, 1)]);
+    tree.now_ms += GRACE_MS / 2;
+    tree.expect(overdue(1, 0, false), "KILL 100");
+
+    let mut tree = condemned(true);
+    tree.play([overdue(1, 0, false)]);
+    tree.expect(dumped(1, 0, 1), "show 1:0=100\nKILL 100");
+}
+
+#[test]
+fn stacks_that_never_come_are_given_up() {
+    let mut tree = condemned(false);
+    tree.expect_tick_after(DUMP_MS, "show 1:0=100\nKILL 100");
+    let mut tree = condemned(true);
+    tree.expect_tick_after(DUMP_MS, "show 1:0=100");
+    tree.expect_tick_after(GRACE_MS, "KILL 100");
+}
+
+#[test]
+fn one_that_ends_while_it_writes_is_shown_as_far_as_it_got() {
+    let mut tree = condemned(false);
+    tree.expect_among(reaped(100, LEFT), "show 1:0=100\nvacate 1:0");
+    // Its place is free for the next one.
+    tree.expect_among(overdue(1, 1, false), "dump 1:101");
+}
+
+#[test]
+fn several_write_one_after_the_other_and_all_die_in_time() {
+    let mut tree = condemned(false);
+    tree.play([forked(1, 2, 1, 102), ready(1, 2, 1, 102)]);
+    tree.expect(overdue(1, 1, false), &sentence(1));
+    tree.expect(overdue(1, 2, false), &sentence(2));
+    tree.expect(dumped(1, 0, 1), "show 1:0=100\nKILL 100\ndump 1:101");
+    tree.expect_tick_after(DUMP_MS, "show 1:1=101\ndump 1:102\nKILL 101");
+    tree.expect_tick_after(DUMP_MS, "KILL 102\nshow 1:2=102");
+}
+
+#[test]
+fn one_that_never_gets_to_write_dies_all_the_same() {
+    let mut tree = condemned(true);
+    tree.play([overdue(1, 1, true)]);
+    tree.expect_tick_after(DUMP_MS, "show 1:0=100\ndump 1:101");
+    tree.expect_tick_after(GRACE_MS, "KILL 100\nKILL 101\nshow 1:1=101");
+}
+
+#[test]
+fn a_worker_that_boots_or_was_killed_already_is_not_condemned() {
+    let mut tree = Tree::loaded();
+    tree.expect(overdue(1, 0, false), "");
+    tree.play([forked(1, 0, 1, 100)]);
+    tree.expect(overdue(1, 0, false), "");
+    tree.expect(memory(1, 0, 500), "");
+    let mut tree = Tree::serving();
+    tree.play([replace(1, 0, 1)]);
+    tree.expect(overdue(1, 0, false), "");
+    tree.expect(memory(1, 0, 500), "");
+}
+
+#[test]
+fn a_worker_that_leaves_is_condemned_but_given_no_longer() {
+    let mut tree = Tree::serving();
+    tree.play([signal(SIGTTOU)]);
+    tree.now_ms += 4_500;
+    let told = "acceptor 1: overdue seat 1/1 30042
+         error: worker 1 (101) is killed: a request has run for 30.0s, past its timeout
+         dump 1:101";
+    tree.expect(overdue(1, 1, false), told);
+    tree.expect_tick_after(500, "KILL 101");
+}
+
+#[test]
+fn a_condemned_worker_of_a_retiring_house_is_told_to_its_own_acceptor() {
+    let mut tree = Tree::retiring();
+    tree.expect_among(
+        overdue(1, 0, false),
+        "acceptor 1: overdue seat 0/1 30042\ndump 1:100",
+    );
+    tree.expect_among(dumped(2, 0, 1), "");
+    tree.expect(dumped(1, 0, 1), "show 1:0=100\nKILL 100");
+}

@@ -1,1 +1,249 @@
+//! Any child may die at any moment.
+
 use super::*;
+
+const READY_100: &str =
+    "acceptor 1: ready 0/1=100\ninfo: worker ready worker=0 pid=100 generation=1";
+const READY_102: &str =
+    "acceptor 1: ready 0/2=102\ninfo: worker ready worker=0 pid=102 generation=1";
+const REPLACED: &str = "vacate 1:0
+     acceptor 1: gone 0/1 Left(0)
+     news: gone 0=100
+     template 1: fork 0/2";
+const NEW_TEMPLATE: &str =
+    "warning: the template was killed by SIGKILL; another one is started\nfork template 1";
+const NEW_ACCEPTOR: &str = "error: the acceptor was killed by SIGKILL; \
+     its connections are lost, another one is started\nfork acceptor 1";
+
+#[test]
+fn a_killed_worker_is_replaced_at_once_under_a_new_tenure() {
+    let mut tree = Tree::serving();
+    for (tenure, pid) in (1..4).zip(100..) {
+        tree.expect(
+            reaped(pid, KILLED),
+            &format!(
+                "vacate 1:0
+                 acceptor 1: gone 0/{tenure} Killed(9)
+                 news: gone 0={pid}
+                 warning: worker 0 ({pid}) was killed by SIGKILL
+                 template 1: fork 0/{}",
+                tenure + 1
+            ),
+        );
+        let next = (1, 0, tenure + 1, pid + 1);
+        tree.play([
+            forked(next.0, next.1, next.2, next.3),
+            ready(next.0, next.1, next.2, next.3),
+        ]);
+    }
+}
+
+#[test]
+fn a_worker_that_leaves_by_itself_is_replaced_without_a_word() {
+    Tree::serving().expect(reaped(100, LEFT), REPLACED);
+}
+
+#[test]
+fn a_worker_that_wrote_where_it_should_not_is_killed_once() {
+    let mut tree = Tree::serving();
+    tree.expect(
+        replace(1, 1, 1),
+        "error: worker 1 (101) is replaced: it wrote where it should not
+         KILL 101
+         template 1: fork 2/1",
+    );
+    tree.expect(replace(1, 1, 1), "");
+    tree.expect(
+        reaped(101, KILLED),
+        "vacate 1:1
+         acceptor 1: gone 1/1 Killed(9)
+         news: gone 1=101
+         warning: worker 1 (101) was killed by SIGKILL",
+    );
+    tree.expect(replace(1, 1, 1), "");
+}
+
+#[test]
+fn a_worker_may_be_ready_before_its_fork_is_reported() {
+    let mut tree = Tree::loaded();
+    tree.expect(ready(1, 0, 1, 100), READY_100);
+    tree.expect(forked(1, 0, 1, 100), "");
+}
+
+#[test]
+fn a_worker_may_have_served_and_ended_before_its_fork_is_reported() {
+    let mut tree = Tree::loaded();
+    tree.play([ready(1, 0, 1, 100), reaped(100, LEFT)]);
+    tree.expect(forked(1, 0, 1, 100), "");
+}
+
+#[test]
+fn a_worker_may_be_reaped_before_its_fork_is_reported() {
+    let mut tree = Tree::loaded();
+    tree.expect(reaped(100, KILLED), "");
+    tree.now_ms += 60_000;
+    tree.expect(Event::Tick, "");
+    tree.expect(
+        forked(1, 0, 1, 100),
+        "vacate 1:0
+         acceptor 1: gone 0/1 Killed(9)
+         news: gone 0=100
+         error: worker 0 (100) was killed by SIGKILL while booting, \
+         failure 1 in a row; next try in 100 ms",
+    );
+    tree.expect_tick_after(100, "template 1: fork 0/2");
+}
+
+#[test]
+fn a_worker_may_be_reaped_before_it_is_known_to_be_ready() {
+    let mut tree = Tree::loaded();
+    tree.play([reaped(100, KILLED)]);
+    tree.expect(
+        ready(1, 0, 1, 100),
+        &format!(
+            "{READY_100}
+             vacate 1:0
+             acceptor 1: gone 0/1 Killed(9)
+             news: gone 0=100
+             warning: worker 0 (100) was killed by SIGKILL
+             template 1: fork 0/2"
+        ),
+    );
+    tree.expect(forked(1, 0, 1, 100), "");
+}
+
+/// The kernel gives pids anew, and the master reaps every orphan of the app.
+#[test]
+fn a_worker_with_the_pid_of_an_orphan_that_was_reaped_long_ago_lives() {
+    let mut tree = Tree::serving();
+    tree.play([reaped(102, LEFT)]);
+    tree.now_ms += 60_000;
+    tree.play([reaped(100, LEFT)]);
+    tree.expect(forked(1, 0, 2, 102), "");
+}
+
+#[test]
+fn a_killed_template_is_replaced_and_nobody_else_notices() {
+    let mut tree = Tree::serving();
+    tree.expect(reaped(11, KILLED), NEW_TEMPLATE);
+    // Without a template, the dead are not replaced yet.
+    tree.play([reaped(100, LEFT)]);
+    tree.expect(template_forked(1, Some(16)), "");
+    tree.expect(template_ready(1), "template 1: fork 0/2");
+}
+
+#[test]
+fn a_template_that_dies_again_and_again_while_loading_is_started_ever_more_slowly() {
+    let mut tree = Tree::serving();
+    tree.play([reaped(11, KILLED)]);
+    for (pid, wait_ms) in [(16, 100), (17, 200), (18, 400)] {
+        tree.play([template_forked(1, Some(pid))]);
+        tree.expect(
+            reaped(pid, BROKEN),
+            &format!(
+                "error: the template exited with code 4 before it was ready; \
+                 next try in {wait_ms} ms"
+            ),
+        );
+        tree.expect_tick_after(wait_ms, "fork template 1");
+    }
+}
+
+/// Else it would load the app, die of the first fork, and load the app, as fast as it can.
+#[test]
+fn a_template_that_dies_again_and_again_while_forking_is_started_ever_more_slowly() {
+    let mut tree = Tree::serving();
+    tree.play([reaped(100, KILLED)]);
+    let mut pid = 11;
+    for (tenure, wait_ms) in [(3, 100), (4, 200), (5, 400)] {
+        let lost = format!(
+            "error: the template was killed by SIGKILL while forking; next try in {wait_ms} ms"
+        );
+        tree.expect(reaped(pid, KILLED), &lost);
+        tree.expect_tick_after(wait_ms, "fork template 1");
+        pid += 20;
+        tree.play([template_forked(1, Some(pid))]);
+        tree.expect(
+            template_ready(1),
+            &format!("template 1: fork 0/{tenure}"),
+        );
+    }
+    // One that has forked starts it over.
+    tree.play([forked(1, 0, 5, 105)]);
+    tree.expect(reaped(pid, KILLED), NEW_TEMPLATE);
+}
+
+#[test]
+fn a_worker_of_a_dead_template_that_turns_up_is_killed_and_cleared_up_after() {
+    for first in [forked(1, 0, 2, 102), ready(1, 0, 2, 102)] {
+        let mut tree = Tree::serving();
+        tree.play([reaped(100, KILLED), reaped(11, KILLED)]);
+        tree.expect_tick_after(100, "fork template 1");
+        tree.play([template_forked(1, Some(16))]);
+        tree.expect(template_ready(1), "template 1: fork 0/3");
+        // It may have pulled a request before the signal comes.
+        tree.expect(first, "KILL 102");
+        tree.expect(ready(1, 0, 2, 102), "");
+        tree.expect(reaped(102, KILLED), "acceptor 1: gone 0/2 Killed(9)");
+        tree.expect(forked(1, 0, 2, 102), "");
+        tree.play([forked(1, 0, 3, 103)]);
+        tree.expect(
+            ready(1, 0, 3, 103),
+            "acceptor 1: ready 0/3=103\ninfo: worker ready worker=0 pid=103 generation=1",
+        );
+    }
+}
+
+#[test]
+fn a_worker_of_a_dead_template_that_was_reaped_before_it_turned_up_is_cleared_up_after() {
+    let mut tree = Tree::serving();
+    tree.play([100, 11, 102].map(|pid| reaped(pid, KILLED)));
+    tree.expect(ready(1, 0, 2, 102), "acceptor 1: gone 0/2 Killed(9)");
+}
+
+#[test]
+fn a_killed_acceptor_is_replaced_and_told_who_has_gone_and_who_serves() {
+    let mut tree = Tree::serving();
+    // The dying acceptor may not have heard of this one.
+    tree.play([reaped(100, KILLED), forked(1, 0, 2, 102)]);
+    let heard = "acceptor 1: gone 0/1 Killed(9)\nacceptor 1: ready 1/1=101";
+    tree.expect(reaped(10, KILLED), &format!("{NEW_ACCEPTOR}\n{heard}"));
+    tree.expect(acceptor_forked(1, Some(15)), "");
+    tree.expect(ready(1, 0, 2, 102), READY_102);
+    tree.expect(acceptor_ready(1), "acceptor 1: accept");
+}
+
+#[test]
+fn a_leaving_worker_is_introduced_to_a_new_acceptor_too() {
+    let mut tree = Tree::serving();
+    tree.play([signal(SIGTTOU)]);
+    let heard = "acceptor 1: ready 0/1=100\nacceptor 1: ready 1/1=101";
+    tree.expect(reaped(10, KILLED), &format!("{NEW_ACCEPTOR}\n{heard}"));
+}
+
+#[test]
+fn while_there_is_no_acceptor_nobody_is_told_and_its_successor_hears_it_all() {
+    let mut tree = Tree::serving();
+    tree.play([reaped(10, KILLED), acceptor_forked(1, Some(15))]);
+    tree.expect(
+        reaped(15, Exit::Code(1)),
+        "error: the acceptor exited with code 1 before it was ready; next try in 100 ms",
+    );
+    tree.expect(
+        reaped(100, LEFT),
+        "vacate 1:0\nnews: gone 0=100\ntemplate 1: fork 0/2",
+    );
+    tree.expect(
+        ready(1, 0, 2, 102),
+        "info: worker ready worker=0 pid=102 generation=1",
+    );
+    tree.expect_tick_after(
+        100,
+        "fork acceptor 1
+         acceptor 1: gone 0/1 Left(0)
+         acceptor 1: ready 0/2=102
+         acceptor 1: ready 1/1=101",
+    );
+    tree.expect(acceptor_forked(1, None), "");
+    assert_eq!(tree.due_in_ms(), Some(200));
+}

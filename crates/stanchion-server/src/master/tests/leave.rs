@@ -224,7 +224,6 @@ fn all_houses_leave() {
 #[test]
 fn a_reload_under_way_is_given_up_and_its_house_leaves_at_once() {
     let mut tree = Tree::building();
-    tree.play([ask(Order::Reload)]);
     tree.expect(
         signal(SIGTERM),
         "info: TERM: draining, then leaving

@@ -102,10 +102,10 @@ impl Tree {
         Self::serving_with(PLAN)
     }
 
-    /// As serving, and acceptor and template of another house boot.
+    /// As serving, and acceptor and template of another house boot, which a client asked for.
     fn building() -> Self {
         let mut tree = Self::serving();
-        tree.play([signal(SIGHUP), built(2, PLAN)]);
+        tree.play([ask(Order::Reload), built(2, PLAN)]);
         tree.fork(2);
         tree
     }
@@ -118,10 +118,10 @@ impl Tree {
         tree
     }
 
-    /// As serving, and another master boots.
+    /// As serving, and another master boots, which a client asked for.
     fn upgrading() -> Self {
         let mut tree = Self::serving();
-        tree.play([signal(SIGUSR2), Event::HeirStarted(Some(HEIR))]);
+        tree.play([ask(Order::Upgrade), Event::HeirStarted(Some(HEIR))]);
         tree
     }
 
@@ -406,6 +406,7 @@ fn line(action: &Action) -> String {
         Action::StartHeir => "start heir".to_owned(),
         Action::DropHeir => "drop heir".to_owned(),
         Action::Reply { client, outcome } => match outcome {
+            Ok(told) if told.is_empty() => format!("reply {client}: ok"),
             Ok(told) => format!("reply {client}: ok: {told}"),
             Err(told) => format!("reply {client}: error: {told}"),
         },

@@ -1,1 +1,198 @@
+//! Workers that have had enough go one at a time, and only when the successor is there.
+
 use super::*;
+
+const MANY: &str = "it has served 1000 requests (max_requests)";
+
+fn relieved(index: u16, why: &str) -> String {
+    let pid = worker(1, index);
+    format!("info: worker {index} ({pid}) is to be replaced: {why}\ntemplate 1: fork 2/1")
+}
+
+#[test]
+fn the_successor_comes_first_and_then_the_worker_leaves() {
+    let mut tree = Tree::serving();
+    tree.expect(due(1, 0, 1), &relieved(0, MANY));
+    tree.expect(due(1, 0, 1), "");
+    tree.expect(forked(1, 2, 1, 102), "");
+    tree.expect(
+        ready(1, 2, 1, 102),
+        "acceptor 1: ready 2/1=102
+         info: worker ready worker=2 pid=102 generation=1
+         TERM 100",
+    );
+    tree.expect(
+        reaped(100, LEFT),
+        "vacate 1:0\nacceptor 1: gone 0/1 Left(0)\nnews: gone 0=100",
+    );
+    assert_eq!(tree.due_in_ms(), None);
+}
+
+#[test]
+fn of_several_the_next_one_waits_until_the_one_before_is_gone() {
+    let mut tree = Tree::serving();
+    tree.play([due(1, 1, 1)]);
+    tree.expect(due(1, 0, 1), "");
+    tree.expect(memory(1, 0, 150), "");
+    tree.expect_among(ready(1, 2, 1, 102), "TERM 101");
+    tree.expect(
+        reaped(101, LEFT),
+        &format!(
+            "vacate 1:1
+             acceptor 1: gone 1/1 Left(0)
+             news: gone 1=101
+             info: worker 0 (100) is to be replaced: {MANY}
+             template 1: fork 1/2"
+        ),
+    );
+}
+
+#[test]
+fn one_that_does_not_leave_in_time_is_killed() {
+    let mut tree = Tree::serving();
+    tree.play([due(1, 0, 1), ready(1, 2, 1, 102)]);
+    tree.expect_tick_after(
+        5_000,
+        "warning: worker 0 (100) did not leave in time and is killed\nKILL 100",
+    );
+}
+
+#[test]
+fn a_successor_that_does_not_come_is_tried_again_and_until_then_it_stays() {
+    let mut tree = Tree::serving();
+    tree.play([due(1, 0, 1), forked(1, 2, 1, 102)]);
+    let actions = tree.step(reaped(102, BROKEN));
+    assert!(!actions.contains("TERM"), "{actions}");
+    tree.expect_tick_after(100, "template 1: fork 2/2");
+    tree.expect_among(ready(1, 2, 2, 103), "TERM 100");
+}
+
+#[test]
+fn one_that_dies_before_its_successor_comes_is_gone_all_the_same() {
+    let mut tree = Tree::serving();
+    tree.play([due(1, 0, 1)]);
+    let actions = tree.step(reaped(100, KILLED));
+    assert!(!actions.contains("fork"), "it is on the way: {actions}");
+    tree.expect(
+        ready(1, 2, 1, 102),
+        "acceptor 1: ready 2/1=102\ninfo: worker ready worker=2 pid=102 generation=1",
+    );
+}
+
+#[test]
+fn without_a_free_seat_it_leaves_first() {
+    let full = Plan { workers: 3, ..PLAN };
+    let mut tree = Tree::serving_with(full);
+    tree.expect(
+        due(1, 0, 1),
+        &format!("info: worker 0 (100) is to be replaced: {MANY}\nTERM 100"),
+    );
+    tree.expect(due(1, 1, 1), "");
+    tree.expect_among(reaped(100, LEFT), "template 1: fork 0/2");
+    let actions = tree.step(forked(1, 0, 2, 103));
+    assert!(!actions.contains("TERM"), "one at a time: {actions}");
+    tree.expect_among(ready(1, 0, 2, 103), "TERM 101");
+}
+
+#[test]
+fn when_fewer_are_wanted_no_successor_is_waited_for() {
+    let mut tree = Tree::serving();
+    tree.play([due(1, 0, 1), ask(Order::Scale(1))]);
+    // It was asked for already.
+    tree.expect_among(forked(1, 2, 1, 102), "TERM 102");
+    tree.expect_among(reaped(102, LEFT), "TERM 100");
+}
+
+#[test]
+fn what_a_worker_of_another_tenure_said_or_one_that_leaves_means_nothing() {
+    let mut tree = Tree::serving();
+    tree.expect(due(1, 0, 2), "");
+    tree.play([signal(SIGTTOU)]);
+    tree.expect(due(1, 1, 1), "");
+    tree.expect_among(reaped(101, LEFT), "vacate 1:1");
+    assert_eq!(tree.due_in_ms(), None);
+}
+
+#[test]
+fn memory_has_two_limits_and_each_of_them_may_be_none() {
+    let mut tree = Tree::serving();
+    tree.expect(memory(1, 0, 100), "");
+    let much = relieved(0, "it takes 101 MiB (max_memory)");
+    tree.expect(memory(1, 0, 101), &much);
+    tree.expect(memory(1, 0, 200), "");
+    tree.expect_among(
+        memory(1, 0, 201),
+        "error: worker 0 (100) is killed: it takes 201 MiB (max_memory_hard)\nTERM 100",
+    );
+    let mut tree = Tree::serving_with(Plan {
+        memory_max: 0,
+        memory_hard_max: 0,
+        ..PLAN
+    });
+    tree.expect(memory(1, 0, 1 << 20), "");
+}
+
+// Lifetimes.
+
+const MORTAL: Plan = Plan {
+    workers: 1,
+    lifetime_ms: 60_000,
+    ..PLAN
+};
+
+#[test]
+fn a_life_ends_and_the_tick_for_it_is_asked_for() {
+    let mut tree = Tree::serving_with(MORTAL);
+    tree.expect_tick_after(
+        60_000,
+        "info: worker 0 (100) is to be replaced: it has lived for 60 s (max_lifetime)
+         template 1: fork 1/1",
+    );
+    assert_eq!(tree.due_in_ms(), None, "its successor is waited for");
+    tree.expect_among(ready(1, 1, 1, 101), "TERM 100");
+    tree.play([reaped(100, LEFT)]);
+    assert_eq!(tree.due_in_ms(), Some(60_000), "the life of its successor");
+}
+
+#[test]
+fn lives_that_end_together_are_relieved_one_by_one() {
+    let mut tree = Tree::serving_with(Plan {
+        workers: 2,
+        ..MORTAL
+    });
+    let first = relieved(0, "it has lived for 60 s (max_lifetime)");
+    tree.expect_tick_after(60_000, &first);
+    tree.now_ms += 10_000;
+    tree.expect_among(ready(1, 2, 1, 102), "TERM 100");
+    // As it was seen then.
+    tree.expect_among(
+        reaped(100, LEFT),
+        "info: worker 1 (101) is to be replaced: it has lived for 60 s (max_lifetime)",
+    );
+}
+
+#[test]
+fn the_jitter_is_drawn_from_the_pid_and_bounded() {
+    let ends: Vec<u64> = (100..130)
+        .map(|pid| {
+            let mut tree = Tree::loaded_with(Plan {
+                lifetime_jitter_ms: 10_000,
+                ..MORTAL
+            });
+            tree.play([ready(1, 0, 1, pid)]);
+            tree.due_in_ms().expect("a life")
+        })
+        .collect();
+    assert!(ends.iter().all(|end| (60_000..=70_000).contains(end)), "{ends:?}");
+    let (least, most) = (ends.iter().min(), ends.iter().max());
+    assert!(least < Some(&62_000) && most > Some(&68_000), "{ends:?}");
+}
+
+#[test]
+fn a_house_on_its_way_out_does_not_wait_for_lives() {
+    let mut tree = Tree::serving_with(MORTAL);
+    tree.now_ms += 59_000;
+    tree.play([signal(SIGINT)]);
+    tree.now_ms += 1_000;
+    tree.expect(Event::Tick, "");
+}

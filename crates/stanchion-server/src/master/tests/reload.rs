@@ -1,1 +1,353 @@
+//! HUP and `--reload`: another house beside the one that serves, which gets the door when all of it
+//! is ready.
+
 use super::*;
+
+const BEGINS: &str = "info: reload: making generation 2 ready\nnews: reloading\nbuild 2";
+const FOLLOWS: &str = "info: reload: making generation 3 ready\nnews: reloading\nbuild 3";
+const LATER: &str = "info: reload: generation 2 is still being made ready, another one follows it";
+const PROMOTED: &str = "acceptor 2: accept
+     acceptor 1: retire 5000
+     info: reloaded: generation 2 serves
+     news: reloaded 2";
+
+fn failed(why: &str) -> String {
+    format!("error: reload failed: {why}; generation 1 goes on serving\nnews: reloaded 1")
+}
+
+/// The second house is ready but for its second worker.
+fn nearly_ready() -> Tree {
+    let mut tree = Tree::building();
+    tree.load(2);
+    tree.fill(2, 1);
+    tree.play([forked(2, 1, 1, 201)]);
+    tree
+}
+
+#[test]
+fn the_new_house_serves_when_all_of_it_is_ready_and_the_old_one_retires() {
+    for reload in [signal(SIGHUP), changed(1)] {
+        let mut tree = Tree::serving();
+        tree.expect(reload, BEGINS);
+        tree.expect(built(2, PLAN), "fork acceptor 2\nfork template 2");
+        tree.fork(2);
+        // The door is not its yet.
+        tree.expect(acceptor_ready(2), "");
+        tree.expect(
+            template_ready(2),
+            "template 2: fork 0/1\ntemplate 2: fork 1/1",
+        );
+        tree.fill(2, 1);
+        tree.play([forked(2, 1, 1, 201)]);
+        let ready_201 =
+            "acceptor 2: ready 1/1=201\ninfo: worker ready worker=1 pid=201 generation=2";
+        tree.expect(ready(2, 1, 1, 201), &format!("{ready_201}\n{PROMOTED}"));
+        tree.expect(Event::Tick, "");
+        // Its acceptor has served all who were there.
+        tree.expect(reaped(10, LEFT), "KILL 11\nTERM 100\nTERM 101");
+        tree.play([100, 101].map(|pid| reaped(pid, LEFT)));
+        tree.expect(reaped(11, KILLED), "drop 1");
+        tree.expect(Event::Tick, "");
+        assert_eq!(tree.due_in_ms(), None);
+    }
+}
+
+/// Whoever comes last, it is then that the house is ready, and not before.
+#[test]
+fn acceptor_template_and_workers_may_be_ready_in_any_order() {
+    let events = [
+        acceptor_ready(2),
+        template_ready(2),
+        ready(2, 0, 1, 200),
+        ready(2, 1, 1, 201),
+    ];
+    let orders = [[0, 1, 2, 3], [1, 0, 2, 3], [1, 2, 0, 3], [1, 3, 2, 0]];
+    for order in orders {
+        let mut tree = Tree::building();
+        for (nth, event) in order.into_iter().enumerate() {
+            let actions = tree.step(events[event].clone());
+            let serves = actions.contains("acceptor 2: accept");
+            assert_eq!(serves, nth == 3, "{order:?}, {nth}: {actions}");
+        }
+    }
+}
+
+#[test]
+fn an_acceptor_that_dies_when_the_house_serves_gives_the_door_to_its_successor() {
+    let mut tree = Tree::retiring();
+    tree.play([reaped(20, KILLED), acceptor_forked(2, Some(25))]);
+    tree.expect(acceptor_ready(2), "acceptor 2: accept");
+}
+
+#[test]
+fn a_configuration_that_is_wrong_leaves_the_old_house_serving() {
+    let mut tree = Tree::serving();
+    tree.play([signal(SIGHUP)]);
+    tree.expect(not_built(2), &failed("bind: the address is taken"));
+    tree.expect(signal(SIGHUP), FOLLOWS);
+}
+
+/// What fails, why the reload fails then, and what is done about the rest of the house.
+type Failure = (fn() -> Tree, Event, &'static str, &'static str);
+
+#[test]
+fn whatever_fails_in_the_new_house_ends_the_reload_and_nothing_is_tried_twice() {
+    let forking: fn() -> Tree = || {
+        let mut tree = Tree::serving();
+        tree.play([ask(Order::Reload), built(2, PLAN)]);
+        tree
+    };
+    let loaded: fn() -> Tree = || {
+        let mut tree = Tree::building();
+        tree.load(2);
+        tree
+    };
+    let not_booted = "a worker did not boot";
+    let failures: [Failure; 9] = [
+        (forking, acceptor_forked(2, None), "the acceptor could not be forked", ""),
+        (forking, template_forked(2, None), "the template could not be forked", ""),
+        (
+            Tree::building,
+            reaped(20, BROKEN),
+            "the acceptor exited with code 4 before it was ready",
+            "KILL 21",
+        ),
+        (
+            Tree::building,
+            reaped(21, BROKEN),
+            "the app could not be loaded: the template exited with code 4",
+            "acceptor 2: quit",
+        ),
+        (
+            loaded,
+            not_forked(2, 1, 1),
+            not_booted,
+            "acceptor 2: quit\nKILL 21",
+        ),
+        (
+            nearly_ready,
+            reaped(201, BROKEN),
+            not_booted,
+            "acceptor 2: quit\nKILL 21\nTERM 200",
+        ),
+        (
+            nearly_ready,
+            reaped(201, KILLED),
+            not_booted,
+            "acceptor 2: quit\nKILL 21\nTERM 200",
+        ),
+        (
+            nearly_ready,
+            reaped(21, KILLED),
+            "the template was lost",
+            "acceptor 2: quit\nTERM 200\nTERM 201",
+        ),
+        (
+            nearly_ready,
+            reaped(20, KILLED),
+            "the acceptor was lost",
+            "KILL 21\nTERM 200\nTERM 201",
+        ),
+    ];
+    for (situation, event, why, dismissed) in failures {
+        let mut tree = situation();
+        let outcome = format!("reload failed: {why}; generation 1 goes on serving");
+        tree.expect_among(
+            event,
+            &format!("error: {outcome}\nnews: reloaded 1\nreply 7: error: {outcome}\n{dismissed}"),
+        );
+        // The old one has not noticed, and the mended code is another generation.
+        tree.expect_among(reaped(100, LEFT), "vacate 1:0\ntemplate 1: fork 0/2");
+        tree.expect(changed(1), FOLLOWS);
+    }
+}
+
+#[test]
+fn a_worker_that_served_and_died_in_the_new_house_is_replaced_as_ever() {
+    let mut tree = nearly_ready();
+    tree.expect_among(reaped(200, KILLED), "vacate 2:0\ntemplate 2: fork 0/2");
+    let actions = tree.step(ready(2, 1, 1, 201));
+    assert!(!actions.contains("reloaded"), "{actions}");
+    tree.expect_among(ready(2, 0, 2, 202), PROMOTED);
+}
+
+#[test]
+fn a_house_that_failed_is_gone_when_all_of_it_is() {
+    let mut tree = nearly_ready();
+    tree.play([reaped(21, BROKEN), reaped(20, LEFT), reaped(200, LEFT)]);
+    // One that hangs is killed.
+    tree.expect_tick_after(
+        1_500,
+        "warning: worker 1 (201) did not leave in time and is killed\nKILL 201",
+    );
+    tree.expect_among(reaped(201, KILLED), "drop 2");
+    assert_eq!(tree.due_in_ms(), None);
+}
+
+#[test]
+fn what_was_asked_of_a_house_that_was_given_up_meanwhile_is_undone() {
+    let mut tree = Tree::serving();
+    tree.play([signal(SIGHUP), signal(SIGTERM)]);
+    tree.expect(built(2, PLAN), "drop 2");
+    let mut tree = Tree::serving();
+    tree.play([signal(SIGHUP), signal(SIGTERM)]);
+    tree.expect(not_built(2), "");
+}
+
+#[test]
+fn without_an_acceptor_the_old_house_has_nobody_to_serve() {
+    let mut tree = nearly_ready();
+    tree.play([
+        reaped(10, KILLED),
+        acceptor_forked(1, Some(15)),
+        reaped(15, KILLED),
+    ]);
+    let actions = tree.step(ready(2, 1, 1, 201));
+    assert!(!actions.contains("retire"), "nobody is there to be told: {actions}");
+    tree.expect(Event::Tick, "KILL 11\nTERM 100\nTERM 101");
+}
+
+// The old house.
+
+#[test]
+fn a_retiring_house_replaces_its_dead() {
+    let mut tree = Tree::retiring();
+    tree.expect_among(reaped(100, KILLED), "vacate 1:0\ntemplate 1: fork 0/2");
+    tree.expect(forked(1, 0, 2, 102), "");
+    tree.expect_among(ready(1, 0, 2, 102), "acceptor 1: ready 0/2=102");
+    tree.expect_among(reaped(11, KILLED), "fork template 1");
+    // Its troubles are no longer those of a reload.
+    tree.play([template_forked(1, None)]);
+    tree.expect_tick_after(100, "fork template 1");
+    // But there is nobody left for another acceptor.
+    tree.expect_among(reaped(10, KILLED), "TERM 102\nTERM 101");
+}
+
+#[test]
+fn a_retiring_house_that_does_not_finish_in_time_is_dismissed_and_then_killed() {
+    let mut tree = Tree::retiring();
+    tree.expect_tick_after(
+        7_000,
+        "error: generation 1 did not finish in time
+         acceptor 1: quit
+         KILL 11
+         TERM 100
+         TERM 101",
+    );
+    tree.play([reaped(11, KILLED), reaped(101, LEFT)]);
+    tree.expect_tick_after(
+        1_500,
+        "warning: the acceptor (10) did not leave in time and is killed
+         KILL 10
+         warning: worker 0 (100) did not leave in time and is killed
+         KILL 100",
+    );
+    tree.play([reaped(10, KILLED)]);
+    tree.expect_among(reaped(100, KILLED), "drop 1");
+}
+
+/// Both look at the same files.
+#[test]
+fn a_change_that_a_retiring_house_reports_is_not_another_reload() {
+    let mut tree = Tree::retiring();
+    tree.expect(changed(1), "");
+    tree.expect(changed(2), FOLLOWS);
+}
+
+// One after the other.
+
+/// What the one under way loads may be older than what is meant.
+#[test]
+fn a_reload_during_a_reload_follows_it() {
+    for reload in [signal(SIGHUP), changed(1), changed(2)] {
+        let mut tree = nearly_ready();
+        tree.expect(reload.clone(), LATER);
+        tree.expect(reload.clone(), LATER);
+        let promoted = format!("{PROMOTED}\n{FOLLOWS}");
+        tree.expect_among(ready(2, 1, 1, 201), &promoted);
+        tree.play([built(3, PLAN)]);
+        tree.fork(3);
+        tree.load(3);
+        tree.fill(3, 1);
+        tree.expect_among(
+            ready(3, 1, 1, 301),
+            "acceptor 3: accept
+             acceptor 2: retire 5000
+             info: reloaded: generation 3 serves
+             news: reloaded 3
+             reply 7: ok: reloaded: generation 3 serves",
+        );
+        tree.expect(Event::Tick, "");
+
+        let mut tree = nearly_ready();
+        tree.play([reload]);
+        tree.expect_among(reaped(201, BROKEN), FOLLOWS);
+    }
+}
+
+#[test]
+fn a_reload_during_the_boot_follows_it() {
+    let mut tree = Tree::loaded();
+    tree.expect(
+        signal(SIGHUP),
+        "info: reload: generation 1 is still being made ready, another one follows it",
+    );
+    tree.fill(1, 1);
+    tree.expect_among(
+        ready(1, 1, 1, 101),
+        &format!("info: ready: 2 workers\nnews: ready 2\n{BEGINS}"),
+    );
+}
+
+#[test]
+fn a_fourth_house_on_its_way_out_is_waited_for() {
+    let mut tree = Tree::serving();
+    for generation in 2..=4 {
+        tree.play([signal(SIGHUP), built(generation, PLAN)]);
+        tree.fork(generation);
+        tree.load(generation);
+        tree.fill(generation, 2);
+        assert_eq!(tree.master.serving, Some(generation));
+    }
+    let waits = "info: reload: begins when an earlier generation has gone";
+    tree.expect(ask(Order::Reload), waits);
+    tree.expect(Event::Tick, "");
+    assert!(tree.bury(2).contains("drop 2"), "any of them makes room");
+    tree.expect(
+        Event::Tick,
+        "info: reload: making generation 5 ready\nnews: reloading\nbuild 5",
+    );
+    tree.expect_among(
+        not_built(5),
+        "reply 7: error: reload failed: bind: the address is taken; \
+         generation 4 goes on serving",
+    );
+}
+
+#[test]
+fn tenures_and_indices_of_two_houses_have_nothing_to_do_with_each_other() {
+    let mut tree = Tree::retiring();
+    tree.expect_among(
+        reaped(200, KILLED),
+        "vacate 2:0\nacceptor 2: gone 0/1 Killed(9)\ntemplate 2: fork 0/2",
+    );
+    tree.expect(forked(1, 0, 2, 102), "KILL 102");
+    tree.expect(forked(2, 0, 2, 202), "");
+}
+
+#[test]
+fn what_a_house_that_is_gone_says_means_nothing() {
+    let mut tree = Tree::retiring();
+    tree.bury(1);
+    for event in [
+        forked(1, 0, 2, 102),
+        ready(1, 0, 2, 102),
+        overdue(1, 0, false),
+        memory(1, 0, 500),
+        dumped(1, 0, 1),
+        acceptor_ready(1),
+        changed(1),
+    ] {
+        tree.expect(event, "");
+    }
+}

@@ -1,1 +1,144 @@
+//! USR2: another master beside this one, which gets the door when it serves.
+
 use super::*;
+
+const STARTING: &str = "info: upgrade: starting a new master\nstart heir";
+const HEIR_SERVES: &str = "info: upgraded: the new master 50 serves
+     news: heir 50
+     reply 7: ok: upgraded: the new master 50 serves
+     acceptor 1: retire 5000";
+
+fn failed(why: &str) -> String {
+    let outcome = format!("upgrade failed: {why}; this master goes on serving");
+    format!("error: {outcome}\ndrop heir\nreply 7: error: {outcome}")
+}
+
+#[test]
+fn the_new_master_is_started_serves_and_this_one_leaves_when_all_of_it_is_gone() {
+    let mut tree = Tree::serving();
+    tree.expect(ask(Order::Upgrade), STARTING);
+    tree.expect(Event::HeirStarted(Some(HEIR)), "");
+    // The door stays open: it is the other's now.
+    tree.expect(Event::HeirReady, HEIR_SERVES);
+    tree.expect(Event::HeirReady, "");
+    tree.expect_among(reaped(101, KILLED), "template 1: fork 1/2");
+    tree.expect(forked(1, 1, 2, 101), "");
+    assert!(tree.bury(1).ends_with("drop 1\nexit 0"));
+}
+
+#[test]
+fn an_upgrade_that_fails_leaves_this_master_serving_and_may_be_tried_again() {
+    let asked: fn() -> Tree = || {
+        let mut tree = Tree::serving();
+        tree.play([ask(Order::Upgrade)]);
+        tree
+    };
+    let failures: [(fn() -> Tree, Event, &str); 3] = [
+        (asked, Event::HeirStarted(None), "it could not be started"),
+        (
+            Tree::upgrading,
+            reaped(HEIR, BROKEN),
+            "the new master exited with code 4",
+        ),
+        (
+            Tree::upgrading,
+            reaped(HEIR, KILLED),
+            "the new master was killed by SIGKILL",
+        ),
+    ];
+    for (situation, event, why) in failures {
+        let mut tree = situation();
+        tree.expect(event, &failed(why));
+        tree.expect_among(reaped(100, LEFT), "template 1: fork 0/2");
+        tree.expect(signal(SIGUSR2), STARTING);
+    }
+}
+
+#[test]
+fn one_at_a_time() {
+    let mut tree = Tree::serving();
+    tree.play([signal(SIGUSR2)]);
+    tree.expect(signal(SIGUSR2), "warning: upgrade: there is one under way");
+    tree.play([Event::HeirStarted(Some(HEIR))]);
+    let refusal = "upgrade: there is one under way (the new master is 50)";
+    tree.expect(
+        ask(Order::Upgrade),
+        &format!("warning: {refusal}\nreply 7: error: {refusal}"),
+    );
+    let mut tree = Tree::building();
+    tree.expect(
+        signal(SIGUSR2),
+        "warning: upgrade: not while a generation is being made ready",
+    );
+}
+
+/// As deploy scripts do, which send the old master away themselves.
+#[test]
+fn a_drain_after_the_new_one_serves_is_no_quick_stop_but_a_quit_is() {
+    let mut tree = Tree::handed_over();
+    for _ in 0..2 {
+        tree.expect(signal(SIGTERM), "info: TERM: draining already");
+    }
+    tree.expect(
+        signal(SIGQUIT),
+        "info: QUIT: leaving at once\nacceptor 1: quit\nKILL 11\nTERM 100\nTERM 101",
+    );
+    assert!(tree.bury(1).ends_with("drop 1\nexit 0"));
+}
+
+#[test]
+fn a_new_master_that_ends_later_is_named_and_forgotten() {
+    let mut tree = Tree::handed_over();
+    tree.expect(
+        reaped(HEIR, KILLED),
+        "warning: the new master (50) was killed by SIGKILL",
+    );
+    tree.expect(signal(SIGTERM), "info: TERM: draining already");
+    // The kernel gives pids anew.
+    tree.play([reaped(100, KILLED), forked(1, 0, 2, HEIR)]);
+    tree.expect_among(reaped(HEIR, KILLED), "vacate 1:0");
+    tree.bury(1);
+}
+
+#[test]
+fn a_server_that_leaves_takes_the_new_master_with_it_as_long_as_that_does_not_serve() {
+    for number in [SIGTERM, SIGINT] {
+        let mut tree = Tree::upgrading();
+        tree.expect_among(signal(number), "TERM 50");
+        tree.expect_among(reaped(HEIR, LEFT), "drop heir");
+
+        let mut tree = Tree::serving();
+        tree.play([signal(SIGUSR2), signal(number)]);
+        tree.expect(Event::HeirStarted(Some(HEIR)), "TERM 50");
+    }
+}
+
+#[test]
+fn a_reload_under_way_is_given_up_when_the_new_master_serves() {
+    let mut tree = Tree::upgrading();
+    tree.play([ask_as(8, Order::Reload), built(2, PLAN)]);
+    tree.fork(2);
+    tree.expect(
+        Event::HeirReady,
+        "info: upgraded: the new master 50 serves
+         news: heir 50
+         reply 7: ok: upgraded: the new master 50 serves
+         news: reloaded 1
+         reply 8: error: reload given up: the server leaves
+         acceptor 1: retire 5000
+         acceptor 2: quit
+         KILL 21",
+    );
+}
+
+#[test]
+fn houses_that_retire_already_are_not_told_twice() {
+    let mut tree = Tree::retiring();
+    tree.play([signal(SIGUSR2), Event::HeirStarted(Some(HEIR))]);
+    tree.expect(
+        Event::HeirReady,
+        "info: upgraded: the new master 50 serves
+         news: heir 50
+         acceptor 2: retire 5000",
+    );
+}

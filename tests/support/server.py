@@ -56,6 +56,8 @@ class Server:
     """Words before the command, such as `ip netns exec NAME`."""
     pass_fds: tuple[int, ...] = ()
     addresses: list[Address] = field(default_factory=list)
+    heir: psutil.Process | None = None
+    """The master that has followed, if one has."""
 
     def launch(self) -> "Server":
         """Start without waiting, for what is not meant to come up."""
@@ -107,7 +109,11 @@ class Server:
     @property
     def pid(self) -> int:
         """The master's."""
-        return self.process.pid
+        return self.heir.pid if self.heir else self.process.pid
+
+    def follow(self, pid: int) -> None:
+        """Another master has taken over: from now on that one is meant."""
+        self.heir = psutil.Process(pid)
 
     @property
     def address(self) -> Address:
@@ -117,13 +123,16 @@ class Server:
         return Wire.connect(self.address, timeout_s)
 
     def signal(self, number: signal.Signals) -> None:
-        self.process.send_signal(number)
+        if self.heir:
+            self.heir.send_signal(number)
+        else:
+            self.process.send_signal(number)
 
     def exit_code(self, within_s: float = PATIENCE_S) -> int:
         return self.process.wait(within_s)
 
     def processes(self) -> list[psutil.Process]:
-        return processes.of_session(self.pid)
+        return processes.of_session(self.process.pid)
 
     def acceptor(self) -> psutil.Process:
         return processes.holder_of_connections(self.processes(), self.address)
@@ -137,8 +146,11 @@ class Server:
     def stop(self) -> None:
         """INT, a bounded wait, KILL; and then an error if the KILL was needed or something is left."""
         patient = True
+        if self.heir:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                self.heir.send_signal(signal.SIGINT)
         if self.process.poll() is None:
-            self.signal(signal.SIGINT)
+            self.process.send_signal(signal.SIGINT)
         try:
             self.process.wait(PATIENCE_S)
             self.log.wait_end()

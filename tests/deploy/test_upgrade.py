@@ -1,0 +1,174 @@
+"""Another master takes over, and nobody notices; one that cannot changes nothing."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from support import processes
+from support.patience import eventually
+from support.release import Releases, answer
+from support.server import Serve, Server
+from support.steady import Steady
+
+pytestmark = [
+    pytest.mark.own("gunicorn's two masters serve side by side until somebody ends the old one"),
+    pytest.mark.xfail(reason="until the houses are merged", run=False, strict=False),
+]
+
+UPGRADES = 20
+UPGRADED = r"upgraded: the new master (\d+) serves"
+FAILED = r"upgrade failed: "
+
+
+def upgrade(server: Server) -> int:
+    """USR2, until the new master serves and the old one is gone; the new one's pid."""
+    mark, old = server.log.mark(), server.pid
+    server.signal(signal.SIGUSR2)
+    new = int(server.log.wait(UPGRADED, mark)[1])
+    server.follow(new)
+    processes.gone(old)
+    return new
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_twenty_upgrades_in_a_row_fail_no_request(serve: Serve, tmp_path: Path) -> None:
+    releases = Releases(tmp_path / "releases")
+    releases.put(0)
+    pidfile = tmp_path / "pid"
+    bind = ["--bind", f"unix:{tmp_path}/s", "--pid", str(pidfile)]
+    server = serve("released:app", *bind, "-w", "2", *releases.arguments)
+    masters = [server.pid]
+    with Steady(server.addresses) as load:
+        load.more()
+        for release in range(1, UPGRADES + 1):
+            releases.put(release)
+            masters.append(upgrade(server))
+            # The old one is gone, so whoever answers now is the new one's.
+            assert [answer(address) for address in server.addresses] == [(release, server.pid)] * 2
+            eventually(lambda: pid_in(pidfile) == server.pid, "the pid file names the new master")
+            load.more()
+            assert load.failed() == 0, f"after upgrade {release}"
+    load.assert_no_failure()
+    seen = {tuple(map(int, text.split())) for text in load.answers()}
+    assert seen == set(enumerate(masters)), "each release has answered clients of the load, under its own master"
+    assert server.exit_code() == 0, "the first master has left as one that was told to"
+
+
+def pid_in(path: Path) -> int | None:
+    """None in the moment between two masters."""
+    text = path.read_text() if path.exists() else ""
+    return int(text) if text.endswith("\n") else None
+
+
+def test_reload_and_term_mean_the_new_master(serve: Serve, tmp_path: Path) -> None:
+    releases = Releases(tmp_path / "releases")
+    releases.put(0)
+    server = serve("released:app", *releases.arguments)
+    upgrade(server)
+    releases.put(1)
+    mark = server.log.mark()
+    server.signal(signal.SIGHUP)
+    server.log.wait("reloaded: generation", mark)
+    eventually(lambda: answer(server.address) == (1, server.pid), "the new release answers")
+    server.signal(signal.SIGTERM)
+    eventually(lambda: not server.processes(), "all leave")
+
+
+@pytest.mark.parametrize(
+    ("config", "before"),
+    [
+        ("workers = (\n", ""),
+        ("workers = 'many'\n", ""),
+        ("", "import there_is_no_such_module"),
+        ("", "os._exit(1)"),
+    ],
+    ids=["unreadable", "wrong", "import", "death"],
+)
+@pytest.mark.parametrize("signals", ["gunicorn", "unicorn"])
+def test_an_upgrade_that_fails_changes_nothing_and_the_next_one_works(
+    serve: Serve, tmp_path: Path, signals: str, config: str, before: str
+) -> None:
+    releases = Releases(tmp_path / "releases")
+    releases.put(0)
+    settings, pidfile = tmp_path / "settings.py", tmp_path / "pid"
+    settings.write_text("")
+    arguments = ["-c", str(settings), "--pid", str(pidfile), "--signals", signals, *releases.arguments]
+    server = serve("released:app", "--bind", f"unix:{tmp_path}/s", *arguments)
+    with Steady(server.addresses) as load:
+        releases.put(1, before)
+        settings.write_text(config)
+        mark, old = server.log.mark(), server.pid
+        server.signal(signal.SIGUSR2)
+        server.log.wait(FAILED, mark)
+        assert {answer(address) for address in server.addresses} == {(0, old)}
+        load.more()
+        eventually(lambda: pid_files(tmp_path) == {"pid": old}, "the pid file names the old master, alone")
+        releases.put(2)
+        settings.write_text("")
+        upgrade(server)
+        assert {answer(address) for address in server.addresses} == {(2, server.pid)}
+        load.more()
+        eventually(lambda: pid_files(tmp_path) == {"pid": server.pid}, "the pid file names the new master, alone")
+    load.assert_no_failure()
+
+
+def pid_files(directory: Path) -> dict[str, int | None]:
+    return {path.name: pid_in(path) for path in directory.glob("pid*")}
+
+
+def test_a_new_master_that_is_killed_while_it_boots_changes_nothing(serve: Serve, tmp_path: Path) -> None:
+    releases = Releases(tmp_path / "releases")
+    releases.put(0)
+    server = serve("released:app", *releases.arguments)
+    known = set(server.processes())
+    with Steady(server.addresses) as load:
+        # It never gets ready.
+        releases.put(1, "import time; time.sleep(3600)")
+        mark = server.log.mark()
+        server.signal(signal.SIGUSR2)
+
+        def heir() -> psutil.Process | None:
+            others = [one for one in server.processes() if one not in known and one.ppid() == server.pid]
+            # Its own children tell it from a worker, and that it is in the middle of it.
+            return next((one for one in others if one.children()), None)
+
+        booting = eventually(heir, "the new master boots")
+        assert booting is not None
+        family = [booting, *booting.children(recursive=True)]
+        booting.kill()
+        server.log.wait(FAILED, mark)
+        for process in family:
+            processes.gone(process.pid)
+        assert answer(server.address) == (0, server.pid)
+        load.more()
+    load.assert_no_failure()
+
+
+def ctl(control: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "stanchion", "ctl", "--control", f"unix:{control}", "--timeout", "30", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_ctl_says_how_an_upgrade_ended_and_then_reaches_the_new_master(serve: Serve, tmp_path: Path) -> None:
+    releases = Releases(tmp_path / "releases")
+    releases.put(0)
+    control = tmp_path / "ctl"
+    server = serve("released:app", "--control", f"unix:{control}", *releases.arguments)
+    releases.put(1, "import there_is_no_such_module")
+    done = ctl(control, "upgrade")
+    assert done.returncode == 1
+    assert "upgrade failed" in done.stderr and "goes on serving" in done.stderr
+    releases.put(2)
+    mark, old = server.log.mark(), server.pid
+    done = ctl(control, "upgrade")
+    assert (done.returncode, done.stderr) == (0, "")
+    server.follow(int(server.log.wait(UPGRADED, mark)[1]))
+    # Also while the old one is on its way out.
+    assert f"master {server.pid}" in ctl(control, "status").stdout
+    processes.gone(old)
+    assert f"master {server.pid}" in ctl(control, "status").stdout

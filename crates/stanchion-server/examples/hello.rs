@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use stanchion_server::record::{AnswerHead, RequestRecord, write_answer_head};
 use stanchion_server::settings::Settings;
-use stanchion_server::{Ending, Fork, Gone, Hook, Host, LoadError, Seat, Taken, Worker};
+use stanchion_server::{Ending, Fork, Gone, Hook, Host, LoadError, Seat, StartedAs, Taken, Worker};
 use stanchion_sys::process;
 
 /// Answers every request with its method, its target and how long it waited.
@@ -74,6 +74,13 @@ impl Host for Hello {
             pull(&worker.seat(0));
         });
         Ok(())
+    }
+
+    fn started_as(&self) -> StartedAs {
+        StartedAs {
+            command: std::env::args_os().collect(),
+            directory: std::env::current_dir().unwrap_or_default(),
+        }
     }
 
     fn watched_files(&mut self) -> Vec<PathBuf> {

@@ -20,7 +20,10 @@ fn several_who_ask_are_told_each_and_nobody_is_told_nothing() {
     let mut tree = Tree::serving();
     tree.play([ask(Order::Dump), ask_as(8, Order::Dump)]);
     tree.expect(dumped(1, 0, 1), "show 1:0=100 to 7\ndump 1:101");
-    tree.expect(dumped(1, 1, 1), "show 1:1=101 to 7\nreply 7: ok\ndump 1:100");
+    tree.expect(
+        dumped(1, 1, 1),
+        "show 1:1=101 to 7\nreply 7: ok\ndump 1:100",
+    );
     tree.expect(dumped(1, 0, 1), "show 1:0=100 to 8\ndump 1:101");
     tree.expect(dumped(1, 1, 1), "show 1:1=101 to 8\nreply 8: ok");
     Tree::loaded().expect(ask(Order::Dump), "reply 7: ok");

@@ -163,10 +163,7 @@ fn a_template_that_dies_again_and_again_while_forking_is_started_ever_more_slowl
         tree.expect_tick_after(wait_ms, "fork template 1");
         pid += 20;
         tree.play([template_forked(1, Some(pid))]);
-        tree.expect(
-            template_ready(1),
-            &format!("template 1: fork 0/{tenure}"),
-        );
+        tree.expect(template_ready(1), &format!("template 1: fork 0/{tenure}"));
     }
     // One that has forked starts it over.
     tree.play([forked(1, 0, 5, 105)]);

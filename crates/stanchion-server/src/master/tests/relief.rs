@@ -183,7 +183,10 @@ fn the_jitter_is_drawn_from_the_pid_and_bounded() {
             tree.due_in_ms().expect("a life")
         })
         .collect();
-    assert!(ends.iter().all(|end| (60_000..=70_000).contains(end)), "{ends:?}");
+    assert!(
+        ends.iter().all(|end| (60_000..=70_000).contains(end)),
+        "{ends:?}"
+    );
     let (least, most) = (ends.iter().min(), ends.iter().max());
     assert!(least < Some(&62_000) && most > Some(&68_000), "{ends:?}");
 }

@@ -104,8 +104,18 @@ fn whatever_fails_in_the_new_house_ends_the_reload_and_nothing_is_tried_twice() 
     };
     let not_booted = "a worker did not boot";
     let failures: [Failure; 9] = [
-        (forking, acceptor_forked(2, None), "the acceptor could not be forked", ""),
-        (forking, template_forked(2, None), "the template could not be forked", ""),
+        (
+            forking,
+            acceptor_forked(2, None),
+            "the acceptor could not be forked",
+            "",
+        ),
+        (
+            forking,
+            template_forked(2, None),
+            "the template could not be forked",
+            "",
+        ),
         (
             Tree::building,
             reaped(20, BROKEN),
@@ -203,7 +213,10 @@ fn without_an_acceptor_the_old_house_has_nobody_to_serve() {
         reaped(15, KILLED),
     ]);
     let actions = tree.step(ready(2, 1, 1, 201));
-    assert!(!actions.contains("retire"), "nobody is there to be told: {actions}");
+    assert!(
+        !actions.contains("retire"),
+        "nobody is there to be told: {actions}"
+    );
     tree.expect(Event::Tick, "KILL 11\nTERM 100\nTERM 101");
 }
 

@@ -16,7 +16,6 @@ from support.steady import Steady
 
 pytestmark = [
     pytest.mark.own("gunicorn's two masters serve side by side until somebody ends the old one"),
-    pytest.mark.xfail(reason="until the houses are merged", run=False, strict=False),
 ]
 
 UPGRADES = 20

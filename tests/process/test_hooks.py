@@ -15,7 +15,6 @@ pytestmark = pytest.mark.own("gunicorn has the same hooks, in other processes")
 BOOT_FAILED = 3
 
 # The master's hooks are called by the master's loop, which is being rewritten.
-BY_THE_MASTER = pytest.mark.xfail(strict=False, reason="the master does not call its hooks yet")
 
 Start = Callable[..., Server]
 
@@ -179,7 +178,6 @@ def test_post_request_sees_an_app_that_failed(start: Start, gate: Gate) -> None:
     assert gate.announcement() == "500"
 
 
-@BY_THE_MASTER
 def test_the_masters_hooks_run_in_the_master(start: Start, gate: Gate) -> None:
     server = start(
         "def on_starting(server): announce(f'on_starting {os.getpid()}')\n"
@@ -191,14 +189,12 @@ def test_the_masters_hooks_run_in_the_master(start: Start, gate: Gate) -> None:
     assert gate.announcement() == f"on_exit {server.pid}"
 
 
-@BY_THE_MASTER
 def test_an_on_starting_that_raises_is_the_end(start: Start) -> None:
     server = start("def on_starting(server): raise LookupError('no luck')\n", ready=False)
     assert server.exit_code() == BOOT_FAILED
     assert "the hook on_starting raised LookupError: no luck at " in server.log.text()
 
 
-@BY_THE_MASTER
 def test_the_master_tells_of_its_workers(start: Start, gate: Gate) -> None:
     server = start(
         "def child_exit(server, worker): announce(f'child_exit {worker.nr} {worker.pid} {os.getpid()}')\n"
@@ -212,7 +208,6 @@ def test_the_master_tells_of_its_workers(start: Start, gate: Gate) -> None:
     assert gate.announcement() == "changed 2 1 2"
 
 
-@BY_THE_MASTER
 def test_a_hook_that_raises_does_not_end_the_master(start: Start) -> None:
     server = start(
         "def when_ready(server): raise SystemExit('enough')\ndef nworkers_changed(server, new, old): raise ValueError\n"
@@ -224,7 +219,6 @@ def test_a_hook_that_raises_does_not_end_the_master(start: Start) -> None:
         assert wire.get("/pid").status == 200
 
 
-@BY_THE_MASTER
 def test_hup_brings_in_new_hooks_and_a_broken_file_changes_nothing(start: Start, gate: Gate, tmp_path: Path) -> None:
     server = start("def post_fork(server, worker): announce('old')\ndef on_reload(server): announce('reload')\n")
     assert gate.announcement() == "old"

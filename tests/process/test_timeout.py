@@ -14,7 +14,6 @@ from support.wire import request
 pytestmark = pytest.mark.own("gunicorn resets the connection, and has no such key in its environ")
 
 # What follows a dump is the master's, which is being rewritten.
-BY_THE_MASTER = pytest.mark.xfail(strict=False, reason="the master does not ask for stacks yet")
 
 
 def test_an_app_that_asks_for_more_time_has_it(serve: Serve) -> None:
@@ -44,7 +43,6 @@ def test_what_is_no_extension_is_refused(serve: Serve, seconds: str) -> None:
         assert "from 0 to 2592000 (30 days), not " in text
 
 
-@BY_THE_MASTER
 @pytest.mark.parametrize("target", ["/c", "/wait?stuck"])
 def test_the_log_has_the_stacks_and_what_was_asked(serve: Serve, gate: Gate, target: str) -> None:
     server = serve("stuck:app", "--timeout", "1", "--threads", "2", env=gate.environment)
@@ -62,7 +60,6 @@ def test_the_log_has_the_stacks_and_what_was_asked(serve: Serve, gate: Gate, tar
         assert wire.get("/").status == 200
 
 
-@BY_THE_MASTER
 def test_other_requests_of_the_worker_may_end_within_a_second(serve: Serve, gate: Gate, tmp_path: Path) -> None:
     server = serve("stuck:app", "--timeout", "2", "--threads", "3", env=gate.environment)
     with server.connect() as stuck, server.connect() as ends, server.connect() as stays:

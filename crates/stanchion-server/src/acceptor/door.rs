@@ -42,8 +42,11 @@ impl Shared {
                 self.common.settings.graceful_timeout.duration()
             }
         };
-        for listener in listeners {
-            listener.close_door()?;
+        // One that was never told to let anybody in does not have the door: another acceptor does.
+        if self.open.get() {
+            for listener in listeners {
+                listener.close_door()?;
+            }
         }
         self.draining.set(true);
         self.door.notify_waiters();

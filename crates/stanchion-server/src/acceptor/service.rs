@@ -100,7 +100,7 @@ fn log_refusal(ticket: &Ticket, refusal: Refusal) {
     } else {
         let ran = match refusal {
             Refusal::WorkerTimedOut { ran_ms } => {
-                format!(", {:.1?}", Duration::from_millis(ran_ms))
+                format!(", {:.1} s", Duration::from_millis(ran_ms).as_secs_f64())
             }
             _ => String::new(),
         };

@@ -54,9 +54,14 @@ pub(super) enum Order {
 /// What happened.
 #[derive(Clone, Debug)]
 pub(super) enum Event {
-    /// The first of all; the house of generation 1 is built already. The master before us may have
-    /// been told to keep another number of workers than the setting says.
-    Started { plan: Plan, scaled_to: Option<u16> },
+    /// The first of all; the house of generation 1 is built already. If there is a master before us
+    /// it goes on unless all is well with this one, and may have been told to keep another number of
+    /// workers than the setting says.
+    Started {
+        plan: Plan,
+        is_heir: bool,
+        scaled_to: Option<u16>,
+    },
     /// Time has passed.
     Tick,
     /// Somebody said so: the name of a signal or of a command, and who waits for the outcome.

@@ -149,8 +149,8 @@ impl Workers {
             generation,
             message,
         });
-        let ran = Duration::from_millis(ran_ms);
-        let why = format!("a request has run for {ran:.1?}, past its timeout");
+        let ran_s = Duration::from_millis(ran_ms).as_secs_f64();
+        let why = format!("a request has run for {ran_s:.1} s, past its timeout");
         self.condemn(now_ms, index, others, &why, actions)
     }
 

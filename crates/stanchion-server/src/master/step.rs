@@ -126,11 +126,15 @@ impl Master {
     fn note(&mut self, now_ms: u64, event: Event, actions: &mut Vec<Action>) {
         match event {
             Event::Tick => {}
-            Event::Started { plan, scaled_to } => {
+            Event::Started {
+                plan,
+                is_heir,
+                scaled_to,
+            } => {
                 self.generations = 1;
                 self.building = Some(1);
                 let target = scaled_to.unwrap_or(plan.workers).min(plan.workers_max);
-                let house = House::new(1, plan, target, true);
+                let house = House::new(1, plan, target, !is_heir);
                 self.houses.insert(1, house);
             }
             Event::Ordered { order, by, client } => {

@@ -69,7 +69,11 @@ fn the_number_that_was_set_by_hand_outlives_the_master_as_far_as_there_are_seats
         let mut tree = Tree::new();
         let scaled_to = Some(scaled_to);
         let plan = PLAN;
-        tree.play([Event::Started { plan, scaled_to }]);
+        tree.play([Event::Started {
+            plan,
+            is_heir: true,
+            scaled_to,
+        }]);
         tree.fork(1);
         let actions = tree.step(template_ready(1));
         assert_eq!(actions.lines().count(), forks, "{actions}");
@@ -188,4 +192,31 @@ fn what_the_kernel_refuses_to_fork_is_tried_again() {
         "error: worker 0 could not be forked; next try in 100 ms",
     );
     tree.expect_tick_after(100, "template 1: fork 0/2");
+}
+
+/// The master before it goes on unless all is well here: nobody is let in before that, and nothing is
+/// tried twice.
+#[test]
+fn an_heir_has_the_door_when_it_is_ready_and_gives_up_at_the_first_trouble() {
+    let born = || {
+        let mut tree = Tree::new();
+        tree.play([Event::Started {
+            plan: PLAN,
+            is_heir: true,
+            scaled_to: None,
+        }]);
+        tree.fork(1);
+        tree.expect(acceptor_ready(1), "");
+        tree.play([template_ready(1), forked(1, 0, 1, 100)]);
+        tree
+    };
+    let mut tree = born();
+    tree.play([ready(1, 0, 1, 100), forked(1, 1, 1, 101)]);
+    tree.expect_among(ready(1, 1, 1, 101), "acceptor 1: accept");
+
+    let mut tree = born();
+    tree.expect_among(
+        reaped(100, KILLED),
+        "error: a worker did not boot: the server leaves",
+    );
 }

@@ -10,7 +10,7 @@ fn sentence(index: u16) -> String {
     let pid = worker(1, index);
     format!(
         "acceptor 1: overdue seat {index}/1 30042
-         error: worker {index} ({pid}) is killed: a request has run for 30.0s, past its timeout
+         error: worker {index} ({pid}) is killed: a request has run for 30.0 s, past its timeout
          TERM {pid}"
     )
 }
@@ -129,7 +129,7 @@ fn a_worker_that_leaves_is_condemned_but_given_no_longer() {
     tree.play([signal(SIGTTOU)]);
     tree.now_ms += 4_500;
     let told = "acceptor 1: overdue seat 1/1 30042
-         error: worker 1 (101) is killed: a request has run for 30.0s, past its timeout
+         error: worker 1 (101) is killed: a request has run for 30.0 s, past its timeout
          dump 1:101";
     tree.expect(overdue(1, 1, false), told);
     tree.expect_tick_after(500, "KILL 101");

@@ -245,8 +245,11 @@ impl Tree {
 // Events.
 
 fn started(plan: Plan) -> Event {
-    let scaled_to = None;
-    Event::Started { plan, scaled_to }
+    Event::Started {
+        plan,
+        is_heir: false,
+        scaled_to: None,
+    }
 }
 
 fn signal_as(number: i32, style: SignalStyle) -> Event {

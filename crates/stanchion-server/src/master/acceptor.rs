@@ -70,6 +70,19 @@ impl Acceptor {
         }
     }
 
+    /// Has it serve who is there; `close_door` says whether nobody else has the door.
+    pub(super) fn retire(&mut self, timeout_ms: u64, close_door: bool, actions: &mut Vec<Action>) {
+        // One that still boots is told here, and nothing else later.
+        self.open = false;
+        if !self.is_gone() {
+            actions.push(self.tell(if close_door {
+                ToAcceptor::Drain { timeout_ms }
+            } else {
+                ToAcceptor::Retire { timeout_ms }
+            }));
+        }
+    }
+
     /// Tells it to leave at once.
     pub(super) fn quit_by(&mut self, deadline_ms: u64, actions: &mut Vec<Action>) {
         if self.stage.leave_by(deadline_ms).is_some() {

@@ -53,11 +53,11 @@ impl Dumps {
     }
 
     /// A worker has ended, perhaps while it was at it.
-    pub(super) fn on_reaped(&mut self, pid: i32, actions: &mut Vec<Action>) -> Option<Job> {
+    pub(super) fn on_reaped(&mut self, pid: i32, actions: &mut Vec<Action>) {
         self.waiting.retain(|job| job.whose.pid != pid);
-        self.current
-            .take_if(|(job, _)| job.whose.pid == pid)
-            .map(|(job, _)| show(job, actions))
+        if let Some((job, _)) = self.current.take_if(|(job, _)| job.whose.pid == pid) {
+            show(job, actions);
+        }
     }
 
     /// Goes on to the next one; gives one that took too long: it may be stuck in the kernel.

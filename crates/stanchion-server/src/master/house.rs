@@ -106,13 +106,7 @@ impl House {
     /// It serves who is there and then goes; `close_door` says whether nobody else has the door.
     pub(super) fn retire(&mut self, now_ms: u64, close_door: bool, actions: &mut Vec<Action>) {
         let timeout_ms = self.plan.graceful_ms;
-        if !self.acceptor.is_gone() {
-            actions.push(self.acceptor.tell(if close_door {
-                ToAcceptor::Drain { timeout_ms }
-            } else {
-                ToAcceptor::Retire { timeout_ms }
-            }));
-        }
+        self.acceptor.retire(timeout_ms, close_door, actions);
         let deadline_ms = now_ms + timeout_ms + MARGIN_MS;
         self.standing = Standing::Retiring { deadline_ms };
     }

@@ -55,7 +55,7 @@ impl Workers {
         if plan.lifetime_ms > 0 {
             for worker in self.seated.values_mut() {
                 if end_of_life_ms(worker, plan).is_some_and(|end_ms| now_ms >= end_ms) {
-                    let age_s = (now_ms - worker.ready_ms) / 1_000;
+                    let age_s = (now_ms - worker.ready_ms.unwrap_or(now_ms)) / 1_000;
                     let why = || format!("it has lived for {age_s} s (max_lifetime)");
                     worker.due.get_or_insert_with(why);
                 }
@@ -128,10 +128,8 @@ impl Workers {
         actions: &mut Vec<Action>,
     ) -> Option<Condemned> {
         let worker = self.seated.get_mut(&index)?;
-        if !matches!(worker.stage, Stage::Ready { .. } | Stage::Leaving { .. }) {
-            // It is dead already, and the client is told of that.
-            return None;
-        }
+        // If it is dead already, the client is told of that.
+        worker.present()?;
         if let Some(condemned) = &mut worker.condemned {
             condemned.others = others;
             if condemned.dumped && !others {
@@ -164,12 +162,7 @@ impl Workers {
         actions: &mut Vec<Action>,
     ) -> Option<Condemned> {
         let worker = self.seated.get_mut(&index)?;
-        let pid = match worker.stage {
-            Stage::Ready { pid } | Stage::Leaving { pid, .. } => pid,
-            Stage::Wanted | Stage::Asked | Stage::Booting { .. } | Stage::Killed { .. } => {
-                return None;
-            }
-        };
+        let pid = worker.present()?;
         if worker.condemned.is_some() {
             return None;
         }
@@ -210,5 +203,5 @@ fn end_of_life_ms(worker: &Worker, plan: &Plan) -> Option<u64> {
         return None;
     };
     let jitter_ms = jitter(pid, plan.lifetime_jitter_ms);
-    Some(worker.ready_ms + plan.lifetime_ms + jitter_ms)
+    Some(worker.ready_ms? + plan.lifetime_ms + jitter_ms)
 }

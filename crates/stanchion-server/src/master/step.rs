@@ -196,8 +196,8 @@ impl Master {
     }
 
     fn on_reaped(&mut self, now_ms: u64, pid: i32, exit: Exit, actions: &mut Vec<Action>) {
-        let dumped = self.dumps.on_reaped(pid, actions);
-        self.on_dumped(now_ms, dumped, actions);
+        self.dumps.on_reaped(pid, actions);
+        self.on_dumped(now_ms, None, actions);
         if self.on_heir_reaped(pid, exit, actions) {
             return;
         }

@@ -10,8 +10,8 @@ use super::stage::Stage;
 pub(super) struct Worker {
     pub(super) stage: Stage,
     pub(super) tenure: u16,
-    /// When it became ready.
-    pub(super) ready_ms: u64,
+    /// When it became ready, if it did.
+    pub(super) ready_ms: Option<u64>,
     /// Why it is to be replaced, if it is.
     pub(super) due: Option<String>,
     /// Its successor has been asked for: it stays until that one is ready.
@@ -25,7 +25,7 @@ impl Worker {
         Self {
             stage: Stage::Asked,
             tenure,
-            ready_ms: 0,
+            ready_ms: None,
             due: None,
             relieved: false,
             condemned: None,
@@ -39,6 +39,14 @@ impl Worker {
             Stage::Asked | Stage::Booting { .. } | Stage::Ready { .. }
         );
         stays && !self.relieved
+    }
+
+    /// Its process, if that has reported: it serves or finishes, and listens to signals.
+    pub(super) fn present(&self) -> Option<i32> {
+        match self.stage {
+            Stage::Ready { pid } | Stage::Leaving { pid, .. } => self.ready_ms.map(|_| pid),
+            Stage::Wanted | Stage::Asked | Stage::Booting { .. } | Stage::Killed { .. } => None,
+        }
     }
 
     pub(super) fn ask_to_leave(&mut self, deadline_ms: u64, actions: &mut Vec<Action>) {

@@ -77,12 +77,7 @@ impl Workers {
     pub(super) fn present(&self) -> impl Iterator<Item = (u16, u16, i32)> {
         self.seated
             .iter()
-            .filter_map(|(&index, worker)| match worker.stage {
-                Stage::Ready { pid } | Stage::Leaving { pid, .. } => {
-                    Some((index, worker.tenure, pid))
-                }
-                _ => None,
-            })
+            .filter_map(|(&index, worker)| Some((index, worker.tenure, worker.present()?)))
     }
 
     /// Whether `pid` is one of them.
@@ -198,17 +193,12 @@ impl Workers {
             message,
         };
         actions.extend(self.departed.messages().map(tell));
-        for (&worker, entry) in &self.seated {
-            if let Stage::Ready { pid } | Stage::Leaving { pid, .. } = entry.stage {
-                let tenure = entry.tenure;
-                let ready = ToAcceptor::WorkerReady {
-                    worker,
-                    tenure,
-                    pid,
-                };
-                actions.push(tell(ready));
-            }
-        }
+        let ready = |(worker, tenure, pid)| ToAcceptor::WorkerReady {
+            worker,
+            tenure,
+            pid,
+        };
+        actions.extend(self.present().map(ready).map(tell));
     }
 
     fn tell_acceptor(&self, message: ToAcceptor) -> Action {
@@ -275,7 +265,7 @@ impl Workers {
             // Its own report may overtake the template's.
             Stage::Asked | Stage::Booting { .. } => {
                 worker.stage = Stage::Ready { pid };
-                worker.ready_ms = now_ms;
+                worker.ready_ms = Some(now_ms);
                 self.backoff = Backoff::default();
                 self.have_served = true;
                 let ready = ToAcceptor::WorkerReady {
@@ -292,7 +282,10 @@ impl Workers {
                 }
             }
             // It was told while it was booting, when it may not have listened yet.
-            Stage::Leaving { .. } => actions.push(Action::Kill(pid, SIGTERM)),
+            Stage::Leaving { .. } => {
+                worker.ready_ms = Some(now_ms);
+                actions.push(Action::Kill(pid, SIGTERM));
+            }
             Stage::Wanted | Stage::Ready { .. } | Stage::Killed { .. } => {}
         }
         Ok(())

@@ -86,7 +86,10 @@ fn stacks_that_never_come_are_given_up() {
 #[test]
 fn one_that_ends_while_it_writes_is_shown_as_far_as_it_got() {
     let mut tree = condemned(false);
-    tree.expect_among(reaped(100, LEFT), "show 1:0=100\nvacate 1:0");
+    tree.expect(
+        reaped(100, LEFT),
+        "show 1:0=100\nvacate 1:0\nacceptor 1: gone 0/1 Left(0)\nnews: gone 0=100",
+    );
     // Its place is free for the next one.
     tree.expect_among(overdue(1, 1, false), "dump 1:101");
 }

@@ -1,1 +1,650 @@
+//! Random lives of a whole tree: simulated children that boot, fork, report, hang and die as they
+//! please, a loop that hands over what happened as the real one does, and what must always hold.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use proptest::prelude::*;
+
 use super::*;
+
+const WORKERS_MAX: u16 = 4;
+/// More than any calm tree needs to settle.
+const ROUNDS_MAX: usize = 2_000;
+/// Far longer than whatever else may be waited for.
+const LIFETIME_MS: u64 = 1_000_000;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Role {
+    Acceptor {
+        /// Whether it lets clients in.
+        open: bool,
+    },
+    Template {
+        orders: VecDeque<(u16, u16)>,
+        unreported: VecDeque<ToMaster>,
+    },
+    Worker {
+        worker: u16,
+        tenure: u16,
+        /// It was asked for its stacks.
+        asked: bool,
+    },
+    Heir,
+}
+
+#[derive(Debug)]
+struct Child {
+    /// Its generation; 0 for an heir.
+    house: u32,
+    role: Role,
+    /// It has reported that it is ready; from then on it heeds what it is told.
+    ready: bool,
+    told_to_leave: bool,
+    /// It does nothing any more, and has to be killed.
+    stuck: bool,
+}
+
+/// One decision of the test's, however it is read.
+type Choice = u16;
+
+struct World {
+    tree: Tree,
+    /// What the settings say.
+    plan: Plan,
+    events: VecDeque<Event>,
+    /// Reports that were sent and not read.
+    reports: VecDeque<Event>,
+    children: BTreeMap<i32, Child>,
+    /// Ended, and not reaped.
+    zombies: VecDeque<(i32, Exit)>,
+    /// Reaped, and not yet in `events`.
+    reaped: VecDeque<Event>,
+    orders: Vec<Event>,
+    houses: BTreeSet<u32>,
+    /// Which generation each template ever had.
+    templates: BTreeMap<i32, u32>,
+    last_pid: i32,
+    refuse_next: bool,
+    exits: Vec<i32>,
+    /// By house and index: the tenure asked for last, unless it is over; and whether it was
+    /// reported.
+    seated: BTreeMap<(u32, u16), (u16, bool)>,
+    tenures: BTreeMap<(u32, u16), u16>,
+    /// Workers that may have held requests, have been reaped, and of which no acceptor was told.
+    owed: BTreeSet<(u32, u16, u16)>,
+    served: BTreeMap<i32, (u32, u16, u16)>,
+    last_client: Client,
+    /// Clients that have not been told the outcome.
+    waiting: BTreeSet<Client>,
+    handed_over: bool,
+}
+
+impl World {
+    fn new(workers: u16) -> Self {
+        let plan = Plan {
+            workers,
+            workers_max: WORKERS_MAX,
+            graceful_ms: 2_000,
+            lifetime_ms: LIFETIME_MS,
+            lifetime_jitter_ms: 1_000,
+            ..PLAN
+        };
+        Self {
+            tree: Tree::new(),
+            plan,
+            events: VecDeque::from([started(plan)]),
+            reports: VecDeque::new(),
+            children: BTreeMap::new(),
+            zombies: VecDeque::new(),
+            reaped: VecDeque::new(),
+            orders: Vec::new(),
+            houses: BTreeSet::from([1]),
+            templates: BTreeMap::new(),
+            last_pid: 99,
+            refuse_next: false,
+            exits: Vec::new(),
+            seated: BTreeMap::new(),
+            tenures: BTreeMap::new(),
+            owed: BTreeSet::new(),
+            served: BTreeMap::new(),
+            last_client: 0,
+            waiting: BTreeSet::new(),
+            handed_over: false,
+        }
+    }
+
+    // The loop.
+
+    /// Hands one event over; false if there was none.
+    fn step(&mut self) -> bool {
+        let Some(event) = self.events.pop_front() else {
+            return false;
+        };
+        self.note_event(&event);
+        for action in self.tree.master.step(self.tree.now_ms, event) {
+            self.perform(action);
+        }
+        let master = &self.tree.master;
+        if let Some(due_ms) = master.next_tick_ms() {
+            assert!(due_ms > self.tree.now_ms, "it would spin: {master:?}");
+        }
+        let open = |child: &&Child| child.role == Role::Acceptor { open: true };
+        let doors = self.children.values().filter(open).count();
+        assert!(doors <= 1, "two houses have the door: {master:?}");
+        true
+    }
+
+    /// The first half of the loop's gathering; children live on until the second.
+    fn collect_the_dead(&mut self) {
+        let dead = self.zombies.drain(..);
+        self.reaped
+            .extend(dead.map(|(pid, exit)| Event::Reaped(pid, exit)));
+    }
+
+    fn read_reports(&mut self) {
+        self.events.append(&mut self.reports);
+        self.events.append(&mut self.reaped);
+        self.events.extend(self.orders.drain(..));
+        self.events.push_back(Event::Tick);
+    }
+
+    fn note_event(&mut self, event: &Event) {
+        match *event {
+            Event::Reaped(pid, _) => {
+                let served = self.served.remove(&pid);
+                let of_a_house = |who: &(u32, u16, u16)| self.houses.contains(&who.0);
+                self.owed.extend(served.filter(of_a_house));
+                if let Some(house) = self.templates.remove(&pid) {
+                    // What was asked of it may be asked again.
+                    self.seated
+                        .retain(|who, (_, known)| who.0 != house || *known);
+                }
+            }
+            Event::Report {
+                generation,
+                report:
+                    ToMaster::Forked {
+                        worker,
+                        tenure,
+                        pid,
+                    },
+            } => self.note_fork((generation, worker), tenure, pid.is_some()),
+            Event::Report {
+                generation,
+                report: ToMaster::WorkerReady { worker, tenure, .. },
+            } => self.note_fork((generation, worker), tenure, true),
+            Event::Ordered {
+                client: Some(client),
+                ..
+            } => assert!(self.waiting.insert(client)),
+            Event::HeirReady => self.handed_over = true,
+            _ => {}
+        }
+    }
+
+    fn note_fork(&mut self, who: (u32, u16), tenure: u16, lives: bool) {
+        if let Some((seated, known)) = self.seated.get_mut(&who)
+            && *seated == tenure
+        {
+            *known |= lives;
+            if !*known {
+                self.seated.remove(&who);
+            }
+        }
+    }
+
+    fn perform(&mut self, action: Action) {
+        assert!(self.exits.is_empty(), "{action:?} after the end");
+        match action {
+            Action::BuildHouse { generation } => {
+                let built = if std::mem::take(&mut self.refuse_next) {
+                    not_built(generation)
+                } else {
+                    assert!(self.houses.insert(generation), "built twice");
+                    built(generation, self.plan)
+                };
+                self.events.push_front(built);
+            }
+            Action::DropHouse { generation } => self.drop_house(generation),
+            Action::ForkAcceptor { generation } => {
+                let earlier = self.find(generation, |role| matches!(role, Role::Acceptor { .. }));
+                assert_eq!(earlier, None, "two acceptors");
+                let pid = self.fork(generation, Role::Acceptor { open: false });
+                self.events.push_front(acceptor_forked(generation, pid));
+            }
+            Action::ForkTemplate { generation } => {
+                assert_eq!(self.template(generation), None, "two templates");
+                let role = Role::Template {
+                    orders: VecDeque::new(),
+                    unreported: VecDeque::new(),
+                };
+                let pid = self.fork(generation, role);
+                self.templates.extend(pid.map(|pid| (pid, generation)));
+                self.events.push_front(template_forked(generation, pid));
+            }
+            Action::TellAcceptor {
+                generation,
+                message,
+            } => self.tell_acceptor(generation, &message),
+            Action::TellTemplate {
+                generation,
+                message,
+            } => self.tell_template(generation, &message),
+            Action::Kill(pid, signal) => self.kill(pid, signal),
+            Action::Vacate { generation, worker } => {
+                let sat = self.seated.remove(&(generation, worker));
+                assert!(sat.is_some(), "nobody sat there");
+            }
+            Action::Dump { pid, .. } => {
+                assert!(self.is_known(pid), "{pid} may be anybody by now");
+                if let Some(child) = self.children.get_mut(&pid)
+                    && let Role::Worker { asked, .. } = &mut child.role
+                {
+                    *asked = true;
+                }
+            }
+            Action::StartHeir => {
+                assert_eq!(self.find(0, |_| true), None, "two heirs");
+                let pid = self.fork(0, Role::Heir);
+                self.events.push_front(Event::HeirStarted(pid));
+            }
+            Action::Reply { client, .. } => {
+                assert!(self.waiting.remove(&client), "{client} was told before");
+            }
+            Action::ShowDump { .. }
+            | Action::Reopen
+            | Action::DropHeir
+            | Action::Announce(_)
+            | Action::Log(..) => {}
+            Action::Exit(code) => {
+                self.exits.push(code);
+                assert_eq!(self.houses, BTreeSet::new(), "left behind");
+            }
+        }
+    }
+
+    fn drop_house(&mut self, generation: u32) {
+        assert!(self.houses.remove(&generation), "dropped twice");
+        let not_a_worker = |role: &Role| !matches!(role, Role::Worker { .. });
+        let left_behind = self.find(generation, not_a_worker);
+        assert_eq!(left_behind, None, "left behind");
+        for (who, (_, known)) in &self.seated {
+            assert!(who.0 != generation || !known, "{who:?} is left behind");
+        }
+        self.seated.retain(|who, _| who.0 != generation);
+        self.owed.retain(|who| who.0 != generation);
+        // The others were forked by a template that did not get to report them; they find out.
+        for child in self.children.values_mut() {
+            child.told_to_leave |= child.house == generation;
+        }
+    }
+
+    fn tell_acceptor(&mut self, generation: u32, message: &ToAcceptor) {
+        assert!(self.houses.contains(&generation), "{message:?}");
+        if let ToAcceptor::WorkerGone { worker, tenure, .. } = *message {
+            let is_it = |role: &Role| matches!(role, Role::Worker { worker: w, tenure: t, .. } if (*w, *t) == (worker, tenure));
+            let alive = self.find(generation, is_it);
+            assert_eq!(
+                alive, None,
+                "{worker}/{tenure} is alive, and its slots were taken from it"
+            );
+            self.owed.remove(&(generation, worker, tenure));
+        }
+        let Some(pid) = self.find(generation, |role| matches!(role, Role::Acceptor { .. })) else {
+            // It has died, which is not known yet.
+            return;
+        };
+        let acceptor = self.children.get_mut(&pid).expect("found");
+        match message {
+            ToAcceptor::Accept => {
+                assert!(acceptor.ready && !acceptor.told_to_leave, "{acceptor:?}");
+                acceptor.role = Role::Acceptor { open: true };
+            }
+            ToAcceptor::Drain { .. } | ToAcceptor::Retire { .. } | ToAcceptor::Quit => {
+                acceptor.role = Role::Acceptor { open: false };
+                acceptor.told_to_leave = true;
+            }
+            _ => {}
+        }
+    }
+
+    fn tell_template(&mut self, generation: u32, message: &ToTemplate) {
+        let ToTemplate::Fork { worker, tenure } = *message else {
+            return;
+        };
+        let who = (generation, worker);
+        let last = self.tenures.insert(who, tenure);
+        assert!(
+            last.is_none_or(|last| last < tenure),
+            "{who:?}/{tenure} after {last:?}"
+        );
+        let earlier = self.seated.insert(who, (tenure, false));
+        assert_eq!(earlier, None, "{who:?} was asked for and may still come");
+        // One that is dead does not read it.
+        if let Some(pid) = self.template(generation)
+            && let Some(child) = self.children.get_mut(&pid)
+            && let Role::Template { orders, .. } = &mut child.role
+        {
+            orders.push_back((worker, tenure));
+        }
+    }
+
+    fn kill(&mut self, pid: i32, signal: i32) {
+        assert!(
+            self.is_known(pid),
+            "signal {signal} to {pid}, which may be anybody by now"
+        );
+        let Some(child) = self.children.get_mut(&pid) else {
+            return;
+        };
+        match signal {
+            SIGKILL => self.die(pid, KILLED),
+            // A booting master has no handler yet.
+            SIGTERM if child.role == Role::Heir && !child.ready => {
+                self.die(pid, Exit::Signal(SIGTERM));
+            }
+            // Before that it does not listen.
+            SIGTERM => child.told_to_leave |= child.ready,
+            SIGUSR1 => assert!(child.ready, "{child:?} might die of it"),
+            other => panic!("signal {other}"),
+        }
+    }
+
+    /// Whether it runs, or has not been reaped as far as the master knows.
+    fn is_known(&self, pid: i32) -> bool {
+        let is_it = |event: &Event| matches!(event, Event::Reaped(dead, _) if *dead == pid);
+        self.children.contains_key(&pid)
+            || self.zombies.iter().any(|(zombie, _)| *zombie == pid)
+            || self.events.iter().any(is_it)
+    }
+
+    // The children.
+
+    fn find(&self, house: u32, is_it: impl Fn(&Role) -> bool) -> Option<i32> {
+        self.children
+            .iter()
+            .find(|(_, child)| child.house == house && is_it(&child.role))
+            .map(|(pid, _)| *pid)
+    }
+
+    fn template(&self, house: u32) -> Option<i32> {
+        self.find(house, |role| matches!(role, Role::Template { .. }))
+    }
+
+    fn fork(&mut self, house: u32, role: Role) -> Option<i32> {
+        if std::mem::take(&mut self.refuse_next) {
+            return None;
+        }
+        self.last_pid += 1;
+        let child = Child {
+            house,
+            role,
+            ready: false,
+            told_to_leave: false,
+            stuck: false,
+        };
+        self.children.insert(self.last_pid, child);
+        Some(self.last_pid)
+    }
+
+    fn die(&mut self, pid: i32, exit: Exit) {
+        self.children.remove(&pid).expect("it lives");
+        self.zombies.push_back((pid, exit));
+    }
+
+    /// One thing that a child does by itself; false if it waits for something.
+    fn go_on(&mut self, pid: i32, choice: Choice) -> bool {
+        let Some(child) = self.children.get_mut(&pid).filter(|child| !child.stuck) else {
+            return false;
+        };
+        let house = child.house;
+        if !child.ready {
+            child.ready = true;
+            let ready = match child.role {
+                Role::Acceptor { .. } => acceptor_ready(house),
+                Role::Template { .. } => template_ready(house),
+                Role::Worker { worker, tenure, .. } => {
+                    self.served.insert(pid, (house, worker, tenure));
+                    ready(house, worker, tenure, pid)
+                }
+                Role::Heir => Event::HeirReady,
+            };
+            self.reports.push_back(ready);
+            return true;
+        }
+        if child.told_to_leave {
+            self.die(pid, LEFT);
+            return true;
+        }
+        match &mut child.role {
+            Role::Worker {
+                worker,
+                tenure,
+                asked,
+            } if *asked => {
+                *asked = false;
+                let stacks = dumped(house, *worker, *tenure);
+                self.reports.push_back(stacks);
+            }
+            Role::Template { orders, unreported } => {
+                let reports = orders.is_empty() || choice.is_multiple_of(2);
+                if reports && let Some(outcome) = unreported.pop_front() {
+                    self.reports.push_back(report(house, outcome));
+                } else if let Some((worker, tenure)) = orders.pop_front() {
+                    self.fork_worker(pid, worker, tenure);
+                } else {
+                    return false;
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn fork_worker(&mut self, template: i32, worker: u16, tenure: u16) {
+        let house = self.children[&template].house;
+        let role = Role::Worker {
+            worker,
+            tenure,
+            asked: false,
+        };
+        let outcome = ToMaster::Forked {
+            worker,
+            tenure,
+            pid: self.fork(house, role),
+        };
+        if let Some(child) = self.children.get_mut(&template)
+            && let Role::Template { unreported, .. } = &mut child.role
+        {
+            unreported.push_back(outcome);
+        }
+    }
+
+    // Chaos and calm.
+
+    fn any_pid(&self, choice: Choice) -> Option<i32> {
+        let nth = usize::from(choice).checked_rem(self.children.len())?;
+        self.children.keys().nth(nth).copied()
+    }
+
+    fn any_house(&self, choice: Choice) -> u32 {
+        let nth = usize::from(choice).checked_rem(self.houses.len());
+        let house = nth.and_then(|nth| self.houses.iter().nth(nth));
+        house.copied().unwrap_or(1)
+    }
+
+    fn stir(&mut self, choice: Choice) {
+        let (kind, detail) = (choice % 64, choice / 64);
+        match kind {
+            0..=19 => {
+                self.step();
+            }
+            20..=23 if self.events.is_empty() => self.collect_the_dead(),
+            24..=29 if self.events.is_empty() => {
+                self.read_reports();
+                self.tree.now_ms += u64::from(detail % 500);
+            }
+            20..=48 => {
+                if let Some(pid) = self.any_pid(detail / 2) {
+                    self.go_on(pid, detail);
+                }
+            }
+            49 | 50 => {
+                if let Some(pid) = self.any_pid(detail / 8) {
+                    let exits = [KILLED, KILLED, LEFT, Exit::Code(1), BROKEN];
+                    self.die(pid, exits[usize::from(detail % 5)]);
+                }
+            }
+            51 => {
+                let stuck = self
+                    .any_pid(detail)
+                    .and_then(|pid| self.children.get_mut(&pid));
+                if let Some(child) = stuck {
+                    // A template that hangs is not noticed, nor is a child that hangs as it boots.
+                    child.stuck = child.ready && !matches!(child.role, Role::Template { .. });
+                }
+            }
+            52 => self.refuse_next = true,
+            53..=56 => self.trouble(kind, detail),
+            57 => self.plan.workers = detail % WORKERS_MAX + 1,
+            58 if detail.is_multiple_of(8) => self.tree.now_ms += LIFETIME_MS,
+            58..=60 => {
+                let numbers = [SIGHUP, SIGHUP, SIGTTIN, SIGTTOU, SIGUSR1, SIGWINCH, SIGUSR2];
+                let number = numbers[usize::from(detail % 7)];
+                self.orders.push(signal(number));
+            }
+            _ => {
+                let orders = [
+                    Order::Reload,
+                    Order::Reload,
+                    Order::Scale(detail / 8 % 6),
+                    Order::Dump,
+                    Order::More,
+                    Order::Upgrade,
+                ];
+                self.last_client += 1;
+                let order = orders[usize::from(detail % 6)];
+                self.orders.push(ask_as(self.last_client, order));
+            }
+        }
+    }
+
+    /// What is wrong with a worker.
+    fn trouble(&mut self, kind: Choice, detail: Choice) {
+        let house = self.any_house(detail);
+        let worker = detail / 8 % WORKERS_MAX;
+        let tenure = self.tenures.get(&(house, worker)).copied().unwrap_or(1);
+        match kind {
+            53 => {
+                let others = detail.is_multiple_of(2);
+                self.orders.push(overdue(house, worker, others));
+            }
+            54 => self.reports.push_back(replace(house, worker, tenure)),
+            55 => self.reports.push_back(due(house, worker, tenure)),
+            _ => {
+                let megabytes = u64::from(detail % 300);
+                self.orders.push(memory(house, worker, megabytes));
+                if detail.is_multiple_of(4) {
+                    self.reports.push_back(changed(house));
+                }
+            }
+        }
+    }
+
+    fn stir_all(&mut self, choices: Vec<Choice>) {
+        for choice in choices {
+            if self.exits.is_empty() {
+                self.stir(choice);
+            }
+        }
+    }
+
+    /// Until nothing happens any more, however long one waits.
+    fn calm_down(&mut self) {
+        self.refuse_next = false;
+        for _ in 0..ROUNDS_MAX {
+            while self.exits.is_empty() && self.step() {}
+            if !self.exits.is_empty() {
+                return;
+            }
+            let pids: Vec<i32> = self.children.keys().copied().collect();
+            let mut moved = pids.into_iter().filter(|&pid| self.go_on(pid, 0)).count() > 0;
+            moved |= !(self.reports.is_empty()
+                && self.zombies.is_empty()
+                && self.reaped.is_empty()
+                && self.orders.is_empty());
+            if !moved {
+                match self.tree.due_in_ms() {
+                    Some(due_ms) if due_ms < LIFETIME_MS / 2 => self.tree.now_ms += due_ms,
+                    _ => return,
+                }
+            }
+            self.collect_the_dead();
+            self.read_reports();
+        }
+        panic!("it does not settle: {:?}", self.tree.master);
+    }
+
+    fn check_that_all_serve(&self) {
+        let master = &self.tree.master;
+        let house = master.serving.expect("one that serves");
+        assert_eq!(self.houses, BTreeSet::from([house]), "{master:?}");
+        let mut acceptors = 0;
+        let mut templates = 0;
+        let mut workers = BTreeSet::new();
+        for child in self.children.values() {
+            assert!(child.ready, "{child:?} is not ready: {master:?}");
+            assert_eq!(child.house, house, "{child:?} is left: {master:?}");
+            match child.role {
+                Role::Acceptor { open } => acceptors += usize::from(open),
+                Role::Template { .. } => templates += 1,
+                Role::Worker { worker, .. } => assert!(workers.insert(worker)),
+                Role::Heir => panic!("it would serve: {master:?}"),
+            }
+        }
+        assert_eq!((acceptors, templates), (1, 1), "{master:?}");
+        let target = master.target().map(usize::from);
+        assert_eq!(Some(workers.len()), target, "{master:?}");
+        assert_eq!(self.owed, BTreeSet::new(), "slots of these are stranded");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn once_left_in_peace_one_house_serves_or_the_heir_does(
+        workers in 1..=WORKERS_MAX,
+        choices in prop::collection::vec(any::<Choice>(), 0..500),
+    ) {
+        let mut world = World::new(workers);
+        world.stir_all(choices);
+        world.calm_down();
+        prop_assert_eq!(&world.waiting, &BTreeSet::new(), "these were not told");
+        match world.exits.first() {
+            Some(0) => prop_assert!(world.handed_over),
+            // Nobody asked it to leave: that is for an app or an acceptor that never worked.
+            Some(code) => prop_assert!([1, 3, 4].contains(code), "exit {code}"),
+            None => world.check_that_all_serve(),
+        }
+    }
+
+    #[test]
+    fn once_told_to_leave_all_leave(
+        workers in 1..=WORKERS_MAX,
+        before in prop::collection::vec(any::<Choice>(), 0..400),
+        signals in prop::collection::vec(prop::sample::select(&[SIGTERM, SIGINT][..]), 1..3),
+        after in prop::collection::vec(any::<Choice>(), 0..200),
+    ) {
+        let mut world = World::new(workers);
+        world.stir_all(before);
+        world.orders.extend(signals.into_iter().map(signal));
+        world.stir_all(after);
+        world.calm_down();
+        prop_assert_eq!(world.exits.len(), 1);
+        prop_assert_eq!(&world.waiting, &BTreeSet::new(), "these were not told");
+        for event in [Event::Tick, reaped(1, LEFT), ask(Order::Dump)] {
+            prop_assert_eq!(world.tree.step(event), "");
+        }
+    }
+}

@@ -10,7 +10,7 @@ use super::relief::Condemned;
 use super::template::Template;
 use super::workers::{BootFailure, Workers};
 use crate::exit_code;
-use crate::messages::{ToAcceptor, ToMaster};
+use crate::messages::ToMaster;
 
 /// What a graceful end allows on top of `graceful_timeout`, for answers to be flushed.
 const MARGIN_MS: u64 = 2_000;

@@ -45,7 +45,7 @@ impl Master {
         actions: &mut Vec<Action>,
     ) {
         let outcome = match (order, self.phase) {
-            (Order::Dump, _) => return self.dump(client, actions),
+            (Order::Dump, _) => return self.dump(client),
             (Order::Reopen, _) => {
                 self.reopen(by, actions);
                 Ok("the logs are opened anew".to_owned())
@@ -160,7 +160,8 @@ impl Master {
         }
     }
 
-    fn dump(&mut self, client: Option<Client>, actions: &mut Vec<Action>) {
+    /// Who asked is told when all are shown.
+    fn dump(&mut self, client: Option<Client>) {
         let Some(client) = client else { return };
         for house in self.houses.values() {
             for (worker, tenure, pid) in house.workers.present() {
@@ -176,6 +177,5 @@ impl Master {
             }
         }
         self.dumping.push(client);
-        let _ = actions;
     }
 }

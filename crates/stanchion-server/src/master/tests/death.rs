@@ -30,11 +30,8 @@ fn a_killed_worker_is_replaced_at_once_under_a_new_tenure() {
                 tenure + 1
             ),
         );
-        let next = (1, 0, tenure + 1, pid + 1);
-        tree.play([
-            forked(next.0, next.1, next.2, next.3),
-            ready(next.0, next.1, next.2, next.3),
-        ]);
+        let next = tenure + 1;
+        tree.play([forked(1, 0, next, pid + 1), ready(1, 0, next, pid + 1)]);
     }
 }
 

@@ -54,6 +54,9 @@ fn worker(generation: u32, index: u16) -> i32 {
     generation.cast_signed() * 100 + i32::from(index)
 }
 
+/// How to get there.
+type Situation = fn() -> Tree;
+
 /// A master, and the time it is told.
 struct Tree {
     master: Master,

@@ -6,8 +6,7 @@ use super::*;
 
 const TABLE: &str = include_str!("phases.txt");
 
-/// How to get there, and the situation that the table compares it with.
-const SITUATIONS: [(&str, fn() -> Tree); 10] = [
+const SITUATIONS: [(&str, Situation); 10] = [
     ("booting", Tree::booting),
     ("loaded", Tree::loaded),
     ("serving", Tree::serving),

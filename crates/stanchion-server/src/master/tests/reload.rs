@@ -88,16 +88,16 @@ fn a_configuration_that_is_wrong_leaves_the_old_house_serving() {
 }
 
 /// What fails, why the reload fails then, and what is done about the rest of the house.
-type Failure = (fn() -> Tree, Event, &'static str, &'static str);
+type Failure = (Situation, Event, &'static str, &'static str);
 
 #[test]
 fn whatever_fails_in_the_new_house_ends_the_reload_and_nothing_is_tried_twice() {
-    let forking: fn() -> Tree = || {
+    let forking: Situation = || {
         let mut tree = Tree::serving();
         tree.play([ask(Order::Reload), built(2, PLAN)]);
         tree
     };
-    let loaded: fn() -> Tree = || {
+    let loaded: Situation = || {
         let mut tree = Tree::building();
         tree.load(2);
         tree
@@ -218,6 +218,15 @@ fn without_an_acceptor_the_old_house_has_nobody_to_serve() {
         "nobody is there to be told: {actions}"
     );
     tree.expect(Event::Tick, "KILL 11\nTERM 100\nTERM 101");
+}
+
+/// It would open the door beside the other's.
+#[test]
+fn an_acceptor_of_the_old_house_that_boots_meanwhile_is_not_let_accept() {
+    let mut tree = nearly_ready();
+    tree.play([reaped(10, KILLED), acceptor_forked(1, Some(15))]);
+    tree.expect_among(ready(2, 1, 1, 201), PROMOTED);
+    tree.expect(acceptor_ready(1), "");
 }
 
 // The old house.

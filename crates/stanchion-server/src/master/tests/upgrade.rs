@@ -28,12 +28,12 @@ fn the_new_master_is_started_serves_and_this_one_leaves_when_all_of_it_is_gone()
 
 #[test]
 fn an_upgrade_that_fails_leaves_this_master_serving_and_may_be_tried_again() {
-    let asked: fn() -> Tree = || {
+    let asked: Situation = || {
         let mut tree = Tree::serving();
         tree.play([ask(Order::Upgrade)]);
         tree
     };
-    let failures: [(fn() -> Tree, Event, &str); 3] = [
+    let failures: [(Situation, Event, &str); 3] = [
         (asked, Event::HeirStarted(None), "it could not be started"),
         (
             Tree::upgrading,

@@ -87,12 +87,11 @@ impl Workers {
         }
     }
 
-    /// When somebody's life is over, if nobody is being replaced.
+    /// When the next life is over.
     pub(super) fn end_of_life_ms(&self, plan: &Plan) -> Option<u64> {
-        let none_relieved = !self.seated.values().any(|worker| worker.relieved);
         let ends = self.seated.values().filter(|worker| worker.due.is_none());
         let ends = ends.filter_map(|worker| end_of_life_ms(worker, plan));
-        ends.min().filter(|_| none_relieved && plan.lifetime_ms > 0)
+        ends.min().filter(|_| plan.lifetime_ms > 0)
     }
 
     /// A worker takes so many bytes.

@@ -73,6 +73,15 @@ fn acceptor_template_and_workers_may_be_ready_in_any_order() {
 }
 
 #[test]
+fn a_house_without_workers_is_ready_when_its_template_is() {
+    let mut tree = Tree::serving();
+    tree.play([ask(Order::Scale(0)), signal(SIGHUP), built(2, PLAN)]);
+    tree.fork(2);
+    tree.expect(acceptor_ready(2), "");
+    tree.expect(template_ready(2), PROMOTED);
+}
+
+#[test]
 fn an_acceptor_that_dies_when_the_house_serves_gives_the_door_to_its_successor() {
     let mut tree = Tree::retiring();
     tree.play([reaped(20, KILLED), acceptor_forked(2, Some(25))]);

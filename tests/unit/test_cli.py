@@ -72,6 +72,17 @@ def test_a_bind_replaces_those_below_it(home, capsys):
     assert answer["bind"]["value"] == [":3", "unix:s"]
 
 
+def test_the_process_model_has_its_flags(capsys):
+    flags = ["--signals", "unicorn", "--max-memory", "300M", "--control", "unix:/run/c", "--worker-port-base", "9293"]
+    answer = check(*flags, "-u", "33", "-g", "www", "--initgroups", "-m", "027", "--reuse-port", capsys=capsys)
+    named = ("signals", "max_memory", "control", "worker_port_base", "user", "group", "initgroups", "umask")
+    assert [answer[name]["value"] for name in (*named, "reuse_port")] == [
+        "unicorn", 300 << 20, "unix:/run/c", 9293, "33", "www", True, 0o027, True,
+    ]  # fmt: skip
+    assert main(["check", "-m", "027"]) == 0
+    assert ["umask", "0o27", "command", "line"] in [line.split() for line in capsys.readouterr().out.splitlines()]
+
+
 def test_flags_that_switch_on_and_off(capsys):
     answer = check("--no-preload", "--no-sendfile", "--reload", capsys=capsys)
     assert [answer[name]["value"] for name in ("preload_app", "sendfile", "reload")] == [False, False, True]

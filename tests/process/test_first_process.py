@@ -1,0 +1,64 @@
+"""The server as the first process of a pid namespace, as in a container (pid_namespaces(7))."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+
+import psutil
+import pytest
+
+from support import processes
+from support.patience import eventually
+from support.server import Serve, Server
+
+UNSHARE = ["unshare", "--pid", "--fork", "--mount-proc"]
+
+
+def not_here() -> str:
+    """Why there can be no namespace, or "" if there can."""
+    if not shutil.which("unshare"):
+        return "unshare (util-linux) is not installed"
+    done = subprocess.run([*UNSHARE, "true"], capture_output=True, text=True)
+    return f"cannot make a pid namespace: {done.stderr.strip()}" if done.returncode else ""
+
+
+pytestmark = [
+    pytest.mark.own("how gunicorn does as the first process is gunicorn's business"),
+    pytest.mark.skipif(bool(not_here()), reason=not_here()),
+]
+
+
+def first_process(server: Server) -> psutil.Process:
+    """The master: the one child of unshare, which only waits for it and ignores INT and TERM."""
+    found = eventually(lambda: psutil.Process(server.pid).children(), "unshare forks")
+    return found[0]
+
+
+def leave(server: Server) -> None:
+    os.kill(first_process(server).pid, signal.SIGTERM)
+    assert server.exit_code() == 0
+
+
+def test_orphans_of_the_app_are_reaped(serve: Serve) -> None:
+    server = serve("surroundings:app", prefix=UNSHARE)
+    master = first_process(server)
+    with server.address.connect() as sock:
+        sock.sendall(b"GET /orphan HTTP/1.0\r\n\r\n")
+        seconds = json.loads(sock.makefile("rb").read().partition(b"\r\n\r\n")[2])
+    [orphan] = [one for one in processes.of_session(server.pid) if one.cmdline() == ["sleep", seconds]]
+    eventually(lambda: orphan.ppid() == master.pid, "the first process adopts it")
+    orphan.kill()
+    eventually(lambda: not psutil.pid_exists(orphan.pid), "nothing is left of it, no zombie either")
+    leave(server)
+
+
+def test_it_can_be_stopped_while_it_waits_for_an_address(build: Serve) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as somebody:
+        port = somebody.getsockname()[1]
+        server = build("hello:app", bind=f"127.0.0.1:{port}?tries=-1&delay=60", prefix=UNSHARE).launch()
+        server.log.wait("trying again")
+        # The kernel drops signals for a first process that has no handler.
+        leave(server)

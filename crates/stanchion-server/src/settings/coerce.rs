@@ -362,6 +362,25 @@ mod tests {
             ("bind", json!([80]), "expected a list of texts, got 80"),
             (
                 "bind",
+                json!(":http"),
+                "'http' is not a port (0 to 65535), got ':http'",
+            ),
+            ("raw_env", json!("=b"), "it is written KEY=VALUE, got '=b'"),
+            (
+                "limit_request_body",
+                json!("G"),
+                "expected a number of bytes >= 0, got 'G'",
+            ),
+        ] {
+            assert_eq!(of(name, &raw), Err(error.into()), "{name} {raw}");
+        }
+    }
+
+    #[test]
+    fn every_bad_mode_account_and_mapping_says_what_was_expected() {
+        for (name, raw, error) in [
+            (
+                "bind",
                 json!({"backlog": 1}),
                 r#"it has no address, got {"backlog":1}"#,
             ),
@@ -374,11 +393,6 @@ mod tests {
                 "raw_env",
                 json!({"a": "b"}),
                 r#"expected a list of texts, got {"a":"b"}"#,
-            ),
-            (
-                "bind",
-                json!(":http"),
-                "'http' is not a port (0 to 65535), got ':http'",
             ),
             (
                 "umask",
@@ -400,12 +414,6 @@ mod tests {
                 "control",
                 json!("127.0.0.1:99"),
                 "it is written unix:/path, got '127.0.0.1:99'",
-            ),
-            ("raw_env", json!("=b"), "it is written KEY=VALUE, got '=b'"),
-            (
-                "limit_request_body",
-                json!("G"),
-                "expected a number of bytes >= 0, got 'G'",
             ),
         ] {
             assert_eq!(of(name, &raw), Err(error.into()), "{name} {raw}");

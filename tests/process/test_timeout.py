@@ -13,8 +13,6 @@ from support.wire import request
 
 pytestmark = pytest.mark.own("gunicorn resets the connection, and has no such key in its environ")
 
-# What follows a dump is the master's, which is being rewritten.
-
 
 def test_an_app_that_asks_for_more_time_has_it(serve: Serve) -> None:
     server = serve("stuck:app", "--timeout", "1")
@@ -53,7 +51,7 @@ def test_the_log_has_the_stacks_and_what_was_asked(serve: Serve, gate: Gate, tar
         assert stuck.response().status == 504
     server.log.wait(rf"GET {re.escape(target)}.* [12](\.\d+)? s\b|GET {re.escape(target)}.*\b1\d\d\d ms", mark)
     server.log.wait("lock_in_c" if target == "/c" else "wait_for_pass", mark)
-    server.log.wait("seat 1 is thread 0x", mark)
+    server.log.wait(r"seat \d is thread 0x", mark)
     gone(pid)
     server.log.wait("worker ready", mark)
     with server.connect() as wire:

@@ -28,7 +28,11 @@ impl Shared {
     /// take.
     pub(super) fn drain(&self, listeners: &[Listener], farewell: Farewell) -> io::Result<Duration> {
         let timeout = match farewell {
-            Farewell::Drain(timeout) => timeout,
+            Farewell::Drain(timeout) => {
+                // Whoever is told to close the door has it, also if nothing was said of it before.
+                self.open_door();
+                timeout
+            }
             Farewell::Retire(timeout) => {
                 self.retiring.set(true);
                 self.draining.set(true);

@@ -126,8 +126,8 @@ async fn accept_all(shared: Rc<Shared>, door: Door) {
         };
         first_of(closed, next).await;
     }
-    if shared.retiring.get() {
-        // Whoever is in the queue is the next acceptor's.
+    if shared.retiring.get() || !shared.open.get() {
+        // Whoever is in the queue is another acceptor's.
         return;
     }
     // Nobody can join them any more, so this ends.

@@ -106,7 +106,10 @@ impl House {
     /// It serves who is there and then goes; `close_door` says whether nobody else has the door.
     pub(super) fn retire(&mut self, now_ms: u64, close_door: bool, actions: &mut Vec<Action>) {
         let timeout_ms = self.plan.graceful_ms;
-        self.acceptor.retire(timeout_ms, close_door, actions);
+        // The door is another master's as long as an heir is not ready.
+        let has_door = self.only || self.standing == Standing::Serving;
+        self.acceptor
+            .retire(timeout_ms, close_door && has_door, actions);
         let deadline_ms = now_ms + timeout_ms + MARGIN_MS;
         self.standing = Standing::Retiring { deadline_ms };
     }

@@ -163,8 +163,11 @@ fn a_template_that_dies_again_and_again_while_forking_is_started_ever_more_slowl
         tree.expect(template_ready(1), &format!("template 1: fork 0/{tenure}"));
     }
     // One that has forked starts it over.
-    tree.play([forked(1, 0, 5, 105)]);
-    tree.expect(reaped(pid, KILLED), NEW_TEMPLATE);
+    tree.play([forked(1, 0, 5, 105), ready(1, 0, 5, 105), reaped(105, LEFT)]);
+    tree.expect(
+        reaped(pid, KILLED),
+        "error: the template was killed by SIGKILL while forking; next try in 100 ms",
+    );
 }
 
 #[test]

@@ -205,12 +205,13 @@ fn a_house_that_failed_is_gone_when_all_of_it_is() {
 
 #[test]
 fn what_was_asked_of_a_house_that_was_given_up_meanwhile_is_undone() {
-    let mut tree = Tree::serving();
-    tree.play([signal(SIGHUP), signal(SIGTERM)]);
-    tree.expect(built(2, PLAN), "drop 2");
-    let mut tree = Tree::serving();
-    tree.play([signal(SIGHUP), signal(SIGTERM)]);
-    tree.expect(not_built(2), "");
+    for number in [SIGTERM, SIGINT] {
+        for (event, actions) in [(built(2, PLAN), "drop 2"), (not_built(2), "")] {
+            let mut tree = Tree::serving();
+            tree.play([signal(SIGHUP), signal(number)]);
+            tree.expect(event, actions);
+        }
+    }
 }
 
 #[test]

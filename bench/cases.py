@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass, replace
 
-from bench import cells
+from bench import cells, deploys
 from bench.apps import stream
 from bench.cells import HELLO, Workload, one_worker
 from bench.servers import SERVERS
@@ -44,6 +44,11 @@ LOAD_COLUMNS = (
     Column("p50_ms", "p50 ms", 2),
     Column("p99_ms", "p99 ms", 2),
     Column("pss_mb", "PSS MB"),
+)
+DEPLOY_COLUMNS = (
+    Column("p50_ms", "p50 ms", 0, ratio=True),
+    Column("max_ms", "longest ms", 0),
+    Column("requests", "answered", 0),
 )
 UPLOAD_BYTES = 64 << 10
 # Fewer: at a mebibyte each, those cut off by the end of the time would count.
@@ -132,6 +137,20 @@ CASES = {
             ("stanchion", "uwsgi", "gunicorn-sync"),
             (Column("p50_ms", "p50 ms", ratio=True), Column("max_ms", "longest ms")),
             cells.worker_death,
+        ),
+        Case(
+            "reload",
+            "From HUP until only the new release answers, under load; an app that takes 0.5 s to boot, 2 workers",
+            tuple(deploys.RELOADS),
+            DEPLOY_COLUMNS,
+            deploys.case_of(deploys.RELOADS),
+        ),
+        Case(
+            "upgrade",
+            "The same from USR2; a second master has the first one sent away once it answers",
+            tuple(deploys.UPGRADES),
+            DEPLOY_COLUMNS,
+            deploys.case_of(deploys.UPGRADES),
         ),
         Case(
             "memory",

@@ -30,6 +30,9 @@ UNFAIR = """\
   acknowledgements (40 ms). Their requests/s and latency suffer from it, the CPU time hardly.
 - The app of 100 MB consists of small lists, the worst case for copy-on-write. One collection of the oldest generation
   in each worker is part of the figure; servers that freeze the heap before the fork (gc.freeze) keep it shared.
+- In `reload` and `upgrade` 8 clients ask without a pause, half of them with keep-alive where the server has it. HUP has
+  uWSGI execute its binary anew, so it has no row in `upgrade`; with a preloaded app it brings no new code to Unicorn,
+  which has none in `reload`. Old masters of gunicorn and Unicorn are told to go (TERM, QUIT) once the new ones answer.
 - granian cannot load the app before it forks, uWSGI and stanchion do so by default, gunicorn with `--preload`.
 """
 
@@ -51,6 +54,8 @@ def versions() -> list[str]:
     wrk_version = said(["wrk", "-v"], r"wrk (?:debian/)?(\S+)")
     nginx_version = said(["nginx", "-v"], r"nginx/(\S+)")
     lines = [f"- Python {platform.python_version()}", f"- wrk {wrk_version}", f"- nginx {nginx_version}"]
+    if SERVERS["unicorn"].version():
+        lines.append(f"- unicorn {said(['unicorn', '-v'], r'v(.+)')}")
     for package in sorted({server.package for server in SERVERS.values() if server.package} | {"flask", "psutil"}):
         try:
             lines.append(f"- {package} {metadata.version(package)}")
@@ -83,8 +88,9 @@ README = """\
 # Benchmark run of {date}
 
 Made by `{made_by}`: {plan.rounds} rounds, in each of which the servers take turns;
-{plan.load_s} s of load a cell after 1 s to warm up, {plan.mixed_s} s for `mixed`, {plan.kills} kills for `death`. The
-one-worker cases have the whole server on core 0 and the client on core 1; `mixed`, `death` and `memory` are not pinned.
+{plan.load_s} s of load a cell after 1 s to warm up, {plan.mixed_s} s for `mixed`, {plan.kills} kills for `death`,
+{plan.deploys} deploys for each of `reload` and `upgrade`. The one-worker cases have the whole server on core 0 and the
+client on core 1; `mixed`, `death`, `reload`, `upgrade` and `memory` are not pinned.
 `raw.jsonl` has every cell of every round, `summary.md` the tables.
 
 ## Machine

@@ -28,10 +28,11 @@ class Plan:
     load_s: int
     mixed_s: int
     kills: int
+    deploys: int
 
 
-FULL = Plan(rounds=5, load_s=2, mixed_s=20, kills=10)
-QUICK = Plan(rounds=1, load_s=1, mixed_s=8, kills=5)
+FULL = Plan(rounds=5, load_s=2, mixed_s=20, kills=10, deploys=10)
+QUICK = Plan(rounds=1, load_s=1, mixed_s=8, kills=5, deploys=3)
 
 
 @dataclass(frozen=True)

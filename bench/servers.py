@@ -1,6 +1,7 @@
 """How each server is started, and what is not equal between them."""
 
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,6 +35,8 @@ class Launch:
     workers: int = 1
     # Load the app before the fork, also where that is not the server's default.
     preload: bool = False
+    # Where the master writes its pid; empty where nobody wants to know.
+    pidfile: str = ""
 
 
 @dataclass(frozen=True)
@@ -45,9 +48,13 @@ class Server:
     # How nginx speaks to it over a unix socket; None where it has no unix sockets.
     upstream: str | None = "proxy_pass http://"
     note: str = ""
+    # The program that must be there, if it is no package of the index.
+    program: str | None = None
 
     def version(self) -> str | None:
         """The installed version; None where the server is missing."""
+        if self.program is not None and shutil.which(self.program) is None:
+            return None
         try:
             return metadata.version(self.package) if self.package else "distribution"
         except metadata.PackageNotFoundError:
@@ -58,7 +65,12 @@ def stanchion(launch: Launch) -> list[str]:
     return [
         *(PYTHON, "-m", "stanchion", "serve", launch.app, "-b", str(launch.address), "-w", str(launch.workers)),
         *("--keep-alive", str(KEEP_ALIVE_S), "--log-level", "warning"),
+        *pid_flag("--pid", launch),
     ]
+
+
+def pid_flag(flag: str, launch: Launch) -> list[str]:
+    return [flag, launch.pidfile] if launch.pidfile else []
 
 
 def gunicorn(launch: Launch) -> list[str]:
@@ -66,6 +78,7 @@ def gunicorn(launch: Launch) -> list[str]:
         *(PYTHON, "-m", "gunicorn", launch.app, "-b", str(launch.address), "-w", str(launch.workers)),
         *("--keep-alive", str(KEEP_ALIVE_S), "--log-level", "warning"),
         *(["--preload"] if launch.preload else []),
+        *pid_flag("--pid", launch),
     ]
 
 
@@ -92,6 +105,7 @@ def uwsgi_with(*sockets: str) -> Callable[[Launch], list[str]]:
             *(os.path.join(SCRIPTS, "uwsgi"), *where, *sockets[1:], "--wsgi", launch.app),
             *("--virtualenv", os.path.dirname(SCRIPTS), "--master", "--processes", str(launch.workers)),
             *("--listen", "1024", "--disable-logging", "--need-app", "--die-on-term"),
+            *pid_flag("--pidfile", launch),
         ]
 
     return command
@@ -99,6 +113,13 @@ def uwsgi_with(*sockets: str) -> Callable[[Launch], list[str]]:
 
 def embedded(name: str) -> Callable[[Launch], list[str]]:
     return lambda launch: [PYTHON, "-m", "bench.embed", name, launch.app, str(launch.address)]
+
+
+def unicorn(launch: Launch) -> list[str]:
+    """It takes most of its settings from a file, which finds the rest in the environment."""
+    environment = [f"BENCH_WORKERS={launch.workers}", f"BENCH_PIDFILE={launch.pidfile}"]
+    config = os.path.join("bench", "apps", "unicorn.rb")
+    return ["env", *environment, "unicorn", "-c", config, "-l", str(launch.address), "-E", "none", launch.app]
 
 
 def plain_python(launch: Launch) -> list[str]:
@@ -145,6 +166,13 @@ SERVERS = {
             "gunicorn",
             gunicorn_gthread,
             note="one thread a worker, as many as the others have; without the optional C parser, as pip installs it",
+        ),
+        Server(
+            "unicorn",
+            None,
+            unicorn,
+            note="Ruby, of the distribution; only where deploys are compared",
+            program="unicorn",
         ),
         Server("nginx", None, lambda _: [], upstream=None, note="`return 200`: no app at all, the floor"),
         Server("one copy", None, plain_python, upstream=None, note="wsgiref in one plain Python process"),

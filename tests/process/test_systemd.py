@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support import manager
+from support import manager, processes
 from support.address import Address
 from support.manager import Ear
 from support.server import Serve
@@ -81,6 +81,26 @@ def test_a_reload_keeps_them_whatever_bind_says(serve: Serve, tcp: socket.socket
     server.signal(signal.SIGHUP)
     server.log.wait("reloaded: ", mark)
     assert body(server.address) == b"hello\n"
+
+
+def test_an_upgrade_keeps_them_and_moves_the_main_process(serve: Serve, tmp_path: Path, ear: Ear) -> None:
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as unix:
+        unix.bind(str(path))
+        unix.listen()
+        options = manager.passing([unix])
+        options["env"] = {"LISTEN_FDS": "1", "NOTIFY_SOCKET": str(ear.path)}
+        server = serve("hello:app", **options)
+        old = server.pid
+        server.signal(signal.SIGUSR2)
+        new = int(ear.wait("MAINPID="))
+        server.follow(new)
+        processes.gone(old)
+        unix.close()
+        assert body(server.address) == b"hello\n"
+        server.signal(signal.SIGTERM)
+        processes.gone(new)
+    assert path.is_socket(), "the file is the service manager's still"
 
 
 def test_what_is_no_listener_is_named(build: Serve) -> None:

@@ -14,6 +14,7 @@ const SECOND_US: u64 = 1_000_000;
 fn exchange() -> Exchange {
     let geometry = Geometry {
         seats: 1,
+        seats_per_worker: 1,
         ahead_per_seat: 1,
         request_bytes: 16,
         response_bytes: 16,

@@ -129,13 +129,7 @@ impl Workers {
         let worker = self.seated.get_mut(&index)?;
         // If it is dead already, the client is told of that.
         worker.present()?;
-        if let Some(condemned) = &mut worker.condemned {
-            condemned.others = others;
-            if condemned.dumped && !others {
-                worker.stage.leave_by(now_ms);
-            }
-            return None;
-        }
+        // Told at each look, as another seat of it may be overdue too by now; once is enough for each.
         let message = ToAcceptor::Overdue {
             seat,
             tenure: worker.tenure,
@@ -146,6 +140,13 @@ impl Workers {
             generation,
             message,
         });
+        if let Some(condemned) = &mut worker.condemned {
+            condemned.others = others;
+            if condemned.dumped && !others {
+                worker.stage.leave_by(now_ms);
+            }
+            return None;
+        }
         let ran_s = Duration::from_millis(ran_ms).as_secs_f64();
         let why = format!("a request has run for {ran_s:.1} s, past its timeout");
         self.condemn(now_ms, index, others, &why, actions)

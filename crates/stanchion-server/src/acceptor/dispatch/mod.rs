@@ -2,6 +2,7 @@
 //! ([`collect`]). A few are for one worker alone ([`ports`]).
 
 mod collect;
+mod losses;
 mod ports;
 
 use std::collections::{BTreeMap, HashMap};
@@ -12,11 +13,10 @@ use stanchion_exchange::{AcceptorSide, Exchange, Submitted, Tenant};
 use stanchion_line::{Ahead, Line, LineLimits, Pulled};
 use stanchion_sys::channel::Channel;
 use stanchion_sys::clock::monotonic_us;
-use tracing::warn;
 
 use super::refusal::Refusal;
 use super::tally::Tally;
-use super::ticket::{Answer, Stage, StreamEnd, Ticket};
+use super::ticket::{Answer, Stage, Ticket};
 use crate::tree::Common;
 use ports::Ports;
 
@@ -250,84 +250,6 @@ impl Dispatch {
         self.workers.insert(worker, Sitting { tenure, pid });
         self.pass_ports_on();
         self.fill(monotonic_us());
-    }
-
-    /// A worker is dead: what it had in hand is answered for it, and its slots are free.
-    pub(super) fn worker_gone(&mut self, worker: u16, tenure: u16) {
-        let seats = worker * self.threads..(worker + 1) * self.threads;
-        let theirs = |tenant: Tenant| seats.contains(&tenant.seat) && tenant.tenure == tenure;
-        for slot in self.side.held_by(theirs) {
-            if self.side.settle_orphan(slot, true) {
-                continue;
-            }
-            let Some(ticket) = self.slots[slot as usize].clone() else {
-                continue;
-            };
-            if self.is_poisoned(slot) {
-                continue;
-            }
-            // It may have finished this one, or written part of it, in its last moment.
-            if let Err(corrupt) = self.advance(slot, &ticket) {
-                self.poison(slot, &ticket, corrupt);
-            }
-            if self.slots[slot as usize].is_some() && !self.is_poisoned(slot) {
-                self.bury(slot, &ticket, Refusal::WorkerDied);
-            }
-        }
-        let (freed, kept) = std::mem::take(&mut self.poisoned)
-            .into_iter()
-            .partition(|poisoned| poisoned.worker == worker && poisoned.tenure == tenure);
-        self.poisoned = kept;
-        for Poisoned { slot, .. } in freed {
-            self.free(slot);
-        }
-        if self
-            .workers
-            .get(&worker)
-            .is_some_and(|sitting| sitting.tenure == tenure)
-        {
-            self.workers.remove(&worker);
-            self.pass_ports_on();
-        }
-        self.fill(monotonic_us());
-        self.side.announce();
-    }
-
-    /// The request of a seat has run past its deadline, and its worker will be killed: the client
-    /// need not wait for that. The slot stays the seat's until then.
-    pub(super) fn overdue(&mut self, seat: u16, tenure: u16, ran_ms: u64) {
-        let its = |tenant: Tenant| (tenant.seat, tenant.tenure) == (seat, tenure);
-        for slot in self.side.held_by(its) {
-            // It may have finished in this moment, and the worker gone on to another one.
-            self.look(slot);
-            let Some(ticket) = self.slots[slot as usize].clone() else {
-                continue;
-            };
-            let ran_us = monotonic_us().saturating_sub(ticket.taken_us.get());
-            let is_it =
-                ran_us >= ran_ms * 1_000 && matches!(ticket.stage.get(), Stage::Submitted(_));
-            if is_it && !ticket.is_streaming() && !self.is_poisoned(slot) {
-                self.side.give_up(slot);
-                refuse(&ticket, Refusal::WorkerTimedOut { ran_ms });
-            }
-        }
-    }
-
-    fn bury(&mut self, slot: u32, ticket: &Ticket, refusal: Refusal) {
-        if ticket.stage.get() != Stage::Over {
-            if ticket.is_streaming() {
-                warn!(
-                    "an answer is broken off: {} ({})",
-                    refusal.reason(),
-                    ticket.request.describe()
-                );
-                ticket.end(StreamEnd::Broken);
-                ticket.stage.set(Stage::Over);
-            } else {
-                refuse(ticket, refusal);
-            }
-        }
-        self.free(slot);
     }
 
     fn pid_of(&self, tenant: Tenant) -> i32 {

@@ -25,10 +25,13 @@ fn condemned(others: bool) -> Tree {
     tree
 }
 
+/// The acceptor is told at each look: it may be another seat that is overdue by now.
+const TOLD: &str = "acceptor 1: overdue seat 0/1 30042";
+
 #[test]
 fn its_client_is_told_its_stacks_are_shown_and_it_is_killed_at_once_if_it_does_nothing_else() {
     let mut tree = condemned(false);
-    tree.expect(overdue(1, 0, false), "");
+    tree.expect(overdue(1, 0, false), TOLD);
     tree.expect(dumped(1, 0, 2), "");
     tree.expect(dumped(1, 0, 1), "show 1:0=100\nKILL 100");
     tree.expect(dumped(1, 0, 1), "");
@@ -60,14 +63,14 @@ fn its_other_requests_have_a_grace_to_end() {
     let mut tree = condemned(true);
     tree.now_ms += 100;
     tree.expect(dumped(1, 0, 1), "show 1:0=100");
-    tree.expect(overdue(1, 0, true), "");
+    tree.expect(overdue(1, 0, true), TOLD);
     // In silence: that it is killed has been said.
     tree.expect_tick_after(GRACE_MS, "KILL 100");
 
     let mut tree = condemned(true);
     tree.play([dumped(1, 0, 1)]);
     tree.now_ms += GRACE_MS / 2;
-    tree.expect(overdue(1, 0, false), "KILL 100");
+    tree.expect(overdue(1, 0, false), &format!("{TOLD}\nKILL 100"));
 
     let mut tree = condemned(true);
     tree.play([overdue(1, 0, false)]);

@@ -48,7 +48,13 @@ def test_orphans_of_the_app_are_reaped(serve: Serve) -> None:
     with server.address.connect() as sock:
         sock.sendall(b"GET /orphan HTTP/1.0\r\n\r\n")
         seconds = json.loads(sock.makefile("rb").read().partition(b"\r\n\r\n")[2])
-    [orphan] = [one for one in processes.of_session(server.pid) if one.cmdline() == ["sleep", seconds]]
+
+    def sleeps() -> psutil.Process | None:
+        # It may not have got to its execve(2) yet.
+        return next((one for one in processes.of_session(server.pid) if one.cmdline() == ["sleep", seconds]), None)
+
+    orphan = eventually(sleeps, "the app's orphan sleeps")
+    assert orphan is not None
     eventually(lambda: orphan.ppid() == master.pid, "the first process adopts it")
     orphan.kill()
     eventually(lambda: not psutil.pid_exists(orphan.pid), "nothing is left of it, no zombie either")

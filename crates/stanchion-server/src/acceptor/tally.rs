@@ -16,8 +16,11 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// For the log, when the acceptor leaves.
+    /// For the log, when the acceptor leaves; one that nobody came to has nothing to say.
     pub(super) fn report(&self) {
+        if self.arrived == 0 {
+            return;
+        }
         let Self {
             arrived,
             answered,

@@ -13,6 +13,7 @@ pub mod activation;
 pub mod channel;
 pub mod clock;
 pub mod environment;
+mod errand;
 pub mod eventfd;
 pub mod futex;
 pub mod held_signals;

@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
+use crate::errand;
+
 use rustix::process::{Pid, Resource, Rlimit, Signal, WaitOptions};
 
 /// What `fork` returned, and to whom.
@@ -56,10 +58,39 @@ pub fn fork_single_threaded_for_subreaper() -> io::Result<Fork> {
 /// grandchild is adopted by the nearest subreaper (`PR_SET_CHILD_SUBREAPER` in prctl(2)), here
 /// the master. Gives the grandchild's pid in the caller and `Fork::Child` in the grandchild.
 ///
+/// Where it can be, the process in between is one that borrows our memory, as in `errand`.
+///
 /// # Safety
 ///
 /// As for [`fork`].
 pub unsafe fn fork_for_subreaper() -> io::Result<Fork> {
+    // SAFETY: the caller keeps the contract.
+    match unsafe { errand::fork_by_another() } {
+        Ok((Fork::Child, _)) => Ok(Fork::Child),
+        Ok((Fork::Parent(pid), between)) => collect(between).map(|()| Fork::Parent(pid)),
+        // Too many processes, or too little memory: then the long way has no better chance.
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOMEM)) => {
+            Err(error)
+        }
+        // SAFETY: the caller keeps the contract.
+        Err(_) => unsafe { fork_twice() },
+    }
+}
+
+/// The end of the one in between is ours to collect.
+fn collect(between: i32) -> io::Result<()> {
+    let between = Pid::from_raw(between).expect("fork(2) gives positive pids");
+    retry(|| rustix::process::waitpid(Some(between), WaitOptions::empty()))?;
+    Ok(())
+}
+
+/// The long way, which any kernel and processor knows: the process in between has a copy of our
+/// memory, and so has the grandchild of that.
+///
+/// # Safety
+///
+/// As for [`fork`].
+unsafe fn fork_twice() -> io::Result<Fork> {
     let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     // SAFETY: the caller keeps fork's contract; the child below makes system calls only.
     match unsafe { fork() }? {
@@ -78,9 +109,7 @@ pub unsafe fn fork_for_subreaper() -> io::Result<Fork> {
             drop(write);
             let mut told = [0; 4];
             let read = retry(|| rustix::io::read(&read, &mut told))?;
-            // The one in between is leaving; its end is ours to collect.
-            let between = Pid::from_raw(between).expect("fork(2) gives positive pids");
-            retry(|| rustix::process::waitpid(Some(between), WaitOptions::empty()))?;
+            collect(between)?;
             let told = i32::from_ne_bytes(told);
             match (read, told) {
                 (4, pid) if pid > 0 => Ok(Fork::Parent(pid)),

@@ -145,9 +145,16 @@ impl Loop<'_> {
                 .find(|one| one.generation == generation);
             for (worker, _, pid) in table.into_iter().flat_map(|one| one.workers.present()) {
                 // Its share is never more than what it has in all, which is cheaper to ask for.
-                let bytes = memory::resident_bytes(pid)
-                    .filter(|&bytes| Some(bytes) > least)
-                    .and_then(|_| memory::proportional_bytes(pid));
+                if memory::resident_bytes(pid) <= least {
+                    continue;
+                }
+                let bytes = memory::proportional_bytes(pid);
+                if bytes.is_none() && !std::mem::replace(&mut self.is_blind, true) {
+                    warn!(
+                        "how much memory worker {worker} ({pid}) takes cannot be read, so max_memory \
+                         has no effect: a master that is root and has a --user needs CAP_SYS_PTRACE"
+                    );
+                }
                 if let Some(bytes) = bytes.filter(|&bytes| Some(bytes) > least) {
                     self.events.push_back(Event::Memory {
                         generation,

@@ -109,6 +109,8 @@ struct Loop<'h> {
     started_ms: u64,
     /// When the memory of workers was last looked at.
     weighed_ms: u64,
+    /// It could not be read, which has been said.
+    is_blind: bool,
 }
 
 /// Runs the tree until it has ended, in the master; in each child it returns right after the fork.
@@ -143,6 +145,7 @@ pub(crate) fn run(
         alive_ms: now_ms(),
         started_ms: now_ms(),
         weighed_ms: 0,
+        is_blind: false,
     };
     loop {
         while let Some(event) = this.events.pop_front() {

@@ -1,0 +1,66 @@
+"""Workers that have had enough: of memory, of time. One at a time, and the successor comes first."""
+
+import itertools
+import re
+
+import pytest
+
+from support.gate import Gate
+from support.patience import eventually
+from support.processes import gone
+from support.server import Serve, Server
+from support.wire import request
+
+pytestmark = pytest.mark.own("gunicorn has no such settings")
+
+
+def pid_at(server: Server) -> int:
+    with server.connect() as wire:
+        return int(wire.get("/").text)
+
+
+def test_a_worker_past_max_memory_finishes_its_request_and_is_replaced(serve: Serve, gate: Gate) -> None:
+    server = serve("growing:app", "--max-memory", "100M", env=gate.environment)
+    with server.connect() as wire:
+        wire.send(request("GET", "/grow-and-wait?200"))
+        grown = int(gate.announcement())
+        # Its successor serves before it leaves.
+        eventually(lambda: pid_at(server) != grown, "another worker answers")
+        gate.let_pass(1)
+        assert int(wire.response().text) == grown
+    gone(grown)
+    assert re.search(rf"\({grown}\) is to be replaced: it takes 2\d\d MiB \(max_memory\)", server.log.text())
+
+
+def test_a_worker_below_max_memory_stays(serve: Serve) -> None:
+    server = serve("growing:app", "--max-memory", "300M", "--keep-alive", "60")
+    with server.connect() as wire:
+        pid = int(wire.get("/grow?50").text)
+        assert wire.silent(2.5), "two looks at its memory"
+        assert int(wire.get("/").text) == pid
+
+
+def test_a_worker_past_max_memory_hard_is_killed_and_its_client_told(serve: Serve, gate: Gate) -> None:
+    server = serve("growing:app", "--max-memory-hard", "100M", env=gate.environment)
+    with server.connect() as wire:
+        wire.send(request("GET", "/grow-and-wait?200"))
+        grown = int(gate.announcement())
+        assert wire.response().status == 502
+    gone(grown)
+    server.log.wait(rf"\({grown}\) is killed: it takes 2\d\d MiB \(max_memory_hard\)")
+    server.log.wait("grow-and-wait|wait_for_pass")
+    assert pid_at(server) != grown
+
+
+def test_lives_end_one_after_the_other_and_no_request_is_lost(serve: Serve) -> None:
+    server = serve("growing:app", "-w", "3", "--max-lifetime", "0.5")
+    mark = server.log.mark()
+    with server.connect() as wire:
+        while len(server.log.matches(r"is to be replaced: it has lived for \d+ s \(max_lifetime\)")) < 6:
+            assert wire.get("/").status == 200
+    server.log.wait("max_lifetime", mark)
+    # Between two of them a successor has become ready.
+    events = re.findall(r"is to be replaced|worker ready", server.log.text().partition("ready: 3 workers")[2])
+    replaced = [index for index, event in enumerate(events) if event == "is to be replaced"]
+    for one, other in itertools.pairwise(replaced):
+        assert "worker ready" in events[one:other]

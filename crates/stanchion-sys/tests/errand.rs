@@ -1,0 +1,126 @@
+//! The process that borrows our memory to fork: in a program of its own, since whoever is forked here holds on to
+//! every descriptor that other tests have open.
+#![cfg(all(target_arch = "x86_64", target_env = "gnu"))]
+
+use rustix::process::{Pid, WaitOptions, waitpid};
+use stanchion_sys::process::{Fork, become_subreaper, exit_now, fork, parent_pid, pid};
+
+/// What is private in the library, as `fork_for_subreaper` would hide that it has failed by going
+/// the long way.
+#[path = "../src/errand.rs"]
+mod errand;
+/// For that module.
+mod process {
+    pub(crate) use stanchion_sys::process::Fork;
+}
+
+/// What the child finds; it must not allocate, since other tests run in other threads.
+fn look_around(ours: i32, mask_before: u64, stale: &mut u64) -> u8 {
+    *stale = 2;
+    let is_another = pid() != ours;
+    // SAFETY: it has no precondition.
+    let knows_itself = unsafe { libc::gettid() } == pid();
+    let mask_kept = mask() == mask_before;
+    u8::from(is_another)
+        | u8::from(knows_itself) << 1
+        | u8::from(mask_kept) << 2
+        | u8::from(has_rseq()) << 3
+}
+
+fn mask() -> u64 {
+    let mut now = 0_u64;
+    // SAFETY: without a new mask it is only read, into a word of the size that is named.
+    unsafe {
+        let none = std::ptr::null::<u64>();
+        libc::syscall(
+            libc::SYS_rt_sigprocmask,
+            libc::SIG_SETMASK,
+            none,
+            &raw mut now,
+            8,
+        );
+    }
+    now
+}
+
+/// Whether the C library's restartable sequences are known to the kernel: another area is then
+/// refused with EINVAL (rseq(2)).
+fn has_rseq() -> bool {
+    #[repr(align(32))]
+    struct Area([u8; 32]);
+    let mut area = Area([0; 32]);
+    // SAFETY: if it is taken against all expectation, the process that asks is about to end.
+    unsafe {
+        libc::syscall(libc::SYS_rseq, area.0.as_mut_ptr(), 32, 0, 0x5305_3053) == -1
+            && *libc::__errno_location() == libc::EINVAL
+    }
+}
+
+#[test]
+fn the_worker_is_whole_and_is_adopted_at_once() {
+    become_subreaper().expect("a subreaper");
+    let (ours, mask_before) = (pid(), mask());
+    for _ in 0..20 {
+        let mut stale = 1_u64;
+        let (read, write) = rustix::pipe::pipe().expect("a pipe");
+        let (read_leave, write_leave) = rustix::pipe::pipe().expect("a pipe");
+        // SAFETY: the child makes system calls only.
+        let (fork, between) = unsafe { errand::fork_by_another() }.expect("forked");
+        match fork {
+            Fork::Child => {
+                let found = look_around(ours, mask_before, &mut stale);
+                let _ = rustix::io::write(&write, &[found]);
+                // So that it also ends with a test that fails.
+                drop(write_leave);
+                let _ = rustix::io::read(&read_leave, &mut [0]);
+                exit_now(if parent_pid() == ours { 7 } else { 8 });
+            }
+            Fork::Parent(worker) => {
+                waitpid(Pid::from_raw(between), WaitOptions::empty()).expect("it has left");
+                let mut found = [0];
+                rustix::io::read(&read, &mut found).expect("told");
+                assert_eq!(found, [0b1111]);
+                assert_eq!((stale, mask()), (1, mask_before), "what is ours stays so");
+                rustix::io::write(&write_leave, b"!").expect("told to leave");
+                let end = waitpid(Pid::from_raw(worker), WaitOptions::empty());
+                let (_, status) = end.expect("it is our child").expect("it has ended");
+                assert_eq!(status.exit_status(), Some(7));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_refused_fork_is_an_error_and_leaves_nothing_behind() {
+    // In a child, as the limit concerns the whole process.
+    // SAFETY: the child makes system calls only, until it leaves.
+    let Fork::Parent(child) = unsafe { fork() }.expect("forked") else {
+        // Room for us and the one in between, not for its child.
+        let limit = libc::rlimit {
+            rlim_cur: 2,
+            rlim_max: 2,
+        };
+        // SAFETY: `limit` lives through the call. Root is exempt from it, so nobody is to ask.
+        let limited = unsafe {
+            libc::setrlimit(libc::RLIMIT_NPROC, &raw const limit) == 0
+                && libc::syscall(libc::SYS_setresuid, 65_534, 65_534, 65_534) == 0
+        };
+        // SAFETY: as above.
+        let refused = limited
+            && unsafe { errand::fork_by_another() }
+                .is_err_and(|error| error.raw_os_error() == Some(libc::EAGAIN));
+        let none_left = matches!(
+            waitpid(None, WaitOptions::NOHANG),
+            Err(rustix::io::Errno::CHILD)
+        );
+        exit_now(match (limited, refused && none_left) {
+            (false, _) => 5,
+            (true, true) => 7,
+            (true, false) => 8,
+        });
+    };
+    let end = waitpid(Pid::from_raw(child), WaitOptions::empty());
+    let (_, status) = end.expect("it is our child").expect("it has ended");
+    // 5 where nobody may become nobody.
+    assert!(matches!(status.exit_status(), Some(7 | 5)), "{status:?}");
+}

@@ -18,7 +18,7 @@ from support.steady import Steady
 from support.wire import Wire
 
 pytestmark = [
-    pytest.mark.own("gunicorn loses requests on HUP"),
+    pytest.mark.own("gunicorn keeps its settings of workers and sockets in other ways"),
 ]
 
 RELOADS = 20

@@ -145,6 +145,23 @@ def test_after_the_masters_death_what_is_in_flight_is_answered_and_everyone_leav
     eventually(lambda: not server.processes(), "everyone leaves")
 
 
+def test_the_masters_death_while_it_drains_is_noticed_too(serve: Serve, gate: Gate) -> None:
+    server = serve("waiting:app", env=gate.environment)
+    with server.connect() as held, server.connect() as waits:
+        held.send(request("GET", "/wait?orphan"))
+        gate.announcement()
+        waits.send(request("GET", "/pid?waits"))
+        server.signal(signal.SIGTERM)
+        server.log.wait_for("draining", 1)
+        os.kill(server.pid, signal.SIGKILL)
+        gone(server.pid)
+        assert waits.response().status == 503, "no worker is left to take it"
+        assert held.silent(0.5)
+        gate.let_pass(1)
+        assert held.response().status == 200
+    eventually(lambda: not server.processes(), "everyone leaves")
+
+
 @pytest.mark.parametrize("target", ["/wait?stuck", "/busy"])
 def test_a_worker_that_is_stuck_is_killed_and_its_client_gets_a_504(serve: Serve, gate: Gate, target: str) -> None:
     """/wait is stuck in a system call, /busy in Python without ever giving up the interpreter's lock for long."""

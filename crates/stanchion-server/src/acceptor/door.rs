@@ -40,9 +40,7 @@ impl Shared {
                 return Ok(timeout);
             }
             Farewell::Quit | Farewell::Orphaned => {
-                error!("the master is gone: finishing what workers have in hand, then leaving");
-                self.refusing.set(true);
-                self.dispatch.borrow_mut().refuse_all(false);
+                self.orphaned();
                 self.common.settings.graceful_timeout.duration()
             }
         };
@@ -60,6 +58,14 @@ impl Shared {
             matches!(phase, Phase::Idle { .. } | Phase::Busy)
         });
         Ok(timeout)
+    }
+
+    /// The master is gone: nobody replaces workers, so those who are with none need not wait.
+    pub(super) fn orphaned(&self) {
+        error!("the master is gone: finishing what workers have in hand, then leaving");
+        self.refusing.set(true);
+        self.retiring.set(false);
+        self.dispatch.borrow_mut().refuse_all(false);
     }
 
     /// Tells everybody who is not being answered yet that we are leaving.

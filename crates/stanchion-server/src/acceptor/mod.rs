@@ -162,6 +162,7 @@ async fn serve(
 
     let orders = Orders::new(watched(orders)?);
     let farewell = orders.obey(&shared, |_| true).await?;
+    let orphaned = Cell::new(farewell == Farewell::Orphaned);
     if farewell != Farewell::Quit {
         let timeout = shared.drain(listeners, farewell)?;
         let drained = async {
@@ -172,13 +173,18 @@ async fn serve(
             shared.all_gone().await;
         };
         let told_to_quit = async {
-            // Without a master there is nobody left to tell us.
-            if farewell == Farewell::Orphaned {
-                std::future::pending::<()>().await;
+            if !orphaned.get() {
+                let is_quit = |farewell| farewell == Farewell::Quit;
+                match orders.obey(&shared, is_quit).await {
+                    Ok(Farewell::Orphaned) => {
+                        orphaned.set(true);
+                        shared.orphaned();
+                    }
+                    _ => return,
+                }
             }
-            let _ = orders
-                .obey(&shared, |farewell| farewell == Farewell::Quit)
-                .await;
+            // Without a master there is nobody left to tell us.
+            std::future::pending::<()>().await;
         };
         if tokio::time::timeout(timeout, first_of(drained, told_to_quit))
             .await
@@ -192,7 +198,11 @@ async fn serve(
     let _ = tokio::time::timeout(FAREWELL, shared.all_gone()).await;
     watch.abort();
     drop(doorbell);
-    Ok(farewell)
+    Ok(if orphaned.get() {
+        Farewell::Orphaned
+    } else {
+        farewell
+    })
 }
 
 /// Has the event loop watch a descriptor for being readable.

@@ -33,7 +33,8 @@ impl Orders {
         Self(channel)
     }
 
-    /// Does what the master says until it says a farewell that `is_it`.
+    /// Does what the master says until it says a farewell that `is_it`, or is dead: that is always
+    /// one, since it has said its last.
     pub(super) async fn obey(
         &self,
         shared: &Shared,
@@ -92,7 +93,7 @@ impl Orders {
                     continue;
                 }
             };
-            if is_it(farewell) {
+            if farewell == Farewell::Orphaned || is_it(farewell) {
                 return Ok(farewell);
             }
         }

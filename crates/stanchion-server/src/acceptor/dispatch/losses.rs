@@ -60,9 +60,12 @@ impl Dispatch {
             let Some(ticket) = self.slots[slot as usize].clone() else {
                 continue;
             };
-            let ran_us = monotonic_us().saturating_sub(ticket.taken_us.get());
-            let is_it =
-                ran_us >= ran_ms * 1_000 && matches!(ticket.stage.get(), Stage::Submitted(_));
+            let taken_us = ticket.taken_us.get();
+            let ran_us = monotonic_us().saturating_sub(taken_us);
+            // 0 if it was taken just now, and the seat has not said when.
+            let is_it = taken_us != 0
+                && ran_us >= ran_ms * 1_000
+                && matches!(ticket.stage.get(), Stage::Submitted(_));
             if is_it && !ticket.is_streaming() && !self.is_poisoned(slot) {
                 self.side.give_up(slot);
                 refuse(&ticket, Refusal::WorkerTimedOut { ran_ms });

@@ -166,7 +166,8 @@ def _run_config(location: str) -> dict[str, Any]:
 def _run(location: str, read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     try:
         return dict(read())
-    except Exception as error:
+    # One that calls sys.exit() is as broken as one that raises.
+    except (Exception, SystemExit) as error:
         reason = f"the config file {location!r} cannot be read to its end: correct what the traceback shows"
         raise UsageError(reason, traceback=user_traceback(error)) from error
 

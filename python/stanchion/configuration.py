@@ -22,17 +22,25 @@ _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}"
 class _Surroundings(NamedTuple):
     """What a reading may change of this process."""
 
-    directory: str
+    directory: str | None
+    """None if it was removed: a deployment may have put another one in its place."""
     path: list[str]
     variables: dict[str, str]
     modules: dict[str, ModuleType]
 
     @classmethod
     def take(cls) -> "_Surroundings":
-        return cls(_working_directory(), list(sys.path), dict(os.environ), dict(sys.modules))
+        try:
+            directory = _working_directory()
+        except FileNotFoundError:
+            directory = None
+        return cls(directory, list(sys.path), dict(os.environ), dict(sys.modules))
 
     def restore(self) -> None:
-        os.chdir(self.directory)
+        if self.directory is not None:
+            # If it is gone by now we stay where we are; the rest is taken back all the same.
+            with contextlib.suppress(OSError):
+                os.chdir(self.directory)
         sys.path[:] = self.path
         for name in os.environ.keys() - self.variables.keys():
             del os.environ[name]

@@ -56,6 +56,7 @@ def test_all_of_it_takes_effect_anew(home, write):
     ("text", "part"),
     [
         ("import beside\nraise ValueError('why')", "ValueError: why"),
+        ("import sys\nsys.exit(3)", "cannot be read to its end"),
         ("workers = 0", "setting `workers`"),
         ("def on_exit(): pass", "the hook on_exit must take (server)"),
         ("raise SystemExit('enough')", "enough"),
@@ -102,6 +103,26 @@ def test_a_symlink_leads_to_the_next_release(home, write, monkeypatch):
     configuration.reread()
     assert configuration.effective.values["wsgi_app"] == "two:app"
     assert os.getcwd() == f"{home}/two"
+
+
+def test_a_directory_that_was_removed_and_made_anew_is_entered_again(home, write, monkeypatch):
+    release = home / "one"
+    (release / "c.py").write_text("workers = 2\n")
+    monkeypatch.chdir(release)
+    monkeypatch.setenv("PWD", str(release))
+    configuration = Configuration(read)
+    configuration.apply()
+    (release / "c.py").unlink()
+    release.rmdir()
+    release.mkdir()
+    (release / "c.py").write_text("workers = 0\n")
+    with pytest.raises(UsageError):
+        configuration.reread()
+    assert configuration.effective.values["workers"] == 2
+    (release / "c.py").write_text("workers = 3\n")
+    configuration.reread()
+    assert configuration.effective.values["workers"] == 3
+    assert os.path.samefile(os.curdir, release)
 
 
 def test_the_command_line_is_asked_again(home, served, write):

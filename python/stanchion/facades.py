@@ -17,7 +17,11 @@ class _ServerLog(logging.Handler):
     """Writes to the server's error log, whose level decides."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        _stanchion.log(record.levelno, self.format(record))
+        # As the handlers of `logging` do: a line that cannot be written is no reason to fail.
+        try:
+            _stanchion.log(record.levelno, self.format(record))
+        except Exception:
+            self.handleError(record)
 
 
 @functools.cache
@@ -36,7 +40,8 @@ class Config:
 
     def __getattr__(self, name: str) -> Any:
         try:
-            return self._values[name]
+            # By vars(): a copy in the making has no attributes yet.
+            return vars(self)["_values"][name]
         except KeyError:
             raise AttributeError(f"there is no setting {name!r} here") from None
 

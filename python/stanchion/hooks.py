@@ -83,8 +83,10 @@ def _named(text: str) -> object:
     module, _, attribute = text.rpartition(".")
     try:
         return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"names {text!r}, which cannot be imported: {error}") from error
+    # The module may raise anything, as it runs for the first time.
+    except (Exception, SystemExit) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise ValueError(f"names {text!r}, which cannot be imported: {reason}") from error
 
 
 def _fitting(name: str, function: object) -> Function:

@@ -1,12 +1,13 @@
 """Hooks: found in a config file, held to their arguments, and given what they use."""
 
+import copy
 import os
 
 import pytest
 
 from stanchion import hooks
 from stanchion.cli import main
-from stanchion.facades import Answer, Config, Request
+from stanchion.facades import Answer, Config, Request, server_log
 from stanchion.hooks import HookError, Hooks
 from stanchion.loader import describe_failure
 
@@ -165,3 +166,19 @@ def test_only_hooks_of_requests_cost_a_request_something():
     assert not Hooks({"when_ready": print}, SETTINGS).of_requests
     assert Hooks({"pre_request": print}, SETTINGS).of_requests
     assert Hooks({"post_request": print}, SETTINGS).of_requests
+
+
+def test_a_line_that_cannot_be_written_fails_no_hook(capsys):
+    server_log().info("%d", "no number")
+    assert "--- Logging error ---" in capsys.readouterr().err
+
+
+def test_the_settings_can_be_copied():
+    assert copy.copy(Config(SETTINGS)).workers == SETTINGS["workers"]
+
+
+def test_a_module_that_breaks_while_a_hook_is_looked_up_in_it_is_told(home, monkeypatch):
+    monkeypatch.syspath_prepend(home)
+    (home / "breaks.py").write_text("import sys\nsys.exit('enough')\n")
+    _, complaints = hooks.find({"on_exit": "breaks.on_exit"})
+    assert complaints == ["the hook on_exit names 'breaks.on_exit', which cannot be imported: SystemExit: enough"]

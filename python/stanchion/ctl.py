@@ -27,6 +27,7 @@ TIMEOUT_S_MAX = 86_400.0
 
 # What fits into the request; the server knows how many it has seats for.
 WORKERS_MAX = 0xFFFF
+_WORKERS_DIGITS_MAX = 5
 
 # The server keeps its answers below this; it is checked here too, as anybody may listen there.
 ANSWER_BYTES_MAX = 4 * 1024 * 1024 + 1024
@@ -152,9 +153,11 @@ def _request(words: Sequence[str]) -> dict[str, Any]:
         if rest:
             raise UsageError(f"ctl: {command} wants no more words, not {rest[0]!r}")
         return {"command": command}
-    if len(rest) != 1 or not (rest[0].isascii() and rest[0].isdigit()) or int(rest[0]) > WORKERS_MAX:
+    number = rest[0] if len(rest) == 1 else ""
+    is_number = number.isascii() and number.isdigit() and len(number) <= _WORKERS_DIGITS_MAX
+    if not is_number or int(number) > WORKERS_MAX:
         raise UsageError(f"ctl: scale wants a number of workers up to {WORKERS_MAX}, as in `stanchion ctl scale 4`")
-    return {"command": command, "workers": int(rest[0])}
+    return {"command": command, "workers": int(number)}
 
 
 def _seconds(text: str) -> float:

@@ -235,6 +235,7 @@ def test_a_path_that_cannot_be_is_no_missing_server(capsys):
         (["scale"], "scale wants a number of workers up to 65535"),
         (["scale", "x"], "scale wants a number of workers"),
         (["scale", "65536"], "scale wants a number of workers"),
+        (["scale", "9" * 5000], "scale wants a number of workers"),
         (["status", "now"], "status wants no more words, not 'now'"),
         (["--timeout", "0", "status"], "expected seconds between 0 and 86400, got '0'"),
         (["--timeout", "nan", "status"], "expected seconds"),

@@ -147,12 +147,13 @@ def test_after_the_masters_death_what_is_in_flight_is_answered_and_everyone_leav
 
 def test_the_masters_death_while_it_drains_is_noticed_too(serve: Serve, gate: Gate) -> None:
     server = serve("waiting:app", env=gate.environment)
-    with server.connect() as held, server.connect() as waits:
+    with server.connect() as idle, server.connect() as held, server.connect() as waits:
+        assert idle.get("/pid").status == 200
         held.send(request("GET", "/wait?orphan"))
         gate.announcement()
         waits.send(request("GET", "/pid?waits"))
         server.signal(signal.SIGTERM)
-        server.log.wait_for("draining", 1)
+        assert idle.closed(), "the acceptor drains"
         os.kill(server.pid, signal.SIGKILL)
         gone(server.pid)
         assert waits.response().status == 503, "no worker is left to take it"

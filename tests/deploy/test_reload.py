@@ -178,6 +178,16 @@ def test_binds_come_and_go_with_the_config_file(serve: Serve, gate: Gate, tmp_pa
 
 
 @pytest.mark.skipif(shutil.which("ss") is None, reason="ss(8) is not installed")
+def test_who_is_served_last_is_told_that_the_connection_ends_also_in_http_1_0(serve: Serve, gate: Gate) -> None:
+    server = serve("waiting:app", env=gate.environment)
+    with server.connect() as wire:
+        wire.send(b"GET /wait?held HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
+        gate.announcement()
+        reload(server)
+        gate.open()
+        assert wire.response().header("connection") == "close"
+
+
 def test_the_backlog_follows_the_config_file(serve: Serve, gate: Gate, tmp_path: Path) -> None:
     config = tmp_path / "settings.py"
     bind = f"bind = 'unix:{tmp_path}/s'\n"

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::header::CONNECTION;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use tracing::{info, warn};
 
@@ -33,6 +33,7 @@ pub(super) async fn answer(
     connection.busy();
     let mut account = Account::open(&shared);
     let (mut head, body) = request.into_parts();
+    let version = head.version;
     let outcome = match check_head(&head, &shared.common.settings) {
         Ok(()) => unless_refusing(&shared, read_body(&shared, &mut head, body)).await,
         Err(refusal) => Err(refusal),
@@ -70,6 +71,10 @@ pub(super) async fn answer(
     if shared.draining.get() {
         head.headers
             .insert(CONNECTION, HeaderValue::from_static("close"));
+        if version == Version::HTTP_10 {
+            // To an answer of 1.1 hyper would add keep-alive, if the client asked for it.
+            head.version = version;
+        }
     }
     let body = body.logged(entry(&shared, &ticket, &head));
     Ok(Response::from_parts(head, body))

@@ -80,13 +80,19 @@ def _control_of(location: str | None) -> str | None:
     """
     from_env = _parse(_split(os.environ.get("STANCHION_CMD_ARGS", "")), "STANCHION_CMD_ARGS")
     given = getattr(from_env, "control", None)
+    directory = getattr(from_env, "chdir", None)
     config.import_first(os.getcwd())
     location = location or getattr(from_env, "config", None) or config.default_file()
     if given is None and location is not None:
-        layer = config.read_file(location).layer
-        given = layer.values.get("control")
+        values = config.read_file(location).layer.values
+        given = values.get("control")
+        directory = directory or values.get("chdir")
     if not isinstance(given, str | None):
         raise UsageError(f"the `control` of {location} is no text, such as unix:/run/stanchion.ctl")
+    is_path = given is not None and given.startswith("unix:") and not given.startswith("unix:@")
+    if given is not None and is_path and isinstance(directory, str):
+        # The server is there when it opens the socket.
+        given = f"unix:{os.path.join(directory, given.removeprefix('unix:'))}"
     return given
 
 

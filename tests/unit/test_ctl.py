@@ -1,6 +1,7 @@
 """`stanchion ctl` against a server that a test plays: what is sent, what is shown, and how it ends."""
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -309,6 +310,19 @@ def test_flags_in_the_variable_come_before_the_config_file(master, home, monkeyp
     by_config_found(monkeypatch, f"unix:{home}/nobody")
     monkeypatch.setenv("STANCHION_CMD_ARGS", f"-w 2 --control unix:{master.path}")
     assert main(["ctl", "status"]) == 0
+
+
+@pytest.mark.parametrize("in_variable", [True, False])
+def test_a_path_in_the_config_file_is_meant_from_the_servers_directory(in_variable, master, home, monkeypatch):
+    master.says(data=STATUS)
+    directory = os.path.dirname(master.path)
+    text = f"control = 'unix:{os.path.basename(master.path)}'\n"
+    (home / "stanchion.conf.py").write_text(text + ("chdir = 'nowhere'" if in_variable else f"chdir = {directory!r}"))
+    if in_variable:
+        monkeypatch.setenv("STANCHION_CMD_ARGS", f"--chdir {directory}")
+    (home / "elsewhere").mkdir()
+    monkeypatch.chdir(home / "elsewhere")
+    assert main(["ctl", "-c", f"{home}/stanchion.conf.py", "status"]) == 0
 
 
 def test_a_control_that_is_no_text_is_refused(home, capsys):

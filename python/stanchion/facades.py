@@ -20,7 +20,7 @@ class _ServerLog(logging.Handler):
         # As the handlers of `logging` do: a line that cannot be written is no reason to fail.
         try:
             _stanchion.log(record.levelno, self.format(record))
-        except Exception:
+        except (KeyError, TypeError, ValueError):
             self.handleError(record)
 
 

@@ -36,7 +36,10 @@ impl PidFile {
 
     /// Moves it, as a master does on its way out and one that has come to stay.
     pub(crate) fn rename(&mut self, to: &Path) {
-        if let Some(path) = &mut self.path {
+        // By now it may be that of a master after this one, which does with it what is to be done.
+        if let Some(path) = &mut self.path
+            && pid_in(path) == Some(self.owner)
+        {
             match fs::rename(&*path, to) {
                 Ok(()) => to.clone_into(path),
                 Err(error) => warn!(

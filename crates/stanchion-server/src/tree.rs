@@ -180,7 +180,6 @@ fn tree(prepared: Prepared, host: &mut dyn Host) -> io::Result<i32> {
             listeners,
             orders,
         } => {
-            leave_signals_to_master()?;
             let code = match privileges::drop(common) {
                 Ok(()) => acceptor::run(common, &listeners, orders),
                 Err(code) => code,
@@ -188,7 +187,6 @@ fn tree(prepared: Prepared, host: &mut dyn Host) -> io::Result<i32> {
             process::exit_now(code)
         }
         Role::Template { common, orders } => {
-            leave_signals_to_master()?;
             if let Err(code) = privileges::drop(common) {
                 process::exit_now(code);
             }
@@ -202,7 +200,7 @@ fn tree(prepared: Prepared, host: &mut dyn Host) -> io::Result<i32> {
 
 /// For acceptor and template: the master decides when they leave, and a signal to the whole process
 /// group, such as Ctrl-C, is for it alone.
-fn leave_signals_to_master() -> io::Result<()> {
+pub(crate) fn leave_signals_to_master() -> io::Result<()> {
     signal::ignore(&[
         signal::SIGTERM,
         signal::SIGINT,

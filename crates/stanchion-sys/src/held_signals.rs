@@ -4,6 +4,26 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
+use crate::process::{self, Fork};
+
+/// Forks so that no signal to the child arrives at its parent: at first the child has our handlers,
+/// and the pipe in which they write is ours too. `in_child` gives it its own while `signals` are
+/// held back from both; one that has come has its effect then.
+pub fn fork_with(
+    signals: &[i32],
+    fork: impl FnOnce() -> io::Result<Fork>,
+    in_child: impl FnOnce() -> io::Result<()>,
+) -> io::Result<Fork> {
+    let held = HeldSignals::hold(signals)?;
+    let forked = fork()?;
+    if forked == Fork::Child && in_child().is_err() {
+        // Nothing of the parent's is this process's to go on with.
+        process::exit_now(1);
+    }
+    drop(held);
+    Ok(forked)
+}
+
 /// Signals that are held back from this thread while this lives. One that has come and was not
 /// taken by [`wait`](Self::wait) then has the effect it would have had at once: none is lost.
 ///
@@ -108,5 +128,29 @@ mod tests {
         let taken = held.wait(Duration::from_secs(10)).expect("waited");
         assert_eq!(taken, Some(libc::SIGTERM));
         assert_eq!(held.wait(Duration::ZERO).expect("waited"), None);
+    }
+
+    #[test]
+    fn a_signal_to_a_newborn_child_is_its_own() {
+        use crate::signal::{self, SIGWINCH, SignalPipe};
+        let pipe = SignalPipe::install(&[libc::SIGUSR2]).expect("caught");
+        let fork = || {
+            // SAFETY: the child makes system calls only.
+            let forked = unsafe { process::fork() }?;
+            if forked == Fork::Child {
+                raise(libc::SIGUSR2);
+            }
+            Ok(forked)
+        };
+        let in_child = || signal::reset(&[libc::SIGUSR2]);
+        let forked = fork_with(&[libc::SIGUSR2, SIGWINCH], fork, in_child).expect("forked");
+        let Fork::Parent(child) = forked else {
+            process::exit_now(7);
+        };
+        let child = rustix::process::Pid::from_raw(child);
+        let end = rustix::process::waitpid(child, rustix::process::WaitOptions::empty());
+        let (_, status) = end.expect("it is our child").expect("it has ended");
+        assert_eq!(status.terminating_signal(), Some(libc::SIGUSR2));
+        assert_eq!(pipe.take(), [], "it came to its parent");
     }
 }

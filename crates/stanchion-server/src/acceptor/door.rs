@@ -1,10 +1,9 @@
 //! Letting clients in, and seeing them out.
 
-use std::io;
 use std::time::Duration;
 
 use stanchion_sys::listener::Listener;
-use tracing::error;
+use tracing::{error, warn};
 
 use super::Shared;
 use super::connection::{Order, Phase};
@@ -26,7 +25,7 @@ impl Shared {
     /// retires, with the next one: an idle connection that is closed may just have been sent a
     /// request, and who sent it would have to guess whether it was run. Gives how long that may
     /// take.
-    pub(super) fn drain(&self, listeners: &[Listener], farewell: Farewell) -> io::Result<Duration> {
+    pub(super) fn drain(&self, listeners: &[Listener], farewell: Farewell) -> Duration {
         let timeout = match farewell {
             Farewell::Drain(timeout) => {
                 // Whoever is told to close the door has it, also if nothing was said of it before.
@@ -37,7 +36,7 @@ impl Shared {
                 self.retiring.set(true);
                 self.draining.set(true);
                 self.door.notify_waiters();
-                return Ok(timeout);
+                return timeout;
             }
             Farewell::Quit | Farewell::Orphaned => {
                 self.orphaned();
@@ -47,7 +46,14 @@ impl Shared {
         // One that was never told to let anybody in does not have the door: another acceptor does.
         if self.open.get() {
             for listener in listeners {
-                listener.close_door()?;
+                // Some kernels let only root close it to newcomers. Whoever is here already must
+                // not suffer from it; who comes now is let in, or reset when the socket closes.
+                if let Err(error) = listener.close_door() {
+                    warn!(
+                        "{} cannot be closed to newcomers only, and some may be reset: {error}",
+                        listener.address()
+                    );
+                }
             }
         }
         self.draining.set(true);
@@ -57,7 +63,7 @@ impl Shared {
         self.order_all(Order::Close, |phase| {
             matches!(phase, Phase::Idle { .. } | Phase::Busy)
         });
-        Ok(timeout)
+        timeout
     }
 
     /// The master is gone: nobody replaces workers, so those who are with none need not wait.

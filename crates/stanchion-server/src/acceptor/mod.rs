@@ -164,7 +164,7 @@ async fn serve(
     let farewell = orders.obey(&shared, |_| true).await?;
     let orphaned = Cell::new(farewell == Farewell::Orphaned);
     if farewell != Farewell::Quit {
-        let timeout = shared.drain(listeners, farewell)?;
+        let timeout = shared.drain(listeners, farewell);
         let drained = async {
             for task in accepting {
                 // Ends by itself, once the kernel's queue is empty and the door closed.

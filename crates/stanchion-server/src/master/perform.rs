@@ -3,6 +3,7 @@
 use std::io;
 
 use stanchion_sys::channel::Channel;
+use stanchion_sys::held_signals;
 use stanchion_sys::listener::Listener;
 use stanchion_sys::process::{self, Fork};
 use stanchion_sys::signal;
@@ -11,10 +12,11 @@ use tracing::{error, info, warn};
 use super::event::{Action, Event, Severity};
 use super::outbox::Outbox;
 use super::premises::Premises;
-use super::{Loop, Role};
+use super::{Loop, Role, SIGNALS};
 use crate::control::{Reply, WorkerStacks};
 use crate::host::Hook;
 use crate::settings::Settings;
+use crate::tree::leave_signals_to_master;
 use crate::{listeners, log};
 
 /// Of a worker's stacks at most so many bytes are shown.
@@ -23,7 +25,8 @@ const DUMP_BYTES_MAX: usize = 64 << 10;
 /// Forks, with a channel between the two; each gets its end.
 fn fork_with_channel(fork: impl FnOnce() -> io::Result<Fork>) -> io::Result<(Fork, Channel)> {
     let (ours, theirs) = Channel::pair()?;
-    Ok(match fork()? {
+    let forked = held_signals::fork_with(&SIGNALS, fork, leave_signals_to_master)?;
+    Ok(match forked {
         Fork::Child => (Fork::Child, theirs),
         parent @ Fork::Parent(_) => (parent, ours),
     })

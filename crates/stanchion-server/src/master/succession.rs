@@ -8,12 +8,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use stanchion_sys::channel::Channel;
+use stanchion_sys::held_signals;
 use stanchion_sys::listener::Listener;
 use stanchion_sys::notify::Notifier;
 use stanchion_sys::process::{self, Fork};
+use stanchion_sys::signal;
 use tracing::{error, info, warn};
 
-use super::Loop;
+use super::{Loop, SIGNALS};
 use super::event::Event;
 use crate::handover::{Handover, Taken, ToPredecessor, VARIABLE};
 use crate::heirloom::Heirloom;
@@ -197,7 +199,9 @@ impl Loop<'_> {
                 None => command.env_remove(name),
             };
         }
-        match process::fork_single_threaded()? {
+        // It may be told to leave before it has become another program.
+        let in_child = || signal::reset(&SIGNALS);
+        match held_signals::fork_with(&SIGNALS, process::fork_single_threaded, in_child)? {
             Fork::Parent(pid) => {
                 self.succession.expect_heir(ours);
                 Ok(pid)

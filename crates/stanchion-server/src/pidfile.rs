@@ -75,3 +75,27 @@ impl Drop for PidFile {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_masters_file_is_neither_moved_nor_removed() {
+        let path = std::env::temp_dir().join(format!("stanchion-pidfile-{}", process::pid()));
+        let (ours, moved) = (with_suffix(&path, ".2"), with_suffix(&path, ".moved"));
+        let mut file = PidFile::create(Some(&ours), None).expect("written");
+        // As by an heir of ours, while the master before us has not left yet.
+        fs::write(&ours, "1\n").expect("written");
+        file.rename(&moved);
+        assert_eq!((pid_in(&ours), pid_in(&moved)), (Some(1), None));
+        fs::write(&ours, format!("{}\n", process::pid())).expect("written");
+        file.rename(&moved);
+        assert_eq!(
+            (pid_in(&ours), pid_in(&moved)),
+            (None, Some(process::pid()))
+        );
+        drop(file);
+        assert!(!moved.exists());
+    }
+}

@@ -28,6 +28,10 @@ WSGIApp = Callable[..., Iterable[bytes]]
 
 _DEFAULT_NAMES = ("application", "app")
 
+# For the master alone, which has taken them from the environment; but `os.environ` is a copy from
+# before that, from which the app's subprocesses may get theirs.
+_MASTERS_OWN = ("STANCHION_HANDOVER", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PIDFDID")
+
 
 class AppLoadError(Exception):
     """The app cannot be served. `advice` says on one line what to do about it."""
@@ -55,6 +59,8 @@ class AppHost:
 
     def load(self) -> WSGIApp:
         """Import the app; AppLoadError if it is broken."""
+        for name in _MASTERS_OWN:
+            os.environ.pop(name, None)
         app = load_app(self.spec)
         self.configuration.hooks.loaded(app)
         return app

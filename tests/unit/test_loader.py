@@ -177,6 +177,14 @@ def test_a_callable_that_hides_its_signature_is_taken_at_its_word(site):
     assert callable(load_app("hidden:any_args"))
 
 
+def test_the_app_does_not_see_what_is_for_the_master_alone(monkeypatch):
+    for name in ("STANCHION_HANDOVER", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PIDFDID"):
+        monkeypatch.setenv(name, "1")
+    chosen = Layer("here", {"wsgi_app": "site_app"})
+    AppHost(Configuration(lambda: config.resolve([chosen]))).load()
+    assert [name for name in os.environ if name.startswith(("STANCHION_HANDOVER", "LISTEN_"))] == []
+
+
 def test_the_host_loads_and_watches(site):
     (site / "templates").mkdir()
     page = site / "templates" / "page.html"

@@ -15,8 +15,8 @@ use stanchion_sys::process::{self, Fork};
 use stanchion_sys::signal;
 use tracing::{error, info, warn};
 
-use super::{Loop, SIGNALS};
 use super::event::Event;
+use super::{Loop, SIGNALS};
 use crate::handover::{Handover, Taken, ToPredecessor, VARIABLE};
 use crate::heirloom::Heirloom;
 use crate::host::Hook;

@@ -78,6 +78,19 @@ def test_reload_and_term_mean_the_new_master(serve: Serve, tmp_path: Path) -> No
     eventually(lambda: not server.processes(), "all leave")
 
 
+def test_the_file_of_a_socket_that_is_no_longer_wanted_goes_with_the_old_master(serve: Serve, tmp_path: Path) -> None:
+    releases = Releases(tmp_path / "releases")
+    releases.put(0)
+    kept, dropped, config = tmp_path / "kept", tmp_path / "dropped", tmp_path / "settings.py"
+    config.write_text(f"bind = ['unix:{kept}', 'unix:{dropped}']\n")
+    server = serve("released:app", "-c", str(config), *releases.arguments, bind=None)
+    config.write_text(f"bind = 'unix:{kept}'\n")
+    upgrade(server)
+    eventually(lambda: not dropped.exists(), "nobody has it any more")
+    assert kept.exists()
+    assert answer(server.address) == (0, server.pid)
+
+
 @pytest.mark.parametrize(
     ("config", "before"),
     [

@@ -103,14 +103,26 @@ fn prepare(settings: Settings, host: &mut dyn Host) -> Result<Prepared, Problem>
     let inherited = handed_over
         .as_mut()
         .map(|taken| std::mem::take(&mut taken.listeners));
+    let before = inherited.as_deref().map(listeners::clones).transpose();
+    let before = before.map_err(|error| of_bind(error.to_string()))?;
     let listeners = listen(&settings, inherited)?;
+    let is_left = |listener: &Listener| {
+        let mut kept = listeners.iter();
+        !kept.any(|other| other.address() == listener.address())
+    };
+    let leftover = before.into_iter().flatten().filter(is_left).collect();
     let leave = |listeners: &[Listener]| {
         // Those of an heir that fails are still its predecessor's.
         if !is_heir {
             listeners::remove_files(listeners);
         }
     };
-    let succession = Succession::begin(settings.pidfile.as_deref(), settings.signals, handed_over);
+    let succession = Succession::begin(
+        settings.pidfile.as_deref(),
+        settings.signals,
+        handed_over,
+        leftover,
+    );
     let succession = succession.map_err(|problem| {
         leave(&listeners);
         of_usage(problem)

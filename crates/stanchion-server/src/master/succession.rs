@@ -20,6 +20,7 @@ use super::{Loop, SIGNALS};
 use crate::handover::{Handover, Taken, ToPredecessor, VARIABLE};
 use crate::heirloom::Heirloom;
 use crate::host::Hook;
+use crate::listeners;
 use crate::messages::{self, Incoming};
 use crate::pidfile::{PidFile, with_suffix};
 use crate::settings::SignalStyle;
@@ -44,6 +45,8 @@ pub(crate) struct Succession {
     path: Option<PathBuf>,
     signals: SignalStyle,
     predecessor: Option<Channel>,
+    /// What only the master before us listened on: its files are nobody's once it is gone.
+    leftover: Vec<Listener>,
     scaled_to: Option<u16>,
     heir: Option<Channel>,
     heir_serves: bool,
@@ -55,6 +58,7 @@ impl Succession {
         path: Option<&Path>,
         signals: SignalStyle,
         handed_over: Option<Taken>,
+        leftover: Vec<Listener>,
     ) -> Result<Self, String> {
         let pid = handed_over.as_ref().map(|taken| taken.predecessor);
         let name = match (path, signals, pid) {
@@ -67,6 +71,7 @@ impl Succession {
             path: path.map(ToOwned::to_owned),
             signals,
             predecessor: handed_over.map(|taken| taken.channel),
+            leftover,
             scaled_to,
             heir: None,
             heir_serves: false,
@@ -111,6 +116,7 @@ impl Succession {
         {
             info!("the old master is gone");
             self.predecessor = None;
+            listeners::remove_files(&std::mem::take(&mut self.leftover));
             if let Some(path) = &self.path
                 && self.signals == SignalStyle::Gunicorn
             {
@@ -133,8 +139,8 @@ impl Succession {
         }
     }
 
-    fn expect_heir(&mut self, channel: Channel) {
-        self.heir = Some(channel);
+    /// The pid file gets its old master's name, where that is the way.
+    fn step_aside(&mut self) {
         if let Some(path) = &self.path
             && self.signals == SignalStyle::Unicorn
         {
@@ -157,6 +163,8 @@ impl Loop<'_> {
     /// Starts the stanchion that is installed now, and gives it the door.
     pub(super) fn start_heir(&mut self) {
         self.hook(Hook::PreExec);
+        // Before it can write its own.
+        self.succession.step_aside();
         let pid = match self.fork_heir() {
             Ok(pid) => Some(pid),
             Err(error) => {
@@ -203,7 +211,7 @@ impl Loop<'_> {
         let in_child = || signal::reset(&SIGNALS);
         match held_signals::fork_with(&SIGNALS, process::fork_single_threaded, in_child)? {
             Fork::Parent(pid) => {
-                self.succession.expect_heir(ours);
+                self.succession.heir = Some(ours);
                 Ok(pid)
             }
             Fork::Child => {

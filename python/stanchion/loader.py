@@ -42,11 +42,22 @@ class AppLoadError(Exception):
         self.advice = advice
 
 
+def _directory_as_named() -> str:
+    """The working directory by the name that the shell knows it by, if that is it: a link such as /srv/current leads
+    elsewhere after a deploy, and the real path stays with the release that was current once.
+    """
+    here, named = os.getcwd(), os.environ.get("PWD", "")
+    try:
+        return named if os.path.isabs(named) and os.path.samefile(named, here) else here
+    except OSError:
+        return here
+
+
 class AppHost:
     """What the server asks of Python: the app, the files that it came from, the hooks, the configuration."""
 
     # How this process was started, for a master that is to follow it; an app may change both.
-    started_as = (list(sys.orig_argv), os.getcwd())
+    started_as = (list(sys.orig_argv), _directory_as_named())
 
     def __init__(self, configuration: Configuration) -> None:
         self.configuration = configuration

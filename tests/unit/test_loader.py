@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from stanchion import config, reload
+from stanchion import config, loader, reload
 from stanchion.config import Layer
 from stanchion.configuration import Configuration
 from stanchion.loader import AppHost, AppLoadError, describe_failure, load_app
@@ -222,3 +222,21 @@ def test_a_lazy_module_is_not_woken(monkeypatch):
 
     monkeypatch.setitem(sys.modules, "lazy", Lazy("lazy"))
     reload.watched_files()
+
+
+def test_the_working_directory_is_known_by_the_name_of_the_shell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release, current = tmp_path / "release", tmp_path / "current"
+    release.mkdir()
+    current.symlink_to(release)
+    monkeypatch.chdir(current)
+    for named, expected in [
+        (str(current), str(current)),
+        (str(tmp_path), str(release)),
+        ("current", str(release)),
+        (f"{tmp_path}/nothing", str(release)),
+        ("", str(release)),
+    ]:
+        monkeypatch.setenv("PWD", named)
+        assert loader._directory_as_named() == expected

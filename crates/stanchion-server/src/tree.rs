@@ -106,11 +106,7 @@ fn prepare(settings: Settings, host: &mut dyn Host) -> Result<Prepared, Problem>
     let before = inherited.as_deref().map(listeners::clones).transpose();
     let before = before.map_err(|error| of_bind(error.to_string()))?;
     let listeners = listen(&settings, inherited)?;
-    let is_left = |listener: &Listener| {
-        let mut kept = listeners.iter();
-        !kept.any(|other| other.address() == listener.address())
-    };
-    let leftover = before.into_iter().flatten().filter(is_left).collect();
+    let leftover = listeners::not_among(before.unwrap_or_default(), &listeners);
     let leave = |listeners: &[Listener]| {
         // Those of an heir that fails are still its predecessor's.
         if !is_heir {

@@ -55,6 +55,12 @@ pub(crate) fn clones(listeners: &[Listener]) -> io::Result<Vec<Listener>> {
     listeners.iter().map(Listener::try_clone).collect()
 }
 
+/// Those that listen where none of `kept` does.
+pub(crate) fn not_among(mut listeners: Vec<Listener>, kept: &[Listener]) -> Vec<Listener> {
+    listeners.retain(|one| !kept.iter().any(|other| other.address() == one.address()));
+    listeners
+}
+
 /// Removes the files of unix sockets that are ours: not those of whoever passed us a socket, nor
 /// one that another server has put in the place of ours.
 pub(crate) fn remove_files(listeners: &[Listener]) {

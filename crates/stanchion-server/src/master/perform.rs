@@ -154,11 +154,7 @@ impl Loop<'_> {
     fn remove_files_of_others(&self, listeners: Vec<Listener>) {
         let kept = self.houses.get(&self.present.generation);
         let kept = kept.map_or(&self.doors[..], |house| &house.listeners);
-        let is_kept = |listener: &Listener| {
-            let mut kept = kept.iter();
-            kept.any(|other| other.address() == listener.address())
-        };
-        let (_, others): (Vec<_>, Vec<_>) = listeners.into_iter().partition(is_kept);
+        let others = listeners::not_among(listeners, kept);
         listeners::remove_files(&others);
     }
 

@@ -3,12 +3,12 @@
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from support.address import Address
+from support.ctl import ctl
 from support.gate import Gate
 from support.patience import eventually
 from support.release import Releases, answer
@@ -109,11 +109,6 @@ def test_a_config_file_that_cannot_be_read_changes_nothing(serve: Serve, tmp_pat
             reload(server, FAILED)
             load.more()
     load.assert_no_failure()
-
-
-def ctl(control: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "stanchion", "ctl", "--control", f"unix:{control}", "--timeout", "30", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
 def test_ctl_says_how_a_reload_ended(serve: Serve, tmp_path: Path) -> None:

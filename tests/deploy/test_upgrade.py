@@ -1,14 +1,13 @@
 """Another master takes over, and nobody notices; one that cannot changes nothing."""
 
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import psutil
 import pytest
 
 from support import processes
+from support.ctl import ctl
 from support.patience import eventually
 from support.release import Releases, answer
 from support.server import Serve, Server
@@ -159,11 +158,6 @@ def test_a_new_master_that_is_killed_while_it_boots_changes_nothing(serve: Serve
         assert answer(server.address) == (0, server.pid)
         load.more()
     load.assert_no_failure()
-
-
-def ctl(control: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "stanchion", "ctl", "--control", f"unix:{control}", "--timeout", "30", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
 def test_ctl_says_how_an_upgrade_ended_and_then_reaches_the_new_master(serve: Serve, tmp_path: Path) -> None:

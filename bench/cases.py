@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass, replace
 
-from bench import cells, deploys
+from bench import cells, deploys, overload, slow_clients
 from bench.apps import stream
 from bench.cells import HELLO, Workload, one_worker
 from bench.servers import SERVERS
@@ -49,6 +49,20 @@ DEPLOY_COLUMNS = (
     Column("p50_ms", "p50 ms", 0, ratio=True),
     Column("max_ms", "longest ms", 0),
     Column("requests", "answered", 0),
+)
+PREFORKING = ("stanchion", "granian", "uwsgi", "gunicorn-sync", "gunicorn-gthread", "unicorn")
+KIND_COLUMNS = (
+    Column("served", "served", 0),
+    Column("told", "told 503", 0),
+    Column("gateway", "502/504", 0),
+    Column("refused", "not connected", 0),
+    Column("broken", "reset", 0),
+    Column("late", "no answer", 0),
+)
+STALL_COLUMNS = (
+    Column("goodput", "goodput", 3),
+    Column("recovered_s", "none lost after s", 1),
+    *KIND_COLUMNS,
 )
 UPLOAD_BYTES = 64 << 10
 # Fewer: at a mebibyte each, those cut off by the end of the time would count.
@@ -151,6 +165,58 @@ CASES = {
             tuple(deploys.UPGRADES),
             DEPLOY_COLUMNS,
             deploys.case_of(deploys.UPGRADES),
+        ),
+        Case(
+            "burst-tcp",
+            "2,000 requests within a second onto 4 workers at 20 ms each, over TCP, somaxconn 128; clients wait 30 s",
+            PREFORKING,
+            (*KIND_COLUMNS, Column("p99_ms", "p99 ms", 0)),
+            overload.burst_over_tcp,
+        ),
+        Case(
+            "burst-nginx",
+            "The same through nginx and a unix socket",
+            PREFORKING,
+            (*KIND_COLUMNS, Column("p99_ms", "p99 ms", 0)),
+            overload.burst_behind_nginx,
+        ),
+        Case(
+            "overload",
+            "Twice the capacity for 20 s, over TCP; clients wait 10 s. Goodput: answered meanwhile, over the capacity",
+            PREFORKING,
+            (
+                Column("goodput", "goodput", 3),
+                Column("p99_ms", "p99 ms", 0),
+                Column("told_max_ms", "last told after ms", 0),
+                *KIND_COLUMNS,
+            ),
+            overload.overload,
+        ),
+        Case(
+            "stall",
+            "After 5 s in which no request was done; load 0.8, clients that wait 2 s and then give up without a sign",
+            ("stanchion", "stanchion-adaptive", *PREFORKING[1:]),
+            STALL_COLUMNS,
+            overload.stall(hang_up=False),
+        ),
+        Case(
+            "stall-gone",
+            "The same with clients that close the connection when they give up",
+            ("stanchion", "stanchion-adaptive", *PREFORKING[1:]),
+            STALL_COLUMNS,
+            overload.stall(hang_up=True),
+        ),
+        Case(
+            "slow",
+            "Throughput of 32 clients beside 2,000 that send a byte a second and 200 that read 1 KB/s, over that alone",
+            ("stanchion", "granian", "uwsgi-http", "gunicorn-gthread"),
+            (
+                Column("share", "share", 3),
+                Column("rps", "requests/s", 0),
+                Column("alone_rps", "alone", 0),
+                Column("connected", "slow ones connected", 0),
+            ),
+            slow_clients.slow,
         ),
         Case(
             "memory",

@@ -50,10 +50,10 @@ def ask(port: int, path: str = "/", body: bytes | None = None, timeout_s: float 
         return Answer(response.status, response.read())
 
 
-def answers(port: int) -> Callable[[], bool]:
+def answers(port: int, status: int = 200) -> Callable[[], bool]:
     def ready() -> bool:
         try:
-            return ask(port).status == 200
+            return ask(port).status == status
         except (OSError, http.client.HTTPException):
             return False
 
@@ -126,24 +126,32 @@ def under_load(
 
 
 class OtherLoad:
-    """How much of the machine went to processes that are no part of the measurement, from its making on."""
+    """How much of the machine went to processes that are no part of the measurement, from its making on.
+
+    This process, its threads and its children are part of it.
+    """
 
     def __init__(self) -> None:
         self.began_ns = self.counters_ns()
 
     @staticmethod
     def counters_ns() -> tuple[int, int, int]:
-        """Busy and all time of the cores, and that of our children that ended, wrk among them."""
+        """Busy and all time of the cores, and ours and that of our children that ended, wrk among them."""
         user, nice, system, idle, iowait, irq, softirq, steal = map(
             int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
         )
         busy = user + nice + system + irq + softirq + steal
-        children = os.times()
-        children_s = children.children_user + children.children_system
-        return busy * TICK_NS, (busy + idle + iowait) * TICK_NS, int(children_s * 1e9)
+        ours = os.times()
+        ours_s = ours.user + ours.system + ours.children_user + ours.children_system
+        return busy * TICK_NS, (busy + idle + iowait) * TICK_NS, int(ours_s * 1e9)
 
     def share(self, server_ns: int) -> float:
-        busy_ns, all_ns, children_ns = (
-            now - before for now, before in zip(self.counters_ns(), self.began_ns, strict=True)
-        )
-        return max(0.0, busy_ns - server_ns - children_ns) / all_ns
+        busy_ns, all_ns, ours_ns = (now - before for now, before in zip(self.counters_ns(), self.began_ns, strict=True))
+        return max(0.0, busy_ns - server_ns - ours_ns) / all_ns
+
+
+def watching(*trees: Tree) -> Callable[[], float]:
+    """From now on; what it gives, when it is called, is the share that others than these had."""
+    others = OtherLoad()
+    began_ns = sum(tree.cpu_ns() for tree in trees)
+    return lambda: others.share(sum(tree.cpu_ns() for tree in trees) - began_ns)

@@ -47,15 +47,16 @@ def command(directory: Path, port: int, location: str) -> list[str]:
     config.write_text(f"""{user}
 daemon off;
 worker_processes 1;
+worker_rlimit_nofile 32768;
 pid nginx.pid;
 error_log stderr warn;
-events {{ worker_connections 1024; }}
+events {{ worker_connections 8192; }}
 http {{
 access_log off;
 keepalive_requests 100000000;
 {temporary}
 server {{
-listen 127.0.0.1:{port} backlog=1024;
+listen 127.0.0.1:{port} backlog=4096;
 location / {{
 {location}
 }}

@@ -37,6 +37,10 @@ class Launch:
     preload: bool = False
     # Where the master writes its pid; empty where nobody wants to know.
     pidfile: str = ""
+    # What uWSGI asks listen(2) for: it refuses to start where the kernel has less. The others get what there is.
+    backlog: int = 1024
+    # Flags that only stanchion has.
+    own: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,12 @@ def stanchion(launch: Launch) -> list[str]:
         *(PYTHON, "-m", "stanchion", "serve", launch.app, "-b", str(launch.address), "-w", str(launch.workers)),
         *("--keep-alive", str(KEEP_ALIVE_S), "--log-level", "warning"),
         *pid_flag("--pid", launch),
+        *launch.own,
     ]
+
+
+def stanchion_adaptive(launch: Launch) -> list[str]:
+    return [*stanchion(launch), "--queue-order", "adaptive"]
 
 
 def pid_flag(flag: str, launch: Launch) -> list[str]:
@@ -104,7 +113,7 @@ def uwsgi_with(*sockets: str) -> Callable[[Launch], list[str]]:
         return [
             *(os.path.join(SCRIPTS, "uwsgi"), *where, *sockets[1:], "--wsgi", launch.app),
             *("--virtualenv", os.path.dirname(SCRIPTS), "--master", "--processes", str(launch.workers)),
-            *("--listen", "1024", "--disable-logging", "--need-app", "--die-on-term"),
+            *("--listen", str(launch.backlog), "--disable-logging", "--need-app", "--die-on-term"),
             *pid_flag("--pidfile", launch),
         ]
 
@@ -130,6 +139,12 @@ SERVERS = {
     server.name: server
     for server in (
         Server("stanchion", "stanchion", stanchion, note="an acceptor process besides the worker, on the same core"),
+        Server(
+            "stanchion-adaptive",
+            "stanchion",
+            stanchion_adaptive,
+            note="with --queue-order adaptive; only where the order of the line matters",
+        ),
         Server("bjoern", "bjoern", embedded("bjoern"), note="one process, no master; in C"),
         Server(
             "fastpysgi",
@@ -171,7 +186,7 @@ SERVERS = {
             "unicorn",
             None,
             unicorn,
-            note="Ruby, of the distribution; only where deploys are compared",
+            note="Ruby, of the distribution; only where deploys and overload are compared",
             program="unicorn",
         ),
         Server("nginx", None, lambda _: [], upstream=None, note="`return 200`: no app at all, the floor"),

@@ -7,7 +7,7 @@ from bench.servers import SERVERS
 # medians[case][server][key], over the rounds.
 Medians = dict[str, dict[str, dict[str, float]]]
 
-PEERS = tuple(name for name in SERVERS if name not in {"stanchion", "nginx", "one copy"})
+PEERS = tuple(name for name in SERVERS if name not in {"stanchion", "stanchion-adaptive", "nginx", "one copy"})
 GRANIAN = ("granian", "granian-default")
 
 
@@ -30,6 +30,8 @@ TARGETS = (
     Target("upload", "cpu_us", PEERS, 1.1, "64 KiB POST: at most 10 % more CPU than the best peer"),
     Target("memory", "pss_mb", ("one copy",), 1.25, "4 workers, 100 MB preloaded: at most 1.25 x one copy"),
     Target("mixed", "to_ideal", (), 1.03, "mixed load: fast p99 at most 1.03 x the ideal line's"),
+    Target("overload", "unused", (), 0.05, "overload: at most 5 % of the capacity unused"),
+    Target("slow", "lost", (), 0.05, "slow clients: cost the others at most 5 % of their throughput"),
 )
 
 

@@ -1,4 +1,4 @@
-# Settings of Unicorn for the case `upgrade`.
+# Settings of Unicorn.
 worker_processes ENV.fetch("BENCH_WORKERS").to_i
-pid ENV.fetch("BENCH_PIDFILE")
+pid ENV.fetch("BENCH_PIDFILE") unless ENV.fetch("BENCH_PIDFILE").empty?
 preload_app true

@@ -1,0 +1,142 @@
+"""Thousands of clients that dawdle, and what is left for those that do not."""
+
+import contextlib
+import itertools
+import os
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+
+from bench import wrk
+from bench.measure import CLIENT_CORE, Figures, Plan, serving, watching
+from bench.processes import ServerError
+from bench.servers import Server
+
+WORKERS = 2
+# Half of them dawdle in the head, half in the body.
+SENDERS = 2_000
+READERS = 200
+READ_BYTES = 1_000
+TICKS_PER_S = 20
+# Until all of them are connected and have begun.
+SETTLE_S = 4.0
+LOAD = wrk.Load()
+HELLO_BYTES = len(b"Hello, World!\n")
+# Small, so that a reader's answer waits at the server and not in the kernel.
+RECEIVE_BUFFER_BYTES = 4096
+
+HEAD = b"GET / HTTP/1.1\r\nHost: bench\r\nX-Slow: "
+POST = b"POST / HTTP/1.1\r\nHost: bench\r\nContent-Length: 1000000\r\n\r\n"
+BIG = b"GET /big HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n"
+
+
+def slow(server: Server, plan: Plan, _round: int) -> Figures:
+    """The same clients of wrk without the slow ones, with them, and without them again."""
+    with serving(server, "big:app", workers=WORKERS) as (tree, port):
+        others_share = watching(tree)
+        before = rps(port, plan.load_s)
+        with Dawdlers(port) as dawdlers:
+            time.sleep(SETTLE_S)
+            among = rps(port, plan.load_s)
+            connected = dawdlers.connected
+        after = rps(port, plan.load_s)
+        return {
+            "share": among / ((before + after) / 2),
+            "lost": 1 - among / ((before + after) / 2),
+            "rps": among,
+            "alone_rps": (before + after) / 2,
+            "connected": connected,
+            "failures": 0,
+            "others_share": others_share(),
+        }
+
+
+def rps(port: int, load_s: int) -> float:
+    """Requests a second; none at all where no worker is left for wrk."""
+    try:
+        seen = wrk.run(LOAD, port, load_s, CLIENT_CORE, HELLO_BYTES)
+    except subprocess.CalledProcessError as error:
+        raise ServerError(f"wrk could not connect: {error.stdout or error.stderr}") from error
+    return seen.requests / seen.duration_s
+
+
+class Dawdlers:
+    """The slow clients, in a thread of their own, for as long as the `with` lasts. One that is cut off comes again."""
+
+    def __init__(self, port: int) -> None:
+        self._address = ("127.0.0.1", port)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._dawdle)
+        self._clients: list[Dawdler] = [
+            *(Dawdler(self._address, HEAD if number % 2 else POST) for number in range(SENDERS)),
+            *(Dawdler(self._address, BIG, reads=True) for _ in range(READERS)),
+        ]
+
+    def __enter__(self) -> "Dawdlers":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        for client in self._clients:
+            client.leave()
+
+    @property
+    def connected(self) -> int:
+        return sum(client.socket is not None for client in self._clients)
+
+    def _dawdle(self) -> None:
+        os.sched_setaffinity(0, {CLIENT_CORE})  # Of this thread alone (sched_setaffinity(2)).
+        for tick in self._ticks():
+            for client in self._clients[tick % TICKS_PER_S :: TICKS_PER_S]:
+                client.step()
+
+    def _ticks(self) -> Iterator[int]:
+        began_s = time.monotonic()
+        for tick in itertools.count():
+            if self._stop.wait(max(0.0, began_s + tick / TICKS_PER_S - time.monotonic())):
+                return
+            yield tick
+
+
+class Dawdler:
+    def __init__(self, address: tuple[str, int], opening: bytes, *, reads: bool = False) -> None:
+        self.address = address
+        self.opening = opening
+        self.reads = reads
+        self.socket: socket.socket | None = None
+
+    def step(self) -> None:
+        """Once a second: a byte there, or a thousand back; or a new connection."""
+        try:
+            if self.socket is None:
+                self.come()
+            elif self.reads:
+                if not self.socket.recv(READ_BYTES):
+                    self.leave()
+            else:
+                self.socket.send(b"x")
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.leave()
+
+    def come(self) -> None:
+        connection = socket.socket()
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(connection)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
+            connection.settimeout(1 / TICKS_PER_S)
+            connection.connect(self.address)
+            connection.setblocking(False)
+            connection.send(self.opening)
+            self.socket = connection
+            stack.pop_all()
+
+    def leave(self) -> None:
+        if self.socket is not None:
+            self.socket.close()
+            self.socket = None

@@ -5,14 +5,19 @@
 //! run in the acceptor, in a table test and in a simulator, and give the same answers.
 //!
 //! ```
-//! use stanchion_line::{Line, LineLimits, Refusal};
+//! use stanchion_line::{Expiry, LaneId, Line, LineLimits, Order, Refusal};
 //!
-//! let mut line = Line::new(LineLimits { waiting_max: 2, queue_timeout_us: 1_000_000 });
-//! line.join(0, "first").unwrap();
-//! line.join(10, "second").unwrap();
+//! let lane = LaneId::DEFAULT; // there may be more
+//! let mut line = Line::new(LineLimits {
+//!     waiting_max: 2,
+//!     queue_timeout_us: 1_000_000,
+//!     order: Order::Fifo,
+//! });
+//! line.join(0, lane, "first").unwrap();
+//! line.join(10, lane, "second").unwrap();
 //!
 //! // A limit that is reached is an answer, not an accident.
-//! let (item, Refusal::Full { retry_after_s }) = line.join(20, "third").unwrap_err();
+//! let (item, Refusal::Full { retry_after_s }) = line.join(20, lane, "third").unwrap_err();
 //! assert_eq!((item, retry_after_s), ("third", 1));
 //!
 //! let head = line.pull(500).unwrap();
@@ -20,7 +25,8 @@
 //!
 //! // "second" joined at 10 µs and may wait for one second.
 //! assert_eq!(line.next_expiry_us(), Some(1_000_010));
-//! assert_eq!(line.expire(1_000_010).unwrap().item, "second");
+//! let (expiry, late) = line.expire(1_000_010).unwrap();
+//! assert_eq!((expiry, late.item), (Expiry::TimedOut, "second"));
 //! assert!(line.is_empty());
 //! ```
 
@@ -29,8 +35,16 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))] // a failed unwrap is a failed test
 
 mod ahead;
+mod clients;
 mod drain_rate;
+mod lane;
 mod line;
+mod order;
+mod reserve;
 
 pub use ahead::Ahead;
-pub use line::{Line, LineLimits, Place, Pulled, Refusal};
+pub use clients::Clients;
+pub use lane::Expiry;
+pub use line::{LaneId, LaneLimits, Line, LineLimits, Place, Pulled, Refusal};
+pub use order::Order;
+pub use reserve::Reserve;

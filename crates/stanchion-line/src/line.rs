@@ -1,15 +1,13 @@
-use std::collections::VecDeque;
+//! The lanes together: who is let in, and whose turn it is.
 
-use crate::drain_rate::DrainRate;
+use std::cmp::Reverse;
 
-/// The bounds of `Retry-After`, in seconds. Less than one would be "at once", which is what the
-/// client just did; beyond a minute an estimate is a guess, and a client has mostly given up.
-const RETRY_AFTER_S_MIN: u64 = 1;
-const RETRY_AFTER_S_MAX: u64 = 60;
+use crate::lane::{Entry, Expiry, Lane, Rules};
+use crate::order::Order;
 
-/// Gaps left by those who left from the middle are closed once they outnumber the waiting by
-/// this many, so memory stays in proportion to `waiting_max` however many come and go.
-const GAPS_SPARE: usize = 32;
+/// How often a lane with somebody in it may be passed over before the next turn is its own: rare
+/// enough that an overtaking lane overtakes, often enough that everybody moves.
+const PASSED_OVER_MAX: u32 = 8;
 
 /// What the operator chose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,11 +17,31 @@ pub struct LineLimits {
     pub waiting_max: usize,
     /// How long one may wait, in microseconds; zero for as long as it takes.
     pub queue_timeout_us: u64,
+    /// Who of a lane goes first.
+    pub order: Order,
 }
+
+/// What the operator chose for one lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaneLimits {
+    /// The smaller goes first. Lanes with the same number are served as one: whoever has waited
+    /// longest.
+    pub priority: u32,
+    /// How many may wait in this lane; they do not count for [`LineLimits::waiting_max`]. `None`:
+    /// they do, and have what room the others leave.
+    pub waiting_max: Option<usize>,
+}
+
+/// Which lane: its index in what [`Line::with_lanes`] was given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LaneId(u16);
 
 /// The name of one waiting entry. Never given to another entry of the same line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place(u64);
+pub struct Place {
+    lane: LaneId,
+    number: u64,
+}
 
 /// Why somebody was not let into the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,390 +64,303 @@ pub struct Pulled<T> {
     pub wait_us: u64,
 }
 
-#[derive(Debug)]
-struct Entry<T> {
-    place: Place,
-    joined_us: u64,
-    /// `None` is a gap: the entry left, and the ones behind have not closed up yet.
-    item: Option<T>,
-}
-
-/// One line, first in first out, bounded in length and in time.
+/// A line of one or more lanes, bounded in length and in time.
 ///
 /// Every item that joins comes out exactly once: of [`pull`](Self::pull), [`leave`](Self::leave),
-/// [`expire`](Self::expire) or [`drain`](Self::drain). Methods take constant time, amortised, with
-/// two exceptions: `leave` finds its entry by binary search, and `pull` steps over the overdue.
+/// [`expire`](Self::expire) or [`drain`](Self::drain). Methods take constant time, amortised, for each
+/// lane there is, with two exceptions: `leave` finds its entry by binary search, and `pull` steps over the
+/// overdue.
+///
+/// The lane with the smallest priority is served first, but none is passed over for ever: see
+/// [`pull`](Self::pull).
 ///
 /// `now_us` must come from one monotonic clock. If it steps back nothing breaks: a wait is then
 /// counted as zero.
 #[derive(Debug)]
 pub struct Line<T> {
-    limits: LineLimits,
-    /// In order of `place`, and so in order of `joined_us`. The front is never a gap.
-    entries: VecDeque<Entry<T>>,
-    waiting: usize,
-    place_next: Place,
-    drain_rate: DrainRate,
+    waiting_max: usize,
+    rules: Rules,
+    /// At least one.
+    lanes: Vec<Turns<T>>,
+    number_next: u64,
+}
+
+/// A lane among others.
+#[derive(Debug)]
+struct Turns<T> {
+    lane: Lane<T>,
+    limits: LaneLimits,
+    /// Turns that went to others since its last, while somebody waited here who could have gone.
+    passed_over: u32,
+}
+
+impl LaneId {
+    /// The first lane, which is there in every line.
+    pub const DEFAULT: Self = Self(0);
+
+    /// The lane at this index.
+    pub fn new(index: usize) -> Self {
+        Self(index as u16)
+    }
+
+    /// Its index.
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+impl Place {
+    /// The lane it is in.
+    pub fn lane(self) -> LaneId {
+        self.lane
+    }
 }
 
 impl<T> Line<T> {
-    /// An empty line.
+    /// An empty line of one lane.
     pub fn new(limits: LineLimits) -> Self {
-        Self {
+        let only = LaneLimits {
+            priority: 0,
+            waiting_max: None,
+        };
+        Self::with_lanes(limits, &[only])
+    }
+
+    /// An empty line of these lanes.
+    ///
+    /// # Panics
+    /// If there are none.
+    pub fn with_lanes(limits: LineLimits, lanes: &[LaneLimits]) -> Self {
+        assert!(!lanes.is_empty(), "a line has a lane");
+        let lanes = lanes.iter().map(|&limits| Turns {
+            lane: Lane::new(),
             limits,
-            entries: VecDeque::new(),
-            waiting: 0,
-            place_next: Place(0),
-            drain_rate: DrainRate::default(),
+            passed_over: 0,
+        });
+        Self {
+            waiting_max: limits.waiting_max,
+            rules: Rules {
+                queue_timeout_us: limits.queue_timeout_us,
+                order: limits.order,
+            },
+            lanes: lanes.collect(),
+            number_next: 0,
         }
     }
 
-    /// Puts `item` at the end of the line, or gives it back with the reason.
+    /// Whether one more may join `lane`, if `elsewhere` wait who count for the same
+    /// [`LineLimits::waiting_max`] as this line.
+    pub fn has_room(&self, lane: LaneId, elsewhere: usize) -> bool {
+        let turns = &self.lanes[lane.index()];
+        match turns.limits.waiting_max {
+            Some(own_max) => turns.lane.len() < own_max,
+            None => self.sharing() + elsewhere < self.waiting_max,
+        }
+    }
+
+    /// How many wait who count for [`LineLimits::waiting_max`].
+    fn sharing(&self) -> usize {
+        let sharing = self
+            .lanes
+            .iter()
+            .filter(|turns| turns.limits.waiting_max.is_none());
+        sharing.map(|turns| turns.lane.len()).sum()
+    }
+
+    /// Puts `item` at the end of `lane`, or gives it back with the reason.
     ///
     /// Entries past their deadline keep their room until [`expire`](Self::expire) took them out,
     /// so let it do so first.
-    pub fn join(&mut self, now_us: u64, item: T) -> Result<Place, (T, Refusal)> {
-        if self.waiting >= self.limits.waiting_max {
-            let retry_after_s = self.retry_after_s(now_us);
+    pub fn join(&mut self, now_us: u64, lane: LaneId, item: T) -> Result<Place, (T, Refusal)> {
+        if !self.has_room(lane, 0) {
+            let retry_after_s = self.retry_after_s(now_us, lane);
             return Err((item, Refusal::Full { retry_after_s }));
         }
-        if self.waiting == 0 {
-            self.drain_rate.begin(now_us);
-        }
-        let place = self.place_next;
-        self.place_next = Place(place.0 + 1);
-        self.entries.push_back(Entry {
-            place,
-            joined_us: now_us,
-            item: Some(item),
-        });
-        self.waiting += 1;
+        let (place, entry) = self.entry(lane, now_us, item);
+        self.lanes[lane.index()].lane.join(now_us, entry);
         Ok(place)
     }
 
-    /// Takes the head of the line, for a seat that is free.
+    /// Puts back one who was pulled and must be served anew: he joined at `joined_us`, and is
+    /// the next to be pulled from `lane`, before everybody who has not been out yet.
+    ///
+    /// He is never refused: he has waited his time, and there are not more of his kind than
+    /// were pulled. He counts as waiting, and is overdue when he would have been; he is not shed.
+    pub fn put_back(&mut self, now_us: u64, lane: LaneId, joined_us: u64, item: T) -> Place {
+        let (place, entry) = self.entry(lane, joined_us, item);
+        self.lanes[lane.index()].lane.put_back(now_us, entry);
+        place
+    }
+
+    fn entry(&mut self, lane: LaneId, joined_us: u64, item: T) -> (Place, Entry<T>) {
+        let number = self.number_next;
+        self.number_next += 1;
+        let item = Some(item);
+        let entry = Entry {
+            number,
+            joined_us,
+            item,
+        };
+        (Place { lane, number }, entry)
+    }
+
+    /// Takes out who is next, for a seat that is free.
+    ///
+    /// The lane with the smallest priority; of several, the one in which somebody has waited
+    /// longest. But a lane that was passed over 8 times has the next turn, so of `8 + lanes` turns
+    /// each lane gets one at least as long as somebody waits in it.
     ///
     /// Never an entry past its deadline: those are passed over and come out of
     /// [`expire`](Self::expire).
     pub fn pull(&mut self, now_us: u64) -> Option<Pulled<T>> {
-        let index = self
-            .entries
-            .iter()
-            .position(|entry| entry.item.is_some() && !self.is_overdue(entry.joined_us, now_us))?;
-        self.take(index, now_us)
+        self.pull_if(now_us, |_| true)
+    }
+
+    /// As [`pull`](Self::pull), from those lanes only that `may` have the seat. The others are not
+    /// passed over by it.
+    pub fn pull_if(&mut self, now_us: u64, may: impl Fn(LaneId) -> bool) -> Option<Pulled<T>> {
+        let lane = if self.lanes.len() == 1 {
+            Some(LaneId::DEFAULT).filter(|&only| may(only))
+        } else {
+            self.next_lane(now_us, may)
+        }?;
+        let entry = self.lanes[lane.index()].lane.pull(now_us, &self.rules)?;
+        entry.into_pulled(lane, now_us)
+    }
+
+    fn next_lane(&mut self, now_us: u64, may: impl Fn(LaneId) -> bool) -> Option<LaneId> {
+        let rules = self.rules;
+        let can_go = |index: usize, turns: &Turns<T>| {
+            turns.lane.can_pull(now_us, &rules) && may(LaneId::new(index))
+        };
+        let waiting = (0..).zip(&self.lanes);
+        let (chosen, _) = waiting
+            .filter(|&(index, turns)| can_go(index, turns))
+            .min_by_key(|&(index, turns)| turns.rank(index))?;
+        for (index, turns) in (0..).zip(&mut self.lanes) {
+            if index == chosen || turns.lane.len() == 0 {
+                turns.passed_over = 0;
+            } else if can_go(index, turns) {
+                turns.passed_over += 1;
+            }
+        }
+        Some(LaneId::new(chosen))
     }
 
     /// Takes out one who will not wait any longer: the client is gone.
-    ///
-    /// `None` if that entry already came out in another way.
     pub fn leave(&mut self, place: Place) -> Option<T> {
-        let index = self
-            .entries
-            .binary_search_by_key(&place, |entry| entry.place)
-            .ok()?;
-        let item = self.entries[index].item.take()?;
-        self.close_up();
-        Some(item)
+        self.lanes[place.lane.index()].lane.leave(place.number)
     }
 
-    /// Takes out one entry whose wait has reached the queue timeout, the oldest first.
-    pub fn expire(&mut self, now_us: u64) -> Option<Pulled<T>> {
-        let overdue = self.is_overdue(self.entries.front()?.joined_us, now_us);
-        if overdue { self.take(0, now_us) } else { None }
+    /// Takes out one entry that may not wait any longer, the oldest of a lane first. Call it until
+    /// it gives nothing.
+    pub fn expire(&mut self, now_us: u64) -> Option<(Expiry, Pulled<T>)> {
+        let rules = self.rules;
+        let mut lanes = (0..).map(LaneId).zip(&mut self.lanes);
+        let (lane, (expiry, entry)) =
+            lanes.find_map(|(id, turns)| Some((id, turns.lane.expire(now_us, &rules)?)))?;
+        Some((expiry, entry.into_pulled(lane, now_us)?))
     }
 
     /// The moment from which [`expire`](Self::expire) has an entry to give; `None` if nobody
     /// waits or everybody may wait for ever.
     pub fn next_expiry_us(&self) -> Option<u64> {
-        let timeout_us = self.limits.queue_timeout_us;
-        let head = self.entries.front().filter(|_| timeout_us > 0)?;
-        Some(head.joined_us.saturating_add(timeout_us))
+        let lanes = self.lanes.iter();
+        lanes
+            .filter_map(|turns| turns.lane.next_expiry_us(&self.rules))
+            .min()
     }
 
-    /// Tells the line that a request left its seat, whatever its answer was.
+    /// Tells the line that a request of `lane` left its seat, whatever its answer was.
     ///
-    /// Feeds the estimate of how fast the line moves. Say it before pulling the next request
+    /// Feeds the estimate of how fast the lane moves. Say it before pulling the next request
     /// for that seat: a departure counts only while somebody waits.
-    pub fn drained(&mut self, now_us: u64) {
-        self.drain_rate.departure(now_us);
+    pub fn drained(&mut self, now_us: u64, lane: LaneId) {
+        self.lanes[lane.index()].lane.departure(now_us);
     }
 
-    /// In how many seconds everybody who waits now should be out of the line, at the present
+    /// In how many seconds everybody who waits now in `lane` should be out of it, at the present
     /// drain rate: between 1 and 60.
-    #[expect(clippy::cast_sign_loss)] // time is not negative
-    pub fn retry_after_s(&self, now_us: u64) -> u64 {
-        let time_us = self.drain_rate.time_for_us(self.waiting, now_us);
-        let time_s = (time_us / 1e6).ceil() as u64;
-        time_s.clamp(RETRY_AFTER_S_MIN, RETRY_AFTER_S_MAX)
+    ///
+    /// Each lane has a rate of its own: what it gets of the seats, whatever priorities, turns and
+    /// reserved seats make of that, is what somebody who comes back will get.
+    pub fn retry_after_s(&self, now_us: u64, lane: LaneId) -> u64 {
+        self.lanes[lane.index()].lane.retry_after_s(now_us)
     }
 
     /// How many wait, those past their deadline included.
     pub fn len(&self) -> usize {
-        self.waiting
+        self.lanes.iter().map(|turns| turns.lane.len()).sum()
+    }
+
+    /// How many wait in `lane`.
+    pub fn len_of(&self, lane: LaneId) -> usize {
+        self.lanes[lane.index()].lane.len()
     }
 
     /// Whether nobody waits.
     pub fn is_empty(&self) -> bool {
-        self.waiting == 0
+        self.len() == 0
     }
 
-    /// How long the head of the line has waited, in microseconds; zero if nobody waits.
+    /// How long one has waited at most, in microseconds; zero if nobody waits.
     pub fn oldest_wait_us(&self, now_us: u64) -> u64 {
-        self.entries
-            .front()
-            .map_or(0, |head| now_us.saturating_sub(head.joined_us))
+        let lanes = self.lanes.iter();
+        lanes
+            .filter_map(|turns| turns.lane.oldest_joined_us())
+            .min()
+            .map_or(0, |joined_us| now_us.saturating_sub(joined_us))
     }
 
-    /// Takes everybody out, in order: the server closes and they must be told.
+    /// Takes everybody out, each lane in order: the server closes and they must be told.
     ///
     /// The line is empty afterwards, even if the iterator is dropped half-way.
-    pub fn drain(&mut self, now_us: u64) -> impl Iterator<Item = Pulled<T>> {
-        self.waiting = 0;
-        self.drain_rate.rest();
-        self.entries
-            .drain(..)
-            .filter_map(move |entry| entry.into_pulled(now_us))
+    pub fn drain(&mut self, now_us: u64) -> impl Iterator<Item = Pulled<T>> + use<T> {
+        let lanes = (0..).map(LaneId).zip(&mut self.lanes);
+        let drained: Vec<_> = lanes
+            .map(|(lane, turns)| (lane, turns.lane.drain()))
+            .collect();
+        drained.into_iter().flat_map(move |(lane, entries)| {
+            entries.filter_map(move |entry| entry.into_pulled(lane, now_us))
+        })
     }
 
     /// Whether one who joined then has waited too long; also for those who were handed out ahead
-    /// and whom no seat has taken. At the deadline itself: a timer set to it must find its work.
+    /// and whom no seat has taken.
     pub fn is_overdue(&self, joined_us: u64, now_us: u64) -> bool {
-        let timeout_us = self.limits.queue_timeout_us;
-        timeout_us > 0 && now_us.saturating_sub(joined_us) >= timeout_us
+        self.rules.is_overdue(joined_us, now_us)
     }
+}
 
-    fn take(&mut self, index: usize, now_us: u64) -> Option<Pulled<T>> {
-        let entry = &mut self.entries[index];
-        let taken = Entry {
-            item: entry.item.take(),
-            ..*entry
+impl<T> Turns<T> {
+    /// The smallest goes first.
+    fn rank(&self, index: usize) -> impl Ord + use<T> {
+        let turns_owed = if self.passed_over >= PASSED_OVER_MAX {
+            self.passed_over
+        } else {
+            0
         };
-        self.close_up();
-        taken.into_pulled(now_us)
-    }
-
-    /// One entry became a gap: restores "the front is no gap" and bounds the gaps behind it.
-    fn close_up(&mut self) {
-        self.waiting -= 1;
-        while self.entries.front().is_some_and(|head| head.item.is_none()) {
-            self.entries.pop_front();
-        }
-        if self.entries.len() > 2 * self.waiting + GAPS_SPARE {
-            self.entries.retain(|entry| entry.item.is_some());
-        }
-        if self.waiting == 0 {
-            self.drain_rate.rest();
-        }
+        (
+            Reverse(turns_owed),
+            self.limits.priority,
+            self.lane.oldest_joined_us(),
+            index,
+        )
     }
 }
 
 impl<T> Entry<T> {
-    fn into_pulled(self, now_us: u64) -> Option<Pulled<T>> {
+    fn into_pulled(self, lane: LaneId, now_us: u64) -> Option<Pulled<T>> {
         Some(Pulled {
             item: self.item?,
-            place: self.place,
+            place: Place {
+                lane,
+                number: self.number,
+            },
             wait_us: now_us.saturating_sub(self.joined_us),
         })
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SECOND_US: u64 = 1_000_000;
-
-    fn line(waiting_max: usize, queue_timeout_us: u64) -> Line<char> {
-        Line::new(LineLimits {
-            waiting_max,
-            queue_timeout_us,
-        })
-    }
-
-    fn retry_after_s(refused: Result<Place, (char, Refusal)>) -> u64 {
-        let (_, Refusal::Full { retry_after_s }) = refused.unwrap_err();
-        retry_after_s
-    }
-
-    fn items(line: &mut Line<char>, now_us: u64) -> String {
-        std::iter::from_fn(|| line.pull(now_us))
-            .map(|pulled| pulled.item)
-            .collect()
-    }
-
-    #[test]
-    fn first_in_first_out() {
-        let mut line = line(10, 0);
-        for (now_us, item) in (0..).zip("abc".chars()) {
-            line.join(now_us, item).unwrap();
-        }
-        let waits: Vec<_> = std::iter::from_fn(|| line.pull(10))
-            .map(|pulled| (pulled.item, pulled.wait_us))
-            .collect();
-        assert_eq!(waits, [('a', 10), ('b', 9), ('c', 8)]);
-    }
-
-    #[test]
-    fn full_line_gives_the_item_back() {
-        let mut line = line(1, 0);
-        line.join(0, 'a').unwrap();
-        assert_eq!(
-            line.join(0, 'b'),
-            Err(('b', Refusal::Full { retry_after_s: 1 }))
-        );
-        line.pull(0).unwrap();
-        assert!(line.join(0, 'b').is_ok());
-    }
-
-    #[test]
-    fn zero_places_refuse_everybody() {
-        assert!(line(0, 0).join(0, 'a').is_err());
-    }
-
-    #[test]
-    fn leaving_makes_room_and_keeps_the_order() {
-        let mut line = line(3, 0);
-        let places: Vec<_> = "abc"
-            .chars()
-            .map(|item| line.join(0, item).unwrap())
-            .collect();
-        assert_eq!(line.leave(places[1]), Some('b'));
-        assert_eq!(line.leave(places[1]), None, "a place is left once");
-        assert_eq!(line.len(), 2);
-        let place = line.join(0, 'd').unwrap();
-        assert!(!places.contains(&place), "a place is never reused");
-        assert_eq!(items(&mut line, 0), "acd");
-        assert_eq!(line.leave(places[0]), None, "pulled before");
-    }
-
-    #[test]
-    fn deadline() {
-        // (now, what expire gives, what pull gives) for a timeout of 100 and joins at 0 and 50.
-        let table = [
-            (99, None, Some('a')),
-            (100, Some('a'), Some('b')),
-            (149, Some('a'), Some('b')),
-            (150, Some('a'), None),
-            (u64::MAX, Some('a'), None),
-        ];
-        for (now_us, expired, pulled) in table {
-            let filled = || {
-                let mut line = line(10, 100);
-                line.join(0, 'a').unwrap();
-                line.join(50, 'b').unwrap();
-                line
-            };
-            let item = filled().expire(now_us).map(|pulled| pulled.item);
-            assert_eq!(item, expired, "expire at {now_us}");
-            let item = filled().pull(now_us).map(|pulled| pulled.item);
-            assert_eq!(item, pulled, "pull at {now_us}");
-        }
-    }
-
-    #[test]
-    fn pull_passes_over_the_overdue_and_expire_finds_them() {
-        let mut line = line(10, 100);
-        for (now_us, item) in [(0, 'a'), (10, 'b'), (50, 'c'), (60, 'd')] {
-            line.join(now_us, item).unwrap();
-        }
-        assert_eq!(items(&mut line, 110), "cd");
-        assert_eq!(line.expire(110).unwrap().wait_us, 110);
-        assert_eq!(line.expire(110).unwrap().item, 'b');
-        assert_eq!(line.expire(110), None);
-        assert!(line.is_empty());
-    }
-
-    #[test]
-    fn next_expiry_is_the_heads() {
-        let mut line = line(10, 100);
-        assert_eq!(line.next_expiry_us(), None);
-        let place = line.join(7, 'a').unwrap();
-        line.join(9, 'b').unwrap();
-        assert_eq!(line.next_expiry_us(), Some(107));
-        line.leave(place);
-        assert_eq!(line.next_expiry_us(), Some(109));
-        assert_eq!(line.oldest_wait_us(10), 1);
-    }
-
-    #[test]
-    fn without_a_timeout_nobody_expires() {
-        let mut line = line(10, 0);
-        line.join(0, 'a').unwrap();
-        assert_eq!(line.next_expiry_us(), None);
-        assert_eq!(line.expire(u64::MAX), None);
-        assert_eq!(line.oldest_wait_us(u64::MAX), u64::MAX);
-        assert_eq!(items(&mut line, u64::MAX), "a");
-    }
-
-    #[test]
-    fn drain_empties_even_if_dropped() {
-        let mut line = line(3, 100);
-        let place = line.join(0, 'a').unwrap();
-        line.join(0, 'b').unwrap();
-        line.join(0, 'c').unwrap();
-        line.leave(place);
-        assert_eq!(line.drain(500).next().unwrap().item, 'b');
-        assert_eq!((line.len(), line.next_expiry_us()), (0, None));
-        assert!(line.join(500, 'd').is_ok());
-    }
-
-    #[test]
-    fn gaps_stay_in_proportion() {
-        let mut line = line(8, 0);
-        line.join(0, 'a').unwrap();
-        for now_us in 0..10_000 {
-            let place = line.join(now_us, 'x').unwrap();
-            line.leave(place);
-            assert!(line.entries.len() <= 2 * line.len() + GAPS_SPARE);
-        }
-        assert_eq!(items(&mut line, 10_000), "a");
-    }
-
-    #[test]
-    fn retry_after_follows_the_drain_rate() {
-        // 100 wait. Gaps between departures -> seconds until they are out.
-        for (gap_us, expected_s) in [(1_000, 1), (25_000, 3), (100_000, 10), (SECOND_US, 60)] {
-            let mut line = line(100, 0);
-            while line.join(0, 'x').is_ok() {}
-            let mut now_us = 0;
-            while now_us < 30 * SECOND_US {
-                now_us += gap_us;
-                line.drained(now_us);
-                line.pull(now_us).unwrap();
-                line.join(now_us, 'x').unwrap();
-            }
-            let actual_s = retry_after_s(line.join(now_us, 'y'));
-            assert!(
-                actual_s.abs_diff(expected_s) <= 1,
-                "gap {gap_us}: {actual_s} s, not {expected_s}"
-            );
-        }
-    }
-
-    #[test]
-    fn retry_after_survives_idle_hours_and_grows_in_a_stall() {
-        let mut line = line(100, 0);
-        line.join(0, 'x').unwrap();
-        for now_us in (0..30 * SECOND_US).step_by(25_000) {
-            line.join(now_us, 'x').unwrap();
-            line.drained(now_us);
-            line.pull(now_us).unwrap();
-        }
-        items(&mut line, 30 * SECOND_US);
-
-        let now_us = 9_000 * SECOND_US;
-        while line.join(now_us, 'x').is_ok() {}
-        assert!((2..=4).contains(&line.retry_after_s(now_us)));
-        assert!((5..=30).contains(&line.retry_after_s(now_us + 12 * SECOND_US)));
-        assert_eq!(line.retry_after_s(now_us + 60 * SECOND_US), 60);
-    }
-
-    #[test]
-    fn clock_that_steps_back_counts_as_no_wait() {
-        let mut line = line(2, 100);
-        line.join(1_000, 'a').unwrap();
-        assert_eq!(line.oldest_wait_us(10), 0);
-        assert_eq!(line.expire(10), None);
-        assert_eq!(line.pull(10).unwrap().wait_us, 0);
-    }
-}
+mod tests;

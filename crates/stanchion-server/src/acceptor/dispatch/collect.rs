@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 
 use bytes::Bytes;
 use stanchion_exchange::{Corrupt, Ending, SlotState};
+use stanchion_line::LaneId;
 use stanchion_sys::channel::Received;
 use stanchion_sys::clock::monotonic_us;
 use tracing::{error, warn};
@@ -54,7 +55,8 @@ impl Dispatch {
                 // A file that nobody wants any more is closed.
                 drop(self.fetch_file(slot));
             }
-            self.line_of(ticket).drained(monotonic_us());
+            self.line_of(ticket)
+                .drained(monotonic_us(), LaneId::DEFAULT);
             self.free(slot);
         } else if wanted {
             self.take_more(slot, ticket)?;

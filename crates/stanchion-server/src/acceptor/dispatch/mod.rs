@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use stanchion_exchange::{AcceptorSide, Exchange, Submitted, Tenant};
-use stanchion_line::{Ahead, Line, LineLimits, Pulled};
+use stanchion_line::{Ahead, LaneId, Line, LineLimits, Order, Pulled};
 use stanchion_sys::channel::Channel;
 use stanchion_sys::clock::monotonic_us;
 
@@ -80,6 +80,7 @@ impl Dispatch {
         let limits = LineLimits {
             waiting_max: settings.max_waiting as usize,
             queue_timeout_us: us(settings.queue_timeout),
+            order: Order::Fifo,
         };
         let (base, count) = (settings.worker_port_base, settings.worker_ports());
         let own_max = common.exchange.geometry().own_per_worker();
@@ -110,12 +111,12 @@ impl Dispatch {
         let now_us = monotonic_us();
         let full = self.line.len() + self.ports.waiting() >= self.waiting_max;
         let line = self.line_of(ticket);
-        let place = (!full).then(|| line.join(now_us, Rc::clone(ticket)));
+        let place = (!full).then(|| line.join(now_us, LaneId::DEFAULT, Rc::clone(ticket)));
         if let Some(Ok(place)) = place {
             ticket.stage.set(Stage::Waiting(place));
             self.fill(now_us);
         } else {
-            let retry_after_s = line.retry_after_s(now_us);
+            let retry_after_s = line.retry_after_s(now_us, LaneId::DEFAULT);
             refuse(ticket, Refusal::LineFull { retry_after_s });
         }
     }
@@ -266,7 +267,7 @@ impl Dispatch {
         for line in self.ports.lines().chain([&mut self.line]) {
             late.extend(std::iter::from_fn(|| line.expire(now_us)));
         }
-        for Pulled { item: ticket, .. } in late {
+        for (_, Pulled { item: ticket, .. }) in late {
             let refusal = self.waited_too_long(&ticket, now_us);
             refuse(&ticket, refusal);
         }

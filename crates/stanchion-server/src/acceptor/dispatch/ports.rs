@@ -5,7 +5,7 @@
 
 use std::rc::Rc;
 
-use stanchion_line::{Line, LineLimits, Pulled};
+use stanchion_line::{LaneId, Line, LineLimits, Pulled};
 use tracing::info;
 
 use super::{Dispatch, refuse};
@@ -190,7 +190,7 @@ impl Dispatch {
 
     /// What one is told who has waited too long.
     pub(super) fn waited_too_long(&mut self, ticket: &Ticket, now_us: u64) -> Refusal {
-        let retry_after_s = self.line_of(ticket).retry_after_s(now_us);
+        let retry_after_s = self.line_of(ticket).retry_after_s(now_us, LaneId::DEFAULT);
         let absent = ticket
             .request
             .peer
@@ -206,11 +206,14 @@ impl Dispatch {
 
 #[cfg(test)]
 mod tests {
+    use stanchion_line::Order;
+
     use super::*;
 
     const LIMITS: LineLimits = LineLimits {
         waiting_max: 9,
         queue_timeout_us: 100,
+        order: Order::Fifo,
     };
 
     fn workers<T>(ports: &Ports<T>) -> Vec<u16> {
@@ -266,7 +269,7 @@ mod tests {
             };
             let mut ports = Ports::new(9293, count, limits, 2);
             for port in 0..count {
-                while ports.line(port).join(0, 'x').is_ok() {}
+                while ports.line(port).join(0, LaneId::DEFAULT, 'x').is_ok() {}
             }
             assert_eq!(ports.waiting(), share * usize::from(count));
         }
@@ -277,7 +280,7 @@ mod tests {
     fn a_worker_gets_as_many_as_it_has_use_for() {
         let mut ports = Ports::new(9293, 2, LIMITS, 2);
         for item in "abc".chars() {
-            ports.line(1).join(0, item).unwrap();
+            ports.line(1).join(0, LaneId::DEFAULT, item).unwrap();
         }
         assert_eq!(ports.pull(0, 1, |_| true), None);
         assert_eq!(ports.pull(1, 1, |worker| worker != 1), None, "not there");

@@ -1,0 +1,302 @@
+//! One queue of the line: its entries in order, the gaps of those who left, and who is due.
+
+use std::collections::VecDeque;
+
+use crate::drain_rate::DrainRate;
+use crate::order::{Order, Standing};
+
+/// The bounds of `Retry-After`, in seconds. Less than one would be "at once", which is what the
+/// client just did; beyond a minute an estimate is a guess, and a client has mostly given up.
+const RETRY_AFTER_S_MIN: u64 = 1;
+const RETRY_AFTER_S_MAX: u64 = 60;
+
+/// Gaps left by those who left from the middle are closed once they outnumber the waiting by
+/// this many, so memory stays in proportion to `waiting_max` however many come and go.
+const GAPS_SPARE: usize = 32;
+
+/// What holds for every lane of a line.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    pub(crate) queue_timeout_us: u64,
+    pub(crate) order: Order,
+}
+
+/// Why an entry was taken out before its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expiry {
+    /// It has waited as long as one may.
+    TimedOut,
+    /// The lane stands ([`Order::Adaptive`]), and it is the oldest.
+    Shed,
+}
+
+#[derive(Debug)]
+pub(crate) struct Entry<T> {
+    pub(crate) number: u64,
+    pub(crate) joined_us: u64,
+    /// `None` is a gap: the entry left, and the ones behind have not closed up yet.
+    pub(crate) item: Option<T>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Lane<T> {
+    /// In order of `number`, and so in order of `joined_us`. Neither the front nor the back is a
+    /// gap.
+    entries: VecDeque<Entry<T>>,
+    /// Those who were pulled before and came back, the oldest first; no gaps. They go first and
+    /// are not shed, and as they have not stood here all the time they say nothing on whether the
+    /// lane stands.
+    returned: VecDeque<Entry<T>>,
+    waiting: usize,
+    drain_rate: DrainRate,
+    standing: Option<Standing>,
+}
+
+impl Rules {
+    /// At the deadline itself: a timer set to it must find its work.
+    pub(crate) fn is_overdue(&self, joined_us: u64, now_us: u64) -> bool {
+        self.queue_timeout_us > 0 && now_us.saturating_sub(joined_us) >= self.queue_timeout_us
+    }
+}
+
+impl<T> Lane<T> {
+    pub(crate) fn new() -> Self {
+        Self {
+            entries: VecDeque::new(),
+            returned: VecDeque::new(),
+            waiting: 0,
+            drain_rate: DrainRate::default(),
+            standing: None,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.waiting
+    }
+
+    pub(crate) fn join(&mut self, now_us: u64, entry: Entry<T>) {
+        self.enter(now_us);
+        self.entries.push_back(entry);
+    }
+
+    /// As many come back as were out, so this has no bound of its own, and short searches.
+    pub(crate) fn put_back(&mut self, now_us: u64, entry: Entry<T>) {
+        self.enter(now_us);
+        let index = self
+            .returned
+            .partition_point(|other| other.joined_us <= entry.joined_us);
+        self.returned.insert(index, entry);
+    }
+
+    fn enter(&mut self, now_us: u64) {
+        if self.waiting == 0 {
+            self.drain_rate.begin(now_us);
+        }
+        self.waiting += 1;
+    }
+
+    /// Whether [`Self::pull`] has an entry to give.
+    pub(crate) fn can_pull(&self, now_us: u64, rules: &Rules) -> bool {
+        // If even the newest is overdue, all are.
+        let newest = self.entries.back().into_iter();
+        newest
+            .chain(&self.returned)
+            .any(|entry| !rules.is_overdue(entry.joined_us, now_us))
+    }
+
+    pub(crate) fn pull(&mut self, now_us: u64, rules: &Rules) -> Option<Entry<T>> {
+        let may_wait = |entry: &Entry<T>| !rules.is_overdue(entry.joined_us, now_us);
+        if let Some(index) = self.returned.iter().position(may_wait) {
+            return self.take_returned(index);
+        }
+        self.judge(now_us, rules);
+        let index = if self.standing.is_some() {
+            let back = self.entries.len().checked_sub(1)?;
+            Some(back).filter(|&back| may_wait(&self.entries[back]))
+        } else {
+            let waits = |entry: &Entry<T>| entry.item.is_some() && may_wait(entry);
+            self.entries.iter().position(waits)
+        };
+        index.map(|index| self.take(index))
+    }
+
+    pub(crate) fn leave(&mut self, number: u64) -> Option<T> {
+        let index = self.returned.iter().position(|one| one.number == number);
+        if let Some(index) = index {
+            return self.take_returned(index)?.item;
+        }
+        let index = self
+            .entries
+            .binary_search_by_key(&number, |entry| entry.number)
+            .ok()?;
+        self.entries[index].item.as_ref()?;
+        self.take(index).item
+    }
+
+    pub(crate) fn expire(&mut self, now_us: u64, rules: &Rules) -> Option<(Expiry, Entry<T>)> {
+        // The front of `returned` is its oldest.
+        let returned = self.returned.front();
+        if returned.is_some_and(|front| rules.is_overdue(front.joined_us, now_us)) {
+            return Some((Expiry::TimedOut, self.take_returned(0)?));
+        }
+        if rules.is_overdue(self.entries.front()?.joined_us, now_us) {
+            return Some((Expiry::TimedOut, self.take(0)));
+        }
+        self.judge(now_us, rules);
+        let standing = self.standing.as_mut();
+        standing
+            .filter(|standing| standing.next_us() <= now_us)?
+            .shed();
+        let shed = self.take(0);
+        self.judge(now_us, rules);
+        Some((Expiry::Shed, shed))
+    }
+
+    pub(crate) fn next_expiry_us(&self, rules: &Rules) -> Option<u64> {
+        let front = self.entries.front();
+        let timeout_us = Some(rules.queue_timeout_us).filter(|&timeout_us| timeout_us > 0);
+        let timed_out_us = timeout_us.and_then(|timeout_us| {
+            let oldest_us = self.oldest_joined_us()?;
+            Some(oldest_us.saturating_add(timeout_us))
+        });
+        let shed_us = rules
+            .order
+            .target_us()
+            .zip(front)
+            .map(|(target_us, front)| {
+                let stands_us = front.joined_us.saturating_add(target_us);
+                let begun = Standing::begin(stands_us, target_us);
+                // If the oldest has left since, the lane may have to stand again before it sheds.
+                self.standing.unwrap_or(begun).next_us().max(stands_us)
+            });
+        timed_out_us.into_iter().chain(shed_us).min()
+    }
+
+    /// Looks whether the lane stands. Done when somebody is to come out by time or by turn; not when
+    /// one leaves, unless he is the last.
+    fn judge(&mut self, now_us: u64, rules: &Rules) {
+        let Some(target_us) = rules.order.target_us() else {
+            return;
+        };
+        let stands_us = self
+            .entries
+            .front()
+            .map(|front| front.joined_us.saturating_add(target_us))
+            .filter(|&stands_us| stands_us <= now_us);
+        self.standing = stands_us.map(|stands_us| {
+            self.standing
+                .unwrap_or_else(|| Standing::begin(stands_us, target_us))
+        });
+    }
+
+    pub(crate) fn departure(&mut self, now_us: u64) {
+        self.drain_rate.departure(now_us);
+    }
+
+    #[expect(clippy::cast_sign_loss)] // time is not negative
+    pub(crate) fn retry_after_s(&self, now_us: u64) -> u64 {
+        let time_us = self.drain_rate.time_for_us(self.waiting, now_us);
+        let time_s = (time_us / 1e6).ceil() as u64;
+        time_s.clamp(RETRY_AFTER_S_MIN, RETRY_AFTER_S_MAX)
+    }
+
+    /// When the one joined who has waited longest.
+    pub(crate) fn oldest_joined_us(&self) -> Option<u64> {
+        let fronts = [self.returned.front(), self.entries.front()];
+        fronts.into_iter().flatten().map(|one| one.joined_us).min()
+    }
+
+    /// Takes everybody out, in order.
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Entry<T>> + use<T> {
+        self.waiting = 0;
+        self.standing = None;
+        self.drain_rate.rest();
+        let returned = std::mem::take(&mut self.returned);
+        let entries = std::mem::take(&mut self.entries);
+        returned
+            .into_iter()
+            .chain(entries)
+            .filter(|entry| entry.item.is_some())
+    }
+
+    fn take_returned(&mut self, index: usize) -> Option<Entry<T>> {
+        let taken = self.returned.remove(index)?;
+        self.left();
+        Some(taken)
+    }
+
+    fn take(&mut self, index: usize) -> Entry<T> {
+        let entry = &mut self.entries[index];
+        let taken = Entry {
+            item: entry.item.take(),
+            ..*entry
+        };
+        self.left();
+        self.close_up();
+        taken
+    }
+
+    fn left(&mut self) {
+        self.waiting -= 1;
+        if self.waiting == 0 {
+            self.drain_rate.rest();
+        }
+    }
+
+    /// One entry became a gap: restores "neither end is a gap" and bounds the gaps between.
+    fn close_up(&mut self) {
+        let is_gap = |entry: Option<&Entry<T>>| entry.is_some_and(|entry| entry.item.is_none());
+        while is_gap(self.entries.front()) {
+            self.entries.pop_front();
+        }
+        while is_gap(self.entries.back()) {
+            self.entries.pop_back();
+        }
+        if self.entries.is_empty() {
+            self.standing = None;
+        } else if self.entries.len() > 2 * self.waiting + GAPS_SPARE {
+            self.entries.retain(|entry| entry.item.is_some());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_stay_in_proportion() {
+        let rules = Rules {
+            queue_timeout_us: 0,
+            order: Order::Fifo,
+        };
+        let mut lane = Lane::new();
+        let join = |lane: &mut Lane<u64>, number| {
+            let item = Some(number);
+            let joined_us = number;
+            let entry = Entry {
+                number,
+                joined_us,
+                item,
+            };
+            lane.join(number, entry);
+        };
+        join(&mut lane, 0);
+        for number in (1..10_000).step_by(2) {
+            join(&mut lane, number);
+            join(&mut lane, number + 1);
+            lane.leave(number);
+            assert!(lane.entries.len() <= 2 * lane.len() + GAPS_SPARE);
+            if number % 4 == 1 {
+                lane.leave(number + 1);
+            }
+            while lane.len() > 8 {
+                lane.pull(0, &rules).unwrap();
+            }
+        }
+        for number in 0..=10_000 {
+            lane.leave(number);
+        }
+        assert_eq!((lane.len(), lane.entries.len()), (0, 0));
+    }
+}

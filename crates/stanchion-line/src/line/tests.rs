@@ -1,0 +1,433 @@
+use super::*;
+
+const SECOND_US: u64 = 1_000_000;
+
+fn line(waiting_max: usize, queue_timeout_us: u64) -> Line<char> {
+    Line::new(LineLimits {
+        waiting_max,
+        queue_timeout_us,
+        order: Order::Fifo,
+    })
+}
+
+fn retry_after_s(refused: Result<Place, (char, Refusal)>) -> u64 {
+    let (_, Refusal::Full { retry_after_s }) = refused.unwrap_err();
+    retry_after_s
+}
+
+fn items(line: &mut Line<char>, now_us: u64) -> String {
+    std::iter::from_fn(|| line.pull(now_us))
+        .map(|pulled| pulled.item)
+        .collect()
+}
+
+#[test]
+fn first_in_first_out() {
+    let mut line = line(10, 0);
+    for (now_us, item) in (0..).zip("abc".chars()) {
+        line.join(now_us, LaneId::DEFAULT, item).unwrap();
+    }
+    let waits: Vec<_> = std::iter::from_fn(|| line.pull(10))
+        .map(|pulled| (pulled.item, pulled.wait_us))
+        .collect();
+    assert_eq!(waits, [('a', 10), ('b', 9), ('c', 8)]);
+}
+
+#[test]
+fn full_line_gives_the_item_back() {
+    let mut line = line(1, 0);
+    line.join(0, LaneId::DEFAULT, 'a').unwrap();
+    assert_eq!(
+        line.join(0, LaneId::DEFAULT, 'b'),
+        Err(('b', Refusal::Full { retry_after_s: 1 }))
+    );
+    line.pull(0).unwrap();
+    assert!(line.join(0, LaneId::DEFAULT, 'b').is_ok());
+}
+
+#[test]
+fn zero_places_refuse_everybody() {
+    assert!(line(0, 0).join(0, LaneId::DEFAULT, 'a').is_err());
+}
+
+#[test]
+fn leaving_makes_room_and_keeps_the_order() {
+    let mut line = line(3, 0);
+    let places: Vec<_> = "abc"
+        .chars()
+        .map(|item| line.join(0, LaneId::DEFAULT, item).unwrap())
+        .collect();
+    assert_eq!(line.leave(places[1]), Some('b'));
+    assert_eq!(line.leave(places[1]), None, "a place is left once");
+    assert_eq!(line.len(), 2);
+    let place = line.join(0, LaneId::DEFAULT, 'd').unwrap();
+    assert!(!places.contains(&place), "a place is never reused");
+    assert_eq!(items(&mut line, 0), "acd");
+    assert_eq!(line.leave(places[0]), None, "pulled before");
+}
+
+#[test]
+fn deadline() {
+    // (now, what expire gives, what pull gives) for a timeout of 100 and joins at 0 and 50.
+    let table = [
+        (99, None, Some('a')),
+        (100, Some('a'), Some('b')),
+        (149, Some('a'), Some('b')),
+        (150, Some('a'), None),
+        (u64::MAX, Some('a'), None),
+    ];
+    for (now_us, expired, pulled) in table {
+        let filled = || {
+            let mut line = line(10, 100);
+            line.join(0, LaneId::DEFAULT, 'a').unwrap();
+            line.join(50, LaneId::DEFAULT, 'b').unwrap();
+            line
+        };
+        let item = filled().expire(now_us).map(|(_, pulled)| pulled.item);
+        assert_eq!(item, expired, "expire at {now_us}");
+        let item = filled().pull(now_us).map(|pulled| pulled.item);
+        assert_eq!(item, pulled, "pull at {now_us}");
+    }
+}
+
+#[test]
+fn pull_passes_over_the_overdue_and_expire_finds_them() {
+    let mut line = line(10, 100);
+    for (now_us, item) in [(0, 'a'), (10, 'b'), (50, 'c'), (60, 'd')] {
+        line.join(now_us, LaneId::DEFAULT, item).unwrap();
+    }
+    assert_eq!(items(&mut line, 110), "cd");
+    assert_eq!(line.expire(110).unwrap().1.wait_us, 110);
+    assert_eq!(line.expire(110).unwrap().1.item, 'b');
+    assert_eq!(line.expire(110), None);
+    assert!(line.is_empty());
+}
+
+#[test]
+fn next_expiry_is_the_heads() {
+    let mut line = line(10, 100);
+    assert_eq!(line.next_expiry_us(), None);
+    let place = line.join(7, LaneId::DEFAULT, 'a').unwrap();
+    line.join(9, LaneId::DEFAULT, 'b').unwrap();
+    assert_eq!(line.next_expiry_us(), Some(107));
+    line.leave(place);
+    assert_eq!(line.next_expiry_us(), Some(109));
+    assert_eq!(line.oldest_wait_us(10), 1);
+}
+
+#[test]
+fn without_a_timeout_nobody_expires() {
+    let mut line = line(10, 0);
+    line.join(0, LaneId::DEFAULT, 'a').unwrap();
+    assert_eq!(line.next_expiry_us(), None);
+    assert_eq!(line.expire(u64::MAX), None);
+    assert_eq!(line.oldest_wait_us(u64::MAX), u64::MAX);
+    assert_eq!(items(&mut line, u64::MAX), "a");
+}
+
+#[test]
+fn drain_empties_even_if_dropped() {
+    let mut line = line(3, 100);
+    let place = line.join(0, LaneId::DEFAULT, 'a').unwrap();
+    line.join(0, LaneId::DEFAULT, 'b').unwrap();
+    line.join(0, LaneId::DEFAULT, 'c').unwrap();
+    line.leave(place);
+    assert_eq!(line.drain(500).next().unwrap().item, 'b');
+    assert_eq!((line.len(), line.next_expiry_us()), (0, None));
+    assert!(line.join(500, LaneId::DEFAULT, 'd').is_ok());
+}
+
+#[test]
+fn retry_after_follows_the_drain_rate() {
+    // 100 wait. Gaps between departures -> seconds until they are out.
+    for (gap_us, expected_s) in [(1_000, 1), (25_000, 3), (100_000, 10), (SECOND_US, 60)] {
+        let mut line = line(100, 0);
+        while line.join(0, LaneId::DEFAULT, 'x').is_ok() {}
+        let mut now_us = 0;
+        while now_us < 30 * SECOND_US {
+            now_us += gap_us;
+            line.drained(now_us, LaneId::DEFAULT);
+            line.pull(now_us).unwrap();
+            line.join(now_us, LaneId::DEFAULT, 'x').unwrap();
+        }
+        let actual_s = retry_after_s(line.join(now_us, LaneId::DEFAULT, 'y'));
+        assert!(
+            actual_s.abs_diff(expected_s) <= 1,
+            "gap {gap_us}: {actual_s} s, not {expected_s}"
+        );
+    }
+}
+
+#[test]
+fn retry_after_survives_idle_hours_and_grows_in_a_stall() {
+    let mut line = line(100, 0);
+    line.join(0, LaneId::DEFAULT, 'x').unwrap();
+    for now_us in (0..30 * SECOND_US).step_by(25_000) {
+        line.join(now_us, LaneId::DEFAULT, 'x').unwrap();
+        line.drained(now_us, LaneId::DEFAULT);
+        line.pull(now_us).unwrap();
+    }
+    items(&mut line, 30 * SECOND_US);
+
+    let now_us = 9_000 * SECOND_US;
+    while line.join(now_us, LaneId::DEFAULT, 'x').is_ok() {}
+    assert!((2..=4).contains(&line.retry_after_s(now_us, LaneId::DEFAULT)));
+    assert!((5..=30).contains(&line.retry_after_s(now_us + 12 * SECOND_US, LaneId::DEFAULT)));
+    assert_eq!(
+        line.retry_after_s(now_us + 60 * SECOND_US, LaneId::DEFAULT),
+        60
+    );
+}
+
+#[test]
+fn clock_that_steps_back_counts_as_no_wait() {
+    let mut line = line(2, 100);
+    line.join(1_000, LaneId::DEFAULT, 'a').unwrap();
+    assert_eq!(line.oldest_wait_us(10), 0);
+    assert_eq!(line.expire(10), None);
+    assert_eq!(line.pull(10).unwrap().wait_us, 0);
+}
+
+/// Who comes out by time now, those shed in capitals.
+fn expired(line: &mut Line<char>, now_us: u64) -> String {
+    std::iter::from_fn(|| line.expire(now_us))
+        .map(|(expiry, pulled)| match expiry {
+            Expiry::TimedOut => pulled.item,
+            Expiry::Shed => pulled.item.to_ascii_uppercase(),
+        })
+        .collect()
+}
+
+#[test]
+fn one_put_back_is_next_and_keeps_his_time() {
+    let mut line = line(3, 100);
+    for (now_us, item) in [(0, 'a'), (10, 'b'), (20, 'c')] {
+        line.join(now_us, LaneId::DEFAULT, item).unwrap();
+    }
+    let first = line.pull(30).unwrap();
+    let second = line.pull(30).unwrap();
+    line.join(40, LaneId::DEFAULT, 'd').unwrap();
+    line.join(40, LaneId::DEFAULT, 'e').unwrap();
+
+    // In whatever order they come back, and though the line is full.
+    let place = line.put_back(50, LaneId::DEFAULT, 10, second.item);
+    line.put_back(50, LaneId::DEFAULT, 0, first.item);
+    assert_eq!(line.len(), 5);
+    assert!(line.join(50, LaneId::DEFAULT, 'f').is_err());
+    assert_eq!(line.oldest_wait_us(50), 50);
+    assert_eq!(line.next_expiry_us(), Some(100));
+    assert_eq!(expired(&mut line, 99), "");
+    let again = line.pull(99).unwrap();
+    assert_eq!((again.item, again.wait_us), ('a', 99));
+    line.put_back(99, LaneId::DEFAULT, 0, again.item);
+    assert_eq!(expired(&mut line, 100), "a");
+    assert_eq!(line.leave(place), Some('b'));
+    assert_eq!(line.leave(place), None);
+    assert_eq!(items(&mut line, 100), "cde");
+}
+
+#[test]
+fn drain_gives_those_put_back_too() {
+    let mut line = line(3, 100);
+    line.join(0, LaneId::DEFAULT, 'a').unwrap();
+    let pulled = line.pull(0).unwrap();
+    line.join(1, LaneId::DEFAULT, 'b').unwrap();
+    line.put_back(2, LaneId::DEFAULT, 0, pulled.item);
+    let drained: String = line.drain(5).map(|pulled| pulled.item).collect();
+    assert_eq!((drained.as_str(), line.len()), ("ab", 0));
+}
+
+/// Joins `a` at 0, `b` at 10, and so on.
+fn adaptive(target_us: u64, joined: usize) -> Line<char> {
+    let mut line = Line::new(LineLimits {
+        waiting_max: 26,
+        queue_timeout_us: 0,
+        order: Order::Adaptive { target_us },
+    });
+    for (now_us, item) in (0..).step_by(10).zip(('a'..='z').take(joined)) {
+        line.join(now_us, LaneId::DEFAULT, item).unwrap();
+    }
+    line
+}
+
+#[test]
+fn a_line_that_stands_is_served_newest_first() {
+    // (now, who is pulled): joins at 0, 10, 20, 30, the target is 100.
+    for (now_us, expected) in [(30, "abcd"), (99, "abcd"), (100, "dcba"), (199, "dcba")] {
+        let mut line = adaptive(100, 4);
+        assert_eq!(items(&mut line, now_us), expected, "at {now_us}");
+    }
+    // One after the other, until nobody waits for so long.
+    let mut line = adaptive(100, 4);
+    let places: Vec<_> = ('e'..='f')
+        .map(|item| line.join(90, LaneId::DEFAULT, item).unwrap())
+        .collect();
+    assert_eq!(line.pull(100).unwrap().item, 'f');
+    assert_eq!(line.leave(places[0]), Some('e'));
+    assert_eq!(line.pull(110).unwrap().item, 'd');
+    line.join(110, LaneId::DEFAULT, 'g').unwrap();
+    assert_eq!(
+        expired(&mut line, 299),
+        "A",
+        "the first after a target of standing"
+    );
+    assert_eq!(expired(&mut line, 300), "B", "the next after another one");
+    assert_eq!(expired(&mut line, 400), "C", "and after 1/√2 of it");
+    assert_eq!(line.pull(400).unwrap().item, 'g');
+}
+
+#[test]
+fn after_shedding_it_is_first_in_first_out_again() {
+    let mut line = adaptive(100, 1);
+    for (now_us, item) in [(150, 'x'), (160, 'y')] {
+        line.join(now_us, LaneId::DEFAULT, item).unwrap();
+    }
+    assert_eq!(line.next_expiry_us(), Some(200));
+    assert_eq!(expired(&mut line, 200), "A");
+    assert_eq!(line.next_expiry_us(), Some(350));
+    assert_eq!(items(&mut line, 210), "xy");
+}
+
+#[test]
+fn what_is_overdue_to_be_shed_is_shed_at_once() {
+    // At 100 it stands; at 200, 300, 370, 427, 477 one is to go; nobody looked before 430.
+    let mut line = adaptive(100, 10);
+    assert_eq!(expired(&mut line, 430), "ABCD");
+    assert_eq!(line.next_expiry_us(), Some(477));
+}
+
+#[test]
+fn one_put_back_does_not_make_it_stand_and_is_not_shed() {
+    let mut line = adaptive(100, 1);
+    let pulled = line.pull(10).unwrap();
+    line.join(240, LaneId::DEFAULT, 'x').unwrap();
+    line.join(250, LaneId::DEFAULT, 'y').unwrap();
+    line.put_back(260, LaneId::DEFAULT, 0, pulled.item);
+    assert_eq!(expired(&mut line, 300), "");
+    assert_eq!(items(&mut line, 300), "axy");
+    // And where it stands without him, he still goes first.
+    let mut line = adaptive(100, 3);
+    let pulled = line.pull(10).unwrap();
+    line.put_back(150, LaneId::DEFAULT, 0, pulled.item);
+    assert_eq!(expired(&mut line, 210), "B");
+    assert_eq!(items(&mut line, 210), "ac");
+}
+
+#[test]
+fn queue_timeout_holds_in_a_line_that_stands() {
+    let mut line = Line::new(LineLimits {
+        waiting_max: 9,
+        queue_timeout_us: 150,
+        order: Order::Adaptive { target_us: 100 },
+    });
+    for (now_us, item) in [(0, 'a'), (10, 'b'), (20, 'c')] {
+        line.join(now_us, LaneId::DEFAULT, item).unwrap();
+    }
+    assert_eq!(line.next_expiry_us(), Some(150));
+    assert_eq!(line.pull(160).unwrap().item, 'c');
+    assert_eq!(line.pull(160), None);
+    assert_eq!(expired(&mut line, 160), "ab");
+}
+
+/// Lanes with these priorities and bounds; who joins is a letter and its lane.
+fn lanes<const N: usize>(lanes: [(u32, Option<usize>); N], joined: &str) -> Line<char> {
+    let lanes = lanes.map(|(priority, waiting_max)| LaneLimits {
+        priority,
+        waiting_max,
+    });
+    let limits = LineLimits {
+        waiting_max: 100,
+        queue_timeout_us: 1_000,
+        order: Order::Fifo,
+    };
+    let mut line = Line::with_lanes(limits, &lanes);
+    for (now_us, joins) in (0..).zip(joined.split_whitespace()) {
+        let item = joins.chars().next().unwrap();
+        let lane = LaneId::new(joins[1..].parse().unwrap());
+        line.join(now_us, lane, item).unwrap();
+    }
+    line
+}
+
+#[test]
+fn the_smaller_priority_goes_first_and_the_same_is_one_line() {
+    let mut overtaken = lanes([(10, None), (0, None)], "a0 b0 x1 c0 y1");
+    assert_eq!(items(&mut overtaken, 10), "xyabc");
+    let mut same = lanes([(5, None), (5, None)], "a0 b1 c0 d0 e1");
+    assert_eq!(items(&mut same, 10), "abcde");
+}
+
+#[test]
+fn a_lane_passed_over_often_enough_has_the_next_turn() {
+    let joined: Vec<_> = (0..20).map(|_| "x1").collect();
+    let mut line = lanes([(10, None), (0, None)], &(joined.join(" ") + " a0 b0"));
+    assert_eq!(items(&mut line, 30), "xxxxxxxxaxxxxxxxxbxxxx");
+}
+
+#[test]
+fn a_lane_that_may_not_have_the_seat_is_not_passed_over() {
+    let joined: Vec<_> = (0..20).map(|_| "x1").collect();
+    let mut line = lanes([(10, None), (0, None)], &(joined.join(" ") + " a0"));
+    for _ in 0..10 {
+        assert_eq!(
+            line.pull_if(30, |lane| lane.index() == 1).unwrap().item,
+            'x'
+        );
+    }
+    assert_eq!(line.pull(30).unwrap().item, 'x');
+    assert_eq!(
+        line.pull_if(30, |lane| lane.index() == 0).unwrap().item,
+        'a'
+    );
+    assert_eq!(line.pull_if(30, |lane| lane.index() == 0), None);
+}
+
+#[test]
+fn a_lane_with_a_bound_has_room_of_its_own() {
+    let mut line = lanes([(10, None), (0, Some(2)), (0, None)], "");
+    let (default, own, sharing) = (LaneId::DEFAULT, LaneId::new(1), LaneId::new(2));
+    for _ in 0..99 {
+        line.join(0, default, 'a').unwrap();
+    }
+    line.join(0, sharing, 'b').unwrap();
+    assert!(line.join(0, default, 'c').is_err());
+    assert!(line.join(0, sharing, 'c').is_err());
+    line.join(0, own, 'x').unwrap();
+    line.join(0, own, 'y').unwrap();
+    assert!(line.join(0, own, 'z').is_err());
+    assert_eq!((line.len(), line.len_of(own)), (102, 2));
+    // Who waits elsewhere counts for the common bound alone.
+    line.pull(0).unwrap();
+    assert!(line.has_room(own, 50));
+    line.pull(0).unwrap();
+    line.pull(0).unwrap();
+    assert!(line.has_room(default, 0) && !line.has_room(default, 1));
+}
+
+#[test]
+fn a_lane_in_which_all_are_overdue_gets_no_turn() {
+    let mut line = lanes([(10, None), (0, None)], "x1");
+    line.join(500, LaneId::DEFAULT, 'a').unwrap();
+    assert_eq!(line.pull(1_000).unwrap().item, 'a');
+    assert_eq!(line.next_expiry_us(), Some(1_000));
+    assert_eq!(expired(&mut line, 1_000), "x");
+}
+
+#[test]
+fn each_lane_has_its_own_pace() {
+    let mut line = lanes([(10, None), (0, None)], "");
+    let (slow, fast) = (LaneId::DEFAULT, LaneId::new(1));
+    for _ in 0..30 {
+        line.join(0, slow, 'a').unwrap();
+        line.join(0, fast, 'x').unwrap();
+    }
+    for now_us in (0..30 * SECOND_US).step_by(100_000) {
+        line.drained(now_us, fast);
+        if now_us % SECOND_US == 0 {
+            line.drained(now_us, slow);
+        }
+    }
+    let now_us = 30 * SECOND_US;
+    assert!((3..=4).contains(&line.retry_after_s(now_us, fast)));
+    assert!((28..=32).contains(&line.retry_after_s(now_us, slow)));
+}

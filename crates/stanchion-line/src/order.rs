@@ -1,0 +1,94 @@
+//! In which order a lane is served, and which of those who have waited long are shed.
+
+/// The order of a lane.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// First in, first out.
+    #[default]
+    Fifo,
+    /// First in, first out, until the lane *stands*: its oldest entry has waited for `target_us`.
+    /// From then on newest first, since the clients at the front are the likeliest to have given
+    /// up, and the oldest are shed, at first one per `target_us` and then ever faster. First in,
+    /// first out again as soon as nobody waits for so long. A target of 0 is never reached.
+    Adaptive {
+        /// How long the oldest may wait, in microseconds, before the lane stands.
+        target_us: u64,
+    },
+}
+
+/// What a lane remembers while it stands: when the next one is shed.
+///
+/// The control law of `CoDel` (RFC 8289 section 3.3): the first after one interval of standing, and then,
+/// as long as the lane stands, the n-th an interval divided by √n after the one before. Its
+/// interval is our target: both mean "longer than any good reason to wait".
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Standing {
+    interval_us: u64,
+    shed: u64,
+    next_us: u64,
+}
+
+impl Order {
+    /// The time after which a lane stands; `None` if it never does.
+    pub(crate) fn target_us(self) -> Option<u64> {
+        match self {
+            Self::Adaptive { target_us } if target_us > 0 => Some(target_us),
+            Self::Adaptive { .. } | Self::Fifo => None,
+        }
+    }
+}
+
+impl Standing {
+    /// The lane stands since `since_us`.
+    pub(crate) fn begin(since_us: u64, target_us: u64) -> Self {
+        Self {
+            interval_us: target_us,
+            shed: 0,
+            next_us: since_us.saturating_add(target_us),
+        }
+    }
+
+    /// From when on the oldest is to be shed.
+    pub(crate) fn next_us(&self) -> u64 {
+        self.next_us
+    }
+
+    /// One was shed.
+    pub(crate) fn shed(&mut self) {
+        self.shed += 1;
+        // interval / √shed, in whole numbers: √(interval² / shed).
+        let square = u128::from(self.interval_us).pow(2) / u128::from(self.shed);
+        self.next_us = self.next_us.saturating_add(square.isqrt() as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_law_of_rfc_8289() {
+        let mut standing = Standing::begin(5_000, 1_000);
+        let mut at_us = Vec::new();
+        for _ in 0..6 {
+            at_us.push(standing.next_us());
+            standing.shed();
+        }
+        // 1000 / √1, √2, √3, √4, √5 apart.
+        assert_eq!(at_us, [6_000, 7_000, 7_707, 8_284, 8_784, 9_231]);
+    }
+
+    #[test]
+    fn no_target_is_never_reached() {
+        assert_eq!(Order::Fifo.target_us(), None);
+        assert_eq!(Order::Adaptive { target_us: 0 }.target_us(), None);
+        assert_eq!(Order::Adaptive { target_us: 7 }.target_us(), Some(7));
+    }
+
+    #[test]
+    fn the_longest_interval_overflows_nothing() {
+        let mut standing = Standing::begin(u64::MAX - 1, u64::MAX);
+        standing.shed();
+        assert_eq!(standing.next_us(), u64::MAX);
+    }
+}

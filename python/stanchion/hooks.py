@@ -126,7 +126,7 @@ class Hooks:
     def run(self, name: str, *facts: int) -> None:
         """Run the hook of this name, if there is one; HookError if it raises.
 
-        The facts are those that Rust knows: (index, pid) of the worker, or its numbers before and after.
+        The facts are those that Rust knows: (number, pid) of the worker, or its numbers before and after.
         """
         arguments = self._arguments(name, *facts)
         function = self._functions.get(name)
@@ -177,14 +177,14 @@ class Hooks:
             case "nworkers_changed", (new, old):
                 server.num_workers = new
                 return server, new, old
-            case "child_exit", (index, pid):
-                gone = Worker(self._cfg, index, pid, server.pid)
+            case "child_exit", (nr, pid):
+                gone = Worker(self._cfg, nr, pid, server.pid)
                 gone.alive = False
                 return server, gone
-            case "pre_fork", (index,):
-                return server, Worker(self._cfg, index, "[booting]", server.pid)
-            case "post_fork", (index,):
-                self._worker = Worker(self._cfg, index, os.getpid(), server.pid)
+            case "pre_fork", (nr,):
+                return server, Worker(self._cfg, nr, "[booting]", server.pid)
+            case "post_fork", (nr,):
+                self._worker = Worker(self._cfg, nr, os.getpid(), server.pid)
                 self._worker.wsgi = self._app
                 return server, self._worker
         worker = self._worker

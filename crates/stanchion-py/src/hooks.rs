@@ -17,10 +17,10 @@ pub(crate) fn run(py: Python<'_>, host: &Py<PyAny>, hook: Hook) -> Result<(), Lo
     let run = intern!(py, "hook");
     let name = hook.name();
     let done = match hook {
-        Hook::ChildExit { worker, pid } => host.call_method1(py, run, (name, worker, pid)),
+        Hook::ChildExit { number, pid } => host.call_method1(py, run, (name, number, pid)),
         Hook::WorkersChanged { new, old } => host.call_method1(py, run, (name, new, old)),
-        Hook::PreFork { worker } | Hook::PostFork { worker } => {
-            host.call_method1(py, run, (name, worker))
+        Hook::PreFork { number } | Hook::PostFork { number } => {
+            host.call_method1(py, run, (name, number))
         }
         Hook::Starting
         | Hook::Reload

@@ -34,8 +34,8 @@ pub enum Hook {
     Ready,
     /// Master, after a worker has ended.
     ChildExit {
-        /// Index of the worker.
-        worker: u16,
+        /// Which of the workers wanted it is or was: `worker.nr`.
+        number: u16,
         /// Its process, which is no more.
         pid: i32,
     },
@@ -52,13 +52,13 @@ pub enum Hook {
     Exit,
     /// Template, before it forks a worker. If it fails there is no fork.
     PreFork {
-        /// Index of the worker.
-        worker: u16,
+        /// Which of the workers wanted it is or was: `worker.nr`.
+        number: u16,
     },
     /// Worker, right after its fork. If it fails the worker does not come up.
     PostFork {
-        /// Index of the worker.
-        worker: u16,
+        /// Which of the workers wanted it is or was: `worker.nr`.
+        number: u16,
     },
     /// Worker, once the app is loaded. If it fails the worker does not come up.
     PostWorkerInit,

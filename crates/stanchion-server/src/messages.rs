@@ -85,6 +85,8 @@ pub(crate) enum ToTemplate {
         worker: u16,
         /// The tenure it starts.
         tenure: u16,
+        /// Which of the workers wanted it is, for hooks: `worker.nr`.
+        number: u16,
     },
     /// Open the error log anew.
     Reopen,

@@ -16,7 +16,7 @@ use crate::host::{Hook, Host};
 use crate::log;
 use crate::messages::{self, Incoming, ToMaster, ToTemplate};
 use crate::tree::Common;
-use crate::worker;
+use crate::worker::{self, Place};
 
 /// How often watched files are looked at, with `--reload`.
 const WATCH_MS: i32 = 500;
@@ -35,9 +35,9 @@ pub(crate) enum Ended {
 pub(crate) fn run(common: &'static Common, orders: Channel, host: &mut dyn Host) -> Ended {
     match serve_orders(common, &orders, host) {
         Err(code) => Ended::Template(code),
-        Ok((worker, tenure)) => {
+        Ok(place) => {
             drop(orders);
-            Ended::Worker(worker::run(common, worker, tenure, host))
+            Ended::Worker(worker::run(common, place, host))
         }
     }
 }
@@ -47,7 +47,7 @@ fn serve_orders(
     common: &'static Common,
     orders: &Channel,
     host: &mut dyn Host,
-) -> Result<(u16, u16), i32> {
+) -> Result<Place, i32> {
     process::set_name(c"stanchion-tmpl");
     match process::die_with(common.master_pid, signal::SIGKILL) {
         Ok(false) => {}
@@ -88,13 +88,23 @@ fn serve_orders(
             }
         }
         match messages::receive(orders) {
-            Ok(Incoming::Message(ToTemplate::Fork { worker, tenure })) => {
-                let forked = match host.hook(Hook::PreFork { worker }) {
+            Ok(Incoming::Message(ToTemplate::Fork {
+                worker,
+                tenure,
+                number,
+            })) => {
+                let forked = match host.hook(Hook::PreFork { number }) {
                     Ok(()) => host.fork_worker(),
                     Err(_) => Err(io::Error::other("pre_fork failed")),
                 };
                 let pid = match forked {
-                    Ok(Fork::Child) => return Ok((worker, tenure)),
+                    Ok(Fork::Child) => {
+                        return Ok(Place {
+                            index: worker,
+                            tenure,
+                            number,
+                        });
+                    }
                     Ok(Fork::Parent(pid)) => Some(pid),
                     Err(error) => {
                         error!("worker {worker} cannot be forked: {error}");

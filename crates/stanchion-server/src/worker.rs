@@ -23,11 +23,23 @@ const ADOPTION_MS_MAX: u64 = 5_000;
 /// How long a leaving worker's supervisor sleeps between looks, should a wake-up be lost.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
+/// Who a worker is among the others.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    /// Gives its seats.
+    pub(crate) index: u16,
+    /// Of those seats.
+    pub(crate) tenure: u16,
+    /// Which of the workers wanted it is, for hooks: `worker.nr`.
+    pub(crate) number: u16,
+}
+
 /// One worker process, as its host sees it.
 pub struct Worker {
     common: &'static Common,
     index: u16,
     tenure: u16,
+    number: u16,
     /// Requests after which it is to be replaced; `u64::MAX` = never.
     requests_max: u64,
     served: AtomicU64,
@@ -182,7 +194,7 @@ impl<'w> Seat<'w> {
 }
 
 /// The life of a worker process, from right after its fork until its exit code.
-pub(crate) fn run(common: &'static Common, index: u16, tenure: u16, host: &mut dyn Host) -> i32 {
+pub(crate) fn run(common: &'static Common, place: Place, host: &mut dyn Host) -> i32 {
     process::set_name(c"stanchion-work");
     let settings = &common.settings;
     // Until it is the master's child, the death of the process in between must not end it.
@@ -195,8 +207,9 @@ pub(crate) fn run(common: &'static Common, index: u16, tenure: u16, host: &mut d
         served: AtomicU64::new(0),
         departing: AtomicBool::new(false),
         common,
-        index,
-        tenure,
+        index: place.index,
+        tenure: place.tenure,
+        number: place.number,
     }));
     if let Err(problem) = host.enter(worker).and_then(|()| {
         catch_signals(worker).map_err(|error| format!("it cannot catch signals: {error}"))
@@ -220,9 +233,10 @@ fn live(worker: &'static Worker, host: &mut dyn Host) -> i32 {
         common,
         index,
         tenure,
+        number,
         ..
     } = *worker;
-    if host.hook(Hook::PostFork { worker: index }).is_err() {
+    if host.hook(Hook::PostFork { number }).is_err() {
         return exit_code::WORKER_BOOT;
     }
     if !common.settings.preload_app

@@ -170,8 +170,8 @@ pub(super) enum News {
     Reloaded { generation: u32 },
     /// Nobody else is let in.
     Stopping,
-    /// A worker has ended.
-    WorkerGone { worker: u16, pid: i32 },
+    /// The worker of this number has ended.
+    WorkerGone { number: u16, pid: i32 },
     /// So many workers are wanted, where it was so many before.
     Target { new: u16, old: u16 },
     /// This process is the service now.

@@ -40,7 +40,7 @@ impl Loop<'_> {
                 self.tell_manager("STOPPING=1", Notifier::stopping);
                 self.show("leaving");
             }
-            News::WorkerGone { worker, pid } => self.hook(Hook::ChildExit { worker, pid }),
+            News::WorkerGone { number, pid } => self.hook(Hook::ChildExit { number, pid }),
             News::Target { new, old } => {
                 self.hook(Hook::WorkersChanged { new, old });
                 self.show(&format!("serving, {new} workers"));

@@ -69,7 +69,11 @@ mod tests {
     use crate::messages::{Incoming, ToTemplate};
 
     fn fork(worker: u16) -> ToTemplate {
-        ToTemplate::Fork { worker, tenure: 1 }
+        ToTemplate::Fork {
+            worker,
+            tenure: 1,
+            number: worker,
+        }
     }
 
     #[test]

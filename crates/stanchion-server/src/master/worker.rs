@@ -10,6 +10,9 @@ use super::stage::Stage;
 pub(super) struct Worker {
     pub(super) stage: Stage,
     pub(super) tenure: u16,
+    /// Which of those wanted it is, for the operator's hooks; a successor has it from the one it
+    /// replaces, though it may sit elsewhere.
+    pub(super) number: u16,
     /// When it became ready, if it did.
     pub(super) ready_ms: Option<u64>,
     /// Why it is to be replaced, if it is.
@@ -21,10 +24,11 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    pub(super) fn asked_for(tenure: u16) -> Self {
+    pub(super) fn asked_for(tenure: u16, number: u16) -> Self {
         Self {
             stage: Stage::Asked,
             tenure,
+            number,
             ready_ms: None,
             due: None,
             relieved: false,

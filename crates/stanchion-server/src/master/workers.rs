@@ -109,14 +109,29 @@ impl Workers {
             let last = &mut self.tenures[usize::from(worker)];
             *last = last.wrapping_add(1);
             let tenure = *last;
-            self.seated.insert(worker, Worker::asked_for(tenure));
-            let message = ToTemplate::Fork { worker, tenure };
+            let number = self.free_number();
+            self.seated
+                .insert(worker, Worker::asked_for(tenure, number));
+            let message = ToTemplate::Fork {
+                worker,
+                tenure,
+                number,
+            };
             let generation = self.generation;
             actions.push(Action::TellTemplate {
                 generation,
                 message,
             });
         }
+    }
+
+    /// The lowest that none of those has who stay.
+    fn free_number(&self) -> u16 {
+        let is_free = |number: &u16| {
+            let mut staying = self.seated.values().filter(|worker| worker.is_staying());
+            staying.all(|worker| worker.number != *number)
+        };
+        (0..u16::MAX).find(is_free).unwrap_or(u16::MAX)
     }
 
     /// When [`Self::fork_missing`] has something to do.
@@ -134,18 +149,13 @@ impl Workers {
         self.seated.len() < before
     }
 
-    /// Asks those beyond `target` to leave, the last of them first.
+    /// Asks those beyond `target` to leave: those that do not serve yet, then the last numbers.
     pub(super) fn shrink(&mut self, target: u16, deadline_ms: u64, actions: &mut Vec<Action>) {
-        let mut staying = 0;
-        for worker in self
-            .seated
-            .values_mut()
-            .filter(|worker| worker.is_staying())
-        {
-            staying += 1;
-            if staying > target {
-                worker.ask_to_leave(deadline_ms, actions);
-            }
+        let staying = self.seated.values_mut();
+        let mut staying: Vec<_> = staying.filter(|worker| worker.is_staying()).collect();
+        staying.sort_by_key(|worker| (!worker.stage.is_ready(), worker.number));
+        for worker in staying.into_iter().skip(usize::from(target)) {
+            worker.ask_to_leave(deadline_ms, actions);
         }
     }
 
@@ -325,7 +335,10 @@ impl Workers {
             worker: index,
         });
         self.part(index, worker.tenure, exit, actions);
-        actions.push(Action::Announce(News::WorkerGone { worker: index, pid }));
+        actions.push(Action::Announce(News::WorkerGone {
+            number: worker.number,
+            pid,
+        }));
         let who = format!("worker {index} ({pid}) {exit}");
         match (worker.stage, exit) {
             (

@@ -20,7 +20,7 @@ fn condemned(others: bool) -> Tree {
     let mut tree = Tree::serving();
     tree.expect(
         overdue(1, 0, others),
-        &format!("{}\ntemplate 1: fork 2/1\ndump 1:100", sentence(0)),
+        &format!("{}\ntemplate 1: fork 2/1 nr=0\ndump 1:100", sentence(0)),
     );
     tree
 }

@@ -47,7 +47,7 @@ fn a_worker_that_wrote_where_it_should_not_is_killed_once() {
         replace(1, 1, 1),
         "error: worker 1 (101) is replaced: it wrote where it should not
          KILL 101
-         template 1: fork 2/1",
+         template 1: fork 2/1 nr=1",
     );
     tree.expect(replace(1, 1, 1), "");
     tree.expect(

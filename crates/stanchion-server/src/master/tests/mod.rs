@@ -451,7 +451,18 @@ fn to_acceptor(message: &ToAcceptor) -> String {
 
 fn to_template(message: &ToTemplate) -> String {
     match message {
-        ToTemplate::Fork { worker, tenure } => format!("fork {worker}/{tenure}"),
+        ToTemplate::Fork {
+            worker,
+            tenure,
+            number,
+        } => {
+            let of = if number == worker {
+                String::new()
+            } else {
+                format!(" nr={number}")
+            };
+            format!("fork {worker}/{tenure}{of}")
+        }
         ToTemplate::Reopen => "reopen".to_owned(),
         ToTemplate::Quit => "quit".to_owned(),
     }
@@ -463,7 +474,7 @@ fn of_the_world(news: News) -> String {
         News::Reloading => "reloading".to_owned(),
         News::Reloaded { generation } => format!("reloaded {generation}"),
         News::Stopping => "stopping".to_owned(),
-        News::WorkerGone { worker, pid } => format!("gone {worker}={pid}"),
+        News::WorkerGone { number, pid } => format!("gone {number}={pid}"),
         News::Target { new, old } => format!("target {new}, was {old}"),
         News::Heir { pid } => format!("heir {pid}"),
     }

@@ -46,14 +46,14 @@ fn ttou_takes_the_last_worker_away_and_leaves_one_or_none() {
 fn ttin_after_ttou_takes_the_next_free_seat() {
     let mut tree = Tree::serving();
     tree.play([signal(SIGTTOU)]);
-    let again = "info: TTIN: 2 workers\nnews: target 2, was 1\ntemplate 1: fork 2/1";
+    let again = "info: TTIN: 2 workers\nnews: target 2, was 1\ntemplate 1: fork 2/1 nr=1";
     tree.expect(signal(SIGTTIN), again);
     tree.expect(
         signal(SIGTTIN),
         "info: TTIN: 3 workers\nnews: target 3, was 2",
     );
     // All seats were taken.
-    tree.expect_among(reaped(101, LEFT), "vacate 1:1\ntemplate 1: fork 1/2");
+    tree.expect_among(reaped(101, LEFT), "vacate 1:1\ntemplate 1: fork 1/2 nr=2");
 }
 
 #[test]

@@ -309,7 +309,7 @@ impl World {
     }
 
     fn tell_template(&mut self, generation: u32, message: &ToTemplate) {
-        let ToTemplate::Fork { worker, tenure } = *message else {
+        let ToTemplate::Fork { worker, tenure, .. } = *message else {
             return;
         };
         let who = (generation, worker);

@@ -6,7 +6,9 @@ const MANY: &str = "it has served 1000 requests (max_requests)";
 
 fn relieved(index: u16, why: &str) -> String {
     let pid = worker(1, index);
-    format!("info: worker {index} ({pid}) is to be replaced: {why}\ntemplate 1: fork 2/1")
+    format!(
+        "info: worker {index} ({pid}) is to be replaced: {why}\ntemplate 1: fork 2/1 nr={index}"
+    )
 }
 
 #[test]
@@ -42,7 +44,7 @@ fn of_several_the_next_one_waits_until_the_one_before_is_gone() {
              acceptor 1: gone 1/1 Left(0)
              news: gone 1=101
              info: worker 0 (100) is to be replaced: {MANY}
-             template 1: fork 1/2"
+             template 1: fork 1/2 nr=0"
         ),
     );
 }
@@ -63,7 +65,7 @@ fn a_successor_that_does_not_come_is_tried_again_and_until_then_it_stays() {
     tree.play([due(1, 0, 1), forked(1, 2, 1, 102)]);
     let actions = tree.step(reaped(102, BROKEN));
     assert!(!actions.contains("TERM"), "{actions}");
-    tree.expect_tick_after(100, "template 1: fork 2/2");
+    tree.expect_tick_after(100, "template 1: fork 2/2 nr=0");
     tree.expect_among(ready(1, 2, 2, 103), "TERM 100");
 }
 
@@ -146,7 +148,7 @@ fn a_life_ends_and_the_tick_for_it_is_asked_for() {
     tree.expect_tick_after(
         60_000,
         "info: worker 0 (100) is to be replaced: it has lived for 60 s (max_lifetime)
-         template 1: fork 1/1",
+         template 1: fork 1/1 nr=0",
     );
     assert_eq!(tree.due_in_ms(), None, "its successor is waited for");
     tree.expect_among(ready(1, 1, 1, 101), "TERM 100");
@@ -198,4 +200,24 @@ fn a_house_on_its_way_out_does_not_wait_for_lives() {
     tree.play([signal(SIGINT)]);
     tree.now_ms += 1_000;
     tree.expect(Event::Tick, "");
+}
+
+#[test]
+fn a_successor_has_the_number_of_the_one_it_replaces_wherever_it_sits() {
+    let mut tree = Tree::serving();
+    // Both are replaced, one after the other, and then the first once more.
+    tree.expect_among(due(1, 1, 1), "template 1: fork 2/1 nr=1");
+    tree.play([ready(1, 2, 1, 102), due(1, 0, 1)]);
+    tree.expect_among(reaped(101, LEFT), "template 1: fork 1/2 nr=0");
+    tree.play([ready(1, 1, 2, 103), reaped(100, LEFT)]);
+    tree.expect_among(due(1, 2, 1), "template 1: fork 0/2 nr=1");
+    tree.play([ready(1, 0, 2, 104)]);
+    tree.expect_among(reaped(102, LEFT), "news: gone 1=102");
+    // Who dies by itself leaves its number too, and of those too many the last one goes.
+    tree.expect_among(
+        reaped(103, KILLED),
+        "news: gone 0=103\ntemplate 1: fork 1/3 nr=0",
+    );
+    tree.play([ready(1, 1, 3, 105)]);
+    tree.expect_among(signal(SIGTTOU), "TERM 104");
 }

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol, type_check_only
 
+from stanchion.facades import Listen
 from stanchion.hooks import Hooks
 from stanchion.loader import WSGIApp
 
@@ -24,8 +25,8 @@ class _Host(Protocol):
     def request_hooks(self) -> Hooks | None:
         """What runs for each request."""
 
-    def enter(self, dump_signal: int, dumps: int, depart: Callable[[int, object], None]) -> None:
-        """Set a worker's signal handlers."""
+    def enter(self, dump_signal: int, dumps: int, depart: Callable[[int, object], None], listen: Listen) -> None:
+        """Set a worker's signal handlers; `listen` gives it a listener of its own."""
 
     def reconfigure(self) -> str:
         """Read the configuration again, for effective settings as for `serve`; raise if it is no good."""

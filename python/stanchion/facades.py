@@ -4,6 +4,7 @@ They have of gunicorn's objects what such functions use in practice, under the s
 """
 
 import functools
+import json
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,6 +12,9 @@ from typing import Any
 from stanchion import _stanchion
 
 Environ = dict[str, Any]
+
+Listen = Callable[[str], str | None]
+"""Gives this worker a listener of its own: from `bind` as JSON to the address, None while that is in use."""
 
 
 class _ServerLog(logging.Handler):
@@ -83,7 +87,8 @@ class Server:
 class Worker:
     """What hooks are given as `worker`."""
 
-    def __init__(self, cfg: Config, nr: int, pid: int | str, ppid: int) -> None:
+    def __init__(self, cfg: Config, nr: int, pid: int | str, ppid: int, listen: Listen | None = None) -> None:
+        self._listen = listen
         self.cfg = cfg
         self.nr = nr
         """Counted from 0; a replaced worker's number goes to its successor."""
@@ -100,6 +105,31 @@ class Worker:
     @property
     def log(self) -> logging.Logger:
         return server_log()
+
+    def listen(
+        self,
+        address: str,
+        *,
+        tries: int | None = None,
+        delay: float | None = None,
+        tcp_nopush: bool | None = None,
+        **options: object,
+    ) -> str | None:
+        """Serve, by this worker alone, who comes in at this address.
+
+        The address and the options are those of `bind`. Gives the address with the port in force, or None if it is in
+        use: then it is this worker's as soon as another worker that has it is gone, or else it is tried again, `tries`
+        times in all (5; -1 is for ever), every `delay` seconds (0.5), while the worker serves.
+
+        Raises ValueError for what no worker can have, OSError for what the kernel refuses.
+        """
+        if self._listen is None:
+            raise RuntimeError("only a worker itself can listen: in post_fork or later, in its own process")
+        if tcp_nopush is not None:
+            self.log.info("tcp_nopush means nothing here: what is ready of an answer is sent in one go")
+        given = {"tries": tries, "delay": delay, **options}
+        given = {name: value for name, value in given.items() if value is not None}
+        return self._listen(json.dumps({"address": address, **given} if given else address))
 
     def __repr__(self) -> str:
         return f"<worker nr={self.nr} pid={self.pid}>"

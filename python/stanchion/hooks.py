@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from stanchion.facades import Answer, Config, Environ, Request, Server, Worker, key_of
+from stanchion.facades import Answer, Config, Environ, Listen, Request, Server, Worker, key_of
 
 Function = Callable[..., object]
 Told = tuple[int, str, list[tuple[str, str]], int]
@@ -122,6 +122,7 @@ class Hooks:
         self._server = Server(self._cfg, os.getpid())
         self._worker: Worker | None = None
         self._app: Callable[..., Any] | None = None
+        self._listen: Listen | None = None
 
     def run(self, name: str, *facts: int) -> None:
         """Run the hook of this name, if there is one; HookError if it raises.
@@ -137,6 +138,10 @@ class Hooks:
         # Also what a hook's sys.exit() raises: none of them may end a process of the tree.
         except BaseException as error:
             raise HookError(name) from error
+
+    def entered(self, listen: Listen) -> None:
+        """This process is a worker, which may listen by itself."""
+        self._listen = listen
 
     def loaded(self, app: Callable[..., Any]) -> None:
         """The app is there: before the worker is, or without preloading after it."""
@@ -184,7 +189,7 @@ class Hooks:
             case "pre_fork", (nr,):
                 return server, Worker(self._cfg, nr, "[booting]", server.pid)
             case "post_fork", (nr,):
-                self._worker = Worker(self._cfg, nr, os.getpid(), server.pid)
+                self._worker = Worker(self._cfg, nr, os.getpid(), server.pid, self._listen)
                 self._worker.wsgi = self._app
                 return server, self._worker
         worker = self._worker

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from stanchion.config import UsageError
 from stanchion.configuration import Configuration
-from stanchion.facades import server_log
+from stanchion.facades import Listen, server_log
 from stanchion.hooks import HookError, Hooks
 from stanchion.reload import watched_files
 from stanchion.tracebacks import last_user_frame, user_traceback
@@ -89,11 +89,12 @@ class AppHost:
         hooks = self.configuration.hooks
         return hooks if hooks.of_requests else None
 
-    def enter(self, dump_signal: int, dumps: int, depart: Callable[[int, object], None]) -> None:
+    def enter(self, dump_signal: int, dumps: int, depart: Callable[[int, object], None], listen: Listen) -> None:
         """In a worker: let signals be answered at Python's safe points, or, for the dump, at any.
 
-        The server's own handlers are set in front of these afterwards.
+        The server's own handlers are set in front of these afterwards. `listen` is for the hooks.
         """
+        self.configuration.hooks.entered(listen)
         for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGABRT, signal.SIGUSR1):
             signal.signal(number, depart)
         faulthandler.register(dump_signal, file=dumps, all_threads=True)

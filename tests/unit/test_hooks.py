@@ -1,6 +1,7 @@
 """Hooks: found in a config file, held to their arguments, and given what they use."""
 
 import copy
+import json
 import os
 
 import pytest
@@ -182,3 +183,36 @@ def test_a_module_that_breaks_while_a_hook_is_looked_up_in_it_is_told(home, monk
     (home / "breaks.py").write_text("import sys\nsys.exit('enough')\n")
     _, complaints = hooks.find({"on_exit": "breaks.on_exit"})
     assert complaints == ["the hook on_exit names 'breaks.on_exit', which cannot be imported: SystemExit: enough"]
+
+
+def test_a_worker_listens_with_the_options_of_bind():
+    asked: list[str] = []
+
+    def listen(wanted: str) -> str | None:
+        asked.append(wanted)
+        return None if "9293" in wanted else "127.0.0.1:1"
+
+    def hook(server, worker):
+        given.append(worker.listen("127.0.0.1:9293", tries=-1, delay=5, tcp_nopush=True))
+        given.append(worker.listen("127.0.0.1:0?backlog=7"))
+        given.append(worker.listen("127.0.0.1:0", backlog=7, keepalive=False))
+
+    given: list[str | None] = []
+    ours = Hooks({"post_fork": hook}, SETTINGS)
+    ours.entered(listen)
+    ours.run("post_fork", 0)
+    assert given == [None, "127.0.0.1:1", "127.0.0.1:1"]
+    assert [json.loads(text) for text in asked] == [
+        {"address": "127.0.0.1:9293", "tries": -1, "delay": 5},
+        "127.0.0.1:0?backlog=7",
+        {"address": "127.0.0.1:0", "backlog": 7, "keepalive": False},
+    ]
+
+
+def test_who_is_no_worker_cannot_listen():
+    def hook(server, worker):
+        worker.listen(":80")
+
+    with pytest.raises(HookError) as raised:
+        Hooks({"pre_fork": hook}, SETTINGS).run("pre_fork", 0)
+    assert isinstance(raised.value.__cause__, RuntimeError)

@@ -1,9 +1,11 @@
 //! The operator's hooks, which are functions in Python: those of the process tree, and the two that
 //! run for each request.
 
+use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use stanchion_server::settings::Bind;
 use stanchion_server::{Hook, LoadError, Worker};
 use stanchion_sys::process;
 use tracing::{error, warn};
@@ -35,6 +37,19 @@ pub(crate) fn run(py: Python<'_>, host: &Py<PyAny>, hook: Hook) -> Result<(), Lo
     done.map(drop).map_err(|error| LoadError {
         report: describe(py, &error),
     })
+}
+
+/// Has the worker listen at an address of its own: a JSON object of `address` and options, or a text
+/// that holds both. Gives the address with the port in force, or `None` while it is in use.
+pub(crate) fn listen(py: Python<'_>, worker: &Worker, wanted: &str) -> PyResult<Option<String>> {
+    let wrong = |problem: String| PyValueError::new_err(problem);
+    let bind = Bind::from_json(wanted).map_err(wrong)?;
+    // A host's name may take its time.
+    match py.detach(|| worker.listen(&bind)) {
+        Ok(address) => Ok(address.map(|address| address.to_string())),
+        Err(error) if error.raw_os_error().is_none() => Err(wrong(error.to_string())),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// For Python's safe points after a signal, and for whoever finds that the worker should leave: if

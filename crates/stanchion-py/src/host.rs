@@ -93,7 +93,12 @@ impl Host for PythonHost {
                 hooks::depart_if_told(arguments.py(), &host, worker);
             };
             let depart = PyCFunction::new_closure(py, None, None, depart)?;
-            let arguments = (signal::DUMP, worker.dumps().as_raw_fd(), depart);
+            let listen = move |arguments: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| {
+                let (wanted,) = arguments.extract::<(String,)>()?;
+                hooks::listen(arguments.py(), worker, &wanted)
+            };
+            let listen = PyCFunction::new_closure(py, None, None, listen)?;
+            let arguments = (signal::DUMP, worker.dumps().as_raw_fd(), depart, listen);
             self.host
                 .call_method1(py, intern!(py, "enter"), arguments)
                 .map(drop)

@@ -19,7 +19,7 @@ use crate::heirloom::Heirloom;
 /// The environment variable.
 pub(crate) const VARIABLE: &str = "STANCHION_HANDOVER";
 /// Of what is written here; goes up when a key is added.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// The oldest version that understands what is written here; goes up when a key changes its meaning.
 const LEAST: u32 = 1;
 /// Listeners that are taken over.
@@ -39,6 +39,10 @@ pub(crate) struct Handover {
     /// Workers that were wanted, if by hand others than the setting says. Default: none were.
     #[serde(default)]
     scaled_to: Option<u16>,
+    /// Listening sockets that single workers asked for (`worker.listen`), since version 2. Default:
+    /// there are none.
+    #[serde(default)]
+    lent: Vec<Heirloom>,
 }
 
 impl Handover {
@@ -46,6 +50,7 @@ impl Handover {
         predecessor: i32,
         channel: RawFd,
         listeners: Vec<Heirloom>,
+        lent: Vec<Heirloom>,
         scaled_to: Option<u16>,
     ) -> Self {
         Self {
@@ -55,6 +60,7 @@ impl Handover {
             channel,
             listeners,
             scaled_to,
+            lent,
         }
     }
 
@@ -77,15 +83,19 @@ impl Handover {
         };
         let channel = Channel::inherit(self.channel)
             .map_err(|error| refused("channel", self.channel, error))?;
-        let listeners = self.listeners.iter().map(|heirloom| {
-            let taken = heirloom.take_over();
-            taken.map_err(|error| refused("listener", heirloom.fd, error))
-        });
+        let take_over = |heirlooms: &[Heirloom]| -> Result<Vec<Listener>, String> {
+            let taken = heirlooms.iter().map(|heirloom| {
+                let taken = heirloom.take_over();
+                taken.map_err(|error| refused("listener", heirloom.fd, error))
+            });
+            taken.collect()
+        };
         Ok(Taken {
             predecessor: self.predecessor,
             scaled_to: self.scaled_to,
             channel,
-            listeners: listeners.collect::<Result<_, _>>()?,
+            listeners: take_over(&self.listeners)?,
+            lent: take_over(&self.lent)?,
         })
     }
 
@@ -108,11 +118,9 @@ impl Handover {
         }
         let handover: Self = serde_json::from_str(text).map_err(unreadable)?;
         let is_bad = |fd: RawFd| fd <= 2;
-        if handover.listeners.len() > LISTENERS_MAX
-            || handover
-                .listeners
-                .iter()
-                .any(|heirloom| is_bad(heirloom.fd))
+        let heirlooms = || handover.listeners.iter().chain(&handover.lent);
+        if heirlooms().count() > LISTENERS_MAX
+            || heirlooms().any(|heirloom| is_bad(heirloom.fd))
             || is_bad(handover.channel)
         {
             return Err(format!("{VARIABLE} names descriptors that cannot be"));
@@ -127,6 +135,7 @@ pub(crate) struct Taken {
     pub(crate) scaled_to: Option<u16>,
     pub(crate) channel: Channel,
     pub(crate) listeners: Vec<Listener>,
+    pub(crate) lent: Vec<Listener>,
 }
 
 /// What the new master says over the channel.
@@ -150,7 +159,13 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let handover = Handover::new(7, 9, vec![heirloom(5), heirloom(6)], Some(3));
+        let handover = Handover::new(
+            7,
+            9,
+            vec![heirloom(5), heirloom(6)],
+            vec![heirloom(8)],
+            Some(3),
+        );
         let text = handover.to_json().expect("written");
         assert_eq!(read(&text), Ok(handover));
     }
@@ -160,8 +175,8 @@ mod tests {
         let text = r#"{"version": 7, "least": 1, "predecessor": 7, "channel": 9, "listeners": [{"fd": 5, "news": 1}], "news": {"a": []}}"#;
         let handover = read(text).expect("read");
         assert_eq!(
-            (handover.listeners, handover.scaled_to),
-            (vec![heirloom(5)], None)
+            (handover.listeners, handover.scaled_to, handover.lent),
+            (vec![heirloom(5)], None, vec![])
         );
     }
 
@@ -173,7 +188,7 @@ mod tests {
             (r#"{"version": 1}"#, "missing field `least`"),
             // Whatever else it may be by then.
             (
-                r#"{"version": 9, "least": 2, "listeners": "?"}"#,
+                r#"{"version": 9, "least": 3, "listeners": "?"}"#,
                 "of version 9",
             ),
             (
@@ -186,6 +201,10 @@ mod tests {
             ),
             (
                 r#"{"version": 1, "least": 1, "predecessor": 7, "channel": 9, "listeners": [{"fd": -1}]}"#,
+                "cannot be",
+            ),
+            (
+                r#"{"version": 2, "least": 1, "predecessor": 7, "channel": 9, "listeners": [], "lent": [{"fd": 1}]}"#,
                 "cannot be",
             ),
         ] {

@@ -4,6 +4,7 @@
 //! comes or goes), so they are made to be read by people, not to be fast.
 
 use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use stanchion_sys::channel::{Channel, Received};
@@ -49,6 +50,26 @@ pub(crate) enum ToAcceptor {
         tenure: u16,
         /// How it went.
         gone: Gone,
+    },
+    /// A worker is to serve, alone, who comes in by this door (`worker.listen`), unless one that was
+    /// told of it before does. The listener comes beside it; without one the address is in use by
+    /// somebody else, and is tried again.
+    Listen {
+        /// Number of the door.
+        door: u32,
+        /// Index of the worker.
+        worker: u16,
+        /// Its tenure of the seats.
+        tenure: u16,
+        /// The address and its options, as `bind` spells them.
+        bind: String,
+    },
+    /// This door is no worker's any more.
+    CloseDoor {
+        /// Number of the door.
+        door: u32,
+        /// Whether another acceptor has it too: whoever is in its queue is then that one's.
+        is_shared: bool,
     },
     /// The request of this seat has run past its deadline: its client is told, and its worker
     /// will be killed.
@@ -119,6 +140,16 @@ pub(crate) enum ToMaster {
         /// Its process.
         pid: i32,
     },
+    /// A worker listens at an address that it alone serves (`worker.listen`): the listener comes
+    /// beside it. Without one the address is in use, perhaps by its own predecessor.
+    Listen {
+        /// Index of the worker.
+        worker: u16,
+        /// Its tenure.
+        tenure: u16,
+        /// The address and its options, as `bind` spells them.
+        bind: String,
+    },
     /// A worker has written where it should not and must not go on.
     Replace {
         /// Index of the worker.
@@ -156,7 +187,16 @@ pub(crate) fn prepare<T: Serialize>(message: &T) -> io::Result<Vec<u8>> {
 
 /// Sends a message; `WouldBlock` if the other side is far behind.
 pub(crate) fn send<T: Serialize>(channel: &Channel, message: &T) -> io::Result<()> {
-    channel.send(&prepare(message)?, None)
+    send_with(channel, message, None)
+}
+
+/// The same, with a descriptor beside it.
+pub(crate) fn send_with<T: Serialize>(
+    channel: &Channel,
+    message: &T,
+    fd: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
+    channel.send(&prepare(message)?, fd)
 }
 
 /// What [`receive`] found.
@@ -173,8 +213,19 @@ pub(crate) enum Incoming<T> {
 /// Takes the next message, without waiting. One that makes no sense is an error: both sides are
 /// of one build, so it is our fault or that of a worker that writes where it should not.
 pub(crate) fn receive<T: DeserializeOwned>(channel: &Channel) -> io::Result<Incoming<T>> {
+    Ok(match receive_with(channel)? {
+        Incoming::Message((message, _fd)) => Incoming::Message(message),
+        Incoming::Nothing => Incoming::Nothing,
+        Incoming::Closed => Incoming::Closed,
+    })
+}
+
+/// The same, with the descriptor that came beside it.
+pub(crate) fn receive_with<T: DeserializeOwned>(
+    channel: &Channel,
+) -> io::Result<Incoming<(T, Option<OwnedFd>)>> {
     Ok(match channel.receive()? {
-        Received::Message(bytes, _fd) => Incoming::Message(serde_json::from_slice(&bytes)?),
+        Received::Message(bytes, fd) => Incoming::Message((serde_json::from_slice(&bytes)?, fd)),
         Received::Nothing => Incoming::Nothing,
         Received::Closed => Incoming::Closed,
     })

@@ -13,9 +13,10 @@ use tracing::{debug, error, info};
 
 use crate::exit_code;
 use crate::host::{Hook, Host, LoadError};
+use crate::listeners::of_worker::{self, Failure};
 use crate::log;
 use crate::messages::{self, ToMaster};
-use crate::settings::Settings;
+use crate::settings::{Bind, BindAddress, Settings};
 use crate::tree::Common;
 
 /// How long a new worker waits to become the master's child; it takes microseconds.
@@ -91,6 +92,30 @@ impl Worker {
             log::reopen();
         }
         bits & asked::LEAVING != 0 || self.common.exchange.is_closed()
+    }
+
+    /// Serves, alone, who comes in at this address from now on; gives the address with the port in
+    /// force. `None` if it is in use: it is then taken over from the worker that this one succeeds,
+    /// or tried again as its `tries` say, while this one serves.
+    ///
+    /// # Errors
+    /// What the kernel says. `InvalidInput` if a worker cannot have such a listener.
+    pub fn listen(&self, bind: &Bind) -> io::Result<Option<BindAddress>> {
+        let refused = |problem| io::Error::new(io::ErrorKind::InvalidInput, problem);
+        of_worker::check(bind).map_err(refused)?;
+        let (at, listener) = match of_worker::open(self.settings(), bind) {
+            Ok((at, listener)) => (Box::new(at), Some(listener)),
+            Err(Failure::InUse(at)) => (at, None),
+            Err(Failure::Failed(error)) => return Err(error),
+        };
+        let asked = ToMaster::Listen {
+            worker: self.index,
+            tenure: self.tenure,
+            bind: at.to_string(),
+        };
+        let fd = listener.as_ref().map(AsFd::as_fd);
+        messages::send_with(&self.common.reports.child_end, &asked, fd)?;
+        Ok(listener.map(|_| at.address))
     }
 
     fn report_due(&self, served: u64) {

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use stanchion_sys::listener::Listener;
 use tracing::{error, warn};
 
 use super::Shared;
 use super::connection::{Order, Phase};
+use super::listen::OpenDoor;
 use super::orders::Farewell;
 
 impl Shared {
@@ -25,7 +25,7 @@ impl Shared {
     /// retires, with the next one: an idle connection that is closed may just have been sent a
     /// request, and who sent it would have to guess whether it was run. Gives how long that may
     /// take.
-    pub(super) fn drain(&self, listeners: &[Listener], farewell: Farewell) -> Duration {
+    pub(super) fn drain(&self, farewell: Farewell) -> Duration {
         let timeout = match farewell {
             Farewell::Drain(timeout) => {
                 // Whoever is told to close the door has it, also if nothing was said of it before.
@@ -45,7 +45,7 @@ impl Shared {
         };
         // One that was never told to let anybody in does not have the door: another acceptor does.
         if self.open.get() {
-            for listener in listeners {
+            for OpenDoor { listener, .. } in self.doors.borrow().iter() {
                 // Some kernels let only root close it to newcomers. Whoever is here already must
                 // not suffer from it; who comes now is let in, or reset when the socket closes.
                 if let Err(error) = listener.close_door() {

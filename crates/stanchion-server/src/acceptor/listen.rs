@@ -1,6 +1,7 @@
 //! Accepting: as fast as connections come, so that the kernel's queue stays near empty whatever
 //! its limit is.
 
+use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -14,9 +15,9 @@ use tokio::task::JoinHandle;
 use tracing::{debug, error};
 
 use super::connection::{self, Connection};
+use super::dispatch::PortNumber;
 use super::request::Peer;
 use super::{Shared, first_of};
-use crate::settings::Settings;
 
 /// Without descriptors or memory for another connection, how long accepting pauses.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -24,40 +25,62 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// trip in any network one runs this server in.
 const LAST_HANDSHAKES: Duration = Duration::from_millis(100);
 
+/// A door that clients come in by.
+pub(super) struct OpenDoor {
+    pub(super) listener: Listener,
+    /// If it is a single worker's.
+    pub(super) port: Option<PortNumber>,
+    closing: Rc<Cell<Closing>>,
+    accepting: JoinHandle<()>,
+}
+
+/// Whether one door is to be closed, whatever the others do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Closing {
+    No,
+    /// Whoever is in its queue is let in.
+    AfterTheLast,
+    /// Whoever is in its queue is another acceptor's.
+    AtOnce,
+}
+
+impl OpenDoor {
+    pub(super) fn close(&self, how: Closing) {
+        self.closing.set(how);
+    }
+
+    /// Its task: it ends by itself, once the door is closed and nobody is left in the kernel's queue.
+    pub(super) fn into_task(self) -> JoinHandle<()> {
+        self.accepting
+    }
+}
+
 /// Accepts on a listener until the door is closed and nobody is left in the kernel's queue.
-pub(super) fn spawn(shared: &Rc<Shared>, listener: &Listener) -> io::Result<JoinHandle<()>> {
-    let fd = listener.try_clone_fd()?;
-    let address = listener.address().clone();
-    let shared = Rc::clone(shared);
-    Ok(match address {
-        ListenerAddress::Tcp(address) => {
-            let listener = TcpListener::from_std(std::net::TcpListener::from(fd))?;
-            spawn_accepting(shared, Door::Tcp(listener, address))
-        }
-        ListenerAddress::Unix(path) => {
-            unix_door(fd, path.display().to_string()).map(|door| spawn_accepting(shared, door))?
-        }
-        ListenerAddress::Abstract(name) => {
-            unix_door(fd, format!("@{name}")).map(|door| spawn_accepting(shared, door))?
-        }
+pub(super) fn spawn(
+    shared: &Rc<Shared>,
+    listener: &Listener,
+    port: Option<PortNumber>,
+) -> io::Result<OpenDoor> {
+    let door = Door {
+        socket: DoorSocket::of(listener)?,
+        port,
+    };
+    let closing = Rc::new(Cell::new(Closing::No));
+    let accept = accept_all(Rc::clone(shared), door, Rc::clone(&closing));
+    Ok(OpenDoor {
+        listener: listener.try_clone()?,
+        port,
+        closing,
+        accepting: tokio::task::spawn_local(accept),
     })
 }
 
-fn spawn_accepting(shared: Rc<Shared>, door: Door) -> JoinHandle<()> {
-    tokio::task::spawn_local(accept_all(shared, door))
+struct Door {
+    socket: DoorSocket,
+    port: Option<PortNumber>,
 }
 
-fn unix_door(fd: OwnedFd, name: String) -> io::Result<Door> {
-    let listener = std::os::unix::net::UnixListener::from(fd);
-    let queue = listener.try_clone()?;
-    Ok(Door::Unix {
-        listener: UnixListener::from_std(listener)?,
-        queue,
-        name,
-    })
-}
-
-enum Door {
+enum DoorSocket {
     Tcp(TcpListener, SocketAddr),
     Unix {
         listener: UnixListener,
@@ -74,13 +97,27 @@ enum Guest {
     Unix(UnixStream),
 }
 
-impl Door {
-    /// The worker that alone serves who comes in here, if it is not for all.
-    fn only_worker(&self, settings: &Settings) -> Option<u16> {
-        match self {
-            Self::Tcp(_, address) => settings.worker_of(&ListenerAddress::Tcp(*address)),
-            Self::Unix { .. } => None,
-        }
+impl DoorSocket {
+    fn of(listener: &Listener) -> io::Result<Self> {
+        let fd = listener.try_clone_fd()?;
+        Ok(match listener.address() {
+            ListenerAddress::Tcp(address) => {
+                let listener = TcpListener::from_std(std::net::TcpListener::from(fd))?;
+                Self::Tcp(listener, *address)
+            }
+            ListenerAddress::Unix(path) => Self::unix(fd, path.display().to_string())?,
+            ListenerAddress::Abstract(name) => Self::unix(fd, format!("@{name}"))?,
+        })
+    }
+
+    fn unix(fd: OwnedFd, name: String) -> io::Result<Self> {
+        let listener = std::os::unix::net::UnixListener::from(fd);
+        let queue = listener.try_clone()?;
+        Ok(Self::Unix {
+            listener: UnixListener::from_std(listener)?,
+            queue,
+            name,
+        })
     }
 
     async fn accept(&self) -> io::Result<Guest> {
@@ -116,22 +153,26 @@ impl Door {
     }
 }
 
-async fn accept_all(shared: Rc<Shared>, door: Door) {
-    shared.door_opens().await;
-    while !shared.draining.get() {
+async fn accept_all(shared: Rc<Shared>, door: Door, closing: Rc<Cell<Closing>>) {
+    shared.door_opens(&closing).await;
+    while !shared.draining.get() && closing.get() == Closing::No {
         let closed = shared.door.notified();
         let next = async {
             shared.wait_for_room().await;
-            shared.admit(door.accept().await, &door).await;
+            shared.admit(door.socket.accept().await, &door).await;
         };
         first_of(closed, next).await;
     }
-    if shared.retiring.get() || !shared.open.get() {
-        // Whoever is in the queue is another acceptor's.
+    let is_anothers = match closing.get() {
+        Closing::No => shared.retiring.get() || !shared.open.get(),
+        Closing::AfterTheLast => false,
+        Closing::AtOnce => true,
+    };
+    if is_anothers {
         return;
     }
     // Nobody can join them any more, so this ends.
-    while let Some(accepted) = door.accept_last().await {
+    while let Some(accepted) = door.socket.accept_last().await {
         shared.admit(accepted, &door).await;
     }
 }
@@ -165,10 +206,10 @@ impl Shared {
     }
 
     /// Waits until clients are to be let in, or never will be.
-    async fn door_opens(&self) {
+    async fn door_opens(&self, closing: &Cell<Closing>) {
         loop {
             let changed = self.door.notified();
-            if self.open.get() || self.draining.get() {
+            if self.open.get() || self.draining.get() || closing.get() != Closing::No {
                 return;
             }
             changed.await;
@@ -189,9 +230,9 @@ impl Shared {
     where
         S: AsyncRead + AsyncWrite + Unpin + 'static,
     {
-        let (server_name, server_port) = match door {
-            Door::Tcp(_, address) => (address.ip().to_string(), address.port().to_string()),
-            Door::Unix { name, .. } => (name.clone(), String::new()),
+        let (server_name, server_port) = match &door.socket {
+            DoorSocket::Tcp(_, address) => (address.ip().to_string(), address.port().to_string()),
+            DoorSocket::Unix { name, .. } => (name.clone(), String::new()),
         };
         let peer = Peer {
             trusted: self
@@ -205,7 +246,7 @@ impl Shared {
             port: peer.map_or(0, |peer| peer.port()),
             server_name,
             server_port,
-            only_worker: door.only_worker(&self.common.settings),
+            only_worker: door.port,
         };
         let connection = Rc::new(Connection::new(peer));
         let number = self.next_connection.get();

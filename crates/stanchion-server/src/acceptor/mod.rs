@@ -9,6 +9,7 @@ mod answer;
 mod connection;
 mod dispatch;
 mod door;
+mod lent;
 mod listen;
 mod orders;
 mod refusal;
@@ -32,6 +33,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 use tracing::{debug, error, info};
 
 use crate::exit_code;
@@ -42,7 +44,8 @@ use crate::spool;
 use crate::tree::Common;
 use access_log::{AccessLog, Entry};
 use connection::{Connection, Order, Phase};
-use dispatch::Dispatch;
+use dispatch::{Dispatch, PortNumber};
+use listen::OpenDoor;
 use orders::{Farewell, Orders};
 
 /// How often dawdling connections and expired waits are looked for.
@@ -76,6 +79,10 @@ struct Shared {
     room: Notify,
     /// Notified when clients are to be let in, and when nobody else is.
     door: Notify,
+    /// What clients come in by.
+    doors: RefCell<Vec<OpenDoor>>,
+    /// Tasks that try addresses which workers have asked for and somebody else has.
+    sought: RefCell<HashMap<PortNumber, JoinHandle<()>>>,
     /// Clients are let in.
     open: Cell<bool>,
     next_body: Cell<u64>,
@@ -153,9 +160,10 @@ async fn serve(
     // Registered edge-triggered and never read: each ring ends an epoll_wait, and the hooks above
     // do the rest.
     let doorbell = watched(common.exchange.doorbell().try_clone()?)?;
-    let mut accepting = Vec::new();
     for listener in listeners {
-        accepting.push(listen::spawn(&shared, listener)?);
+        let worker = common.settings.worker_of(listener.address());
+        let door = listen::spawn(&shared, listener, worker.map(PortNumber::from))?;
+        shared.doors.borrow_mut().push(door);
     }
     let watch = tokio::task::spawn_local(watch(Rc::clone(&shared)));
     messages::send(&common.reports.child_end, &ToMaster::AcceptorReady)?;
@@ -164,10 +172,10 @@ async fn serve(
     let farewell = orders.obey(&shared, |_| true).await?;
     let orphaned = Cell::new(farewell == Farewell::Orphaned);
     if farewell != Farewell::Quit {
-        let timeout = shared.drain(listeners, farewell);
+        let timeout = shared.drain(farewell);
+        let doors = shared.doors.take();
         let drained = async {
-            for task in accepting {
-                // Ends by itself, once the kernel's queue is empty and the door closed.
+            for task in doors.into_iter().map(OpenDoor::into_task) {
                 let _ = task.await;
             }
             shared.all_gone().await;
@@ -282,6 +290,8 @@ impl Shared {
             next_connection: Cell::new(0),
             room: Notify::new(),
             door: Notify::new(),
+            doors: RefCell::default(),
+            sought: RefCell::default(),
             open: Cell::new(false),
             next_body: Cell::new(0),
             body_bytes: Cell::new(0),

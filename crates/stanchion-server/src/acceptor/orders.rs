@@ -1,6 +1,7 @@
 //! What the master says to the acceptor, and what comes of it.
 
 use std::io;
+use std::rc::Rc;
 use std::time::Duration;
 
 use stanchion_sys::channel::Channel;
@@ -37,40 +38,62 @@ impl Orders {
     /// one, since it has said its last.
     pub(super) async fn obey(
         &self,
-        shared: &Shared,
+        shared: &Rc<Shared>,
         is_it: impl Fn(Farewell) -> bool,
     ) -> io::Result<Farewell> {
         loop {
             let mut ready = self.0.readable().await?;
-            let farewell = match messages::receive(self.0.get_ref()) {
-                Ok(Incoming::Message(ToAcceptor::WorkerReady {
-                    worker,
-                    tenure,
-                    pid,
-                })) => {
+            let farewell = match messages::receive_with(self.0.get_ref()) {
+                Ok(Incoming::Message((
+                    ToAcceptor::WorkerReady {
+                        worker,
+                        tenure,
+                        pid,
+                    },
+                    _,
+                ))) => {
                     shared
                         .dispatch
                         .borrow_mut()
                         .worker_ready(worker, tenure, pid);
                     continue;
                 }
-                Ok(Incoming::Message(ToAcceptor::WorkerGone { worker, tenure, .. })) => {
+                Ok(Incoming::Message((ToAcceptor::WorkerGone { worker, tenure, .. }, _))) => {
                     shared.dispatch.borrow_mut().worker_gone(worker, tenure);
                     continue;
                 }
-                Ok(Incoming::Message(ToAcceptor::Overdue {
-                    seat,
-                    tenure,
-                    ran_ms,
-                })) => {
+                Ok(Incoming::Message((
+                    ToAcceptor::Overdue {
+                        seat,
+                        tenure,
+                        ran_ms,
+                    },
+                    _,
+                ))) => {
                     shared.dispatch.borrow_mut().overdue(seat, tenure, ran_ms);
                     continue;
                 }
-                Ok(Incoming::Message(ToAcceptor::Accept)) => {
+                Ok(Incoming::Message((
+                    ToAcceptor::Listen {
+                        door,
+                        worker,
+                        tenure,
+                        bind,
+                    },
+                    fd,
+                ))) => {
+                    shared.lend(door, (worker, tenure), &bind, fd);
+                    continue;
+                }
+                Ok(Incoming::Message((ToAcceptor::CloseDoor { door, is_shared }, _))) => {
+                    shared.take_back(door, is_shared);
+                    continue;
+                }
+                Ok(Incoming::Message((ToAcceptor::Accept, _))) => {
                     shared.open_door();
                     continue;
                 }
-                Ok(Incoming::Message(ToAcceptor::Reopen)) => {
+                Ok(Incoming::Message((ToAcceptor::Reopen, _))) => {
                     log::reopen();
                     shared.access_log.iter().for_each(AccessLog::reopen);
                     continue;
@@ -79,13 +102,13 @@ impl Orders {
                     ready.clear_ready();
                     continue;
                 }
-                Ok(Incoming::Message(ToAcceptor::Drain { timeout_ms })) => {
+                Ok(Incoming::Message((ToAcceptor::Drain { timeout_ms }, _))) => {
                     Farewell::Drain(Duration::from_millis(timeout_ms))
                 }
-                Ok(Incoming::Message(ToAcceptor::Retire { timeout_ms })) => {
+                Ok(Incoming::Message((ToAcceptor::Retire { timeout_ms }, _))) => {
                     Farewell::Retire(Duration::from_millis(timeout_ms))
                 }
-                Ok(Incoming::Message(ToAcceptor::Quit)) => Farewell::Quit,
+                Ok(Incoming::Message((ToAcceptor::Quit, _))) => Farewell::Quit,
                 Ok(Incoming::Closed) => Farewell::Orphaned,
                 Err(error) if error.kind() != io::ErrorKind::InvalidData => return Err(error),
                 Err(error) => {

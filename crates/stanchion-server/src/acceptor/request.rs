@@ -15,6 +15,7 @@ use stanchion_sys::clock::monotonic_us;
 use tracing::error;
 
 use super::Shared;
+use super::dispatch::PortNumber;
 use super::refusal::Refusal;
 use crate::log::escape_into;
 use crate::record::{RequestLine, WholeBody, write_request};
@@ -38,7 +39,7 @@ pub(super) struct Peer {
     pub(super) server_port: String,
     pub(super) trusted: bool,
     /// The number of the port it came in by, if that is one that a single worker serves.
-    pub(super) only_worker: Option<u16>,
+    pub(super) only_worker: Option<PortNumber>,
 }
 
 /// A request that has arrived whole.

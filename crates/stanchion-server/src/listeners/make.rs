@@ -18,7 +18,7 @@ const DELAY: Duration = Duration::from_millis(500);
 /// And at least, so that to wait is not to keep a core busy.
 const DELAY_MIN: Duration = Duration::from_millis(10);
 /// How often it is logged that an address is still in use.
-const REMIND: Duration = Duration::from_secs(30);
+pub(super) const REMIND: Duration = Duration::from_secs(30);
 /// Permissions of a socket file before the umask; to connect takes the right to write (unix(7)).
 const FILE_MODE: u32 = 0o777;
 
@@ -87,8 +87,7 @@ fn patiently(
 ) -> Result<Listener, Refusal> {
     let Wanted { bind, options, .. } = one;
     let mut tries_left = bind.options.tries.unwrap_or(1);
-    let delay = bind.options.delay;
-    let delay = delay.map_or(DELAY, |delay| delay.duration().max(DELAY_MIN));
+    let delay = delay(bind);
     let mut reminded: Option<Instant> = None;
     loop {
         let error = match make(bind, options, patience.is_some()) {
@@ -119,7 +118,13 @@ fn patiently(
     }
 }
 
-fn make(bind: &Bind, options: &Options, is_start: bool) -> io::Result<Listener> {
+/// How long to wait between two attempts.
+pub(super) fn delay(bind: &Bind) -> Duration {
+    let delay = bind.options.delay;
+    delay.map_or(DELAY, |delay| delay.duration().max(DELAY_MIN))
+}
+
+pub(super) fn make(bind: &Bind, options: &Options, is_start: bool) -> io::Result<Listener> {
     match &bind.address {
         BindAddress::Tcp { host, port } => Listener::tcp_with(host, *port, options),
         BindAddress::Unix(path) => Listener::unix_with(path, options),

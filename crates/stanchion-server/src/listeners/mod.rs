@@ -3,6 +3,7 @@
 
 mod activated;
 mod make;
+pub(crate) mod of_worker;
 #[cfg(test)]
 mod tests;
 

@@ -95,16 +95,29 @@ impl Loop<'_> {
     }
 
     fn gather_reports(&mut self) {
+        let mut lent = Vec::new();
         for (&generation, house) in &self.houses {
             loop {
-                match messages::receive::<ToMaster>(&house.common.reports.master_end) {
-                    Ok(Incoming::Message(report)) => {
+                match messages::receive_with::<ToMaster>(&house.common.reports.master_end) {
+                    Ok(Incoming::Message((
+                        ToMaster::Listen {
+                            worker,
+                            tenure,
+                            bind,
+                        },
+                        fd,
+                    ))) => lent.push((generation, (worker, tenure), bind, fd)),
+                    Ok(Incoming::Message((report, _))) => {
                         self.events.push_back(Event::Report { generation, report });
                     }
                     Ok(Incoming::Nothing | Incoming::Closed) => break,
                     Err(error) => warn!("a report that makes no sense was dropped: {error}"),
                 }
             }
+        }
+        // Before the acceptor hears, from the events, that the worker is ready.
+        for (generation, who, bind, fd) in lent {
+            self.lend(generation, who, &bind, fd);
         }
     }
 

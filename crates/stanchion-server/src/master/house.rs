@@ -80,9 +80,17 @@ impl House {
 
     /// Whether all that was to be made ready is.
     pub(super) fn is_ready(&self) -> bool {
-        self.acceptor.is_ready()
-            && self.template.is_ready()
-            && self.workers.ready() >= usize::from(self.target)
+        self.acceptor.is_ready() && self.template.is_ready() && self.has_its_workers()
+    }
+
+    /// Whether as many workers serve as are wanted.
+    pub(super) fn has_its_workers(&self) -> bool {
+        self.workers.ready() >= usize::from(self.target)
+    }
+
+    /// Whether it lets clients in, or may come to.
+    pub(super) fn may_have_the_door(&self) -> bool {
+        matches!(self.standing, Standing::Building | Standing::Serving)
     }
 
     /// Whether nobody of it is left.
@@ -210,7 +218,7 @@ impl House {
                 served,
             } => self.workers.on_due(worker, tenure, served),
             // The master's own business.
-            ToMaster::Changed { .. } | ToMaster::Dumped { .. } => {}
+            ToMaster::Changed { .. } | ToMaster::Dumped { .. } | ToMaster::Listen { .. } => {}
         }
         Ok(())
     }

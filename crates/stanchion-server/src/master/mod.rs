@@ -10,6 +10,7 @@ mod event;
 mod gather;
 mod heir;
 mod house;
+mod lent;
 mod news;
 mod orders;
 mod outbox;
@@ -155,6 +156,7 @@ pub(crate) fn run(
                 }
             }
         }
+        this.let_go_of_lent();
         this.houses.values_mut().for_each(Premises::send_again);
         this.wait()?;
         this.gather()?;

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 
 use serde::Serialize;
 use stanchion_sys::channel::Channel;
@@ -19,7 +20,7 @@ const UNSENT_MAX: usize = 32_768;
 #[derive(Debug)]
 pub(super) struct Outbox<T> {
     channel: Channel,
-    unsent: VecDeque<T>,
+    unsent: VecDeque<(T, Option<OwnedFd>)>,
 }
 
 impl<T: Serialize + std::fmt::Debug> Outbox<T> {
@@ -32,18 +33,24 @@ impl<T: Serialize + std::fmt::Debug> Outbox<T> {
 
     /// Sends `message` after all that was sent before; what does not fit is kept.
     pub(super) fn send(&mut self, message: T) {
+        self.send_with(message, None);
+    }
+
+    /// The same, with a descriptor beside it.
+    pub(super) fn send_with(&mut self, message: T, fd: Option<OwnedFd>) {
         if self.unsent.len() == UNSENT_MAX {
             error!("a child has not read {UNSENT_MAX} messages, and will not be told {message:?}");
             return;
         }
-        self.unsent.push_back(message);
+        self.unsent.push_back((message, fd));
         self.send_again();
     }
 
     /// Sends what did not fit before, as far as it fits now.
     pub(super) fn send_again(&mut self) {
-        while let Some(message) = self.unsent.front() {
-            match messages::send(&self.channel, message) {
+        while let Some((message, fd)) = self.unsent.front() {
+            let fd = fd.as_ref().map(AsFd::as_fd);
+            match messages::send_with(&self.channel, message, fd) {
                 Ok(()) => {
                     self.unsent.pop_front();
                 }

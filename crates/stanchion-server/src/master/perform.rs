@@ -207,6 +207,7 @@ impl Loop<'_> {
             }
             Ok((Fork::Parent(pid), channel)) => {
                 house.acceptor = Some(Outbox::new(channel));
+                house.tell_of_lent(None);
                 Some(pid)
             }
             Err(error) => {

@@ -10,6 +10,7 @@ use stanchion_sys::memory::AppendFile;
 use stanchion_sys::process;
 
 use super::event::Plan;
+use super::lent::Lent;
 use super::outbox::Outbox;
 use crate::log;
 use crate::messages::{ToAcceptor, ToTemplate};
@@ -77,6 +78,8 @@ fn common(generation: u32, settings: Settings, spool: &SpoolDir) -> io::Result<C
 pub(crate) struct Premises {
     pub(super) common: Rc<Common>,
     pub(super) listeners: Vec<Listener>,
+    /// And those that single workers asked for.
+    pub(super) lent: Lent<Listener>,
     pub(super) acceptor: Option<Outbox<ToAcceptor>>,
     pub(super) template: Option<Outbox<ToTemplate>>,
     /// Removed with what is in it when this is dropped.
@@ -99,6 +102,7 @@ impl Premises {
             Ok((common, spool)) => Ok(Self {
                 common: Rc::new(common),
                 listeners,
+                lent: Lent::default(),
                 acceptor: None,
                 template: None,
                 _spool: spool,

@@ -20,10 +20,10 @@ use super::{Loop, SIGNALS};
 use crate::handover::{Handover, Taken, ToPredecessor, VARIABLE};
 use crate::heirloom::Heirloom;
 use crate::host::Hook;
-use crate::listeners;
+use crate::listeners::{self, of_worker};
 use crate::messages::{self, Incoming};
 use crate::pidfile::{PidFile, with_suffix};
-use crate::settings::SignalStyle;
+use crate::settings::{BindAddress, SignalStyle};
 
 /// What the pid file is called while there are two masters: the old one's in Unicorn's way, the
 /// new one's in gunicorn's.
@@ -47,6 +47,8 @@ pub(crate) struct Succession {
     predecessor: Option<Channel>,
     /// What only the master before us listened on: its files are nobody's once it is gone.
     leftover: Vec<Listener>,
+    /// What single workers of that master listen on.
+    lent: Vec<Listener>,
     scaled_to: Option<u16>,
     heir: Option<Channel>,
     heir_serves: bool,
@@ -57,7 +59,7 @@ impl Succession {
     pub(crate) fn begin(
         path: Option<&Path>,
         signals: SignalStyle,
-        handed_over: Option<Taken>,
+        mut handed_over: Option<Taken>,
         leftover: Vec<Listener>,
     ) -> Result<Self, String> {
         let pid = handed_over.as_ref().map(|taken| taken.predecessor);
@@ -66,12 +68,16 @@ impl Succession {
             (path, ..) => path.map(ToOwned::to_owned),
         };
         let scaled_to = handed_over.as_ref().and_then(|taken| taken.scaled_to);
+        let lent = handed_over
+            .as_mut()
+            .map(|taken| std::mem::take(&mut taken.lent));
         Ok(Self {
             pidfile: PidFile::create(name.as_deref(), pid)?,
             path: path.map(ToOwned::to_owned),
             signals,
             predecessor: handed_over.map(|taken| taken.channel),
             leftover,
+            lent: lent.unwrap_or_default(),
             scaled_to,
             heir: None,
             heir_serves: false,
@@ -80,6 +86,12 @@ impl Succession {
 
     pub(super) fn scaled_to(&self) -> Option<u16> {
         self.scaled_to
+    }
+
+    /// What a single worker of the master before us listens on at this address.
+    pub(super) fn lent(&self, address: &BindAddress) -> Option<&Listener> {
+        let mut lent = self.lent.iter();
+        lent.find(|listener| of_worker::is_at(listener, address))
     }
 
     /// Whether the door is another master's: the heir's, or still that of the one before us.
@@ -116,6 +128,7 @@ impl Succession {
         {
             info!("the old master is gone");
             self.predecessor = None;
+            self.lent.clear();
             listeners::remove_files(&std::mem::take(&mut self.leftover));
             if let Some(path) = &self.path
                 && self.signals == SignalStyle::Gunicorn
@@ -176,21 +189,31 @@ impl Loop<'_> {
     }
 
     fn fork_heir(&mut self) -> io::Result<i32> {
-        let listeners = self.houses.get(&self.present.generation);
-        let listeners = listeners.map_or(&[][..], |house| &house.listeners);
+        let present = self.houses.get(&self.present.generation);
+        let listeners: Vec<_> = present.iter().flat_map(|house| &house.listeners).collect();
+        let lent: Vec<_> = present
+            .iter()
+            .flat_map(|house| house.lent.listeners())
+            .collect();
         let (ours, theirs) = Channel::pair()?;
         // Before the fork: a child of a process that had threads could not allocate.
         let doors: Vec<_> = listeners
             .iter()
-            .map(Listener::try_clone_fd)
+            .chain(&lent)
+            .map(|listener| listener.try_clone_fd())
             .collect::<io::Result<_>>()?;
-        let heirlooms = listeners.iter().zip(&doors);
-        let heirlooms = heirlooms
-            .map(|(listener, fd)| Heirloom::of(listener, fd))
-            .collect();
+        let both = listeners.iter().chain(&lent).zip(&doors);
+        let mut heirlooms: Vec<_> = both.map(|(one, fd)| Heirloom::of(one, fd)).collect();
+        let lent = heirlooms.split_off(listeners.len());
         let wanted = self.master.target();
         let scaled_to = wanted.filter(|&wanted| u32::from(wanted) != self.settings().workers);
-        let handover = Handover::new(process::pid(), theirs.as_raw_fd(), heirlooms, scaled_to);
+        let handover = Handover::new(
+            process::pid(),
+            theirs.as_raw_fd(),
+            heirlooms,
+            lent,
+            scaled_to,
+        );
         let started_as = self.host.started_as();
         let mut words = started_as.command.into_iter();
         let program = words

@@ -1,6 +1,6 @@
 //! The workers' table: who sits where, who is on the way, and who has gone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use stanchion_sys::process::Exit;
 use stanchion_sys::signal::{SIGKILL, SIGTERM};
@@ -110,8 +110,8 @@ impl Workers {
             *last = last.wrapping_add(1);
             let tenure = *last;
             let number = self.free_number();
-            self.seated
-                .insert(worker, Worker::asked_for(tenure, number));
+            let asked_for = Worker::asked_for(tenure, number);
+            self.seated.insert(worker, asked_for);
             let message = ToTemplate::Fork {
                 worker,
                 tenure,
@@ -127,11 +127,10 @@ impl Workers {
 
     /// The lowest that none of those has who stay.
     fn free_number(&self) -> u16 {
-        let is_free = |number: &u16| {
-            let mut staying = self.seated.values().filter(|worker| worker.is_staying());
-            staying.all(|worker| worker.number != *number)
-        };
-        (0..u16::MAX).find(is_free).unwrap_or(u16::MAX)
+        let staying = self.seated.values().filter(|worker| worker.is_staying());
+        let taken: BTreeSet<u16> = staying.map(|worker| worker.number).collect();
+        let mut numbers = 0..=u16::MAX;
+        numbers.find(|number| !taken.contains(number)).unwrap_or(0)
     }
 
     /// When [`Self::fork_missing`] has something to do.

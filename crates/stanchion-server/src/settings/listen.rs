@@ -159,6 +159,24 @@ impl Bind {
         }
     }
 
+    /// Reads either of the two, as JSON.
+    pub fn from_json(text: &str) -> Result<Self, String> {
+        match serde_json::from_str(text) {
+            Ok(Value::String(text)) => Self::parse(&text),
+            Ok(Value::Object(map)) => Self::from_map(&map),
+            Ok(_) => Err("neither a text nor a dict".into()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// The same listener at another address of the same kind.
+    pub(crate) fn moved_to(&self, address: BindAddress) -> Self {
+        Self {
+            address,
+            ..self.clone()
+        }
+    }
+
     fn new(address: &str, raw: Map<String, Value>) -> Result<Self, String> {
         if address.contains('?') {
             return Err("an address holds no '?', which begins the options".into());
@@ -365,6 +383,11 @@ mod tests {
             ),
         ] {
             let bind = Bind::from_map(map.as_object().unwrap()).unwrap();
+            assert_eq!(Bind::from_json(&map.to_string()).as_ref(), Ok(&bind));
+            assert_eq!(
+                Bind::from_json(&json!(text).to_string()).as_ref(),
+                Ok(&bind)
+            );
             assert_eq!(bind.to_string(), text);
             assert_eq!(Bind::parse(text), Ok(bind));
         }

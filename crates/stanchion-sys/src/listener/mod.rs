@@ -150,12 +150,20 @@ impl Listener {
     /// Takes over a listening socket that a process before us kept open at `fd` over its execve(2),
     /// which is closed here. What it was set to, it stays.
     pub fn inherit(fd: RawFd) -> io::Result<Self> {
-        let socket = stream_socket(fd)?;
+        stream_socket(fd).and_then(Self::taken_over)
+    }
+
+    /// Takes over a listening socket that another process has sent. What it was set to, it stays.
+    pub fn received(fd: OwnedFd) -> io::Result<Self> {
+        if !is_stream_socket(fd.as_raw_fd())? {
+            return Err(not_one("a stream socket"));
+        }
+        Self::taken_over(Socket::from(fd))
+    }
+
+    fn taken_over(socket: Socket) -> io::Result<Self> {
         if !socket.is_listener()? {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "not a listening socket",
-            ));
+            return Err(not_one("a listening socket"));
         }
         Self::of(socket, Origin::Bound)
     }
@@ -307,11 +315,12 @@ fn stream_socket(fd: RawFd) -> io::Result<Socket> {
     if is_stream_socket(fd)? {
         inherited_fd(fd).map(Socket::from)
     } else {
-        Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "not a stream socket",
-        ))
+        Err(not_one("a stream socket"))
     }
+}
+
+fn not_one(of: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, format!("not {of}"))
 }
 
 fn is_stream_socket(fd: RawFd) -> io::Result<bool> {
@@ -508,6 +517,10 @@ mod tests {
         };
         let datagrams = Socket::new(Domain::IPV4, Type::DGRAM, None).expect("made");
         assert!(adopt(datagrams).is_err());
+        let datagrams = Socket::new(Domain::IPV4, Type::DGRAM, None).expect("made");
+        assert!(Listener::received(OwnedFd::from(datagrams)).is_err());
+        let mute = Socket::new(Domain::IPV4, Type::STREAM, None).expect("made");
+        assert!(Listener::received(OwnedFd::from(mute)).is_err());
         let (one, _other) = Socket::pair(Domain::UNIX, Type::STREAM, None).expect("made");
         assert!(adopt(one).is_err());
         let nothing = Listener::adopt(1_000_000, &Options::adopted(), Origin::Passed);

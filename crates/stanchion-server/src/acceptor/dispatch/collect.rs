@@ -55,8 +55,9 @@ impl Dispatch {
                 // A file that nobody wants any more is closed.
                 drop(self.fetch_file(slot));
             }
-            self.line_of(ticket)
-                .drained(monotonic_us(), LaneId::DEFAULT);
+            if let Some(line) = self.line_of(ticket) {
+                line.drained(monotonic_us(), LaneId::DEFAULT);
+            }
             self.free(slot);
         } else if wanted {
             self.take_more(slot, ticket)?;

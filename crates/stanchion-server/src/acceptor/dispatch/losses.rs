@@ -44,8 +44,9 @@ impl Dispatch {
             .is_some_and(|sitting| sitting.tenure == tenure)
         {
             self.workers.remove(&worker);
-            self.pass_ports_on();
         }
+        self.ports.forget((worker, tenure));
+        self.pass_ports_on();
         self.fill(monotonic_us());
         self.side.announce();
     }

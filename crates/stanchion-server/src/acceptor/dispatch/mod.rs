@@ -19,6 +19,7 @@ use super::tally::Tally;
 use super::ticket::{Answer, Stage, Ticket};
 use crate::tree::Common;
 use ports::Ports;
+pub(super) use ports::{PortNumber, Who};
 
 /// Sleeping seats are woken once per turn of the event loop; within a long turn, after this many
 /// requests or this long at the latest.
@@ -82,6 +83,11 @@ impl Dispatch {
             queue_timeout_us: us(settings.queue_timeout),
             order: Order::Fifo,
         };
+        // Also of those whose workers ask for them.
+        let share = LineLimits {
+            waiting_max: (limits.waiting_max / (settings.workers as usize).max(1)).max(1),
+            ..limits
+        };
         let (base, count) = (settings.worker_port_base, settings.worker_ports());
         let own_max = common.exchange.geometry().own_per_worker();
         Self {
@@ -89,7 +95,7 @@ impl Dispatch {
             side: AcceptorSide::take_over(&common.exchange),
             line: Line::new(limits),
             waiting_max: limits.waiting_max,
-            ports: Ports::new(base, count, limits, own_max),
+            ports: Ports::new(base, count, share, own_max),
             ahead: Ahead::new(common.exchange.geometry().ahead_per_seat),
             slots: vec![None; common.exchange.geometry().slots()],
             submitted: 0,
@@ -109,8 +115,14 @@ impl Dispatch {
     /// A request has arrived whole: it joins the line, or is told why not.
     pub(super) fn join(&mut self, ticket: &Rc<Ticket>) {
         let now_us = monotonic_us();
-        let full = self.line.len() + self.ports.waiting() >= self.waiting_max;
-        let line = self.line_of(ticket);
+        let port = ticket.request.peer.only_worker;
+        let full = self.line.len() + self.ports.waiting() >= self.waiting_max
+            || port.is_some_and(|port| self.ports.is_full(port));
+        let Some(line) = self.line_of(ticket) else {
+            let retry_after_s = self.line.retry_after_s(now_us, LaneId::DEFAULT);
+            refuse(ticket, Refusal::WorkerAbsent { retry_after_s });
+            return;
+        };
         let place = (!full).then(|| line.join(now_us, LaneId::DEFAULT, Rc::clone(ticket)));
         if let Some(Ok(place)) = place {
             ticket.stage.set(Stage::Waiting(place));
@@ -234,7 +246,9 @@ impl Dispatch {
     pub(super) fn abandon(&mut self, ticket: &Ticket) {
         match ticket.stage.replace(Stage::Over) {
             Stage::Waiting(place) => {
-                self.line_of(ticket).leave(place);
+                if let Some(line) = self.line_of(ticket) {
+                    line.leave(place);
+                }
             }
             Stage::Submitted(submitted) => {
                 if self.withdraw(submitted.slot).is_none() {

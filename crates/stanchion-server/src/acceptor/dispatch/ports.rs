@@ -1,30 +1,44 @@
-//! The ports of single workers (`worker_port_base`): whose each is, and the line at each.
+//! The ports of single workers: those of `worker_port_base`, and those that workers ask for
+//! (`worker.listen`). Whose each is, and the line at each.
 //!
 //! A port belongs to a worker, not to a process: when that worker is gone its requests wait for the
 //! successor.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use stanchion_line::{LaneId, Line, LineLimits, Pulled};
+use stanchion_sys::clock::monotonic_us;
 use tracing::info;
 
 use super::{Dispatch, refuse};
 use crate::acceptor::refusal::Refusal;
-use crate::acceptor::ticket::Ticket;
+use crate::acceptor::ticket::{Stage, Ticket};
+
+/// Those of `worker_port_base` are counted from 0; the master numbers the others, beyond them.
+pub(in crate::acceptor) type PortNumber = u32;
+
+/// Index and tenure of a worker.
+pub(in crate::acceptor) type Who = (u16, u16);
 
 /// Every port.
 pub(super) struct Ports<T> {
     /// None, mostly.
-    ports: Vec<Port<T>>,
-    /// The number of the first, for the log.
-    base: u16,
+    ports: BTreeMap<PortNumber, Port<T>>,
+    /// What one worker's share of all that may wait is, so that a stuck one shuts out nobody else.
+    share: LineLimits,
     /// Requests that are worth handing to one worker at a time.
     submitted_max: usize,
 }
 
 struct Port<T> {
+    /// For the log.
+    name: String,
     /// The index of the worker that has it, or had it last.
     worker: u16,
+    /// Of a port that workers have asked for, those that are not gone, first come first served;
+    /// `None` for one of `worker_port_base`, which any worker may take over.
+    claims: Option<Vec<Who>>,
     line: Line<T>,
     /// Its requests in the exchange.
     submitted: usize,
@@ -33,113 +47,202 @@ struct Port<T> {
 /// A port has passed to another worker.
 #[derive(Debug, PartialEq, Eq)]
 struct Passed {
-    port: u16,
+    port: PortNumber,
     from: u16,
     to: u16,
 }
 
 impl<T> Ports<T> {
-    /// Port N is worker N's to begin with. All of them together may have as many waiting as
-    /// `limits` says, and each its share of that, so that one stuck worker shuts out nobody else.
-    pub(super) fn new(base: u16, count: u16, limits: LineLimits, submitted_max: usize) -> Self {
-        let each = LineLimits {
-            waiting_max: (limits.waiting_max / usize::from(count).max(1)).max(1),
-            ..limits
+    /// Those of `worker_port_base`: port N is worker N's to begin with.
+    pub(super) fn new(base: u16, count: u16, share: LineLimits, submitted_max: usize) -> Self {
+        let port = |worker: u16| {
+            let port = Port {
+                name: format!("port {}", base + worker),
+                worker,
+                claims: None,
+                line: Line::new(share),
+                submitted: 0,
+            };
+            (PortNumber::from(worker), port)
         };
-        let ports = (0..count).map(|worker| Port {
-            worker,
-            line: Line::new(each),
+        Self {
+            ports: (0..count).map(port).collect(),
+            share,
+            submitted_max,
+        }
+    }
+
+    /// A worker asks for a port that may be another's: then it is next.
+    fn claim(&mut self, port: PortNumber, who: Who, name: &str) {
+        let share = self.share;
+        let port = self.ports.entry(port).or_insert_with(|| Port {
+            name: name.to_owned(),
+            worker: who.0,
+            claims: Some(Vec::new()),
+            line: Line::new(share),
             submitted: 0,
         });
-        Self {
-            ports: ports.collect(),
-            base,
-            submitted_max,
+        if let Some(claims) = &mut port.claims
+            && !claims.contains(&who)
+        {
+            claims.push(who);
+        }
+    }
+
+    /// Who has asked for a port, and is first.
+    fn claimant(&self, port: PortNumber) -> Option<Who> {
+        let claims = self.ports.get(&port)?.claims.as_ref()?;
+        claims.first().copied()
+    }
+
+    /// A worker is gone.
+    pub(super) fn forget(&mut self, who: Who) {
+        for port in self.ports.values_mut() {
+            if let Some(claims) = &mut port.claims {
+                claims.retain(|claim| *claim != who);
+            }
         }
     }
 
     /// How many wait at all ports.
     pub(super) fn waiting(&self) -> usize {
-        self.ports.iter().map(|port| port.line.len()).sum()
+        self.ports.values().map(|port| port.line.len()).sum()
     }
 
-    /// The line at a port.
-    pub(super) fn line(&mut self, port: u16) -> &mut Line<T> {
-        &mut self.ports[usize::from(port)].line
+    /// Whether as many wait at the ports of this one's worker as may.
+    pub(super) fn is_full(&self, port: PortNumber) -> bool {
+        let waiting = self.of_worker_of(port).map(|port| port.line.len());
+        waiting.sum::<usize>() >= self.share.waiting_max
+    }
+
+    fn of_worker_of(&self, port: PortNumber) -> impl Iterator<Item = &Port<T>> {
+        let worker = self.worker(port);
+        let ports = self.ports.values();
+        ports.filter(move |port| Some(port.worker) == worker)
+    }
+
+    /// The line at a port; `None` if that is gone.
+    pub(super) fn line(&mut self, port: PortNumber) -> Option<&mut Line<T>> {
+        self.ports.get_mut(&port).map(|port| &mut port.line)
     }
 
     /// The lines at all ports.
     pub(super) fn lines(&mut self) -> impl Iterator<Item = &mut Line<T>> {
-        self.ports.iter_mut().map(|port| &mut port.line)
+        self.ports.values_mut().map(|port| &mut port.line)
     }
 
     /// Whose a port is.
-    pub(super) fn worker(&self, port: u16) -> u16 {
-        self.ports[usize::from(port)].worker
+    pub(super) fn worker(&self, port: PortNumber) -> Option<u16> {
+        self.ports.get(&port).map(|port| port.worker)
     }
 
     /// A request of a port has got into the exchange.
-    pub(super) fn entered(&mut self, port: u16) {
-        self.ports[usize::from(port)].submitted += 1;
+    pub(super) fn entered(&mut self, port: PortNumber) {
+        if let Some(port) = self.ports.get_mut(&port) {
+            port.submitted += 1;
+        }
     }
 
-    /// A request of a port is out of the exchange.
-    pub(super) fn left(&mut self, port: u16) {
-        self.ports[usize::from(port)].submitted -= 1;
+    /// A request of a port, which may be gone by now, is out of the exchange.
+    pub(super) fn left(&mut self, port: PortNumber) {
+        if let Some(port) = self.ports.get_mut(&port) {
+            port.submitted -= 1;
+        }
     }
 
     /// The next request for a worker that sits, if the worker has use for it.
     fn pull(
         &mut self,
-        port: u16,
+        port: PortNumber,
         now_us: u64,
         can_submit_to: impl Fn(u16) -> bool,
     ) -> Option<(u16, T)> {
-        let Port {
-            worker,
-            line,
-            submitted,
-        } = &mut self.ports[usize::from(port)];
-        if *submitted >= self.submitted_max || line.is_empty() || !can_submit_to(*worker) {
+        let submitted = self.of_worker_of(port).map(|port| port.submitted);
+        let has_enough = submitted.sum::<usize>() >= self.submitted_max;
+        let Port { worker, line, .. } = self.ports.get_mut(&port)?;
+        if has_enough || line.is_empty() || !can_submit_to(*worker) {
             return None;
         }
         let Pulled { item, .. } = line.pull(now_us)?;
         Some((*worker, item))
     }
 
-    /// Gives ports whose workers are gone to workers that have none: a successor may sit elsewhere.
-    /// Without one such the port stays with the seats of the one that is gone.
+    /// Gives ports whose workers are gone to others. Of `worker_port_base`: to workers that have none,
+    /// as a successor may sit elsewhere; without one such the port stays with the seats of the one
+    /// that is gone. Of those asked for: to the next that has asked.
     fn pass_on(&mut self, sitting: &[u16]) -> Vec<Passed> {
         let mut passed = Vec::new();
-        for port in 0..self.ports.len() {
-            let from = self.ports[port].worker;
-            if sitting.contains(&from) {
-                continue;
-            }
-            let has_port = |worker: u16| self.ports.iter().any(|port| port.worker == worker);
-            let Some(to) = sitting.iter().copied().find(|&worker| !has_port(worker)) else {
-                break;
+        let numbers: Vec<PortNumber> = self.ports.keys().copied().collect();
+        for number in numbers {
+            let port = &self.ports[&number];
+            let from = port.worker;
+            let to = match &port.claims {
+                None if sitting.contains(&from) => None,
+                None => {
+                    let ports = || self.ports.values().filter(|port| port.claims.is_none());
+                    let has_port = |worker: u16| ports().any(|port| port.worker == worker);
+                    sitting.iter().copied().find(|&worker| !has_port(worker))
+                }
+                Some(claims) => {
+                    let sits = |&(worker, _): &Who| sitting.contains(&worker);
+                    let mut claims = claims.iter().filter(|claim| sits(claim));
+                    claims.next().map(|&(worker, _)| worker)
+                }
             };
-            self.ports[port].worker = to;
-            let port = port as u16;
-            passed.push(Passed { port, from, to });
+            if let Some(to) = to.filter(|&to| to != from) {
+                if let Some(port) = self.ports.get_mut(&number) {
+                    port.worker = to;
+                }
+                let port = number;
+                passed.push(Passed { port, from, to });
+            }
         }
         passed
     }
 }
 
 impl Dispatch {
-    /// The line that a request is in, or is to join.
-    pub(super) fn line_of(&mut self, ticket: &Ticket) -> &mut Line<Rc<Ticket>> {
+    /// The line that a request is in, or is to join; `None` if the port that it came by is gone.
+    pub(super) fn line_of(&mut self, ticket: &Ticket) -> Option<&mut Line<Rc<Ticket>>> {
         match ticket.request.peer.only_worker {
-            None => &mut self.line,
+            None => Some(&mut self.line),
             Some(port) => self.ports.line(port),
+        }
+    }
+
+    /// A worker asks for a port.
+    pub(in crate::acceptor) fn claim_port(&mut self, port: PortNumber, who: Who, name: &str) {
+        self.ports.claim(port, who, name);
+        self.pass_ports_on();
+        self.fill(monotonic_us());
+    }
+
+    /// The worker whose turn it is to have a port.
+    pub(in crate::acceptor) fn claimant(&self, port: PortNumber) -> Option<Who> {
+        self.ports.claimant(port)
+    }
+
+    /// A port is nobody's any more: whoever waits there is told.
+    pub(in crate::acceptor) fn give_up_port(&mut self, number: PortNumber) {
+        let now_us = monotonic_us();
+        let mut waiting = self.withdraw_all_of(number);
+        let Some(mut port) = self.ports.ports.remove(&number) else {
+            return;
+        };
+        let retry_after_s = port.line.retry_after_s(now_us, LaneId::DEFAULT);
+        waiting.extend(port.line.drain(now_us).map(|pulled| pulled.item));
+        for ticket in waiting {
+            refuse(&ticket, Refusal::WorkerAbsent { retry_after_s });
         }
     }
 
     /// Moves the heads of the ports' lines into the exchange.
     pub(super) fn fill_ports(&mut self, now_us: u64) {
-        for port in 0..self.ports.ports.len() as u16 {
+        if self.ports.waiting() == 0 {
+            return;
+        }
+        let numbers: Vec<PortNumber> = self.ports.ports.keys().copied().collect();
+        for port in numbers {
             loop {
                 let can_submit_to =
                     |worker| self.workers.contains_key(&worker) && self.side.can_submit_to(worker);
@@ -160,52 +263,59 @@ impl Dispatch {
     }
 
     /// Workers have come or gone: ports pass to successors, and with them what waits in the
-    /// exchange for the one before.
+    /// exchange for the one before, which goes back to the line.
     pub(super) fn pass_ports_on(&mut self) {
+        let now_us = monotonic_us();
         let sitting: Vec<u16> = self.workers.keys().copied().collect();
         for Passed { port, from, to } in self.ports.pass_on(&sitting) {
-            let number = self.ports.base + port;
-            info!("port {number} passes from worker {from} to worker {to}");
-            let mut tickets = Vec::new();
-            for slot in 0..self.slots.len() as u32 {
-                let whose = self.slots[slot as usize]
-                    .as_ref()
-                    .and_then(|ticket| ticket.request.peer.only_worker);
-                if whose == Some(port) {
-                    tickets.extend(self.withdraw(slot));
-                }
-            }
-            tickets.sort_by_key(|ticket| ticket.request.arrived_us);
+            let name = &self.ports.ports[&port].name;
+            info!("{name} passes from worker {from} to worker {to}");
+            let tickets = self.withdraw_all_of(port);
+            let Some(line) = self.ports.line(port) else {
+                continue;
+            };
             for ticket in tickets {
-                if self.side.can_submit_to(to) {
-                    self.submit_to(to, ticket);
-                } else {
-                    // The slots were just freed, and nothing is in the ring of a worker that had
-                    // no port: this does not happen while the exchange is sound.
-                    refuse(&ticket, Refusal::NoAnswer);
-                }
+                let (lane, since_us) = (LaneId::DEFAULT, ticket.request.arrived_us);
+                let place = line.put_back(now_us, lane, since_us, Rc::clone(&ticket));
+                ticket.stage.set(Stage::Waiting(place));
             }
         }
     }
 
+    /// Takes back the requests of a port that no seat has taken.
+    fn withdraw_all_of(&mut self, port: PortNumber) -> Vec<Rc<Ticket>> {
+        let mut tickets = Vec::new();
+        for slot in 0..self.slots.len() as u32 {
+            let whose = self.slots[slot as usize]
+                .as_ref()
+                .and_then(|ticket| ticket.request.peer.only_worker);
+            if whose == Some(port) {
+                tickets.extend(self.withdraw(slot));
+            }
+        }
+        tickets
+    }
+
     /// What one is told who has waited too long.
     pub(super) fn waited_too_long(&mut self, ticket: &Ticket, now_us: u64) -> Refusal {
-        let retry_after_s = self.line_of(ticket).retry_after_s(now_us, LaneId::DEFAULT);
-        let absent = ticket
-            .request
-            .peer
-            .only_worker
-            .is_some_and(|port| !self.workers.contains_key(&self.ports.worker(port)));
-        if absent {
-            Refusal::WorkerAbsent { retry_after_s }
-        } else {
-            Refusal::WaitedTooLong { retry_after_s }
+        let line = self.line_of(ticket).map(|line| &*line);
+        let retry_after_s = line.map(|line| line.retry_after_s(now_us, LaneId::DEFAULT));
+        let retry_after_s =
+            retry_after_s.unwrap_or_else(|| self.line.retry_after_s(now_us, LaneId::DEFAULT));
+        let port = ticket.request.peer.only_worker;
+        let worker = port.map(|port| self.ports.worker(port));
+        match worker {
+            Some(worker) if worker.is_none_or(|worker| !self.workers.contains_key(&worker)) => {
+                Refusal::WorkerAbsent { retry_after_s }
+            }
+            _ => Refusal::WaitedTooLong { retry_after_s },
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use stanchion_line::Order;
 
     use super::*;
@@ -216,8 +326,10 @@ mod tests {
         order: Order::Fifo,
     };
 
+    const LENT: PortNumber = 1 << 16;
+
     fn workers<T>(ports: &Ports<T>) -> Vec<u16> {
-        ports.ports.iter().map(|port| port.worker).collect()
+        ports.ports.values().map(|port| port.worker).collect()
     }
 
     #[test]
@@ -262,17 +374,25 @@ mod tests {
 
     #[test]
     fn each_port_has_its_share_of_what_may_wait() {
-        for (waiting_max, count, share) in [(9, 3, 3), (10, 3, 3), (2, 3, 1), (9, 1, 9)] {
-            let limits = LineLimits {
-                waiting_max,
-                ..LIMITS
-            };
-            let mut ports = Ports::new(9293, count, limits, 2);
-            for port in 0..count {
-                while ports.line(port).join(0, LaneId::DEFAULT, 'x').is_ok() {}
+        let mut ports = Ports::new(9293, 3, LIMITS, 2);
+        ports.claim(LENT, (1, 1), "another of worker 1");
+        for (port, others, fits) in [(0, 0, 9), (1, 0, 4), (LENT, 4, 5), (2, 0, 9)] {
+            for joined in others..others + fits {
+                assert!(
+                    !ports.is_full(port),
+                    "{joined} wait at the ports of its worker"
+                );
+                ports
+                    .line(port)
+                    .unwrap()
+                    .join(0, LaneId::DEFAULT, 'x')
+                    .unwrap();
             }
-            assert_eq!(ports.waiting(), share * usize::from(count));
         }
+        for port in [0, 1, 2, LENT] {
+            assert!(ports.is_full(port), "{port}");
+        }
+        assert_eq!(ports.waiting(), 27);
         assert_eq!(Ports::<char>::new(0, 0, LIMITS, 2).waiting(), 0);
     }
 
@@ -280,7 +400,11 @@ mod tests {
     fn a_worker_gets_as_many_as_it_has_use_for() {
         let mut ports = Ports::new(9293, 2, LIMITS, 2);
         for item in "abc".chars() {
-            ports.line(1).join(0, LaneId::DEFAULT, item).unwrap();
+            ports
+                .line(1)
+                .unwrap()
+                .join(0, LaneId::DEFAULT, item)
+                .unwrap();
         }
         assert_eq!(ports.pull(0, 1, |_| true), None);
         assert_eq!(ports.pull(1, 1, |worker| worker != 1), None, "not there");
@@ -292,5 +416,142 @@ mod tests {
         ports.left(1);
         assert_eq!(ports.pull(1, 100, |_| true), None, "it has waited too long");
         assert_eq!(ports.pull(1, 99, |_| true), Some((1, 'c')));
+    }
+
+    #[test]
+    fn a_port_that_was_asked_for_is_the_first_askers_until_it_is_gone() {
+        let mut ports: Ports<char> = Ports::new(0, 0, LIMITS, 2);
+        let passed = |from, to| {
+            vec![Passed {
+                port: LENT,
+                from,
+                to,
+            }]
+        };
+        ports.claim(LENT, (0, 1), "one");
+        assert_eq!(ports.pass_on(&[0, 1]), []);
+        // 2 is to relieve 0, and 1 has asked too.
+        ports.claim(LENT, (2, 1), "one");
+        ports.claim(LENT, (1, 1), "one");
+        assert_eq!(ports.pass_on(&[0, 1, 2]), []);
+        ports.forget((0, 1));
+        assert_eq!(ports.pass_on(&[1]), passed(0, 1), "2 is not there yet");
+        assert_eq!(ports.pass_on(&[1, 2]), passed(1, 2), "and it came before 1");
+        ports.forget((2, 1));
+        assert_eq!(ports.pass_on(&[1]), passed(2, 1));
+        // It dies, and comes back to the same seats.
+        ports.forget((1, 1));
+        assert_eq!(ports.pass_on(&[]), []);
+        assert_eq!(ports.pass_on(&[0, 2, 3]), [], "they have not asked");
+        ports.claim(LENT, (1, 2), "one");
+        assert_eq!(ports.pass_on(&[0, 1, 2, 3]), []);
+        assert_eq!(ports.worker(LENT), Some(1));
+    }
+
+    #[test]
+    fn all_ports_of_a_worker_together_give_it_as_many_as_it_has_use_for() {
+        let mut ports = Ports::new(9293, 2, LIMITS, 2);
+        ports.claim(LENT, (1, 1), "another of worker 1");
+        for port in [0, 1, LENT] {
+            for item in "abc".chars() {
+                ports
+                    .line(port)
+                    .unwrap()
+                    .join(0, LaneId::DEFAULT, item)
+                    .unwrap();
+            }
+        }
+        for port in [1, LENT, 0, 0] {
+            assert!(ports.pull(port, 1, |_| true).is_some());
+            ports.entered(port);
+        }
+        for port in [0, 1, LENT] {
+            assert_eq!(ports.pull(port, 1, |_| true), None);
+        }
+        ports.left(LENT);
+        assert_eq!(ports.pull(1, 1, |_| true), Some((1, 'b')));
+        // What is still in the exchange when its port has gone leaves no trace.
+        ports.ports.remove(&LENT);
+        ports.left(LENT);
+        assert!(ports.line(LENT).is_none());
+    }
+
+    /// What the ports that were asked for are to be, in plain words.
+    #[derive(Default)]
+    struct Model {
+        ports: BTreeMap<PortNumber, (Vec<Who>, u16, usize)>,
+        sitting: BTreeMap<u16, u16>,
+    }
+
+    impl Model {
+        fn settle(&mut self) {
+            for (claims, worker, _) in self.ports.values_mut() {
+                let sits = |who: &&Who| self.sitting.contains_key(&who.0);
+                if let Some(&(first, _)) = claims.iter().find(sits) {
+                    *worker = first;
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn ports_grow_and_shrink_as_workers_come_and_go(
+            events in prop::collection::vec((0..5u8, 0..4u32, 0..4u16), 0..80)
+        ) {
+            let mut ports: Ports<usize> = Ports::new(0, 0, LIMITS, 2);
+            let mut model = Model::default();
+            let mut tenures = [0u16; 4];
+            for (kind, number, worker) in events {
+                let (number, tenure) = (LENT + number, tenures[usize::from(worker)]);
+                match kind {
+                    // It asks, before it sits or after.
+                    0 => {
+                        ports.claim(number, (worker, tenure), "p");
+                        let (claims, ..) = model.ports.entry(number).or_insert((vec![], worker, 0));
+                        if !claims.contains(&(worker, tenure)) {
+                            claims.push((worker, tenure));
+                        }
+                    }
+                    1 => {
+                        model.sitting.insert(worker, tenure);
+                    }
+                    2 => {
+                        model.sitting.remove(&worker);
+                        ports.forget((worker, tenure));
+                        for (claims, ..) in model.ports.values_mut() {
+                            claims.retain(|who| *who != (worker, tenure));
+                        }
+                        tenures[usize::from(worker)] += 1;
+                    }
+                    // It is nobody's any more.
+                    3 => {
+                        ports.ports.remove(&number);
+                        model.ports.remove(&number);
+                    }
+                    _ => {
+                        let is_full = ports.is_full(number);
+                        if let Some(line) = ports.line(number)
+                            && !is_full
+                            && line.join(0, LaneId::DEFAULT, 0).is_ok()
+                        {
+                            model.ports.get_mut(&number).unwrap().2 += 1;
+                        }
+                    }
+                }
+                model.settle();
+                let sitting: Vec<u16> = model.sitting.keys().copied().collect();
+                ports.pass_on(&sitting);
+                prop_assert_eq!(ports.pass_on(&sitting), vec![], "it has settled");
+                let numbers: Vec<_> = ports.ports.keys().copied().collect();
+                prop_assert_eq!(numbers, model.ports.keys().copied().collect::<Vec<_>>());
+                for (&number, (_, worker, waiting)) in &model.ports {
+                    prop_assert_eq!(ports.worker(number), Some(*worker));
+                    prop_assert_eq!(ports.line(number).unwrap().len(), *waiting);
+                }
+                let waiting: usize = model.ports.values().map(|port| port.2).sum();
+                prop_assert_eq!(ports.waiting(), waiting);
+            }
+        }
     }
 }

@@ -1,0 +1,371 @@
+//! The listeners of single workers that those have asked for (`worker.listen`). They are held here,
+//! so that they outlive the worker and the acceptor that has them: a successor asks for the same
+//! address and gets the same socket, with whoever waits in its queue.
+
+use std::os::fd::OwnedFd;
+
+use stanchion_sys::listener::Listener;
+use tracing::{error, warn};
+
+use super::Loop;
+use super::heir::Heir;
+use super::house::House;
+use super::premises::Premises;
+use crate::listeners::of_worker;
+use crate::messages::ToAcceptor;
+use crate::settings::{Bind, BindAddress};
+
+/// Doors that one worker may ask for: it needs one or two, and a loop that asks for ever more must
+/// not use up the master's descriptors.
+const DOORS_EACH_MAX: usize = 16;
+/// Numbers below are those of `worker_port_base`.
+const FIRST: u32 = 1 << 16;
+
+/// Index and tenure of a worker.
+type Who = (u16, u16);
+
+/// The doors of one house.
+#[derive(Debug)]
+pub(super) struct Lent<L> {
+    doors: Vec<Door<L>>,
+    /// The number of the next one.
+    next: u32,
+}
+
+#[derive(Debug)]
+struct Door<L> {
+    number: u32,
+    bind: Bind,
+    /// `None`: somebody else has the address, and the acceptor tries it again.
+    listener: Option<L>,
+    /// Who has asked for it, the first of them first: it is whose turn it is.
+    claims: Vec<Who>,
+}
+
+impl<L> Default for Lent<L> {
+    fn default() -> Self {
+        Self {
+            doors: Vec::new(),
+            next: FIRST,
+        }
+    }
+}
+
+impl<L> Lent<L> {
+    /// A worker asks for a door, and has perhaps opened it. Gives the door's number if that is news,
+    /// or why it gets none.
+    fn claim(&mut self, who: Who, bind: &Bind, opened: Option<L>) -> Result<Option<u32>, String> {
+        let theirs = self.doors.iter().filter(|door| door.claims.contains(&who));
+        let count = theirs.count();
+        let found = self
+            .doors
+            .iter()
+            .position(|door| door.bind.address == bind.address);
+        let is_new = found.is_none_or(|found| !self.doors[found].claims.contains(&who));
+        if is_new && count == DOORS_EACH_MAX {
+            return Err(format!(
+                "it has {DOORS_EACH_MAX} listeners of its own already"
+            ));
+        }
+        let door = match found {
+            Some(found) => &mut self.doors[found],
+            None => {
+                self.next += 1;
+                self.doors.push(Door {
+                    number: self.next - 1,
+                    bind: bind.clone(),
+                    listener: None,
+                    claims: Vec::new(),
+                });
+                self.doors.last_mut().expect("it was just added")
+            }
+        };
+        if is_new {
+            door.claims.push(who);
+            door.bind = bind.clone();
+        }
+        let is_opened = door.listener.is_none() && opened.is_some();
+        if is_opened {
+            door.listener = opened;
+        }
+        Ok((is_new || is_opened).then_some(door.number))
+    }
+
+    fn is_open(&self, address: &BindAddress) -> bool {
+        self.at(address).is_some()
+    }
+
+    /// The listener at an address.
+    fn at(&self, address: &BindAddress) -> Option<&L> {
+        let mut doors = self.doors.iter();
+        doors
+            .find(|door| door.bind.address == *address)
+            .and_then(|door| door.listener.as_ref())
+    }
+
+    /// All listeners.
+    pub(super) fn listeners(&self) -> impl Iterator<Item = &L> {
+        self.doors.iter().filter_map(|door| door.listener.as_ref())
+    }
+
+    /// Lets go of doors that are nobody's, and gives their numbers. A door whose workers are all
+    /// gone waits for their successors until the house is whole again without it.
+    fn let_go(&mut self, is_there: impl Fn(Who) -> bool, is_whole: bool) -> Vec<Door<L>> {
+        let gone = self.doors.extract_if(.., |door| {
+            let is_somebodys = door.claims.iter().any(|&who| is_there(who));
+            if is_somebodys {
+                door.claims.retain(|&who| is_there(who));
+            }
+            !is_somebodys && is_whole
+        });
+        gone.collect()
+    }
+}
+
+impl Lent<Listener> {
+    /// What the acceptor is told of a door; of all of them if it is new.
+    fn messages(&self, only: Option<(u32, Who)>) -> Vec<(ToAcceptor, Option<OwnedFd>)> {
+        let mut messages = Vec::new();
+        for door in &self.doors {
+            for &who in &door.claims {
+                if only.is_some_and(|only| only != (door.number, who)) {
+                    continue;
+                }
+                let fd = match door
+                    .listener
+                    .as_ref()
+                    .map(Listener::try_clone_fd)
+                    .transpose()
+                {
+                    Ok(fd) => fd,
+                    Err(error) => {
+                        error!("{} is not served: {error}", door.bind);
+                        continue;
+                    }
+                };
+                let message = ToAcceptor::Listen {
+                    door: door.number,
+                    worker: who.0,
+                    tenure: who.1,
+                    bind: door.bind.to_string(),
+                };
+                messages.push((message, fd));
+            }
+        }
+        messages
+    }
+}
+
+impl Premises {
+    /// Tells the acceptor of doors that are lent.
+    pub(super) fn tell_of_lent(&mut self, only: Option<(u32, Who)>) {
+        if let Some(acceptor) = &mut self.acceptor {
+            for (message, fd) in self.lent.messages(only) {
+                acceptor.send_with(message, fd);
+            }
+        }
+    }
+}
+
+impl Loop<'_> {
+    /// A worker, or the acceptor for it, says that it listens, or wants to.
+    pub(super) fn lend(&mut self, generation: u32, who: Who, bind: &str, fd: Option<OwnedFd>) {
+        // Workers run the app's code, so nothing here is taken on trust.
+        let read = Bind::parse(bind).and_then(|bind| of_worker::check(&bind).map(|()| bind));
+        let opened = fd.map(Listener::received).transpose();
+        let (bind, opened) = match (read, opened) {
+            (Ok(bind), Ok(opened)) => (bind, opened),
+            (Err(problem), _) => return refuse(who, &problem),
+            (_, Err(error)) => return refuse(who, &error.to_string()),
+        };
+        let elsewhere = || {
+            // That of an earlier generation, or of the master before this one.
+            let others = self.houses.values().map(|house| &house.lent);
+            let others = others.filter_map(|lent| lent.at(&bind.address)).next_back();
+            others.or_else(|| self.succession.lent(&bind.address))
+        };
+        let is_open = |house: &Premises| house.lent.is_open(&bind.address);
+        let opened = match (opened, self.houses.get(&generation)) {
+            (None, Some(house)) if !is_open(house) => {
+                elsewhere().map(Listener::try_clone).transpose()
+            }
+            (opened, _) => Ok(opened),
+        };
+        let opened = match opened {
+            Ok(opened) => opened,
+            Err(error) => return refuse(who, &error.to_string()),
+        };
+        let Some(house) = self.houses.get_mut(&generation) else {
+            return;
+        };
+        match house.lent.claim(who, &bind, opened) {
+            Ok(Some(number)) => house.tell_of_lent(Some((number, who))),
+            Ok(None) => {}
+            Err(problem) => refuse(who, &problem),
+        }
+    }
+
+    /// Lets go of doors whose workers are gone for good.
+    pub(super) fn let_go_of_lent(&mut self) {
+        let mut gone = Vec::new();
+        for (&generation, premises) in &mut self.houses {
+            let mut houses = self.master.houses();
+            let house = houses.find(|house| house.generation == generation);
+            let is_there = |(index, tenure)| {
+                let seated = house.and_then(|house| house.workers.seated.get(&index));
+                seated.is_some_and(|worker| worker.tenure == tenure)
+            };
+            let is_whole = house.is_none_or(House::has_its_workers);
+            let doors = premises.lent.let_go(is_there, is_whole);
+            gone.extend(doors.into_iter().map(|door| (generation, door)));
+        }
+        for (generation, door) in gone {
+            self.close_lent(generation, &door);
+        }
+    }
+
+    fn close_lent(&mut self, generation: u32, door: &Door<Listener>) {
+        let address = &door.bind.address;
+        let mut others = self
+            .master
+            .houses()
+            .filter(|house| house.may_have_the_door());
+        let is_shared = others.any(|house| {
+            let house = self.houses.get(&house.generation);
+            house.is_some_and(|house| house.lent.is_open(address))
+        }) || self.succession.lent(address).is_some()
+            || self.master.heir != Heir::None;
+        if let Some(listener) = &door.listener
+            && !is_shared
+            && let Err(error) = listener.close_door()
+        {
+            let address = listener.address();
+            warn!("{address} cannot be closed to newcomers only, and some may be reset: {error}");
+        }
+        let house = self.houses.get_mut(&generation);
+        if let Some(acceptor) = house.and_then(|house| house.acceptor.as_mut()) {
+            let door = door.number;
+            acceptor.send(ToAcceptor::CloseDoor { door, is_shared });
+        }
+    }
+}
+
+fn refuse((worker, _): Who, problem: &str) {
+    warn!("worker {worker} gets no listener of its own: {problem}");
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn bind(text: &str) -> Bind {
+        Bind::parse(text).unwrap()
+    }
+
+    fn claims<L>(lent: &Lent<L>) -> Vec<(u32, Vec<Who>)> {
+        let doors = lent.doors.iter();
+        doors
+            .map(|door| (door.number - FIRST, door.claims.clone()))
+            .collect()
+    }
+
+    fn let_go<L>(lent: &mut Lent<L>, is_there: impl Fn(Who) -> bool, is_whole: bool) -> Vec<u32> {
+        let gone = lent.let_go(is_there, is_whole);
+        gone.into_iter().map(|door| door.number).collect()
+    }
+
+    #[test]
+    fn a_door_waits_for_the_successor_and_no_longer() {
+        let mut lent = Lent::default();
+        assert_eq!(lent.claim((0, 1), &bind(":90"), Some('a')), Ok(Some(FIRST)));
+        assert_eq!(lent.claim((1, 1), &bind(":91"), None), Ok(Some(FIRST + 1)));
+        assert_eq!(lent.claim((1, 1), &bind(":91"), None), Ok(None), "no news");
+        // 0 is relieved by 2, which sits elsewhere and asks before 0 is gone.
+        let tried = lent.claim((2, 1), &bind(":90?backlog=7"), None);
+        assert_eq!(tried, Ok(Some(FIRST)));
+        assert_eq!(lent.at(&bind(":90").address), Some(&'a'));
+        assert_eq!(let_go(&mut lent, |_| true, true), [0; 0]);
+        assert_eq!(let_go(&mut lent, |who| who != (0, 1), false), [0; 0]);
+        assert_eq!(claims(&lent), [(0, vec![(2, 1)]), (1, vec![(1, 1)])]);
+        // 1 dies, and its successor asks for nothing.
+        assert_eq!(let_go(&mut lent, |who| who == (2, 1), false), [0; 0]);
+        assert_eq!(let_go(&mut lent, |who| who == (2, 1), true), [FIRST + 1]);
+        assert_eq!(claims(&lent), [(0, vec![(2, 1)])]);
+        assert_eq!(lent.claim((1, 2), &bind(":91"), None), Ok(Some(FIRST + 2)));
+        // Somebody else has left the address, and the acceptor has bound it.
+        let opened = lent.claim((1, 2), &bind(":91"), Some('b'));
+        assert_eq!(opened, Ok(Some(FIRST + 2)));
+        assert_eq!(lent.claim((1, 2), &bind(":91"), Some('c')), Ok(None));
+        assert_eq!(lent.listeners().collect::<Vec<_>>(), [&'a', &'b']);
+    }
+
+    #[test]
+    fn a_worker_has_so_many_and_no_more() {
+        let mut lent: Lent<char> = Lent::default();
+        let at = |port: usize| bind(&format!(":{port}"));
+        for port in 1..=DOORS_EACH_MAX {
+            assert!(lent.claim((0, 1), &at(port), None).is_ok());
+        }
+        assert!(lent.claim((0, 1), &at(DOORS_EACH_MAX + 1), None).is_err());
+        assert_eq!(lent.claim((0, 1), &at(1), None), Ok(None));
+        assert!(lent.claim((1, 1), &at(DOORS_EACH_MAX + 1), None).is_ok());
+    }
+
+    #[derive(Clone, Debug)]
+    enum Event {
+        Claim(Who, u16, bool),
+        Settle(Vec<Who>, bool),
+    }
+
+    fn event() -> impl Strategy<Value = Event> {
+        let who = || (0..3u16, 0..3u16);
+        prop_oneof![
+            (who(), 1..5u16, any::<bool>())
+                .prop_map(|(who, at, opens)| Event::Claim(who, at, opens)),
+            (prop::collection::vec(who(), 0..6), any::<bool>())
+                .prop_map(|(there, whole)| Event::Settle(there, whole)),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn no_door_is_lost_that_is_somebodys_and_none_is_kept_that_is_nobodys(
+            events in prop::collection::vec(event(), 0..60)
+        ) {
+            let mut lent = Lent::default();
+            for (step, event) in events.into_iter().enumerate() {
+                match event {
+                    Event::Claim(who, port, opens) => {
+                        let at = bind(&format!(":{port}"));
+                        let before = lent.at(&at.address).copied();
+                        let told = lent.claim(who, &at, opens.then_some(step)).unwrap();
+                        let after = lent.at(&at.address).copied();
+                        prop_assert_eq!(after, before.or(opens.then_some(step)));
+                        prop_assert!(told.is_some() || after == before);
+                        let claimed = lent.doors.iter().find(|door| door.bind.address == at.address);
+                        prop_assert!(claimed.unwrap().claims.contains(&who));
+                    }
+                    Event::Settle(there, whole) => {
+                        let before = claims(&lent);
+                        let gone = let_go(&mut lent, |who| there.contains(&who), whole);
+                        for (number, claims) in before {
+                            let is_somebodys = claims.iter().any(|who| there.contains(who));
+                            let was_let_go = gone.contains(&(number + FIRST));
+                            prop_assert_eq!(was_let_go, !is_somebodys && whole);
+                        }
+                    }
+                }
+                let mut numbers: Vec<_> = lent.doors.iter().map(|door| door.number).collect();
+                let mut addresses: Vec<_> = lent.doors.iter().map(|door| door.bind.to_string()).collect();
+                let count = lent.doors.len();
+                numbers.dedup();
+                addresses.sort();
+                addresses.dedup();
+                prop_assert_eq!((numbers.len(), addresses.len()), (count, count));
+                prop_assert!(lent.doors.iter().all(|door| !door.claims.is_empty()));
+            }
+        }
+    }
+}

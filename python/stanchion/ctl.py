@@ -255,8 +255,14 @@ def _status(data: Mapping[str, Any]) -> str:
         ("listening at", ", ".join(data["listeners"]) or "nothing"),
         ("workers", f"{data['workers_ready']} ready of {data['workers_wanted']}"),
         ("signals", str(data["signals"])),
+        *((kind, _counts(data[kind])) for kind in ("requests", "events")),
     ]
     return "\n".join(f"{name:12}  {value}" for name, value in rows)
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    """Those that are not 0."""
+    return ", ".join(f"{name} {count}" for name, count in counts.items() if count) or "none"
 
 
 _WORKER_COLUMNS = ("worker", "pid", "gen", "stage", "memory", "seats", "served", "busy", "running")

@@ -29,6 +29,8 @@ STATUS = {
     "workers_wanted": 4,
     "workers_ready": 3,
     "signals": "gunicorn",
+    "requests": {"arrived": 12, "in_flight": 2, "answered": 9, "broken_off": 0, "refused_line_full": 1},
+    "events": {"connections_accepted": 0},
 }
 SEATS = [
     {"state": "busy", "served": 7, "busy_us": 61_000_000, "running_us": 2_500_000},
@@ -154,6 +156,8 @@ def test_status_for_people(master, capsys):
         "listening at  http://127.0.0.1:8000, unix:/run/a.sock\n"
         "workers       3 ready of 4\n"
         "signals       gunicorn\n"
+        "requests      arrived 12, in_flight 2, answered 9, refused_line_full 1\n"
+        "events        none\n"
     )
 
 

@@ -18,6 +18,7 @@ mod privileges;
 pub mod record;
 pub mod settings;
 mod spool;
+mod tally;
 mod template;
 mod tree;
 mod worker;

@@ -22,6 +22,7 @@ use crate::log;
 use crate::master::{self, Premises, Role, Succession};
 use crate::privileges;
 use crate::settings::Settings;
+use crate::tally::Tally;
 use crate::template::{self, Ended};
 
 /// What every process of a house shares from its birth.
@@ -29,6 +30,8 @@ pub(crate) struct Common {
     pub(crate) generation: u32,
     pub(crate) settings: Settings,
     pub(crate) exchange: Exchange,
+    /// What has come of the requests.
+    pub(crate) tally: Tally,
     pub(crate) workers_max: u16,
     pub(crate) master_pid: i32,
     pub(crate) reports: Reports,

@@ -12,6 +12,7 @@ pub mod account;
 pub mod activation;
 pub mod channel;
 pub mod clock;
+pub mod counts;
 pub mod environment;
 mod errand;
 pub mod eventfd;

@@ -8,17 +8,19 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::header::{CONNECTION, SERVER, TRANSFER_ENCODING, UPGRADE};
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use http_body::{Frame, SizeHint};
+use http::header::{CONNECTION, CONTENT_LENGTH, SERVER, TRANSFER_ENCODING, UPGRADE};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use http_body::{Body as _, Frame, SizeHint};
 use tokio::task::JoinHandle;
 use tracing::warn;
 
 use super::Shared;
 use super::access_log::Entry;
 use super::connection::Connection;
+use super::service::Account;
 use super::ticket::{StreamEnd, Ticket};
 use crate::record::{AnswerHead, FilePart};
+use crate::tally::Outcome;
 
 /// How much of a file is read at a time.
 const FILE_READ_BYTES: usize = 256 << 10;
@@ -51,6 +53,11 @@ pub(super) fn app_head(head: &AnswerHead<'_>) -> Option<http::response::Parts> {
 /// What hyper sends after the head.
 pub(super) struct AnswerBody {
     kind: Kind,
+    /// Closed when the answer has been sent or given up, if it is the app's.
+    account: Option<Account>,
+    /// Bytes that the connection still wants, if that is known; with none it does not ask for the
+    /// end.
+    wanted: Option<u64>,
     /// Written to the access log when the answer has been sent or given up.
     entry: Option<Box<Entry>>,
     connection: Rc<Connection>,
@@ -96,10 +103,35 @@ impl AnswerBody {
         let (connection, shared) = (Rc::clone(connection), Rc::clone(shared));
         Self {
             kind,
+            account: None,
+            wanted: None,
             entry: None,
             connection,
             shared,
         }
+    }
+
+    /// Has the request counted at the end, by how the app's answer went.
+    pub(super) fn counted(
+        mut self,
+        account: Account,
+        method: &Method,
+        head: &http::response::Parts,
+    ) -> Self {
+        self.account = Some(account);
+        self.wanted = if *method == Method::HEAD
+            || matches!(
+                head.status,
+                StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
+            ) {
+            Some(0)
+        } else if matches!(self.kind, Kind::Streamed(_)) {
+            let length = head.headers.get(CONTENT_LENGTH);
+            length.and_then(|length| length.to_str().ok()?.parse().ok())
+        } else {
+            None
+        };
+        self
     }
 
     /// Has the access log told at the end.
@@ -109,6 +141,9 @@ impl AnswerBody {
     }
 
     fn break_off(&mut self, error: io::Error) {
+        if let Some(account) = &self.account {
+            account.close(Outcome::BrokenOff);
+        }
         self.kind = Kind::Breaking {
             flushes: self.connection.flushes(),
             error: Some(error),
@@ -116,6 +151,9 @@ impl AnswerBody {
     }
 
     fn count(&mut self, bytes: usize) {
+        if let Some(wanted) = &mut self.wanted {
+            *wanted = wanted.saturating_sub(bytes as u64);
+        }
         if let Some(entry) = &mut self.entry {
             entry.bytes += bytes as u64;
         }
@@ -201,6 +239,15 @@ impl Drop for AnswerBody {
     fn drop(&mut self) {
         if let Kind::Streamed(ticket) = &self.kind {
             self.shared.dispatch.borrow_mut().abandon(ticket);
+        }
+        if let Some(account) = &self.account {
+            account.close(if self.is_end_stream() || self.wanted == Some(0) {
+                Outcome::Answered
+            } else if self.shared.refusing.get() {
+                Outcome::CutAtShutdown
+            } else {
+                Outcome::AbandonedAnswering
+            });
         }
         if let Some(entry) = self.entry.take() {
             self.shared.log_access(&entry);

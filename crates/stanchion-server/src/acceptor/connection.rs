@@ -17,6 +17,7 @@ use tracing::{debug, info};
 use super::Shared;
 use super::request::Peer;
 use super::service::answer;
+use crate::tally::Outcome;
 
 /// A client that is still sending when it has been refused gets this long, and may send this
 /// much, so that closing does not reset the connection and destroy the answer (RFC 9112
@@ -204,7 +205,11 @@ where
                 "a client's fault: {error} (from {:?})",
                 connection.peer.address
             );
-            shared.count_unreadable();
+            shared.count_unreadable(if error.is_parse_too_large() {
+                Outcome::HeadTooLarge
+            } else {
+                Outcome::BadRequest
+            });
             linger = true;
         }
         End::Served(Err(error)) => debug!("a connection broke off: {error}"),
@@ -213,7 +218,7 @@ where
                 "a client's fault: the head did not arrive in time (from {:?})",
                 connection.peer.address
             );
-            shared.count_unreadable();
+            shared.count_unreadable(Outcome::HeadTimeout);
             last_word = Some(
                 "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 54\r\n\r\n408 Request Timeout: the head did not arrive in time.\n",
             );

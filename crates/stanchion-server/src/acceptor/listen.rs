@@ -18,6 +18,7 @@ use super::connection::{self, Connection};
 use super::dispatch::PortNumber;
 use super::request::Peer;
 use super::{Shared, first_of};
+use crate::tally::Event;
 
 /// Without descriptors or memory for another connection, how long accepting pauses.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -254,6 +255,7 @@ impl Shared {
         self.connections
             .borrow_mut()
             .insert(number, Rc::clone(&connection));
+        self.common.tally.happened(Event::Accepted);
         let shared = Rc::clone(self);
         tokio::task::spawn_local(async move {
             let _place = Place {
@@ -274,6 +276,7 @@ struct Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.shared.connections.borrow_mut().remove(&self.number);
+        self.shared.common.tally.happened(Event::Closed);
         // All who wait: the listeners for room, the shutdown for the last to go.
         self.shared.room.notify_waiters();
     }

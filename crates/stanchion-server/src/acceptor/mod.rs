@@ -15,7 +15,6 @@ mod orders;
 mod refusal;
 mod request;
 mod service;
-mod tally;
 mod ticket;
 
 use std::cell::{Cell, RefCell};
@@ -41,6 +40,7 @@ use crate::messages::{self, ToMaster};
 use crate::record::REQUEST_HEAD_BYTES_MAX;
 use crate::settings::Settings;
 use crate::spool;
+use crate::tally::Outcome;
 use crate::tree::Common;
 use access_log::{AccessLog, Entry};
 use connection::{Connection, Order, Phase};
@@ -316,10 +316,10 @@ impl Shared {
     }
 
     /// A request whose head could not be read arrived, and was refused.
-    fn count_unreadable(&self) {
-        let tally = &mut self.dispatch.borrow_mut().tally;
-        tally.arrived += 1;
-        tally.refused += 1;
+    fn count_unreadable(&self, outcome: Outcome) {
+        let tally = &self.common.tally;
+        tally.arrived();
+        tally.ended(outcome);
     }
 
     /// What a connection is to be told, if its client dawdles.
@@ -353,7 +353,17 @@ impl Shared {
 
     /// The last thing of all, when no task is left.
     fn close_books(&self) {
-        self.dispatch.borrow().tally.report();
+        let counts = self.common.tally.read();
+        if counts.arrived() > 0 {
+            info!("requests {counts}");
+        }
+        if counts.in_flight() > 0 || counts.connections() > 0 {
+            error!(
+                "the counts do not add up: our fault in_flight={} connections={}",
+                counts.in_flight(),
+                counts.connections()
+            );
+        }
         if let Some(log) = &self.access_log {
             log.flush();
         }

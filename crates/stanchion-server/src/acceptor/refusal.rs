@@ -1,7 +1,11 @@
 //! The answers the server itself gives, and whose fault each is.
 
+use std::io;
+
 use bytes::Bytes;
 use http::StatusCode;
+
+use crate::tally::Outcome;
 
 /// Why a request was not answered by the app. Each is logged, and tells the client in a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +24,9 @@ pub(super) enum Refusal {
     FieldTooLarge,
     /// The client's: the body is over `limit_request_body`.
     BodyTooLarge,
+    /// The client's: the connection ended, or its sending side did, before the body was whole. Only
+    /// who still reads hears this.
+    BodyCutShort,
     /// The client's: the body stopped coming for longer than `body_timeout`.
     BodyTimeout,
     /// The operator's, or just too many clients: `max_waiting` are in the line.
@@ -54,10 +61,25 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
+    /// Why a body could not be read whole. hyper passes on what reading gave, and finds out itself
+    /// where the bytes are no chunks.
+    pub(super) fn of_body(error: &hyper::Error) -> Self {
+        let cause = std::error::Error::source(error);
+        let kind = cause
+            .and_then(|cause| cause.downcast_ref::<io::Error>())
+            .map(io::Error::kind);
+        match kind {
+            None | Some(io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData) => {
+                Self::BadRequest("the body is not as announced")
+            }
+            Some(_) => Self::BodyCutShort,
+        }
+    }
+
     /// RFC 9110 section 15; 431 is RFC 6585 section 5.
     pub(super) fn status(self) -> StatusCode {
         match self {
-            Self::BadRequest(_) => StatusCode::BAD_REQUEST,
+            Self::BadRequest(_) | Self::BodyCutShort => StatusCode::BAD_REQUEST,
             Self::Unimplemented(_) => StatusCode::NOT_IMPLEMENTED,
             Self::UnknownExpectation => StatusCode::EXPECTATION_FAILED,
             Self::LineTooLong => StatusCode::URI_TOO_LONG,
@@ -83,6 +105,7 @@ impl Refusal {
             Self::LineTooLong => "the request line is too long",
             Self::FieldTooLarge => "a header field is too large",
             Self::BodyTooLarge => "the body is too large",
+            Self::BodyCutShort => "the body is shorter than announced",
             Self::BodyTimeout => "the body did not arrive in time",
             Self::LineFull { .. } => "the line is full",
             Self::WaitedTooLong { .. } => "the request waited too long in the line",
@@ -92,6 +115,29 @@ impl Refusal {
             Self::WorkerTimedOut { .. } => "the request took too long",
             Self::NoAnswer => "the worker gave no answer",
             Self::SpoolFailed => "the body could not be stored",
+        }
+    }
+
+    /// What it is counted as.
+    pub(super) fn outcome(self) -> Outcome {
+        match self {
+            Self::BadRequest(_) => Outcome::BadRequest,
+            Self::Unimplemented(_) => Outcome::Unimplemented,
+            Self::HeadTooLarge => Outcome::HeadTooLarge,
+            Self::UnknownExpectation => Outcome::UnknownExpectation,
+            Self::LineTooLong => Outcome::LineTooLong,
+            Self::FieldTooLarge => Outcome::FieldTooLarge,
+            Self::BodyTooLarge => Outcome::BodyTooLarge,
+            Self::BodyCutShort => Outcome::AbandonedReading,
+            Self::BodyTimeout => Outcome::BodyTimeout,
+            Self::LineFull { .. } => Outcome::LineFull,
+            Self::WaitedTooLong { .. } => Outcome::WaitedTooLong,
+            Self::WorkerAbsent { .. } => Outcome::WorkerAbsent,
+            Self::ShuttingDown => Outcome::ShuttingDown,
+            Self::WorkerDied => Outcome::WorkerDied,
+            Self::WorkerTimedOut { .. } => Outcome::WorkerTimedOut,
+            Self::NoAnswer => Outcome::NoAnswer,
+            Self::SpoolFailed => Outcome::SpoolFailed,
         }
     }
 

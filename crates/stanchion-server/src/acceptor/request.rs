@@ -283,8 +283,7 @@ pub(super) async fn read_body(
             None => frame.await,
         };
         let Some(frame) = frame else { break };
-        // A body that breaks off is mostly a client that left, and then nobody hears this.
-        let frame = frame.map_err(|_| Refusal::BadRequest("the body is not as announced"))?;
+        let frame = frame.map_err(|error| Refusal::of_body(&error))?;
         // Trailers are nothing WSGI has a place for.
         let Ok(data) = frame.into_data() else {
             continue;

@@ -1,5 +1,6 @@
 //! One request through the acceptor: checked, read whole, sent through the line, answered.
 
+use std::cell::Cell;
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -18,8 +19,8 @@ use super::answer::AnswerBody;
 use super::connection::Connection;
 use super::refusal::Refusal;
 use super::request::{Arrived, ArrivedBody, check_head, read_body};
-use super::tally::Tally;
 use super::ticket::{Answer, Start, Ticket};
+use crate::tally::Outcome;
 
 /// What the access log shows for a client that left before it was answered: nginx's number.
 const CLIENT_GONE: u16 = 499;
@@ -31,7 +32,7 @@ pub(super) async fn answer(
     request: Request<Incoming>,
 ) -> Result<Response<AnswerBody>, Infallible> {
     connection.busy();
-    let mut account = Account::open(&shared);
+    let account = Account::open(&shared);
     let (mut head, body) = request.into_parts();
     let version = head.version;
     let outcome = match check_head(&head, &shared.common.settings) {
@@ -49,20 +50,20 @@ pub(super) async fn answer(
     let ticket = Rc::new(Ticket::new(arrived));
     let outcome = match refused {
         Some(refusal) => Answer::Refused(refusal),
-        None => Pending::join(&shared, &ticket).await,
+        None => Pending::join(&account, &ticket).await,
     };
     let (mut head, body) = match outcome {
         Answer::App(app) => {
-            account.close(|tally| tally.answered += 1);
             let body = match app.body {
                 Start::Whole(bytes) => AnswerBody::whole(&shared, &connection, bytes),
                 Start::Streamed => AnswerBody::streamed(&shared, &connection, Rc::clone(&ticket)),
                 Start::File(file, part) => AnswerBody::file(&shared, &connection, file, part),
             };
+            let body = body.counted(account, &ticket.request.head.method, &app.head);
             (app.head, body)
         }
         Answer::Refused(refusal) => {
-            account.close(|tally| tally.refused += 1);
+            account.close(refusal.outcome());
             log_refusal(&ticket, refusal);
             let (head, bytes) = refusal.response().into_parts();
             (head, AnswerBody::whole(&shared, &connection, bytes))
@@ -129,49 +130,54 @@ async fn unless_refusing<T>(
     .await
 }
 
-/// Counts a request once, however it ends; one whose answer is never fetched was abandoned.
-struct Account<'s> {
-    shared: &'s Shared,
-    open: bool,
+/// Counts a request once, however it ends.
+pub(super) struct Account {
+    shared: Rc<Shared>,
+    open: Cell<bool>,
 }
 
-impl<'s> Account<'s> {
-    fn open(shared: &'s Shared) -> Self {
-        shared.dispatch.borrow_mut().tally.arrived += 1;
-        Self { shared, open: true }
-    }
-
-    fn close(&mut self, count: impl FnOnce(&mut Tally)) {
-        self.open = false;
-        count(&mut self.shared.dispatch.borrow_mut().tally);
-    }
-}
-
-impl Drop for Account<'_> {
-    fn drop(&mut self) {
-        if self.open {
-            self.close(|tally| tally.abandoned += 1);
+impl Account {
+    fn open(shared: &Rc<Shared>) -> Self {
+        shared.common.tally.arrived();
+        Self {
+            shared: Rc::clone(shared),
+            open: Cell::new(true),
         }
+    }
+
+    /// The request has ended so, unless it has ended before.
+    pub(super) fn close(&self, outcome: Outcome) {
+        if self.open.replace(false) {
+            self.shared.common.tally.ended(outcome);
+        }
+    }
+}
+
+impl Drop for Account {
+    /// What comes after the body was read closes it.
+    fn drop(&mut self) {
+        self.close(Outcome::AbandonedReading);
     }
 }
 
 /// Waits for the answer. Dropped before it is there, the client has gone: the request leaves the
 /// line, or its worker learns of it.
 struct Pending<'t> {
-    shared: &'t Shared,
+    account: &'t Account,
     ticket: &'t Rc<Ticket>,
     answered: bool,
 }
 
 impl<'t> Pending<'t> {
-    fn join(shared: &'t Shared, ticket: &'t Rc<Ticket>) -> Self {
+    fn join(account: &'t Account, ticket: &'t Rc<Ticket>) -> Self {
+        let shared = &account.shared;
         if shared.refusing.get() {
             ticket.answer(Answer::Refused(Refusal::ShuttingDown));
         } else {
             shared.dispatch.borrow_mut().join(ticket);
         }
         Self {
-            shared,
+            account,
             ticket,
             answered: false,
         }
@@ -191,7 +197,9 @@ impl Future for Pending<'_> {
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
         if !self.answered {
-            self.shared.dispatch.borrow_mut().abandon(self.ticket);
+            let shared = &self.account.shared;
+            let outcome = shared.dispatch.borrow_mut().abandon(self.ticket);
+            self.account.close(outcome);
             let ticket = Rc::clone(self.ticket);
             let status = StatusCode::from_u16(CLIENT_GONE).unwrap_or(StatusCode::BAD_REQUEST);
             let entry = Entry {
@@ -200,7 +208,7 @@ impl Drop for Pending<'_> {
                 fields: HeaderMap::new(),
                 bytes: 0,
             };
-            self.shared.log_access(&entry);
+            shared.log_access(&entry);
         }
     }
 }

@@ -5,6 +5,8 @@ use std::sync::atomic::Ordering;
 use serde::Serialize;
 use stanchion_exchange::{Exchange, SeatState};
 
+use crate::tally::{EventCounts, RequestCounts};
+
 /// The longest reply, in bytes: one with more, such as the stacks of a thousand workers, is
 /// refused, as it would have to be kept for a client that does not read.
 pub(super) const REPLY_BYTES_MAX: usize = 4 * 1024 * 1024;
@@ -25,7 +27,7 @@ pub(crate) struct Reply {
 #[serde(untagged)]
 pub(crate) enum Data {
     /// To [`super::Request::Status`].
-    Status(Status),
+    Status(Box<Status>),
     /// To [`super::Request::Workers`].
     Workers(Vec<WorkerStatus>),
     /// To [`super::Request::Dump`].
@@ -55,6 +57,10 @@ pub(crate) struct Status {
     pub(crate) workers_ready: u16,
     /// Whose meanings signals have.
     pub(crate) signals: String,
+    /// What has come of the requests of this master's time.
+    pub(crate) requests: RequestCounts,
+    /// What else was counted.
+    pub(crate) events: EventCounts,
 }
 
 /// What the server is doing.

@@ -18,6 +18,7 @@ use crate::control::{
     WorkerStatus,
 };
 use crate::settings::SignalStyle;
+use crate::tally::{EventCounts, RequestCounts};
 
 impl Loop<'_> {
     /// What clients of the control socket ask for.
@@ -28,7 +29,7 @@ impl Loop<'_> {
         for (client, request) in control.gather(now_ms()) {
             let order = match request {
                 Request::Status => {
-                    let status = Data::Status(self.status());
+                    let status = Data::Status(Box::new(self.status()));
                     self.tell(client, &Reply::with(status));
                     continue;
                 }
@@ -102,6 +103,10 @@ impl Loop<'_> {
             SignalStyle::Gunicorn => "gunicorn",
             SignalStyle::Unicorn => "unicorn",
         };
+        let mut counts = self.departed;
+        for house in self.houses.values() {
+            counts += house.common.tally.read();
+        }
         Status {
             version: env!("CARGO_PKG_VERSION"),
             pid: process::pid(),
@@ -113,6 +118,8 @@ impl Loop<'_> {
             workers_wanted: house.map_or(0, |house| house.target),
             workers_ready: house.map_or(0, |house| house.workers.ready() as u16),
             signals: signals.to_owned(),
+            requests: RequestCounts(counts),
+            events: EventCounts(counts),
         }
     }
 

@@ -186,6 +186,8 @@ impl Loop<'_> {
         let Some(mut house) = self.houses.remove(&generation) else {
             return;
         };
+        house.settle();
+        self.departed += house.common.tally.read();
         let listeners = std::mem::take(&mut house.listeners);
         if generation == self.present.generation {
             self.doors = listeners;
@@ -196,6 +198,7 @@ impl Loop<'_> {
 
     fn fork_acceptor(&mut self, generation: u32) -> Option<Role> {
         let house = self.houses.get_mut(&generation)?;
+        house.settle();
         // The acceptor knows no Python, so no interpreter has to be told of this fork.
         let pid = match fork_with_channel(process::fork_single_threaded) {
             Ok((Fork::Child, orders)) => {

@@ -8,6 +8,7 @@ use stanchion_sys::channel::Channel;
 use stanchion_sys::listener::Listener;
 use stanchion_sys::memory::AppendFile;
 use stanchion_sys::process;
+use tracing::warn;
 
 use super::event::Plan;
 use super::lent::Lent;
@@ -18,6 +19,7 @@ use crate::privileges;
 use crate::record::{REQUEST_HEAD_BYTES_MAX, REQUEST_RECORD_EXTRA_BYTES, RESPONSE_RING_BYTES};
 use crate::settings::Settings;
 use crate::spool::SpoolDir;
+use crate::tally::Tally;
 use crate::tree::{Common, Files, Reports};
 
 /// Workers there are seats for beyond those asked for, so that TTIN has somewhere to go and
@@ -57,6 +59,7 @@ fn common(generation: u32, settings: Settings, spool: &SpoolDir) -> io::Result<C
     Ok(Common {
         generation,
         exchange,
+        tally: Tally::create()?,
         workers_max: workers_max as u16,
         master_pid: process::pid(),
         reports: Reports {
@@ -153,6 +156,14 @@ impl Drop for Premises {
 }
 
 impl Premises {
+    /// There is no acceptor: what the last one had in hand, if it was killed, is counted as lost.
+    pub(super) fn settle(&self) {
+        let lost = self.common.tally.settle();
+        if lost > 0 {
+            warn!("requests lost with an acceptor that was killed: {lost}");
+        }
+    }
+
     /// The seats of a worker that has ended are empty.
     pub(super) fn vacate(&self, worker: u16) {
         let threads = self.common.settings.threads as u16;

@@ -15,8 +15,8 @@ use stanchion_sys::channel::Channel;
 use stanchion_sys::clock::monotonic_us;
 
 use super::refusal::Refusal;
-use super::tally::Tally;
 use super::ticket::{Answer, Stage, Ticket};
+use crate::tally::Outcome;
 use crate::tree::Common;
 use ports::Ports;
 pub(super) use ports::{PortNumber, Who};
@@ -53,7 +53,6 @@ pub(super) struct Dispatch {
     poisoned: Vec<Poisoned>,
     /// When answers were last swept up.
     swept_us: u64,
-    pub(super) tally: Tally,
 }
 
 /// A slot that cannot be freed before a certain worker is dead, since it writes where it should
@@ -108,7 +107,6 @@ impl Dispatch {
             unannounced_since_us: 0,
             poisoned: Vec::new(),
             swept_us: 0,
-            tally: Tally::default(),
         }
     }
 
@@ -242,21 +240,30 @@ impl Dispatch {
         }
     }
 
-    /// Nobody waits for this request any more.
-    pub(super) fn abandon(&mut self, ticket: &Ticket) {
+    /// Nobody waits for this request any more. Gives where it was.
+    pub(super) fn abandon(&mut self, ticket: &Ticket) -> Outcome {
         match ticket.stage.replace(Stage::Over) {
             Stage::Waiting(place) => {
                 if let Some(line) = self.line_of(ticket) {
                     line.leave(place);
                 }
+                Outcome::AbandonedWaiting
             }
             Stage::Submitted(submitted) => {
-                if self.withdraw(submitted.slot).is_none() {
+                let withdrawn = self.withdraw(submitted.slot).is_some();
+                if !withdrawn {
                     self.side.give_up(submitted.slot);
                 }
                 self.fill(monotonic_us());
+                if withdrawn {
+                    Outcome::AbandonedHandedOut
+                } else if ticket.is_streaming() {
+                    Outcome::AbandonedAnswering
+                } else {
+                    Outcome::AbandonedRunning
+                }
             }
-            Stage::New | Stage::Over => {}
+            Stage::New | Stage::Over => Outcome::AbandonedAnswering,
         }
     }
 

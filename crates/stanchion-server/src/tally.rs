@@ -1,0 +1,336 @@
+//! The accounting: every request that arrived ends in exactly one outcome.
+//!
+//! The counts of a house are in memory that its processes share. Its acceptor writes them; they
+//! outlive one that is killed, and the master reads them for `stanchion ctl status`.
+
+use std::io;
+use std::ops::AddAssign;
+
+use serde::{Serialize, Serializer};
+use stanchion_sys::counts::SharedCounts;
+
+/// An enum of things that are counted, each with the name that operators see. Names stay as they
+/// are once released: dashboards are made of them.
+macro_rules! counted {
+    ($(#[$about:meta])* $kind:ident { $($(#[$what:meta])* $one:ident = $name:literal,)* }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum $kind { $($(#[$what])* $one,)* }
+
+        impl $kind {
+            /// All there are.
+            pub(crate) const ALL: &[Self] = &[$(Self::$one,)*];
+
+            /// Its name in logs, in `stanchion ctl status` and in metrics.
+            pub(crate) fn name(self) -> &'static str {
+                match self { $(Self::$one => $name,)* }
+            }
+        }
+    };
+}
+
+counted! {
+    /// How a request ended. docs/reference/control.md says whose fault each is.
+    Outcome {
+        /// The app's answer went to the connection whole.
+        Answered = "answered",
+        /// The app's answer had begun and was not whole: the app failed, its worker died, or the
+        /// file to send became shorter.
+        BrokenOff = "broken_off",
+        /// The app's answer had begun, and the server left before it was whole.
+        CutAtShutdown = "cut_at_shutdown",
+        /// The client left while its body was being read.
+        AbandonedReading = "abandoned_reading",
+        /// The client left while the request was in the line.
+        AbandonedWaiting = "abandoned_waiting",
+        /// The client left when the request had been handed out and no seat had taken it.
+        AbandonedHandedOut = "abandoned_handed_out",
+        /// The client left while the app ran.
+        AbandonedRunning = "abandoned_running",
+        /// The client left before it had taken the whole answer.
+        AbandonedAnswering = "abandoned_answering",
+        /// Whoever was to answer was killed: an acceptor.
+        Lost = "lost_with_acceptor",
+        // Answered by the server: one for each [`crate::acceptor::Refusal`].
+        /// Something in the head is not HTTP.
+        BadRequest = "refused_bad_request",
+        /// Something of HTTP that we do not have.
+        Unimplemented = "refused_unimplemented",
+        /// The head is larger than there is room for.
+        HeadTooLarge = "refused_head_too_large",
+        /// The head did not come in time.
+        HeadTimeout = "refused_head_timeout",
+        /// An expectation that we cannot fulfil.
+        UnknownExpectation = "refused_unknown_expectation",
+        /// The request line is too long.
+        LineTooLong = "refused_line_too_long",
+        /// A field is too large.
+        FieldTooLarge = "refused_field_too_large",
+        /// The body is too large.
+        BodyTooLarge = "refused_body_too_large",
+        /// The body did not come in time.
+        BodyTimeout = "refused_body_timeout",
+        /// The line is full.
+        LineFull = "refused_line_full",
+        /// It waited too long.
+        WaitedTooLong = "refused_waited_too_long",
+        /// The one worker it was for was not there.
+        WorkerAbsent = "refused_worker_absent",
+        /// The server was leaving.
+        ShuttingDown = "refused_shutting_down",
+        /// Its worker died before it had answered.
+        WorkerDied = "refused_worker_died",
+        /// It ran into its deadline.
+        WorkerTimedOut = "refused_worker_timed_out",
+        /// Its worker gave no answer, or one that makes no sense.
+        NoAnswer = "refused_no_answer",
+        /// Its body could not be stored.
+        SpoolFailed = "refused_spool_failed",
+    }
+}
+
+counted! {
+    /// What happened that is no end of a request.
+    Event {
+        /// A client was let in.
+        Accepted = "connections_accepted",
+        /// A connection came to its end, by whoever closed it.
+        Closed = "connections_closed",
+        /// A connection was lost with an acceptor that was killed.
+        Cut = "connections_lost",
+    }
+}
+
+/// Where the count of requests that arrived is; then come the outcomes, then the events.
+const ARRIVED: usize = 0;
+const OUTCOMES: usize = ARRIVED + 1;
+const EVENTS: usize = OUTCOMES + Outcome::ALL.len();
+const COUNTS: usize = EVENTS + Event::ALL.len();
+
+/// The counts of a house.
+#[derive(Debug)]
+pub(crate) struct Tally(SharedCounts);
+
+impl Tally {
+    /// All 0. Errors are the kernel's.
+    pub(crate) fn create() -> io::Result<Self> {
+        Ok(Self(SharedCounts::create("stanchion-tally", COUNTS)?))
+    }
+
+    /// In the acceptor: a request has arrived. It is in flight until it [`ended`](Self::ended).
+    pub(crate) fn arrived(&self) {
+        self.0.add(ARRIVED, 1);
+    }
+
+    /// In the acceptor: a request that had arrived has ended.
+    pub(crate) fn ended(&self, outcome: Outcome) {
+        self.0.add(OUTCOMES + outcome as usize, 1);
+    }
+
+    /// In the acceptor: this happened.
+    pub(crate) fn happened(&self, event: Event) {
+        self.0.add(EVENTS + event as usize, 1);
+    }
+
+    /// In the master, when there is no acceptor (any more): what the last one had in hand is lost.
+    /// Gives how many requests that were.
+    pub(crate) fn settle(&self) -> u64 {
+        let counts = self.read();
+        let (requests, connections) = (counts.in_flight(), counts.connections());
+        self.0.add(OUTCOMES + Outcome::Lost as usize, requests);
+        let lost = EVENTS + Event::Cut as usize;
+        self.0.add(lost, connections);
+        requests
+    }
+
+    /// What they are at. The ends are read before the beginnings, so that an acceptor which goes on
+    /// counting meanwhile does not make it more ends than beginnings.
+    pub(crate) fn read(&self) -> Counts {
+        let mut counts = Counts::default();
+        for index in (0..COUNTS).rev() {
+            counts.0[index] = self.0.get(index);
+        }
+        counts
+    }
+}
+
+/// Counts as they were at some moment; those of several houses can be added up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Counts([u64; COUNTS]);
+
+impl Default for Counts {
+    fn default() -> Self {
+        Self([0; COUNTS])
+    }
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        for (count, more) in self.0.iter_mut().zip(other.0) {
+            *count += more;
+        }
+    }
+}
+
+impl Counts {
+    /// Requests that arrived.
+    pub(crate) fn arrived(&self) -> u64 {
+        self.0[ARRIVED]
+    }
+
+    /// Requests that ended so.
+    pub(crate) fn ended(&self, outcome: Outcome) -> u64 {
+        self.0[OUTCOMES + outcome as usize]
+    }
+
+    /// How often this happened.
+    pub(crate) fn happened(&self, event: Event) -> u64 {
+        self.0[EVENTS + event as usize]
+    }
+
+    /// Requests that arrived and have not ended.
+    pub(crate) fn in_flight(&self) -> u64 {
+        let ended: u64 = self.0[OUTCOMES..EVENTS].iter().sum();
+        self.arrived().saturating_sub(ended)
+    }
+
+    /// Connections there are.
+    pub(crate) fn connections(&self) -> u64 {
+        let gone = [Event::Closed, Event::Cut];
+        let gone: u64 = gone.map(|event| self.happened(event)).iter().sum();
+        self.happened(Event::Accepted).saturating_sub(gone)
+    }
+}
+
+/// For the log: what is not 0.
+impl std::fmt::Display for Counts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "arrived={}", self.arrived())?;
+        for outcome in Outcome::ALL {
+            let count = self.ended(*outcome);
+            if count > 0 {
+                write!(f, " {}={count}", outcome.name())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Of [`Counts`], those of requests: an object with a key for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RequestCounts(pub(crate) Counts);
+
+impl Serialize for RequestCounts {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(counts) = self;
+        let sums = [
+            ("arrived", counts.arrived()),
+            ("in_flight", counts.in_flight()),
+        ];
+        let ends = Outcome::ALL
+            .iter()
+            .map(|outcome| (outcome.name(), counts.ended(*outcome)));
+        serializer.collect_map(sums.into_iter().chain(ends))
+    }
+}
+
+/// Of [`Counts`], those of events: an object with a key for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EventCounts(pub(crate) Counts);
+
+impl Serialize for EventCounts {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let events = Event::ALL.iter();
+        serializer.collect_map(events.map(|event| (event.name(), self.0.happened(*event))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names() -> Vec<&'static str> {
+        let outcomes = Outcome::ALL.iter().map(|outcome| outcome.name());
+        let events = Event::ALL.iter().map(|event| event.name());
+        outcomes.chain(events).collect()
+    }
+
+    #[test]
+    fn each_has_a_count_of_its_own() {
+        let tally = Tally::create().unwrap();
+        for (number, outcome) in Outcome::ALL.iter().enumerate() {
+            for _ in 0..=number {
+                tally.arrived();
+                tally.ended(*outcome);
+            }
+        }
+        for (number, event) in Event::ALL.iter().enumerate() {
+            (0..=number).for_each(|_| tally.happened(*event));
+        }
+        let counts = tally.read();
+        for (number, outcome) in Outcome::ALL.iter().enumerate() {
+            assert_eq!(counts.ended(*outcome), number as u64 + 1, "{outcome:?}");
+        }
+        for (number, event) in Event::ALL.iter().enumerate() {
+            assert_eq!(counts.happened(*event), number as u64 + 1, "{event:?}");
+        }
+        assert_eq!(counts.in_flight(), 0);
+    }
+
+    #[test]
+    fn what_has_arrived_is_in_flight_until_it_has_ended_or_is_lost() {
+        let tally = Tally::create().unwrap();
+        (0..3).for_each(|_| tally.arrived());
+        tally.ended(Outcome::Answered);
+        (0..5).for_each(|_| tally.happened(Event::Accepted));
+        tally.happened(Event::Closed);
+        assert_eq!(
+            (tally.read().in_flight(), tally.read().connections()),
+            (2, 4)
+        );
+        assert_eq!((tally.settle(), tally.settle()), (2, 0));
+        let counts = tally.read();
+        assert_eq!(counts.ended(Outcome::Lost), 2);
+        assert_eq!(counts.happened(Event::Cut), 4);
+        assert_eq!((counts.in_flight(), counts.connections()), (0, 0));
+        assert_eq!(
+            counts.to_string(),
+            "arrived=3 answered=1 lost_with_acceptor=2"
+        );
+    }
+
+    #[test]
+    fn houses_add_up() {
+        let houses = [Tally::create().unwrap(), Tally::create().unwrap()];
+        let mut sum = Counts::default();
+        for house in &houses {
+            house.arrived();
+            house.ended(Outcome::LineFull);
+            house.happened(Event::Accepted);
+            sum += house.read();
+        }
+        assert_eq!((sum.arrived(), sum.ended(Outcome::LineFull)), (2, 2));
+        assert_eq!(sum.connections(), 2);
+    }
+
+    #[test]
+    fn names_are_snake_case_and_none_is_taken_twice() {
+        let names = names();
+        for (index, name) in names.iter().enumerate() {
+            let fine = |c: char| c.is_ascii_lowercase() || c == '_';
+            assert!(name.chars().all(fine), "{name}");
+            assert!(!names[..index].contains(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn operators_find_each_name_in_the_reference_and_no_other() {
+        let page = include_str!("../../../docs/reference/control.md");
+        let (_, counts) = page.split_once("## Counts").expect("a section on them");
+        let (counts, _) = counts.split_once("\n## ").expect("another one after it");
+        let rows = counts.lines().filter_map(|line| line.strip_prefix("| `"));
+        let told = rows.filter_map(|row| row.split_once('`').map(|(name, _)| name));
+        let all = ["arrived", "in_flight"].into_iter().chain(names());
+        assert_eq!(told.collect::<Vec<_>>(), all.collect::<Vec<_>>());
+    }
+}

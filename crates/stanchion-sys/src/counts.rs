@@ -1,0 +1,67 @@
+//! Counts that one process of the tree writes and others read.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::memory::SharedMemory;
+
+/// A fixed number of counts in memory that every later child shares, all 0 at first.
+///
+/// One process writes them at a time; which one, is up to their owner. So adding is a load and a
+/// store, with no locked instruction; if two wrote at once an addition could get lost, and nothing
+/// worse. They outlive whoever writes them: one that is killed leaves them as they are.
+#[derive(Debug)]
+pub struct SharedCounts {
+    memory: SharedMemory,
+    len: usize,
+}
+
+impl SharedCounts {
+    /// Makes `len` of them, in a mapping that is called `name` in /proc/PID/maps.
+    ///
+    /// Errors are the kernel's: out of memory, of descriptors, or of address space.
+    pub fn create(name: &str, len: usize) -> io::Result<Self> {
+        let memory = SharedMemory::create(name, len * size_of::<AtomicU64>())?;
+        Ok(Self { memory, len })
+    }
+
+    /// What a count is at.
+    pub fn get(&self, index: usize) -> u64 {
+        self.all()[index].load(Ordering::Acquire)
+    }
+
+    /// Adds to a count, in the one process that writes.
+    ///
+    /// Who sees the sum also sees what was added to any count before it.
+    pub fn add(&self, index: usize, more: u64) {
+        let count = &self.all()[index];
+        let sum = count.load(Ordering::Relaxed).wrapping_add(more);
+        count.store(sum, Ordering::Release);
+    }
+
+    fn all(&self) -> &[AtomicU64] {
+        // SAFETY: the mapping is `len` times as long, begins at a page, lives as long as we do, and
+        // started as zeroes, which is a valid AtomicU64; nobody reaches it but by these atomics.
+        unsafe { std::slice::from_raw_parts(self.memory.base().as_ptr().cast(), self.len) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_count_starts_at_0_and_is_its_own() {
+        let counts = SharedCounts::create("test", 3).unwrap();
+        counts.add(1, 2);
+        counts.add(2, 7);
+        counts.add(1, 40);
+        assert_eq!([0, 1, 2].map(|index| counts.get(index)), [0, 42, 7]);
+    }
+
+    #[test]
+    #[should_panic(expected = "index out of bounds")]
+    fn there_are_no_more_than_were_asked_for() {
+        SharedCounts::create("test", 3).unwrap().get(3);
+    }
+}

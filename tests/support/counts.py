@@ -1,0 +1,64 @@
+"""What a server says has come of its requests, asked over its control socket."""
+
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from support.patience import PATIENCE_S, eventually
+
+
+class Counts:
+    """The counts of the server whose control socket is at `path`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @property
+    def arguments(self) -> list[str]:
+        """For the server."""
+        return ["--control", f"unix:{self._path}"]
+
+    def requests(self) -> dict[str, int]:
+        counts: dict[str, int] = self.status()["requests"]
+        ends = sum(count for name, count in counts.items() if name not in ("arrived", "in_flight"))
+        assert counts["arrived"] == ends + counts["in_flight"], f"they do not add up: {counts}"
+        return counts
+
+    def events(self) -> dict[str, int]:
+        counts: dict[str, int] = self.status()["events"]
+        return counts
+
+    def open_connections(self) -> int:
+        events = self.events()
+        return events["connections_accepted"] - events["connections_closed"] - events["connections_lost"]
+
+    def status(self) -> dict[str, Any]:
+        """All that `stanchion ctl status` shows."""
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(PATIENCE_S)
+            connection.connect(str(self._path))
+            connection.sendall(b'{"command": "status"}\n')
+            with connection.makefile("rb") as answers:
+                status: dict[str, Any] = json.loads(answers.readline())["data"]
+        return status
+
+    def settled(self) -> dict[str, int]:
+        """Those of requests, once none is in flight."""
+        eventually(lambda: self.requests()["in_flight"] == 0, "nothing is in flight")
+        return self.requests()
+
+    @contextmanager
+    def one_more(self, name: str) -> Iterator[None]:
+        """What happens in here is one request that ends in `name`, and changes no other outcome."""
+        before = self.requests()
+        yield
+        eventually(lambda: self.requests()[name] > before[name], f"one more is counted as {name}")
+        after = self.requests()
+        rose = {key: after[key] - count for key, count in before.items() if after[key] != count}
+        rose.pop("in_flight", None)
+        # It may have arrived before, with others, and then have been in flight.
+        rose.pop("arrived", None)
+        assert rose == {name: 1}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from support import processes
 from support.address import Address
 from support.ctl import ctl
 from support.gate import Gate
@@ -15,7 +16,7 @@ from support.release import Releases, answer
 from support.seats import seats
 from support.server import Serve, Server
 from support.steady import Steady
-from support.wire import Wire
+from support.wire import Wire, request
 
 pytestmark = [
     pytest.mark.own("gunicorn keeps its settings of workers and sockets in other ways"),
@@ -170,6 +171,30 @@ def test_binds_come_and_go_with_the_config_file(serve: Serve, gate: Gate, tmp_pa
     eventually(lambda: not Path(first.path).exists(), "the file of the bind that is gone")
     with pytest.raises(OSError, match=r"No such file|refused"):
         first.connect()
+
+
+def test_who_is_in_the_queue_of_a_bind_that_is_dropped_is_served(serve: Serve, gate: Gate, tmp_path: Path) -> None:
+    config, kept = tmp_path / "settings.py", Address(path=f"{tmp_path}/kept")
+    bind = f"'127.0.0.1:0', 'unix:{tmp_path}/dropped', 'unix:{kept.path}'"
+    server = with_config(serve, gate, config, f"bind = [{bind}]\n")
+    dropped, acceptor = server.addresses[:2], server.acceptor()
+    acceptor.suspend()
+    # More than an acceptor takes before it looks at its orders.
+    wires = [Wire.connect(address) for address in dropped for _ in range(300)]
+    for wire in wires:
+        wire.send(request("GET", "/pid?queued"))
+    config.write_text(f"bind = 'unix:{kept.path}'\n")
+    reload(server)
+    assert status(kept) == 200
+    acceptor.resume()
+    for wire in wires:
+        assert wire.response().text.endswith(" queued")
+        wire.close()
+    processes.gone(acceptor.pid)
+    for address in dropped:
+        with pytest.raises(OSError, match=r"No such file|refused"):
+            address.connect()
+    assert status(kept) == 200
 
 
 @pytest.mark.skipif(shutil.which("ss") is None, reason="ss(8) is not installed")

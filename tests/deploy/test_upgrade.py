@@ -1,5 +1,6 @@
 """Another master takes over, and nobody notices; one that cannot changes nothing."""
 
+import os
 import signal
 from pathlib import Path
 
@@ -8,10 +9,12 @@ import pytest
 
 from support import processes
 from support.ctl import ctl
+from support.gate import Gate
 from support.patience import eventually
 from support.release import Releases, answer
 from support.server import Serve, Server
 from support.steady import Steady
+from support.wire import Wire, request
 
 pytestmark = [
     pytest.mark.own("gunicorn's two masters serve side by side until somebody ends the old one"),
@@ -158,6 +161,33 @@ def test_a_new_master_that_is_killed_while_it_boots_changes_nothing(serve: Serve
         assert answer(server.address) == (0, server.pid)
         load.more()
     load.assert_no_failure()
+
+
+def test_a_master_that_is_killed_while_its_heir_boots_leaves_it_the_listeners(
+    serve: Serve, gate: Gate, tmp_path: Path
+) -> None:
+    releases = Releases(tmp_path / "releases")
+    releases.put(0)
+    server = serve("released:app", "--bind", f"unix:{tmp_path}/s", *releases.arguments, env=gate.environment)
+    # The template's parent is the new master.
+    waits = "import os; from rendezvous import announce, wait_for_pass; announce(str(os.getppid())); wait_for_pass()"
+    releases.put(1, waits)
+    server.signal(signal.SIGUSR2)
+    heir = int(gate.announcement())
+    acceptor, mark = server.acceptor(), server.log.mark()
+    os.kill(server.pid, signal.SIGKILL)
+    server.follow(heir)
+    processes.gone(acceptor.pid)
+    # It has come after the acceptor of the dead master, and waits for the new one.
+    waiting = [Wire.connect(address) for address in server.addresses]
+    for wire in waiting:
+        wire.send(request("GET", "/"))
+    gate.open()
+    server.log.wait("ready: ", mark)
+    for wire in waiting:
+        assert wire.response().text == f"1 {heir}"
+        wire.close()
+    assert [answer(address) for address in server.addresses] == [(1, heir)] * 2
 
 
 def test_ctl_says_how_an_upgrade_ended_and_then_reaches_the_new_master(serve: Serve, tmp_path: Path) -> None:

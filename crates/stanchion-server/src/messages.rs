@@ -81,9 +81,18 @@ pub(crate) enum ToAcceptor {
         /// How long it has run.
         ran_ms: u64,
     },
+    /// Nobody else has the listener at this address any more, and the master has closed it to
+    /// newcomers: let in who is in its queue.
+    LastOnes {
+        /// As the listener shows it.
+        address: String,
+    },
+    /// Whether another master has the same listeners: if ours dies they are not ours to close.
+    Shared(bool),
     /// Open the access log anew.
     Reopen,
-    /// Close the door: let nobody else in, serve who is here for at most this long, then leave.
+    /// The master has closed the door: let in who is in its queue, serve who is here for at most this
+    /// long, then leave.
     Drain {
         /// Milliseconds.
         timeout_ms: u64,

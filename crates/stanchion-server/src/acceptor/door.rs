@@ -6,7 +6,7 @@ use tracing::{error, warn};
 
 use super::Shared;
 use super::connection::{Order, Phase};
-use super::listen::OpenDoor;
+use super::listen::{Closing, OpenDoor};
 use super::orders::Farewell;
 
 impl Shared {
@@ -40,22 +40,10 @@ impl Shared {
             }
             Farewell::Quit | Farewell::Orphaned => {
                 self.orphaned();
+                self.close_doors();
                 self.common.settings.graceful_timeout.duration()
             }
         };
-        // One that was never told to let anybody in does not have the door: another acceptor does.
-        if self.open.get() {
-            for OpenDoor { listener, .. } in self.doors.borrow().iter() {
-                // Some kernels let only root close it to newcomers. Whoever is here already must
-                // not suffer from it; who comes now is let in, or reset when the socket closes.
-                if let Err(error) = listener.close_door() {
-                    warn!(
-                        "{} cannot be closed to newcomers only, and some may be reset: {error}",
-                        listener.address()
-                    );
-                }
-            }
-        }
         self.draining.set(true);
         self.door.notify_waiters();
         // A request that has begun to arrive, or may be about to, is still served; its answer
@@ -82,6 +70,36 @@ impl Shared {
         self.door.notify_waiters();
         self.dispatch.borrow_mut().refuse_all(true);
         self.order_all(Order::Close, |_| true);
+    }
+
+    /// Closes the doors to newcomers, if they are ours.
+    fn close_doors(&self) {
+        // One that was never told to let anybody in does not have the door: another acceptor does.
+        // And without the master we cannot know what became of another that had it too.
+        if !self.open.get() || self.is_shared.get() {
+            self.open.set(false);
+            return;
+        }
+        for OpenDoor { listener, .. } in self.doors.borrow().iter() {
+            // Some kernels let only root do it. Whoever is here already must not suffer from it; who
+            // comes now is let in, or reset when the socket closes.
+            if let Err(error) = listener.close_door() {
+                warn!(
+                    "{} cannot be closed to newcomers only, and some may be reset: {error}",
+                    listener.address()
+                );
+            }
+        }
+    }
+
+    /// Lets in who is in the queue of a door that has been closed.
+    pub(super) fn let_in_last_ones(&self, address: &str) {
+        for door in self.doors.borrow().iter() {
+            if door.listener.address().to_string() == address {
+                door.close(Closing::AfterTheLast);
+            }
+        }
+        self.door.notify_waiters();
     }
 
     fn order_all(&self, order: Order, is_meant: impl Fn(Phase) -> bool) {

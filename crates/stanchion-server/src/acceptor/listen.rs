@@ -134,6 +134,12 @@ impl DoorSocket {
         }
     }
 
+    /// Whether the master has closed the door, and nobody is left in the kernel's queue: accept(2) on a
+    /// unix socket then fails with EINVAL.
+    fn is_shut(&self, error: &io::Error) -> bool {
+        matches!(self, Self::Unix { .. }) && error.kind() == io::ErrorKind::InvalidInput
+    }
+
     /// The next one of those who came before the door was closed; `None` after the last.
     async fn accept_last(&self) -> Option<io::Result<Guest>> {
         match self {
@@ -148,6 +154,7 @@ impl DoorSocket {
                     Some(stream.map(Guest::Unix))
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+                Err(error) if self.is_shut(&error) => None,
                 Err(error) => Some(Err(error)),
             },
         }
@@ -160,7 +167,10 @@ async fn accept_all(shared: Rc<Shared>, door: Door, closing: Rc<Cell<Closing>>) 
         let closed = shared.door.notified();
         let next = async {
             shared.wait_for_room().await;
-            shared.admit(door.socket.accept().await, &door).await;
+            match door.socket.accept().await {
+                Err(error) if door.socket.is_shut(&error) => closing.set(Closing::AfterTheLast),
+                accepted => shared.admit(accepted, &door).await,
+            }
         };
         first_of(closed, next).await;
     }

@@ -85,6 +85,8 @@ struct Shared {
     sought: RefCell<HashMap<PortNumber, JoinHandle<()>>>,
     /// Clients are let in.
     open: Cell<bool>,
+    /// Another master has the same listeners.
+    is_shared: Cell<bool>,
     next_body: Cell<u64>,
     /// Bytes of bodies in memory.
     body_bytes: Cell<usize>,
@@ -293,6 +295,7 @@ impl Shared {
             doors: RefCell::default(),
             sought: RefCell::default(),
             open: Cell::new(false),
+            is_shared: Cell::new(false),
             next_body: Cell::new(0),
             body_bytes: Cell::new(0),
             draining: Cell::new(false),

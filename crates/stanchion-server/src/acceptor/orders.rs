@@ -85,6 +85,14 @@ impl Orders {
                     shared.lend(door, (worker, tenure), &bind, fd);
                     continue;
                 }
+                Ok(Incoming::Message((ToAcceptor::LastOnes { address }, _))) => {
+                    shared.let_in_last_ones(&address);
+                    continue;
+                }
+                Ok(Incoming::Message((ToAcceptor::Shared(is_shared), _))) => {
+                    shared.is_shared.set(is_shared);
+                    continue;
+                }
                 Ok(Incoming::Message((ToAcceptor::CloseDoor { door, is_shared }, _))) => {
                     shared.take_back(door, is_shared);
                     continue;

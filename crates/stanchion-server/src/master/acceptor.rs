@@ -15,6 +15,8 @@ pub(super) struct Acceptor {
     stage: Stage,
     /// Whether it is to let clients in: not before its house serves.
     open: bool,
+    /// Whether another master has the same listeners.
+    shared: bool,
     backoff: Backoff,
     /// Whether any was ever ready: before that, its end is the server's.
     has_accepted: bool,
@@ -27,6 +29,7 @@ impl Acceptor {
             generation,
             stage: Stage::Wanted,
             open: false,
+            shared: false,
             backoff: Backoff::default(),
             has_accepted: false,
         }
@@ -67,6 +70,13 @@ impl Acceptor {
     pub(super) fn open(&mut self, actions: &mut Vec<Action>) {
         if !std::mem::replace(&mut self.open, true) && self.is_ready() {
             actions.push(self.tell(ToAcceptor::Accept));
+        }
+    }
+
+    /// Tells it whether another master has the same listeners, now or as soon as it is ready.
+    pub(super) fn share(&mut self, shared: bool, actions: &mut Vec<Action>) {
+        if std::mem::replace(&mut self.shared, shared) != shared && self.is_ready() {
+            actions.push(self.tell(ToAcceptor::Shared(shared)));
         }
     }
 
@@ -131,6 +141,9 @@ impl Acceptor {
             self.stage = Stage::Ready { pid };
             self.backoff = Backoff::default();
             self.has_accepted = true;
+            if self.shared {
+                actions.push(self.tell(ToAcceptor::Shared(true)));
+            }
             if self.open {
                 actions.push(self.tell(ToAcceptor::Accept));
             }

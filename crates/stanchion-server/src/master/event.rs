@@ -103,6 +103,8 @@ pub(super) enum Event {
     HeirStarted(Option<i32>),
     /// The new master serves.
     HeirReady,
+    /// The master before this one is gone.
+    PredecessorGone,
 }
 
 /// What is to be done.

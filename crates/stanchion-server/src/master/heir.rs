@@ -49,6 +49,7 @@ impl Master {
         }
         self.upgrading.extend(client);
         self.heir = Heir::Asked;
+        self.share_doors(true, actions);
         actions.push(Action::info("upgrade: starting a new master"));
         actions.push(Action::StartHeir);
     }
@@ -70,8 +71,17 @@ impl Master {
         }
     }
 
+    /// Another master has our listeners, or none does any more.
+    pub(super) fn share_doors(&mut self, shared: bool, actions: &mut Vec<Action>) {
+        let houses = self.houses.values_mut();
+        for house in houses.filter(|house| house.may_have_the_door()) {
+            house.acceptor.share(shared, actions);
+        }
+    }
+
     fn on_heir_lost(&mut self, why: &str, actions: &mut Vec<Action>) {
         self.heir = Heir::None;
+        self.share_doors(false, actions);
         let rest = match self.phase {
             Phase::Running => "this master goes on serving",
             _ => "the server leaves",

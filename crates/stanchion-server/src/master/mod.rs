@@ -5,6 +5,7 @@ mod acceptor;
 mod backoff;
 mod departed;
 mod desk;
+mod doors;
 mod dumps;
 mod event;
 mod gather;

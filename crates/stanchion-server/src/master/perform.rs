@@ -59,6 +59,7 @@ impl Loop<'_> {
                 generation,
                 message,
             } => {
+                self.see_to_doors(generation, &message);
                 let house = self.houses.get_mut(&generation);
                 if let Some(outbox) = house.and_then(|house| house.acceptor.as_mut()) {
                     outbox.send(message);

@@ -114,6 +114,11 @@ impl Premises {
         }
     }
 
+    /// All that clients come in by.
+    pub(super) fn doors(&self) -> impl Iterator<Item = &Listener> {
+        self.listeners.iter().chain(self.lent.listeners())
+    }
+
     /// What of its settings concerns the master's decisions.
     pub(super) fn plan(&self) -> Plan {
         let settings = &self.common.settings;

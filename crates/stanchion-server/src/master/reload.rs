@@ -2,6 +2,7 @@
 //! retires. If it cannot be made ready the old one goes on, untouched.
 
 use super::event::{Action, Client, News, Plan};
+use super::heir::Heir;
 use super::house::{House, Ruin, Standing};
 use super::step::{Master, QUICK_MS, answer};
 use crate::exit_code;
@@ -83,7 +84,11 @@ impl Master {
             _ => plan.workers,
         };
         let target = target.min(plan.workers_max);
-        let house = House::new(generation, plan, target, false);
+        let mut house = House::new(generation, plan, target, false);
+        // It is not ready yet, so there is nothing to tell it.
+        house
+            .acceptor
+            .share(self.heir != Heir::None, &mut Vec::new());
         self.houses.insert(generation, house);
     }
 

@@ -136,6 +136,7 @@ impl Master {
                 let target = scaled_to.unwrap_or(plan.workers).min(plan.workers_max);
                 let house = House::new(1, plan, target, !is_heir);
                 self.houses.insert(1, house);
+                self.share_doors(is_heir, actions);
             }
             Event::Ordered { order, by, client } => {
                 self.on_order(now_ms, order, by, client, actions);
@@ -146,6 +147,11 @@ impl Master {
             }
             Event::HeirStarted(pid) => self.on_heir_started(pid, actions),
             Event::HeirReady => self.on_heir_ready(now_ms, actions),
+            Event::PredecessorGone => {
+                if self.heir == Heir::None {
+                    self.share_doors(false, actions);
+                }
+            }
             Event::Report {
                 generation,
                 report: ToMaster::Changed { .. },

@@ -119,7 +119,8 @@ impl Succession {
     }
 
     /// What the others say.
-    pub(super) fn gather(&mut self) -> Option<Event> {
+    pub(super) fn gather(&mut self) -> Vec<Event> {
+        let mut events = Vec::new();
         if let Some(predecessor) = &self.predecessor
             && matches!(
                 messages::receive::<ToPredecessor>(predecessor),
@@ -135,21 +136,16 @@ impl Succession {
             {
                 self.pidfile.rename(path);
             }
+            events.push(Event::PredecessorGone);
         }
-        let heir = self.heir.as_ref()?;
-        match messages::receive(heir) {
-            Ok(Incoming::Message(ToPredecessor::Ready)) => Some(Event::HeirReady),
-            Ok(Incoming::Nothing) => None,
+        match self.heir.as_ref().map(messages::receive) {
+            Some(Ok(Incoming::Message(ToPredecessor::Ready))) => events.push(Event::HeirReady),
+            None | Some(Ok(Incoming::Nothing)) => {}
             // Its end is reported by the kernel.
-            Ok(Incoming::Closed) => {
-                self.heir = None;
-                None
-            }
-            Err(error) => {
-                error!("what the new master says makes no sense: {error}");
-                None
-            }
+            Some(Ok(Incoming::Closed)) => self.heir = None,
+            Some(Err(error)) => error!("what the new master says makes no sense: {error}"),
         }
+        events
     }
 
     /// The pid file gets its old master's name, where that is the way.

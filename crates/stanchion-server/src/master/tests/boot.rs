@@ -206,13 +206,16 @@ fn an_heir_has_the_door_when_it_is_ready_and_gives_up_at_the_first_trouble() {
             scaled_to: None,
         }]);
         tree.fork(1);
-        tree.expect(acceptor_ready(1), "");
+        // The listeners are the old master's too.
+        tree.expect(acceptor_ready(1), "acceptor 1: shared true");
         tree.play([template_ready(1), forked(1, 0, 1, 100)]);
         tree
     };
     let mut tree = born();
     tree.play([ready(1, 0, 1, 100), forked(1, 1, 1, 101)]);
     tree.expect_among(ready(1, 1, 1, 101), "acceptor 1: accept");
+    tree.expect(Event::PredecessorGone, "acceptor 1: shared false");
+    tree.expect(Event::PredecessorGone, "");
 
     let mut tree = born();
     tree.expect_among(

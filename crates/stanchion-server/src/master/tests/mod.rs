@@ -446,8 +446,11 @@ fn to_acceptor(message: &ToAcceptor) -> String {
         ToAcceptor::Drain { timeout_ms } => format!("drain {timeout_ms}"),
         ToAcceptor::Retire { timeout_ms } => format!("retire {timeout_ms}"),
         ToAcceptor::Quit => "quit".to_owned(),
+        ToAcceptor::Shared(shared) => format!("shared {shared}"),
         // Not a matter of the step.
-        ToAcceptor::Listen { .. } | ToAcceptor::CloseDoor { .. } => format!("{message:?}"),
+        ToAcceptor::Listen { .. } | ToAcceptor::CloseDoor { .. } | ToAcceptor::LastOnes { .. } => {
+            format!("{message:?}")
+        }
     }
 }
 

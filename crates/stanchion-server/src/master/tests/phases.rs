@@ -41,6 +41,7 @@ fn every_event() -> Vec<(String, Event)> {
         ("heir started", Event::HeirStarted(Some(51))),
         ("heir not started", Event::HeirStarted(None)),
         ("heir ready", Event::HeirReady),
+        ("predecessor gone", Event::PredecessorGone),
         ("heir left", reaped(HEIR, LEFT)),
         ("house 2 built", built(2, PLAN)),
         ("house 2 not built", not_built(2)),

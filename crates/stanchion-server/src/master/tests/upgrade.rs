@@ -2,7 +2,8 @@
 
 use super::*;
 
-const STARTING: &str = "info: upgrade: starting a new master\nstart heir";
+const STARTING: &str = "acceptor 1: shared true
+info: upgrade: starting a new master\nstart heir";
 const HEIR_SERVES: &str = "info: upgraded: the new master 50 serves
      news: heir 50
      reply 7: ok: upgraded: the new master 50 serves
@@ -10,7 +11,7 @@ const HEIR_SERVES: &str = "info: upgraded: the new master 50 serves
 
 fn failed(why: &str) -> String {
     let outcome = format!("upgrade failed: {why}; this master goes on serving");
-    format!("error: {outcome}\ndrop heir\nreply 7: error: {outcome}")
+    format!("acceptor 1: shared false\nerror: {outcome}\ndrop heir\nreply 7: error: {outcome}")
 }
 
 #[test]
@@ -140,5 +141,28 @@ fn houses_that_retire_already_are_not_told_twice() {
         "info: upgraded: the new master 50 serves
          news: heir 50
          acceptor 2: retire 5000",
+    );
+}
+
+#[test]
+fn every_acceptor_of_a_master_with_an_heir_hears_that_the_listeners_are_shared() {
+    // One that is forked meanwhile, in place of one that was lost.
+    let mut tree = Tree::upgrading();
+    tree.play([reaped(10, KILLED)]);
+    tree.play([Event::AcceptorForked {
+        generation: 1,
+        pid: Some(12),
+    }]);
+    tree.expect(
+        acceptor_ready(1),
+        "acceptor 1: shared true\nacceptor 1: accept",
+    );
+    // One of a house that is built meanwhile.
+    tree.play([signal(SIGHUP), built(2, PLAN)]);
+    tree.fork(2);
+    tree.expect(acceptor_ready(2), "acceptor 2: shared true");
+    tree.expect_among(
+        reaped(HEIR, KILLED),
+        "acceptor 1: shared false\nacceptor 2: shared false",
     );
 }

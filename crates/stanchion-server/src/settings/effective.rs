@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::resolve::{Layer, resolve};
-use super::{AllowedPeers, Bind, ControlAddress, Seconds, SettingsError};
+use super::{AllowedPeers, Bind, ControlAddress, Lane, Seconds, SettingsError};
 
 /// The effective value of each setting, under the setting's own name. What each one does is told
 /// once, in [`super::table`]; here stand the units.
@@ -48,8 +48,16 @@ pub struct Settings {
     pub preload_app: bool,
     /// Most requests in the line, at least 1.
     pub max_waiting: u32,
+    /// Most requests of one client's address in the line; 0 = any number.
+    pub max_waiting_per_client: u32,
     /// How long a request may wait in the line; 0 = no limit.
     pub queue_timeout: Seconds,
+    /// Who in the line is served first.
+    pub queue_order: QueueOrder,
+    /// How long the oldest may wait before an adaptive line stands; 0 = for ever.
+    pub queue_target: Seconds,
+    /// Lanes, the first that takes a request first; see [`Settings::lanes`].
+    pub lane: Vec<Lane>,
     /// Longest request line in bytes; 0 = the parser's own 65534.
     pub limit_request_line: usize,
     /// Most header fields in a request; 0 = 32768.
@@ -136,6 +144,16 @@ pub enum SignalStyle {
     Gunicorn,
     /// QUIT graceful, TERM quick, TTOU down to none.
     Unicorn,
+}
+
+/// In which order the line is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum QueueOrder {
+    /// First in, first out.
+    Fifo,
+    /// The same until the line stands, then newest first.
+    Adaptive,
 }
 
 impl Settings {

@@ -10,6 +10,7 @@ mod bind;
 mod coerce;
 mod control;
 mod effective;
+mod lane;
 mod listen;
 mod peers;
 mod reference;
@@ -21,7 +22,8 @@ mod worker_ports;
 
 pub use bind::BindAddress;
 pub use control::ControlAddress;
-pub use effective::{LogLevel, Settings, SignalStyle};
+pub use effective::{LogLevel, QueueOrder, Settings, SignalStyle};
+pub use lane::Lane;
 pub use listen::{Bind, ListenOptions};
 pub use peers::AllowedPeers;
 pub use reference::reference_markdown;

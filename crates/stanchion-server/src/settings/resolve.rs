@@ -6,9 +6,10 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::SettingsError;
 use super::coerce::coerce;
+use super::lane::LANES_MAX;
 use super::table;
+use super::{Lane, SettingsError};
 
 /// Most requests that can run at once: workers times threads. Each seat costs shared memory and
 /// a place in the scoreboard from the start.
@@ -122,6 +123,7 @@ impl Resolution {
         self.check_seats();
         self.check_memory();
         self.check_worker_ports();
+        self.check_lanes();
     }
 
     fn number(&self, name: &str) -> u64 {
@@ -165,6 +167,35 @@ impl Resolution {
             );
             self.refuse("worker_port_base", &origin, &reason);
         }
+    }
+
+    fn check_lanes(&mut self) {
+        let texts = self.values["lane"].value.as_array().into_iter().flatten();
+        // Each was checked by itself.
+        let lanes: Vec<Lane> = texts
+            .filter_map(|text| Lane::parse(text.as_str()?).ok())
+            .collect();
+        let seats = self
+            .number("workers")
+            .saturating_mul(self.number("threads"));
+        let kept: usize = lanes.iter().map(|lane| lane.seats).sum();
+        let again = (1..lanes.len())
+            .map(|index| (&lanes[index].name, &lanes[..index]))
+            .find(|(name, before)| before.iter().any(|lane| lane.name == **name));
+        let reason = if lanes.len() > LANES_MAX {
+            format!("expected at most {LANES_MAX}, got {}", lanes.len())
+        } else if let Some((name, _)) = again {
+            format!("there are two lanes '{name}'")
+        } else if kept > 0 && kept as u64 >= seats {
+            format!(
+                "expected fewer seats to be kept than the {seats} there are (workers times \
+                 threads), got {kept}"
+            )
+        } else {
+            return;
+        };
+        let origin = self.values["lane"].origin.clone();
+        self.refuse("lane", &origin, &reason);
     }
 
     fn refuse(&mut self, name: &str, origin: &str, reason: &str) {
@@ -298,6 +329,33 @@ mod tests {
                 "setting `worker_port_base` from here: expected a port for each of 3 workers up to \
               65535, got 65534"
             ]
+        );
+    }
+
+    #[test]
+    fn lanes_that_do_not_go_together_are_refused() {
+        let check = |values: Value| resolve(&[layer("here", &values)]).errors;
+        let lanes = json!(["a=/a seats=2", "b=/b seats=1", "default seats=1"]);
+        assert_eq!(check(json!({"workers": 5, "lane": lanes})), [""; 0]);
+        assert_eq!(
+            check(json!({"workers": 2, "threads": 2, "lane": lanes})),
+            [
+                "setting `lane` from here: expected fewer seats to be kept than the 4 there are \
+                 (workers times threads), got 4"
+            ]
+        );
+        assert_eq!(
+            check(json!({"lane": ["a=/a", "b=/b", "a=/c"]})),
+            ["setting `lane` from here: there are two lanes 'a'"]
+        );
+        let many: Vec<_> = (0..33).map(|number| format!("l{number}=/")).collect();
+        assert_eq!(
+            check(json!({"lane": many})),
+            ["setting `lane` from here: expected at most 32, got 33"]
+        );
+        assert_eq!(
+            check(json!({"lane": "a=a"})),
+            ["setting `lane` from here: 'a' is not a path that begins with /, got 'a=a'"]
         );
     }
 

@@ -1,6 +1,7 @@
 //! The table that defines every setting, and the words it is written in.
 
 mod limits;
+mod line;
 mod process;
 mod serving;
 
@@ -8,7 +9,7 @@ mod serving;
 pub const GROUPS: &[Group] = &[
     serving::SERVER_SOCKET,
     serving::WORKERS,
-    serving::LINE,
+    line::LINE,
     limits::LIMITS,
     limits::BUFFERS,
     process::PROCESS,

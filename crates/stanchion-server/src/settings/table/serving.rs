@@ -1,4 +1,4 @@
-//! Settings of what listens, what works and what waits.
+//! Settings of what listens and what works.
 
 use super::{ANY_TIME, Env, Group, Kind, Preset, Range, Setting};
 use crate::settings::Bind;
@@ -281,39 +281,6 @@ here; in gunicorn it is not.
 With --no-preload each worker imports the app for itself: needed where \
 the import opens connections or starts threads that do not outlive a \
 fork.",
-        },
-    ],
-};
-
-pub(super) const LINE: Group = Group {
-    title: "The line",
-    settings: &[
-        Setting {
-            name: "max_waiting",
-            flags: &["--max-waiting"],
-            metavar: "N",
-            env: None,
-            kind: Kind::Int(Range::between(1, u32::MAX as u64)),
-            default: Preset::Number(2048),
-            gunicorn: false,
-            help: "Requests that may wait in the line",
-            long_help: "\
-A request that arrives when this many wait already is answered 503 at \
-once, with a Retry-After worked out from how fast the line moves.",
-        },
-        Setting {
-            name: "queue_timeout",
-            flags: &["--queue-timeout"],
-            metavar: "SECONDS",
-            env: None,
-            kind: ANY_TIME,
-            default: Preset::Number(60),
-            gunicorn: false,
-            help: "Answer 503 after waiting in line this long",
-            long_help: "\
-A request that has waited this long in the line is answered 503 and \
-never reaches the app. The default is as long as nginx waits for an \
-answer (proxy_read_timeout). 0 switches it off.",
         },
     ],
 };

@@ -1,0 +1,346 @@
+//! A lane of the line as an operator writes it: whose it is, and what it gets.
+
+use http::request::Parts;
+use http::{HeaderName, Method};
+use serde::Deserialize;
+
+use super::Settings;
+
+/// The lane of whoever is in no other.
+const DEFAULT: &str = "default";
+/// The priority of a lane that names none.
+const PRIORITY: u32 = 10;
+/// Most lanes there can be: each request is held against one after the other.
+pub(super) const LANES_MAX: usize = 32;
+/// Longest name, in bytes: it stands in log lines.
+const NAME_BYTES_MAX: usize = 32;
+
+/// `NAME=PATH method=… header=… priority=… seats=… waiting=…`: whose lane it is by path, method and
+/// fields, and what it gets.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Lane {
+    /// Lower-case letters, digits, `-` and `_`.
+    pub name: String,
+    /// The smaller goes first.
+    pub priority: u32,
+    /// Seats that the other lanes together cannot take.
+    pub seats: usize,
+    /// How many may wait in it, apart from `max_waiting`; `None` = they share that.
+    pub waiting: Option<usize>,
+    /// One of each kind must hold, where there are any.
+    paths: Vec<String>,
+    methods: Vec<Method>,
+    fields: Vec<Field>,
+}
+
+/// A header field that a request has, whatever it says if there is no value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Field {
+    name: HeaderName,
+    value: Option<String>,
+}
+
+impl Lane {
+    /// Reads it. The error says what is wrong, without naming the setting.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut words = text.split_whitespace();
+        let first = words.next().ok_or("it begins with a name")?;
+        let (name, paths) = match first.split_once('=') {
+            Some((name, paths)) => (name, Some(paths)),
+            None => (first, None),
+        };
+        let mut lane = Self::new(checked_name(name)?);
+        let (mut priority, mut seats, mut waiting) = (None, None, None);
+        let pairs = words.map(|word| {
+            let pair = word.split_once('=');
+            pair.ok_or_else(|| format!("'{word}' is not KEY=VALUE"))
+        });
+        for pair in paths
+            .map(|paths| Ok(("path", paths)))
+            .into_iter()
+            .chain(pairs)
+        {
+            match pair? {
+                ("path", values) => extend(&mut lane.paths, values, path)?,
+                ("method", values) => extend(&mut lane.methods, values, method)?,
+                ("header", values) => extend(&mut lane.fields, values, field)?,
+                ("priority", value) => set(&mut priority, "priority", value, 0)?,
+                ("seats", value) => set(&mut seats, "seats", value, 1)?,
+                ("waiting", value) => set(&mut waiting, "waiting", value, 1)?,
+                (key, _) => {
+                    return Err(format!(
+                        "'{key}' is not one of path, method, header, priority, seats, waiting"
+                    ));
+                }
+            }
+        }
+        lane.priority = priority.unwrap_or(PRIORITY);
+        lane.seats = seats.unwrap_or(0) as usize;
+        lane.waiting = waiting.map(|waiting| waiting as usize);
+        lane.check()?;
+        Ok(lane)
+    }
+
+    fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            priority: PRIORITY,
+            seats: 0,
+            waiting: None,
+            paths: Vec::new(),
+            methods: Vec::new(),
+            fields: Vec::new(),
+        }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let unconditional =
+            self.paths.is_empty() && self.methods.is_empty() && self.fields.is_empty();
+        match (self.is_default(), unconditional) {
+            (true, false) => Err(format!(
+                "'{DEFAULT}' is the lane of whoever is in no other; it takes no path, method or header"
+            )),
+            (true, true) if self.waiting.is_some() => {
+                Err(format!("the bound of '{DEFAULT}' is max_waiting"))
+            }
+            (false, true) => Err("it says whose it is: by path, method or header".into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn is_default(&self) -> bool {
+        self.name == DEFAULT
+    }
+
+    /// Whether a request is this lane's.
+    pub fn takes(&self, request: &Parts) -> bool {
+        let path = request.uri.path();
+        (self.paths.is_empty() || self.paths.iter().any(|prefix| is_under(path, prefix)))
+            && (self.methods.is_empty() || self.methods.contains(&request.method))
+            && (self.fields.is_empty() || self.fields.iter().any(|field| field.is_in(request)))
+    }
+}
+
+impl Field {
+    fn is_in(&self, request: &Parts) -> bool {
+        let mut values = request.headers.get_all(&self.name).iter();
+        match &self.value {
+            None => values.next().is_some(),
+            Some(expected) => values.any(|value| value.as_bytes() == expected.as_bytes()),
+        }
+    }
+}
+
+impl Settings {
+    /// Every lane, that of whoever is in no other first.
+    pub fn lanes(&self) -> Vec<Lane> {
+        let (mut lanes, others): (Vec<_>, Vec<_>) =
+            self.lane.iter().cloned().partition(Lane::is_default);
+        if lanes.is_empty() {
+            lanes.push(Lane::new(DEFAULT));
+        }
+        lanes.extend(others);
+        lanes
+    }
+}
+
+/// Whole segments: `/healthz` is above `/healthz/db`, not above `/healthzzz`.
+fn is_under(path: &str, prefix: &str) -> bool {
+    path.strip_prefix(prefix)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// With commas between; each time a key comes it adds to what it said before.
+fn extend<T>(
+    values: &mut Vec<T>,
+    text: &str,
+    read: fn(&str) -> Result<T, String>,
+) -> Result<(), String> {
+    for value in text.split(',') {
+        values.push(read(value)?);
+    }
+    Ok(())
+}
+
+fn set(number: &mut Option<u32>, key: &str, text: &str, min: u32) -> Result<(), String> {
+    if number.is_some() {
+        return Err(format!("'{key}' comes twice"));
+    }
+    let read = text.parse().ok().filter(|&read| read >= min);
+    *number = Some(read.ok_or_else(|| format!("'{key}' is a whole number >= {min}"))?);
+    Ok(())
+}
+
+fn checked_name(name: &str) -> Result<&str, String> {
+    let is_plain =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(is_plain) {
+        return Err(format!(
+            "'{name}' is not a name: 1 to {NAME_BYTES_MAX} of a-z, 0-9, - and _"
+        ));
+    }
+    Ok(name)
+}
+
+/// Without the slash at the end, so that what is left of a path below it begins with one.
+fn path(text: &str) -> Result<String, String> {
+    if !text.starts_with('/') || text.contains(['?', '#']) {
+        return Err(format!("'{text}' is not a path that begins with /"));
+    }
+    Ok(text.trim_end_matches('/').to_owned())
+}
+
+fn method(text: &str) -> Result<Method, String> {
+    let method = text.to_ascii_uppercase();
+    Method::from_bytes(method.as_bytes()).map_err(|_| format!("'{text}' is not a method"))
+}
+
+fn field(text: &str) -> Result<Field, String> {
+    let (name, value) = match text.split_once(':') {
+        Some((name, value)) => (name, Some(value.to_owned())),
+        None => (text, None),
+    };
+    let name = name
+        .parse()
+        .map_err(|_| format!("'{name}' is not the name of a header field"))?;
+    Ok(Field { name, value })
+}
+
+impl TryFrom<String> for Lane {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        Self::parse(&text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn head(method: &str, target: &str, fields: &[(&str, &str)]) -> Parts {
+        let mut request = http::Request::builder().method(method).uri(target);
+        for (name, value) in fields {
+            request = request.header(*name, *value);
+        }
+        request.body(()).unwrap().into_parts().0
+    }
+
+    #[test]
+    fn whose_a_lane_is() {
+        let get = |target: &str| head("GET", target, &[]);
+        let with = |name: &'static str, value: &'static str| head("GET", "/", &[(name, value)]);
+        // (lane, request, whether it is in it)
+        let table = [
+            ("h=/healthz", get("/healthz"), true),
+            ("h=/healthz", get("/healthz/"), true),
+            ("h=/healthz", get("/healthz/db?x=1"), true),
+            ("h=/healthz", get("/healthz?x=1"), true),
+            ("h=/healthz", get("/healthzzz"), false),
+            ("h=/healthz", get("/a/healthz"), false),
+            ("h=/healthz", get("/%68ealthz"), false),
+            ("h=/healthz", get("http://test/healthz"), true),
+            ("h=/healthz/", get("/healthz"), true),
+            ("h=/a,/b", get("/b/c"), true),
+            ("h=/a path=/b", get("/b/c"), true),
+            ("h path=/a", get("/b"), false),
+            ("all=/", get("/"), true),
+            ("all=/", get("/x"), true),
+            ("w method=POST,put", head("PUT", "/", &[]), true),
+            ("w method=POST,put", get("/"), false),
+            ("w=/api method=POST", head("POST", "/api/x", &[]), true),
+            ("w=/api method=POST", head("POST", "/", &[]), false),
+            ("w=/api method=POST", get("/api/x"), false),
+            ("p header=X-Priority:high", with("x-priority", "high"), true),
+            ("p header=X-Priority:high", with("x-priority", "low"), false),
+            ("p header=X-Priority", with("x-priority", "low"), true),
+            ("p header=X-Priority", get("/"), false),
+            ("p header=A:1,B:2", with("b", "2"), true),
+            ("p header=A:1 header=B", with("b", "3"), true),
+            ("p=/x header=A:1", with("a", "1"), false),
+        ];
+        for (lane, request, expected) in table {
+            let lane = Lane::parse(lane).unwrap();
+            assert_eq!(lane.takes(&request), expected, "{lane:?} {request:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_lane_gets() {
+        let lane = Lane::parse("health=/healthz priority=0 seats=1 waiting=64").unwrap();
+        assert_eq!(
+            (lane.name.as_str(), lane.priority, lane.seats, lane.waiting),
+            ("health", 0, 1, Some(64))
+        );
+        let plain = Lane::parse("x=/").unwrap();
+        assert_eq!((plain.priority, plain.seats, plain.waiting), (10, 0, None));
+    }
+
+    #[test]
+    fn mistakes_are_told() {
+        for (text, wrong) in [
+            ("", "it begins with a name"),
+            (
+                "Health=/x",
+                "'Health' is not a name: 1 to 32 of a-z, 0-9, - and _",
+            ),
+            ("=/x", "'' is not a name: 1 to 32 of a-z, 0-9, - and _"),
+            ("h=x", "'x' is not a path that begins with /"),
+            ("h=/x,", "'' is not a path that begins with /"),
+            ("h=/x?y", "'/x?y' is not a path that begins with /"),
+            ("h", "it says whose it is: by path, method or header"),
+            (
+                "h priority=1",
+                "it says whose it is: by path, method or header",
+            ),
+            ("h=/x now", "'now' is not KEY=VALUE"),
+            (
+                "h=/x prio=1",
+                "'prio' is not one of path, method, header, priority, seats, waiting",
+            ),
+            ("h=/x seats=0", "'seats' is a whole number >= 1"),
+            ("h=/x waiting=0", "'waiting' is a whole number >= 1"),
+            ("h=/x priority=-1", "'priority' is a whole number >= 0"),
+            ("h=/x seats=1 seats=2", "'seats' comes twice"),
+            ("h method=P(", "'P(' is not a method"),
+            ("h header=:x", "'' is not the name of a header field"),
+            (
+                "default=/",
+                "'default' is the lane of whoever is in no other; it takes no path, method or header",
+            ),
+            ("default waiting=5", "the bound of 'default' is max_waiting"),
+        ] {
+            assert_eq!(Lane::parse(text), Err(wrong.to_owned()), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_default_lane_is_first_and_always_there() {
+        let names = |lanes: &str| {
+            let settings = Settings::from_json(&format!("{{\"workers\": 4, \"lane\": {lanes}}}"));
+            let lanes = settings.unwrap().lanes().into_iter();
+            lanes
+                .map(|lane| (lane.name, lane.priority))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(names("[]"), [("default".to_owned(), 10)]);
+        assert_eq!(
+            names(r#"["a=/a", "default priority=3", "b=/b"]"#),
+            [
+                ("default".to_owned(), 3),
+                ("a".to_owned(), 10),
+                ("b".to_owned(), 10)
+            ]
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn parse_never_panics(text in r"[a-z]{1,4}(=/[a-z/,]{0,8})?( [a-z]{0,8}=[0-9a-zA-Z:,/]{0,8}){0,3}|\PC{0,20}") {
+            let _ = Lane::parse(&text);
+        }
+    }
+}

@@ -131,6 +131,11 @@ impl<'x> AcceptorSide<'x> {
         true
     }
 
+    /// Slots that seats still hold for an acceptor before us.
+    pub fn orphans(&self) -> usize {
+        self.orphans.len()
+    }
+
     /// Slots that could take a request now.
     pub fn free_slots(&self) -> usize {
         self.free.len()

@@ -74,6 +74,10 @@ counted! {
         LineFull = "refused_line_full",
         /// It waited too long.
         WaitedTooLong = "refused_waited_too_long",
+        /// The line stood, and it was the oldest.
+        Shed = "refused_shed",
+        /// As many of its client waited as may.
+        TooManyOfClient = "refused_too_many_of_client",
         /// The one worker it was for was not there.
         WorkerAbsent = "refused_worker_absent",
         /// The server was leaving.

@@ -39,8 +39,18 @@ pub(super) enum Refusal {
         /// When to try again, in seconds.
         retry_after_s: u64,
     },
-    /// Likewise, at a port that is one worker's (`worker_port_base`): the worker was not there all
-    /// that time.
+    /// Likewise: the line stood, and the oldest made way (`queue_order`).
+    Shed {
+        /// When to try again, in seconds.
+        retry_after_s: u64,
+    },
+    /// The client's, or just one with much to ask: `max_waiting_per_client` of its requests wait.
+    TooManyOfClient {
+        /// When to try again, in seconds.
+        retry_after_s: u64,
+    },
+    /// The operator's: it waited longer than `queue_timeout` at a port that is one worker's
+    /// (`worker_port_base`), and the worker was not there all that time.
     WorkerAbsent {
         /// When to try again, in seconds.
         retry_after_s: u64,
@@ -76,7 +86,7 @@ impl Refusal {
         }
     }
 
-    /// RFC 9110 section 15; 431 is RFC 6585 section 5.
+    /// RFC 9110 section 15; 429 and 431 are RFC 6585 sections 4 and 5.
     pub(super) fn status(self) -> StatusCode {
         match self {
             Self::BadRequest(_) | Self::BodyCutShort => StatusCode::BAD_REQUEST,
@@ -86,8 +96,10 @@ impl Refusal {
             Self::FieldTooLarge | Self::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
+            Self::TooManyOfClient { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::LineFull { .. }
             | Self::WaitedTooLong { .. }
+            | Self::Shed { .. }
             | Self::WorkerAbsent { .. }
             | Self::ShuttingDown
             | Self::SpoolFailed => StatusCode::SERVICE_UNAVAILABLE,
@@ -109,6 +121,8 @@ impl Refusal {
             Self::BodyTimeout => "the body did not arrive in time",
             Self::LineFull { .. } => "the line is full",
             Self::WaitedTooLong { .. } => "the request waited too long in the line",
+            Self::Shed { .. } => "the line stands still, and the request was the oldest in it",
+            Self::TooManyOfClient { .. } => "too many requests of this client wait",
             Self::WorkerAbsent { .. } => "the worker of this port is not there",
             Self::ShuttingDown => "the server is shutting down",
             Self::WorkerDied => "the worker died while it answered",
@@ -132,6 +146,8 @@ impl Refusal {
             Self::BodyTimeout => Outcome::BodyTimeout,
             Self::LineFull { .. } => Outcome::LineFull,
             Self::WaitedTooLong { .. } => Outcome::WaitedTooLong,
+            Self::Shed { .. } => Outcome::Shed,
+            Self::TooManyOfClient { .. } => Outcome::TooManyOfClient,
             Self::WorkerAbsent { .. } => Outcome::WorkerAbsent,
             Self::ShuttingDown => Outcome::ShuttingDown,
             Self::WorkerDied => Outcome::WorkerDied,
@@ -150,7 +166,12 @@ impl Refusal {
     /// Whether the connection cannot go on, because what follows on it is not known to be a
     /// request, or because we are leaving.
     pub(super) fn closes(self) -> bool {
-        self.is_clients() || matches!(self, Self::ShuttingDown | Self::SpoolFailed)
+        match self {
+            // All of it was read.
+            Self::TooManyOfClient { .. } => false,
+            Self::ShuttingDown | Self::SpoolFailed => true,
+            _ => self.is_clients(),
+        }
     }
 
     /// The answer, `text/plain`.
@@ -165,6 +186,8 @@ impl Refusal {
         headers.insert(http::header::CONTENT_TYPE, text);
         if let Self::LineFull { retry_after_s }
         | Self::WaitedTooLong { retry_after_s }
+        | Self::Shed { retry_after_s }
+        | Self::TooManyOfClient { retry_after_s }
         | Self::WorkerAbsent { retry_after_s } = self
         {
             headers.insert(http::header::RETRY_AFTER, retry_after_s.into());

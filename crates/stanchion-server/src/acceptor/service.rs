@@ -64,7 +64,7 @@ pub(super) async fn answer(
         }
         Answer::Refused(refusal) => {
             account.close(refusal.outcome());
-            log_refusal(&ticket, refusal);
+            log_refusal(&shared, &ticket, refusal);
             let (head, bytes) = refusal.response().into_parts();
             (head, AnswerBody::whole(&shared, &connection, bytes))
         }
@@ -97,7 +97,7 @@ fn entry(shared: &Shared, ticket: &Rc<Ticket>, head: &http::response::Parts) -> 
     }))
 }
 
-fn log_refusal(ticket: &Ticket, refusal: Refusal) {
+fn log_refusal(shared: &Shared, ticket: &Ticket, refusal: Refusal) {
     let (status, reason) = (refusal.status().as_u16(), refusal.reason());
     let request = ticket.request.describe();
     let worker = ticket.worker_pid.get();
@@ -110,7 +110,10 @@ fn log_refusal(ticket: &Ticket, refusal: Refusal) {
             }
             _ => String::new(),
         };
-        warn!("{status} {request}: {reason}{ran} worker={worker}");
+        let dispatch = shared.dispatch.borrow();
+        let lane = dispatch.lanes.name(ticket.lane.get());
+        let lane = lane.map_or(String::new(), |lane| format!(" lane={lane}"));
+        warn!("{status} {request}: {reason}{ran} worker={worker}{lane}");
     }
 }
 

@@ -6,8 +6,9 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use stanchion_exchange::Submitted;
-use stanchion_line::Place;
+use stanchion_line::{LaneId, Place};
 
+use super::dispatch::ClientShare;
 use super::refusal::Refusal;
 use super::request::Arrived;
 
@@ -15,6 +16,10 @@ use super::request::Arrived;
 pub(super) struct Ticket {
     pub(super) request: Arrived,
     pub(super) stage: Cell<Stage>,
+    /// Whose turns it has in the line, and whose seats.
+    pub(super) lane: Cell<LaneId>,
+    /// While it waits, if it is counted how many of one client do.
+    pub(super) client_share: Cell<Option<ClientShare>>,
     /// The head of the answer and what there was of the body with it, until it is fetched.
     answer: RefCell<Option<Answer>>,
     stream: RefCell<Stream>,
@@ -87,6 +92,8 @@ impl Ticket {
         Self {
             request,
             stage: Cell::new(Stage::New),
+            lane: Cell::default(),
+            client_share: Cell::new(None),
             answer: RefCell::new(None),
             stream: RefCell::default(),
             waker: Cell::new(None),

@@ -26,7 +26,8 @@ pub struct Lane {
     pub priority: u32,
     /// Seats that the other lanes together cannot take.
     pub seats: usize,
-    /// How many may wait in it, apart from `max_waiting`; `None` = they share that.
+    /// How many may wait in it, apart from `max_waiting`; `None` = nobody said, see
+    /// [`Settings::lanes`].
     pub waiting: Option<usize>,
     /// One of each kind must hold, where there are any.
     paths: Vec<String>,
@@ -133,7 +134,8 @@ impl Field {
 }
 
 impl Settings {
-    /// Every lane, that of whoever is in no other first.
+    /// Every lane, that of whoever is in no other first. One for which seats are kept has room of
+    /// its own in any case: when the line is full nobody would come to those seats.
     pub fn lanes(&self) -> Vec<Lane> {
         let (mut lanes, others): (Vec<_>, Vec<_>) =
             self.lane.iter().cloned().partition(Lane::is_default);
@@ -141,6 +143,12 @@ impl Settings {
             lanes.push(Lane::new(DEFAULT));
         }
         lanes.extend(others);
+        for lane in lanes
+            .iter_mut()
+            .filter(|lane| lane.seats > 0 && !lane.is_default())
+        {
+            lane.waiting.get_or_insert(self.max_waiting as usize);
+        }
         lanes
     }
 }
@@ -335,6 +343,15 @@ mod tests {
                 ("b".to_owned(), 10)
             ]
         );
+    }
+
+    #[test]
+    fn whoever_has_seats_has_room() {
+        let lanes = r#"["a=/a", "b=/b seats=1", "c=/c seats=1 waiting=4", "default seats=1"]"#;
+        let settings = format!("{{\"workers\": 4, \"max_waiting\": 9, \"lane\": {lanes}}}");
+        let lanes = Settings::from_json(&settings).unwrap().lanes();
+        let waiting: Vec<_> = lanes.iter().map(|lane| lane.waiting).collect();
+        assert_eq!(waiting, [None, None, Some(9), Some(4)]);
     }
 
     proptest! {

@@ -47,9 +47,16 @@ impl AllowedPeers {
     /// file's permissions have let it in, so it is, as in gunicorn.
     pub fn allows(&self, peer: Option<IpAddr>) -> bool {
         let Some(peer) = peer else { return true };
+        self.any || self.lists(peer)
+    }
+
+    /// Whether the address is listed, itself or by its network; `*` lists nobody.
+    pub fn lists(&self, address: IpAddr) -> bool {
         // A dual-stack socket shows an IPv4 peer as ::ffff:a.b.c.d (ipv6(7)).
-        let peer = peer.to_canonical();
-        self.any || self.networks.iter().any(|network| network.contains(peer))
+        let address = address.to_canonical();
+        self.networks
+            .iter()
+            .any(|network| network.contains(address))
     }
 }
 

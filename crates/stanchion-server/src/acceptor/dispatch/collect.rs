@@ -4,7 +4,6 @@ use std::os::fd::OwnedFd;
 
 use bytes::Bytes;
 use stanchion_exchange::{Corrupt, Ending, SlotState};
-use stanchion_line::LaneId;
 use stanchion_sys::channel::Received;
 use stanchion_sys::clock::monotonic_us;
 use tracing::{error, warn};
@@ -56,7 +55,7 @@ impl Dispatch {
                 drop(self.fetch_file(slot));
             }
             if let Some(line) = self.line_of(ticket) {
-                line.drained(monotonic_us(), LaneId::DEFAULT);
+                line.drained(monotonic_us(), ticket.lane.get());
             }
             self.free(slot);
         } else if wanted {

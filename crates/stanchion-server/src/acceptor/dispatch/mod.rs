@@ -1,6 +1,7 @@
 //! The line and the exchange together: requests join, go to seats in order, and come back
 //! ([`collect`]). A few are for one worker alone ([`ports`]).
 
+mod admission;
 mod collect;
 mod losses;
 mod ports;
@@ -10,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use stanchion_exchange::{AcceptorSide, Exchange, Submitted, Tenant};
-use stanchion_line::{Ahead, LaneId, Line, LineLimits, Order, Pulled};
+use stanchion_line::{Ahead, Expiry, Line, LineLimits, Pulled, Reserve};
 use stanchion_sys::channel::Channel;
 use stanchion_sys::clock::monotonic_us;
 
@@ -18,6 +19,8 @@ use super::refusal::Refusal;
 use super::ticket::{Answer, Stage, Ticket};
 use crate::tally::Outcome;
 use crate::tree::Common;
+pub(super) use admission::ClientShare;
+use admission::{ClientLimit, Lanes, line_limits};
 use ports::Ports;
 pub(super) use ports::{PortNumber, Who};
 
@@ -32,8 +35,9 @@ pub(super) struct Dispatch {
     exchange: &'static Exchange,
     side: AcceptorSide<'static>,
     line: Line<Rc<Ticket>>,
-    /// Most that may wait in it and at the ports of single workers.
-    waiting_max: usize,
+    pub(super) lanes: Lanes,
+    reserve: Reserve,
+    client_limit: Option<ClientLimit>,
     ports: Ports<Rc<Ticket>>,
     ahead: Ahead,
     /// Who has each slot.
@@ -72,16 +76,8 @@ struct Sitting {
 impl Dispatch {
     pub(super) fn new(common: &'static Common) -> Self {
         let settings = &common.settings;
-        let us = |seconds: crate::settings::Seconds| {
-            seconds
-                .as_duration()
-                .map_or(0, |duration| duration.as_micros() as u64)
-        };
-        let limits = LineLimits {
-            waiting_max: settings.max_waiting as usize,
-            queue_timeout_us: us(settings.queue_timeout),
-            order: Order::Fifo,
-        };
+        let limits = line_limits(settings);
+        let lanes = Lanes::new(settings);
         // Also of those whose workers ask for them.
         let share = LineLimits {
             waiting_max: (limits.waiting_max / (settings.workers as usize).max(1)).max(1),
@@ -92,8 +88,10 @@ impl Dispatch {
         Self {
             exchange: &common.exchange,
             side: AcceptorSide::take_over(&common.exchange),
-            line: Line::new(limits),
-            waiting_max: limits.waiting_max,
+            line: lanes.line(limits),
+            reserve: lanes.reserve(),
+            lanes,
+            client_limit: ClientLimit::new(settings),
             ports: Ports::new(base, count, share, own_max),
             ahead: Ahead::new(common.exchange.geometry().ahead_per_seat),
             slots: vec![None; common.exchange.geometry().slots()],
@@ -113,33 +111,37 @@ impl Dispatch {
     /// A request has arrived whole: it joins the line, or is told why not.
     pub(super) fn join(&mut self, ticket: &Rc<Ticket>) {
         let now_us = monotonic_us();
-        let port = ticket.request.peer.only_worker;
-        let full = self.line.len() + self.ports.waiting() >= self.waiting_max
-            || port.is_some_and(|port| self.ports.is_full(port));
-        let Some(line) = self.line_of(ticket) else {
-            let retry_after_s = self.line.retry_after_s(now_us, LaneId::DEFAULT);
-            refuse(ticket, Refusal::WorkerAbsent { retry_after_s });
-            return;
-        };
-        let place = (!full).then(|| line.join(now_us, LaneId::DEFAULT, Rc::clone(ticket)));
-        if let Some(Ok(place)) = place {
-            ticket.stage.set(Stage::Waiting(place));
-            self.fill(now_us);
-        } else {
-            let retry_after_s = line.retry_after_s(now_us, LaneId::DEFAULT);
-            refuse(ticket, Refusal::LineFull { retry_after_s });
+        match self.admit(ticket, now_us) {
+            Ok(place) => {
+                ticket.stage.set(Stage::Waiting(place));
+                self.fill(now_us);
+            }
+            Err(refusal) => refuse(ticket, refusal),
         }
     }
 
     /// Moves the head of the line into the exchange while there is room for it: for each seat the
-    /// request it answers and a few ahead.
+    /// request it answers and a few ahead. None ahead as long as seats are kept for some, since
+    /// nothing in the exchange can be overtaken.
     fn fill(&mut self, now_us: u64) {
+        self.expire_waiting(now_us);
         // First, as they are few, and what they are for may be to find out why all the others wait.
         self.fill_ports(now_us);
-        let seats = self.workers.len() * usize::from(self.threads);
-        let room = seats * (1 + self.ahead.per_seat());
+        let threads = usize::from(self.threads);
+        let mut room = self.workers.len() * threads;
+        if self.reserve.is_empty() {
+            room *= 1 + self.ahead.per_seat();
+        } else {
+            let sitting = self.workers.keys().copied();
+            let elsewhere = self.ports.seats_held(sitting, threads) + self.side.orphans();
+            room = room.saturating_sub(elsewhere);
+        }
         while self.submitted < room && self.side.can_submit() {
-            let Some(Pulled { item: ticket, .. }) = self.line.pull(now_us) else {
+            let reserve = &self.reserve;
+            let pulled = self
+                .line
+                .pull_if(now_us, |lane| reserve.may_enter(lane, room));
+            let Some(Pulled { item: ticket, .. }) = pulled else {
                 break;
             };
             let request = &ticket.request;
@@ -152,13 +154,17 @@ impl Dispatch {
     }
 
     fn submitted(&mut self, ticket: Rc<Ticket>, submitted: Option<Submitted>) {
+        ticket.client_share.take();
         let Some(submitted) = submitted else {
             // Only with limits on fields that were raised far beyond their defaults.
             refuse(&ticket, Refusal::HeadTooLarge);
             return;
         };
         match ticket.request.peer.only_worker {
-            None => self.submitted += 1,
+            None => {
+                self.submitted += 1;
+                self.reserve.entered(ticket.lane.get());
+            }
             Some(port) => self.ports.entered(port),
         }
         ticket.stage.set(Stage::Submitted(submitted));
@@ -225,7 +231,10 @@ impl Dispatch {
     fn left(&mut self, slot: u32) -> Option<Rc<Ticket>> {
         let ticket = self.slots[slot as usize].take()?;
         match ticket.request.peer.only_worker {
-            None => self.submitted -= 1,
+            None => {
+                self.submitted -= 1;
+                self.reserve.left(ticket.lane.get());
+            }
             Some(port) => self.ports.left(port),
         }
         Some(ticket)
@@ -244,6 +253,7 @@ impl Dispatch {
     pub(super) fn abandon(&mut self, ticket: &Ticket) -> Outcome {
         match ticket.stage.replace(Stage::Over) {
             Stage::Waiting(place) => {
+                ticket.client_share.take();
                 if let Some(line) = self.line_of(ticket) {
                     line.leave(place);
                 }
@@ -284,14 +294,7 @@ impl Dispatch {
     /// Tells those who have waited too long.
     pub(super) fn expire(&mut self) {
         let now_us = monotonic_us();
-        let mut late = Vec::new();
-        for line in self.ports.lines().chain([&mut self.line]) {
-            late.extend(std::iter::from_fn(|| line.expire(now_us)));
-        }
-        for (_, Pulled { item: ticket, .. }) in late {
-            let refusal = self.waited_too_long(&ticket, now_us);
-            refuse(&ticket, refusal);
-        }
+        self.expire_waiting(now_us);
         // And those who were handed out ahead, if no seat has come to take them.
         for slot in 0..self.slots.len() as u32 {
             let Some(ticket) = &self.slots[slot as usize] else {
@@ -300,11 +303,33 @@ impl Dispatch {
             if self.line.is_overdue(ticket.request.arrived_us, now_us)
                 && let Some(ticket) = self.withdraw(slot)
             {
-                let refusal = self.waited_too_long(&ticket, now_us);
-                refuse(&ticket, refusal);
+                self.refuse_expired(&ticket, Expiry::TimedOut, now_us);
             }
         }
         self.fill(now_us);
+    }
+
+    /// Those in the line: before each turn too, so that as many are shed as are due.
+    fn expire_waiting(&mut self, now_us: u64) {
+        while let Some((expiry, Pulled { item: ticket, .. })) = self.take_expired(now_us) {
+            self.refuse_expired(&ticket, expiry, now_us);
+        }
+    }
+
+    fn take_expired(&mut self, now_us: u64) -> Option<(Expiry, Pulled<Rc<Ticket>>)> {
+        let mut lines = self.ports.lines().chain([&mut self.line]);
+        lines.find_map(|line| line.expire(now_us))
+    }
+
+    fn refuse_expired(&mut self, ticket: &Ticket, expiry: Expiry, now_us: u64) {
+        let absent = self.is_workers_absent(ticket);
+        let retry_after_s = self.retry_after_s(ticket, now_us);
+        let refusal = match expiry {
+            Expiry::Shed => Refusal::Shed { retry_after_s },
+            Expiry::TimedOut if absent => Refusal::WorkerAbsent { retry_after_s },
+            Expiry::TimedOut => Refusal::WaitedTooLong { retry_after_s },
+        };
+        refuse(ticket, refusal);
     }
 
     /// Takes back a request that no seat has taken.
@@ -346,6 +371,7 @@ impl Dispatch {
 }
 
 fn refuse(ticket: &Ticket, refusal: Refusal) {
+    ticket.client_share.take();
     ticket.stage.set(Stage::Over);
     ticket.answer(Answer::Refused(refusal));
 }

@@ -136,6 +136,18 @@ impl<T> Ports<T> {
         self.ports.get(&port).map(|port| port.worker)
     }
 
+    /// Seats of these workers, `threads` each, that requests of ports have or are about to have.
+    pub(super) fn seats_held(&self, workers: impl Iterator<Item = u16>, threads: usize) -> usize {
+        if self.ports.is_empty() {
+            return 0;
+        }
+        let held = |worker| {
+            let ports = self.ports.values().filter(|port| port.worker == worker);
+            ports.map(|port| port.submitted).sum::<usize>().min(threads)
+        };
+        workers.map(held).sum()
+    }
+
     /// A request of a port has got into the exchange.
     pub(super) fn entered(&mut self, port: PortNumber) {
         if let Some(port) = self.ports.get_mut(&port) {
@@ -296,20 +308,13 @@ impl Dispatch {
         tickets
     }
 
-    /// What one is told who has waited too long.
-    pub(super) fn waited_too_long(&mut self, ticket: &Ticket, now_us: u64) -> Refusal {
-        let line = self.line_of(ticket).map(|line| &*line);
-        let retry_after_s = line.map(|line| line.retry_after_s(now_us, LaneId::DEFAULT));
-        let retry_after_s =
-            retry_after_s.unwrap_or_else(|| self.line.retry_after_s(now_us, LaneId::DEFAULT));
+    /// Whether a request came by the port of a worker that is not there.
+    pub(super) fn is_workers_absent(&self, ticket: &Ticket) -> bool {
         let port = ticket.request.peer.only_worker;
-        let worker = port.map(|port| self.ports.worker(port));
-        match worker {
-            Some(worker) if worker.is_none_or(|worker| !self.workers.contains_key(&worker)) => {
-                Refusal::WorkerAbsent { retry_after_s }
-            }
-            _ => Refusal::WaitedTooLong { retry_after_s },
-        }
+        port.is_some_and(|port| {
+            let worker = self.ports.worker(port);
+            worker.is_none_or(|worker| !self.workers.contains_key(&worker))
+        })
     }
 }
 
@@ -394,6 +399,17 @@ mod tests {
         }
         assert_eq!(ports.waiting(), 27);
         assert_eq!(Ports::<char>::new(0, 0, LIMITS, 2).waiting(), 0);
+    }
+
+    #[test]
+    fn requests_of_ports_hold_seats_of_workers_that_sit() {
+        let mut ports: Ports<char> = Ports::new(9293, 3, LIMITS, 4);
+        for port in [0, 0, 0, 1, 2] {
+            ports.entered(port);
+        }
+        assert_eq!(ports.seats_held([0, 1, 2, 3].into_iter(), 2), 4);
+        assert_eq!(ports.seats_held([0, 1, 2].into_iter(), 9), 5);
+        assert_eq!(ports.seats_held([1, 3].into_iter(), 2), 1);
     }
 
     #[test]

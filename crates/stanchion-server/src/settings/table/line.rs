@@ -110,8 +110,9 @@ What it gets: priority (10: the smaller number goes first; lanes with \
 the same are served as one; one that was passed over 8 times has the \
 next turn), seats (0: kept for it, so that the other lanes together \
 cannot take them; fewer than there are), waiting (how many may wait in \
-it, apart from max_waiting; without it they share that). For `default`: \
-priority and seats.
+it, apart from max_waiting; without it they share that, or, if seats \
+are kept, have as much for themselves). For `default`: priority and \
+seats.
 
 As long as any seats are kept, no request is handed out ahead of a seat \
 that is free, which costs very short requests throughput. Requests at \

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use crate::corrupt::Corrupt;
 use crate::protocol::ReadyRing;
 use crate::seat::Ending;
 use crate::shared::Exchange;
@@ -61,18 +62,6 @@ pub enum SlotState {
         done_us: u64,
     },
 }
-
-/// The shared memory says something that cannot be: a worker has written where it should not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Corrupt(pub &'static str);
-
-impl std::fmt::Display for Corrupt {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "the exchange was written over by a worker: {}", self.0)
-    }
-}
-
-impl std::error::Error for Corrupt {}
 
 impl<'x> AcceptorSide<'x> {
     /// Takes the exchange over. What an earlier acceptor had ready is withdrawn (its clients are

@@ -19,6 +19,8 @@ pub use word::{Phase, Tenant, Word};
 #[cfg(not(loom))]
 mod acceptor;
 #[cfg(not(loom))]
+mod corrupt;
+#[cfg(not(loom))]
 mod layout;
 #[cfg(not(loom))]
 mod seat;
@@ -26,7 +28,9 @@ mod seat;
 mod shared;
 
 #[cfg(not(loom))]
-pub use acceptor::{AcceptorSide, Corrupt, SlotState, Submitted};
+pub use acceptor::{AcceptorSide, SlotState, Submitted};
+#[cfg(not(loom))]
+pub use corrupt::Corrupt;
 #[cfg(not(loom))]
 pub use layout::{BadGeometry, Geometry, LAYOUT_VERSION, Seat, SeatState};
 #[cfg(not(loom))]

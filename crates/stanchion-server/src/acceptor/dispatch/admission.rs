@@ -1,7 +1,7 @@
 //! Who is let into the line, and into which lane.
 
 use std::cell::RefCell;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::rc::Rc;
 
 use http::HeaderMap;
@@ -12,6 +12,10 @@ use crate::acceptor::refusal::Refusal;
 use crate::acceptor::request::Arrived;
 use crate::acceptor::ticket::Ticket;
 use crate::settings::{AllowedPeers, Lane, QueueOrder, Seconds, Settings};
+
+/// Bits of an IPv6 address that are one client: a host has a network of its own (RFC 7421), in which it
+/// may take any address.
+const V6_CLIENT_BITS: u32 = 64;
 
 /// The settings of the line, as it takes them.
 pub(super) fn line_limits(settings: &Settings) -> LineLimits {
@@ -105,7 +109,7 @@ impl ClientLimit {
     fn share(&self, request: &Arrived) -> Result<Option<ClientShare>, ()> {
         let peer = request.peer.address.parse().ok();
         let said = request.peer.trusted.then_some(&request.head.headers);
-        let Some(address) = client_address(peer, said, &self.believed) else {
+        let Some(address) = client_address(peer, said, &self.believed).map(network) else {
             return Ok(None);
         };
         if !self.clients.borrow_mut().enter(address) {
@@ -148,6 +152,16 @@ fn client_address(
         }
     }
     client
+}
+
+/// The network that is one client.
+fn network(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V6(v6) => {
+            Ipv6Addr::from_bits(v6.to_bits() & (u128::MAX << (128 - V6_CLIENT_BITS))).into()
+        }
+        v4 @ IpAddr::V4(_) => v4,
+    }
 }
 
 /// An address as proxies write it: some add the port.
@@ -207,6 +221,14 @@ impl Dispatch {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_network_of_ipv6_is_one_client() {
+        let of = |text: &str| network(text.parse().unwrap());
+        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:0:0:2"));
+        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
+        assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
+    }
 
     #[test]
     fn whose_a_request_is() {

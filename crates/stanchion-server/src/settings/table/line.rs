@@ -35,7 +35,8 @@ with a Retry-After. What a worker already has does not count, so a \
 client alone at an idle server is not limited.
 
 The address is the peer's. Where forwarded_allow_ips believes the peer, \
-it is the last one in X-Forwarded-For that is not itself listed there. \
+it is the last one in X-Forwarded-For that is not itself listed there. A \
+network of IPv6 (/64) is one client. \
 Requests without an address (over a unix socket, without \
 X-Forwarded-For) are not limited.",
         },

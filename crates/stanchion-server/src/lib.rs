@@ -6,6 +6,7 @@
 mod acceptor;
 mod control;
 pub mod exit_code;
+mod figures;
 mod handover;
 mod heirloom;
 mod host;

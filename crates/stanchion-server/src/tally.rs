@@ -28,6 +28,7 @@ macro_rules! counted {
         }
     };
 }
+pub(crate) use counted;
 
 counted! {
     /// How a request ended. docs/reference/control.md says whose fault each is.
@@ -134,6 +135,13 @@ impl Tally {
     /// In the acceptor: this happened.
     pub(crate) fn happened(&self, event: Event) {
         self.0.add(EVENTS + event as usize, 1);
+    }
+
+    /// In the master, for one that no acceptor writes: adds all of these.
+    pub(crate) fn add(&self, counts: &Counts) {
+        for (index, more) in counts.0.iter().enumerate() {
+            self.0.add(index, *more);
+        }
     }
 
     /// In the master, when there is no acceptor (any more): what the last one had in hand is lost.

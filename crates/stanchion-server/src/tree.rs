@@ -3,6 +3,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::rc::Rc;
 
 use stanchion_exchange::Exchange;
 use stanchion_sys::channel::Channel;
@@ -15,6 +16,7 @@ use tracing::{error, info};
 use crate::acceptor;
 use crate::control::Control;
 use crate::exit_code;
+use crate::figures::Figures;
 use crate::handover::Handover;
 use crate::host::{Hook, Host};
 use crate::listeners::{self, Refusal};
@@ -32,6 +34,7 @@ pub(crate) struct Common {
     pub(crate) exchange: Exchange,
     /// What has come of the requests.
     pub(crate) tally: Tally,
+    pub(crate) figures: Rc<Figures>,
     pub(crate) workers_max: u16,
     pub(crate) master_pid: i32,
     pub(crate) reports: Reports,
@@ -74,12 +77,9 @@ pub fn serve(settings: Settings, host: &mut dyn Host) -> i32 {
         env!("CARGO_PKG_VERSION"),
         process::pid()
     );
-    match prepare(settings, host).and_then(|prepared| {
-        tree(prepared, host).map_err(|error| {
-            let problem = format!("the kernel refused what the server needs: {error}");
-            (problem, exit_code::INTERNAL)
-        })
-    }) {
+    match prepare(settings, host)
+        .and_then(|prepared| tree(prepared, host).map_err(|error| of_kernel(&error)))
+    {
         Ok(code) => code,
         Err((reason, exit_code::FINE)) => {
             info!("{reason}");
@@ -94,6 +94,11 @@ pub fn serve(settings: Settings, host: &mut dyn Host) -> i32 {
 
 /// A problem, and the exit code that goes with it.
 type Problem = (String, i32);
+
+fn of_kernel(error: &io::Error) -> Problem {
+    let problem = format!("the kernel refused what the server needs: {error}");
+    (problem, exit_code::INTERNAL)
+}
 
 /// All that is needed before the first fork.
 fn prepare(settings: Settings, host: &mut dyn Host) -> Result<Prepared, Problem> {
@@ -139,11 +144,14 @@ fn prepare(settings: Settings, host: &mut dyn Host) -> Result<Prepared, Problem>
         leave(&listeners);
         return Err((error.report, exit_code::WORKER_BOOT));
     }
-    let first = Premises::build(1, settings, listeners);
+    let figures = Figures::create().map_err(|error| {
+        leave(&listeners);
+        of_kernel(&error)
+    })?;
+    let first = Premises::build(1, settings, listeners, Rc::new(figures));
     let first = first.map_err(|(error, listeners)| {
         leave(&listeners);
-        let problem = format!("the kernel refused what the server needs: {error}");
-        (problem, exit_code::INTERNAL)
+        of_kernel(&error)
     })?;
     Ok(Prepared {
         first,

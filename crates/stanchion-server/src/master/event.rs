@@ -2,6 +2,7 @@
 
 use stanchion_sys::process::Exit;
 
+use crate::figures::Cause;
 use crate::messages::{ToAcceptor, ToMaster, ToTemplate};
 
 /// What of a house's settings concerns the master.
@@ -172,8 +173,12 @@ pub(super) enum News {
     Reloaded { generation: u32 },
     /// Nobody else is let in.
     Stopping,
-    /// The worker of this number has ended.
-    WorkerGone { number: u16, pid: i32 },
+    /// The worker of this number has ended, and why if it was to stay.
+    WorkerGone {
+        number: u16,
+        pid: i32,
+        cause: Option<Cause>,
+    },
     /// So many workers are wanted, where it was so many before.
     Target { new: u16, old: u16 },
     /// This process is the service now.

@@ -42,7 +42,6 @@ use tracing::warn;
 
 use crate::control::Control;
 use crate::host::Host;
-use crate::tally::Counts;
 use crate::tree::Common;
 use event::Event;
 pub(crate) use premises::Premises;
@@ -99,8 +98,6 @@ struct Loop<'h> {
     houses: BTreeMap<u32, Premises>,
     /// The house that serves, or is to: what is left of it once it is gone is still asked for.
     present: Rc<Common>,
-    /// What has come of the requests of houses that are gone.
-    departed: Counts,
     /// What that one listened on, once it is gone.
     doors: Vec<Listener>,
     succession: Succession,
@@ -111,7 +108,6 @@ struct Loop<'h> {
     manager: Notifier,
     /// When it was last told that we are alive.
     alive_ms: u64,
-    started_ms: u64,
     /// When the memory of workers was last looked at.
     weighed_ms: u64,
     /// It could not be read, which has been said.
@@ -142,14 +138,12 @@ pub(crate) fn run(
         signals: SignalPipe::install(&SIGNALS)?,
         present: Rc::clone(&first.common),
         houses: BTreeMap::from([(first.common.generation, first)]),
-        departed: Counts::default(),
         doors: Vec::new(),
         succession,
         events: VecDeque::from([started]),
         control,
         manager,
         alive_ms: now_ms(),
-        started_ms: now_ms(),
         weighed_ms: 0,
         is_blind: false,
     };

@@ -8,6 +8,7 @@ use tracing::warn;
 
 use super::event::News;
 use super::{Loop, now_ms};
+use crate::figures::Attempt;
 use crate::host::Hook;
 
 impl Loop<'_> {
@@ -27,7 +28,13 @@ impl Loop<'_> {
             News::Reloaded { generation } => {
                 // The same as before if it has failed: the operator's settings are then those from
                 // before, too.
-                if generation == self.present.generation {
+                let has_failed = generation == self.present.generation;
+                self.present.figures.attempted(if has_failed {
+                    Attempt::ReloadFailed
+                } else {
+                    Attempt::Reloaded
+                });
+                if has_failed {
                     self.host.revert();
                 }
                 if let Some(house) = self.houses.get(&generation) {
@@ -40,12 +47,18 @@ impl Loop<'_> {
                 self.tell_manager("STOPPING=1", Notifier::stopping);
                 self.show("leaving");
             }
-            News::WorkerGone { number, pid } => self.hook(Hook::ChildExit { number, pid }),
+            News::WorkerGone { number, pid, cause } => {
+                if let Some(cause) = cause {
+                    self.present.figures.restarted(cause);
+                }
+                self.hook(Hook::ChildExit { number, pid });
+            }
             News::Target { new, old } => {
                 self.hook(Hook::WorkersChanged { new, old });
                 self.show(&format!("serving, {new} workers"));
             }
             News::Heir { pid } => {
+                self.present.figures.attempted(Attempt::Upgraded);
                 self.succession.heir_serves();
                 self.tell_manager("MAINPID=", |to| to.main_pid(pid));
             }

@@ -1,6 +1,7 @@
 //! Doing what the step says.
 
 use std::io;
+use std::rc::Rc;
 
 use stanchion_sys::channel::Channel;
 use stanchion_sys::held_signals;
@@ -14,6 +15,7 @@ use super::outbox::Outbox;
 use super::premises::Premises;
 use super::{Loop, Role, SIGNALS};
 use crate::control::{Reply, WorkerStacks};
+use crate::figures::Attempt;
 use crate::host::Hook;
 use crate::settings::Settings;
 use crate::tree::leave_signals_to_master;
@@ -103,7 +105,10 @@ impl Loop<'_> {
             }
             Action::Reopen => self.reopen_logs(),
             Action::StartHeir => self.start_heir(),
-            Action::DropHeir => self.succession.drop_heir(),
+            Action::DropHeir => {
+                self.present.figures.attempted(Attempt::UpgradeFailed);
+                self.succession.drop_heir();
+            }
             Action::Reply { client, outcome } => self.tell(client, &Reply::of(outcome)),
             Action::Announce(news) => self.announce(news),
             Action::Log(Severity::Info, message) => info!("{message}"),
@@ -145,7 +150,8 @@ impl Loop<'_> {
         crate::acceptor::check_settings(&settings)?;
         crate::privileges::find(&settings)?;
         let listeners = listeners::open(&settings, inherited.unwrap_or_default())?;
-        Premises::build(generation, settings, listeners).map_err(|(error, listeners)| {
+        let figures = Rc::clone(&self.present.figures);
+        Premises::build(generation, settings, listeners, figures).map_err(|(error, listeners)| {
             self.remove_files_of_others(listeners);
             format!("the kernel refused what the server needs: {error}")
         })
@@ -188,7 +194,7 @@ impl Loop<'_> {
             return;
         };
         house.settle();
-        self.departed += house.common.tally.read();
+        self.present.figures.depart(&house.common.tally.read());
         let listeners = std::mem::take(&mut house.listeners);
         if generation == self.present.generation {
             self.doors = listeners;

@@ -13,6 +13,7 @@ use tracing::warn;
 use super::event::Plan;
 use super::lent::Lent;
 use super::outbox::Outbox;
+use crate::figures::Figures;
 use crate::log;
 use crate::messages::{ToAcceptor, ToTemplate};
 use crate::privileges;
@@ -31,7 +32,12 @@ const WORKERS_SPARE: usize = 32;
 const AHEAD_PER_SEAT_MAX: usize = 7;
 
 /// What every process of the house shares.
-fn common(generation: u32, settings: Settings, spool: &SpoolDir) -> io::Result<Common> {
+fn common(
+    generation: u32,
+    settings: Settings,
+    spool: &SpoolDir,
+    figures: Rc<Figures>,
+) -> io::Result<Common> {
     let threads = settings.threads as usize;
     let seated_max = Word::SEATS_MAX / threads;
     let workers_max = (settings.workers as usize + WORKERS_SPARE).min(seated_max);
@@ -60,6 +66,7 @@ fn common(generation: u32, settings: Settings, spool: &SpoolDir) -> io::Result<C
         generation,
         exchange,
         tally: Tally::create()?,
+        figures,
         workers_max: workers_max as u16,
         master_pid: process::pid(),
         reports: Reports {
@@ -95,10 +102,11 @@ impl Premises {
         generation: u32,
         settings: Settings,
         listeners: Vec<Listener>,
+        figures: Rc<Figures>,
     ) -> Result<Self, (io::Error, Vec<Listener>)> {
         let parent = settings.tmp_upload_dir.as_deref();
         let made = SpoolDir::create(parent).and_then(|spool| {
-            let common = common(generation, settings, &spool)?;
+            let common = common(generation, settings, &spool, figures)?;
             Ok((common, spool))
         });
         match made {

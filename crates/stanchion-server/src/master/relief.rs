@@ -8,6 +8,7 @@ use super::event::{Action, Plan};
 use super::stage::Stage;
 use super::worker::Worker;
 use super::workers::Workers;
+use crate::figures::Cause;
 use crate::messages::ToAcceptor;
 use crate::worker::jitter;
 
@@ -39,7 +40,7 @@ impl Workers {
         let of_this_tenure = |worker: &&mut Worker| worker.tenure == tenure;
         if let Some(worker) = self.seated.get_mut(&index).filter(of_this_tenure) {
             let why = || format!("it has served {served} requests (max_requests)");
-            worker.due.get_or_insert_with(why);
+            worker.is_due(Cause::MaxRequests, why);
         }
     }
 
@@ -57,7 +58,7 @@ impl Workers {
                 if end_of_life_ms(worker, plan).is_some_and(|end_ms| now_ms >= end_ms) {
                     let age_s = (now_ms - worker.ready_ms.unwrap_or(now_ms)) / 1_000;
                     let why = || format!("it has lived for {age_s} s (max_lifetime)");
-                    worker.due.get_or_insert_with(why);
+                    worker.is_due(Cause::MaxLifetime, why);
                 }
             }
         }
@@ -106,14 +107,14 @@ impl Workers {
         let megabytes = bytes >> 20;
         if plan.memory_hard_max > 0 && bytes > plan.memory_hard_max {
             let why = format!("it takes {megabytes} MiB (max_memory_hard)");
-            return self.condemn(now_ms, index, others, &why, actions);
+            return self.condemn(now_ms, index, others, (Cause::MaxMemoryHard, &why), actions);
         }
         if plan.memory_max > 0
             && bytes > plan.memory_max
             && let Some(worker) = self.seated.get_mut(&index)
         {
             let why = || format!("it takes {megabytes} MiB (max_memory)");
-            worker.due.get_or_insert_with(why);
+            worker.is_due(Cause::MaxMemory, why);
         }
         None
     }
@@ -149,7 +150,7 @@ impl Workers {
         }
         let ran_s = Duration::from_millis(ran_ms).as_secs_f64();
         let why = format!("a request has run for {ran_s:.1} s, past its timeout");
-        self.condemn(now_ms, index, others, &why, actions)
+        self.condemn(now_ms, index, others, (Cause::Timeout, &why), actions)
     }
 
     /// Has it write its stacks down and then killed; told to take no further request.
@@ -158,7 +159,7 @@ impl Workers {
         now_ms: u64,
         index: u16,
         others: bool,
-        why: &str,
+        (cause, why): (Cause, &str),
         actions: &mut Vec<Action>,
     ) -> Option<Condemned> {
         let worker = self.seated.get_mut(&index)?;
@@ -166,6 +167,7 @@ impl Workers {
         if worker.condemned.is_some() {
             return None;
         }
+        worker.cause = Some(cause);
         worker.condemned = Some(Sentence {
             others,
             dumped: false,

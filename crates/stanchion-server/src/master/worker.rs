@@ -1,10 +1,12 @@
 //! One worker, as the master knows it.
 
+use stanchion_sys::process::Exit;
 use stanchion_sys::signal::SIGTERM;
 
 use super::event::Action;
 use super::relief::Sentence;
 use super::stage::Stage;
+use crate::figures::Cause;
 
 #[derive(Debug)]
 pub(super) struct Worker {
@@ -19,6 +21,8 @@ pub(super) struct Worker {
     pub(super) due: Option<String>,
     /// Its successor has been asked for: it stays until that one is ready.
     pub(super) relieved: bool,
+    /// What ends it, once that is known.
+    pub(super) cause: Option<Cause>,
     /// It will be killed.
     pub(super) condemned: Option<Sentence>,
 }
@@ -32,6 +36,7 @@ impl Worker {
             ready_ms: None,
             due: None,
             relieved: false,
+            cause: None,
             condemned: None,
         }
     }
@@ -50,6 +55,28 @@ impl Worker {
         match self.stage {
             Stage::Ready { pid } | Stage::Leaving { pid, .. } => self.ready_ms.map(|_| pid),
             Stage::Wanted | Stage::Asked | Stage::Booting { .. } | Stage::Killed { .. } => None,
+        }
+    }
+
+    /// Why it ended, if it was to stay.
+    pub(super) fn cause_of(&self, exit: Exit) -> Option<Cause> {
+        let by_itself = match (self.stage, exit) {
+            (Stage::Wanted | Stage::Asked | Stage::Booting { .. }, _) => Some(Cause::Boot),
+            (Stage::Ready { .. }, Exit::Signal(_)) => Some(Cause::Killed),
+            (Stage::Ready { .. }, Exit::Code(_)) => Some(Cause::Exited),
+            (Stage::Leaving { .. } | Stage::Killed { .. }, _) => None,
+        };
+        let is_that = !matches!(self.stage, Stage::Leaving { .. })
+            || self.relieved
+            || self.condemned.is_some();
+        self.cause.filter(|_| is_that).or(by_itself)
+    }
+
+    /// It is to be replaced because of this, if it is not already because of something else.
+    pub(super) fn is_due(&mut self, cause: Cause, why: impl FnOnce() -> String) {
+        if self.due.is_none() {
+            self.due = Some(why());
+            self.cause = Some(cause);
         }
     }
 

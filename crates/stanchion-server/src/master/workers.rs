@@ -12,6 +12,7 @@ use super::stage::Stage;
 use super::worker::Worker;
 
 use crate::exit_code;
+use crate::figures::Cause;
 use crate::messages::{Gone, ToAcceptor, ToTemplate};
 
 #[derive(Debug)]
@@ -306,6 +307,7 @@ impl Workers {
             return;
         };
         if let Some(pid) = worker.stage.kill() {
+            worker.cause = Some(Cause::Corrupt);
             actions.push(Action::error(format!(
                 "worker {index} ({pid}) is replaced: it wrote where it should not"
             )));
@@ -337,6 +339,7 @@ impl Workers {
         actions.push(Action::Announce(News::WorkerGone {
             number: worker.number,
             pid,
+            cause: worker.cause_of(exit),
         }));
         let who = format!("worker {index} ({pid}) {exit}");
         match (worker.stage, exit) {

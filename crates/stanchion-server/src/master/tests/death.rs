@@ -8,7 +8,7 @@ const READY_102: &str =
     "acceptor 1: ready 0/2=102\ninfo: worker ready worker=0 pid=102 generation=1";
 const REPLACED: &str = "vacate 1:0
      acceptor 1: gone 0/1 Left(0)
-     news: gone 0=100
+     news: gone 0=100 exited
      template 1: fork 0/2";
 const NEW_TEMPLATE: &str =
     "warning: the template was killed by SIGKILL; another one is started\nfork template 1";
@@ -24,7 +24,7 @@ fn a_killed_worker_is_replaced_at_once_under_a_new_tenure() {
             &format!(
                 "vacate 1:0
                  acceptor 1: gone 0/{tenure} Killed(9)
-                 news: gone 0={pid}
+                 news: gone 0={pid} killed
                  warning: worker 0 ({pid}) was killed by SIGKILL
                  template 1: fork 0/{}",
                 tenure + 1
@@ -54,7 +54,7 @@ fn a_worker_that_wrote_where_it_should_not_is_killed_once() {
         reaped(101, KILLED),
         "vacate 1:1
          acceptor 1: gone 1/1 Killed(9)
-         news: gone 1=101
+         news: gone 1=101 corrupt
          warning: worker 1 (101) was killed by SIGKILL",
     );
     tree.expect(replace(1, 1, 1), "");
@@ -84,7 +84,7 @@ fn a_worker_may_be_reaped_before_its_fork_is_reported() {
         forked(1, 0, 1, 100),
         "vacate 1:0
          acceptor 1: gone 0/1 Killed(9)
-         news: gone 0=100
+         news: gone 0=100 boot
          error: worker 0 (100) was killed by SIGKILL while booting, \
          failure 1 in a row; next try in 100 ms",
     );
@@ -101,7 +101,7 @@ fn a_worker_may_be_reaped_before_it_is_known_to_be_ready() {
             "{READY_100}
              vacate 1:0
              acceptor 1: gone 0/1 Killed(9)
-             news: gone 0=100
+             news: gone 0=100 killed
              warning: worker 0 (100) was killed by SIGKILL
              template 1: fork 0/2"
         ),
@@ -228,7 +228,7 @@ fn while_there_is_no_acceptor_nobody_is_told_and_its_successor_hears_it_all() {
     );
     tree.expect(
         reaped(100, LEFT),
-        "vacate 1:0\nnews: gone 0=100\ntemplate 1: fork 0/2",
+        "vacate 1:0\nnews: gone 0=100 exited\ntemplate 1: fork 0/2",
     );
     tree.expect(
         ready(1, 0, 2, 102),

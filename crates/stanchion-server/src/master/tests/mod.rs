@@ -20,6 +20,7 @@ use stanchion_sys::signal::{
 use super::event::{Action, Client, Event, News, Order, Plan, Severity};
 use super::orders::order_of;
 use super::step::Master;
+use crate::figures::Cause;
 use crate::messages::{ToAcceptor, ToMaster, ToTemplate};
 use crate::settings::SignalStyle;
 
@@ -479,7 +480,10 @@ fn of_the_world(news: News) -> String {
         News::Reloading => "reloading".to_owned(),
         News::Reloaded { generation } => format!("reloaded {generation}"),
         News::Stopping => "stopping".to_owned(),
-        News::WorkerGone { number, pid } => format!("gone {number}={pid}"),
+        News::WorkerGone { number, pid, cause } => {
+            let why = cause.map_or("", Cause::name);
+            format!("gone {number}={pid} {why}").trim_end().to_owned()
+        }
         News::Target { new, old } => format!("target {new}, was {old}"),
         News::Heir { pid } => format!("heir {pid}"),
     }

@@ -25,7 +25,7 @@ fn the_successor_comes_first_and_then_the_worker_leaves() {
     );
     tree.expect(
         reaped(100, LEFT),
-        "vacate 1:0\nacceptor 1: gone 0/1 Left(0)\nnews: gone 0=100",
+        "vacate 1:0\nacceptor 1: gone 0/1 Left(0)\nnews: gone 0=100 max_requests",
     );
     assert_eq!(tree.due_in_ms(), None);
 }
@@ -42,7 +42,7 @@ fn of_several_the_next_one_waits_until_the_one_before_is_gone() {
         &format!(
             "vacate 1:1
              acceptor 1: gone 1/1 Left(0)
-             news: gone 1=101
+             news: gone 1=101 max_requests
              info: worker 0 (100) is to be replaced: {MANY}
              template 1: fork 1/2 nr=0"
         ),
@@ -212,11 +212,11 @@ fn a_successor_has_the_number_of_the_one_it_replaces_wherever_it_sits() {
     tree.play([ready(1, 1, 2, 103), reaped(100, LEFT)]);
     tree.expect_among(due(1, 2, 1), "template 1: fork 0/2 nr=1");
     tree.play([ready(1, 0, 2, 104)]);
-    tree.expect_among(reaped(102, LEFT), "news: gone 1=102");
+    tree.expect_among(reaped(102, LEFT), "news: gone 1=102 max_requests");
     // Who dies by itself leaves its number too, and of those too many the last one goes.
     tree.expect_among(
         reaped(103, KILLED),
-        "news: gone 0=103\ntemplate 1: fork 1/3 nr=0",
+        "news: gone 0=103 killed\ntemplate 1: fork 1/3 nr=0",
     );
     tree.play([ready(1, 1, 3, 105)]);
     tree.expect_among(signal(SIGTTOU), "TERM 104");

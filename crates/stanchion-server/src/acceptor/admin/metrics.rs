@@ -1,0 +1,173 @@
+//! What `/metrics` says, made from the same [`Status`] as everything else.
+
+use super::exposition::{Exposition, Flavour, seconds};
+use super::status::{SeatDoes, Status};
+
+/// The whole page.
+pub(super) fn metrics(status: &Status, flavour: Flavour) -> String {
+    let mut page = Exposition::new(flavour);
+    about_server(&mut page, status);
+    about_line(&mut page, status);
+    about_requests(&mut page, status);
+    about_seats(&mut page, status);
+    about_connections(&mut page, status);
+    page.finish()
+}
+
+fn about_server(page: &mut Exposition, status: &Status) {
+    page.gauge("stanchion_build_info", "Always 1; the version that runs.")
+        .sample(&[("version", status.version)], 1);
+    page.gauge("stanchion_ready", "1 if /ready says yes.")
+        .sample(&[], u8::from(status.ready));
+    page.gauge(
+        "stanchion_generation",
+        "How many times settings and code were loaded.",
+    )
+    .sample(&[], status.generation);
+    page.gauge(
+        "stanchion_uptime_seconds",
+        "Since the master process started.",
+    )
+    .sample(&[], status.uptime_s);
+    let server = &status.server;
+    let mut restarts = page.counter(
+        "stanchion_worker_restarts_total",
+        "Workers that were replaced, by cause.",
+    );
+    for (cause, count) in &server.restarts {
+        restarts.sample(&[("cause", cause)], count);
+    }
+    for (name, help, attempts) in [
+        (
+            "stanchion_reloads_total",
+            "Reloads, by how they ended.",
+            &server.reloads,
+        ),
+        (
+            "stanchion_upgrades_total",
+            "Upgrades to another master, by how they ended.",
+            &server.upgrades,
+        ),
+    ] {
+        page.counter(name, help)
+            .sample(&[("result", "done")], attempts.done)
+            .sample(&[("result", "failed")], attempts.failed);
+    }
+}
+
+fn about_line(page: &mut Exposition, status: &Status) {
+    let line = &status.line;
+    let mut waiting = page.gauge("stanchion_line_waiting", "Requests in the line, by lane.");
+    for lane in &line.lanes {
+        waiting.sample(&[("lane", &lane.name)], lane.waiting);
+    }
+    page.gauge("stanchion_line_waiting_max", "Most that may wait.")
+        .sample(&[], line.waiting_max);
+    let mut oldest = page.gauge(
+        "stanchion_line_oldest_wait_seconds",
+        "How long the oldest has waited; 0 if nobody does.",
+    );
+    for lane in &line.lanes {
+        oldest.sample(&[("lane", &lane.name)], seconds(lane.oldest_wait_us));
+    }
+    let mut drain = page.gauge(
+        "stanchion_line_drain_per_second",
+        "Requests that leave the seats per second while somebody waits.",
+    );
+    for lane in &line.lanes {
+        drain.sample(&[("lane", &lane.name)], lane.drain_per_s);
+    }
+    let mut standing = page.gauge(
+        "stanchion_line_standing",
+        "1 if the oldest has waited for longer than queue_target, with queue_order adaptive.",
+    );
+    for lane in &line.lanes {
+        standing.sample(&[("lane", &lane.name)], u8::from(lane.standing));
+    }
+}
+
+fn about_requests(page: &mut Exposition, status: &Status) {
+    const ARRIVED: &str = "arrived";
+    const IN_FLIGHT: &str = "in_flight";
+    let count = |name| status.requests.get(name).copied().unwrap_or_default();
+    page.counter(
+        "stanchion_requests_arrived_total",
+        "Requests whose head was read.",
+    )
+    .sample(&[], count(ARRIVED));
+    page.gauge("stanchion_requests_in_flight", "Those that have not ended.")
+        .sample(&[], count(IN_FLIGHT));
+    let mut ended = page.counter(
+        "stanchion_requests_total",
+        "Requests that have ended, each in one way.",
+    );
+    for (outcome, count) in &status.requests {
+        if ![ARRIVED, IN_FLIGHT].contains(outcome) {
+            ended.sample(&[("outcome", outcome)], count);
+        }
+    }
+    let mut events = page.counter("stanchion_events_total", "What else was counted.");
+    for (event, count) in &status.events {
+        events.sample(&[("event", event)], count);
+    }
+    page.histogram(
+        "stanchion_wait_seconds",
+        "From the arrival of a request until a seat took it.",
+        &status.wait_us,
+    );
+    page.histogram(
+        "stanchion_service_seconds",
+        "From there until its answer was whole.",
+        &status.service_us,
+    );
+}
+
+fn about_seats(page: &mut Exposition, status: &Status) {
+    let mut seats = page.gauge("stanchion_seats", "Seats, by what they do.");
+    for (does, name) in [
+        (SeatDoes::Busy, "busy"),
+        (SeatDoes::Idle, "idle"),
+        (SeatDoes::Empty, "empty"),
+    ] {
+        let count = status.seats.iter().filter(|seat| seat.state == does).count();
+        seats.sample(&[("state", name)], count);
+    }
+    let mut memory = page.gauge(
+        "stanchion_worker_memory_bytes",
+        "Memory of a worker, where max_memory or max_memory_hard has it measured.",
+    );
+    for worker in &status.workers {
+        if let Some(bytes) = worker.memory_bytes {
+            memory.sample(&[("worker", &worker.worker.to_string())], bytes);
+        }
+    }
+}
+
+fn about_connections(page: &mut Exposition, status: &Status) {
+    let connections = &status.connections;
+    page.gauge("stanchion_connections", "Connections, by what they do.")
+        .sample(&[("state", "new")], connections.new)
+        .sample(&[("state", "reading")], connections.reading)
+        .sample(&[("state", "busy")], connections.busy)
+        .sample(&[("state", "idle")], connections.idle);
+    page.gauge("stanchion_connections_max", "Most there may be.")
+        .sample(&[], connections.max);
+    let mut queued = page.gauge(
+        "stanchion_listener_queue",
+        "Connections in the kernel that were not accepted yet.",
+    );
+    for listener in &status.listeners {
+        if let Some(count) = listener.queued {
+            queued.sample(&[("listener", &listener.address)], count);
+        }
+    }
+    let mut backlog = page.gauge(
+        "stanchion_listener_backlog",
+        "Most of these, as the kernel has it in force.",
+    );
+    for listener in &status.listeners {
+        if let Some(count) = listener.backlog {
+            backlog.sample(&[("listener", &listener.address)], count);
+        }
+    }
+}

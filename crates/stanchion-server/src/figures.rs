@@ -1,0 +1,119 @@
+//! What the master counts and the acceptors tell: each of them can answer for the whole server.
+
+use std::io;
+
+use stanchion_sys::clock::monotonic_us;
+use stanchion_sys::counts::SharedCounts;
+
+use crate::tally::{Counts, Tally, counted};
+
+counted! {
+    /// Why a worker ended that was to stay.
+    Cause {
+        /// It had served `max_requests`.
+        MaxRequests = "max_requests",
+        /// It had lived for `max_lifetime`.
+        MaxLifetime = "max_lifetime",
+        /// It took more than `max_memory`.
+        MaxMemory = "max_memory",
+        /// It took more than `max_memory_hard`, and was killed.
+        MaxMemoryHard = "max_memory_hard",
+        /// A request ran past its timeout, and the worker was killed.
+        Timeout = "timeout",
+        /// It wrote where it should not, and was killed.
+        Corrupt = "corrupt",
+        /// A signal killed it that was not ours.
+        Killed = "killed",
+        /// It left by itself.
+        Exited = "exited",
+        /// It ended before it was ready.
+        Boot = "boot",
+    }
+}
+
+/// What was tried with the server as a whole, and how that ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Attempt {
+    /// A generation was replaced by another.
+    Reloaded,
+    /// One was to be, and the one before goes on.
+    ReloadFailed,
+    /// Another master has taken over.
+    Upgraded,
+    /// One was to, and this one goes on.
+    UpgradeFailed,
+}
+
+const ATTEMPTS: usize = Cause::ALL.len();
+const COUNTS: usize = ATTEMPTS + Attempt::UpgradeFailed as usize + 1;
+
+/// Since the master started.
+#[derive(Debug)]
+pub(crate) struct Figures {
+    counts: SharedCounts,
+    /// What has come of the requests of houses that are gone.
+    departed: Tally,
+    /// When the master started, on the monotonic clock.
+    pub(crate) started_us: u64,
+}
+
+impl Figures {
+    /// All 0. Errors are the kernel's.
+    pub(crate) fn create() -> io::Result<Self> {
+        Ok(Self {
+            counts: SharedCounts::create("stanchion-figures", COUNTS)?,
+            departed: Tally::create()?,
+            started_us: monotonic_us(),
+        })
+    }
+
+    /// In the master: a worker has ended.
+    pub(crate) fn restarted(&self, cause: Cause) {
+        self.counts.add(cause as usize, 1);
+    }
+
+    /// How often a worker ended so.
+    pub(crate) fn restarts(&self, cause: Cause) -> u64 {
+        self.counts.get(cause as usize)
+    }
+
+    /// In the master: this has happened.
+    pub(crate) fn attempted(&self, attempt: Attempt) {
+        self.counts.add(ATTEMPTS + attempt as usize, 1);
+    }
+
+    /// How often it has.
+    pub(crate) fn attempts(&self, attempt: Attempt) -> u64 {
+        self.counts.get(ATTEMPTS + attempt as usize)
+    }
+
+    /// In the master: a house is gone, with these counts.
+    pub(crate) fn depart(&self, counts: &Counts) {
+        self.departed.add(counts);
+    }
+
+    /// What has come of the requests of houses that are gone.
+    pub(crate) fn departed(&self) -> Counts {
+        self.departed.read()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_has_a_count_of_its_own() {
+        let figures = Figures::create().unwrap();
+        for (number, cause) in Cause::ALL.iter().enumerate() {
+            (0..=number).for_each(|_| figures.restarted(*cause));
+        }
+        figures.attempted(Attempt::UpgradeFailed);
+        for (number, cause) in Cause::ALL.iter().enumerate() {
+            assert_eq!(figures.restarts(*cause), number as u64 + 1, "{cause:?}");
+        }
+        let others = [Attempt::Reloaded, Attempt::ReloadFailed, Attempt::Upgraded];
+        assert_eq!(others.map(|one| figures.attempts(one)), [0; 3]);
+        assert_eq!(figures.attempts(Attempt::UpgradeFailed), 1);
+    }
+}

@@ -79,15 +79,17 @@ impl Master {
             (Order::Pause, Phase::Running) => {
                 let before = self.target().filter(|&before| before > 0);
                 let before = before.or(self.paused_from);
-                let told = self.scale(by, 0, actions);
+                let told = self.scale(by, |_| 0, actions);
                 self.paused_from = before;
                 told
             }
             (Order::More, Phase::Running) => {
-                self.scale(by, self.target().unwrap_or(0).saturating_add(1), actions)
+                self.scale(by, |target| target.saturating_add(1), actions)
             }
             (Order::Fewer { least }, Phase::Running) => match self.target() {
-                Some(target) if target > least => self.scale(by, target - 1, actions),
+                Some(target) if target > least => {
+                    self.scale(by, |target| target.saturating_sub(1).max(least), actions)
+                }
                 _ => {
                     let refusal = match least {
                         0 => format!("{by}: there are no workers"),
@@ -97,7 +99,7 @@ impl Master {
                     Err(refusal)
                 }
             },
-            (Order::Scale(workers), Phase::Running) => self.scale(by, workers, actions),
+            (Order::Scale(workers), Phase::Running) => self.scale(by, |_| workers, actions),
             (_, Phase::Draining | Phase::Stopping { .. } | Phase::Gone) => {
                 let refusal = format!("{by}: not while the server leaves");
                 actions.push(Action::warning(&*refusal));
@@ -113,10 +115,12 @@ impl Master {
         self.houses.get(&main).map(|house| house.target)
     }
 
+    /// `to` says from the number of workers a house has how many it shall have: a house that is made
+    /// ready may have another number to begin with, by its settings.
     fn scale(
         &mut self,
         by: &'static str,
-        workers: u16,
+        to: impl Fn(u16) -> u16,
         actions: &mut Vec<Action>,
     ) -> Result<String, String> {
         let Some(old) = self.target() else {
@@ -126,17 +130,19 @@ impl Master {
         let houses = self.houses.values_mut();
         let houses = houses.filter(|house| lasting(house.standing));
         let houses: Vec<_> = houses.collect();
-        let most = houses.iter().map(|house| house.plan.workers_max).min();
-        let most = most.unwrap_or(old);
-        if workers > most {
+        let full = houses
+            .iter()
+            .filter(|house| to(house.target) > house.plan.workers_max);
+        if let Some(most) = full.map(|house| house.plan.workers_max).min() {
             let refusal = format!("{by}: there are seats for {most} workers at most");
             actions.push(Action::warning(&*refusal));
             return Err(refusal);
         }
         for house in houses {
-            house.target = workers;
+            house.target = to(house.target);
         }
         self.paused_from = None;
+        let workers = to(old);
         let outcome = format!("{by}: {workers} workers");
         actions.push(Action::info(&*outcome));
         if workers != old {

@@ -12,7 +12,7 @@ const RETIRING_MAX: usize = 3;
 
 impl Master {
     pub(super) fn reload(&mut self, client: Option<Client>, actions: &mut Vec<Action>) {
-        self.reloading.extend(client);
+        self.reloading_next.extend(client);
         if let Some(generation) = self.building {
             actions.push(Action::info(format!(
                 "reload: generation {generation} is still being made ready, another one follows it"
@@ -28,6 +28,7 @@ impl Master {
             return;
         }
         self.again = false;
+        self.reloading.append(&mut self.reloading_next);
         self.generations += 1;
         let generation = self.generations;
         self.building = Some(generation);
@@ -134,6 +135,13 @@ impl Master {
         answer(&mut self.reloading, &Err(outcome.to_owned()), actions);
     }
 
+    /// None of them comes to anything, also of those that had not begun.
+    pub(super) fn answer_all_reloads(&mut self, why: &str, actions: &mut Vec<Action>) {
+        let outcome = Err(why.to_owned());
+        answer(&mut self.reloading, &outcome, actions);
+        answer(&mut self.reloading_next, &outcome, actions);
+    }
+
     /// The house that was made ready gets the door, and the one before it retires.
     pub(super) fn promote(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
         let ready = self.building.filter(|generation| {
@@ -156,8 +164,6 @@ impl Master {
         let outcome = format!("reloaded: generation {generation} serves");
         actions.push(Action::info(&*outcome));
         actions.push(Action::Announce(News::Reloaded { generation }));
-        if !self.again {
-            answer(&mut self.reloading, &Ok(outcome), actions);
-        }
+        answer(&mut self.reloading, &Ok(outcome), actions);
     }
 }

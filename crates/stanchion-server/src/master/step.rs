@@ -55,8 +55,10 @@ pub(super) struct Master {
     pub(super) heir: Heir,
     pub(super) strays: Strays,
     pub(super) dumps: Dumps,
-    /// Who waits for the end of a reload, an upgrade, a set of stacks.
+    /// Who waits for the end of the reload that is under way, of the one that follows it, of an
+    /// upgrade, of a set of stacks.
     pub(super) reloading: Vec<Client>,
+    pub(super) reloading_next: Vec<Client>,
     pub(super) upgrading: Vec<Client>,
     pub(super) dumping: Vec<Client>,
 }
@@ -77,6 +79,7 @@ impl Master {
             strays: Strays::default(),
             dumps: Dumps::default(),
             reloading: Vec::new(),
+            reloading_next: Vec::new(),
             upgrading: Vec::new(),
             dumping: Vec::new(),
         }
@@ -222,8 +225,7 @@ impl Master {
         if self.serving.is_some() {
             self.give_up_building(now_ms, outcome, actions);
         }
-        // Also of those whose reload had not begun.
-        answer(&mut self.reloading, &Err(outcome.to_owned()), actions);
+        self.answer_all_reloads(outcome, actions);
         self.building = None;
         for house in self.houses.values_mut() {
             match house.standing {
@@ -248,8 +250,8 @@ impl Master {
             for house in self.houses.values_mut() {
                 house.dismiss(now_ms + QUICK_MS);
             }
+            self.answer_all_reloads("the server leaves", actions);
             let leaves = Err("the server leaves".to_owned());
-            answer(&mut self.reloading, &leaves, actions);
             answer(&mut self.upgrading, &leaves, actions);
         }
     }

@@ -108,6 +108,33 @@ fn both_houses_of_a_reload_heed_the_number() {
 }
 
 #[test]
+fn one_more_is_one_more_than_each_house_has() {
+    let bigger = Plan {
+        workers: 4,
+        workers_max: 6,
+        ..PLAN
+    };
+    let numbers = |tree: &Tree| -> Vec<u16> {
+        let houses = tree.master.houses();
+        houses.map(|house| house.target).collect()
+    };
+    let mut tree = Tree::serving();
+    tree.play([signal(SIGHUP), built(2, bigger)]);
+    for (event, expected) in [
+        (signal(SIGTTIN), [3, 5]),
+        (signal(SIGTTOU), [2, 4]),
+        (signal(SIGTTOU), [1, 3]),
+        (ask(Order::Scale(2)), [2, 2]),
+        (signal(SIGTTIN), [3, 3]),
+        // There are seats for three in the first house.
+        (signal(SIGTTIN), [3, 3]),
+    ] {
+        tree.play([event]);
+        assert_eq!(numbers(&tree), expected);
+    }
+}
+
+#[test]
 fn a_house_with_fewer_seats_limits_the_number() {
     let mut tree = Tree::serving();
     let plan = Plan {

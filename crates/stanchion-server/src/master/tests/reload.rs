@@ -306,8 +306,7 @@ fn a_reload_during_a_reload_follows_it() {
             "acceptor 3: accept
              acceptor 2: retire 5000
              info: reloaded: generation 3 serves
-             news: reloaded 3
-             reply 7: ok: reloaded: generation 3 serves",
+             news: reloaded 3",
         );
         tree.expect(Event::Tick, "");
 
@@ -315,6 +314,35 @@ fn a_reload_during_a_reload_follows_it() {
         tree.play([reload]);
         tree.expect_among(reaped(201, BROKEN), FOLLOWS);
     }
+}
+
+#[test]
+fn who_asked_hears_of_the_reload_that_is_theirs() {
+    let refused = "reload failed: a worker did not boot; generation 1 goes on serving";
+    let mut tree = nearly_ready();
+    tree.expect(ask_as(8, Order::Reload), LATER);
+    tree.expect(ask_as(9, Order::Reload), LATER);
+    tree.expect_among(
+        reaped(201, BROKEN),
+        &format!("error: {refused}\nnews: reloaded 1\nreply 7: error: {refused}"),
+    );
+    tree.play([built(3, PLAN)]);
+    tree.fork(3);
+    tree.load(3);
+    tree.fill(3, 1);
+    let served = "reloaded: generation 3 serves";
+    tree.expect_among(
+        ready(3, 1, 1, 301),
+        &format!("news: reloaded 3\nreply 8: ok: {served}\nreply 9: ok: {served}"),
+    );
+
+    let mut tree = nearly_ready();
+    tree.play([ask_as(8, Order::Reload)]);
+    let leaves = "error: reload given up: the server leaves";
+    tree.expect_among(
+        signal(SIGTERM),
+        &format!("reply 7: {leaves}\nreply 8: {leaves}"),
+    );
 }
 
 #[test]

@@ -18,6 +18,7 @@ from stanchion.config import Effective, Layer, UsageError
 from stanchion.configuration import Configuration
 from stanchion.hooks import Function
 from stanchion.loader import AppHost
+from stanchion.output import show
 
 # The other exit codes come from the server; usage.py tells them all.
 EXIT_OK = 0
@@ -63,7 +64,7 @@ def _check(arguments: list[str]) -> int:
         return EXIT_OK
     effective = _effective(options)
     _warn(effective)
-    _show(_as_json(effective) if options.json else usage.table(effective))
+    show(_as_json(effective) if options.json else usage.table(effective))
     return EXIT_OK
 
 
@@ -99,18 +100,10 @@ def _control_of(location: str | None) -> str | None:
 def _answered(options: argparse.Namespace) -> bool:
     """Whether the arguments asked for words only, which are printed here."""
     if options.help is not None:
-        _show(usage.full_help() if options.help == "full" else usage.short_help())
+        show(usage.full_help() if options.help == "full" else usage.short_help())
     elif options.version:
-        _show(f"stanchion {__version__}")
+        show(f"stanchion {__version__}")
     return options.help is not None or bool(options.version)
-
-
-def _show(text: str) -> None:
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:
-        # The reader, such as head, has seen enough; what Python flushes at exit must go elsewhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _effective(options: argparse.Namespace) -> Effective:

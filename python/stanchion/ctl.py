@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from stanchion.config import UsageError
+from stanchion.output import show
 
 EXIT_DONE = 0
 EXIT_FAILED = 1
@@ -96,7 +97,7 @@ _LASTING = {
 def run(arguments: Sequence[str], control_of: Callable[[str | None], str | None]) -> int:
     """Give one order; the exit code. `control_of` finds the `control` setting, given a config file or None."""
     if any(word in ("-h", "--help") for word in arguments):
-        print(USAGE)
+        show(USAGE)
         return EXIT_DONE
     order = parse(arguments)
     path = _path(order.control or os.environ.get("STANCHION_CONTROL") or control_of(order.config))
@@ -104,11 +105,11 @@ def run(arguments: Sequence[str], control_of: Callable[[str | None], str | None]
         line = ask(path, order.request, order.timeout_s)
         answer = _checked(line)
         if order.json:
-            print(json.dumps(answer))
+            show(json.dumps(answer))
         if not answer["ok"]:
             raise Failed(answer["message"])
         if not order.json:
-            print(shown(order.command, answer), flush=True)
+            show(shown(order.command, answer))
     except Failed as failure:
         print(f"stanchion ctl: {failure}", file=sys.stderr)
         return failure.exit_code

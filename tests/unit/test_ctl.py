@@ -129,6 +129,18 @@ def test_each_order_is_sent_and_its_outcome_shown(master, words, request_sent, c
     assert "it is done" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("words", [["reload"], ["reload", "--json"], ["--help"]])
+def test_whoever_reads_may_have_seen_enough(master, words):
+    """As in `stanchion ctl dump | head -1`."""
+    master.says(message="it is done\n" * 10_000)
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "stanchion", "ctl", "--control", f"unix:{master.path}", *words]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_refusal_ends_with_1_and_its_reason(master, capsys):
     master.says(ok=False, message="reload failed: the app could not be loaded")
     assert run(master, "reload") == 1

@@ -1,6 +1,7 @@
 //! The file with the master's pid.
 
 use std::fs;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use stanchion_sys::process;
@@ -28,7 +29,7 @@ impl PidFile {
                     "the pid file {shown} names process {pid}, which is alive: is this server running already?"
                 ));
             }
-            fs::write(path, format!("{owner}\n"))
+            write_whole(path, &format!("{owner}\n"))
                 .map_err(|error| format!("cannot write the pid file {shown}: {error}"))?;
         }
         Ok(Self { path, owner })
@@ -50,6 +51,26 @@ impl PidFile {
             }
         }
     }
+}
+
+/// Whoever reads the file finds all of it, or what was there before: as in gunicorn and Unicorn, it is
+/// written beside its place and renamed.
+fn write_whole(path: &Path, text: &str) -> io::Result<()> {
+    let beside = with_suffix(path, &format!(".{}.new", process::pid()));
+    // From one of the same pid, such as the first process of a container, that was killed here.
+    match fs::remove_file(&beside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    // A link that somebody puts there is not followed.
+    let mut file = fs::File::create_new(&beside)?;
+    let done = file
+        .write_all(text.as_bytes())
+        .and_then(|()| fs::rename(&beside, path));
+    done.inspect_err(|_| {
+        // The first error tells more.
+        let _ = fs::remove_file(&beside);
+    })
 }
 
 /// `path` with `suffix` behind its name.
@@ -79,6 +100,31 @@ impl Drop for PidFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whoever_reads_it_finds_all_of_it() {
+        let path = std::env::temp_dir().join(format!("stanchion-whole-{}", process::pid()));
+        fs::write(&path, "0\n").expect("written");
+        let link = with_suffix(&path, ".link");
+        fs::hard_link(&path, &link).expect("linked");
+        let beside = with_suffix(&path, &format!(".{}.new", process::pid()));
+        fs::write(&beside, "left by another").expect("written");
+        let file = PidFile::create(Some(&path), None).expect("written");
+        assert_eq!(pid_in(&path), Some(process::pid()));
+        // A file that is written in place is empty for a moment.
+        assert_eq!(
+            pid_in(&link),
+            Some(0),
+            "the file was replaced, not written to"
+        );
+        drop(file);
+        fs::remove_file(&link).expect("removed");
+        // A directory is in the way, and nothing is left beside it.
+        fs::create_dir(&path).expect("made");
+        assert!(PidFile::create(Some(&path), None).is_err());
+        assert!(!beside.exists());
+        fs::remove_dir(&path).expect("removed");
+    }
 
     #[test]
     fn another_masters_file_is_neither_moved_nor_removed() {

@@ -93,6 +93,23 @@ def test_the_file_of_a_socket_that_is_no_longer_wanted_goes_with_the_old_master(
     assert answer(server.address) == (0, server.pid)
 
 
+def test_an_upgrade_that_fails_leaves_no_socket_file_behind(serve: Serve, tmp_path: Path) -> None:
+    releases = Releases(tmp_path / "releases")
+    releases.put(0)
+    old, new, config = tmp_path / "old", tmp_path / "new", tmp_path / "settings.py"
+    config.write_text(f"bind = 'unix:{old}'\n")
+    server = serve("released:app", "-c", str(config), *releases.arguments, bind=None)
+    releases.put(1, "import there_is_no_such_module")
+    for hook in ("", "def on_starting(server): raise LookupError\n"):
+        config.write_text(f"bind = ['unix:{old}', 'unix:{new}']\n{hook}")
+        mark = server.log.mark()
+        server.signal(signal.SIGUSR2)
+        server.log.wait(f"listening at unix:{new}", mark)
+        server.log.wait(FAILED, mark)
+        assert (old.exists(), new.exists()) == (True, False)
+        assert answer(server.address) == (0, server.pid)
+
+
 @pytest.mark.parametrize(
     ("config", "before"),
     [

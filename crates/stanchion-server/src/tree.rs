@@ -114,21 +114,20 @@ fn prepare(settings: Settings, host: &mut dyn Host) -> Result<Prepared, Problem>
     let before = inherited.as_deref().map(listeners::clones).transpose();
     let before = before.map_err(|error| of_bind(error.to_string()))?;
     let listeners = listen(&settings, inherited)?;
-    let leftover = listeners::not_among(before.unwrap_or_default(), &listeners);
-    let leave = |listeners: &[Listener]| {
-        // Those of an heir that fails are still its predecessor's.
-        if !is_heir {
-            listeners::remove_files(listeners);
-        }
-    };
+    let before = before.unwrap_or_default();
+    let theirs: Vec<_> = before.iter().map(|one| one.address().clone()).collect();
+    let made = listeners::clones(&listeners).map_err(|error| of_bind(error.to_string()))?;
+    // What an heir that fails has from its predecessor is still that one's.
+    let made = listeners::not_at(made, &theirs);
+    let leave = || listeners::remove_files(&made);
     let succession = Succession::begin(
         settings.pidfile.as_deref(),
         settings.signals,
         handed_over,
-        leftover,
+        (listeners::not_among(before, &listeners), theirs),
     );
     let succession = succession.map_err(|problem| {
-        leave(&listeners);
+        leave();
         of_usage(problem)
     })?;
     let control = match &settings.control {
@@ -137,20 +136,20 @@ fn prepare(settings: Settings, host: &mut dyn Host) -> Result<Prepared, Problem>
         _ => Ok(None),
     };
     let control = control.map_err(|error| {
-        leave(&listeners);
+        leave();
         of_bind(format!("cannot listen for orders at --control: {error}"))
     })?;
     if let Err(error) = host.hook(Hook::Starting) {
-        leave(&listeners);
+        leave();
         return Err((error.report, exit_code::WORKER_BOOT));
     }
     let figures = Figures::create().map_err(|error| {
-        leave(&listeners);
+        leave();
         of_kernel(&error)
     })?;
     let first = Premises::build(1, settings, listeners, Rc::new(figures));
-    let first = first.map_err(|(error, listeners)| {
-        leave(&listeners);
+    let first = first.map_err(|(error, _)| {
+        leave();
         of_kernel(&error)
     })?;
     Ok(Prepared {

@@ -57,8 +57,14 @@ pub(crate) fn clones(listeners: &[Listener]) -> io::Result<Vec<Listener>> {
 }
 
 /// Those that listen where none of `kept` does.
-pub(crate) fn not_among(mut listeners: Vec<Listener>, kept: &[Listener]) -> Vec<Listener> {
-    listeners.retain(|one| !kept.iter().any(|other| other.address() == one.address()));
+pub(crate) fn not_among(listeners: Vec<Listener>, kept: &[Listener]) -> Vec<Listener> {
+    let kept: Vec<_> = kept.iter().map(|one| one.address().clone()).collect();
+    not_at(listeners, &kept)
+}
+
+/// Those that listen at none of these addresses.
+pub(crate) fn not_at(mut listeners: Vec<Listener>, addresses: &[ListenerAddress]) -> Vec<Listener> {
+    listeners.retain(|one| !addresses.contains(one.address()));
     listeners
 }
 

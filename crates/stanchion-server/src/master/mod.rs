@@ -129,7 +129,7 @@ pub(crate) fn run(
     });
     let started = Event::Started {
         plan: first.plan(),
-        is_heir: succession.has_others(),
+        is_heir: succession.has_predecessor(),
         scaled_to: succession.scaled_to(),
     };
     let mut this = Loop {

@@ -117,11 +117,7 @@ impl Loop<'_> {
             Action::Exit(code) => {
                 self.hook(Hook::Exit);
                 let doors = std::mem::take(&mut self.doors);
-                let listeners = if self.succession.has_others() {
-                    Vec::new()
-                } else {
-                    doors
-                };
+                let listeners = self.succession.ours_alone(doors);
                 return Some(Role::Master { code, listeners });
             }
         }

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use stanchion_sys::channel::Channel;
 use stanchion_sys::held_signals;
-use stanchion_sys::listener::Listener;
+use stanchion_sys::listener::{Listener, ListenerAddress};
 use stanchion_sys::notify::Notifier;
 use stanchion_sys::process::{self, Fork};
 use stanchion_sys::signal;
@@ -47,6 +47,8 @@ pub(crate) struct Succession {
     predecessor: Option<Channel>,
     /// What only the master before us listened on: its files are nobody's once it is gone.
     leftover: Vec<Listener>,
+    /// Where it listens, as long as it is there.
+    theirs: Vec<ListenerAddress>,
     /// What single workers of that master listen on.
     lent: Vec<Listener>,
     scaled_to: Option<u16>,
@@ -60,7 +62,7 @@ impl Succession {
         path: Option<&Path>,
         signals: SignalStyle,
         mut handed_over: Option<Taken>,
-        leftover: Vec<Listener>,
+        (leftover, theirs): (Vec<Listener>, Vec<ListenerAddress>),
     ) -> Result<Self, String> {
         let pid = handed_over.as_ref().map(|taken| taken.predecessor);
         let name = match (path, signals, pid) {
@@ -77,6 +79,7 @@ impl Succession {
             signals,
             predecessor: handed_over.map(|taken| taken.channel),
             leftover,
+            theirs,
             lent: lent.unwrap_or_default(),
             scaled_to,
             heir: None,
@@ -94,9 +97,17 @@ impl Succession {
         lent.find(|listener| of_worker::is_at(listener, address))
     }
 
-    /// Whether the door is another master's: the heir's, or still that of the one before us.
-    pub(super) fn has_others(&self) -> bool {
-        self.heir_serves || self.predecessor.is_some()
+    /// Whether there is a master before us.
+    pub(super) fn has_predecessor(&self) -> bool {
+        self.predecessor.is_some()
+    }
+
+    /// Of what we listened on, what no other master does: neither the heir nor the one before us.
+    pub(super) fn ours_alone(&self, doors: Vec<Listener>) -> Vec<Listener> {
+        if self.heir_serves {
+            return Vec::new();
+        }
+        listeners::not_at(doors, &self.theirs)
     }
 
     pub(super) fn heir_serves(&mut self) {
@@ -130,6 +141,7 @@ impl Succession {
             info!("the old master is gone");
             self.predecessor = None;
             self.lent.clear();
+            self.theirs.clear();
             listeners::remove_files(&std::mem::take(&mut self.leftover));
             if let Some(path) = &self.path
                 && self.signals == SignalStyle::Gunicorn

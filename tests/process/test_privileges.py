@@ -3,6 +3,7 @@
 import json
 import os
 import pwd
+import re
 import shutil
 import signal
 import tempfile
@@ -112,6 +113,42 @@ def test_logs_that_were_rotated_are_made_anew(start: Start, home: Path) -> None:
 
     eventually(logged, "requests are logged there")
     assert owner(log) == (NOBODY, OTHERS)
+
+
+def test_a_reload_that_fails_leaves_new_logs_to_whom_they_were(start: Start, home: Path) -> None:
+    log, config = home / "access.log", home / "settings.py"
+    text = f"accesslog = '{log}'\ngroup = '{OTHERS}'\n"
+    config.write_text(f"{text}user = '{NOBODY}'\n")
+    server = start("-c", str(config))
+    config.write_text(f"{text}user = '{NOBODY - 7}'\ndef post_fork(server, worker): raise LookupError\n")
+    server.signal(signal.SIGHUP)
+    server.log.wait("reload failed")
+    log.rename(home / "access.log.1")
+    server.signal(signal.SIGUSR1)
+    eventually(log.exists, "the log is made anew")
+    assert owner(log) == (NOBODY, OTHERS)
+
+
+def test_root_writes_to_no_link_that_the_user_may_have_put_there(start: Start, home: Path) -> None:
+    logs, secret = home / "logs", home / "secret"
+    secret.write_text("")
+    logs.mkdir()
+    os.chown(logs, NOBODY, OTHERS)
+    words = ("--user", str(NOBODY), "--group", str(OTHERS), "--error-logfile", str(logs / "error.log"))
+    server = start(*words, ready=False)
+    eventually((logs / "error.log").exists, "the log is made")
+    eventually(lambda: "ready: " in (logs / "error.log").read_text(), "it is ready")
+    (logs / "error.log").rename(logs / "error.log.1")
+    (logs / "error.log").symlink_to(secret)
+    server.signal(signal.SIGUSR1)
+    said = "the old file goes on: .*it is a link, in a directory that others than root may write to"
+    eventually(lambda: re.search(said, (logs / "error.log.1").read_text()), "root says why not")
+    server.signal(signal.SIGTTIN)
+    eventually(lambda: "TTIN: 2 workers" in (logs / "error.log.1").read_text(), "the old file goes on")
+    assert "TTIN" not in secret.read_text()
+    again = start(*words, ready=False)
+    assert again.exit_code() == EXIT_USAGE
+    again.log.wait("cannot open the error log .*it is a link")
 
 
 def test_a_worker_that_is_killed_is_replaced_by_another_nobody(start: Start) -> None:

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use stanchion_sys::clock::LocalTime;
 use stanchion_sys::identity::{Identity, effective_uid};
-use stanchion_sys::process;
+use stanchion_sys::{plain_file, process};
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::{Event, Level, Subscriber, error, info};
@@ -105,6 +105,9 @@ fn append_to(path: &Path) -> io::Result<File> {
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
+        }
+        if !plain_file::is_directory_roots_alone(path.parent().unwrap_or(path))? {
+            return plain_file::append_to(path);
         }
     }
     options.create(true).open(path)

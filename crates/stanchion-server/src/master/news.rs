@@ -10,6 +10,7 @@ use super::event::News;
 use super::{Loop, now_ms};
 use crate::figures::Attempt;
 use crate::host::Hook;
+use crate::log;
 
 impl Loop<'_> {
     pub(super) fn announce(&mut self, news: News) {
@@ -36,6 +37,7 @@ impl Loop<'_> {
                 });
                 if has_failed {
                     self.host.revert();
+                    log::belong_to(self.present.identity.as_ref());
                 }
                 if let Some(house) = self.houses.get(&generation) {
                     self.present = Rc::clone(&house.common);

@@ -6,7 +6,7 @@ import pytest
 
 from support.gate import Gate
 from support.server import Serve, Server
-from support.wire import request
+from support.wire import Wire, request
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +94,15 @@ def test_an_idle_connection_is_closed_after_keep_alive_and_not_before(serve: Ser
         answered_s = time.monotonic()
         assert wire.closed()
         assert 0.9 <= time.monotonic() - answered_s < 4
+
+
+def test_a_client_that_still_takes_its_answers_does_not_idle(serve: Serve) -> None:
+    server = serve("answers:app", "--keep-alive", "1")
+    count, size = 100, 100_000
+    with Wire(server.address.connect(receive_buffer_bytes=65536)) as wire:
+        wire.send(request("GET", f"/big-whole?{size}") * count)
+        time.sleep(2)  # longer than keep-alive: nothing of the server's is to be seen meanwhile
+        assert [len(wire.response().body) for _ in range(count)] == [size] * count
 
 
 def test_a_connection_opened_and_closed_without_a_word_is_no_error(hello: Server) -> None:

@@ -140,3 +140,10 @@ class TestBodyLimit:
         with limited.connect() as wire:
             wire.send(request("POST", "/", ["Content-Length: 200001"]) + b"b" * 200_001)
             assert wire.response().status == 413
+
+    def test_the_limit_has_a_short_name(self, serve: Serve) -> None:
+        server = serve("echo:app", "--max-body", "10")
+        with server.connect() as wire:
+            assert wire.post("/", b"b" * 10).status == 200
+            wire.send(request("POST", "/", ["Content-Length: 11"]))
+            assert_refused(wire, 413)

@@ -252,7 +252,7 @@ impl Drop for AnswerBody {
         if let Some(entry) = self.entry.take() {
             self.shared.log_access(&entry);
         }
-        self.connection.answered();
+        self.connection.answered(&self.shared);
     }
 }
 

@@ -6,35 +6,33 @@ use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
+use bytes::Bytes;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use stanchion_sys::clock::monotonic_us;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tracing::{debug, info};
 
 use super::Shared;
+use super::goodbye::{has_more, say_goodbye};
+use super::refusal::Refusal;
 use super::request::Peer;
 use super::service::answer;
 use crate::tally::Outcome;
 
-/// A client that is still sending when it has been refused gets this long, and may send this
-/// much, so that closing does not reset the connection and destroy the answer (RFC 9112
-/// section 9.6).
-const LINGER: Duration = Duration::from_secs(2);
-const LINGER_BYTES_MAX: usize = 16 << 20;
-/// How long writing a last word may take.
-const LAST_WORD: Duration = Duration::from_secs(1);
-
 /// A connection, as the acceptor's watch sees it.
 pub(super) struct Connection {
+    /// Its number in [`Shared::connections`].
+    number: u32,
     pub(super) peer: Rc<Peer>,
     phase: Cell<Phase>,
     order: Cell<Option<Order>>,
     waker: Cell<Option<Waker>>,
     /// The client may still be sending what nobody will read.
     unread: Cell<bool>,
+    /// The next answer is the last.
+    closing: Cell<bool>,
     /// Since when the client has taken nothing of what is to be written to it.
     stalled_since_us: Cell<Option<u64>>,
     /// How often hyper had nothing more to write, and who waits for the next time.
@@ -53,6 +51,8 @@ pub(super) enum Phase {
     Reading { since_us: u64 },
     /// A request is being answered.
     Busy,
+    /// All is said; what the client still sends is thrown away.
+    Leaving { since_us: u64 },
 }
 
 /// What the watch asks of a connection.
@@ -67,8 +67,9 @@ pub(super) enum Order {
 }
 
 impl Connection {
-    pub(super) fn new(peer: Peer) -> Self {
+    pub(super) fn new(number: u32, peer: Peer) -> Self {
         Self {
+            number,
             peer: Rc::new(peer),
             phase: Cell::new(Phase::New {
                 since_us: monotonic_us(),
@@ -76,10 +77,15 @@ impl Connection {
             order: Cell::new(None),
             waker: Cell::new(None),
             unread: Cell::new(false),
+            closing: Cell::new(false),
             stalled_since_us: Cell::new(None),
             flushes: Cell::new(0),
             flush_waker: Cell::new(None),
         }
+    }
+
+    pub(super) fn number(&self) -> u32 {
+        self.number
     }
 
     pub(super) fn phase(&self) -> Phase {
@@ -90,12 +96,38 @@ impl Connection {
         self.stalled_since_us.get()
     }
 
-    fn wrote(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        let stalled = written.is_pending();
-        if stalled != self.stalled_since_us.get().is_some() {
-            self.stalled_since_us.set(stalled.then(monotonic_us));
+    /// Since when nobody would miss it, if so: nothing is being asked and nothing being told.
+    pub(super) fn spare_since_us(&self) -> Option<u64> {
+        match self.phase.get() {
+            Phase::New { since_us } | Phase::Idle { since_us } | Phase::Leaving { since_us } => {
+                self.stalled_since_us.get().is_none().then_some(since_us)
+            }
+            Phase::Reading { .. } | Phase::Busy => None,
         }
-        written
+    }
+
+    fn enter(&self, shared: &Shared, phase: Phase) {
+        self.phase.set(phase);
+        self.enroll(shared);
+    }
+
+    fn enroll(&self, shared: &Shared) {
+        let is_spare = self.spare_since_us().is_some();
+        let mut connections = shared.connections.borrow_mut();
+        connections.set_spare(self.number, is_spare);
+    }
+
+    fn wrote(&self, shared: &Shared, is_pending: bool) {
+        if is_pending == self.stalled_since_us.get().is_some() {
+            return;
+        }
+        self.stalled_since_us.set(is_pending.then(monotonic_us));
+        // hyper has had the whole answer for a while, but only now the client has it.
+        if let (false, Phase::Idle { .. }) = (is_pending, self.phase.get()) {
+            let since_us = monotonic_us();
+            self.phase.set(Phase::Idle { since_us });
+        }
+        self.enroll(shared);
     }
 
     /// Gives an order; the connection's task acts on it.
@@ -107,8 +139,13 @@ impl Connection {
     }
 
     /// A request has come.
-    pub(super) fn busy(&self) {
-        self.phase.set(Phase::Busy);
+    pub(super) fn busy(&self, shared: &Shared) {
+        self.enter(shared, Phase::Busy);
+    }
+
+    /// Whether the next answer is to say that it is the last.
+    pub(super) fn is_closing(&self) -> bool {
+        self.closing.get()
     }
 
     /// What the client is still sending will not be read.
@@ -117,10 +154,15 @@ impl Connection {
     }
 
     /// An answer has been given to hyper whole, or was given up.
-    pub(super) fn answered(&self) {
-        self.phase.set(Phase::Idle {
-            since_us: monotonic_us(),
-        });
+    pub(super) fn answered(&self, shared: &Shared) {
+        let since_us = monotonic_us();
+        self.enter(shared, Phase::Idle { since_us });
+    }
+
+    /// Nothing more will be read as a request.
+    fn leaving(&self, shared: &Shared) {
+        let since_us = monotonic_us();
+        self.enter(shared, Phase::Leaving { since_us });
     }
 
     /// How often everything given to hyper so far has been written.
@@ -144,15 +186,14 @@ impl Connection {
         }
     }
 
-    fn received(&self) {
+    fn received(&self, shared: &Shared) {
         if let Phase::New { .. } | Phase::Idle { .. } = self.phase.get() {
-            self.phase.set(Phase::Reading {
-                since_us: monotonic_us(),
-            });
+            let since_us = monotonic_us();
+            self.enter(shared, Phase::Reading { since_us });
         }
     }
 
-    fn listen(&self, context: &Context<'_>) -> Option<Order> {
+    pub(super) fn listen(&self, context: &Context<'_>) -> Option<Order> {
         // Tasks keep their waker, so this clones once for most polls.
         let waker = self
             .waker
@@ -179,6 +220,8 @@ where
     let tracked = Tracked {
         stream,
         connection: Rc::clone(&connection),
+        shared: Rc::clone(&shared),
+        ended: false,
     };
     let service = {
         let (shared, connection) = (Rc::clone(&shared), Rc::clone(&connection));
@@ -188,7 +231,17 @@ where
     let end = poll_fn(|context| {
         shared.dispatch.borrow_mut().turn_if_late();
         match connection.listen(context) {
-            Some(Order::Close) => Pin::new(&mut http).graceful_shutdown(),
+            Some(Order::Close) => {
+                // What has come by now is a request like any other.
+                if let Poll::Ready(end) = Pin::new(&mut http).poll(context) {
+                    return Poll::Ready(End::Served(end));
+                }
+                // hyper would give up a head of which it has a part.
+                if !matches!(connection.phase(), Phase::Reading { .. }) {
+                    Pin::new(&mut http).graceful_shutdown();
+                }
+                connection.closing.set(true);
+            }
             Some(Order::TimedOut) => return Poll::Ready(End::TimedOut),
             Some(Order::Drop) => return Poll::Ready(End::Dropped),
             None => {}
@@ -196,8 +249,8 @@ where
         Pin::new(&mut http).poll(context).map(End::Served)
     })
     .await;
+    let mut last_word = Bytes::new();
     let mut linger = connection.unread.get();
-    let mut last_word = None;
     match &end {
         End::Served(Ok(())) | End::Dropped => {}
         End::Served(Err(error)) if error.is_parse() || error.is_parse_too_large() => {
@@ -219,51 +272,35 @@ where
                 connection.peer.address
             );
             shared.count_unreadable(Outcome::HeadTimeout);
-            last_word = Some(
-                "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 54\r\n\r\n408 Request Timeout: the head did not arrive in time.\n",
-            );
+            last_word = Refusal::HeadTimeout.message();
             linger = true;
         }
     }
-    if linger {
-        let mut stream = http.into_parts().io.into_inner().stream;
-        let gone = say_goodbye(&mut stream, last_word).await;
+    if matches!(end, End::Dropped) {
+        return;
+    }
+    let parts = http.into_parts();
+    let Tracked {
+        mut stream, ended, ..
+    } = parts.io.into_inner();
+    // Requests that were sent after the last one that we answer.
+    linger |= !parts.read_buf.is_empty();
+    if !ended && (linger || has_more(&mut stream).await) {
+        connection.leaving(&shared);
+        let gone = say_goodbye(&mut stream, &connection, &last_word).await;
         if let Err(error) = gone {
             debug!("the client did not wait for the last word: {error}");
         }
     }
 }
 
-/// Sends a last word, then reads what the client still sends, so that closing resets nothing.
-async fn say_goodbye<S>(stream: &mut S, last_word: Option<&str>) -> io::Result<()>
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-{
-    let saying = async {
-        if let Some(last_word) = last_word {
-            stream.write_all(last_word.as_bytes()).await?;
-        }
-        stream.shutdown().await
-    };
-    tokio::time::timeout(LAST_WORD, saying).await??;
-    let draining = async {
-        let mut waste = vec![0; 64 << 10];
-        let mut read = 0;
-        while read < LINGER_BYTES_MAX {
-            match stream.read(&mut waste).await? {
-                0 => break,
-                len => read += len,
-            }
-        }
-        io::Result::Ok(())
-    };
-    tokio::time::timeout(LINGER, draining).await?
-}
-
-/// A stream that tells the connection when a client begins to send.
+/// A stream that tells the connection when a client begins to send, and when it takes nothing.
 struct Tracked<S> {
     stream: S,
     connection: Rc<Connection>,
+    shared: Rc<Shared>,
+    /// The client has closed its direction.
+    ended: bool,
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Tracked<S> {
@@ -275,7 +312,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Tracked<S> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
         if buffer.filled().len() > before {
-            self.connection.received();
+            self.connection.received(&self.shared);
+        } else if read.is_ready() && buffer.remaining() > 0 {
+            self.ended = true;
         }
         read
     }
@@ -288,7 +327,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Tracked<S> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.connection.wrote(written)
+        self.connection.wrote(&self.shared, written.is_pending());
+        written
     }
 
     fn poll_write_vectored(
@@ -297,7 +337,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Tracked<S> {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
-        self.connection.wrote(written)
+        self.connection.wrote(&self.shared, written.is_pending());
+        written
     }
 
     fn is_write_vectored(&self) -> bool {

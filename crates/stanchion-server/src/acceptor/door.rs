@@ -103,7 +103,7 @@ impl Shared {
     }
 
     fn order_all(&self, order: Order, is_meant: impl Fn(Phase) -> bool) {
-        for connection in self.connections.borrow().values() {
+        for connection in self.connections.borrow().iter() {
             if is_meant(connection.phase()) {
                 connection.order(order);
             }
@@ -114,7 +114,7 @@ impl Shared {
     pub(super) async fn all_gone(&self) {
         loop {
             let ended = self.room.notified();
-            if self.connections.borrow().is_empty() {
+            if self.connections.borrow().len() == 0 {
                 return;
             }
             ended.await;

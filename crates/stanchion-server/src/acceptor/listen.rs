@@ -12,7 +12,7 @@ use stanchion_sys::listener::{Listener, ListenerAddress};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::task::JoinHandle;
-use tracing::{debug, error};
+use tracing::debug;
 
 use super::connection::{self, Connection};
 use super::dispatch::PortNumber;
@@ -20,8 +20,6 @@ use super::request::Peer;
 use super::{Shared, first_of};
 use crate::tally::Event;
 
-/// Without descriptors or memory for another connection, how long accepting pauses.
-const PAUSE: Duration = Duration::from_millis(100);
 /// After the door was closed, how long handshakes under way have to complete: more than a round
 /// trip in any network one runs this server in.
 const LAST_HANDSHAKES: Duration = Duration::from_millis(100);
@@ -163,16 +161,30 @@ impl DoorSocket {
 
 async fn accept_all(shared: Rc<Shared>, door: Door, closing: Rc<Cell<Closing>>) {
     shared.door_opens(&closing).await;
+    // Somebody for whom there was no room yet. To be accepted first is what shows that somebody
+    // is there, so that nobody who idles is closed for nobody.
+    let mut in_hall = None;
     while !shared.draining.get() && closing.get() == Closing::No {
         let closed = shared.door.notified();
         let next = async {
+            if in_hall.is_none() {
+                in_hall = match door.socket.accept().await {
+                    Err(error) if door.socket.is_shut(&error) => {
+                        closing.set(Closing::AfterTheLast);
+                        return;
+                    }
+                    accepted => shared.admit(accepted).await,
+                };
+            }
             shared.wait_for_room().await;
-            match door.socket.accept().await {
-                Err(error) if door.socket.is_shut(&error) => closing.set(Closing::AfterTheLast),
-                accepted => shared.admit(accepted, &door).await,
+            if let Some(guest) = in_hall.take() {
+                shared.welcome(guest, &door);
             }
         };
         first_of(closed, next).await;
+    }
+    if let Some(guest) = in_hall {
+        shared.welcome(guest, &door);
     }
     let is_anothers = match closing.get() {
         Closing::No => shared.retiring.get() || !shared.open.get(),
@@ -184,36 +196,47 @@ async fn accept_all(shared: Rc<Shared>, door: Door, closing: Rc<Cell<Closing>>) 
     }
     // Nobody can join them any more, so this ends.
     while let Some(accepted) = door.socket.accept_last().await {
-        shared.admit(accepted, &door).await;
+        if let Some(guest) = shared.admit(accepted).await {
+            shared.welcome(guest, &door);
+        }
     }
 }
 
-/// accept(2) passes on what went wrong with the connection it would have given.
+/// accept(2) passes on what went wrong with the connection it would have given, and says which
+/// errors are of that kind.
 fn is_of_one_connection(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let of_the_network = [
+        Errno::NETDOWN,
+        Errno::PROTO,
+        Errno::NOPROTOOPT,
+        Errno::HOSTDOWN,
+        Errno::NONET,
+        Errno::HOSTUNREACH,
+        Errno::OPNOTSUPP,
+        Errno::NETUNREACH,
+        // A firewall's.
+        Errno::PERM,
+    ];
     matches!(
         error.kind(),
         io::ErrorKind::ConnectionAborted
             | io::ErrorKind::ConnectionReset
             | io::ErrorKind::ConnectionRefused
             | io::ErrorKind::Interrupted
-    )
+    ) || Errno::from_io_error(error).is_some_and(|errno| of_the_network.contains(&errno))
 }
 
 impl Shared {
-    async fn admit(self: &Rc<Self>, accepted: io::Result<Guest>, door: &Door) {
+    async fn admit(&self, accepted: io::Result<Guest>) -> Option<Guest> {
         match accepted {
-            Ok(Guest::Tcp(stream, peer)) => self.welcome(stream, Some(peer), door),
-            Ok(Guest::Unix(stream)) => self.welcome(stream, None, door),
+            Ok(guest) => return Some(guest),
             Err(error) if is_of_one_connection(&error) => {
                 debug!("a connection was gone before it was accepted: {error}");
             }
-            Err(error) => {
-                error!(
-                    "cannot accept a connection, trying again in {PAUSE:?} (open files? memory?): {error}"
-                );
-                tokio::time::sleep(PAUSE).await;
-            }
+            Err(error) => self.cannot_accept(&error).await,
         }
+        None
     }
 
     /// Waits until clients are to be let in, or never will be.
@@ -227,17 +250,14 @@ impl Shared {
         }
     }
 
-    async fn wait_for_room(&self) {
-        loop {
-            let ended = self.room.notified();
-            if self.connections.borrow().len() < self.connections_max {
-                return;
-            }
-            ended.await;
+    fn welcome(self: &Rc<Self>, guest: Guest, door: &Door) {
+        match guest {
+            Guest::Tcp(stream, peer) => self.seat(stream, Some(peer), door),
+            Guest::Unix(stream) => self.seat(stream, None, door),
         }
     }
 
-    fn welcome<S>(self: &Rc<Self>, stream: S, peer: Option<SocketAddr>, door: &Door)
+    fn seat<S>(self: &Rc<Self>, stream: S, peer: Option<SocketAddr>, door: &Door)
     where
         S: AsyncRead + AsyncWrite + Unpin + 'static,
     {
@@ -259,33 +279,37 @@ impl Shared {
             server_port,
             only_worker: door.port,
         };
-        let connection = Rc::new(Connection::new(peer));
-        let number = self.next_connection.get();
-        self.next_connection.set(number + 1);
-        self.connections
-            .borrow_mut()
-            .insert(number, Rc::clone(&connection));
+        let connection = self.enroll(peer);
         self.common.tally.happened(Event::Accepted);
         let shared = Rc::clone(self);
         tokio::task::spawn_local(async move {
             let _place = Place {
                 shared: Rc::clone(&shared),
-                number,
+                number: connection.number(),
             };
             connection::serve(shared, connection, stream).await;
         });
+    }
+
+    fn enroll(&self, peer: Peer) -> Rc<Connection> {
+        let mut connections = self.connections.borrow_mut();
+        let connection = connections.add(|number| Rc::new(Connection::new(number, peer)));
+        let connection = Rc::clone(connection);
+        // Nothing is asked yet.
+        connections.set_spare(connection.number(), true);
+        connection
     }
 }
 
 /// A connection's place among those there may be; given back however its task ends.
 struct Place {
     shared: Rc<Shared>,
-    number: u64,
+    number: u32,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.shared.connections.borrow_mut().remove(&self.number);
+        self.shared.connections.borrow_mut().remove(self.number);
         self.shared.common.tally.happened(Event::Closed);
         // All who wait: the listeners for room, the shutdown for the last to go.
         self.shared.room.notify_waiters();

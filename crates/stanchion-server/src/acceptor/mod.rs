@@ -9,13 +9,17 @@ mod answer;
 mod connection;
 mod dispatch;
 mod door;
+mod goodbye;
 mod lent;
 mod listen;
 mod orders;
 mod refusal;
 mod request;
+mod roll;
+mod room;
 mod service;
 mod ticket;
+mod watch;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -25,7 +29,6 @@ use std::time::Duration;
 
 use hyper::server::conn::http1;
 use stanchion_sys::channel::Channel;
-use stanchion_sys::clock::monotonic_us;
 use stanchion_sys::listener::Listener;
 use stanchion_sys::process;
 use tokio::io::Interest;
@@ -33,6 +36,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tracing::{debug, error, info};
 
 use crate::exit_code;
@@ -43,17 +47,15 @@ use crate::spool;
 use crate::tally::Outcome;
 use crate::tree::Common;
 use access_log::{AccessLog, Entry};
-use connection::{Connection, Order, Phase};
+use connection::Connection;
 use dispatch::{Dispatch, PortNumber};
 use listen::OpenDoor;
 use orders::{Farewell, Orders};
+use roll::Roll;
+use room::Shortage;
 
-/// How often dawdling connections and expired waits are looked for.
-const WATCH: Duration = Duration::from_millis(250);
 /// How long refusals may take to be written when the server leaves.
 const FAREWELL: Duration = Duration::from_millis(500);
-/// While draining: how long a connection that has sent nothing yet may take to begin.
-const NEWCOMER: Duration = Duration::from_secs(1);
 /// Freed memory that is kept for the next buffers: bodies and answers come and go at a rate at
 /// which page faults would cost more than the copying.
 const FREED_BYTES_KEPT: i32 = 16 << 20;
@@ -63,8 +65,6 @@ const FIELDS_MAX: usize = 32_768;
 const DESCRIPTORS_SPARE: usize = 64;
 /// A connection's socket, and the file it sends or the spool file it fills.
 const DESCRIPTORS_EACH: usize = 2;
-/// How long a client may take nothing of what is to be written to it, as nginx's `send_timeout`.
-const WRITE_STALL: Duration = Duration::from_secs(60);
 
 /// What the tasks of the acceptor share.
 struct Shared {
@@ -72,11 +72,16 @@ struct Shared {
     dispatch: RefCell<Dispatch>,
     http: http1::Builder,
     access_log: Option<AccessLog>,
-    connections: RefCell<HashMap<u64, Rc<Connection>>>,
+    connections: RefCell<Roll<Rc<Connection>>>,
     connections_max: usize,
-    next_connection: Cell<u64>,
     /// Notified when a connection has ended.
     room: Notify,
+    /// How many are at the door for whom there is no room.
+    pressed: Cell<u32>,
+    /// Nobody is accepted before.
+    paused_until: Cell<Instant>,
+    unaccepted: Shortage,
+    unspooled: Shortage,
     /// Notified when clients are to be let in, and when nobody else is.
     door: Notify,
     /// What clients come in by.
@@ -167,7 +172,7 @@ async fn serve(
         let door = listen::spawn(&shared, listener, worker.map(PortNumber::from))?;
         shared.doors.borrow_mut().push(door);
     }
-    let watch = tokio::task::spawn_local(watch(Rc::clone(&shared)));
+    let watch = tokio::task::spawn_local(watch::watch(Rc::clone(&shared)));
     messages::send(&common.reports.child_end, &ToMaster::AcceptorReady)?;
 
     let orders = Orders::new(watched(orders)?);
@@ -238,26 +243,11 @@ async fn first_of(one: impl Future<Output = ()>, other: impl Future<Output = ()>
     .await;
 }
 
-/// Looks after connections that dawdle and requests that have waited too long.
-async fn watch(shared: Rc<Shared>) {
-    loop {
-        tokio::time::sleep(WATCH).await;
-        shared.dispatch.borrow_mut().expire();
-        let now_us = monotonic_us();
-        for connection in shared.connections.borrow().values() {
-            if let Some(order) = shared.overdue(connection, now_us) {
-                connection.order(order);
-            }
-        }
-    }
-}
-
 impl Shared {
     fn new(common: &'static Common) -> io::Result<Self> {
         let settings = &common.settings;
         let mut http = http1::Builder::new();
-        // Deadlines for heads are kept by `watch`: a timer per connection costs more than a look
-        // at all of them four times a second.
+        // Deadlines for heads are kept by `watch`.
         http.header_read_timeout(None)
             .keep_alive(settings.keepalive.as_duration().is_some())
             .max_header_size(REQUEST_HEAD_BYTES_MAX);
@@ -276,7 +266,9 @@ impl Shared {
         let descriptors = process::raise_open_files();
         let descriptors_left = usize::try_from(descriptors).unwrap_or(usize::MAX);
         let connections_max = (settings.max_connections as usize)
-            .min(descriptors_left.saturating_sub(DESCRIPTORS_SPARE) / DESCRIPTORS_EACH);
+            .min(descriptors_left.saturating_sub(DESCRIPTORS_SPARE) / DESCRIPTORS_EACH)
+            // Never none, which would be a server that is up and serves nobody.
+            .max(1);
         if connections_max < settings.max_connections as usize {
             info!(
                 "at most {connections_max} connections: the limit of open files is {descriptors} (ulimit -Hn)"
@@ -289,8 +281,13 @@ impl Shared {
             access_log,
             connections: RefCell::default(),
             connections_max,
-            next_connection: Cell::new(0),
             room: Notify::new(),
+            pressed: Cell::new(0),
+            paused_until: Cell::new(Instant::now()),
+            unaccepted: Shortage::of("connections cannot be accepted (open files? memory?)"),
+            unspooled: Shortage::of(
+                "bodies cannot be written to the spool directory (disk full? open files? see --tmp-upload-dir)",
+            ),
             door: Notify::new(),
             doors: RefCell::default(),
             sought: RefCell::default(),
@@ -323,35 +320,6 @@ impl Shared {
         let tally = &self.common.tally;
         tally.arrived();
         tally.ended(outcome);
-    }
-
-    /// What a connection is to be told, if its client dawdles.
-    fn overdue(&self, connection: &Connection, now_us: u64) -> Option<Order> {
-        let settings = &self.common.settings;
-        let passed = |since_us: u64, limit: Option<Duration>| {
-            limit.is_some_and(|limit| u128::from(now_us - since_us) >= limit.as_micros())
-        };
-        if connection
-            .stalled_since_us()
-            .is_some_and(|since_us| passed(since_us, Some(WRITE_STALL)))
-        {
-            return Some(Order::Drop);
-        }
-        match connection.phase() {
-            Phase::New { since_us } => {
-                let newcomer = self.is_closing().then_some(NEWCOMER);
-                passed(since_us, newcomer.or(settings.header_timeout.as_duration()))
-                    .then_some(Order::Drop)
-            }
-            Phase::Idle { since_us } => {
-                let idle = settings.keepalive.as_duration();
-                (self.is_closing() || passed(since_us, idle)).then_some(Order::Close)
-            }
-            Phase::Reading { since_us } => {
-                passed(since_us, settings.header_timeout.as_duration()).then_some(Order::TimedOut)
-            }
-            Phase::Busy => None,
-        }
     }
 
     /// The last thing of all, when no task is left.

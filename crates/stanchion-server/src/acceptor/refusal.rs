@@ -16,6 +16,8 @@ pub(super) enum Refusal {
     Unimplemented(&'static str),
     /// The client's: the head is larger than a slot of the exchange.
     HeadTooLarge,
+    /// The client's: the head took longer than `header_timeout`.
+    HeadTimeout,
     /// The client's: an Expect field we cannot fulfil.
     UnknownExpectation,
     /// The client's: the request line is over `limit_request_line`.
@@ -95,7 +97,7 @@ impl Refusal {
             Self::LineTooLong => StatusCode::URI_TOO_LONG,
             Self::FieldTooLarge | Self::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
+            Self::HeadTimeout | Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
             Self::TooManyOfClient { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::LineFull { .. }
             | Self::WaitedTooLong { .. }
@@ -113,6 +115,7 @@ impl Refusal {
         match self {
             Self::BadRequest(reason) | Self::Unimplemented(reason) => reason,
             Self::HeadTooLarge => "the head is too large",
+            Self::HeadTimeout => "the head did not arrive in time",
             Self::UnknownExpectation => "an expectation other than 100-continue",
             Self::LineTooLong => "the request line is too long",
             Self::FieldTooLarge => "a header field is too large",
@@ -138,6 +141,7 @@ impl Refusal {
             Self::BadRequest(_) => Outcome::BadRequest,
             Self::Unimplemented(_) => Outcome::Unimplemented,
             Self::HeadTooLarge => Outcome::HeadTooLarge,
+            Self::HeadTimeout => Outcome::HeadTimeout,
             Self::UnknownExpectation => Outcome::UnknownExpectation,
             Self::LineTooLong => Outcome::LineTooLong,
             Self::FieldTooLarge => Outcome::FieldTooLarge,
@@ -199,5 +203,20 @@ impl Refusal {
             );
         }
         response
+    }
+
+    /// The answer as it is sent, for a client with whom hyper does not speak.
+    pub(super) fn message(self) -> Bytes {
+        let (head, body) = self.response().into_parts();
+        let mut message = format!("HTTP/1.1 {}\r\n", head.status).into_bytes();
+        for (name, value) in &head.headers {
+            message.extend_from_slice(name.as_str().as_bytes());
+            message.extend_from_slice(b": ");
+            message.extend_from_slice(value.as_bytes());
+            message.extend_from_slice(b"\r\n");
+        }
+        message.extend_from_slice(format!("content-length: {}\r\n\r\n", body.len()).as_bytes());
+        message.extend_from_slice(&body);
+        message.into()
     }
 }

@@ -12,7 +12,6 @@ use http::{HeaderMap, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use stanchion_sys::clock::monotonic_us;
-use tracing::error;
 
 use super::Shared;
 use super::dispatch::PortNumber;
@@ -336,7 +335,7 @@ impl Sink {
             let number = shared.next_body.get();
             shared.next_body.set(number + 1);
             let created = SpooledBody::create(&shared.common.spool, number);
-            self.file = Some(created.map_err(|error| spool_failed(&error))?);
+            self.file = Some(created.map_err(|error| spool_failed(shared, &error))?);
         }
         if self.held.is_over(SPOOL_WRITE_BYTES) {
             self.write().await
@@ -359,14 +358,16 @@ impl Sink {
         };
         let pieces = std::mem::take(&mut self.pieces);
         spooled.len += self.held.bytes as u64;
-        let mut handle = file.try_clone().map_err(|error| spool_failed(&error))?;
+        let mut handle = file
+            .try_clone()
+            .map_err(|error| spool_failed(&self.held.shared, &error))?;
         let writing = move || pieces.iter().try_for_each(|piece| handle.write_all(piece));
         let written = tokio::task::spawn_blocking(writing).await;
         self.held.release();
         written
             .map_err(io::Error::other)
             .and_then(|written| written)
-            .map_err(|error| spool_failed(&error))
+            .map_err(|error| spool_failed(&self.held.shared, &error))
     }
 
     async fn finish(mut self) -> Result<ArrivedBody, Refusal> {
@@ -381,9 +382,7 @@ impl Sink {
     }
 }
 
-fn spool_failed(error: &io::Error) -> Refusal {
-    error!(
-        "a body cannot be written to the spool directory (disk full? see --tmp-upload-dir): {error}"
-    );
+fn spool_failed(shared: &Shared, error: &io::Error) -> Refusal {
+    shared.cannot_spool(error);
     Refusal::SpoolFailed
 }

@@ -31,7 +31,7 @@ pub(super) async fn answer(
     connection: Rc<Connection>,
     request: Request<Incoming>,
 ) -> Result<Response<AnswerBody>, Infallible> {
-    connection.busy();
+    connection.busy(&shared);
     let account = Account::open(&shared);
     let (mut head, body) = request.into_parts();
     let version = head.version;
@@ -69,7 +69,7 @@ pub(super) async fn answer(
             (head, AnswerBody::whole(&shared, &connection, bytes))
         }
     };
-    if shared.draining.get() {
+    if shared.draining.get() || shared.is_pressed() || connection.is_closing() {
         head.headers
             .insert(CONNECTION, HeaderValue::from_static("close"));
         if version == Version::HTTP_10 {

@@ -70,6 +70,8 @@ pub struct Settings {
     pub header_timeout: Seconds,
     /// Longest pause between two parts of a body; 0 = no limit.
     pub body_timeout: Seconds,
+    /// How long a client may take nothing of its answer; 0 = no limit.
+    pub write_timeout: Seconds,
     /// Most client connections at once, at least 1.
     pub max_connections: u32,
     /// Largest request body in bytes that does not go to a spool file.

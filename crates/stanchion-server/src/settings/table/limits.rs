@@ -57,7 +57,7 @@ Name and value of one field. A request with a longer one is answered \
         },
         Setting {
             name: "limit_request_body",
-            flags: &["--limit-request-body"],
+            flags: &["--limit-request-body", "--max-body"],
             metavar: "SIZE",
             env: None,
             kind: Kind::Bytes(Range::from(0)),
@@ -97,6 +97,20 @@ A client that sends nothing of its body for this long is answered 408. \
 A slow body that keeps coming is read to its end. 0 switches it off.",
         },
         Setting {
+            name: "write_timeout",
+            flags: &["--write-timeout"],
+            metavar: "SECONDS",
+            env: None,
+            kind: ANY_TIME,
+            default: Preset::Number(60),
+            gunicorn: false,
+            help: "Drop a client that takes nothing this long",
+            long_help: "\
+A client that takes not a byte of its answer for this long, while the \
+kernel's buffers for it are full, is cut off. One that reads slowly, but \
+reads, is not. 0 switches it off.",
+        },
+        Setting {
             name: "max_connections",
             flags: &["--max-connections"],
             metavar: "N",
@@ -106,7 +120,10 @@ A slow body that keeps coming is read to its end. 0 switches it off.",
             gunicorn: false,
             help: "Most client connections at once",
             long_help: "\
-Further connections wait in the kernel, up to backlog, until one ends.
+Past it, connections that have idled for a second or more are closed, \
+the longest first, and answers say that the connection ends, so that \
+clients share the places. Where that frees none, further connections \
+wait in the kernel, up to backlog, until one ends.
 
 Each connection takes a descriptor: where the hard limit of open files \
 (RLIMIT_NOFILE, LimitNOFILE of systemd) is lower, that limit wins.",

@@ -1,0 +1,162 @@
+//! Room for connections: where there is none, those that idle go first, and then one waits.
+
+use std::cell::Cell;
+use std::io;
+use std::time::Duration;
+
+use stanchion_sys::clock::monotonic_us;
+use tokio::time::{Instant, sleep_until, timeout};
+use tracing::{error, info};
+
+use super::Shared;
+use super::connection::{Order, Phase};
+
+/// Without descriptors, memory or disk, how long accepting pauses.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Only who has idled for this long is closed for the sake of others: one that has just been
+/// answered, or has just come, is about to ask something, and its request would be lost.
+const SPARED_AFTER: Duration = Duration::from_secs(1);
+/// This share of those that idle is closed at once, and this many at most, as in nginx.
+const SHED_SHARE: usize = 8;
+const SHED_MAX: usize = 32;
+/// A shortage is over when nothing has failed for this long. Until then it is one event, and one
+/// line in the log.
+const CALM: Duration = Duration::from_secs(10);
+
+/// A resource that may run out.
+pub(super) struct Shortage {
+    /// What cannot be done, and where to look.
+    trouble: &'static str,
+    now: Cell<Option<Episode>>,
+}
+
+#[derive(Clone, Copy)]
+struct Episode {
+    since_us: u64,
+    last_us: u64,
+    failures: u64,
+}
+
+impl Shortage {
+    pub(super) fn of(trouble: &'static str) -> Self {
+        let now = Cell::new(None);
+        Self { trouble, now }
+    }
+
+    /// Something failed for it.
+    fn failed(&self, now_us: u64, why: &io::Error) {
+        let mut episode = self.now.get().unwrap_or_else(|| {
+            error!("{}: {why}", self.trouble);
+            Episode {
+                since_us: now_us,
+                last_us: now_us,
+                failures: 0,
+            }
+        });
+        episode.last_us = now_us;
+        episode.failures += 1;
+        self.now.set(Some(episode));
+    }
+
+    /// Looks whether it is over.
+    pub(super) fn settle(&self, now_us: u64) {
+        let Some(episode) = self.now.get() else {
+            return;
+        };
+        let calm_us = now_us.saturating_sub(episode.last_us);
+        if u128::from(calm_us) >= CALM.as_micros() {
+            self.now.set(None);
+            let lasted = Duration::from_micros(episode.last_us - episode.since_us);
+            info!(
+                "over: {} ({} times in {:.1} s)",
+                self.trouble,
+                episode.failures,
+                lasted.as_secs_f64()
+            );
+        }
+    }
+}
+
+/// Somebody is at the door for whom there is no room, for as long as this lives.
+struct Pressing<'s>(&'s Cell<u32>);
+
+impl<'s> Pressing<'s> {
+    fn on(pressed: &'s Cell<u32>) -> Self {
+        pressed.set(pressed.get() + 1);
+        Self(pressed)
+    }
+}
+
+impl Drop for Pressing<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+impl Shared {
+    /// Whether somebody waits for a place: answers then say that the connection closes, so that
+    /// clients who never idle for long share the places with those who have none.
+    pub(super) fn is_pressed(&self) -> bool {
+        self.pressed.get() > 0
+    }
+
+    /// Waits until there is room for one more connection, and makes some if it can.
+    pub(super) async fn wait_for_room(&self) {
+        let paused_until = self.paused_until.get();
+        if paused_until > Instant::now() {
+            sleep_until(paused_until).await;
+        }
+        let mut pressing = None;
+        loop {
+            let ended = self.room.notified();
+            if self.connections.borrow().len() < self.connections_max {
+                return;
+            }
+            pressing.get_or_insert_with(|| Pressing::on(&self.pressed));
+            // Either a place is free by then, or somebody may be spared.
+            let _ = timeout(self.shed(), ended).await;
+        }
+    }
+
+    /// Accepting failed for want of something.
+    pub(super) async fn cannot_accept(&self, error: &io::Error) {
+        self.unaccepted.failed(monotonic_us(), error);
+        self.pause();
+        sleep_until(self.paused_until.get()).await;
+    }
+
+    /// A body could not be spooled for want of something: who is here comes first.
+    pub(super) fn cannot_spool(&self, error: &io::Error) {
+        self.unspooled.failed(monotonic_us(), error);
+        self.pause();
+    }
+
+    fn pause(&self) {
+        self.paused_until.set(Instant::now() + PAUSE);
+        self.shed();
+    }
+
+    /// Closes some of those that have idled for the longest. Gives how long to wait until it may
+    /// be tried again.
+    fn shed(&self) -> Duration {
+        let now_us = monotonic_us();
+        let mut connections = self.connections.borrow_mut();
+        let batch = (connections.spare() / SHED_SHARE).clamp(1, SHED_MAX);
+        for _ in 0..batch {
+            let Some((number, connection)) = connections.longest_spare() else {
+                break;
+            };
+            let idle_us = now_us.saturating_sub(connection.spare_since_us().unwrap_or(now_us));
+            let left = SPARED_AFTER.saturating_sub(Duration::from_micros(idle_us));
+            if !left.is_zero() {
+                return left;
+            }
+            connection.order(match connection.phase() {
+                Phase::Idle { .. } => Order::Close,
+                _ => Order::Drop,
+            });
+            connections.set_spare(number, false);
+        }
+        SPARED_AFTER
+    }
+}

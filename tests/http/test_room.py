@@ -1,0 +1,216 @@
+"""Where there is no room for another connection: those that idle go first, then everybody waits, and nobody crashes."""
+
+import os
+import resource
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import psutil
+import pytest
+
+from support.gate import Gate
+from support.patience import eventually
+from support.server import Serve, Server
+from support.wire import Response, Wire, request
+
+pytestmark = pytest.mark.own("gunicorn's connections are its workers'")
+
+NO_ACCEPT = r"connections cannot be accepted"
+NO_SPOOL = r"bodies cannot be written"
+BIG = b"b" * 1_000_000
+
+BINDS = pytest.mark.parametrize("bind", ["127.0.0.1:0", "unix:server.sock"])
+
+
+def no_mount_namespace() -> str:
+    """Why there can be none, or "" if there can."""
+    if os.geteuid() != 0 or not shutil.which("unshare"):
+        return "needs root and unshare(1)"
+    made = subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False)
+    return made.stderr.decode()
+
+
+needs_mount_namespace = pytest.mark.skipif(bool(why := no_mount_namespace()), reason=why or "can")
+
+
+def opened(server: Server, stack: ExitStack, count: int) -> list[Wire]:
+    """Connections that have been answered and now idle, the longest first."""
+    wires = [stack.enter_context(server.connect()) for _ in range(count)]
+    for wire in wires:
+        assert wire.get("/").status == 200
+    return wires
+
+
+@contextmanager
+def limited(process: psutil.Process, kind: int, value: int) -> Iterator[None]:
+    before = resource.prlimit(process.pid, kind)
+    resource.prlimit(process.pid, kind, (value, before[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(process.pid, kind, before)
+
+
+def next_descriptor(process: psutil.Process) -> int:
+    """The limit at which it has no descriptor left."""
+    used = {int(name) for name in os.listdir(f"/proc/{process.pid}/fd")}
+    return next(number for number in range(len(used) + 1) if number not in used)
+
+
+class TestMaxConnections:
+    @BINDS
+    def test_the_one_that_has_idled_longest_makes_room(self, serve: Serve, bind: str) -> None:
+        server = serve("hello:app", "--max-connections", "3", "--keep-alive", "60", bind=bind)
+        with ExitStack() as stack:
+            wires = opened(server, stack, 3)
+            assert wires[0].get("/").status == 200, "now the second has idled for longest"
+            with server.connect() as newcomer:
+                assert newcomer.get("/").status == 200
+                assert wires[1].rest() == b"", "closed, not reset"
+                for wire in (wires[0], wires[2]):
+                    assert wire.get("/").status == 200
+
+    def test_nobody_is_closed_for_nobody(self, serve: Serve) -> None:
+        server = serve("hello:app", "--max-connections", "3", "--keep-alive", "60")
+        with ExitStack() as stack:
+            wires = opened(server, stack, 3)
+            assert wires[0].silent(1.5)
+            assert [wire.get("/").closes() for wire in wires] == [False] * 3
+
+    def test_one_that_never_asked_makes_room_too(self, serve: Serve) -> None:
+        server = serve("hello:app", "--max-connections", "1")
+        with server.connect() as silent, server.connect() as newcomer:
+            assert newcomer.get("/").status == 200
+            assert silent.rest() == b""
+
+    def test_the_busy_stay_and_are_told_that_it_is_their_last(self, serve: Serve, gate: Gate) -> None:
+        server = serve("waiting:app", "--max-connections", "2", "-w", "2", env=gate.environment)
+        with ExitStack() as stack:
+            busy = [stack.enter_context(server.connect()) for _ in range(2)]
+            for wire in busy:
+                wire.send(request("GET", "/wait"))
+            gate.announcements(2)
+            newcomer = stack.enter_context(server.connect())
+            newcomer.send(request("GET", "/pid"))
+            assert newcomer.silent(1.5), "there is no room"
+            gate.let_pass(1)
+            assert newcomer.response().status == 200
+            gate.let_pass(1)
+            answers = [wire.response() for wire in busy]
+            assert [answer.status for answer in answers] == [200, 200]
+            assert sorted(answer.closes() for answer in answers) == [False, True], "only while somebody waited"
+
+    def test_a_client_that_still_takes_its_answer_does_not_idle(self, serve: Serve) -> None:
+        server = serve("answers:app", "--max-connections", "1", "--response-buffer", "16M")
+        with Wire(server.address.connect(receive_buffer_bytes=65536)) as slow, server.connect() as newcomer:
+            size = 8_000_000
+            slow.send(request("GET", f"/big-whole?{size}"))
+            newcomer.send(request("GET", "/one-chunk"))
+            assert newcomer.silent(2.5), "the only place is taken"
+            response = slow.response()
+            assert len(response.body) == size
+            assert newcomer.response().status == 200
+
+
+class TestDescriptors:
+    @BINDS
+    def test_out_of_descriptors_those_that_idle_are_closed_and_the_new_one_served(
+        self, serve: Serve, bind: str
+    ) -> None:
+        server = serve("hello:app", "--keep-alive", "60", bind=bind)
+        acceptor = acceptor_of(server)
+        with ExitStack() as stack:
+            wires = opened(server, stack, 9)
+            with limited(acceptor, resource.RLIMIT_NOFILE, next_descriptor(acceptor)):
+                newcomer = stack.enter_context(server.connect())
+                assert newcomer.get("/").status == 200
+                assert wires[0].rest() == b""
+                assert wires[8].get("/").status == 200
+            assert len(server.log.matches(NO_ACCEPT)) == 1, "one line, not one for each attempt"
+            assert acceptor_of(server).pid == acceptor.pid
+
+    def test_nobody_idle_accepting_waits_and_does_not_spin(self, serve: Serve, gate: Gate) -> None:
+        server = serve("waiting:app", "-w", "2", env=gate.environment)
+        acceptor = acceptor_of(server)
+        with ExitStack() as stack:
+            busy = [stack.enter_context(server.connect()) for _ in range(2)]
+            for wire in busy:
+                wire.send(request("GET", "/wait"))
+            gate.announcements(2)
+            with limited(acceptor, resource.RLIMIT_NOFILE, next_descriptor(acceptor)):
+                newcomer = stack.enter_context(server.connect())
+                newcomer.send(request("GET", "/pid"))
+                before_s = sum(acceptor.cpu_times()[:2])
+                assert newcomer.silent(2)
+                assert sum(acceptor.cpu_times()[:2]) - before_s < 0.5
+            gate.let_pass(2)
+            assert [wire.response().status for wire in (*busy, newcomer)] == [200] * 3
+            assert len(server.log.matches(NO_ACCEPT)) == 1
+
+    def test_no_descriptor_for_the_spool_is_503_for_that_body_only(self, serve: Serve) -> None:
+        server = serve("echo:app", "--keep-alive", "60")
+        acceptor = acceptor_of(server)
+        with ExitStack() as stack:
+            small, big = opened(server, stack, 2)
+            with limited(acceptor, resource.RLIMIT_NOFILE, next_descriptor(acceptor)):
+                assert_not_stored(big.post("/", BIG))
+                assert small.post("/", b"small").json()["length"] == 5
+            again = stack.enter_context(server.connect())
+            assert again.post("/", BIG).json()["length"] == len(BIG)
+        assert len(server.log.matches(NO_SPOOL)) == 1
+
+    def test_a_very_low_limit_still_lets_one_in(self, serve: Serve) -> None:
+        server = serve("hello:app", prefix=["prlimit", "--nofile=64:64"])
+        with server.connect() as wire:
+            assert wire.get("/").status == 200
+
+
+class TestSpool:
+    def test_files_may_not_grow_so_large(self, serve: Serve) -> None:
+        server = serve("echo:app")
+        with limited(acceptor_of(server), resource.RLIMIT_FSIZE, 400_000):
+            for _ in range(3):
+                with server.connect() as wire:
+                    assert_not_stored(wire.post("/", BIG))
+            with server.connect() as wire:
+                assert wire.post("/", b"b" * 300_000).json()["length"] == 300_000
+        with server.connect() as wire:
+            assert wire.post("/", BIG).json()["length"] == len(BIG)
+        assert len(server.log.matches(NO_SPOOL)) == 1, "one line, not one for each body"
+        assert server.spooled() == []
+
+    @needs_mount_namespace
+    def test_a_full_disk_is_503_until_there_is_room(self, serve: Serve) -> None:
+        small_disk = 'mount -t tmpfs -o size=1500k none "$TMPDIR" && exec "$@"'
+        server = serve("echo:app", prefix=["unshare", "-m", "sh", "-c", small_disk, "sh"])
+        with server.connect() as first, server.connect() as second:
+            first.send(request("POST", "/", ["Content-Length: 1000001"]) + BIG)
+            eventually(lambda: spooled_bytes(server) > 500_000, "the first body is on its way to the disk")
+            assert_not_stored(second.post("/", BIG))
+            first.send(b"b")
+            assert first.response().status == 200
+        with server.connect() as third:
+            assert third.post("/", BIG).status == 200
+        assert len(server.log.matches(NO_SPOOL)) == 1
+
+
+def acceptor_of(server: Server) -> psutil.Process:
+    """Found by name, which works for unix sockets too."""
+    return next(process for process in server.processes() if process.name() == "stanchion-acpt")
+
+
+def spooled_bytes(server: Server) -> int:
+    total = 0
+    for name in os.listdir(f"/proc/{acceptor_of(server).pid}/fd"):
+        path = f"/proc/{acceptor_of(server).pid}/fd/{name}"
+        if "/body-" in os.readlink(path):
+            total += os.stat(path).st_size
+    return total
+
+
+def assert_not_stored(response: Response) -> None:
+    assert response.status == 503, response.body
+    assert b"could not be stored" in response.body
+    assert response.closes()

@@ -2,8 +2,10 @@
 
 import time
 
+import psutil
 import pytest
 
+from support.patience import eventually
 from support.server import Serve, Server
 from support.wire import Wire, request
 
@@ -88,3 +90,69 @@ def test_many_slow_clients_do_not_keep_a_quick_one_waiting(hurried: Server) -> N
     for wire in slow:
         assert wire.response().status == 408
         wire.close()
+
+
+class TestBodyRate:
+    """The average counts from the start, after a grace of five seconds."""
+
+    def test_a_body_that_drips_gets_408_though_it_never_pauses(self, serve: Serve) -> None:
+        server = serve("echo:app", "--min-body-rate", "1000")
+        with server.connect() as slow, server.connect() as quick:
+            for wire in (slow, quick):
+                wire.send(request("POST", "/", ["Content-Length: 1000000"]))
+            deadline_s = time.monotonic() + 20
+            while slow.silent(0.2):
+                assert time.monotonic() < deadline_s
+                slow.send(b"b")
+                quick.send(b"b" * 400)
+            response = slow.response()
+            assert (response.status, response.closes()) == (408, True)
+            assert b"too slowly" in response.body
+            quick.send(b"b" * 1_000_000)
+            assert quick.response().status == 200
+
+    def test_it_can_be_switched_off(self, serve: Serve) -> None:
+        server = serve("echo:app", "--min-body-rate", "0")
+        with server.connect() as wire:
+            wire.send(request("POST", "/", ["Content-Length: 8"]))
+            for _ in range(7):
+                assert wire.silent(1)
+                wire.send(b"b")
+            wire.send(b"b")
+            assert wire.response().json()["length"] == 8
+
+
+class TestWriteTimeout:
+    def test_a_client_that_takes_nothing_is_cut_off(self, serve: Serve) -> None:
+        server = serve("answers:app", "--write-timeout", "1", "--response-buffer", "1M")
+        with Wire(server.address.connect(receive_buffer_bytes=65536)) as wire:
+            wire.send(request("GET", "/big-whole?50000000"))
+            assert wire.head().status == 200
+            assert connections(server) == 1
+            eventually(lambda: connections(server) == 0, "the connection is cut off")
+            server.log.wait(r"a client's fault: it took nothing of its answer in time \(from \"127.0.0.1\"\)")
+            # A reset: what the kernel still had to send is not kept for a client that does not take it.
+            with pytest.raises(ConnectionResetError):
+                wire.body_bytes(50_000_000)
+
+    def test_a_client_that_takes_a_little_is_not(self, serve: Serve) -> None:
+        """Its kernel takes some now and then, though too little for ours to ask for more."""
+        server = serve("answers:app", "--write-timeout", "1", "--response-buffer", "64M")
+        size = 50_000_000
+        with Wire(server.address.connect(receive_buffer_bytes=65536)) as wire:
+            wire.send(request("GET", f"/big-whole?{size}"))
+            head, taken = wire.head(), 0
+            assert head.status == 200
+            for _ in range(12):
+                taken += len(wire.body_bytes(150_000))
+                time.sleep(0.3)
+            assert connections(server) == 1
+            taken += len(wire.body_bytes(size - taken))
+            assert taken == size
+
+
+def connections(server: Server) -> int:
+    """Client connections of the acceptor."""
+    acceptor = next(process for process in server.processes() if process.name() == "stanchion-acpt")
+    established = [found for found in acceptor.net_connections("tcp") if found.status == psutil.CONN_ESTABLISHED]
+    return len(established)

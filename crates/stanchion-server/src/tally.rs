@@ -71,6 +71,10 @@ counted! {
         BodyTooLarge = "refused_body_too_large",
         /// The body did not come in time.
         BodyTimeout = "refused_body_timeout",
+        /// The body came too slowly.
+        BodyTooSlow = "refused_body_too_slow",
+        /// The client had as many connections as it may.
+        TooManyConnections = "refused_too_many_connections",
         /// The line is full.
         LineFull = "refused_line_full",
         /// It waited too long.

@@ -22,6 +22,7 @@ pub mod identity;
 pub mod listener;
 pub mod memory;
 pub mod notify;
+pub mod outgoing;
 pub mod plain_file;
 pub mod private_socket;
 pub mod process;

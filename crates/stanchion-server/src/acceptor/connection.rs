@@ -2,23 +2,27 @@
 
 use std::cell::Cell;
 use std::future::poll_fn;
-use std::io;
+use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use rustix::net::sockopt::set_socket_linger;
 use stanchion_sys::clock::monotonic_us;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tracing::{debug, info};
 
 use super::Shared;
 use super::goodbye::{has_more, say_goodbye};
+use super::pace::Pace;
 use super::refusal::Refusal;
 use super::request::Peer;
 use super::service::answer;
+use super::tracked::Tracked;
 use crate::tally::Outcome;
 
 /// A connection, as the acceptor's watch sees it.
@@ -33,11 +37,30 @@ pub(super) struct Connection {
     unread: Cell<bool>,
     /// The next answer is the last.
     closing: Cell<bool>,
-    /// Since when the client has taken nothing of what is to be written to it.
-    stalled_since_us: Cell<Option<u64>>,
+    /// What it spoke first was TLS.
+    pub(super) speaks_tls: Cell<bool>,
+    /// Requests so far.
+    requests: Cell<u32>,
+    /// How fast the body comes that is being read.
+    pace: Cell<Option<Pace>>,
+    /// Its sender is not waited for any longer.
+    called_off: Cell<Option<Refusal>>,
+    /// The client takes nothing of what is to be written to it.
+    stall: Cell<Option<Stall>>,
     /// How often hyper had nothing more to write, and who waits for the next time.
     flushes: Cell<u64>,
     flush_waker: Cell<Option<Waker>>,
+}
+
+/// Bytes wait that the kernel has no room for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stall {
+    /// Since when nothing was taken, as far as we have looked.
+    pub(super) since_us: u64,
+    /// What the kernel had that was not taken, when we last looked.
+    untaken: u64,
+    /// Whether it has been asked to look again.
+    pub(super) in_doubt: bool,
 }
 
 /// What a connection is doing.
@@ -62,6 +85,11 @@ pub(super) enum Order {
     Close,
     /// The head took too long: say so and close.
     TimedOut,
+    /// The body takes too long: say so and close.
+    CallOff(Refusal),
+    /// Look whether the client has taken something: its kernel may have, while ours still has no
+    /// room.
+    LookAgain,
     /// Close without a word: nothing was ever asked.
     Drop,
 }
@@ -78,7 +106,11 @@ impl Connection {
             waker: Cell::new(None),
             unread: Cell::new(false),
             closing: Cell::new(false),
-            stalled_since_us: Cell::new(None),
+            speaks_tls: Cell::new(false),
+            requests: Cell::new(0),
+            pace: Cell::new(None),
+            called_off: Cell::new(None),
+            stall: Cell::new(None),
             flushes: Cell::new(0),
             flush_waker: Cell::new(None),
         }
@@ -92,15 +124,29 @@ impl Connection {
         self.phase.get()
     }
 
-    pub(super) fn stalled_since_us(&self) -> Option<u64> {
-        self.stalled_since_us.get()
+    pub(super) fn stall(&self) -> Option<Stall> {
+        self.stall.get()
+    }
+
+    pub(super) fn pace(&self) -> Option<Pace> {
+        self.pace.get()
+    }
+
+    /// The body that is being read, as far as it has come.
+    pub(super) fn set_pace(&self, pace: Option<Pace>) {
+        self.pace.set(pace);
+    }
+
+    /// Why the sender of the body is not waited for any longer, if so.
+    pub(super) fn called_off(&self) -> Option<Refusal> {
+        self.called_off.get()
     }
 
     /// Since when nobody would miss it, if so: nothing is being asked and nothing being told.
     pub(super) fn spare_since_us(&self) -> Option<u64> {
         match self.phase.get() {
             Phase::New { since_us } | Phase::Idle { since_us } | Phase::Leaving { since_us } => {
-                self.stalled_since_us.get().is_none().then_some(since_us)
+                self.stall.get().is_none().then_some(since_us)
             }
             Phase::Reading { .. } | Phase::Busy => None,
         }
@@ -117,13 +163,37 @@ impl Connection {
         connections.set_spare(self.number, is_spare);
     }
 
-    fn wrote(&self, shared: &Shared, is_pending: bool) {
-        if is_pending == self.stalled_since_us.get().is_some() {
+    /// Nothing could be written.
+    pub(super) fn stalled(&self, shared: &Shared, untaken: u64) {
+        let begun = self.stall.get();
+        if begun.is_none_or(|stall| untaken < stall.untaken) {
+            self.stall.set(Some(Stall {
+                since_us: monotonic_us(),
+                untaken,
+                in_doubt: false,
+            }));
+        }
+        if begun.is_none() {
+            self.enroll(shared);
+        }
+    }
+
+    /// It is to look whether something was taken.
+    pub(super) fn doubt(&self, stall: Stall) {
+        self.stall.set(Some(Stall {
+            in_doubt: true,
+            ..stall
+        }));
+        self.order(Order::LookAgain);
+    }
+
+    /// Something was written.
+    pub(super) fn wrote(&self, shared: &Shared) {
+        if self.stall.take().is_none() {
             return;
         }
-        self.stalled_since_us.set(is_pending.then(monotonic_us));
         // hyper has had the whole answer for a while, but only now the client has it.
-        if let (false, Phase::Idle { .. }) = (is_pending, self.phase.get()) {
+        if let Phase::Idle { .. } = self.phase.get() {
             let since_us = monotonic_us();
             self.phase.set(Phase::Idle { since_us });
         }
@@ -140,12 +210,15 @@ impl Connection {
 
     /// A request has come.
     pub(super) fn busy(&self, shared: &Shared) {
+        self.requests.set(self.requests.get().wrapping_add(1));
+        self.called_off.set(None);
         self.enter(shared, Phase::Busy);
     }
 
-    /// Whether the next answer is to say that it is the last.
-    pub(super) fn is_closing(&self) -> bool {
-        self.closing.get()
+    /// Whether the next answer is to say that it is the last, where so many requests may come
+    /// (0 = any).
+    pub(super) fn is_closing(&self, requests_max: u32) -> bool {
+        self.closing.get() || (requests_max > 0 && self.requests.get() >= requests_max)
     }
 
     /// What the client is still sending will not be read.
@@ -179,14 +252,14 @@ impl Connection {
         Poll::Pending
     }
 
-    fn flushed(&self) {
+    pub(super) fn flushed(&self) {
         self.flushes.set(self.flushes.get() + 1);
         if let Some(waker) = self.flush_waker.take() {
             waker.wake();
         }
     }
 
-    fn received(&self, shared: &Shared) {
+    pub(super) fn received(&self, shared: &Shared) {
         if let Phase::New { .. } | Phase::Idle { .. } = self.phase.get() {
             let since_us = monotonic_us();
             self.enter(shared, Phase::Reading { since_us });
@@ -208,21 +281,17 @@ impl Connection {
 /// How a connection came to its end.
 enum End {
     Served(hyper::Result<()>),
-    TimedOut,
+    /// No head could be read.
+    Refused(Refusal),
     Dropped,
 }
 
 /// Serves a connection to its end.
 pub(super) async fn serve<S>(shared: Rc<Shared>, connection: Rc<Connection>, stream: S)
 where
-    S: AsyncRead + AsyncWrite + Unpin + 'static,
+    S: AsyncRead + AsyncWrite + AsFd + Unpin + 'static,
 {
-    let tracked = Tracked {
-        stream,
-        connection: Rc::clone(&connection),
-        shared: Rc::clone(&shared),
-        ended: false,
-    };
+    let tracked = Tracked::new(stream, Rc::clone(&connection), Rc::clone(&shared));
     let service = {
         let (shared, connection) = (Rc::clone(&shared), Rc::clone(&connection));
         service_fn(move |request| answer(Rc::clone(&shared), Rc::clone(&connection), request))
@@ -242,11 +311,17 @@ where
                 }
                 connection.closing.set(true);
             }
-            Some(Order::TimedOut) => return Poll::Ready(End::TimedOut),
+            Some(Order::CallOff(refusal)) => connection.called_off.set(Some(refusal)),
+            Some(Order::LookAgain) | None => {}
+            Some(Order::TimedOut) => return Poll::Ready(End::Refused(Refusal::HeadTimeout)),
             Some(Order::Drop) => return Poll::Ready(End::Dropped),
-            None => {}
         }
-        Pin::new(&mut http).poll(context).map(End::Served)
+        let served = Pin::new(&mut http).poll(context);
+        if connection.speaks_tls.get() {
+            let refusal = Refusal::BadRequest("TLS on a port for plain HTTP");
+            return Poll::Ready(End::Refused(refusal));
+        }
+        served.map(End::Served)
     })
     .await;
     let mut last_word = Bytes::new();
@@ -266,92 +341,70 @@ where
             linger = true;
         }
         End::Served(Err(error)) => debug!("a connection broke off: {error}"),
-        End::TimedOut => {
-            info!(
-                "a client's fault: the head did not arrive in time (from {:?})",
-                connection.peer.address
-            );
-            shared.count_unreadable(Outcome::HeadTimeout);
-            last_word = Refusal::HeadTimeout.message();
+        End::Refused(refusal) => {
+            shared.refuse_unread(&connection, *refusal);
+            last_word = refusal.message();
             linger = true;
         }
-    }
-    if matches!(end, End::Dropped) {
-        return;
     }
     let parts = http.into_parts();
     let Tracked {
         mut stream, ended, ..
     } = parts.io.into_inner();
+    if matches!(end, End::Dropped) {
+        if connection.stall().is_some() {
+            give_up(&connection, &stream);
+        }
+        return;
+    }
     // Requests that were sent after the last one that we answer.
     linger |= !parts.read_buf.is_empty();
     if !ended && (linger || has_more(&mut stream).await) {
-        connection.leaving(&shared);
-        let gone = say_goodbye(&mut stream, &connection, &last_word).await;
-        if let Err(error) = gone {
-            debug!("the client did not wait for the last word: {error}");
-        }
+        leave(&shared, &connection, &mut stream, &last_word).await;
     }
 }
 
-/// A stream that tells the connection when a client begins to send, and when it takes nothing.
-struct Tracked<S> {
-    stream: S,
-    connection: Rc<Connection>,
+/// Tells a client that it is not served, whatever it asks.
+pub(super) async fn turn_away<S>(
     shared: Rc<Shared>,
-    /// The client has closed its direction.
-    ended: bool,
+    connection: Rc<Connection>,
+    mut stream: S,
+    refusal: Refusal,
+) where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    shared.refuse_unread(&connection, refusal);
+    leave(&shared, &connection, &mut stream, &refusal.message()).await;
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Tracked<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
-        if buffer.filled().len() > before {
-            self.connection.received(&self.shared);
-        } else if read.is_ready() && buffer.remaining() > 0 {
-            self.ended = true;
-        }
-        read
+/// Closes a connection whose client takes nothing: by a reset, or the kernel would go on keeping
+/// what it has for it for minutes (tcp(7), `SO_LINGER` of zero in socket(7)).
+fn give_up(connection: &Connection, stream: &impl AsFd) {
+    info!(
+        "a client's fault: it took nothing of its answer in time (from {:?})",
+        connection.peer.address
+    );
+    if let Err(error) = set_socket_linger(stream, Some(Duration::ZERO)) {
+        debug!("the kernel keeps what the client did not take: {error}");
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Tracked<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.connection.wrote(&self.shared, written.is_pending());
-        written
+async fn leave<S>(shared: &Shared, connection: &Connection, stream: &mut S, last_word: &[u8])
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    connection.leaving(shared);
+    if let Err(error) = say_goodbye(stream, connection, last_word).await {
+        debug!("the client did not wait for the last word: {error}");
     }
+}
 
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
-        self.connection.wrote(&self.shared, written.is_pending());
-        written
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    /// hyper calls this when its own buffer is empty.
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.connection.flushed();
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+impl Shared {
+    /// A request was refused of which no head was read.
+    fn refuse_unread(&self, connection: &Connection, refusal: Refusal) {
+        let (status, reason) = (refusal.status().as_u16(), refusal.reason());
+        let address = &connection.peer.address;
+        info!("{status}: a client's fault: {reason} (from {address:?})");
+        self.count_unreadable(refusal.outcome());
     }
 }

@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -14,8 +14,10 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::task::JoinHandle;
 use tracing::debug;
 
+use super::clients::{Counted, TooMany};
 use super::connection::{self, Connection};
 use super::dispatch::PortNumber;
+use super::refusal::Refusal;
 use super::request::Peer;
 use super::{Shared, first_of};
 use crate::tally::Event;
@@ -259,35 +261,45 @@ impl Shared {
 
     fn seat<S>(self: &Rc<Self>, stream: S, peer: Option<SocketAddr>, door: &Door)
     where
-        S: AsyncRead + AsyncWrite + Unpin + 'static,
+        S: AsyncRead + AsyncWrite + AsFd + Unpin + 'static,
     {
         let (server_name, server_port) = match &door.socket {
             DoorSocket::Tcp(_, address) => (address.ip().to_string(), address.port().to_string()),
             DoorSocket::Unix { name, .. } => (name.clone(), String::new()),
         };
-        let peer = Peer {
-            trusted: self
-                .common
-                .settings
-                .forwarded_allow_ips
-                .allows(peer.map(|peer| peer.ip())),
-            address: peer
-                .map(|peer| peer.ip().to_canonical().to_string())
+        let ip = peer.map(|peer| peer.ip());
+        let trusted = self.common.settings.forwarded_allow_ips.allows(ip);
+        // Behind a trusted proxy are many clients.
+        let counted = match ip.filter(|_| !trusted) {
+            Some(ip) => self.clients.borrow_mut().enter(ip),
+            None => Ok(None),
+        };
+        let connection = self.enroll(Peer {
+            trusted,
+            address: ip
+                .map(|ip| ip.to_canonical().to_string())
                 .unwrap_or_default(),
             port: peer.map_or(0, |peer| peer.port()),
             server_name,
             server_port,
             only_worker: door.port,
+        });
+        let place = Place {
+            shared: Rc::clone(self),
+            number: connection.number(),
+            client: counted.unwrap_or_default(),
         };
-        let connection = self.enroll(peer);
         self.common.tally.happened(Event::Accepted);
         let shared = Rc::clone(self);
         tokio::task::spawn_local(async move {
-            let _place = Place {
-                shared: Rc::clone(&shared),
-                number: connection.number(),
-            };
-            connection::serve(shared, connection, stream).await;
+            let _place = place;
+            match counted {
+                Ok(_) => connection::serve(shared, connection, stream).await,
+                Err(TooMany) => {
+                    connection::turn_away(shared, connection, stream, Refusal::TooManyConnections)
+                        .await;
+                }
+            }
         });
     }
 
@@ -305,12 +317,17 @@ impl Shared {
 struct Place {
     shared: Rc<Shared>,
     number: u32,
+    /// Whose connection it is, where that counts.
+    client: Option<Counted>,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         self.shared.connections.borrow_mut().remove(self.number);
         self.shared.common.tally.happened(Event::Closed);
+        if let Some(client) = self.client {
+            self.shared.clients.borrow_mut().leave(client);
+        }
         // All who wait: the listeners for room, the shutdown for the last to go.
         self.shared.room.notify_waiters();
     }

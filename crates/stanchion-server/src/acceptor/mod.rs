@@ -6,6 +6,7 @@
 
 mod access_log;
 mod answer;
+mod clients;
 mod connection;
 mod dispatch;
 mod door;
@@ -13,12 +14,14 @@ mod goodbye;
 mod lent;
 mod listen;
 mod orders;
+mod pace;
 mod refusal;
 mod request;
 mod roll;
 mod room;
 mod service;
 mod ticket;
+mod tracked;
 mod watch;
 
 use std::cell::{Cell, RefCell};
@@ -47,6 +50,7 @@ use crate::spool;
 use crate::tally::Outcome;
 use crate::tree::Common;
 use access_log::{AccessLog, Entry};
+use clients::Clients;
 use connection::Connection;
 use dispatch::{Dispatch, PortNumber};
 use listen::OpenDoor;
@@ -74,6 +78,7 @@ struct Shared {
     access_log: Option<AccessLog>,
     connections: RefCell<Roll<Rc<Connection>>>,
     connections_max: usize,
+    clients: RefCell<Clients>,
     /// Notified when a connection has ended.
     room: Notify,
     /// How many are at the door for whom there is no room.
@@ -281,6 +286,7 @@ impl Shared {
             access_log,
             connections: RefCell::default(),
             connections_max,
+            clients: RefCell::new(Clients::new(settings.max_connections_per_client)),
             room: Notify::new(),
             pressed: Cell::new(0),
             paused_until: Cell::new(Instant::now()),

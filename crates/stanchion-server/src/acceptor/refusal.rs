@@ -31,6 +31,10 @@ pub(super) enum Refusal {
     BodyCutShort,
     /// The client's: the body stopped coming for longer than `body_timeout`.
     BodyTimeout,
+    /// The client's: the body came more slowly than `min_body_rate`.
+    BodyTooSlow,
+    /// The client's: it has `max_connections_per_client` connections.
+    TooManyConnections,
     /// The operator's, or just too many clients: `max_waiting` are in the line.
     LineFull {
         /// When to try again, in seconds.
@@ -97,8 +101,12 @@ impl Refusal {
             Self::LineTooLong => StatusCode::URI_TOO_LONG,
             Self::FieldTooLarge | Self::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::HeadTimeout | Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
-            Self::TooManyOfClient { .. } => StatusCode::TOO_MANY_REQUESTS,
+            Self::HeadTimeout | Self::BodyTimeout | Self::BodyTooSlow => {
+                StatusCode::REQUEST_TIMEOUT
+            }
+            Self::TooManyConnections | Self::TooManyOfClient { .. } => {
+                StatusCode::TOO_MANY_REQUESTS
+            }
             Self::LineFull { .. }
             | Self::WaitedTooLong { .. }
             | Self::Shed { .. }
@@ -122,6 +130,8 @@ impl Refusal {
             Self::BodyTooLarge => "the body is too large",
             Self::BodyCutShort => "the body is shorter than announced",
             Self::BodyTimeout => "the body did not arrive in time",
+            Self::BodyTooSlow => "the body came too slowly",
+            Self::TooManyConnections => "too many connections from this client",
             Self::LineFull { .. } => "the line is full",
             Self::WaitedTooLong { .. } => "the request waited too long in the line",
             Self::Shed { .. } => "the line stands still, and the request was the oldest in it",
@@ -148,6 +158,8 @@ impl Refusal {
             Self::BodyTooLarge => Outcome::BodyTooLarge,
             Self::BodyCutShort => Outcome::AbandonedReading,
             Self::BodyTimeout => Outcome::BodyTimeout,
+            Self::BodyTooSlow => Outcome::BodyTooSlow,
+            Self::TooManyConnections => Outcome::TooManyConnections,
             Self::LineFull { .. } => Outcome::LineFull,
             Self::WaitedTooLong { .. } => Outcome::WaitedTooLong,
             Self::Shed { .. } => Outcome::Shed,
@@ -178,6 +190,20 @@ impl Refusal {
         }
     }
 
+    /// When it is worth while to try again, in seconds, where that is known.
+    fn retry_after_s(self) -> Option<u64> {
+        match self {
+            Self::LineFull { retry_after_s }
+            | Self::WaitedTooLong { retry_after_s }
+            | Self::Shed { retry_after_s }
+            | Self::TooManyOfClient { retry_after_s }
+            | Self::WorkerAbsent { retry_after_s } => Some(retry_after_s),
+            // As soon as another connection has ended, which the client knows better than we.
+            Self::TooManyConnections => Some(1),
+            _ => None,
+        }
+    }
+
     /// The answer, `text/plain`.
     pub(super) fn response(self) -> http::Response<Bytes> {
         let status = self.status();
@@ -188,12 +214,7 @@ impl Refusal {
         let headers = response.headers_mut();
         let text = http::HeaderValue::from_static("text/plain; charset=utf-8");
         headers.insert(http::header::CONTENT_TYPE, text);
-        if let Self::LineFull { retry_after_s }
-        | Self::WaitedTooLong { retry_after_s }
-        | Self::Shed { retry_after_s }
-        | Self::TooManyOfClient { retry_after_s }
-        | Self::WorkerAbsent { retry_after_s } = self
-        {
+        if let Some(retry_after_s) = self.retry_after_s() {
             headers.insert(http::header::RETRY_AFTER, retry_after_s.into());
         }
         if self.closes() {

@@ -14,7 +14,9 @@ use hyper::body::Incoming;
 use stanchion_sys::clock::monotonic_us;
 
 use super::Shared;
+use super::connection::Connection;
 use super::dispatch::PortNumber;
+use super::pace::Pace;
 use super::refusal::Refusal;
 use crate::log::escape_into;
 use crate::record::{RequestLine, WholeBody, write_request};
@@ -258,6 +260,7 @@ fn is_host(value: &[u8]) -> bool {
 /// (RFC 9112 section 7.1.3).
 pub(super) async fn read_body(
     shared: &Rc<Shared>,
+    connection: &Connection,
     head: &mut Parts,
     mut body: Incoming,
 ) -> Result<ArrivedBody, Refusal> {
@@ -272,15 +275,12 @@ pub(super) async fn read_body(
     }
     let mut sink = Sink::new(shared);
     let mut len = 0_u64;
+    // The watch looks at it, and has the reading called off.
+    let mut pace = Pace::begin(monotonic_us());
     loop {
+        connection.set_pace(Some(pace));
         let frame =
-            std::future::poll_fn(|context| std::pin::Pin::new(&mut body).poll_frame(context));
-        let frame = match settings.body_timeout.as_duration() {
-            Some(limit) => tokio::time::timeout(limit, frame)
-                .await
-                .map_err(|_| Refusal::BodyTimeout)?,
-            None => frame.await,
-        };
+            std::future::poll_fn(|context| std::pin::Pin::new(&mut body).poll_frame(context)).await;
         let Some(frame) = frame else { break };
         let frame = frame.map_err(|error| Refusal::of_body(&error))?;
         // Trailers are nothing WSGI has a place for.
@@ -291,8 +291,12 @@ pub(super) async fn read_body(
         if body_max > 0 && len > body_max {
             return Err(Refusal::BodyTooLarge);
         }
+        pace.came(data.len(), monotonic_us());
+        connection.set_pace(Some(pace));
         sink.add(data).await?;
+        pace.go_on(monotonic_us());
     }
+    connection.set_pace(None);
     if head.headers.remove(TRANSFER_ENCODING).is_some() {
         head.headers.insert(CONTENT_LENGTH, len.into());
     }

@@ -36,9 +36,13 @@ pub(super) async fn answer(
     let (mut head, body) = request.into_parts();
     let version = head.version;
     let outcome = match check_head(&head, &shared.common.settings) {
-        Ok(()) => unless_refusing(&shared, read_body(&shared, &mut head, body)).await,
+        Ok(()) => {
+            let reading = read_body(&shared, &connection, &mut head, body);
+            unless_called_off(&shared, &connection, reading).await
+        }
         Err(refusal) => Err(refusal),
     };
+    connection.set_pace(None);
     // Whatever of the body was not read is still on its way.
     connection.leave_unread(outcome.is_err());
     let (body, refused) = match outcome {
@@ -69,7 +73,8 @@ pub(super) async fn answer(
             (head, AnswerBody::whole(&shared, &connection, bytes))
         }
     };
-    if shared.draining.get() || shared.is_pressed() || connection.is_closing() {
+    let requests_max = shared.common.settings.keepalive_requests;
+    if shared.draining.get() || shared.is_pressed() || connection.is_closing(requests_max) {
         head.headers
             .insert(CONNECTION, HeaderValue::from_static("close"));
         if version == Version::HTTP_10 {
@@ -117,16 +122,20 @@ fn log_refusal(shared: &Shared, ticket: &Ticket, refusal: Refusal) {
     }
 }
 
-/// Runs `reading` until everybody is told that we are leaving. The connection's task is woken
-/// for that, and then this is polled.
-async fn unless_refusing<T>(
+/// Runs `reading` until everybody is told that we are leaving, or this sender is not waited for any
+/// longer. The connection's task is woken for that, and then this is polled.
+async fn unless_called_off<T>(
     shared: &Shared,
+    connection: &Connection,
     reading: impl Future<Output = Result<T, Refusal>>,
 ) -> Result<T, Refusal> {
     let mut reading = std::pin::pin!(reading);
     poll_fn(|context| {
         if shared.refusing.get() {
             return Poll::Ready(Err(Refusal::ShuttingDown));
+        }
+        if let Some(refusal) = connection.called_off() {
+            return Poll::Ready(Err(refusal));
         }
         reading.as_mut().poll(context)
     })

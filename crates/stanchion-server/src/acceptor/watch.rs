@@ -7,6 +7,7 @@ use stanchion_sys::clock::monotonic_us;
 
 use super::Shared;
 use super::connection::{Connection, Order, Phase};
+use super::pace::PaceLimits;
 
 /// How often they are looked for. A timer for each connection costs more than a look at all of
 /// them four times a second.
@@ -39,8 +40,15 @@ impl Shared {
                 u128::from(now_us.saturating_sub(since_us)) >= limit.as_micros()
             })
         };
-        if let Some(since_us) = connection.stalled_since_us() {
-            return passed(since_us, settings.write_timeout.as_duration()).then_some(Order::Drop);
+        if let Some(stall) = connection.stall() {
+            if !passed(stall.since_us, settings.write_timeout.as_duration()) {
+                return None;
+            }
+            if !stall.in_doubt {
+                connection.doubt(stall);
+                return None;
+            }
+            return Some(Order::Drop);
         }
         match connection.phase() {
             Phase::New { since_us } => {
@@ -55,7 +63,15 @@ impl Shared {
             Phase::Reading { since_us } => {
                 passed(since_us, settings.header_timeout.as_duration()).then_some(Order::TimedOut)
             }
-            Phase::Busy | Phase::Leaving { .. } => None,
+            Phase::Busy => {
+                let limits = PaceLimits {
+                    pause: settings.body_timeout.as_duration(),
+                    bytes_per_s: settings.min_body_rate,
+                };
+                let refusal = connection.pace()?.too_slow(limits, now_us)?;
+                Some(Order::CallOff(refusal))
+            }
+            Phase::Leaving { .. } => None,
         }
     }
 }

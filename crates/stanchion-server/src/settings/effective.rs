@@ -70,10 +70,16 @@ pub struct Settings {
     pub header_timeout: Seconds,
     /// Longest pause between two parts of a body; 0 = no limit.
     pub body_timeout: Seconds,
+    /// Least bytes a second of a body, on average after a grace; 0 = no such limit.
+    pub min_body_rate: u64,
     /// How long a client may take nothing of its answer; 0 = no limit.
     pub write_timeout: Seconds,
     /// Most client connections at once, at least 1.
     pub max_connections: u32,
+    /// Most of them from one client's address; 0 = no limit.
+    pub max_connections_per_client: u32,
+    /// Requests that a connection may bring; 0 = any number.
+    pub keepalive_requests: u32,
     /// Largest request body in bytes that does not go to a spool file.
     pub body_memory: usize,
     /// Bytes of a response held for one slow reader.

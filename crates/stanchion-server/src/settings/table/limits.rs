@@ -94,7 +94,22 @@ switches it off.",
             help: "Longest pause between two parts of a body",
             long_help: "\
 A client that sends nothing of its body for this long is answered 408. \
-A slow body that keeps coming is read to its end. 0 switches it off.",
+A slow body that keeps coming is a matter of min_body_rate. 0 switches \
+it off.",
+        },
+        Setting {
+            name: "min_body_rate",
+            flags: &["--min-body-rate"],
+            metavar: "SIZE",
+            env: None,
+            kind: Kind::Bytes(Range::from(0)),
+            default: Preset::Number(240),
+            gunicorn: false,
+            help: "Least bytes a second of a body (0: any)",
+            long_help: "\
+A body that came more slowly than this on average, five seconds after \
+its head or later, is answered 408. Time in which the server itself did \
+not read does not count. 0 leaves only body_timeout.",
         },
         Setting {
             name: "write_timeout",
@@ -127,6 +142,37 @@ wait in the kernel, up to backlog, until one ends.
 
 Each connection takes a descriptor: where the hard limit of open files \
 (RLIMIT_NOFILE, LimitNOFILE of systemd) is lower, that limit wins.",
+        },
+        Setting {
+            name: "max_connections_per_client",
+            flags: &["--max-connections-per-client"],
+            metavar: "N",
+            env: None,
+            kind: Kind::Int(Range::between(0, u32::MAX as u64)),
+            default: Preset::Number(0),
+            gunicorn: false,
+            help: "Most connections of a client (0: any)",
+            long_help: "\
+A client that has this many and opens another is told 429 on it, with a \
+Retry-After. A client is an IPv4 address, or a network of 64 bits in \
+IPv6, which one host mostly has to itself.
+
+Proxies in forwarded_allow_ips have no limit, since they bring many \
+clients, nor has anybody on a unix socket. With forwarded_allow_ips=* \
+nobody has one.",
+        },
+        Setting {
+            name: "keepalive_requests",
+            flags: &["--keepalive-requests"],
+            metavar: "N",
+            env: None,
+            kind: Kind::Int(Range::between(0, u32::MAX as u64)),
+            default: Preset::Number(0),
+            gunicorn: false,
+            help: "Most requests of a connection (0: any)",
+            long_help: "\
+The answer to this many says that the connection ends, and then it is \
+closed. Of use where a balancer spreads connections, not requests.",
         },
     ],
 };

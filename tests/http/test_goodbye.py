@@ -1,0 +1,167 @@
+"""An answer that ends a connection arrives whole, and then an end and no reset, whatever the client still sends.
+
+Closing a socket with bytes unread sends a reset, which may overtake the answer (RFC 9112 section 9.6).
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from support.gate import Gate
+from support.patience import eventually
+from support.server import Serve, Server
+from support.wire import Wire, chunked, request
+
+pytestmark = pytest.mark.own("gunicorn resets")
+
+FLOOD = b"f" * 10_000_000
+CHUNKED = ["Transfer-Encoding: chunked"]
+BINDS = pytest.mark.parametrize("bind", ["127.0.0.1:0", "unix:server.sock"])
+
+LIMITS = ("--limit-request-body", "1000000", "--body-timeout", "1", "--header-timeout", "1", "--keep-alive", "60")
+
+REFUSED = {
+    "length": (413, request("POST", "/", [f"Content-Length: {len(FLOOD)}"]), FLOOD),
+    "length, close": (413, request("POST", "/", ["Connection: close", f"Content-Length: {len(FLOOD)}"]), FLOOD),
+    "one large chunk": (413, request("POST", "/", CHUNKED), chunked([FLOOD])),
+    "small chunks": (413, request("POST", "/", CHUNKED), chunked([FLOOD[:1000]] * 10_000)),
+    "small chunks, close": (413, request("POST", "/", [*CHUNKED, "Connection: close"]), chunked([FLOOD[:1000]] * 9000)),
+    "not HTTP": (400, b"nonsense\r\n\r\n", FLOOD),
+    "not a chunk": (400, request("POST", "/", CHUNKED), b"xyz\r\n" + FLOOD),
+    "not a host": (400, request("POST", "/", ["Host: a@b", f"Content-Length: {len(FLOOD)}"], host=None), FLOOD),
+    "a long field": (431, request("GET", "/", ["X-Long: " + "v" * 9000]), FLOOD),
+    "a long line": (414, request("GET", "/" + "a" * 5000), FLOOD),
+    "an endless head": (431, b"GET / HTTP/1.1\r\nX-Long: ", FLOOD),
+    "unknown coding": (501, request("POST", "/", ["Transfer-Encoding: gzip, chunked"]), FLOOD),
+    "unknown expectation": (417, request("POST", "/", ["Expect: luck", f"Content-Length: {len(FLOOD)}"]), FLOOD),
+}
+
+
+@pytest.fixture(scope="module")
+def tcp(shared_serve: Serve) -> Server:
+    return shared_serve("echo:app", *LIMITS)
+
+
+@pytest.fixture(scope="module")
+def unix(shared_serve: Serve) -> Server:
+    return shared_serve("echo:app", *LIMITS, bind="unix:server.sock")
+
+
+@pytest.fixture(params=["tcp", "unix"])
+def server(request: pytest.FixtureRequest) -> Server:
+    server: Server = request.getfixturevalue(request.param)
+    return server
+
+
+@contextlib.contextmanager
+def pouring(wire: Wire, flood: bytes) -> Iterator[list[OSError]]:
+    """Sends all the while; gives what went wrong with it."""
+    problems: list[OSError] = []
+
+    def pour() -> None:
+        try:
+            wire.send(flood)
+        except OSError as problem:
+            problems.append(problem)
+
+    thread = threading.Thread(target=pour)
+    thread.start()
+    yield problems
+    thread.join()
+
+
+def assert_told(wire: Wire, status: int) -> None:
+    response = wire.response()
+    assert response.status == status, response.body
+    assert response.closes()
+    assert wire.rest() == b"", "an end, not a reset"
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_client_that_reads_only_when_all_is_sent_is_told(server: Server, case: str) -> None:
+    status, head, flood = REFUSED[case]
+    with server.connect() as wire:
+        wire.send(head)
+        wire.send(flood)
+        wire.half_close()
+        assert_told(wire, status)
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_client_that_reads_while_it_sends_is_told(server: Server, case: str) -> None:
+    status, head, flood = REFUSED[case]
+    with server.connect() as wire:
+        wire.send(head)
+        with pouring(wire, flood) as problems:
+            assert_told(wire, status)
+        assert problems == []
+
+
+def test_408_for_a_head_and_for_a_body(server: Server) -> None:
+    for started in (b"GET / HTTP/1.1\r\nX-A: ", request("POST", "/", ["Content-Length: 900000"]) + b"b"):
+        with server.connect() as wire:
+            wire.send(started)
+            assert wire.response().status == 408
+            wire.send(FLOOD)
+            wire.half_close()
+            assert wire.rest() == b""
+
+
+@BINDS
+def test_503_when_the_line_is_full(serve: Serve, gate: Gate, bind: str) -> None:
+    server = serve("waiting:app", "--max-waiting", "1", env=gate.environment, bind=bind)
+    with contextlib.ExitStack() as stack:
+        held = stack.enter_context(server.connect())
+        held.send(request("GET", "/wait"))
+        gate.announcement()
+        waiting = [stack.enter_context(server.connect()) for _ in range(2)]
+        for wire in waiting:
+            wire.send(request("GET", "/pid"))
+            assert wire.silent(0.1)
+        body = b"b" * 1_000_000
+        with server.connect() as wire:
+            for _ in range(2):
+                # The body is read before there is a place to ask for: the connection can stay.
+                response = wire.post("/pid", body)
+                assert response.status == 503 and response.header("Retry-After")
+                assert not response.closes()
+            wire.send(request("POST", "/pid", ["Connection: close"], body) + FLOOD)
+            wire.half_close()
+            assert_told(wire, 503)
+        gate.open()
+        assert [wire.response().status for wire in (held, *waiting)] == [200] * 3
+
+
+@BINDS
+def test_requests_after_the_last_one_do_not_reset_its_answer(serve: Serve, bind: str) -> None:
+    server = serve("hello:app", bind=bind)
+    with server.connect() as wire:
+        with pouring(wire, request("GET", "/", ["Connection: close"]) + request("GET", "/") * 200_000) as problems:
+            response = wire.response()
+            assert response.body == b"hello\n" and response.closes()
+            assert wire.rest() == b""
+        assert problems == []
+
+
+def test_a_client_that_never_stops_costs_a_bounded_time_and_amount(server: Server) -> None:
+    began_s = time.monotonic()
+    sent = 0
+    with server.connect() as wire:
+        wire.send(request("POST", "/", ["Content-Length: 1000000000000"]))
+        with contextlib.suppress(ConnectionError):
+            while time.monotonic() - began_s < 30:
+                sent += wire.sock.send(FLOOD)
+    assert sent < 100_000_000
+    assert time.monotonic() - began_s < 30
+
+
+def test_a_client_that_stays_silent_is_not_waited_for(server: Server) -> None:
+    acceptor = next(process for process in server.processes() if process.name() == "stanchion-acpt")
+    before = acceptor.num_fds()
+    with server.connect() as wire:
+        wire.send(request("POST", "/", ["Content-Length: 1000001"]))
+        assert_told(wire, 413)
+        eventually(lambda: acceptor.num_fds() <= before, "its connection is closed")

@@ -1,0 +1,89 @@
+"""A client that sends or reads slowly costs a connection, and never a worker."""
+
+import contextlib
+import json
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from support.ctl import ctl
+from support.server import Serve, Server
+from support.wire import Wire, request
+
+pytestmark = pytest.mark.own("elsewhere a slow client has a worker, or a thread of one")
+
+SENDERS = 150
+"""Of heads, and as many of bodies."""
+READERS = 50
+ANSWER_BYTES = 1_000_000
+"""As much as response_buffer holds for one reader."""
+ROUNDS = 20
+
+
+def busy_seats(control: Path) -> list[str]:
+    shown = ctl(control, "workers", "--json")
+    assert shown.returncode == 0, shown.stderr
+    seats = [seat for worker in json.loads(shown.stdout)["data"] for seat in worker["seats"]]
+    assert len(seats) == 2
+    return [seat["state"] for seat in seats if seat["state"] != "idle"]
+
+
+def slow_reader(server: Server) -> Wire:
+    wire = Wire(server.address.connect(receive_buffer_bytes=8192))
+    wire.send(request("GET", f"/big-whole?{ANSWER_BYTES}"))
+    return wire
+
+
+@pytest.mark.parametrize("bind", ["127.0.0.1:0", "unix:server.sock"])
+def test_no_worker_is_ever_held(serve: Serve, tmp_path: Path, bind: str) -> None:
+    control = tmp_path / "control"
+    # The deadlines that would end these clients are tested elsewhere.
+    patient = ("--header-timeout", "0", "--min-body-rate", "0", "--control", f"unix:{control}")
+    server = serve("answers:app", "-w", "2", *patient, bind=bind)
+    head = request("GET", "/one-chunk", ["X-Drip: " + "d" * ROUNDS])
+    body = b"b" * ROUNDS
+    with ExitStack() as stack:
+        heads = [stack.enter_context(server.connect()) for _ in range(SENDERS)]
+        bodies = [stack.enter_context(server.connect()) for _ in range(SENDERS)]
+        readers = [stack.enter_context(slow_reader(server)) for _ in range(READERS)]
+        for wire in heads:
+            wire.send(head[:-ROUNDS])
+        for wire in bodies:
+            wire.send(request("POST", "/one-chunk", [f"Content-Length: {ROUNDS}"]))
+        for wire in readers:
+            assert wire.head().status == 200
+        normal = stack.enter_context(server.connect())
+        for number in range(ROUNDS):
+            for wire in heads:
+                wire.send(head[number - ROUNDS :][:1])
+            if number < ROUNDS - 1:
+                for wire in bodies:
+                    wire.send(body[number:][:1])
+            for wire in readers:
+                wire.body_bytes(1000)
+            if number == ROUNDS - 1:
+                break
+            normal.send(request("GET", "/with-length") * 2 + request("GET", "/one-chunk"))
+            assert [normal.response().body for _ in range(3)] == [b"four", b"four", b"alone"]
+            if number % 6 == 0:
+                assert busy_seats(control) == [], "all of these clients are slow, and no worker runs for them"
+        # And none of them was given up.
+        for wire in bodies:
+            wire.send(b"b")
+        for wire in (*heads, *bodies):
+            assert wire.response().status == 200
+        for wire in readers:
+            assert wire.body_bytes(ANSWER_BYTES - ROUNDS * 1000)[-1:] == b"w"
+    assert not server.log.matches(r"\[(ERROR|WARNING)\]")
+
+
+def test_a_thousand_that_say_nothing_are_let_go(serve: Serve) -> None:
+    server = serve("hello:app", "--header-timeout", "1")
+    with ExitStack() as stack:
+        silent = [stack.enter_context(server.connect()) for _ in range(1000)]
+        with server.connect() as normal:
+            assert normal.get("/").status == 200
+        for wire in silent:
+            with contextlib.suppress(ConnectionResetError):
+                assert wire.rest() == b""

@@ -1,29 +1,15 @@
-//! One client connection: hyper speaks HTTP on it, and it is watched for those who dawdle.
+//! One client connection, as those see it who watch it for dawdling.
 
 use std::cell::Cell;
-use std::future::poll_fn;
-use std::os::fd::AsFd;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
-use bytes::Bytes;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
-use rustix::net::sockopt::set_socket_linger;
 use stanchion_sys::clock::monotonic_us;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tracing::{debug, info};
 
 use super::Shared;
-use super::goodbye::{has_more, say_goodbye};
 use super::pace::Pace;
 use super::refusal::Refusal;
 use super::request::Peer;
-use super::service::answer;
-use super::tracked::Tracked;
-use crate::tally::Outcome;
 
 /// A connection, as the acceptor's watch sees it.
 pub(super) struct Connection {
@@ -38,7 +24,7 @@ pub(super) struct Connection {
     /// The next answer is the last.
     closing: Cell<bool>,
     /// What it spoke first was TLS.
-    pub(super) speaks_tls: Cell<bool>,
+    speaks_tls: Cell<bool>,
     /// Requests so far.
     requests: Cell<u32>,
     /// How fast the body comes that is being read.
@@ -137,6 +123,11 @@ impl Connection {
         self.pace.set(pace);
     }
 
+    /// The sender of the body is not waited for any longer.
+    pub(super) fn call_off(&self, refusal: Refusal) {
+        self.called_off.set(Some(refusal));
+    }
+
     /// Why the sender of the body is not waited for any longer, if so.
     pub(super) fn called_off(&self) -> Option<Refusal> {
         self.called_off.get()
@@ -221,6 +212,25 @@ impl Connection {
         self.closing.get() || (requests_max > 0 && self.requests.get() >= requests_max)
     }
 
+    /// The next answer is the last.
+    pub(super) fn close_after_next(&self) {
+        self.closing.set(true);
+    }
+
+    /// The first byte was of TLS.
+    pub(super) fn spoke_tls(&self) {
+        self.speaks_tls.set(true);
+    }
+
+    pub(super) fn speaks_tls(&self) -> bool {
+        self.speaks_tls.get()
+    }
+
+    /// Whether the client may still be sending what nobody will read.
+    pub(super) fn is_unread(&self) -> bool {
+        self.unread.get()
+    }
+
     /// What the client is still sending will not be read.
     pub(super) fn leave_unread(&self, unread: bool) {
         self.unread.set(unread);
@@ -233,7 +243,7 @@ impl Connection {
     }
 
     /// Nothing more will be read as a request.
-    fn leaving(&self, shared: &Shared) {
+    pub(super) fn leaving(&self, shared: &Shared) {
         let since_us = monotonic_us();
         self.enter(shared, Phase::Leaving { since_us });
     }
@@ -275,136 +285,5 @@ impl Connection {
         self.waker
             .set(Some(waker.unwrap_or_else(|| context.waker().clone())));
         self.order.take()
-    }
-}
-
-/// How a connection came to its end.
-enum End {
-    Served(hyper::Result<()>),
-    /// No head could be read.
-    Refused(Refusal),
-    Dropped,
-}
-
-/// Serves a connection to its end.
-pub(super) async fn serve<S>(shared: Rc<Shared>, connection: Rc<Connection>, stream: S)
-where
-    S: AsyncRead + AsyncWrite + AsFd + Unpin + 'static,
-{
-    let tracked = Tracked::new(stream, Rc::clone(&connection), Rc::clone(&shared));
-    let service = {
-        let (shared, connection) = (Rc::clone(&shared), Rc::clone(&connection));
-        service_fn(move |request| answer(Rc::clone(&shared), Rc::clone(&connection), request))
-    };
-    let mut http = shared.http.serve_connection(TokioIo::new(tracked), service);
-    let end = poll_fn(|context| {
-        shared.dispatch.borrow_mut().turn_if_late();
-        match connection.listen(context) {
-            Some(Order::Close) => {
-                // What has come by now is a request like any other.
-                if let Poll::Ready(end) = Pin::new(&mut http).poll(context) {
-                    return Poll::Ready(End::Served(end));
-                }
-                // hyper would give up a head of which it has a part.
-                if !matches!(connection.phase(), Phase::Reading { .. }) {
-                    Pin::new(&mut http).graceful_shutdown();
-                }
-                connection.closing.set(true);
-            }
-            Some(Order::CallOff(refusal)) => connection.called_off.set(Some(refusal)),
-            Some(Order::LookAgain) | None => {}
-            Some(Order::TimedOut) => return Poll::Ready(End::Refused(Refusal::HeadTimeout)),
-            Some(Order::Drop) => return Poll::Ready(End::Dropped),
-        }
-        let served = Pin::new(&mut http).poll(context);
-        if connection.speaks_tls.get() {
-            let refusal = Refusal::BadRequest("TLS on a port for plain HTTP");
-            return Poll::Ready(End::Refused(refusal));
-        }
-        served.map(End::Served)
-    })
-    .await;
-    let mut last_word = Bytes::new();
-    let mut linger = connection.unread.get();
-    match &end {
-        End::Served(Ok(())) | End::Dropped => {}
-        End::Served(Err(error)) if error.is_parse() || error.is_parse_too_large() => {
-            info!(
-                "a client's fault: {error} (from {:?})",
-                connection.peer.address
-            );
-            shared.count_unreadable(if error.is_parse_too_large() {
-                Outcome::HeadTooLarge
-            } else {
-                Outcome::BadRequest
-            });
-            linger = true;
-        }
-        End::Served(Err(error)) => debug!("a connection broke off: {error}"),
-        End::Refused(refusal) => {
-            shared.refuse_unread(&connection, *refusal);
-            last_word = refusal.message();
-            linger = true;
-        }
-    }
-    let parts = http.into_parts();
-    let Tracked {
-        mut stream, ended, ..
-    } = parts.io.into_inner();
-    if matches!(end, End::Dropped) {
-        if connection.stall().is_some() {
-            give_up(&connection, &stream);
-        }
-        return;
-    }
-    // Requests that were sent after the last one that we answer.
-    linger |= !parts.read_buf.is_empty();
-    if !ended && (linger || has_more(&mut stream).await) {
-        leave(&shared, &connection, &mut stream, &last_word).await;
-    }
-}
-
-/// Tells a client that it is not served, whatever it asks.
-pub(super) async fn turn_away<S>(
-    shared: Rc<Shared>,
-    connection: Rc<Connection>,
-    mut stream: S,
-    refusal: Refusal,
-) where
-    S: AsyncRead + AsyncWrite + Unpin,
-{
-    shared.refuse_unread(&connection, refusal);
-    leave(&shared, &connection, &mut stream, &refusal.message()).await;
-}
-
-/// Closes a connection whose client takes nothing: by a reset, or the kernel would go on keeping
-/// what it has for it for minutes (tcp(7), `SO_LINGER` of zero in socket(7)).
-fn give_up(connection: &Connection, stream: &impl AsFd) {
-    info!(
-        "a client's fault: it took nothing of its answer in time (from {:?})",
-        connection.peer.address
-    );
-    if let Err(error) = set_socket_linger(stream, Some(Duration::ZERO)) {
-        debug!("the kernel keeps what the client did not take: {error}");
-    }
-}
-
-async fn leave<S>(shared: &Shared, connection: &Connection, stream: &mut S, last_word: &[u8])
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-{
-    connection.leaving(shared);
-    if let Err(error) = say_goodbye(stream, connection, last_word).await {
-        debug!("the client did not wait for the last word: {error}");
-    }
-}
-
-impl Shared {
-    /// A request was refused of which no head was read.
-    fn refuse_unread(&self, connection: &Connection, refusal: Refusal) {
-        let (status, reason) = (refusal.status().as_u16(), refusal.reason());
-        let address = &connection.peer.address;
-        info!("{status}: a client's fault: {reason} (from {address:?})");
-        self.count_unreadable(refusal.outcome());
     }
 }

@@ -15,7 +15,8 @@ use tokio::task::JoinHandle;
 use tracing::debug;
 
 use super::clients::{Counted, TooMany};
-use super::connection::{self, Connection};
+use super::connection::Connection;
+use super::conversation;
 use super::dispatch::PortNumber;
 use super::refusal::Refusal;
 use super::request::Peer;
@@ -294,10 +295,15 @@ impl Shared {
         tokio::task::spawn_local(async move {
             let _place = place;
             match counted {
-                Ok(_) => connection::serve(shared, connection, stream).await,
+                Ok(_) => conversation::serve(shared, connection, stream).await,
                 Err(TooMany) => {
-                    connection::turn_away(shared, connection, stream, Refusal::TooManyConnections)
-                        .await;
+                    conversation::turn_away(
+                        shared,
+                        connection,
+                        stream,
+                        Refusal::TooManyConnections,
+                    )
+                    .await;
                 }
             }
         });

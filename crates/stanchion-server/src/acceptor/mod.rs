@@ -8,6 +8,7 @@ mod access_log;
 mod answer;
 mod clients;
 mod connection;
+mod conversation;
 mod dispatch;
 mod door;
 mod goodbye;

@@ -57,7 +57,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Tracked<S> {
         if buffer.filled().len() > before {
             let first = buffer.filled()[before];
             if matches!(self.connection.phase(), Phase::New { .. }) && first == TLS_HANDSHAKE {
-                self.connection.speaks_tls.set(true);
+                self.connection.spoke_tls();
                 // hyper need not see any of it.
                 return Poll::Pending;
             }

@@ -1,0 +1,154 @@
+//! Serving a connection to its end: hyper speaks HTTP on it, and we say goodbye.
+
+use std::future::poll_fn;
+use std::os::fd::AsFd;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use rustix::net::sockopt::set_socket_linger;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tracing::{debug, info};
+
+use super::Shared;
+use super::connection::{Connection, Order, Phase};
+use super::goodbye::{has_more, say_goodbye};
+use super::refusal::Refusal;
+use super::service::answer;
+use super::tracked::Tracked;
+use crate::tally::Outcome;
+
+/// How a connection came to its end.
+enum End {
+    Served(hyper::Result<()>),
+    /// No head could be read.
+    Refused(Refusal),
+    Dropped,
+}
+
+/// Serves a connection to its end.
+pub(super) async fn serve<S>(shared: Rc<Shared>, connection: Rc<Connection>, stream: S)
+where
+    S: AsyncRead + AsyncWrite + AsFd + Unpin + 'static,
+{
+    let tracked = Tracked::new(stream, Rc::clone(&connection), Rc::clone(&shared));
+    let service = {
+        let (shared, connection) = (Rc::clone(&shared), Rc::clone(&connection));
+        service_fn(move |request| answer(Rc::clone(&shared), Rc::clone(&connection), request))
+    };
+    let mut http = shared.http.serve_connection(TokioIo::new(tracked), service);
+    let end = poll_fn(|context| {
+        shared.dispatch.borrow_mut().turn_if_late();
+        match connection.listen(context) {
+            Some(Order::Close) => {
+                // What has come by now is a request like any other.
+                if let Poll::Ready(end) = Pin::new(&mut http).poll(context) {
+                    return Poll::Ready(End::Served(end));
+                }
+                // hyper would give up a head of which it has a part.
+                if !matches!(connection.phase(), Phase::Reading { .. }) {
+                    Pin::new(&mut http).graceful_shutdown();
+                }
+                connection.close_after_next();
+            }
+            Some(Order::CallOff(refusal)) => connection.call_off(refusal),
+            Some(Order::LookAgain) | None => {}
+            Some(Order::TimedOut) => return Poll::Ready(End::Refused(Refusal::HeadTimeout)),
+            Some(Order::Drop) => return Poll::Ready(End::Dropped),
+        }
+        let served = Pin::new(&mut http).poll(context);
+        if connection.speaks_tls() {
+            let refusal = Refusal::BadRequest("TLS on a port for plain HTTP");
+            return Poll::Ready(End::Refused(refusal));
+        }
+        served.map(End::Served)
+    })
+    .await;
+    let mut last_word = Bytes::new();
+    let mut linger = connection.is_unread();
+    match &end {
+        End::Served(Ok(())) | End::Dropped => {}
+        End::Served(Err(error)) if error.is_parse() || error.is_parse_too_large() => {
+            info!(
+                "a client's fault: {error} (from {:?})",
+                connection.peer.address
+            );
+            shared.count_unreadable(if error.is_parse_too_large() {
+                Outcome::HeadTooLarge
+            } else {
+                Outcome::BadRequest
+            });
+            linger = true;
+        }
+        End::Served(Err(error)) => debug!("a connection broke off: {error}"),
+        End::Refused(refusal) => {
+            shared.refuse_unread(&connection, *refusal);
+            last_word = refusal.message();
+            linger = true;
+        }
+    }
+    let parts = http.into_parts();
+    let Tracked {
+        mut stream, ended, ..
+    } = parts.io.into_inner();
+    if matches!(end, End::Dropped) {
+        if connection.stall().is_some() {
+            give_up(&connection, &stream);
+        }
+        return;
+    }
+    // Requests that were sent after the last one that we answer.
+    linger |= !parts.read_buf.is_empty();
+    if !ended && (linger || has_more(&mut stream).await) {
+        leave(&shared, &connection, &mut stream, &last_word).await;
+    }
+}
+
+/// Tells a client that it is not served, whatever it asks.
+pub(super) async fn turn_away<S>(
+    shared: Rc<Shared>,
+    connection: Rc<Connection>,
+    mut stream: S,
+    refusal: Refusal,
+) where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    shared.refuse_unread(&connection, refusal);
+    leave(&shared, &connection, &mut stream, &refusal.message()).await;
+}
+
+/// Closes a connection whose client takes nothing: by a reset, or the kernel would go on keeping
+/// what it has for it for minutes (tcp(7), `SO_LINGER` of zero in socket(7)).
+fn give_up(connection: &Connection, stream: &impl AsFd) {
+    info!(
+        "a client's fault: it took nothing of its answer in time (from {:?})",
+        connection.peer.address
+    );
+    if let Err(error) = set_socket_linger(stream, Some(Duration::ZERO)) {
+        debug!("the kernel keeps what the client did not take: {error}");
+    }
+}
+
+async fn leave<S>(shared: &Shared, connection: &Connection, stream: &mut S, last_word: &[u8])
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    connection.leaving(shared);
+    if let Err(error) = say_goodbye(stream, connection, last_word).await {
+        debug!("the client did not wait for the last word: {error}");
+    }
+}
+
+impl Shared {
+    /// A request was refused of which no head was read.
+    fn refuse_unread(&self, connection: &Connection, refusal: Refusal) {
+        let (status, reason) = (refusal.status().as_u16(), refusal.reason());
+        let address = &connection.peer.address;
+        info!("{status}: a client's fault: {reason} (from {address:?})");
+        self.count_unreadable(refusal.outcome());
+    }
+}

@@ -64,6 +64,9 @@ const FAREWELL: Duration = Duration::from_millis(500);
 /// Freed memory that is kept for the next buffers: bodies and answers come and go at a rate at
 /// which page faults would cost more than the copying.
 const FREED_BYTES_KEPT: i32 = 16 << 20;
+/// The most that is read at a time, and so the memory that a connection keeps once a body came on
+/// it. hyper reads as much as a head may have, or it would refuse a shorter one.
+const READ_BUFFER_BYTES_MAX: usize = REQUEST_HEAD_BYTES_MAX;
 /// The most fields of a head when `limit_request_fields` is 0, as gunicorn has it.
 const FIELDS_MAX: usize = 32_768;
 /// Descriptors kept for other things than connections: logs, listeners.
@@ -256,7 +259,8 @@ impl Shared {
         // Deadlines for heads are kept by `watch`.
         http.header_read_timeout(None)
             .keep_alive(settings.keepalive.as_duration().is_some())
-            .max_header_size(REQUEST_HEAD_BYTES_MAX);
+            .max_header_size(REQUEST_HEAD_BYTES_MAX)
+            .max_buf_size(READ_BUFFER_BYTES_MAX);
         let fields_max = match settings.limit_request_fields {
             0 => FIELDS_MAX,
             limit => limit,

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import psutil
 import pytest
@@ -160,6 +161,20 @@ class TestDescriptors:
             again = stack.enter_context(server.connect())
             assert again.post("/", BIG).json()["length"] == len(BIG)
         assert len(server.log.matches(NO_SPOOL)) == 1
+
+    def test_no_descriptor_for_a_file_to_send_is_502_for_that_request_only(
+        self, serve: Serve, gate: Gate, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "file"
+        path.write_bytes(BIG)
+        server = serve("files:app", "--keep-alive", "60", env={"FILE": str(path), **gate.environment})
+        acceptor = acceptor_of(server)
+        with server.connect() as wire:
+            assert wire.get("/").body == BIG
+            with limited(acceptor, resource.RLIMIT_NOFILE, next_descriptor(acceptor)):
+                assert wire.get("/").status == 502
+            assert wire.get("/").body == BIG
+        assert acceptor_of(server).pid == acceptor.pid
 
     def test_a_very_low_limit_still_lets_one_in(self, serve: Serve) -> None:
         server = serve("hello:app", prefix=["prlimit", "--nofile=64:64"])

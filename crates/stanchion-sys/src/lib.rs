@@ -27,3 +27,4 @@ pub mod plain_file;
 pub mod private_socket;
 pub mod process;
 pub mod signal;
+pub mod sock_diag;

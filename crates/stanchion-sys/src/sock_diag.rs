@@ -1,0 +1,233 @@
+//! The listening sockets of a network namespace and how full their queues are: `sock_diag(7)`.
+//!
+//! What `ss -ltx` shows, and for TCP the drops that it does not. Needs no privilege.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use netlink_packet_core::{
+    NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_sock_diag::SockDiagMessage;
+use netlink_packet_sock_diag::constants::{AF_INET, AF_INET6, IPPROTO_TCP};
+use netlink_packet_sock_diag::inet::{self, ExtensionFlags, InetRequest, SocketId};
+use netlink_packet_sock_diag::unix::nlas::UnixDiagName;
+use netlink_packet_sock_diag::unix::{self, ShowFlags, UnixRequest};
+use netlink_sys::{Socket, protocols::NETLINK_SOCK_DIAG};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+
+use crate::listener::ListenerAddress;
+
+/// The kernel answers at once; it is only a bound.
+const ANSWER_MS_MAX: u64 = 5_000;
+/// A netlink datagram is at most this long (`NLMSG_GOODSIZE` of the kernel is half of it).
+const DATAGRAM_BYTES: usize = 32 << 10;
+
+/// A socket that listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListeningSocket {
+    /// `None` for a unix socket that was never bound, which listen(2) allows.
+    pub address: Option<ListenerAddress>,
+    /// Its inode, as `/proc/PID/fd` names it: `socket:[inode]`.
+    pub inode: u64,
+    /// How full it is.
+    pub queue: Queue,
+}
+
+/// The queue of connections that nobody has accepted yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Queue {
+    /// Connections in it.
+    pub waiting: u32,
+    /// The backlog in force: the smaller of what listen(2) was asked for and
+    /// `net.core.somaxconn` at that moment. One more than this fits (`sk_acceptq_is_full`).
+    pub backlog: u32,
+    /// Connection attempts dropped here since the socket listens; `None` where the kernel does not
+    /// count them (unix).
+    pub drops: Option<u32>,
+}
+
+/// All of this process's network namespace.
+pub fn listening() -> io::Result<Vec<ListeningSocket>> {
+    let mut found = Vec::new();
+    for family in [AF_INET, AF_INET6] {
+        ask(tcp_request(family), &mut found)?;
+    }
+    ask(unix_request(), &mut found)?;
+    Ok(found)
+}
+
+/// The queue of one socket that listens; `None` if the kernel does not know it, as for one that was
+/// made in another network namespace.
+pub fn queue_of(listener: &impl AsFd) -> io::Result<Option<Queue>> {
+    let inode = rustix::fs::fstat(listener)?.st_ino;
+    Ok(listening()?
+        .into_iter()
+        .find(|socket| socket.inode == inode)
+        .map(|socket| socket.queue))
+}
+
+fn tcp_request(family: u8) -> SockDiagMessage {
+    SockDiagMessage::InetRequest(InetRequest {
+        family,
+        protocol: IPPROTO_TCP,
+        extensions: ExtensionFlags::SKMEMINFO,
+        states: inet::StateFlags::LISTEN,
+        socket_id: if family == AF_INET {
+            SocketId::new_v4()
+        } else {
+            SocketId::new_v6()
+        },
+    })
+}
+
+fn unix_request() -> SockDiagMessage {
+    SockDiagMessage::UnixRequest(UnixRequest {
+        state_flags: unix::StateFlags::LISTEN,
+        inode: 0,
+        show_flags: ShowFlags::NAME | ShowFlags::RQLEN,
+        cookie: [0xff; 8],
+    })
+}
+
+fn ask(request: SockDiagMessage, found: &mut Vec<ListeningSocket>) -> io::Result<()> {
+    let socket = Socket::new(NETLINK_SOCK_DIAG)?;
+    let timeout = Some(Duration::from_millis(ANSWER_MS_MAX));
+    set_socket_timeout(&socket, Timeout::Recv, timeout)?;
+    let mut header = NetlinkHeader::default();
+    header.flags = NLM_F_REQUEST | NLM_F_DUMP;
+    let mut message = NetlinkMessage::new(header, NetlinkPayload::from(request));
+    message.finalize();
+    let mut bytes = vec![0; message.buffer_len()];
+    message.serialize(&mut bytes);
+    socket.send(&bytes, 0)?;
+
+    let mut datagram = Vec::with_capacity(DATAGRAM_BYTES);
+    loop {
+        datagram.clear();
+        socket.recv(&mut datagram, 0)?;
+        let mut rest = datagram.as_slice();
+        while let Some(length) = rest.first_chunk() {
+            // A message begins with its length, and is aligned to 4 bytes (netlink(7)).
+            let length = (u32::from_ne_bytes(*length) as usize).next_multiple_of(4);
+            // One that cannot be read is about one socket only: a unix one may have a name of the
+            // full 108 bytes with no end to it (unix(7)), which the parser does not take.
+            if let Ok(message) = NetlinkMessage::<SockDiagMessage>::deserialize(rest) {
+                match message.payload {
+                    NetlinkPayload::InnerMessage(answer) => found.extend(listening_socket(answer)),
+                    NetlinkPayload::Error(error) => return Err(error.to_io()),
+                    NetlinkPayload::Done(_) => return Ok(()),
+                    _ => {}
+                }
+            }
+            rest = rest.get(length.max(4)..).unwrap_or_default();
+        }
+    }
+}
+
+fn listening_socket(answer: SockDiagMessage) -> Option<ListeningSocket> {
+    match answer {
+        SockDiagMessage::InetResponse(answer) => {
+            let drops = answer.nlas.iter().find_map(|nla| match nla {
+                inet::nlas::Nla::MemInfo(memory) => Some(memory.drops),
+                _ => None,
+            });
+            let socket = &answer.header.socket_id;
+            Some(ListeningSocket {
+                address: Some(ListenerAddress::Tcp(SocketAddr::new(
+                    socket.source_address,
+                    socket.source_port,
+                ))),
+                inode: answer.header.inode.into(),
+                queue: Queue {
+                    waiting: answer.header.recv_queue,
+                    backlog: answer.header.send_queue,
+                    drops,
+                },
+            })
+        }
+        SockDiagMessage::UnixResponse(answer) => Some(ListeningSocket {
+            address: answer.name().map(unix_address),
+            inode: answer.header.inode.into(),
+            queue: Queue {
+                waiting: answer.number_of_pending_connection()?,
+                backlog: answer.max_number_of_pending_connection()?,
+                drops: None,
+            },
+        }),
+        _ => None,
+    }
+}
+
+fn unix_address(name: &UnixDiagName) -> ListenerAddress {
+    match name {
+        UnixDiagName::Pathname(path) => ListenerAddress::Unix(PathBuf::from(path)),
+        UnixDiagName::Abstract(name) => {
+            ListenerAddress::Abstract(String::from_utf8_lossy(name).into_owned())
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a failed unwrap is a failed test
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::listener::Listener;
+
+    #[test]
+    fn a_tcp_listener_is_found_by_its_descriptor_with_those_who_wait() {
+        let listener = Listener::tcp("127.0.0.1", 0, 7).unwrap();
+        let fd = listener.try_clone_fd().unwrap();
+        let empty = Queue {
+            waiting: 0,
+            backlog: 7,
+            drops: Some(0),
+        };
+        assert_eq!(queue_of(&fd).unwrap(), Some(empty));
+        let ListenerAddress::Tcp(address) = listener.address() else {
+            panic!("not TCP")
+        };
+        let _guests = [0; 3].map(|_| TcpStream::connect(address).unwrap());
+        assert_eq!(queue_of(&fd).unwrap().unwrap().waiting, 3);
+    }
+
+    #[test]
+    fn unix_listeners_are_found_by_path_and_by_name() {
+        let directory = std::env::temp_dir();
+        let path = directory.join(format!("stanchion-sock-diag-{}", std::process::id()));
+        let name = format!("stanchion-sock-diag-{}", std::process::id());
+        let listeners = [
+            Listener::unix(&path, 5).unwrap(),
+            Listener::unix_abstract(&name, 6).unwrap(),
+        ];
+        let _guest = UnixStream::connect(&path).unwrap();
+        for (listener, waiting, backlog) in [(&listeners[0], 1, 5), (&listeners[1], 0, 6)] {
+            let found = listening().unwrap();
+            let mut same = found
+                .iter()
+                .filter(|socket| socket.address.as_ref() == Some(listener.address()));
+            let expected = Queue {
+                waiting,
+                backlog,
+                drops: None,
+            };
+            assert_eq!(same.next().unwrap().queue, expected);
+            let fd = listener.try_clone_fd().unwrap();
+            assert_eq!(queue_of(&fd).unwrap(), Some(expected));
+        }
+        listeners[0].remove_file().unwrap();
+    }
+
+    #[test]
+    fn a_socket_that_does_not_listen_has_no_queue() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        assert_eq!(queue_of(&stream).unwrap(), None);
+    }
+}

@@ -21,6 +21,7 @@ pub mod held_signals;
 pub mod identity;
 pub mod listener;
 pub mod memory;
+pub mod network_namespace;
 pub mod notify;
 pub mod outgoing;
 pub mod plain_file;

@@ -53,10 +53,26 @@ pub struct Queue {
 /// All of this process's network namespace.
 pub fn listening() -> io::Result<Vec<ListeningSocket>> {
     let mut found = Vec::new();
+    let mut keep = |answer| found.extend(listening_socket(answer));
     for family in [AF_INET, AF_INET6] {
-        ask(tcp_request(family), &mut found)?;
+        ask(tcp_request(family, inet::StateFlags::LISTEN), &mut keep)?;
     }
-    ask(unix_request(), &mut found)?;
+    ask(unix_request(), &mut keep)?;
+    Ok(found)
+}
+
+/// The local address of each TCP connection of this network namespace that is half open: its SYN
+/// was answered, and nothing has come back or been let in yet.
+pub fn half_open() -> io::Result<Vec<SocketAddr>> {
+    let mut found = Vec::new();
+    let mut keep = |answer| {
+        if let SockDiagMessage::InetResponse(answer) = answer {
+            found.push(local_address(&answer.header.socket_id));
+        }
+    };
+    for family in [AF_INET, AF_INET6] {
+        ask(tcp_request(family, inet::StateFlags::SYN_RECV), &mut keep)?;
+    }
     Ok(found)
 }
 
@@ -70,12 +86,12 @@ pub fn queue_of(listener: &impl AsFd) -> io::Result<Option<Queue>> {
         .map(|socket| socket.queue))
 }
 
-fn tcp_request(family: u8) -> SockDiagMessage {
+fn tcp_request(family: u8, states: inet::StateFlags) -> SockDiagMessage {
     SockDiagMessage::InetRequest(InetRequest {
         family,
         protocol: IPPROTO_TCP,
         extensions: ExtensionFlags::SKMEMINFO,
-        states: inet::StateFlags::LISTEN,
+        states,
         socket_id: if family == AF_INET {
             SocketId::new_v4()
         } else {
@@ -93,7 +109,7 @@ fn unix_request() -> SockDiagMessage {
     })
 }
 
-fn ask(request: SockDiagMessage, found: &mut Vec<ListeningSocket>) -> io::Result<()> {
+fn ask(request: SockDiagMessage, keep: &mut impl FnMut(SockDiagMessage)) -> io::Result<()> {
     let socket = Socket::new(NETLINK_SOCK_DIAG)?;
     let timeout = Some(Duration::from_millis(ANSWER_MS_MAX));
     set_socket_timeout(&socket, Timeout::Recv, timeout)?;
@@ -117,7 +133,7 @@ fn ask(request: SockDiagMessage, found: &mut Vec<ListeningSocket>) -> io::Result
             // full 108 bytes with no end to it (unix(7)), which the parser does not take.
             if let Ok(message) = NetlinkMessage::<SockDiagMessage>::deserialize(rest) {
                 match message.payload {
-                    NetlinkPayload::InnerMessage(answer) => found.extend(listening_socket(answer)),
+                    NetlinkPayload::InnerMessage(answer) => keep(answer),
                     NetlinkPayload::Error(error) => return Err(error.to_io()),
                     NetlinkPayload::Done(_) => return Ok(()),
                     _ => {}
@@ -135,11 +151,9 @@ fn listening_socket(answer: SockDiagMessage) -> Option<ListeningSocket> {
                 inet::nlas::Nla::MemInfo(memory) => Some(memory.drops),
                 _ => None,
             });
-            let socket = &answer.header.socket_id;
             Some(ListeningSocket {
-                address: Some(ListenerAddress::Tcp(SocketAddr::new(
-                    socket.source_address,
-                    socket.source_port,
+                address: Some(ListenerAddress::Tcp(local_address(
+                    &answer.header.socket_id,
                 ))),
                 inode: answer.header.inode.into(),
                 queue: Queue {
@@ -162,6 +176,10 @@ fn listening_socket(answer: SockDiagMessage) -> Option<ListeningSocket> {
     }
 }
 
+fn local_address(socket: &SocketId) -> SocketAddr {
+    SocketAddr::new(socket.source_address, socket.source_port)
+}
+
 fn unix_address(name: &UnixDiagName) -> ListenerAddress {
     match name {
         UnixDiagName::Pathname(path) => ListenerAddress::Unix(PathBuf::from(path)),
@@ -174,11 +192,12 @@ fn unix_address(name: &UnixDiagName) -> ListenerAddress {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 mod tests {
+    use std::io::Write;
     use std::net::{TcpListener, TcpStream};
     use std::os::unix::net::UnixStream;
 
     use super::*;
-    use crate::listener::Listener;
+    use crate::listener::{Listener, Options};
 
     #[test]
     fn a_tcp_listener_is_found_by_its_descriptor_with_those_who_wait() {
@@ -222,6 +241,29 @@ mod tests {
             assert_eq!(queue_of(&fd).unwrap(), Some(expected));
         }
         listeners[0].remove_file().unwrap();
+    }
+
+    #[test]
+    fn a_connection_is_half_open_until_the_kernel_lets_it_in() {
+        let mut options = Options::with_backlog(5);
+        // With it the kernel waits for the first byte (tcp(7)), and that state can be held.
+        options.tcp.defer_accept_s = 60;
+        let listener = Listener::tcp_with("127.0.0.1", 0, &options).unwrap();
+        let ListenerAddress::Tcp(address) = *listener.address() else {
+            panic!("not TCP")
+        };
+        let here = || {
+            half_open()
+                .unwrap()
+                .iter()
+                .filter(|at| **at == address)
+                .count()
+        };
+        assert_eq!(here(), 0);
+        let mut guests = [0; 3].map(|_| TcpStream::connect(address).unwrap());
+        assert_eq!(here(), 3);
+        guests[0].write_all(b"x").unwrap();
+        assert_eq!(here(), 2);
     }
 
     #[test]

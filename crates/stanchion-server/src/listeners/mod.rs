@@ -13,7 +13,8 @@ use std::net::IpAddr;
 use stanchion_sys::held_signals::HeldSignals;
 use stanchion_sys::listener::{Listener, ListenerAddress, Options, Origin};
 use stanchion_sys::signal;
-use tracing::{info, warn};
+use stanchion_sys::sock_diag;
+use tracing::{debug, info, warn};
 
 use crate::settings::{Bind, BindAddress, Settings};
 
@@ -118,9 +119,29 @@ fn opened(
         let listener = one.listener?;
         let still = if one.is_kept { "still " } else { "" };
         info!("{still}listening at {}", listener.address());
+        if !one.is_kept {
+            tell_if_cut(&listener, one.options.backlog);
+        }
         Some(listener)
     }));
     Ok(listeners)
+}
+
+/// Says so if the kernel has cut the backlog, which listen(2) does without a word.
+fn tell_if_cut(listener: &Listener, asked: Option<u32>) {
+    let in_force = sock_diag::queue_of(listener).map(|queue| queue.map(|queue| queue.backlog));
+    match (in_force, asked) {
+        (Ok(Some(in_force)), Some(asked)) if in_force < asked => info!(
+            "the backlog of {} is {in_force}, not {asked}: net.core.somaxconn cuts it. That costs \
+             nobody anything here: who waits does so in the line",
+            listener.address()
+        ),
+        (Err(error), _) => debug!(
+            "the backlog of {} cannot be read back: {error}",
+            listener.address()
+        ),
+        _ => {}
+    }
 }
 
 /// What `bind` asks for, if it counts, and the ports of single workers.

@@ -1,13 +1,14 @@
 """The server itself, in Rust."""
 
 from collections.abc import Callable
+from os import PathLike
 from typing import Protocol, type_check_only
 
 from stanchion.facades import Listen
 from stanchion.hooks import Hooks
 from stanchion.loader import WSGIApp
 
-__all__ = ["log", "serve", "settings_resolve", "settings_schema"]
+__all__ = ["log", "network_view", "serve", "settings_resolve", "settings_schema"]
 
 @type_check_only
 class _Host(Protocol):
@@ -36,6 +37,9 @@ class _Host(Protocol):
 
 def log(level: int, text: str) -> None:
     """Write a line to the error log; the level is one of the logging module's."""
+
+def network_view(files: list[str], namespace: str | PathLike[str] | None = None) -> str:
+    """The listening sockets of a network namespace and what files say in there, as a JSON object."""
 
 def settings_schema() -> str:
     """The table of settings, as a JSON list."""

@@ -16,8 +16,11 @@ use pyo3::prelude::*;
 /// The Rust core.
 #[pymodule]
 mod _stanchion {
+    use std::path::PathBuf;
+
     use pyo3::exceptions::PyValueError;
     use pyo3::prelude::*;
+    use stanchion_server::network;
     use stanchion_server::settings::{Settings, resolve_json, schema_json};
 
     use tracing::{debug, error, info, warn};
@@ -48,6 +51,19 @@ mod _stanchion {
             20.. => info!("{text}"),
             _ => debug!("{text}"),
         }
+    }
+
+    /// The listening sockets of a network namespace and what `files` say in there, as a JSON object.
+    /// Without a `namespace`, a path such as `/proc/PID/ns/net`, it is our own; to enter another one
+    /// takes root.
+    #[pyfunction]
+    #[pyo3(signature = (files, namespace=None))]
+    fn network_view(
+        py: Python<'_>,
+        files: Vec<String>,
+        namespace: Option<PathBuf>,
+    ) -> PyResult<String> {
+        Ok(py.detach(move || network::view_json(namespace.as_deref(), &files))?)
     }
 
     /// Runs the server with effective settings, a JSON object of `{name: value}`, for the app

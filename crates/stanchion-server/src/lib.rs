@@ -14,6 +14,7 @@ mod listeners;
 pub mod log;
 mod master;
 mod messages;
+pub mod network;
 mod pidfile;
 mod privileges;
 pub mod record;

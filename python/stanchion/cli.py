@@ -1,4 +1,4 @@
-"""The command line: `stanchion serve`, `stanchion check`, `stanchion ctl`.
+"""The command line: `stanchion serve`, `stanchion check`, `stanchion ctl`, `stanchion doctor`.
 
 Flags are made from the table of settings in Rust; this module adds the commands around them
 and gunicorn's flags that have no meaning here.
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _command(arguments: list[str]) -> Callable[[list[str]], int]:
     """The command that is meant, taken off the arguments: `stanchion app:app` means `serve`."""
-    commands = {"serve": _serve, "check": _check, "ctl": _ctl}
+    commands = {"serve": _serve, "check": _check, "ctl": _ctl, "doctor": _doctor}
     if arguments and arguments[0] in commands:
         return commands[arguments.pop(0)]
     return _serve
@@ -73,6 +73,13 @@ def _ctl(arguments: list[str]) -> int:
     from stanchion import ctl
 
     return ctl.run(arguments, _control_of)
+
+
+def _doctor(arguments: list[str]) -> int:
+    # Imported here, so that no worker has it in its memory.
+    from stanchion import doctor
+
+    return doctor.run(arguments, _show)
 
 
 def _control_of(location: str | None) -> str | None:

@@ -1,0 +1,149 @@
+"""`stanchion doctor`: one look at a host or container that says why connections get lost, whoever's server it is."""
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from stanchion import __version__
+from stanchion.config import UsageError
+from stanchion.doctor import finding, fix, gather, limits, queues, words
+from stanchion.doctor import watch as watching
+from stanchion.doctor.facts import Facts
+from stanchion.doctor.finding import Finding
+
+EXIT_WELL = 0
+EXIT_FOUND = 1
+EXIT_BLIND = 3
+
+WATCH_S_MAX = 86_400.0
+
+USAGE = """\
+Usage: stanchion doctor [--json] [--watch SECONDS] [--nginx FILE] [--this-one]
+                        [--fix [--yes]]
+
+Looks at every listening socket of this host or container, whoever's it is,
+and says why connections get lost, how we know, what clients see, and what
+helps. Needs no privilege; as root it sees other users' processes and the
+network namespaces of containers too.
+
+  --json             Facts and findings as JSON
+  --watch SECONDS    Look at what grows meanwhile: drops, and the longest queue
+  --nginx FILE       Look at this nginx.conf too (wants the extra
+                     stanchion[doctor])
+  --this-one         Leave other network namespaces alone
+  --fix              Show which sysctls would help here, ask, and set them, now
+                     and in /etc/sysctl.d; nothing is written without a yes
+  --yes              The yes
+
+Exit codes: 0 nothing worse than a notice; 1 a warning or worse; 2 wrong usage;
+3 could not look."""
+
+
+class Blind(Exception):
+    """What was asked for cannot be looked at; the text says why."""
+
+
+def run(arguments: Sequence[str], show: Callable[[str], None]) -> int:
+    """Run the command and return its exit code."""
+    if any(word in ("-h", "--help") for word in arguments):
+        show(USAGE)
+        return EXIT_WELL
+    options = _parse(arguments)
+    try:
+        facts, findings = examine(options.watch, options.nginx, not options.this_one)
+    except Blind as blind:
+        print(f"stanchion: {blind}", file=sys.stderr)
+        return EXIT_BLIND
+    except OSError as error:
+        print(f"stanchion: the kernel does not let us look: {error}", file=sys.stderr)
+        return EXIT_BLIND
+    show(as_json(facts, findings) if options.json else words.report(facts, findings, sys.stdout.isatty()))
+    if options.fix:
+        _fix(facts, findings, options.yes, show)
+    return EXIT_FOUND if any(one.severity != finding.NOTICE for one in findings) else EXIT_WELL
+
+
+def examine(watch_s: float | None, nginx_file: str | None, all_networks: bool = True) -> tuple[Facts, list[Finding]]:
+    """What there is, and what is wrong with it, the worst first."""
+
+    def look() -> Facts:
+        return gather.look(all_networks)
+
+    # The file is read before anything takes time.
+    with_nginx = _with_nginx(nginx_file) if nginx_file else lambda facts: (facts, [])
+    facts, of_nginx = with_nginx(watching.watch(watch_s, look) if watch_s else look())
+    return facts, finding.by_harm([*queues.findings(facts), *limits.findings(facts), *of_nginx])
+
+
+def _with_nginx(file: str) -> Callable[[Facts], tuple[Facts, list[Finding]]]:
+    """Adds what the file tells to the facts, and gives what is wrong with it."""
+    try:
+        from stanchion.doctor import nginx
+    except ModuleNotFoundError as error:
+        if error.name != "crossplane":
+            raise
+        raise Blind("--nginx needs crossplane, which is not installed: pip install 'stanchion[doctor]'") from error
+    configuration = nginx.read(file)
+
+    def added(facts: Facts) -> tuple[Facts, list[Finding]]:
+        facts = nginx.with_backlog_asked(configuration, facts)
+        return facts, list(nginx.findings(configuration, facts))
+
+    return added
+
+
+def as_json(facts: Facts, findings: Sequence[Finding]) -> str:
+    whole = {
+        "version": __version__,
+        "findings": [dataclasses.asdict(one) for one in findings],
+        "facts": dataclasses.asdict(facts),
+    }
+    return json.dumps(whole, indent=2)
+
+
+def _fix(facts: Facts, findings: Sequence[Finding], is_yes: bool, show: Callable[[str], None]) -> None:
+    plan = fix.plan(facts, findings)
+    if not plan.sysctls:
+        show("\nThere is no setting of this network namespace to fix.\n" + plan.shown())
+        return
+    show("\n" + plan.shown())
+    if not fix.agreed(is_yes, sys.stdin.isatty() and sys.stdout.isatty(), input):
+        show("Nothing was changed." + ("" if sys.stdin.isatty() else " Say --yes if nobody can be asked."))
+        return
+    try:
+        fix.carry_out(plan)
+    except OSError as error:
+        raise UsageError(f"doctor: cannot be set here: {error}") from error
+    show("Done. A backlog stays what it was at listen(2): restart what is named above.")
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"doctor: {message}; see `stanchion doctor --help`")
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = _Parser(prog="stanchion doctor", add_help=False, allow_abbrev=False)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--watch", type=_seconds, metavar="SECONDS")
+    parser.add_argument("--nginx", metavar="FILE")
+    parser.add_argument("--this-one", action="store_true")
+    parser.add_argument("--fix", action="store_true")
+    parser.add_argument("--yes", action="store_true")
+    options = parser.parse_args(arguments)
+    if options.yes and not options.fix:
+        parser.error("--yes is the answer to --fix")
+    if options.fix and options.json:
+        parser.error("--fix speaks to people, so not with --json")
+    return options
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    # Written so that NaN is refused too.
+    if not 0.0 < seconds <= WATCH_S_MAX:
+        raise argparse.ArgumentTypeError(f"expected seconds between 0 and {WATCH_S_MAX:.0f}, got {text!r}")
+    return seconds

@@ -1,0 +1,50 @@
+"""What backlog a server has asked for. The kernel does not keep that; the command line of the server may tell, or what
+such a server asks for if nobody says otherwise.
+"""
+
+import os
+import re
+from dataclasses import replace
+
+from stanchion.doctor.facts import Listener, Owner
+
+_FLAG = re.compile(r"\s--backlog[= ](\d+)(?=\s|$)")
+
+# The servers whose own default we have seen in force.
+DEFAULTS = {"nginx": 511, "gunicorn": 2048, "stanchion": 2048}
+
+OLD_SOMAXCONN = 128
+"""What kernels before 5.4 had by themselves, and what many set-ups still say."""
+
+
+def with_backlog_asked(listener: Listener, somaxconn: int | None) -> Listener:
+    """The first of the owners that tells counts: all of them have the same socket."""
+    for owner in listener.owners:
+        name = server(owner)
+        if name is None:
+            continue
+        flag = _FLAG.search(owner.command)
+        if flag and name != "nginx":
+            return replace(listener, backlog_asked=int(flag[1]), asked_by=f"--backlog of process {owner.pid}")
+        default = DEFAULTS[name]
+        # A file of settings may say otherwise. Only a backlog that is the default, or that looks like one that was
+        # cut, tells that it does not.
+        may_be_cut = listener.backlog < default and listener.backlog in (somaxconn, OLD_SOMAXCONN)
+        if may_be_cut or listener.backlog == default:
+            return replace(listener, backlog_asked=default, asked_by=f"the default of {name}")
+    return listener
+
+
+def server(owner: Owner) -> str | None:
+    """Which of the servers that we know the process is: by its name, its program, or what Python runs in it."""
+    return next((name for name in DEFAULTS if name in _names(owner)), None)
+
+
+def _names(owner: Owner) -> set[str]:
+    words = owner.command.split()
+    names = {owner.name, *(os.path.basename(word).rstrip(":") for word in words[:1])}
+    if any(name.startswith("python") for name in names):
+        # `python -m gunicorn …`, or `python /usr/bin/gunicorn …`.
+        first = next((word for word in words[1:] if not word.startswith("-")), "")
+        names.add(os.path.basename(first))
+    return names

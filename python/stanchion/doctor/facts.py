@@ -1,0 +1,121 @@
+"""What the doctor knows about a host: plain values, gathered in gather.py and judged in findings.py."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Pressure:
+    """PSI: the percentage of the last 10 s in which some tasks, or all of them, waited for a resource."""
+
+    some_avg10: float
+    full_avg10: float
+
+
+@dataclass(frozen=True)
+class Cgroup:
+    """Limits of a cgroup and what they have cost; None where there is no limit or no such file."""
+
+    path: str
+    memory_max_bytes: int | None = None
+    memory_bytes: int | None = None
+    oom_kills: int | None = None
+    pids_max: int | None = None
+    pids: int | None = None
+    pids_refused: int | None = None
+    cpu_periods: int | None = None
+    cpu_periods_throttled: int | None = None
+    pressure: Mapping[str, Pressure] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A process that has a socket open."""
+
+    pid: int
+    name: str
+    command: str
+    """As it was started, or as it calls itself."""
+    fds: int | None = None
+    fds_max: int | None = None
+    """RLIMIT_NOFILE, the soft one: accept(2) fails with EMFILE beyond it."""
+    cgroup: str | None = None
+
+
+@dataclass(frozen=True)
+class Listener:
+    """A listening socket."""
+
+    family: str
+    """tcp or unix."""
+    address: str
+    inode: int
+    waiting: int
+    backlog: int
+    """In force: one more than this fits."""
+    drops: int | None
+    """Connection attempts dropped since it listens; the kernel counts them for TCP alone."""
+    half_open: int = 0
+    owners: tuple[Owner, ...] = ()
+    backlog_asked: int | None = None
+    asked_by: str = ""
+    """How that is known."""
+    waiting_peak: int | None = None
+    """The most that waited in any look of a watch."""
+    drops_grown: int | None = None
+    """Over a watch."""
+
+    @property
+    def is_full(self) -> bool:
+        """`sk_acceptq_is_full` of the kernel, for TCP; `unix_recvq_full` is the same."""
+        return self.waiting > self.backlog
+
+    @property
+    def room(self) -> int:
+        return self.backlog + 1
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network namespace."""
+
+    name: str
+    """`this one`, or a process that lives there."""
+    pid: int | None
+    """That process; None for ours."""
+    link: str
+    """Such as net:[4026531833]."""
+    listeners: tuple[Listener, ...]
+    sysctls: Mapping[str, str]
+    """By name, such as net.core.somaxconn."""
+    counters: Mapping[str, int]
+    """TcpExt of /proc/net/netstat, since the namespace began."""
+    counters_grown: Mapping[str, int] = field(default_factory=dict)
+    """Over a watch."""
+    tcp_in_use: int | None = None
+    tcp_time_wait: int | None = None
+
+    @property
+    def is_ours(self) -> bool:
+        return self.pid is None
+
+    def number(self, sysctl: str) -> int | None:
+        text = self.sysctls.get(sysctl, "")
+        return int(text) if text.lstrip("-").isdigit() else None
+
+
+@dataclass(frozen=True)
+class Facts:
+    """One look at a host, or what a watch saw from its first look to its last."""
+
+    kernel: str
+    networks: tuple[Network, ...]
+    cgroups: tuple[Cgroup, ...] = ()
+    pressure: Mapping[str, Pressure] = field(default_factory=dict)
+    files_open: int | None = None
+    files_max: int | None = None
+    backlog_dropped: int | None = None
+    """Packets that netdev_max_backlog has cost, over all processors."""
+    backlog_dropped_grown: int | None = None
+    watched_s: float | None = None
+    not_looked_at: tuple[str, ...] = ()

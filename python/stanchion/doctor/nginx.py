@@ -1,0 +1,292 @@
+"""An nginx configuration, held against what the kernel does with its sockets and against our own time limits."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import crossplane
+
+from stanchion import config
+from stanchion.config import UsageError
+from stanchion.doctor import asked, queues, remedies
+from stanchion.doctor.facts import Facts, Listener, Network
+from stanchion.doctor.finding import NOTICE, WARNING, Finding
+
+LISTEN_BACKLOG = asked.DEFAULTS["nginx"]
+READ_TIMEOUT_S = 60.0
+"""nginx's default of proxy_read_timeout."""
+
+
+@dataclass(frozen=True)
+class Directive:
+    name: str
+    args: tuple[str, ...]
+    place: str
+    """FILE:LINE."""
+
+
+@dataclass(frozen=True)
+class Upstream:
+    name: str
+    place: str
+    servers: tuple[str, ...]
+    keepalive: bool
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A proxy_pass, with the directives in force there, whichever block they stand in."""
+
+    target: str
+    place: str
+    in_force: Mapping[str, tuple[Directive, ...]]
+
+    def last(self, name: str) -> Directive | None:
+        found = self.in_force.get(name)
+        return found[-1] if found else None
+
+
+@dataclass(frozen=True)
+class Configuration:
+    listens: tuple[Directive, ...]
+    upstreams: Mapping[str, Upstream]
+    passes: tuple[Pass, ...]
+
+
+def read(file: str) -> Configuration:
+    """The configuration with all that it includes."""
+    parsed = crossplane.parse(file, combine=True)
+    if parsed["errors"]:
+        raise UsageError(*(f"doctor: {error['error']}" for error in parsed["errors"]))
+    found: list[Any] = [[], {}, []]
+    _walk(parsed["config"][0]["parsed"], {}, *found)
+    return Configuration(tuple(found[0]), found[1], tuple(found[2]))
+
+
+def _walk(
+    block: Sequence[Mapping[str, Any]],
+    outer: Mapping[str, tuple[Directive, ...]],
+    listens: list[Directive],
+    upstreams: dict[str, Upstream],
+    passes: list[Pass],
+) -> None:
+    """Directives of a block are inherited by those in it, unless one of the same name stands there."""
+    own: dict[str, tuple[Directive, ...]] = {}
+    for entry in block:
+        if "block" not in entry:
+            directive = _directive(entry)
+            own[directive.name] = (*own.get(directive.name, ()), directive)
+    in_force = {**outer, **own}
+    listens += own.get("listen", ())
+    passes += (Pass(one.args[0], one.place, in_force) for one in own.get("proxy_pass", ()))
+    for entry in block:
+        if entry["directive"] == "upstream":
+            upstreams[entry["args"][0]] = _upstream(entry)
+        elif "block" in entry:
+            _walk(entry["block"], in_force, listens, upstreams, passes)
+
+
+def _directive(entry: Mapping[str, Any]) -> Directive:
+    return Directive(entry["directive"], tuple(entry["args"]), f"{entry['file']}:{entry['line']}")
+
+
+def _upstream(entry: Mapping[str, Any]) -> Upstream:
+    inside = [_directive(one) for one in entry["block"]]
+    servers = tuple(one.args[0] for one in inside if one.name == "server")
+    return Upstream(entry["args"][0], _directive(entry).place, servers, any(one.name == "keepalive" for one in inside))
+
+
+def with_backlog_asked(configuration: Configuration, facts: Facts) -> Facts:
+    """What the file asks for is known better than by any guess."""
+    ours, *others = facts.networks
+    listeners = tuple(
+        replace(listener, backlog_asked=_backlog(found), asked_by=" and ".join(one.place for one in found))
+        if (found := [one for one in configuration.listens if _is_at(one, listener)])
+        else listener
+        for listener in ours.listeners
+    )
+    return replace(facts, networks=(replace(ours, listeners=listeners), *others))
+
+
+def _is_at(listen: Directive, listener: Listener) -> bool:
+    owners = {asked.server(owner) for owner in listener.owners}
+    return _key(listener) == _address(listen.args[0]) and (not owners or "nginx" in owners)
+
+
+def _address(text: str) -> str:
+    """Of a `listen`, as a listener has it: `80`, `*:80`, `127.0.0.1`, `[::]:80`, `unix:/path`."""
+    if text.startswith("unix:"):
+        return text
+    full = f"0.0.0.0:{text}" if text.isdigit() else text if re.search(r":\d+$", text) else f"{text}:80"
+    return re.sub(r"^\*:", "0.0.0.0:", full).replace("localhost:", "127.0.0.1:")
+
+
+def _backlog(listens: Sequence[Directive]) -> int:
+    """Of all that share an address, as several servers may, one may say it."""
+    given = (arg.removeprefix("backlog=") for one in listens for arg in one.args if arg.startswith("backlog="))
+    return max(map(int, given), default=LISTEN_BACKLOG)
+
+
+def findings(configuration: Configuration, facts: Facts) -> Iterator[Finding]:
+    ours = facts.networks[0]
+    for listen in configuration.listens:
+        # Of one that listens already, queues.py says what is wrong with it.
+        if not any(_is_at(listen, listener) for listener in ours.listeners):
+            yield from _listen(listen, ours)
+    for upstream in configuration.upstreams.values():
+        if not upstream.keepalive:
+            yield _without_keepalive(upstream)
+    for one in configuration.passes:
+        yield from _next_upstream(one)
+        yield from _passed(one, configuration, ours)
+
+
+def _listen(listen: Directive, network: Network) -> Iterator[Finding]:
+    somaxconn = network.number(queues.SOMAXCONN)
+    given = any(arg.startswith("backlog=") for arg in listen.args)
+    wanted = _backlog([listen])
+    about = f"listen {' '.join(listen.args)}"
+    if somaxconn is None:
+        return
+    if wanted > somaxconn:
+        yield Finding(
+            "nginx-listen-cut",
+            WARNING,
+            listen.place,
+            f"The kernel cuts the backlog of `{about}`.",
+            f"It asks for {wanted}{'' if given else ', as every listen without `backlog=`'} ({listen.place}); "
+            f"net.core.somaxconn is {somaxconn}.",
+            f"Nothing until more than {somaxconn + 1} wait at once; but nginx accepts fast.",
+            remedies.sysctl_now(queues.SOMAXCONN, remedies.somaxconn(wanted), network),
+            remedies.sysctl_for_good(queues.SOMAXCONN, remedies.somaxconn(wanted)),
+            network.link,
+            {queues.SOMAXCONN: remedies.somaxconn(wanted)},
+        )
+    elif not given and wanted < somaxconn:
+        yield Finding(
+            "nginx-listen-short",
+            NOTICE,
+            listen.place,
+            f"`{about}` asks for less than the kernel would give.",
+            f"Without `backlog=` nginx asks for {LISTEN_BACKLOG} ({listen.place}); net.core.somaxconn is {somaxconn}.",
+            f"Nothing until more than {LISTEN_BACKLOG + 1} wait at once; but nginx accepts fast.",
+            (
+                f"nginx.conf:  {about} backlog={somaxconn};",
+                "Then reload: nginx calls listen(2) again where `backlog=` has changed.",
+            ),
+        )
+
+
+def _without_keepalive(upstream: Upstream) -> Finding:
+    return Finding(
+        "nginx-no-keepalive",
+        NOTICE,
+        upstream.place,
+        f"`upstream {upstream.name}` has no `keepalive`.",
+        f"{upstream.place}; so nginx makes a connection for each request, unless that is its default by now.",
+        "A little more time for each request. Each one passes the upstream's queue, and over TCP leaves a local "
+        "port in TIME_WAIT.",
+        (
+            "nginx.conf:  keepalive 32;   in the upstream, with `proxy_http_version 1.1` and "
+            '`proxy_set_header Connection ""` where it is used',
+        ),
+    )
+
+
+def _next_upstream(one: Pass) -> Iterator[Finding]:
+    directive = one.last("proxy_next_upstream")
+    if directive is not None and "non_idempotent" in directive.args:
+        yield Finding(
+            "nginx-repeats-posts",
+            WARNING,
+            directive.place,
+            "nginx sends a POST a second time when the first server did not answer.",
+            f"`proxy_next_upstream {' '.join(directive.args)}` ({directive.place}), in force at {one.place}.",
+            "What they ordered may be done twice: a server that did not answer may have worked nevertheless.",
+            (f"Take `non_idempotent` out of {directive.place}.",),
+        )
+
+
+def _passed(one: Pass, configuration: Configuration, network: Network) -> Iterator[Finding]:
+    found = [listener for listener in network.listeners if _key(listener) in _targets(one, configuration)]
+    for listener in found:
+        yield from _short_queue(one, listener, network)
+    servers = {asked.server(owner) for listener in found for owner in listener.owners}
+    if not servers or "stanchion" in servers:
+        yield from _timeouts(one, is_ours="stanchion" in servers)
+
+
+def _key(listener: Listener) -> str:
+    return f"unix:{listener.address}" if listener.family == "unix" else listener.address
+
+
+def _targets(one: Pass, configuration: Configuration) -> set[str]:
+    """The addresses behind it, as a listener has them: `http://name/…`, `http://unix:/path:/…`, `http://host:port/…`."""
+    _, _, rest = one.target.partition("://")
+    if rest.startswith("unix:"):
+        servers: tuple[str, ...] = ("unix:" + rest.removeprefix("unix:").partition(":")[0],)
+    else:
+        name = rest.partition("/")[0]
+        upstream = configuration.upstreams.get(name)
+        servers = upstream.servers if upstream else (name,)
+    targets = set()
+    for server in servers:
+        full = server if server.startswith("unix:") or re.search(r":\d+$", server) else f"{server}:80"
+        host, _, port = full.rpartition(":")
+        targets |= {full, full.replace("localhost:", "127.0.0.1:")}
+        # Somebody who listens at every address listens there too.
+        targets |= set() if full.startswith("unix:") or not host else {f"0.0.0.0:{port}", f"[::]:{port}"}
+    return targets
+
+
+def _short_queue(one: Pass, listener: Listener, network: Network) -> Iterator[Finding]:
+    is_cut = listener.backlog_asked is not None and listener.backlog < listener.backlog_asked
+    is_probably_cut = listener.backlog_asked is None and listener.backlog == network.number(queues.SOMAXCONN)
+    is_ours = any(asked.server(owner) == "stanchion" for owner in listener.owners)
+    small = listener.backlog < queues.SMALL_BACKLOG
+    if listener.family == "unix" and small and (is_cut or is_probably_cut) and not is_ours:
+        yield Finding(
+            "nginx-upstream-cut",
+            WARNING,
+            one.place,
+            f"nginx passes requests to {queues.named(listener, network)}, whose queue is short.",
+            f"`proxy_pass {one.target}` ({one.place}); backlog in force {listener.backlog} "
+            f"({queues.source(listener)}).",
+            f"502 for everybody beyond {listener.room} who wait: {queues.clients_of_full(listener, network)}",
+            (remedies.listen_again(listener),),
+            network=network.link,
+        )
+
+
+def _timeouts(one: Pass, is_ours: bool) -> Iterator[Finding]:
+    """nginx must not give up before we do (docs/running-behind-nginx.md)."""
+    effective = config.resolve([]).values
+    # A limit of 0 is none: then there is nothing to be longer than.
+    ours_s = [float(effective[name]) for name in ("queue_timeout", "timeout")]
+    if 0.0 in ours_s:
+        return
+    directive = one.last("proxy_read_timeout")
+    theirs_s = seconds(directive.args[0]) if directive else READ_TIMEOUT_S
+    if theirs_s >= sum(ours_s):
+        return
+    where = directive.place if directive else f"nginx's default, at {one.place}"
+    yield Finding(
+        "nginx-gives-up-first",
+        WARNING if is_ours else NOTICE,
+        one.place,
+        "nginx gives up before stanchion would" + ("." if is_ours else ", if that is what it passes requests to."),
+        f"proxy_read_timeout is {theirs_s:g} s ({where}); a request may wait {ours_s[0]:g} s (queue_timeout) and run "
+        f"{ours_s[1]:g} s (timeout), by stanchion's defaults.",
+        "504 from nginx, without a reason in our log, while their request still waits or runs.",
+        (f"nginx.conf:  proxy_read_timeout {sum(ours_s) + 10:g}s;",),
+    )
+
+
+_UNITS_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800, "M": 2_592_000, "y": 31_536_000}
+
+
+def seconds(text: str) -> float:
+    """A time as nginx writes it: 90, 90s, 1m30s, 500ms."""
+    parts = re.findall(r"(\d+)\s*(ms|[smhdwMy]?)", text)
+    return sum(int(number) * _UNITS_S[unit or "s"] for number, unit in parts)

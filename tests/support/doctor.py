@@ -1,0 +1,74 @@
+"""Facts for the doctor, made up; and the doctor itself, run for real."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from stanchion.doctor.facts import Facts, Listener, Network, Owner
+
+SYSCTLS = {
+    "net.core.somaxconn": "4096",
+    "net.ipv4.ip_local_port_range": "32768 60999",
+    "net.ipv4.tcp_abort_on_overflow": "0",
+    "net.ipv4.tcp_max_syn_backlog": "2048",
+    "net.ipv4.tcp_migrate_req": "0",
+    "net.ipv4.tcp_syn_linear_timeouts": "4",
+    "net.ipv4.tcp_syn_retries": "6",
+    "net.ipv4.tcp_syncookies": "1",
+    "net.ipv4.tcp_tw_reuse": "2",
+}
+"""The kernel's defaults."""
+
+LINK = "net:[1]"
+
+
+def owner(name: str = "app", pid: int = 7, command: str = "", **known: Any) -> Owner:
+    return Owner(pid, name, command or name, **known)
+
+
+def tcp(waiting: int = 0, backlog: int = 511, drops: int = 0, address: str = "127.0.0.1:80", **known: Any) -> Listener:
+    return Listener("tcp", address, known.pop("inode", 1), waiting, backlog, drops, **known)
+
+
+def unix(waiting: int = 0, backlog: int = 511, address: str = "/run/app.sock", **known: Any) -> Listener:
+    return Listener("unix", address, known.pop("inode", 2), waiting, backlog, None, **known)
+
+
+def network(*listeners: Listener, sysctls: dict[str, str] | None = None, **known: Any) -> Network:
+    whole = {"name": "this one", "pid": None, "link": LINK, "counters": {}, **known}
+    return Network(listeners=listeners, sysctls={**SYSCTLS, **(sysctls or {})}, **whole)
+
+
+def facts(*networks: Network, **known: Any) -> Facts:
+    return Facts("6.18", networks, **known)
+
+
+class Said(NamedTuple):
+    exit_code: int
+    text: str
+    error: str
+
+    @property
+    def data(self) -> dict[str, Any]:
+        return json.loads(self.text)
+
+    def codes(self) -> list[str]:
+        return [finding["code"] for finding in self.data["findings"]]
+
+    def finding(self, code: str) -> dict[str, Any]:
+        (found,) = [finding for finding in self.data["findings"] if finding["code"] == code]
+        return found
+
+    def listener(self, address: str) -> dict[str, Any]:
+        listeners = [one for network in self.data["facts"]["networks"] for one in network["listeners"]]
+        (found,) = [listener for listener in listeners if listener["address"] == address]
+        return found
+
+
+def doctor(*arguments: str, prefix: Sequence[str] = (), stdin: str = "") -> Said:
+    """Run `stanchion doctor`."""
+    command = [*prefix, sys.executable, "-m", "stanchion", "doctor", *arguments]
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60)
+    return Said(done.returncode, done.stdout, done.stderr)

@@ -1,11 +1,13 @@
 """Whether the operator is told that the kernel has cut a backlog, and what is in force then."""
 
+import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from stanchion import _stanchion
 from support import netns
 from support.netns import Namespace
 from support.server import Serve
@@ -42,6 +44,19 @@ def test_each_cut_backlog_is_told_once_and_only_new_listeners_at_a_reload(
     server.signal(signal.SIGHUP)
     server.log.wait(r"reloaded: generation", mark)
     assert [found.groups() for found in server.log.matches(CUT, mark)] == [(f"unix:{tmp_path}/b", "16", "17")]
+
+
+def test_a_reload_takes_a_higher_limit_in(serve: Serve, namespace: Namespace) -> None:
+    def in_force() -> list[int]:
+        return [one["backlog"] for one in json.loads(namespace.run(lambda: _stanchion.network_view([])))["listening"]]
+
+    server = serve("hello:app", bind="127.0.0.1:7000", prefix=namespace.prefix)
+    assert in_force() == [SOMAXCONN]
+    namespace.sysctl("net.core.somaxconn", 4096)
+    mark = server.log.mark()
+    server.signal(signal.SIGHUP)
+    server.log.wait(r"reloaded: generation", mark)
+    assert in_force() == [2048]
 
 
 def test_nothing_is_said_of_what_fits(serve: Serve, namespace: Namespace) -> None:

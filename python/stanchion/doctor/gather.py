@@ -38,11 +38,11 @@ SOCKSTAT = "/proc/thread-self/net/sockstat"
 def look(all_networks: bool = True, proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> Facts:
     """Everything there is to see now."""
     owners = processes.Owners(proc)
-    networks, not_looked_at, unseen = _networks(proc, all_networks)
+    networks, not_looked_at = _networks(proc, all_networks)
     networks = [_with_owners(network, owners) for network in networks]
-    if unseen := unseen | owners.unseen:
+    if owners.unseen:
         not_looked_at.append(
-            f"{len(unseen)} processes that are not ours to look into: which sockets are theirs, and whether they live "
+            f"{len(owners.unseen)} processes that are not ours to look into: which sockets are theirs, and whether they live "
             "in network namespaces of their own. Run it as root."
         )
     open_now, _, files_max = (processes.read(proc / "sys/fs/file-nr") or "0 0 0").split()
@@ -63,12 +63,12 @@ def look(all_networks: bool = True, proc: Path = Path("/proc"), cgroups: Path = 
     )
 
 
-def _networks(proc: Path, all_networks: bool) -> tuple[list[Network], list[str], set[int]]:
-    """Ours first; why others are missing; and the processes that would not even say where they are."""
+def _networks(proc: Path, all_networks: bool) -> tuple[list[Network], list[str]]:
+    """Ours first; and why others are missing."""
     here = os.readlink(proc / "self/ns/net")
     networks = [network(None, here)]
     not_looked_at = []
-    others, unseen = _others(proc, here) if all_networks else ({}, set())
+    others = _others(proc, here) if all_networks else {}
     for link, pid in sorted(others.items()):
         name = name_of(pid, proc)
         try:
@@ -79,22 +79,20 @@ def _networks(proc: Path, all_networks: bool) -> tuple[list[Network], list[str],
             not_looked_at.append(f"network namespace {name}, {link}: to enter it takes root")
         except OSError as error:
             not_looked_at.append(f"network namespace {name}, {link}: {error.strerror or error}")
-    return networks, not_looked_at, unseen
+    return networks, not_looked_at
 
 
-def _others(proc: Path, here: str) -> tuple[dict[str, int], set[int]]:
-    """Other network namespaces -> the lowest pid in there; and the processes of which we may not know."""
+def _others(proc: Path, here: str) -> dict[str, int]:
+    """Other network namespaces -> the lowest pid in there."""
     found: dict[str, int] = {}
-    unseen = set()
     for pid in sorted(processes.pids(proc)):
         try:
             link = processes.link(proc / str(pid) / "ns/net")
         except PermissionError:
-            unseen.add(pid)
-            continue
+            continue  # It is among those whose descriptors are not for us: the same right (ptrace(2)).
         if link not in ("", here):
             found.setdefault(link, pid)
-    return found, unseen
+    return found
 
 
 def name_of(pid: int, proc: Path) -> str:

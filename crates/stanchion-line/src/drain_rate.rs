@@ -39,6 +39,16 @@ impl DrainRate {
         }
     }
 
+    /// Requests that leave the seats per second while somebody waits; 0 if none has in memory.
+    pub(crate) fn per_second(mut self, now_us: u64) -> f64 {
+        self.count_to(now_us);
+        if self.busy_us > 0.0 {
+            self.departures / self.busy_us * 1e6
+        } else {
+            0.0
+        }
+    }
+
     /// The time, in microseconds, in which as many as `waiting` requests leave the seats.
     ///
     /// With less than one departure in memory the next one is taken to happen right now: the
@@ -106,6 +116,15 @@ mod tests {
             let now_us = steady(&mut rate, 0, gap_us, at_once, 60 * SECOND_US);
             assert_near(rate.time_for_us(500, now_us), 5_000_000.0);
         }
+    }
+
+    #[test]
+    fn pace_per_second() {
+        let mut rate = DrainRate::default();
+        assert!(rate.per_second(7).abs() < 1e-9);
+        rate.begin(0);
+        let now_us = steady(&mut rate, 0, 10_000, 1, 60 * SECOND_US);
+        assert_near(rate.per_second(now_us), 100.0);
     }
 
     #[test]

@@ -30,6 +30,19 @@ pub enum Expiry {
     Shed,
 }
 
+/// How a lane is, for people to look at.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LaneView {
+    /// How many wait.
+    pub waiting: usize,
+    /// How long the oldest has waited, in microseconds; zero if nobody waits.
+    pub oldest_wait_us: u64,
+    /// Requests that leave the seats per second while somebody waits.
+    pub drain_per_s: f64,
+    /// Whether it stands ([`Order::Adaptive`]).
+    pub stands: bool,
+}
+
 #[derive(Debug)]
 pub(crate) struct Entry<T> {
     pub(crate) number: u64,
@@ -204,6 +217,17 @@ impl<T> Lane<T> {
     pub(crate) fn oldest_joined_us(&self) -> Option<u64> {
         let fronts = [self.returned.front(), self.entries.front()];
         fronts.into_iter().flatten().map(|one| one.joined_us).min()
+    }
+
+    /// How it is.
+    pub(crate) fn view(&self, now_us: u64) -> LaneView {
+        let oldest_us = self.oldest_joined_us();
+        LaneView {
+            waiting: self.waiting,
+            oldest_wait_us: oldest_us.map_or(0, |joined_us| now_us.saturating_sub(joined_us)),
+            drain_per_s: self.drain_rate.per_second(now_us),
+            stands: self.standing.is_some(),
+        }
     }
 
     /// Takes everybody out, in order.

@@ -44,7 +44,7 @@ mod reserve;
 
 pub use ahead::Ahead;
 pub use clients::Clients;
-pub use lane::Expiry;
+pub use lane::{Expiry, LaneView};
 pub use line::{LaneId, LaneLimits, Line, LineLimits, Place, Pulled, Refusal};
 pub use order::Order;
 pub use reserve::Reserve;

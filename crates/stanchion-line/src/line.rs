@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use crate::lane::{Entry, Expiry, Lane, Rules};
+use crate::lane::{Entry, Expiry, Lane, LaneView, Rules};
 use crate::order::Order;
 
 /// How often a lane with somebody in it may be passed over before the next turn is its own: rare
@@ -291,6 +291,11 @@ impl<T> Line<T> {
     /// How many wait, those past their deadline included.
     pub fn len(&self) -> usize {
         self.lanes.iter().map(|turns| turns.lane.len()).sum()
+    }
+
+    /// How `lane` is.
+    pub fn view(&self, now_us: u64, lane: LaneId) -> LaneView {
+        self.lanes[lane.index()].lane.view(now_us)
     }
 
     /// How many wait in `lane`.

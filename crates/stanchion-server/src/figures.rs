@@ -5,7 +5,7 @@ use std::io;
 use stanchion_sys::clock::monotonic_us;
 use stanchion_sys::counts::SharedCounts;
 
-use crate::tally::{Counts, Tally, counted};
+use crate::tally::counted;
 
 counted! {
     /// Why a worker ended that was to stay.
@@ -51,8 +51,6 @@ const COUNTS: usize = ATTEMPTS + Attempt::UpgradeFailed as usize + 1;
 #[derive(Debug)]
 pub(crate) struct Figures {
     counts: SharedCounts,
-    /// What has come of the requests of houses that are gone.
-    departed: Tally,
     /// When the master started, on the monotonic clock.
     pub(crate) started_us: u64,
 }
@@ -62,7 +60,6 @@ impl Figures {
     pub(crate) fn create() -> io::Result<Self> {
         Ok(Self {
             counts: SharedCounts::create("stanchion-figures", COUNTS)?,
-            departed: Tally::create()?,
             started_us: monotonic_us(),
         })
     }
@@ -85,16 +82,6 @@ impl Figures {
     /// How often it has.
     pub(crate) fn attempts(&self, attempt: Attempt) -> u64 {
         self.counts.get(ATTEMPTS + attempt as usize)
-    }
-
-    /// In the master: a house is gone, with these counts.
-    pub(crate) fn depart(&self, counts: &Counts) {
-        self.departed.add(counts);
-    }
-
-    /// What has come of the requests of houses that are gone.
-    pub(crate) fn departed(&self) -> Counts {
-        self.departed.read()
     }
 }
 

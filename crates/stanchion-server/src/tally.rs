@@ -5,6 +5,7 @@
 
 use std::io;
 use std::ops::AddAssign;
+use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 use stanchion_sys::counts::SharedCounts;
@@ -35,6 +36,8 @@ counted! {
     Outcome {
         /// The app's answer went to the connection whole.
         Answered = "answered",
+        /// A probe was answered by us (`health_path`).
+        Probed = "probed",
         /// The app's answer had begun and was not whole: the app failed, its worker died, or the
         /// file to send became shorter.
         BrokenOff = "broken_off",
@@ -141,13 +144,6 @@ impl Tally {
         self.0.add(EVENTS + event as usize, 1);
     }
 
-    /// In the master, for one that no acceptor writes: adds all of these.
-    pub(crate) fn add(&self, counts: &Counts) {
-        for (index, more) in counts.0.iter().enumerate() {
-            self.0.add(index, *more);
-        }
-    }
-
     /// In the master, when there is no acceptor (any more): what the last one had in hand is lost.
     /// Gives how many requests that were.
     pub(crate) fn settle(&self) -> u64 {
@@ -165,6 +161,28 @@ impl Tally {
         let mut counts = Counts::default();
         for index in (0..COUNTS).rev() {
             counts.0[index] = self.0.get(index);
+        }
+        counts
+    }
+}
+
+/// What has come of all requests since the master started, as far as one house can know.
+#[derive(Debug)]
+pub(crate) struct Total {
+    /// Of houses that were gone when this one was made.
+    pub(crate) departed: Counts,
+    /// Of those that were there then.
+    pub(crate) others: Vec<Arc<Tally>>,
+    /// Its own.
+    pub(crate) own: Arc<Tally>,
+}
+
+impl Total {
+    /// What they are at.
+    pub(crate) fn read(&self) -> Counts {
+        let mut counts = self.departed;
+        for tally in self.others.iter().chain([&self.own]) {
+            counts += tally.read();
         }
         counts
     }

@@ -3,7 +3,7 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use stanchion_exchange::Exchange;
 use stanchion_sys::channel::Channel;
@@ -21,10 +21,10 @@ use crate::handover::Handover;
 use crate::host::{Hook, Host};
 use crate::listeners::{self, Refusal};
 use crate::log;
-use crate::master::{self, Premises, Role, Succession};
+use crate::master::{self, Before, Premises, Role, Succession};
 use crate::privileges;
 use crate::settings::Settings;
-use crate::tally::Tally;
+use crate::tally::{Tally, Total};
 use crate::template::{self, Ended};
 
 /// What every process of a house shares from its birth.
@@ -33,8 +33,11 @@ pub(crate) struct Common {
     pub(crate) settings: Settings,
     pub(crate) exchange: Exchange,
     /// What has come of the requests.
-    pub(crate) tally: Tally,
-    pub(crate) figures: Rc<Figures>,
+    /// What has come of the requests of this house.
+    pub(crate) tally: Arc<Tally>,
+    /// And of all.
+    pub(crate) total: Total,
+    pub(crate) figures: Arc<Figures>,
     pub(crate) workers_max: u16,
     pub(crate) master_pid: i32,
     pub(crate) reports: Reports,
@@ -147,7 +150,7 @@ fn prepare(settings: Settings, host: &mut dyn Host) -> Result<Prepared, Problem>
         leave();
         of_kernel(&error)
     })?;
-    let first = Premises::build(1, settings, listeners, Rc::new(figures));
+    let first = Premises::build(1, settings, listeners, &Before::nothing(figures));
     let first = first.map_err(|(error, _)| {
         leave();
         of_kernel(&error)

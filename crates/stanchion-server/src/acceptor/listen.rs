@@ -82,7 +82,7 @@ struct Door {
     port: Option<PortNumber>,
 }
 
-enum DoorSocket {
+pub(super) enum DoorSocket {
     Tcp(TcpListener, SocketAddr),
     Unix {
         listener: UnixListener,
@@ -94,13 +94,13 @@ enum DoorSocket {
     },
 }
 
-enum Guest {
+pub(super) enum Guest {
     Tcp(TcpStream, SocketAddr),
     Unix(UnixStream),
 }
 
 impl DoorSocket {
-    fn of(listener: &Listener) -> io::Result<Self> {
+    pub(super) fn of(listener: &Listener) -> io::Result<Self> {
         let fd = listener.try_clone_fd()?;
         Ok(match listener.address() {
             ListenerAddress::Tcp(address) => {
@@ -122,7 +122,7 @@ impl DoorSocket {
         })
     }
 
-    async fn accept(&self) -> io::Result<Guest> {
+    pub(super) async fn accept(&self) -> io::Result<Guest> {
         match self {
             Self::Tcp(listener, _) => listener
                 .accept()
@@ -243,7 +243,7 @@ impl Shared {
     }
 
     /// Waits until clients are to be let in, or never will be.
-    async fn door_opens(&self, closing: &Cell<Closing>) {
+    pub(super) async fn door_opens(&self, closing: &Cell<Closing>) {
         loop {
             let changed = self.door.notified();
             if self.open.get() || self.draining.get() || closing.get() != Closing::No {

@@ -5,12 +5,14 @@
 //! [`dispatch::Dispatch::turn`] sweeps up answers and wakes workers for new requests, all at once.
 
 mod access_log;
+mod admin;
 mod answer;
 mod clients;
 mod connection;
 mod conversation;
 mod dispatch;
 mod door;
+mod durations;
 mod goodbye;
 mod lent;
 mod listen;
@@ -177,6 +179,10 @@ async fn serve(
     // do the rest.
     let doorbell = watched(common.exchange.doorbell().try_clone()?)?;
     for listener in listeners {
+        if common.settings.is_admin(listener) {
+            admin::spawn(&shared, listener)?;
+            continue;
+        }
         let worker = common.settings.worker_of(listener.address());
         let door = listen::spawn(&shared, listener, worker.map(PortNumber::from))?;
         shared.doors.borrow_mut().push(door);

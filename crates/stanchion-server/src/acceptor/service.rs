@@ -52,9 +52,12 @@ pub(super) async fn answer(
     let (arrived, contradiction) = Arrived::new(head, body, Rc::clone(&connection.peer));
     let refused = refused.or(contradiction);
     let ticket = Rc::new(Ticket::new(arrived));
-    let outcome = match refused {
-        Some(refusal) => Answer::Refused(refusal),
-        None => Pending::join(&account, &ticket).await,
+    let outcome = if let Some(refusal) = refused {
+        Answer::Refused(refusal)
+    } else if let Some(verdict) = shared.probed(&ticket.request.head) {
+        Answer::Probed(verdict)
+    } else {
+        Pending::join(&account, &ticket).await
     };
     let (mut head, body) = match outcome {
         Answer::App(app) => {
@@ -65,6 +68,11 @@ pub(super) async fn answer(
             };
             let body = body.counted(account, &ticket.request.head.method, &app.head);
             (app.head, body)
+        }
+        Answer::Probed(verdict) => {
+            account.close(Outcome::Probed);
+            let (head, bytes) = verdict.response().into_parts();
+            (head, AnswerBody::whole(&shared, &connection, bytes))
         }
         Answer::Refused(refusal) => {
             account.close(refusal.outcome());

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use stanchion_exchange::Submitted;
 use stanchion_line::{LaneId, Place};
 
+use super::admin::Verdict;
 use super::dispatch::ClientShare;
 use super::refusal::Refusal;
 use super::request::Arrived;
@@ -50,6 +51,8 @@ pub(super) enum Answer {
     App(Box<AppAnswer>),
     /// Ours.
     Refused(Refusal),
+    /// Ours, to a probe.
+    Probed(Verdict),
 }
 
 /// The head of the app's answer and the start of its body.

@@ -148,7 +148,12 @@ fn tell_if_cut(listener: &Listener, asked: Option<u32>) {
 fn wanted(settings: &Settings, bind_counts: bool) -> Result<Vec<Wanted>, String> {
     let bind = if bind_counts { &settings.bind[..] } else { &[] };
     let mut wanted: Vec<Wanted> = Vec::new();
-    for bind in bind.iter().cloned().chain(settings.worker_binds()) {
+    let others = settings
+        .admin
+        .iter()
+        .cloned()
+        .chain(settings.worker_binds());
+    for bind in bind.iter().cloned().chain(others) {
         let is_fd = matches!(bind.address, BindAddress::Fd(_));
         if is_fd && wanted.iter().any(|one| one.bind.address == bind.address) {
             return Err(format!("cannot listen on {bind}: it is named twice"));

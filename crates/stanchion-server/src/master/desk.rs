@@ -103,15 +103,14 @@ impl Loop<'_> {
             SignalStyle::Gunicorn => "gunicorn",
             SignalStyle::Unicorn => "unicorn",
         };
-        let figures = &self.present.figures;
-        let mut counts = figures.departed();
+        let mut counts = self.departed;
         for house in self.houses.values() {
             counts += house.common.tally.read();
         }
         Status {
             version: env!("CARGO_PKG_VERSION"),
             pid: process::pid(),
-            uptime_s: (monotonic_us() - figures.started_us) / 1_000_000,
+            uptime_s: (monotonic_us() - self.present.figures.started_us) / 1_000_000,
             phase,
             generation: serving.unwrap_or_default(),
             retiring: retiring.map(|house| house.generation).collect(),

@@ -8,7 +8,8 @@ use super::departed::Strays;
 use super::event::{Action, Event, Plan};
 use super::relief::Condemned;
 use super::template::Template;
-use super::workers::{BootFailure, Workers};
+use super::worker::BootFailure;
+use super::workers::Workers;
 use crate::exit_code;
 use crate::messages::ToMaster;
 

@@ -42,9 +42,10 @@ use tracing::warn;
 
 use crate::control::Control;
 use crate::host::Host;
+use crate::tally::Counts;
 use crate::tree::Common;
 use event::Event;
-pub(crate) use premises::Premises;
+pub(crate) use premises::{Before, Premises};
 use step::Master;
 pub use succession::StartedAs;
 pub(crate) use succession::Succession;
@@ -98,6 +99,8 @@ struct Loop<'h> {
     houses: BTreeMap<u32, Premises>,
     /// The house that serves, or is to: what is left of it once it is gone is still asked for.
     present: Rc<Common>,
+    /// What has come of the requests of houses that are gone.
+    departed: Counts,
     /// What that one listened on, once it is gone.
     doors: Vec<Listener>,
     succession: Succession,
@@ -138,6 +141,7 @@ pub(crate) fn run(
         signals: SignalPipe::install(&SIGNALS)?,
         present: Rc::clone(&first.common),
         houses: BTreeMap::from([(first.common.generation, first)]),
+        departed: Counts::default(),
         doors: Vec::new(),
         succession,
         events: VecDeque::from([started]),

@@ -1,7 +1,7 @@
 //! Doing what the step says.
 
 use std::io;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use stanchion_sys::channel::Channel;
 use stanchion_sys::held_signals;
@@ -12,7 +12,7 @@ use tracing::{error, info, warn};
 
 use super::event::{Action, Event, Severity};
 use super::outbox::Outbox;
-use super::premises::Premises;
+use super::premises::{Before, Premises};
 use super::{Loop, Role, SIGNALS};
 use crate::control::{Reply, WorkerStacks};
 use crate::figures::Attempt;
@@ -146,8 +146,12 @@ impl Loop<'_> {
         crate::acceptor::check_settings(&settings)?;
         crate::privileges::find(&settings)?;
         let listeners = listeners::open(&settings, inherited.unwrap_or_default())?;
-        let figures = Rc::clone(&self.present.figures);
-        Premises::build(generation, settings, listeners, figures).map_err(|(error, listeners)| {
+        let before = Before {
+            figures: Arc::clone(&self.present.figures),
+            departed: self.departed,
+            others: self.houses.values().map(Premises::tally).collect(),
+        };
+        Premises::build(generation, settings, listeners, &before).map_err(|(error, listeners)| {
             self.remove_files_of_others(listeners);
             format!("the kernel refused what the server needs: {error}")
         })
@@ -190,7 +194,7 @@ impl Loop<'_> {
             return;
         };
         house.settle();
-        self.present.figures.depart(&house.common.tally.read());
+        self.departed += house.common.tally.read();
         let listeners = std::mem::take(&mut house.listeners);
         if generation == self.present.generation {
             self.doors = listeners;

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use stanchion_exchange::{Exchange, Geometry, Word};
 use stanchion_sys::channel::Channel;
@@ -20,7 +21,7 @@ use crate::privileges;
 use crate::record::{REQUEST_HEAD_BYTES_MAX, REQUEST_RECORD_EXTRA_BYTES, RESPONSE_RING_BYTES};
 use crate::settings::Settings;
 use crate::spool::SpoolDir;
-use crate::tally::Tally;
+use crate::tally::{Counts, Tally, Total};
 use crate::tree::{Common, Files, Reports};
 
 /// Workers there are seats for beyond those asked for, so that TTIN has somewhere to go and
@@ -36,7 +37,7 @@ fn common(
     generation: u32,
     settings: Settings,
     spool: &SpoolDir,
-    figures: Rc<Figures>,
+    before: &Before,
 ) -> io::Result<Common> {
     let threads = settings.threads as usize;
     let seated_max = Word::SEATS_MAX / threads;
@@ -62,11 +63,17 @@ fn common(
     }
     let (master_end, child_end) = Channel::pair()?;
     let (acceptor_end, worker_end) = Channel::pair()?;
+    let tally = Arc::new(Tally::create()?);
     Ok(Common {
         generation,
         exchange,
-        tally: Tally::create()?,
-        figures,
+        figures: Arc::clone(&before.figures),
+        total: Total {
+            departed: before.departed,
+            others: before.others.clone(),
+            own: Arc::clone(&tally),
+        },
+        tally,
         workers_max: workers_max as u16,
         master_pid: process::pid(),
         reports: Reports {
@@ -82,6 +89,26 @@ fn common(
         settings,
         dumps: AppendFile::create("stanchion-dumps")?,
     })
+}
+
+/// What a house is told of those before it.
+pub(crate) struct Before {
+    pub(crate) figures: Arc<Figures>,
+    /// What has come of the requests of those that are gone,
+    pub(crate) departed: Counts,
+    /// and of those that are there.
+    pub(crate) others: Vec<Arc<Tally>>,
+}
+
+impl Before {
+    /// For the first one.
+    pub(crate) fn nothing(figures: Figures) -> Self {
+        Self {
+            figures: Arc::new(figures),
+            departed: Counts::default(),
+            others: Vec::new(),
+        }
+    }
 }
 
 /// A house, as the loop sees it.
@@ -102,11 +129,11 @@ impl Premises {
         generation: u32,
         settings: Settings,
         listeners: Vec<Listener>,
-        figures: Rc<Figures>,
+        before: &Before,
     ) -> Result<Self, (io::Error, Vec<Listener>)> {
         let parent = settings.tmp_upload_dir.as_deref();
         let made = SpoolDir::create(parent).and_then(|spool| {
-            let common = common(generation, settings, &spool, figures)?;
+            let common = common(generation, settings, &spool, before)?;
             Ok((common, spool))
         });
         match made {
@@ -122,9 +149,20 @@ impl Premises {
         }
     }
 
+    /// What has come of its requests.
+    pub(super) fn tally(&self) -> Arc<Tally> {
+        Arc::clone(&self.common.tally)
+    }
+
     /// All that clients come in by.
     pub(super) fn doors(&self) -> impl Iterator<Item = &Listener> {
         self.listeners.iter().chain(self.lent.listeners())
+    }
+
+    /// Those of them that the app is behind.
+    pub(super) fn public_doors(&self) -> impl Iterator<Item = &Listener> {
+        self.doors()
+            .filter(|door| !self.common.settings.is_admin(door))
     }
 
     /// What of its settings concerns the master's decisions.

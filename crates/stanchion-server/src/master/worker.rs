@@ -86,3 +86,12 @@ impl Worker {
         }
     }
 }
+
+/// A worker did not get to serve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BootFailure {
+    /// The app is broken, and nobody has ever served: what the server's exit code would be.
+    App(i32),
+    /// It may go better next time.
+    Passing,
+}

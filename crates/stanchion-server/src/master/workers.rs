@@ -9,8 +9,7 @@ use super::backoff::Backoff;
 use super::departed::{Departed, Strays};
 use super::event::{Action, News};
 use super::stage::Stage;
-use super::worker::Worker;
-
+use super::worker::{BootFailure, Worker};
 use crate::exit_code;
 use crate::figures::Cause;
 use crate::messages::{Gone, ToAcceptor, ToTemplate};
@@ -391,13 +390,4 @@ impl Workers {
         let message = self.departed.add(index, tenure, Gone::from(exit));
         actions.push(self.tell_acceptor(message));
     }
-}
-
-/// A worker did not get to serve.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum BootFailure {
-    /// The app is broken, and nobody has ever served: what the server's exit code would be.
-    App(i32),
-    /// It may go better next time.
-    Passing,
 }

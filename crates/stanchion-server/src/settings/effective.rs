@@ -94,6 +94,14 @@ pub struct Settings {
     pub signals: SignalStyle,
     /// Where the master takes orders; `None` = nowhere.
     pub control: Option<ControlAddress>,
+    /// Where the server tells how it is; `None` = nowhere.
+    pub admin: Option<Bind>,
+    /// Not ready while more than this many wait; 0 = however many.
+    pub ready_waiting_max: usize,
+    /// Not ready while the oldest has waited for longer; 0 = however long.
+    pub ready_wait_max: Seconds,
+    /// Where probes are answered on the listeners of `bind`; `None` = nowhere.
+    pub health_path: Option<String>,
     /// User that acceptor, template and workers become: a name, or a number as a text.
     pub user: Option<String>,
     /// Group that they become: a name, or a number as a text.

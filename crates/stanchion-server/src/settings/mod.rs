@@ -6,6 +6,7 @@
 //! [`resolve`]; `docs/reference/settings.md` is written by [`reference_markdown`]. The rest of the
 //! server sees only [`Settings`], which cannot hold a value that the table refuses.
 
+mod admin;
 mod bind;
 mod coerce;
 mod control;

@@ -1,4 +1,4 @@
-//! Metrics as text: the Prometheus text format 0.0.4, or OpenMetrics 1.0 for who asks for it.
+//! Metrics as text: the Prometheus text format 0.0.4, or `OpenMetrics` 1.0 for who asks for it.
 
 use std::fmt::{Display, Write as _};
 
@@ -25,7 +25,7 @@ pub(super) struct Family<'e> {
 }
 
 impl Flavour {
-    /// The one that a client prefers, by its Accept field. A scraper that understands OpenMetrics
+    /// The one that a client prefers, by its Accept field. A scraper that understands `OpenMetrics`
     /// names it, and what it says of weights (RFC 9110 section 12.5.1) makes no difference then.
     pub(super) fn accepted(accept: &str) -> Self {
         if accept.contains("application/openmetrics-text") {
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn prometheus_text() {
-        let expected = r##"# HELP requests_total How they ended.
+        let expected = r#"# HELP requests_total How they ended.
 # TYPE requests_total counter
 requests_total{outcome="answered"} 7
 requests_total{outcome="a\"b\\c\nd",x=""} 1
@@ -179,7 +179,7 @@ wait_seconds_bucket{le="1.0"} 2
 wait_seconds_bucket{le="+Inf"} 3
 wait_seconds_sum 1.00025
 wait_seconds_count 3
-"##;
+"#;
         assert_eq!(text(Flavour::Prometheus), expected);
     }
 
@@ -194,7 +194,8 @@ wait_seconds_count 3
 
     #[test]
     fn who_asks_for_openmetrics_gets_it() {
-        let prometheus = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3";
+        let prometheus =
+            "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3";
         assert_eq!(Flavour::accepted(prometheus), Flavour::OpenMetrics);
         for accept in ["", "*/*", "text/plain"] {
             assert_eq!(Flavour::accepted(accept), Flavour::Prometheus);

@@ -129,12 +129,16 @@ fn about_seats(page: &mut Exposition, status: &Status) {
         (SeatDoes::Idle, "idle"),
         (SeatDoes::Empty, "empty"),
     ] {
-        let count = status.seats.iter().filter(|seat| seat.state == does).count();
+        let count = status
+            .seats
+            .iter()
+            .filter(|seat| seat.state == does)
+            .count();
         seats.sample(&[("state", name)], count);
     }
     let mut memory = page.gauge(
         "stanchion_worker_memory_bytes",
-        "Memory of a worker, where max_memory or max_memory_hard has it measured.",
+        "Resident memory of a worker, shared pages included.",
     );
     for worker in &status.workers {
         if let Some(bytes) = worker.memory_bytes {
@@ -149,7 +153,8 @@ fn about_connections(page: &mut Exposition, status: &Status) {
         .sample(&[("state", "new")], connections.new)
         .sample(&[("state", "reading")], connections.reading)
         .sample(&[("state", "busy")], connections.busy)
-        .sample(&[("state", "idle")], connections.idle);
+        .sample(&[("state", "idle")], connections.idle)
+        .sample(&[("state", "leaving")], connections.leaving);
     page.gauge("stanchion_connections_max", "Most there may be.")
         .sample(&[], connections.max);
     let mut queued = page.gauge(

@@ -11,37 +11,37 @@ use crate::acceptor::durations::Histogram;
 /// Everything, at one moment.
 #[derive(Debug, Serialize)]
 pub(in crate::acceptor) struct Status {
-    pub(super) version: &'static str,
+    pub(in crate::acceptor) version: &'static str,
     /// The master's process.
-    pub(super) pid: i32,
-    pub(super) acceptor_pid: i32,
+    pub(in crate::acceptor) pid: i32,
+    pub(in crate::acceptor) acceptor_pid: i32,
     /// Since the master started.
-    pub(super) uptime_s: u64,
+    pub(in crate::acceptor) uptime_s: u64,
     /// The monotonic clock, for differences between two looks.
-    pub(super) now_us: u64,
-    pub(super) generation: u32,
-    pub(super) state: State,
-    pub(super) ready: bool,
-    pub(super) not_ready_because: Option<String>,
-    pub(super) line: LineStatus,
-    pub(super) seats: Vec<SeatStatus>,
-    pub(super) workers: Vec<WorkerStatus>,
-    pub(super) listeners: Vec<ListenerStatus>,
-    pub(super) connections: Connections,
+    pub(in crate::acceptor) now_us: u64,
+    pub(in crate::acceptor) generation: u32,
+    pub(in crate::acceptor) state: State,
+    pub(in crate::acceptor) ready: bool,
+    pub(in crate::acceptor) not_ready_because: Option<String>,
+    pub(in crate::acceptor) line: LineStatus,
+    pub(in crate::acceptor) seats: Vec<SeatStatus>,
+    pub(in crate::acceptor) workers: Vec<WorkerStatus>,
+    pub(in crate::acceptor) listeners: Vec<ListenerStatus>,
+    pub(in crate::acceptor) connections: Connections,
     /// How many arrived, how many are in flight, and how the others ended.
-    pub(super) requests: BTreeMap<&'static str, u64>,
-    pub(super) events: BTreeMap<&'static str, u64>,
+    pub(in crate::acceptor) requests: BTreeMap<&'static str, u64>,
+    pub(in crate::acceptor) events: BTreeMap<&'static str, u64>,
     /// Time in the line, and what came before a seat took it.
-    pub(super) wait_us: Histogram,
+    pub(in crate::acceptor) wait_us: Histogram,
     /// Time at a seat.
-    pub(super) service_us: Histogram,
-    pub(super) server: ServerStatus,
+    pub(in crate::acceptor) service_us: Histogram,
+    pub(in crate::acceptor) server: ServerStatus,
 }
 
 /// What the acceptor is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum State {
+pub(in crate::acceptor) enum State {
     /// It lets clients in.
     Serving,
     /// Another generation does; this one answers who came to it.
@@ -51,46 +51,50 @@ pub(super) enum State {
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct LineStatus {
-    pub(super) waiting: usize,
-    pub(super) waiting_max: usize,
-    pub(super) oldest_wait_us: u64,
+pub(in crate::acceptor) struct LineStatus {
+    pub(in crate::acceptor) waiting: usize,
+    /// But for those in lanes with room of their own.
+    pub(in crate::acceptor) waiting_max: usize,
+    /// At the ports of single workers.
+    pub(in crate::acceptor) waiting_at_ports: usize,
+    pub(in crate::acceptor) oldest_wait_us: u64,
+    pub(in crate::acceptor) drain_per_s: f64,
     /// Whether one of the lanes stands: its oldest has waited for longer than `queue_target`.
-    pub(super) standing: bool,
-    pub(super) lanes: Vec<LaneStatus>,
+    pub(in crate::acceptor) standing: bool,
+    pub(in crate::acceptor) lanes: Vec<LaneStatus>,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct LaneStatus {
-    pub(super) name: String,
-    pub(super) priority: u32,
-    pub(super) waiting: usize,
+pub(in crate::acceptor) struct LaneStatus {
+    pub(in crate::acceptor) name: String,
+    pub(in crate::acceptor) priority: u32,
+    pub(in crate::acceptor) waiting: usize,
     /// `None`: it shares what the line has.
-    pub(super) waiting_max: Option<usize>,
-    pub(super) oldest_wait_us: u64,
-    pub(super) in_exchange: usize,
-    pub(super) seats_reserved: usize,
-    pub(super) drain_per_s: f64,
-    pub(super) standing: bool,
+    pub(in crate::acceptor) waiting_max: Option<usize>,
+    pub(in crate::acceptor) oldest_wait_us: u64,
+    pub(in crate::acceptor) in_exchange: usize,
+    pub(in crate::acceptor) seats_reserved: usize,
+    pub(in crate::acceptor) drain_per_s: f64,
+    pub(in crate::acceptor) standing: bool,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct SeatStatus {
-    pub(super) worker: u16,
-    pub(super) seat: u16,
-    pub(super) pid: i32,
-    pub(super) tenure: u32,
-    pub(super) state: SeatDoes,
-    pub(super) running_us: Option<u64>,
-    pub(super) method: Option<String>,
-    pub(super) path: Option<String>,
-    pub(super) served: u64,
-    pub(super) busy_us: u64,
+pub(in crate::acceptor) struct SeatStatus {
+    pub(in crate::acceptor) worker: u16,
+    pub(in crate::acceptor) seat: u16,
+    pub(in crate::acceptor) pid: i32,
+    pub(in crate::acceptor) tenure: u32,
+    pub(in crate::acceptor) state: SeatDoes,
+    pub(in crate::acceptor) running_us: Option<u64>,
+    pub(in crate::acceptor) method: Option<String>,
+    pub(in crate::acceptor) path: Option<String>,
+    pub(in crate::acceptor) served: u64,
+    pub(in crate::acceptor) busy_us: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum SeatDoes {
+pub(in crate::acceptor) enum SeatDoes {
     /// Nobody has it.
     Empty,
     /// It waits for a request.
@@ -100,42 +104,44 @@ pub(super) enum SeatDoes {
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct WorkerStatus {
-    pub(super) worker: u16,
-    pub(super) pid: i32,
-    pub(super) memory_bytes: Option<u64>,
+pub(in crate::acceptor) struct WorkerStatus {
+    pub(in crate::acceptor) worker: u16,
+    pub(in crate::acceptor) pid: i32,
+    pub(in crate::acceptor) memory_bytes: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct ListenerStatus {
-    pub(super) address: String,
-    pub(super) backlog_asked: u32,
+pub(in crate::acceptor) struct ListenerStatus {
+    pub(in crate::acceptor) address: String,
+    pub(in crate::acceptor) backlog_asked: u32,
     /// In force, and how many wait, as the kernel says; `None` where it does not.
-    pub(super) backlog: Option<u32>,
-    pub(super) queued: Option<u32>,
+    pub(in crate::acceptor) backlog: Option<u32>,
+    pub(in crate::acceptor) queued: Option<u32>,
 }
 
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Connections {
-    pub(super) new: usize,
-    pub(super) reading: usize,
-    pub(super) busy: usize,
-    pub(super) idle: usize,
-    pub(super) total: usize,
-    pub(super) max: usize,
+pub(in crate::acceptor) struct Connections {
+    pub(in crate::acceptor) new: usize,
+    pub(in crate::acceptor) reading: usize,
+    pub(in crate::acceptor) busy: usize,
+    pub(in crate::acceptor) idle: usize,
+    /// All is said; what the client still sends is thrown away.
+    pub(in crate::acceptor) leaving: usize,
+    pub(in crate::acceptor) total: usize,
+    pub(in crate::acceptor) max: usize,
 }
 
 /// What the master knows.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct ServerStatus {
+pub(in crate::acceptor) struct ServerStatus {
     /// Workers that were replaced, by cause.
-    pub(super) restarts: BTreeMap<&'static str, u64>,
-    pub(super) reloads: Attempts,
-    pub(super) upgrades: Attempts,
+    pub(in crate::acceptor) restarts: BTreeMap<&'static str, u64>,
+    pub(in crate::acceptor) reloads: Attempts,
+    pub(in crate::acceptor) upgrades: Attempts,
 }
 
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Attempts {
-    pub(super) done: u64,
-    pub(super) failed: u64,
+pub(in crate::acceptor) struct Attempts {
+    pub(in crate::acceptor) done: u64,
+    pub(in crate::acceptor) failed: u64,
 }

@@ -37,16 +37,32 @@ pub(super) fn line_limits(settings: &Settings) -> LineLimits {
 }
 
 /// Every lane, that of whoever is in no other first; mostly there is none but that.
-pub(in crate::acceptor) struct Lanes(Vec<Lane>);
+pub(in crate::acceptor) struct Lanes {
+    lanes: Vec<Lane>,
+    waiting_max: usize,
+}
 
 impl Lanes {
     pub(super) fn new(settings: &Settings) -> Self {
-        Self(settings.lanes())
+        Self {
+            lanes: settings.lanes(),
+            waiting_max: settings.max_waiting as usize,
+        }
+    }
+
+    /// The default lane first.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Lane> {
+        self.lanes.iter()
+    }
+
+    /// How many may wait, but for those in lanes with room of their own.
+    pub(super) fn waiting_max(&self) -> usize {
+        self.waiting_max
     }
 
     pub(super) fn line<T>(&self, limits: LineLimits) -> Line<T> {
         let lanes: Vec<_> = self
-            .0
+            .lanes
             .iter()
             .map(|lane| LaneLimits {
                 priority: lane.priority,
@@ -57,15 +73,15 @@ impl Lanes {
     }
 
     pub(super) fn reserve(&self) -> Reserve {
-        Reserve::new(self.0.iter().map(|lane| lane.seats).collect())
+        Reserve::new(self.lanes.iter().map(|lane| lane.seats).collect())
     }
 
     /// The lane that a request is to wait in. Ports of single workers have but one.
     fn lane_of(&self, request: &Arrived) -> LaneId {
-        if self.0.len() == 1 || request.peer.only_worker.is_some() {
+        if self.lanes.len() == 1 || request.peer.only_worker.is_some() {
             return LaneId::DEFAULT;
         }
-        let mut others = (1..).zip(&self.0[1..]);
+        let mut others = (1..).zip(&self.lanes[1..]);
         others
             .find(|(_, lane)| lane.takes(&request.head))
             .map_or(LaneId::DEFAULT, |(index, _)| LaneId::new(index))
@@ -73,7 +89,7 @@ impl Lanes {
 
     /// What the operator calls it; `None` if there is but one.
     pub(in crate::acceptor) fn name(&self, lane: LaneId) -> Option<&str> {
-        (self.0.len() > 1).then(|| self.0[lane.index()].name.as_str())
+        (self.lanes.len() > 1).then(|| self.lanes[lane.index()].name.as_str())
     }
 }
 

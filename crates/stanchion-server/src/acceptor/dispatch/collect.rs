@@ -47,6 +47,9 @@ impl Dispatch {
         {
             ticket.done_us.set(done_us);
             self.ahead.served(done_us.saturating_sub(taken_us));
+            self.waits
+                .add(taken_us.saturating_sub(ticket.request.arrived_us));
+            self.services.add(done_us.saturating_sub(taken_us));
             let ending = ending.ok_or(Corrupt("an answer ends in no known way"))?;
             if wanted {
                 self.take_rest(slot, ticket, ending)?;

@@ -5,6 +5,7 @@ mod admission;
 mod collect;
 mod losses;
 mod ports;
+mod view;
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
@@ -15,6 +16,7 @@ use stanchion_line::{Ahead, Expiry, Line, LineLimits, Pulled, Reserve};
 use stanchion_sys::channel::Channel;
 use stanchion_sys::clock::monotonic_us;
 
+use super::durations::Durations;
 use super::refusal::Refusal;
 use super::ticket::{Answer, Stage, Ticket};
 use crate::tally::Outcome;
@@ -57,6 +59,9 @@ pub(super) struct Dispatch {
     poisoned: Vec<Poisoned>,
     /// When answers were last swept up.
     swept_us: u64,
+    /// From the arrival of requests until a seat took them, and from there until they were done.
+    pub(super) waits: Durations,
+    pub(super) services: Durations,
 }
 
 /// A slot that cannot be freed before a certain worker is dead, since it writes where it should
@@ -105,6 +110,8 @@ impl Dispatch {
             unannounced_since_us: 0,
             poisoned: Vec::new(),
             swept_us: 0,
+            waits: Durations::default(),
+            services: Durations::default(),
         }
     }
 

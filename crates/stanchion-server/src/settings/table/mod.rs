@@ -1,5 +1,6 @@
 //! The table that defines every setting, and the words it is written in.
 
+mod admin;
 mod limits;
 mod line;
 mod process;
@@ -15,6 +16,7 @@ pub const GROUPS: &[Group] = &[
     process::PROCESS,
     process::PROXIES,
     process::LOGGING,
+    admin::ADMIN,
     process::APP,
 ];
 

@@ -1,0 +1,120 @@
+//! How the line and the seats are, for `/status`.
+
+use std::sync::atomic::Ordering;
+
+use stanchion_exchange::{SeatState, SlotState};
+use stanchion_line::LaneId;
+
+use super::Dispatch;
+use crate::acceptor::admin::{LaneStatus, LineStatus, SeatDoes, SeatStatus};
+use crate::acceptor::ticket::Ticket;
+
+/// Most of a path that is shown, in bytes: it may be as long as `limit_request_line`.
+const PATH_BYTES_MAX: usize = 200;
+
+impl Dispatch {
+    /// How many wait in the line.
+    pub(in crate::acceptor) fn waiting(&self) -> usize {
+        self.line.len()
+    }
+
+    /// How long one has waited in it at most; 0 if nobody does.
+    pub(in crate::acceptor) fn oldest_wait_us(&self, now_us: u64) -> u64 {
+        self.line.oldest_wait_us(now_us)
+    }
+
+    pub(in crate::acceptor) fn has_workers(&self) -> bool {
+        !self.workers.is_empty()
+    }
+
+    /// Index and process of every worker that sits.
+    pub(in crate::acceptor) fn sitting(&self) -> impl Iterator<Item = (u16, i32)> {
+        self.workers
+            .iter()
+            .map(|(&worker, sitting)| (worker, sitting.pid))
+    }
+
+    pub(in crate::acceptor) fn line_status(&self, now_us: u64) -> LineStatus {
+        let lanes = (0..).zip(self.lanes.iter()).map(|(index, lane)| {
+            let id = LaneId::new(index);
+            let view = self.line.view(now_us, id);
+            let handed_out = self.slots.iter().flatten();
+            let theirs = handed_out.filter(|ticket| {
+                ticket.lane.get() == id && ticket.request.peer.only_worker.is_none()
+            });
+            LaneStatus {
+                name: lane.name.clone(),
+                priority: lane.priority,
+                waiting: view.waiting,
+                waiting_max: lane.waiting,
+                oldest_wait_us: view.oldest_wait_us,
+                in_exchange: theirs.count(),
+                seats_reserved: lane.seats,
+                drain_per_s: view.drain_per_s,
+                standing: view.stands,
+            }
+        });
+        let lanes: Vec<_> = lanes.collect();
+        LineStatus {
+            waiting: self.line.len(),
+            waiting_max: self.lanes.waiting_max(),
+            waiting_at_ports: self.ports.waiting(),
+            oldest_wait_us: self.line.oldest_wait_us(now_us),
+            drain_per_s: lanes.iter().map(|lane| lane.drain_per_s).sum(),
+            standing: lanes.iter().any(|lane| lane.standing),
+            lanes,
+        }
+    }
+
+    /// Every seat that somebody has, or that should be had by one of the first `workers`.
+    pub(in crate::acceptor) fn seat_statuses(
+        &self,
+        workers: usize,
+        now_us: u64,
+    ) -> Vec<SeatStatus> {
+        let seats = (0..).zip(self.exchange.seats());
+        let all = seats.map(|(number, seat)| {
+            let state = match self.exchange.seat_state(number) {
+                SeatState::Empty => SeatDoes::Empty,
+                SeatState::Idle => SeatDoes::Idle,
+                SeatState::Busy => SeatDoes::Busy,
+            };
+            let busy = state == SeatDoes::Busy;
+            let ticket = busy.then(|| self.ticket_at(number, seat.slot.load(Ordering::Relaxed)));
+            let ticket = ticket.flatten();
+            let started_us = seat.started_us.load(Ordering::Relaxed);
+            SeatStatus {
+                worker: number / self.threads,
+                seat: number % self.threads,
+                pid: seat.pid.load(Ordering::Relaxed).cast_signed(),
+                tenure: seat.tenure.load(Ordering::Relaxed),
+                state,
+                running_us: busy.then(|| now_us.saturating_sub(started_us)),
+                method: ticket.map(|ticket| ticket.request.head.method.to_string()),
+                path: ticket.map(shown_path),
+                served: seat.served.load(Ordering::Relaxed),
+                busy_us: seat.busy_us.load(Ordering::Relaxed),
+            }
+        });
+        all.filter(|seat| usize::from(seat.worker) < workers || seat.state != SeatDoes::Empty)
+            .collect()
+    }
+
+    /// What a seat works on. It says which slot that is in memory that it writes, so this is believed
+    /// only if the slot says the same.
+    fn ticket_at(&self, seat: u16, slot: u32) -> Option<&Ticket> {
+        let ticket = self.slots.get(slot as usize)?.as_deref()?;
+        match self.side.state(slot) {
+            Ok(SlotState::Running { tenant, .. }) if tenant.seat == seat => Some(ticket),
+            _ => None,
+        }
+    }
+}
+
+fn shown_path(ticket: &Ticket) -> String {
+    let path = ticket.request.head.uri.path();
+    match path.char_indices().find(|(at, _)| *at >= PATH_BYTES_MAX) {
+        Some((at, _)) => format!("{}…", &path[..at]),
+        None => path.to_owned(),
+    }
+}

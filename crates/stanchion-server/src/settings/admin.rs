@@ -1,0 +1,23 @@
+//! Where the server tells how it is (`admin`).
+
+use stanchion_sys::listener::Listener;
+
+use super::Settings;
+
+impl Settings {
+    /// Whether this is the listener of `admin`.
+    pub(crate) fn is_admin(&self, listener: &Listener) -> bool {
+        let admin = self.admin.as_ref();
+        admin.is_some_and(|bind| listener.provenance().asked == bind.address.to_string())
+    }
+
+    /// The backlog that was asked for of a listener.
+    pub(crate) fn backlog_of(&self, listener: &Listener) -> u32 {
+        let asked = &listener.provenance().asked;
+        let mut binds = self.bind.iter().chain(&self.admin);
+        binds
+            .find(|bind| bind.address.to_string() == *asked)
+            .and_then(|bind| bind.options.backlog)
+            .unwrap_or(self.backlog.cast_unsigned())
+    }
+}

@@ -1,0 +1,87 @@
+//! Settings of what the server tells about itself.
+
+use super::{ANY_TIME, Group, Kind, Preset, Range, Setting};
+use crate::settings::Bind;
+
+pub(super) const ADMIN: Group = Group {
+    title: "Seeing the line",
+    settings: &[
+        Setting {
+            name: "admin",
+            flags: &["--admin"],
+            metavar: "ADDRESS",
+            env: None,
+            kind: Kind::Text {
+                nullable: true,
+                check: bind,
+            },
+            default: Preset::Null,
+            gunicorn: false,
+            help: "Tell here how the server is",
+            long_help: "\
+HOST:PORT or unix:PATH, with the options that bind takes. GET / is a page \
+with live charts, /status the same as JSON, /metrics for Prometheus, \
+/live and /ready for probes. What is asked here never waits in the line. \
+It shows the paths of requests, so keep it from strangers.",
+        },
+        Setting {
+            name: "ready_waiting_max",
+            flags: &["--ready-waiting-max"],
+            metavar: "N",
+            env: None,
+            kind: Kind::Int(Range::between(0, u32::MAX as u64)),
+            default: Preset::Number(0),
+            gunicorn: false,
+            help: "Not ready while more than N wait (0: any)",
+            long_help: "\
+What /ready then answers is 503, so that a balancer sends new clients \
+elsewhere. Those who come all the same are let in.",
+        },
+        Setting {
+            name: "ready_wait_max",
+            flags: &["--ready-wait-max"],
+            metavar: "SECONDS",
+            env: None,
+            kind: ANY_TIME,
+            default: Preset::Number(0),
+            gunicorn: false,
+            help: "Nor while one waits for longer (0: any)",
+            long_help: "\
+As ready_waiting_max, for how long the oldest request in the line has \
+waited.",
+        },
+        Setting {
+            name: "health_path",
+            flags: &["--health-path"],
+            metavar: "PREFIX",
+            env: None,
+            kind: Kind::Text {
+                nullable: true,
+                check: path_prefix,
+            },
+            default: Preset::Null,
+            gunicorn: false,
+            help: "Answer PREFIX/live and PREFIX/ready here too",
+            long_help: "\
+On the listeners of bind, by the server itself and without waiting, \
+whatever the app has at these paths. An example is /-, for /-/ready.",
+        },
+    ],
+};
+
+fn bind(text: &str) -> Result<(), String> {
+    Bind::parse(text).map(drop)
+}
+
+/// The beginning of a path.
+fn path_prefix(text: &str) -> Result<(), String> {
+    let is_path = text.starts_with('/') && !text.ends_with('/');
+    let is_plain = text
+        .bytes()
+        .all(|byte| byte.is_ascii_graphic() && byte != b'?' && byte != b'#');
+    if is_path && is_plain {
+        Ok(())
+    } else {
+        Err("it begins with / and does not end with it, as /-".into())
+    }
+}

@@ -164,6 +164,33 @@ def test_whoever_the_line_turns_away_is_counted_by_why(serve: Serve, gate: Gate,
     assert counts.settled()["answered"] == 1
 
 
+def test_a_request_too_many_of_one_client_is_counted_so(serve: Serve, gate: Gate, counts: Counts) -> None:
+    server = serve("waiting:app", "--max-waiting-per-client", "1", *counts.arguments, env=gate.environment)
+    held = [hold(server, gate), *wait_behind(server, counts, 2)]
+    with counts.one_more("refused_too_many_of_client"), server.connect() as wire:
+        assert wire.get("/pid").status == 429
+    gate.let_pass(1)
+    for wire in held:
+        assert wire.response().status == 200
+        wire.close()
+    assert counts.settled()["answered"] == 3
+
+
+def test_the_oldest_of_a_line_that_stands_is_counted_so(serve: Serve, gate: Gate, counts: Counts) -> None:
+    adaptive = ("--queue-order", "adaptive", "--queue-target", "0.5")
+    server = serve("waiting:app", *adaptive, *counts.arguments, env=gate.environment)
+    running = hold(server, gate)
+    handed_out, in_line = wait_behind(server, counts, 2)
+    assert in_line.response().status == 503
+    assert counts.requests()["refused_shed"] == 1
+    gate.let_pass(1)
+    for wire in (running, handed_out):
+        assert wire.response().status == 200
+        wire.close()
+    in_line.close()
+    assert counts.settled()["answered"] == 2
+
+
 def test_whoever_waits_at_the_port_of_an_absent_worker_is_counted_so(serve: Serve, gate: Gate, counts: Counts) -> None:
     with row_of_ports(1) as base:
         arguments = ["--worker-port-base", str(base), "--queue-timeout", "1"]

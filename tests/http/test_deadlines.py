@@ -1,10 +1,12 @@
 """A client that takes too long is told so (408), and costs nothing meanwhile."""
 
 import time
+from pathlib import Path
 
 import psutil
 import pytest
 
+from support.counts import Counts
 from support.patience import eventually
 from support.server import Serve, Server
 from support.wire import Wire, request
@@ -92,11 +94,16 @@ def test_many_slow_clients_do_not_keep_a_quick_one_waiting(hurried: Server) -> N
         wire.close()
 
 
+@pytest.fixture
+def counts(tmp_path: Path) -> Counts:
+    return Counts(tmp_path / "ctl")
+
+
 class TestBodyRate:
     """The average counts from the start, after a grace of five seconds."""
 
-    def test_a_body_that_drips_gets_408_though_it_never_pauses(self, serve: Serve) -> None:
-        server = serve("echo:app", "--min-body-rate", "1000")
+    def test_a_body_that_drips_gets_408_though_it_never_pauses(self, serve: Serve, counts: Counts) -> None:
+        server = serve("echo:app", "--min-body-rate", "1000", *counts.arguments)
         with server.connect() as slow, server.connect() as quick:
             for wire in (slow, quick):
                 wire.send(request("POST", "/", ["Content-Length: 1000000"]))
@@ -108,6 +115,7 @@ class TestBodyRate:
             response = slow.response()
             assert (response.status, response.closes()) == (408, True)
             assert b"too slowly" in response.body
+            assert counts.requests()["refused_body_too_slow"] == 1
             quick.send(b"b" * 1_000_000)
             assert quick.response().status == 200
 
@@ -123,14 +131,16 @@ class TestBodyRate:
 
 
 class TestWriteTimeout:
-    def test_a_client_that_takes_nothing_is_cut_off(self, serve: Serve) -> None:
-        server = serve("answers:app", "--write-timeout", "1", "--response-buffer", "1M")
+    def test_a_client_that_takes_nothing_is_cut_off(self, serve: Serve, counts: Counts) -> None:
+        server = serve("answers:app", "--write-timeout", "1", "--response-buffer", "1M", *counts.arguments)
         with Wire(server.address.connect(receive_buffer_bytes=65536)) as wire:
             wire.send(request("GET", "/big-whole?50000000"))
             assert wire.head().status == 200
             assert connections(server) == 1
             eventually(lambda: connections(server) == 0, "the connection is cut off")
             server.log.wait(r"a client's fault: it took nothing of its answer in time \(from \"127.0.0.1\"\)")
+            assert counts.events()["connections_cut_off"] == 1
+            assert counts.settled()["abandoned_answering"] == 1
             # A reset: what the kernel still had to send is not kept for a client that does not take it.
             with pytest.raises(ConnectionResetError):
                 wire.body_bytes(50_000_000)

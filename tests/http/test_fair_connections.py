@@ -5,9 +5,11 @@ import socket
 import struct
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
+from support.counts import Counts
 from support.server import Serve
 from support.wire import Response, Wire, request
 
@@ -25,11 +27,18 @@ def assert_turned_away(wire: Wire) -> None:
     assert wire.rest() == b"", "an end, not a reset"
 
 
+@pytest.fixture
+def counts(tmp_path: Path) -> Counts:
+    return Counts(tmp_path / "ctl")
+
+
 class TestPerClient:
     @pytest.mark.parametrize(("host", "other"), [("127.0.0.1", "127.0.0.2"), ("::1", None)])
-    def test_one_more_is_told_429_and_the_others_are_served(self, serve: Serve, host: str, other: str | None) -> None:
+    def test_one_more_is_told_429_and_the_others_are_served(
+        self, serve: Serve, counts: Counts, host: str, other: str | None
+    ) -> None:
         bind = f"[{host}]:0" if ":" in host else f"{host}:0"
-        server = serve("hello:app", "--max-connections-per-client", "2", *NOBODY_TRUSTED, bind=bind)
+        server = serve("hello:app", "--max-connections-per-client", "2", *NOBODY_TRUSTED, *counts.arguments, bind=bind)
         port = server.address.port
         with ExitStack() as stack:
 
@@ -45,6 +54,7 @@ class TestPerClient:
             eager.send(request("POST", "/", ["Content-Length: 10000000"]) + b"b" * 10_000_000)
             eager.half_close()
             assert_turned_away(eager)
+            assert counts.requests()["refused_too_many_connections"] == 2
             if other:
                 assert connect(other).get("/").status == 200, "another client"
             first.close()

@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from support.counts import Counts
 from support.gate import Gate
 from support.patience import eventually
 from support.server import Serve, Server
@@ -34,6 +35,11 @@ def no_mount_namespace() -> str:
 
 
 needs_mount_namespace = pytest.mark.skipif(bool(why := no_mount_namespace()), reason=why or "can")
+
+
+@pytest.fixture
+def counts(tmp_path: Path) -> Counts:
+    return Counts(tmp_path / "ctl")
 
 
 def opened(server: Server, stack: ExitStack, count: int) -> list[Wire]:
@@ -62,8 +68,8 @@ def next_descriptor(process: psutil.Process) -> int:
 
 class TestMaxConnections:
     @BINDS
-    def test_the_one_that_has_idled_longest_makes_room(self, serve: Serve, bind: str) -> None:
-        server = serve("hello:app", "--max-connections", "3", "--keep-alive", "60", bind=bind)
+    def test_the_one_that_has_idled_longest_makes_room(self, serve: Serve, counts: Counts, bind: str) -> None:
+        server = serve("hello:app", "--max-connections", "3", "--keep-alive", "60", *counts.arguments, bind=bind)
         with ExitStack() as stack:
             wires = opened(server, stack, 3)
             assert wires[0].get("/").status == 200, "now the second has idled for longest"
@@ -72,6 +78,8 @@ class TestMaxConnections:
                 assert wires[1].rest() == b"", "closed, not reset"
                 for wire in (wires[0], wires[2]):
                     assert wire.get("/").status == 200
+        events = counts.events()
+        assert (events["connections_waited"], events["connections_shed"], events["accept_pauses"]) == (1, 1, 0)
 
     def test_nobody_is_closed_for_nobody(self, serve: Serve) -> None:
         server = serve("hello:app", "--max-connections", "3", "--keep-alive", "60")
@@ -118,9 +126,9 @@ class TestMaxConnections:
 class TestDescriptors:
     @BINDS
     def test_out_of_descriptors_those_that_idle_are_closed_and_the_new_one_served(
-        self, serve: Serve, bind: str
+        self, serve: Serve, counts: Counts, bind: str
     ) -> None:
-        server = serve("hello:app", "--keep-alive", "60", bind=bind)
+        server = serve("hello:app", "--keep-alive", "60", *counts.arguments, bind=bind)
         acceptor = acceptor_of(server)
         with ExitStack() as stack:
             wires = opened(server, stack, 9)
@@ -131,6 +139,8 @@ class TestDescriptors:
                 assert wires[8].get("/").status == 200
             assert len(server.log.matches(NO_ACCEPT)) == 1, "one line, not one for each attempt"
             assert acceptor_of(server).pid == acceptor.pid
+            events = counts.events()
+            assert events["accept_pauses"] > 0 and events["connections_shed"] > 0
 
     def test_nobody_idle_accepting_waits_and_does_not_spin(self, serve: Serve, gate: Gate) -> None:
         server = serve("waiting:app", "-w", "2", env=gate.environment)

@@ -110,6 +110,14 @@ counted! {
         Closed = "connections_closed",
         /// A connection was lost with an acceptor that was killed.
         Cut = "connections_lost",
+        /// One that idled was closed to make room.
+        Shed = "connections_shed",
+        /// One was cut off, whose client took nothing of its answer.
+        CutOff = "connections_cut_off",
+        /// A client that had been let in waited for a place.
+        Waited = "connections_waited",
+        /// Accepting paused, for want of descriptors, memory or disk.
+        Paused = "accept_pauses",
     }
 }
 

@@ -20,7 +20,7 @@ use super::goodbye::{has_more, say_goodbye};
 use super::refusal::Refusal;
 use super::service::answer;
 use super::tracked::Tracked;
-use crate::tally::Outcome;
+use crate::tally::{Event, Outcome};
 
 /// How a connection came to its end.
 enum End {
@@ -97,6 +97,7 @@ where
     } = parts.io.into_inner();
     if matches!(end, End::Dropped) {
         if connection.stall().is_some() {
+            shared.common.tally.happened(Event::CutOff);
             give_up(&connection, &stream);
         }
         return;

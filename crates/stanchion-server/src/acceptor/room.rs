@@ -10,6 +10,7 @@ use tracing::{error, info};
 
 use super::Shared;
 use super::connection::{Order, Phase};
+use crate::tally::Event;
 
 /// Without descriptors, memory or disk, how long accepting pauses.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -112,7 +113,10 @@ impl Shared {
             if self.connections.borrow().len() < self.connections_max {
                 return;
             }
-            pressing.get_or_insert_with(|| Pressing::on(&self.pressed));
+            pressing.get_or_insert_with(|| {
+                self.common.tally.happened(Event::Waited);
+                Pressing::on(&self.pressed)
+            });
             // Either a place is free by then, or somebody may be spared.
             let _ = timeout(self.shed(), ended).await;
         }
@@ -133,6 +137,7 @@ impl Shared {
 
     fn pause(&self) {
         self.paused_until.set(Instant::now() + PAUSE);
+        self.common.tally.happened(Event::Paused);
         self.shed();
     }
 
@@ -156,6 +161,7 @@ impl Shared {
                 _ => Order::Drop,
             });
             connections.set_spare(number, false);
+            self.common.tally.happened(Event::Shed);
         }
         SPARED_AFTER
     }

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+from pathlib import Path
 
 import psutil
 
@@ -38,6 +39,16 @@ def gone(pid: int, within_s: float = PATIENCE_S) -> None:
 def kill(process: psutil.Process) -> None:
     with contextlib.suppress(psutil.NoSuchProcess):
         process.kill()
+
+
+def open_paths(process: psutil.Process) -> list[str]:
+    """What its descriptors stand for (proc(5), fd); a file without a name any more ends in ` (deleted)`."""
+    paths = []
+    with contextlib.suppress(OSError):
+        for link in Path(f"/proc/{process.pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                paths.append(os.readlink(link))
+    return paths
 
 
 def pss_bytes(processes: list[psutil.Process]) -> int:

@@ -140,7 +140,8 @@ class Server:
     def spooled(self) -> list[str]:
         """The files in its temporary directory, and those that are open there and have no name (any more)."""
         named = [str(path) for path in self.tmp.rglob("*") if path.is_file()]
-        opened = [file.path for process in self.processes() for file in process.open_files()]
+        # psutil leaves out what has no name.
+        opened = [path for process in self.processes() for path in processes.open_paths(process)]
         return named + [path for path in opened if path.startswith(str(self.tmp))]
 
     def stop(self) -> None:

@@ -4,6 +4,8 @@ Those marked `legal` run under its validator, the rest break a rule.
 """
 
 import io
+import os
+import random
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -298,6 +300,34 @@ def big_whole(environ: WSGIEnvironment, start_response: StartResponse) -> Iterab
     size = int(environ["QUERY_STRING"])
     start_response("200 OK", [TEXT, ("Content-Length", str(size))])
     return [b"w" * size]
+
+
+def noise(count: int) -> Iterator[bytes]:
+    """`count` chunks of 64 KiB, each unlike all others."""
+    return (random.Random(number).randbytes(65536) for number in range(count))
+
+
+@legal("/noise")
+def noise_of_unknown_length(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+    start_response("200 OK", [TEXT])
+    yield from noise(int(environ["QUERY_STRING"]))
+
+
+@legal("/noise-with-length")
+def noise_with_length(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+    count = int(environ["QUERY_STRING"])
+    start_response("200 OK", [TEXT, ("Content-Length", str(count * 65536))])
+    yield from noise(count)
+
+
+@legal("/noise-and-wait")
+def noise_and_wait(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+    """Says when all but the last chunk are out of its hands."""
+    start_response("200 OK", [TEXT])
+    yield from noise(int(environ["QUERY_STRING"]))
+    announce(str(os.getpid()))
+    wait_for_pass()
+    yield b"the end"
 
 
 @illegal("/body-too-short")

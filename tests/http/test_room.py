@@ -20,7 +20,7 @@ from support.wire import Response, Wire, request
 pytestmark = pytest.mark.own("gunicorn's connections are its workers'")
 
 NO_ACCEPT = r"connections cannot be accepted"
-NO_SPOOL = r"bodies cannot be written"
+NO_SPOOL = r"bodies and answers cannot be written"
 BIG = b"b" * 1_000_000
 
 BINDS = pytest.mark.parametrize("bind", ["127.0.0.1:0", "unix:server.sock"])

@@ -1,4 +1,4 @@
-//! Where request bodies go that are too large for memory: a private directory of the master's.
+//! Where bodies and answers go that are too large for memory: a private directory of the master's.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
@@ -62,23 +62,23 @@ pub(crate) fn remove(directory: &Path) {
     }
 }
 
-/// One body in the spool; its file goes when this does.
+/// The name of a file in the spool; it goes when this does.
 #[derive(Debug)]
-pub(crate) struct SpooledBody {
+pub(crate) struct NamedFile {
     path: PathBuf,
-    pub(crate) len: u64,
 }
 
-impl SpooledBody {
-    /// Makes an empty file for body `number` of this acceptor.
+impl NamedFile {
+    /// Makes empty file `number` of this acceptor.
     pub(crate) fn create(directory: &Path, number: u64) -> io::Result<(Self, File)> {
-        let path = directory.join(format!("body-{}-{number}", process::pid()));
+        let path = directory.join(format!("{}-{number}", process::pid()));
         let file = OpenOptions::new()
+            .read(true)
             .write(true)
             .create_new(true)
             .mode(0o600)
             .open(&path)?;
-        Ok((Self { path, len: 0 }, file))
+        Ok((Self { path }, file))
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -86,7 +86,7 @@ impl SpooledBody {
     }
 }
 
-impl Drop for SpooledBody {
+impl Drop for NamedFile {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_file(&self.path) {
             warn!("the spool file {} stays: {error}", self.path.display());

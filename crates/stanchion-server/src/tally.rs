@@ -98,6 +98,8 @@ counted! {
         NoAnswer = "refused_no_answer",
         /// Its body could not be stored.
         SpoolFailed = "refused_spool_failed",
+        /// There was no room for its body under `max_spool`.
+        SpoolFull = "refused_spool_full",
     }
 }
 

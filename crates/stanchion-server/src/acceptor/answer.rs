@@ -17,8 +17,11 @@ use tracing::warn;
 use super::Shared;
 use super::access_log::Entry;
 use super::connection::Connection;
+use super::disk::{read_at, read_cached};
+use super::memory::Piece;
+use super::outflow::{Outflow, StreamEnd};
 use super::service::Account;
-use super::ticket::{StreamEnd, Ticket};
+use super::ticket::Ticket;
 use crate::record::{AnswerHead, FilePart};
 use crate::tally::Outcome;
 
@@ -60,12 +63,14 @@ pub(super) struct AnswerBody {
     wanted: Option<u64>,
     /// Written to the access log when the answer has been sent or given up.
     entry: Option<Box<Entry>>,
+    /// How often hyper had written everything when it was given the last piece.
+    handed: Option<u64>,
     connection: Rc<Connection>,
     shared: Rc<Shared>,
 }
 
 enum Kind {
-    Whole(Bytes),
+    Whole(Option<Piece>),
     Streamed(Rc<Ticket>),
     File(FileBody),
     /// It ends here though it is not whole. hyper drops what it has not written yet when a body
@@ -79,7 +84,8 @@ enum Kind {
 
 impl AnswerBody {
     pub(super) fn whole(shared: &Rc<Shared>, connection: &Rc<Connection>, bytes: Bytes) -> Self {
-        Self::new(shared, connection, Kind::Whole(bytes))
+        let piece = (!bytes.is_empty()).then(|| Piece::new(&shared.answers.memory, bytes));
+        Self::new(shared, connection, Kind::Whole(piece))
     }
 
     pub(super) fn streamed(
@@ -106,6 +112,7 @@ impl AnswerBody {
             account: None,
             wanted: None,
             entry: None,
+            handed: None,
             connection,
             shared,
         }
@@ -150,6 +157,17 @@ impl AnswerBody {
         };
     }
 
+    /// hyper keeps some hundred KiB for a slow client. When memory is short it gets the next piece
+    /// only when it has written the last one; what is in files then stays there.
+    fn poll_thrifty(&self, context: &Context<'_>) -> Poll<()> {
+        match self.handed {
+            Some(flushes) if self.shared.answers.memory.is_over() => {
+                self.connection.poll_flushed(flushes, context)
+            }
+            Some(_) | None => Poll::Ready(()),
+        }
+    }
+
     fn count(&mut self, bytes: usize) {
         if let Some(wanted) = &mut self.wanted {
             *wanted = wanted.saturating_sub(bytes as u64);
@@ -161,15 +179,18 @@ impl AnswerBody {
 }
 
 impl http_body::Body for AnswerBody {
-    type Data = Bytes;
+    type Data = Piece;
     type Error = io::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+    ) -> Poll<Option<io::Result<Frame<Piece>>>> {
         let this = &mut *self;
-        let chunk = match &mut this.kind {
+        if let Kind::Streamed(_) | Kind::File(_) = this.kind {
+            ready!(this.poll_thrifty(context));
+        }
+        let piece = match &mut this.kind {
             Kind::Over => return Poll::Ready(None),
             Kind::Breaking { flushes, error } => {
                 ready!(this.connection.poll_flushed(*flushes, context));
@@ -177,18 +198,18 @@ impl http_body::Body for AnswerBody {
                 this.kind = Kind::Over;
                 return Poll::Ready(error.map(Err));
             }
-            Kind::Whole(bytes) => {
-                let bytes = std::mem::take(bytes);
+            Kind::Whole(piece) => {
+                let piece = piece.take();
                 this.kind = Kind::Over;
-                if bytes.is_empty() {
-                    return Poll::Ready(None);
+                match piece {
+                    Some(piece) => piece,
+                    None => return Poll::Ready(None),
                 }
-                bytes
             }
-            Kind::Streamed(ticket) => match ready!(ticket.poll_chunk(context)) {
-                Ok(chunk) => {
+            Kind::Streamed(ticket) => match ready!(ticket.poll_piece(context)) {
+                Ok(piece) => {
                     this.shared.dispatch.borrow_mut().refill(ticket);
-                    chunk
+                    piece
                 }
                 Err(StreamEnd::Complete) => {
                     this.kind = Kind::Over;
@@ -204,7 +225,7 @@ impl http_body::Body for AnswerBody {
                     this.kind = Kind::Over;
                     return Poll::Ready(None);
                 }
-                Ok(Some(chunk)) => chunk,
+                Ok(Some(bytes)) => Piece::new(&this.shared.answers.memory, bytes),
                 Err(error) => {
                     warn!("a file cannot be sent whole: {error}");
                     this.break_off(error);
@@ -212,13 +233,14 @@ impl http_body::Body for AnswerBody {
                 }
             },
         };
-        this.count(chunk.len());
-        Poll::Ready(Some(Ok(Frame::data(chunk))))
+        this.count(piece.len());
+        this.handed = Some(this.connection.flushes());
+        Poll::Ready(Some(Ok(Frame::data(piece))))
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.kind {
-            Kind::Whole(bytes) => bytes.is_empty(),
+            Kind::Whole(piece) => piece.is_none(),
             Kind::File(file) => file.left == 0,
             Kind::Over => true,
             Kind::Streamed(_) | Kind::Breaking { .. } => false,
@@ -227,7 +249,9 @@ impl http_body::Body for AnswerBody {
 
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
-            Kind::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Kind::Whole(piece) => {
+                SizeHint::with_exact(piece.as_ref().map_or(0, |piece| piece.len() as u64))
+            }
             Kind::File(file) => SizeHint::with_exact(file.left),
             Kind::Over => SizeHint::with_exact(0),
             Kind::Streamed(_) | Kind::Breaking { .. } => SizeHint::default(),
@@ -238,6 +262,7 @@ impl http_body::Body for AnswerBody {
 impl Drop for AnswerBody {
     fn drop(&mut self) {
         if let Kind::Streamed(ticket) = &self.kind {
+            ticket.pour(Outflow::give_up);
             self.shared.dispatch.borrow_mut().abandon(ticket);
         }
         if let Some(account) = &self.account {
@@ -305,31 +330,4 @@ impl FileBody {
         self.left -= bytes.len() as u64;
         Poll::Ready(Ok(Some(Bytes::from(bytes))))
     }
-}
-
-/// What the page cache has at once (preadv2(2), `RWF_NOWAIT`); `None` if it has nothing, or if
-/// the file system cannot tell.
-fn read_cached(file: &File, offset: u64, len: usize) -> Option<Vec<u8>> {
-    let mut bytes = vec![0; len];
-    let mut slices = [io::IoSliceMut::new(&mut bytes)];
-    let read = rustix::io::preadv2(
-        file,
-        &mut slices,
-        offset,
-        rustix::io::ReadWriteFlags::NOWAIT,
-    )
-    .ok()?;
-    if read == 0 {
-        return None;
-    }
-    bytes.truncate(read);
-    Some(bytes)
-}
-
-fn read_at(file: &File, offset: u64, len: usize) -> io::Result<Vec<u8>> {
-    use std::os::unix::fs::FileExt;
-    let mut bytes = vec![0; len];
-    let read = file.read_at(&mut bytes, offset)?;
-    bytes.truncate(read);
-    Ok(bytes)
 }

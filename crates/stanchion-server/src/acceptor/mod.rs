@@ -10,19 +10,24 @@ mod answer;
 mod clients;
 mod connection;
 mod conversation;
+mod disk;
 mod dispatch;
 mod door;
 mod durations;
 mod goodbye;
 mod lent;
 mod listen;
+mod memory;
 mod orders;
+mod outflow;
 mod pace;
 mod refusal;
 mod request;
 mod roll;
 mod room;
 mod service;
+mod spool;
+mod spooling;
 mod ticket;
 mod tracked;
 mod watch;
@@ -49,7 +54,6 @@ use crate::exit_code;
 use crate::messages::{self, ToMaster};
 use crate::record::REQUEST_HEAD_BYTES_MAX;
 use crate::settings::Settings;
-use crate::spool;
 use crate::tally::Outcome;
 use crate::tree::Common;
 use access_log::{AccessLog, Entry};
@@ -57,9 +61,12 @@ use clients::Clients;
 use connection::Connection;
 use dispatch::{Dispatch, PortNumber};
 use listen::OpenDoor;
+use memory::Memory;
 use orders::{Farewell, Orders};
+use outflow::Limits;
 use roll::Roll;
 use room::Shortage;
+use spool::Spool;
 
 /// How long refusals may take to be written when the server leaves.
 const FAREWELL: Duration = Duration::from_millis(500);
@@ -103,9 +110,12 @@ struct Shared {
     open: Cell<bool>,
     /// Another master has the same listeners.
     is_shared: Cell<bool>,
-    next_body: Cell<u64>,
-    /// Bytes of bodies in memory.
-    body_bytes: Cell<usize>,
+    /// Of requests' bodies.
+    body_memory: Rc<Memory>,
+    answers: Rc<Limits>,
+    spool: Rc<Spool>,
+    /// Notified when workers wait for clients.
+    relief: Rc<Notify>,
     /// No connection is to outlive its present request.
     draining: Cell<bool>,
     /// Another acceptor has the door: idle connections may stay for one more request.
@@ -145,7 +155,7 @@ pub(crate) fn run(common: &'static Common, listeners: &[Listener], orders: Chann
 }
 
 fn start(common: &'static Common, listeners: &[Listener], orders: Channel) -> io::Result<()> {
-    spool::clear(&common.spool)?;
+    crate::spool::clear(&common.spool)?;
     process::keep_freed_memory(FREED_BYTES_KEPT);
     // When all cores are busy with workers, each answer and each packet would else throw one of
     // them off its core for a moment's work; waiting for the next gap does several at once. The
@@ -155,6 +165,7 @@ fn start(common: &'static Common, listeners: &[Listener], orders: Channel) -> io
     }
     let runtime = Builder::new_current_thread()
         .enable_all()
+        .max_blocking_threads(disk::DISK_THREADS_MAX)
         .on_thread_park(|| with_shared(Shared::turn))
         .on_thread_unpark(|| with_shared(|shared| shared.dispatch.borrow().awake()))
         .build_local(LocalOptions::default())?;
@@ -163,7 +174,7 @@ fn start(common: &'static Common, listeners: &[Listener], orders: Channel) -> io
     runtime.shutdown_timeout(FAREWELL);
     with_shared(Shared::close_books);
     if let Ok(Farewell::Orphaned) = served {
-        spool::remove(&common.spool);
+        crate::spool::remove(&common.spool);
     }
     served.map(drop)
 }
@@ -188,6 +199,7 @@ async fn serve(
         shared.doors.borrow_mut().push(door);
     }
     let watch = tokio::task::spawn_local(watch::watch(Rc::clone(&shared)));
+    let relief = tokio::task::spawn_local(spooling::relieve(Rc::clone(&shared)));
     messages::send(&common.reports.child_end, &ToMaster::AcceptorReady)?;
 
     let orders = Orders::new(watched(orders)?);
@@ -227,6 +239,7 @@ async fn serve(
     // Whoever does not take the refusal in time has been told as well as could be.
     let _ = tokio::time::timeout(FAREWELL, shared.all_gone()).await;
     watch.abort();
+    relief.abort();
     drop(doorbell);
     Ok(if orphaned.get() {
         Farewell::Orphaned
@@ -290,9 +303,15 @@ impl Shared {
                 "at most {connections_max} connections: the limit of open files is {descriptors} (ulimit -Hn)"
             );
         }
+        let answers = Rc::new(Limits {
+            buffer_bytes: settings.response_buffer,
+            memory: Memory::new(settings.max_response_memory),
+            spool_bytes: settings.response_spool,
+        });
+        let relief = Rc::new(Notify::new());
         Ok(Self {
             common,
-            dispatch: RefCell::new(Dispatch::new(common)),
+            dispatch: RefCell::new(Dispatch::new(common, &answers, &relief)),
             http,
             access_log,
             connections: RefCell::default(),
@@ -303,15 +322,17 @@ impl Shared {
             paused_until: Cell::new(Instant::now()),
             unaccepted: Shortage::of("connections cannot be accepted (open files? memory?)"),
             unspooled: Shortage::of(
-                "bodies cannot be written to the spool directory (disk full? open files? see --tmp-upload-dir)",
+                "bodies and answers cannot be written to the spool directory (disk full? open files? see --tmp-upload-dir)",
             ),
             door: Notify::new(),
             doors: RefCell::default(),
             sought: RefCell::default(),
             open: Cell::new(false),
             is_shared: Cell::new(false),
-            next_body: Cell::new(0),
-            body_bytes: Cell::new(0),
+            body_memory: Memory::new(settings.max_body_memory),
+            answers,
+            spool: Spool::new(&common.spool, settings.max_spool),
+            relief,
             draining: Cell::new(false),
             retiring: Cell::new(false),
             refusing: Cell::new(false),

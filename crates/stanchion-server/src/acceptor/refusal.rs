@@ -74,6 +74,8 @@ pub(super) enum Refusal {
     NoAnswer,
     /// The operator's: the body could not be spooled.
     SpoolFailed,
+    /// The operator's, or just too many clients: `max_spool` is reached.
+    SpoolFull,
 }
 
 impl Refusal {
@@ -112,7 +114,8 @@ impl Refusal {
             | Self::Shed { .. }
             | Self::WorkerAbsent { .. }
             | Self::ShuttingDown
-            | Self::SpoolFailed => StatusCode::SERVICE_UNAVAILABLE,
+            | Self::SpoolFailed
+            | Self::SpoolFull => StatusCode::SERVICE_UNAVAILABLE,
             Self::WorkerDied | Self::NoAnswer => StatusCode::BAD_GATEWAY,
             Self::WorkerTimedOut { .. } => StatusCode::GATEWAY_TIMEOUT,
         }
@@ -142,6 +145,7 @@ impl Refusal {
             Self::WorkerTimedOut { .. } => "the request took too long",
             Self::NoAnswer => "the worker gave no answer",
             Self::SpoolFailed => "the body could not be stored",
+            Self::SpoolFull => "there is no room for the body in the spool",
         }
     }
 
@@ -170,6 +174,7 @@ impl Refusal {
             Self::WorkerTimedOut { .. } => Outcome::WorkerTimedOut,
             Self::NoAnswer => Outcome::NoAnswer,
             Self::SpoolFailed => Outcome::SpoolFailed,
+            Self::SpoolFull => Outcome::SpoolFull,
         }
     }
 
@@ -185,7 +190,7 @@ impl Refusal {
         match self {
             // All of it was read.
             Self::TooManyOfClient { .. } => false,
-            Self::ShuttingDown | Self::SpoolFailed => true,
+            Self::ShuttingDown | Self::SpoolFailed | Self::SpoolFull => true,
             _ => self.is_clients(),
         }
     }

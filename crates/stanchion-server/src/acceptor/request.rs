@@ -1,7 +1,5 @@
 //! A request on its way in: its head is checked, its body read whole, into memory or the spool.
 
-use std::fs::File;
-use std::io::{self, Write};
 use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
@@ -16,16 +14,14 @@ use stanchion_sys::clock::monotonic_us;
 use super::Shared;
 use super::connection::Connection;
 use super::dispatch::PortNumber;
+use super::memory::Held;
 use super::pace::Pace;
 use super::refusal::Refusal;
+use super::spool::{Spool, SpoolError, SpoolFile, SpooledBody};
 use crate::log::escape_into;
 use crate::record::{RequestLine, WholeBody, write_request};
 use crate::settings::Settings;
-use crate::spool::SpooledBody;
 
-/// Bodies of all waiting requests that may be in memory together, in bytes. Past it, bodies go
-/// to the spool whatever their size.
-const BODIES_MEMORY_MAX: usize = 64 << 20;
 /// Pieces of a body of at least this size are kept as they were read; smaller ones are copied
 /// together.
 const PIECE_KEPT_BYTES: usize = 16 << 10;
@@ -64,48 +60,12 @@ pub(super) enum ArrivedBody {
     Spooled(SpooledBody),
 }
 
-/// Bytes of bodies in memory, counted against [`BODIES_MEMORY_MAX`].
-pub(super) struct Held {
-    bytes: usize,
-    shared: Rc<Shared>,
-}
-
-impl Held {
-    fn none(shared: &Rc<Shared>) -> Self {
-        Self {
-            bytes: 0,
-            shared: Rc::clone(shared),
-        }
-    }
-
-    fn add(&mut self, bytes: usize) {
-        self.bytes += bytes;
-        let total = &self.shared.body_bytes;
-        total.set(total.get() + bytes);
-    }
-
-    fn release(&mut self) {
-        let total = &self.shared.body_bytes;
-        total.set(total.get() - std::mem::take(&mut self.bytes));
-    }
-
-    fn is_over(&self, own_max: usize) -> bool {
-        self.bytes > own_max || self.shared.body_bytes.get() > BODIES_MEMORY_MAX
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.release();
-    }
-}
-
 impl ArrivedBody {
     /// No body.
     pub(super) fn none(shared: &Rc<Shared>) -> Self {
         Self::Memory {
             pieces: Vec::new(),
-            _held: Held::none(shared),
+            _held: Held::new(&shared.body_memory, 0),
         }
     }
 }
@@ -163,7 +123,7 @@ impl Arrived {
         let body = match &self.body {
             ArrivedBody::Memory { pieces, .. } => WholeBody::Memory(pieces),
             ArrivedBody::Spooled(body) => WholeBody::Spooled {
-                path: body.path().to_str()?,
+                path: body.path()?.to_str()?,
                 len: body.len,
             },
         };
@@ -293,14 +253,14 @@ pub(super) async fn read_body(
         }
         pace.came(data.len(), monotonic_us());
         connection.set_pace(Some(pace));
-        sink.add(data).await?;
+        sink.add(shared, data).await?;
         pace.go_on(monotonic_us());
     }
     connection.set_pace(None);
     if head.headers.remove(TRANSFER_ENCODING).is_some() {
         head.headers.insert(CONTENT_LENGTH, len.into());
     }
-    sink.finish().await
+    sink.finish(shared).await
 }
 
 /// Where the bytes of a body go: into memory while they are few, else into a file.
@@ -310,7 +270,7 @@ struct Sink {
     pieces: Vec<Bytes>,
     small: BytesMut,
     held: Held,
-    file: Option<(SpooledBody, File)>,
+    file: Option<SpoolFile>,
 }
 
 impl Sink {
@@ -318,12 +278,12 @@ impl Sink {
         Self {
             pieces: Vec::new(),
             small: BytesMut::new(),
-            held: Held::none(shared),
+            held: Held::new(&shared.body_memory, 0),
             file: None,
         }
     }
 
-    async fn add(&mut self, data: Bytes) -> Result<(), Refusal> {
+    async fn add(&mut self, shared: &Shared, data: Bytes) -> Result<(), Refusal> {
         self.held.add(data.len());
         if data.len() < PIECE_KEPT_BYTES {
             self.small.extend_from_slice(&data);
@@ -331,21 +291,14 @@ impl Sink {
             self.put_together();
             self.pieces.push(data);
         }
-        let shared = &self.held.shared;
-        if self.file.is_none() {
-            if !self.held.is_over(shared.common.settings.body_memory) {
-                return Ok(());
-            }
-            let number = shared.next_body.get();
-            shared.next_body.set(number + 1);
-            let created = SpooledBody::create(&shared.common.spool, number);
-            self.file = Some(created.map_err(|error| spool_failed(shared, &error))?);
+        let own_max = match &self.file {
+            Some(_) => SPOOL_WRITE_BYTES,
+            None => shared.common.settings.body_memory,
+        };
+        if self.held.bytes() > own_max || shared.body_memory.is_over() {
+            self.write(shared).await?;
         }
-        if self.held.is_over(SPOOL_WRITE_BYTES) {
-            self.write().await
-        } else {
-            Ok(())
-        }
+        Ok(())
     }
 
     fn put_together(&mut self) {
@@ -354,30 +307,29 @@ impl Sink {
         }
     }
 
-    /// Disks block; the event loop must not.
-    async fn write(&mut self) -> Result<(), Refusal> {
-        self.put_together();
-        let Some((spooled, file)) = &mut self.file else {
-            return Ok(());
-        };
-        let pieces = std::mem::take(&mut self.pieces);
-        spooled.len += self.held.bytes as u64;
-        let mut handle = file
-            .try_clone()
-            .map_err(|error| spool_failed(&self.held.shared, &error))?;
-        let writing = move || pieces.iter().try_for_each(|piece| handle.write_all(piece));
-        let written = tokio::task::spawn_blocking(writing).await;
-        self.held.release();
-        written
-            .map_err(io::Error::other)
-            .and_then(|written| written)
-            .map_err(|error| spool_failed(&self.held.shared, &error))
+    async fn write(&mut self, shared: &Shared) -> Result<(), Refusal> {
+        let written = self.append(&shared.spool).await;
+        written.map_err(|error| not_spooled(shared, &error))
     }
 
-    async fn finish(mut self) -> Result<ArrivedBody, Refusal> {
-        self.write().await?;
-        Ok(match self.file {
-            Some((spooled, _file)) => ArrivedBody::Spooled(spooled),
+    async fn append(&mut self, spool: &Rc<Spool>) -> Result<(), SpoolError> {
+        self.put_together();
+        let file = match &mut self.file {
+            Some(file) => file,
+            None => self.file.insert(spool.create().await?),
+        };
+        file.append(std::mem::take(&mut self.pieces)).await?;
+        self.held.release();
+        Ok(())
+    }
+
+    async fn finish(mut self, shared: &Shared) -> Result<ArrivedBody, Refusal> {
+        self.put_together();
+        if self.file.is_some() && !self.pieces.is_empty() {
+            self.write(shared).await?;
+        }
+        Ok(match self.file.and_then(SpoolFile::close) {
+            Some(spooled) => ArrivedBody::Spooled(spooled),
             None => ArrivedBody::Memory {
                 pieces: self.pieces,
                 _held: self.held,
@@ -386,7 +338,12 @@ impl Sink {
     }
 }
 
-fn spool_failed(shared: &Shared, error: &io::Error) -> Refusal {
-    shared.cannot_spool(error);
-    Refusal::SpoolFailed
+fn not_spooled(shared: &Shared, error: &SpoolError) -> Refusal {
+    match error {
+        SpoolError::Full => Refusal::SpoolFull,
+        SpoolError::Disk(error) => {
+            shared.cannot_spool(error);
+            Refusal::SpoolFailed
+        }
+    }
 }

@@ -129,7 +129,7 @@ impl Shared {
         sleep_until(self.paused_until.get()).await;
     }
 
-    /// A body could not be spooled for want of something: who is here comes first.
+    /// A body or an answer could not be spooled for want of something: who is here comes first.
     pub(super) fn cannot_spool(&self, error: &io::Error) {
         self.unspooled.failed(monotonic_us(), error);
         self.pause();

@@ -1,15 +1,18 @@
 //! A request's place in the server, from its joining the line to the last byte of its answer.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use stanchion_exchange::Submitted;
 use stanchion_line::{LaneId, Place};
+use tokio::sync::Notify;
 
 use super::admin::Verdict;
 use super::dispatch::ClientShare;
+use super::memory::Piece;
+use super::outflow::{Limits, Next, Outflow, StreamEnd};
 use super::refusal::Refusal;
 use super::request::Arrived;
 
@@ -23,7 +26,10 @@ pub(super) struct Ticket {
     pub(super) client_share: Cell<Option<ClientShare>>,
     /// The head of the answer and what there was of the body with it, until it is fetched.
     answer: RefCell<Option<Answer>>,
-    stream: RefCell<Stream>,
+    /// The body, once the head of an answer is out that comes in pieces.
+    outflow: RefCell<Option<Box<Outflow>>>,
+    /// Notified when something of the outflow has changed that concerns its file.
+    pub(super) spooler: Notify,
     waker: Cell<Option<Waker>>,
     /// When a seat took it and gave it back; 0 = not yet.
     pub(super) taken_us: Cell<u64>,
@@ -65,29 +71,10 @@ pub(super) struct AppAnswer {
 pub(super) enum Start {
     /// All of it.
     Whole(Bytes),
-    /// It comes through the ticket's stream.
+    /// It comes through the ticket's outflow.
     Streamed,
     /// A file.
     File(std::fs::File, crate::record::FilePart),
-}
-
-/// What has arrived of a streamed body and was not sent yet.
-#[derive(Default)]
-struct Stream {
-    /// The answer's head is out.
-    begun: bool,
-    chunks: VecDeque<Bytes>,
-    bytes: usize,
-    end: Option<StreamEnd>,
-}
-
-/// How a stream ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum StreamEnd {
-    /// Whole.
-    Complete,
-    /// The app failed, or its worker died: the client must see that the body is not whole.
-    Broken,
 }
 
 impl Ticket {
@@ -98,7 +85,8 @@ impl Ticket {
             lane: Cell::default(),
             client_share: Cell::new(None),
             answer: RefCell::new(None),
-            stream: RefCell::default(),
+            outflow: RefCell::default(),
+            spooler: Notify::new(),
             waker: Cell::new(None),
             taken_us: Cell::new(0),
             done_us: Cell::new(0),
@@ -122,46 +110,36 @@ impl Ticket {
     }
 
     /// The head is out, and the body comes in pieces.
-    pub(super) fn start_streaming(&self) {
-        self.stream.borrow_mut().begun = true;
+    pub(super) fn start_streaming(&self, limits: &Rc<Limits>) {
+        *self.outflow.borrow_mut() = Some(Box::new(Outflow::new(limits)));
     }
 
     /// Whether the head is out.
     pub(super) fn is_streaming(&self) -> bool {
-        self.stream.borrow().begun
+        self.outflow.borrow().is_some()
     }
 
-    /// Brings a piece of the body.
-    pub(super) fn push(&self, chunk: Bytes) {
-        if !chunk.is_empty() {
-            let mut stream = self.stream.borrow_mut();
-            stream.bytes += chunk.len();
-            stream.chunks.push_back(chunk);
-        }
+    /// Looks at the body, or takes note of something; `None` if the head is not out.
+    pub(super) fn outflow<T>(&self, act: impl FnOnce(&mut Outflow) -> T) -> Option<T> {
+        self.outflow.borrow_mut().as_deref_mut().map(act)
+    }
+
+    /// Changes the body: whoever waits for that looks again.
+    pub(super) fn pour<T>(&self, act: impl FnOnce(&mut Outflow) -> T) -> Option<T> {
+        let done = self.outflow(act);
         self.wake();
-    }
-
-    /// Ends the body.
-    pub(super) fn end(&self, end: StreamEnd) {
-        self.stream.borrow_mut().end.get_or_insert(end);
-        self.wake();
-    }
-
-    /// Bytes of the body that wait for a slow reader.
-    pub(super) fn buffered(&self) -> usize {
-        self.stream.borrow().bytes
+        self.spooler.notify_one();
+        done
     }
 
     /// The connection fetches a piece of the body, or its end.
-    pub(super) fn poll_chunk(&self, context: &mut Context<'_>) -> Poll<Result<Bytes, StreamEnd>> {
-        let mut stream = self.stream.borrow_mut();
-        if let Some(chunk) = stream.chunks.pop_front() {
-            stream.bytes -= chunk.len();
-            return Poll::Ready(Ok(chunk));
-        }
-        match stream.end {
-            Some(end) => Poll::Ready(Err(end)),
-            None => {
+    pub(super) fn poll_piece(&self, context: &mut Context<'_>) -> Poll<Result<Piece, StreamEnd>> {
+        let next = self.outflow(Outflow::pop);
+        self.spooler.notify_one();
+        match next {
+            Some(Next::Piece(piece)) => Poll::Ready(Ok(piece)),
+            Some(Next::End(end)) => Poll::Ready(Err(end)),
+            Some(Next::Nothing) | None => {
                 self.wait(context);
                 Poll::Pending
             }
@@ -172,7 +150,8 @@ impl Ticket {
         self.waker.set(Some(context.waker().clone()));
     }
 
-    fn wake(&self) {
+    /// The connection looks again.
+    pub(super) fn wake(&self) {
         if let Some(waker) = self.waker.take() {
             waker.wake();
         }

@@ -82,8 +82,16 @@ pub struct Settings {
     pub keepalive_requests: u32,
     /// Largest request body in bytes that does not go to a spool file.
     pub body_memory: usize,
-    /// Bytes of a response held for one slow reader.
+    /// Bytes of all request bodies together that do not go to spool files.
+    pub max_body_memory: usize,
+    /// Bytes of a response held in memory for one slow reader.
     pub response_buffer: usize,
+    /// Bytes of all responses together that are held in memory for slow readers.
+    pub max_response_memory: usize,
+    /// Bytes of a response held in a spool file for one slow reader; 0 = none.
+    pub response_spool: u64,
+    /// Bytes of all spool files together; 0 = no own limit.
+    pub max_spool: u64,
     /// Where the spool directory is made; `None` = the system's temporary directory.
     pub tmp_upload_dir: Option<PathBuf>,
     /// Have files sent by the acceptor, not by the worker.

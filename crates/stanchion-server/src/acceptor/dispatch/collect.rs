@@ -10,8 +10,9 @@ use tracing::{error, warn};
 
 use super::{Dispatch, Poisoned, Sitting, refuse};
 use crate::acceptor::answer::app_head;
+use crate::acceptor::outflow::StreamEnd;
 use crate::acceptor::refusal::Refusal;
-use crate::acceptor::ticket::{Answer, AppAnswer, Stage, Start, StreamEnd, Ticket};
+use crate::acceptor::ticket::{Answer, AppAnswer, Stage, Start, Ticket};
 use crate::messages::{self, ToMaster};
 use crate::record::{FilePart, read_answer_head};
 
@@ -76,8 +77,10 @@ impl Dispatch {
         if ticket.is_streaming() {
             let mut bytes = Vec::new();
             self.side.read(slot, usize::MAX, &mut bytes)?;
-            ticket.push(Bytes::from(bytes));
-            ticket.end(end);
+            ticket.pour(|outflow| {
+                outflow.push(Bytes::from(bytes));
+                outflow.end(end);
+            });
         } else if self.side.readable(slot)? == 0 {
             refuse(ticket, Refusal::NoAnswer);
         } else {
@@ -93,11 +96,14 @@ impl Dispatch {
                 }
                 (_, StreamEnd::Complete) => Start::Whole(body),
                 (_, StreamEnd::Broken) => {
-                    ticket.push(body);
+                    ticket.start_streaming(&self.answers);
+                    ticket.pour(|outflow| {
+                        outflow.push(body);
+                        outflow.end(end);
+                    });
                     Start::Streamed
                 }
             };
-            ticket.end(end);
             ticket.answer(Answer::App(Box::new(AppAnswer { head, body })));
         }
         ticket.stage.set(Stage::Over);
@@ -110,17 +116,17 @@ impl Dispatch {
         if readable == 0 {
             return Ok(());
         }
-        if ticket.is_streaming() {
-            let room = self.response_buffer.saturating_sub(ticket.buffered());
+        if let Some(room) = ticket.outflow(|outflow| outflow.room()) {
+            self.hold(slot, ticket, room == 0);
             if room > 0 {
                 let mut bytes = Vec::new();
                 self.side.read(slot, room, &mut bytes)?;
-                ticket.push(Bytes::from(bytes));
+                ticket.pour(|outflow| outflow.push(Bytes::from(bytes)));
             }
         } else {
             let (head, body, _) = self.read_head(slot)?;
-            ticket.start_streaming();
-            ticket.push(body);
+            ticket.start_streaming(&self.answers);
+            ticket.pour(|outflow| outflow.push(body));
             ticket.answer(Answer::App(Box::new(AppAnswer {
                 head,
                 body: Start::Streamed,
@@ -181,7 +187,7 @@ impl Dispatch {
         }
         error!("{corrupt} (slot {slot}, {})", ticket.request.describe());
         if ticket.is_streaming() {
-            ticket.end(StreamEnd::Broken);
+            ticket.pour(|outflow| outflow.end(StreamEnd::Broken));
             ticket.stage.set(Stage::Over);
         } else if ticket.stage.get() != Stage::Over {
             refuse(ticket, Refusal::NoAnswer);

@@ -5,8 +5,9 @@ use stanchion_sys::clock::monotonic_us;
 use tracing::warn;
 
 use super::{Dispatch, Poisoned, refuse};
+use crate::acceptor::outflow::StreamEnd;
 use crate::acceptor::refusal::Refusal;
-use crate::acceptor::ticket::{Stage, StreamEnd, Ticket};
+use crate::acceptor::ticket::{Stage, Ticket};
 
 impl Dispatch {
     /// A worker is dead: what it had in hand is answered for it, and its slots are free.
@@ -82,7 +83,7 @@ impl Dispatch {
                     refusal.reason(),
                     ticket.request.describe()
                 );
-                ticket.end(StreamEnd::Broken);
+                ticket.pour(|outflow| outflow.end(StreamEnd::Broken));
                 ticket.stage.set(Stage::Over);
             } else {
                 refuse(ticket, refusal);

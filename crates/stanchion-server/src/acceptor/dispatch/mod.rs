@@ -1,11 +1,13 @@
 //! The line and the exchange together: requests join, go to seats in order, and come back
-//! ([`collect`]). A few are for one worker alone ([`ports`]).
+//! ([`collect`]). A few are for one worker alone ([`ports`]), and a few answers meet slow clients
+//! ([`relief`]).
 
 mod admission;
 mod collect;
 mod losses;
 mod ports;
 mod view;
+mod relief;
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
@@ -15,8 +17,10 @@ use stanchion_exchange::{AcceptorSide, Exchange, Submitted, Tenant};
 use stanchion_line::{Ahead, Expiry, Line, LineLimits, Pulled, Reserve};
 use stanchion_sys::channel::Channel;
 use stanchion_sys::clock::monotonic_us;
+use tokio::sync::Notify;
 
 use super::durations::Durations;
+use super::outflow::Limits;
 use super::refusal::Refusal;
 use super::ticket::{Answer, Stage, Ticket};
 use crate::tally::Outcome;
@@ -49,7 +53,11 @@ pub(super) struct Dispatch {
     /// Workers that sit at their seats.
     workers: BTreeMap<u16, Sitting>,
     threads: u16,
-    response_buffer: usize,
+    answers: Rc<Limits>,
+    /// Uses of slots whose seats wait for a client.
+    held: Vec<Submitted>,
+    /// Notified when there are any.
+    relief: Rc<Notify>,
     /// Files that arrived before the answers which name them, by slot, each with its turn.
     files: HashMap<u32, (u32, OwnedFd)>,
     files_channel: &'static Channel,
@@ -79,7 +87,7 @@ struct Sitting {
 }
 
 impl Dispatch {
-    pub(super) fn new(common: &'static Common) -> Self {
+    pub(super) fn new(common: &'static Common, answers: &Rc<Limits>, relief: &Rc<Notify>) -> Self {
         let settings = &common.settings;
         let limits = line_limits(settings);
         let lanes = Lanes::new(settings);
@@ -103,7 +111,9 @@ impl Dispatch {
             submitted: 0,
             workers: BTreeMap::new(),
             threads: settings.threads as u16,
-            response_buffer: settings.response_buffer,
+            answers: Rc::clone(answers),
+            held: Vec::new(),
+            relief: Rc::clone(relief),
             files: HashMap::new(),
             files_channel: &common.files.acceptor_end,
             reports: &common.reports.child_end,
@@ -249,9 +259,14 @@ impl Dispatch {
 
     /// The connection has room again for a stream that filled its buffer.
     pub(super) fn refill(&mut self, ticket: &Ticket) {
-        if let Stage::Submitted(submitted) = ticket.stage.get()
-            && ticket.buffered() * 2 <= self.response_buffer
-        {
+        if ticket.outflow(|outflow| outflow.wants_more()) == Some(true) {
+            self.look_for(ticket);
+        }
+    }
+
+    /// Looks for more of a stream, or for why there is none.
+    pub(super) fn look_for(&mut self, ticket: &Ticket) {
+        if let Stage::Submitted(submitted) = ticket.stage.get() {
             self.look(submitted.slot);
         }
     }

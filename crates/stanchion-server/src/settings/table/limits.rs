@@ -195,6 +195,21 @@ read from there. This much shared memory is set aside for each request \
 that is being handed over, so the memory of the cgroup bounds it too.",
         },
         Setting {
+            name: "max_body_memory",
+            flags: &["--max-body-memory"],
+            metavar: "SIZE",
+            env: None,
+            kind: Kind::Bytes(Range::from(0)),
+            default: Preset::Number(64 * MIB),
+            gunicorn: false,
+            help: "Memory of all request bodies, in bytes",
+            long_help: "\
+Bodies that are being read and those whose requests wait in the line, \
+together. Past it bodies go to spool files, however small they are; \
+what a connection has just read (some 400 KiB at most) is in memory \
+until it is written.",
+        },
+        Setting {
             name: "response_buffer",
             flags: &["--response-buffer"],
             metavar: "SIZE",
@@ -202,11 +217,58 @@ that is being handed over, so the memory of the cgroup bounds it too.",
             kind: Kind::Bytes(Range::from(0)),
             default: Preset::Number(MIB),
             gunicorn: false,
-            help: "Response bytes held for one slow reader",
+            help: "Response bytes in memory for a reader",
             long_help: "\
-Up to this much of a response is held for a client that reads slowly, \
-so that the worker is free for the next request. Past it the worker \
-waits for the client.",
+Up to this much of a response is held in memory for a client that reads \
+slowly, so that the worker is free for the next request. Past it the \
+worker waits for a moment (50 ms, and longer for a client that takes \
+32 MiB/s); then the rest goes to a spool file (response_spool).",
+        },
+        Setting {
+            name: "max_response_memory",
+            flags: &["--max-response-memory"],
+            metavar: "SIZE",
+            env: None,
+            kind: Kind::Bytes(Range::from(0)),
+            default: Preset::Number(256 * MIB),
+            gunicorn: false,
+            help: "Memory of all responses, in bytes",
+            long_help: "\
+Responses that wait for slow readers, together. Past it they go on to \
+spool files as past response_buffer. 128 KiB of each response may be in \
+memory all the same, or it would not get ahead at all.",
+        },
+        Setting {
+            name: "response_spool",
+            flags: &["--response-spool"],
+            metavar: "SIZE",
+            env: None,
+            kind: Kind::Bytes(Range::from(0)),
+            default: Preset::Number(GIB),
+            gunicorn: false,
+            help: "Response bytes spooled for one slow reader",
+            long_help: "\
+Up to this much of a response is kept in a file in tmp_upload_dir for a \
+client that reads slowly. Past it the worker waits for the client, until \
+that has taken all that is in the file. 0 switches such files off. They \
+have no name, so that nothing of them can be left behind.",
+        },
+        Setting {
+            name: "max_spool",
+            flags: &["--max-spool"],
+            metavar: "SIZE",
+            env: None,
+            kind: Kind::Bytes(Range::from(0)),
+            default: Preset::Number(4 * GIB),
+            gunicorn: false,
+            help: "Size of all spool files, in bytes (0: any)",
+            long_help: "\
+Request bodies and responses together. Past it a request whose body \
+would have to be spooled is answered 503, and the worker of a response \
+waits for its client. The default has room for four of the largest \
+bodies or responses, and is less than the disk of most containers. 0 \
+leaves only the room in tmp_upload_dir: when that file system is full, \
+the same follows.",
         },
         Setting {
             name: "tmp_upload_dir",
@@ -216,12 +278,13 @@ waits for the client.",
             kind: OPTIONAL,
             default: Preset::Null,
             gunicorn: true,
-            help: "Where large request bodies are kept",
+            help: "Where large bodies and responses are kept",
             long_help: "\
 A private directory (mode 0700) is made in it and removed at the end. \
 Without it the system's temporary directory is used, which often is a \
 tmpfs: the files are then memory after all. When the file system is \
-full, the request is answered 503.",
+full, a request is answered 503, and the worker of a response waits for \
+its client.",
         },
         Setting {
             name: "sendfile",

@@ -1,0 +1,249 @@
+"""A client that reads slowly holds no worker: what it has not taken waits in memory, and past that in the spool."""
+
+import contextlib
+import hashlib
+import os
+import random
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from support.gate import Gate
+from support.patience import eventually
+from support.server import Serve, Server
+from support.wire import BrokenOff, Response, Wire, request
+
+CHUNKS = 320
+"""Of 64 KiB: 20 MiB, far beyond what socket buffers, hyper and `--response-buffer` hold."""
+
+STUCK = "a worker waits for a slow client"
+
+pytestmark = pytest.mark.own("a gunicorn worker is bound to the client it writes to")
+
+
+def noise(count: int) -> bytes:
+    """What the app's `/noise` gives."""
+    return b"".join(random.Random(number).randbytes(65536) for number in range(count))
+
+
+@pytest.fixture(scope="module")
+def expected() -> str:
+    return hashlib.sha256(noise(CHUNKS)).hexdigest()
+
+
+@contextlib.contextmanager
+def slow_reader(server: Server, target: str, method: str = "GET", version: str = "1.1") -> Iterator[Wire]:
+    """Asks, and reads nothing yet. A small buffer, or the kernel would take much of the answer."""
+    with Wire(server.address.connect(receive_buffer_bytes=65_536)) as wire:
+        wire.send(request(method, target, version=version))
+        yield wire
+
+
+def spooled_bytes(server: Server) -> int:
+    """In files that have a name."""
+    return sum(path.stat().st_size for path in server.tmp.rglob("*") if path.is_file())
+
+
+def assert_whole(response: Response, expected: str, framing: str) -> None:
+    assert (response.status, response.framing) == (200, framing)
+    assert hashlib.sha256(response.body).hexdigest() == expected
+
+
+def assert_others_are_served(server: Server) -> None:
+    with server.connect() as quick:
+        assert quick.get("/with-length").body == b"four"
+
+
+@pytest.mark.parametrize("bind", ["127.0.0.1:0", "unix:answers.sock"], ids=["tcp", "unix"])
+def test_the_only_worker_is_free_while_many_read_nothing_and_all_get_every_byte(
+    serve: Serve, bind: str, expected: str
+) -> None:
+    server = serve("answers:app", bind=bind)
+    with contextlib.ExitStack() as stack:
+        slow = [
+            (stack.enter_context(slow_reader(server, f"/noise?{CHUNKS}")), "chunked"),
+            (stack.enter_context(slow_reader(server, f"/noise-with-length?{CHUNKS}")), "length"),
+            (stack.enter_context(slow_reader(server, f"/noise?{CHUNKS}", version="1.0")), "close"),
+        ]
+        assert_others_are_served(server)
+        assert len(server.spooled()) == len(slow)
+        for wire, framing in slow:
+            assert_whole(wire.response(), expected, framing)
+    eventually(lambda: not server.spooled(), "the files are closed")
+    assert not [path for path in server.tmp.rglob("*") if path.is_file()], "and never had a name for long"
+
+
+def test_readers_of_every_pace_get_every_byte_from_one_connection(serve: Serve, expected: str) -> None:
+    """Slow, then quick, then slow again: from memory to the file and back, twice."""
+    server = serve("answers:app")
+    with slow_reader(server, f"/noise-with-length?{CHUNKS}") as wire:
+        for _ in range(2):
+            assert_others_are_served(server)
+            assert_whole(wire.response(), expected, "length")
+            wire.send(request("GET", f"/noise-with-length?{CHUNKS}"))
+        wire.response()
+
+
+def test_a_slow_reader_that_leaves_takes_its_file_along(serve: Serve) -> None:
+    server = serve("answers:app")
+    with slow_reader(server, f"/noise?{CHUNKS}"):
+        assert_others_are_served(server)
+        assert server.spooled()
+    eventually(lambda: not server.spooled(), "the file is closed")
+
+
+def test_a_slow_reader_of_an_endless_answer_that_leaves_frees_the_worker(serve: Serve, gate: Gate) -> None:
+    server = serve("answers:app", "--response-spool", "4000000", env=gate.environment)
+    with slow_reader(server, "/endless"):
+        assert gate.announcement() == "started"
+        eventually(server.spooled, "its answer is spooled")
+    assert gate.announcement() == "closed"
+    eventually(lambda: not server.spooled(), "the file is closed")
+    assert_others_are_served(server)
+
+
+def test_a_head_request_spools_nothing(serve: Serve) -> None:
+    server = serve("answers:app")
+    with slow_reader(server, f"/noise?{CHUNKS}", method="HEAD") as wire:
+        assert_others_are_served(server)
+        assert wire.response("HEAD").body == b""
+        assert not server.spooled()
+
+
+def test_a_file_that_goes_through_the_worker_is_spooled_too(serve: Serve, gate: Gate, tmp_path: Path) -> None:
+    content = noise(CHUNKS)
+    path = tmp_path / "content"
+    path.write_bytes(content)
+    server = serve("files:app", "--no-sendfile", env={"FILE": str(path), **gate.environment})
+    with slow_reader(server, "/") as slow, server.connect() as quick:
+        assert gate.announcement() == "file closed", "the app is done with it"
+        assert quick.get(f"/?offset={len(content) - 10}").body == content[-10:]
+        assert slow.response().body == content
+
+
+def test_without_a_spool_the_worker_waits_and_nothing_is_lost(serve: Serve, expected: str) -> None:
+    server = serve("answers:app", "--response-spool", "0")
+    with slow_reader(server, f"/noise?{CHUNKS}") as slow, server.connect() as quick:
+        quick.send(request("GET", "/with-length"))
+        server.log.wait(STUCK)
+        assert quick.silent(for_s=0.1)
+        assert not server.spooled()
+        assert_whole(slow.response(), expected, "chunked")
+        assert quick.response().body == b"four"
+
+
+@pytest.mark.parametrize("option", ["--response-spool", "--max-spool"])
+def test_past_a_limit_of_the_spool_the_worker_waits_and_nothing_is_lost(
+    serve: Serve, option: str, expected: str
+) -> None:
+    server = serve("answers:app", option, "2000000")
+    with slow_reader(server, f"/noise?{CHUNKS}") as slow, server.connect() as quick:
+        quick.send(request("GET", "/with-length"))
+        server.log.wait(STUCK)
+        assert server.spooled(), "what fits"
+        assert quick.silent(for_s=0.1)
+        assert_whole(slow.response(), expected, "chunked")
+        assert quick.response().body == b"four"
+
+
+def test_an_answer_that_waits_for_room_in_the_spool_is_spooled_when_another_has_left(serve: Serve) -> None:
+    server = serve("answers:app", "-w", "2", "--max-spool", "25000000")
+    with slow_reader(server, f"/noise?{CHUNKS}") as first:
+        assert_others_are_served(server)
+        another = slow_reader(server, f"/noise?{CHUNKS}")
+        with another, slow_reader(server, f"/noise?{CHUNKS}"), server.connect() as quick:
+            quick.send(request("GET", "/with-length"))
+            server.log.wait_for(STUCK, 2)
+            assert quick.silent(for_s=0.1), "both workers wait"
+            first.close()
+            assert quick.response().body == b"four"
+
+
+def test_an_upload_past_max_spool_is_told_so(serve: Serve) -> None:
+    server = serve("echo:app", "--max-spool", "2000000")
+    with server.connect() as first, server.connect() as second:
+        first.send(request("POST", "/", ["Content-Length: 1500001"]) + bytes(1_500_000))
+        eventually(lambda: spooled_bytes(server) > 1_000_000, "most of the first is spooled")
+        refused = second.post("/", bytes(1_500_000))
+        assert (refused.status, refused.closes()) == (503, True)
+        assert refused.text == "503 Service Unavailable: there is no room for the body in the spool\n"
+        first.send(b"\0")
+        assert first.response().json()["length"] == 1_500_001
+    with server.connect() as third:
+        assert third.post("/", bytes(1_500_000)).status == 200, "there is room again"
+
+
+def test_past_max_body_memory_small_bodies_are_spooled_too(serve: Serve) -> None:
+    server = serve("echo:app", "--max-body-memory", "20000")
+    with server.connect() as first, server.connect() as second:
+        for wire in (first, second):
+            wire.send(request("POST", "/", ["Content-Length: 15001"]) + bytes(15_000))
+        eventually(server.spooled, "one of them is in a file")
+        for wire in (first, second):
+            wire.send(b"\0")
+            assert wire.response().json()["length"] == 15_001
+
+
+def test_past_max_response_memory_answers_go_to_the_spool_before_their_buffer_is_full(serve: Serve) -> None:
+    chunks = 80
+    server = serve("answers:app", "--response-buffer", "100000000", "--max-response-memory", "0")
+    with slow_reader(server, f"/noise?{chunks}") as slow:
+        assert_others_are_served(server)
+        assert server.spooled()
+        assert slow.response().body == noise(chunks)
+
+
+def test_an_answer_whose_worker_dies_is_delivered_as_far_as_it_came(serve: Serve, gate: Gate) -> None:
+    server = serve("answers:app", env=gate.environment)
+    with slow_reader(server, f"/noise-and-wait?{CHUNKS}") as slow:
+        worker = int(gate.announcement())
+        assert server.spooled()
+        os.kill(worker, signal.SIGKILL)
+        assert_others_are_served(server)
+        with pytest.raises(BrokenOff) as broken:
+            slow.response()
+    assert broken.value.response is not None
+    assert broken.value.response.body == noise(CHUNKS)
+    eventually(lambda: not server.spooled(), "the file is closed")
+
+
+def test_an_acceptor_that_is_killed_leaves_nothing_of_what_it_spooled(serve: Serve) -> None:
+    server = serve("answers:app")
+    acceptor = server.acceptor()
+    with slow_reader(server, f"/noise?{CHUNKS}"), server.connect() as upload:
+        assert_others_are_served(server)
+        upload.send(request("POST", "/", ["Content-Length: 1000000"]) + bytes(600_000))
+        eventually(lambda: spooled_bytes(server) > 0, "a body is spooled, in a file that has a name")
+        assert [path for path in server.spooled() if path.endswith(" (deleted)")], "and an answer, in one without"
+        acceptor.kill()
+        server.log.wait("acceptor")
+        eventually(lambda: not server.spooled(), "nothing is left")
+    assert_others_are_served(server)
+
+
+@pytest.mark.parametrize(("workers", "file_bytes"), [(1, 4_000_000), (2, 1)], ids=["in the middle", "at once, twice"])
+def test_a_disk_that_refuses_makes_workers_wait_and_loses_nothing(
+    serve: Serve, workers: int, file_bytes: int, expected: str
+) -> None:
+    """A limit of file sizes (setrlimit(2)) stands for a full disk: Python ignores SIGXFSZ, so writing fails."""
+    server = serve("answers:app", "-w", str(workers))
+    acceptor = server.acceptor()
+    acceptor.rlimit(psutil.RLIMIT_FSIZE, (file_bytes, 100_000_000))
+    with contextlib.ExitStack() as stack:
+        slow = [stack.enter_context(slow_reader(server, f"/noise?{CHUNKS}")) for _ in range(workers)]
+        server.log.wait_for(STUCK, workers)
+        quick = stack.enter_context(server.connect())
+        quick.send(request("GET", "/with-length"))
+        assert quick.silent(for_s=0.1)
+        for wire in slow:
+            assert_whole(wire.response(), expected, "chunked")
+        assert quick.response().body == b"four"
+    assert server.log.text().count("cannot be written") == 1, "however many answers it has hit"
+    acceptor.rlimit(psutil.RLIMIT_FSIZE, (100_000_000, 100_000_000))
+    with slow_reader(server, f"/noise?{CHUNKS}") as again:
+        assert_others_are_served(server)
+        assert server.spooled()
+        assert_whole(again.response(), expected, "chunked")

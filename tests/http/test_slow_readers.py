@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from support.counts import Counts
 from support.gate import Gate
 from support.patience import eventually
 from support.server import Serve, Server
@@ -32,6 +33,11 @@ def noise(count: int) -> bytes:
 @pytest.fixture(scope="module")
 def expected() -> str:
     return hashlib.sha256(noise(CHUNKS)).hexdigest()
+
+
+@pytest.fixture
+def counts(tmp_path: Path) -> Counts:
+    return Counts(tmp_path / "control")
 
 
 @contextlib.contextmanager
@@ -59,9 +65,9 @@ def assert_others_are_served(server: Server) -> None:
 
 @pytest.mark.parametrize("bind", ["127.0.0.1:0", "unix:answers.sock"], ids=["tcp", "unix"])
 def test_the_only_worker_is_free_while_many_read_nothing_and_all_get_every_byte(
-    serve: Serve, bind: str, expected: str
+    serve: Serve, bind: str, counts: Counts, expected: str
 ) -> None:
-    server = serve("answers:app", bind=bind)
+    server = serve("answers:app", *counts.arguments, bind=bind)
     with contextlib.ExitStack() as stack:
         slow = [
             (stack.enter_context(slow_reader(server, f"/noise?{CHUNKS}")), "chunked"),
@@ -72,8 +78,19 @@ def test_the_only_worker_is_free_while_many_read_nothing_and_all_get_every_byte(
         assert len(server.spooled()) == len(slow)
         for wire, framing in slow:
             assert_whole(wire.response(), expected, framing)
+    assert (counts.events()["answers_spooled"], counts.events()["workers_held"]) == (len(slow), 0)
+    assert counts.settled()["answered"] == len(slow) + 1
     eventually(lambda: not server.spooled(), "the files are closed")
     assert not [path for path in server.tmp.rglob("*") if path.is_file()], "and never had a name for long"
+
+
+def test_a_reader_that_keeps_up_costs_no_disk(serve: Serve, counts: Counts) -> None:
+    """However quick the worker is: it fills every buffer on the way at once."""
+    server = serve("answers:app", *counts.arguments)
+    with server.connect() as wire:
+        for _ in range(3):
+            assert len(wire.get("/big-whole?50000000").body) == 50_000_000
+    assert (counts.events()["answers_spooled"], counts.events()["workers_held"]) == (0, 0)
 
 
 def test_readers_of_every_pace_get_every_byte_from_one_connection(serve: Serve, expected: str) -> None:
@@ -124,26 +141,28 @@ def test_a_file_that_goes_through_the_worker_is_spooled_too(serve: Serve, gate: 
         assert slow.response().body == content
 
 
-def test_without_a_spool_the_worker_waits_and_nothing_is_lost(serve: Serve, expected: str) -> None:
-    server = serve("answers:app", "--response-spool", "0")
+def test_without_a_spool_the_worker_waits_and_nothing_is_lost(serve: Serve, counts: Counts, expected: str) -> None:
+    server = serve("answers:app", "--response-spool", "0", *counts.arguments)
     with slow_reader(server, f"/noise?{CHUNKS}") as slow, server.connect() as quick:
         quick.send(request("GET", "/with-length"))
         server.log.wait(STUCK)
         assert quick.silent(for_s=0.1)
         assert not server.spooled()
+        assert (counts.events()["answers_spooled"], counts.events()["workers_held"]) == (0, 1)
         assert_whole(slow.response(), expected, "chunked")
         assert quick.response().body == b"four"
 
 
 @pytest.mark.parametrize("option", ["--response-spool", "--max-spool"])
 def test_past_a_limit_of_the_spool_the_worker_waits_and_nothing_is_lost(
-    serve: Serve, option: str, expected: str
+    serve: Serve, option: str, counts: Counts, expected: str
 ) -> None:
-    server = serve("answers:app", option, "2000000")
+    server = serve("answers:app", option, "2000000", *counts.arguments)
     with slow_reader(server, f"/noise?{CHUNKS}") as slow, server.connect() as quick:
         quick.send(request("GET", "/with-length"))
         server.log.wait(STUCK)
         assert server.spooled(), "what fits"
+        assert (counts.events()["answers_spooled"], counts.events()["workers_held"]) == (1, 1)
         assert quick.silent(for_s=0.1)
         assert_whole(slow.response(), expected, "chunked")
         assert quick.response().body == b"four"
@@ -162,18 +181,20 @@ def test_an_answer_that_waits_for_room_in_the_spool_is_spooled_when_another_has_
             assert quick.response().body == b"four"
 
 
-def test_an_upload_past_max_spool_is_told_so(serve: Serve) -> None:
-    server = serve("echo:app", "--max-spool", "2000000")
+def test_an_upload_past_max_spool_is_told_so(serve: Serve, counts: Counts) -> None:
+    server = serve("echo:app", "--max-spool", "2000000", *counts.arguments)
     with server.connect() as first, server.connect() as second:
         first.send(request("POST", "/", ["Content-Length: 1500001"]) + bytes(1_500_000))
         eventually(lambda: spooled_bytes(server) > 1_000_000, "most of the first is spooled")
-        refused = second.post("/", bytes(1_500_000))
+        with counts.one_more("refused_spool_full"):
+            refused = second.post("/", bytes(1_500_000))
         assert (refused.status, refused.closes()) == (503, True)
         assert refused.text == "503 Service Unavailable: there is no room for the body in the spool\n"
         first.send(b"\0")
         assert first.response().json()["length"] == 1_500_001
     with server.connect() as third:
         assert third.post("/", bytes(1_500_000)).status == 200, "there is room again"
+    assert counts.events()["bodies_spooled"] == 3
 
 
 def test_past_max_body_memory_small_bodies_are_spooled_too(serve: Serve) -> None:

@@ -120,6 +120,12 @@ counted! {
         Waited = "connections_waited",
         /// Accepting paused, for want of descriptors, memory or disk.
         Paused = "accept_pauses",
+        /// A request's body went to a file.
+        BodySpooled = "bodies_spooled",
+        /// The client was slow, and what it had not taken of its answer went to a file.
+        AnswerSpooled = "answers_spooled",
+        /// The client was slow, and its worker had to wait for it.
+        WorkerHeld = "workers_held",
     }
 }
 

@@ -17,10 +17,11 @@ use super::dispatch::PortNumber;
 use super::memory::Held;
 use super::pace::Pace;
 use super::refusal::Refusal;
-use super::spool::{Spool, SpoolError, SpoolFile, SpooledBody};
+use super::spool::{SpoolError, SpoolFile, SpooledBody};
 use crate::log::escape_into;
 use crate::record::{RequestLine, WholeBody, write_request};
 use crate::settings::Settings;
+use crate::tally::Event;
 
 /// Pieces of a body of at least this size are kept as they were read; smaller ones are copied
 /// together.
@@ -308,15 +309,19 @@ impl Sink {
     }
 
     async fn write(&mut self, shared: &Shared) -> Result<(), Refusal> {
-        let written = self.append(&shared.spool).await;
+        let written = self.append(shared).await;
         written.map_err(|error| not_spooled(shared, &error))
     }
 
-    async fn append(&mut self, spool: &Rc<Spool>) -> Result<(), SpoolError> {
+    async fn append(&mut self, shared: &Shared) -> Result<(), SpoolError> {
         self.put_together();
         let file = match &mut self.file {
             Some(file) => file,
-            None => self.file.insert(spool.create().await?),
+            None => {
+                let created = shared.spool.create().await?;
+                shared.common.tally.happened(Event::BodySpooled);
+                self.file.insert(created)
+            }
         };
         file.append(std::mem::take(&mut self.pieces)).await?;
         self.held.release();

@@ -12,6 +12,7 @@ use super::outflow::{Job, Outflow, PATIENCE_US};
 use super::spool::{SpoolError, SpoolFile};
 use super::ticket::Ticket;
 use super::{Shared, first_of};
+use crate::tally::Event;
 
 /// Looks after workers that wait for clients.
 pub(super) async fn relieve(shared: Rc<Shared>) {
@@ -85,7 +86,11 @@ async fn write(
 ) -> Result<(), SpoolError> {
     let file = match file {
         Some(file) => file,
-        None => file.insert(shared.spool.create_unnamed().await?),
+        None => {
+            let created = shared.spool.create_unnamed().await?;
+            shared.common.tally.happened(Event::AnswerSpooled);
+            file.insert(created)
+        }
     };
     file.append(pieces).await
 }

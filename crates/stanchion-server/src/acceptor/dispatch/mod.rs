@@ -23,7 +23,7 @@ use super::durations::Durations;
 use super::outflow::Limits;
 use super::refusal::Refusal;
 use super::ticket::{Answer, Stage, Ticket};
-use crate::tally::Outcome;
+use crate::tally::{Outcome, Tally};
 use crate::tree::Common;
 pub(super) use admission::ClientShare;
 use admission::{ClientLimit, Lanes, line_limits};
@@ -53,6 +53,7 @@ pub(super) struct Dispatch {
     /// Workers that sit at their seats.
     workers: BTreeMap<u16, Sitting>,
     threads: u16,
+    tally: &'static Tally,
     answers: Rc<Limits>,
     /// Uses of slots whose seats wait for a client.
     held: Vec<Submitted>,
@@ -111,6 +112,7 @@ impl Dispatch {
             submitted: 0,
             workers: BTreeMap::new(),
             threads: settings.threads as u16,
+            tally: &common.tally,
             answers: Rc::clone(answers),
             held: Vec::new(),
             relief: Rc::clone(relief),

@@ -8,6 +8,7 @@ use tracing::info;
 use super::Dispatch;
 use crate::acceptor::outflow::Patience;
 use crate::acceptor::ticket::Ticket;
+use crate::tally::Event;
 
 impl Dispatch {
     /// The worker in `slot` has to wait for room for its answer, or has room again.
@@ -23,6 +24,7 @@ impl Dispatch {
             self.relief.notify_one();
         }
         if held && ticket.outflow(|outflow| outflow.gets_stuck(now_us)) == Some(true) {
+            self.tally.happened(Event::WorkerHeld);
             let (request, worker) = (ticket.request.describe(), ticket.worker_pid.get());
             info!(
                 "a worker waits for a slow client: its answer may not be spooled ({request}) worker={worker}"

@@ -6,8 +6,8 @@ mod admission;
 mod collect;
 mod losses;
 mod ports;
-mod view;
 mod relief;
+mod view;
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;

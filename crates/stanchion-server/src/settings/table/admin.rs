@@ -61,7 +61,7 @@ waited.",
             },
             default: Preset::Null,
             gunicorn: false,
-            help: "Answer PREFIX/live and PREFIX/ready here too",
+            help: "Answer PREFIX/live and /ready here too",
             long_help: "\
 On the listeners of bind, by the server itself and without waiting, \
 whatever the app has at these paths. An example is /-, for /-/ready.",

@@ -206,7 +206,7 @@ that is being handed over, so the memory of the cgroup bounds it too.",
             long_help: "\
 Bodies that are being read and those whose requests wait in the line, \
 together. Past it bodies go to spool files, however small they are; \
-what a connection has just read (some 400 KiB at most) is in memory \
+what a connection has just read (some 64 KiB at most) is in memory \
 until it is written.",
         },
         Setting {

@@ -71,11 +71,14 @@ def test_the_worst_comes_first() -> None:
 @pytest.mark.parametrize(
     ("sysctls", "words"),
     [
-        ({}, "tries again 1, 2, 3, 4, 5, 7, 11, 19 s after its first, and ETIMEDOUT after about 127 s."),
-        ({"net.ipv4.tcp_syn_linear_timeouts": "0"}, "tries again 1, 3, 7, 15, 31, 63, 127"),
+        ({}, "tries again 1, 2, 3, 4, 5, 7, 11, 19, 35, 67 s after its first, and gets ETIMEDOUT after about 127 s."),
+        ({"net.ipv4.tcp_syn_linear_timeouts": "0"}, "tries again 1, 3, 7, 15, 31, 63 s after"),
         # Kernels before 6.5 do not have it.
-        ({"net.ipv4.tcp_syn_linear_timeouts": ""}, "tries again 1, 3, 7, 15, 31, 63, 127"),
-        ({"net.ipv4.tcp_syn_retries": "2"}, "ETIMEDOUT after about 7 s"),
+        ({"net.ipv4.tcp_syn_linear_timeouts": ""}, "tries again 1, 3, 7, 15, 31, 63 s after"),
+        (
+            {"net.ipv4.tcp_syn_retries": "2"},
+            "tries again 1, 2, 3, 4, 5 s after its first, and gets ETIMEDOUT after about 7 s",
+        ),
         ({"net.ipv4.tcp_abort_on_overflow": "1"}, "get ECONNRESET"),
     ],
 )

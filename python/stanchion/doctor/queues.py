@@ -42,12 +42,24 @@ def source(listener: Listener) -> str:
     return f"sock_diag, as in `ss -l{'x' if listener.family == 'unix' else 't'}n`"
 
 
-def syn_times_s(network: Network, tries: int = 8) -> list[int]:
-    """When a client with these settings sends its SYN again: tcp_syn_linear_timeouts, then twice the time each."""
+SYN_RETRIES = 6
+"""The kernel's default of tcp_syn_retries."""
+
+
+def gives_up_s(network: Network) -> int:
+    """When a client with these settings stops trying: at the first timeout from there on."""
+    return int(2 ** ((network.number("net.ipv4.tcp_syn_retries") or SYN_RETRIES) + 1)) - 1
+
+
+def syn_times_s(network: Network) -> list[int]:
+    """When it sends its SYN again: each second for tcp_syn_linear_timeouts, then after twice the time each."""
     linear = network.number("net.ipv4.tcp_syn_linear_timeouts") or 0
-    intervals = [1] * (linear + 1) + [2**power for power in range(1, tries)]
-    times = [sum(intervals[:count]) for count in range(1, len(intervals) + 1)]
-    return times[:tries]
+    times = list(range(1, linear + 2))
+    interval = 2
+    while times[-1] + interval < gives_up_s(network):
+        times.append(times[-1] + interval)
+        interval *= 2
+    return times
 
 
 def clients_of_full(listener: Listener, network: Network) -> str:
@@ -58,8 +70,6 @@ def clients_of_full(listener: Listener, network: Network) -> str:
             "is room, for ever."
         )
     times = ", ".join(map(str, syn_times_s(network)))
-    retries = network.number("net.ipv4.tcp_syn_retries")
-    end = "" if retries is None else f", and ETIMEDOUT after about {2 ** (retries + 1) - 1} s"
     reset = (
         " With tcp_abort_on_overflow=1, those whose handshake was under way when it became full get ECONNRESET."
         if network.number("net.ipv4.tcp_abort_on_overflow") == 1
@@ -67,8 +77,8 @@ def clients_of_full(listener: Listener, network: Network) -> str:
     )
     return (
         f"No answer: the SYN is dropped, not refused. A client with this kernel's settings tries again {times} s after "
-        f"its first{end}. So whoever gets in at all is at least 1 s late, and connect timeouts below that fail.{reset} "
-        "Syncookies do not help, they are for half-open connections."
+        f"its first, and gets ETIMEDOUT after about {gives_up_s(network)} s. So whoever gets in at all is at least 1 s "
+        f"late, and connect timeouts below that fail.{reset} Syncookies do not help, they are for half-open connections."
     )
 
 

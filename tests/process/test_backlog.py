@@ -46,6 +46,16 @@ def test_each_cut_backlog_is_told_once_and_only_new_listeners_at_a_reload(
     assert [found.groups() for found in server.log.matches(CUT, mark)] == [(f"unix:{tmp_path}/b", "16", "17")]
 
 
+def test_a_listener_of_a_worker_is_told_too(serve: Serve, namespace: Namespace, tmp_path: Path) -> None:
+    file = tmp_path / "conf.py"
+    file.write_text("def post_fork(server, worker):\n    worker.listen('127.0.0.1:7001')\n")
+    arguments = ["-c", str(file), "--backlog", "17"]
+    server = serve("hello:app", *arguments, bind="127.0.0.1:7000", prefix=namespace.prefix)
+    server.log.wait_for(CUT, 2)
+    told = [found.groups() for found in server.log.matches(CUT)]
+    assert sorted(told) == [(f"http://127.0.0.1:{port}", "16", "17") for port in (7000, 7001)]
+
+
 def test_a_reload_takes_a_higher_limit_in(serve: Serve, namespace: Namespace) -> None:
     def in_force() -> list[int]:
         return [one["backlog"] for one in json.loads(namespace.run(lambda: _stanchion.network_view([])))["listening"]]

@@ -78,7 +78,7 @@ def clients_of_full(listener: Listener, network: Network) -> str:
     return (
         f"No answer: the SYN is dropped, not refused. A client with this kernel's settings tries again {times} s after "
         f"its first, and gets ETIMEDOUT after about {gives_up_s(network)} s. So whoever gets in at all is at least 1 s "
-        f"late, and connect timeouts below that fail.{reset} Syncookies do not help, they are for half-open connections."
+        f"late, and connect timeouts below that fail.{reset} Syncookies are no help here, they are for half-open ones."
     )
 
 

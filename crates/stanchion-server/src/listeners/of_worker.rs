@@ -69,7 +69,9 @@ pub(crate) fn apply(settings: &Settings, bind: &Bind, listener: &Listener) -> io
 fn open_one(settings: &Settings, bind: &Bind) -> io::Result<Listener> {
     let mut options = make::options(settings, bind).map_err(io::Error::other)?;
     options.tcp.reuse_port = false;
-    make::make(bind, &options, false)
+    let listener = make::make(bind, &options, false)?;
+    super::tell_if_cut(&listener, options.backlog);
+    Ok(listener)
 }
 
 /// With the address instead of the host's name, so that nobody has to look it up again.

@@ -26,7 +26,10 @@ def test_the_highest_wish_counts_and_what_must_be_restarted_is_named(tmp_path: P
     seen = facts(CUT)
     plan = fix.plan(seen, found(seen), tmp_path / "x.conf")
     assert plan.sysctls == {"net.core.somaxconn": "9000", "net.ipv4.tcp_syncookies": "1"}
-    assert [step.partition(":")[0] for step in plan.left] == ["Then restart nginx", "Then restart the server"]
+    assert [step.rpartition(": a reload")[0] for step in plan.left] == [
+        "127.0.0.1:80 of nginx (7): restart nginx",
+        "127.0.0.1:81: restart the server",
+    ]
     assert "  sysctl -w net.core.somaxconn=9000\n" in plan.shown()
 
 

@@ -50,7 +50,7 @@ def plan(facts: Facts, findings: Sequence[Finding], drop_in: Path = Path(remedie
             if name not in wanted or int(value.split()[0]) > int(wanted[name].split()[0]):
                 wanted[name] = value
         # A backlog that was asked for before the limit rose stays as it is.
-        left += [step for step in finding.now if step.startswith("Then ")]
+        left += [f"{finding.about}: {step[5:]}" for step in finding.now if step.startswith("Then ")]
     text = _merged(drop_in, wanted) if wanted else ""
     return Plan(wanted, drop_in, text, tuple(dict.fromkeys(left)))
 

@@ -42,8 +42,8 @@ def look(all_networks: bool = True, proc: Path = Path("/proc"), cgroups: Path = 
     networks = [_with_owners(network, owners) for network in networks]
     if owners.unseen:
         not_looked_at.append(
-            f"{len(owners.unseen)} processes that are not ours to look into: which sockets are theirs, and whether "
-            "they live in network namespaces of their own. Run it as root."
+            f"processes that are not ours to look into, {len(owners.unseen)} of them: which sockets are theirs, "
+            "and whether they live in network namespaces of their own. Run it as root."
         )
     open_now, _, files_max = (processes.read(proc / "sys/fs/file-nr") or "0 0 0").split()
     holders = [one for network in networks for listener in network.listeners for one in listener.owners]

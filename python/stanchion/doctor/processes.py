@@ -54,8 +54,10 @@ class Owners:
         try:
             targets = [link(entry) for entry in (self._proc / str(pid) / "fd").iterdir()]
         except PermissionError:
-            # To list them and to read them are two rights (proc_pid_fd(5)).
-            self.unseen.add(pid)
+            # To list them and to read them are two rights (proc_pid_fd(5)). Kernel threads and zombies, which have no
+            # command line, have none open.
+            if read(self._proc / str(pid) / "cmdline"):
+                self.unseen.add(pid)
             return
         except (FileNotFoundError, ProcessLookupError):
             return

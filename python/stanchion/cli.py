@@ -79,7 +79,7 @@ def _doctor(arguments: list[str]) -> int:
     # Imported here, so that no worker has it in its memory.
     from stanchion import doctor
 
-    return doctor.run(arguments, _show)
+    return doctor.run(arguments)
 
 
 def _control_of(location: str | None) -> str | None:

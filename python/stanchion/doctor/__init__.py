@@ -13,6 +13,7 @@ from stanchion.doctor import finding, fix, gather, limits, queues, words
 from stanchion.doctor import watch as watching
 from stanchion.doctor.facts import Facts
 from stanchion.doctor.finding import Finding
+from stanchion.output import show
 
 EXIT_WELL = 0
 EXIT_FOUND = 1
@@ -46,7 +47,7 @@ class Blind(Exception):
     """What was asked for cannot be looked at; the text says why."""
 
 
-def run(arguments: Sequence[str], show: Callable[[str], None]) -> int:
+def run(arguments: Sequence[str]) -> int:
     """Run the command and return its exit code."""
     if any(word in ("-h", "--help") for word in arguments):
         show(USAGE)
@@ -62,7 +63,7 @@ def run(arguments: Sequence[str], show: Callable[[str], None]) -> int:
         return EXIT_BLIND
     show(as_json(facts, findings) if options.json else words.report(facts, findings, sys.stdout.isatty()))
     if options.fix:
-        _fix(facts, findings, options.yes, show)
+        _fix(facts, findings, options.yes)
     return EXIT_FOUND if any(one.severity != finding.NOTICE for one in findings) else EXIT_WELL
 
 
@@ -104,7 +105,7 @@ def as_json(facts: Facts, findings: Sequence[Finding]) -> str:
     return json.dumps(whole, indent=2)
 
 
-def _fix(facts: Facts, findings: Sequence[Finding], is_yes: bool, show: Callable[[str], None]) -> None:
+def _fix(facts: Facts, findings: Sequence[Finding], is_yes: bool) -> None:
     plan = fix.plan(facts, findings)
     if not plan.sysctls:
         show("\nThere is no setting of this network namespace to fix.\n" + plan.shown())

@@ -1,4 +1,4 @@
-"""The command line: `stanchion serve`, `stanchion check`, `stanchion ctl`, `stanchion doctor`.
+"""The command line: `stanchion serve`, `check`, `ctl`, `top` and `doctor`.
 
 Flags are made from the table of settings in Rust; this module adds the commands around them
 and gunicorn's flags that have no meaning here.
@@ -11,6 +11,7 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
+from functools import partial
 from typing import Any, NoReturn
 
 from stanchion import __version__, _stanchion, config, gunicorn, usage
@@ -41,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _command(arguments: list[str]) -> Callable[[list[str]], int]:
     """The command that is meant, taken off the arguments: `stanchion app:app` means `serve`."""
-    commands = {"serve": _serve, "check": _check, "ctl": _ctl, "doctor": _doctor}
+    commands = {"serve": _serve, "check": _check, "ctl": _ctl, "top": _top, "doctor": _doctor}
     if arguments and arguments[0] in commands:
         return commands[arguments.pop(0)]
     return _serve
@@ -72,7 +73,13 @@ def _ctl(arguments: list[str]) -> int:
     # Imported here, so that no worker has it in its memory.
     from stanchion import ctl
 
-    return ctl.run(arguments, _control_of)
+    return ctl.run(arguments, partial(_address_of, "control"))
+
+
+def _top(arguments: list[str]) -> int:
+    from stanchion.top import command
+
+    return command.run(arguments, _address_of)
 
 
 def _doctor(arguments: list[str]) -> int:
@@ -82,21 +89,21 @@ def _doctor(arguments: list[str]) -> int:
     return doctor.run(arguments)
 
 
-def _control_of(location: str | None) -> str | None:
-    """The `control` setting that `serve` would have here, without a look at the others: a mistake among
-    those must not lock the operator out.
+def _address_of(name: str, location: str | None) -> str | None:
+    """The setting of this name, an address, that `serve` would have here, given a config file or None. Without a look
+    at the others: a mistake among those must not lock the operator out.
     """
     from_env = _parse(_split(os.environ.get("STANCHION_CMD_ARGS", "")), "STANCHION_CMD_ARGS")
-    given = getattr(from_env, "control", None)
+    given = getattr(from_env, name, None)
     directory = getattr(from_env, "chdir", None)
     config.import_first(os.getcwd())
     location = location or getattr(from_env, "config", None) or config.default_file()
     if given is None and location is not None:
         values = config.read_file(location).layer.values
-        given = values.get("control")
+        given = values.get(name)
         directory = directory or values.get("chdir")
     if not isinstance(given, str | None):
-        raise UsageError(f"the `control` of {location} is no text, such as unix:/run/stanchion.ctl")
+        raise UsageError(f"the `{name}` of {location} is no text, such as unix:/run/stanchion.{name}")
     is_path = given is not None and given.startswith("unix:") and not given.startswith("unix:@")
     if given is not None and is_path and isinstance(directory, str):
         # The server is there when it opens the socket.

@@ -100,10 +100,10 @@ def run(arguments: Sequence[str], control_of: Callable[[str | None], str | None]
         show(USAGE)
         return EXIT_DONE
     order = parse(arguments)
-    path = _path(order.control or os.environ.get("STANCHION_CONTROL") or control_of(order.config))
+    path = socket_path(order.control or os.environ.get("STANCHION_CONTROL") or control_of(order.config))
     try:
         line = ask(path, order.request, order.timeout_s)
-        answer = _checked(line)
+        answer = checked(line)
         if order.json:
             show(json.dumps(answer))
         if not answer["ok"]:
@@ -169,7 +169,7 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _path(control: str | None) -> str:
+def socket_path(control: str | None) -> str:
     if not control:
         raise UsageError(
             "ctl: where is the server? Name its control socket: --control unix:PATH, STANCHION_CONTROL, "
@@ -218,7 +218,7 @@ def _exchange(connection: socket.socket, request: Mapping[str, Any]) -> bytes:
     return bytes(answer)
 
 
-def _checked(line: bytes) -> dict[str, Any]:
+def checked(line: bytes) -> dict[str, Any]:
     """The answer, if it is one."""
     try:
         answer = json.loads(line)

@@ -16,6 +16,7 @@ _HEAD = """\
 Usage: stanchion [serve] [FLAGS] [APP]         serve a WSGI app
        stanchion check [--json] [FLAGS] [APP]  print the effective settings
        stanchion ctl COMMAND                   command a running server
+       stanchion top                           look at a running server
        stanchion doctor                        say why connections get lost
 
 APP is MODULE:NAME, MODULE:FACTORY() or MODULE. Flags are gunicorn's where

@@ -1,0 +1,167 @@
+"""The command line of `stanchion top`."""
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from stanchion import ctl
+from stanchion.config import UsageError
+from stanchion.top import source
+from stanchion.top.words import encodable, printable
+
+EXIT_DONE = 0
+EXIT_FAILED = 1
+EXIT_NOBODY = 3
+
+# Seconds between two looks.
+INTERVAL_S = 1.0
+INTERVAL_S_MIN = 0.1
+INTERVAL_S_MAX = 3600.0
+
+USAGE = """\
+Usage: stanchion top [--admin ADDRESS] [--control unix:PATH] [-c CONFIG]
+                     [--interval SECONDS] [--once] [--json]
+
+Shows the waiting line, the seats and the kernel's queues of a running server.
+Press ? on the screen for its keys.
+
+Where the server is: --admin HOST:PORT or unix:PATH, else $STANCHION_ADMIN,
+else `admin` as `stanchion serve` would find it here (STANCHION_CMD_ARGS, then
+config file). The stacks of a worker come through its control socket, which is
+found in the same way: --control, $STANCHION_CONTROL, `control`.
+
+  --interval SECONDS  Time between two looks (default: 1)
+  --once              Print one screen, of two looks, and end
+  --json              Print what /status says, an object on a line for each
+                      look; with --once, of one look
+
+Exit codes: 0 done; 1 failed, the reason is on standard error; 2 wrong usage;
+3 there is no server (with --once); 128 + the signal that ended it."""
+
+Setting = Callable[[str, str | None], str | None]
+"""Finds a setting that is an address, given its name and a config file or None."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """An argument parser whose complaints are UsageErrors."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"top: {message}")
+
+
+def run(arguments: Sequence[str], setting: Setting) -> int:
+    """One way or the other to look; the exit code."""
+    if any(word in ("-h", "--help") for word in arguments):
+        print(USAGE)
+        return EXIT_DONE
+    options = _parse(arguments)
+    admin = options.admin or os.environ.get("STANCHION_ADMIN") or setting("admin", options.config)
+    if not admin:
+        raise UsageError(
+            "top: where is the server? Name its admin listener: --admin HOST:PORT or unix:PATH, STANCHION_ADMIN, "
+            "or `admin` in the config file (the server needs it too)"
+        )
+    where = source.place(admin)
+    try:
+        if options.json:
+            return _as_json(where, options.interval, options.once)
+        if options.once:
+            return _once(where, options.interval)
+        return _live(where, _control(options, setting), options.interval)
+    except source.Failed as failure:
+        _say(str(failure))
+        return EXIT_NOBODY if isinstance(failure, source.Nobody) else EXIT_FAILED
+    except BrokenPipeError:
+        # The reader, such as head, has seen enough; what Python flushes at exit must go elsewhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_DONE
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = _Parser(prog="stanchion top", add_help=False, allow_abbrev=False)
+    parser.add_argument("--admin", metavar="ADDRESS")
+    parser.add_argument("--control", metavar="unix:PATH")
+    parser.add_argument("-c", "--config")
+    parser.add_argument("--interval", type=_interval, default=INTERVAL_S, metavar="SECONDS")
+    parser.add_argument("--once", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    return parser.parse_args(arguments)
+
+
+def _interval(text: str) -> float:
+    seconds = float(text)
+    # Written so that NaN is refused too.
+    if not INTERVAL_S_MIN <= seconds <= INTERVAL_S_MAX:
+        raise argparse.ArgumentTypeError(
+            f"expected seconds between {INTERVAL_S_MIN} and {INTERVAL_S_MAX:.0f}, got {text!r}"
+        )
+    return seconds
+
+
+def _control(options: argparse.Namespace, setting: Setting) -> str | None:
+    control = options.control or os.environ.get("STANCHION_CONTROL") or setting("control", options.config)
+    return ctl.socket_path(control) if control else None
+
+
+def _as_json(where: source.Place, interval_s: float, once: bool) -> int:
+    trouble = ""
+    while True:
+        try:
+            # As ASCII, so that what a client wrote into a path means nothing to a terminal.
+            print(json.dumps(source.status(where)), flush=True)
+            trouble = ""
+        except source.Failed as failure:
+            if once:
+                raise
+            if str(failure) != trouble:
+                trouble = str(failure)
+                _say(f"{trouble}; trying again")
+        if once:
+            return EXIT_DONE
+        time.sleep(interval_s)
+
+
+def _once(where: source.Place, interval_s: float) -> int:
+    _need_rich()
+    from rich.console import Console
+
+    from stanchion.top.lines import View, screen
+    from stanchion.top.looker import look
+    from stanchion.top.model import model
+
+    before = look(where)
+    # Rates are of the time between two looks.
+    time.sleep(interval_s)
+    lines = screen(model(before, look(where)), View(), shutil.get_terminal_size().columns, None)
+    console = Console(highlight=False, markup=False, emoji=False)
+    with console.capture() as capture:
+        for line in lines:
+            console.print(line, soft_wrap=True)
+    sys.stdout.write(encodable(capture.get(), sys.stdout.encoding).decode(sys.stdout.encoding))
+    sys.stdout.flush()
+    return EXIT_DONE
+
+
+def _live(where: source.Place, control: str | None, interval_s: float) -> int:
+    _need_rich()
+    if not sys.stdout.isatty() or os.environ.get("TERM", "dumb") == "dumb":
+        raise source.Failed("standard output is no terminal that can show a screen; --once and --json need none")
+    from stanchion.top import live
+
+    return live.run(where, control, interval_s)
+
+
+def _need_rich() -> None:
+    try:
+        import rich  # noqa: F401
+    except ImportError as error:
+        raise source.Failed("the screen needs rich: pip install 'stanchion[top]'; --json needs nothing") from error
+
+
+def _say(text: str) -> None:
+    print(f"stanchion top: {printable(text)}", file=sys.stderr, flush=True)

@@ -1,0 +1,343 @@
+"""A model as lines of a screen of some size. Pure: nothing here reads a clock or a terminal."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.text import Text
+
+from stanchion.top.model import Latency, Model, Order, Spread, sort
+from stanchion.top.status import Lane, Listener, Seat
+from stanchion.top.words import count, duration, printable, rate, size
+
+_BAR_COLUMNS = 20
+
+# Of the histograms: for one bucket, and so that an end can stand beside it.
+_BUCKET_COLUMNS_MAX = 3
+_AXIS_COLUMNS_MIN = 9
+
+# Ages from which a running request is worth a look.
+_LONG_US = 1_000_000
+_TOO_LONG_US = 10_000_000
+
+# From nothing to full.
+_LEVELS = " ▁▂▃▄▅▆▇█"
+
+
+@dataclass(frozen=True)
+class View:
+    """How somebody looks at it."""
+
+    order: Order = Order.AGE
+    live: bool = False
+    """With a cursor among the seats, and the keys below."""
+    chosen: tuple[int, int] | None = None
+    """Worker and seat under the cursor; the first row where there is no such seat (any more)."""
+    paused: bool = False
+    trouble: str | None = None
+    """Why there is no newer look than this one."""
+
+
+KEYS = "sort: a age, w worker, s served · ↑↓ choose · d dump · p pause · ? help · q quit"
+
+
+def screen(model: Model, view: View, width: int, height: int | None) -> list[Text]:
+    """The lines, none wider than `width` and no more than `height` of them; None for all there are."""
+    room = _Room(height, len(model.status.line.lanes), len(model.status.listeners))
+    lines = [
+        *_head(model, view),
+        *_the_line(model),
+        *_lanes(model.status.line.lanes, room.lanes),
+        *_latencies(model, width),
+        *_listeners(model.status.listeners, room.listeners),
+        _totals(model),
+    ]
+    lines += _seats(model, view, None if height is None else height - len(lines) - view.live)
+    if height is not None and view.live:
+        lines = [*lines[: height - 1], *[Text()] * (height - 1 - len(lines)), Text(KEYS, "dim")]
+    elif height is not None:
+        lines = lines[:height]
+    for line in lines:
+        line.truncate(width, overflow="ellipsis")
+    return lines
+
+
+class _Room:
+    """How many rows the two small tables get, so that the seats have the rest."""
+
+    def __init__(self, height: int | None, lanes: int, listeners: int) -> None:
+        if height is None:
+            self.lanes, self.listeners = lanes, listeners
+        else:
+            # What is not theirs on 24 lines: head 1, line 3, latencies 5, totals 1, heads of three tables 3,
+            # seats 4, keys 1.
+            spare = max(2, height - 18)
+            self.listeners = min(listeners, max(1, spare // 3))
+            self.lanes = min(lanes, max(1, spare // 3))
+
+
+def _head(model: Model, view: View) -> Iterable[Text]:
+    status = model.status
+    parts = [
+        f"stanchion {printable(status.version)}",
+        printable(status.state),
+        f"generation {status.generation}",
+        f"master {status.pid}",
+        f"up {duration(status.uptime_s * 1e6)}",
+    ]
+    head = Text(" · ".join(parts), "bold")
+    if view.paused:
+        head.append("  PAUSED", "bold yellow")
+    yield head
+    if view.trouble is not None:
+        yield Text(printable(view.trouble), "bold red")
+    if not status.ready:
+        because = f": {printable(status.not_ready_because)}" if status.not_ready_because else ""
+        yield Text(f"NOT READY{because}", "bold red")
+
+
+def _the_line(model: Model) -> Iterable[Text]:
+    line, rates = model.status.line, model.rates
+    share = line.waiting / line.waiting_max if line.waiting_max else 0.0
+    style = "red" if share > 0.9 else "yellow" if share > 0.5 else "green"
+    filled = min(_BAR_COLUMNS, round(share * _BAR_COLUMNS))
+    text = Text("line     ", "bold")
+    text.append(_LEVELS[-1] * filled, style)
+    text.append("░" * (_BAR_COLUMNS - filled), "dim")
+    text.append(f" {line.waiting} of {line.waiting_max} waiting, oldest {duration(line.oldest_wait_us)}", style)
+    if line.standing:
+        text.append("  STANDING", "bold red")
+    yield text
+    flow = Text("a second ", "bold")
+    drain = f"{rate(sum(lane.drain_per_s for lane in line.lanes))} drain"
+    if rates is None:
+        yield flow.append(f"{drain}; the rest takes a second look", "not bold")
+        return
+    flow.append(f"{rate(rates.arrived)} arrive, {drain}, {rate(rates.answered)} answered, ", "not bold")
+    flow.append(f"{rate(rates.gone)} gone, ", "not bold")
+    if rates.broken:
+        flow.append(f"{_by_rate(rates.broken)}, ", "red")
+    flow.append(f"{rate(sum(rates.refused.values()))} refused", "red" if rates.refused else "not bold")
+    if rates.refused:
+        flow.append(f" ({_by_rate(rates.refused)})", "red")
+    yield flow
+
+
+def _by_rate(rates: Mapping[str, float]) -> str:
+    most_first = sorted(rates.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{printable(name)} {rate(value)}" for name, value in most_first)
+
+
+def _lanes(lanes: Sequence[Lane], rows: int) -> list[Text]:
+    # One lane is the line itself.
+    if len(lanes) < 2:
+        return []
+    return _table(
+        ("lane", "priority", "waiting", "bound", "oldest", "in exchange", "reserved seats", "drain/s"),
+        [
+            (
+                printable(lane.name),
+                str(lane.priority),
+                str(lane.waiting),
+                "shared" if lane.waiting_max is None else str(lane.waiting_max),
+                duration(lane.oldest_wait_us),
+                str(lane.in_exchange),
+                str(lane.seats_reserved),
+                rate(lane.drain_per_s),
+            )
+            for lane in lanes
+        ],
+        rows,
+        ["red" if lane.standing else "" for lane in lanes],
+        name_columns=16,
+    )
+
+
+def _latencies(model: Model, width: int) -> list[Text]:
+    """Two histograms, each of late and of ever, with one bar for each column of the same axis."""
+    figures = 4 * 9
+    columns = max(_AXIS_COLUMNS_MIN, width - 16 - figures - 2)
+    shown = [(name, latency) for name, latency in (("wait", model.wait), ("service", model.service))]
+    axis = _axis([spread for _, latency in shown for spread in (latency.lately, latency.ever) if spread], columns)
+    head = Text(f"{'latency':16}{axis.label():{len(axis)}}  ", "bold")
+    head.append("".join(f"{name:>9}" for name in ("p50", "p90", "p99", "max")))
+    return [head, *(line for name, latency in shown for line in _latency(name, latency, axis))]
+
+
+def _latency(name: str, latency: Latency, axis: "_Axis") -> Iterable[Text]:
+    for title, period, spread in ((name, "lately", latency.lately), ("", "ever", latency.ever)):
+        line = Text(f"{title:8}{period:8}")
+        if spread is None or spread.count == 0:
+            line.append(f"{'':{len(axis)}}  " + f"{'-':>9}" * 4, "dim")
+        else:
+            line.append(axis.bars(spread), "cyan")
+            figures = (spread.p50_us, spread.p90_us, spread.p99_us, spread.max_us)
+            line.append("  " + "".join(f"{duration(figure):>9}" for figure in figures))
+        yield line
+
+
+class _Axis:
+    """Buckets as columns: neighbours together where there is no room for each, else several columns for one."""
+
+    def __init__(self, uppers: Sequence[float], columns: int) -> None:
+        self._uppers = uppers
+        self._together = max(1, -(-len(uppers) // columns))
+        bars = max(1, -(-len(uppers) // self._together))
+        self._wide = min(_BUCKET_COLUMNS_MAX, columns // bars)
+        self._columns = max(_AXIS_COLUMNS_MIN, bars * self._wide)
+
+    def __len__(self) -> int:
+        return self._columns
+
+    def label(self) -> str:
+        """Where the first bar ends and where the last one does."""
+        finite = [upper for upper in self._uppers if upper != float("inf")]
+        if not finite:
+            return ""
+        first, last = duration(finite[0]), duration(finite[-1])
+        gap = self._columns - len(first) - len(last)
+        return f"{first}{' ' * gap}{last}" if gap > 0 and len(finite) > 1 else first
+
+    def bars(self, spread: Spread) -> str:
+        found = dict(spread.counts)
+        counts = [found.get(upper, 0) for upper in self._uppers]
+        bars = [sum(counts[at : at + self._together]) for at in range(0, len(counts), self._together)]
+        most = max(bars)
+        # Upwards, so that anything at all is to be seen.
+        drawn = "".join(_LEVELS[-(-bar * (len(_LEVELS) - 1) // most)] * self._wide for bar in bars)
+        return f"{drawn:{self._columns}}"
+
+
+def _axis(spreads: Sequence[Spread], columns: int) -> _Axis:
+    """From the first bucket that any of them needs to the last."""
+    uppers = sorted({upper for spread in spreads for upper, _ in spread.counts})
+    needed = {upper for spread in spreads for upper, number in spread.counts if number}
+    if not needed:
+        return _Axis([], columns)
+    return _Axis([upper for upper in uppers if min(needed) <= upper <= max(needed)], columns)
+
+
+def _listeners(listeners: Sequence[Listener], rows: int) -> list[Text]:
+    return _table(
+        ("listener", "queued", "backlog", "asked"),
+        [
+            (printable(one.address), count(one.queued), count(one.backlog), count(one.backlog_asked) + _cut(one))
+            for one in listeners
+        ],
+        rows,
+        ["red" if _is_full(one) else "yellow" if _cut(one) else "" for one in listeners],
+        name_columns=40,
+    )
+
+
+def _cut(listener: Listener) -> str:
+    both = listener.backlog is not None and listener.backlog_asked is not None
+    return "  cut: see somaxconn" if both and (listener.backlog or 0) < (listener.backlog_asked or 0) else ""
+
+
+def _is_full(listener: Listener) -> bool:
+    # The kernel takes one more than the backlog (sk_acceptq_is_full), but who comes next is no better off.
+    return listener.queued is not None and listener.backlog is not None and listener.queued >= max(1, listener.backlog)
+
+
+def _totals(model: Model) -> Text:
+    seats, connections = model.status.seats, model.status.connections
+    kinds = [f"{printable(name)} {number}" for name, number in connections.items() if name not in ("total", "max")]
+    text = Text(f"{sum(seat.state == 'busy' for seat in seats)} of {len(seats)} seats busy · ")
+    text.append(f"{connections.get('total', 0)} of {connections.get('max', 0)} connections ({', '.join(kinds)})")
+    causes = [f"{printable(cause)} {number}" for cause, number in model.status.restarts.items() if number]
+    if causes:
+        text.append(f" · restarts: {', '.join(causes)}", "yellow")
+    return text
+
+
+_SEAT_HEADS = ("worker", "seat", "pid", "tenure", "memory", "state", "age", "served", "request")
+
+
+def _seats(model: Model, view: View, rows: int | None) -> list[Text]:
+    seats = sort(model.status.seats, view.order)
+    # A worker with one thread has the one seat 0.
+    columns = [at for at in range(len(_SEAT_HEADS)) if at != 1 or any(seat.seat for seat in seats)]
+    cells = [_seat_cells(seat, model.status.memory_bytes.get(seat.worker)) for seat in seats]
+    lines = _table(
+        [_SEAT_HEADS[at] for at in columns],
+        [tuple(row[at] for at in columns) for row in cells],
+        len(seats),
+        [_seat_style(seat) for seat in seats],
+    )
+    head, body = lines[0], lines[1:]
+    row = row_of(view.chosen, seats)
+    if view.live and body:
+        body[row].stylize("reverse")
+    if rows is None or len(body) < rows:
+        return lines
+    room = max(1, rows - 2)
+    # The marked one is always in sight.
+    first = max(0, row - room + 1) if view.live else 0
+    return [head, *body[first : first + room], Text(f"… {len(body) - room} more seats", "dim")]
+
+
+def row_of(chosen: tuple[int, int] | None, seats: Sequence[Seat]) -> int:
+    return next((row for row, seat in enumerate(seats) if (seat.worker, seat.seat) == chosen), 0)
+
+
+def _seat_cells(seat: Seat, memory_bytes: int | None) -> tuple[str, ...]:
+    request = f"{printable(seat.method or '')} {printable(seat.path or '')}".strip()
+    return (
+        str(seat.worker),
+        str(seat.seat),
+        count(seat.pid),
+        str(seat.tenure),
+        size(memory_bytes),
+        printable(seat.state),
+        duration(seat.running_us),
+        str(seat.served),
+        request,
+    )
+
+
+def _seat_style(seat: Seat) -> str:
+    if seat.running_us is None:
+        return "dim" if seat.state == "empty" else ""
+    return "red" if seat.running_us >= _TOO_LONG_US else "yellow" if seat.running_us >= _LONG_US else "green"
+
+
+def _table(
+    heads: Sequence[str],
+    rows: Sequence[tuple[str, ...]],
+    rows_max: int,
+    styles: Sequence[str],
+    name_columns: int | None = None,
+) -> list[Text]:
+    """Columns as wide as they must be; the first to the left if it is a name, the last as it is."""
+    left = {len(heads) - 1} | ({0} if name_columns is not None else set())
+    cells = [list(heads), *map(list, rows[:rows_max])]
+    if name_columns is not None:
+        for row in cells:
+            row[0] = _cut_to(row[0], name_columns)
+    widths = [max(Text(row[at]).cell_len for row in cells) for at in range(len(heads))]
+    widths[-1] = 0
+    lines = [
+        Text(
+            "  ".join(
+                _aligned(cell, width, at in left) for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+            )
+        )
+        for row in cells
+    ]
+    lines[0].stylize("bold")
+    for line, style in zip(lines[1:], styles, strict=False):
+        line.stylize(style)
+    if len(rows) > rows_max:
+        lines.append(Text(f"… {len(rows) - rows_max} more", "dim"))
+    return lines
+
+
+def _aligned(cell: str, width: int, left: bool) -> str:
+    gap = " " * (width - Text(cell).cell_len)
+    return cell + gap if left else gap + cell
+
+
+def _cut_to(cell: str, width: int) -> str:
+    text = Text(cell)
+    text.truncate(width, overflow="ellipsis")
+    return text.plain

@@ -1,0 +1,153 @@
+"""What two looks at a server say together: rates, and how long it took of late. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from stanchion.top.status import Histogram, Seat, Status
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Requests a second between two looks."""
+
+    arrived: float
+    answered: float
+    """By the app."""
+    gone: float
+    """The client left before it had its whole answer."""
+    refused: Mapping[str, float]
+    """Answered by the server, by reason; only reasons that occurred."""
+    broken: Mapping[str, float]
+    """Ended in any other way, likewise."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A distribution of durations: how many fell into each bucket, and what that means."""
+
+    counts: tuple[tuple[float, int], ...]
+    """Upper end in µs, and how many lie in this bucket alone."""
+    count: int
+    p50_us: float
+    p90_us: float
+    p99_us: float
+    max_us: float | None
+    """None where only the buckets are known."""
+
+
+@dataclass(frozen=True)
+class Latency:
+    lately: Spread | None
+    """Between the two looks; None before there are two that can be compared."""
+    ever: Spread
+    """Since the server's start."""
+
+
+@dataclass(frozen=True)
+class Model:
+    status: Status
+    over_s: float | None
+    """Between the two looks."""
+    rates: Rates | None
+    wait: Latency
+    service: Latency
+
+
+class Order(Enum):
+    """Of the seats on the screen."""
+
+    AGE = "age"
+    WORKER = "worker"
+    SERVED = "served"
+
+
+def model(before: Status | None, now: Status) -> Model:
+    """`before` is the look before this one, if there was one."""
+    over_s = None if before is None else _over_s(before, now)
+    if before is None or over_s is None:
+        return Model(now, None, None, Latency(None, _ever(now.wait)), Latency(None, _ever(now.service)))
+    return Model(
+        now,
+        over_s,
+        _rates(before.requests, now.requests, over_s),
+        Latency(_between(before.wait, now.wait), _ever(now.wait)),
+        Latency(_between(before.service, now.service), _ever(now.service)),
+    )
+
+
+def sort(seats: tuple[Seat, ...], order: Order) -> list[Seat]:
+    """Longest running first, most served first, or by number, which also decides between equals."""
+    return sorted(seats, key=lambda seat: (-_rank(seat, order), seat.worker, seat.seat))
+
+
+def _rank(seat: Seat, order: Order) -> int:
+    match order:
+        case Order.AGE:
+            return -1 if seat.running_us is None else seat.running_us
+        case Order.SERVED:
+            return seat.served
+        case Order.WORKER:
+            return 0
+
+
+def _over_s(before: Status, now: Status) -> float | None:
+    """None if the two are not one after the other of one server: a master that took over counts anew."""
+    elapsed_us = now.now_us - before.now_us
+    return elapsed_us / 1e6 if elapsed_us > 0 and before.pid == now.pid else None
+
+
+def _rates(before: Mapping[str, int], now: Mapping[str, int], over_s: float) -> Rates | None:
+    """None if a count went back: they are of different times of counting."""
+    grown = {key: count - before.get(key, 0) for key, count in now.items() if key != "in_flight"}
+    if any(growth < 0 for growth in grown.values()):
+        return None
+    ended = {key: growth / over_s for key, growth in grown.items() if key != "arrived" and growth}
+    families = {key: key.partition("_")[0] for key in ended}
+    return Rates(
+        arrived=grown.get("arrived", 0) / over_s,
+        answered=ended.get("answered", 0.0),
+        gone=sum(rate for key, rate in ended.items() if families[key] == "abandoned"),
+        refused={key.removeprefix("refused_"): rate for key, rate in ended.items() if families[key] == "refused"},
+        broken={key: rate for key, rate in ended.items() if families[key] not in ("answered", "abandoned", "refused")},
+    )
+
+
+def _ever(of: Histogram) -> Spread:
+    alone = _alone([count for _, count in of.buckets])
+    counts = tuple((upper, count) for (upper, _), count in zip(of.buckets, alone, strict=True))
+    return Spread(counts, of.count, of.p50_us, of.p90_us, of.p99_us, of.max_us)
+
+
+def _between(before: Histogram, now: Histogram) -> Spread | None:
+    """None if the two cannot be subtracted, as when another acceptor began to count."""
+    uppers = [upper for upper, _ in now.buckets]
+    if uppers != [upper for upper, _ in before.buckets]:
+        return None
+    alone = _alone([count - old for (_, old), (_, count) in zip(before.buckets, now.buckets, strict=True)])
+    if any(count < 0 for count in alone):
+        return None
+    counts = tuple(zip(uppers, alone, strict=True))
+    p50_us, p90_us, p99_us = (_quantile(counts, share) for share in (0.5, 0.9, 0.99))
+    return Spread(counts, sum(alone), p50_us, p90_us, p99_us, None)
+
+
+def _alone(cumulative: list[int]) -> list[int]:
+    return [count - below for below, count in zip([0, *cumulative], cumulative, strict=False)]
+
+
+def _quantile(counts: tuple[tuple[float, int], ...], share: float) -> float:
+    """Where in its bucket the one of that rank would be if those there were spread evenly; 0 of none.
+
+    The same as Prometheus' histogram_quantile() says of such buckets, so that two screens do not contradict each other.
+    """
+    rank = share * sum(count for _, count in counts)
+    below = 0
+    lower = 0.0
+    for upper, count in counts:
+        if count and below + count >= rank:
+            # Of the open bucket nothing is known but where it begins.
+            return lower if upper == float("inf") else lower + (upper - lower) * (rank - below) / count
+        below += count
+        lower = upper
+    return 0.0

@@ -1,0 +1,282 @@
+"""What `/status` says, checked: whoever listens at that address may have written it."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeGuard, TypeVar
+
+# Of any list in it; the exchange has fewer seats than that, and nobody reads more on a screen.
+LIST_MAX = 0xFFFF
+
+# Figures beyond this are no figures.
+FIGURE_MAX = 2**64
+
+T = TypeVar("T")
+
+
+class Unexpected(Exception):
+    """It is not what a stanchion of this version says; the text tells where."""
+
+
+@dataclass(frozen=True)
+class Lane:
+    name: str
+    priority: int
+    waiting: int
+    waiting_max: int | None
+    """None where it shares the bound of the whole line."""
+    oldest_wait_us: int
+    in_exchange: int
+    seats_reserved: int
+    drain_per_s: float
+    standing: bool
+
+
+@dataclass(frozen=True)
+class Line:
+    waiting: int
+    waiting_max: int
+    oldest_wait_us: int
+    standing: bool
+    lanes: tuple[Lane, ...]
+
+
+@dataclass(frozen=True)
+class Seat:
+    worker: int
+    seat: int
+    pid: int | None
+    tenure: int
+    state: str
+    running_us: int | None
+    method: str | None
+    path: str | None
+    served: int
+    busy_us: int
+
+
+@dataclass(frozen=True)
+class Listener:
+    address: str
+    backlog_asked: int | None
+    backlog: int | None
+    queued: int | None
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Since the server's start."""
+
+    count: int
+    sum_us: int
+    max_us: int
+    p50_us: int
+    p90_us: int
+    p99_us: int
+    buckets: tuple[tuple[float, int], ...]
+    """Pairs of an upper end in µs and the count of all up to it; the last has no end."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """One look at a server."""
+
+    version: str
+    pid: int
+    acceptor_pid: int
+    uptime_s: float
+    now_us: int
+    """By the host's monotonic clock, so that it goes on across acceptors."""
+    generation: int
+    state: str
+    ready: bool
+    not_ready_because: str | None
+    line: Line
+    seats: tuple[Seat, ...]
+    memory_bytes: Mapping[int, int | None]
+    """By the number of the worker."""
+    listeners: tuple[Listener, ...]
+    connections: Mapping[str, int]
+    requests: Mapping[str, int]
+    """`arrived`, `in_flight`, and the count of each outcome."""
+    events: Mapping[str, int]
+    wait: Histogram
+    service: Histogram
+    restarts: Mapping[str, int]
+
+
+def parse(data: object) -> Status:
+    """The status in a JSON value. Keys that are not known here are ignored. Unexpected, if it is none."""
+    top = _Reader(data, "the answer")
+    server = top.inner("server")
+    return Status(
+        version=top.text("version"),
+        pid=top.count("pid"),
+        acceptor_pid=top.count("acceptor_pid"),
+        uptime_s=top.number("uptime_s"),
+        now_us=top.count("now_us"),
+        generation=top.count("generation"),
+        state=top.text("state"),
+        ready=top.flag("ready"),
+        not_ready_because=top.text_or_none("not_ready_because"),
+        line=_line(top.inner("line")),
+        seats=top.each("seats", _seat),
+        memory_bytes=dict(top.each("workers", _memory)),
+        listeners=top.each("listeners", _listener),
+        connections=top.inner("connections").counts(),
+        requests=top.inner("requests").counts(),
+        events=top.inner("events").counts(),
+        wait=_histogram(top.inner("wait_us")),
+        service=_histogram(top.inner("service_us")),
+        restarts=server.inner("restarts").counts(),
+    )
+
+
+def _line(of: "_Reader") -> Line:
+    return Line(
+        waiting=of.count("waiting"),
+        waiting_max=of.count("waiting_max"),
+        oldest_wait_us=of.count("oldest_wait_us"),
+        standing=of.flag("standing"),
+        lanes=of.each("lanes", _lane),
+    )
+
+
+def _lane(of: "_Reader") -> Lane:
+    return Lane(
+        name=of.text("name"),
+        priority=of.count("priority"),
+        waiting=of.count("waiting"),
+        waiting_max=of.count_or_none("waiting_max"),
+        oldest_wait_us=of.count("oldest_wait_us"),
+        in_exchange=of.count("in_exchange"),
+        seats_reserved=of.count("seats_reserved"),
+        drain_per_s=of.number("drain_per_s"),
+        standing=of.flag("standing"),
+    )
+
+
+def _seat(of: "_Reader") -> Seat:
+    return Seat(
+        worker=of.count("worker"),
+        seat=of.count("seat"),
+        pid=of.count_or_none("pid"),
+        tenure=of.count("tenure"),
+        state=of.text("state"),
+        running_us=of.count_or_none("running_us"),
+        method=of.text_or_none("method"),
+        path=of.text_or_none("path"),
+        served=of.count("served"),
+        busy_us=of.count("busy_us"),
+    )
+
+
+def _memory(of: "_Reader") -> tuple[int, int | None]:
+    return of.count("worker"), of.count_or_none("memory_bytes")
+
+
+def _listener(of: "_Reader") -> Listener:
+    return Listener(
+        address=of.text("address"),
+        backlog_asked=of.count_or_none("backlog_asked"),
+        backlog=of.count_or_none("backlog"),
+        queued=of.count_or_none("queued"),
+    )
+
+
+def _histogram(of: "_Reader") -> Histogram:
+    count, buckets = of.count("count"), of.buckets("buckets")
+    if buckets and count < buckets[-1][1]:
+        raise Unexpected("more in the buckets than there are")
+    return Histogram(
+        count=count,
+        sum_us=of.count("sum_us"),
+        max_us=of.count("max_us"),
+        p50_us=of.count("p50_us"),
+        p90_us=of.count("p90_us"),
+        p99_us=of.count("p99_us"),
+        # What took longer than the last bound is in the count alone.
+        buckets=(*buckets, (math.inf, count)),
+    )
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    # A bool is an int to Python.
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= FIGURE_MAX
+
+
+class _Reader:
+    """One JSON object, whose values are looked at before they are believed."""
+
+    def __init__(self, data: object, place: str) -> None:
+        if not isinstance(data, dict):
+            raise Unexpected(f"{place} is no object")
+        self._data: dict[str, Any] = data
+        self._place = place
+
+    def _value(self, key: str) -> object:
+        if key not in self._data:
+            raise Unexpected(f"{self._place} has no {key!r}")
+        return self._data[key]
+
+    def _complaint(self, key: str, wanted: str) -> Unexpected:
+        return Unexpected(f"{key!r} of {self._place} is no {wanted}")
+
+    def text(self, key: str) -> str:
+        value = self._value(key)
+        if not isinstance(value, str):
+            raise self._complaint(key, "text")
+        return value
+
+    def text_or_none(self, key: str) -> str | None:
+        return None if self._value(key) is None else self.text(key)
+
+    def flag(self, key: str) -> bool:
+        value = self._value(key)
+        if not isinstance(value, bool):
+            raise self._complaint(key, "boolean")
+        return value
+
+    def count(self, key: str) -> int:
+        value = self._value(key)
+        if not _is_count(value):
+            raise self._complaint(key, "count")
+        return value
+
+    def count_or_none(self, key: str) -> int | None:
+        return None if self._value(key) is None else self.count(key)
+
+    def number(self, key: str) -> float:
+        value = self._value(key)
+        # Written so that NaN, which Python's json reads, is refused too.
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= FIGURE_MAX:
+            raise self._complaint(key, "number")
+        return float(value)
+
+    def counts(self) -> dict[str, int]:
+        return {key: self.count(key) for key in self._data}
+
+    def inner(self, key: str) -> "_Reader":
+        return _Reader(self._value(key), f"{key!r}")
+
+    def each(self, key: str, read: Callable[["_Reader"], T]) -> tuple[T, ...]:
+        return tuple(read(_Reader(item, f"{key}[{number}]")) for number, item in enumerate(self._list(key)))
+
+    def buckets(self, key: str) -> tuple[tuple[float, int], ...]:
+        found: list[tuple[float, int]] = []
+        for pair in self._list(key):
+            match pair:
+                case [upper, count] if _is_count(count) and _is_count(upper):
+                    found.append((float(upper), count))
+                case _:
+                    raise self._complaint(key, "list of pairs of an upper end and a count")
+        ends = [(-1.0, 0), *found]
+        if any(not (a[0] < b[0] and a[1] <= b[1]) for a, b in zip(ends, found, strict=False)):
+            raise self._complaint(key, "row of buckets: upper ends must grow, and counts not fall")
+        return tuple(found)
+
+    def _list(self, key: str) -> Sequence[object]:
+        value = self._value(key)
+        if not isinstance(value, list) or len(value) > LIST_MAX:
+            raise self._complaint(key, f"list of at most {LIST_MAX}")
+        return value

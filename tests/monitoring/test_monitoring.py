@@ -1,0 +1,213 @@
+"""The dashboard and the alerts under examples/: a real Prometheus understands them, and finds what they ask for."""
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stanchion import config
+from support.admin import Admin
+from support.prometheus import EXAMPLES, PROMETHEUS, PROMTOOL, Prometheus
+from support.server import Serve
+from support.wire import request
+
+ROOT = Path(__file__).parents[2]
+DASHBOARD = ROOT / "examples" / "grafana" / "stanchion.json"
+ALERTS = EXAMPLES / "alerts.yml"
+PAGE = ROOT / "docs" / "monitoring.md"
+
+pytestmark = pytest.mark.own("it has metrics")
+needs_promtool = pytest.mark.skipif(not PROMTOOL, reason="promtool is not installed: Debian's package prometheus")
+needs_prometheus = pytest.mark.skipif(not PROMETHEUS, reason="prometheus is not installed")
+
+
+def dashboard() -> dict[str, Any]:
+    return json.loads(DASHBOARD.read_text())
+
+
+def panels() -> list[dict[str, Any]]:
+    return [panel for panel in dashboard()["panels"] if panel["type"] != "row"]
+
+
+def queries() -> list[str]:
+    return [target["expr"] for panel in panels() for target in panel["targets"]]
+
+
+# ---- As they are written
+
+
+def test_every_panel_says_what_it_shows_and_asks_by_the_variables():
+    variables = {variable["name"] for variable in dashboard()["templating"]["list"]}
+    assert variables == {"datasource", "job", "instance"}
+    for panel in panels():
+        assert panel["title"] and panel["description"] and panel["targets"], panel["id"]
+        assert panel["datasource"]["uid"] == "${datasource}"
+        for target in panel["targets"]:
+            asked = re.findall(r"stanchion_\w+(\{[^}]*\})?", target["expr"])
+            assert asked and all('job=~"$job", instance=~"$instance"' in labels for labels in asked), target["expr"]
+
+
+def test_no_panel_lies_upon_another():
+    places = [panel["gridPos"] for panel in dashboard()["panels"]]
+    taken = [
+        (x, y)
+        for place in places
+        for x in range(place["x"], place["x"] + place["w"])
+        for y in range(place["y"], place["y"] + place["h"])
+    ]
+    assert len(taken) == len(set(taken))
+    assert max(x for x, _ in taken) < 24
+    numbers = [panel["id"] for panel in dashboard()["panels"]]
+    assert len(numbers) == len(set(numbers))
+
+
+def promtool(*words: str) -> subprocess.CompletedProcess[str]:
+    assert PROMTOOL
+    return subprocess.run([PROMTOOL, *words], capture_output=True, text=True, check=False, timeout=60)
+
+
+@needs_promtool
+def test_promtool_has_no_complaint():
+    for words in (["rules", "--lint=all", "--lint-fatal", str(ALERTS)], ["config", str(EXAMPLES / "prometheus.yml")]):
+        checked = promtool("check", *words)
+        assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+@needs_promtool
+def test_each_alert_fires_where_it_should_and_only_there(tmp_path):
+    cases = (Path(__file__).parent / "alerts.test.yml").read_text()
+    named = re.findall(r"- alert: (\w+)", ALERTS.read_text())
+    assert named and all(f'alertname="{name}"' in cases for name in named), "an alert without a test"
+    path = tmp_path / "test.yml"
+    path.write_text(cases.replace("{alerts}", str(ALERTS)))
+    tested = promtool("test", "rules", str(path))
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+
+
+# ---- Against what a server says
+
+
+def exposition() -> str:
+    """What /metrics is planned to say, for as long as there is no admin listener."""
+    lines = [
+        'stanchion_build_info{version="0"} 1',
+        "stanchion_line_waiting_max 2048",
+        "stanchion_requests_arrived_total 4",
+        "stanchion_requests_in_flight 0",
+        "stanchion_connections_max 10000",
+        "stanchion_received_bytes_total 1",
+        "stanchion_sent_bytes_total 1",
+        "stanchion_ready 1",
+        "stanchion_generation 1",
+        'stanchion_events_total{event="connections_accepted"} 1',
+        'stanchion_worker_restarts_total{cause="killed"} 0',
+        'stanchion_listener_queue{listener="x"} 0',
+        'stanchion_listener_backlog{listener="x"} 2048',
+        'stanchion_worker_memory_bytes{worker="0"} 1',
+    ]
+    outcomes = sorted({"answered", "abandoned_waiting", *named_outcomes()})
+    for name in ("waiting", "oldest_wait_seconds", "drain_per_second"):
+        lines.append(f'stanchion_line_{name}{{lane="default"}} 0')
+    for name in ("reloads", "upgrades"):
+        lines += [f'stanchion_{name}_total{{result="{result}"}} 0' for result in ("done", "failed")]
+    lines += [f'stanchion_seats{{state="{state}"}} 1' for state in ("busy", "idle", "empty")]
+    lines += [f'stanchion_connections{{state="{state}"}} 1' for state in ("new", "reading", "busy", "idle")]
+    lines += [f'stanchion_requests_total{{outcome="{outcome}"}} 1' for outcome in outcomes]
+    for name in ("wait", "service"):
+        lines += [f'stanchion_{name}_seconds_bucket{{le="{le}"}} 1' for le in ("0.1", "1.0", "+Inf")]
+        lines += [f"stanchion_{name}_seconds_sum 1", f"stanchion_{name}_seconds_count 1"]
+    return "\n".join(lines) + "\n"
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\n"
+
+
+@pytest.fixture(scope="module")
+def target(shared_serve: Serve) -> Iterator[str]:
+    """host:port of an admin listener whose server has answered some requests."""
+    if any(setting.name == "admin" for setting in config.schema()):
+        server = shared_serve("hello:app", "--admin", "127.0.0.1:0", "--max-memory", "1G")
+        for _ in range(20):
+            with server.connect() as wire:
+                wire.send(request("GET", "/", ["Connection: close"]))
+                assert wire.response().status == 200
+        yield server.log.wait(r"admin at (?:http://)?(\S+)")[1]
+        return
+    admin = Admin()
+    admin.sends(exposition().encode(), HEAD)
+    yield admin.address
+    admin.stop()
+
+
+@pytest.fixture(scope="module")
+def prometheus(target: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    prometheus = Prometheus(tmp_path_factory.mktemp("prometheus"), target)
+    try:
+        prometheus.wait_scrapes(3)
+        yield prometheus
+    finally:
+        prometheus.stop()
+
+
+def filled_in(query: str) -> str:
+    """As Grafana would ask, with All for each variable."""
+    for variable, value in {"$job": ".+", "$instance": ".+", "[$__rate_interval]": "[1m]"}.items():
+        query = query.replace(variable, value)
+    assert "$" not in query
+    return query
+
+
+@needs_prometheus
+def test_each_query_of_the_dashboard_finds_something(prometheus):
+    assert len(queries()) > 30
+    empty = [query for query in queries() if not prometheus.query(filled_in(query))]
+    assert empty == []
+
+
+@needs_prometheus
+def test_the_variables_of_the_dashboard_find_the_server(prometheus, target):
+    found = prometheus.series("stanchion_build_info")
+    assert [(one["job"], one["instance"]) for one in found] == [("stanchion", target)]
+
+
+@needs_prometheus
+def test_each_alert_asks_for_what_there_is(prometheus):
+    rules = prometheus.rules()
+    assert len(rules) == len(re.findall(r"- alert:", ALERTS.read_text())) > 0
+    for rule in rules:
+        assert rule["health"] == "ok", rule
+        selectors = re.findall(r"(?:stanchion_\w+|up)\{[^}]*\}|stanchion_\w+", rule["query"])
+        assert selectors, rule["query"]
+        assert [one for one in selectors if not prometheus.series(one)] == [], rule["name"]
+
+
+@needs_prometheus
+def test_the_outcomes_that_alerts_name_are_those_that_the_server_counts(prometheus):
+    counted = {one["outcome"] for one in prometheus.series("stanchion_requests_total")}
+    assert named_outcomes() <= counted
+
+
+def named_outcomes() -> set[str]:
+    """refused_(a|b)|c, written out."""
+    named = set()
+    for pattern in re.findall(r'outcome=~"([^"]+)"', ALERTS.read_text()):
+        for prefix, group, alone in re.findall(r"(\w+)\(([^)]*)\)|(\w+)", pattern):
+            named |= {alone} if alone else {prefix + one for one in group.split("|")}
+    assert len(named) > 5
+    return named
+
+
+@needs_prometheus
+def test_each_alert_says_what_to_do(prometheus):
+    headings = {"#" + line[4:].strip().lower() for line in PAGE.read_text().splitlines() if line.startswith("### ")}
+    for rule in prometheus.rules():
+        said = rule["annotations"]
+        assert said["summary"] and said["description"]
+        page, anchor = said["runbook"].split("#")
+        assert page == "docs/monitoring.md" and f"#{anchor}" in headings, said["runbook"]
+        assert anchor == rule["name"].lower()
+        assert rule["labels"]["severity"] in ("critical", "warning", "info")

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from stanchion import config
 from stanchion.cli import main
 from stanchion.top import looker, source
 from support.admin import Admin, seat, status
@@ -203,15 +202,13 @@ def by_config_found(_: pytest.MonkeyPatch, address: str) -> list[str]:
     return []
 
 
-ORDERED = [by_flag, by_variable]
-if any(setting.name == "admin" for setting in config.schema()):
-    ORDERED += [by_config_named, by_config_found]
+ORDERED = [by_flag, by_variable, by_config_named, by_config_found]
 
 
 @pytest.mark.parametrize("first", range(len(ORDERED)), ids=[give.__name__ for give in ORDERED])
 def test_who_comes_first_wins_and_is_enough(first, admin, home, monkeypatch):
     words = [word for give in ORDERED[first + 1 :] for word in give(monkeypatch, f"unix:{home}/nobody")]
-    if first < 2:
+    if first < ORDERED.index(by_config_named):
         words = [word for word in words if word not in ("-c", "named.py")]
     words += ORDERED[first](monkeypatch, admin.address)
     assert main(["top", *words, "--json", "--once"]) == 0

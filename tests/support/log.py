@@ -11,13 +11,19 @@ from support.patience import PATIENCE_S
 class Log:
     """Collects lines in a thread, so that a test can wait for the one that means "ready"."""
 
-    def __init__(self, pipe: IO[bytes]) -> None:
+    def __init__(self, pipe: IO[bytes], begin: bool = True) -> None:
         self._lines: list[str] = []
         self._ended = False
         self._changed = threading.Condition()
         self._pipe = pipe
         self._reader = threading.Thread(target=self._collect, daemon=True)
-        self._reader.start()
+        if begin:
+            self.begin()
+
+    def begin(self) -> None:
+        """Begin to read, if it has not begun."""
+        if not self._reader.ident:
+            self._reader.start()
 
     def _collect(self) -> None:
         for line in self._pipe:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 import psutil
 
@@ -59,23 +60,32 @@ class Server:
     heir: psutil.Process | None = None
     """The master that has followed, if one has."""
 
-    def launch(self) -> "Server":
-        """Start without waiting, for what is not meant to come up."""
+    def launch(self, stuffed: bool = False) -> "Server":
+        """Start without waiting, for what is not meant to come up.
+
+        With `stuffed`, its stdout and stderr are pipes that are full, and stay so until their logs `begin`.
+        """
         self.tmp = self.home / "tmp"
         self.tmp.mkdir(parents=True, exist_ok=True)
+        pipes = [full_pipe(), full_pipe()] if stuffed else []
+        stdout, stderr = [writer for _, writer in pipes] or [subprocess.PIPE, subprocess.PIPE]
         self.process = subprocess.Popen(
             [*self.prefix, sys.executable, *self.kind.command, *self.arguments],
             cwd=self.home,
             env=self._environment(),
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stdout=stdout,
+            stderr=stderr,
             start_new_session=True,
             pass_fds=self.pass_fds,
         )
-        assert self.process.stdout and self.process.stderr
-        self.stdout = Log(self.process.stdout)
-        self.log = Log(self.process.stderr)
+        if stuffed:
+            for _, writer in pipes:
+                os.close(writer)
+            readers: list[IO[bytes] | None] = [os.fdopen(reader, "rb") for reader, _ in pipes]
+        else:
+            readers = [self.process.stdout, self.process.stderr]
+        self.stdout, self.log = [Log(reader, begin=not stuffed) for reader in readers if reader]
         return self
 
     def start(self) -> "Server":
@@ -147,6 +157,8 @@ class Server:
     def stop(self) -> None:
         """INT, a bounded wait, KILL; and then an error if the KILL was needed or something is left."""
         patient = True
+        for log in (self.log, self.stdout):
+            log.begin()
         if self.heir:
             with contextlib.suppress(psutil.NoSuchProcess):
                 self.heir.send_signal(signal.SIGINT)
@@ -172,6 +184,17 @@ class Server:
         assert not spool, f"left in its temporary directory: {spool}"
         for sign in ("panicked at", "garbage collected without being closed"):
             assert sign not in self.log.text(), f"the log says {sign!r}"
+
+
+def full_pipe() -> tuple[int, int]:
+    """A pipe that has no room: whoever writes to it waits."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writer, b"x" * 1023 + b"\n")
+    os.set_blocking(writer, True)
+    return reader, writer
 
 
 Serve = Callable[..., Server]

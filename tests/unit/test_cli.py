@@ -173,7 +173,7 @@ def test_the_table_is_aligned_and_whole(capsys):
     lines = capsys.readouterr().out.splitlines()
     rows = [line.split() for line in lines if line.startswith("  ")]
     assert [row[0] for row in rows] == [setting.name for setting in config.schema()]
-    origins = {line.index("default") for line in lines if line.endswith(" default") and len(line) < 60}
+    origins = {line.index("default") for line in lines if line.endswith(" default") and len(line) < 72}
     assert len(origins) == 1
     assert ["workers", "3", "command", "line"] in rows
 

@@ -66,12 +66,9 @@ pub(crate) struct Files {
 pub fn serve(settings: Settings, host: &mut dyn Host) -> i32 {
     // Whoever it cannot find, it names once there is a log to say it in.
     log::belong_to(privileges::find(&settings).ok().flatten().as_ref());
-    if let Err(error) = log::start(&settings.errorlog, settings.loglevel) {
+    if let Err(error) = log::start(&settings) {
         // There is no log to say it in.
-        let line = format!(
-            "cannot open the error log {}: {error}\n",
-            settings.errorlog.display()
-        );
+        let line = format!("cannot open the error log {error}\n");
         let _ = io::Write::write_all(&mut io::stderr(), line.as_bytes());
         return exit_code::USAGE;
     }

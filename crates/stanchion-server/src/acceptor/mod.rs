@@ -51,6 +51,7 @@ use tokio::time::Instant;
 use tracing::{debug, error, info};
 
 use crate::exit_code;
+use crate::log;
 use crate::messages::{self, ToMaster};
 use crate::record::REQUEST_HEAD_BYTES_MAX;
 use crate::settings::Settings;
@@ -145,13 +146,15 @@ pub(crate) fn check_settings(settings: &Settings) -> Result<(), String> {
 /// The life of an acceptor process; gives its exit code.
 pub(crate) fn run(common: &'static Common, listeners: &[Listener], orders: Channel) -> i32 {
     process::set_name(c"stanchion-acpt");
-    match start(common, listeners, orders) {
+    let code = match start(common, listeners, orders) {
         Ok(()) => exit_code::FINE,
         Err(error) => {
             error!("the acceptor cannot go on: {error}");
             exit_code::INTERNAL
         }
-    }
+    };
+    log::finish();
+    code
 }
 
 fn start(common: &'static Common, listeners: &[Listener], orders: Channel) -> io::Result<()> {
@@ -163,6 +166,7 @@ fn start(common: &'static Common, listeners: &[Listener], orders: Channel) -> io
     if let Err(error) = process::interrupt_nobody() {
         debug!("the acceptor runs under the normal scheduling policy: {error}");
     }
+    log::write_by_thread()?;
     let runtime = Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(disk::DISK_THREADS_MAX)
@@ -288,10 +292,7 @@ impl Shared {
         if fields_max != 100 {
             http.max_headers(fields_max);
         }
-        let access_log = match &settings.accesslog {
-            Some(path) => Some(AccessLog::open(path, &settings.access_log_format)?),
-            None => None,
-        };
+        let access_log = AccessLog::open(settings)?;
         let descriptors = process::raise_open_files();
         let descriptors_left = usize::try_from(descriptors).unwrap_or(usize::MAX);
         let connections_max = (settings.max_connections as usize)
@@ -374,7 +375,7 @@ impl Shared {
             );
         }
         if let Some(log) = &self.access_log {
-            log.flush();
+            log.finish();
         }
     }
 }

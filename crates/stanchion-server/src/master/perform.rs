@@ -168,11 +168,21 @@ impl Loop<'_> {
     /// Settings that a running server cannot change are named.
     fn name_what_stays(&self, new: &Settings) {
         let old = self.settings();
+        let syslog = |settings: &Settings| {
+            let (prefix, facility) = (settings.syslog_prefix.clone(), settings.syslog_facility);
+            (
+                settings.syslog,
+                settings.syslog_addr.clone(),
+                prefix,
+                facility,
+            )
+        };
         let changed = [
             ("pidfile", old.pidfile != new.pidfile),
             ("signals", old.signals != new.signals),
             ("errorlog", old.errorlog != new.errorlog),
             ("loglevel", old.loglevel != new.loglevel),
+            ("syslog of the error log", syslog(old) != syslog(new)),
             ("control", old.control != new.control),
             ("umask", old.umask != new.umask),
         ];

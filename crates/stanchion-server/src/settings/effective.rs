@@ -6,7 +6,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::resolve::{Layer, resolve};
-use super::{AllowedPeers, Bind, ControlAddress, Lane, Seconds, SettingsError};
+use super::{
+    AllowedPeers, Bind, ControlAddress, Facility, Lane, Seconds, SettingsError, SyslogAddress,
+};
 
 /// The effective value of each setting, under the setting's own name. What each one does is told
 /// once, in [`super::table`]; here stand the units.
@@ -138,6 +140,16 @@ pub struct Settings {
     pub errorlog: PathBuf,
     /// Least important events that are logged.
     pub loglevel: LogLevel,
+    /// Send both logs to a syslog daemon as well.
+    pub syslog: bool,
+    /// Where it is.
+    pub syslog_addr: SyslogAddress,
+    /// What the program is called there, after `stanchion.`.
+    pub syslog_prefix: Option<String>,
+    /// What kind of program it is there.
+    pub syslog_facility: Facility,
+    /// Keep the access log from it.
+    pub disable_redirect_access_to_syslog: bool,
     /// The app's specification, where it was not an argument.
     pub wsgi_app: Option<String>,
     /// The config file that was asked for.

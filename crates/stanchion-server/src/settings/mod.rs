@@ -18,6 +18,7 @@ mod reference;
 mod resolve;
 mod schema;
 mod seconds;
+mod syslog;
 pub mod table;
 mod worker_ports;
 
@@ -31,6 +32,7 @@ pub use reference::reference_markdown;
 pub use resolve::{Layer, Resolution, Resolved, Unknown, resolve, resolve_json};
 pub use schema::schema_json;
 pub use seconds::Seconds;
+pub use syslog::{Facility, SyslogAddress};
 
 /// Why settings could not be made of what was given.
 #[derive(Debug, thiserror::Error)]

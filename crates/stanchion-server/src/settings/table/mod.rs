@@ -3,6 +3,7 @@
 mod admin;
 mod limits;
 mod line;
+mod logging;
 mod process;
 mod serving;
 
@@ -15,7 +16,7 @@ pub const GROUPS: &[Group] = &[
     limits::BUFFERS,
     process::PROCESS,
     process::PROXIES,
-    process::LOGGING,
+    logging::LOGGING,
     admin::ADMIN,
     process::APP,
 ];

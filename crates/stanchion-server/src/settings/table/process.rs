@@ -1,4 +1,4 @@
-//! Settings of the process, its surroundings and its logs.
+//! Settings of the process and its surroundings.
 
 use super::{Env, Group, Kind, OPTIONAL, Preset, Range, Setting, without_nul};
 use crate::settings::{AllowedPeers, ControlAddress};
@@ -208,74 +208,6 @@ than your proxy can reach the port: they could claim to be anybody.",
     }],
 };
 
-pub(super) const LOGGING: Group = Group {
-    title: "Logging",
-    settings: &[
-        Setting {
-            name: "accesslog",
-            flags: &["--access-logfile"],
-            metavar: "FILE",
-            env: None,
-            kind: OPTIONAL,
-            default: Preset::Null,
-            gunicorn: true,
-            help: "Log requests to this file ('-': stdout)",
-            long_help: "\
-One line for each request, written by the acceptor. Without it none are \
-written.",
-        },
-        Setting {
-            name: "access_log_format",
-            flags: &["--access-logformat"],
-            metavar: "FORMAT",
-            env: None,
-            kind: Kind::Text {
-                nullable: false,
-                check: without_nul,
-            },
-            default: Preset::Text(r#"%(h)s %(l)s %(u)s %(t)s "%(r)s" %(s)s %(b)s "%(f)s" "%(a)s""#),
-            gunicorn: true,
-            help: "What a line of the access log holds",
-            long_help: "\
-gunicorn's atoms. h: client address; l: '-'; u: user name; t: time; r: \
-request line; m: method; U: path; q: query; H: protocol; s: status; B: \
-response bytes; b: the same, '-' for none; f: referer; a: user agent; \
-T, M, D, L: time in seconds, milliseconds, microseconds, decimal \
-seconds; p: process id; {name}i, {name}o, {name}e: a request header, a \
-response header, a variable.",
-        },
-        Setting {
-            name: "errorlog",
-            flags: &["--error-logfile", "--log-file"],
-            metavar: "FILE",
-            env: None,
-            kind: Kind::Text {
-                nullable: false,
-                check: path,
-            },
-            default: Preset::Text("-"),
-            gunicorn: true,
-            help: "Log events to this file ('-': stderr)",
-            long_help: "\
-What the server has to say, tracebacks, and what the app writes to \
-wsgi.errors.",
-        },
-        Setting {
-            name: "loglevel",
-            flags: &["--log-level"],
-            metavar: "LEVEL",
-            env: None,
-            kind: Kind::Choice(&["debug", "info", "warning", "error", "critical"]),
-            default: Preset::Text("info"),
-            gunicorn: true,
-            help: "debug, info, warning, error or critical",
-            long_help: "\
-Events below this level are not logged. The access log does not depend \
-on it.",
-        },
-    ],
-};
-
 pub(super) const APP: Group = Group {
     title: "App",
     settings: &[
@@ -314,15 +246,6 @@ fn assignment(text: &str) -> Result<(), String> {
     match text.split_once('=') {
         Some((key, _)) if !key.is_empty() => without_nul(text),
         _ => Err("it is written KEY=VALUE".into()),
-    }
-}
-
-/// A text that names a file or '-'.
-fn path(text: &str) -> Result<(), String> {
-    if text.is_empty() {
-        Err("it names no file".into())
-    } else {
-        without_nul(text)
     }
 }
 

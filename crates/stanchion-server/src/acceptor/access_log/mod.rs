@@ -1,29 +1,36 @@
 //! The access log: gunicorn's atoms, written here once an answer is out, never from Python.
 
+mod user;
+
 use std::cell::RefCell;
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
+use std::io;
 use std::os::fd::AsFd;
-use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use http::{HeaderMap, StatusCode, Version};
 use stanchion_sys::clock::{LocalTime, monotonic_us};
+use tracing::Level;
 
 use super::request::target;
 use super::ticket::Ticket;
-use crate::log::{LogFile, escape_into};
+use crate::log::{LogFile, Of, Outlet, Queue, Syslog, escape_into};
 use crate::record::percent_decoded;
+use crate::settings::Settings;
+use user::user;
 
-/// Lines gathered within one turn of the event loop before they are written all the same.
+/// Lines gathered within one turn of the event loop before they go to the writing thread all the
+/// same.
 const BUFFER_BYTES_MAX: usize = 64 << 10;
 
 /// An open access log.
 pub(super) struct AccessLog {
-    log: LogFile,
+    queues: Vec<Queue>,
     format: Vec<Piece>,
     pub(super) wants_answer_fields: bool,
-    buffer: RefCell<String>,
+    /// Those of this turn of the event loop.
+    lines: RefCell<String>,
     /// The time as the log shows it, made once a second.
     time: RefCell<(i64, String)>,
 }
@@ -137,21 +144,32 @@ pub(super) fn check(format: &str) -> Result<(), String> {
 }
 
 impl AccessLog {
-    /// Opens the log at `path`; `-` is standard output.
-    pub(super) fn open(path: &Path, format: &str) -> io::Result<Self> {
-        let log = LogFile::open(path, io::stdout().as_fd())?;
-        let format = parse(format).map_err(io::Error::other)?;
+    /// Opens what the settings ask for, if anything; `-` is standard output.
+    pub(super) fn open(settings: &Settings) -> io::Result<Option<Self>> {
+        let mut outlets = Vec::new();
+        if let Some(path) = &settings.accesslog {
+            outlets.push(Outlet::File(LogFile::open(path, io::stdout().as_fd())?));
+        }
+        if settings.syslog && !settings.disable_redirect_access_to_syslog {
+            outlets.push(Outlet::Syslog(Syslog::open(settings, "access")?));
+        }
+        if outlets.is_empty() {
+            return Ok(None);
+        }
+        let start = |outlet| Queue::start(Of::AccessLog, Arc::new(outlet));
+        let queues = outlets.into_iter().map(start).collect::<io::Result<_>>()?;
+        let format = parse(&settings.access_log_format).map_err(io::Error::other)?;
         let wants_answer_fields = format
             .iter()
             .any(|piece| matches!(piece, Piece::Atom(Atom::AnswerField(_))));
         let time = RefCell::new((i64::MIN, String::new()));
-        Ok(Self {
-            log,
+        Ok(Some(Self {
+            queues,
             format,
             wants_answer_fields,
-            buffer: RefCell::default(),
+            lines: RefCell::default(),
             time,
-        })
+        }))
     }
 
     /// Opens it anew, after it was renamed. If that fails the old file goes on, and the error log
@@ -159,42 +177,51 @@ impl AccessLog {
     pub(super) fn reopen(&self) {
         // What was added belongs to the old one.
         self.flush();
-        match self.log.reopen() {
-            Ok(true) => tracing::info!("the access log is opened anew"),
-            Ok(false) => {}
-            Err(error) => tracing::error!(
-                "the access log cannot be opened anew, the old file goes on: {}: {error}",
-                self.log.shown()
-            ),
-        }
+        self.queues.iter().for_each(Queue::reopen);
     }
 
     /// Adds a line.
     pub(super) fn add(&self, entry: &Entry) {
-        let mut line = self.buffer.borrow_mut();
+        let mut lines = self.lines.borrow_mut();
         for piece in &self.format {
             match piece {
-                Piece::Text(text) => line.push_str(text),
-                Piece::Atom(atom) => self.write(&mut line, atom, entry),
+                Piece::Text(text) => lines.push_str(text),
+                Piece::Atom(atom) => self.write(&mut lines, atom, entry),
             }
         }
-        line.push('\n');
-        let is_full = line.len() >= BUFFER_BYTES_MAX;
-        drop(line);
+        lines.push('\n');
+        let is_full = lines.len() >= BUFFER_BYTES_MAX;
+        drop(lines);
         if is_full {
             self.flush();
         }
     }
 
-    /// Writes what has been added, in one write(2).
+    /// Passes what has been added on to the threads that write.
     pub(super) fn flush(&self) {
-        let mut buffer = self.buffer.borrow_mut();
-        if !buffer.is_empty() {
-            if let Err(error) = (&self.log.file).write_all(buffer.as_bytes()) {
-                tracing::error!("the access log cannot be written, lines are lost: {error}");
-            }
-            buffer.clear();
+        let mut lines = self.lines.borrow_mut();
+        if lines.is_empty() {
+            return;
         }
+        for queue in &self.queues {
+            match queue.outlet() {
+                Outlet::File(_) => queue.push(lines.as_bytes()),
+                Outlet::Syslog(syslog) => {
+                    let mut messages = String::with_capacity(2 * lines.len());
+                    for line in lines.lines() {
+                        syslog.frame(&mut messages, Level::INFO, line);
+                    }
+                    queue.push(messages.as_bytes());
+                }
+            }
+        }
+        lines.clear();
+    }
+
+    /// Writes all there is, within a bound, and ends.
+    pub(super) fn finish(&self) {
+        self.flush();
+        self.queues.iter().for_each(Queue::finish);
     }
 
     fn write(&self, line: &mut String, atom: &Atom, entry: &Entry) {
@@ -351,43 +378,6 @@ fn escaped(line: &mut String, text: Option<&[u8]>) {
     }
 }
 
-/// The user of HTTP basic authentication (RFC 7617).
-fn user(headers: &HeaderMap) -> Option<String> {
-    let value = headers.get(http::header::AUTHORIZATION)?.to_str().ok()?;
-    let (scheme, encoded) = value.split_once(' ')?;
-    if !scheme.eq_ignore_ascii_case("basic") {
-        return None;
-    }
-    let decoded = base64(encoded.trim())?;
-    let colon = decoded.iter().position(|&byte| byte == b':')?;
-    String::from_utf8(decoded[..colon].to_vec())
-        .ok()
-        .filter(|user| !user.is_empty())
-}
-
-/// RFC 4648 section 4, for the one place that needs it.
-fn base64(text: &str) -> Option<Vec<u8>> {
-    let mut decoded = Vec::with_capacity(text.len() / 4 * 3);
-    let (mut bits, mut count) = (0_u32, 0);
-    for byte in text.trim_end_matches('=').bytes() {
-        let six = match byte {
-            b'A'..=b'Z' => byte - b'A',
-            b'a'..=b'z' => byte - b'a' + 26,
-            b'0'..=b'9' => byte - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => return None,
-        };
-        bits = bits << 6 | u32::from(six);
-        count += 6;
-        if count >= 8 {
-            count -= 8;
-            decoded.push((bits >> count) as u8);
-        }
-    }
-    Some(decoded)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -412,21 +402,5 @@ mod tests {
         let mut line = String::new();
         escaped(&mut line, Some(b"a\"b\\c\r\nd\xe9"));
         assert_eq!(line, "a\\\"b\\\\c\\x0d\\x0ad\\xe9");
-    }
-
-    #[test]
-    fn the_user_of_basic_authentication_is_shown() {
-        let with = |value: &'static str| {
-            let mut headers = HeaderMap::new();
-            headers.insert(
-                http::header::AUTHORIZATION,
-                http::HeaderValue::from_static(value),
-            );
-            user(&headers)
-        };
-        assert_eq!(with("Basic YWRhOnNlY3JldA=="), Some("ada".to_owned()));
-        assert_eq!(with("basic YWRhOg=="), Some("ada".to_owned()));
-        assert_eq!(with("Basic !!!"), None);
-        assert_eq!(with("Bearer YWRhOg=="), None);
     }
 }

@@ -1,0 +1,288 @@
+//! A log that is a file, a pipe, a terminal or a socket: written without waiting for who reads it.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::OFlags;
+use rustix::net::SendFlags;
+use stanchion_sys::identity::{Identity, effective_uid};
+use stanchion_sys::{plain_file, process};
+
+/// A write of up to so many bytes into a pipe is whole or not at all (`PIPE_BUF` in pipe(7)).
+const PIPE_BYTES_ATOMIC: usize = 4096;
+
+/// A log that is appended to, and that can be opened anew beneath whoever writes to it.
+#[derive(Debug)]
+pub(crate) struct LogFile {
+    file: File,
+    /// `None` for a standard stream. Absolute, since an app may change its directory.
+    path: Option<PathBuf>,
+    kind: Kind,
+}
+
+/// What it takes not to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// A regular file, which takes what it is given.
+    Regular,
+    /// A pipe or a terminal, opened by us with `O_NONBLOCK`.
+    Pipe,
+    /// One that could not be opened anew: a flag would be for everybody who has it, so it is asked
+    /// first whether there is room.
+    SharedPipe,
+    /// A socket, as systemd gives its services: each send(2) has its own flag.
+    Socket,
+}
+
+impl LogFile {
+    /// Opens it; `-` is `standard`.
+    pub(crate) fn open(path: &Path, standard: BorrowedFd<'_>) -> io::Result<Self> {
+        if path.as_os_str() == "-" {
+            return Self::standard(standard);
+        }
+        let path = std::path::absolute(path)?;
+        let file = append_to(&path)?;
+        let kind = if file.metadata()?.is_file() {
+            Kind::Regular
+        } else {
+            Kind::Pipe
+        };
+        Ok(Self {
+            file,
+            path: Some(path),
+            kind,
+        })
+    }
+
+    /// `O_NONBLOCK` belongs to an open file, not to a descriptor (open(2)): set on the one we were
+    /// given, it would surprise the app and whoever started us. Opening a pipe or a terminal by its
+    /// name in /proc makes another open file. That is refused to a user other than its owner.
+    fn standard(standard: BorrowedFd<'_>) -> io::Result<Self> {
+        let mut file = File::from(standard.try_clone_to_owned()?);
+        let kind = file.metadata()?.file_type();
+        let kind = if kind.is_fifo() || kind.is_char_device() {
+            let name = format!("/proc/self/fd/{}", file.as_raw_fd());
+            match nonblocking().append(true).open(name) {
+                Ok(own) => {
+                    file = own;
+                    Kind::Pipe
+                }
+                Err(_) => Kind::SharedPipe,
+            }
+        } else if kind.is_socket() {
+            Kind::Socket
+        } else {
+            Kind::Regular
+        };
+        Ok(Self {
+            file,
+            path: None,
+            kind,
+        })
+    }
+
+    /// Opens its path anew; false if it has none. The descriptor's number stays and never
+    /// dangles, so that nobody who writes meanwhile, in whichever thread, needs to know, and no
+    /// lock can be held by a thread that a fork leaves behind.
+    pub(crate) fn reopen(&self) -> io::Result<bool> {
+        let Some(path) = &self.path else {
+            return Ok(false);
+        };
+        process::replace_file(self.file.as_fd(), append_to(path)?.as_fd())?;
+        Ok(true)
+    }
+
+    /// Writes what goes at once, in whole lines where others may write in between.
+    pub(super) fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self.kind {
+            Kind::Regular => (&self.file).write(bytes),
+            Kind::Pipe => (&self.file).write(whole_lines(bytes)),
+            // As many bytes as one write may have fit a pipe that has room at all (pipe(7)). Two
+            // processes that ask at the same moment may both be told yes; then the second waits.
+            Kind::SharedPipe if self.wait(0)? => (&self.file).write(whole_lines(bytes)),
+            Kind::SharedPipe => Err(io::ErrorKind::WouldBlock.into()),
+            Kind::Socket => {
+                let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+                Ok(rustix::net::send(&self.file, bytes, flags)?)
+            }
+        }
+    }
+
+    /// Waits until there is room, for at most so long; false if there is none.
+    pub(super) fn wait(&self, ms: u64) -> io::Result<bool> {
+        room(self.file.as_fd(), ms)
+    }
+
+    /// Whether it is the stream that journald gave to this service (`JOURNAL_STREAM` in
+    /// systemd.exec(5)).
+    pub(super) fn is_journal(&self) -> bool {
+        use std::os::unix::fs::MetadataExt;
+        let (Ok(stream), Ok(metadata)) = (std::env::var("JOURNAL_STREAM"), self.file.metadata())
+        else {
+            return false;
+        };
+        self.kind == Kind::Socket && stream == format!("{}:{}", metadata.dev(), metadata.ino())
+    }
+
+    /// For messages.
+    pub(super) fn shown(&self) -> String {
+        let path = self.path.as_deref();
+        path.map_or("-".to_owned(), |path| path.display().to_string())
+    }
+}
+
+/// Waits until a descriptor can be written to, for at most so long; false if it cannot.
+pub(super) fn room(fd: BorrowedFd<'_>, ms: u64) -> io::Result<bool> {
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
+    let limit = Timespec {
+        tv_sec: (ms / 1_000).cast_signed(),
+        tv_nsec: (ms % 1_000 * 1_000_000).cast_signed(),
+    };
+    match poll(&mut fds, Some(&limit)) {
+        // Also for an error: the next write says which.
+        Ok(ready) => Ok(ready > 0),
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What may be written to a pipe in one go without being torn apart.
+fn whole_lines(bytes: &[u8]) -> &[u8] {
+    if bytes.len() <= PIPE_BYTES_ATOMIC {
+        return bytes;
+    }
+    let start = &bytes[..PIPE_BYTES_ATOMIC];
+    let end = start.iter().rposition(|&byte| byte == b'\n');
+    end.map_or(start, |end| &start[..=end])
+}
+
+fn nonblocking() -> OpenOptions {
+    // Terminals are not to become ours (O_NOCTTY); regular files do not care.
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let mut options = OpenOptions::new();
+    options.custom_flags(flags.bits().cast_signed());
+    options
+}
+
+fn append_to(path: &Path) -> io::Result<File> {
+    // A FIFO without a reader is an error (ENXIO), not something to wait for.
+    let mut options = nonblocking();
+    options.append(true);
+    if let Some((uid, gid)) = owner() {
+        // Only a file that we have just made is given away: what is there already might be a link
+        // that somebody has put there, to get what it leads to.
+        match options.clone().create_new(true).open(path) {
+            Ok(file) => {
+                std::os::unix::fs::fchown(&file, Some(uid), Some(gid))?;
+                return Ok(file);
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+        if !plain_file::is_directory_roots_alone(path.parent().unwrap_or(path))? {
+            return plain_file::append_to(path);
+        }
+    }
+    options.create(true).open(path)
+}
+
+/// User and group of log files that root makes: `uid << 32 | gid`, or [`NOBODY`].
+static OWNER: AtomicU64 = AtomicU64::new(NOBODY);
+/// No process has -1 for its user (credentials(7)).
+const NOBODY: u64 = u64::MAX;
+
+/// From now on, log files that are made are this one's, so that it can open them itself.
+pub(crate) fn belong_to(identity: Option<&Identity>) {
+    let owner = identity.map_or(NOBODY, |identity| {
+        u64::from(identity.uid()) << 32 | u64::from(identity.gid())
+    });
+    OWNER.store(owner, Ordering::Relaxed);
+}
+
+fn owner() -> Option<(u32, u32)> {
+    let owner = OWNER.load(Ordering::Relaxed);
+    (owner != NOBODY && effective_uid() == 0).then_some(((owner >> 32) as u32, owner as u32))
+}
+
+/// Makes a log file that another process is going to open.
+pub(crate) fn create(path: Option<&Path>) -> io::Result<()> {
+    match path {
+        Some(path) if path.as_os_str() != "-" => append_to(path)
+            .map(drop)
+            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_renamed_log_is_opened_anew_and_one_that_cannot_be_goes_on() {
+        let directory = std::env::temp_dir().join(format!("stanchion-log-{}", process::pid()));
+        std::fs::create_dir_all(&directory).expect("a directory");
+        let (path, renamed) = (directory.join("log"), directory.join("log.1"));
+        let log = LogFile::open(&path, io::stderr().as_fd()).expect("opened");
+        let write =
+            |text: &str| assert_eq!(log.write(text.as_bytes()).expect("written"), text.len());
+        let read = |path: &Path| std::fs::read_to_string(path).expect("read");
+
+        write("one\n");
+        std::fs::rename(&path, &renamed).expect("renamed");
+        write("two\n");
+        assert!(log.reopen().expect("opened anew"));
+        write("three\n");
+        assert_eq!(read(&renamed), "one\ntwo\n");
+        assert_eq!(read(&path), "three\n");
+
+        std::fs::rename(&path, &renamed).expect("renamed");
+        std::fs::create_dir(&path).expect("something in the way");
+        assert!(log.reopen().is_err());
+        write("four\n");
+        assert_eq!(read(&renamed), "three\nfour\n");
+        std::fs::remove_dir_all(&directory).expect("removed");
+    }
+
+    #[test]
+    fn a_standard_stream_is_left_alone() {
+        let log = LogFile::open(Path::new("-"), io::stderr().as_fd()).expect("a copy");
+        assert!(!log.reopen().expect("nothing to do"));
+    }
+
+    #[test]
+    fn a_pipe_gets_whole_lines_and_is_not_waited_for() {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        let log = LogFile::open(Path::new("-"), writer.as_fd()).expect("a copy");
+        assert_eq!(log.kind, Kind::Pipe);
+        let lines = format!("{}\n", "a".repeat(99)).repeat(50);
+        assert_eq!(log.write(lines.as_bytes()).expect("room"), 4000);
+        let error = loop {
+            if let Err(error) = log.write(lines.as_bytes()) {
+                break error;
+            }
+        };
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        assert!(!log.wait(0).expect("asked"));
+        let shared = rustix::fs::fcntl_getfl(&writer).expect("flags");
+        assert!(!shared.contains(OFlags::NONBLOCK), "it is not only ours");
+        drop(reader);
+    }
+
+    #[test]
+    fn a_socket_is_not_waited_for() {
+        let (ours, _theirs) = std::os::unix::net::UnixStream::pair().expect("a pair");
+        let log = LogFile::open(Path::new("-"), ours.as_fd()).expect("a copy");
+        let error = loop {
+            if let Err(error) = log.write(&[b'a'; 1000]) {
+                break error;
+            }
+        };
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+    }
+}

@@ -1,0 +1,268 @@
+//! The error log, shared by every process of the tree: one line an event, one write(2) a line. No
+//! process waits for who reads it: the acceptor has threads for that ([`queue`]), the others drop
+//! what does not go ([`outlet`]).
+
+mod file;
+mod outlet;
+mod queue;
+mod syslog;
+
+use std::fmt::Write as _;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::{Arc, OnceLock};
+
+use stanchion_sys::clock::LocalTime;
+use stanchion_sys::process;
+use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::{Event, Level, Metadata, Subscriber, error, info, span};
+
+use crate::settings::{LogLevel, Settings};
+pub(crate) use file::{LogFile, belong_to, create};
+use outlet::Direct;
+pub(crate) use outlet::Outlet;
+pub(crate) use queue::{Of, Queue};
+pub(crate) use syslog::Syslog;
+
+/// What every process writes to; set once, before the first fork.
+static ERROR_LOG: OnceLock<ErrorLog> = OnceLock::new();
+
+#[derive(Debug)]
+struct ErrorLog {
+    level: LevelFilter,
+    /// The file first.
+    outlets: Vec<Direct>,
+    /// journald reads it, and takes levels.
+    journal: bool,
+    /// In the acceptor: what stands before each outlet.
+    queues: OnceLock<Vec<Queue>>,
+}
+
+/// Opens the error log (`-` is stderr), and syslog if that is asked for, and sends every event of
+/// this process and of its later children there.
+pub fn start(settings: &Settings) -> io::Result<()> {
+    let named = |what: String| {
+        move |error: io::Error| io::Error::new(error.kind(), format!("{what}: {error}"))
+    };
+    let file = LogFile::open(&settings.errorlog, io::stderr().as_fd())
+        .map_err(named(settings.errorlog.display().to_string()))?;
+    let journal = file.is_journal();
+    let mut outlets = vec![Direct::new(Outlet::File(file))];
+    if settings.syslog {
+        let syslog = Syslog::open(settings, "error")
+            .map_err(named(format!("syslog_addr {}", settings.syslog_addr)))?;
+        outlets.push(Direct::new(Outlet::Syslog(syslog)));
+    }
+    let level = filter(settings.loglevel);
+    ERROR_LOG.get_or_init(|| ErrorLog {
+        level,
+        outlets,
+        journal,
+        queues: OnceLock::new(),
+    });
+    // Only a second start in one process can find one set; the first stays.
+    let _ = tracing::subscriber::set_global_default(Events);
+    Ok(())
+}
+
+/// From now on this process, which must not fork any more, leaves writing to threads.
+pub(crate) fn write_by_thread() -> io::Result<()> {
+    let Some(log) = ERROR_LOG.get() else {
+        return Ok(());
+    };
+    let start = |direct: &Direct| Queue::start(Of::ErrorLog, Arc::clone(&direct.outlet));
+    let queues = log.outlets.iter().map(start).collect::<io::Result<_>>()?;
+    // A process calls this once.
+    let _ = log.queues.set(queues);
+    Ok(())
+}
+
+/// Writes what waits, within a bound: the last thing that a process does that has threads for it.
+pub(crate) fn finish() {
+    let queues = ERROR_LOG.get().and_then(|log| log.queues.get());
+    queues.into_iter().flatten().for_each(Queue::finish);
+}
+
+/// Opens the error log of this process anew, after it was renamed. If that fails the old file
+/// goes on, and says so.
+pub fn reopen() {
+    let Some(log) = ERROR_LOG.get() else { return };
+    if let Some(queues) = log.queues.get() {
+        queues.iter().for_each(Queue::reopen);
+        return;
+    }
+    for Direct { outlet, .. } in &log.outlets {
+        match outlet.reopen() {
+            Ok(true) => info!("the error log is opened anew"),
+            Ok(false) => {}
+            Err(error) => error!(
+                "the error log cannot be opened anew, the old file goes on: {}: {error}",
+                outlet.shown()
+            ),
+        }
+    }
+}
+
+/// Writes text of the app's (`wsgi.errors`) as it is. It has no lines of ours, so only the file
+/// gets it, as in gunicorn.
+pub fn raw(text: &[u8]) {
+    if let Some(log) = ERROR_LOG.get() {
+        log.write(0, text);
+    }
+}
+
+impl ErrorLog {
+    fn write(&self, outlet: usize, bytes: &[u8]) {
+        match self.queues.get() {
+            Some(queues) => queues[outlet].push(bytes),
+            None => self.outlets[outlet].write(bytes),
+        }
+    }
+}
+
+/// Appends what a client sent so that it stays on its line and harmless to a terminal: anything
+/// but visible ASCII, and what quotes or escapes, is escaped.
+pub fn escape_into(line: &mut String, text: &[u8]) {
+    for &byte in text {
+        match byte {
+            b'"' | b'\\' => {
+                line.push('\\');
+                line.push(char::from(byte));
+            }
+            0x20..=0x7e => line.push(char::from(byte)),
+            // Writing to a String cannot fail.
+            _ => {
+                let _ = write!(line, "\\x{byte:02x}");
+            }
+        }
+    }
+}
+
+fn filter(level: LogLevel) -> LevelFilter {
+    match level {
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Warning => LevelFilter::WARN,
+        LogLevel::Error | LogLevel::Critical => LevelFilter::ERROR,
+    }
+}
+
+/// Appends how a line begins, as gunicorn's: `[2026-11-21 05:26:41 +0000] [1234] [INFO] `.
+fn event_head(line: &mut String, level: Level) {
+    let now = LocalTime::now();
+    let level = match level {
+        Level::ERROR => "ERROR",
+        Level::WARN => "WARNING",
+        Level::INFO => "INFO",
+        Level::DEBUG | Level::TRACE => "DEBUG",
+    };
+    // Writing to a String cannot fail.
+    let _ = write!(
+        line,
+        "[{:04}-{:02}-{:02} {:02}:{:02}:{:02} {}] [{}] [{level}] ",
+        now.year,
+        now.month,
+        now.day,
+        now.hour,
+        now.minute,
+        now.second,
+        now.offset(),
+        process::pid(),
+    );
+}
+
+/// Has every line begin with a level that journald reads (sd-daemon(3)); it takes each line of a
+/// message for a message of its own.
+fn with_levels(text: &str, level: Level) -> String {
+    let severity = syslog::severity(level);
+    let mut lines = String::with_capacity(text.len() + 8);
+    for line in text.lines() {
+        // Writing to a String cannot fail.
+        let _ = writeln!(lines, "<{severity}>{line}");
+    }
+    lines
+}
+
+/// Takes the events of this process; there are no spans.
+struct Events;
+
+impl Subscriber for Events {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        ERROR_LOG
+            .get()
+            .is_some_and(|log| *metadata.level() <= log.level)
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        ERROR_LOG.get().map(|log| log.level)
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let Some(log) = ERROR_LOG.get() else { return };
+        let level = *event.metadata().level();
+        let mut text = Text::default();
+        event.record(&mut text);
+        let Text { message, fields } = text;
+        for (index, direct) in log.outlets.iter().enumerate() {
+            let mut line = String::with_capacity(64 + message.len() + fields.len());
+            match &*direct.outlet {
+                Outlet::File(_) => {
+                    event_head(&mut line, level);
+                    // One of several lines is a report for people (a traceback); it keeps them.
+                    line.push_str(&message);
+                    line.push_str(&fields);
+                    line.push('\n');
+                    if log.journal {
+                        line = with_levels(&line, level);
+                    }
+                }
+                Outlet::Syslog(syslog) => {
+                    syslog.frame(&mut line, level, &format!("{message}{fields}"));
+                }
+            }
+            log.write(index, line.as_bytes());
+        }
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+#[derive(Default)]
+struct Text {
+    message: String,
+    fields: String,
+}
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        // Writing to a String cannot fail.
+        let _ = if field.name() == "message" {
+            write!(self.message, "{value:?}")
+        } else {
+            write!(self.fields, " {}={value:?}", field.name())
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn journald_is_told_the_level_of_each_line() {
+        let text = "[head] it failed\n  at a\n  at b\n";
+        let expected = "<3>[head] it failed\n<3>  at a\n<3>  at b\n";
+        assert_eq!(with_levels(text, Level::ERROR), expected);
+    }
+}

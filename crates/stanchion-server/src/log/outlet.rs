@@ -1,0 +1,194 @@
+//! A place where lines go, and what is done by a process that may not wait for it.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tracing::Level;
+
+use super::event_head;
+use super::file::LogFile;
+use super::syslog::Syslog;
+
+/// How long a process that has no thread to wait for it lets a log make room for a line, once for
+/// each time that it is full: a reader that is only busy loses nothing by that.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// A place where lines go.
+#[derive(Debug)]
+pub(crate) enum Outlet {
+    /// Text, one line an event.
+    File(LogFile),
+    /// Datagrams, one an event.
+    Syslog(Syslog),
+}
+
+impl Outlet {
+    /// Writes what goes at once: the start of `bytes`, and how much.
+    pub(super) fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::File(file) => file.write(bytes),
+            Self::Syslog(syslog) => syslog.write(bytes),
+        }
+    }
+
+    /// Waits until there may be room, for at most so long.
+    pub(super) fn wait(&self, ms: u64) -> io::Result<bool> {
+        match self {
+            Self::File(file) => file.wait(ms),
+            Self::Syslog(syslog) => syslog.wait(ms),
+        }
+    }
+
+    /// Opens it anew; false if there is nothing to open.
+    pub(super) fn reopen(&self) -> io::Result<bool> {
+        match self {
+            Self::File(file) => file.reopen(),
+            Self::Syslog(_) => Ok(false),
+        }
+    }
+
+    /// What each line ends with.
+    pub(super) fn terminator(&self) -> u8 {
+        match self {
+            Self::File(_) => b'\n',
+            Self::Syslog(_) => 0,
+        }
+    }
+
+    /// Lines that end in `bytes`, or one that has no end.
+    pub(super) fn lines(&self, bytes: &[u8]) -> u64 {
+        let terminator = self.terminator();
+        let ends = bytes.split(|&byte| byte == terminator).count() - 1;
+        ends.max(1) as u64
+    }
+
+    /// For messages.
+    pub(super) fn shown(&self) -> String {
+        match self {
+            Self::File(file) => file.shown(),
+            Self::Syslog(syslog) => syslog.shown(),
+        }
+    }
+}
+
+/// An outlet for processes that write by themselves: master, template and workers. None of them is
+/// ever held up for long; what does not go is dropped, counted, and said when it goes again.
+#[derive(Debug)]
+pub(super) struct Direct {
+    pub(super) outlet: Arc<Outlet>,
+    dropped: AtomicU64,
+    /// What was written last broke off within its line.
+    torn: AtomicBool,
+}
+
+impl Direct {
+    pub(super) fn new(outlet: Outlet) -> Self {
+        Self {
+            outlet: Arc::new(outlet),
+            dropped: AtomicU64::new(0),
+            torn: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn write(&self, bytes: &[u8]) {
+        let dropped = self.dropped.load(Ordering::Relaxed);
+        let patience = if dropped == 0 {
+            PATIENCE
+        } else {
+            if self.write_for(&self.note(dropped), Duration::ZERO).is_err() {
+                self.drop_lines(bytes);
+                return;
+            }
+            self.dropped.fetch_sub(dropped, Ordering::Relaxed);
+            Duration::ZERO
+        };
+        if let Err(written) = self.write_for(bytes, patience) {
+            self.drop_lines(&bytes[written..]);
+        }
+    }
+
+    fn drop_lines(&self, bytes: &[u8]) {
+        let lines = self.outlet.lines(bytes);
+        self.dropped.fetch_add(lines, Ordering::Relaxed);
+    }
+
+    fn note(&self, dropped: u64) -> Vec<u8> {
+        let text = format!("{dropped} lines were dropped: the log did not take them");
+        let mut note = String::new();
+        match &*self.outlet {
+            Outlet::File(_) => {
+                if self.torn.swap(false, Ordering::Relaxed) {
+                    note.push('\n');
+                }
+                event_head(&mut note, Level::WARN);
+                note.push_str(&text);
+                note.push('\n');
+            }
+            Outlet::Syslog(syslog) => syslog.frame(&mut note, Level::WARN, &text),
+        }
+        note.into_bytes()
+    }
+
+    /// Gives what was written if that was not all.
+    fn write_for(&self, bytes: &[u8], patience: Duration) -> Result<(), usize> {
+        let mut written = 0;
+        let mut since = None;
+        while written < bytes.len() {
+            match self.outlet.write(&bytes[written..]) {
+                Ok(more) if more > 0 => {
+                    written += more;
+                    continue;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let since = since.get_or_insert_with(Instant::now);
+                    let left_ms = patience.saturating_sub(since.elapsed()).as_millis();
+                    if left_ms > 0 && self.outlet.wait(left_ms as u64).is_ok() {
+                        continue;
+                    }
+                }
+                Ok(_) | Err(_) => {}
+            }
+            if written > 0 && bytes[written - 1] != self.outlet.terminator() {
+                self.torn.store(true, Ordering::Relaxed);
+            }
+            return Err(written);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::fd::AsFd;
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn what_a_full_pipe_did_not_take_is_said_when_it_takes_something_again() {
+        let (mut reader, writer) = io::pipe().expect("a pipe");
+        let file = LogFile::open(Path::new("-"), writer.as_fd()).expect("a copy");
+        let direct = Direct::new(Outlet::File(file));
+        let line = format!("{}\n", "a".repeat(1023));
+        for _ in 0..70 {
+            direct.write(line.as_bytes());
+        }
+        // A pipe holds 64 KiB (pipe(7)).
+        let mut all = vec![0; 64 << 10];
+        reader.read_exact(&mut all).expect("it was full");
+        direct.write(b"again\n");
+        drop((direct, writer));
+        let mut rest = String::new();
+        reader.read_to_string(&mut rest).expect("text");
+        let (note, again) = rest.split_once('\n').expect("two lines");
+        assert!(
+            note.ends_with("[WARNING] 6 lines were dropped: the log did not take them"),
+            "{note}"
+        );
+        assert_eq!(again, "again\n");
+    }
+}

@@ -1,0 +1,383 @@
+//! Lines on their way to an outlet that may be slow, blocked or full: the acceptor puts them into a
+//! buffer of bounded size, and a thread writes them.
+
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tracing::{error, info, warn};
+
+use super::outlet::Outlet;
+
+/// Bytes that may wait for one outlet; what comes when it is full is dropped.
+const BYTES_MAX: usize = 1 << 20;
+/// How often an outlet that takes nothing is tried again.
+const TRY_AGAIN: Duration = Duration::from_millis(100);
+/// How long the thread may write what is left when the process ends.
+const FAREWELL: Duration = Duration::from_millis(500);
+
+/// Which log a queue belongs to, and how it is treated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Of {
+    /// Written at once: people wait for it.
+    ErrorLog,
+    /// Gathered for a moment, so that many requests make one write(2) and one switch of threads.
+    AccessLog,
+}
+
+impl Of {
+    fn name(self) -> &'static str {
+        match self {
+            Self::ErrorLog => "the error log",
+            Self::AccessLog => "the access log",
+        }
+    }
+
+    fn gathering(self) -> Duration {
+        match self {
+            Self::ErrorLog => Duration::ZERO,
+            Self::AccessLog => Duration::from_millis(20),
+        }
+    }
+}
+
+/// The end into which lines are put.
+#[derive(Debug)]
+pub(crate) struct Queue(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    of: Of,
+    outlet: Arc<Outlet>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: Vec<u8>,
+    /// Bytes that the thread has in hand.
+    writing: usize,
+    /// The thread sleeps until something comes.
+    asleep: bool,
+    /// It is to open the outlet anew once what has come so far is written.
+    reopen: bool,
+    /// It has this long to finish.
+    deadline: Option<Instant>,
+    finished: bool,
+    /// Why the outlet takes nothing at present.
+    stuck: Option<String>,
+    /// Lines dropped since it took everything.
+    dropped: u64,
+}
+
+impl Queue {
+    /// Starts the thread. To be called only in a process that does not fork any more.
+    pub(crate) fn start(of: Of, outlet: Arc<Outlet>) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            of,
+            outlet,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        });
+        let writer = Writer {
+            shared: Arc::clone(&shared),
+            lines: Vec::new(),
+            written: 0,
+        };
+        let builder = thread::Builder::new().name("stanchion-log".to_owned());
+        builder.spawn(move || writer.run())?;
+        Ok(Self(shared))
+    }
+
+    /// Where it leads.
+    pub(crate) fn outlet(&self) -> &Outlet {
+        &self.0.outlet
+    }
+
+    /// Puts whole lines in, or drops them if they do not fit. Never waits for the outlet.
+    pub(crate) fn push(&self, lines: &[u8]) {
+        let mut state = self.0.lock();
+        if state.waiting.len() + state.writing + lines.len() <= BYTES_MAX {
+            state.waiting.extend_from_slice(lines);
+            if std::mem::take(&mut state.asleep) {
+                self.0.changed.notify_all();
+            }
+            return;
+        }
+        let is_first = state.dropped == 0;
+        state.dropped += self.0.outlet.lines(lines);
+        let why = state.stuck.clone();
+        drop(state);
+        // The error log cannot say it of itself before it goes on.
+        if is_first && self.0.of == Of::AccessLog {
+            let why = why.unwrap_or_else(|| "more comes than goes".to_owned());
+            error!(
+                "the access log does not take its lines, they are dropped: {}: {why}",
+                self.0.outlet.shown()
+            );
+        }
+    }
+
+    /// Has the outlet opened anew, once what was put in so far is written.
+    pub(crate) fn reopen(&self) {
+        self.0.lock().reopen = true;
+        self.0.changed.notify_all();
+    }
+
+    /// Writes what is left and ends the thread, within a bound.
+    pub(crate) fn finish(&self) {
+        let deadline = Instant::now() + FAREWELL;
+        let mut state = self.0.lock();
+        state.deadline = Some(deadline);
+        self.0.changed.notify_all();
+        // It looks at the deadline this often, unless a disk holds it up: then it is left behind.
+        let last = deadline + 2 * TRY_AGAIN;
+        while !state.finished {
+            let left = last.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let waited = self.0.changed.wait_timeout(state, left);
+            (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl Shared {
+    /// Nothing that holds the lock can panic halfway through a change.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a change, for at most so long.
+    fn wait<'s>(&'s self, state: MutexGuard<'s, State>, limit: Duration) -> MutexGuard<'s, State> {
+        let waited = self.changed.wait_timeout(state, limit);
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+/// The end that writes.
+struct Writer {
+    shared: Arc<Shared>,
+    lines: Vec<u8>,
+    written: usize,
+}
+
+/// What is to be done next.
+enum Task {
+    Write,
+    Reopen,
+    Finish,
+}
+
+impl Writer {
+    fn run(mut self) {
+        loop {
+            match self.next() {
+                Task::Write => self.write(),
+                Task::Reopen => self.reopen(),
+                Task::Finish => break,
+            }
+        }
+        let state = self.shared.lock();
+        let mut lost = state.dropped;
+        for left in [&self.lines[self.written..], &state.waiting] {
+            if !left.is_empty() {
+                lost += self.shared.outlet.lines(left);
+            }
+        }
+        drop(state);
+        self.say_dropped(lost);
+        self.shared.lock().finished = true;
+        self.shared.changed.notify_all();
+    }
+
+    /// Waits until there is something to do, and takes what is to be written.
+    fn next(&mut self) -> Task {
+        let shared = Arc::clone(&self.shared);
+        let mut state = shared.lock();
+        loop {
+            let over = state
+                .deadline
+                .is_some_and(|deadline| Instant::now() >= deadline);
+            let in_hand = self.written < self.lines.len();
+            if over || (state.deadline.is_some() && !in_hand && state.waiting.is_empty()) {
+                return Task::Finish;
+            }
+            // One that is stuck is opened anew at once: that may be what it needs.
+            if state.reopen && (state.stuck.is_some() || !in_hand && state.waiting.is_empty()) {
+                state.reopen = false;
+                return Task::Reopen;
+            }
+            if in_hand {
+                return Task::Write;
+            }
+            if !state.waiting.is_empty() {
+                self.lines.clear();
+                self.written = 0;
+                std::mem::swap(&mut self.lines, &mut state.waiting);
+                state.writing = self.lines.len();
+                return Task::Write;
+            }
+            state.asleep = true;
+            state = shared
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+            state.asleep = false;
+        }
+    }
+
+    /// Writes as much as goes.
+    fn write(&mut self) {
+        while self.written < self.lines.len() {
+            match self.shared.outlet.write(&self.lines[self.written..]) {
+                Ok(0) => return self.stuck(&io::ErrorKind::WriteZero.into()),
+                Ok(more) => self.written += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return self.stuck(&error),
+            }
+        }
+        let mut state = self.shared.lock();
+        state.writing = 0;
+        state.stuck = None;
+        if state.waiting.is_empty() {
+            let dropped = std::mem::take(&mut state.dropped);
+            drop(state);
+            self.say_dropped(dropped);
+            state = self.shared.lock();
+        }
+        let gathering = self.shared.of.gathering();
+        if !gathering.is_zero() && state.deadline.is_none() && !state.reopen {
+            drop(self.shared.wait(state, gathering));
+        }
+    }
+
+    /// Waits a moment for an outlet that takes nothing.
+    fn stuck(&self, error: &io::Error) {
+        let is_full = error.kind() == io::ErrorKind::WouldBlock;
+        let mut state = self.shared.lock();
+        state.writing = self.lines.len() - self.written;
+        state.stuck = Some(if is_full {
+            "nobody reads it".to_owned()
+        } else {
+            error.to_string()
+        });
+        if is_full {
+            drop(state);
+            // Should poll(2) fail, the next write does too.
+            let _ = self.shared.outlet.wait(TRY_AGAIN.as_millis() as u64);
+        } else if state
+            .deadline
+            .is_none_or(|deadline| Instant::now() < deadline)
+        {
+            drop(self.shared.wait(state, TRY_AGAIN));
+        }
+    }
+
+    fn reopen(&mut self) {
+        let (of, outlet) = (self.shared.of.name(), &self.shared.outlet);
+        match outlet.reopen() {
+            Ok(true) => {
+                info!("{of} is opened anew");
+                // The start of a line that is half written went to the old one.
+                let terminator = outlet.terminator();
+                let torn = self.written > 0 && self.lines[self.written - 1] != terminator;
+                if torn {
+                    let rest = self.lines[self.written..].iter();
+                    let end = rest.take_while(|&&byte| byte != terminator).count();
+                    self.written = (self.written + end + 1).min(self.lines.len());
+                }
+            }
+            Ok(false) => {}
+            Err(error) => error!(
+                "{of} cannot be opened anew, the old file goes on: {}: {error}",
+                outlet.shown()
+            ),
+        }
+    }
+
+    fn say_dropped(&self, lines: u64) {
+        if lines > 0 {
+            let of = self.shared.of.name();
+            warn!(
+                "{of}: {lines} lines were dropped: {}",
+                self.shared.outlet.shown()
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Read};
+    use std::os::fd::AsFd;
+    use std::path::Path;
+
+    use super::*;
+    use crate::log::LogFile;
+
+    fn queue(writer: &io::PipeWriter) -> Queue {
+        let file = LogFile::open(Path::new("-"), writer.as_fd()).expect("a copy");
+        Queue::start(Of::ErrorLog, Arc::new(Outlet::File(file))).expect("a thread")
+    }
+
+    #[test]
+    fn lines_come_out_in_order_and_all_of_them() {
+        let (reader, writer) = io::pipe().expect("a pipe");
+        let queue = queue(&writer);
+        let reading = thread::spawn(move || BufReader::new(reader).lines().count());
+        // More than a pipe holds, less than the buffer.
+        for number in 0..5_000 {
+            queue.push(format!("{number:0100}\n").as_bytes());
+        }
+        queue.finish();
+        drop((queue, writer));
+        assert_eq!(reading.join().expect("read"), 5_000);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_dropped_and_counted() {
+        let (mut reader, writer) = io::pipe().expect("a pipe");
+        let queue = queue(&writer);
+        let line = [&[b'a'; 1023][..], b"\n"].concat();
+        // The buffer, what the thread has in hand, and the pipe hold less than this together.
+        let pushed = 3 * BYTES_MAX / line.len();
+        for _ in 0..pushed {
+            queue.push(&line);
+        }
+        let dropped = queue.0.lock().dropped;
+        assert!(dropped > 0);
+        // It ends although nobody reads, and what was left counts too.
+        let start = Instant::now();
+        queue.finish();
+        assert!(start.elapsed() >= FAREWELL);
+        assert!(queue.0.lock().finished);
+        drop((queue, writer));
+        let mut taken = Vec::new();
+        reader.read_to_end(&mut taken).expect("read");
+        assert!(taken.len() <= 64 << 10, "a pipe holds no more");
+        assert!(dropped <= (pushed - taken.len() / line.len()) as u64);
+    }
+
+    #[test]
+    fn once_all_is_taken_again_an_episode_is_over() {
+        let (reader, writer) = io::pipe().expect("a pipe");
+        let queue = queue(&writer);
+        while queue.0.lock().dropped == 0 {
+            queue.push(b"a line\n");
+        }
+        let reading = thread::spawn(move || BufReader::new(reader).lines().count());
+        let mut state = queue.0.lock();
+        while state.dropped > 0 {
+            state = queue.0.wait(state, TRY_AGAIN);
+        }
+        drop(state);
+        queue.push(b"another\n");
+        queue.finish();
+        drop((queue, writer));
+        assert!(reading.join().expect("read") > 0);
+    }
+}

@@ -160,6 +160,8 @@ DIFFERENCES_ALLOWED = {
     "stanchion.queue_wait": "an extra of stanchion",
     "stanchion.client_gone": "an extra of stanchion",
     "stanchion.extend_deadline": "an extra of stanchion",
+    "stanchion.request_id": "an extra of stanchion",
+    "HTTP_X_REQUEST_ID": "stanchion gives every request a name",
 }
 DIFFERENCES_ALLOWED_WHEN_CHUNKED = {
     "CONTENT_LENGTH": "stanchion has read the body whole, so it knows; apps that look for a length find one",

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::{PyBytes, PyDict, PyString, PyType};
 use stanchion_server::Worker;
-use stanchion_server::record::{BodyRecord, RequestRecord, percent_decoded};
+use stanchion_server::record::{BodyRecord, RequestLine, RequestRecord, percent_decoded};
 
 use crate::errors::ErrorLog;
 use crate::file_wrapper::FileWrapper;
@@ -23,6 +23,8 @@ pub(crate) struct EnvironFactory {
     open: Py<PyAny>,
     /// `SCRIPT_NAME` of the process's own environment, as gunicorn has it.
     script_name: String,
+    /// The key of the field that carries requests' names, if they have any.
+    request_id_key: Option<Py<PyString>>,
     /// `HTTP_...` keys by the field's name.
     names: Mutex<HashMap<Vec<u8>, Py<PyString>>>,
 }
@@ -42,11 +44,14 @@ impl EnvironFactory {
             concat!("stanchion/", env!("CARGO_PKG_VERSION")),
         )?;
         let io = py.import("io")?;
+        let header = worker.settings().request_id_header.as_deref();
+        let request_id_key = header.map(|name| environ_key(py, name.as_bytes()).unbind());
         Ok(Self {
             base: base.unbind(),
             bytes_io: io.getattr("BytesIO")?.unbind(),
             open: io.getattr("open")?.unbind(),
             script_name: std::env::var("SCRIPT_NAME").unwrap_or_default(),
+            request_id_key,
             names: Mutex::default(),
         })
     }
@@ -108,6 +113,7 @@ impl EnvironFactory {
                 }
             }
         }
+        self.add_names(py, &environ, line)?;
         Self::add_target(py, &environ, line.target, script_name)?;
         Self::add_server(
             py,
@@ -118,6 +124,26 @@ impl EnvironFactory {
             host,
         )?;
         Ok(environ)
+    }
+
+    /// What the request is called, also in place of what a client says it is, and how long it took
+    /// to get here.
+    fn add_names(
+        &self,
+        py: Python<'_>,
+        environ: &Bound<'_, PyDict>,
+        line: &RequestLine<'_>,
+    ) -> PyResult<()> {
+        if let Some(key) = &self.request_id_key {
+            let id = text(py, line.request_id.as_bytes());
+            environ.set_item(key, &id)?;
+            environ.set_item(intern!(py, "stanchion.request_id"), id)?;
+        }
+        if let Some(proxy_us) = line.proxy_us {
+            let proxy_s = proxy_us as f64 / 1e6;
+            environ.set_item(intern!(py, "stanchion.proxy_wait"), proxy_s)?;
+        }
+        Ok(())
     }
 
     /// The whole body has arrived, so a file of Python's own serves: `BytesIO` for what is in
@@ -165,13 +191,7 @@ impl EnvironFactory {
         if let Some(key) = names.get(name) {
             return key.bind(py).clone();
         }
-        let mut key = String::with_capacity("HTTP_".len() + name.len());
-        key.push_str("HTTP_");
-        key.extend(name.iter().map(|&byte| match byte {
-            b'-' => '_',
-            byte => char::from(byte.to_ascii_uppercase()),
-        }));
-        let key = PyString::intern(py, &key);
+        let key = environ_key(py, name);
         if names.len() < NAMES_MAX {
             names.insert(name.to_vec(), key.clone().unbind());
         }
@@ -214,6 +234,17 @@ impl EnvironFactory {
         environ.set_item(intern!(py, "SERVER_NAME"), text(py, name))?;
         environ.set_item(intern!(py, "SERVER_PORT"), text(py, port))
     }
+}
+
+/// `HTTP_X_REQUEST_ID` for `X-Request-Id`.
+fn environ_key<'py>(py: Python<'py>, name: &[u8]) -> Bound<'py, PyString> {
+    let mut key = String::with_capacity("HTTP_".len() + name.len());
+    key.push_str("HTTP_");
+    key.extend(name.iter().map(|&byte| match byte {
+        b'-' => '_',
+        byte => char::from(byte.to_ascii_uppercase()),
+    }));
+    PyString::intern(py, &key)
 }
 
 /// Bytes as PEP 3333 wants them: a str whose characters are the bytes (latin-1).

@@ -4,7 +4,6 @@ use pyo3::exceptions::{PySystemExit, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
-use stanchion_server::log::escape_into;
 use stanchion_server::record::RequestRecord;
 use stanchion_server::{Ending, Seat, Taken, Worker};
 use tracing::{error, info};
@@ -65,8 +64,7 @@ impl Gateway {
             }
         };
         let is_head = request.line.method == "HEAD";
-        let mut what = format!("{} ", request.line.method);
-        escape_into(&mut what, request.line.target);
+        let what = request.line.describe();
         let made = self.environs.make(py, &request);
         let response = match Bound::new(py, Response::new(taken, is_head)) {
             Ok(response) => response,

@@ -6,6 +6,8 @@
 
 use bytes::Bytes;
 
+use crate::log::describe;
+
 /// The longest request head (request line and fields), in bytes, as it arrives.
 pub const REQUEST_HEAD_BYTES_MAX: usize = 64 * 1024;
 /// What the record of a request takes beyond its head and body: addresses, lengths, counts.
@@ -15,6 +17,9 @@ pub const ANSWER_HEAD_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of a slot's response ring: an answer up to this size frees its worker at once, however
 /// slowly the client reads. It has room for the longest head.
 pub const RESPONSE_RING_BYTES: usize = 128 * 1024;
+
+/// Stands for a time that nobody has told.
+const UNKNOWN: u64 = u64::MAX;
 
 /// The record ends before it should, or says something impossible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +82,17 @@ pub struct RequestLine<'a> {
     pub server_port: &'a str,
     /// Whether the peer is a proxy we believe.
     pub trusted_peer: bool,
+    /// What it is called; empty if requests have no names.
+    pub request_id: &'a str,
+    /// How long it was with the proxies, in microseconds, as far as they say so.
+    pub proxy_us: Option<u64>,
+}
+
+impl RequestLine<'_> {
+    /// Method, target and name, for logs.
+    pub fn describe(&self) -> String {
+        describe(self.method, self.target, self.request_id)
+    }
 }
 
 /// A request as the worker reads it.
@@ -126,12 +142,14 @@ pub fn write_request<'f>(
     let mut writer = Writer { area, len: 0 };
     writer.put(&[line.minor_version, u8::from(line.trusted_peer)]);
     writer.number(u64::from(line.peer_port));
+    writer.number(line.proxy_us.unwrap_or(UNKNOWN));
     for text in [
         line.method,
         line.scheme,
         line.peer_address,
         line.server_name,
         line.server_port,
+        line.request_id,
     ] {
         writer.text(text.as_bytes());
     }
@@ -212,11 +230,13 @@ impl<'a> RequestRecord<'a> {
         let minor_version = reader.byte()?;
         let trusted_peer = reader.byte()? != 0;
         let peer_port = reader.number()? as u16;
+        let proxy_us = Some(reader.number()?).filter(|&us| us != UNKNOWN);
         let method = reader.text()?;
         let scheme = reader.text()?;
         let peer_address = reader.text()?;
         let server_name = reader.text()?;
         let server_port = reader.text()?;
+        let request_id = reader.text()?;
         let target = reader.bytes()?;
         let spooled = reader.byte()? != 0;
         let body_len = reader.number()?;
@@ -242,6 +262,8 @@ impl<'a> RequestRecord<'a> {
             server_name,
             server_port,
             trusted_peer,
+            request_id,
+            proxy_us,
         };
         Ok(Self {
             line,
@@ -387,6 +409,8 @@ mod tests {
             server_name: "localhost",
             server_port: "8000",
             trusted_peer: true,
+            request_id: "abc",
+            proxy_us: Some(7),
         }
     }
 

@@ -11,6 +11,12 @@ pub fn monotonic_us() -> u64 {
     now.tv_sec.cast_unsigned() * 1_000_000 + now.tv_nsec.cast_unsigned() / 1_000
 }
 
+/// Microseconds since the epoch, by the clock on the wall, which may be set at any time.
+pub fn wall_us() -> u64 {
+    let now = clock_gettime(ClockId::Realtime);
+    now.tv_sec.cast_unsigned() * 1_000_000 + now.tv_nsec.cast_unsigned() / 1_000
+}
+
 /// A moment of local time, as logs show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalTime {

@@ -27,5 +27,6 @@ pub mod outgoing;
 pub mod plain_file;
 pub mod private_socket;
 pub mod process;
+pub mod random;
 pub mod signal;
 pub mod sock_diag;

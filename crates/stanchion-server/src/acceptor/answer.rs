@@ -265,16 +265,18 @@ impl Drop for AnswerBody {
             ticket.pour(Outflow::give_up);
             self.shared.dispatch.borrow_mut().abandon(ticket);
         }
-        if let Some(account) = &self.account {
+        let outcome = self.account.as_ref().map(|account| {
             account.close(if self.is_end_stream() || self.wanted == Some(0) {
                 Outcome::Answered
             } else if self.shared.refusing.get() {
                 Outcome::CutAtShutdown
             } else {
                 Outcome::AbandonedAnswering
-            });
-        }
-        if let Some(entry) = self.entry.take() {
+            })
+        });
+        if let Some(mut entry) = self.entry.take() {
+            // A refusal was counted when it was made.
+            entry.outcome = outcome.unwrap_or(entry.outcome);
             self.shared.log_access(&entry);
         }
         self.connection.answered(&self.shared);

@@ -21,8 +21,10 @@ mod memory;
 mod orders;
 mod outflow;
 mod pace;
+mod proxies;
 mod refusal;
 mod request;
+mod request_id;
 mod roll;
 mod room;
 mod service;
@@ -65,6 +67,7 @@ use listen::OpenDoor;
 use memory::Memory;
 use orders::{Farewell, Orders};
 use outflow::Limits;
+use request_id::RequestIds;
 use roll::Roll;
 use room::Shortage;
 use spool::Spool;
@@ -90,6 +93,7 @@ struct Shared {
     dispatch: RefCell<Dispatch>,
     http: http1::Builder,
     access_log: Option<AccessLog>,
+    request_ids: Option<RequestIds>,
     connections: RefCell<Roll<Rc<Connection>>>,
     connections_max: usize,
     clients: RefCell<Clients>,
@@ -293,6 +297,8 @@ impl Shared {
             http.max_headers(fields_max);
         }
         let access_log = AccessLog::open(settings)?;
+        let header = settings.request_id_header.as_deref();
+        let request_ids = header.map(RequestIds::new).transpose()?;
         let descriptors = process::raise_open_files();
         let descriptors_left = usize::try_from(descriptors).unwrap_or(usize::MAX);
         let connections_max = (settings.max_connections as usize)
@@ -315,6 +321,7 @@ impl Shared {
             dispatch: RefCell::new(Dispatch::new(common, &answers, &relief)),
             http,
             access_log,
+            request_ids,
             connections: RefCell::default(),
             connections_max,
             clients: RefCell::new(Clients::new(settings.max_connections_per_client)),

@@ -3,10 +3,10 @@
 use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
+use http::Version;
 use http::header::{CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::uri::Authority;
-use http::{HeaderMap, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use stanchion_sys::clock::monotonic_us;
@@ -16,9 +16,11 @@ use super::connection::Connection;
 use super::dispatch::PortNumber;
 use super::memory::Held;
 use super::pace::Pace;
+use super::proxies::{forwarded_scheme, proxy_us};
 use super::refusal::Refusal;
+use super::request_id::{RequestId, RequestIds};
 use super::spool::{SpoolError, SpoolFile, SpooledBody};
-use crate::log::escape_into;
+use crate::log::describe;
 use crate::record::{RequestLine, WholeBody, write_request};
 use crate::settings::Settings;
 use crate::tally::Event;
@@ -46,6 +48,10 @@ pub(super) struct Arrived {
     pub(super) body: ArrivedBody,
     pub(super) peer: Rc<Peer>,
     scheme: &'static str,
+    /// What it is called, unless that is switched off.
+    id: Option<RequestId>,
+    /// How long it was with the proxies, if they say so and are believed.
+    pub(super) proxy_us: Option<u64>,
     /// When its last byte was read, in microseconds of the monotonic clock.
     pub(super) arrived_us: u64,
 }
@@ -78,6 +84,7 @@ impl Arrived {
         mut head: Parts,
         body: ArrivedBody,
         peer: Rc<Peer>,
+        ids: Option<&RequestIds>,
     ) -> (Self, Option<Refusal>) {
         // The host in a whole URI counts, and not what the field says (RFC 9112 section 3.2.2).
         if let Some(host) = head.uri.authority()
@@ -90,21 +97,32 @@ impl Arrived {
         } else {
             Ok("http")
         };
+        let id = ids.map(|ids| ids.name(&head.headers, peer.trusted));
+        let proxy_us = peer.trusted.then(|| proxy_us(&head.headers)).flatten();
         let arrived = Self {
             head,
             body,
             peer,
             scheme: scheme.unwrap_or("http"),
+            id,
+            proxy_us,
             arrived_us: monotonic_us(),
         };
         (arrived, scheme.err())
     }
 
-    /// Method and target, for logs.
+    /// What it is called.
+    pub(super) fn id(&self) -> Option<&str> {
+        self.id.as_ref().map(RequestId::as_str)
+    }
+
+    /// Method, target and name, for logs.
     pub(super) fn describe(&self) -> String {
-        let mut text = format!("{} ", self.head.method);
-        escape_into(&mut text, target(&self.head.uri).as_bytes());
-        text
+        describe(
+            self.head.method.as_str(),
+            target(&self.head.uri).as_bytes(),
+            self.id().unwrap_or_default(),
+        )
     }
 
     /// Writes the record for the exchange; `None` if it does not fit.
@@ -120,6 +138,8 @@ impl Arrived {
             server_name: &self.peer.server_name,
             server_port: &self.peer.server_port,
             trusted_peer: self.peer.trusted,
+            request_id: self.id().unwrap_or_default(),
+            proxy_us: self.proxy_us,
         };
         let body = match &self.body {
             ArrivedBody::Memory { pieces, .. } => WholeBody::Memory(pieces),
@@ -143,27 +163,6 @@ pub(super) fn target(uri: &http::Uri) -> std::borrow::Cow<'_, str> {
         (None, None, Some(path)) => path.as_str().into(),
         _ => uri.to_string().into(),
     }
-}
-
-/// gunicorn's default `secure_scheme_headers`. Proxies that contradict each other are a mistake
-/// somebody should hear of.
-fn forwarded_scheme(headers: &HeaderMap) -> Result<&'static str, Refusal> {
-    let says_https = |name: &str, value: &str| {
-        headers
-            .get(name)
-            .map(|found| found.as_bytes().eq_ignore_ascii_case(value.as_bytes()))
-    };
-    let said = [
-        says_https("x-forwarded-proto", "https"),
-        says_https("x-forwarded-protocol", "ssl"),
-        says_https("x-forwarded-ssl", "on"),
-    ];
-    let mut said = said.into_iter().flatten();
-    let first = said.next();
-    if said.any(|other| Some(other) != first) {
-        return Err(Refusal::BadRequest("contradictory scheme headers"));
-    }
-    Ok(if first == Some(true) { "https" } else { "http" })
 }
 
 /// What hyper lets pass and we do not: our limits on a head (hyper knows those on the number of

@@ -9,8 +9,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::header::CONNECTION;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
+use stanchion_sys::clock::monotonic_us;
 use tracing::{info, warn};
 
 use super::Shared;
@@ -24,6 +25,9 @@ use crate::tally::Outcome;
 
 /// What the access log shows for a client that left before it was answered: nginx's number.
 const CLIENT_GONE: u16 = 499;
+
+/// Not among the names that `http` knows.
+const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
 /// One request, from its head to the head of its answer.
 pub(super) async fn answer(
@@ -49,7 +53,12 @@ pub(super) async fn answer(
         Ok(body) => (body, None),
         Err(refusal) => (ArrivedBody::none(&shared), Some(refusal)),
     };
-    let (arrived, contradiction) = Arrived::new(head, body, Rc::clone(&connection.peer));
+    let (arrived, contradiction) = Arrived::new(
+        head,
+        body,
+        Rc::clone(&connection.peer),
+        shared.request_ids.as_ref(),
+    );
     let refused = refused.or(contradiction);
     let ticket = Rc::new(Ticket::new(arrived));
     let outcome = if let Some(refusal) = refused {
@@ -59,7 +68,7 @@ pub(super) async fn answer(
     } else {
         Pending::join(&account, &ticket).await
     };
-    let (mut head, body) = match outcome {
+    let (mut head, body, outcome) = match outcome {
         Answer::App(app) => {
             let body = match app.body {
                 Start::Whole(bytes) => AnswerBody::whole(&shared, &connection, bytes),
@@ -67,7 +76,7 @@ pub(super) async fn answer(
                 Start::File(file, part) => AnswerBody::file(&shared, &connection, file, part),
             };
             let body = body.counted(account, &ticket.request.head.method, &app.head);
-            (app.head, body)
+            (app.head, body, Outcome::Answered)
         }
         Answer::Probed(verdict) => {
             account.close(Outcome::Probed);
@@ -77,10 +86,16 @@ pub(super) async fn answer(
         Answer::Refused(refusal) => {
             account.close(refusal.outcome());
             log_refusal(&shared, &ticket, refusal);
-            let (head, bytes) = refusal.response().into_parts();
-            (head, AnswerBody::whole(&shared, &connection, bytes))
+            let (mut head, bytes) = refusal.response().into_parts();
+            name(&shared, &ticket, &mut head.headers);
+            let body = AnswerBody::whole(&shared, &connection, bytes);
+            (head, body, refusal.outcome())
         }
     };
+    if shared.common.settings.server_timing {
+        let timing = server_timing(&ticket, monotonic_us());
+        head.headers.append(SERVER_TIMING, timing);
+    }
     let requests_max = shared.common.settings.keepalive_requests;
     if shared.draining.get() || shared.is_pressed() || connection.is_closing(requests_max) {
         head.headers
@@ -90,11 +105,43 @@ pub(super) async fn answer(
             head.version = version;
         }
     }
-    let body = body.logged(entry(&shared, &ticket, &head));
+    let body = body.logged(entry(&shared, &ticket, &head, outcome));
     Ok(Response::from_parts(head, body))
 }
 
-fn entry(shared: &Shared, ticket: &Rc<Ticket>, head: &http::response::Parts) -> Option<Box<Entry>> {
+/// Has an answer of ours say what its request is called, for whoever asks us about it. In the
+/// app's answers that is the app's to say.
+fn name(shared: &Shared, ticket: &Ticket, headers: &mut HeaderMap) {
+    if let (Some(ids), Some(id)) = (&shared.request_ids, ticket.request.id())
+        && let Ok(id) = HeaderValue::from_str(id)
+    {
+        headers.insert(ids.header(), id);
+    }
+}
+
+/// Where the time went, in milliseconds (W3C Server Timing section 2).
+fn server_timing(ticket: &Ticket, now_us: u64) -> HeaderValue {
+    let spans = [
+        ("wait", Some(ticket.wait_us(now_us))),
+        ("run", ticket.service_us(now_us)),
+        ("proxy", ticket.request.proxy_us),
+    ];
+    let known = spans
+        .iter()
+        .filter_map(|(name, us)| us.map(|us| (name, us)));
+    let text = known
+        .map(|(name, us)| format!("{name};dur={}.{:03}", us / 1_000, us % 1_000))
+        .collect::<Vec<_>>()
+        .join(", ");
+    HeaderValue::try_from(text).expect("letters, digits and punctuation")
+}
+
+fn entry(
+    shared: &Shared,
+    ticket: &Rc<Ticket>,
+    head: &http::response::Parts,
+    outcome: Outcome,
+) -> Option<Box<Entry>> {
     let log = shared.access_log.as_ref()?;
     let fields = if log.wants_answer_fields {
         head.headers.clone()
@@ -105,6 +152,7 @@ fn entry(shared: &Shared, ticket: &Rc<Ticket>, head: &http::response::Parts) -> 
     Some(Box::new(Entry {
         ticket,
         status: head.status,
+        outcome,
         fields,
         bytes: 0,
     }))
@@ -153,7 +201,7 @@ async fn unless_called_off<T>(
 /// Counts a request once, however it ends.
 pub(super) struct Account {
     shared: Rc<Shared>,
-    open: Cell<bool>,
+    closed: Cell<Option<Outcome>>,
 }
 
 impl Account {
@@ -161,15 +209,18 @@ impl Account {
         shared.common.tally.arrived();
         Self {
             shared: Rc::clone(shared),
-            open: Cell::new(true),
+            closed: Cell::new(None),
         }
     }
 
-    /// The request has ended so, unless it has ended before.
-    pub(super) fn close(&self, outcome: Outcome) {
-        if self.open.replace(false) {
-            self.shared.common.tally.ended(outcome);
+    /// The request has ended so, unless it has ended before. Gives how it ended.
+    pub(super) fn close(&self, outcome: Outcome) -> Outcome {
+        if let Some(before) = self.closed.get() {
+            return before;
         }
+        self.closed.set(Some(outcome));
+        self.shared.common.tally.ended(outcome);
+        outcome
     }
 }
 
@@ -225,6 +276,7 @@ impl Drop for Pending<'_> {
             let entry = Entry {
                 ticket,
                 status,
+                outcome,
                 fields: HeaderMap::new(),
                 bytes: 0,
             };

@@ -36,6 +36,8 @@ pub(super) struct Ticket {
     pub(super) done_us: Cell<u64>,
     /// The worker's process; 0 = none took it.
     pub(super) worker_pid: Cell<i32>,
+    /// Its number, once one took it.
+    pub(super) worker: Cell<Option<u16>>,
 }
 
 /// Where a request is.
@@ -91,7 +93,27 @@ impl Ticket {
             taken_us: Cell::new(0),
             done_us: Cell::new(0),
             worker_pid: Cell::new(0),
+            worker: Cell::new(None),
         }
+    }
+
+    /// How long it was in the line; until now, if no seat has taken it.
+    pub(super) fn wait_us(&self, now_us: u64) -> u64 {
+        let until_us = match self.taken_us.get() {
+            0 => now_us,
+            taken_us => taken_us,
+        };
+        until_us.saturating_sub(self.request.arrived_us)
+    }
+
+    /// How long a seat ran it, or has run it until now, if one took it.
+    pub(super) fn service_us(&self, now_us: u64) -> Option<u64> {
+        let taken_us = self.taken_us.get();
+        let until_us = match self.done_us.get() {
+            0 => now_us,
+            done_us => done_us,
+        };
+        (taken_us != 0).then(|| until_us.saturating_sub(taken_us))
     }
 
     /// Brings the answer.

@@ -139,6 +139,19 @@ pub fn escape_into(line: &mut String, text: &[u8]) {
     }
 }
 
+/// A request in the logs: `GET /path request_id=…`, without the last if it has no name.
+pub(crate) fn describe(method: &str, target: &[u8], request_id: &str) -> String {
+    let mut text = String::with_capacity(method.len() + target.len() + request_id.len() + 16);
+    text.push_str(method);
+    text.push(' ');
+    escape_into(&mut text, target);
+    if !request_id.is_empty() {
+        text.push_str(" request_id=");
+        text.push_str(request_id);
+    }
+    text
+}
+
 fn filter(level: LogLevel) -> LevelFilter {
     match level {
         LogLevel::Debug => LevelFilter::DEBUG,

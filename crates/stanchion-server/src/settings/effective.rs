@@ -136,10 +136,16 @@ pub struct Settings {
     pub accesslog: Option<PathBuf>,
     /// Format of the access log in gunicorn's atoms, not parsed yet.
     pub access_log_format: String,
+    /// Write lines of the access log as JSON, whatever the format says.
+    pub access_log_json: bool,
     /// Error log: `-` = stderr.
     pub errorlog: PathBuf,
     /// Least important events that are logged.
     pub loglevel: LogLevel,
+    /// The field that carries a request's name; `None` = requests have none.
+    pub request_id_header: Option<String>,
+    /// Tell clients where the time went.
+    pub server_timing: bool,
     /// Send both logs to a syslog daemon as well.
     pub syslog: bool,
     /// Where it is.

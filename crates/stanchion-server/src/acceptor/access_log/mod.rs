@@ -1,24 +1,25 @@
-//! The access log: gunicorn's atoms, written here once an answer is out, never from Python.
+//! The access log: a line for each request once its answer is out, in gunicorn's atoms or as JSON,
+//! never from Python.
 
+mod atom;
+mod json;
 mod user;
 
 use std::cell::RefCell;
-use std::fmt::Write as _;
 use std::io;
 use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http::{HeaderMap, StatusCode, Version};
-use stanchion_sys::clock::{LocalTime, monotonic_us};
+use http::{HeaderMap, StatusCode};
+use stanchion_sys::clock::{LocalTime, monotonic_us, wall_us};
 use tracing::Level;
 
-use super::request::target;
 use super::ticket::Ticket;
-use crate::log::{LogFile, Of, Outlet, Queue, Syslog, escape_into};
-use crate::record::percent_decoded;
+use crate::log::{LogFile, Of, Outlet, Queue, Syslog};
 use crate::settings::Settings;
-use user::user;
+use crate::tally::Outcome;
+use atom::{Atom, Piece, parse};
 
 /// Lines gathered within one turn of the event loop before they go to the writing thread all the
 /// same.
@@ -27,115 +28,50 @@ const BUFFER_BYTES_MAX: usize = 64 << 10;
 /// An open access log.
 pub(super) struct AccessLog {
     queues: Vec<Queue>,
-    format: Vec<Piece>,
+    form: Form,
     pub(super) wants_answer_fields: bool,
+    /// Names of the lanes.
+    lanes: Vec<String>,
     /// Those of this turn of the event loop.
     lines: RefCell<String>,
-    /// The time as the log shows it, made once a second.
-    time: RefCell<(i64, String)>,
+    time: RefCell<Time>,
+}
+
+/// How a line is written.
+enum Form {
+    Text(Vec<Piece>),
+    Json,
+}
+
+/// The time as the log shows it, made once a second.
+struct Time {
+    epoch_s: u64,
+    text: String,
 }
 
 /// What the log is told of an answer.
 pub(super) struct Entry {
     pub(super) ticket: Rc<Ticket>,
     pub(super) status: StatusCode,
+    pub(super) outcome: Outcome,
     /// Empty unless the format asks for them.
     pub(super) fields: HeaderMap,
     /// Bytes of the body that were given to the connection.
     pub(super) bytes: u64,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Piece {
-    Text(String),
-    Atom(Atom),
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Atom {
-    Address,
-    Dash,
-    User,
-    Time,
-    RequestLine,
-    Method,
-    Path,
-    Query,
-    Protocol,
-    Status,
-    Bytes,
-    Referer,
-    Agent,
-    Seconds,
-    Milliseconds,
-    Microseconds,
-    DecimalSeconds,
-    Worker,
-    RequestField(String),
-    AnswerField(String),
-    Environ(String),
-}
-
-/// Reads a format. Python's `%(name)s` is all there is of Python's formatting; as in gunicorn, an
-/// atom that does not exist shows as `-`.
-fn parse(format: &str) -> Result<Vec<Piece>, String> {
-    let mut pieces = Vec::new();
-    let mut text = String::new();
-    let mut rest = format;
-    while let Some(at) = rest.find('%') {
-        text.push_str(&rest[..at]);
-        rest = &rest[at + 1..];
-        if let Some(after) = rest.strip_prefix('%') {
-            text.push('%');
-            rest = after;
-            continue;
-        }
-        let (name, after) = rest
-            .strip_prefix('(')
-            .and_then(|inner| inner.split_once(")s"))
-            .ok_or_else(|| format!("access log format: '%{rest}' does not begin with %(name)s"))?;
-        if !text.is_empty() {
-            pieces.push(Piece::Text(std::mem::take(&mut text)));
-        }
-        pieces.push(Piece::Atom(atom(name)));
-        rest = after;
-    }
-    text.push_str(rest);
-    if !text.is_empty() {
-        pieces.push(Piece::Text(text));
-    }
-    Ok(pieces)
-}
-
-fn atom(name: &str) -> Atom {
-    if let Some((inner, kind)) = name.strip_prefix('{').and_then(|name| name.split_once('}')) {
-        match kind {
-            "i" => return Atom::RequestField(inner.to_ascii_lowercase()),
-            "o" => return Atom::AnswerField(inner.to_ascii_lowercase()),
-            "e" => return Atom::Environ(inner.to_ascii_lowercase()),
-            _ => return Atom::Dash,
-        }
-    }
-    match name {
-        "h" => Atom::Address,
-        "u" => Atom::User,
-        "t" => Atom::Time,
-        "r" => Atom::RequestLine,
-        "m" => Atom::Method,
-        "U" => Atom::Path,
-        "q" => Atom::Query,
-        "H" => Atom::Protocol,
-        "s" => Atom::Status,
-        "B" | "b" => Atom::Bytes,
-        "f" => Atom::Referer,
-        "a" => Atom::Agent,
-        "T" => Atom::Seconds,
-        "M" => Atom::Milliseconds,
-        "D" => Atom::Microseconds,
-        "L" => Atom::DecimalSeconds,
-        "p" => Atom::Worker,
-        _ => Atom::Dash,
-    }
+/// An entry at the moment when its line is written.
+#[derive(Clone, Copy)]
+struct Line<'e> {
+    entry: &'e Entry,
+    time: &'e str,
+    /// Since it had arrived.
+    took_us: u64,
+    lane: &'e str,
+    /// In the line.
+    wait_us: u64,
+    /// At a seat, if it came to one.
+    service_us: Option<u64>,
 }
 
 /// Says what is wrong with a format, if anything is.
@@ -158,17 +94,26 @@ impl AccessLog {
         }
         let start = |outlet| Queue::start(Of::AccessLog, Arc::new(outlet));
         let queues = outlets.into_iter().map(start).collect::<io::Result<_>>()?;
-        let format = parse(&settings.access_log_format).map_err(io::Error::other)?;
-        let wants_answer_fields = format
-            .iter()
-            .any(|piece| matches!(piece, Piece::Atom(Atom::AnswerField(_))));
-        let time = RefCell::new((i64::MIN, String::new()));
+        let form = if settings.access_log_json {
+            Form::Json
+        } else {
+            Form::Text(parse(&settings.access_log_format).map_err(io::Error::other)?)
+        };
+        let is_answer_field = |piece: &Piece| matches!(piece, Piece::Atom(Atom::AnswerField(_)));
+        let wants_answer_fields = match &form {
+            Form::Text(pieces) => pieces.iter().any(is_answer_field),
+            Form::Json => false,
+        };
         Ok(Some(Self {
             queues,
-            format,
+            form,
             wants_answer_fields,
+            lanes: settings.lanes().into_iter().map(|lane| lane.name).collect(),
             lines: RefCell::default(),
-            time,
+            time: RefCell::new(Time {
+                epoch_s: u64::MAX,
+                text: String::new(),
+            }),
         }))
     }
 
@@ -183,11 +128,28 @@ impl AccessLog {
     /// Adds a line.
     pub(super) fn add(&self, entry: &Entry) {
         let mut lines = self.lines.borrow_mut();
-        for piece in &self.format {
-            match piece {
-                Piece::Text(text) => lines.push_str(text),
-                Piece::Atom(atom) => self.write(&mut lines, atom, entry),
+        let mut time = self.time.borrow_mut();
+        time.pass(wall_us() / 1_000_000, &self.form);
+        let now_us = monotonic_us();
+        let ticket = &entry.ticket;
+        let line = Line {
+            entry,
+            time: &time.text,
+            took_us: now_us.saturating_sub(ticket.request.arrived_us),
+            lane: &self.lanes[ticket.lane.get().index()],
+            wait_us: ticket.wait_us(now_us),
+            service_us: ticket.service_us(now_us),
+        };
+        match &self.form {
+            Form::Text(pieces) => {
+                for piece in pieces {
+                    match piece {
+                        Piece::Text(text) => lines.push_str(text),
+                        Piece::Atom(atom) => atom.write(&mut lines, &line),
+                    }
+                }
             }
+            Form::Json => json::write(&mut lines, &line),
         }
         lines.push('\n');
         let is_full = lines.len() >= BUFFER_BYTES_MAX;
@@ -223,184 +185,41 @@ impl AccessLog {
         self.flush();
         self.queues.iter().for_each(Queue::finish);
     }
+}
 
-    fn write(&self, line: &mut String, atom: &Atom, entry: &Entry) {
-        let request = &entry.ticket.request;
-        let head = &request.head;
-        let took_us = monotonic_us().saturating_sub(request.arrived_us);
-        // Writing to a String cannot fail, hence the ignored results.
-        let _ = match atom {
-            Atom::Address if !request.peer.address.is_empty() => {
-                line.push_str(&request.peer.address);
-                Ok(())
-            }
-            Atom::Address | Atom::Dash => line.write_char('-'),
-            Atom::User => {
-                escaped(line, user(&head.headers).as_deref().map(str::as_bytes));
-                Ok(())
-            }
-            Atom::Time => {
-                self.write_time(line);
-                Ok(())
-            }
-            Atom::RequestLine => {
-                let _ = write!(line, "{} ", head.method);
-                escaped(line, Some(target(&head.uri).as_bytes()));
-                write!(line, " {}", protocol(head.version))
-            }
-            Atom::Method => write!(line, "{}", head.method),
-            Atom::Path => {
-                escaped(line, Some(&percent_decoded(head.uri.path().as_bytes())));
-                Ok(())
-            }
-            Atom::Query => {
-                escaped(line, Some(head.uri.query().unwrap_or_default().as_bytes()));
-                Ok(())
-            }
-            Atom::Protocol => line.write_str(protocol(head.version)),
-            Atom::Status => line.write_str(entry.status.as_str()),
-            Atom::Bytes => write!(line, "{}", entry.bytes),
-            Atom::Referer => {
-                escaped(line, field(&head.headers, "referer"));
-                Ok(())
-            }
-            Atom::Agent => {
-                escaped(line, field(&head.headers, "user-agent"));
-                Ok(())
-            }
-            Atom::Seconds => write!(line, "{}", took_us / 1_000_000),
-            Atom::Milliseconds => write!(line, "{}", took_us / 1_000),
-            Atom::Microseconds => write!(line, "{took_us}"),
-            Atom::DecimalSeconds => {
-                write!(line, "{}.{:06}", took_us / 1_000_000, took_us % 1_000_000)
-            }
-            Atom::Worker => write!(line, "<{}>", entry.ticket.worker_pid.get()),
-            Atom::RequestField(name) => {
-                escaped(line, field(&head.headers, name));
-                Ok(())
-            }
-            Atom::AnswerField(name) => {
-                escaped(line, field(&entry.fields, name));
-                Ok(())
-            }
-            Atom::Environ(name) => environ(line, name, &entry.ticket),
-        };
-    }
-
-    fn write_time(&self, line: &mut String) {
+impl Time {
+    /// Makes the text anew if it is another second.
+    fn pass(&mut self, epoch_s: u64, form: &Form) {
         const MONTHS: [&str; 12] = [
             "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
         ];
-        let now = LocalTime::now();
-        let mut time = self.time.borrow_mut();
-        if time.0 != now.epoch_s {
-            let month = MONTHS[usize::from(now.month.clamp(1, 12)) - 1];
-            let LocalTime {
-                day,
-                year,
-                hour,
-                minute,
-                second,
-                ..
-            } = now;
-            let offset = now.offset();
-            let text =
-                format!("[{day:02}/{month}/{year}:{hour:02}:{minute:02}:{second:02} {offset}]");
-            *time = (now.epoch_s, text);
+        if self.epoch_s == epoch_s {
+            return;
         }
-        line.push_str(&time.1);
-    }
-}
-
-fn protocol(version: Version) -> &'static str {
-    if version == Version::HTTP_10 {
-        "HTTP/1.0"
-    } else {
-        "HTTP/1.1"
-    }
-}
-
-fn field<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h [u8]> {
-    headers.get(name).map(http::HeaderValue::as_bytes)
-}
-
-/// What the acceptor knows of the environ.
-fn environ(line: &mut String, name: &str, ticket: &Ticket) -> std::fmt::Result {
-    let request = &ticket.request;
-    let head = &request.head;
-    if let Some(header) = name.strip_prefix("http_") {
-        escaped(line, field(&head.headers, &header.replace('_', "-")));
-        return Ok(());
-    }
-    match name {
-        "stanchion.queue_wait" => match ticket.taken_us.get() {
-            0 => line.write_char('-'),
-            taken_us => {
-                let wait_us = taken_us.saturating_sub(request.arrived_us);
-                write!(line, "{}.{:06}", wait_us / 1_000_000, wait_us % 1_000_000)
+        self.epoch_s = epoch_s;
+        let now = LocalTime::at(epoch_s.cast_signed());
+        let LocalTime {
+            year,
+            month,
+            day,
+            hour,
+            minute,
+            second,
+            ..
+        } = now;
+        let offset = now.offset();
+        self.text = match form {
+            Form::Text(_) => {
+                let month = MONTHS[usize::from(month.clamp(1, 12)) - 1];
+                format!("[{day:02}/{month}/{year}:{hour:02}:{minute:02}:{second:02} {offset}]")
             }
-        },
-        "request_method" => write!(line, "{}", head.method),
-        "raw_uri" => {
-            escaped(line, Some(target(&head.uri).as_bytes()));
-            Ok(())
-        }
-        "path_info" => {
-            escaped(line, Some(&percent_decoded(head.uri.path().as_bytes())));
-            Ok(())
-        }
-        "query_string" => {
-            escaped(line, Some(head.uri.query().unwrap_or_default().as_bytes()));
-            Ok(())
-        }
-        "content_type" => {
-            escaped(line, field(&head.headers, "content-type"));
-            Ok(())
-        }
-        "content_length" => {
-            escaped(line, field(&head.headers, "content-length"));
-            Ok(())
-        }
-        "server_protocol" => line.write_str(protocol(head.version)),
-        "remote_addr" => line.write_str(&request.peer.address),
-        "remote_port" => write!(line, "{}", request.peer.port),
-        "server_name" => line.write_str(&request.peer.server_name),
-        "server_port" => line.write_str(&request.peer.server_port),
-        _ => line.write_char('-'),
-    }
-}
-
-/// One request is one line, and nobody writes another's.
-fn escaped(line: &mut String, text: Option<&[u8]>) {
-    match text {
-        Some(text) => escape_into(line, text),
-        None => line.push('-'),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn formats_are_read_as_gunicorn_reads_them() {
-        let pieces = parse("%(h)s 100%% \"%({X-Id}i)s\" %(nonsense)s").expect("a good format");
-        let expected = [
-            Piece::Atom(Atom::Address),
-            Piece::Text(" 100% \"".to_owned()),
-            Piece::Atom(Atom::RequestField("x-id".to_owned())),
-            Piece::Text("\" ".to_owned()),
-            Piece::Atom(Atom::Dash),
-        ];
-        assert_eq!(pieces, expected);
-        assert!(parse("%h").is_err());
-        assert!(parse("%(h)d").is_err());
-    }
-
-    #[test]
-    fn what_a_client_sends_cannot_end_the_line() {
-        let mut line = String::new();
-        escaped(&mut line, Some(b"a\"b\\c\r\nd\xe9"));
-        assert_eq!(line, "a\\\"b\\\\c\\x0d\\x0ad\\xe9");
+            // RFC 3339 section 5.6 has a colon in the offset.
+            Form::Json => {
+                let (hours, minutes) = offset.split_at(3);
+                format!(
+                    "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{hours}:{minutes}"
+                )
+            }
+        };
     }
 }

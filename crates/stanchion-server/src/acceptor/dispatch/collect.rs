@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use bytes::Bytes;
-use stanchion_exchange::{Corrupt, Ending, SlotState};
+use stanchion_exchange::{Corrupt, Ending, SlotState, Tenant};
 use stanchion_sys::channel::Received;
 use stanchion_sys::clock::monotonic_us;
 use tracing::{error, warn};
@@ -39,8 +39,7 @@ impl Dispatch {
                 tenant, taken_us, ..
             } => (tenant, taken_us),
         };
-        ticket.taken_us.set(taken_us);
-        ticket.worker_pid.set(self.pid_of(tenant));
+        self.seen_with(tenant, taken_us, ticket);
         let wanted = ticket.stage.get() != Stage::Over;
         if let SlotState::Done {
             ending, done_us, ..
@@ -66,6 +65,13 @@ impl Dispatch {
             self.take_more(slot, ticket)?;
         }
         Ok(())
+    }
+
+    /// A seat has it.
+    pub(super) fn seen_with(&self, tenant: Tenant, taken_us: u64, ticket: &Ticket) {
+        ticket.taken_us.set(taken_us);
+        ticket.worker_pid.set(self.pid_of(tenant));
+        ticket.worker.set(Some(tenant.seat / self.threads));
     }
 
     /// The answer is whole, or will never be.

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-use stanchion_exchange::{AcceptorSide, Exchange, Submitted, Tenant};
+use stanchion_exchange::{AcceptorSide, Exchange, SlotState, Submitted, Tenant};
 use stanchion_line::{Ahead, Expiry, Line, LineLimits, Pulled, Reserve};
 use stanchion_sys::channel::Channel;
 use stanchion_sys::clock::monotonic_us;
@@ -286,6 +286,12 @@ impl Dispatch {
             Stage::Submitted(submitted) => {
                 let withdrawn = self.withdraw(submitted.slot).is_some();
                 if !withdrawn {
+                    // For the log. A slot that makes no sense is dealt with when it is swept up.
+                    if let Ok(SlotState::Running { tenant, taken_us }) =
+                        self.side.state(submitted.slot)
+                    {
+                        self.seen_with(tenant, taken_us, ticket);
+                    }
                     self.side.give_up(submitted.slot);
                 }
                 self.fill(monotonic_us());

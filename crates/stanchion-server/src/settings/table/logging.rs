@@ -41,6 +41,19 @@ seconds; p: process id; {name}i, {name}o, {name}e: a request header, a \
 response header, a variable.",
         },
         Setting {
+            name: "access_log_json",
+            flags: &["--access-log-json"],
+            metavar: "",
+            env: None,
+            kind: Kind::Bool,
+            default: Preset::Bool(false),
+            gunicorn: false,
+            help: "Write the access log as JSON lines",
+            long_help: "\
+One object a line, with the keys of docs/reference/access-log.md; \
+access_log_format does not count then.",
+        },
+        Setting {
             name: "errorlog",
             flags: &["--error-logfile", "--log-file"],
             metavar: "FILE",
@@ -68,6 +81,41 @@ wsgi.errors.",
             long_help: "\
 Events below this level are not logged. The access log does not depend \
 on it.",
+        },
+        Setting {
+            name: "request_id_header",
+            flags: &["--request-id-header"],
+            metavar: "NAME",
+            env: None,
+            kind: Kind::Text {
+                nullable: true,
+                check: field_name,
+            },
+            default: Preset::Text("X-Request-Id"),
+            gunicorn: false,
+            help: "The field with a request's id; empty: none",
+            long_help: "\
+A proxy of forwarded_allow_ips may name a request in it, in up to 128 \
+letters, digits and -_.:/+=@~; any other gets 32 hexadecimal digits at \
+random. The id is in both logs, in the environ as \
+stanchion.request_id and as this field, and in answers that the server \
+gives by itself. Empty: requests have no id, and the field is passed on \
+as it came.",
+        },
+        Setting {
+            name: "server_timing",
+            flags: &["--server-timing"],
+            metavar: "",
+            env: None,
+            kind: Kind::Bool,
+            default: Preset::Bool(false),
+            gunicorn: false,
+            help: "Tell clients how long they waited",
+            long_help: "\
+Adds a Server-Timing field to every answer: wait, the time in the line; \
+run, the time at a worker until its head was there; proxy, the time \
+before, if a trusted proxy sends X-Request-Start. Browsers show it. It \
+tells everybody how busy you are.",
         },
         Setting {
             name: "syslog",
@@ -152,6 +200,13 @@ fn path(text: &str) -> Result<(), String> {
     } else {
         without_nul(text)
     }
+}
+
+/// A name of a field (RFC 9110 section 5.1).
+fn field_name(text: &str) -> Result<(), String> {
+    let name = http::HeaderName::try_from(text);
+    name.map(drop)
+        .map_err(|_| "it is not a name of a field".into())
 }
 
 /// Where a syslog daemon is.

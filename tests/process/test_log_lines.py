@@ -1,0 +1,240 @@
+"""What lines say beyond gunicorn's: where the time went, how it ended, and which request it was."""
+
+import json
+import os
+import re
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.gate import Gate
+from support.server import Serve, Server
+from support.wire import Wire, request
+
+pytestmark = pytest.mark.own("gunicorn has none of this")
+
+KEYS = [
+    "time",
+    "remote_addr",
+    "user",
+    "method",
+    "host",
+    "path",
+    "query",
+    "protocol",
+    "status",
+    "bytes",
+    "referer",
+    "user_agent",
+    "duration_us",
+    "wait_us",
+    "service_us",
+    "proxy_us",
+    "outcome",
+    "lane",
+    "worker",
+    "pid",
+    "request_id",
+    "trace_id",
+]
+OWN = "%({wait_us}x)s %({service_us}x)s %({proxy_us}x)s %({worker}x)s %({outcome}x)s %({request_id}x)s %({trace_id}x)s"
+MADE = re.compile(r"[0-9a-f]{32}")
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+
+
+def logged(server: Server, pattern: str, since: int = 0) -> dict[str, Any]:
+    line: dict[str, Any] = json.loads(server.stdout.wait(pattern, since).string)
+    return line
+
+
+class TestJson:
+    @pytest.fixture
+    def server(self, serve: Serve, gate: Gate) -> Server:
+        arguments = ("--access-logfile", "-", "--access-log-json", "--timeout", "1", "--keep-alive", "30")
+        return serve("waiting:app", *arguments, env=gate.environment)
+
+    def test_every_key_is_there_in_order(self, server: Server) -> None:
+        with server.connect() as wire:
+            response = wire.get(
+                "/pid?a=b%20c",
+                "Referer: http://r/",
+                "User-Agent: u/1",
+                "Authorization: Basic YnJvd246Zm94",
+                "X-Request-Id: given-1",
+                f"Traceparent: 00-{TRACE}-b7ad6b7169203331-01",
+                f"X-Request-Start: t={time.time() - 2:.3f}",
+            )
+        line = logged(server, "given-1")
+        assert list(line) == KEYS
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d\d:\d\d", line.pop("time"))
+        duration, wait, service, proxy = (line.pop(f"{name}_us") for name in ("duration", "wait", "service", "proxy"))
+        assert 0 <= wait + service <= duration
+        assert 1_900_000 <= proxy <= 12_000_000
+        assert line == {
+            "remote_addr": "127.0.0.1",
+            "user": "brown",
+            "method": "GET",
+            "host": "test",
+            "path": "/pid",
+            "query": "a=b%20c",
+            "protocol": "HTTP/1.1",
+            "status": 200,
+            "bytes": len(response.body),
+            "referer": "http://r/",
+            "user_agent": "u/1",
+            "outcome": "answered",
+            "lane": "default",
+            "worker": 0,
+            "pid": int(response.text.split()[0]),
+            "request_id": "given-1",
+            "trace_id": TRACE,
+        }
+
+    def test_what_is_not_known_is_null(self, server: Server) -> None:
+        with server.connect() as wire:
+            wire.send(request("GET", "/" + "a" * 5000, version="1.0", host=None))
+            assert wire.response().status == 414
+        line = logged(server, "aaaaa")
+        unknown = {key for key, value in line.items() if value is None}
+        sometimes = {"query", "referer", "user_agent", "user", "host", "trace_id", "proxy_us"}
+        assert unknown == sometimes | {"service_us", "worker", "pid"}
+        assert line["outcome"] == "refused_line_too_long"
+
+    def test_any_bytes_become_one_line_of_json(self, server: Server) -> None:
+        with server.connect() as wire:
+            wire.send(b'GET /pid?odd HTTP/1.1\r\nHost: test\r\nUser-Agent: "\\\xe9\x85\xc3\xa9\t</script>\r\n\r\n')
+            assert wire.response().status == 200
+        assert logged(server, "odd")["user_agent"] == '"\\\\xe9\\x85é\t</script>'
+
+    def test_a_killed_worker(self, server: Server, gate: Gate) -> None:
+        with server.connect() as wire:
+            wire.send(request("GET", "/wait?killed"))
+            pid = int(gate.announcement().split()[0])
+            os.kill(pid, signal.SIGKILL)
+            assert wire.response().status == 502
+        line = logged(server, "killed")
+        assert (line["outcome"], line["pid"], line["worker"]) == ("refused_worker_died", pid, 0)
+
+    def test_a_request_that_waits_and_one_that_runs_and_their_clients_leave(self, server: Server, gate: Gate) -> None:
+        with Wire.connect(server.address) as running:
+            running.send(request("GET", "/wait?running"))
+            pid = int(gate.announcement().split()[0])
+            with Wire.connect(server.address) as waiting:
+                waiting.send(request("GET", "/wait?in-line"))
+            waited = logged(server, "in-line")
+        ran = logged(server, "running")
+        gate.let_pass(1)
+        assert (waited["outcome"], waited["pid"], waited["service_us"]) == ("abandoned_waiting", None, None)
+        assert (ran["outcome"], ran["pid"], ran["worker"]) == ("abandoned_running", pid, 0)
+        assert waited["wait_us"] <= waited["duration_us"] and ran["service_us"] <= ran["duration_us"]
+
+
+def test_our_atoms(serve: Serve) -> None:
+    server = serve("waiting:app", "--access-logfile", "-", "--access-logformat", OWN)
+    with server.connect() as wire:
+        wire.get("/pid", f"Traceparent: 00-{TRACE}-b7ad6b7169203331-01")
+        wire.get("/pid", "Traceparent: nonsense", f"X-Request-Start: {time.time() * 1000:.0f}")
+    first, second = (match.string.split() for match in server.stdout.wait_for("answered", 2))
+    assert first[2:5] == ["-", "0", "answered"] and first[6] == TRACE
+    assert MADE.fullmatch(first[5]) and MADE.fullmatch(second[5]) and first[5] != second[5]
+    assert int(second[2]) < 10_000_000 and second[6] == "-"
+    assert all(int(line[0]) + int(line[1]) < 10_000_000 for line in (first, second))
+
+
+def test_an_atom_of_ours_that_is_misspelt_is_refused(build: Serve) -> None:
+    server = build("hello:app", "--access-logformat", "%({wait}x)s").launch()
+    assert server.exit_code() == 2
+    server.log.wait(r"there is no %\(\{wait\}x\)s")
+
+
+class TestRequestId:
+    @staticmethod
+    def of(response: Any) -> tuple[str, str]:
+        environ = response.json()["environ"]
+        return environ["HTTP_X_REQUEST_ID"], environ["stanchion.request_id"]
+
+    def test_a_trusted_proxy_names_it(self, serve: Serve) -> None:
+        server = serve("echo:app")
+        with server.connect() as wire:
+            assert self.of(wire.get("/", "X-Request-Id: abc/1=")) == ("abc/1=", "abc/1=")
+            for nonsense in ("a b", '"', "a" * 129, "\xe9", "<b>", ""):
+                one, other = self.of(wire.get("/", f"X-Request-Id: {nonsense}"))
+                assert one == other and MADE.fullmatch(one)
+
+    def test_nobody_else_does(self, serve: Serve) -> None:
+        server = serve("echo:app", "--forwarded-allow-ips", "10.0.0.1")
+        with server.connect() as wire:
+            one, other = self.of(wire.get("/", "X-Request-Id: mine", f"X-Request-Start: {time.time():.3f}"))
+            assert one == other and MADE.fullmatch(one)
+            assert "stanchion.proxy_wait" not in wire.get("/", "X-Request-Start: 1").json()["environ"]
+
+    def test_another_field_or_none(self, serve: Serve) -> None:
+        with serve("echo:app", "--request-id-header", "X-Correlation").connect() as wire:
+            environ = wire.get("/", "X-Correlation: c", "X-Request-Id: passed on").json()["environ"]
+            assert (environ["stanchion.request_id"], environ["HTTP_X_CORRELATION"]) == ("c", "c")
+            assert environ["HTTP_X_REQUEST_ID"] == "passed on"
+        with serve("echo:app", "--request-id-header", "").connect() as wire:
+            environ = wire.get("/", "X-Request-Id: passed on").json()["environ"]
+            assert environ["HTTP_X_REQUEST_ID"] == "passed on" and "stanchion.request_id" not in environ
+
+    def test_it_is_in_both_logs(self, serve: Serve) -> None:
+        server = serve("answers:app", "--access-logfile", "-", "--access-logformat", "%(s)s %({request_id}x)s")
+        with server.connect() as wire:
+            assert wire.get("/raises", "X-Request-Id: failed-1").status == 500
+        server.log.wait(r"\[ERROR\] the app failed at GET /raises request_id=failed-1$")
+        assert server.stdout.wait("failed-1").string == "500 failed-1"
+
+    def test_our_own_answers_say_it_and_the_apps_are_the_apps(self, serve: Serve) -> None:
+        server = serve("answers:app", "--limit-request-line", "100")
+        with server.connect() as wire:
+            assert wire.get("/with-length", "X-Request-Id: fine").header("X-Request-Id") is None
+            assert wire.get("/" + "a" * 200, "X-Request-Id: long").header("X-Request-Id") == "long"
+        server.log.wait(r"\[INFO\] 414 GET /a+ request_id=long: a client's fault: ")
+
+
+class TestTimes:
+    def test_server_timing_is_off_unless_asked_for(self, serve: Serve) -> None:
+        with serve("hello:app").connect() as wire:
+            assert wire.get("/").header("Server-Timing") is None
+
+    def test_server_timing(self, serve: Serve) -> None:
+        server = serve("waiting:app", "--server-timing", "--limit-request-line", "100")
+        number = r"(\d+\.\d{3})"
+        with server.connect() as wire:
+            said = wire.get("/nap?50-").header("Server-Timing")
+            found = re.fullmatch(rf"wait;dur={number}, run;dur={number}", said or "")
+            assert found and float(found[2]) >= 50
+            said = wire.get("/pid", f"X-Request-Start: t={time.time() - 3:.3f}").header("Server-Timing")
+            found = re.fullmatch(rf"wait;dur={number}, run;dur={number}, proxy;dur={number}", said or "")
+            assert found and float(found[3]) >= 2900
+            said = wire.get("/" + "a" * 200).header("Server-Timing")
+            assert re.fullmatch(rf"wait;dur={number}", said or "")
+
+    def test_the_time_in_the_proxies(self, serve: Serve) -> None:
+        server = serve("echo:app")
+        with server.connect() as wire:
+            for unit in (1, 1e3, 1e6):
+                start = (time.time() - 5) * unit
+                environ = wire.get("/", f"X-Request-Start: t={start:.0f}").json()["environ"]
+                assert 4 <= environ["stanchion.proxy_wait"] < 20
+            for nonsense in ("soon", "t=", f"{time.time() + 60:.3f}", "t=12"):
+                environ = wire.get("/", f"X-Request-Start: {nonsense}").json()["environ"]
+                assert "stanchion.proxy_wait" not in environ
+                assert environ["HTTP_X_REQUEST_START"] == nonsense
+
+    def test_a_trace_passes_as_it_is(self, serve: Serve) -> None:
+        value = f"00-{TRACE}-b7ad6b7169203331-01"
+        with serve("echo:app").connect() as wire:
+            environ = wire.get("/", f"Traceparent: {value}", "Tracestate: a=1").json()["environ"]
+        assert (environ["HTTP_TRACEPARENT"], environ["HTTP_TRACESTATE"]) == (value, "a=1")
+
+
+def test_the_logging_of_the_app_is_its_own(serve: Serve, tmp_path: Path) -> None:
+    server = serve("logging_app:app", "--access-logfile", str(tmp_path / "access.log"))
+    with server.connect() as wire:
+        answer = wire.get("/here").json()
+    assert answer == {"untouched": True, "with handlers": [], "lastResort": True, "disabled": 0}
+    assert server.log.wait("a word").string == "of the app: a word at /here"

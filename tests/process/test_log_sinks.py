@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from support.address import Address
+from support.counts import Counts
 from support.patience import eventually
 from support.server import Serve, Server
 from support.wire import BrokenOff, Wire, request
@@ -60,9 +61,12 @@ def test_nobody_reads_stdout_and_stderr(build: Serve, tmp_path: Path) -> None:
     assert server.exit_code() == 0
 
 
-def test_what_was_dropped_is_said_once_it_is_read_again(build: Serve, tmp_path: Path) -> None:
-    server = stuffed(build, tmp_path)
+def test_what_was_dropped_is_counted_and_said_once_it_is_read_again(build: Serve, tmp_path: Path) -> None:
+    counts = Counts(tmp_path / "control")
+    server = stuffed(build, tmp_path, *counts.arguments)
     ask(server, REQUESTS)
+    eventually(lambda: counts.events()["log_lines_dropped"] > 1000, "they are counted")
+    counted = counts.events()["log_lines_dropped"]
     server.log.begin()
     # The master's own, from when it could not say a word.
     begun = server.log.wait("the access log does not take its lines")
@@ -75,7 +79,7 @@ def test_what_was_dropped_is_said_once_it_is_read_again(build: Serve, tmp_path: 
     server.stdout.wait_end()
     server.log.wait_end()
     notes = server.log.matches(DROPPED.pattern)
-    assert len(notes) == 1
+    assert len(notes) == 1 and int(said[1]) >= counted
     logged = len([line for line in server.stdout.lines()[mark:] if "GET /pid?aaa" in line])
     assert logged + int(said[1]) == REQUESTS
     # The processes that have no thread for it count too.

@@ -126,6 +126,8 @@ counted! {
         AnswerSpooled = "answers_spooled",
         /// The client was slow, and its worker had to wait for it.
         WorkerHeld = "workers_held",
+        /// A line of a log was dropped, because the log did not take it.
+        LogLineDropped = "log_lines_dropped",
     }
 }
 
@@ -157,7 +159,12 @@ impl Tally {
 
     /// In the acceptor: this happened.
     pub(crate) fn happened(&self, event: Event) {
-        self.0.add(EVENTS + event as usize, 1);
+        self.happened_times(event, 1);
+    }
+
+    /// In the acceptor: this happened so often.
+    pub(crate) fn happened_times(&self, event: Event, times: u64) {
+        self.0.add(EVENTS + event as usize, times);
     }
 
     /// In the master, when there is no acceptor (any more): what the last one had in hand is lost.

@@ -57,7 +57,7 @@ use crate::log;
 use crate::messages::{self, ToMaster};
 use crate::record::REQUEST_HEAD_BYTES_MAX;
 use crate::settings::Settings;
-use crate::tally::Outcome;
+use crate::tally::{Event, Outcome};
 use crate::tree::Common;
 use access_log::{AccessLog, Entry};
 use clients::Clients;
@@ -142,6 +142,16 @@ fn with_shared(act: impl FnOnce(&Shared)) {
     });
 }
 
+impl Common {
+    /// Counts the lines that logs of this process did not take.
+    fn count_dropped_lines(&self) {
+        let dropped = log::take_dropped();
+        if dropped > 0 {
+            self.tally.happened_times(Event::LogLineDropped, dropped);
+        }
+    }
+}
+
 /// What of the settings only the acceptor understands.
 pub(crate) fn check_settings(settings: &Settings) -> Result<(), String> {
     access_log::check(&settings.access_log_format)
@@ -158,6 +168,7 @@ pub(crate) fn run(common: &'static Common, listeners: &[Listener], orders: Chann
         }
     };
     log::finish();
+    common.count_dropped_lines();
     code
 }
 

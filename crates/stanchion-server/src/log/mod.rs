@@ -22,7 +22,7 @@ use crate::settings::{LogLevel, Settings};
 pub(crate) use file::{LogFile, belong_to, create};
 use outlet::Direct;
 pub(crate) use outlet::Outlet;
-pub(crate) use queue::{Of, Queue};
+pub(crate) use queue::{Of, Queue, take_dropped};
 pub(crate) use syslog::Syslog;
 
 /// What every process writes to; set once, before the first fork.

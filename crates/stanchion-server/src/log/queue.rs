@@ -2,6 +2,7 @@
 //! buffer of bounded size, and a thread writes them.
 
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,6 +17,15 @@ const BYTES_MAX: usize = 1 << 20;
 const TRY_AGAIN: Duration = Duration::from_millis(100);
 /// How long the thread may write what is left when the process ends.
 const FAREWELL: Duration = Duration::from_millis(500);
+
+/// Lines that this process has dropped and nobody has counted yet. Threads drop them too, and the
+/// counts of a house are one thread's to write.
+static UNCOUNTED: AtomicU64 = AtomicU64::new(0);
+
+/// Lines dropped since the last call, to be counted.
+pub(crate) fn take_dropped() -> u64 {
+    UNCOUNTED.swap(0, Ordering::Relaxed)
+}
 
 /// Which log a queue belongs to, and how it is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +117,9 @@ impl Queue {
             return;
         }
         let is_first = state.dropped == 0;
-        state.dropped += self.0.outlet.lines(lines);
+        let count = self.0.outlet.lines(lines);
+        state.dropped += count;
+        UNCOUNTED.fetch_add(count, Ordering::Relaxed);
         let why = state.stuck.clone();
         drop(state);
         // The error log cannot say it of itself before it goes on.
@@ -185,7 +197,9 @@ impl Writer {
         let mut lost = state.dropped;
         for left in [&self.lines[self.written..], &state.waiting] {
             if !left.is_empty() {
-                lost += self.shared.outlet.lines(left);
+                let count = self.shared.outlet.lines(left);
+                lost += count;
+                UNCOUNTED.fetch_add(count, Ordering::Relaxed);
             }
         }
         drop(state);

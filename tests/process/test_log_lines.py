@@ -118,16 +118,18 @@ class TestJson:
         line = logged(server, "killed")
         assert (line["outcome"], line["pid"], line["worker"]) == ("refused_worker_died", pid, 0)
 
-    def test_a_request_that_waits_and_one_that_runs_and_their_clients_leave(self, server: Server, gate: Gate) -> None:
+    def test_a_request_ahead_of_a_seat_and_one_that_runs_and_their_clients_leave(
+        self, server: Server, gate: Gate
+    ) -> None:
         with Wire.connect(server.address) as running:
             running.send(request("GET", "/wait?running"))
             pid = int(gate.announcement().split()[0])
             with Wire.connect(server.address) as waiting:
-                waiting.send(request("GET", "/wait?in-line"))
-            waited = logged(server, "in-line")
+                waiting.send(request("GET", "/wait?ahead"))
+            waited = logged(server, "ahead")
         ran = logged(server, "running")
         gate.let_pass(1)
-        assert (waited["outcome"], waited["pid"], waited["service_us"]) == ("abandoned_waiting", None, None)
+        assert (waited["outcome"], waited["pid"], waited["service_us"]) == ("abandoned_handed_out", None, None)
         assert (ran["outcome"], ran["pid"], ran["worker"]) == ("abandoned_running", pid, 0)
         assert waited["wait_us"] <= waited["duration_us"] and ran["service_us"] <= ran["duration_us"]
 

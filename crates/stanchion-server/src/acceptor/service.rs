@@ -81,7 +81,8 @@ pub(super) async fn answer(
         Answer::Probed(verdict) => {
             account.close(Outcome::Probed);
             let (head, bytes) = verdict.response().into_parts();
-            (head, AnswerBody::whole(&shared, &connection, bytes))
+            let body = AnswerBody::whole(&shared, &connection, bytes);
+            (head, body, Outcome::Probed)
         }
         Answer::Refused(refusal) => {
             account.close(refusal.outcome());

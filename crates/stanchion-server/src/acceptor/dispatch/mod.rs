@@ -7,6 +7,7 @@ mod collect;
 mod losses;
 mod ports;
 mod relief;
+mod turned_away;
 mod view;
 
 use std::collections::{BTreeMap, HashMap};
@@ -14,7 +15,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use stanchion_exchange::{AcceptorSide, Exchange, SlotState, Submitted, Tenant};
-use stanchion_line::{Ahead, Expiry, Line, LineLimits, Pulled, Reserve};
+use stanchion_line::{Ahead, Line, LineLimits, Pulled, Reserve};
 use stanchion_sys::channel::Channel;
 use stanchion_sys::clock::monotonic_us;
 use tokio::sync::Notify;
@@ -321,82 +322,12 @@ impl Dispatch {
             .map_or(0, |sitting| sitting.pid)
     }
 
-    /// Tells those who have waited too long.
-    pub(super) fn expire(&mut self) {
-        let now_us = monotonic_us();
-        self.expire_waiting(now_us);
-        // And those who were handed out ahead, if no seat has come to take them.
-        for slot in 0..self.slots.len() as u32 {
-            let Some(ticket) = &self.slots[slot as usize] else {
-                continue;
-            };
-            if self.line.is_overdue(ticket.request.arrived_us, now_us)
-                && let Some(ticket) = self.withdraw(slot)
-            {
-                self.refuse_expired(&ticket, Expiry::TimedOut, now_us);
-            }
-        }
-        self.fill(now_us);
-    }
-
-    /// Those in the line: before each turn too, so that as many are shed as are due.
-    fn expire_waiting(&mut self, now_us: u64) {
-        while let Some((expiry, Pulled { item: ticket, .. })) = self.take_expired(now_us) {
-            self.refuse_expired(&ticket, expiry, now_us);
-        }
-    }
-
-    fn take_expired(&mut self, now_us: u64) -> Option<(Expiry, Pulled<Rc<Ticket>>)> {
-        let mut lines = self.ports.lines().chain([&mut self.line]);
-        lines.find_map(|line| line.expire(now_us))
-    }
-
-    fn refuse_expired(&mut self, ticket: &Ticket, expiry: Expiry, now_us: u64) {
-        let absent = self.is_workers_absent(ticket);
-        let retry_after_s = self.retry_after_s(ticket, now_us);
-        let refusal = match expiry {
-            Expiry::Shed => Refusal::Shed { retry_after_s },
-            Expiry::TimedOut if absent => Refusal::WorkerAbsent { retry_after_s },
-            Expiry::TimedOut => Refusal::WaitedTooLong { retry_after_s },
-        };
-        refuse(ticket, refusal);
-    }
-
     /// Takes back a request that no seat has taken.
     fn withdraw(&mut self, slot: u32) -> Option<Rc<Ticket>> {
         if !self.side.withdraw(slot) {
             return None;
         }
         self.left(slot)
-    }
-
-    /// Tells everybody in the line, and those in the exchange whom no seat has taken, that the
-    /// server is shutting down; with `running`, also those whose answers have not begun.
-    pub(super) fn refuse_all(&mut self, running: bool) {
-        let now_us = monotonic_us();
-        for line in self.ports.lines().chain([&mut self.line]) {
-            for Pulled { item: ticket, .. } in line.drain(now_us) {
-                refuse(&ticket, Refusal::ShuttingDown);
-            }
-        }
-        for slot in 0..self.slots.len() as u32 {
-            let Some(ticket) = self.slots[slot as usize].clone() else {
-                continue;
-            };
-            if running {
-                // It may be done by now; and the log wants to know who had it.
-                self.look(slot);
-            }
-            if ticket.stage.get() == Stage::Over || ticket.is_streaming() {
-                continue;
-            }
-            if self.withdraw(slot).is_some() {
-                refuse(&ticket, Refusal::ShuttingDown);
-            } else if running {
-                self.side.give_up(slot);
-                refuse(&ticket, Refusal::ShuttingDown);
-            }
-        }
     }
 }
 

@@ -29,6 +29,8 @@ def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[byt
             announce(f"{query} {joined_s:.6f} {started_s:.6f}")
         case "/gone":
             return client_gone(environ, start_response)
+        case "/gone-in-a-thread":
+            ask_in_a_thread(environ["stanchion.client_gone"])
         case "/busy":
             announce(f"{pid}")
             while True:
@@ -56,6 +58,20 @@ def client_gone(environ: WSGIEnvironment, start_response: StartResponse) -> Iter
     announce(f"{gone()}")
     start_response("200 OK", [("Content-Type", "text/plain")])
     return [b"too late"]
+
+
+def ask_in_a_thread(gone: Any) -> None:
+    """Announces what it says in another thread: now, and after a pass, when the request has ended."""
+    asked = threading.Event()
+
+    def ask() -> None:
+        announce(f"{gone()}")
+        asked.set()
+        wait_for_pass()
+        announce(f"{gone()}")
+
+    threading.Thread(target=ask).start()
+    asked.wait()
 
 
 checked = validator(app)

@@ -122,6 +122,18 @@ def test_client_gone_tells_a_running_app_that_nobody_waits_any_more(serve: Serve
     assert gate.announcement() == "True"
 
 
+@pytest.mark.own("stanchion.client_gone is an extra of stanchion")
+def test_client_gone_may_be_asked_by_any_thread_and_says_yes_once_the_request_has_ended(
+    serve: Serve, gate: Gate
+) -> None:
+    server = serve("waiting:app", env=gate.environment)
+    with server.connect() as wire:
+        assert wire.get("/gone-in-a-thread").status == 200
+        assert gate.announcement() == "False"
+        gate.let_pass(1)
+        assert gate.announcement() == "True"
+
+
 @pytest.mark.own("gunicorn runs the app for nobody")
 def test_the_app_is_never_run_for_a_client_that_left_while_waiting(serve: Serve, gate: Gate) -> None:
     server = serve("waiting:app", env=gate.environment)

@@ -19,6 +19,10 @@ pub(super) struct Connection {
     phase: Cell<Phase>,
     order: Cell<Option<Order>>,
     waker: Cell<Option<Waker>>,
+    /// Its request has been read whole and is not yet answered.
+    waiting: Cell<bool>,
+    /// The client sends no more.
+    half_closed: Cell<bool>,
     /// The client may still be sending what nobody will read.
     unread: Cell<bool>,
     /// The next answer is the last.
@@ -90,6 +94,8 @@ impl Connection {
             }),
             order: Cell::new(None),
             waker: Cell::new(None),
+            waiting: Cell::new(false),
+            half_closed: Cell::new(false),
             unread: Cell::new(false),
             closing: Cell::new(false),
             speaks_tls: Cell::new(false),
@@ -231,13 +237,29 @@ impl Connection {
         self.unread.get()
     }
 
-    /// What the client is still sending will not be read.
+    /// What was asked for is known; if what the client is still sending will not be `unread`, the
+    /// client has no more to do than to wait.
     pub(super) fn leave_unread(&self, unread: bool) {
         self.unread.set(unread);
+        self.waiting.set(!unread);
+    }
+
+    pub(super) fn is_waiting(&self) -> bool {
+        self.waiting.get()
+    }
+
+    /// The client sends no more, and nobody is woken when it leaves.
+    pub(super) fn half_close(&self) {
+        self.half_closed.set(true);
+    }
+
+    pub(super) fn is_half_closed(&self) -> bool {
+        self.half_closed.get()
     }
 
     /// An answer has been given to hyper whole, or was given up.
     pub(super) fn answered(&self, shared: &Shared) {
+        self.waiting.set(false);
         let since_us = monotonic_us();
         self.enter(shared, Phase::Idle { since_us });
     }

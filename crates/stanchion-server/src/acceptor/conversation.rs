@@ -17,6 +17,7 @@ use tracing::{debug, info};
 use super::Shared;
 use super::connection::{Connection, Order, Phase};
 use super::goodbye::{has_more, say_goodbye};
+use super::lookout::{Seen, Watched};
 use super::refusal::Refusal;
 use super::service::answer;
 use super::tracked::Tracked;
@@ -28,6 +29,8 @@ enum End {
     /// No head could be read.
     Refused(Refusal),
     Dropped,
+    /// The client left while it was to wait.
+    Gone,
 }
 
 /// Serves a connection to its end.
@@ -35,14 +38,20 @@ pub(super) async fn serve<S>(shared: Rc<Shared>, connection: Rc<Connection>, str
 where
     S: AsyncRead + AsyncWrite + AsFd + Unpin + 'static,
 {
-    let tracked = Tracked::new(stream, Rc::clone(&connection), Rc::clone(&shared));
+    let watched = Watched::new(Tracked::new(
+        stream,
+        Rc::clone(&connection),
+        Rc::clone(&shared),
+    ));
     let service = {
         let (shared, connection) = (Rc::clone(&shared), Rc::clone(&connection));
         service_fn(move |request| answer(Rc::clone(&shared), Rc::clone(&connection), request))
     };
-    let mut http = shared.http.serve_connection(TokioIo::new(tracked), service);
+    let io = TokioIo::new(watched.share());
+    let mut http = shared.http.serve_connection(io, service);
     let end = poll_fn(|context| {
         shared.dispatch.borrow_mut().turn_if_late();
+        watched.begin();
         match connection.listen(context) {
             Some(Order::Close) => {
                 // What has come by now is a request like any other.
@@ -65,6 +74,16 @@ where
             let refusal = Refusal::BadRequest("TLS on a port for plain HTTP");
             return Poll::Ready(End::Refused(refusal));
         }
+        if served.is_pending() && connection.is_waiting() {
+            match watched.look(context) {
+                Seen::Gone => return Poll::Ready(End::Gone),
+                Seen::HalfClosed if !shared.common.settings.half_close => {
+                    return Poll::Ready(End::Gone);
+                }
+                Seen::HalfClosed => connection.half_close(),
+                Seen::Present => {}
+            }
+        }
         served.map(End::Served)
     })
     .await;
@@ -72,6 +91,7 @@ where
     let mut linger = connection.is_unread();
     match &end {
         End::Served(Ok(())) | End::Dropped => {}
+        End::Gone => return,
         End::Served(Err(error)) if error.is_parse() || error.is_parse_too_large() => {
             info!(
                 "a client's fault: {error} (from {:?})",
@@ -91,10 +111,12 @@ where
             linger = true;
         }
     }
+    drop(watched);
     let parts = http.into_parts();
+    let (tracked, ahead) = parts.io.into_inner().into_inner();
     let Tracked {
         mut stream, ended, ..
-    } = parts.io.into_inner();
+    } = tracked;
     if matches!(end, End::Dropped) {
         if connection.stall().is_some() {
             shared.common.tally.happened(Event::CutOff);
@@ -103,7 +125,7 @@ where
         return;
     }
     // Requests that were sent after the last one that we answer.
-    linger |= !parts.read_buf.is_empty();
+    linger |= ahead || !parts.read_buf.is_empty();
     if !ended && (linger || has_more(&mut stream).await) {
         leave(&shared, &connection, &mut stream, &last_word).await;
     }

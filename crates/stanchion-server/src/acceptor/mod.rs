@@ -17,6 +17,7 @@ mod durations;
 mod goodbye;
 mod lent;
 mod listen;
+mod lookout;
 mod memory;
 mod orders;
 mod outflow;
@@ -296,6 +297,7 @@ impl Shared {
         let mut http = http1::Builder::new();
         // Deadlines for heads are kept by `watch`.
         http.header_read_timeout(None)
+            .half_close(settings.half_close)
             .keep_alive(settings.keepalive.as_duration().is_some())
             .max_header_size(REQUEST_HEAD_BYTES_MAX)
             .max_buf_size(READ_BUFFER_BYTES_MAX);

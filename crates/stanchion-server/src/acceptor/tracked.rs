@@ -1,7 +1,7 @@
 //! A client's stream, as hyper reads and writes it.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -43,6 +43,12 @@ impl<S: AsFd> Tracked<S> {
         } else {
             self.connection.wrote(&self.shared);
         }
+    }
+}
+
+impl<S: AsFd> AsFd for Tracked<S> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
     }
 }
 

@@ -27,6 +27,8 @@ pub(super) async fn watch(shared: Rc<Shared>) {
         for connection in shared.connections.borrow().iter() {
             if let Some(order) = shared.overdue(connection, now_us) {
                 connection.order(order);
+            } else if connection.is_half_closed() {
+                connection.order(Order::LookAgain);
             }
         }
     }

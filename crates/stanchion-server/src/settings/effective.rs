@@ -34,6 +34,8 @@ pub struct Settings {
     pub graceful_timeout: Seconds,
     /// How long a connection may be idle between requests; 0 = close after each response.
     pub keepalive: Seconds,
+    /// Whether a client that has shut its sending side is still served.
+    pub half_close: bool,
     /// Requests after which a worker is replaced; 0 = never.
     pub max_requests: u64,
     /// Most requests added at random to `max_requests`.

@@ -182,6 +182,27 @@ send a request into a connection that has just been closed. 0 closes \
 after each response.",
         },
         Setting {
+            name: "half_close",
+            flags: &["--half-close"],
+            metavar: "",
+            env: None,
+            kind: Kind::Bool,
+            default: Preset::Bool(false),
+            gunicorn: false,
+            help: "Serve clients that have shut their sending side",
+            long_help: "\
+While a request waits or runs, the end of what its client sends means \
+that it has left, as it almost always does: browsers and proxies close \
+both directions, and the server is told of one only. Its request leaves \
+the line, or its answer is dropped. With half_close such a client is \
+served, for those few that send, shut down their side and read on, as \
+`nc -N` does; one that has left is then noticed only when its system \
+resets the connection, or, over a unix socket, when it has closed it.
+
+Either way one that has sent more than 16 KiB of later requests already \
+is not seen to leave before its answer is sent.",
+        },
+        Setting {
             name: "max_requests",
             flags: &["--max-requests"],
             metavar: "N",

@@ -20,6 +20,12 @@ def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[byt
         case "/wait":
             announce(f"{pid} {threading.get_ident()} {query}")
             wait_for_pass()
+        case "/echo":
+            announce(f"{pid} {threading.get_ident()} {query}")
+            body = environ["wsgi.input"].read()
+            wait_for_pass()
+            start_response("200 OK", [("Content-Type", "application/octet-stream")])
+            return [body]
         case "/nap":
             time.sleep(int(query.partition("-")[0]) / 1000)
         case "/hold-stream":

@@ -3,10 +3,10 @@
 use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
-use http::Version;
 use http::header::{CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::uri::Authority;
+use http::{Method, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use stanchion_sys::clock::monotonic_us;
@@ -123,6 +123,14 @@ impl Arrived {
             target(&self.head.uri).as_bytes(),
             self.id().unwrap_or_default(),
         )
+    }
+
+    /// Whether to run it twice is to run it once (RFC 9110 section 9.2.2). Not if its body is in a
+    /// file, which the app may have written to.
+    pub(super) fn is_repeatable(&self) -> bool {
+        let method = &self.head.method;
+        (method.is_safe() || matches!(*method, Method::PUT | Method::DELETE))
+            && matches!(self.body, ArrivedBody::Memory { .. })
     }
 
     /// Writes the record for the exchange; `None` if it does not fit.

@@ -38,6 +38,8 @@ pub(super) struct Ticket {
     pub(super) worker_pid: Cell<i32>,
     /// Its number, once one took it.
     pub(super) worker: Cell<Option<u16>>,
+    /// A worker has died over it, and it goes to another one.
+    pub(super) is_retried: Cell<bool>,
 }
 
 /// Where a request is.
@@ -94,6 +96,7 @@ impl Ticket {
             done_us: Cell::new(0),
             worker_pid: Cell::new(0),
             worker: Cell::new(None),
+            is_retried: Cell::new(false),
         }
     }
 

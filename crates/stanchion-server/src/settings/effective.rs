@@ -36,6 +36,8 @@ pub struct Settings {
     pub keepalive: Seconds,
     /// Whether a client that has shut its sending side is still served.
     pub half_close: bool,
+    /// Whether an idempotent request whose worker died goes to another one, once.
+    pub retry_idempotent: bool,
     /// Requests after which a worker is replaced; 0 = never.
     pub max_requests: u64,
     /// Most requests added at random to `max_requests`.

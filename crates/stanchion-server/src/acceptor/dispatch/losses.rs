@@ -1,5 +1,7 @@
 //! What becomes of requests whose worker is dead, or will be.
 
+use std::rc::Rc;
+
 use stanchion_exchange::Tenant;
 use stanchion_sys::clock::monotonic_us;
 use tracing::warn;
@@ -8,6 +10,7 @@ use super::{Dispatch, Poisoned, refuse};
 use crate::acceptor::outflow::StreamEnd;
 use crate::acceptor::refusal::Refusal;
 use crate::acceptor::ticket::{Stage, Ticket};
+use crate::tally::Event;
 
 impl Dispatch {
     /// A worker is dead: what it had in hand is answered for it, and its slots are free.
@@ -29,7 +32,7 @@ impl Dispatch {
                 self.poison(slot, &ticket, corrupt);
             }
             if self.slots[slot as usize].is_some() && !self.is_poisoned(slot) {
-                self.bury(slot, &ticket, Refusal::WorkerDied);
+                self.bury(slot, &ticket);
             }
         }
         let (freed, kept) = std::mem::take(&mut self.poisoned)
@@ -75,20 +78,52 @@ impl Dispatch {
         }
     }
 
-    fn bury(&mut self, slot: u32, ticket: &Ticket, refusal: Refusal) {
-        if ticket.stage.get() != Stage::Over {
-            if ticket.is_streaming() {
-                warn!(
-                    "an answer is broken off: {} ({})",
-                    refusal.reason(),
-                    ticket.request.describe()
-                );
-                ticket.pour(|outflow| outflow.end(StreamEnd::Broken));
-                ticket.stage.set(Stage::Over);
-            } else {
-                refuse(ticket, refusal);
-            }
-        }
+    /// A worker has died over a request.
+    fn bury(&mut self, slot: u32, ticket: &Rc<Ticket>) {
         self.free(slot);
+        let died = Refusal::WorkerDied;
+        if ticket.stage.get() == Stage::Over {
+            return;
+        }
+        if ticket.is_streaming() {
+            warn!(
+                "an answer is broken off: {} ({})",
+                died.reason(),
+                ticket.request.describe()
+            );
+            ticket.pour(|outflow| outflow.end(StreamEnd::Broken));
+            ticket.stage.set(Stage::Over);
+        } else if !self.retry(ticket) {
+            refuse(ticket, died);
+        }
+    }
+
+    /// Has another worker answer a request whose worker died before it had answered, if that may be
+    /// done: true if so.
+    fn retry(&mut self, ticket: &Rc<Ticket>) -> bool {
+        let now_us = monotonic_us();
+        let arrived_us = ticket.request.arrived_us;
+        if !self.retries
+            || ticket.is_retried.get()
+            || !ticket.request.is_repeatable()
+            || self.line.is_overdue(arrived_us, now_us)
+        {
+            return false;
+        }
+        let Some(line) = self.line_of(ticket) else {
+            return false;
+        };
+        let place = line.put_back(now_us, ticket.lane.get(), arrived_us, Rc::clone(ticket));
+        ticket.stage.set(Stage::Waiting(place));
+        let worker = ticket.worker_pid.replace(0);
+        ticket.worker.set(None);
+        ticket.taken_us.set(0);
+        ticket.is_retried.set(true);
+        self.tally.happened(Event::Retried);
+        warn!(
+            "{}: the worker died before it had answered, another one gets the request worker={worker}",
+            ticket.request.describe()
+        );
+        true
     }
 }

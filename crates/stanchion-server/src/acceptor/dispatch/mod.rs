@@ -67,6 +67,8 @@ pub(super) struct Dispatch {
     /// When the oldest request was submitted that no seat was woken for.
     unannounced_since_us: u64,
     poisoned: Vec<Poisoned>,
+    /// A request whose worker has died may be given to another one.
+    retries: bool,
     /// When answers were last swept up.
     swept_us: u64,
     /// From the arrival of requests until a seat took them, and from there until they were done.
@@ -122,6 +124,7 @@ impl Dispatch {
             reports: &common.reports.child_end,
             unannounced_since_us: 0,
             poisoned: Vec::new(),
+            retries: settings.retry_idempotent,
             swept_us: 0,
             waits: Durations::default(),
             services: Durations::default(),

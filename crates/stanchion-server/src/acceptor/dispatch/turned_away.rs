@@ -54,6 +54,8 @@ impl Dispatch {
     /// Tells everybody in the line, and those in the exchange whom no seat has taken, that the
     /// server is shutting down; with `running`, also those whose answers have not begun.
     pub(in crate::acceptor) fn refuse_all(&mut self, running: bool) {
+        // There may be no other worker any more.
+        self.retries = false;
         let now_us = monotonic_us();
         for line in self.ports.lines().chain([&mut self.line]) {
             for Pulled { item: ticket, .. } in line.drain(now_us) {

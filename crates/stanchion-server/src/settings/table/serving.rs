@@ -203,6 +203,26 @@ Either way one that has sent more than 16 KiB of later requests already \
 is not seen to leave before its answer is sent.",
         },
         Setting {
+            name: "retry_idempotent",
+            flags: &["--retry-idempotent"],
+            metavar: "",
+            env: None,
+            kind: Kind::Bool,
+            default: Preset::Bool(false),
+            gunicorn: false,
+            help: "Give a request whose worker died to another one",
+            long_help: "\
+A request whose worker dies before it has begun to answer is answered \
+502. With this, another worker gets it, ahead of all who wait and once, \
+if its method is one that may be repeated: GET, HEAD, OPTIONS, TRACE, \
+PUT or DELETE (RFC 9110 section 9.2.2), and its body is in memory (see \
+body_memory). The app may have done half of what was asked when it \
+died: turn it on if that does no harm to do again. A request that kills \
+each worker it meets kills two then. One that ran into its timeout is \
+answered 504 and not repeated. Each is logged, and counted as \
+requests_retried.",
+        },
+        Setting {
             name: "max_requests",
             flags: &["--max-requests"],
             metavar: "N",

@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -11,11 +12,11 @@ from rendezvous import announce, wait_for_pass
 
 SEARCHED_BYTES = 65536
 """Of the shared memory, from its start: the words of all slots lie there."""
-ANSWERING, NO_PHASE = 4, 9
+TAKEN, ANSWERING, NO_PHASE = 3, 4, 9
 
 
-def spoil_own_slot() -> None:
-    """Give the word of the one slot in Answering, `turn:32 | tenure:16 | seat:12 | phase:4`, an impossible phase."""
+def spoil_own_slot(phase: int) -> None:
+    """Give the word of the one slot in this phase, `turn:32 | tenure:16 | seat:12 | phase:4`, an impossible phase."""
     maps = Path("/proc/self/maps").read_text()
     found = re.search(r"^([0-9a-f]+)-.*stanchion-exchange", maps, re.MULTILINE)
     assert found, "the shared memory has another name"
@@ -24,8 +25,8 @@ def spoil_own_slot() -> None:
         memory.seek(start)
         words = list(struct.iter_unpack("=Q", memory.read(SEARCHED_BYTES)))
         # The first tenures of the only seat.
-        answering = [tenure << 16 | ANSWERING for tenure in range(1, 4)]
-        places = [place for place, (word,) in enumerate(words) if word & 0xFFFFFFFF in answering and word >> 32]
+        ours = [tenure << 16 | phase for tenure in range(1, 20)]
+        places = [place for place, (word,) in enumerate(words) if word & 0xFFFFFFFF in ours and word >> 32]
         assert len(places) == 1, f"the layout is another: {places}"
         memory.seek(start + places[0] * 8)
         memory.write(struct.pack("=Q", words[places[0]][0] & ~0xF | NO_PHASE))
@@ -35,6 +36,9 @@ def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[byt
     start_response("200 OK", [])
     if environ["PATH_INFO"] == "/spoil":
         return spoiling()
+    if environ["PATH_INFO"] == "/spoil-and-die":
+        spoil_own_slot(TAKEN)
+        os.kill(os.getpid(), signal.SIGKILL)
     return [f"{os.getpid()} {environ['QUERY_STRING']}".encode()]
 
 
@@ -43,7 +47,7 @@ def spoiling() -> Iterator[bytes]:
     announce(f"{os.getpid()}")
     wait_for_pass()
     try:
-        spoil_own_slot()
+        spoil_own_slot(ANSWERING)
     except (OSError, AssertionError) as error:
         announce(f"not spoilt: {error}")
         raise

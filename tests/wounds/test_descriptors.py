@@ -37,6 +37,29 @@ def test_downloads_that_nobody_waited_for_leave_no_descriptor_in_the_acceptor(se
     eventually(lambda: acceptor.num_fds() <= before + SPARE, "the acceptor closes what was sent to it")
 
 
+@pytest.mark.own("gunicorn's workers send their files themselves")
+def test_a_file_meant_for_the_clients_of_a_killed_acceptor_is_not_kept_by_the_next(serve: Serve, gate: Gate) -> None:
+    server = serve("hoarding:app", "-w", "4", env=gate.environment)
+    with contextlib.ExitStack() as stack:
+        for _ in range(4):
+            stack.enter_context(server.connect()).send(request("GET", "/file-on-pass"))
+        gate.announcements(4)
+        server.acceptor().kill()
+        with server.connect() as witness:
+            # Answered by the acceptor itself, so there is one again.
+            witness.send(b"nonsense\r\n\r\n")
+            assert witness.response().status == 400
+        after = server.acceptor()
+        with server.connect() as wire:
+            gate.let_pass(4)
+            assert wire.get("/").status == 200
+            before = after.num_fds()
+            gate.let_pass(1)
+            # All that were sent before this one come with it.
+            assert wire.get("/file-on-pass").status == 200
+            eventually(lambda: after.num_fds() <= before, f"the acceptor keeps {before} descriptors")
+
+
 @contextlib.contextmanager
 def out_of_descriptors(process: psutil.Process) -> Iterator[None]:
     """As if all that the process may have were open (setrlimit(2): the limit is one more than the highest)."""

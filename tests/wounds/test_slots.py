@@ -11,6 +11,8 @@ from support.wire import request
 
 SLOTS = 2
 """Of a server with one worker of one thread: the request it answers, and one ahead."""
+HANDED_OUT_MAX = 8
+"""To the only seat at once, while requests are short."""
 LAST_CHUNK = b"0\r\n\r\n"
 
 
@@ -23,6 +25,19 @@ def test_clients_that_leave_a_long_answer_leave_no_slot_behind_whatever_the_app_
         assert gate.announcement() == "closed"
     with server.connect() as wire:
         assert wire.get("/").text == "fine"
+
+
+@pytest.mark.own("gunicorn's processes share no memory")
+def test_a_slot_that_was_written_over_by_a_worker_that_died_of_it_is_free_again(serve: Serve, gate: Gate) -> None:
+    """By the time the acceptor looks the master has emptied the seat, and nobody says any more whose the slot was."""
+    server = serve("scribbling:app", env=gate.environment)
+    for number in range(HANDED_OUT_MAX + 1):
+        with server.connect() as wire:
+            assert wire.get("/spoil-and-die").status == 502
+        server.log.wait_for("worker ready", number + 2)
+    with server.connect() as wire:
+        assert wire.get("/?alive").text.endswith("alive")
+    assert not server.log.matches("is lost")
 
 
 @pytest.mark.own("gunicorn's processes share no memory")

@@ -1,6 +1,7 @@
 //! What seats bring back: heads, bodies, files, and now and then nonsense.
 
 use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
 use stanchion_exchange::{Corrupt, Ending, SlotState, Tenant};
@@ -165,8 +166,10 @@ impl Dispatch {
                     if let Some((fd, [s0, s1, s2, s3, t0, t1, t2, t3])) = named {
                         let slot = u32::from_le_bytes([s0, s1, s2, s3]);
                         let turn = u32::from_le_bytes([t0, t1, t2, t3]);
-                        // One for each slot that exists, so a worker cannot make us keep more.
-                        if (slot as usize) < self.slots.len() {
+                        // One for each slot that is in use, so a worker cannot make us keep more;
+                        // and what is for nobody any more is closed.
+                        let taken = self.slots.get(slot as usize).is_some_and(Option::is_some);
+                        if taken && turn == self.side.submitted(slot).turn {
                             self.files.insert(slot, (turn, fd));
                         }
                     }
@@ -184,6 +187,21 @@ impl Dispatch {
 
     pub(super) fn is_poisoned(&self, slot: u32) -> bool {
         self.poisoned.iter().any(|poisoned| poisoned.slot == slot)
+    }
+
+    /// Who may have a slot, each with its tenure, when nobody says so: those that are dead, as far as
+    /// we have not been told yet, since the master empties their seats first; else anybody.
+    fn possible_owners(&self) -> Vec<(u16, u16)> {
+        let pid_of = |worker: u16| self.exchange.seat(worker * self.threads).pid.load(Relaxed);
+        let all = self.workers.iter();
+        let all = all.map(|(&worker, sitting)| (worker, *sitting));
+        let (sitting, dead): (Vec<_>, Vec<_>) =
+            all.partition(|(worker, sitting)| pid_of(*worker) == sitting.pid.cast_unsigned());
+        let some = if dead.is_empty() { sitting } else { dead };
+        let tenures = some.into_iter();
+        tenures
+            .map(|(worker, sitting)| (worker, sitting.tenure))
+            .collect()
     }
 
     /// A slot makes no sense: its client is told, and its worker must go before it is used again.
@@ -207,13 +225,16 @@ impl Dispatch {
         let worker = tenant.map(|seat| seat / self.threads);
         let sitting = worker.and_then(|worker| Some((worker, *self.workers.get(&worker)?)));
         let Some((worker, Sitting { tenure, .. })) = sitting else {
-            error!("slot {slot} is lost: no worker says that it has it");
+            let owners = self.possible_owners();
+            warn!(
+                "slot {slot} is not used until it is sure that none of these writes to it: {owners:?}"
+            );
+            self.poisoned.push(Poisoned { slot, owners });
             return;
         };
         self.poisoned.push(Poisoned {
             slot,
-            worker,
-            tenure,
+            owners: vec![(worker, tenure)],
         });
         let replace = ToMaster::Replace { worker, tenure };
         if let Err(error) = messages::send(self.reports, &replace) {

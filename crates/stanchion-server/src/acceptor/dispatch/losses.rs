@@ -35,9 +35,12 @@ impl Dispatch {
                 self.bury(slot, &ticket);
             }
         }
+        for poisoned in &mut self.poisoned {
+            poisoned.owners.retain(|&owner| owner != (worker, tenure));
+        }
         let (freed, kept) = std::mem::take(&mut self.poisoned)
             .into_iter()
-            .partition(|poisoned| poisoned.worker == worker && poisoned.tenure == tenure);
+            .partition(|poisoned| poisoned.owners.is_empty());
         self.poisoned = kept;
         for Poisoned { slot, .. } in freed {
             self.free(slot);

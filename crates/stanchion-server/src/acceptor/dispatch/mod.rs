@@ -76,12 +76,11 @@ pub(super) struct Dispatch {
     pub(super) services: Durations,
 }
 
-/// A slot that cannot be freed before a certain worker is dead, since it writes where it should
-/// not.
+/// A slot that cannot be freed before certain workers, each with its tenure, are dead, since one of
+/// them writes where it should not.
 struct Poisoned {
     slot: u32,
-    worker: u16,
-    tenure: u16,
+    owners: Vec<(u16, u16)>,
 }
 
 #[derive(Clone, Copy)]
@@ -247,6 +246,10 @@ impl Dispatch {
 
     fn free(&mut self, slot: u32) {
         self.left(slot);
+        if !self.files.is_empty() {
+            // Its worker died before it had named the file.
+            self.files.remove(&slot);
+        }
         self.side.release(slot);
     }
 

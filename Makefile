@@ -62,7 +62,7 @@ loom-full: ## Search every interleaving of the exchange, which may take hours
 CHAOS_S ?= 60
 
 .PHONY: chaos
-chaos: $(STAMP)/wheel $(STAMP)/dev ## Kill workers under load for CHAOS_S seconds, and account for every request
+chaos: $(STAMP)/wheel $(STAMP)/dev ## Break whatever can break under load, each test for CHAOS_S seconds, and account for every request
 	STANCHION_CHAOS_S=$(CHAOS_S) $(BIN)/pytest tests/chaos
 
 # ---- Check

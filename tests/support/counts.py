@@ -37,13 +37,24 @@ class Counts:
 
     def status(self) -> dict[str, Any]:
         """All that `stanchion ctl status` shows."""
+        status: dict[str, Any] = self._ask("status")
+        return status
+
+    def workers(self) -> list[dict[str, Any]]:
+        """All that `stanchion ctl workers` shows."""
+        workers: list[dict[str, Any]] = self._ask("workers")
+        return workers
+
+    def ready_workers(self) -> list[int]:
+        return [worker["pid"] for worker in self.workers() if worker["stage"] == "ready"]
+
+    def _ask(self, command: str) -> Any:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(PATIENCE_S)
             connection.connect(str(self._path))
-            connection.sendall(b'{"command": "status"}\n')
+            connection.sendall(json.dumps({"command": command}).encode() + b"\n")
             with connection.makefile("rb") as answers:
-                status: dict[str, Any] = json.loads(answers.readline())["data"]
-        return status
+                return json.loads(answers.readline())["data"]
 
     def settled(self) -> dict[str, int]:
         """Those of requests, once none is in flight."""

@@ -8,6 +8,7 @@ import json
 import re
 import socket
 import struct
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -22,6 +23,7 @@ FIELD_VALUE = re.compile(r"(?:[!-~\x80-\xff](?:[\t -~\x80-\xff]*[!-~\x80-\xff])?
 CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,16}")
 
 LINE_MAX_BYTES = 65536
+READ_BYTES = 262_144
 
 Headers = list[tuple[str, str]]
 
@@ -103,6 +105,8 @@ class Wire:
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self._buffer = bytearray()
+        self._each = READ_BYTES
+        self._pause_s = 0.0
 
     @classmethod
     def connect(cls, address: Address, timeout_s: float = PATIENCE_S) -> "Wire":
@@ -144,11 +148,15 @@ class Wire:
     def response(self, method: str = "GET") -> Response:
         """The next response, interim ones included; `method` tells whether it may have a body."""
         response = self.head()
-        self._read_body(response, method)
+        self.read_body(response, method)
         return response
 
+    def read_slowly(self, bytes_each: int = READ_BYTES, pause_s: float = 0.0) -> None:
+        """From now on read in such pieces, with a pause before each."""
+        self._each, self._pause_s = bytes_each, pause_s
+
     def head(self) -> Response:
-        """Only the head of the next response; `body_bytes` reads on."""
+        """Only the head of the next response; `read_body` or `body_bytes` reads on."""
         line = self._line(None, "before the status line")
         found = STATUS_LINE.fullmatch(line)
         if not found:
@@ -189,7 +197,7 @@ class Wire:
         finally:
             self.sock.settimeout(before)
 
-    def _read_body(self, response: Response, method: str) -> None:
+    def read_body(self, response: Response, method: str = "GET") -> None:
         if method == "HEAD" or response.status < 200 or response.status in (204, 304):
             return
         body = bytearray()
@@ -265,6 +273,8 @@ class Wire:
 
     def _fill(self) -> int | None:
         """Bytes added, None at the end of the stream."""
-        data = self.sock.recv(262144)
+        if self._pause_s:
+            time.sleep(self._pause_s)
+        data = self.sock.recv(self._each)
         self._buffer += data
         return len(data) or None

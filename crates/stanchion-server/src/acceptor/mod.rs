@@ -24,11 +24,13 @@ mod outflow;
 mod pace;
 mod proxies;
 mod refusal;
+mod repeats;
 mod request;
 mod request_id;
 mod roll;
 mod room;
 mod service;
+mod shared;
 mod spool;
 mod spooling;
 mod ticket;
@@ -36,99 +38,34 @@ mod tracked;
 mod watch;
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use hyper::server::conn::http1;
 use stanchion_sys::channel::Channel;
 use stanchion_sys::listener::Listener;
 use stanchion_sys::process;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::{Builder, LocalOptions};
-use tokio::sync::Notify;
-use tokio::task::JoinHandle;
-use tokio::time::Instant;
 use tracing::{debug, error, info};
 
 use crate::exit_code;
 use crate::log;
 use crate::messages::{self, ToMaster};
-use crate::record::REQUEST_HEAD_BYTES_MAX;
 use crate::settings::Settings;
-use crate::tally::{Event, Outcome};
+use crate::tally::Event;
 use crate::tree::Common;
-use access_log::{AccessLog, Entry};
-use clients::Clients;
-use connection::Connection;
-use dispatch::{Dispatch, PortNumber};
+use dispatch::PortNumber;
 use listen::OpenDoor;
-use memory::Memory;
 use orders::{Farewell, Orders};
-use outflow::Limits;
-use request_id::RequestIds;
-use roll::Roll;
-use room::Shortage;
-use spool::Spool;
+use shared::Shared;
 
 /// How long refusals may take to be written when the server leaves.
 const FAREWELL: Duration = Duration::from_millis(500);
 /// Freed memory that is kept for the next buffers: bodies and answers come and go at a rate at
 /// which page faults would cost more than the copying.
 const FREED_BYTES_KEPT: i32 = 16 << 20;
-/// The most that is read at a time, and so the memory that a connection keeps once a body came on
-/// it. hyper reads as much as a head may have, or it would refuse a shorter one.
-const READ_BUFFER_BYTES_MAX: usize = REQUEST_HEAD_BYTES_MAX;
-/// The most fields of a head when `limit_request_fields` is 0, as gunicorn has it.
-const FIELDS_MAX: usize = 32_768;
-/// Descriptors kept for other things than connections: logs, listeners.
-const DESCRIPTORS_SPARE: usize = 64;
-/// A connection's socket, and the file it sends or the spool file it fills.
-const DESCRIPTORS_EACH: usize = 2;
-
-/// What the tasks of the acceptor share.
-struct Shared {
-    common: &'static Common,
-    dispatch: RefCell<Dispatch>,
-    http: http1::Builder,
-    access_log: Option<AccessLog>,
-    request_ids: Option<RequestIds>,
-    connections: RefCell<Roll<Rc<Connection>>>,
-    connections_max: usize,
-    clients: RefCell<Clients>,
-    /// Notified when a connection has ended.
-    room: Notify,
-    /// How many are at the door for whom there is no room.
-    pressed: Cell<u32>,
-    /// Nobody is accepted before.
-    paused_until: Cell<Instant>,
-    unaccepted: Shortage,
-    unspooled: Shortage,
-    /// Notified when clients are to be let in, and when nobody else is.
-    door: Notify,
-    /// What clients come in by.
-    doors: RefCell<Vec<OpenDoor>>,
-    /// Tasks that try addresses which workers have asked for and somebody else has.
-    sought: RefCell<HashMap<PortNumber, JoinHandle<()>>>,
-    /// Clients are let in.
-    open: Cell<bool>,
-    /// Another master has the same listeners.
-    is_shared: Cell<bool>,
-    /// Of requests' bodies.
-    body_memory: Rc<Memory>,
-    answers: Rc<Limits>,
-    spool: Rc<Spool>,
-    /// Notified when workers wait for clients.
-    relief: Rc<Notify>,
-    /// No connection is to outlive its present request.
-    draining: Cell<bool>,
-    /// Another acceptor has the door: idle connections may stay for one more request.
-    retiring: Cell<bool>,
-    /// Every request not yet with a worker is told that we are leaving.
-    refusing: Cell<bool>,
-}
 
 thread_local! {
     /// For the hooks of the runtime, which must be `Send` and so cannot hold an `Rc`.
@@ -289,113 +226,4 @@ async fn first_of(one: impl Future<Output = ()>, other: impl Future<Output = ()>
         }
     })
     .await;
-}
-
-impl Shared {
-    fn new(common: &'static Common) -> io::Result<Self> {
-        let settings = &common.settings;
-        let mut http = http1::Builder::new();
-        // Deadlines for heads are kept by `watch`.
-        http.header_read_timeout(None)
-            .half_close(settings.half_close)
-            .keep_alive(settings.keepalive.as_duration().is_some())
-            .max_header_size(REQUEST_HEAD_BYTES_MAX)
-            .max_buf_size(READ_BUFFER_BYTES_MAX);
-        let fields_max = match settings.limit_request_fields {
-            0 => FIELDS_MAX,
-            limit => limit,
-        };
-        // hyper keeps up to 100 fields on its stack, and allocates for any other limit.
-        if fields_max != 100 {
-            http.max_headers(fields_max);
-        }
-        let access_log = AccessLog::open(settings)?;
-        let header = settings.request_id_header.as_deref();
-        let request_ids = header.map(RequestIds::new).transpose()?;
-        let descriptors = process::raise_open_files();
-        let descriptors_left = usize::try_from(descriptors).unwrap_or(usize::MAX);
-        let connections_max = (settings.max_connections as usize)
-            .min(descriptors_left.saturating_sub(DESCRIPTORS_SPARE) / DESCRIPTORS_EACH)
-            // Never none, which would be a server that is up and serves nobody.
-            .max(1);
-        if connections_max < settings.max_connections as usize {
-            info!(
-                "at most {connections_max} connections: the limit of open files is {descriptors} (ulimit -Hn)"
-            );
-        }
-        let answers = Rc::new(Limits {
-            buffer_bytes: settings.response_buffer,
-            memory: Memory::new(settings.max_response_memory),
-            spool_bytes: settings.response_spool,
-        });
-        let relief = Rc::new(Notify::new());
-        Ok(Self {
-            common,
-            dispatch: RefCell::new(Dispatch::new(common, &answers, &relief)),
-            http,
-            access_log,
-            request_ids,
-            connections: RefCell::default(),
-            connections_max,
-            clients: RefCell::new(Clients::new(settings.max_connections_per_client)),
-            room: Notify::new(),
-            pressed: Cell::new(0),
-            paused_until: Cell::new(Instant::now()),
-            unaccepted: Shortage::of("connections cannot be accepted (open files? memory?)"),
-            unspooled: Shortage::of(
-                "bodies and answers cannot be written to the spool directory (disk full? open files? see --tmp-upload-dir)",
-            ),
-            door: Notify::new(),
-            doors: RefCell::default(),
-            sought: RefCell::default(),
-            open: Cell::new(false),
-            is_shared: Cell::new(false),
-            body_memory: Memory::new(settings.max_body_memory),
-            answers,
-            spool: Spool::new(&common.spool, settings.max_spool),
-            relief,
-            draining: Cell::new(false),
-            retiring: Cell::new(false),
-            refusing: Cell::new(false),
-        })
-    }
-
-    /// Once per turn of the event loop, before it sleeps.
-    fn turn(&self) {
-        self.dispatch.borrow_mut().turn();
-        if let Some(log) = &self.access_log {
-            log.flush();
-        }
-    }
-
-    fn log_access(&self, entry: &Entry) {
-        if let Some(log) = &self.access_log {
-            log.add(entry);
-        }
-    }
-
-    /// A request whose head could not be read arrived, and was refused.
-    fn count_unreadable(&self, outcome: Outcome) {
-        let tally = &self.common.tally;
-        tally.arrived();
-        tally.ended(outcome);
-    }
-
-    /// The last thing of all, when no task is left.
-    fn close_books(&self) {
-        let counts = self.common.tally.read();
-        if counts.arrived() > 0 {
-            info!("requests {counts}");
-        }
-        if counts.in_flight() > 0 || counts.connections() > 0 {
-            error!(
-                "the counts do not add up: our fault in_flight={} connections={}",
-                counts.in_flight(),
-                counts.connections()
-            );
-        }
-        if let Some(log) = &self.access_log {
-            log.finish();
-        }
-    }
 }

@@ -160,6 +160,9 @@ fn entry(
 }
 
 fn log_refusal(shared: &Shared, ticket: &Ticket, refusal: Refusal) {
+    if !shared.repeats.shows(refusal.outcome(), monotonic_us()) {
+        return;
+    }
     let (status, reason) = (refusal.status().as_u16(), refusal.reason());
     let request = ticket.request.describe();
     let worker = ticket.worker_pid.get();

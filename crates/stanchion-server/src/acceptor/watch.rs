@@ -23,6 +23,7 @@ pub(super) async fn watch(shared: Rc<Shared>) {
         let now_us = monotonic_us();
         shared.unaccepted.settle(now_us);
         shared.unspooled.settle(now_us);
+        shared.repeats.settle(now_us);
         shared.common.count_dropped_lines();
         for connection in shared.connections.borrow().iter() {
             if let Some(order) = shared.overdue(connection, now_us) {

@@ -189,7 +189,7 @@ after each response.",
             kind: Kind::Bool,
             default: Preset::Bool(false),
             gunicorn: false,
-            help: "Serve clients that have shut their sending side",
+            help: "Serve clients that shut their sending side",
             long_help: "\
 While a request waits or runs, the end of what its client sends means \
 that it has left, as it almost always does: browsers and proxies close \
@@ -210,7 +210,7 @@ is not seen to leave before its answer is sent.",
             kind: Kind::Bool,
             default: Preset::Bool(false),
             gunicorn: false,
-            help: "Give a request whose worker died to another one",
+            help: "Repeat requests whose worker died",
             long_help: "\
 A request whose worker dies before it has begun to answer is answered \
 502. With this, another worker gets it, ahead of all who wait and once, \

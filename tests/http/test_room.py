@@ -230,7 +230,7 @@ def spooled_bytes(server: Server) -> int:
     total = 0
     for name in os.listdir(f"/proc/{acceptor_of(server).pid}/fd"):
         path = f"/proc/{acceptor_of(server).pid}/fd/{name}"
-        if "/body-" in os.readlink(path):
+        if "/stanchion-" in os.readlink(path):
             total += os.stat(path).st_size
     return total
 

@@ -111,7 +111,7 @@ def test_a_refusal_tells_the_lane_in_the_log(serve: Serve, gate: Gate) -> None:
     held.send(request("GET", "/wait?held"))
     gate.announcement()
     wires = fill(server, "/wait?{}", FAST)
-    server.log.wait(r"503 GET /wait\?\d+: the line is full .*lane=fast")
+    server.log.wait(r"503 GET /wait\?\d+ .*: the line is full .*lane=fast")
     gate.let_pass(1 + len(wires))
     for wire in [held, *wires]:
         assert wire.response().status == 200

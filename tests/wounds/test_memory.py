@@ -23,4 +23,4 @@ def test_unfinished_bodies_that_are_too_much_together_go_to_the_spool(serve: Ser
     with contextlib.ExitStack() as wires_end:
         for _ in range(BODIES):
             wires_end.enter_context(server.connect()).send(unfinished)
-        eventually(lambda: len(list(server.tmp.rglob("body-*"))) >= OVER, f"{OVER} of {BODIES} bodies are in files")
+        eventually(lambda: len(server.spooled()) >= OVER, f"{OVER} of {BODIES} bodies are in files")

@@ -52,7 +52,7 @@ test-loom: ## Search the exchange's interleavings, each model within its own bou
 
 .PHONY: test-python
 test-python: $(STAMP)/wheel $(STAMP)/dev ## Run the Python and end-to-end tests
-	scripts/system-packages nginx=nginx-light ip=iproute2 prometheus=prometheus
+	scripts/system-packages nginx=nginx-light ip=iproute2 prometheus=prometheus chromium=chromium
 	$(BIN)/pytest tests
 
 .PHONY: loom-full

@@ -204,7 +204,7 @@ class TestSpool:
         with server.connect() as wire:
             assert wire.post("/", BIG).json()["length"] == len(BIG)
         assert len(server.log.matches(NO_SPOOL)) == 1, "one line, not one for each body"
-        assert server.spooled() == []
+        eventually(lambda: server.spooled() == [], "the files are gone")
 
     @needs_mount_namespace
     def test_a_full_disk_is_503_until_there_is_room(self, serve: Serve) -> None:

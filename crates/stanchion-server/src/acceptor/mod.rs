@@ -92,6 +92,16 @@ impl Common {
 
 /// What of the settings only the acceptor understands.
 pub(crate) fn check_settings(settings: &Settings) -> Result<(), String> {
+    if let Some(admin) = &settings.admin
+        && settings
+            .bind
+            .iter()
+            .any(|bind| bind.address == admin.address)
+    {
+        return Err(format!(
+            "`admin` is {admin}, which is an address of `bind` too: it needs one of its own"
+        ));
+    }
     access_log::check(&settings.access_log_format)
 }
 

@@ -1,0 +1,105 @@
+"""The page in a real browser: it draws what the server tells, in light and in dark."""
+
+import re
+import shutil
+import struct
+import subprocess
+import zlib
+from pathlib import Path
+
+import pytest
+
+from support.gate import Gate
+from support.ports import row_of_ports
+from support.server import Serve
+from support.wire import request
+
+CHROMIUM = shutil.which("chromium")
+WIDTH, HEIGHT = 1200, 1600
+PATIENCE_S = 60
+"""A first start makes a profile, on a machine that is busy with other tests."""
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(180),
+    pytest.mark.own("gunicorn has no such page"),
+    pytest.mark.skipif(not CHROMIUM, reason="NOT TESTED IN A BROWSER: chromium is not installed"),
+]
+
+
+def browse(url: str, home: Path, *arguments: str) -> str:
+    """What it prints. It asks nobody but us: everything it does in the background is switched off."""
+    assert CHROMIUM
+    switches = [
+        "headless",
+        "no-sandbox",
+        "disable-gpu",
+        "disable-quic",
+        "no-first-run",
+        "disable-background-networking",
+    ]
+    switches += ["disable-component-update", "disable-sync", f"user-data-dir={home / 'profile'}", "virtual-time-budget=4000"]
+    switches += [f"window-size={WIDTH},{HEIGHT}", *arguments]
+    command = [CHROMIUM, *(f"--{switch}" for switch in switches), url]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE_S).stdout
+
+
+def pixels(png: Path) -> list[bytes]:
+    """Its rows of RGB or RGBA pixels, unfiltered (PNG, third edition, sections 9 and 11)."""
+    data = png.read_bytes()
+    assert data.startswith(b"\x89PNG\r\n\x1a\n")
+    chunks, at = [], 8
+    while at < len(data):
+        (length,) = struct.unpack_from(">I", data, at)
+        chunks.append((data[at + 4 : at + 8], data[at + 8 : at + 8 + length]))
+        at += 12 + length
+    width, height, depth, colours = struct.unpack_from(">IIBB", dict(chunks)[b"IHDR"])
+    assert (width, height, depth) == (WIDTH, HEIGHT, 8) and colours in (2, 6)
+    size = 3 if colours == 2 else 4
+    raw = zlib.decompress(b"".join(body for kind, body in chunks if kind == b"IDAT"))
+    rows, above = [], bytes(width * size)
+    for number in range(height):
+        start = number * (width * size + 1)
+        above = unfiltered(raw[start], bytearray(raw[start + 1 : start + 1 + width * size]), above, size)
+        rows.append(above)
+    return rows
+
+
+def unfiltered(kind: int, row: bytearray, above: bytes, size: int) -> bytes:
+    for index in range(len(row)):
+        left = row[index - size] if index >= size else 0
+        corner = above[index - size] if index >= size else 0
+        up = above[index]
+        nearest = min((left, up, corner), key=lambda one: abs(left + up - corner - one))
+        row[index] = (row[index] + (0, left, up, (left + up) // 2, nearest)[kind]) & 0xFF
+    return bytes(row)
+
+
+def brightness(rows: list[bytes]) -> float:
+    return sum(sum(row[:300]) for row in rows[::50]) / (300 * len(rows[::50]))
+
+
+def test_it_shows_the_line_in_light_and_in_dark(serve: Serve, gate: Gate, tmp_path: Path) -> None:
+    with row_of_ports(1) as port:
+        server = serve("waiting:app", "--admin", f"127.0.0.1:{port}", "--max-waiting", "50", env=gate.environment)
+        wires = [server.connect() for _ in range(12)]
+        wires[0].send(request("GET", "/wait?held"))
+        gate.announcement()
+        for wire in wires[1:]:
+            wire.send(request("GET", "/pid?x"))
+        url = f"http://127.0.0.1:{port}/"
+
+        page = browse(url, tmp_path, "dump-dom")
+        assert re.search(r'id="state"[^>]*>serving<', page)
+        # One of the eleven is handed out ahead.
+        assert re.search(r"<b>10</b>\s*waiting", page)
+        assert "10 of 50" in page and "GET /wait" in page and f"pid {server.process.pid}" in page
+
+        light, dark = tmp_path / "light.png", tmp_path / "dark.png"
+        browse(url, tmp_path, f"screenshot={light}")
+        browse(url, tmp_path, f"screenshot={dark}", "blink-settings=preferredColorScheme=0")
+        assert brightness(pixels(light)) > 200 > 60 > brightness(pixels(dark))
+        gate.let_pass(1)
+        for wire in wires:
+            assert wire.response().status == 200
+            wire.close()

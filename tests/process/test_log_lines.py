@@ -16,6 +16,9 @@ from support.wire import Wire, request
 
 pytestmark = pytest.mark.own("gunicorn has none of this")
 
+SHOWN = 10
+"""Lines of one reason in a second."""
+
 KEYS = [
     "time",
     "remote_addr",
@@ -240,3 +243,13 @@ def test_the_logging_of_the_app_is_its_own(serve: Serve, tmp_path: Path) -> None
         answer = wire.get("/here").json()
     assert answer == {"untouched": True, "with handlers": [], "lastResort": True, "disabled": 0}
     assert server.log.wait("a word").string == "of the app: a word at /here"
+
+
+def test_nonsense_is_not_logged_without_end(serve: Serve) -> None:
+    server = serve("echo:app")
+    for _ in range(3 * SHOWN):
+        with server.connect() as wire:
+            wire.send(b"nonsense\r\n\r\n")
+            assert wire.response().status == 400
+    server.log.wait("more like that in a second: refused_bad_request")
+    assert len(server.log.matches("a client's fault")) < 3 * SHOWN

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use rustix::net::sockopt::set_socket_linger;
+use stanchion_sys::clock::monotonic_us;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tracing::{debug, info};
 
@@ -93,15 +94,18 @@ where
         End::Served(Ok(())) | End::Dropped => {}
         End::Gone => return,
         End::Served(Err(error)) if error.is_parse() || error.is_parse_too_large() => {
-            info!(
-                "a client's fault: {error} (from {:?})",
-                connection.peer.address
-            );
-            shared.count_unreadable(if error.is_parse_too_large() {
+            let outcome = if error.is_parse_too_large() {
                 Outcome::HeadTooLarge
             } else {
                 Outcome::BadRequest
-            });
+            };
+            if shared.repeats.shows(outcome, monotonic_us()) {
+                info!(
+                    "a client's fault: {error} (from {:?})",
+                    connection.peer.address
+                );
+            }
+            shared.count_unreadable(outcome);
             linger = true;
         }
         End::Served(Err(error)) => debug!("a connection broke off: {error}"),
@@ -171,7 +175,9 @@ impl Shared {
     fn refuse_unread(&self, connection: &Connection, refusal: Refusal) {
         let (status, reason) = (refusal.status().as_u16(), refusal.reason());
         let address = &connection.peer.address;
-        info!("{status}: a client's fault: {reason} (from {address:?})");
+        if self.repeats.shows(refusal.outcome(), monotonic_us()) {
+            info!("{status}: a client's fault: {reason} (from {address:?})");
+        }
         self.count_unreadable(refusal.outcome());
     }
 }

@@ -25,8 +25,8 @@ use stanchion_sys::listener::Listener;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tracing::{debug, error};
 
-use super::Shared;
 use super::listen::{Closing, DoorSocket, Guest};
+use super::{Shared, first_of};
 use exposition::Flavour;
 pub(super) use probe::Verdict;
 pub(super) use status::{LaneStatus, LineStatus, SeatDoes, SeatStatus};
@@ -62,9 +62,13 @@ async fn accept_all(shared: Rc<Shared>, socket: DoorSocket) {
     shared.door_opens(&Cell::new(Closing::No)).await;
     // Another acceptor answers once this one retires.
     while !shared.retiring.get() {
-        let guest = match socket.accept().await {
-            Ok(guest) => guest,
-            Err(error) => {
+        let changed = shared.door.notified();
+        let mut accepted = None;
+        first_of(changed, async { accepted = Some(socket.accept().await) }).await;
+        let guest = match accepted {
+            None => continue,
+            Some(Ok(guest)) => guest,
+            Some(Err(error)) => {
                 error!("the admin listener cannot accept, trying again in {PAUSE:?}: {error}");
                 tokio::time::sleep(PAUSE).await;
                 continue;

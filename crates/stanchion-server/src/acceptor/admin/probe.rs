@@ -54,7 +54,10 @@ impl Shared {
         let waiting = dispatch.waiting();
         let wait_us = dispatch.oldest_wait_us(monotonic_us());
         let wait_max = settings.ready_wait_max.as_duration();
-        Verdict(if self.draining.get() || self.refusing.get() {
+        Verdict(if self.retiring.get() {
+            // A connection from before a reload: newcomers are served, by another acceptor.
+            Ok(())
+        } else if self.draining.get() || self.refusing.get() {
             Err("the server is shutting down".to_owned())
         } else if !self.open.get() {
             Err("the server is starting".to_owned())

@@ -118,3 +118,20 @@ def test_whom_nobody_believes_is_who_it_is(serve: Serve, gate: Gate) -> None:
     for wire in [*held, waiting]:
         assert wire.response().status == 200
         wire.close()
+
+
+def test_a_lane_with_room_of_its_own_is_bounded_by_that_alone(serve: Serve, gate: Gate) -> None:
+    limits = ("--max-waiting-per-client", "1", "--lane", "own=/served waiting=2")
+    server = serve("waiting:app", *limits, env=gate.environment)
+    held = hold(server, gate)
+    waiting = [wait(server, ONE)]
+    assert waits(server, ONE) is None
+    for number in range(2):
+        wire = server.connect()
+        wire.send(request("GET", f"/served?{number}", [ONE]))
+        assert wire.silent(0.2), "it waits"
+        waiting.append(wire)
+    gate.let_pass(1)
+    for wire in [*held, *waiting]:
+        assert wire.response().status == 200
+        wire.close()

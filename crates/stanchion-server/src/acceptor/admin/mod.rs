@@ -14,7 +14,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
+use http::header::{
+    ACCEPT, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_SECURITY_POLICY, CONTENT_TYPE,
+};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -110,7 +112,12 @@ where
     tokio::task::spawn_local(async move {
         let _place = place;
         let answer = service_fn(|request| {
-            let answer = answer(&shared, &request).map(Full::new);
+            let mut answer = answer(&shared, &request).map(Full::new);
+            if shared.retiring.get() {
+                // Whoever asks next is to ask the acceptor that has the door now.
+                let close = HeaderValue::from_static("close");
+                answer.headers_mut().insert(CONNECTION, close);
+            }
             async move { Ok::<_, Infallible>(answer) }
         });
         if let Err(error) = http.serve_connection(TokioIo::new(stream), answer).await {

@@ -87,6 +87,10 @@ impl Lanes {
             .map_or(LaneId::DEFAULT, |(index, _)| LaneId::new(index))
     }
 
+    fn has_room_of_its_own(&self, lane: LaneId) -> bool {
+        self.lanes[lane.index()].waiting.is_some()
+    }
+
     /// What the operator calls it; `None` if there is but one.
     pub(in crate::acceptor) fn name(&self, lane: LaneId) -> Option<&str> {
         (self.lanes.len() > 1).then(|| self.lanes[lane.index()].name.as_str())
@@ -199,7 +203,10 @@ impl Dispatch {
     pub(super) fn admit(&mut self, ticket: &Rc<Ticket>, now_us: u64) -> Result<Place, Refusal> {
         let lane = self.lanes.lane_of(&ticket.request);
         ticket.lane.set(lane);
+        // A lane with room of its own is bounded already, and those who probe a server through its proxy
+        // are all one client to us.
         let limit = self.client_limit.as_ref();
+        let limit = limit.filter(|_| !self.lanes.has_room_of_its_own(lane));
         let Ok(share) = limit.map_or(Ok(None), |limit| limit.share(&ticket.request)) else {
             let retry_after_s = self.retry_after_s(ticket, now_us);
             return Err(Refusal::TooManyOfClient { retry_after_s });

@@ -32,7 +32,8 @@ who wait in a lane with a bound of its own are not among them.",
             long_help: "\
 A further request of the same client address is answered 429 at once, \
 with a Retry-After. What a worker already has does not count, so a \
-client alone at an idle server is not limited.
+client alone at an idle server is not limited. Nor does what waits in a \
+lane with room of its own.
 
 The address is the peer's. Where forwarded_allow_ips believes the peer, \
 it is the last one in X-Forwarded-For that is not itself listed there. A \

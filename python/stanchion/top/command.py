@@ -7,12 +7,15 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from stanchion import ctl
 from stanchion.config import UsageError
-from stanchion.top import source
+from stanchion.top import sockets, source
 from stanchion.top.words import encodable, printable
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 EXIT_DONE = 0
 EXIT_FAILED = 1
@@ -26,6 +29,7 @@ INTERVAL_S_MAX = 3600.0
 USAGE = """\
 Usage: stanchion top [--admin ADDRESS] [--control unix:PATH] [-c CONFIG]
                      [--interval SECONDS] [--once] [--json]
+       stanchion top --any [--interval SECONDS] [--once] [--json]
 
 Shows the waiting line, the seats and the kernel's queues of a running server.
 Press ? on the screen for its keys.
@@ -35,10 +39,12 @@ else `admin` as `stanchion serve` would find it here (STANCHION_CMD_ARGS, then
 config file). The stacks of a worker come through its control socket, which is
 found in the same way: --control, $STANCHION_CONTROL, `control`.
 
+  --any               Show every listening socket of this host instead, of
+                      whatever server: what waits, and what is dropped
   --interval SECONDS  Time between two looks (default: 1)
   --once              Print one screen, of two looks, and end
-  --json              Print what /status says, an object on a line for each
-                      look; with --once, of one look
+  --json              Print what /status says, or the sockets, an object on a
+                      line for each look; with --once, of one look
 
 Exit codes: 0 done; 1 failed, the reason is on standard error; 2 wrong usage;
 3 there is no server (with --once); 128 + the signal that ended it."""
@@ -60,6 +66,10 @@ def run(arguments: Sequence[str], setting: Setting) -> int:
         print(USAGE)
         return EXIT_DONE
     options = _parse(arguments)
+    if options.any:
+        if options.admin or options.control or options.config:
+            raise UsageError("top: --any looks at the host: --admin, --control and --config are for one server")
+        return _ended(lambda: _any(options.interval, options.once, options.json))
     admin = options.admin or os.environ.get("STANCHION_ADMIN") or setting("admin", options.config)
     if not admin:
         raise UsageError(
@@ -67,12 +77,45 @@ def run(arguments: Sequence[str], setting: Setting) -> int:
             "or `admin` in the config file (the server needs it too)"
         )
     where = source.place(admin)
+    return _ended(lambda: _server(where, options, setting))
+
+
+def _server(where: source.Place, options: argparse.Namespace, setting: Setting) -> int:
+    if options.json:
+        return _as_json(lambda: source.status(where), options.interval, options.once)
+    _need_rich()
+    if options.once:
+        return _once(where, options.interval)
+    _need_terminal()
+    from stanchion.top import live
+
+    return live.run(where, _control(options, setting), options.interval)
+
+
+def _any(interval_s: float, once: bool, as_json: bool) -> int:
+    if as_json:
+        before: sockets.Look | None = None
+
+        def seen() -> object:
+            nonlocal before
+            now = sockets.look()
+            host, before = sockets.host(before, now), now
+            return sockets.as_json(host)
+
+        return _as_json(seen, interval_s, once)
+    _need_rich()
+    if once:
+        return _once_any(interval_s)
+    _need_terminal()
+    from stanchion.top import live
+
+    return live.run_any(interval_s)
+
+
+def _ended(command: Callable[[], int]) -> int:
+    """The exit code of a command, whatever ends it."""
     try:
-        if options.json:
-            return _as_json(where, options.interval, options.once)
-        if options.once:
-            return _once(where, options.interval)
-        return _live(where, _control(options, setting), options.interval)
+        return command()
     except source.Failed as failure:
         _say(str(failure))
         return EXIT_NOBODY if isinstance(failure, source.Nobody) else EXIT_FAILED
@@ -87,6 +130,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--admin", metavar="ADDRESS")
     parser.add_argument("--control", metavar="unix:PATH")
     parser.add_argument("-c", "--config")
+    parser.add_argument("--any", action="store_true")
     parser.add_argument("--interval", type=_interval, default=INTERVAL_S, metavar="SECONDS")
     parser.add_argument("--once", action="store_true")
     parser.add_argument("--json", action="store_true")
@@ -108,12 +152,12 @@ def _control(options: argparse.Namespace, setting: Setting) -> str | None:
     return ctl.socket_path(control) if control else None
 
 
-def _as_json(where: source.Place, interval_s: float, once: bool) -> int:
+def _as_json(seen: Callable[[], object], interval_s: float, once: bool) -> int:
     trouble = ""
     while True:
         try:
             # As ASCII, so that what a client wrote into a path means nothing to a terminal.
-            print(json.dumps(source.status(where)), flush=True)
+            print(json.dumps(seen()), flush=True)
             trouble = ""
         except source.Failed as failure:
             if once:
@@ -127,9 +171,6 @@ def _as_json(where: source.Place, interval_s: float, once: bool) -> int:
 
 
 def _once(where: source.Place, interval_s: float) -> int:
-    _need_rich()
-    from rich.console import Console
-
     from stanchion.top.lines import View, screen
     from stanchion.top.looker import look
     from stanchion.top.model import model
@@ -137,7 +178,20 @@ def _once(where: source.Place, interval_s: float) -> int:
     before = look(where)
     # Rates are of the time between two looks.
     time.sleep(interval_s)
-    lines = screen(model(before, look(where)), View(), shutil.get_terminal_size().columns, None)
+    return _print(screen(model(before, look(where)), View(), shutil.get_terminal_size().columns, None))
+
+
+def _once_any(interval_s: float) -> int:
+    from stanchion.top.board import View, screen
+
+    before = sockets.look()
+    time.sleep(interval_s)
+    return _print(screen(sockets.host(before, sockets.look()), View(), shutil.get_terminal_size().columns, None))
+
+
+def _print(lines: Sequence["Text"]) -> int:
+    from rich.console import Console
+
     console = Console(highlight=False, markup=False, emoji=False)
     with console.capture() as capture:
         for line in lines:
@@ -147,13 +201,9 @@ def _once(where: source.Place, interval_s: float) -> int:
     return EXIT_DONE
 
 
-def _live(where: source.Place, control: str | None, interval_s: float) -> int:
-    _need_rich()
+def _need_terminal() -> None:
     if not sys.stdout.isatty() or os.environ.get("TERM", "dumb") == "dumb":
         raise source.Failed("standard output is no terminal that can show a screen; --once and --json need none")
-    from stanchion.top import live
-
-    return live.run(where, control, interval_s)
 
 
 def _need_rich() -> None:

@@ -97,9 +97,14 @@ def split(typed: str) -> list[str]:
     return keys
 
 
+def name_of(key: str) -> str:
+    """One name for all the ways to press the same, else the key itself."""
+    return _NAMES.get(key, key)
+
+
 def press(state: State, key: str, seats: tuple[Seat, ...], rows: int) -> tuple[State, Do]:
     """The state after a key, and what else to do; `rows` is how many the screen has."""
-    name = _NAMES.get(key, key)
+    name = name_of(key)
     if name == "\x0c":
         return state, Do.REDRAW
     if name == "\x1a":

@@ -131,7 +131,7 @@ def _lanes(lanes: Sequence[Lane], rows: int) -> list[Text]:
     # One lane is the line itself.
     if len(lanes) < 2:
         return []
-    return _table(
+    return table(
         ("lane", "priority", "waiting", "bound", "oldest", "in exchange", "reserved seats", "drain/s"),
         [
             (
@@ -217,7 +217,7 @@ def _axis(spreads: Sequence[Spread], columns: int) -> _Axis:
 
 
 def _listeners(listeners: Sequence[Listener], rows: int) -> list[Text]:
-    return _table(
+    return table(
         ("listener", "queued", "backlog", "asked"),
         [
             (printable(one.address), count(one.queued), count(one.backlog), count(one.backlog_asked) + _cut(one))
@@ -258,7 +258,7 @@ def _seats(model: Model, view: View, rows: int | None) -> list[Text]:
     # A worker with one thread has the one seat 0.
     columns = [at for at in range(len(_SEAT_HEADS)) if at != 1 or any(seat.seat for seat in seats)]
     cells = [_seat_cells(seat, model.status.memory_bytes.get(seat.worker)) for seat in seats]
-    lines = _table(
+    lines = table(
         [_SEAT_HEADS[at] for at in columns],
         [tuple(row[at] for at in columns) for row in cells],
         len(seats),
@@ -301,7 +301,7 @@ def _seat_style(seat: Seat) -> str:
     return "red" if seat.running_us >= _TOO_LONG_US else "yellow" if seat.running_us >= _LONG_US else "green"
 
 
-def _table(
+def table(
     heads: Sequence[str],
     rows: Sequence[tuple[str, ...]],
     rows_max: int,

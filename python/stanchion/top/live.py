@@ -4,22 +4,26 @@ import locale
 import os
 import select
 import signal
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from io import StringIO
+from typing import TypeVar
 
 from rich.console import Console
 from rich.text import Text
 
-from stanchion.top import lines
+from stanchion.top import board, lines, sockets
 from stanchion.top.keys import Do, State, press, split
 from stanchion.top.lines import View, row_of
-from stanchion.top.looker import Looker
+from stanchion.top.looker import Looker, look
 from stanchion.top.model import Model, model, sort
 from stanchion.top.source import Place
 from stanchion.top.status import Status
 from stanchion.top.terminal import Closed, Terminal
+
+T = TypeVar("T")
 
 _ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 
@@ -30,10 +34,19 @@ PAGE_KEYS = "↑↓ and page keys move · q back"
 
 
 def run(where: Place, control: str | None, interval_s: float) -> int:
-    """Until somebody has seen enough; the exit code."""
+    """One server, until somebody has seen enough; the exit code."""
+    return _run(lambda: look(where), interval_s, lambda terminal, looker: _Server(terminal, looker, where, control))
+
+
+def run_any(interval_s: float) -> int:
+    """Every listening socket of the host, likewise."""
+    return _run(sockets.look, interval_s, _Sockets)
+
+
+def _run(look: Callable[[], T], interval_s: float, make: Callable[[Terminal, Looker[T]], "_Live"]) -> int:
     with _woken() as (wake, told), Terminal(locale.getpreferredencoding(False)) as terminal:
-        looker = Looker(where, interval_s, lambda: _write_one(told))
-        live = _Live(terminal, looker, where, control)
+        looker = Looker(look, interval_s, lambda: _write_one(told))
+        live = make(terminal, looker)
         looker.start()
         try:
             return live.run(wake)
@@ -67,18 +80,25 @@ def _write_one(told: int) -> None:
         return  # Full, so it wakes anyway; or over.
 
 
-class _Live:
-    def __init__(self, terminal: Terminal, looker: Looker, where: Place, control: str | None) -> None:
+class _Live(ABC):
+    """A screen that is drawn anew after each key, look and signal."""
+
+    def __init__(self, terminal: Terminal) -> None:
         self._terminal = terminal
-        self._looker = looker
-        self._where = where
-        self._control = control
-        self._state = State(View(live=True))
-        self._before: Status | None = None
-        self._model: Model | None = None
-        self._trouble: str | None = f"looking at {where.text} for the first time"
         # Its environment says which colours the terminal has.
         self._console = Console(file=StringIO(), force_terminal=True, highlight=False, markup=False, emoji=False)
+
+    @abstractmethod
+    def _take(self) -> None:
+        """What the looker has seen, if it has."""
+
+    @abstractmethod
+    def _press(self, key: str) -> Do:
+        """What is left to do after a key."""
+
+    @abstractmethod
+    def _lines(self, width: int, height: int) -> list[Text]:
+        """What to draw."""
 
     def run(self, wake: int) -> int:
         terminal = self._terminal
@@ -99,8 +119,46 @@ class _Live:
                 self._take()
             if terminal.fd in readable:
                 for key in split(terminal.typed()):
-                    if self._press(key) is Do.QUIT:
+                    if self._do(self._press(key)) is Do.QUIT:
                         return 0
+
+    def _do(self, do: Do) -> Do:
+        match do:
+            case Do.REDRAW:
+                self._terminal.forget()
+            case Do.SUSPEND:
+                self._terminal.leave()
+                # Stopped here until SIGCONT, which also draws the screen anew.
+                signal.raise_signal(signal.SIGTSTP)
+                self._terminal.enter()
+        return do
+
+    def _draw(self) -> None:
+        width, height = self._terminal.size()
+        drawn = self._lines(width, height)[:height]
+        drawn += [Text()] * (height - len(drawn))
+        self._terminal.draw(self._coloured(drawn, width))
+
+    def _coloured(self, drawn: Sequence[Text], width: int) -> list[str]:
+        coloured = []
+        for line in drawn:
+            line.truncate(width, overflow="ellipsis", pad=True)
+            with self._console.capture() as capture:
+                self._console.print(line, end="", soft_wrap=True)
+            coloured.append(capture.get())
+        return coloured
+
+
+class _Server(_Live):
+    def __init__(self, terminal: Terminal, looker: Looker[Status], where: Place, control: str | None) -> None:
+        super().__init__(terminal)
+        self._looker = looker
+        self._where = where
+        self._control = control
+        self._state = State(View(live=True))
+        self._before: Status | None = None
+        self._model: Model | None = None
+        self._trouble: str | None = f"looking at {where.text} for the first time"
 
     def _take(self) -> None:
         page = self._looker.take_page()
@@ -119,16 +177,8 @@ class _Live:
     def _press(self, key: str) -> Do:
         seats = self._model.status.seats if self._model else ()
         self._state, do = press(self._state, key, seats, self._terminal.size()[1])
-        match do:
-            case Do.DUMP:
-                self._dump()
-            case Do.REDRAW:
-                self._terminal.forget()
-            case Do.SUSPEND:
-                self._terminal.leave()
-                # Stopped here until SIGCONT, which also draws the screen anew.
-                signal.raise_signal(signal.SIGTSTP)
-                self._terminal.enter()
+        if do is Do.DUMP:
+            self._dump()
         return do
 
     def _dump(self) -> None:
@@ -146,12 +196,6 @@ class _Live:
             self._looker.dump(self._control, worker)
         self._state = replace(self._state, page=page, first=0)
 
-    def _draw(self) -> None:
-        width, height = self._terminal.size()
-        drawn = self._lines(width, height)[:height]
-        drawn += [Text()] * (height - len(drawn))
-        self._terminal.draw(self._coloured(drawn, width))
-
     def _lines(self, width: int, height: int) -> list[Text]:
         state = self._state
         if state.page is not None:
@@ -161,11 +205,33 @@ class _Live:
             return [Text(f"stanchion top · {self._where.text}", "bold"), Text(self._trouble or "", "bold red")]
         return lines.screen(self._model, replace(state.view, trouble=self._trouble), width, height)
 
-    def _coloured(self, drawn: Sequence[Text], width: int) -> list[str]:
-        coloured = []
-        for line in drawn:
-            line.truncate(width, overflow="ellipsis", pad=True)
-            with self._console.capture() as capture:
-                self._console.print(line, end="", soft_wrap=True)
-            coloured.append(capture.get())
-        return coloured
+
+class _Sockets(_Live):
+    def __init__(self, terminal: Terminal, looker: Looker[sockets.Look]) -> None:
+        super().__init__(terminal)
+        self._looker = looker
+        self._view = board.View(live=True)
+        self._before: sockets.Look | None = None
+        self._host: sockets.Host | None = None
+        self._trouble: str | None = None
+
+    def _take(self) -> None:
+        if self._view.paused:
+            return
+        match self._looker.take():
+            case sockets.Look() as now:
+                self._host = sockets.host(self._before, now)
+                self._before = now
+                self._trouble = None
+            case str() as trouble:
+                self._trouble = f"trying again: {trouble}"
+
+    def _press(self, key: str) -> Do:
+        there = len(self._host.sockets) if self._host else 0
+        self._view, do = board.press(self._view, key, there, self._terminal.size()[1])
+        return do
+
+    def _lines(self, width: int, height: int) -> list[Text]:
+        if self._host is None:
+            return [Text("stanchion top --any", "bold"), Text(self._trouble or "looking at the host", "bold red")]
+        return board.screen(self._host, replace(self._view, trouble=self._trouble), width, height)

@@ -1,13 +1,15 @@
-"""Looks at the server at an interval, in a thread, so that one that is slow to answer does not hold up the keys."""
+"""Looks at an interval, in a thread, so that a server that is slow to answer does not hold up the keys."""
 
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from stanchion import ctl
 from stanchion.top import source
 from stanchion.top.status import Status, Unexpected, parse
 from stanchion.top.words import printable
+
+T = TypeVar("T")
 
 # Seconds for all workers to write down their stacks.
 DUMP_S = 30.0
@@ -25,15 +27,15 @@ def look(where: source.Place) -> Status:
         raise source.Failed(reason) from error
 
 
-class Looker:
+class Looker(Generic[T]):
     """The latest look, or why there is none. `tell` is called from its threads when there is something new."""
 
-    def __init__(self, where: source.Place, interval_s: float, tell: Callable[[], None]) -> None:
-        self._where = where
+    def __init__(self, look: Callable[[], T], interval_s: float, tell: Callable[[], None]) -> None:
+        self._look_now = look
         self._interval_s = interval_s
         self._tell = tell
         self._lock = threading.Lock()
-        self._look: Status | str | None = None
+        self._look: T | str | None = None
         self._page: tuple[str, ...] | None = None
         self._dumping = False
         self._ended = threading.Event()
@@ -45,7 +47,7 @@ class Looker:
         """No more looks; one that is under way ends by itself."""
         self._ended.set()
 
-    def take(self) -> Status | str | None:
+    def take(self) -> T | str | None:
         """What has come since the last time; a text says why nothing did."""
         with self._lock:
             look, self._look = self._look, None
@@ -66,9 +68,9 @@ class Looker:
 
     def _run(self) -> None:
         while not self._ended.is_set():
-            found: Status | str
+            found: T | str
             try:
-                found = look(self._where)
+                found = self._look_now()
             except source.Failed as failure:
                 found = str(failure)
             with self._lock:

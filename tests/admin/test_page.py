@@ -31,15 +31,10 @@ def browse(url: str, home: Path, *arguments: str) -> str:
     """What it prints. It asks nobody but us: everything it does in the background is switched off."""
     assert CHROMIUM
     switches = [
-        "headless",
-        "no-sandbox",
-        "disable-gpu",
-        "disable-quic",
-        "no-first-run",
-        "disable-background-networking",
+        *("headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-background-networking"),
+        *("disable-component-update", "disable-sync", f"user-data-dir={home / 'profile'}"),
+        *("virtual-time-budget=4000", f"window-size={WIDTH},{HEIGHT}", *arguments),
     ]
-    switches += ["disable-component-update", "disable-sync", f"user-data-dir={home / 'profile'}", "virtual-time-budget=4000"]
-    switches += [f"window-size={WIDTH},{HEIGHT}", *arguments]
     command = [CHROMIUM, *(f"--{switch}" for switch in switches), url]
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE_S).stdout
 

@@ -112,6 +112,20 @@ CASES = {
             one_worker(WORKLOADS["flask"]),
         ),
         Case(
+            "watched",
+            "The Flask view without and with an access log and an admin listener",
+            ("stanchion", "stanchion-watched"),
+            LOAD_COLUMNS,
+            one_worker(WORKLOADS["flask"]),
+        ),
+        Case(
+            "watched-hello",
+            "Hello without and with them",
+            ("stanchion", "stanchion-watched"),
+            LOAD_COLUMNS,
+            one_worker(WORKLOADS["hello"]),
+        ),
+        Case(
             "upload",
             "A POST of 64 KiB, read by the app",
             ONE_WORKER,

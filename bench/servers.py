@@ -78,6 +78,11 @@ def stanchion_adaptive(launch: Launch) -> list[str]:
     return [*stanchion(launch), "--queue-order", "adaptive"]
 
 
+def stanchion_watched(launch: Launch) -> list[str]:
+    log, admin = os.path.join(".bench", "access.log"), os.path.join(".bench", "admin.sock")
+    return [*stanchion(launch), "--access-logfile", log, "--admin", f"unix:{admin}"]
+
+
 def pid_flag(flag: str, launch: Launch) -> list[str]:
     return [flag, launch.pidfile] if launch.pidfile else []
 
@@ -144,6 +149,12 @@ SERVERS = {
             "stanchion",
             stanchion_adaptive,
             note="with --queue-order adaptive; only where the order of the line matters",
+        ),
+        Server(
+            "stanchion-watched",
+            "stanchion",
+            stanchion_watched,
+            note="with an access log in a file and an admin listener; only to see what these cost",
         ),
         Server("bjoern", "bjoern", embedded("bjoern"), note="one process, no master; in C"),
         Server(

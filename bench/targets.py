@@ -7,7 +7,11 @@ from bench.servers import SERVERS
 # medians[case][server][key], over the rounds.
 Medians = dict[str, dict[str, dict[str, float]]]
 
-PEERS = tuple(name for name in SERVERS if name not in {"stanchion", "stanchion-adaptive", "nginx", "one copy"})
+PEERS = tuple(
+    name
+    for name in SERVERS
+    if name not in {"stanchion", "stanchion-adaptive", "stanchion-watched", "nginx", "one copy"}
+)
 GRANIAN = ("granian", "granian-default")
 
 

@@ -150,6 +150,7 @@ def test_ttou_goes_down_to_none_in_unicorns_way(serve: Serve, gate: Gate) -> Non
     server = serve("waiting:app", *UNICORN, env=gate.environment)
     server.signal(signal.SIGTTOU)
     server.log.wait("TTOU: 0 workers")
+    eventually(lambda: len(server.processes()) == 3, "master, acceptor and template are left")
     with server.connect() as wire:
         wire.send(request("GET", "/pid?patient"))
         assert wire.silent(0.3)

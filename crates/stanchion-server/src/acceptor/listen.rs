@@ -2,6 +2,7 @@
 //! its limit is.
 
 use std::cell::Cell;
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -122,17 +123,19 @@ impl DoorSocket {
         })
     }
 
+    /// The next one. `poll_accept`, and not `accept`: once the master has closed a unix socket, epoll(7)
+    /// calls it readable for ever while accept(2) says EAGAIN, and tokio's `accept` then goes round without
+    /// ever letting another task run, such as the one that hears that we drain.
     pub(super) async fn accept(&self) -> io::Result<Guest> {
-        match self {
+        poll_fn(|context| match self {
             Self::Tcp(listener, _) => listener
-                .accept()
-                .await
-                .map(|(stream, peer)| Guest::Tcp(stream, peer)),
+                .poll_accept(context)
+                .map_ok(|(stream, peer)| Guest::Tcp(stream, peer)),
             Self::Unix { listener, .. } => listener
-                .accept()
-                .await
-                .map(|(stream, _)| Guest::Unix(stream)),
-        }
+                .poll_accept(context)
+                .map_ok(|(stream, _)| Guest::Unix(stream)),
+        })
+        .await
     }
 
     /// Whether the master has closed the door, and nobody is left in the kernel's queue: accept(2) on a
@@ -336,5 +339,28 @@ impl Drop for Place {
         }
         // All who wait: the listeners for room, the shutdown for the last to go.
         self.shared.room.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It would hang, and not fail, if it did not hold.
+    #[test]
+    fn a_door_that_is_shut_leaves_the_other_tasks_their_turns() {
+        let path = std::env::temp_dir().join(format!("stanchion-shut-{}", std::process::id()));
+        let listener = Listener::unix(&path, 5).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let door = DoorSocket::of(&listener).unwrap();
+            listener.close_door().unwrap();
+            let accepted = tokio::time::timeout(Duration::from_millis(50), door.accept()).await;
+            assert!(!matches!(accepted, Ok(Ok(_))), "nobody came");
+        });
+        listener.remove_file().unwrap();
     }
 }

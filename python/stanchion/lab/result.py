@@ -1,0 +1,125 @@
+"""What a run leaves: one JSON file, from which the report is made, and anyone's own."""
+
+import statistics
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from stanchion.lab.scenario import Claim, Mistake, Scenario, Size
+
+FILE = "result.json"
+
+# What became of a request. Each has exactly one; these are names of figures.
+SERVED = "served"  # 200 to 399, within the client's patience
+TOLD = "told"  # 503 or 429: turned away, but with an answer
+GATEWAY = "gateway"  # 502 or 504, by whoever stands in front
+ERROR = "error"  # any other status
+REFUSED = "refused"  # no connection: the kernel's queue was full, or nobody listened
+BROKEN = "broken"  # reset, or closed without a whole answer
+LATE = "late"  # nothing, for as long as the client's patience lasted
+OUTCOMES = (SERVED, TOLD, GATEWAY, ERROR, REFUSED, BROKEN, LATE)
+
+
+class Measured(msgspec.Struct, kw_only=True):
+    """One repeat of one trial."""
+
+    trial: str
+    repeat: int
+    began: str = ""
+    """RFC 3339, UTC."""
+    took_s: float = 0.0
+    tool: str = ""
+    figures: dict[str, float] = {}
+    """By name. The client's: `requests`, those of OUTCOMES, `failed` (all that were neither served nor told),
+    `status.NNN`, `per_s`, and of those served `latency_ms.min`, `.mean`, `.p50`, `.p90`, `.p99`, `.max`, `.stddev`,
+    also by path (`latency_ms.p99/slow`). The kernel's: `kernel.ListenOverflows` and the like, as they grew;
+    `backlog.NAME` in force and `waiting_max.NAME` for each server. The logs': `log.NAME.status.NNN`,
+    `log.NAME.errno.NN`. The scheduler's: `cpu_s.NAME`."""
+    latencies_ms: list[float] = []
+    """Of those served, in order of their arrival."""
+    timeline: list[tuple[float, float, str]] = []
+    """Each request: when it was due (s from the start), its latency (ms), its outcome."""
+    shares: dict[str, float] = {}
+    """How much of the work each worker did: requests, by the answer's X-Worker, or else CPU seconds, by its place."""
+    steps: list[dict[str, float]] = []
+    """Of a ramp: the figures of each rate, with `rate_per_s`."""
+    commands: dict[str, str] = {}
+    sysctl: dict[str, int] = {}
+    """As the kernel had them, read back."""
+    words: dict[str, str] = {}
+    """The tool's own report, the tails of the servers' logs; the raw results."""
+    failure: str = ""
+    """Why there are no figures: a server that did not start, a tool that failed."""
+
+
+class Host(msgspec.Struct, kw_only=True):
+    kernel: str
+    cores: int
+    memory_mb: int
+    python: str
+    stanchion: str
+    versions: dict[str, str]
+    """Of each program that took part."""
+
+
+class Result(msgspec.Struct, kw_only=True):
+    name: str
+    size: Size
+    scenario: Scenario
+    began: str
+    host: Host
+    measured: list[Measured]
+    missing: dict[str, str] = {}
+    """Trials that could not be run here, and what they lack."""
+
+    def of(self, trial: str) -> list[Measured]:
+        """The repeats that have figures."""
+        return [one for one in self.measured if one.trial == trial and not one.failure]
+
+    def values(self, reference: str) -> list[float]:
+        """A figure in all repeats, by `TRIAL:FIGURE`. What a trial never saw (a status, a counter) is 0."""
+        trial, _, figure = reference.partition(":")
+        return [one.figures.get(figure, 0.0) for one in self.of(trial)]
+
+
+def median(values: Iterable[float]) -> float:
+    """NaN of nothing."""
+    known = list(values)
+    return statistics.median(known) if known else float("nan")
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    claim: Claim
+    holds: bool | None
+    """None where a trial has no figures."""
+    left: float
+    right: float
+
+
+def verdict(result: Result, claim: Claim) -> Verdict:
+    """Whether it holds for the medians of the repeats."""
+    left = median(result.values(claim.of))
+    right = (median(result.values(claim.than)) if isinstance(claim.than, str) else claim.than) * claim.times
+    if left != left or right != right:
+        return Verdict(claim, None, left, right)
+    holds = {"<": left < right, "<=": left <= right, "==": left == right, ">=": left >= right, ">": left > right}
+    return Verdict(claim, holds[claim.be], left, right)
+
+
+def write(result: Result, directory: Path) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / FILE
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=1))
+    return path
+
+
+def read(path: Path) -> Result:
+    """From the file, or the directory that has it."""
+    file = path / FILE if path.is_dir() else path
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Result)
+    except OSError as error:
+        raise Mistake(f"{file}: {error.strerror}; `stanchion lab run` writes it") from error
+    except msgspec.DecodeError as error:
+        raise Mistake(f"{file} is no result of a run: {error}") from error

@@ -1,0 +1,265 @@
+"""What an experiment is: one TOML file, read and checked here. docs/lab/writing-an-experiment.md has it by example."""
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+SHIPPED = Path(__file__).parent / "experiments"
+# No load is longer, and none has more of these: traffic on one machine must end by itself.
+SECONDS_MAX = 1_800.0
+REQUESTS_MAX = 5_000_000
+CONNECTIONS_MAX = 20_000
+REPEATS_MAX = 20
+
+Size = Literal["quick", "full"]
+
+
+class Mistake(Exception):
+    """The operator's: what is wrong in which file, and what would be right."""
+
+
+class _Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pass
+
+
+class Server(_Strict):
+    """A program that listens. In a namespace of its own every port is free."""
+
+    kind: str
+    """One of `stanchion.lab.servers.KINDS`."""
+    listen: str
+    """`127.0.0.1:8000`, or `unix:app.sock`, in the directory of the trial."""
+    app: str = ""
+    """MODULE:NAME for Python, a .ru file for Ruby; looked for beside the TOML file, then among the lab's own."""
+    config: str = ""
+    """nginx: a template, looked for in the same places. `$listen`, `$upstream` and `values` are filled in."""
+    command: list[str] = []
+    """Kind `program`: what to run; `{python}`, `{listen}`, `{workers}` and `{files}` (where the TOML file is) are
+    filled in."""
+    upstream: str = ""
+    """The name of the server behind it."""
+    workers: int = 1
+    threads: int = 1
+    backlog: int | None = None
+    """What it asks listen(2) for; its own default where None."""
+    options: list[str] = []
+    values: dict[str, str | int] = {}
+    environment: dict[str, str] = {}
+
+
+class Ramp(_Strict):
+    """Rates one after the other, each for `for_s` of the load, until requests fail."""
+
+    from_per_s: float
+    to_per_s: float
+    step_per_s: float
+
+
+class Load(_Strict):
+    """Open loop, if it has a rate: requests come when they are due. Else closed: each client asks again when it has
+    its answer, `requests` times in all or for `for_s`."""
+
+    tools: list[str] = ["own"]
+    """The first that is installed is taken: `own`, `vegeta`, `oha`, `siege`, `ab`, `httperf`."""
+    to: str = ""
+    """The server that is asked; the last one of the trial, where empty."""
+    rate_per_s: float = 0.0
+    arrivals: Literal["even", "poisson"] = "even"
+    ramp: Ramp | None = None
+    for_s: float = 0.0
+    requests: int = 0
+    connections: int = 0
+    """Clients of a closed loop; with an open loop and keep-alive, connections that are kept."""
+    keep_alive: bool = False
+    paths: dict[str, float] = {"/": 1.0}
+    """Each path with its share of the requests."""
+    patience_s: float = 60.0
+    """Then the client gives up."""
+    hang_up: bool = True
+    """Out of patience, close the connection; else stay, as a proxy does that ignores it when its client leaves."""
+
+
+class Deed(_Strict):
+    """What is done to a server while the load runs: a signal, or a file in the trial's directory."""
+
+    at_s: float
+    signal: str = ""
+    server: str = ""
+    whom: Literal["master", "worker"] = "master"
+    """`worker` is any one child of the last generation that serves."""
+    touch: str = ""
+    remove: str = ""
+
+
+class Trial(_Strict):
+    """Servers, a kernel and a load: what is measured."""
+
+    name: str
+    title: str
+    servers: list[str]
+    """In the order in which they are started: those behind first."""
+    load: str
+    sysctl: dict[str, int] = {}
+    """Of the trial's own network namespace."""
+    deeds: list[Deed] = []
+    follows: str = ""
+    """This trial is of interest only beside that one."""
+
+
+class Claim(_Strict):
+    """A shape that is expected, as figures of trials: `of = "small:gateway", be = ">", than = "large:gateway"`."""
+
+    text: str
+    of: str
+    be: Literal["<", "<=", "==", ">=", ">"]
+    than: float | str
+    times: float = 1.0
+    """`than` is multiplied by it."""
+    unless: str = ""
+    """Where it is known not to hold, and why: said beside the verdict."""
+
+
+class Published(_Strict):
+    """A figure of the document that the experiment is from."""
+
+    trial: str
+    figure: str
+    value: float
+    note: str = ""
+
+
+class Plot(_Strict):
+    """A picture of some trials. `of` says which figure or sample, where the kind needs that."""
+
+    kind: Literal["outcomes", "bars", "histogram", "shares", "latencies", "timeline", "ramp"]
+    title: str
+    trials: list[str] = []
+    """All of them, where empty."""
+    of: str = ""
+
+
+class Scenario(_Strict):
+    title: str
+    question: str
+    origin: str
+    """Where the experiment is from, in words."""
+    reading: str
+    """What to see in the results, and why published ones may differ."""
+    repeats: int = 1
+    servers: dict[str, Server]
+    loads: dict[str, Load]
+    trials: list[Trial]
+    plots: list[Plot] = []
+    table: list[str] = []
+    """The figures of the table of results, in order."""
+    claims: list[Claim] = []
+    published: list[Published] = []
+
+
+class Experiment(msgspec.Struct, frozen=True, kw_only=True):
+    """A scenario, and where it lies."""
+
+    name: str
+    path: Path
+    size: Size
+    scenario: Scenario
+
+
+def shipped() -> Iterator[Path]:
+    yield from sorted(SHIPPED.glob("*.toml"))
+
+
+def read(name: str, size: Size) -> Experiment:
+    """A shipped experiment by its name, or one's own by the path of its file. The tables `quick` and `full` of the
+    file are laid over the rest. Mistake, if it cannot be run as it stands."""
+    own = name.endswith(".toml")
+    path = Path(name) if own else SHIPPED / f"{name}.toml"
+    try:
+        table = tomllib.loads(path.read_text())
+    except FileNotFoundError as error:
+        known = ", ".join(one.stem for one in shipped())
+        raise Mistake(f"there is no experiment {name}: it is one of {known}, or a file that ends in .toml") from error
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise Mistake(f"{path}: {error}") from error
+    over = {each: table.pop(each, {}) for each in ("quick", "full")}[size]
+    try:
+        scenario = msgspec.convert(_laid_over(table, over), Scenario)
+    except msgspec.ValidationError as error:
+        raise Mistake(f"{path}: {error}") from error
+    complaints = list(_complaints(scenario))
+    if complaints:
+        raise Mistake("\n".join(f"{path}: {complaint}" for complaint in complaints))
+    return Experiment(name=path.stem, path=path.absolute(), size=size, scenario=scenario)
+
+
+def _laid_over(table: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    laid = dict(table)
+    for key, value in over.items():
+        both_tables = isinstance(value, Mapping) and isinstance(laid.get(key), Mapping)
+        laid[key] = _laid_over(laid[key], value) if both_tables else value
+    return laid
+
+
+def _complaints(scenario: Scenario) -> Iterator[str]:
+    trials = {trial.name: trial for trial in scenario.trials}
+    if len(trials) < len(scenario.trials):
+        yield "two trials have one name"
+    if not 1 <= scenario.repeats <= REPEATS_MAX:
+        yield f"repeats must be from 1 to {REPEATS_MAX}"
+    for name, load in scenario.loads.items():
+        yield from (f"loads.{name}: {complaint}" for complaint in _of_load(load))
+    for trial in scenario.trials:
+        where = f"trial {trial.name}"
+        if trial.load not in scenario.loads:
+            yield f"{where}: there is no load {trial.load}"
+        if not trial.servers:
+            yield f"{where}: names no server"
+        started: set[str] = set()
+        for name in trial.servers:
+            server = scenario.servers.get(name)
+            if server is None:
+                yield f"{where}: there is no server {name}"
+            elif server.upstream and server.upstream not in started:
+                yield f"{where}: {server.upstream} is behind {name} and must be named before it"
+            started.add(name)
+        yield from (f"{where}: {c}" for c in _of_deeds(trial))
+    for claim in scenario.claims:
+        for reference in (claim.of, claim.than):
+            if isinstance(reference, str) and reference.partition(":")[0] not in trials:
+                yield f"claim {claim.text!r}: {reference} is not TRIAL:FIGURE of a trial here"
+    for one in scenario.published:
+        if one.trial not in trials:
+            yield f"published: there is no trial {one.trial}"
+    for plot in scenario.plots:
+        yield from (f"plot {plot.title!r}: there is no trial {name}" for name in plot.trials if name not in trials)
+
+
+def _of_load(load: Load) -> Iterator[str]:
+    if load.for_s < 0 or load.for_s > SECONDS_MAX or load.patience_s > SECONDS_MAX:
+        yield f"must end within {SECONDS_MAX:.0f} s"
+    if load.requests > REQUESTS_MAX or load.rate_per_s * load.for_s > REQUESTS_MAX:
+        yield f"has more than {REQUESTS_MAX} requests"
+    if load.connections > CONNECTIONS_MAX:
+        yield f"has more than {CONNECTIONS_MAX} connections"
+    if not load.paths or min(load.paths.values()) <= 0:
+        yield "needs paths, each with a share above 0"
+    if load.ramp is not None or load.rate_per_s > 0:
+        if load.for_s <= 0:
+            yield "has a rate, and needs for_s"
+    elif load.connections <= 0 or (load.requests <= 0 and load.for_s <= 0):
+        yield "needs a rate_per_s with for_s, or connections with requests or for_s"
+    if load.ramp is not None and not 0 < load.ramp.from_per_s <= load.ramp.to_per_s:
+        yield "its ramp must go up from more than 0"
+    if load.ramp is not None and load.ramp.step_per_s <= 0:
+        yield "its ramp must have a step above 0"
+
+
+def _of_deeds(trial: Trial) -> Iterator[str]:
+    for deed in trial.deeds:
+        if sum(map(bool, (deed.signal, deed.touch, deed.remove))) != 1:
+            yield "each deed is one of signal, touch and remove"
+        if deed.signal and deed.server not in trial.servers:
+            yield f"a deed signals {deed.server or 'no server'}, which is not among its servers"

@@ -21,11 +21,7 @@ class Mistake(Exception):
     """The operator's: what is wrong in which file, and what would be right."""
 
 
-class _Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    pass
-
-
-class Server(_Strict):
+class Server(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A program that listens. In a namespace of its own every port is free."""
 
     kind: str
@@ -50,7 +46,7 @@ class Server(_Strict):
     environment: dict[str, str] = {}
 
 
-class Ramp(_Strict):
+class Ramp(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Rates one after the other, each for `for_s` of the load, until requests fail."""
 
     from_per_s: float
@@ -58,7 +54,7 @@ class Ramp(_Strict):
     step_per_s: float
 
 
-class Load(_Strict):
+class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Open loop, if it has a rate: requests come when they are due. Else closed: each client asks again when it has
     its answer, `requests` times in all or for `for_s`."""
 
@@ -82,7 +78,7 @@ class Load(_Strict):
     """Out of patience, close the connection; else stay, as a proxy does that ignores it when its client leaves."""
 
 
-class Deed(_Strict):
+class Deed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is done to a server while the load runs: a signal, or a file in the trial's directory."""
 
     at_s: float
@@ -94,7 +90,7 @@ class Deed(_Strict):
     remove: str = ""
 
 
-class Trial(_Strict):
+class Trial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Servers, a kernel and a load: what is measured."""
 
     name: str
@@ -109,7 +105,7 @@ class Trial(_Strict):
     """This trial is of interest only beside that one."""
 
 
-class Claim(_Strict):
+class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A shape that is expected, as figures of trials: `of = "small:gateway", be = ">", than = "large:gateway"`."""
 
     text: str
@@ -122,7 +118,7 @@ class Claim(_Strict):
     """Where it is known not to hold, and why: said beside the verdict."""
 
 
-class Published(_Strict):
+class Published(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A figure of the document that the experiment is from."""
 
     trial: str
@@ -131,7 +127,7 @@ class Published(_Strict):
     note: str = ""
 
 
-class Plot(_Strict):
+class Plot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A picture of some trials. `of` says which figure or sample, where the kind needs that."""
 
     kind: Literal["outcomes", "bars", "histogram", "shares", "latencies", "timeline", "ramp"]
@@ -141,7 +137,7 @@ class Plot(_Strict):
     of: str = ""
 
 
-class Scenario(_Strict):
+class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     title: str
     question: str
     origin: str

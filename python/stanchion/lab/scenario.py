@@ -1,5 +1,6 @@
 """What an experiment is: one TOML file, read and checked here. docs/lab/writing-an-experiment.md has it by example."""
 
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -36,7 +37,7 @@ class Server(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Kind `program`: what to run; `{python}`, `{listen}`, `{workers}` and `{files}` (where the TOML file is) are
     filled in."""
     upstream: str = ""
-    """The name of the server behind it."""
+    """The name of the server behind it; where empty, the one that is started before it in the trial, if there is one."""
     workers: int = 1
     threads: int = 1
     backlog: int | None = None
@@ -148,6 +149,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     servers: dict[str, Server]
     loads: dict[str, Load]
     trials: list[Trial]
+    only: list[str] = []
+    """The trials that are run; all, where empty. For `quick`."""
     plots: list[Plot] = []
     table: list[str] = []
     """The figures of the table of results, in order."""
@@ -188,6 +191,9 @@ def read(name: str, size: Size) -> Experiment:
     complaints = list(_complaints(scenario))
     if complaints:
         raise Mistake("\n".join(f"{path}: {complaint}" for complaint in complaints))
+    if scenario.only:
+        chosen = [trial for trial in scenario.trials if trial.name in scenario.only]
+        scenario = msgspec.structs.replace(scenario, trials=chosen)
     return Experiment(name=path.stem, path=path.absolute(), size=size, scenario=scenario)
 
 
@@ -203,6 +209,7 @@ def _complaints(scenario: Scenario) -> Iterator[str]:
     trials = {trial.name: trial for trial in scenario.trials}
     if len(trials) < len(scenario.trials):
         yield "two trials have one name"
+    yield from (f"only: there is no trial {name}" for name in scenario.only if name not in trials)
     if not 1 <= scenario.repeats <= REPEATS_MAX:
         yield f"repeats must be from 1 to {REPEATS_MAX}"
     for name, load in scenario.loads.items():
@@ -221,6 +228,12 @@ def _complaints(scenario: Scenario) -> Iterator[str]:
             elif server.upstream and server.upstream not in started:
                 yield f"{where}: {server.upstream} is behind {name} and must be named before it"
             started.add(name)
+        # Only these belong to a network namespace; any other would be the host's.
+        yield from (
+            f"{where}: sysctl {name}: only those of net. can be set for a trial"
+            for name in trial.sysctl
+            if not re.fullmatch(r"net(\.[a-z0-9_]+)+", name)
+        )
         yield from (f"{where}: {c}" for c in _of_deeds(trial))
     for claim in scenario.claims:
         for reference in (claim.of, claim.than):

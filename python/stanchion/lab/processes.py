@@ -1,0 +1,77 @@
+"""A server of a trial: started, ready, told, ended; each within a bound."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import psutil
+
+READY_S = 60.0
+STOP_S = 5.0
+POLL_S = 0.02
+TAIL_LINES = 40
+
+
+class NotServing(Exception):
+    """A server that did not start, or does not answer."""
+
+
+class Process:
+    """A server and whatever it started."""
+
+    def __init__(self, name: str, argv: list[str], environment: Mapping[str, str], directory: Path) -> None:
+        self.name = name
+        self.argv = argv
+        self.log = directory / f"{name}.log"
+        with self.log.open("ab") as output:
+            self.root = subprocess.Popen(
+                argv,
+                cwd=directory,
+                env={**os.environ, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
+
+    def pids(self) -> list[int]:
+        """Those of the tree that live; in a cage whoever lost its parent is a child of ours, and not counted."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            root = psutil.Process(self.root.pid)
+            return [one.pid for one in [root, *root.children(recursive=True)] if one.is_running()]
+        return []
+
+    def wait_until(self, serves: Callable[[], bool]) -> None:
+        """Until it does. NotServing, with the end of its log, if it ends before, or the bound passes."""
+        deadline = time.monotonic() + READY_S
+        while not serves():
+            if self.root.poll() is not None:
+                raise NotServing(f"{self.name} ended with {self.root.returncode} before it served: {self.tail()}")
+            if time.monotonic() > deadline:
+                raise NotServing(f"{self.name} did not serve within {READY_S:.0f} s: {self.tail()}")
+            time.sleep(POLL_S)  # Other people's servers have no readiness message that all of them share.
+
+    def stop(self) -> None:
+        """TERM to the root, and KILL to whoever is left of the tree after STOP_S."""
+        members = self.pids()
+        with contextlib.suppress(ProcessLookupError):
+            self.root.send_signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.root.wait(STOP_S)
+        # No pid is used again so soon: the cage has all numbers for itself.
+        for pid in members:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.root.wait()
+
+    def tail(self) -> str:
+        return tail(self.log)
+
+
+def tail(log: Path) -> str:
+    """Its last lines, or that there are none."""
+    lines = log.read_text(errors="replace").splitlines()[-TAIL_LINES:] if log.exists() else []
+    return "\n".join(lines) or "(its log is empty)"

@@ -59,7 +59,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Open loop, if it has a rate: requests come when they are due. Else closed: each client asks again when it has
     its answer, `requests` times in all or for `for_s`."""
 
-    tools: list[str] = ["own"]
+    tools: list[str] = msgspec.field(default_factory=lambda: ["own"])
     """The first that is installed is taken: `own`, `vegeta`, `oha`, `siege`, `ab`, `httperf`."""
     to: str = ""
     """The server that is asked; the last one of the trial, where empty."""
@@ -71,7 +71,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     connections: int = 0
     """Clients of a closed loop; with an open loop and keep-alive, connections that are kept."""
     keep_alive: bool = False
-    paths: dict[str, float] = {"/": 1.0}
+    paths: dict[str, float] = msgspec.field(default_factory=lambda: {"/": 1.0})
     """Each path with its share of the requests."""
     patience_s: float = 60.0
     """Then the client gives up."""

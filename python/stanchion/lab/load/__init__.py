@@ -1,0 +1,89 @@
+"""A load, offered by one of several tools, told in the same figures."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import which
+
+import msgspec
+
+from stanchion.lab.load import own
+from stanchion.lab.load.figures import is_count, of_latencies
+from stanchion.lab.load.offered import Failed, Offered, Progress, Target
+from stanchion.lab.scenario import Load, Ramp
+
+__all__ = ["TOOLS", "Failed", "Offered", "Progress", "Target", "offer", "tool_for"]
+
+
+@dataclass(frozen=True)
+class Tool:
+    offer: Callable[[Load, Target, Path, Progress], Offered]
+    program: str = ""
+    """What must be on PATH; the lab's own needs nothing."""
+
+    def installed(self) -> bool:
+        return not self.program or which(self.program) is not None
+
+
+TOOLS: Mapping[str, Tool] = {
+    "own": Tool(own.offer),
+}
+
+
+def tool_for(load: Load) -> str:
+    """The first of `load.tools` that is installed."""
+    for name in load.tools:
+        if name not in TOOLS:
+            raise Failed(f"there is no load tool {name}: it is one of {', '.join(TOOLS)}")
+        if TOOLS[name].installed():
+            return name
+    raise Failed(f"none of {', '.join(load.tools)} is installed; `stanchion lab doctor` names the packages")
+
+
+def offer(load: Load, target: Target, directory: Path, progress: Progress) -> Offered:
+    """`directory` is the trial's, for what the tool reads and writes. Failed, if the tool cannot offer such a load."""
+    tool = TOOLS[tool_for(load)]
+    if load.ramp is None:
+        return tool.offer(load, target, directory, progress)
+    return _climb(tool, load, load.ramp, target, directory, progress)
+
+
+def _climb(tool: Tool, load: Load, ramp: Ramp, target: Target, directory: Path, progress: Progress) -> Offered:
+    """Rate after rate, up to and with the first at which requests fail. The figures count all that was offered, and
+    have `best_per_s`, the highest rate without a failure (0, where the first one failed)."""
+    ramp_began_s = time.monotonic()
+    rates = _rates_per_s(ramp)
+    best_per_s = 0.0
+    counts: Counter[str] = Counter()
+    whole = Offered(tool="", command="", figures={})
+    for number, rate_per_s in enumerate(rates):
+        began_s = time.monotonic() - ramp_began_s
+        of_rate = msgspec.structs.replace(load, ramp=None, rate_per_s=rate_per_s)
+        step = tool.offer(of_rate, target, directory, _part(progress, number, len(rates)))
+        whole.tool = step.tool
+        whole.command += f"{step.command}\n"
+        whole.latencies_ms += step.latencies_ms
+        whole.timeline += [(began_s + due_s, latency_ms, outcome) for due_s, latency_ms, outcome in step.timeline]
+        whole.steps.append({"rate_per_s": rate_per_s, **step.figures})
+        whole.words |= {f"{name}, {rate_per_s:g} per s": words for name, words in step.words.items()}
+        for worker, share in step.shares.items():
+            whole.shares[worker] = whole.shares.get(worker, 0.0) + share
+        counts.update({name: value for name, value in step.figures.items() if is_count(name)})
+        if step.figures["failed"]:
+            break
+        best_per_s = rate_per_s
+    whole.figures = {**counts, **of_latencies(whole.latencies_ms), "best_per_s": best_per_s}
+    progress(1.0)
+    return whole
+
+
+def _rates_per_s(ramp: Ramp) -> list[float]:
+    # The last one is wanted though ten steps of 0.1 are not quite 1.
+    steps = int((ramp.to_per_s - ramp.from_per_s) / ramp.step_per_s + 1e-9)
+    return [ramp.from_per_s + number * ramp.step_per_s for number in range(steps + 1)]
+
+
+def _part(progress: Progress, number: int, of: int) -> Progress:
+    return lambda share: progress((number + share) / of)

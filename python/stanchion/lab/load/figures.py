@@ -1,0 +1,94 @@
+"""From requests to figures, the same for every tool."""
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from stanchion.lab.result import BROKEN, ERROR, GATEWAY, OUTCOMES, SERVED, TOLD
+
+PERCENTILES = {"p50": 0.50, "p90": 0.90, "p99": 0.99}
+
+
+@dataclass(slots=True)
+class Request:
+    """One, and what became of it."""
+
+    due_s: float
+    """From the start of the load; in a closed loop, when it was begun."""
+    path: str
+    outcome: str = ""
+    """One of `result.OUTCOMES`, in the end."""
+    latency_s: float = 0.0
+    """From when it was due until its answer was whole, or until it was known that there will be none."""
+    status: int = 0
+    worker: str = ""
+
+
+def outcome_of(status: int) -> str:
+    """Of a whole answer."""
+    if 200 <= status < 400:
+        return SERVED
+    if status in (429, 503):
+        return TOLD
+    return GATEWAY if status in (502, 504) else ERROR if status else BROKEN
+
+
+def of_requests(requests: Sequence[Request], took_s: float) -> dict[str, float]:
+    """All figures of the client. `requests` are in order of their arrival."""
+    figures = of_counts(
+        Counter(one.outcome for one in requests), Counter(one.status for one in requests if one.status), took_s
+    )
+    served = [one for one in requests if one.outcome == SERVED]
+    figures |= of_latencies([one.latency_s * 1e3 for one in served])
+    paths = {one.path for one in requests}
+    for path in sorted(paths) if len(paths) > 1 else ():
+        of_path = of_latencies([one.latency_s * 1e3 for one in served if one.path == path])
+        figures |= {f"{name}{path}": value for name, value in of_path.items()}
+    return figures
+
+
+def of_counts(outcomes: Mapping[str, int], statuses: Mapping[int, int], took_s: float) -> dict[str, float]:
+    """How many became what. `per_s` are those served, over the whole time until the last answer."""
+    unknown = set(outcomes) - set(OUTCOMES)
+    assert not unknown, f"{unknown} is not what becomes of a request"
+    counts: dict[str, float] = {outcome: float(outcomes.get(outcome, 0)) for outcome in OUTCOMES}
+    requests = sum(counts.values())
+    return {
+        "requests": requests,
+        **counts,
+        "failed": requests - counts[SERVED] - counts[TOLD],
+        **{f"status.{status}": float(statuses[status]) for status in sorted(statuses)},
+        "per_s": counts[SERVED] / took_s if took_s > 0 else 0.0,
+    }
+
+
+def of_latencies(latencies_ms: Sequence[float]) -> dict[str, float]:
+    """None of nothing."""
+    if not latencies_ms:
+        return {}
+    ordered = sorted(latencies_ms)
+    return {
+        "latency_ms.min": ordered[0],
+        "latency_ms.mean": statistics.fmean(ordered),
+        **{f"latency_ms.{name}": percentile(ordered, share) for name, share in PERCENTILES.items()},
+        "latency_ms.max": ordered[-1],
+        "latency_ms.stddev": statistics.pstdev(ordered),
+    }
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """By nearest rank: the smallest that `share` of all do not exceed."""
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+
+
+def shares_of(requests: Iterable[Request]) -> dict[str, float]:
+    """Answers by worker, where they say which it was."""
+    counts = Counter(one.worker for one in requests if one.worker)
+    return {worker: float(counts[worker]) for worker in sorted(counts)}
+
+
+def is_count(name: str) -> bool:
+    """Whether figures of that name add up."""
+    return name in ("requests", "failed", *OUTCOMES) or name.startswith("status.")

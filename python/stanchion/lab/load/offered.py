@@ -1,0 +1,46 @@
+"""What a load is offered to, and what became of it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+Progress = Callable[[float], None]
+"""Told the share that is done, 0 to 1."""
+
+
+class Failed(Exception):
+    """The tool could not offer the load: what, and what to do."""
+
+
+@dataclass(frozen=True)
+class Target:
+    address: str
+    """`127.0.0.1:8000`, or `unix:` and an absolute path."""
+
+    @property
+    def unix_path(self) -> str:
+        """Empty, if it is TCP."""
+        return self.address.removeprefix("unix:") if self.address.startswith("unix:") else ""
+
+    @property
+    def host_and_port(self) -> tuple[str, int]:
+        host, _, port = self.address.rpartition(":")
+        return host, int(port)
+
+    def url(self, path: str) -> str:
+        """As a tool is told it; the host is only a word, where the connection is to a unix socket."""
+        return f"http://{'localhost' if self.unix_path else self.address}{path}"
+
+
+@dataclass
+class Offered:
+    """The meanings are those of `result.Measured`."""
+
+    tool: str
+    command: str
+    """As it can be typed again; of `own`, the load in words."""
+    figures: dict[str, float]
+    latencies_ms: list[float] = field(default_factory=list)
+    timeline: list[tuple[float, float, str]] = field(default_factory=list)
+    shares: dict[str, float] = field(default_factory=dict)
+    steps: list[dict[str, float]] = field(default_factory=list)
+    words: dict[str, str] = field(default_factory=dict)

@@ -1,0 +1,5 @@
+"""What a person gets of a run: a page, pictures as files, and text for a terminal (text.py)."""
+
+from stanchion.lab.report.page import render, render_index
+
+__all__ = ["render", "render_index"]

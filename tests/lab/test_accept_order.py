@@ -1,0 +1,148 @@
+"""Which of three workers gets a connection: the order is the kernel's, and no timing is asserted."""
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from support import processes
+from support.patience import PATIENCE_S, eventually
+from support.ports import row_of_ports
+
+ACCEPTING = Path(__file__).parents[2] / "python/stanchion/lab/experiments/files/accepting.py"
+WORKERS = 3
+
+
+class Server:
+    def __init__(self, process: subprocess.Popen[str], port: int) -> None:
+        self.process = process
+        self.port = port
+        self.workers = psutil.Process(process.pid).children()
+
+    def connect(self) -> socket.socket:
+        """A connection that has asked, and not yet been answered."""
+        client = socket.create_connection(("127.0.0.1", self.port), PATIENCE_S)
+        client.sendall(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n")
+        return client
+
+    def ask(self) -> int:
+        """Who answers, when all the others wait."""
+        number = worker(self.connect())
+        eventually(self.all_wait, "all workers wait again")
+        return number
+
+    def all_wait(self) -> bool:
+        return all(one.status() == psutil.STATUS_SLEEPING for one in self.workers)
+
+
+def worker(client: socket.socket) -> int:
+    """Who has answered it, read up to the connection's end."""
+    answer = b""
+    with client:
+        while more := client.recv(4096):
+            answer += more
+    head, _, _ = answer.partition(b"\r\n\r\n")
+    fields = dict(line.split(b": ", 1) for line in head.split(b"\r\n")[1:])
+    return int(fields[b"X-Worker"])
+
+
+@contextmanager
+def serving(way: str) -> Iterator[Server]:
+    with row_of_ports(1) as port, accepting(way, port) as process:
+        assert process.stdout is not None and process.stderr is not None
+        if process.stdout.readline() == "" and process.wait(PATIENCE_S) == os.EX_UNAVAILABLE:
+            pytest.skip(process.stderr.read())
+        server = Server(process, port)
+        try:
+            yield server
+        finally:
+            for one in server.workers:
+                processes.kill(one)
+
+
+@contextmanager
+def accepting(way: str, port: int) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, str(ACCEPTING), way, f"127.0.0.1:{port}", str(WORKERS)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize(
+    ("way", "order"),
+    [
+        ("blocking", [0, 1, 2, 0, 1, 2]),
+        ("epoll-exclusive", [0, 0, 0, 0, 0, 0]),
+        ("epoll-rotated", [0, 1, 2, 0, 1, 2]),
+        ("io-uring", [0, 1, 2, 0, 1, 2]),
+        ("io-uring-multishot", [0, 0, 0, 0, 0, 0]),
+    ],
+)
+def test_order_of_six_connections(way: str, order: list[int]) -> None:
+    with serving(way) as server:
+        assert [server.ask() for _ in order] == order
+
+
+def test_epoll_that_is_shared_by_all_answers_each_connection_once() -> None:
+    with serving("epoll") as server:
+        assert {server.ask() for _ in range(6)} <= set(range(WORKERS))
+
+
+def test_connections_wait_in_the_queue_of_a_stopped_worker_while_others_are_idle() -> None:
+    """Of 60 connections none would hash to one of three queues once in 30 thousand million runs."""
+    with stopped("blocking") as waiting:
+        assert waiting == 0
+    with stopped("reuseport") as waiting:
+        assert waiting > 0
+
+
+@contextmanager
+def stopped(way: str) -> Iterator[int]:
+    """How many of 60 connections are not accepted, when one of three workers is stopped and the others are idle."""
+    with serving(way) as server, ExitStack() as stack:
+        victim = server.workers[1]
+        victim.suspend()
+        eventually(lambda: victim.status() == psutil.STATUS_STOPPED, "worker 1 is stopped")
+        clients = [stack.enter_context(server.connect()) for _ in range(60)]
+        eventually(
+            lambda: sum(map(readable, clients)) + in_accept_queues(server.port) == len(clients),
+            "each connection is answered or in a queue",
+        )
+        yield in_accept_queues(server.port)
+        victim.resume()
+        assert {worker(client) for client in clients} <= set(range(WORKERS))
+
+
+def readable(client: socket.socket) -> bool:
+    return bool(select.select([client], [], [], 0)[0])
+
+
+def in_accept_queues(port: int) -> int:
+    """The receive queue of a listening socket is its accept queue: proc(5), /proc/net/tcp."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    listening = [row for row in rows if row[3] == "0A" and row[1].endswith(f":{port:04X}")]
+    return sum(int(row[4].partition(":")[2], 16) for row in listening)
+
+
+@pytest.mark.parametrize("way", ["blocking", "epoll", "io-uring-multishot"])
+def test_workers_end_with_their_parent(way: str) -> None:
+    with serving(way) as server:
+        server.process.send_signal(signal.SIGKILL)
+        for one in server.workers:
+            processes.gone(one.pid)
+
+
+def test_refuses_what_it_does_not_know() -> None:
+    with accepting("fair", 1) as process:
+        assert process.wait(PATIENCE_S) == 1
+        assert process.stderr is not None and "usage" in process.stderr.read()

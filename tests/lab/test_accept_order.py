@@ -19,6 +19,7 @@ from support.ports import row_of_ports
 
 ACCEPTING = Path(__file__).parents[2] / "python/stanchion/lab/experiments/files/accepting.py"
 WORKERS = 3
+REQUEST = b"GET / HTTP/1.1\r\nHost: test\r\n\r\n"
 
 
 class Server:
@@ -28,14 +29,19 @@ class Server:
         self.workers = psutil.Process(process.pid).children()
 
     def connect(self) -> socket.socket:
-        """A connection that has asked, and not yet been answered."""
-        client = socket.create_connection(("127.0.0.1", self.port), PATIENCE_S)
-        client.sendall(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n")
+        return socket.create_connection(("127.0.0.1", self.port), PATIENCE_S)
+
+    def hold(self) -> socket.socket:
+        """A connection that keeps its worker busy."""
+        client = self.connect()
+        eventually(lambda: in_accept_queues(self.port) == 0, "somebody accepts it")
         return client
 
-    def ask(self) -> int:
-        """Who answers, when all the others wait."""
-        number = worker(self.connect())
+    def ask(self, client: socket.socket | None = None) -> int:
+        """Who answers; all who are not kept busy wait again."""
+        client = client or self.connect()
+        client.sendall(REQUEST)
+        number = worker(client)
         eventually(self.all_wait, "all workers wait again")
         return number
 
@@ -93,6 +99,15 @@ def test_order_of_six_connections(way: str, order: list[int]) -> None:
         assert [server.ask() for _ in order] == order
 
 
+@pytest.mark.parametrize(("way", "next_three"), [("epoll-exclusive", [0, 0, 0]), ("blocking", [2, 0, 1])])
+def test_who_came_back_last_is_not_first(way: str, next_three: list[int]) -> None:
+    """Exclusive epolls are woken in the order of their registration, and not the last sleeper first."""
+    with serving(way) as server:
+        held = [server.hold(), server.hold()]
+        assert [server.ask(client) for client in held] == [0, 1]
+        assert [server.ask() for _ in next_three] == next_three
+
+
 def test_epoll_that_is_shared_by_all_answers_each_connection_once() -> None:
     with serving("epoll") as server:
         assert {server.ask() for _ in range(6)} <= set(range(WORKERS))
@@ -114,6 +129,8 @@ def stopped(way: str) -> Iterator[int]:
         victim.suspend()
         eventually(lambda: victim.status() == psutil.STATUS_STOPPED, "worker 1 is stopped")
         clients = [stack.enter_context(server.connect()) for _ in range(60)]
+        for client in clients:
+            client.sendall(REQUEST)
         eventually(
             lambda: sum(map(readable, clients)) + in_accept_queues(server.port) == len(clients),
             "each connection is answered or in a queue",

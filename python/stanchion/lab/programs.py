@@ -1,0 +1,135 @@
+"""The programs that take part in experiments, none of which comes with stanchion: where each is, its version, and what
+installs it."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from stanchion.lab.scenario import Mistake, Scenario, Trial
+
+ASK_S = 10.0
+# A user's PATH has not always those for administrators, nor the places where Go and Rust put what they build.
+MORE_PATHS = ("/usr/local/sbin", "/usr/sbin", "/sbin", "~/go/bin", "~/.cargo/bin")
+
+OWN_TOOL = "own"
+"""The load tool that is ours."""
+
+
+@dataclass(frozen=True)
+class Program:
+    name: str
+    what: str
+    installed_by: str
+    """The command, as root where it begins with apt-get."""
+    ask: tuple[str, ...] = ("--version",)
+    """What makes it tell its version, on either output."""
+    package: str = ""
+    """Its name on PyPI, for one that runs in our own interpreter."""
+
+    def version(self) -> str | None:
+        """None where it is missing."""
+        if self.package:
+            try:
+                return metadata.version(self.package)
+            except metadata.PackageNotFoundError:
+                return None
+        found = find(self.name)
+        if found is None:
+            return None
+        said = subprocess.run(
+            [found, *self.ask], capture_output=True, text=True, timeout=ASK_S, stdin=subprocess.DEVNULL
+        )
+        # Some end with an error though they have said it.
+        number = re.search(r"\d+\.\d+[\w.-]*", said.stdout) or re.search(r"\d+\.\d+[\w.-]*", said.stderr)
+        return number[0].rstrip(".") if number else "unknown"
+
+
+def _debian(package: str) -> str:
+    return f"apt-get install {package}"
+
+
+def _pypi(package: str) -> str:
+    return f"{sys.executable} -m pip install {package}"
+
+
+PROGRAMS = {
+    program.name: program
+    for program in (
+        Program("nginx", "the proxy", _debian("nginx-light"), ask=("-v",)),
+        Program("gunicorn", "a WSGI server", _pypi("gunicorn"), package="gunicorn"),
+        Program("granian", "a WSGI server", _pypi("granian"), package="granian"),
+        Program("uwsgi", "a WSGI server", _pypi("uwsgi"), package="uwsgi"),
+        Program("unicorn", "a Ruby server", _debian("unicorn")),
+        Program("puma", "a Ruby server", _debian("puma")),
+        Program("vegeta", "open-loop load", "go install github.com/tsenart/vegeta/v12@latest", ask=("-version",)),
+        Program("oha", "open- and closed-loop load", "cargo install oha"),
+        Program("siege", "closed-loop load", _debian("siege")),
+        Program("ab", "closed-loop load", _debian("apache2-utils"), ask=("-V",)),
+        Program("httperf", "open-loop load", _debian("httperf")),
+        Program("unshare", "makes the namespaces of a trial", _debian("util-linux")),
+        Program("ip", "shows and makes network namespaces", _debian("iproute2"), ask=("-V",)),
+    )
+}
+SERVERS = ("gunicorn", "granian", "uwsgi", "unicorn", "puma", "nginx")
+"""The kinds of servers that are programs of the same name."""
+ALWAYS_THERE = ("stanchion", "program", "ideal")
+"""The others: ourselves, whatever an experiment brings along, and what is computed."""
+
+
+def find(name: str) -> str | None:
+    """The file to run."""
+    places = [
+        os.environ.get("PATH", os.defpath),
+        str(Path(sys.executable).parent),
+        *map(os.path.expanduser, MORE_PATHS),
+    ]
+    return shutil.which(name, path=os.pathsep.join(places))
+
+
+def path(name: str) -> str:
+    found = find(name)
+    if found is None:
+        raise Mistake(missing(name))
+    return found
+
+
+def missing(name: str) -> str:
+    return f"{name} is not installed: {PROGRAMS[name].installed_by}"
+
+
+def versions(scenario: Scenario) -> dict[str, str]:
+    """Of each program that takes part and is there."""
+    names = {name for trial in scenario.trials for name in (*_of_servers(scenario, trial), _tool(scenario, trial))}
+    found = {name: PROGRAMS[name].version() for name in sorted(names) if name in PROGRAMS}
+    return {name: version for name, version in found.items() if version is not None}
+
+
+def lacking(scenario: Scenario, trial: Trial) -> str:
+    """What this trial needs and is not here, and what installs it; or ""."""
+    lack = [missing(name) for name in sorted(set(_of_servers(scenario, trial))) if PROGRAMS[name].version() is None]
+    if not _tool(scenario, trial):
+        tools = scenario.loads[trial.load].tools
+        lack.append(" or ".join(map(missing, tools)))
+    return "; ".join(lack)
+
+
+def _of_servers(scenario: Scenario, trial: Trial) -> Iterator[str]:
+    """The programs that its servers are."""
+    for name in trial.servers:
+        kind = scenario.servers[name].kind
+        if kind in SERVERS:
+            yield kind
+        elif kind not in ALWAYS_THERE:
+            raise Mistake(f"servers.{name}: there is no kind {kind}: it is one of {', '.join(ALWAYS_THERE + SERVERS)}")
+
+
+def _tool(scenario: Scenario, trial: Trial) -> str:
+    """The load tool that will be taken, or ""."""
+    tools = scenario.loads[trial.load].tools
+    return next((tool for tool in tools if tool == OWN_TOOL or find(tool) is not None), "")

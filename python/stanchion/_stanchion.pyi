@@ -38,8 +38,9 @@ class _Host(Protocol):
 def log(level: int, text: str) -> None:
     """Write a line to the error log; the level is one of the logging module's."""
 
-def network_view(files: list[str], namespace: str | PathLike[str] | None = None) -> str:
-    """The listening sockets of a network namespace and what files say in there, as a JSON object."""
+def network_view(files: list[str], namespace: str | PathLike[str] | None = None, half_open: bool = True) -> str:
+    """The listening sockets of a network namespace and what files say in there, as a JSON object. To count connections
+    that are half open costs milliseconds."""
 
 def settings_schema() -> str:
     """The table of settings, as a JSON list."""

@@ -55,15 +55,16 @@ mod _stanchion {
 
     /// The listening sockets of a network namespace and what `files` say in there, as a JSON object.
     /// Without a `namespace`, a path such as `/proc/PID/ns/net`, it is our own; to enter another one
-    /// takes root.
+    /// takes root. To count connections that are half open costs milliseconds.
     #[pyfunction]
-    #[pyo3(signature = (files, namespace=None))]
+    #[pyo3(signature = (files, namespace=None, half_open=true))]
     fn network_view(
         py: Python<'_>,
         files: Vec<String>,
         namespace: Option<PathBuf>,
+        half_open: bool,
     ) -> PyResult<String> {
-        Ok(py.detach(move || network::view_json(namespace.as_deref(), &files))?)
+        Ok(py.detach(move || network::view_json(namespace.as_deref(), &files, half_open))?)
     }
 
     /// Runs the server with effective settings, a JSON object of `{name: value}`, for the app

@@ -1,4 +1,4 @@
-"""The servers that an experiment can name: how each is started, how one sees that it serves, and who its workers are.
+"""The servers that an experiment can name: how each is started, and how one sees that it serves.
 
 Each is started in the trial's directory, in the foreground, with its output in NAME.log there. All of them write a
 line for each request, since all of them are to have that work.
@@ -13,8 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
-
-import psutil
 
 from stanchion.lab import programs
 from stanchion.lab.scenario import Mistake, Server
@@ -312,33 +310,3 @@ _UWSGI_REQUEST = _uwsgi_packet(
         "HTTP_HOST": "lab",
     }
 )
-
-
-def workers(server: Server, pids: list[int]) -> list[int]:
-    """Those of a tree that run the app (or serve, if there is no app), oldest first: who has no children, whether or
-    not a second master has come in between, and is no helper. A program that forks nobody is its own worker."""
-    known = []
-    for pid in pids:
-        with suppress(psutil.NoSuchProcess):
-            one = psutil.Process(pid)
-            known.append((one.create_time(), pid, one.ppid(), one.name(), one.cmdline()))
-    parents = {ppid for _, _, ppid, _, _ in known}
-    return [
-        pid
-        for _, pid, _, comm, words in sorted(known)
-        if pid not in parents and not _helps(server.kind, comm, " ".join(words))
-    ]
-
-
-def _helps(kind: str, comm: str, command: str) -> bool:
-    """By the names that they give themselves."""
-    match kind:
-        case "stanchion":
-            return comm != "stanchion-work"
-        case "nginx":
-            return "worker process" not in command
-        case "granian":
-            return "resource_tracker" in command
-        case "uwsgi":
-            return command.startswith("uWSGI http")
-    return False

@@ -1,20 +1,25 @@
 """A load, offered by one of several tools, told in the same figures."""
 
+import contextlib
+import resource
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import which
 
 import msgspec
 
-from stanchion.lab.load import own
+from stanchion.lab.load import ab, httperf, oha, own, siege, vegeta
 from stanchion.lab.load.figures import is_count, of_latencies
 from stanchion.lab.load.offered import Failed, Offered, Progress, Target
 from stanchion.lab.scenario import Load, Ramp
 
 __all__ = ["TOOLS", "Failed", "Offered", "Progress", "Target", "offer", "tool_for"]
+
+# For what else this process has open.
+DESCRIPTORS_SPARE = 64
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,10 @@ class Tool:
 
 TOOLS: Mapping[str, Tool] = {
     "own": Tool(own.offer),
+    **{
+        name: Tool(module.offer, program=name)
+        for name, module in {"vegeta": vegeta, "oha": oha, "siege": siege, "ab": ab, "httperf": httperf}.items()
+    },
 }
 
 
@@ -45,9 +54,10 @@ def tool_for(load: Load) -> str:
 def offer(load: Load, target: Target, directory: Path, progress: Progress) -> Offered:
     """`directory` is the trial's, for what the tool reads and writes. Failed, if the tool cannot offer such a load."""
     tool = TOOLS[tool_for(load)]
-    if load.ramp is None:
-        return tool.offer(load, target, directory, progress)
-    return _climb(tool, load, load.ramp, target, directory, progress)
+    with _many_descriptors(load.connections):
+        if load.ramp is None:
+            return tool.offer(load, target, directory, progress)
+        return _climb(tool, load, load.ramp, target, directory, progress)
 
 
 def _climb(tool: Tool, load: Load, ramp: Ramp, target: Target, directory: Path, progress: Progress) -> Offered:
@@ -71,7 +81,7 @@ def _climb(tool: Tool, load: Load, ramp: Ramp, target: Target, directory: Path, 
         for worker, share in step.shares.items():
             whole.shares[worker] = whole.shares.get(worker, 0.0) + share
         counts.update({name: value for name, value in step.figures.items() if is_count(name)})
-        if step.figures["failed"]:
+        if step.figures["failed"] or step.figures.get("unsent"):
             break
         best_per_s = rate_per_s
     whole.figures = {**counts, **of_latencies(whole.latencies_ms), "best_per_s": best_per_s}
@@ -87,3 +97,16 @@ def _rates_per_s(ramp: Ramp) -> list[float]:
 
 def _part(progress: Progress, number: int, of: int) -> Progress:
     return lambda share: progress((number + share) / of)
+
+
+@contextlib.contextmanager
+def _many_descriptors(connections: int) -> Iterator[None]:
+    """As many as may be had, for this process and the tool that it starts, and no fewer than will be needed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and connections + DESCRIPTORS_SPARE > hard:
+        raise Failed(f"{connections} connections need a higher `ulimit -Hn` than {hard}")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

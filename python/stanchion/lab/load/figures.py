@@ -18,6 +18,7 @@ class Request:
     due_s: float
     """From the start of the load; in a closed loop, when it was begun."""
     path: str
+    """Empty, where the tool does not say."""
     outcome: str = ""
     """One of `result.OUTCOMES`, in the end."""
     latency_s: float = 0.0
@@ -42,7 +43,7 @@ def of_requests(requests: Sequence[Request], took_s: float) -> dict[str, float]:
     )
     served = [one for one in requests if one.outcome == SERVED]
     figures |= of_latencies([one.latency_s * 1e3 for one in served])
-    paths = {one.path for one in requests}
+    paths = {one.path for one in requests} - {""}
     for path in sorted(paths) if len(paths) > 1 else ():
         of_path = of_latencies([one.latency_s * 1e3 for one in served if one.path == path])
         figures |= {f"{name}{path}": value for name, value in of_path.items()}

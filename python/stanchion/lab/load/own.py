@@ -7,7 +7,6 @@ made to look quick by a client that politely waits ("coordinated omission").
 import contextlib
 import gc
 import random
-import resource
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from stanchion.lab.load.clients import Asked, Client, Clients
 from stanchion.lab.load.figures import of_requests, shares_of
-from stanchion.lab.load.offered import Failed, Offered, Progress, Target
+from stanchion.lab.load.offered import Offered, Progress, Target
 from stanchion.lab.load.schedule import SEED_OF_CONNECTIONS, arrivals_s, paths
 from stanchion.lab.result import REFUSED, SERVED
 from stanchion.lab.scenario import REQUESTS_MAX, SECONDS_MAX, Load
@@ -25,14 +24,12 @@ TURN_S = 0.05
 PROGRESS_EACH_S = 0.2
 # So long a client of a closed loop stays away that was refused: a full queue is not asked as fast as a core can.
 AFTER_REFUSAL_S = 0.01
-# For what else this process has open.
-DESCRIPTORS_SPARE = 64
 
 
 def offer(load: Load, target: Target, directory: Path, progress: Progress) -> Offered:
     """Each request ends in exactly one outcome, and all have ended by the load's time and the patience."""
     del directory
-    with _undisturbed(), _many_descriptors(load.connections):
+    with _undisturbed():
         offering = _discipline(load)(load, target)
         try:
             offering.run(progress)
@@ -70,19 +67,6 @@ def _undisturbed() -> Iterator[None]:
         yield
     finally:
         gc.enable()
-
-
-@contextlib.contextmanager
-def _many_descriptors(connections: int) -> Iterator[None]:
-    """As many as may be had, and no fewer than are known to be needed."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY and connections + DESCRIPTORS_SPARE > hard:
-        raise Failed(f"{connections} connections need a higher `ulimit -Hn` than {hard}")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 class _Offering(ABC):

@@ -1,6 +1,9 @@
-"""An app that burns CPU in one piece. The path `/aaa…cd` is tried in each way to cut its a's into ones and twos, and
-none of them fits, because of the d: 20 a's take about a millisecond, two more two and a half times that. cutting.conf has
-the same expression, and nginx, whose PCRE backtracks too, takes as long."""
+"""An app that burns CPU in one piece.
+
+The path `/aaa…cd` is tried in each way to cut its a's into ones and twos, and none fits, because of the d: 20 a's take
+about a millisecond, two more two and a half times that. cutting.conf has the same expression, and nginx, whose PCRE
+backtracks too, takes as long.
+"""
 
 import re
 from collections.abc import Callable, Iterable

@@ -1,12 +1,15 @@
 """Which of three workers gets a connection: the order is the kernel's, and no timing is asserted."""
 
+import ctypes
+import errno
 import os
 import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -75,9 +78,11 @@ def serving(way: str) -> Iterator[Server]:
 
 
 @contextmanager
-def accepting(way: str, port: int) -> Iterator[subprocess.Popen[str]]:
+def accepting(way: str, port: int, preexec_fn: Callable[[], None] | None = None) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, str(ACCEPTING), way, f"127.0.0.1:{port}", str(WORKERS)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=preexec_fn
+    ) as process:
         try:
             yield process
         finally:
@@ -157,6 +162,33 @@ def test_workers_end_with_their_parent(way: str) -> None:
         server.process.send_signal(signal.SIGKILL)
         for one in server.workers:
             processes.gone(one.pid)
+
+
+@pytest.mark.parametrize("way", ["io-uring", "io-uring-multishot"])
+def test_says_that_the_kernel_allows_no_io_uring(way: str) -> None:
+    with row_of_ports(1) as port, accepting(way, port, preexec_fn=forbid_io_uring) as process:
+        assert process.stderr is not None
+        assert process.wait(PATIENCE_S) == os.EX_UNAVAILABLE
+        assert process.stderr.read() == "there is no io_uring here: Operation not permitted\n"
+
+
+def forbid_io_uring() -> None:
+    """As containers do: seccomp(2), a filter that answers io_uring_setup with EPERM and allows the rest."""
+    instruction = struct.Struct("=HBBI")
+    program = b"".join(
+        [
+            instruction.pack(0x20, 0, 0, 0),  # load the number of the system call
+            instruction.pack(0x15, 0, 1, 425),  # not io_uring_setup: skip one
+            instruction.pack(0x06, 0, 0, 0x0005_0000 | errno.EPERM),  # SECCOMP_RET_ERRNO
+            instruction.pack(0x06, 0, 0, 0x7FFF_0000),  # SECCOMP_RET_ALLOW
+        ]
+    )
+    buffer = ctypes.create_string_buffer(program)
+    header = ctypes.create_string_buffer(struct.pack("@HP", 4, ctypes.addressof(buffer)))
+    libc = ctypes.CDLL(None, use_errno=True)
+    for option, *words in ((38, 1, 0), (22, 2, ctypes.addressof(header))):  # no_new_privs, then the filter
+        if libc.prctl(option, *map(ctypes.c_ulong, [*words, 0, 0])) != 0:
+            raise OSError(ctypes.get_errno(), "prctl")
 
 
 def test_refuses_what_it_does_not_know() -> None:

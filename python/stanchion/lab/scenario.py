@@ -70,6 +70,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     requests: int = 0
     connections: int = 0
     """Clients of a closed loop; with an open loop and keep-alive, connections that are kept."""
+    copies: int = 1
+    """So many of this load at once, as from that many machines: each with its own connections and requests."""
     keep_alive: bool = False
     paths: dict[str, float] = msgspec.field(default_factory=lambda: {"/": 1.0})
     """Each path with its share of the requests."""
@@ -249,9 +251,11 @@ def _complaints(scenario: Scenario) -> Iterator[str]:
 def _of_load(load: Load) -> Iterator[str]:
     if load.for_s < 0 or load.for_s > SECONDS_MAX or load.patience_s > SECONDS_MAX:
         yield f"must end within {SECONDS_MAX:.0f} s"
-    if load.requests > REQUESTS_MAX or load.rate_per_s * load.for_s > REQUESTS_MAX:
+    if load.copies * max(load.requests, load.rate_per_s * load.for_s) > REQUESTS_MAX:
         yield f"has more than {REQUESTS_MAX} requests"
-    if load.connections > CONNECTIONS_MAX:
+    if load.copies < 1 or (load.copies > 1 and load.ramp is not None):
+        yield "must have at least one of its copies, and no ramp if there are more"
+    if load.copies * load.connections > CONNECTIONS_MAX:
         yield f"has more than {CONNECTIONS_MAX} connections"
     if not load.paths or min(load.paths.values()) <= 0:
         yield "needs paths, each with a share above 0"

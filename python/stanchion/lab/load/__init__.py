@@ -11,7 +11,7 @@ from shutil import which
 
 import msgspec
 
-from stanchion.lab.load import ab, httperf, oha, own, siege, vegeta
+from stanchion.lab.load import ab, copies, httperf, oha, own, siege, vegeta
 from stanchion.lab.load.figures import is_count, of_latencies
 from stanchion.lab.load.offered import Failed, Offered, Progress, Target
 from stanchion.lab.scenario import Load, Ramp
@@ -54,7 +54,11 @@ def tool_for(load: Load) -> str:
 def offer(load: Load, target: Target, directory: Path, progress: Progress) -> Offered:
     """`directory` is the trial's, for what the tool reads and writes. Failed, if the tool cannot offer such a load."""
     tool = TOOLS[tool_for(load)]
-    with _many_descriptors(load.connections):
+    if load.copies > 1 and not tool.program:
+        load = copies.in_one(load)
+    with _many_descriptors(load.connections * load.copies):
+        if load.copies > 1:
+            return copies.offer(tool.offer, load, target, directory, progress)
         if load.ramp is None:
             return tool.offer(load, target, directory, progress)
         return _climb(tool, load, load.ramp, target, directory, progress)

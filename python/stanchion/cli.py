@@ -1,4 +1,4 @@
-"""The command line: `stanchion serve`, `check`, `ctl`, `top` and `doctor`.
+"""The command line: `stanchion serve`, `check`, `ctl`, `top`, `doctor` and `lab`.
 
 Flags are made from the table of settings in Rust; this module adds the commands around them
 and gunicorn's flags that have no meaning here.
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _command(arguments: list[str]) -> Callable[[list[str]], int]:
     """The command that is meant, taken off the arguments: `stanchion app:app` means `serve`."""
-    commands = {"serve": _serve, "check": _check, "ctl": _ctl, "top": _top, "doctor": _doctor}
+    commands = {"serve": _serve, "check": _check, "ctl": _ctl, "top": _top, "doctor": _doctor, "lab": _lab}
     if arguments and arguments[0] in commands:
         return commands[arguments.pop(0)]
     return _serve
@@ -87,6 +87,12 @@ def _doctor(arguments: list[str]) -> int:
     from stanchion import doctor
 
     return doctor.run(arguments)
+
+
+def _lab(arguments: list[str]) -> NoReturn:
+    """It becomes another program, of which nothing here knows more than the name."""
+    # -P: what lies in the working directory must not stand in for a module of the lab.
+    os.execv(sys.executable, [sys.executable, "-P", "-m", "stanchion.lab", *arguments])
 
 
 def _address_of(name: str, location: str | None) -> str | None:

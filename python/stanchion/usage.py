@@ -18,6 +18,7 @@ Usage: stanchion [serve] [FLAGS] [APP]         serve a WSGI app
        stanchion ctl COMMAND                   command a running server
        stanchion top                           look at a running server
        stanchion doctor                        say why connections get lost
+       stanchion lab                           repeat the experiments on lines
 
 APP is MODULE:NAME, MODULE:FACTORY() or MODULE. Flags are gunicorn's where
 gunicorn has them."""

@@ -35,9 +35,9 @@ class Measured(msgspec.Struct, kw_only=True):
     `status.NNN`, `per_s`, and of those served `latency_ms.min`, `.mean`, `.p50`, `.p90`, `.p99`, `.max`, `.stddev`,
     also by path (`latency_ms.p99/slow`). The kernel's: `kernel.ListenOverflows` and the like, as they grew;
     `backlog.NAME` in force and `waiting_max.NAME` for each server. The logs': `log.NAME.status.NNN`,
-    `log.NAME.errno.NN`. The scheduler's: `cpu_s.NAME`. Of a trial with deeds, about the requests that were due after the
-    last of them: `after.requests`, `after.served`, `after.share` (of these that were served) and `after.recovered_s`
-    (until the first of those that were all served)."""
+    `log.NAME.errno.NN`. The scheduler's: `cpu_s.NAME`. Of a trial with deeds, about the requests that were due after
+    the last of them: `after.requests`, `after.served`, `after.share` (of these that were served) and
+    `after.recovered_s` (until the first of those that were all served)."""
     latencies_ms: list[float] = []
     """Of those served, in order of their arrival."""
     timeline: list[tuple[float, float, str]] = []

@@ -37,7 +37,7 @@ class Server(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Kind `program`: what to run; `{python}`, `{listen}`, `{workers}` and `{files}` (where the TOML file is) are
     filled in."""
     upstream: str = ""
-    """The name of the server behind it; where empty, the one that is started before it in the trial, if there is one."""
+    """The name of the server behind it. An nginx that names none has the one that is started before it in the trial."""
     workers: int = 1
     threads: int = 1
     backlog: int | None = None
@@ -167,6 +167,17 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     path: Path
     size: Size
     scenario: Scenario
+
+
+def behind(scenario: Scenario, trial: Trial) -> dict[str, str]:
+    """For each server of a trial the name of the one behind it, "" where there is none."""
+    found = {}
+    before = ""
+    for name in trial.servers:
+        server = scenario.servers[name]
+        found[name] = server.upstream or (before if server.kind == "nginx" else "")
+        before = name
+    return found
 
 
 def shipped() -> Iterator[Path]:

@@ -17,8 +17,8 @@ def scenario() -> Scenario:
         origin="After a story of a `Django` site behind nginx and gunicorn, told on a company's blog.",
         reading=(
             "The kernel cuts the queue that gunicorn asks for to `net.core.somaxconn`. When it is full, `connect(2)` "
-            "on a unix socket fails at once with `EAGAIN`.\n\nTwo things follow:\n\n- A longer queue hides the problem: "
-            "the *last* client then waits for minutes.\n- stanchion takes every connection at once & keeps the line "
+            "on a unix socket fails at once with `EAGAIN`.\n\nTwo things follow:\n\n- A longer queue hides it: "
+            "the last client then waits for minutes.\n- stanchion takes every connection at once & keeps the line "
             "itself, so <nothing> is refused.\n"
         ),
         repeats=3,
@@ -161,7 +161,7 @@ def burst(trial: str, repeat: int, chance: random.Random, queue: int, every_ms: 
         },
         sysctl={"net.core.somaxconn": 128},
         words={
-            "vegeta": "Requests      [total, rate, throughput]  200, 201.01, 2.17\nStatus Codes  [code:count]  200:132  502:68\n",
+            "vegeta": "Requests      [total, rate]  200, 201.01\nStatus Codes  [code:count]  200:132  502:68\n",
             "web": '[error] 11: Resource temporarily unavailable, "GET /<script>alert(1)</script>" \x1b[31mred\x1b[0m\n'
             * 3,
         },

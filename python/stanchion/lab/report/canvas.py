@@ -23,7 +23,7 @@ WIDE, NARROW = 760, 350
 SIZE = 12.0
 PNG_SCALE = 2
 
-STYLE: dict[str, Any] = {
+STYLE: Any = {
     "font.family": "DejaVu Sans",
     "font.size": SIZE,
     "text.color": colours.INK,
@@ -63,6 +63,7 @@ class Sheet:
         self._placed: list[tuple[Axes, float, float, float, float]] = []
         if title:
             self.paragraph(title, size=15, weight="bold", gap=10)
+        self.headroom = self.top - 8
 
     @property
     def narrow(self) -> bool:
@@ -139,15 +140,15 @@ def png(sheet: Sheet) -> bytes:
 
 
 def inline(sheet: Sheet, prefix: str, label: str) -> str:
-    """For the middle of a page: no identifier is like another's, and it is as wide as there is room."""
+    """For the middle of a page, which has its title already: no identifier is like another's."""
     text = _svg(sheet)
     text = text[text.index("<svg") :]
     text = re.sub(r"<style type=\"text/css\">.*?</style>", "", text, count=1, flags=re.DOTALL)
     text = re.sub(r' id="', f' id="{prefix}-', text)
     text = text.replace('xlink:href="#', f'href="#{prefix}-').replace("url(#", f"url(#{prefix}-")
-    box = re.search(r'viewBox="[^"]*"', text)
-    assert box, "matplotlib writes a viewBox"
-    head = f'<svg role="img" aria-label="{label}" {box[0]} width="{sheet.width}">'
+    height = sheet.figure.get_figheight() * 72 - sheet.headroom
+    box = f"0 {sheet.headroom:g} {sheet.width} {height:g}"
+    head = f'<svg role="img" aria-label="{label}" viewBox="{box}" width="{sheet.width}" height="{height:g}">'
     return re.sub(r"<svg [^>]*>", lambda _: head, text, count=1)
 
 

@@ -62,9 +62,8 @@ def ramp(sheet: Sheet, found: Sequence[tuple[Line, list[Measured]]]) -> None:
     known = [(line, repeats) for line, repeats in found if any(one.steps for one in repeats)]
     if not known:
         return _nothing(sheet)
-    for number, (figure, title, short) in enumerate(
-        [("per_s", "Replies per second", "replies"), ("failed_percent", "Failed, percent of the requests", "failed")]
-    ):
+    panels = {"per_s": "Replies per second", "failed_percent": "Failed, percent of the requests"}
+    for number, (figure, title) in enumerate(panels.items()):
         rows = [(line, samples.by_rate(repeats, figure)) for line, repeats in known]
         rows = [(line, [(rate, spread) for rate, spread in row if spread.known]) for line, row in rows]
         rows = [(line, row) for line, row in rows if row]
@@ -157,7 +156,7 @@ def _dots(axes: Axes, points: Sequence[tuple[float, float]], colour: str, length
         return
     vertices = [place for at, ms in points for place in ((at, ms), (at + length, ms))]
     outline = Outline(vertices, [Outline.MOVETO, Outline.LINETO] * len(points))
-    axes.add_patch(PathPatch(outline, fill=False, edgecolor=colour, linewidth=DOT, capstyle="round"))
+    axes.add_artist(PathPatch(outline, fill=False, edgecolor=colour, linewidth=DOT, capstyle="round"))
 
 
 def _field(sheet: Sheet, lines: Sequence[Line], height: float) -> tuple[Axes, float, float]:

@@ -17,7 +17,7 @@ from stanchion.lab.result import FILE, Measured, Result, Verdict, verdict
 
 FILE_NAME = "report.html"
 INDEX_NAME = "index.html"
-EMBEDDED_MAX = 1_500_000
+EMBEDDED_MAX = 750_000
 """Bytes of a packed result in the page; a larger one is a file beside it."""
 WORDS_MAX = 20_000
 """Characters of one log or report; their ends say most."""
@@ -123,8 +123,8 @@ def picture_name(result: Result, place: int) -> str:
 def _picture(result: Result, place: int, directory: Path) -> Picture:
     plot = result.scenario.plots[place]
     name = picture_name(result, place)
-    sheets = {width: plots.draw(result, plot, width) for width in (canvas.WIDE, canvas.NARROW)}
-    inline = _inline(sheets, name, plot.title)
+    title = words.plain(plot.title)
+    wide, narrow = plots.draw(result, plot, canvas.WIDE, title), plots.draw(result, plot, canvas.NARROW)
     note, in_text = "", ""
     trials = plot.trials or [trial.name for trial in result.scenario.trials]
     repeats = max((len(result.of(trial)) for trial in trials), default=0)
@@ -136,25 +136,22 @@ def _picture(result: Result, place: int, directory: Path) -> Picture:
         note = "Medians; lines and bands are from the least to the most of the repeats."
     if plot.kind == "histogram":
         in_text = text.histograms(result, trials)
-    files = _files(plots.draw(result, plot, canvas.WIDE, words.plain(plot.title)), name, directory)
-    return Picture(plot.title, *inline, files, note, in_text)
+    return Picture(title, *_inline(wide, narrow, name, title), _files(wide, name, directory), note, in_text)
 
 
 def _setup(shape: setup.Shape, place: int, of: int, directory: Path) -> Picture:
     name = f"setup-{place}" if of > 1 else "setup"
-    titles = ", ".join(trial.title for trial in shape.trials)
-    sheets = {width: setup.draw(shape, width) for width in (canvas.WIDE, canvas.NARROW)}
-    inline = _inline(sheets, name, f"Set-up: {titles}")
-    files = _files(setup.draw(shape, canvas.WIDE, words.plain(titles)), name, directory)
-    return Picture(titles, *inline, files)
+    title = " → ".join(shape.path)
+    wide, narrow = setup.draw(shape, canvas.WIDE, title), setup.draw(shape, canvas.NARROW)
+    return Picture(title, *_inline(wide, narrow, name, f"Set-up: {title}"), _files(wide, name, directory))
 
 
-def _inline(sheets: Mapping[int, canvas.Sheet], name: str, label: str) -> tuple[Markup, Markup]:
-    wide, narrow = (
-        Markup(canvas.inline(sheet, f"{name}-{width}", str(Markup.escape(words.plain(label)))))
-        for width, sheet in sheets.items()
+def _inline(wide: canvas.Sheet, narrow: canvas.Sheet, name: str, label: str) -> tuple[Markup, Markup]:
+    label = str(Markup.escape(label))
+    return (
+        Markup(canvas.inline(wide, f"{name}-wide", label)),
+        Markup(canvas.inline(narrow, f"{name}-narrow", label)),
     )
-    return wide, narrow
 
 
 def _files(sheet: canvas.Sheet, name: str, directory: Path) -> list[str]:
@@ -172,7 +169,7 @@ def _told(result: Result, one: Verdict) -> Told:
     figure = one.claim.of.partition(":")[2]
     right_name, right_spread = "", ""
     if isinstance(than, str):
-        times = "" if one.claim.times == 1 else f"{words.number(one.claim.times)} × "
+        times = "" if one.claim.times == 1 else f"{words.number(one.claim.times)} {words.TIMES} "
         right_name = times + words.reference(than, titles)
         right_spread = _extent(result, than, one.claim.times)
     most = max([value for value in (one.left, one.right) if value == value and value > 0], default=1.0)

@@ -198,7 +198,8 @@ def thinned(points: Iterable[Point], across: float, up: float, floor_ms: float) 
     """What is to be drawn, and how many of those served or told are left out though they would be seen.
 
     Points of one outcome that fall into the same cell would hide each other: one of them stays. `across` and `up` are
-    how many cells make a second, and a factor of ten; what is below the floor is put on it. Beyond POINTS_MAX every n-th goes, but no failure."""
+    how many cells make a second, and a factor of ten; what is below the floor is put on it. Beyond POINTS_MAX of those
+    served or told they are taken at even distances; of failures, all are."""
     cells: dict[tuple[int, int, str], Point] = {}
     for at_s, ms, outcome in points:
         if math.isfinite(at_s):

@@ -4,8 +4,8 @@ Trials of the same servers, one behind the other in the same way, share one draw
 named beside it."""
 
 import shlex
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch
 
@@ -38,8 +38,10 @@ class Shape:
     """Trials with one drawing; `differ` has what is not the same in all of them: what, and its value in each."""
 
     trials: list[Trial]
-    cards: list[Card] = field(default_factory=list)
-    differ: list[tuple[str, list[str]]] = field(default_factory=list)
+    path: list[str]
+    """The kinds on the way."""
+    cards: list[Card]
+    differ: list[tuple[str, list[str]]]
 
 
 def shapes(result: Result) -> list[Shape]:
@@ -65,15 +67,16 @@ def chain(result: Result, trial: Trial) -> list[str]:
 def _shape(result: Result, trials: list[Trial]) -> Shape:
     facts = [dict(_facts(result, trial)) for trial in trials]
     names = list(dict.fromkeys(name for each in facts for name in each))
-    rows = [(name, [each.get(name, "–") for each in facts]) for name in names]  # noqa: RUF001
+    rows = [(name, [each.get(name, words.NOTHING) for each in facts]) for name in names]
     differ = [(name, values) for name, values in rows if len(set(values)) > 1]
-    return Shape(trials, list(_cards(result, trials)), differ)
+    kinds = [result.scenario.servers[name].kind for name in chain(result, trials[0])]
+    return Shape(trials, ["client", *kinds], list(_cards(result, trials)), differ)
 
 
 def _facts(result: Result, trial: Trial) -> Iterator[tuple[str, str]]:
     """Everything that may differ, as name and value."""
     load = result.scenario.loads[trial.load]
-    yield "load", "; ".join(offered(load))
+    yield from offered(load).items()
     yield "paths", ", ".join(load.paths)
     yield "tool", tool_of(result, trial)
     for key, value in sorted(trial.sysctl.items()):
@@ -88,8 +91,8 @@ def _facts(result: Result, trial: Trial) -> Iterator[tuple[str, str]]:
         yield f"{who}: backlog asked", asked(server)
         yield f"{who}: application", server.app or server.config or shlex.join(server.command)
         yield f"{who}: options", shlex.join(server.options)
-        yield f"queue of {who}: in force", _number(_seen(result, trial, f"backlog.{name}"))
-        yield f"queue of {who}: peak seen", _number(_seen(result, trial, f"waiting_max.{name}"))
+        yield f"queue of {who}: in force", words.number(_seen(result, trial, f"backlog.{name}"))
+        yield f"queue of {who}: peak seen", words.number(_seen(result, trial, f"waiting_max.{name}"))
         settings = {**server.values, **server.environment}
         yield f"{who}: settings", ", ".join(f"{key}={value}" for key, value in settings.items())
     yield "done to it", "; ".join(deed_text(deed) for deed in trial.deeds)
@@ -104,28 +107,31 @@ def deed_text(deed: Deed) -> str:
     return f"{what} at {words.number(deed.at_s)} s"
 
 
-def offered(load: Load) -> list[str]:
+def offered(load: Load) -> dict[str, str]:
     """What the client does, in short lines."""
     number = words.number
+    length = f"for {number(load.for_s)} s"
     if load.ramp is not None:
         ramp = load.ramp
-        lines = [
-            f"{number(ramp.from_per_s)} to {number(ramp.to_per_s)} requests/s",
-            f"steps of {number(ramp.step_per_s)}/s, {number(load.for_s)} s each",
-        ]
+        rate = f"{number(ramp.from_per_s)} to {number(ramp.to_per_s)} requests/s, by {number(ramp.step_per_s)}"
+        length = f"{length} each"
     elif load.rate_per_s > 0:
-        lines = [f"{number(load.rate_per_s)} requests/s", f"for {number(load.for_s)} s"]
-        lines += ["random arrivals"] if load.arrivals == "poisson" else []
+        arrivals = ", at random" if load.arrivals == "poisson" else ""
+        rate = f"{number(load.rate_per_s)} requests/s{arrivals}"
     else:
-        lines = [f"{number(load.connections)} clients at once"]
-        lines += [f"{number(load.requests)} requests"] if load.requests else [f"for {number(load.for_s)} s"]
+        rate = f"{number(load.connections)} clients at once"
+        length = f"{number(load.requests)} requests" if load.requests else length
+    connections = "a connection per request"
     if load.keep_alive:
-        kept = number(load.connections) if load.rate_per_s > 0 and load.connections else ""
-        lines.append(f"{kept} connections kept alive".strip())
-    else:
-        lines.append("a connection per request")
+        kept = f"{number(load.connections)} " if load.rate_per_s > 0 and load.connections else ""
+        connections = f"{kept}connections kept alive"
     stays = "" if load.hang_up else ", stays connected"
-    return [*lines, f"patience {number(load.patience_s)} s{stays}"]
+    return {
+        "load": rate,
+        "how long": length,
+        "connections": connections,
+        "patience": f"patience {number(load.patience_s)} s{stays}",
+    }
 
 
 def tool_of(result: Result, trial: Trial) -> str:
@@ -187,12 +193,11 @@ def _either(values: Iterable[str]) -> str:
     return " / ".join(distinct) if len(distinct) <= 4 else f"{distinct[0]} … ({len(distinct)} kinds)"
 
 
-def _lines(texts: list[list[str]]) -> list[str]:
+def _lines(loads: Sequence[dict[str, str]]) -> list[str]:
     """Line by line, if at most one of them differs."""
-    columns = list(zip(*texts, strict=False))
-    if len({len(lines) for lines in texts}) == 1 and sum(len(set(column)) > 1 for column in columns) <= 1:
-        return [_either(column) for column in columns]
-    return ["several loads: see", "the table below"]
+    if sum(len({load[name] for load in loads}) > 1 for name in loads[0]) > 1:
+        return ["several loads: see the table below"]
+    return [_either(load[name] for load in loads) for name in loads[0]]
 
 
 # ---- Drawn
@@ -215,8 +220,9 @@ def draw(shape: Shape, width: int, title: str = "") -> Sheet:
             middle = sheet.top + total / 2
             start = (left + each + 3, middle) if across else (left + 30, here + height + 3)
             end = (left + each + gap - 3, middle) if across else (left + 30, here + height + gap - 3)
-            style = {"arrowstyle": "-|>", "mutation_scale": 12, "shrinkA": 0, "shrinkB": 0}
-            sheet.add(FancyArrowPatch(start, end, color=colours.MUTED, linewidth=1.6, **style))
+            arrow = FancyArrowPatch(start, end, arrowstyle="-|>", mutation_scale=12, shrinkA=0, shrinkB=0)
+            arrow.set(color=colours.MUTED, linewidth=1.6)
+            sheet.add(arrow)
         left, top = (left + each + gap, top) if across else (left, top + height + gap)
     sheet.top += total + 6
     return sheet

@@ -51,7 +51,7 @@ def other_side(claim: Claim) -> str:
     """What stands before its value, which `times` is already in."""
     if not isinstance(claim.than, str):
         return ""
-    return f"{claim.than} " if claim.times == 1 else f"{words.number(claim.times)} × {claim.than} "
+    return f"{claim.than} " if claim.times == 1 else f"{words.number(claim.times)} {words.TIMES} {claim.than} "
 
 
 def _tables(result: Result) -> list[str]:

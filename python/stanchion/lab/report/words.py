@@ -21,6 +21,8 @@ OUTCOMES = {
     results.BROKEN: ("broken off", "reset, or closed before the whole answer was there"),
     results.LATE: ("no answer", "nothing came for as long as the client's patience lasted"),
 }
+NOTHING = "\N{EN DASH}"
+TIMES = "\N{MULTIPLICATION SIGN}"
 VERDICTS = {True: "holds", False: "does not hold", None: "not measured"}
 _LATENCIES = {
     "min": "shortest latency",
@@ -78,7 +80,7 @@ def unit(name: str) -> str:
 def number(value: float) -> str:
     """Whole where it is, else three digits that say something."""
     if math.isnan(value):
-        return "–"  # noqa: RUF001
+        return NOTHING
     if math.isinf(value):
         return "∞" if value > 0 else "-∞"
     if value == int(value) or abs(value) >= 100:

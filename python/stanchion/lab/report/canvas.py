@@ -131,7 +131,8 @@ def wrapped(text: str, width: float, size: float) -> list[str]:
 
 def svg(sheet: Sheet) -> str:
     """A file of its own."""
-    text = _svg(sheet)
+    # In pixels, as the sheet was measured, and not in matplotlib's points.
+    text = re.sub(r'((?:width|height)="[\d.]+)pt"', r'\1"', _svg(sheet), count=2)
     return re.sub(r"(<svg [^>]*>)", rf"\1\n<style>{colours.SHEET}</style>", text, count=1)
 
 

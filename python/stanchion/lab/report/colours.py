@@ -35,7 +35,7 @@ KINDS = {
     "puma": "#882255",
     "nginx": "#009e73",
 }
-OTHER_KIND = "#85898f"
+OTHER_KIND = "#7b62b5"
 
 DARK = {
     INK: "#e7eaee",
@@ -50,6 +50,7 @@ DARK = {
     "#882255": "#c95a92",
     "#a07d00": "#c9a21f",
     "#85898f": "#979ca3",
+    OTHER_KIND: "#a18bd8",
 }
 
 SHEET = "@media screen and (prefers-color-scheme: dark) {{\n{rules}\n}}".format(

@@ -113,8 +113,7 @@ def timelines(sheet: Sheet, found: Sequence[tuple[Line, list[Measured]]]) -> Non
     width = sheet.width - left - 10
     for line, _ in rows:
         sheet.paragraph(line.title, gap=2)
-        marks = [deed for deed in line.trial.deeds if deed.signal or deed.touch]
-        sheet.top += 16 if marks else 0
+        sheet.top += 16 if line.trial.deeds else 0
         axes = sheet.axes(left, sheet.top, width, height)
         end_s = max((at for at, _, _ in points[line.trial.name]), default=0.0) * 1.01 or 1.0
         axes.set_xlim(0, end_s)
@@ -123,8 +122,8 @@ def timelines(sheet: Sheet, found: Sequence[tuple[Line, list[Measured]]]) -> Non
         for begin, end, file in samples.stalls(line.trial, end_s):
             axes.axvspan(begin, min(end, end_s), color=colours.STALL, linewidth=0, zorder=0)
             _mark(sheet, left + width * min(begin, end_s) / end_s, file, width)
-        for deed in marks:
-            if deed.signal:
+        for deed in line.trial.deeds:
+            if deed.signal and deed.signal.removeprefix("SIG") not in ("STOP", "CONT"):
                 axes.axvline(deed.at_s, color=colours.INK, linewidth=1, linestyle=(0, (4, 3)))
                 whom = "" if deed.whom == "master" else "a worker of "
                 text = f"{deed.signal} → {whom}{deed.server}"

@@ -61,6 +61,7 @@ def render(result: Result, directory: Path) -> Path:
     verdicts = [verdict(result, claim) for claim in result.scenario.claims]
     page = _templates().get_template("page.html").render(
         result=result,
+        titles=words.trial_titles(result.scenario.trials),
         scenario=result.scenario,
         in_short=words.in_short(verdicts),
         told=[_told(result, one) for one in verdicts],
@@ -164,7 +165,7 @@ def _files(sheet: canvas.Sheet, name: str, directory: Path) -> list[str]:
 
 
 def _told(result: Result, one: Verdict) -> Told:
-    titles = words.trial_titles(result.scenario)
+    titles = words.trial_titles(result.scenario.trials)
     than = one.claim.than
     figure = one.claim.of.partition(":")[2]
     right_name, right_spread = "", ""
@@ -210,6 +211,7 @@ class How:
 
 
 def _how(result: Result) -> Iterator[How]:
+    titles = words.trial_titles(result.scenario.trials)
     for trial in result.scenario.trials:
         repeats = [one for one in result.measured if one.trial == trial.name]
         if not repeats:
@@ -217,7 +219,7 @@ def _how(result: Result) -> Iterator[How]:
         shown = [one for place, one in enumerate(repeats) if place == 0 or one.failure]
         first = next((one for one in repeats if not one.failure), repeats[0])
         yield How(
-            title=trial.title,
+            title=titles[trial.name],
             name=trial.name,
             began=first.began,
             commands=first.commands,

@@ -28,7 +28,7 @@ class Subject:
 
     @property
     def titles(self) -> dict[str, str]:
-        return words.trial_titles(self.result.scenario)
+        return words.trial_titles(self.trials)
 
 
 def kind_of(result: Result, trial: Trial) -> str:

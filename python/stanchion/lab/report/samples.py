@@ -11,7 +11,7 @@ from stanchion.lab.scenario import Trial
 
 NAN = float("nan")
 # Figures that are counts are 0 where they were never seen; of these, nothing is known then.
-NOT_COUNTED = ("latency_ms.", "backlog.", "waiting_max.", "cpu_s.", "per_s")
+NOT_COUNTED = ("latency_ms.", "backlog.", "waiting_max.", "cpu_s", "share.", "after.share", "after.recovered_s")
 POINTS_MAX = 3_000
 """Of requests that were answered, in one picture of one trial: each is some 30 bytes of the page, drawn twice."""
 
@@ -41,10 +41,19 @@ def spread(values: Iterable[float]) -> Spread:
 
 
 def seen(result: Result, trial: str, figure: str) -> list[float]:
-    """A figure in all repeats that can know it."""
-    if figure.startswith(NOT_COUNTED):
-        return [one.figures[figure] for one in result.of(trial) if figure in one.figures]
-    return [one.figures.get(figure, 0.0) for one in result.of(trial)]
+    """A figure in all repeats that can know it; of `cpu_s` alone, the sum over the servers."""
+    found = []
+    for one in result.of(trial):
+        parts = [value for name, value in one.figures.items() if name.startswith("cpu_s.")] if figure == "cpu_s" else []
+        if figure in one.figures or not _measured(figure):
+            found.append(one.figures.get(figure, 0.0))
+        elif parts:
+            found.append(sum(parts))
+    return found
+
+
+def _measured(figure: str) -> bool:
+    return figure.startswith(NOT_COUNTED) or figure.endswith("per_s")
 
 
 def figure_spread(result: Result, trial: str, figure: str) -> Spread:
@@ -56,7 +65,7 @@ def table_figures(result: Result) -> list[str]:
     if result.scenario.table:
         return result.scenario.table
     found = {name for one in result.measured for name, value in one.figures.items() if value}
-    ramps = [name for name in ("rate_max_per_s",) if name in found]
+    ramps = [name for name in ("best_per_s",) if name in found]
     outcomes = [name for name in OUTCOMES if name in found]
     rest = ("per_s", "latency_ms.p50", "latency_ms.p99", "latency_ms.max", "kernel.ListenOverflows")
     return ["requests", *outcomes, *ramps, *(name for name in rest if name in found)]
@@ -152,7 +161,7 @@ def of_step(step: dict[str, float], figure: str) -> float:
         requests = step.get("requests", 0.0)
         failed = step.get("failed", sum(step.get(name, 0.0) for name in OUTCOMES if name not in (SERVED, TOLD)))
         return 100 * failed / requests if requests > 0 else NAN
-    return step.get(figure, NAN if figure.startswith(NOT_COUNTED) else 0.0)
+    return step.get(figure, NAN if _measured(figure) else 0.0)
 
 
 # ---- Shares
@@ -185,12 +194,21 @@ def _naturally(name: str) -> list[tuple[int, str]]:
 
 
 def stalls(trial: Trial, end_s: float) -> list[tuple[float, float, str]]:
-    """From when to when each file was there, for those that a deed touches."""
+    """From when to when a file was there that a deed touches, or a server was stopped by a signal."""
     found: list[tuple[float, float, str]] = []
-    for deed in sorted(trial.deeds, key=lambda one: one.at_s):
+    for deed in trial.deeds:
+        later = [other for other in trial.deeds if other.at_s > deed.at_s]
         if deed.touch:
-            gone = [other.at_s for other in trial.deeds if other.remove == deed.touch and other.at_s > deed.at_s]
+            gone = [other.at_s for other in later if other.remove == deed.touch]
             found.append((deed.at_s, min(gone, default=end_s), deed.touch))
+        elif deed.signal.removeprefix("SIG") == "STOP":
+            on = [
+                other.at_s
+                for other in later
+                if other.signal.removeprefix("SIG") == "CONT" and (other.server, other.whom) == (deed.server, deed.whom)
+            ]
+            whose = "a worker of " if deed.whom == "worker" else ""
+            found.append((deed.at_s, min(on, default=end_s), f"{whose}{deed.server} is stopped"))
     return found
 
 

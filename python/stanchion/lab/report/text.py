@@ -94,7 +94,7 @@ def _absent(result: Result) -> list[str]:
 
 def histograms(result: Result, trials: Sequence[str], width: int = WIDTH) -> str:
     """Side by side as far as there is room, in the form of the literature: all with the same buckets."""
-    titles = words.trial_titles(result.scenario)
+    titles = words.trial_titles([trial for trial in result.scenario.trials if trial.name in trials])
     known = [(titles[name], sample) for name in trials if (sample := samples.latencies(result, name))]
     unit, per_ms = samples.unit_of([sample for _, sample in known])
     drawn = samples.histograms([sample for _, sample in known], per_ms)

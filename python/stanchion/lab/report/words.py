@@ -3,6 +3,7 @@
 import errno
 import math
 import re
+from collections.abc import Sequence
 from html import escape
 
 from markupsafe import Markup
@@ -10,7 +11,7 @@ from markupsafe import Markup
 from stanchion.lab import result as results
 from stanchion.lab.report.samples import Spread
 from stanchion.lab.result import Verdict
-from stanchion.lab.scenario import Scenario
+from stanchion.lab.scenario import Trial
 
 OUTCOMES = {
     results.SERVED: ("served", "an answer of 200 to 399, while the client was still waiting"),
@@ -23,6 +24,7 @@ OUTCOMES = {
 }
 NOTHING = "\N{EN DASH}"
 TIMES = "\N{MULTIPLICATION SIGN}"
+RELATIONS = {"<": "<", "<=": "≤", "==": "=", ">=": "≥", ">": ">"}
 VERDICTS = {True: "holds", False: "does not hold", None: "not measured"}
 _LATENCIES = {
     "min": "shortest latency",
@@ -35,6 +37,14 @@ _PLAIN = {
     "requests": "requests",
     "failed": "failed",
     "per_s": "served per second",
+    "best_per_s": "highest rate without a failure",
+    "cpu_s": "CPU time of all servers",
+    "share.max": "largest share of a worker",
+    "share.min": "smallest share of a worker",
+    "after.requests": "requests due after the last deed",
+    "after.served": "of those due after the last deed, served",
+    "after.share": "of those due after the last deed, the share served",
+    "after.recovered_s": "from the last deed until all were served",
     **{name: words for name, (words, _) in OUTCOMES.items()},
 }
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
@@ -72,7 +82,7 @@ def figure(name: str) -> str:
 def unit(name: str) -> str:
     if name.startswith("latency_ms."):
         return "ms"
-    if name.startswith("cpu_s."):
+    if name.startswith("cpu_s") or name == "after.recovered_s":
         return "s"
     return "/s" if name.endswith("per_s") else ""
 
@@ -98,8 +108,13 @@ def extent(spread: Spread) -> str:
     return f"{number(spread.least)} to {number(spread.most)}" if spread.varies else ""
 
 
-def trial_titles(scenario: Scenario) -> dict[str, str]:
-    return {trial.name: plain(trial.title or trial.name) for trial in scenario.trials}
+def trial_titles(trials: Sequence[Trial]) -> dict[str, str]:
+    """By their names. Where several have one title, the name is added."""
+    known = [trial.title for trial in trials]
+    return {
+        trial.name: plain(trial.title if known.count(trial.title) == 1 else f"{trial.title} ({trial.name})")
+        for trial in trials
+    }
 
 
 def reference(name: str, titles: dict[str, str]) -> str:

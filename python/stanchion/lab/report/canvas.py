@@ -64,6 +64,7 @@ class Sheet:
         if title:
             self.paragraph(title, size=15, weight="bold", gap=10)
         self.headroom = self.top - 8
+        self.drawn = ""
 
     @property
     def narrow(self) -> bool:
@@ -154,8 +155,11 @@ def inline(sheet: Sheet, prefix: str, label: str) -> str:
 
 
 def _svg(sheet: Sheet) -> str:
-    # It is measured with the font that matplotlib brings; few readers have it.
-    return _saved(sheet, "svg").decode().replace("'DejaVu Sans'", "'DejaVu Sans', Verdana, sans-serif")
+    if not sheet.drawn:
+        # It is measured with the font that matplotlib brings; few readers have it.
+        text = _saved(sheet, "svg").decode()
+        sheet.drawn = text.replace("'DejaVu Sans'", "'DejaVu Sans', Verdana, sans-serif")
+    return sheet.drawn
 
 
 def _saved(sheet: Sheet, kind: str) -> bytes:

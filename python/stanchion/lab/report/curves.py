@@ -73,7 +73,7 @@ def ramp(sheet: Sheet, found: Sequence[tuple[Line, list[Measured]]]) -> None:
         axes, width, height = _field(sheet, [line for line, _ in rows] if number == 0 else [], 200 - 50 * number)
         fastest = max(row[-1][0] for _, row in rows)
         highest = max(spread.most for _, row in rows for _, spread in row)
-        axes.set_xlim(0, fastest * 1.02)
+        axes.set_xlim(0, max(fastest, 1.0) * 1.02)
         axes.set_ylim(0, (max(highest, 1.0)) * 1.08)
         if figure == "per_s":
             axes.plot([0, fastest], [0, fastest], color=colours.MUTED, linewidth=1, linestyle=(0, (1, 2)))

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from stanchion.lab.report import colours, curves, samples, words
+from stanchion.lab.report import colours, curves, samples, setup, words
 from stanchion.lab.report.canvas import SIZE, Sheet, wrapped
 from stanchion.lab.result import OUTCOMES, Result
 from stanchion.lab.scenario import Plot, Trial
@@ -33,12 +33,7 @@ class Subject:
 
 def kind_of(result: Result, trial: Trial) -> str:
     """The kind of the server that does the work: the one behind all others."""
-    servers = [result.scenario.servers[name] for name in trial.servers]
-    load = result.scenario.loads[trial.load]
-    at = result.scenario.servers.get(load.to or trial.servers[-1], servers[-1])
-    for _ in servers:
-        at = result.scenario.servers.get(at.upstream, at)
-    return at.kind
+    return result.scenario.servers[setup.chain(result, trial)[-1]].kind
 
 
 def colour_of(result: Result, trial: Trial) -> str:

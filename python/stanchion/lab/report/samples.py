@@ -151,7 +151,7 @@ def by_rate(repeats: Sequence[Measured], figure: str) -> list[tuple[float, Sprea
     found: dict[float, list[float]] = {}
     for one in repeats:
         for step in one.steps:
-            if "rate_per_s" in step:
+            if math.isfinite(step.get("rate_per_s", NAN)):
                 found.setdefault(step["rate_per_s"], []).append(of_step(step, figure))
     return [(rate, spread(values)) for rate, values in sorted(found.items())]
 

@@ -58,9 +58,12 @@ def chain(result: Result, trial: Trial) -> list[str]:
     """The servers that a request goes through, by name, from the client on."""
     at = result.scenario.loads[trial.load].to or trial.servers[-1]
     path = []
-    while at in result.scenario.servers and at not in path:
+    while at and at not in path:
         path.append(at)
-        at = result.scenario.servers[at].upstream
+        server = result.scenario.servers[at]
+        started_before = trial.servers[: trial.servers.index(at)] if at in trial.servers else []
+        # Of the kinds only nginx hands requests on without being told to whom.
+        at = server.upstream or (started_before[-1] if server.kind == "nginx" and started_before else "")
     return path
 
 
@@ -89,7 +92,7 @@ def _facts(result: Result, trial: Trial) -> Iterator[tuple[str, str]]:
         yield f"{who}: name", name
         yield f"{who}: workers", _workers(server)
         yield f"{who}: backlog asked", asked(server)
-        yield f"{who}: application", server.app or server.config or shlex.join(server.command)
+        yield f"{who}: application", server.app or server.config or " ".join(server.command)
         yield f"{who}: options", shlex.join(server.options)
         yield f"queue of {who}: in force", words.number(_seen(result, trial, f"backlog.{name}"))
         yield f"queue of {who}: peak seen", words.number(_seen(result, trial, f"waiting_max.{name}"))

@@ -57,7 +57,7 @@ def figure(name: str) -> str:
     family, _, rest = name.partition(".")
     if family == "latency_ms":
         which, slash, path = rest.partition("/")
-        quantile = f"latency of 99 % ({which})".replace("99", which[1:]) if re.fullmatch(r"p[\d.]+", which) else which
+        quantile = f"latency of {which[1:]} % ({which})" if re.fullmatch(r"p[\d.]+", which) else which
         return _LATENCIES.get(which, quantile) + (f", {slash}{path}" if slash else "")
     if family == "status":
         return f"answers {rest}"
@@ -95,7 +95,7 @@ def number(value: float) -> str:
         return "∞" if value > 0 else "-∞"
     if value == int(value) or abs(value) >= 100:
         return f"{value:,.0f}"
-    return f"{value:.3g}" if abs(value) >= 0.001 else f"{value:.1g}"
+    return f"{value:.3g}" if abs(value) >= 0.0001 else f"{value:.1g}"
 
 
 def amount(value: float, name: str) -> str:

@@ -33,7 +33,9 @@ class Measured(msgspec.Struct, kw_only=True):
     figures: dict[str, float] = {}
     """By name. The client's: `requests`, those of OUTCOMES, `failed` (all that were neither served nor told),
     `status.NNN`, `per_s`, and of those served `latency_ms.min`, `.mean`, `.p50`, `.p90`, `.p99`, `.max`, `.stddev`,
-    also by path (`latency_ms.p99/slow`). The kernel's: `kernel.ListenOverflows` and the like, as they grew;
+    also by path (`latency_ms.p99/slow`). Of the lab's own client in an open loop `behind_ms.p99` and `.max`, how late
+    it came to its own arrivals; of httperf `unsent`, what it could not begin; of a ramp `best_per_s`.
+    The kernel's: `kernel.ListenOverflows` and the like, as they grew;
     `backlog.NAME` in force and `waiting_max.NAME` for each server. The logs': `log.NAME.status.NNN`,
     `log.NAME.errno.NN`. The scheduler's: `cpu_s.NAME`. Of a trial with deeds, about the requests that were due after
     the last of them: `after.requests`, `after.served`, `after.share` (of these that were served) and

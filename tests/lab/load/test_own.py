@@ -1,5 +1,6 @@
 """The lab's own client against servers that do one thing each."""
 
+import gc
 import resource
 import socket
 import threading
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from stanchion.lab.load import Failed, Offered, Target, offer
+from stanchion.lab.load.clients import Asked, Client, Clients
 from stanchion.lab.result import BROKEN, ERROR, GATEWAY, LATE, OUTCOMES, REFUSED, SERVED, TOLD
 from stanchion.lab.scenario import Load
 from support.patience import PATIENCE_S
@@ -268,3 +270,28 @@ def test_more_connections_than_descriptors() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with pytest.raises(Failed, match="ulimit"):
         offered("127.0.0.1:1", connections=hard, requests=1)
+
+
+def test_a_client_that_is_late_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pause of the client, as of a machine that has no time for it, is in the latencies and told apart from them."""
+    asked = Clients.ask
+    paused: list[float] = []
+
+    def once_slowly(self: Clients, client: Client, request: Asked) -> None:
+        if not paused:
+            time.sleep(0.2)
+            paused.append(0.2)
+        asked(self, client, request)
+
+    monkeypatch.setattr(Clients, "ask", once_slowly)
+    with scripted(keeps_on) as address:
+        got = offered(address, **{**OPEN, "rate_per_s": 10_000, "for_s": 0.001})
+    assert outcomes(got) == {SERVED: 10}
+    assert got.figures["behind_ms.max"] >= 199 and got.figures["latency_ms.max"] >= 199
+    assert "behind_ms.max" not in offered("unix:/nowhere", **CLOSED).figures
+
+
+def test_the_collector_of_cycles_is_back() -> None:
+    with scripted(hangs) as address:
+        offered(address, connections=1, requests=1, patience_s=0.05)
+    assert gc.isenabled()

@@ -96,6 +96,7 @@ class Clients:
         # On a unix socket, EAGAIN is a full queue and not "later" (connect(2)).
         if error not in (0, errno.EINPROGRESS):
             if error in OUR_OWN:
+                client.socket.close()
                 raise Failed(f"the lab's client {OUR_OWN[error]} ({os.strerror(error)})")
             self._end(client, REFUSED)
             return

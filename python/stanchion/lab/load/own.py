@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from stanchion.lab.load.clients import Asked, Client, Clients
-from stanchion.lab.load.figures import of_requests, shares_of
+from stanchion.lab.load.figures import of_requests, percentile, shares_of
 from stanchion.lab.load.offered import Offered, Progress, Target
 from stanchion.lab.load.schedule import SEED_OF_CONNECTIONS, arrivals_s, paths
 from stanchion.lab.result import REFUSED, SERVED
@@ -40,7 +40,7 @@ def offer(load: Load, target: Target, directory: Path, progress: Progress) -> Of
     return Offered(
         tool="own",
         command=in_words(load, target),
-        figures=of_requests(requests, took_s),
+        figures=of_requests(requests, took_s) | offering.of_client(),
         latencies_ms=[one.latency_s * 1e3 for one in requests if one.outcome == SERVED],
         timeline=[(one.due_s, one.latency_s * 1e3, one.outcome) for one in requests],
         shares=shares_of(requests),
@@ -104,6 +104,10 @@ class _Offering(ABC):
         self.clients.due(request)
         return request
 
+    def of_client(self) -> dict[str, float]:
+        """Figures of the client itself."""
+        return {}
+
     @abstractmethod
     def begin(self, now_s: float) -> float | None:
         """Ask all that is due by now; when the next will be, None if there will be none."""
@@ -124,12 +128,20 @@ class _Open(_Offering):
         super().__init__(load, target)
         self._arrivals_s = arrivals_s(load)
         self._next_s = next(self._arrivals_s, None)
+        self._behind_ms: list[float] = []
 
     def begin(self, now_s: float) -> float | None:
         while self._next_s is not None and self._next_s <= now_s:
+            self._behind_ms.append((self.clients.now_s() - self._next_s) * 1e3)
             self.arrive(self.due(self._next_s))
             self._next_s = next(self._arrivals_s, None)
         return self._next_s
+
+    def of_client(self) -> dict[str, float]:
+        """How late it came to its own arrivals. That is in the latencies, too: where it is not small beside them, the
+        client had no time, and they tell of it and not of the server."""
+        ordered = sorted(self._behind_ms)
+        return {"behind_ms.p99": percentile(ordered, 0.99), "behind_ms.max": ordered[-1]} if ordered else {}
 
     def arrive(self, request: Asked) -> None:
         self.clients.ask(Client(), request)

@@ -37,8 +37,9 @@ class Measured(msgspec.Struct, kw_only=True):
     it came to its own arrivals; of httperf `unsent`, what it could not begin; of a ramp `best_per_s`.
     The kernel's: `kernel.ListenOverflows` and the like, as they grew;
     `backlog.NAME` in force and `waiting_max.NAME` for each server. The logs': `log.NAME.status.NNN`,
-    `log.NAME.errno.NN`. The scheduler's: `cpu_s.NAME`. Of a trial with deeds, about the requests that were due after
-    the last of them: `after.requests`, `after.served`, `after.share` (of these that were served) and
+    `log.NAME.errno.NN`. The scheduler's: `cpu_s.NAME`, and `cpu_s` of all servers. Of `shares`: `share.max` and
+    `share.min`, the parts of the busiest and of the idlest worker. Of a trial with deeds, about the requests that were
+    due after the last of them: `after.requests`, `after.served`, `after.share` (of these that were served) and
     `after.recovered_s` (until the first of those that were all served)."""
     latencies_ms: list[float] = []
     """Of those served, in order of their arrival."""

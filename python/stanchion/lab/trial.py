@@ -24,7 +24,7 @@ from stanchion.lab.processes import NotServing, Process, tail
 from stanchion.lab.result import SERVED, Measured
 from stanchion.lab.scenario import SHIPPED, Deed, Mistake, Scenario, Server, Trial, behind
 from stanchion.lab.servers import KINDS, Place
-from stanchion.lab.witness import logs
+from stanchion.lab.witness import logs, shares
 from stanchion.lab.witness.cpu import Cpu
 from stanchion.lab.witness.kernel import Kernel
 from stanchion.lab.workers import workers
@@ -98,6 +98,7 @@ def measure(task: Task, trial: Trial, measured: Measured, tell: Tell) -> None:
     place = Place(directory, (Path(task.files), SHIPPED / "files"))
     named = {name: task.scenario.servers[name] for name in trial.servers}
     wanted = task.scenario.loads[trial.load]
+    asked = wanted.to or trial.servers[-1]
     if any(server.kind == ideal.KIND for server in named.values()):
         _take(measured, trial, ideal.offer(wanted, named[trial.servers[-1]]))
         return
@@ -114,7 +115,7 @@ def measure(task: Task, trial: Trial, measured: Measured, tell: Tell) -> None:
         cpu.start()
         tell(Note(doing="loading"))
         with _deeds(trial, running, named, directory):
-            target = Target(address(named[wanted.to or trial.servers[-1]], directory))
+            target = Target(address(named[asked], directory))
             offered = load.offer(wanted, target, directory, lambda done: tell(Note(doing="loading", done=done)))
         spent, cpu_shares = cpu.stop()
         measured.figures |= kernel.stop() | spent
@@ -124,7 +125,8 @@ def measure(task: Task, trial: Trial, measured: Measured, tell: Tell) -> None:
         measured.figures |= logs.figures(name, server, directory)
         measured.words[f"{name}.log"] = tail(directory / f"{name}.log")
     _take(measured, trial, offered)
-    measured.shares = measured.shares or cpu_shares
+    measured.shares = shares.complete(measured.shares or cpu_shares, named[asked].workers)
+    measured.figures |= shares.figures(measured.shares)
 
 
 def _take(measured: Measured, trial: Trial, offered: load.Offered) -> None:

@@ -23,10 +23,11 @@ class Cpu:
         self._sampler.start()
 
     def stop(self) -> tuple[dict[str, float], dict[str, float]]:
-        """`cpu_s.NAME`, and the CPU seconds of each worker, by its place from 0: oldest first, and with the name of
-        the server, as NAME.0, where there are several."""
+        """`cpu_s.NAME`, `cpu_s` of them all, and the CPU seconds of each worker, by its place from 0: oldest first, and
+        with the name of the server, as NAME.0, where there are several."""
         self._sampler.stop()
         figures = {f"cpu_s.{name}": sum(tree.spent_s().values()) for name, tree in self._trees.items()}
+        figures["cpu_s"] = sum(figures.values())
         prefixes = {name: f"{name}." if len(self._trees) > 1 else "" for name in self._trees}
         shares = {
             f"{prefixes[name]}{place}": spent_s

@@ -46,9 +46,17 @@ def run(experiment: Experiment, watch: Watch) -> Result:
     for repeat in range(scenario.repeats):
         # All trials before the next repeat: what disturbs the machine for a while disturbs them alike.
         for trial in scenario.trials:
-            if trial.name not in missing:
+            if trial.name in result.missing:
+                continue
+            try:
                 result.measured.append(_trial(experiment, trial, repeat, watch))
+            except _Missing as lack:
+                result.missing[trial.name] = str(lack)
     return result
+
+
+class _Missing(Exception):
+    """What a trial needs and the machine has not, as only the trial could find out."""
 
 
 def _trial(experiment: Experiment, trial: Trial, repeat: int, watch: Watch) -> Measured:
@@ -68,6 +76,8 @@ def _trial(experiment: Experiment, trial: Trial, repeat: int, watch: Watch) -> M
             process.stdin.flush()
             for line in process.stdout:
                 note = msgspec.json.decode(line, type=Note)
+                if note.missing:
+                    raise _Missing(note.missing)
                 if note.measured is not None:
                     measured = note.measured
                     break

@@ -20,6 +20,10 @@ class NotServing(Exception):
     """A server that did not start, or does not answer."""
 
 
+class NotSupported(Exception):
+    """A server that ended with EX_UNAVAILABLE (sysexits.h): the machine has not what it needs. In its last words."""
+
+
 class Process:
     """A server and whatever it started."""
 
@@ -48,7 +52,9 @@ class Process:
         """Until it does. NotServing, with the end of its log, if it ends before, or the bound passes."""
         deadline = time.monotonic() + READY_S
         while not serves():
-            if self.root.poll() is not None:
+            if self.root.poll() == os.EX_UNAVAILABLE:
+                raise NotSupported(self.tail())
+            if self.root.returncode is not None:
                 raise NotServing(f"{self.name} ended with {self.root.returncode} before it served: {self.tail()}")
             if time.monotonic() > deadline:
                 raise NotServing(f"{self.name} did not serve within {READY_S:.0f} s: {self.tail()}")

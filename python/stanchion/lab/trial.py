@@ -20,7 +20,7 @@ import msgspec
 
 from stanchion.lab import cage, ideal, load, servers
 from stanchion.lab.load import Target
-from stanchion.lab.processes import NotServing, Process, tail
+from stanchion.lab.processes import NotServing, NotSupported, Process, tail
 from stanchion.lab.result import SERVED, Measured
 from stanchion.lab.scenario import SHIPPED, Deed, Mistake, Scenario, Server, Trial, behind
 from stanchion.lab.servers import KINDS, Place
@@ -49,6 +49,8 @@ class Note(msgspec.Struct, kw_only=True):
     done: float = 0.0
     """The share of the load that is over."""
     measured: Measured | None = None
+    missing: str = ""
+    """In the end, instead: what the machine has not that the trial needs."""
 
 
 Tell = Callable[[Note], None]
@@ -72,6 +74,9 @@ def main() -> None:
     try:
         measured.sysctl = cage.furnish(task.outside, trial.sysctl)
         measure(task, trial, measured, tell)
+    except NotSupported as lack:
+        tell(Note(doing="done", missing=str(lack)))
+        return
     except (Mistake, NotServing, load.Failed, OSError) as error:
         measured.failure = str(error)
     measured.took_s = time.monotonic() - began_s

@@ -19,6 +19,7 @@ pub mod eventfd;
 pub mod futex;
 pub mod held_signals;
 pub mod identity;
+pub mod incoming;
 pub mod listener;
 pub mod memory;
 pub mod network_namespace;

@@ -142,7 +142,7 @@ pub(super) async fn turn_away<S>(
     mut stream: S,
     refusal: Refusal,
 ) where
-    S: AsyncRead + AsyncWrite + Unpin,
+    S: AsyncRead + AsyncWrite + AsFd + Unpin,
 {
     shared.refuse_unread(&connection, refusal);
     leave(&shared, &connection, &mut stream, &refusal.message()).await;
@@ -162,7 +162,7 @@ fn give_up(connection: &Connection, stream: &impl AsFd) {
 
 async fn leave<S>(shared: &Shared, connection: &Connection, stream: &mut S, last_word: &[u8])
 where
-    S: AsyncRead + AsyncWrite + Unpin,
+    S: AsyncRead + AsyncWrite + AsFd + Unpin,
 {
     connection.leaving(shared);
     if let Err(error) = say_goodbye(stream, connection, last_word).await {

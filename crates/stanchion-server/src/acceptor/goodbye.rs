@@ -6,21 +6,27 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
 use std::pin::Pin;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
+use stanchion_sys::incoming::wake_at;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 use super::connection::{Connection, Order};
 
-/// A client that is still sending gets this long in all, may pause for this long, and may send
-/// this much. nginx has 30 s, 5 s and no bound (`lingering_time`, `lingering_timeout`).
+/// A client that is still sending gets this long in all, must send something in each such while, and
+/// may send this much. nginx has 30 s, 5 s and no bound (`lingering_time`, `lingering_timeout`).
 const LINGER: Duration = Duration::from_secs(10);
 const LINGER_PAUSE: Duration = Duration::from_secs(2);
 const LINGER_BYTES_MAX: usize = 64 << 20;
-/// How much is thrown away at a time.
-const WASTE_BYTES: usize = 64 << 10;
+/// How much is thrown away at a time. Less than this wakes nobody: one that drips would be as much
+/// work as one that asks.
+const WASTE_BYTES: u16 = 16 << 10;
 /// How long writing a last word may take.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
@@ -32,7 +38,7 @@ pub(super) async fn say_goodbye<S>(
     last_word: &[u8],
 ) -> io::Result<()>
 where
-    S: AsyncRead + AsyncWrite + Unpin,
+    S: AsyncRead + AsyncWrite + AsFd + Unpin,
 {
     let saying = async {
         stream.write_all(last_word).await?;
@@ -49,16 +55,43 @@ where
     .await
 }
 
-async fn drain<S: AsyncRead + Unpin>(stream: &mut S) -> io::Result<()> {
-    let mut waste = vec![0; WASTE_BYTES];
+async fn drain<S: AsyncRead + AsFd + Unpin>(stream: &mut S) -> io::Result<()> {
+    wake_at(stream.as_fd(), WASTE_BYTES)?;
     let mut read = 0;
     while read < LINGER_BYTES_MAX {
-        match tokio::time::timeout(LINGER_PAUSE, stream.read(&mut waste)).await?? {
+        let waste = poll_fn(|context| poll_waste(stream, context));
+        let wasted = match tokio::time::timeout(LINGER_PAUSE, waste).await {
+            Ok(wasted) => wasted?,
+            Err(_) => waste_now(stream)?,
+        };
+        match wasted {
             0 => break,
             len => read += len,
         }
     }
     Ok(())
+}
+
+/// Throws away what is there, once it is worth it. Its memory is on the stack: that of all who are seen
+/// out at a time would be much.
+fn poll_waste<S: AsyncRead + Unpin>(
+    stream: &mut S,
+    context: &mut Context<'_>,
+) -> Poll<io::Result<usize>> {
+    let mut waste = [const { MaybeUninit::uninit() }; WASTE_BYTES as usize];
+    let mut waste = ReadBuf::uninit(&mut waste);
+    let read = Pin::new(stream).poll_read(context, &mut waste);
+    read.map_ok(|()| waste.filled().len())
+}
+
+/// Throws away what is there, also a little.
+fn waste_now(stream: &impl AsFd) -> io::Result<usize> {
+    let mut waste = [const { MaybeUninit::<u8>::uninit() }; WASTE_BYTES as usize];
+    match recv(stream, &mut waste, RecvFlags::DONTWAIT) {
+        Ok((_, len)) => Ok(len),
+        Err(Errno::AGAIN) => Ok(0),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Whether there is something to read; the first byte of it is lost.

@@ -1,0 +1,71 @@
+//! What a socket has received.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// Has poll(2) and epoll(7) call a TCP socket readable only once it holds so many bytes, or the
+/// other side has ended it (`SO_RCVLOWAT` in socket(7)). What is there can still be read before.
+/// With fewer bytes than before, a socket that has them is readable at once, anew for a watch that
+/// is edge-triggered. For a unix socket it changes nothing.
+pub fn wake_at(socket: BorrowedFd<'_>, bytes: u16) -> io::Result<()> {
+    let bytes = libc::c_int::from(bytes);
+    let len = size_of_val(&bytes) as libc::socklen_t;
+    // SAFETY: SO_RCVLOWAT reads one int from where its argument points.
+    let set = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_RCVLOWAT,
+            (&raw const bytes).cast(),
+            len,
+        )
+    };
+    match set {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd;
+
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    use super::*;
+
+    /// Whether it becomes readable, if that takes no longer than `wait_s`.
+    fn is_readable(socket: &TcpStream, wait_s: i64) -> bool {
+        let wait = Timespec {
+            tv_sec: wait_s,
+            tv_nsec: 0,
+        };
+        poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&wait)).unwrap() > 0
+    }
+
+    #[test]
+    fn a_socket_is_readable_with_so_many_bytes_or_at_its_end() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let connect = || {
+            let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            (client, listener.accept().unwrap().0)
+        };
+        let (mut client, socket) = connect();
+        wake_at(socket.as_fd(), 3).unwrap();
+        client.write_all(b"ab").unwrap();
+        assert!(!is_readable(&socket, 0));
+        client.write_all(b"c").unwrap();
+        assert!(is_readable(&socket, 10));
+        wake_at(socket.as_fd(), 4).unwrap();
+        assert!(!is_readable(&socket, 0));
+        wake_at(socket.as_fd(), 1).unwrap();
+        assert!(is_readable(&socket, 10));
+
+        let (client, socket) = connect();
+        wake_at(socket.as_fd(), 3).unwrap();
+        drop(client);
+        assert!(is_readable(&socket, 10));
+    }
+}

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::refusal::Refusal;
 
 /// A body's first seconds do not count for its rate: a connection takes time to get going.
-const GRACE: Duration = Duration::from_secs(5);
+pub(super) const GRACE: Duration = Duration::from_secs(5);
 
 /// What a body's sender may take.
 #[derive(Clone, Copy, Debug)]

@@ -18,6 +18,8 @@ pub(super) struct Roll<T> {
 
 struct Entry<T> {
     here: Option<T>,
+    /// When it is to be looked at, in microseconds.
+    look_at_us: u64,
     is_spare: bool,
     before: u32,
     after: u32,
@@ -46,13 +48,16 @@ impl<T> Roll<T> {
         let number = self.vacant.pop().unwrap_or_else(|| {
             self.entries.push(Entry {
                 here: None,
+                look_at_us: 0,
                 is_spare: false,
                 before: NOBODY,
                 after: NOBODY,
             });
             (self.entries.len() - 1) as u32
         });
-        self.entries[number as usize].here.insert(make(number))
+        let entry = &mut self.entries[number as usize];
+        entry.look_at_us = 0;
+        entry.here.insert(make(number))
     }
 
     /// Takes an entry off, from the list too.
@@ -66,6 +71,19 @@ impl<T> Roll<T> {
     /// All who are here, in no order.
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
         self.entries.iter().filter_map(|entry| entry.here.as_ref())
+    }
+
+    /// Looks at all whose time has come. `look` says when each is to be looked at again.
+    pub(super) fn look(&mut self, now_us: u64, mut look: impl FnMut(&T) -> u64) {
+        let due = self
+            .entries
+            .iter_mut()
+            .filter(|entry| entry.look_at_us <= now_us);
+        for entry in due {
+            if let Some(here) = &entry.here {
+                entry.look_at_us = look(here);
+            }
+        }
     }
 
     /// Whether an entry can be spared from now on. One that could not be before is the last in the
@@ -135,6 +153,31 @@ mod tests {
             (0..12_usize, any::<bool>()).prop_map(|(who, is)| Act::Spare(who, is)),
         ];
         proptest::collection::vec(act, 0..200)
+    }
+
+    /// Who is looked at now, each of whom is to be looked at again at `again_us`.
+    fn seen(roll: &mut Roll<u32>, now_us: u64, again_us: u64) -> Vec<u32> {
+        let mut seen = Vec::new();
+        roll.look(now_us, |number| {
+            seen.push(*number);
+            again_us
+        });
+        seen
+    }
+
+    #[test]
+    fn each_is_looked_at_when_its_time_has_come() {
+        let mut roll = Roll::default();
+        for _ in 0..3 {
+            roll.add(|number| number);
+        }
+        assert_eq!(seen(&mut roll, 0, 10), [0, 1, 2]);
+        assert_eq!(seen(&mut roll, 9, 10), []);
+        roll.remove(0);
+        assert_eq!(seen(&mut roll, 10, 20), [1, 2]);
+        // Somebody else has the number.
+        roll.add(|number| number);
+        assert_eq!(seen(&mut roll, 11, 20), [0]);
     }
 
     proptest! {

@@ -7,10 +7,11 @@ use stanchion_sys::clock::monotonic_us;
 
 use super::Shared;
 use super::connection::{Connection, Order, Phase};
-use super::pace::PaceLimits;
+use super::pace::{GRACE, PaceLimits};
+use crate::settings::Seconds;
 
-/// How often they are looked for. A timer for each connection costs more than a look at all of
-/// them four times a second.
+/// How often they are looked for. A timer for each connection costs more than four times a second a look
+/// at all of them that may be overdue.
 const INTERVAL: Duration = Duration::from_millis(250);
 /// While draining: how long a connection that has sent nothing yet may take to begin.
 const NEWCOMER: Duration = Duration::from_secs(1);
@@ -25,57 +26,105 @@ pub(super) async fn watch(shared: Rc<Shared>) {
         shared.unspooled.settle(now_us);
         shared.repeats.settle(now_us);
         shared.common.count_dropped_lines();
-        for connection in shared.connections.borrow().iter() {
-            if let Some(order) = shared.overdue(connection, now_us) {
-                connection.order(order);
-            } else if connection.is_half_closed() {
-                connection.order(Order::LookAgain);
-            }
-        }
+        let least = shared.least_limit();
+        // Once we close, less is waited for than before.
+        let due_us = if shared.is_closing() {
+            u64::MAX
+        } else {
+            now_us
+        };
+        let mut connections = shared.connections.borrow_mut();
+        connections.look(due_us, |connection| {
+            let order = match shared.judge(connection, now_us) {
+                Look::At(at_us) if !connection.is_half_closed() => {
+                    return at_us.min(after(now_us, least));
+                }
+                Look::At(_) => Order::LookAgain,
+                Look::Now(order) => order,
+            };
+            connection.order(order);
+            now_us
+        });
     }
 }
 
+/// What a look at a connection comes to.
+enum Look {
+    Now(Order),
+    /// Not before then, if it goes on as it is.
+    At(u64),
+}
+
 impl Shared {
-    /// What a connection is to be told, if its client dawdles.
-    fn overdue(&self, connection: &Connection, now_us: u64) -> Option<Order> {
+    /// The shortest time that a connection may take for anything: what it begins after a look does
+    /// not take too long before the end of it.
+    fn least_limit(&self) -> Duration {
         let settings = &self.common.settings;
-        let passed = |since_us: u64, limit: Option<Duration>| {
-            limit.is_some_and(|limit| {
-                u128::from(now_us.saturating_sub(since_us)) >= limit.as_micros()
-            })
+        if settings.half_close {
+            return Duration::ZERO;
+        }
+        let limits = [
+            settings.header_timeout,
+            settings.body_timeout,
+            settings.write_timeout,
+            settings.keepalive,
+        ];
+        let limits = limits.into_iter().filter_map(Seconds::as_duration);
+        limits.fold(GRACE, Duration::min)
+    }
+
+    /// What a connection is to be told, if its client dawdles.
+    fn judge(&self, connection: &Connection, now_us: u64) -> Look {
+        let settings = &self.common.settings;
+        let past = |since_us: u64, limit: Option<Duration>, order: Order| {
+            let at_us = limit.map_or(u64::MAX, |limit| after(since_us, limit));
+            if now_us < at_us {
+                Look::At(at_us)
+            } else {
+                Look::Now(order)
+            }
         };
         if let Some(stall) = connection.stall() {
-            if !passed(stall.since_us, settings.write_timeout.as_duration()) {
-                return None;
-            }
-            if !stall.in_doubt {
+            let limit = settings.write_timeout.as_duration();
+            let look = past(stall.since_us, limit, Order::Drop);
+            if matches!(look, Look::Now(_)) && !stall.in_doubt {
                 connection.doubt(stall);
-                return None;
+                return Look::At(now_us);
             }
-            return Some(Order::Drop);
+            return look;
         }
         match connection.phase() {
             Phase::New { since_us } => {
                 let newcomer = self.is_closing().then_some(NEWCOMER);
-                passed(since_us, newcomer.or(settings.header_timeout.as_duration()))
-                    .then_some(Order::Drop)
+                let limit = newcomer.or(settings.header_timeout.as_duration());
+                past(since_us, limit, Order::Drop)
             }
+            Phase::Idle { .. } if self.is_closing() => Look::Now(Order::Close),
             Phase::Idle { since_us } => {
-                let idle = settings.keepalive.as_duration();
-                (self.is_closing() || passed(since_us, idle)).then_some(Order::Close)
+                past(since_us, settings.keepalive.as_duration(), Order::Close)
             }
             Phase::Reading { since_us } => {
-                passed(since_us, settings.header_timeout.as_duration()).then_some(Order::TimedOut)
+                let limit = settings.header_timeout.as_duration();
+                past(since_us, limit, Order::TimedOut)
             }
             Phase::Busy => {
                 let limits = PaceLimits {
                     pause: settings.body_timeout.as_duration(),
                     bytes_per_s: settings.min_body_rate,
                 };
-                let refusal = connection.pace()?.too_slow(limits, now_us)?;
-                Some(Order::CallOff(refusal))
+                match connection.pace() {
+                    None => Look::At(u64::MAX),
+                    Some(pace) => match pace.too_slow(limits, now_us) {
+                        None => Look::At(now_us),
+                        Some(refusal) => Look::Now(Order::CallOff(refusal)),
+                    },
+                }
             }
-            Phase::Leaving { .. } => None,
+            Phase::Leaving { .. } => Look::At(u64::MAX),
         }
     }
+}
+
+fn after(since_us: u64, time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).map_or(u64::MAX, |us| since_us.saturating_add(us))
 }

@@ -2,12 +2,15 @@
 
 import contextlib
 import json
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from support.counts import Counts
 from support.ctl import ctl
+from support.patience import eventually
 from support.server import Serve, Server
 from support.wire import Wire, request
 
@@ -87,3 +90,37 @@ def test_a_thousand_that_say_nothing_are_let_go(serve: Serve) -> None:
         for wire in silent:
             with contextlib.suppress(ConnectionResetError):
                 assert wire.rest() == b""
+
+
+def drip(*wires: Wire) -> None:
+    """The start of a head, for so long that the rest of it is left to gather in the kernel."""
+    for wire in wires:
+        wire.send(b"GET /one-chunk HTTP/1.1\r\nHost: test\r\nX-Drip: ")
+    for _ in range(8):
+        time.sleep(0.2)
+        for wire in wires:
+            wire.send(b"d")
+
+
+@pytest.mark.parametrize("bind", ["127.0.0.1:0", "unix:server.sock"])
+def test_a_head_that_drips_is_seen_to_end_though_few_bytes_wake_nobody(serve: Serve, counts: Counts, bind: str) -> None:
+    server = serve("answers:app", "--header-timeout", "0", *counts.arguments, bind=bind)
+    with server.connect() as wire, server.connect() as leaver, server.connect() as sudden:
+        drip(wire, leaver, sudden)
+        leaver.close()
+        sudden.send(b"\r\nX-Much: " + b"m" * 2000 + b"\r\n\r\n")
+        assert sudden.response().body == b"alone"
+        wire.send(b"\r\n\r\n")
+        assert wire.response().body == b"alone"
+        # And those of the next request do.
+        assert wire.get("/one-chunk").body == b"alone"
+        assert wire.ask("POST", "/one-chunk", body=b"b").body == b"alone"
+        eventually(lambda: counts.open_connections() == 2, "whoever left is gone")
+
+
+def test_a_head_that_drips_has_its_deadline_all_the_same(serve: Serve) -> None:
+    server = serve("answers:app", "--header-timeout", "3")
+    with server.connect() as wire:
+        drip(wire)
+        assert wire.response().status == 408
+        assert wire.closed()

@@ -35,6 +35,10 @@ pub(super) struct Connection {
     pace: Cell<Option<Pace>>,
     /// Its sender is not waited for any longer.
     called_off: Cell<Option<Refusal>>,
+    /// Until then it is not woken for a few bytes of a head that drips.
+    dozes_until_us: Cell<Option<u64>>,
+    /// It is to read what there is, however little.
+    glance: Cell<bool>,
     /// The client takes nothing of what is to be written to it.
     stall: Cell<Option<Stall>>,
     /// How often hyper had nothing more to write, and who waits for the next time.
@@ -102,6 +106,8 @@ impl Connection {
             requests: Cell::new(0),
             pace: Cell::new(None),
             called_off: Cell::new(None),
+            dozes_until_us: Cell::new(None),
+            glance: Cell::new(false),
             stall: Cell::new(None),
             flushes: Cell::new(0),
             flush_waker: Cell::new(None),
@@ -195,6 +201,33 @@ impl Connection {
             self.phase.set(Phase::Idle { since_us });
         }
         self.enroll(shared);
+    }
+
+    /// It is not woken for a few bytes until then.
+    pub(super) fn doze(&self, shared: &Shared, until_us: u64) {
+        self.dozes_until_us.set(Some(until_us));
+        let mut connections = shared.connections.borrow_mut();
+        connections.look_by(self.number, until_us);
+    }
+
+    /// It is woken for every byte.
+    pub(super) fn wake_up(&self) {
+        self.dozes_until_us.set(None);
+    }
+
+    pub(super) fn dozes_until_us(&self) -> Option<u64> {
+        self.dozes_until_us.get()
+    }
+
+    /// It has dozed for long enough; comes with an order to look again.
+    pub(super) fn glance(&self) {
+        self.dozes_until_us.set(None);
+        self.glance.set(true);
+    }
+
+    /// Whether what little there is is to be read, once.
+    pub(super) fn take_glance(&self) -> bool {
+        self.glance.take()
     }
 
     /// Gives an order; the connection's task acts on it.

@@ -1,4 +1,4 @@
-//! How fast a body comes.
+//! How fast a head or a body comes.
 
 use std::time::Duration;
 
@@ -6,6 +6,19 @@ use super::refusal::Refusal;
 
 /// A body's first seconds do not count for its rate: a connection takes time to get going.
 pub(super) const GRACE: Duration = Duration::from_secs(5);
+
+/// A head that comes more slowly than this after its first second drips.
+const DRIP_BYTES_PER_S: u64 = 100;
+const DRIP_AFTER_US: u64 = 1_000_000;
+/// The longest time between two looks at a head that drips.
+const DOZE_US_MAX: u64 = 5_000_000;
+
+/// How long to wait until a head is looked at again of which so many bytes have come in that time, if
+/// it drips: half as long as it took so far at most, and its sender will hardly notice.
+pub(super) fn doze_us(bytes: u64, took_us: u64) -> Option<u64> {
+    let drips = took_us >= DRIP_AFTER_US && bytes * 1_000_000 < DRIP_BYTES_PER_S * took_us;
+    drips.then(|| (took_us / 2).min(DOZE_US_MAX))
+}
 
 /// What a body's sender may take.
 #[derive(Clone, Copy, Debug)]
@@ -108,6 +121,22 @@ mod tests {
                 expected,
                 "{bytes} {seconds}"
             );
+        }
+    }
+
+    #[test]
+    fn a_head_that_drips_is_looked_at_less_often() {
+        for (bytes, took_us, expected) in [
+            (1, S - 1, None),
+            (1, S, Some(S / 2)),
+            (99, S, Some(S / 2)),
+            (100, S, None),
+            (8, 8 * S, Some(4 * S)),
+            (20, 20 * S, Some(5 * S)),
+            (1_999, 20 * S, Some(5 * S)),
+            (2_000, 20 * S, None),
+        ] {
+            assert_eq!(doze_us(bytes, took_us), expected, "{bytes} {took_us}");
         }
     }
 

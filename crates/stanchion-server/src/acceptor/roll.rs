@@ -86,6 +86,12 @@ impl<T> Roll<T> {
         }
     }
 
+    /// Has an entry looked at then, if not before.
+    pub(super) fn look_by(&mut self, number: u32, at_us: u64) {
+        let entry = &mut self.entries[number as usize];
+        entry.look_at_us = entry.look_at_us.min(at_us);
+    }
+
     /// Whether an entry can be spared from now on. One that could not be before is the last in the
     /// list; one that could keeps its place.
     pub(super) fn set_spare(&mut self, number: u32, is_spare: bool) {
@@ -172,9 +178,12 @@ mod tests {
             roll.add(|number| number);
         }
         assert_eq!(seen(&mut roll, 0, 10), [0, 1, 2]);
-        assert_eq!(seen(&mut roll, 9, 10), []);
+        roll.look_by(1, 5);
+        roll.look_by(2, 15);
+        assert_eq!(seen(&mut roll, 4, 10), []);
+        assert_eq!(seen(&mut roll, 5, 20), [1]);
         roll.remove(0);
-        assert_eq!(seen(&mut roll, 10, 20), [1, 2]);
+        assert_eq!(seen(&mut roll, 10, 20), [2]);
         // Somebody else has the number.
         roll.add(|number| number);
         assert_eq!(seen(&mut roll, 11, 20), [0]);

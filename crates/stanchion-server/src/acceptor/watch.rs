@@ -105,7 +105,15 @@ impl Shared {
             }
             Phase::Reading { since_us } => {
                 let limit = settings.header_timeout.as_duration();
-                past(since_us, limit, Order::TimedOut)
+                let look = past(since_us, limit, Order::TimedOut);
+                match (look, connection.dozes_until_us()) {
+                    (Look::At(_), Some(until_us)) if until_us <= now_us => {
+                        connection.glance();
+                        Look::Now(Order::LookAgain)
+                    }
+                    (Look::At(at_us), Some(until_us)) => Look::At(at_us.min(until_us)),
+                    (look, _) => look,
+                }
             }
             Phase::Busy => {
                 let limits = PaceLimits {

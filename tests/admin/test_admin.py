@@ -105,6 +105,24 @@ def test_both_forms_of_metrics_say_what_status_says(serve: Serve, admin: str) ->
     assert ask(admin, "/metrics", OPENMETRICS).text.endswith("# EOF\n")
 
 
+def test_every_byte_of_clients_is_counted(serve: Serve, admin: str) -> None:
+    server = serve("hello:app", "--admin", admin, "--limit-request-body", "1000")
+    sent = received = 0
+    # An answer of the app's, one of ours to a head that is none, and one before the body is read, which is thrown away.
+    big = request("POST", "/", ["Content-Length: 5000"]) + b"x" * 5000
+    for message in (request("GET", "/", ["Connection: close"]), b"nonsense\r\n\r\n", big):
+        with server.connect() as wire:
+            wire.send(message)
+            sent += len(message)
+            received += len(wire.rest())
+    expected = {"received": sent, "sent": received}
+    eventually(lambda: status(admin)["bytes"] == expected, f"the bytes are {expected}")
+    for fields in ([], [OPENMETRICS]):
+        seen = samples(admin, *fields)
+        assert seen["stanchion_received_bytes_total", ()] == sent
+        assert seen["stanchion_sent_bytes_total", ()] == received
+
+
 def test_counts_never_go_back_through_a_reload_and_causes_are_told(serve: Serve, admin: str) -> None:
     server = serve("waiting:app", "--admin", admin)
     for _ in range(3):

@@ -133,11 +133,22 @@ counted! {
     }
 }
 
-/// Where the count of requests that arrived is; then come the outcomes, then the events.
+counted! {
+    /// Bytes on the connections of clients, with everything that HTTP puts around bodies.
+    Traffic {
+        /// Read from them, also what was then thrown away.
+        Received = "received",
+        /// Taken by the kernel to be sent.
+        Sent = "sent",
+    }
+}
+
+/// Where the count of requests that arrived is; then come the outcomes, the events, the bytes.
 const ARRIVED: usize = 0;
 const OUTCOMES: usize = ARRIVED + 1;
 const EVENTS: usize = OUTCOMES + Outcome::ALL.len();
-const COUNTS: usize = EVENTS + Event::ALL.len();
+const TRAFFIC: usize = EVENTS + Event::ALL.len();
+const COUNTS: usize = TRAFFIC + Traffic::ALL.len();
 
 /// The counts of a house.
 #[derive(Debug)]
@@ -167,6 +178,11 @@ impl Tally {
     /// In the acceptor: this happened so often.
     pub(crate) fn happened_times(&self, event: Event, times: u64) {
         self.0.add(EVENTS + event as usize, times);
+    }
+
+    /// In the acceptor: so many bytes were moved.
+    pub(crate) fn moved(&self, traffic: Traffic, bytes: usize) {
+        self.0.add(TRAFFIC + traffic as usize, bytes as u64);
     }
 
     /// In the master, when there is no acceptor (any more): what the last one had in hand is lost.
@@ -245,6 +261,11 @@ impl Counts {
     /// How often this happened.
     pub(crate) fn happened(&self, event: Event) -> u64 {
         self.0[EVENTS + event as usize]
+    }
+
+    /// How many bytes were moved so.
+    pub(crate) fn moved(&self, traffic: Traffic) -> u64 {
+        self.0[TRAFFIC + traffic as usize]
     }
 
     /// Requests that arrived and have not ended.
@@ -326,6 +347,9 @@ mod tests {
         for (number, event) in Event::ALL.iter().enumerate() {
             (0..=number).for_each(|_| tally.happened(*event));
         }
+        tally.moved(Traffic::Received, 100);
+        tally.moved(Traffic::Sent, 1);
+        tally.moved(Traffic::Sent, 2);
         let counts = tally.read();
         for (number, outcome) in Outcome::ALL.iter().enumerate() {
             assert_eq!(counts.ended(*outcome), number as u64 + 1, "{outcome:?}");
@@ -333,6 +357,9 @@ mod tests {
         for (number, event) in Event::ALL.iter().enumerate() {
             assert_eq!(counts.happened(*event), number as u64 + 1, "{event:?}");
         }
+        assert_eq!(Traffic::ALL, [Traffic::Received, Traffic::Sent]);
+        assert_eq!(counts.moved(Traffic::Received), 100);
+        assert_eq!(counts.moved(Traffic::Sent), 3);
         assert_eq!(counts.in_flight(), 0);
     }
 

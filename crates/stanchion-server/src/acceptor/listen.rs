@@ -19,6 +19,7 @@ use super::clients::{Counted, TooMany};
 use super::connection::Connection;
 use super::conversation;
 use super::dispatch::PortNumber;
+use super::metered::Metered;
 use super::refusal::Refusal;
 use super::request::Peer;
 use super::{Shared, first_of};
@@ -294,6 +295,7 @@ impl Shared {
             client: counted.unwrap_or_default(),
         };
         self.common.tally.happened(Event::Accepted);
+        let stream = Metered::new(stream, &self.common.tally);
         let shared = Rc::clone(self);
         tokio::task::spawn_local(async move {
             let _place = place;

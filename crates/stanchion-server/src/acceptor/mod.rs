@@ -19,6 +19,7 @@ mod lent;
 mod listen;
 mod lookout;
 mod memory;
+mod metered;
 mod orders;
 mod outflow;
 mod pace;

@@ -2,6 +2,7 @@
 
 use super::exposition::{Exposition, Flavour, seconds};
 use super::status::{SeatDoes, Status};
+use crate::tally::Traffic;
 
 /// The whole page.
 pub(super) fn metrics(status: &Status, flavour: Flavour) -> String {
@@ -157,6 +158,22 @@ fn about_connections(page: &mut Exposition, status: &Status) {
         .sample(&[("state", "leaving")], connections.leaving);
     page.gauge("stanchion_connections_max", "Most there may be.")
         .sample(&[], connections.max);
+    for (traffic, name, help) in [
+        (
+            Traffic::Received,
+            "stanchion_received_bytes_total",
+            "Read from clients' connections: heads, bodies and what frames them.",
+        ),
+        (
+            Traffic::Sent,
+            "stanchion_sent_bytes_total",
+            "Written to clients' connections, as far as the kernel took it.",
+        ),
+    ] {
+        let count = status.bytes.get(traffic.name());
+        page.counter(name, help)
+            .sample(&[], count.copied().unwrap_or_default());
+    }
     let mut queued = page.gauge(
         "stanchion_listener_queue",
         "Connections in the kernel that were not accepted yet.",

@@ -10,7 +10,7 @@ use super::status::{
 use crate::acceptor::Shared;
 use crate::acceptor::connection::Phase;
 use crate::figures::{Attempt, Cause};
-use crate::tally::{Event, Outcome};
+use crate::tally::{Event, Outcome, Traffic};
 
 impl Shared {
     /// Everything, at this moment.
@@ -60,6 +60,10 @@ impl Shared {
             requests: sums.into_iter().chain(ended).collect(),
             events: events
                 .map(|one| (one.name(), counts.happened(*one)))
+                .collect(),
+            bytes: Traffic::ALL
+                .iter()
+                .map(|one| (one.name(), counts.moved(*one)))
                 .collect(),
             wait_us: dispatch.waits.histogram(),
             service_us: dispatch.services.histogram(),

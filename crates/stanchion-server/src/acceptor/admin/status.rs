@@ -31,6 +31,8 @@ pub(in crate::acceptor) struct Status {
     /// How many arrived, how many are in flight, and how the others ended.
     pub(in crate::acceptor) requests: BTreeMap<&'static str, u64>,
     pub(in crate::acceptor) events: BTreeMap<&'static str, u64>,
+    /// On the connections of clients.
+    pub(in crate::acceptor) bytes: BTreeMap<&'static str, u64>,
     /// Time in the line, and what came before a seat took it.
     pub(in crate::acceptor) wait_us: Histogram,
     /// Time at a seat.

@@ -5,6 +5,7 @@
 
 mod acceptor;
 mod control;
+mod datagrams;
 pub mod exit_code;
 mod figures;
 mod handover;

@@ -3,16 +3,14 @@
 
 use std::fmt::Write as _;
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
 use std::os::fd::AsFd;
-use std::os::unix::net::UnixDatagram;
-use std::path::PathBuf;
 
 use stanchion_sys::process;
 use tracing::Level;
 
 use super::file::room;
-use crate::settings::{Settings, SyslogAddress};
+use crate::datagrams::Datagrams;
+use crate::settings::Settings;
 
 /// Longest message in bytes; what is longer is cut. A datagram of UDP holds no more than 65507.
 const MESSAGE_BYTES_MAX: usize = 60 << 10;
@@ -20,46 +18,23 @@ const MESSAGE_BYTES_MAX: usize = 60 << 10;
 /// A way to a syslog daemon.
 #[derive(Debug)]
 pub(crate) struct Syslog {
-    socket: Socket,
+    socket: Datagrams,
     /// Facility times eight (RFC 3164 section 4.1.1).
     facility: u8,
     /// What comes before each message, such as `stanchion.shop.error: `.
     tag: String,
 }
 
-#[derive(Debug)]
-enum Socket {
-    Unix { socket: UnixDatagram, path: PathBuf },
-    Udp { socket: UdpSocket, to: SocketAddr },
-}
-
 impl Syslog {
     /// Opens what the settings ask for; `log` is `error` or `access`. A daemon that is not there
     /// yet is no error: it may come.
     pub(crate) fn open(settings: &Settings, log: &str) -> io::Result<Self> {
-        let socket = match &settings.syslog_addr {
-            SyslogAddress::Unix(path) => {
-                let socket = UnixDatagram::unbound()?;
-                socket.set_nonblocking(true)?;
-                let path = path.clone();
-                Socket::Unix { socket, path }
-            }
-            SyslogAddress::Udp { host, port } => {
-                let to = (host.as_str(), *port).to_socket_addrs()?.next();
-                let to =
-                    to.ok_or_else(|| io::Error::other(format!("the name {host} has no address")))?;
-                let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-                let socket = UdpSocket::bind(any)?;
-                socket.set_nonblocking(true)?;
-                Socket::Udp { socket, to }
-            }
-        };
         let tag = match settings.syslog_prefix.as_deref() {
             Some(prefix) => format!("stanchion.{prefix}.{log}: "),
             None => format!("stanchion.{log}: "),
         };
         Ok(Self {
-            socket,
+            socket: Datagrams::open(&settings.syslog_addr.0)?,
             facility: settings.syslog_facility.number() * 8,
             tag,
         })
@@ -84,35 +59,18 @@ impl Syslog {
         let end = bytes.iter().position(|&byte| byte == 0);
         let len = end.map_or(bytes.len(), |end| end + 1);
         let message = &bytes[..len.min(MESSAGE_BYTES_MAX)];
-        match &self.socket {
-            Socket::Udp { socket, to } => socket.send_to(message, to)?,
-            Socket::Unix { socket, path } => match socket.send(message) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),
-                // Not connected yet, or the daemon was started anew.
-                Err(_) => {
-                    socket.connect(path)?;
-                    socket.send(message)?
-                }
-                Ok(sent) => sent,
-            },
-        };
+        self.socket.send(message)?;
         Ok(len)
     }
 
     /// Waits until there is room, for at most so long.
     pub(super) fn wait(&self, ms: u64) -> io::Result<bool> {
-        match &self.socket {
-            Socket::Unix { socket, .. } => room(socket.as_fd(), ms),
-            Socket::Udp { socket, .. } => room(socket.as_fd(), ms),
-        }
+        room(self.socket.as_fd(), ms)
     }
 
     /// For messages.
     pub(super) fn shown(&self) -> String {
-        match &self.socket {
-            Socket::Unix { path, .. } => format!("syslog at {}", path.display()),
-            Socket::Udp { to, .. } => format!("syslog at {to}"),
-        }
+        format!("syslog at {}", self.socket)
     }
 }
 
@@ -128,6 +86,9 @@ pub(super) fn severity(level: Level) -> u8 {
 
 #[cfg(test)]
 mod tests {
+    use std::net::UdpSocket;
+    use std::os::unix::net::UnixDatagram;
+
     use super::*;
 
     fn settings(address: &str) -> Settings {

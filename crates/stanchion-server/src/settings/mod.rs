@@ -10,6 +10,7 @@ mod admin;
 mod bind;
 mod coerce;
 mod control;
+mod datagram;
 mod effective;
 mod lane;
 mod listen;
@@ -24,6 +25,7 @@ mod worker_ports;
 
 pub use bind::BindAddress;
 pub use control::ControlAddress;
+pub use datagram::DatagramAddress;
 pub use effective::{LogLevel, QueueOrder, Settings, SignalStyle};
 pub use lane::Lane;
 pub use listen::{Bind, ListenOptions};

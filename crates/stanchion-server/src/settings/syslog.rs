@@ -1,8 +1,8 @@
 //! Where a syslog daemon is, and as what it is told things.
 
-use std::path::PathBuf;
-
 use serde::Deserialize;
+
+use super::DatagramAddress;
 
 /// The port of syslog over UDP (RFC 3164 section 2).
 const PORT: u16 = 514;
@@ -10,17 +10,7 @@ const PORT: u16 = 514;
 /// `unix:///dev/log` or `udp://HOST:PORT`, as gunicorn writes them.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
-pub enum SyslogAddress {
-    /// A unix datagram socket.
-    Unix(PathBuf),
-    /// A host by name or address, and its port.
-    Udp {
-        /// Its name or address.
-        host: String,
-        /// Its port.
-        port: u16,
-    },
-}
+pub struct SyslogAddress(pub DatagramAddress);
 
 impl SyslogAddress {
     /// Reads it. The error says what is wrong, without naming the setting.
@@ -30,10 +20,7 @@ impl SyslogAddress {
                 None | Some((_, "dgram")) => rest.trim_end_matches("#dgram"),
                 Some(_) => return Err("only unix datagram sockets are spoken to".into()),
             };
-            if path.is_empty() || path.contains('\0') {
-                return Err("it names no socket".into());
-            }
-            return Ok(Self::Unix(path.into()));
+            return DatagramAddress::unix(path).map(Self);
         }
         if text.starts_with("tcp://") {
             return Err("syslog is spoken over udp:// and unix:// only".into());
@@ -41,24 +28,7 @@ impl SyslogAddress {
         let rest = text
             .strip_prefix("udp://")
             .ok_or("it is written unix://PATH or udp://HOST:PORT")?;
-        let (host, port) = match rest.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-            Some((host, port)) => (host, port.strip_prefix(':')),
-            None => match rest.split_once(':') {
-                Some((host, port)) => (host, Some(port)),
-                None => (rest, None),
-            },
-        };
-        let port = match port {
-            None => PORT,
-            Some(port) => port
-                .parse()
-                .map_err(|_| format!("{port:?} is not a port"))?,
-        };
-        let host = if host.is_empty() { "localhost" } else { host };
-        Ok(Self::Udp {
-            host: host.to_lowercase(),
-            port,
-        })
+        DatagramAddress::udp(rest, PORT).map(Self)
     }
 }
 
@@ -72,11 +42,10 @@ impl TryFrom<String> for SyslogAddress {
 
 impl std::fmt::Display for SyslogAddress {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Unix(path) => write!(out, "unix://{}", path.display()),
-            Self::Udp { host, port } if host.contains(':') => write!(out, "udp://[{host}]:{port}"),
-            Self::Udp { host, port } => write!(out, "udp://{host}:{port}"),
+        if let DatagramAddress::Udp { .. } = self.0 {
+            out.write_str("udp://")?;
         }
+        self.0.fmt(out)
     }
 }
 
@@ -124,11 +93,11 @@ mod tests {
 
     #[test]
     fn addresses_are_read_as_gunicorn_reads_them() {
-        let udp = |host: &str, port| SyslogAddress::Udp {
-            host: host.into(),
-            port,
+        let udp = |host: &str, port| {
+            let host = host.into();
+            SyslogAddress(DatagramAddress::Udp { host, port })
         };
-        let unix = |path: &str| SyslogAddress::Unix(path.into());
+        let unix = |path: &str| SyslogAddress(DatagramAddress::Unix(path.into()));
         for (text, expected) in [
             ("udp://localhost:514", udp("localhost", 514)),
             ("udp://Logs", udp("logs", 514)),

@@ -60,12 +60,6 @@ FOREIGN = (
     Foreign("logconfig", ("--log-config",), refusal=_LOGS),
     Foreign("logconfig_dict"),
     Foreign("logconfig_json", ("--log-config-json",), refusal=_LOGS),
-    Foreign("statsd_host", ("--statsd-host",), refusal="statsd is not spoken here"),
-    Foreign("statsd_prefix", ("--statsd-prefix",), refusal="statsd is not spoken here"),
-    Foreign("dogstatsd_tags", ("--dogstatsd-tags",), refusal="statsd is not spoken here"),
-    Foreign(
-        "enable_backlog_metric", ("--enable-backlog-metric",), takes_value=False, refusal="statsd is not spoken here"
-    ),
     Foreign("secure_scheme_headers"),
     Foreign("forwarder_headers", ("--forwarder-headers",), refusal="the set of forwarding headers is fixed"),
     Foreign("header_map", ("--header-map",), refusal=_PARSER, harmless_values=("drop",)),

@@ -5,6 +5,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use stanchion_server::log::EXCEPTION;
 use stanchion_server::settings::Bind;
 use stanchion_server::{Hook, LoadError, Worker};
 use stanchion_sys::process;
@@ -126,7 +127,7 @@ impl RequestHooks {
         let done = self.0.call_method1(py, after, (req, environ, told));
         if let Err(failure) = done {
             let shown = traceback(py, &failure);
-            error!("the hook post_request failed after {what}\n{shown}");
+            error!(target: EXCEPTION, "the hook post_request failed after {what}\n{shown}");
         }
     }
 }

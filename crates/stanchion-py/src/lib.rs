@@ -20,6 +20,7 @@ mod _stanchion {
 
     use pyo3::exceptions::PyValueError;
     use pyo3::prelude::*;
+    use stanchion_server::log::CRITICAL;
     use stanchion_server::network;
     use stanchion_server::settings::{Settings, resolve_json, schema_json};
 
@@ -46,6 +47,7 @@ mod _stanchion {
     #[pyfunction]
     fn log(level: i32, text: &str) {
         match level {
+            50.. => error!(target: CRITICAL, "{text}"),
             40.. => error!("{text}"),
             30.. => warn!("{text}"),
             20.. => info!("{text}"),

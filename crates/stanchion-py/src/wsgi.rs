@@ -4,6 +4,7 @@ use pyo3::exceptions::{PySystemExit, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+use stanchion_server::log::EXCEPTION;
 use stanchion_server::record::RequestRecord;
 use stanchion_server::{Ending, Seat, Taken, Worker};
 use tracing::{error, info};
@@ -187,7 +188,7 @@ impl Gateway {
             info!("{by} asked to exit at {what}: the worker leaves");
             self.worker.leave();
         } else if !failure.is_instance_of::<ClientGone>(py) {
-            error!("{by} failed at {what}\n{}", traceback(py, failure));
+            error!(target: EXCEPTION, "{by} failed at {what}\n{}", traceback(py, failure));
         }
         // Also when the client has gone: the slot goes back, however long the app keeps `environ`.
         response.get().fail(py);

@@ -21,6 +21,7 @@ mod privileges;
 pub mod record;
 pub mod settings;
 mod spool;
+mod statsd;
 mod tally;
 mod template;
 mod tree;

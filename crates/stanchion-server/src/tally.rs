@@ -128,6 +128,8 @@ counted! {
         WorkerHeld = "workers_held",
         /// A line of a log was dropped, because the log did not take it.
         LogLineDropped = "log_lines_dropped",
+        /// A metric was dropped, because the statsd server did not take it.
+        MetricDropped = "metrics_dropped",
         /// A request whose worker died was given to another worker.
         Retried = "requests_retried",
     }

@@ -34,6 +34,7 @@ mod service;
 mod shared;
 mod spool;
 mod spooling;
+mod statsd;
 mod ticket;
 mod tracked;
 mod watch;

@@ -45,7 +45,7 @@ impl Shortage {
     }
 
     /// Something failed for it.
-    fn failed(&self, now_us: u64, why: &io::Error) {
+    pub(super) fn failed(&self, now_us: u64, why: &io::Error) {
         let mut episode = self.now.get().unwrap_or_else(|| {
             error!("{}: {why}", self.trouble);
             Episode {

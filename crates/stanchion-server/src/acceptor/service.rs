@@ -143,11 +143,12 @@ fn entry(
     head: &http::response::Parts,
     outcome: Outcome,
 ) -> Option<Box<Entry>> {
-    let log = shared.access_log.as_ref()?;
-    let fields = if log.wants_answer_fields {
-        head.headers.clone()
-    } else {
-        HeaderMap::new()
+    if !shared.wants_entries() {
+        return None;
+    }
+    let fields = match &shared.access_log {
+        Some(log) if log.wants_answer_fields => head.headers.clone(),
+        Some(_) | None => HeaderMap::new(),
     };
     let ticket = Rc::clone(ticket);
     Some(Box::new(Entry {

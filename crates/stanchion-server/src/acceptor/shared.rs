@@ -24,6 +24,7 @@ use super::request_id::RequestIds;
 use super::roll::Roll;
 use super::room::Shortage;
 use super::spool::Spool;
+use super::statsd::Statsd;
 use crate::record::REQUEST_HEAD_BYTES_MAX;
 use crate::tally::Outcome;
 use crate::tree::Common;
@@ -44,6 +45,7 @@ pub(super) struct Shared {
     pub(super) dispatch: RefCell<Dispatch>,
     pub(super) http: http1::Builder,
     pub(super) access_log: Option<AccessLog>,
+    pub(super) statsd: Option<Statsd>,
     pub(super) request_ids: Option<RequestIds>,
     pub(super) connections: RefCell<Roll<Rc<Connection>>>,
     pub(super) connections_max: usize,
@@ -101,6 +103,7 @@ impl Shared {
             http.max_headers(fields_max);
         }
         let access_log = AccessLog::open(settings)?;
+        let statsd = Statsd::open(settings, &common.tally)?;
         let header = settings.request_id_header.as_deref();
         let request_ids = header.map(RequestIds::new).transpose()?;
         let descriptors = process::raise_open_files();
@@ -125,6 +128,7 @@ impl Shared {
             dispatch: RefCell::new(Dispatch::new(common, &answers, &relief)),
             http,
             access_log,
+            statsd,
             request_ids,
             connections: RefCell::default(),
             connections_max,
@@ -160,9 +164,17 @@ impl Shared {
         }
     }
 
+    /// Whether anybody wants to hear of each request.
+    pub(super) fn wants_entries(&self) -> bool {
+        self.access_log.is_some() || self.statsd.is_some()
+    }
+
     pub(super) fn log_access(&self, entry: &Entry) {
         if let Some(log) = &self.access_log {
             log.add(entry);
+        }
+        if let Some(statsd) = &self.statsd {
+            statsd.add(entry);
         }
     }
 
@@ -185,6 +197,9 @@ impl Shared {
                 counts.in_flight(),
                 counts.connections()
             );
+        }
+        if let Some(statsd) = &self.statsd {
+            statsd.finish(&self.common.tally);
         }
         if let Some(log) = &self.access_log {
             log.finish();

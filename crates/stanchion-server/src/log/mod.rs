@@ -3,6 +3,7 @@
 //! what does not go ([`outlet`]).
 
 mod file;
+mod levels;
 mod outlet;
 mod queue;
 mod syslog;
@@ -20,6 +21,8 @@ use tracing::{Event, Level, Metadata, Subscriber, error, info, span};
 
 use crate::settings::{LogLevel, Settings};
 pub(crate) use file::{LogFile, belong_to, create};
+use levels::Levels;
+pub use levels::{CRITICAL, EXCEPTION};
 use outlet::Direct;
 pub(crate) use outlet::Outlet;
 pub(crate) use queue::{Of, Queue, take_dropped};
@@ -31,6 +34,7 @@ static ERROR_LOG: OnceLock<ErrorLog> = OnceLock::new();
 #[derive(Debug)]
 struct ErrorLog {
     level: LevelFilter,
+    levels: Option<Levels>,
     /// The file first.
     outlets: Vec<Direct>,
     /// journald reads it, and takes levels.
@@ -55,8 +59,10 @@ pub fn start(settings: &Settings) -> io::Result<()> {
         outlets.push(Direct::new(Outlet::Syslog(syslog)));
     }
     let level = filter(settings.loglevel);
+    let levels = Levels::open(settings)?;
     ERROR_LOG.get_or_init(|| ErrorLog {
         level,
+        levels,
         outlets,
         journal,
         queues: OnceLock::new(),
@@ -113,6 +119,15 @@ pub fn raw(text: &[u8]) {
 }
 
 impl ErrorLog {
+    /// The least important events that somebody wants to hear of.
+    fn least(&self) -> LevelFilter {
+        let counted = self
+            .levels
+            .as_ref()
+            .map(|_| LevelFilter::from(Levels::LEAST));
+        counted.map_or(self.level, |counted| self.level.max(counted))
+    }
+
     fn write(&self, outlet: usize, bytes: &[u8]) {
         match self.queues.get() {
             Some(queues) => queues[outlet].push(bytes),
@@ -204,16 +219,22 @@ impl Subscriber for Events {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         ERROR_LOG
             .get()
-            .is_some_and(|log| *metadata.level() <= log.level)
+            .is_some_and(|log| *metadata.level() <= log.least())
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
-        ERROR_LOG.get().map(|log| log.level)
+        ERROR_LOG.get().map(ErrorLog::least)
     }
 
     fn event(&self, event: &Event<'_>) {
         let Some(log) = ERROR_LOG.get() else { return };
         let level = *event.metadata().level();
+        if let Some(levels) = &log.levels {
+            levels.count(event.metadata());
+        }
+        if level > log.level {
+            return;
+        }
         let mut text = Text::default();
         event.record(&mut text);
         let Text { message, fields } = text;

@@ -91,7 +91,9 @@ impl Loop<'_> {
             } => {
                 let stacks = self.stacks(generation);
                 match client {
-                    None => error!("the stacks of worker {worker} ({pid}):\n{stacks}"),
+                    None => {
+                        error!(target: log::CRITICAL, "the stacks of worker {worker} ({pid}):\n{stacks}");
+                    }
                     Some(client) => self.keep_stacks(
                         client,
                         WorkerStacks {
@@ -177,12 +179,20 @@ impl Loop<'_> {
                 facility,
             )
         };
+        let statsd = |settings: &Settings| {
+            (
+                settings.statsd_host.clone(),
+                settings.statsd_prefix.clone(),
+                settings.dogstatsd_tags.clone(),
+            )
+        };
         let changed = [
             ("pidfile", old.pidfile != new.pidfile),
             ("signals", old.signals != new.signals),
             ("errorlog", old.errorlog != new.errorlog),
             ("loglevel", old.loglevel != new.loglevel),
             ("syslog of the error log", syslog(old) != syslog(new)),
+            ("statsd of the error log", statsd(old) != statsd(new)),
             ("control", old.control != new.control),
             ("umask", old.umask != new.umask),
         ];

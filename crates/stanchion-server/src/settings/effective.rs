@@ -7,7 +7,8 @@ use serde_json::{Map, Value};
 
 use super::resolve::{Layer, resolve};
 use super::{
-    AllowedPeers, Bind, ControlAddress, Facility, Lane, Seconds, SettingsError, SyslogAddress,
+    AllowedPeers, Bind, ControlAddress, Facility, Lane, Seconds, SettingsError, StatsdAddress,
+    SyslogAddress,
 };
 
 /// The effective value of each setting, under the setting's own name. What each one does is told
@@ -150,6 +151,14 @@ pub struct Settings {
     pub request_id_header: Option<String>,
     /// Tell clients where the time went.
     pub server_timing: bool,
+    /// Where metrics are sent; `None` = nowhere.
+    pub statsd_host: Option<StatsdAddress>,
+    /// What their names begin with.
+    pub statsd_prefix: String,
+    /// What stands behind each, without `|#`.
+    pub dogstatsd_tags: String,
+    /// Send how many connections the kernel holds.
+    pub enable_backlog_metric: bool,
     /// Send both logs to a syslog daemon as well.
     pub syslog: bool,
     /// Where it is.

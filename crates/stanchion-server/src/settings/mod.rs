@@ -19,6 +19,7 @@ mod reference;
 mod resolve;
 mod schema;
 mod seconds;
+mod statsd;
 mod syslog;
 pub mod table;
 mod worker_ports;
@@ -34,6 +35,7 @@ pub use reference::reference_markdown;
 pub use resolve::{Layer, Resolution, Resolved, Unknown, resolve, resolve_json};
 pub use schema::schema_json;
 pub use seconds::Seconds;
+pub use statsd::StatsdAddress;
 pub use syslog::{Facility, SyslogAddress};
 
 /// Why settings could not be made of what was given.

@@ -85,7 +85,7 @@ impl Shared {
     }
 
     /// One look at the kernel's list for all of them.
-    fn listener_statuses(&self) -> Vec<ListenerStatus> {
+    pub(in crate::acceptor) fn listener_statuses(&self) -> Vec<ListenerStatus> {
         let sockets = sock_diag::listening().unwrap_or_else(|error| {
             debug!("the kernel does not tell how full its queues are: {error}");
             Vec::new()

@@ -1,7 +1,8 @@
 //! Settings of what the server tells about itself.
 
 use super::{ANY_TIME, Group, Kind, Preset, Range, Setting};
-use crate::settings::Bind;
+use crate::settings::statsd::{check_prefix, check_tags};
+use crate::settings::{Bind, StatsdAddress};
 
 pub(super) const ADMIN: Group = Group {
     title: "Seeing the line",
@@ -66,11 +67,79 @@ waited.",
 On the listeners of bind, by the server itself and without waiting, \
 whatever the app has at these paths. An example is /-, for /-/ready.",
         },
+        Setting {
+            name: "statsd_host",
+            flags: &["--statsd-host"],
+            metavar: "ADDRESS",
+            env: None,
+            kind: Kind::Text {
+                nullable: true,
+                check: statsd_address,
+            },
+            default: Preset::Null,
+            gunicorn: true,
+            help: "Send metrics to this statsd server",
+            long_help: "\
+HOST:PORT, 8125 without a port, or unix://PATH for a datagram socket. \
+docs/monitoring.md lists the metrics: gunicorn's, and the line's. A name \
+is looked up once, at the start. What the server does not take is \
+dropped and counted; nobody waits for it.",
+        },
+        Setting {
+            name: "statsd_prefix",
+            flags: &["--statsd-prefix"],
+            metavar: "PREFIX",
+            env: None,
+            kind: Kind::Text {
+                nullable: false,
+                check: check_prefix,
+            },
+            default: Preset::Text(""),
+            gunicorn: true,
+            help: "Begin the name of each metric with this",
+            long_help: "\
+One dot comes between it and the name, whether it ends with dots or not.",
+        },
+        Setting {
+            name: "dogstatsd_tags",
+            flags: &["--dogstatsd-tags"],
+            metavar: "TAGS",
+            env: None,
+            kind: Kind::Text {
+                nullable: false,
+                check: check_tags,
+            },
+            default: Preset::Text(""),
+            gunicorn: true,
+            help: "Tag each metric, as Datadog reads it",
+            long_help: "\
+Written behind each metric as |#tag:value,other:value. Other statsd \
+servers may not understand it.",
+        },
+        Setting {
+            name: "enable_backlog_metric",
+            flags: &["--enable-backlog-metric"],
+            metavar: "",
+            env: None,
+            kind: Kind::Bool,
+            default: Preset::Bool(false),
+            gunicorn: true,
+            help: "Send gunicorn.backlog too",
+            long_help: "\
+How many connections the kernel holds that were not accepted yet, at all \
+listeners together, once a second. The admin listener tells the same \
+without it, for each listener.",
+        },
     ],
 };
 
 fn bind(text: &str) -> Result<(), String> {
     Bind::parse(text).map(drop)
+}
+
+/// Where a statsd server is.
+fn statsd_address(text: &str) -> Result<(), String> {
+    StatsdAddress::parse(text).map(drop)
 }
 
 /// The beginning of a path.

@@ -1,0 +1,41 @@
+//! How many lines of each level the error log got, for a statsd server: gunicorn's `gunicorn.log.*`.
+
+use std::io;
+
+use tracing::{Level, Metadata};
+
+use crate::settings::Settings;
+use crate::statsd::Statsd;
+
+/// The target of an event that gunicorn calls critical: a worker had to be killed.
+pub const CRITICAL: &str = "critical";
+/// The target of an event that gunicorn logs as an exception: one of the app's, with its traceback.
+pub const EXCEPTION: &str = "exception";
+
+/// Tells of each line at once, from the process that wrote it: there are few of them, and some of these
+/// processes never look at a clock.
+#[derive(Debug)]
+pub(super) struct Levels(Statsd);
+
+impl Levels {
+    /// The least that is told of, whatever the log has of it: as in gunicorn.
+    pub(super) const LEAST: Level = Level::WARN;
+
+    pub(super) fn open(settings: &Settings) -> io::Result<Option<Self>> {
+        let statsd = Statsd::open(settings)?;
+        Ok(statsd.map(Self))
+    }
+
+    /// There was one like this.
+    pub(super) fn count(&self, metadata: &Metadata<'_>) {
+        let name = match (*metadata.level(), metadata.target()) {
+            (Level::ERROR, CRITICAL) => "gunicorn.log.critical",
+            (Level::ERROR, EXCEPTION) => "gunicorn.log.exception",
+            (Level::ERROR, _) => "gunicorn.log.error",
+            (Level::WARN, _) => "gunicorn.log.warning",
+            _ => return,
+        };
+        // To say so in the log would be the next thing to tell.
+        let _ = self.0.happened(name);
+    }
+}

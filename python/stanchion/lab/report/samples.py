@@ -11,7 +11,7 @@ from stanchion.lab.scenario import Trial
 
 NAN = float("nan")
 # Figures that are counts are 0 where they were never seen; of these, nothing is known then.
-NOT_COUNTED = ("latency_ms.", "backlog.", "waiting_max.", "cpu_s", "per_s", "share.", "after.share", "after.recovered_s")
+NOT_COUNTED = ("latency_ms.", "backlog.", "waiting_max.", "cpu_s", "per_s", "share.", "after.")
 POINTS_MAX = 3_000
 """Of requests that were answered, in one picture of one trial: each is some 30 bytes of the page, drawn twice."""
 

@@ -161,6 +161,10 @@ def test_the_screen_is_live(kept, tmp_path, request):
     screen.type("p")
     screen.wait(f"{late}$")
     assert order(screen, tmp_path)[-1] == "c-late"
+    screen.type("?")
+    screen.wait("dropped since the socket listens")
+    screen.type("q")
+    screen.wait(f"{late}$")
     screen.type("q")
     assert screen.exit_code() == 0
     assert screen.state() == screen.found

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from stanchion.doctor.facts import Facts, Listener, Network, Owner
-from stanchion.top.board import KEYS, View, press, screen
+from stanchion.top.board import HELP, KEYS, View, press, screen
 from stanchion.top.keys import Do
 from stanchion.top.sockets import Host, Look, Order, host, sort
 
@@ -82,3 +82,21 @@ def test_nothing_that_a_terminal_would_obey():
 @pytest.mark.parametrize(("key", "do"), [("q", Do.QUIT), ("\x03", Do.QUIT), ("\x1a", Do.SUSPEND), ("\x0c", Do.REDRAW)])
 def test_keys_that_are_for_the_terminal(key, do):
     assert press(View(), key, 3, 24) == (View(), do)
+
+
+def test_the_help_is_a_page_of_its_own_that_moves_and_goes():
+    shown, do = press(View(order=Order.DROPS, first=3), "?", 50, 24)
+    assert (shown.help, do) == (0, Do.NOTHING)
+    moved, do = press(shown, "j", 50, 24)
+    assert (moved.help, moved.first, do) == (1, 3, Do.NOTHING)
+    assert press(moved, "w", 50, 24) == (moved, Do.NOTHING), "no key of the screen"
+    assert press(moved, "\x0c", 50, 24) == (moved, Do.REDRAW)
+    for key in ("q", "h"):
+        assert press(moved, key, 50, 24) == (replace(moved, help=None), Do.NOTHING)
+
+
+def test_the_help_fits_the_width_and_has_every_column_and_key():
+    assert max(map(len, HELP)) < 80
+    named = {line.split()[0].rstrip(",") for line in HELP if line.startswith("  ") and not line.startswith("   ")}
+    heads = screen(many(1), View(), 80, 24)[1].plain.split()
+    assert {*heads, "w", "d", "a", "p", "q"} <= named

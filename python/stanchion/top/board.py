@@ -6,12 +6,39 @@ from dataclasses import dataclass, replace
 
 from rich.text import Text
 
-from stanchion.top.keys import Do, name_of
+from stanchion.top.keys import Do, leaf, name_of
 from stanchion.top.lines import table
 from stanchion.top.sockets import Host, Order, Socket, sort
 from stanchion.top.words import count, printable, rate
 
-KEYS = "sort: w waiting, d drops, a address · ↑↓ move · p pause · q quit"
+KEYS = "sort: w waiting, d drops, a address · ↑↓ move · p pause · ? help · q quit"
+
+HELP = """\
+Keys
+
+  w          sort by how full the queues are: the fullest first
+  d          by what the kernel drops now
+  a          by address
+  up, down   move (also k, j, and page keys)
+  p, space   pause: the screen stays as it is; again to go on
+  ?, h       this page
+  Ctrl-L     draw anew
+  Ctrl-Z     suspend
+  q, Ctrl-C  quit, or back from this page
+
+Columns
+
+  waiting    connections that the kernel holds and nobody has accepted
+  backlog    the one in force; one more than that fits, and then it is full
+  drops      what the kernel has dropped since the socket listens; it does
+             not count that for unix sockets: -
+  lately     how many of these between the last two looks
+  owner      the process with the lowest number that has it open, and how
+             many others have; -: not for us to see
+  address    and the network namespace, if it is another one
+
+Red: full, or dropping now. Yellow: more than half full. stanchion doctor
+says what to do; docs/top.md says more.""".splitlines()
 
 _HEADS = ("waiting", "backlog", "drops", "lately", "owner", "address")
 
@@ -30,6 +57,8 @@ class View:
     """With the keys below."""
     first: int = 0
     """The socket that is on top."""
+    help: int | None = None
+    """The line of the help that is on top, if that is before the screen."""
     paused: bool = False
     trouble: str | None = None
     """Why there is no newer look than this one."""
@@ -38,15 +67,19 @@ class View:
 def press(view: View, key: str, sockets: int, rows: int) -> tuple[View, Do]:
     """The view after a key, and what else to do; `rows` is how many the screen has."""
     name = name_of(key)
+    if name == "\x0c":
+        return view, Do.REDRAW
+    if name == "\x1a":
+        return view, Do.SUSPEND
+    if view.help is not None:
+        return replace(view, help=leaf(view.help, name, rows, len(HELP))), Do.NOTHING
     if name in _ORDERS:
         return replace(view, order=_ORDERS[name], first=0), Do.NOTHING
     match name:
         case "q":
             return view, Do.QUIT
-        case "\x0c":
-            return view, Do.REDRAW
-        case "\x1a":
-            return view, Do.SUSPEND
+        case "?":
+            return replace(view, help=0), Do.NOTHING
         case "p":
             return replace(view, paused=not view.paused), Do.NOTHING
         case "up" | "down" | "page up" | "page down":

@@ -110,7 +110,8 @@ def press(state: State, key: str, seats: tuple[Seat, ...], rows: int) -> tuple[S
     if name == "\x1a":
         return state, Do.SUSPEND
     if state.page is not None:
-        return _leaf(state, name, rows, len(state.page)), Do.NOTHING
+        first = leaf(state.first, name, rows, len(state.page))
+        return (replace(state, page=None) if first is None else replace(state, first=first)), Do.NOTHING
     view = state.view
     if name in _ORDERS:
         return replace(state, view=replace(view, order=_ORDERS[name])), Do.NOTHING
@@ -129,12 +130,13 @@ def press(state: State, key: str, seats: tuple[Seat, ...], rows: int) -> tuple[S
     return state, Do.NOTHING
 
 
-def _leaf(state: State, name: str, rows: int, lines: int) -> State:
+def leaf(first: int, name: str, rows: int, lines: int) -> int | None:
+    """The line of a page that is on top after a key; None if that ends the page."""
     if name in ("q", "?"):
-        return replace(state, page=None)
+        return None
     steps = rows if name == "p" else _steps(name, rows)
     # The last line of the screen says which keys there are.
-    return replace(state, first=max(0, min(state.first + steps, lines - (rows - 1))))
+    return max(0, min(first + steps, lines - (rows - 1)))
 
 
 def _steps(name: str, rows: int) -> int:

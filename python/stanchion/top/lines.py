@@ -39,6 +39,8 @@ class View:
 
 KEYS = "sort: a age, w worker, s served · ↑↓ choose · d dump · p pause · ? help · q quit"
 
+PAGE_KEYS = "↑↓ and page keys move · q back"
+
 
 def screen(model: Model, view: View, width: int, height: int | None) -> list[Text]:
     """The lines, none wider than `width` and no more than `height` of them; None for all there are."""
@@ -59,6 +61,12 @@ def screen(model: Model, view: View, width: int, height: int | None) -> list[Tex
     for line in lines:
         line.truncate(width, overflow="ellipsis")
     return lines
+
+
+def page(text: Sequence[str], first: int, height: int) -> list[Text]:
+    """A page before the screen, from some line on, with the keys that it obeys."""
+    shown = [Text(line) for line in text[first : first + height - 1]]
+    return [*shown, *[Text()] * (height - 1 - len(shown)), Text(PAGE_KEYS, "dim")]
 
 
 class _Room:

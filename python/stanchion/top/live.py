@@ -30,8 +30,6 @@ _ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 # A byte of the pipe that is no signal.
 _NEWS = 0
 
-PAGE_KEYS = "↑↓ and page keys move · q back"
-
 
 def run(where: Place, control: str | None, interval_s: float) -> int:
     """One server, until somebody has seen enough; the exit code."""
@@ -199,8 +197,7 @@ class _Server(_Live):
     def _lines(self, width: int, height: int) -> list[Text]:
         state = self._state
         if state.page is not None:
-            shown = [Text(line) for line in state.page[state.first : state.first + height - 1]]
-            return [*shown, *[Text()] * (height - 1 - len(shown)), Text(PAGE_KEYS, "dim")]
+            return lines.page(state.page, state.first, height)
         if self._model is None:
             return [Text(f"stanchion top · {self._where.text}", "bold"), Text(self._trouble or "", "bold red")]
         return lines.screen(self._model, replace(state.view, trouble=self._trouble), width, height)
@@ -232,6 +229,8 @@ class _Sockets(_Live):
         return do
 
     def _lines(self, width: int, height: int) -> list[Text]:
+        if self._view.help is not None:
+            return lines.page(board.HELP, self._view.help, height)
         if self._host is None:
             return [Text("stanchion top --any", "bold"), Text(self._trouble or "looking at the host", "bold red")]
         return board.screen(self._host, replace(self._view, trouble=self._trouble), width, height)

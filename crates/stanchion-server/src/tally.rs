@@ -132,6 +132,8 @@ counted! {
         MetricDropped = "metrics_dropped",
         /// A request whose worker died was given to another worker.
         Retried = "requests_retried",
+        /// A span was dropped, because the collector did not take it.
+        SpanDropped = "spans_dropped",
     }
 }
 

@@ -61,7 +61,7 @@ pub(super) struct AnswerBody {
     /// Bytes that the connection still wants, if that is known; with none it does not ask for the
     /// end.
     wanted: Option<u64>,
-    /// Written to the access log when the answer has been sent or given up.
+    /// Recorded when the answer has been sent or given up.
     entry: Option<Box<Entry>>,
     /// How often hyper had written everything when it was given the last piece.
     handed: Option<u64>,
@@ -141,8 +141,8 @@ impl AnswerBody {
         self
     }
 
-    /// Has the access log told at the end.
-    pub(super) fn logged(mut self, entry: Option<Box<Entry>>) -> Self {
+    /// Has those told at the end who keep records.
+    pub(super) fn recorded(mut self, entry: Option<Box<Entry>>) -> Self {
         self.entry = entry;
         self
     }
@@ -277,7 +277,7 @@ impl Drop for AnswerBody {
         if let Some(mut entry) = self.entry.take() {
             // A refusal was counted when it was made.
             entry.outcome = outcome.unwrap_or(entry.outcome);
-            self.shared.log_access(&entry);
+            self.shared.over(&entry);
         }
         self.connection.answered(&self.shared);
     }

@@ -116,6 +116,11 @@ impl Arrived {
         self.id.as_ref().map(RequestId::as_str)
     }
 
+    /// `http` or `https`, after what trusted proxies say.
+    pub(super) fn scheme(&self) -> &'static str {
+        self.scheme
+    }
+
     /// Method, target and name, for logs.
     pub(super) fn describe(&self) -> String {
         describe(

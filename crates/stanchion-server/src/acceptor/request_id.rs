@@ -4,16 +4,14 @@ use std::cell::RefCell;
 use std::io;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use stanchion_sys::random;
+
+use super::random::{Random, hexadecimal};
 
 /// Longest id that is taken from a proxy, in bytes; one that is longer is replaced.
 const LEN_MAX: usize = 128;
 /// Random bytes of an id that we make, and its length in hexadecimal.
 const RANDOM_BYTES: usize = 16;
 const MADE_LEN: usize = 2 * RANDOM_BYTES;
-/// Ids for which random bytes are fetched at a time: a system call for each would cost more than
-/// all else about it.
-const STOCK: usize = 128;
 
 /// The name of one request.
 pub(super) enum RequestId {
@@ -39,19 +37,12 @@ pub(super) struct RequestIds {
     random: RefCell<Random>,
 }
 
-struct Random {
-    bytes: [u8; STOCK * RANDOM_BYTES],
-    used: usize,
-}
-
 impl RequestIds {
     /// With the name of the field that carries them.
     pub(super) fn new(header: &str) -> io::Result<Self> {
-        let mut bytes = [0; STOCK * RANDOM_BYTES];
-        random::fill(&mut bytes)?;
         Ok(Self {
             header: header.parse().map_err(io::Error::other)?,
-            random: RefCell::new(Random { bytes, used: 0 }),
+            random: RefCell::new(Random::new()?),
         })
     }
 
@@ -65,29 +56,12 @@ impl RequestIds {
         let given = trusted.then(|| headers.get(&self.header)).flatten();
         match given {
             Some(value) if is_sane(value.as_bytes()) => RequestId::Given(value.clone()),
-            _ => RequestId::Made(self.random.borrow_mut().next()),
+            _ => RequestId::Made(hexadecimal(&self.made())),
         }
     }
-}
 
-impl Random {
-    fn next(&mut self) -> [u8; MADE_LEN] {
-        const DIGITS: [u8; 16] = *b"0123456789abcdef";
-        if self.used == self.bytes.len() {
-            // It cannot fail once it has worked (getrandom(2)); if it did, ids would come again.
-            if let Err(error) = random::fill(&mut self.bytes) {
-                tracing::error!("no random bytes for request ids: {error}");
-            }
-            self.used = 0;
-        }
-        let bytes = &self.bytes[self.used..self.used + RANDOM_BYTES];
-        self.used += RANDOM_BYTES;
-        let mut digits = [0; MADE_LEN];
-        for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes) {
-            pair[0] = DIGITS[usize::from(byte >> 4)];
-            pair[1] = DIGITS[usize::from(byte & 15)];
-        }
-        digits
+    fn made(&self) -> [u8; RANDOM_BYTES] {
+        self.random.borrow_mut().take()
     }
 }
 
@@ -146,7 +120,8 @@ mod tests {
         let ids = ids();
         let headers = HeaderMap::new();
         let mut seen = HashSet::new();
-        for _ in 0..3 * STOCK {
+        // More than the random bytes that are fetched at a time.
+        for _ in 0..400 {
             let id = ids.name(&headers, true).as_str().to_owned();
             assert!(id.len() == MADE_LEN && id.bytes().all(|byte| byte.is_ascii_hexdigit()));
             assert!(seen.insert(id));

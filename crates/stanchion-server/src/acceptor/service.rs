@@ -36,6 +36,7 @@ pub(super) async fn answer(
     request: Request<Incoming>,
 ) -> Result<Response<AnswerBody>, Infallible> {
     connection.busy(&shared);
+    let started_us = shared.spans.as_ref().map(|_| monotonic_us());
     let account = Account::open(&shared);
     let (mut head, body) = request.into_parts();
     let version = head.version;
@@ -53,6 +54,8 @@ pub(super) async fn answer(
         Ok(body) => (body, None),
         Err(refusal) => (ArrivedBody::none(&shared), Some(refusal)),
     };
+    let spans = shared.spans.as_ref().zip(started_us);
+    let trace = spans.and_then(|(spans, started_us)| spans.begin(&mut head.headers, started_us));
     let (arrived, contradiction) = Arrived::new(
         head,
         body,
@@ -60,7 +63,7 @@ pub(super) async fn answer(
         shared.request_ids.as_ref(),
     );
     let refused = refused.or(contradiction);
-    let ticket = Rc::new(Ticket::new(arrived));
+    let ticket = Rc::new(Ticket::new(arrived, trace));
     let outcome = if let Some(refusal) = refused {
         Answer::Refused(refusal)
     } else if let Some(verdict) = shared.probed(&ticket.request.head) {
@@ -68,6 +71,9 @@ pub(super) async fn answer(
     } else {
         Pending::join(&account, &ticket).await
     };
+    if let Some(trace) = &ticket.trace {
+        trace.answered();
+    }
     let (mut head, body, outcome) = match outcome {
         Answer::App(app) => {
             let body = match app.body {
@@ -106,7 +112,7 @@ pub(super) async fn answer(
             head.version = version;
         }
     }
-    let body = body.logged(entry(&shared, &ticket, &head, outcome));
+    let body = body.recorded(entry(&shared, &ticket, &head, outcome));
     Ok(Response::from_parts(head, body))
 }
 
@@ -143,7 +149,7 @@ fn entry(
     head: &http::response::Parts,
     outcome: Outcome,
 ) -> Option<Box<Entry>> {
-    if !shared.wants_entries() {
+    if !shared.wants_entries() && ticket.trace.is_none() {
         return None;
     }
     let fields = match &shared.access_log {
@@ -285,7 +291,7 @@ impl Drop for Pending<'_> {
                 fields: HeaderMap::new(),
                 bytes: 0,
             };
-            shared.log_access(&entry);
+            shared.over(&entry);
         }
     }
 }

@@ -23,10 +23,11 @@ use super::repeats::Repeats;
 use super::request_id::RequestIds;
 use super::roll::Roll;
 use super::room::Shortage;
+use super::spans::Spans;
 use super::spool::Spool;
 use super::statsd::Statsd;
 use crate::record::REQUEST_HEAD_BYTES_MAX;
-use crate::tally::Outcome;
+use crate::tally::{Event, Outcome};
 use crate::tree::Common;
 
 /// The most that is read at a time, and so the memory that a connection keeps once a body came on
@@ -47,6 +48,7 @@ pub(super) struct Shared {
     pub(super) access_log: Option<AccessLog>,
     pub(super) statsd: Option<Statsd>,
     pub(super) request_ids: Option<RequestIds>,
+    pub(super) spans: Option<Spans>,
     pub(super) connections: RefCell<Roll<Rc<Connection>>>,
     pub(super) connections_max: usize,
     pub(super) clients: RefCell<Clients>,
@@ -130,6 +132,7 @@ impl Shared {
             access_log,
             statsd,
             request_ids,
+            spans: Spans::open(settings)?,
             connections: RefCell::default(),
             connections_max,
             clients: RefCell::new(Clients::new(settings.max_connections_per_client)),
@@ -169,12 +172,27 @@ impl Shared {
         self.access_log.is_some() || self.statsd.is_some()
     }
 
-    pub(super) fn log_access(&self, entry: &Entry) {
+    /// A request is over, and whoever keeps records is told.
+    pub(super) fn over(&self, entry: &Entry) {
         if let Some(log) = &self.access_log {
             log.add(entry);
         }
         if let Some(statsd) = &self.statsd {
             statsd.add(entry);
+        }
+        if let Some(spans) = &self.spans {
+            spans.end(entry);
+        }
+    }
+
+    pub(super) fn count_dropped_spans(&self) {
+        if let Some(spans) = &self.spans {
+            let dropped = spans.take_dropped();
+            if dropped > 0 {
+                self.common
+                    .tally
+                    .happened_times(Event::SpanDropped, dropped);
+            }
         }
     }
 
@@ -203,6 +221,10 @@ impl Shared {
         }
         if let Some(log) = &self.access_log {
             log.finish();
+        }
+        if let Some(spans) = &self.spans {
+            spans.finish();
+            self.count_dropped_spans();
         }
     }
 }

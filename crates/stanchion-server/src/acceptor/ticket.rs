@@ -15,10 +15,13 @@ use super::memory::Piece;
 use super::outflow::{Limits, Next, Outflow, StreamEnd};
 use super::refusal::Refusal;
 use super::request::Arrived;
+use super::spans::Trace;
 
 /// Shared by whoever waits for the answer (the connection) and whoever brings it (the dispatch).
 pub(super) struct Ticket {
     pub(super) request: Arrived,
+    /// If it is traced, its place there.
+    pub(super) trace: Option<Box<Trace>>,
     pub(super) stage: Cell<Stage>,
     /// Whose turns it has in the line, and whose seats.
     pub(super) lane: Cell<LaneId>,
@@ -82,9 +85,10 @@ pub(super) enum Start {
 }
 
 impl Ticket {
-    pub(super) fn new(request: Arrived) -> Self {
+    pub(super) fn new(request: Arrived, trace: Option<Box<Trace>>) -> Self {
         Self {
             request,
+            trace,
             stage: Cell::new(Stage::New),
             lane: Cell::default(),
             client_share: Cell::new(None),

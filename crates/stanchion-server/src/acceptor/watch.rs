@@ -26,6 +26,7 @@ pub(super) async fn watch(shared: Rc<Shared>) {
         shared.unspooled.settle(now_us);
         shared.repeats.settle(now_us);
         shared.common.count_dropped_lines();
+        shared.count_dropped_spans();
         shared.tell_statsd(now_us);
         let least = shared.least_limit();
         // Once we close, less is waited for than before.

@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 
 use super::resolve::{Layer, resolve};
 use super::{
-    AllowedPeers, Bind, ControlAddress, Facility, Lane, Seconds, SettingsError, StatsdAddress,
-    SyslogAddress,
+    AllowedPeers, Bind, Collector, ControlAddress, Facility, Lane, Seconds, SettingsError,
+    StatsdAddress, SyslogAddress,
 };
 
 /// The effective value of each setting, under the setting's own name. What each one does is told
@@ -117,6 +117,12 @@ pub struct Settings {
     pub ready_wait_max: Seconds,
     /// Where probes are answered on the listeners of `bind`; `None` = nowhere.
     pub health_path: Option<String>,
+    /// Where spans are sent; `None` = there are none.
+    pub otlp_endpoint: Option<Collector>,
+    /// What service they are of, if that is said here.
+    pub otlp_service_name: Option<String>,
+    /// Of requests that come with no trace, one in so many is traced, at least 1.
+    pub otlp_sample_one_in: u32,
     /// User that acceptor, template and workers become: a name, or a number as a text.
     pub user: Option<String>,
     /// Group that they become: a name, or a number as a text.

@@ -9,6 +9,7 @@
 mod admin;
 mod bind;
 mod coerce;
+mod collector;
 mod control;
 mod datagram;
 mod effective;
@@ -25,6 +26,7 @@ pub mod table;
 mod worker_ports;
 
 pub use bind::BindAddress;
+pub use collector::Collector;
 pub use control::ControlAddress;
 pub use datagram::DatagramAddress;
 pub use effective::{LogLevel, QueueOrder, Settings, SignalStyle};

@@ -8,6 +8,7 @@ use super::Line;
 use super::user::user;
 use crate::acceptor::request::target;
 use crate::acceptor::ticket::Ticket;
+use crate::acceptor::traceparent::Traceparent;
 use crate::log::escape_into;
 use crate::record::percent_decoded;
 
@@ -221,23 +222,9 @@ fn number(line: &mut String, number: Option<u64>) -> std::fmt::Result {
     }
 }
 
-/// The trace that a request belongs to (W3C Trace Context section 3.2): 32 hexadecimal digits, not
-/// all of them zero. Versions to come may append fields.
+/// The trace that a request belongs to.
 pub(super) fn trace_id(headers: &HeaderMap) -> Option<&str> {
-    let value = headers.get("traceparent")?.to_str().ok()?;
-    let is_hex = |text: &str, len: usize| {
-        text.len() == len
-            && text
-                .bytes()
-                .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-    };
-    let mut parts = value.splitn(5, '-');
-    let (version, trace) = (parts.next()?, parts.next()?);
-    let (span, flags) = (parts.next()?, parts.next()?);
-    let form = is_hex(version, 2) && is_hex(trace, 32) && is_hex(span, 16) && is_hex(flags, 2);
-    let more = parts.next().is_some();
-    let known = version != "ff" && !(version == "00" && more);
-    (form && known && trace.bytes().any(|byte| byte != b'0')).then_some(trace)
+    Traceparent::of(headers).map(|parent| parent.trace)
 }
 
 pub(super) fn protocol(version: Version) -> &'static str {
@@ -333,32 +320,5 @@ mod tests {
         let mut line = String::new();
         escaped(&mut line, Some(b"a\"b\\c\r\nd\xe9"));
         assert_eq!(line, "a\\\"b\\\\c\\x0d\\x0ad\\xe9");
-    }
-
-    #[test]
-    fn a_trace_is_shown_if_it_is_one() {
-        const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
-        let of = |value: String| {
-            let mut headers = HeaderMap::new();
-            headers.insert("traceparent", value.parse().expect("a value"));
-            trace_id(&headers).map(ToOwned::to_owned)
-        };
-        let span = "b7ad6b7169203331";
-        assert_eq!(of(format!("00-{TRACE}-{span}-01")).as_deref(), Some(TRACE));
-        assert_eq!(
-            of(format!("01-{TRACE}-{span}-01-more")).as_deref(),
-            Some(TRACE)
-        );
-        for nonsense in [
-            format!("00-{TRACE}-{span}-01-more"),
-            format!("ff-{TRACE}-{span}-01"),
-            format!("00-{}-{span}-01", "0".repeat(32)),
-            format!("00-{}-{span}-01", TRACE.to_uppercase()),
-            format!("00-{TRACE}-{span}"),
-            format!("00-{TRACE}0-{span}-01"),
-            String::new(),
-        ] {
-            assert_eq!(of(nonsense.clone()), None, "{nonsense}");
-        }
     }
 }

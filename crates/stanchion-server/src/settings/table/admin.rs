@@ -1,8 +1,8 @@
 //! Settings of what the server tells about itself.
 
-use super::{ANY_TIME, Group, Kind, Preset, Range, Setting};
+use super::{ANY_TIME, Env, Group, Kind, OPTIONAL, Preset, Range, Setting};
 use crate::settings::statsd::{check_prefix, check_tags};
-use crate::settings::{Bind, StatsdAddress};
+use crate::settings::{Bind, Collector, StatsdAddress};
 
 pub(super) const ADMIN: Group = Group {
     title: "Seeing the line",
@@ -130,6 +130,55 @@ How many connections the kernel holds that were not accepted yet, at all \
 listeners together, once a second. The admin listener tells the same \
 without it, for each listener.",
         },
+        Setting {
+            name: "otlp_endpoint",
+            flags: &["--otlp-endpoint"],
+            metavar: "URL",
+            env: None,
+            kind: Kind::Text {
+                nullable: true,
+                check: collector,
+            },
+            default: Preset::Null,
+            gunicorn: false,
+            help: "Send spans to an OpenTelemetry collector",
+            long_help: "\
+Such as http://127.0.0.1:4318, by OTLP over HTTP, without TLS; /v1/traces \
+is added. A request has a span, its wait in the line and its run at a \
+worker are two more, and the traceparent that the app sees names the run. \
+Up to 2048 requests wait for a collector that does not answer; spans \
+beyond are dropped and counted. OTEL_EXPORTER_OTLP_ENDPOINT does not \
+switch it on, as that is the app's; OTEL_RESOURCE_ATTRIBUTES counts.",
+        },
+        Setting {
+            name: "otlp_service_name",
+            flags: &["--otlp-service-name"],
+            metavar: "NAME",
+            env: Some(Env {
+                name: "OTEL_SERVICE_NAME",
+                format: "{}",
+            }),
+            kind: OPTIONAL,
+            default: Preset::Null,
+            gunicorn: false,
+            help: "What service its spans are of",
+            long_help: "\
+Without it, what service.name in OTEL_RESOURCE_ATTRIBUTES says, or else \
+stanchion.",
+        },
+        Setting {
+            name: "otlp_sample_one_in",
+            flags: &["--otlp-sample-one-in"],
+            metavar: "N",
+            env: None,
+            kind: Kind::Int(Range::between(1, u32::MAX as u64)),
+            default: Preset::Number(1),
+            gunicorn: false,
+            help: "Of requests in no trace, trace one in N",
+            long_help: "\
+The app is told in its traceparent which those are. A request that comes \
+with a valid traceparent is traced if that says so, whatever this is.",
+        },
     ],
 };
 
@@ -140,6 +189,10 @@ fn bind(text: &str) -> Result<(), String> {
 /// Where a statsd server is.
 fn statsd_address(text: &str) -> Result<(), String> {
     StatsdAddress::parse(text).map(drop)
+}
+
+fn collector(text: &str) -> Result<(), String> {
+    Collector::parse(text).map(drop)
 }
 
 /// The beginning of a path.

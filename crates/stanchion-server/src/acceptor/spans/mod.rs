@@ -1,0 +1,119 @@
+//! Spans of requests for OpenTelemetry: which requests have some, and what is known of them when
+//! they are over. A thread makes spans of that and sends them ([`exporter`]).
+
+mod exporter;
+mod finished;
+mod otlp;
+mod post;
+
+use std::cell::{Cell, RefCell};
+use std::io;
+
+use http::HeaderMap;
+use stanchion_sys::clock::monotonic_us;
+
+use super::access_log::Entry;
+use super::random::Random;
+use super::ticket::Stage;
+use super::traceparent::{SAMPLED, TRACEPARENT, TRACESTATE, Traceparent, traceparent};
+use crate::settings::Settings;
+use crate::tally::Outcome;
+use exporter::Exporter;
+use finished::Finished;
+
+/// A request's place in a trace, if it is traced.
+pub(super) struct Trace {
+    trace_id: [u8; 16],
+    /// The sender's span, unless the trace begins here.
+    parent_id: Option<[u8; 8]>,
+    flags: u8,
+    /// The span of the request, and of its run at a worker.
+    server_id: [u8; 8],
+    run_id: [u8; 8],
+    /// When its head had been read.
+    started_us: u64,
+    /// When the head of its answer was there; 0 = not yet.
+    answered_us: Cell<u64>,
+}
+
+impl Trace {
+    /// There is an answer.
+    pub(super) fn answered(&self) {
+        self.answered_us.set(monotonic_us());
+    }
+}
+
+/// Gives requests their place in a trace, and takes them when they are over.
+pub(super) struct Spans {
+    /// Trace ids that begin below this are traced.
+    chosen_below: u64,
+    random: RefCell<Random>,
+    exporter: Exporter,
+}
+
+impl Spans {
+    /// Starts the thread that sends them, if there is somebody to send them to.
+    pub(super) fn open(settings: &Settings) -> io::Result<Option<Self>> {
+        let Some(collector) = &settings.otlp_endpoint else {
+            return Ok(None);
+        };
+        Ok(Some(Self {
+            chosen_below: u64::MAX / u64::from(settings.otlp_sample_one_in),
+            random: RefCell::new(Random::new()?),
+            exporter: Exporter::start(collector, settings)?,
+        }))
+    }
+
+    /// A request with these fields has come. In them, the app is told of the span that its own are
+    /// to be children of. What somebody has decided not to trace is left as it is.
+    pub(super) fn begin(&self, headers: &mut HeaderMap, started_us: u64) -> Option<Box<Trace>> {
+        let mut random = self.random.borrow_mut();
+        let (trace_id, parent_id, flags) = match Traceparent::of(headers) {
+            Some(parent) if parent.flags & SAMPLED == 0 => return None,
+            Some(parent) => (parent.trace_id(), Some(parent.span_id()), parent.flags),
+            None => {
+                // Belongs to a trace that cannot be told (Trace Context section 4.3).
+                headers.remove(TRACESTATE);
+                let id: [u8; 16] = random.take();
+                let number = u128::from_be_bytes(id) as u64;
+                let is_chosen = number <= self.chosen_below;
+                (id, None, if is_chosen { SAMPLED } else { 0 })
+            }
+        };
+        let trace = Trace {
+            trace_id,
+            parent_id,
+            flags,
+            server_id: random.take(),
+            run_id: random.take(),
+            started_us,
+            answered_us: Cell::new(0),
+        };
+        headers.insert(TRACEPARENT, traceparent(trace_id, trace.run_id, flags));
+        (flags & SAMPLED != 0).then(|| Box::new(trace))
+    }
+
+    /// A request is over. Probes leave none.
+    pub(super) fn end(&self, entry: &Entry) {
+        let ticket = &entry.ticket;
+        if let Some(trace) = &ticket.trace
+            && entry.outcome != Outcome::Probed
+        {
+            let has_waited = ticket.stage.get() != Stage::New;
+            let was_taken = ticket.taken_us.get() != 0;
+            let spans = 1 + u64::from(has_waited) + u64::from(has_waited && was_taken);
+            let finished = || Finished::new(trace, entry, has_waited, monotonic_us());
+            self.exporter.push(spans, finished);
+        }
+    }
+
+    /// Spans dropped since the last call, to be counted.
+    pub(super) fn take_dropped(&self) -> u64 {
+        self.exporter.take_dropped()
+    }
+
+    /// Sends what waits, within a bound, and ends.
+    pub(super) fn finish(&self) {
+        self.exporter.finish();
+    }
+}

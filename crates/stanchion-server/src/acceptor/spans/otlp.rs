@@ -1,0 +1,291 @@
+//! Spans as OTLP has them, named by OpenTelemetry's semantic conventions for HTTP servers.
+
+use http::uri::Authority;
+use http::{Method, StatusCode, Version};
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use opentelemetry_proto::tonic::trace::v1::status::StatusCode as SpanStatus;
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, SpanFlags, Status};
+use opentelemetry_proto::transform::common::tonic::ResourceAttributesWithSchema;
+use opentelemetry_sdk::resource::EnvResourceDetector;
+
+use super::finished::Finished;
+use crate::acceptor::random::Random;
+use crate::tally::Outcome;
+
+/// Of which version the names are.
+const CONVENTIONS: &str = "https://opentelemetry.io/schemas/1.38.0";
+/// Where there is nothing better to name a service by.
+const SERVICE: &str = "stanchion";
+
+/// What all spans have in common.
+pub(super) struct Origin {
+    resource: Resource,
+    /// Names of the lanes.
+    lanes: Vec<String>,
+}
+
+/// The monotonic clock as the one on the wall, in nanoseconds.
+#[derive(Clone, Copy)]
+pub(super) struct Clock {
+    /// What is to be added to the one to have the other.
+    pub(super) offset_us: u64,
+}
+
+impl Clock {
+    fn ns(self, us: u64) -> u64 {
+        us.wrapping_add(self.offset_us).saturating_mul(1_000)
+    }
+}
+
+impl Origin {
+    pub(super) fn new(service: Option<&str>, lanes: Vec<String>) -> Self {
+        let resource = opentelemetry_sdk::Resource::builder_empty()
+            .with_service_name(SERVICE)
+            .with_detector(Box::new(EnvResourceDetector::new()));
+        let resource = match service {
+            Some(service) => resource.with_service_name(service.to_owned()),
+            None => resource,
+        };
+        let resource = ResourceAttributesWithSchema::from(&resource.build());
+        Self {
+            resource: Resource {
+                attributes: resource.attributes.0,
+                ..Resource::default()
+            },
+            lanes,
+        }
+    }
+
+    /// All spans of these requests.
+    pub(super) fn message(
+        &self,
+        finished: &[Finished],
+        clock: Clock,
+        random: &mut Random,
+    ) -> ExportTraceServiceRequest {
+        let spans = finished.iter().flat_map(|one| {
+            let server = self.server(one, clock);
+            let wait = wait(one, clock, random.take());
+            let run = run(one, clock);
+            [Some(server), wait, run].into_iter().flatten()
+        });
+        let scope = InstrumentationScope {
+            name: env!("CARGO_PKG_NAME").to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            ..InstrumentationScope::default()
+        };
+        ExportTraceServiceRequest {
+            resource_spans: vec![ResourceSpans {
+                resource: Some(self.resource.clone()),
+                scope_spans: vec![ScopeSpans {
+                    scope: Some(scope),
+                    spans: spans.collect(),
+                    schema_url: CONVENTIONS.to_owned(),
+                }],
+                schema_url: String::new(),
+            }],
+        }
+    }
+
+    fn server(&self, one: &Finished, clock: Clock) -> Span {
+        let times = &one.times;
+        let (name, method) = method(&one.method);
+        let mut attributes = vec![
+            text("http.request.method", method),
+            text("url.path", &*one.path),
+            text("url.scheme", one.scheme),
+            text("network.protocol.name", "http"),
+            text("network.protocol.version", version(one.version)),
+            text("stanchion.outcome", one.outcome.name()),
+            text("stanchion.lane", &*self.lanes[one.lane]),
+        ];
+        if method != one.method.as_str() {
+            attributes.push(text("http.request.method_original", one.method.as_str()));
+        }
+        if let Some(left_us) = times.left_us {
+            let wait_us = left_us - times.arrived_us;
+            attributes.push(number("stanchion.wait_us", wait_us));
+        }
+        if let Some(status) = sent_status(one) {
+            let status = u64::from(status.as_u16());
+            attributes.push(number("http.response.status_code", status));
+        }
+        if let Ok(host) = Authority::try_from(&*one.host) {
+            let address = host.host().trim_matches(['[', ']']);
+            attributes.push(text("server.address", address));
+            let port = host.port_u16().map(u64::from);
+            attributes.extend(port.map(|port| number("server.port", port)));
+        }
+        if !one.client_address.is_empty() {
+            attributes.push(text("client.address", &*one.client_address));
+            attributes.push(number("client.port", one.client_port.into()));
+        }
+        if let Some(agent) = &one.user_agent {
+            attributes.push(text("user_agent.original", &**agent));
+        }
+        if let Some(id) = &one.request_id {
+            attributes.push(text("stanchion.request_id", &**id));
+        }
+        attributes.extend(worker_pid(one));
+        let error = error(one);
+        attributes.extend(error.map(|error| text("error.type", error)));
+        let parent = one.parent_id.map(|id| (id, true));
+        Span {
+            name: name.to_owned(),
+            kind: SpanKind::Server.into(),
+            attributes,
+            status: failed(error.is_some() && !is_clients(one)),
+            ..span(
+                one,
+                one.server_id,
+                parent,
+                clock,
+                [times.started_us, times.ended_us],
+            )
+        }
+    }
+}
+
+/// From its arrival until a seat took it, or until it was told that none will.
+fn wait(one: &Finished, clock: Clock, id: [u8; 8]) -> Option<Span> {
+    let times = &one.times;
+    let was_taken = times.run_until_us.is_some();
+    let error = error(one).filter(|_| !was_taken);
+    let parent = Some((one.server_id, false));
+    Some(Span {
+        name: "wait".to_owned(),
+        kind: SpanKind::Internal.into(),
+        attributes: error
+            .map(|error| text("error.type", error))
+            .into_iter()
+            .collect(),
+        status: failed(error.is_some()),
+        ..span(one, id, parent, clock, [times.arrived_us, times.left_us?])
+    })
+}
+
+/// At a seat.
+fn run(one: &Finished, clock: Clock) -> Option<Span> {
+    let times = &one.times;
+    let error = error(one);
+    let mut attributes: Vec<KeyValue> = worker_pid(one).into_iter().collect();
+    attributes.extend(error.map(|error| text("error.type", error)));
+    let parent = Some((one.server_id, false));
+    Some(Span {
+        name: "run".to_owned(),
+        kind: SpanKind::Internal.into(),
+        attributes,
+        status: failed(error.is_some()),
+        ..span(
+            one,
+            one.run_id,
+            parent,
+            clock,
+            [times.left_us?, times.run_until_us?],
+        )
+    })
+}
+
+/// What any of them has; of the parent also whether it is somebody else's.
+fn span(
+    one: &Finished,
+    id: [u8; 8],
+    parent: Option<([u8; 8], bool)>,
+    clock: Clock,
+    [start_us, end_us]: [u64; 2],
+) -> Span {
+    let is_remote = parent.is_some_and(|(_, is_remote)| is_remote);
+    let mut flags = u32::from(one.flags) | SpanFlags::ContextHasIsRemoteMask as u32;
+    if is_remote {
+        flags |= SpanFlags::ContextIsRemoteMask as u32;
+    }
+    Span {
+        trace_id: one.trace_id.to_vec(),
+        span_id: id.to_vec(),
+        parent_span_id: parent.map_or_else(Vec::new, |(id, _)| id.to_vec()),
+        trace_state: one.trace_state.to_string(),
+        flags,
+        start_time_unix_nano: clock.ns(start_us),
+        end_time_unix_nano: clock.ns(end_us),
+        ..Span::default()
+    }
+}
+
+/// The span's name and the method's. What is not among RFC 9110's and PATCH is `_OTHER`, so that
+/// clients cannot invent names without end.
+fn method(method: &Method) -> (&str, &str) {
+    match *method {
+        Method::GET
+        | Method::HEAD
+        | Method::POST
+        | Method::PUT
+        | Method::DELETE
+        | Method::CONNECT
+        | Method::OPTIONS
+        | Method::TRACE
+        | Method::PATCH => (method.as_str(), method.as_str()),
+        _ => ("HTTP", "_OTHER"),
+    }
+}
+
+fn version(version: Version) -> &'static str {
+    if version == Version::HTTP_10 {
+        "1.0"
+    } else {
+        "1.1"
+    }
+}
+
+/// The status that the client was told; none if it left before.
+fn sent_status(one: &Finished) -> Option<StatusCode> {
+    let is_untold = matches!(
+        one.outcome,
+        Outcome::AbandonedWaiting | Outcome::AbandonedHandedOut | Outcome::AbandonedRunning
+    );
+    (!is_untold).then_some(one.status)
+}
+
+/// What went wrong: the outcome, or the app's status.
+fn error(one: &Finished) -> Option<&str> {
+    match one.outcome {
+        Outcome::Answered => one.status.is_server_error().then(|| one.status.as_str()),
+        outcome => Some(outcome.name()),
+    }
+}
+
+/// The conventions leave a server's span as it is when the fault is the client's.
+fn is_clients(one: &Finished) -> bool {
+    sent_status(one).is_some_and(|status| status.is_client_error())
+}
+
+fn failed(is_failed: bool) -> Option<Status> {
+    is_failed.then(|| Status {
+        code: SpanStatus::Error.into(),
+        ..Status::default()
+    })
+}
+
+fn worker_pid(one: &Finished) -> Option<KeyValue> {
+    let pid = u64::try_from(one.worker_pid).ok().filter(|&pid| pid != 0);
+    pid.map(|pid| number("stanchion.worker.pid", pid))
+}
+
+fn text(key: &str, value: impl Into<String>) -> KeyValue {
+    attribute(key, Value::StringValue(value.into()))
+}
+
+fn number(key: &str, value: u64) -> KeyValue {
+    attribute(key, Value::IntValue(value.cast_signed()))
+}
+
+fn attribute(key: &str, value: Value) -> KeyValue {
+    KeyValue {
+        key: key.to_owned(),
+        value: Some(AnyValue { value: Some(value) }),
+        ..KeyValue::default()
+    }
+}

@@ -6,7 +6,7 @@ import random
 from stanchion.lab.result import Host, Measured, Result
 from stanchion.lab.scenario import Claim, Deed, Load, Plot, Published, Ramp, Scenario, Server, Trial
 
-KINDS = ("outcomes", "bars", "histogram", "shares", "latencies", "timeline", "ramp")
+KINDS = ("outcomes", "bars", "histogram", "latencies", "shares", "timeline", "ramp")
 
 
 def scenario() -> Scenario:
@@ -30,7 +30,7 @@ def scenario() -> Scenario:
         },
         loads={
             "burst": Load(tools=["vegeta", "own"], rate_per_s=200, for_s=1, patience_s=60),
-            "ramp": Load(ramp=Ramp(from_per_s=50, to_per_s=400, step_per_s=50), for_s=5),
+            "ramp": Load(ramp=Ramp(from_per_s=50, to_per_s=400, step_per_s=50), for_s=1),
         },
         trials=[
             Trial(name="small", title="gunicorn, somaxconn 128", servers=["app", "web"], load="burst", sysctl=small),
@@ -42,9 +42,9 @@ def scenario() -> Scenario:
                 servers=["line", "front"],
                 load="ramp",
                 deeds=[
-                    Deed(at_s=8, touch="stall"),
-                    Deed(at_s=13, remove="stall"),
-                    Deed(at_s=25, signal="HUP", server="line"),
+                    Deed(at_s=1.5, touch="stall"),
+                    Deed(at_s=2.5, remove="stall"),
+                    Deed(at_s=5, signal="HUP", server="line"),
                 ],
             ),
             Trial(name="climb2", title="gunicorn, with more and more requests", servers=["app", "web"], load="ramp"),
@@ -172,10 +172,10 @@ def climb(trial: str, repeat: int, chance: random.Random, capacity: float) -> Me
     steps, timeline, latencies = [], [], []
     for place, rate in enumerate(range(50, 401, 50)):
         served = min(rate, capacity * chance.uniform(0.95, 1.02))
-        steps.append({"rate_per_s": rate, "requests": rate * 5.0, "per_s": served, "failed": rate * 5.0 - served * 5.0})
-        for number in range(rate * 5):
-            at = place * 5 + number / rate
-            stalled = max(0.0, 13 - at) * 1000 if trial == "climb" and 8 < at < 13 else 0.0
+        steps.append({"rate_per_s": float(rate), "requests": float(rate), "per_s": served, "failed": rate - served})
+        for number in range(rate):
+            at = place + number / rate
+            stalled = max(0.0, 2.5 - at) * 1000 if trial == "climb" and 1.5 < at < 2.5 else 0.0
             ms = math.exp(chance.gauss(2.5, 0.4)) * (1 + max(0, rate - capacity) / 20) + stalled
             outcome = "served" if chance.random() < served / rate else chance.choice(["told", "broken", "refused"])
             timeline.append((at, ms if outcome in ("served", "told") else 0.0, outcome))

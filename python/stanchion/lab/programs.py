@@ -32,6 +32,9 @@ class Program:
     package: str = ""
     """Its name on PyPI, for one that runs in our own interpreter."""
 
+    def installed(self) -> bool:
+        return self.version() is not None if self.package else find(self.name) is not None
+
     def version(self) -> str | None:
         """None where it is missing."""
         if self.package:
@@ -42,9 +45,13 @@ class Program:
         found = find(self.name)
         if found is None:
             return None
-        said = subprocess.run(
-            [found, *self.ask], capture_output=True, text=True, timeout=ASK_S, stdin=subprocess.DEVNULL
-        )
+        try:
+            said = subprocess.run(
+                [found, *self.ask], capture_output=True, text=True, timeout=ASK_S, stdin=subprocess.DEVNULL
+            )
+        except (subprocess.TimeoutExpired, OSError) as error:
+            # It is there all the same, and a trial will say what is wrong with it.
+            return f"unknown ({type(error).__name__})"
         # Some end with an error though they have said it.
         number = re.search(r"\d+\.\d+[\w.-]*", said.stdout) or re.search(r"\d+\.\d+[\w.-]*", said.stderr)
         return number[0].rstrip(".") if number else "unknown"
@@ -112,7 +119,7 @@ def versions(scenario: Scenario) -> dict[str, str]:
 
 def lacking(scenario: Scenario, trial: Trial) -> str:
     """What this trial needs and is not here, and what installs it; or ""."""
-    lack = [missing(name) for name in sorted(set(_of_servers(scenario, trial))) if PROGRAMS[name].version() is None]
+    lack = [missing(name) for name in sorted(set(_of_servers(scenario, trial))) if not PROGRAMS[name].installed()]
     if not _tool(scenario, trial):
         tools = scenario.loads[trial.load].tools
         lack.append(" or ".join(map(missing, tools)))

@@ -26,7 +26,8 @@ def figures(name: str, server: Server, directory: Path) -> dict[str, float]:
             counts[f"status.{found[1].decode()}"] += 1
     if server.kind == "nginx":
         for line in _lines(directory / f"{name}.log"):
-            if found := NGINX_ERROR.search(line):
+            # What follows is the client's, and the client's to write.
+            if found := NGINX_ERROR.search(line.partition(b", client: ")[0]):
                 counts[f"errno.{found[1].decode()}"] += 1
             counts["closed_early"] += CLOSED_EARLY in line
     return {f"log.{name}.{key}": value for key, value in counts.items()}

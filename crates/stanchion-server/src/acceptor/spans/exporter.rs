@@ -175,6 +175,13 @@ impl Sender {
             }
             batch.clear();
         }
+        if let Some(trouble) = &self.trouble {
+            let dropped = self.dropped_since(trouble);
+            warn!(
+                "{} took no spans again; {dropped} were dropped",
+                self.collector
+            );
+        }
         // Looking up a name may take long, and nobody waits for that.
         self.runtime.shutdown_background();
         self.shared.lock().finished = true;
@@ -240,9 +247,13 @@ impl Sender {
         }
     }
 
+    fn dropped_since(&self, trouble: &Trouble) -> u64 {
+        self.shared.dropped.load(Ordering::Relaxed) - trouble.dropped_before
+    }
+
     fn goes_well(&mut self) {
         if let Some(trouble) = self.trouble.take() {
-            let dropped = self.shared.dropped.load(Ordering::Relaxed) - trouble.dropped_before;
+            let dropped = self.dropped_since(&trouble);
             info!(
                 "{} takes spans again; {dropped} were dropped",
                 self.collector

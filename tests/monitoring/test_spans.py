@@ -1,0 +1,332 @@
+"""Spans of requests at an OpenTelemetry collector: what they say, and what becomes of them when it does not listen."""
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.collector import HAS_IS_REMOTE, IS_REMOTE, SAMPLED, Collector, Span
+from support.counts import Counts
+from support.gate import Gate
+from support.patience import eventually
+from support.server import Serve, Server
+from support.wire import request
+
+pytestmark = pytest.mark.own("gunicorn exports no spans")
+
+TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+TRACEPARENT = f"00-{TRACE}-{PARENT}-01"
+QUEUE_MAX = 2048
+"""Requests that may wait to be sent."""
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    collector = Collector()
+    yield collector
+    collector.stop()
+
+
+@pytest.fixture
+def counts(tmp_path: Path) -> Counts:
+    return Counts(tmp_path / "control")
+
+
+@pytest.fixture
+def echo(serve: Serve, collector: Collector) -> Server:
+    return serve("echo:app", "--otlp-endpoint", collector.endpoint)
+
+
+def environ_of(server: Server, *headers: str) -> dict[str, Any]:
+    with server.connect() as wire:
+        environ: dict[str, Any] = wire.get("/", *headers).json()["environ"]
+    return environ
+
+
+def of_one(spans: list[Span]) -> dict[str, Span]:
+    """The spans of one request by name, once it is sure that they belong together."""
+    named = {span.name if span.kind == "INTERNAL" else "server": span for span in spans}
+    assert len(named) == len(spans)
+    server, wait = named["server"], named.get("wait")
+    children = [span for name, span in named.items() if name != "server"]
+    assert server.kind == "SERVER"
+    assert all((span.trace_id, span.parent_id) == (server.trace_id, server.id) for span in children)
+    assert len({span.id for span in spans}) == len(spans)
+    moments = [server.start_ns]
+    for span in (wait, named.get("run")):
+        moments += [span.start_ns, span.end_ns] if span else []
+    moments.append(server.end_ns)
+    assert moments == sorted(moments)
+    if "run" in named:
+        assert wait is not None
+        assert wait.end_ns == named["run"].start_ns
+    return named
+
+
+def test_a_request_is_a_span_with_its_wait_and_its_run(serve: Serve, collector: Collector) -> None:
+    server = serve("echo:app", "--otlp-endpoint", collector.endpoint, "--otlp-service-name", "shop")
+    before_ns = time.time_ns()
+    with server.connect() as wire:
+        port = wire.sock.getsockname()[1]
+        host = f"Host: shop.example:{server.address.port}"
+        wire.send(request("POST", "/cart?secret=1", [host, "User-Agent: t/1", "X-Request-Id: me-1"], b"x", host=None))
+        environ = wire.response().json()["environ"]
+    spans = of_one(collector.spans(3))
+    after_ns = time.time_ns()
+    root, wait, run = spans["server"], spans["wait"], spans["run"]
+    worker = run.attributes["stanchion.worker.pid"]
+    assert root.name == "POST"
+    assert root.parent_id == ""
+    assert environ["HTTP_TRACEPARENT"] == f"00-{root.trace_id}-{run.id}-01"
+    assert {span.flags for span in spans.values()} == {SAMPLED | HAS_IS_REMOTE}
+    assert not any(span.failed for span in spans.values())
+    assert root.attributes == {
+        "http.request.method": "POST",
+        "url.path": "/cart",
+        "url.scheme": "http",
+        "server.address": "shop.example",
+        "server.port": server.address.port,
+        "client.address": "127.0.0.1",
+        "client.port": port,
+        "network.protocol.name": "http",
+        "network.protocol.version": "1.1",
+        "user_agent.original": "t/1",
+        "http.response.status_code": 200,
+        "stanchion.outcome": "answered",
+        "stanchion.lane": "default",
+        "stanchion.worker.pid": worker,
+        "stanchion.request_id": "me-1",
+        "stanchion.wait_us": (wait.end_ns - wait.start_ns) // 1000,
+    }
+    assert wait.attributes == {}
+    assert run.attributes == {"stanchion.worker.pid": worker}
+    assert worker in [process.pid for process in server.processes()]
+    assert root.resource == {"service.name": "shop"}
+    # The monotonic clock is made one on the wall when spans are sent: only then may that be set in between.
+    assert before_ns - 10**9 < root.start_ns <= root.end_ns < after_ns + 10**9
+
+
+def test_the_environment_says_whose_spans_they_are(serve: Serve, collector: Collector) -> None:
+    variables = {
+        "OTEL_RESOURCE_ATTRIBUTES": "deployment.environment.name=test,service.name=a",
+        "OTEL_SERVICE_NAME": "b",
+    }
+    environ_of(serve("echo:app", "--otlp-endpoint", collector.endpoint, env=variables))
+    assert collector.spans(3)[0].resource == {"deployment.environment.name": "test", "service.name": "b"}
+
+
+def test_the_apps_endpoint_is_not_the_servers(serve: Serve, collector: Collector, gate: Gate) -> None:
+    """Its exporter may speak gRPC, and its sampler be another."""
+    server = serve("echo:app", env={"OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint})
+    assert "HTTP_TRACEPARENT" not in environ_of(server)
+    server.stop()
+    collector.spans(0)
+
+
+@pytest.mark.parametrize(("flags", "passed_on"), [("01", "01"), ("03", "03"), ("ff", "03")])
+def test_it_continues_the_senders_trace(echo: Server, collector: Collector, flags: str, passed_on: str) -> None:
+    environ = environ_of(echo, f"traceparent: {TRACEPARENT[:-2]}{flags}", "tracestate: a=1", "tracestate: b=2")
+    spans = of_one(collector.spans(3))
+    root = spans["server"]
+    assert (root.trace_id, root.parent_id) == (TRACE, PARENT)
+    assert environ["HTTP_TRACEPARENT"] == f"00-{TRACE}-{spans['run'].id}-{passed_on}"
+    assert environ["HTTP_TRACESTATE"].replace(" ", "") == "a=1,b=2"
+    assert {span.trace_state for span in spans.values()} == {"a=1,b=2"}
+    own = int(passed_on, 16) | HAS_IS_REMOTE
+    assert {name: span.flags for name, span in spans.items()} == {"server": own | IS_REMOTE, "wait": own, "run": own}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        ["traceparent: nonsense"],
+        [f"traceparent: {TRACEPARENT.upper()}"],
+        [f"traceparent: ff{TRACEPARENT[2:]}"],
+        [f"traceparent: 00-{TRACE}-{'0' * 16}-01"],
+        [f"traceparent: {TRACEPARENT}-more"],
+        [f"traceparent: {TRACEPARENT}", f"traceparent: {TRACEPARENT}"],
+        [],
+    ],
+)
+def test_what_is_no_traceparent_begins_a_trace(echo: Server, collector: Collector, fields: list[str]) -> None:
+    environ = environ_of(echo, *fields, "tracestate: a=1")
+    spans = of_one(collector.spans(3))
+    root = spans["server"]
+    assert root.parent_id == ""
+    assert root.trace_id != TRACE
+    assert environ["HTTP_TRACEPARENT"] == f"00-{root.trace_id}-{spans['run'].id}-01"
+    assert "HTTP_TRACESTATE" not in environ
+    assert root.trace_state == ""
+
+
+def test_who_is_not_sampled_is_left_alone(echo: Server, collector: Collector) -> None:
+    fields = {"TRACEPARENT": f"{TRACEPARENT[:-2]}00", "TRACESTATE": "a=1"}
+    environ = environ_of(echo, *(f"{name}: {value}" for name, value in fields.items()))
+    assert {name: environ[f"HTTP_{name}"] for name in fields} == fields
+    environ_of(echo, f"traceparent: {'00-' + 'a' * 32}-{PARENT}-01")
+    # They are sent in the order in which requests end.
+    assert {span.trace_id for span in collector.spans(3)} == {"a" * 32}
+
+
+def test_one_in_many_is_sampled_and_the_app_knows_which(serve: Serve, collector: Collector) -> None:
+    server = serve("echo:app", "--otlp-endpoint", collector.endpoint, "--otlp-sample-one-in", "4")
+    sampled = []
+    with server.connect() as wire:
+        for _ in range(200):
+            _, trace, _, flags = wire.get("/").json()["environ"]["HTTP_TRACEPARENT"].split("-")
+            sampled += [trace] if flags == "01" else []
+    # 50 are expected; less than 10 or more than 110 is as likely as 1 in 10^12.
+    assert 10 < len(sampled) < 110
+    spans = collector.spans(3 * len(sampled))
+    assert [span.trace_id for span in spans if span.kind == "SERVER"] == sampled
+
+
+def test_a_request_that_is_turned_away_has_only_waited(serve: Serve, collector: Collector, gate: Gate) -> None:
+    arguments = ("--otlp-endpoint", collector.endpoint, "--queue-timeout", "0.1")
+    server = serve("waiting:app", *arguments, env=gate.environment)
+    with server.connect() as busy, server.connect() as waits:
+        busy.send(request("GET", "/wait"))
+        gate.announcement()
+        assert waits.get("/late").status == 503
+        spans = of_one(collector.spans(2))
+        gate.let_pass(1)
+        assert busy.response().status == 200
+    root, wait = spans["server"], spans["wait"]
+    assert root.attributes["stanchion.outcome"] == "refused_waited_too_long"
+    assert root.attributes["error.type"] == wait.attributes["error.type"] == "refused_waited_too_long"
+    assert root.attributes["http.response.status_code"] == 503
+    assert "stanchion.worker.pid" not in root.attributes
+    assert root.failed
+    assert wait.failed
+
+
+def test_a_client_that_leaves_the_line_was_told_nothing(serve: Serve, collector: Collector, gate: Gate) -> None:
+    server = serve("waiting:app", "--otlp-endpoint", collector.endpoint, env=gate.environment)
+    with server.connect() as busy:
+        busy.send(request("GET", "/wait"))
+        gate.announcement()
+        with server.connect() as leaves:
+            leaves.send(request("GET", "/early"))
+        spans = of_one(collector.spans(2))
+        gate.let_pass(1)
+        assert busy.response().status == 200
+    root = spans["server"]
+    assert root.attributes["error.type"].startswith("abandoned_")
+    assert "http.response.status_code" not in root.attributes
+    assert root.failed
+    assert spans["wait"].failed
+
+
+def test_a_head_that_is_refused_has_neither(serve: Serve, collector: Collector) -> None:
+    server = serve("echo:app", "--otlp-endpoint", collector.endpoint, "--limit-request-line", "30")
+    with server.connect() as wire:
+        assert wire.get("/" + "a" * 30).status == 414
+    root = of_one(collector.spans(1))["server"]
+    assert root.attributes["error.type"] == "refused_line_too_long"
+    assert not root.failed, "the conventions count what the client did wrong as no failure of the server"
+
+
+def test_a_run_that_its_worker_did_not_survive_has_failed(serve: Serve, collector: Collector, gate: Gate) -> None:
+    server = serve("waiting:app", "--otlp-endpoint", collector.endpoint, env=gate.environment)
+    with server.connect() as wire:
+        wire.send(request("POST", "/wait", body=b"x"))
+        pid = int(gate.announcement().split()[0])
+        os.kill(pid, signal.SIGKILL)
+        assert wire.response().status == 502
+    spans = of_one(collector.spans(3))
+    assert {name: span.failed for name, span in spans.items()} == {"server": True, "wait": False, "run": True}
+    assert spans["run"].attributes == {"stanchion.worker.pid": pid, "error.type": "refused_worker_died"}
+
+
+def test_what_the_app_fails_at_is_its_status(serve: Serve, collector: Collector) -> None:
+    server = serve("answers:app", "--otlp-endpoint", collector.endpoint)
+    with server.connect() as wire:
+        wire.ask("BREW", "/raises")
+    spans = of_one(collector.spans(3))
+    root = spans["server"]
+    assert (root.name, root.attributes["http.request.method"]) == ("HTTP", "_OTHER")
+    assert root.attributes["http.request.method_original"] == "BREW"
+    assert root.attributes["error.type"] == "500"
+    assert root.failed
+    assert spans["run"].failed
+
+
+def test_probes_leave_no_spans(serve: Serve, collector: Collector) -> None:
+    server = serve("echo:app", "--otlp-endpoint", collector.endpoint, "--health-path", "/-")
+    with server.connect() as wire:
+        assert wire.get("/-/live").status == 200
+        wire.get("/")
+    assert of_one(collector.spans(3))["server"].attributes["url.path"] == "/"
+
+
+def test_what_waits_is_sent_before_the_server_leaves(echo: Server, collector: Collector) -> None:
+    environ_of(echo)
+    echo.signal(signal.SIGTERM)
+    assert echo.exit_code() == 0
+    of_one(collector.spans(3))
+
+
+def test_a_reload_sends_what_the_old_house_has(echo: Server, collector: Collector) -> None:
+    environ_of(echo)
+    echo.signal(signal.SIGHUP)
+    of_one(collector.spans(3))
+    echo.log.wait("ready: 1 worker", echo.log.mark() - 1)
+    environ_of(echo)
+    collector.spans(6)
+
+
+def test_nobody_notices_that_there_is_no_collector(serve: Serve) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        endpoint = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    server = serve("echo:app", "--otlp-endpoint", endpoint)
+    environ_of(server)
+    server.log.wait(f"{endpoint}/v1/traces does not take spans: .*refused")
+    for _ in range(20):
+        environ_of(server)
+    server.signal(signal.SIGTERM)
+    assert server.exit_code() == 0
+    assert len(server.log.matches("does not take spans")) == 1
+    server.log.wait("took no spans again; 63 were dropped")
+
+
+def test_a_collector_that_comes_back_gets_them(serve: Serve, collector: Collector, counts: Counts) -> None:
+    collector.says(503)
+    server = serve("echo:app", "--otlp-endpoint", collector.endpoint, *counts.arguments)
+    environ_of(server)
+    server.log.wait("does not take spans: 503")
+    assert collector.wait_asked(2)[:2] == [503, 503]
+    collector.says(200)
+    of_one(collector.spans(3))
+    server.log.wait("takes spans again; 0 were dropped")
+    assert len(server.log.matches("does not take spans")) == 1
+    assert counts.events()["spans_dropped"] == 0
+
+
+@pytest.mark.parametrize(("status", "rejects", "dropped"), [(400, 0, 3), (500, 0, 3), (200, 2, 2)])
+def test_what_the_collector_refuses_is_counted(
+    serve: Serve, collector: Collector, counts: Counts, status: int, rejects: int, dropped: int
+) -> None:
+    collector.says(status, rejects)
+    server = serve("echo:app", "--otlp-endpoint", collector.endpoint, *counts.arguments)
+    environ_of(server)
+    server.log.wait("does not take spans")
+    eventually(lambda: counts.events()["spans_dropped"] == dropped, "they are counted")
+    assert collector.wait_asked(1) == [status], "it is not asked again"
+
+
+def test_a_collector_that_never_answers_holds_nobody_up(serve: Serve, collector: Collector, counts: Counts) -> None:
+    collector.hold()
+    server = serve("hello:app", "--otlp-endpoint", collector.endpoint, "--keep-alive", "60", *counts.arguments)
+    more = 100
+    with server.connect() as wire:
+        for _ in range(QUEUE_MAX + more):
+            assert wire.get("/").status == 200
+    eventually(lambda: counts.events()["spans_dropped"] == 3 * more, "those beyond the queue are dropped")
+    server.signal(signal.SIGTERM)
+    assert server.exit_code() == 0
+    server.log.wait(f"{3 * QUEUE_MAX} spans were not sent")

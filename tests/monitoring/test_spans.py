@@ -120,11 +120,12 @@ def test_the_environment_says_whose_spans_they_are(serve: Serve, collector: Coll
     assert collector.spans(3)[0].resource == {"deployment.environment.name": "test", "service.name": "b"}
 
 
-def test_the_apps_endpoint_is_not_the_servers(serve: Serve, collector: Collector, gate: Gate) -> None:
+def test_the_apps_endpoint_is_not_the_servers(serve: Serve, collector: Collector) -> None:
     """Its exporter may speak gRPC, and its sampler be another."""
     server = serve("echo:app", env={"OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint})
     assert "HTTP_TRACEPARENT" not in environ_of(server)
-    server.stop()
+    server.signal(signal.SIGTERM)
+    assert server.exit_code() == 0
     collector.spans(0)
 
 
@@ -273,9 +274,10 @@ def test_what_waits_is_sent_before_the_server_leaves(echo: Server, collector: Co
 
 def test_a_reload_sends_what_the_old_house_has(echo: Server, collector: Collector) -> None:
     environ_of(echo)
+    mark = echo.log.mark()
     echo.signal(signal.SIGHUP)
+    echo.log.wait(echo.kind.ready, mark)
     of_one(collector.spans(3))
-    echo.log.wait("ready: 1 worker", echo.log.mark() - 1)
     environ_of(echo)
     collector.spans(6)
 

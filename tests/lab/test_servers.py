@@ -5,7 +5,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from stanchion import _stanchion
@@ -18,6 +17,7 @@ from stanchion.lab.witness.kernel import Kernel
 from stanchion.lab.workers import workers
 from support import netns
 from support.patience import eventually
+from support.processes import gone
 from support.trial import Trial, trial
 
 pytestmark = [
@@ -69,7 +69,8 @@ def test_a_server_answers_logs_and_leaves_nothing(here: Trial, kind: str, listen
     assert figures["backlog.one"] == SOMAXCONN, "the kernel has cut it"
     pids = process.pids()
     process.stop()
-    assert not [pid for pid in pids if psutil.pid_exists(pid)]
+    for pid in pids:
+        gone(pid)
     assert not listening(here)
     assert logs.figures("one", server, here.directory) == {"log.one.requests": 3, "log.one.status.200": 3}
 

@@ -65,6 +65,25 @@ CHAOS_S ?= 60
 chaos: $(STAMP)/wheel $(STAMP)/dev ## Break whatever can break under load, each test for CHAOS_S seconds, and account for every request
 	STANCHION_CHAOS_S=$(CHAOS_S) $(BIN)/pytest tests/chaos
 
+# Each experiment in its small size: under ten minutes on two cores. A server or tool that cannot be had here costs only
+# its own trials, and the report says which.
+LAB = $(BIN)/stanchion lab run all --out lab-results
+
+.PHONY: lab-quick
+lab-quick: $(STAMP)/wheel $(STAMP)/dev $(STAMP)/lab ## Run every experiment of the lab, small (under ten minutes; reports in lab-results/)
+	$(LAB_PACKAGES)
+	$(LAB) --quick
+
+.PHONY: lab
+lab: $(STAMP)/wheel $(STAMP)/dev $(STAMP)/lab ## Run every experiment of the lab as large as in its document (hours; reports in lab-results/)
+	$(LAB_PACKAGES)
+	$(LAB) --full
+
+LAB_PACKAGES = scripts/system-packages nginx=nginx-light siege=siege ab=apache2-utils httperf=httperf unicorn=unicorn puma=puma
+
+.PHONY: nightly
+nightly: lint test chaos lab-quick ## Whatever is too long for every commit
+
 # ---- Check
 
 .PHONY: lint
@@ -126,7 +145,7 @@ $(STAMP)/venv: scripts/make-venv
 	scripts/make-venv $(PYTHON) $(VENV)
 	@mkdir -p $(STAMP) && touch $@
 
-$(STAMP)/build $(STAMP)/demo $(STAMP)/dev: $(STAMP)/%: requirements/%.txt $(STAMP)/venv
+$(STAMP)/build $(STAMP)/demo $(STAMP)/dev $(STAMP)/lab: $(STAMP)/%: requirements/%.txt $(STAMP)/venv
 	$(BIN)/pip install --quiet --requirement $<
 	@touch $@
 

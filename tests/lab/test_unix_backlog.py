@@ -8,6 +8,9 @@ import pytest
 from stanchion.lab import cage, engine, scenario
 from stanchion.lab.result import Result
 
+# All three trials are run before the first test; they take some 15 s, and longer where other work is going on.
+pytestmark = pytest.mark.timeout(240)
+
 HELD = Path(__file__).parent / "experiments" / "held.toml"
 REQUESTS = 200
 # unix_recvq_full() in the kernel's net/unix/af_unix.c: connect(2) fails once *more* wait than the backlog.

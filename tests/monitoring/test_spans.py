@@ -276,7 +276,7 @@ def test_a_reload_sends_what_the_old_house_has(echo: Server, collector: Collecto
     environ_of(echo)
     mark = echo.log.mark()
     echo.signal(signal.SIGHUP)
-    echo.log.wait(echo.kind.ready, mark)
+    echo.log.wait("reloaded: generation 2 serves", mark)
     of_one(collector.spans(3))
     environ_of(echo)
     collector.spans(6)

@@ -18,7 +18,7 @@ from stanchion.lab.workers import workers
 from support import netns
 from support.patience import eventually
 from support.processes import gone
-from support.trial import Trial, trial
+from support.lab_trial import Trial, trial
 
 pytestmark = [
     pytest.mark.own("the lab starts them all itself"),

@@ -19,7 +19,7 @@ from stanchion.lab.workers import workers
 from support import netns
 from support.gate import Gate
 from support.patience import PATIENCE_S, eventually
-from support.trial import Trial, status, trial
+from support.lab_trial import Trial, status, trial
 
 pytestmark = [
     pytest.mark.own("the lab starts them all itself"),

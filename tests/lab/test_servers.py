@@ -16,9 +16,9 @@ from stanchion.lab.witness import logs
 from stanchion.lab.witness.kernel import Kernel
 from stanchion.lab.workers import workers
 from support import netns
+from support.lab_trial import Trial, trial
 from support.patience import eventually
 from support.processes import gone
-from support.lab_trial import Trial, trial
 
 pytestmark = [
     pytest.mark.own("the lab starts them all itself"),

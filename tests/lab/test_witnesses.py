@@ -18,8 +18,8 @@ from stanchion.lab.witness.sampler import Sampler
 from stanchion.lab.workers import workers
 from support import netns
 from support.gate import Gate
-from support.patience import PATIENCE_S, eventually
 from support.lab_trial import Trial, status, trial
+from support.patience import PATIENCE_S, eventually
 
 pytestmark = [
     pytest.mark.own("the lab starts them all itself"),

@@ -205,9 +205,29 @@ def read(name: str, size: Size) -> Experiment:
     if complaints:
         raise Mistake("\n".join(f"{path}: {complaint}" for complaint in complaints))
     if scenario.only:
-        chosen = [trial for trial in scenario.trials if trial.name in scenario.only]
-        scenario = msgspec.structs.replace(scenario, trials=chosen)
+        scenario = _cut_down(scenario)
     return Experiment(name=path.stem, path=path.absolute(), size=size, scenario=scenario)
+
+
+def _cut_down(scenario: Scenario) -> Scenario:
+    """To the trials of `only`, and to what is said of them."""
+    names = set(scenario.only)
+
+    def known(reference: object) -> bool:
+        return not isinstance(reference, str) or reference.partition(":")[0] in names
+
+    plots = []
+    for plot in scenario.plots:
+        left = [name for name in plot.trials if name in names]
+        if left or not plot.trials:
+            plots.append(msgspec.structs.replace(plot, trials=left))
+    return msgspec.structs.replace(
+        scenario,
+        trials=[trial for trial in scenario.trials if trial.name in names],
+        plots=plots,
+        claims=[claim for claim in scenario.claims if known(claim.of) and known(claim.than)],
+        published=[one for one in scenario.published if one.trial in names],
+    )
 
 
 def _laid_over(table: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -215,8 +215,8 @@ def _puma(name: str, server: Server, _: Server | None, place: Place) -> Start:
 
 def _nginx(name: str, server: Server, upstream: Server | None, place: Place) -> Start:
     """`config` is a template, or a whole nginx.conf: what is not one of our names stays as it is. Of a whole one only
-    `daemon`, `user`, `pid` and `error_log` are replaced: it stays in the foreground, there is no user but root in a user
-    namespace, no second nginx may have the same pid file, and one log has each error once."""
+    `daemon`, `user`, `pid` and `error_log` are replaced: it stays in the foreground, there is no user but root in a
+    user namespace, no second nginx may have the same pid file, and one log has each error once."""
     if upstream is None and not server.config:
         raise Mistake(f"servers.{name}: there is no server behind it, and no config that could do without")
     template = place.find(server.config or "proxy.conf").read_text()

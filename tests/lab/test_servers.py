@@ -80,7 +80,7 @@ def test_a_server_answers_logs_and_leaves_nothing(here: Trial, kind: str, listen
 def test_nginx_hands_on_to_it_and_waits_for_as_many_as_it_is_told(here: Trial, behind: str, listen: str) -> None:
     need("nginx")
     need(behind)
-    app = Server(kind=behind, listen=listen, app="hello:app", backlog=SOMAXCONN, values={"protocol": "uwsgi"})
+    app = Server(kind=behind, listen=listen, app="plain:app", backlog=SOMAXCONN, values={"protocol": "uwsgi"})
     front = Server(kind="nginx", listen="127.0.0.1:8080", workers=WORKERS, backlog=33)
     here.start("app", app)
     process = here.start("front", front, app)

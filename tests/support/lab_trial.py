@@ -20,6 +20,13 @@ T = TypeVar("T")
 APPS = Path(__file__).parent.parent / "apps"
 RUBY = """run ->(env) { [200, {"Content-Type" => "text/plain"}, ["hello\\n"]] }\n"""
 
+# Without a validator: behind uwsgi_pass there is no SCRIPT_NAME, as nginx's own uwsgi_params have none.
+PLAIN = """
+def app(environ, start_response):
+    start_response("200 OK", [("Content-Length", "6")])
+    return [b"hello\\n"]
+"""
+
 
 class Trial:
     """As `stanchion.lab.trial` does it, but for the cage."""
@@ -32,6 +39,7 @@ class Trial:
         files = directory / "files"
         files.mkdir()
         (files / "hello.ru").write_text(RUBY)
+        (files / "plain.py").write_text(PLAIN)
         self._place = Place(directory, (files, APPS, SHIPPED / "files"))
 
     def start(self, name: str, server: Server, behind: Server | None = None) -> Process:

@@ -1,6 +1,7 @@
 """The command line of the lab."""
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 from datetime import datetime
@@ -8,9 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from stanchion.lab import cage, engine, report, result, scenario
+from stanchion.lab import cage, doctor, engine, result, scenario
 from stanchion.lab.progress import progress
-from stanchion.lab.report import text
 from stanchion.lab.result import Result
 from stanchion.lab.scenario import Experiment, Mistake, Size
 from stanchion.output import show
@@ -33,6 +33,9 @@ EPILOG = """\
 
 def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
+    # Whoever ends it, what it began is cleared up on the way out.
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, signal.default_int_handler)
     try:
         code: int = options.command(options)
     except Mistake as error:
@@ -66,6 +69,10 @@ def _parser() -> argparse.ArgumentParser:
     reporting = commands.add_parser("report", help="write the pages of results again")
     reporting.add_argument("results", nargs="+", type=Path, metavar="DIR", help="what `run` wrote")
     reporting.set_defaults(command=_report)
+
+    looking = commands.add_parser("doctor", help="what is missing here, and the package that has it")
+    looking.add_argument("--json", action="store_true")
+    looking.set_defaults(command=lambda options: doctor.run(["--json"] if options.json else []))
     return parser
 
 
@@ -92,6 +99,10 @@ def _run(options: argparse.Namespace) -> int:
     lack = cage.unavailable()
     if lack:
         raise Mistake(lack)
+    # What draws takes a second to import, which whoever mistypes a name shall not wait for.
+    from stanchion.lab import report
+    from stanchion.lab.report import text
+
     results = {}
     for number, experiment in enumerate(experiments, 1):
         with progress(experiment, number, len(experiments)) as watch:
@@ -126,6 +137,8 @@ def _whole(done: Result) -> bool:
 
 
 def _report(options: argparse.Namespace) -> int:
+    from stanchion.lab import report
+
     for path in options.results:
         directory = path if path.is_dir() else path.parent
         show(str(report.render(result.read(path), directory)))

@@ -206,13 +206,17 @@ def test_a_request_that_is_turned_away_has_only_waited(serve: Serve, collector: 
     assert wait.failed
 
 
-def test_a_client_that_leaves_the_line_was_told_nothing(serve: Serve, collector: Collector, gate: Gate) -> None:
-    server = serve("waiting:app", "--otlp-endpoint", collector.endpoint, env=gate.environment)
+def test_a_client_that_leaves_the_line_was_told_nothing(
+    serve: Serve, collector: Collector, gate: Gate, counts: Counts
+) -> None:
+    arguments = ["--otlp-endpoint", collector.endpoint, *counts.arguments]
+    server = serve("waiting:app", *arguments, env=gate.environment)
     with server.connect() as busy:
         busy.send(request("GET", "/wait"))
         gate.announcement()
         with server.connect() as leaves:
             leaves.send(request("GET", "/early"))
+            eventually(lambda: counts.requests()["in_flight"] == 2, "it waits")
         spans = of_one(collector.spans(2))
         gate.let_pass(1)
         assert busy.response().status == 200

@@ -35,7 +35,8 @@ class Process:
             self.root = subprocess.Popen(
                 argv,
                 cwd=directory,
-                env={**os.environ, **environment},
+                # What it keeps for the time being goes with the trial, whoever ends it.
+                env={**os.environ, "TMPDIR": str(directory), **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

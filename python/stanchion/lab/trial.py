@@ -89,7 +89,8 @@ def _speak_of_no_machine(measured: Measured, directory: Path) -> None:
     for words in (measured.commands, measured.words):
         for name, text in words.items():
             text = text.replace(f"{directory}/", "").replace(str(directory), ".").replace(f"{SHIPPED}/", "")
-            words[name] = text.replace(sys.executable, "python3").replace(f"{sys.prefix}/bin/", "")
+            text = text.replace(sys.executable, "python3").replace(f"{sys.prefix}/bin/", "")
+            words[name] = text.replace(sys.prefix, "$VIRTUAL_ENV")
 
 
 def _end_with_the_parent() -> None:

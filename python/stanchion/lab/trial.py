@@ -90,7 +90,8 @@ def _speak_of_no_machine(measured: Measured, directory: Path) -> None:
         for name, text in words.items():
             text = text.replace(f"{directory}/", "").replace(str(directory), ".").replace(f"{SHIPPED}/", "")
             text = text.replace(sys.executable, "python3").replace(f"{sys.prefix}/bin/", "")
-            words[name] = text.replace(sys.prefix, "$VIRTUAL_ENV")
+            in_venv = sys.prefix != sys.base_prefix
+            words[name] = text.replace(sys.prefix, "$VIRTUAL_ENV") if in_venv else text
 
 
 def _end_with_the_parent() -> None:

@@ -55,7 +55,7 @@ def cages(directory: Path) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         try:
-            if process.environ().get("TMPDIR") == str(directory):
+            if process.environ().get("TMPDIR", "").startswith(str(directory)):
                 found.append(process)
         except psutil.Error:
             continue

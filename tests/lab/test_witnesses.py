@@ -56,6 +56,7 @@ def test_a_full_queue_behind_nginx_is_seen_alike_by_the_client_the_log_and_the_k
     others = [here.send(front, "/") for _ in range(FITS + 5)]
     log = here.directory / "front.log"
     eventually(lambda: log.read_text().count("(11: Resource") == 5, "nginx is turned away")
+    eventually(lambda: kernel.waiting_max.get("app") == FITS, "the full queue was looked at")
     gate.open()
     statuses = [status(client) for client in (held, *others)]
 
@@ -87,6 +88,7 @@ def test_the_kernel_counts_who_does_not_fit_into_a_tcp_queue(here: Trial, gate: 
     before = here.inside(counters)["ListenOverflows"]
     late = here.inside(lambda: [knock(), knock()])
     eventually(lambda: here.inside(counters)["ListenOverflows"] >= before + 2, "two SYNs are dropped")
+    eventually(lambda: kernel.waiting_max.get("app") == FITS, "the full queue was looked at")
     gate.open()
     assert [status(client) for client in (held, *fit)] == [200] * (FITS + 1)
     for client in late:

@@ -47,7 +47,8 @@ class Kernel:
         self._listening = listening
         self._backlog: dict[str, int] = {}
         self._queues: dict[str, int] = {}
-        self._waiting_max: dict[str, int] = {}
+        self.waiting_max: dict[str, int] = {}
+        """As far as was seen by now; `stop` has it with the rest."""
         self._before: dict[str, int] = {}
         self._sampler = Sampler(self._look, EVERY_S)
 
@@ -64,7 +65,7 @@ class Kernel:
         }
         for prefix, found in (
             ("backlog", self._backlog),
-            ("waiting_max", self._waiting_max),
+            ("waiting_max", self.waiting_max),
             ("queues", self._queues),
         ):
             figures |= {f"{prefix}.{name}": value for name, value in found.items()}
@@ -77,7 +78,7 @@ class Kernel:
             if here:
                 self._backlog[name] = max(one["backlog"] for one in here)
                 self._queues[name] = max(len(here), self._queues.get(name, 0))
-                self._waiting_max[name] = max(self._waiting_max.get(name, 0), *(one["waiting"] for one in here))
+                self.waiting_max[name] = max(self.waiting_max.get(name, 0), *(one["waiting"] for one in here))
 
 
 def names_of(address: str) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from stanchion.lab.load import Target
 from stanchion.lab.processes import NotServing, NotSupported, Process, tail
 from stanchion.lab.result import SERVED, Measured
 from stanchion.lab.scenario import SHIPPED, Deed, Mistake, Scenario, Server, Trial, behind
-from stanchion.lab.servers import KINDS, Place
+from stanchion.lab.servers import KINDS, Address, Place
 from stanchion.lab.witness import logs, shares
 from stanchion.lab.witness.cpu import Cpu
 from stanchion.lab.witness.kernel import Kernel
@@ -106,8 +106,8 @@ def measure(task: Task, trial: Trial, measured: Measured, tell: Tell) -> None:
     named = {name: task.scenario.servers[name] for name in trial.servers}
     wanted = task.scenario.loads[trial.load]
     asked = wanted.to or trial.servers[-1]
-    if any(server.kind == ideal.KIND for server in named.values()):
-        _take(measured, trial, ideal.offer(wanted, named[trial.servers[-1]]))
+    if named[asked].kind == ideal.KIND:
+        _take(measured, trial, ideal.offer(wanted, named[asked]))
         return
     tell(Note(doing="starting"))
     with ExitStack() as started:
@@ -116,13 +116,13 @@ def measure(task: Task, trial: Trial, measured: Measured, tell: Tell) -> None:
             running[name] = started.enter_context(_serving(name, named[name], named.get(upstream), place))
         measured.commands = {name: shlex.join(one.argv) for name, one in running.items()}
         _forget(directory)
-        kernel = Kernel({name: address(one, directory) for name, one in named.items()})
+        kernel = Kernel({name: str(Address.of(one, directory)) for name, one in named.items()})
         cpu = Cpu({name: one.pids for name, one in running.items()})
         kernel.start()
         cpu.start()
         tell(Note(doing="loading"))
         with _deeds(trial, running, named, directory):
-            target = Target(address(named[asked], directory))
+            target = Target(str(Address.of(named[asked], directory)))
             offered = load.offer(wanted, target, directory, lambda done: tell(Note(doing="loading", done=done)))
         spent, cpu_shares = cpu.stop()
         measured.figures |= kernel.stop() | spent
@@ -163,19 +163,13 @@ def aftermath(trial: Trial, timeline: list[tuple[float, float, str]]) -> dict[st
     return figures
 
 
-def address(server: Server, directory: Path) -> str:
-    """Where it listens, for those who do not stand in the trial's directory."""
-    if not server.listen.startswith("unix:"):
-        return server.listen
-    return f"unix:{directory / server.listen.removeprefix('unix:')}"
-
-
 @contextmanager
 def _serving(name: str, server: Server, upstream: Server | None, place: Place) -> Iterator[Process]:
     start = KINDS[server.kind].start(name, server, upstream, place)
+    address = str(Address.of(server, place.directory))
     process = Process(name, start.argv, start.environment, place.directory)
     try:
-        process.wait_until(lambda: servers.serves(server, address(server, place.directory)))
+        process.wait_until(lambda: servers.serves(server, address))
         yield process
     finally:
         process.stop()

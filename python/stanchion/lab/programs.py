@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from stanchion.lab.scenario import Mistake, Scenario, Trial
+from stanchion.lab.scenario import Load, Mistake, Scenario, Trial
 
 ASK_S = 10.0
 # A user's PATH has not always those for administrators, nor the places where Go and Rust put what they build.
@@ -112,7 +112,11 @@ def missing(name: str) -> str:
 
 def versions(scenario: Scenario) -> dict[str, str]:
     """Of each program that takes part and is there."""
-    names = {name for trial in scenario.trials for name in (*_of_servers(scenario, trial), _tool(scenario, trial))}
+    names = {
+        name
+        for trial in scenario.trials
+        for name in (*_of_servers(scenario, trial), tool_of(scenario.loads[trial.load]))
+    }
     found = {name: PROGRAMS[name].version() for name in sorted(names) if name in PROGRAMS}
     return {name: version for name, version in found.items() if version is not None}
 
@@ -120,9 +124,9 @@ def versions(scenario: Scenario) -> dict[str, str]:
 def lacking(scenario: Scenario, trial: Trial) -> str:
     """What this trial needs and is not here, and what installs it; or ""."""
     lack = [missing(name) for name in sorted(set(_of_servers(scenario, trial))) if not PROGRAMS[name].installed()]
-    if not _tool(scenario, trial):
-        tools = scenario.loads[trial.load].tools
-        lack.append(" or ".join(map(missing, tools)))
+    load = scenario.loads[trial.load]
+    if not tool_of(load):
+        lack.append(" or ".join(map(missing, load.tools)))
     return "; ".join(lack)
 
 
@@ -136,7 +140,6 @@ def _of_servers(scenario: Scenario, trial: Trial) -> Iterator[str]:
             raise Mistake(f"servers.{name}: there is no kind {kind}: it is one of {', '.join(ALWAYS_THERE + SERVERS)}")
 
 
-def _tool(scenario: Scenario, trial: Trial) -> str:
-    """The load tool that will be taken, or ""."""
-    tools = scenario.loads[trial.load].tools
-    return next((tool for tool in tools if tool == OWN_TOOL or find(tool) is not None), "")
+def tool_of(load: Load) -> str:
+    """The first of its tools that is installed, or ""."""
+    return next((tool for tool in load.tools if tool == OWN_TOOL or find(tool) is not None), "")

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from stanchion.lab.load import TOOLS, Offered, Target, offer
+from stanchion.lab import programs
+from stanchion.lab.load import Offered, Target, offer
 from stanchion.lab.result import OUTCOMES
 from stanchion.lab.scenario import Load
 from support.patience import PATIENCE_S
@@ -88,7 +89,7 @@ def by(tool: str, address: str, directory: Path, load: dict[str, Any]) -> Offere
 
 
 def both(tool: str, load: dict[str, Any], start: Start, fails: int, directory: Path) -> tuple[Offered, Offered]:
-    if not TOOLS[tool].installed():
+    if not programs.tool_of(Load(tools=[tool])):
         pytest.skip(f"{tool} is not installed")
     return by("own", start(fails), directory, load), by(tool, start(fails), directory, load)
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from stanchion.lab.load import TOOLS, Offered, Target, offer
+from stanchion.lab import programs
+from stanchion.lab.load import Offered, Target, offer
 from stanchion.lab.result import OUTCOMES
 from stanchion.lab.scenario import Load, Ramp
 from support.patience import PATIENCE_S
@@ -41,7 +42,7 @@ def offered(script: Brittle, tool: str, directory: Path, ramp: Ramp = RAMP) -> O
 
 @pytest.mark.parametrize("tool", ["own", "httperf", "oha", "vegeta"])
 def test_stops_at_the_first_failure(tool: str, tmp_path: Path) -> None:
-    if not TOOLS[tool].installed():
+    if not programs.tool_of(Load(tools=[tool])):
         pytest.skip(f"{tool} is not installed")
     got = offered(Brittle(2 + 4 + 3), tool, tmp_path)
     assert [step["rate_per_s"] for step in got.steps] == [10, 20, 30]

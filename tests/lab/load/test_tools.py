@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from stanchion.lab import programs
 from stanchion.lab.load import TOOLS, Failed, Offered, Target, offer
 from stanchion.lab.result import BROKEN, ERROR, GATEWAY, LATE, OUTCOMES, REFUSED, SERVED, TOLD
 from stanchion.lab.scenario import Load
@@ -22,7 +23,7 @@ PROGRAMS = [name for name, tool in TOOLS.items() if tool.program]
 
 
 def needs(tool: str) -> None:
-    if not TOOLS[tool].installed():
+    if not programs.tool_of(Load(tools=[tool])):
         pytest.skip(f"{tool} is not installed")
 
 

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from shutil import which
 
 import msgspec
 
+from stanchion.lab import programs
 from stanchion.lab.load import ab, copies, httperf, oha, own, siege, vegeta
 from stanchion.lab.load.figures import is_count, of_latencies
 from stanchion.lab.load.offered import Failed, Offered, Progress, Target
@@ -26,10 +26,7 @@ DESCRIPTORS_SPARE = 64
 class Tool:
     offer: Callable[[Load, Target, Path, Progress], Offered]
     program: str = ""
-    """What must be on PATH; the lab's own needs nothing."""
-
-    def installed(self) -> bool:
-        return not self.program or which(self.program) is not None
+    """What it runs; the lab's own runs nothing."""
 
 
 TOOLS: Mapping[str, Tool] = {
@@ -46,9 +43,10 @@ def tool_for(load: Load) -> str:
     for name in load.tools:
         if name not in TOOLS:
             raise Failed(f"there is no load tool {name}: it is one of {', '.join(TOOLS)}")
-        if TOOLS[name].installed():
-            return name
-    raise Failed(f"none of {', '.join(load.tools)} is installed; `stanchion lab doctor` names the packages")
+    name = programs.tool_of(load)
+    if not name:
+        raise Failed(f"none of {', '.join(load.tools)} is installed; `stanchion lab doctor` names the packages")
+    return name
 
 
 def offer(load: Load, target: Target, directory: Path, progress: Progress) -> Offered:

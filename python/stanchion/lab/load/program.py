@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from stanchion.lab import programs
 from stanchion.lab.load.offered import Failed, Progress, Target
 from stanchion.lab.load.schedule import SEED_OF_PATHS
 from stanchion.lab.scenario import SECONDS_MAX, Load
@@ -89,7 +90,7 @@ def run(argv: list[str], load: Load, directory: Path, progress: Progress, **envi
         try:
             # A session of its own: its children end with it, and Ctrl-C is for the lab alone.
             process = subprocess.Popen(
-                argv,
+                [programs.find(tool) or tool, *argv[1:]],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,

@@ -283,6 +283,18 @@ pub fn raise_open_files() -> u64 {
     }
 }
 
+/// Makes room in the table of open files for `count` of them, as long as this process has one thread.
+/// Later, with threads, the kernel lets the table grow only after an RCU grace period: the accept(2)
+/// that needs the 65th descriptor then takes 8 ms and more (`expand_fdtable` in fs/file.c), and again
+/// the 257th, the 513th and so on.
+pub fn reserve_descriptors(count: usize) -> io::Result<()> {
+    let any = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?;
+    let last = RawFd::try_from(count.saturating_sub(1)).unwrap_or(RawFd::MAX);
+    // The table never shrinks.
+    drop(rustix::io::fcntl_dupfd_cloexec(any, last)?);
+    Ok(())
+}
+
 /// Puts `file` in the place of `old`, whose number stays and is open at every moment (dup3(2));
 /// whoever writes to it meanwhile writes to the one or the other.
 pub fn replace_file(old: BorrowedFd<'_>, file: BorrowedFd<'_>) -> io::Result<()> {
@@ -325,4 +337,17 @@ pub fn interrupt_nobody() -> io::Result<()> {
 /// Names the process as `ps -o comm` shows it; cut to 15 bytes by the kernel.
 pub fn set_name(name: &std::ffi::CStr) {
     let _only_cosmetic = rustix::thread::set_name(name);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_of_open_files_has_room_for_those_that_are_reserved() {
+        reserve_descriptors(1_000).unwrap();
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let size = status.lines().find_map(|line| line.strip_prefix("FDSize:"));
+        assert!(size.unwrap().trim().parse::<usize>().unwrap() >= 1_000);
+    }
 }

@@ -58,8 +58,7 @@ impl Shared {
         if self.doors.borrow().iter().any(is_open) || self.draining.get() {
             return Ok(());
         }
-        let door = listen::spawn(self, &listener, Some(port))?;
-        self.doors.borrow_mut().push(door);
+        listen::open(self, &listener, Some(port))?;
         let address = listener.address();
         info!("worker {worker} alone listens at {address}");
         Ok(())

@@ -1,5 +1,5 @@
 //! Accepting: as fast as connections come, so that the kernel's queue stays near empty whatever
-//! its limit is.
+//! its limit is. [`doors`](super::doors) has it done before everything else.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -12,7 +12,6 @@ use std::time::Duration;
 use stanchion_sys::listener::{Listener, ListenerAddress};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::task::JoinHandle;
 use tracing::debug;
 
 use super::clients::{Counted, TooMany};
@@ -35,7 +34,6 @@ pub(super) struct OpenDoor {
     /// If it is a single worker's.
     pub(super) port: Option<PortNumber>,
     closing: Rc<Cell<Closing>>,
-    accepting: JoinHandle<()>,
 }
 
 /// Whether one door is to be closed, whatever the others do.
@@ -52,31 +50,28 @@ impl OpenDoor {
     pub(super) fn close(&self, how: Closing) {
         self.closing.set(how);
     }
-
-    /// Its task: it ends by itself, once the door is closed and nobody is left in the kernel's queue.
-    pub(super) fn into_task(self) -> JoinHandle<()> {
-        self.accepting
-    }
 }
 
 /// Accepts on a listener until the door is closed and nobody is left in the kernel's queue.
-pub(super) fn spawn(
+pub(super) fn open(
     shared: &Rc<Shared>,
     listener: &Listener,
     port: Option<PortNumber>,
-) -> io::Result<OpenDoor> {
+) -> io::Result<()> {
     let door = Door {
         socket: DoorSocket::of(listener)?,
         port,
     };
     let closing = Rc::new(Cell::new(Closing::No));
-    let accept = accept_all(Rc::clone(shared), door, Rc::clone(&closing));
-    Ok(OpenDoor {
+    let opened = OpenDoor {
         listener: listener.try_clone()?,
         port,
-        closing,
-        accepting: tokio::task::spawn_local(accept),
-    })
+        closing: Rc::clone(&closing),
+    };
+    shared.doors.borrow_mut().push(opened);
+    let accepting = accept_all(Rc::clone(shared), door, closing);
+    shared.at_the_doors.add(Box::pin(accepting));
+    Ok(())
 }
 
 struct Door {

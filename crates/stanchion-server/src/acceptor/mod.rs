@@ -13,6 +13,7 @@ mod conversation;
 mod disk;
 mod dispatch;
 mod door;
+mod doors;
 mod durations;
 mod goodbye;
 mod lent;
@@ -62,7 +63,6 @@ use crate::settings::Settings;
 use crate::tally::Event;
 use crate::tree::Common;
 use dispatch::PortNumber;
-use listen::OpenDoor;
 use orders::{Farewell, Orders};
 use shared::Shared;
 
@@ -134,6 +134,7 @@ fn start(common: &'static Common, listeners: &[Listener], orders: Channel) -> io
     if let Err(error) = process::interrupt_nobody() {
         debug!("the acceptor runs under the normal scheduling policy: {error}");
     }
+    let connections_max = room::connections_max(&common.settings);
     log::write_by_thread()?;
     let runtime = Builder::new_current_thread()
         .enable_all()
@@ -141,7 +142,7 @@ fn start(common: &'static Common, listeners: &[Listener], orders: Channel) -> io
         .on_thread_park(|| with_shared(Shared::turn))
         .on_thread_unpark(|| with_shared(|shared| shared.dispatch.borrow().awake()))
         .build_local(LocalOptions::default())?;
-    let served = runtime.block_on(serve(common, listeners, orders));
+    let served = runtime.block_on(serve(common, connections_max, listeners, orders));
     // Answers that are cut off here are counted and logged as their tasks are dropped.
     runtime.shutdown_timeout(FAREWELL);
     with_shared(Shared::close_books);
@@ -153,10 +154,11 @@ fn start(common: &'static Common, listeners: &[Listener], orders: Channel) -> io
 
 async fn serve(
     common: &'static Common,
+    connections_max: usize,
     listeners: &[Listener],
     orders: Channel,
 ) -> io::Result<Farewell> {
-    let shared = Rc::new(Shared::new(common)?);
+    let shared = Rc::new(Shared::new(common, connections_max)?);
     SHARED.set(Some(Rc::clone(&shared)));
     // Registered edge-triggered and never read: each ring ends an epoll_wait, and the hooks above
     // do the rest.
@@ -167,29 +169,35 @@ async fn serve(
             continue;
         }
         let worker = common.settings.worker_of(listener.address());
-        let door = listen::spawn(&shared, listener, worker.map(PortNumber::from))?;
-        shared.doors.borrow_mut().push(door);
+        listen::open(&shared, listener, worker.map(PortNumber::from))?;
     }
-    let watch = tokio::task::spawn_local(watch::watch(Rc::clone(&shared)));
-    let relief = tokio::task::spawn_local(spooling::relieve(Rc::clone(&shared)));
+    let served = serve_until_told(&shared, orders);
+    let farewell = shared.at_the_doors.accept_during(served).await;
+    drop(doorbell);
+    farewell
+}
+
+/// Serves until the master says how to leave, and leaves.
+async fn serve_until_told(shared: &Rc<Shared>, orders: Channel) -> io::Result<Farewell> {
+    let watch = tokio::task::spawn_local(watch::watch(Rc::clone(shared)));
+    let relief = tokio::task::spawn_local(spooling::relieve(Rc::clone(shared)));
+    let common = shared.common;
     messages::send(&common.reports.child_end, &ToMaster::AcceptorReady)?;
 
     let orders = Orders::new(watched(orders)?);
-    let farewell = orders.obey(&shared, |_| true).await?;
+    let farewell = orders.obey(shared, |_| true).await?;
     let orphaned = Cell::new(farewell == Farewell::Orphaned);
     if farewell != Farewell::Quit {
         let timeout = shared.drain(farewell);
-        let doors = shared.doors.take();
+        shared.doors.take();
         let drained = async {
-            for task in doors.into_iter().map(OpenDoor::into_task) {
-                let _ = task.await;
-            }
+            shared.at_the_doors.all_closed().await;
             shared.all_gone().await;
         };
         let told_to_quit = async {
             if !orphaned.get() {
                 let is_quit = |farewell| farewell == Farewell::Quit;
-                match orders.obey(&shared, is_quit).await {
+                match orders.obey(shared, is_quit).await {
                     Ok(Farewell::Orphaned) => {
                         orphaned.set(true);
                         shared.orphaned();
@@ -212,7 +220,6 @@ async fn serve(
     let _ = tokio::time::timeout(FAREWELL, shared.all_gone()).await;
     watch.abort();
     relief.abort();
-    drop(doorbell);
     Ok(if orphaned.get() {
         Farewell::Orphaned
     } else {

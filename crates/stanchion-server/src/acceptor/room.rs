@@ -5,11 +5,13 @@ use std::io;
 use std::time::Duration;
 
 use stanchion_sys::clock::monotonic_us;
+use stanchion_sys::process;
 use tokio::time::{Instant, sleep_until, timeout};
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use super::Shared;
 use super::connection::{Order, Phase};
+use crate::settings::Settings;
 use crate::tally::Event;
 
 /// Without descriptors, memory or disk, how long accepting pauses.
@@ -23,6 +25,35 @@ const SHED_MAX: usize = 32;
 /// A shortage is over when nothing has failed for this long. Until then it is one event, and one
 /// line in the log.
 const CALM: Duration = Duration::from_secs(10);
+
+/// Descriptors kept for other things than connections: logs, listeners.
+const DESCRIPTORS_SPARE: usize = 64;
+/// A connection's socket, and the file it sends or the spool file it fills.
+const DESCRIPTORS_EACH: usize = 2;
+
+/// How many connections there may be at a time. Makes room for their descriptors, so that none has to
+/// wait for one; to be called before there are threads.
+pub(super) fn connections_max(settings: &Settings) -> usize {
+    let limit = process::raise_open_files();
+    let descriptors = usize::try_from(limit).unwrap_or(usize::MAX);
+    let wanted = settings.max_connections as usize;
+    let connections_max = wanted
+        .min(descriptors.saturating_sub(DESCRIPTORS_SPARE) / DESCRIPTORS_EACH)
+        // Never none, which would be a server that is up and serves nobody.
+        .max(1);
+    if connections_max < wanted {
+        info!(
+            "at most {connections_max} connections: the limit of open files is {limit} (ulimit -Hn)"
+        );
+    }
+    let needed = connections_max * DESCRIPTORS_EACH + DESCRIPTORS_SPARE;
+    if let Err(error) = process::reserve_descriptors(needed.min(descriptors)) {
+        warn!(
+            "accepting will pause for some 10 ms, now and then, until {needed} files were open once: {error}"
+        );
+    }
+    connections_max
+}
 
 /// A resource that may run out.
 pub(super) struct Shortage {

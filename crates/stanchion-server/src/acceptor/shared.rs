@@ -6,7 +6,6 @@ use std::io;
 use std::rc::Rc;
 
 use hyper::server::conn::http1;
-use stanchion_sys::process;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -16,6 +15,7 @@ use super::access_log::{AccessLog, Entry};
 use super::clients::Clients;
 use super::connection::Connection;
 use super::dispatch::{Dispatch, PortNumber};
+use super::doors::AtTheDoors;
 use super::listen::OpenDoor;
 use super::memory::Memory;
 use super::outflow::Limits;
@@ -35,11 +35,6 @@ use crate::tree::Common;
 const READ_BUFFER_BYTES_MAX: usize = REQUEST_HEAD_BYTES_MAX;
 /// The most fields of a head when `limit_request_fields` is 0, as gunicorn has it.
 const FIELDS_MAX: usize = 32_768;
-/// Descriptors kept for other things than connections: logs, listeners.
-const DESCRIPTORS_SPARE: usize = 64;
-/// A connection's socket, and the file it sends or the spool file it fills.
-const DESCRIPTORS_EACH: usize = 2;
-
 /// What the tasks of the acceptor share.
 pub(super) struct Shared {
     pub(super) common: &'static Common,
@@ -64,6 +59,7 @@ pub(super) struct Shared {
     pub(super) door: Notify,
     /// What clients come in by.
     pub(super) doors: RefCell<Vec<OpenDoor>>,
+    pub(super) at_the_doors: AtTheDoors,
     /// Tasks that try addresses which workers have asked for and somebody else has.
     pub(super) sought: RefCell<HashMap<PortNumber, JoinHandle<()>>>,
     /// Clients are let in.
@@ -87,7 +83,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(common: &'static Common) -> io::Result<Self> {
+    pub(super) fn new(common: &'static Common, connections_max: usize) -> io::Result<Self> {
         let settings = &common.settings;
         let mut http = http1::Builder::new();
         // Deadlines for heads are kept by `watch`.
@@ -108,17 +104,6 @@ impl Shared {
         let statsd = Statsd::open(settings, &common.tally)?;
         let header = settings.request_id_header.as_deref();
         let request_ids = header.map(RequestIds::new).transpose()?;
-        let descriptors = process::raise_open_files();
-        let descriptors_left = usize::try_from(descriptors).unwrap_or(usize::MAX);
-        let connections_max = (settings.max_connections as usize)
-            .min(descriptors_left.saturating_sub(DESCRIPTORS_SPARE) / DESCRIPTORS_EACH)
-            // Never none, which would be a server that is up and serves nobody.
-            .max(1);
-        if connections_max < settings.max_connections as usize {
-            info!(
-                "at most {connections_max} connections: the limit of open files is {descriptors} (ulimit -Hn)"
-            );
-        }
         let answers = Rc::new(Limits {
             buffer_bytes: settings.response_buffer,
             memory: Memory::new(settings.max_response_memory),
@@ -145,6 +130,7 @@ impl Shared {
             ),
             door: Notify::new(),
             doors: RefCell::default(),
+            at_the_doors: AtTheDoors::default(),
             sought: RefCell::default(),
             open: Cell::new(false),
             is_shared: Cell::new(false),

@@ -141,6 +141,8 @@ http.server.HTTPServer(("127.0.0.1", 8000), Page).serve_forever()
         (LONG.replace('servers = ["app"]', 'servers = ["shop"]'), "trial long: there is no server shop"),
         (LONG.replace("for_s = 100", "for_s = 100000"), "loads.long: must end within 1800 s"),
         (LONG.replace("patience_s", "patience"), "contains unknown field `patience`"),
+        (LONG.replace("rate_per_s", 'tools = ["wkr"]\nrate_per_s'), "Invalid enum value 'wkr' - at `$.loads"),
+        (LONG.replace("rate_per_s", "tools = []\nrate_per_s"), "length >= 1 - at `$.loads[...].tools`"),
         # vm. and the like belong to no namespace: they would be the machine's.
         (LONG.replace("net.core.somaxconn", "vm.swappiness"), "sysctl vm.swappiness: only those of net. can be set"),
         ("title = ", "Invalid value"),

@@ -4,7 +4,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -16,6 +16,7 @@ CONNECTIONS_MAX = 20_000
 REPEATS_MAX = 20
 
 Size = Literal["quick", "full"]
+ToolName = Literal["own", "vegeta", "oha", "siege", "ab", "httperf"]
 
 
 class Mistake(Exception):
@@ -59,8 +60,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Open loop, if it has a rate: requests come when they are due. Else closed: each client asks again when it has
     its answer, `requests` times in all or for `for_s`."""
 
-    tools: list[str] = msgspec.field(default_factory=lambda: ["own"])
-    """The first that is installed is taken: `own`, `vegeta`, `oha`, `siege`, `ab`, `httperf`."""
+    tools: Annotated[list[ToolName], msgspec.Meta(min_length=1)] = msgspec.field(default_factory=lambda: ["own"])
+    """The first that is installed is taken."""
     to: str = ""
     """The server that is asked; the last one of the trial, where empty."""
     rate_per_s: float = 0.0

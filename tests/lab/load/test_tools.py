@@ -4,14 +4,14 @@ import shutil
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from stanchion.lab import programs
 from stanchion.lab.load import TOOLS, Failed, Offered, Target, offer
 from stanchion.lab.result import BROKEN, ERROR, GATEWAY, LATE, OUTCOMES, REFUSED, SERVED, TOLD
-from stanchion.lab.scenario import Load
+from stanchion.lab.scenario import Load, ToolName
 from support.patience import PATIENCE_S
 from support.ports import row_of_ports
 from support.scripted import request_line, reset, scripted
@@ -221,10 +221,13 @@ def test_amounts_that_a_tool_does_not_know(tool: str, load: dict[str, Any], why:
         offered(tool, "127.0.0.1:1", tmp_path, **load)
 
 
+def test_every_tool_that_a_file_can_name_is_there() -> None:
+    assert set(get_args(ToolName)) == TOOLS.keys()
+    assert set(PROGRAMS) < programs.PROGRAMS.keys()
+
+
 def test_none_of_the_tools_is_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert shutil.which("sh")
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(Failed, match="none of vegeta, ab is installed"):
         offer(Load(tools=["vegeta", "ab"], **CLOSED), Target("127.0.0.1:1"), tmp_path, lambda share: None)
-    with pytest.raises(Failed, match="no load tool wrk"):
-        offer(Load(tools=["wrk"], **CLOSED), Target("127.0.0.1:1"), tmp_path, lambda share: None)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from stanchion.lab import scenario
-from stanchion.lab.scenario import SHIPPED, Size
+from stanchion.lab.scenario import SHIPPED, Mistake, Size
 
 NAMES = [path.stem for path in scenario.shipped()]
 
@@ -37,6 +37,13 @@ def test_it_can_be_read_and_has_all_its_files(name: str, size: Size) -> None:
         told = [claim for claim in shown.claims if f"{trial.name}:" in f"{claim.of} {claim.than}"]
         drawn = [plot for plot in shown.plots if not plot.trials or trial.name in plot.trials]
         assert told or drawn, f"nothing is said of {trial.name}"
+
+
+def test_it_is_repeated_as_often_as_the_caller_says() -> None:
+    assert scenario.read("unix-backlog", "quick").scenario.repeats == 1
+    assert scenario.read("unix-backlog", "quick", repeats=3).scenario.repeats == 3
+    with pytest.raises(Mistake, match="repeats must be from 1 to 20"):
+        scenario.read("unix-backlog", "quick", repeats=0)
 
 
 def test_a_small_run_says_nothing_of_trials_that_it_leaves_out(tmp_path: Path) -> None:

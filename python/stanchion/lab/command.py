@@ -12,7 +12,7 @@ import msgspec
 from stanchion.lab import cage, doctor, engine, result, scenario
 from stanchion.lab.progress import progress
 from stanchion.lab.result import Result
-from stanchion.lab.scenario import Experiment, Mistake, Size
+from stanchion.lab.scenario import Experiment, Mistake
 from stanchion.output import show
 
 EXIT_OK = 0
@@ -95,7 +95,7 @@ def _entry(one: Experiment) -> dict[str, object]:
 def _run(options: argparse.Namespace) -> int:
     names = [path.stem for path in scenario.shipped()] if options.names == ["all"] else options.names
     # All are read before the first is run: a mistake in the last must not cost the time of the others.
-    experiments = [_read(name, options.size, options.repeats) for name in names]
+    experiments = [scenario.read(name, options.size, options.repeats) for name in names]
     lack = cage.unavailable()
     if lack:
         raise Mistake(lack)
@@ -120,15 +120,6 @@ def _run(options: argparse.Namespace) -> int:
     if options.json:
         show(msgspec.json.encode(list(results.values())).decode())
     return EXIT_OK if all(map(_whole, results.values())) else EXIT_FAILED
-
-
-def _read(name: str, size: Size, repeats: int | None) -> Experiment:
-    experiment = scenario.read(name, size)
-    if repeats is None:
-        return experiment
-    if not 1 <= repeats <= scenario.REPEATS_MAX:
-        raise Mistake(f"--repeats must be from 1 to {scenario.REPEATS_MAX}")
-    return msgspec.structs.replace(experiment, scenario=msgspec.structs.replace(experiment.scenario, repeats=repeats))
 
 
 def _whole(done: Result) -> bool:

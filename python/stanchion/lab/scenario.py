@@ -185,9 +185,9 @@ def shipped() -> Iterator[Path]:
     yield from sorted(SHIPPED.glob("*.toml"))
 
 
-def read(name: str, size: Size) -> Experiment:
+def read(name: str, size: Size, repeats: int | None = None) -> Experiment:
     """A shipped experiment by its name, or one's own by the path of its file. The tables `quick` and `full` of the
-    file are laid over the rest. Mistake, if it cannot be run as it stands."""
+    file are laid over the rest, and `repeats` over them. Mistake, if it cannot be run as it stands."""
     own = name.endswith(".toml")
     path = Path(name) if own else SHIPPED / f"{name}.toml"
     try:
@@ -198,8 +198,11 @@ def read(name: str, size: Size) -> Experiment:
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise Mistake(f"{path}: {error}") from error
     over = {each: table.pop(each, {}) for each in ("quick", "full")}[size]
+    whole = _laid_over(table, over)
+    if repeats is not None:
+        whole["repeats"] = repeats
     try:
-        scenario = msgspec.convert(_laid_over(table, over), Scenario)
+        scenario = msgspec.convert(whole, Scenario)
     except msgspec.ValidationError as error:
         raise Mistake(f"{path}: {error}") from error
     complaints = list(_complaints(scenario))

@@ -3,7 +3,7 @@
 import heapq
 
 from stanchion.lab.load import Failed, Offered
-from stanchion.lab.load.figures import Request, of_requests
+from stanchion.lab.load.figures import Request, of_requests, served_ms
 from stanchion.lab.load.schedule import arrivals_s, paths
 from stanchion.lab.result import LATE, SERVED
 from stanchion.lab.scenario import Load, Server
@@ -29,11 +29,10 @@ def offer(load: Load, server: Server) -> Offered:
         heapq.heapreplace(free_at_s, begins_s + service_s[path])
         latency_s = begins_s + service_s[path] - due_s
         requests.append(Request(due_s, path, SERVED if latency_s < load.patience_s else LATE, latency_s))
-    took_s = max((one.due_s + one.latency_s for one in requests), default=0.0)
     return Offered(
         tool="computed",
         command=f"{server.workers} workers, one line, service times in ms: {server.values}",
-        figures=of_requests(requests, took_s),
-        latencies_ms=[one.latency_s * 1e3 for one in requests if one.outcome == SERVED],
+        figures=of_requests(requests),
+        latencies_ms=served_ms(requests),
         timeline=[(one.due_s, one.latency_s * 1e3, one.outcome) for one in requests],
     )

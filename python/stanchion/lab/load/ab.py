@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stanchion.lab.load.figures import of_counts, of_latencies, outcome_of
+from stanchion.lab.load.figures import of_counts, of_latencies, outcomes_of
 from stanchion.lab.load.offered import Offered, Progress, Target
 from stanchion.lab.load.program import Can, only_path, run
 from stanchion.lab.result import BROKEN, REFUSED
@@ -80,9 +80,7 @@ def read(lines: Iterable[str], errors: Iterable[str]) -> Report:
 def told(report: Report, took_s: float, gnuplot: list[str]) -> tuple[dict[str, float], list[float]]:
     """The figures, and the latencies in whole milliseconds, by the second in which they began. It does not tell those
     of the served from the others, so there are none where not all were served."""
-    outcomes: Counter[str] = Counter()
-    for status, count in report.statuses.items():
-        outcomes[outcome_of(status)] += count
+    outcomes = outcomes_of(report.statuses)
     without = max(0, report.requests - report.statuses.total())
     outcomes[REFUSED] = min(report.refused, without)
     outcomes[BROKEN] += without - outcomes[REFUSED]

@@ -36,16 +36,31 @@ def outcome_of(status: int) -> str:
     return GATEWAY if status in (502, 504) else ERROR if status else BROKEN
 
 
-def of_requests(requests: Sequence[Request], took_s: float) -> dict[str, float]:
-    """All figures of the client. `requests` are in order of their arrival."""
+def outcomes_of(statuses: Mapping[int, int]) -> Counter[str]:
+    """How many became what, of so many whole answers."""
+    outcomes: Counter[str] = Counter()
+    for status, count in statuses.items():
+        outcomes[outcome_of(status)] += count
+    return outcomes
+
+
+def served_ms(requests: Iterable[Request]) -> list[float]:
+    """The latencies of those served, in their order."""
+    return [one.latency_s * 1e3 for one in requests if one.outcome == SERVED]
+
+
+def of_requests(requests: Sequence[Request], took_s: float | None = None) -> dict[str, float]:
+    """All figures of the client. `requests` are in order of their arrival, and took as long as until the last outcome
+    where the tool does not say."""
+    if took_s is None:
+        took_s = max((one.due_s + one.latency_s for one in requests), default=0.0)
     figures = of_counts(
         Counter(one.outcome for one in requests), Counter(one.status for one in requests if one.status), took_s
     )
-    served = [one for one in requests if one.outcome == SERVED]
-    figures |= of_latencies([one.latency_s * 1e3 for one in served])
+    figures |= of_latencies(served_ms(requests))
     paths = {one.path for one in requests} - {""}
     for path in sorted(paths) if len(paths) > 1 else ():
-        of_path = of_latencies([one.latency_s * 1e3 for one in served if one.path == path])
+        of_path = of_latencies(served_ms(one for one in requests if one.path == path))
         figures |= {f"{name}{path}": value for name, value in of_path.items()}
     return figures
 

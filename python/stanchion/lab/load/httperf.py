@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stanchion.lab.load.figures import of_counts, outcome_of
+from stanchion.lab.load.figures import of_counts, outcomes_of
 from stanchion.lab.load.offered import Offered, Progress, Target
 from stanchion.lab.load.program import Can, only_path, run
 from stanchion.lab.result import BROKEN, LATE, REFUSED
@@ -85,9 +85,8 @@ def told(report: Report, took_s: float) -> dict[str, float]:
     """It does not tell the latencies of the served from those of others, so there are none where not all were."""
     errors = report.errors
     unsent = errors["fd-unavail"] + errors["addrunavail"] + errors["ftab-full"]
-    outcomes = Counter({LATE: errors["client-timo"] + errors["socket-timo"], REFUSED: errors["connrefused"]})
-    for status, count in report.statuses.items():
-        outcomes[outcome_of(status)] += count
+    outcomes = outcomes_of(report.statuses)
+    outcomes[LATE], outcomes[REFUSED] = errors["client-timo"] + errors["socket-timo"], errors["connrefused"]
     # Reset, or closed without an answer, which it counts as reset too.
     outcomes[BROKEN] = max(0, report.connections - unsent - outcomes.total())
     figures = of_counts(outcomes, report.statuses, took_s) | {"unsent": float(unsent)}

@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from stanchion.lab.load.figures import Request, of_requests, outcome_of
+from stanchion.lab.load.figures import Request, of_requests, outcome_of, served_ms
 from stanchion.lab.load.offered import Failed, Offered, Progress, Target
 from stanchion.lab.load.program import Can, addresses, only_path, run
-from stanchion.lab.result import BROKEN, LATE, REFUSED, SERVED
+from stanchion.lab.result import BROKEN, LATE, REFUSED
 from stanchion.lab.scenario import CONNECTIONS_MAX, Load
 
 CAN = Can(rate=True, clients=True, unix=True, paths=True, kept_rate=True)
@@ -72,7 +72,7 @@ def offer(load: Load, target: Target, directory: Path, progress: Progress) -> Of
         "oha",
         ran.command,
         of_requests(requests, report.summary.total),
-        [one.latency_s * 1e3 for one in requests if one.outcome == SERVED],
+        served_ms(requests),
         [(one.due_s, one.latency_s * 1e3, one.outcome) for one in requests if one.status],
         words={"oha": text},
     )

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from stanchion.lab.load.clients import Asked, Client, Clients
-from stanchion.lab.load.figures import of_requests, percentile, shares_of
+from stanchion.lab.load.figures import of_requests, percentile, served_ms, shares_of
 from stanchion.lab.load.offered import Offered, Progress, Target
 from stanchion.lab.load.schedule import SEED_OF_CONNECTIONS, arrivals_s, paths
-from stanchion.lab.result import REFUSED, SERVED
+from stanchion.lab.result import REFUSED
 from stanchion.lab.scenario import REQUESTS_MAX, SECONDS_MAX, Load
 
 # Between two looks at the clock while nothing happens.
@@ -36,12 +36,11 @@ def offer(load: Load, target: Target, directory: Path, progress: Progress) -> Of
         finally:
             offering.clients.close()
     requests = offering.requests
-    took_s = max((one.due_s + one.latency_s for one in requests), default=0.0)
     return Offered(
         tool="own",
         command=in_words(load, target),
-        figures=of_requests(requests, took_s) | offering.of_client(),
-        latencies_ms=[one.latency_s * 1e3 for one in requests if one.outcome == SERVED],
+        figures=of_requests(requests) | offering.of_client(),
+        latencies_ms=served_ms(requests),
         timeline=[(one.due_s, one.latency_s * 1e3, one.outcome) for one in requests],
         shares=shares_of(requests),
     )

@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from stanchion.lab.load.figures import Request, of_requests, outcome_of
+from stanchion.lab.load.figures import Request, of_requests, outcome_of, served_ms
 from stanchion.lab.load.offered import Failed, Offered, Progress, Target
 from stanchion.lab.load.program import Can, addresses, run
-from stanchion.lab.result import BROKEN, LATE, REFUSED, SERVED
+from stanchion.lab.result import BROKEN, LATE, REFUSED
 from stanchion.lab.scenario import Load
 
 CAN = Can(clients=True, paths=True)
@@ -73,7 +73,7 @@ def offer(load: Load, target: Target, directory: Path, progress: Progress) -> Of
         "siege",
         ran.command,
         of_requests(requests, report.took_s),
-        [one.latency_s * 1e3 for one in requests if one.outcome == SERVED],
+        served_ms(requests),
         words={"siege": report.words},
     )
 

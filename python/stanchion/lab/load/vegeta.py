@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from stanchion.lab.load.figures import Request, of_requests, outcome_of, shares_of
+from stanchion.lab.load.figures import Request, of_requests, outcome_of, served_ms, shares_of
 from stanchion.lab.load.offered import Failed, Offered, Progress, Target
 from stanchion.lab.load.program import Can, run
 from stanchion.lab.load.schedule import paths
-from stanchion.lab.result import BROKEN, LATE, REFUSED, SERVED
+from stanchion.lab.result import BROKEN, LATE, REFUSED
 from stanchion.lab.scenario import Load
 
 CAN = Can(rate=True, unix=True, paths=True, kept_rate=True)
@@ -71,12 +71,11 @@ def offer(load: Load, target: Target, directory: Path, progress: Progress) -> Of
         raise encoding.failed("vegeta could not read its own results")
     with (directory / ENCODED).open("rb") as lines:
         requests = read(lines)
-    took_s = max((one.due_s + one.latency_s for one in requests), default=0.0)
     return Offered(
         "vegeta",
         ran.command,
-        of_requests(requests, took_s),
-        [one.latency_s * 1e3 for one in requests if one.outcome == SERVED],
+        of_requests(requests),
+        served_ms(requests),
         [(one.due_s, one.latency_s * 1e3, one.outcome) for one in requests],
         shares_of(requests),
     )

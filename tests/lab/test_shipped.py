@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from stanchion.lab import scenario
+from stanchion.lab import result, scenario
 from stanchion.lab.scenario import SHIPPED, Mistake, Size
 
+DOCUMENTS = Path(__file__).parents[2] / "docs" / "lab"
 NAMES = [path.stem for path in scenario.shipped()]
 
 
@@ -37,6 +38,11 @@ def test_it_can_be_read_and_has_all_its_files(name: str, size: Size) -> None:
         told = [claim for claim in shown.claims if f"{trial.name}:" in f"{claim.of} {claim.than}"]
         drawn = [plot for plot in shown.plots if not plot.trials or trial.name in plot.trials]
         assert told or drawn, f"nothing is said of {trial.name}"
+
+
+@pytest.mark.parametrize("kept", [path.parent.name for path in DOCUMENTS.glob("*/result.json")])
+def test_a_result_in_the_documents_can_still_be_read(kept: str) -> None:
+    assert result.read(DOCUMENTS / kept).name == kept
 
 
 def test_it_is_repeated_as_often_as_the_caller_says() -> None:

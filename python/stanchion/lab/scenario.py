@@ -105,8 +105,6 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     sysctl: dict[str, int] = {}
     """Of the trial's own network namespace."""
     deeds: list[Deed] = []
-    follows: str = ""
-    """This trial is of interest only beside that one."""
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -70,7 +70,7 @@ def test_versions_are_those_of_who_takes_part() -> None:
 
 
 def test_the_doctor_says_which_experiments_can_run(capsys: pytest.CaptureFixture[str]) -> None:
-    code = doctor.run(["--json"])
+    code = doctor.run(as_json=True)
     found = json.loads(capsys.readouterr().out)
     assert found["programs"].keys() == PROGRAMS.keys()
     assert found["experiments"].keys() == {path.stem for path in shipped()}
@@ -83,7 +83,7 @@ def test_the_doctor_names_what_installs_what_is_missing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cage, "unavailable", lambda: "the kernel lets you not")
-    assert doctor.run([]) == doctor.EXIT_LACKING
+    assert doctor.run(as_json=False) == doctor.EXIT_LACKING
     said = capsys.readouterr().out
     assert "missing: install nginx" in said
     assert "the kernel lets you not" in said

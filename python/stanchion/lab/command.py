@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
 
     looking = commands.add_parser("doctor", help="what is missing here, and the package that has it")
     looking.add_argument("--json", action="store_true")
-    looking.set_defaults(command=lambda options: doctor.run(["--json"] if options.json else []))
+    looking.set_defaults(command=lambda options: doctor.run(as_json=options.json))
     return parser
 
 

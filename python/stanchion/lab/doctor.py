@@ -2,7 +2,7 @@
 
 import os
 import resource
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
@@ -60,10 +60,10 @@ class Findings(msgspec.Struct, kw_only=True):
         return bool(self.namespaces) or any(one.missing for one in self.experiments.values())
 
 
-def run(arguments: Sequence[str]) -> int:
-    """`--json`, or nothing. 1 where some trial of a shipped experiment cannot run here."""
+def run(as_json: bool) -> int:
+    """1 where some trial of a shipped experiment cannot run here."""
     found = look()
-    show(msgspec.json.encode(found).decode() if "--json" in arguments else text(found))
+    show(msgspec.json.encode(found).decode() if as_json else text(found))
     return EXIT_LACKING if found.lacking() else EXIT_OK
 
 

@@ -20,6 +20,9 @@ BROKEN = "broken"  # reset, or closed without a whole answer
 LATE = "late"  # nothing, for as long as the client's patience lasted
 OUTCOMES = (SERVED, TOLD, GATEWAY, ERROR, REFUSED, BROKEN, LATE)
 
+NOT_COUNTED = ("latency_ms.", "behind_ms.", "backlog.", "waiting_max.", "queues.", "cpu_s", "share.", "after.")
+"""So begin the names of figures of which nothing is known where they are absent. A count is 0 then."""
+
 
 class Measured(msgspec.Struct, kw_only=True):
     """One repeat of one trial."""
@@ -83,9 +86,14 @@ class Result(msgspec.Struct, kw_only=True):
         return [one for one in self.measured if one.trial == trial and not one.failure]
 
     def values(self, reference: str) -> list[float]:
-        """A figure in all repeats, by `TRIAL:FIGURE`. What a trial never saw (a status, a counter) is 0."""
+        """A figure in all repeats that can know it, by `TRIAL:FIGURE`. What a trial never saw (a status, a counter) is
+        0."""
         trial, _, figure = reference.partition(":")
-        return [one.figures.get(figure, 0.0) for one in self.of(trial)]
+        return [one.figures.get(figure, 0.0) for one in self.of(trial) if figure in one.figures or is_counted(figure)]
+
+
+def is_counted(figure: str) -> bool:
+    return not figure.startswith(NOT_COUNTED) and not figure.endswith("per_s")
 
 
 def median(values: Iterable[float]) -> float:

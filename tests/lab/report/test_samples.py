@@ -51,15 +51,9 @@ def test_the_tail_at_one_in_a_hundred() -> None:
 
 def test_a_figure_that_is_no_count_is_not_zero_where_it_is_absent() -> None:
     result = lab_results.result()
-    assert samples.seen(result, "small", "status.418") == [0.0, 0.0, 0.0]
-    assert samples.seen(result, "small", "latency_ms.p42") == []
+    assert samples.figure_spread(result, "small", "status.418") == samples.Spread(0, 0, 0)
+    assert not samples.figure_spread(result, "small", "latency_ms.p42").known
     assert not samples.figure_spread(result, "absent", "latency_ms.p99").known
-
-
-def test_cpu_alone_is_the_sum_over_the_servers() -> None:
-    result = lab_results.result()
-    result.of("small")[0].figures |= {"cpu_s.app": 1.5, "cpu_s.web": 0.25}
-    assert samples.seen(result, "small", "cpu_s") == [1.75]
 
 
 @pytest.mark.parametrize(("failures", "middle"), [([5.0], 5.0), ([9.0, 1.0, 4.0], 4.0), ([9.0, 1.0, 4.0, 7.0], 4.0)])

@@ -6,12 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from stanchion.lab.result import LATE, OUTCOMES, SERVED, TOLD, Measured, Result, median
+from stanchion.lab.result import LATE, OUTCOMES, SERVED, TOLD, Measured, Result, is_counted, median
 from stanchion.lab.scenario import Trial
 
 NAN = float("nan")
-# Figures that are counts are 0 where they were never seen; of these, nothing is known then.
-NOT_COUNTED = ("latency_ms.", "backlog.", "waiting_max.", "cpu_s", "per_s", "share.", "after.")
 POINTS_MAX = 3_000
 """Of requests that were answered, in one picture of one trial: each is some 30 bytes of the page, drawn twice."""
 
@@ -40,24 +38,8 @@ def spread(values: Iterable[float]) -> Spread:
     return Spread(median(known), min(known, default=NAN), max(known, default=NAN))
 
 
-def seen(result: Result, trial: str, figure: str) -> list[float]:
-    """A figure in all repeats that can know it; of `cpu_s` alone, the sum over the servers."""
-    found = []
-    for one in result.of(trial):
-        parts = [value for name, value in one.figures.items() if name.startswith("cpu_s.")] if figure == "cpu_s" else []
-        if figure in one.figures or not _measured(figure):
-            found.append(one.figures.get(figure, 0.0))
-        elif parts:
-            found.append(sum(parts))
-    return found
-
-
-def _measured(figure: str) -> bool:
-    return figure.startswith(NOT_COUNTED) or figure.endswith("per_s")
-
-
 def figure_spread(result: Result, trial: str, figure: str) -> Spread:
-    return spread(seen(result, trial, figure))
+    return spread(result.values(f"{trial}:{figure}"))
 
 
 def table_figures(result: Result) -> list[str]:
@@ -161,7 +143,7 @@ def of_step(step: dict[str, float], figure: str) -> float:
         requests = step.get("requests", 0.0)
         failed = step.get("failed", sum(step.get(name, 0.0) for name in OUTCOMES if name not in (SERVED, TOLD)))
         return 100 * failed / requests if requests > 0 else NAN
-    return step.get(figure, NAN if _measured(figure) else 0.0)
+    return step.get(figure, 0.0 if is_counted(figure) else NAN)
 
 
 # ---- Shares

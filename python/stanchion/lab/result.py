@@ -93,6 +93,7 @@ class Result(msgspec.Struct, kw_only=True):
 
 
 def is_counted(figure: str) -> bool:
+    """Such figures add up."""
     return not figure.startswith(NOT_COUNTED) and not figure.endswith("per_s")
 
 

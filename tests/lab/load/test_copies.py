@@ -34,7 +34,7 @@ def test_they_run_at_once_and_apart(tmp_path: Path) -> None:
 def test_counts_and_rates_add_up_and_latencies_are_those_of_all() -> None:
     first = Offered(
         *("tool", "first"),
-        {"served": 2.0, "failed": 1.0, "status.502": 1.0, "per_s": 3.0, "latency_ms.max": 5.0, "latency_ms.p99/x": 5.0},
+        {"served": 2.0, "failed": 1.0, "status.502": 1.0, "unsent": 3.0, "per_s": 3.0, "latency_ms.p99/x": 5.0},
         latencies_ms=[1.0, 5.0],
         timeline=[(0.0, 1.0, "served"), (2.0, 5.0, "served")],
         shares={"7": 1.0, "8": 1.0},
@@ -50,7 +50,7 @@ def test_counts_and_rates_add_up_and_latencies_are_those_of_all() -> None:
     )
     offered = copies.merged([first, second])
     counts = {name: value for name, value in offered.figures.items() if not name.startswith("latency_ms")}
-    assert counts == {"served": 3.0, "failed": 1.0, "status.502": 1.0, "per_s": 7.0}
+    assert counts == {"served": 3.0, "failed": 1.0, "status.502": 1.0, "unsent": 3.0, "per_s": 7.0}
     assert (offered.figures["latency_ms.min"], offered.figures["latency_ms.max"]) == (1.0, 9.0)
     assert offered.figures["latency_ms.mean"] == 5.0
     assert "latency_ms.p99/x" not in offered.figures

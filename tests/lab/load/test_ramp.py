@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stanchion.lab import programs
-from stanchion.lab.load import Offered, Target, offer
+from stanchion.lab.load import TOOLS, Offered, Progress, Target, Tool, offer
 from stanchion.lab.result import OUTCOMES
 from stanchion.lab.scenario import Load, Ramp
 from support.patience import PATIENCE_S
@@ -84,6 +84,15 @@ def test_to_be_told_is_no_failure(tmp_path: Path) -> None:
 def test_its_rates(ramp: Ramp, rates: list[float], tmp_path: Path) -> None:
     got = offered(Brittle(10_000), "own", tmp_path, ramp)
     assert [step["rate_per_s"] for step in got.steps] == pytest.approx(rates)
+
+
+def test_it_ends_where_the_tool_cannot_go_on_and_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def tool(load: Load, target: Target, directory: Path, progress: Progress) -> Offered:
+        return Offered("tool", "tool", {"requests": 2.0, "failed": 0.0, "unsent": float(load.rate_per_s == 30)})
+
+    monkeypatch.setitem(TOOLS, "own", Tool(tool))
+    got = offer(Load(ramp=RAMP, for_s=0.2), Target("127.0.0.1:1"), tmp_path, lambda share: None)
+    assert got.figures == {"requests": 6.0, "failed": 0.0, "unsent": 1.0, "best_per_s": 20}
 
 
 def test_its_progress_is_one(tmp_path: Path) -> None:

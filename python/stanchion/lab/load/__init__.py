@@ -12,8 +12,9 @@ import msgspec
 
 from stanchion.lab import programs
 from stanchion.lab.load import ab, copies, httperf, oha, own, siege, vegeta
-from stanchion.lab.load.figures import is_count, of_latencies
+from stanchion.lab.load.figures import of_latencies
 from stanchion.lab.load.offered import Failed, Offered, Progress, Target
+from stanchion.lab.result import is_counted
 from stanchion.lab.scenario import Load, Ramp
 
 __all__ = ["TOOLS", "Failed", "Offered", "Progress", "Target", "offer", "tool_for"]
@@ -79,7 +80,7 @@ def _climb(tool: Tool, load: Load, ramp: Ramp, target: Target, directory: Path, 
         whole.words |= {f"{name}, {rate_per_s:g} per s": words for name, words in step.words.items()}
         for worker, share in step.shares.items():
             whole.shares[worker] = whole.shares.get(worker, 0.0) + share
-        counts.update({name: value for name, value in step.figures.items() if is_count(name)})
+        counts.update({name: value for name, value in step.figures.items() if is_counted(name)})
         if step.figures["failed"] or step.figures.get("unsent"):
             break
         best_per_s = rate_per_s

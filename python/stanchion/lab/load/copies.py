@@ -6,8 +6,9 @@ from pathlib import Path
 
 import msgspec
 
-from stanchion.lab.load.figures import is_count, of_latencies
+from stanchion.lab.load.figures import of_latencies
 from stanchion.lab.load.offered import Offered, Progress, Target
+from stanchion.lab.result import is_counted
 from stanchion.lab.scenario import Load
 
 
@@ -48,7 +49,7 @@ def merged(copies: list[Offered]) -> Offered:
     shares: dict[str, float] = {}
     for copy in copies:
         for name, value in copy.figures.items():
-            if is_count(name) or name == "per_s":
+            if is_counted(name) or name == "per_s":
                 figures[name] = figures.get(name, 0.0) + value
         for worker, share in copy.shares.items():
             shares[worker] = shares.get(worker, 0.0) + share

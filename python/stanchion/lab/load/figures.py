@@ -103,8 +103,3 @@ def shares_of(requests: Iterable[Request]) -> dict[str, float]:
     """Answers by worker, where they say which it was."""
     counts = Counter(one.worker for one in requests if one.worker)
     return {worker: float(counts[worker]) for worker in sorted(counts)}
-
-
-def is_count(name: str) -> bool:
-    """Whether figures of that name add up."""
-    return name in ("requests", "failed", *OUTCOMES) or name.startswith("status.")

@@ -3,12 +3,13 @@
 import json
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from stanchion.lab import cage, doctor, programs
+from stanchion.lab import cage, doctor, ideal, programs
 from stanchion.lab.programs import PROGRAMS, SERVERS, Program
-from stanchion.lab.scenario import Load, Mistake, Ramp, Scenario, Server, Trial, read, shipped
+from stanchion.lab.scenario import Load, Ramp, Scenario, Server, ServerKind, Trial, read, shipped
 from stanchion.lab.servers import KINDS
 
 
@@ -52,13 +53,8 @@ def test_a_trial_lacks_what_is_not_there(kind: str, tools: list[str], lack: str)
     assert programs.lacking(whole, whole.trials[0]) == lack
 
 
-def test_a_kind_that_there_is_not_is_a_mistake() -> None:
-    whole = scenario("apache", "own")
-    with pytest.raises(Mistake, match="no kind apache: it is one of stanchion"):
-        programs.lacking(whole, whole.trials[0])
-
-
-def test_every_kind_of_server_is_known_to_both() -> None:
+def test_every_kind_of_server_that_a_file_can_name_is_there() -> None:
+    assert set(get_args(ServerKind)) == {*KINDS, ideal.KIND}
     assert {*SERVERS, "stanchion", "program"} == KINDS.keys()
     assert set(SERVERS) < PROGRAMS.keys()
 

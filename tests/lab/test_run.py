@@ -143,6 +143,7 @@ http.server.HTTPServer(("127.0.0.1", 8000), Page).serve_forever()
         (LONG.replace("patience_s", "patience"), "contains unknown field `patience`"),
         (LONG.replace("rate_per_s", 'tools = ["wkr"]\nrate_per_s'), "Invalid enum value 'wkr' - at `$.loads"),
         (LONG.replace("rate_per_s", "tools = []\nrate_per_s"), "length >= 1 - at `$.loads[...].tools`"),
+        (LONG.replace('kind = "program"', 'kind = "apache"'), "Invalid enum value 'apache' - at `$.servers"),
         # vm. and the like belong to no namespace: they would be the machine's.
         (LONG.replace("net.core.somaxconn", "vm.swappiness"), "sysctl vm.swappiness: only those of net. can be set"),
         ("title = ", "Invalid value"),

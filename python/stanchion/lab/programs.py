@@ -84,9 +84,8 @@ PROGRAMS = {
     )
 }
 SERVERS = ("gunicorn", "granian", "uwsgi", "unicorn", "puma", "nginx")
-"""The kinds of servers that are programs of the same name."""
-ALWAYS_THERE = ("stanchion", "program", "ideal")
-"""The others: ourselves, whatever an experiment brings along, and what is computed."""
+"""The kinds of servers that are programs of the same name. The others are always there: ourselves, whatever an
+experiment brings along, and what is computed."""
 
 
 def find(name: str) -> str | None:
@@ -136,8 +135,6 @@ def _of_servers(scenario: Scenario, trial: Trial) -> Iterator[str]:
         kind = scenario.servers[name].kind
         if kind in SERVERS:
             yield kind
-        elif kind not in ALWAYS_THERE:
-            raise Mistake(f"servers.{name}: there is no kind {kind}: it is one of {', '.join(ALWAYS_THERE + SERVERS)}")
 
 
 def tool_of(load: Load) -> str:

@@ -16,6 +16,7 @@ CONNECTIONS_MAX = 20_000
 REPEATS_MAX = 20
 
 Size = Literal["quick", "full"]
+ServerKind = Literal["stanchion", "gunicorn", "granian", "uwsgi", "unicorn", "puma", "nginx", "program", "ideal"]
 ToolName = Literal["own", "vegeta", "oha", "siege", "ab", "httperf"]
 
 
@@ -26,8 +27,7 @@ class Mistake(Exception):
 class Server(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A program that listens. In a namespace of its own every port is free."""
 
-    kind: str
-    """One of `stanchion.lab.servers.KINDS`."""
+    kind: ServerKind
     listen: str
     """`127.0.0.1:8000`, or `unix:app.sock`, in the directory of the trial."""
     app: str = ""

@@ -144,13 +144,22 @@ http.server.HTTPServer(("127.0.0.1", 8000), Page).serve_forever()
         (LONG.replace("rate_per_s", 'tools = ["wkr"]\nrate_per_s'), "Invalid enum value 'wkr' - at `$.loads"),
         (LONG.replace("rate_per_s", "tools = []\nrate_per_s"), "length >= 1 - at `$.loads[...].tools`"),
         (LONG.replace('kind = "program"', 'kind = "apache"'), "Invalid enum value 'apache' - at `$.servers"),
+        (
+            LONG.replace("patience_s", 'to = "shop"\npatience_s'),
+            "trial long: load long is to shop, which is not among its",
+        ),
+        (LONG.replace("patience_s", "keep_alive = true\npatience_s"), "loads.long: keeps connections alive, and needs"),
+        (LONG.replace("patience_s = 5", "patience_s = -5"), "Expected `float` > 0.0 - at `$.loads"),
+        (LONG + 'deeds = [{ at_s = 1, server = "app", signal = "SIGHUP" }]', "a deed: there is no signal SIGHUP"),
+        ("quick = 1", "quick must be a table"),
+        ('title = "caf\udce9"', "can't decode byte 0xe9"),
         # vm. and the like belong to no namespace: they would be the machine's.
         (LONG.replace("net.core.somaxconn", "vm.swappiness"), "sysctl vm.swappiness: only those of net. can be set"),
         ("title = ", "Invalid value"),
     ],
 )
 def test_a_mistake_in_a_file_is_named(tmp_path: Path, toml: str, complaint: str) -> None:
-    (tmp_path / "wrong.toml").write_text(toml)
+    (tmp_path / "wrong.toml").write_text(toml, errors="surrogateescape")
     ran = subprocess.run(lab("run", tmp_path / "wrong.toml"), capture_output=True, text=True, timeout=RUN_S)
     assert ran.returncode == 2
     assert f"{tmp_path}/wrong.toml: " in ran.stderr

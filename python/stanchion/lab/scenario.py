@@ -1,6 +1,7 @@
 """What an experiment is: one TOML file, read and checked here. docs/lab/writing-an-experiment.md has it by example."""
 
 import re
+import signal
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,6 +16,8 @@ REQUESTS_MAX = 5_000_000
 CONNECTIONS_MAX = 20_000
 REPEATS_MAX = 20
 
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+NotNegative = Annotated[int, msgspec.Meta(ge=0)]
 Size = Literal["quick", "full"]
 ServerKind = Literal["stanchion", "gunicorn", "granian", "uwsgi", "unicorn", "puma", "nginx", "program", "ideal"]
 ToolName = Literal["own", "vegeta", "oha", "siege", "ab", "httperf"]
@@ -39,8 +42,8 @@ class Server(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     filled in."""
     upstream: str = ""
     """The name of the server behind it. An nginx that names none has the one that is started before it in the trial."""
-    workers: int = 1
-    threads: int = 1
+    workers: Positive = 1
+    threads: Positive = 1
     backlog: int | None = None
     """What it asks listen(2) for; its own default where None."""
     options: list[str] = []
@@ -64,19 +67,19 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """The first that is installed is taken."""
     to: str = ""
     """The server that is asked; the last one of the trial, where empty."""
-    rate_per_s: float = 0.0
+    rate_per_s: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     arrivals: Literal["even", "poisson"] = "even"
     ramp: Ramp | None = None
-    for_s: float = 0.0
-    requests: int = 0
-    connections: int = 0
+    for_s: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    requests: NotNegative = 0
+    connections: NotNegative = 0
     """Clients of a closed loop; with an open loop and keep-alive, connections that are kept."""
-    copies: int = 1
+    copies: Positive = 1
     """So many of this load at once, as from that many machines: each with its own connections and requests."""
     keep_alive: bool = False
     paths: dict[str, float] = msgspec.field(default_factory=lambda: {"/": 1.0})
     """Each path with its share of the requests."""
-    patience_s: float = 60.0
+    patience_s: Annotated[float, msgspec.Meta(gt=0)] = 60.0
     """Then the client gives up."""
     hang_up: bool = True
     """Out of patience, close the connection; else stay, as a proxy does that ignores it when its client leaves."""
@@ -189,13 +192,15 @@ def read(name: str, size: Size, repeats: int | None = None) -> Experiment:
     own = name.endswith(".toml")
     path = Path(name) if own else SHIPPED / f"{name}.toml"
     try:
-        table = tomllib.loads(path.read_text())
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         known = ", ".join(one.stem for one in shipped())
         raise Mistake(f"there is no experiment {name}: it is one of {known}, or a file that ends in .toml") from error
-    except (OSError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise Mistake(f"{path}: {error}") from error
     over = {each: table.pop(each, {}) for each in ("quick", "full")}[size]
+    if not isinstance(over, Mapping):
+        raise Mistake(f"{path}: {size} must be a table")
     whole = _laid_over(table, over)
     if repeats is not None:
         whole["repeats"] = repeats
@@ -253,6 +258,8 @@ def _complaints(scenario: Scenario) -> Iterator[str]:
         where = f"trial {trial.name}"
         if trial.load not in scenario.loads:
             yield f"{where}: there is no load {trial.load}"
+        elif (to := scenario.loads[trial.load].to) and to not in trial.servers:
+            yield f"{where}: load {trial.load} is to {to}, which is not among its servers"
         if not trial.servers:
             yield f"{where}: names no server"
         started: set[str] = set()
@@ -282,12 +289,12 @@ def _complaints(scenario: Scenario) -> Iterator[str]:
 
 
 def _of_load(load: Load) -> Iterator[str]:
-    if load.for_s < 0 or load.for_s > SECONDS_MAX or load.patience_s > SECONDS_MAX:
+    if load.for_s > SECONDS_MAX or load.patience_s > SECONDS_MAX:
         yield f"must end within {SECONDS_MAX:.0f} s"
     if load.copies * max(load.requests, load.rate_per_s * load.for_s) > REQUESTS_MAX:
         yield f"has more than {REQUESTS_MAX} requests"
-    if load.copies < 1 or (load.copies > 1 and load.ramp is not None):
-        yield "must have at least one of its copies, and no ramp if there are more"
+    if load.copies > 1 and load.ramp is not None:
+        yield "must have no ramp if there are several copies of it"
     if load.copies * load.connections > CONNECTIONS_MAX:
         yield f"has more than {CONNECTIONS_MAX} connections"
     if not load.paths or min(load.paths.values()) <= 0:
@@ -295,6 +302,8 @@ def _of_load(load: Load) -> Iterator[str]:
     if load.ramp is not None or load.rate_per_s > 0:
         if load.for_s <= 0:
             yield "has a rate, and needs for_s"
+        if load.keep_alive and load.connections <= 0:
+            yield "keeps connections alive, and needs to know how many: connections"
     elif load.connections <= 0 or (load.requests <= 0 and load.for_s <= 0):
         yield "needs a rate_per_s with for_s, or connections with requests or for_s"
     if load.ramp is not None and not 0 < load.ramp.from_per_s <= load.ramp.to_per_s:
@@ -307,5 +316,7 @@ def _of_deeds(trial: Trial) -> Iterator[str]:
     for deed in trial.deeds:
         if sum(map(bool, (deed.signal, deed.touch, deed.remove))) != 1:
             yield "each deed is one of signal, touch and remove"
+        if deed.signal and f"SIG{deed.signal}" not in signal.Signals.__members__:
+            yield f"a deed: there is no signal {deed.signal}: it is one as KILL, HUP, STOP"
         if deed.signal and deed.server not in trial.servers:
             yield f"a deed signals {deed.server or 'no server'}, which is not among its servers"

@@ -123,7 +123,7 @@ def timelines(sheet: Sheet, found: Sequence[tuple[Line, list[Measured]]]) -> Non
             axes.axvspan(begin, min(end, end_s), color=colours.STALL, linewidth=0, zorder=0)
             _mark(sheet, left + width * min(begin, end_s) / end_s, file, width)
         for deed in line.trial.deeds:
-            if deed.signal and deed.signal.removeprefix("SIG") not in ("STOP", "CONT"):
+            if deed.signal and deed.signal not in ("STOP", "CONT"):
                 axes.axvline(deed.at_s, color=colours.INK, linewidth=1, linestyle=(0, (4, 3)))
                 whom = "" if deed.whom == "master" else "a worker of "
                 text = f"{deed.signal} → {whom}{deed.server}"

@@ -183,11 +183,11 @@ def stalls(trial: Trial, end_s: float) -> list[tuple[float, float, str]]:
         if deed.touch:
             gone = [other.at_s for other in later if other.remove == deed.touch]
             found.append((deed.at_s, min(gone, default=end_s), deed.touch))
-        elif deed.signal.removeprefix("SIG") == "STOP":
+        elif deed.signal == "STOP":
             on = [
                 other.at_s
                 for other in later
-                if other.signal.removeprefix("SIG") == "CONT" and (other.server, other.whom) == (deed.server, deed.whom)
+                if other.signal == "CONT" and (other.server, other.whom) == (deed.server, deed.whom)
             ]
             whose = "a worker of " if deed.whom == "worker" else ""
             found.append((deed.at_s, min(on, default=end_s), f"{whose}{deed.server} is stopped"))

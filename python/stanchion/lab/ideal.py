@@ -2,7 +2,7 @@
 
 import heapq
 
-from stanchion.lab.load import Failed, Offered
+from stanchion.lab.load import Failed, Offered, copies
 from stanchion.lab.load.figures import Request, of_requests, served_ms
 from stanchion.lab.load.schedule import arrivals_s, paths
 from stanchion.lab.result import LATE, SERVED
@@ -15,6 +15,7 @@ def offer(load: Load, server: Server) -> Offered:
     """What would become of the same requests. `server.values` has how long each path takes, in ms."""
     if not load.rate_per_s:
         raise Failed("the ideal line wants arrivals: a load with rate_per_s")
+    load = copies.in_one(load)
     unknown = load.paths.keys() - server.values.keys()
     if unknown:
         raise Failed(f"the ideal line wants to know how long {', '.join(sorted(unknown))} takes: values, in ms")

@@ -41,6 +41,8 @@ load = "long"
 sysctl = { "net.core.somaxconn" = 77 }
 """
 
+RAMP = "ramp = { from_per_s = 1, to_per_s = 50, step_per_s = 1 }"
+
 
 def lab(*arguments: str | Path) -> list[str]:
     return [sys.executable, "-P", "-m", "stanchion.lab", *map(str, arguments)]
@@ -140,6 +142,7 @@ http.server.HTTPServer(("127.0.0.1", 8000), Page).serve_forever()
         (LONG.replace('load = "long"', 'load = "short"'), "trial long: there is no load short"),
         (LONG.replace('servers = ["app"]', 'servers = ["shop"]'), "trial long: there is no server shop"),
         (LONG.replace("for_s = 100", "for_s = 100000"), "loads.long: must end within 1800 s"),
+        (LONG.replace("rate_per_s = 5", RAMP), "loads.long: must end within 1800 s"),
         (LONG.replace("patience_s", "patience"), "contains unknown field `patience`"),
         (LONG.replace("rate_per_s", 'tools = ["wkr"]\nrate_per_s'), "Invalid enum value 'wkr' - at `$.loads"),
         (LONG.replace("rate_per_s", "tools = []\nrate_per_s"), "length >= 1 - at `$.loads[...].tools`"),

@@ -17,7 +17,7 @@ import psutil
 from stanchion import __version__
 from stanchion.lab import cage, programs
 from stanchion.lab.result import Host, Measured, Result
-from stanchion.lab.scenario import SHIPPED, Experiment, Load, Trial
+from stanchion.lab.scenario import SHIPPED, Experiment, Load, Trial, lasts_s, rates
 from stanchion.lab.trial import Note, Task
 
 # For servers to start and to end; beside the time of the load itself.
@@ -70,7 +70,7 @@ def _trial(experiment: Experiment, trial: Trial, repeat: int, watch: Watch) -> M
             outside=cage.network(),
         )
         measured = Measured(trial=trial.name, repeat=repeat)
-        with _caged(Path(directory), _seconds_max(experiment.scenario.loads[trial.load])) as process:
+        with _caged(Path(directory), seconds_max(experiment.scenario.loads[trial.load])) as process:
             assert process.stdin is not None and process.stdout is not None
             process.stdin.write(msgspec.json.encode(task) + b"\n")
             process.stdin.flush()
@@ -119,11 +119,9 @@ def _caged(directory: Path, seconds_max: float) -> Iterator[subprocess.Popen[byt
         process.stdout.close()
 
 
-def _seconds_max(load: Load) -> float:
-    rates = 1.0
-    if load.ramp is not None:
-        rates += (load.ramp.to_per_s - load.ramp.from_per_s) / load.ramp.step_per_s
-    return AROUND_S + rates * (load.for_s + 2 * load.patience_s)
+def seconds_max(load: Load) -> float:
+    """That a trial with it may take."""
+    return AROUND_S + rates(load) * (lasts_s(load) + 2 * load.patience_s)
 
 
 def _last_words(directory: Path) -> str:

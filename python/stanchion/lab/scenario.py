@@ -1,5 +1,6 @@
 """What an experiment is: one TOML file, read and checked here. docs/lab/writing-an-experiment.md has it by example."""
 
+import math
 import re
 import signal
 import tomllib
@@ -54,9 +55,9 @@ class Server(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class Ramp(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Rates one after the other, each for `for_s` of the load, until requests fail."""
 
-    from_per_s: float
+    from_per_s: Annotated[float, msgspec.Meta(gt=0)]
     to_per_s: float
-    step_per_s: float
+    step_per_s: Annotated[float, msgspec.Meta(gt=0)]
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -182,6 +183,21 @@ def behind(scenario: Scenario, trial: Trial) -> dict[str, str]:
     return found
 
 
+def rates(load: Load) -> int:
+    """How many it has, one after the other."""
+    if load.ramp is None:
+        return 1
+    # The last one is wanted though ten steps of 0.1 are not quite 1.
+    return 1 + int((load.ramp.to_per_s - load.ramp.from_per_s) / load.ramp.step_per_s + 1e-9)
+
+
+def lasts_s(load: Load) -> float:
+    """Each of its rates, at most; the last requests may take their patience beside."""
+    if load.for_s:
+        return load.for_s
+    return min(SECONDS_MAX, math.ceil(load.requests / load.connections) * load.patience_s)
+
+
 def shipped() -> Iterator[Path]:
     yield from sorted(SHIPPED.glob("*.toml"))
 
@@ -289,9 +305,11 @@ def _complaints(scenario: Scenario) -> Iterator[str]:
 
 
 def _of_load(load: Load) -> Iterator[str]:
-    if load.for_s > SECONDS_MAX or load.patience_s > SECONDS_MAX:
+    whole_s = load.for_s * rates(load)
+    fastest_per_s = load.rate_per_s if load.ramp is None else load.ramp.to_per_s
+    if whole_s > SECONDS_MAX or load.patience_s > SECONDS_MAX:
         yield f"must end within {SECONDS_MAX:.0f} s"
-    if load.copies * max(load.requests, load.rate_per_s * load.for_s) > REQUESTS_MAX:
+    if load.copies * max(load.requests, fastest_per_s * whole_s) > REQUESTS_MAX:
         yield f"has more than {REQUESTS_MAX} requests"
     if load.copies > 1 and load.ramp is not None:
         yield "must have no ramp if there are several copies of it"
@@ -306,10 +324,8 @@ def _of_load(load: Load) -> Iterator[str]:
             yield "keeps connections alive, and needs to know how many: connections"
     elif load.connections <= 0 or (load.requests <= 0 and load.for_s <= 0):
         yield "needs a rate_per_s with for_s, or connections with requests or for_s"
-    if load.ramp is not None and not 0 < load.ramp.from_per_s <= load.ramp.to_per_s:
-        yield "its ramp must go up from more than 0"
-    if load.ramp is not None and load.ramp.step_per_s <= 0:
-        yield "its ramp must have a step above 0"
+    if load.ramp is not None and load.ramp.from_per_s > load.ramp.to_per_s:
+        yield "its ramp must go up"
 
 
 def _of_deeds(trial: Trial) -> Iterator[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from stanchion.lab import programs
+from stanchion.lab import programs, scenario
 from stanchion.lab.load import ab, copies, httperf, oha, own, siege, vegeta
 from stanchion.lab.load.figures import of_latencies
 from stanchion.lab.load.offered import Failed, Offered, Progress, Target
@@ -64,14 +64,15 @@ def _climb(tool: Tool, load: Load, ramp: Ramp, target: Target, directory: Path, 
     """Rate after rate, up to and with the first at which requests fail. The figures count all that was offered, and
     have `best_per_s`, the highest rate without a failure (0, where the first one failed)."""
     ramp_began_s = time.monotonic()
-    rates = _rates_per_s(ramp)
+    rates = scenario.rates(load)
     best_per_s = 0.0
     counts: Counter[str] = Counter()
     whole = Offered(tool="", command="", figures={})
-    for number, rate_per_s in enumerate(rates):
+    for number in range(rates):
+        rate_per_s = ramp.from_per_s + number * ramp.step_per_s
         began_s = time.monotonic() - ramp_began_s
         of_rate = msgspec.structs.replace(load, ramp=None, rate_per_s=rate_per_s)
-        step = tool.offer(of_rate, target, directory, _part(progress, number, len(rates)))
+        step = tool.offer(of_rate, target, directory, _part(progress, number, rates))
         whole.tool = step.tool
         whole.command += f"{step.command}\n"
         whole.latencies_ms += step.latencies_ms
@@ -87,12 +88,6 @@ def _climb(tool: Tool, load: Load, ramp: Ramp, target: Target, directory: Path, 
     whole.figures = {**counts, **of_latencies(whole.latencies_ms), "best_per_s": best_per_s}
     progress(1.0)
     return whole
-
-
-def _rates_per_s(ramp: Ramp) -> list[float]:
-    # The last one is wanted though ten steps of 0.1 are not quite 1.
-    steps = int((ramp.to_per_s - ramp.from_per_s) / ramp.step_per_s + 1e-9)
-    return [ramp.from_per_s + number * ramp.step_per_s for number in range(steps + 1)]
 
 
 def _part(progress: Progress, number: int, of: int) -> Progress:

@@ -1,6 +1,5 @@
 """A load tool that is a program: asked only for what it can do, run for a bounded time, and heard to the end."""
 
-import math
 import os
 import random
 import shlex
@@ -14,7 +13,7 @@ from pathlib import Path
 from stanchion.lab import programs
 from stanchion.lab.load.offered import Failed, Progress, Target
 from stanchion.lab.load.schedule import SEED_OF_PATHS
-from stanchion.lab.scenario import SECONDS_MAX, Load
+from stanchion.lab.scenario import Load, lasts_s
 
 # Between two looks whether it has ended.
 LOOK_EACH_S = 0.05
@@ -84,7 +83,7 @@ def run(argv: list[str], load: Load, directory: Path, progress: Progress, **envi
     tool = argv[0]
     stdout, stderr = directory / f"{tool}.out", directory / f"{tool}.err"
     began_s = time.monotonic()
-    ends_s = began_s + _lasts_s(load) + load.patience_s + OVERHEAD_S
+    ends_s = began_s + lasts_s(load) + load.patience_s + OVERHEAD_S
     stopped = False
     with stdout.open("wb") as out, stderr.open("wb") as err:
         try:
@@ -118,13 +117,6 @@ def run(argv: list[str], load: Load, directory: Path, progress: Progress, **envi
                 process.wait()
     progress(1.0)
     return Ran(shlex.join(argv), stdout, stderr, process.returncode, time.monotonic() - began_s, stopped)
-
-
-def _lasts_s(load: Load) -> float:
-    """At most, if the tool keeps to it; its last requests may take their patience beside."""
-    if load.for_s:
-        return load.for_s
-    return min(SECONDS_MAX, math.ceil(load.requests / load.connections) * load.patience_s)
 
 
 def addresses(load: Load, target: Target) -> list[str]:

@@ -117,6 +117,12 @@ def test_whoever_ends_it_nothing_is_left(tmp_path: Path, ending: signal.Signals)
         assert not (tmp_path / "out").exists()
 
 
+def test_a_closed_terminal_does_not_end_what_nohup_began() -> None:
+    script = "import signal; from stanchion.lab import command; command.main(['list']); print(signal.getsignal(1))"
+    nohup = subprocess.run(["nohup", sys.executable, "-P", "-c", script], capture_output=True, text=True, timeout=RUN_S)
+    assert nohup.stdout.splitlines()[-1:] == [str(signal.SIG_IGN)], nohup
+
+
 def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
     return [one for one in processes if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
 

@@ -33,9 +33,10 @@ EPILOG = """\
 
 def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
-    # Whoever ends it, what it began is cleared up on the way out.
+    # Whoever ends it, what it began is cleared up on the way out. What is ignored stays so: nohup(1).
     for ending in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(ending, signal.default_int_handler)
+        if signal.getsignal(ending) is not signal.SIG_IGN:
+            signal.signal(ending, signal.default_int_handler)
     try:
         code: int = options.command(options)
     except Mistake as error:

@@ -22,9 +22,14 @@ def progress(experiment: Experiment, number: int, of: int) -> Iterator[Watch]:
         print(title, file=sys.stderr, flush=True)
         yield _lines
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[doing]}"), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.fields[doing]}", markup=False),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=console) as bars:
-        console.print(title, style="bold")
+        console.print(title, style="bold", markup=False, highlight=False)
         tasks: dict[tuple[str, int], TaskID] = {}
 
         def watch(trial: Trial, repeat: int, note: Note) -> None:

@@ -175,6 +175,16 @@ def test_a_mistake_in_a_file_is_named(tmp_path: Path, toml: str, complaint: str)
     assert complaint in ran.stderr
 
 
+@pytest.mark.parametrize("package", ["msgspec", "matplotlib", "jinja2"])
+def test_a_package_that_is_missing_is_named_with_what_installs_it(package: str) -> None:
+    script = (
+        f"import runpy, sys; sys.modules[{package!r}] = None; sys.argv[1:] = ['report', '/nowhere'];"
+        "runpy.run_module('stanchion.lab', run_name='__main__')"
+    )
+    ran = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, text=True, timeout=RUN_S)
+    assert (ran.returncode, ran.stderr) == (1, f"stanchion: the lab needs {package}: pip install 'stanchion[lab]'\n")
+
+
 def test_an_experiment_that_is_not_there(tmp_path: Path) -> None:
     ran = subprocess.run(lab("run", "moon"), capture_output=True, text=True, timeout=RUN_S, cwd=tmp_path)
     assert ran.returncode == 2

@@ -159,7 +159,7 @@ def test_the_whole_result_can_be_had_from_it(result: Result, page: Reader) -> No
 
 def test_commands_settings_and_versions_are_told(page: Reader) -> None:
     for told in (
-        "stanchion lab run unix-backlog --full",
+        "stanchion lab run unix-backlog --full --repeats 3",
         "vegeta attack -rate=200 -duration=1s -timeout=60s",
         "net.core.somaxconn = 128",
         "kernel Linux 6.1.0-18-amd64",
@@ -241,6 +241,13 @@ def test_no_page_breaks(result: Result, measured: list[Measured], tmp_path: Path
     odd = msgspec.structs.replace(result, scenario=scenario, measured=measured)
     page = Reader(report.render(odd, tmp_path).read_text())
     assert "A burst, a unix socket, and 128 places" in page.text
+
+
+def test_an_experiment_of_ones_own_is_called_by_its_file(result: Result, tmp_path: Path) -> None:
+    scenario = msgspec.structs.replace(result.scenario, plots=[])
+    own = msgspec.structs.replace(result, name="my shop", scenario=scenario, measured=[])
+    page = Reader(report.render(own, tmp_path).read_text())
+    assert "stanchion lab run 'my shop.toml' --full --repeats 3" in page.text
 
 
 def test_an_index_leads_to_each_page_and_shows_its_first_picture(rendered: Path, result: Result) -> None:

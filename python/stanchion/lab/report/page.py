@@ -5,7 +5,7 @@ import gzip
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -111,7 +111,6 @@ def _templates() -> jinja2.Environment:
         "style": Markup((here / "style.css").read_text() + colours.SHEET),
         "words": words,
         "spread": samples.figure_spread,
-        "kind_colour": lambda kind: colours.KINDS.get(kind, colours.OTHER_KIND),
     }
     return environment
 
@@ -264,8 +263,3 @@ def _download(result: Result) -> tuple[str, str]:
 
 def _safe(name: str) -> str:
     return re.sub(r"[^\w.-]+", "-", name)
-
-
-def columns(figures: Sequence[str]) -> list[tuple[str, str]]:
-    """A heading and its unit."""
-    return [(words.figure(figure), words.unit(figure)) for figure in figures]

@@ -147,6 +147,7 @@ http.server.HTTPServer(("127.0.0.1", 8000), Page).serve_forever()
         ("title = 1", "Expected `str`, got `int` - at `$.title`"),
         (LONG.replace('load = "long"', 'load = "short"'), "trial long: there is no load short"),
         (LONG.replace('servers = ["app"]', 'servers = ["shop"]'), "trial long: there is no server shop"),
+        (LONG.replace('servers = ["app"]', 'servers = ["app", "app"]'), "trial long: names a server twice"),
         (LONG.replace("for_s = 100", "for_s = 100000"), "loads.long: must end within 1800 s"),
         (LONG.replace("rate_per_s = 5", RAMP), "loads.long: must end within 1800 s"),
         (LONG.replace("patience_s", "patience"), "contains unknown field `patience`"),

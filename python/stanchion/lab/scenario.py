@@ -173,7 +173,8 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def behind(scenario: Scenario, trial: Trial) -> dict[str, str]:
-    """For each server of a trial the name of the one behind it, "" where there is none."""
+    """For each server of a trial the name of the one behind it, "" where there is none. Of the kinds only nginx hands
+    requests on without being told to whom."""
     found = {}
     before = ""
     for name in trial.servers:
@@ -278,6 +279,8 @@ def _complaints(scenario: Scenario) -> Iterator[str]:
             yield f"{where}: load {trial.load} is to {to}, which is not among its servers"
         if not trial.servers:
             yield f"{where}: names no server"
+        if len(set(trial.servers)) < len(trial.servers):
+            yield f"{where}: names a server twice"
         started: set[str] = set()
         for name in trial.servers:
             server = scenario.servers.get(name)

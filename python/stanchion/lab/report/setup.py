@@ -12,7 +12,7 @@ from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch
 from stanchion.lab.report import colours, samples, words
 from stanchion.lab.report.canvas import Sheet, wrapped
 from stanchion.lab.result import Result
-from stanchion.lab.scenario import Deed, Load, Server, Trial
+from stanchion.lab.scenario import Deed, Load, Server, Trial, behind
 
 LINE = 15
 TEXT = 11
@@ -56,14 +56,12 @@ def shapes(result: Result) -> list[Shape]:
 
 def chain(result: Result, trial: Trial) -> list[str]:
     """The servers that a request goes through, by name, from the client on."""
+    upstreams = behind(result.scenario, trial)
     at = result.scenario.loads[trial.load].to or trial.servers[-1]
     path = []
-    while at and at not in path:
+    while at:
         path.append(at)
-        server = result.scenario.servers[at]
-        started_before = trial.servers[: trial.servers.index(at)] if at in trial.servers else []
-        # Of the kinds only nginx hands requests on without being told to whom.
-        at = server.upstream or (started_before[-1] if server.kind == "nginx" and started_before else "")
+        at = upstreams[at]
     return path
 
 

@@ -37,6 +37,11 @@ KINDS = {
 }
 OTHER_KIND = "#7b62b5"
 
+
+def of_kind(kind: str) -> str:
+    return KINDS.get(kind, OTHER_KIND)
+
+
 DARK = {
     INK: "#e7eaee",
     MUTED: "#a0a8b2",

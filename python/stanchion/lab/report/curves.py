@@ -30,7 +30,7 @@ class Line:
 def latencies(sheet: Sheet, found: Sequence[tuple[Line, list[float]]]) -> None:
     known = [(line, sample) for line, sample in found if sample]
     if not known:
-        return _nothing(sheet)
+        return nothing(sheet)
     rarest = max(len(sample) for _, sample in known)
     ends = [(line, max(sample)) for line, sample in known]
     least = min(samples.floored(min(sample)) for _, sample in known)
@@ -61,7 +61,7 @@ def _percent(one_in: float) -> str:
 def ramp(sheet: Sheet, found: Sequence[tuple[Line, list[Measured]]]) -> None:
     known = [(line, repeats) for line, repeats in found if any(one.steps for one in repeats)]
     if not known:
-        return _nothing(sheet)
+        return nothing(sheet)
     panels = {"per_s": "Replies per second", "failed_percent": "Failed, percent of the requests"}
     for number, (figure, title) in enumerate(panels.items()):
         rows = [(line, samples.by_rate(repeats, figure)) for line, repeats in known]
@@ -96,7 +96,7 @@ def timelines(sheet: Sheet, found: Sequence[tuple[Line, list[Measured]]]) -> Non
     known = [(line, samples.middle_repeat([one for one in repeats if one.timeline])) for line, repeats in found]
     rows = [(line, one) for line, one in known if one is not None]
     if not rows:
-        return _nothing(sheet)
+        return nothing(sheet)
     points = {
         line.trial.name: [
             (at, ms, samples.outcome_of(outcome)) for at, ms, outcome in one.timeline if math.isfinite(at)
@@ -105,7 +105,7 @@ def timelines(sheet: Sheet, found: Sequence[tuple[Line, list[Measured]]]) -> Non
     }
     flat = [point for each in points.values() for point in each]
     if not flat:
-        return _nothing(sheet)
+        return nothing(sheet)
     used = [name for name in OUTCOMES if any(outcome == name for _, _, outcome in flat)]
     sheet.legend([(words.OUTCOMES[name][0], colours.OUTCOMES[name]) for name in used])
     slow = [ms for _, ms, _ in flat if math.isfinite(ms) and ms > samples.FLOOR_MS] or [1.0]
@@ -218,5 +218,5 @@ def _logarithmic(axes: Axes, least: float, most: float) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda ms, _: f"{ms:,g}"))
 
 
-def _nothing(sheet: Sheet) -> None:
+def nothing(sheet: Sheet) -> None:
     sheet.paragraph("Nothing was measured for this picture.", color=colours.MUTED)

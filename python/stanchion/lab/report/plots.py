@@ -37,14 +37,14 @@ def kind_of(result: Result, trial: Trial) -> str:
 
 
 def colour_of(result: Result, trial: Trial) -> str:
-    return colours.KINDS.get(kind_of(result, trial), colours.OTHER_KIND)
+    return colours.of_kind(kind_of(result, trial))
 
 
 def kinds_legend(sheet: Sheet, subject: Subject) -> None:
     """Where trials have different kinds of servers."""
     kinds = list(dict.fromkeys(kind_of(subject.result, trial) for trial in subject.trials))
     if len(kinds) > 1:
-        sheet.legend([(kind, colours.KINDS.get(kind, colours.OTHER_KIND)) for kind in kinds])
+        sheet.legend([(kind, colours.of_kind(kind)) for kind in kinds])
 
 
 def outcomes(sheet: Sheet, subject: Subject) -> None:
@@ -55,7 +55,7 @@ def outcomes(sheet: Sheet, subject: Subject) -> None:
         if sum(counts.values()) > 0:
             rows.append((subject.titles[trial.name], counts))
     if not rows:
-        return nothing(sheet)
+        return curves.nothing(sheet)
     used = [name for name in OUTCOMES if any(counts[name] for _, counts in rows)]
     sheet.legend([(words.OUTCOMES[name][0], colours.OUTCOMES[name]) for name in used])
     left, width = 8, sheet.width - 16
@@ -92,7 +92,7 @@ def bars(sheet: Sheet, subject: Subject) -> None:
     found = [(trial, samples.figure_spread(subject.result, trial.name, figure)) for trial in subject.trials]
     known = [(trial, spread) for trial, spread in found if spread.known]
     if not known:
-        return nothing(sheet)
+        return curves.nothing(sheet)
     kinds_legend(sheet, subject)
     most = max(max(spread.most for _, spread in known), 0.0) or 1.0
     left, room = 8, 190
@@ -124,7 +124,7 @@ def histogram(sheet: Sheet, subject: Subject) -> None:
     found = [(trial, samples.latencies(subject.result, trial.name)) for trial in subject.trials]
     known = [(trial, sample) for trial, sample in found if sample]
     if not known:
-        return nothing(sheet)
+        return curves.nothing(sheet)
     unit, per_ms = samples.unit_of([sample for _, sample in known])
     counted = samples.histograms([sample for _, sample in known], per_ms)
     tallest = max(count / sum(one.counts) for one in counted for count in one.counts)
@@ -160,7 +160,7 @@ def shares(sheet: Sheet, subject: Subject) -> None:
     found = [(trial, *samples.worker_shares(subject.result.of(trial.name))) for trial in subject.trials]
     known = [(trial, names, parts) for trial, names, parts in found if names]
     if not known:
-        return nothing(sheet)
+        return curves.nothing(sheet)
     most = max(part.most for _, _, parts in known for part in parts)
     columns = min(2 if sheet.narrow else 3, len(known))
     panels = _panels(sheet, [subject.titles[trial.name] for trial, _, _ in known], columns, 110, 18)
@@ -209,10 +209,6 @@ def _panels(
             places.append((left, sheet.top + lines * SIZE * 1.3 + 4, width))
         sheet.top += lines * SIZE * 1.3 + 4 + height + below + 18
     return places
-
-
-def nothing(sheet: Sheet) -> None:
-    sheet.paragraph("Nothing was measured for this picture.", color=colours.MUTED)
 
 
 def lines_of(subject: Subject) -> list[curves.Line]:

@@ -176,7 +176,7 @@ def _cards(result: Result, trials: list[Trial]) -> Iterator[Card]:
         lines = [*([kind] if kind not in title else []), _either(map(_workers, servers))]
         lines += [text] if (text := _either(one.app or one.config or " ".join(one.command) for one in servers)) else []
         most = max(one.workers for one in servers)
-        yield Card("server", title, lines, colours.KINDS.get(kind, colours.OTHER_KIND), workers=most)
+        yield Card("server", title, lines, colours.of_kind(kind), workers=most)
 
 
 def _seen(result: Result, trial: Trial, figure: str) -> float:

@@ -41,11 +41,22 @@ def test_a_number_has_three_digits_that_say_something(value: float, shown: str) 
         ("log.web.requests", "requests in the log of web"),
         ("waiting_max.app", "queue of app, peak"),
         ("share.max", "largest share of a worker"),
+        ("behind_ms.p99", "how late the client was, p99"),
+        ("queues.app", "number of queues of app"),
+        ("unsent", "what the client could not begin"),
         ("unheard.of", "unheard.of"),
     ],
 )
 def test_a_figure_has_words(name: str, shown: str) -> None:
     assert words.figure(name) == shown
+
+
+@pytest.mark.parametrize(
+    ("name", "unit"),
+    [("latency_ms.p99/slow", "ms"), ("behind_ms.max", "ms"), ("cpu_s.app", "s"), ("best_per_s", "/s"), ("served", "")],
+)
+def test_a_figure_has_its_unit(name: str, unit: str) -> None:
+    assert words.unit(name) == unit
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ _PLAIN = {
     "per_s": "served per second",
     "best_per_s": "highest rate without a failure",
     "cpu_s": "CPU time of all servers",
+    "unsent": "what the client could not begin",
     "share.max": "largest share of a worker",
     "share.min": "smallest share of a worker",
     "after.requests": "requests due after the last deed",
@@ -51,7 +52,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
 def figure(name: str) -> str:
-    """`latency_ms.p99/slow` → `99 % of latencies of /slow within`."""
+    """`latency_ms.p99/slow` → `latency of 99 % (p99), /slow`."""
     if name in _PLAIN:
         return _PLAIN[name]
     family, _, rest = name.partition(".")
@@ -67,6 +68,10 @@ def figure(name: str) -> str:
         return f"queue of {rest}, in force"
     if family == "waiting_max":
         return f"queue of {rest}, peak"
+    if family == "queues":
+        return f"number of queues of {rest}"
+    if family == "behind_ms":
+        return f"how late the client was, {rest}"
     if family == "cpu_s":
         return f"CPU time of {rest}"
     if family == "log":
@@ -80,7 +85,7 @@ def figure(name: str) -> str:
 
 
 def unit(name: str) -> str:
-    if name.startswith("latency_ms."):
+    if name.startswith(("latency_ms.", "behind_ms.")):
         return "ms"
     if name.startswith("cpu_s") or name == "after.recovered_s":
         return "s"

@@ -38,9 +38,9 @@ class Measured(msgspec.Struct, kw_only=True):
     `status.NNN`, `per_s`, and of those served `latency_ms.min`, `.mean`, `.p50`, `.p90`, `.p99`, `.max`, `.stddev`,
     also by path (`latency_ms.p99/slow`). Of the lab's own client in an open loop `behind_ms.p99` and `.max`, how late
     it came to its own arrivals; of httperf `unsent`, what it could not begin; of a ramp `best_per_s`.
-    The kernel's: `kernel.ListenOverflows` and the like, as they grew;
-    `backlog.NAME` in force and `waiting_max.NAME` for each server. The logs': `log.NAME.status.NNN`,
-    `log.NAME.errno.NN`. The scheduler's: `cpu_s.NAME`, and `cpu_s` of all servers. Of `shares`: `share.max` and
+    The kernel's: `kernel.ListenOverflows` and the like, as they grew; `backlog.NAME` in force, `waiting_max.NAME` and
+    `queues.NAME` for each server. The logs': `log.NAME.requests`, `log.NAME.status.NNN`, `log.NAME.errno.NN`,
+    `log.NAME.closed_early`. The scheduler's: `cpu_s.NAME`, and `cpu_s` of all servers. Of `shares`: `share.max` and
     `share.min`, the parts of the busiest and of the idlest worker. Of a trial with deeds, about the requests that were
     due after the last of them: `after.requests`, `after.served`, `after.share` (of these that were served) and
     `after.recovered_s` (until the first of those that were all served)."""

@@ -121,7 +121,7 @@ class _Offering(ABC):
 
 
 class _Open(_Offering):
-    """Askeds come when they are due, each with a connection of its own."""
+    """Requests come when they are due, each with a connection of its own."""
 
     def __init__(self, load: Load, target: Target) -> None:
         super().__init__(load, target)
@@ -153,7 +153,7 @@ class _Open(_Offering):
 
 
 class _OpenKept(_Open):
-    """Askeds come when they are due, each on a kept connection that is idle, chosen at random; else they wait."""
+    """Requests come when they are due, each on a kept connection that is idle, chosen at random; else they wait."""
 
     def __init__(self, load: Load, target: Target) -> None:
         super().__init__(load, target)

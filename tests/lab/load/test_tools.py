@@ -112,6 +112,14 @@ def test_ab_gives_up_where_nothing_comes(tmp_path: Path) -> None:
         offered("ab", address, tmp_path, **CLOSED, patience_s=1.0)
 
 
+@pytest.mark.parametrize("tool", ["vegeta", "oha", "httperf"])
+def test_a_part_of_a_load_is_not_told_as_the_whole(tool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    needs(tool)
+    monkeypatch.setattr("stanchion.lab.load.program.OVERHEAD_S", -PATIENCE_S)
+    with scripted(hangs) as address, pytest.raises(Failed, match=f"{tool} gave up"):
+        offered(tool, address, tmp_path, **OPEN, patience_s=PATIENCE_S)
+
+
 def test_siege_is_lifted_past_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     needs("siege")
     monkeypatch.setattr("stanchion.lab.load.program.OVERHEAD_S", 0.5)

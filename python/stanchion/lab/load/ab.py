@@ -38,7 +38,7 @@ def argv(load: Load, target: Target) -> list[str]:
 def offer(load: Load, target: Target, directory: Path, progress: Progress) -> Offered:
     ran = run(argv(load, target), load, directory, progress)
     report = read(ran.lines(ran.stdout), ran.lines(ran.stderr))
-    if ran.status or report.took_s is None:
+    if ran.gave_up or report.took_s is None:
         raise ran.failed("ab gave up")
     figures, latencies_ms = told(report, report.took_s, (directory / GNUPLOT).read_text().splitlines())
     return Offered("ab", ran.command, figures, latencies_ms, shares=report.shares, words={"ab": report.words})

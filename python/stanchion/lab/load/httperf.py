@@ -43,7 +43,7 @@ def argv(load: Load, target: Target) -> list[str]:
 def offer(load: Load, target: Target, directory: Path, progress: Progress) -> Offered:
     ran = run(argv(load, target), load, directory, progress)
     report = read(ran.lines(ran.stdout))
-    if ran.status or report.took_s is None:
+    if ran.gave_up or report.took_s is None:
         raise ran.failed("httperf gave up")
     return Offered(
         "httperf", ran.command, told(report, report.took_s), shares=report.shares, words={"httperf": report.words}

@@ -63,7 +63,7 @@ def offer(load: Load, target: Target, directory: Path, progress: Progress) -> Of
     (directory / URLS).write_text("".join(f"{url}\n" for url in addresses(load, target)))
     (directory / TABLE).unlink(missing_ok=True)  # a step of a ramp would add to it
     ran = run(command, load, directory, progress)
-    if ran.status:
+    if ran.gave_up:
         raise ran.failed("oha gave up")
     text = (directory / REPORT).read_text()
     report = msgspec.json.decode(text, type=Report)

@@ -59,9 +59,13 @@ class Ran:
     stdout: Path
     stderr: Path
     status: int
-    took_s: float
     stopped: bool
     """It did not end by itself in time."""
+
+    @property
+    def gave_up(self) -> bool:
+        """What it tells is not of the whole load."""
+        return self.stopped or self.status != 0
 
     @staticmethod
     def lines(written: Path) -> Iterator[str]:
@@ -116,7 +120,7 @@ def run(argv: list[str], load: Load, directory: Path, progress: Progress, **envi
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
     progress(1.0)
-    return Ran(shlex.join(argv), stdout, stderr, process.returncode, time.monotonic() - began_s, stopped)
+    return Ran(shlex.join(argv), stdout, stderr, process.returncode, stopped)
 
 
 def addresses(load: Load, target: Target) -> list[str]:

@@ -64,10 +64,10 @@ def offer(load: Load, target: Target, directory: Path, progress: Progress) -> Of
     targets = (f"GET {target.url(path)}\n" for path in islice(paths(load.paths), count))
     (directory / TARGETS).write_text("\n".join(targets))
     ran = run(command, load, directory, progress)
-    if ran.status:
+    if ran.gave_up:
         raise ran.failed("vegeta gave up")
     encoding = run(["vegeta", "encode", "-to=json", f"-output={ENCODED}", RESULTS], load, directory, progress)
-    if encoding.status:
+    if encoding.gave_up:
         raise encoding.failed("vegeta could not read its own results")
     with (directory / ENCODED).open("rb") as lines:
         requests = read(lines)

@@ -10,6 +10,7 @@ import subprocess
 import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 import pytest
@@ -259,6 +260,13 @@ def test_an_index_leads_to_each_page_and_shows_its_first_picture(rendered: Path,
         f"{rendered.parent.name}/1-outcomes.svg",
     }
     index.unlink()
+
+
+def test_an_index_leads_also_where_a_name_has_signs_of_a_link(result: Result, tmp_path: Path) -> None:
+    index = report.render_index({tmp_path / "100% #1" / "report.html": result}, tmp_path)
+    links = [link for link in Reader(index.read_text()).links if not link.startswith("data:")]
+    assert {urlsplit(link).path for link in links} == set(links)
+    assert {unquote(link) for link in links} == {"100% #1/report.html", "100% #1/1-outcomes.svg"}
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 import jinja2
 import msgspec
@@ -88,7 +89,7 @@ def render_index(results: Mapping[Path, Result], directory: Path) -> Path:
     rows = []
     for page, result in results.items():
         verdicts = [verdict(result, claim) for claim in result.scenario.claims]
-        link = os.path.relpath(page, directory)
+        link = quote(os.path.relpath(page, directory))
         first = result.scenario.plots[0].title if result.scenario.plots else ""
         picture = f"{os.path.dirname(link)}/{picture_name(result, 0)}.svg".lstrip("/") if first else ""
         rows.append((link, result, words.in_short(verdicts), [_told(result, one) for one in verdicts], picture, first))

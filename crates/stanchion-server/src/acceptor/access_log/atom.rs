@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use http::{HeaderMap, Version};
+use http::header::{AsHeaderName, REFERER, USER_AGENT};
+use http::{HeaderMap, HeaderName, Version};
 
 use super::Line;
 use super::user::user;
@@ -39,8 +40,8 @@ pub(super) enum Atom {
     Microseconds,
     DecimalSeconds,
     Worker,
-    RequestField(String),
-    AnswerField(String),
+    RequestField(HeaderName),
+    AnswerField(HeaderName),
     Environ(String),
     Own(Own),
 }
@@ -92,8 +93,9 @@ pub(super) fn parse(format: &str) -> Result<Vec<Piece>, String> {
 fn atom(name: &str) -> Result<Atom, String> {
     if let Some((inner, kind)) = name.strip_prefix('{').and_then(|name| name.split_once('}')) {
         return Ok(match kind {
-            "i" => Atom::RequestField(inner.to_ascii_lowercase()),
-            "o" => Atom::AnswerField(inner.to_ascii_lowercase()),
+            // What cannot be a name is nobody's.
+            "i" => inner.parse().map_or(Atom::Dash, Atom::RequestField),
+            "o" => inner.parse().map_or(Atom::Dash, Atom::AnswerField),
             "e" => Atom::Environ(inner.to_ascii_lowercase()),
             "x" => Atom::Own(own(inner)?),
             _ => Atom::Dash,
@@ -154,11 +156,13 @@ impl Atom {
             }
             Self::Time => line.write_str(of.time),
             Self::RequestLine => {
-                let _ = write!(line, "{} ", head.method);
+                line.push_str(head.method.as_str());
+                line.push(' ');
                 escaped(line, Some(target(&head.uri).as_bytes()));
-                write!(line, " {}", protocol(head.version))
+                line.push(' ');
+                line.write_str(protocol(head.version))
             }
-            Self::Method => write!(line, "{}", head.method),
+            Self::Method => line.write_str(head.method.as_str()),
             Self::Path => {
                 escaped(line, Some(&percent_decoded(head.uri.path().as_bytes())));
                 Ok(())
@@ -171,11 +175,11 @@ impl Atom {
             Self::Status => line.write_str(entry.status.as_str()),
             Self::Bytes => write!(line, "{}", entry.bytes),
             Self::Referer => {
-                escaped(line, field(&head.headers, "referer"));
+                escaped(line, field(&head.headers, REFERER));
                 Ok(())
             }
             Self::Agent => {
-                escaped(line, field(&head.headers, "user-agent"));
+                escaped(line, field(&head.headers, USER_AGENT));
                 Ok(())
             }
             Self::Seconds => write!(line, "{}", took_us / 1_000_000),
@@ -235,7 +239,7 @@ pub(super) fn protocol(version: Version) -> &'static str {
     }
 }
 
-pub(super) fn field<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h [u8]> {
+pub(super) fn field(headers: &HeaderMap, name: impl AsHeaderName) -> Option<&[u8]> {
     headers.get(name).map(http::HeaderValue::as_bytes)
 }
 
@@ -244,7 +248,7 @@ fn environ(line: &mut String, name: &str, ticket: &Ticket) -> std::fmt::Result {
     let request = &ticket.request;
     let head = &request.head;
     if let Some(header) = name.strip_prefix("http_") {
-        escaped(line, field(&head.headers, &header.replace('_', "-")));
+        escaped(line, field(&head.headers, header.replace('_', "-")));
         return Ok(());
     }
     match name {
@@ -303,13 +307,14 @@ mod tests {
         let expected = [
             Piece::Atom(Atom::Address),
             Piece::Text(" 100% \"".to_owned()),
-            Piece::Atom(Atom::RequestField("x-id".to_owned())),
+            Piece::Atom(Atom::RequestField(HeaderName::from_static("x-id"))),
             Piece::Text("\" ".to_owned()),
             Piece::Atom(Atom::Dash),
         ];
         assert_eq!(pieces, expected);
         let ours = [Piece::Atom(Atom::Own(Own::WaitUs))];
         assert_eq!(parse("%({wait_us}x)s").expect("ours"), ours);
+        assert_eq!(parse("%({a b}i)s"), Ok(vec![Piece::Atom(Atom::Dash)]));
         assert!(parse("%({wait}x)s").is_err(), "a slip of the pen");
         assert!(parse("%h").is_err());
         assert!(parse("%(h)d").is_err());

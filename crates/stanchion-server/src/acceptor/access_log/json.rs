@@ -1,6 +1,7 @@
 //! A line of the access log as a JSON object (RFC 8259). Its keys and their order are a promise
 //! (docs/reference/access-log.md); what is not known is null.
 
+use http::header::{HOST, REFERER, USER_AGENT};
 use std::fmt::Write as _;
 
 use super::Line;
@@ -20,14 +21,14 @@ pub(super) fn write(out: &mut String, line: &Line<'_>) {
     text(out, "remote_addr", address);
     text(out, "user", user.as_deref().map(str::as_bytes));
     text(out, "method", Some(head.method.as_str().as_bytes()));
-    text(out, "host", field(headers, "host"));
+    text(out, "host", field(headers, HOST));
     text(out, "path", Some(head.uri.path().as_bytes()));
     text(out, "query", head.uri.query().map(str::as_bytes));
     text(out, "protocol", Some(protocol(head.version).as_bytes()));
     number(out, "status", Some(line.entry.status.as_u16().into()));
     number(out, "bytes", Some(line.entry.bytes));
-    text(out, "referer", field(headers, "referer"));
-    text(out, "user_agent", field(headers, "user-agent"));
+    text(out, "referer", field(headers, REFERER));
+    text(out, "user_agent", field(headers, USER_AGENT));
     number(out, "duration_us", Some(line.took_us));
     number(out, "wait_us", Some(line.wait_us));
     number(out, "service_us", line.service_us);

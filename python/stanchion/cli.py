@@ -86,7 +86,7 @@ def _doctor(arguments: list[str]) -> int:
     # Imported here, so that no worker has it in its memory.
     from stanchion import doctor
 
-    return doctor.run(arguments)
+    return doctor.run(arguments, lambda words, place: _settings_of(_parse(words, place)))
 
 
 def _lab(arguments: list[str]) -> NoReturn:

@@ -5,14 +5,16 @@ import dataclasses
 import json
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NoReturn
 
 from stanchion import __version__
 from stanchion.config import UsageError
-from stanchion.doctor import finding, fix, gather, limits, queues, words
+from stanchion.doctor import admin, finding, fix, gather, limits, queues, settings, words
 from stanchion.doctor import watch as watching
 from stanchion.doctor.facts import Facts
 from stanchion.doctor.finding import Finding
+from stanchion.doctor.settings import Settings
 from stanchion.output import show
 
 EXIT_WELL = 0
@@ -47,14 +49,14 @@ class Blind(Exception):
     """What was asked for cannot be looked at; the text says why."""
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Run the command and return its exit code."""
+def run(arguments: Sequence[str], parse: settings.Parse) -> int:
+    """Run the command and return its exit code. `parse` reads a command line of `serve`."""
     if any(word in ("-h", "--help") for word in arguments):
         show(USAGE)
         return EXIT_WELL
     options = _parse(arguments)
     try:
-        facts, findings = examine(options.watch, options.nginx, not options.this_one)
+        facts, findings = examine(options.watch, options.nginx, not options.this_one, partial(settings.of, parse=parse))
     except Blind as blind:
         print(f"stanchion: {blind}", file=sys.stderr)
         return EXIT_BLIND
@@ -67,7 +69,9 @@ def run(arguments: Sequence[str]) -> int:
     return EXIT_FOUND if any(one.severity != finding.NOTICE for one in findings) else EXIT_WELL
 
 
-def examine(watch_s: float | None, nginx_file: str | None, all_networks: bool = True) -> tuple[Facts, list[Finding]]:
+def examine(
+    watch_s: float | None, nginx_file: str | None, all_networks: bool, settings_of: Callable[[int], Settings | None]
+) -> tuple[Facts, list[Finding]]:
     """What there is, and what is wrong with it, the worst first."""
 
     def look() -> Facts:
@@ -75,7 +79,8 @@ def examine(watch_s: float | None, nginx_file: str | None, all_networks: bool = 
 
     # The file is read before anything takes time.
     with_nginx = _with_nginx(nginx_file) if nginx_file else lambda facts: (facts, [])
-    facts, of_nginx = with_nginx(watching.watch(watch_s, look) if watch_s else look())
+    facts = watching.watch(watch_s, look) if watch_s else look()
+    facts, of_nginx = with_nginx(admin.with_backlog_asked(facts, settings_of))
     return facts, finding.by_harm([*queues.findings(facts), *limits.findings(facts), *of_nginx])
 
 

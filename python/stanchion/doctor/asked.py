@@ -40,6 +40,11 @@ def server(owner: Owner) -> str | None:
     return next((name for name in DEFAULTS if name in _names(owner)), None)
 
 
+def stanchion(listener: Listener) -> int | None:
+    """The process that serves there, if it is ours: of several the master, which has the lowest pid."""
+    return next((owner.pid for owner in listener.owners if server(owner) == "stanchion"), None)
+
+
 def _names(owner: Owner) -> set[str]:
     words = owner.command.split()
     names = {owner.name, *(os.path.basename(word).rstrip(":") for word in words[:1])}

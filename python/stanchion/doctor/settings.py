@@ -1,0 +1,141 @@
+"""The settings of a running stanchion, as far as its command line, its environment and its config file tell.
+
+The file is read and not run: it is a program of its user, and the doctor may be root.
+"""
+
+import ast
+import os
+import shlex
+import stat
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stanchion import config
+from stanchion.config import Layer, UsageError
+from stanchion.doctor import processes
+
+NAMES = ("admin", "queue_timeout", "timeout")
+"""Those that the doctor asks for."""
+
+FILE_BYTES_MAX = 64 * 1024
+"""Of a config file; one that is longer tells nothing."""
+
+Parse = Callable[[Sequence[str], str], Mapping[str, Any]]
+"""Words of a command line, and what to call it -> settings by name. UsageError if they are wrong."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    values: Mapping[str, Any]
+    sources: Mapping[str, str]
+    """How each value is known, for people."""
+    assumed: frozenset[str]
+    """Those that the config file may set, in a way that only running it would tell. Their value is the default."""
+
+
+def of(pid: int, parse: Parse, proc: Path = Path("/proc")) -> Settings | None:
+    """None if it cannot be known how the process was started."""
+    home = proc / str(pid)
+    words = (processes.read(home / "cmdline") or "").split("\0")
+    environ = dict(text.split("=", 1) for text in (processes.read(home / "environ") or "").split("\0") if "=" in text)
+    try:
+        line = parse(_arguments(words), "its command line")
+        variable = parse(shlex.split(environ.get("STANCHION_CMD_ARGS", "")), "its STANCHION_CMD_ARGS")
+        file = _of_file(home, line.get("config") or variable.get("config"), "chdir" in line or "chdir" in variable)
+        layers = [
+            Layer(f"{file.name}, as it reads now", file.values),
+            Layer(f"STANCHION_CMD_ARGS of process {pid}", _picked(variable)),
+            Layer(f"the command line of process {pid}", _picked(line)),
+        ]
+        effective = config.resolve(layers)
+    except (UsageError, ValueError, OSError):
+        return None
+    given = {name: layer.origin for layer in layers for name in layer.values}
+    assumed = file.opaque - given.keys()
+    sources = dict.fromkeys(NAMES, "the default") | dict.fromkeys(assumed, f"the default, assumed: {file.why}") | given
+    return Settings({name: effective.values[name] for name in NAMES}, sources, frozenset(assumed))
+
+
+def _arguments(words: Sequence[str]) -> list[str]:
+    """Without the program: `…/stanchion serve …`, `python -m stanchion serve …`."""
+    for number, word in enumerate(words):
+        if os.path.basename(word) == "stanchion":
+            # It ends with a NUL, so there is one more that is empty.
+            arguments = list(words[number + 1 : -1])
+            return arguments[1:] if arguments[:1] == ["serve"] else arguments
+    raise ValueError("not a stanchion")
+
+
+def _picked(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name in NAMES}
+
+
+@dataclass(frozen=True)
+class _File:
+    """What a config file tells without being run."""
+
+    name: str
+    values: Mapping[str, Any]
+    opaque: frozenset[str]
+    """The names that it may set without that we see it."""
+    why: str
+
+
+def _of_file(home: Path, location: str | None, has_moved: bool) -> _File:
+    path = (location or "").removeprefix("file:")
+    # Where a process is we see; but not where it was before it changed its directory.
+    if path.startswith("python:") or (has_moved and not os.path.isabs(path)):
+        return _File(path, {}, frozenset(NAMES), f"{path or 'a config file'} may say otherwise, and was not found")
+    if not path:
+        path = next((name for name in config.DEFAULT_FILES if (home / "cwd" / name).is_file()), "")
+        if not path:
+            return _File("", {}, frozenset(), "")
+    # As the process sees it, wherever its root is.
+    source = _text(home / "root" / path.lstrip("/") if os.path.isabs(path) else home / "cwd" / path)
+    if source is None:
+        return _File(path, {}, frozenset(NAMES), f"{path} may say otherwise, and cannot be read")
+    values, opaque = plain_values(source)
+    return _File(path, values, frozenset(opaque), f"only running {path} would tell")
+
+
+def _text(path: Path) -> bytes | None:
+    """Of a plain file that is not too long. Others might keep us waiting."""
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return None
+            content = file.read(FILE_BYTES_MAX + 1)
+    except OSError:
+        return None
+    return content if len(content) <= FILE_BYTES_MAX else None
+
+
+def plain_values(source: bytes) -> tuple[dict[str, Any], set[str]]:
+    """The settings that a config file gives as plain values, and those of which only running it would tell."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return {}, set(NAMES)
+    values: dict[str, Any] = {}
+    plain: Counter[str] = Counter()
+    for statement in tree.body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in NAMES:
+                with suppress(ValueError, TypeError, RecursionError, MemoryError):
+                    values[name] = ast.literal_eval(value)
+                    plain[name] += 1
+    bound: Counter[str] = Counter()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
+                bound[name] += 1
+            case ast.alias(name="*"):
+                bound.update(NAMES)
+            case ast.alias(name=name, asname=other):
+                bound[other or name] += 1
+    opaque = {name for name in NAMES if bound[name] != plain[name]}
+    return {name: value for name, value in values.items() if name not in opaque}, opaque

@@ -1,0 +1,165 @@
+"""The backlog a running stanchion has asked for, by its own word: the case that a command line does not tell."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stanchion.doctor import admin, settings
+from stanchion.doctor.facts import Listener, Owner
+from stanchion.doctor.settings import Settings
+from support.doctor import doctor, facts, network, owner, tcp, unix
+from support.server import Serve
+
+pytestmark = pytest.mark.own("the doctor is ours")
+
+# 128 is what many a kernel makes of 2048: from the socket alone it looks like a backlog that was cut.
+BACKLOG = 128
+
+
+def said_of(serve: Serve, home: Path, told: str, *arguments: str, **variables: str) -> tuple[dict[str, object], int]:
+    """What the doctor says about a server with this config file; and its pid."""
+    (home / "conf.py").write_text(f"backlog = {BACKLOG}\n{told}\n")
+    server = serve("hello:app", "-c", str(home / "conf.py"), *arguments, env=variables)
+    return doctor("--this-one", "--json").listener(f"{server.address.host}:{server.address.port}"), server.pid
+
+
+def test_a_server_tells_what_its_config_file_asks_for(serve: Serve, tmp_path: Path) -> None:
+    at = f"unix:{tmp_path}/admin.sock"
+    listener, pid = said_of(serve, tmp_path, f"admin = {at!r}")
+    assert (listener["backlog"], listener["backlog_asked"]) == (BACKLOG, BACKLOG)
+    assert listener["asked_by"] == f"/status of process {pid} at {at}"
+
+
+def test_the_admin_listener_may_be_told_in_other_ways(serve: Serve, tmp_path: Path) -> None:
+    at = f"unix:{tmp_path}/admin.sock"
+    assert said_of(serve, tmp_path, "", "--admin", at)[0]["backlog_asked"] == BACKLOG
+    at = f"{free_address()}?backlog=9"
+    assert said_of(serve, tmp_path, "", STANCHION_CMD_ARGS=f"--admin={at}")[0]["backlog_asked"] == BACKLOG
+
+
+def test_without_an_admin_listener_it_is_guessed(serve: Serve, tmp_path: Path) -> None:
+    listener, _ = said_of(serve, tmp_path, "")
+    assert (listener["backlog_asked"], listener["asked_by"]) == (2048, "the default of stanchion")
+
+
+def free_address() -> str:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return "127.0.0.1:{1}".format(*sock.getsockname())
+
+
+class Liar:
+    """Listens where an admin listener should, answers one request, and keeps what it was sent."""
+
+    def __init__(self, path: Path, answer: bytes) -> None:
+        self.sent = b""
+        self._answer = answer
+        self._sock = socket.socket(socket.AF_UNIX)
+        self._sock.bind(str(path))
+        self._sock.listen()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                client, _ = self._sock.accept()
+            except OSError:
+                return
+            with client:
+                self.sent += client.recv(4096)
+                client.sendall(self._answer)
+
+    def close(self) -> None:
+        self._sock.shutdown(socket.SHUT_RDWR)
+        self._sock.close()
+        self._thread.join()
+
+
+@pytest.fixture
+def at(tmp_path: Path) -> Path:
+    return tmp_path / "s"
+
+
+@pytest.fixture
+def liar(at: Path) -> Iterator[Liar]:
+    made = Liar(at, b"HTTP/1.1 200 OK\r\n\r\n{}")
+    yield made
+    made.close()
+
+
+def told(at: str) -> Settings:
+    return Settings({"admin": at}, {}, frozenset())
+
+
+STANCHION = (owner("stanchion", 7),)
+GUESSED = tcp(backlog=BACKLOG, owners=STANCHION, backlog_asked=2048, asked_by="the default of stanchion")
+
+
+def test_what_is_no_status_is_not_believed_and_said(liar: Liar, at: Path) -> None:
+    seen = facts(network(GUESSED, unix(address=str(at), owners=STANCHION)))
+    after = admin.with_backlog_asked(seen, lambda _: told(f"unix:{at}"))
+    assert after.networks == seen.networks
+    assert after.not_looked_at == (
+        "what backlog process 7 has asked for, at its admin listener: the answer has no 'server'",
+    )
+    assert liar.sent.startswith(b"GET /status ")
+
+
+def test_who_does_not_answer_is_not_waited_for(at: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin, "PATIENCE_S", 0.1)
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(at))
+        silent.listen()
+        seen = facts(network(GUESSED, unix(address=str(at), owners=STANCHION)))
+        after = admin.with_backlog_asked(seen, lambda _: told(f"unix:{at}"))
+    assert after.networks == seen.networks
+    assert after.not_looked_at[0].endswith(f"no whole answer from unix:{at} within 0.1 s")
+
+
+@pytest.mark.parametrize("owners", [(), (owner("redis-server", 8),), (owner("stanchion", 8),)])
+def test_nothing_is_sent_to_a_socket_of_anybody_else(liar: Liar, at: Path, owners: tuple[Owner, ...]) -> None:
+    seen = facts(network(GUESSED, unix(address=str(at), owners=owners)))
+    assert admin.with_backlog_asked(seen, lambda pid: told(f"unix:{at}") if pid == 7 else None) == seen
+    assert liar.sent == b""
+
+
+@pytest.mark.parametrize(
+    ("listeners", "setting"),
+    [
+        # Of the server itself: it would be a request to the app.
+        ((GUESSED,), None),
+        # By its directory, which is not ours.
+        ((GUESSED, unix(address="s", owners=STANCHION)), "unix:s"),
+        ((GUESSED,), "127.0.0.1:81"),
+        # Somebody else listens at a part of it.
+        ((GUESSED, tcp(address="0.0.0.0:81", owners=STANCHION), tcp(address="127.0.0.1:81")), "0.0.0.0:81"),
+    ],
+)
+def test_an_admin_listener_that_is_not_surely_its_own_is_left_alone(
+    listeners: tuple[Listener, ...], setting: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin.source, "status", lambda *_: pytest.fail("asked"))
+    seen = facts(network(*listeners))
+    assert admin.with_backlog_asked(seen, lambda _: told(setting) if setting else None) == seen
+
+
+@pytest.mark.parametrize(
+    ("source", "values", "opaque"),
+    [
+        ("timeout = 9\nadmin = 'unix:/a'", {"timeout": 9, "admin": "unix:/a"}, set()),
+        ("timeout = 9\ntimeout = 8", {"timeout": 8}, set()),
+        ("import os\ntimeout = int(os.environ['T'])", {}, {"timeout"}),
+        ("timeout = 9\nif True:\n    timeout = 8", {}, {"timeout"}),
+        ("timeout = 9\ntimeout += 1", {}, {"timeout"}),
+        ("from base import timeout, admin as other", {}, {"timeout"}),
+        ("from base import *", {}, {"admin", "timeout", "queue_timeout"}),
+        ("timeout = ", {}, {"admin", "timeout", "queue_timeout"}),
+        ("raise SystemExit", {}, set()),
+    ],
+)
+def test_a_config_file_is_read_and_not_run(source: str, values: dict[str, object], opaque: set[str]) -> None:
+    assert settings.plain_values(source.encode()) == (values, opaque)

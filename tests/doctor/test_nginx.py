@@ -1,16 +1,19 @@
 """nginx files, the one that users are given among them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from stanchion.config import UsageError
-from stanchion.doctor import nginx, queues
+from stanchion.doctor import nginx, queues, settings
 from stanchion.doctor.facts import Facts, Listener
 from stanchion.doctor.finding import Finding
+from stanchion.doctor.settings import Settings
 from support.doctor import doctor, facts, network, owner, tcp, unix
 from support.nginx import EXAMPLE
+from support.server import Serve
 
 STANCHION = (owner("stanchion"),)
 
@@ -33,8 +36,15 @@ def read(tmp_path: Path, text: str) -> nginx.Configuration:
     return nginx.read(str(file))
 
 
-def judged(tmp_path: Path, text: str, seen: Facts) -> Sequence[Finding]:
-    return list(nginx.findings(read(tmp_path, text), seen))
+def by_default(pid: int) -> Settings:
+    """Of a server that was surely told nothing."""
+    return replace(settings.by_default(""), assumed=frozenset())
+
+
+def judged(
+    tmp_path: Path, text: str, seen: Facts, settings_of: Callable[[int], Settings | None] = by_default
+) -> Sequence[Finding]:
+    return list(nginx.findings(read(tmp_path, text), seen, settings_of))
 
 
 def codes(tmp_path: Path, text: str, *listeners: Listener, somaxconn: int = 511) -> list[str]:
@@ -44,7 +54,7 @@ def codes(tmp_path: Path, text: str, *listeners: Listener, somaxconn: int = 511)
 
 def test_our_example_is_well() -> None:
     seen = facts(network(unix(address="/run/stanchion/stanchion.sock", backlog=2048, owners=STANCHION)))
-    found = list(nginx.findings(nginx.read(str(EXAMPLE)), seen))
+    found = list(nginx.findings(nginx.read(str(EXAMPLE)), seen, by_default))
     assert [(one.code, one.severity) for one in found] == [("nginx-listen-short", "notice")]
 
 
@@ -101,6 +111,59 @@ def test_timeouts_are_held_against_ours_only_if_it_may_be_us(tmp_path: Path) -> 
         assert [(one.code, one.severity) for one in found] == expected
 
 
+@pytest.mark.parametrize(
+    ("values", "assumed", "expected"),
+    [
+        ({"queue_timeout": 60, "timeout": 50}, set(), ["warning"]),
+        ({"queue_timeout": 60, "timeout": 40}, set(), []),
+        ({"queue_timeout": 60, "timeout": 0}, set(), []),
+        ({"queue_timeout": 60, "timeout": 50}, {"queue_timeout"}, ["notice"]),
+        # Whatever the other one is.
+        ({"queue_timeout": 60, "timeout": 120}, {"queue_timeout"}, ["warning"]),
+        (None, set(), []),
+    ],
+)
+def test_what_is_assumed_is_no_more_than_a_notice(
+    tmp_path: Path, values: dict[str, int] | None, assumed: set[str], expected: list[str]
+) -> None:
+    sources = {"queue_timeout": "", "timeout": ""}
+    known = Settings(values, sources, frozenset(assumed)) if values else None
+    upstream = unix(address="/run/app.sock", backlog=1024, owners=STANCHION)
+    seen = facts(network(upstream, sysctls={"net.core.somaxconn": "511"}))
+    found = judged(tmp_path, FILE % "", seen, lambda _: known)
+    assert [one.severity for one in found if one.code == "nginx-gives-up-first"] == expected
+
+
+def gives_up_first(serve: Serve, home: Path, *arguments: str) -> list[dict[str, str]]:
+    """What is said of a real server behind nginx's own 60 s, but for its pid and directory."""
+    server = serve("hello:app", *arguments, bind=f"unix:{home}/s")
+    (home / "nginx.conf").write_text((FILE % "").replace("/run/app.sock", f"{home}/s").replace("100s", "60s"))
+    findings = doctor("--this-one", "--json", "--nginx", f"{home}/nginx.conf").data["findings"]
+    found = [one for one in findings if one["code"] == "nginx-gives-up-first"]
+    server.stop()
+    return [
+        {key: one[key].replace(f"{home}/", "").replace(str(server.pid), "PID") for key in ("severity", "what", "known")}
+        for one in found
+    ]
+
+
+@pytest.mark.own("the doctor is ours")
+def test_the_settings_of_the_server_that_is_there_count(serve: Serve, tmp_path: Path) -> None:
+    assert gives_up_first(serve, tmp_path, "-t20", "--queue-timeout=40") == []
+    (tmp_path / "conf.py").write_text("import os\n\nqueue_timeout = 9\ntimeout = int(os.environ.get('T', '5'))\n")
+    (found,) = gives_up_first(serve, tmp_path, "-c", f"{tmp_path}/conf.py", "--timeout", "55")
+    assert found == {
+        "severity": "warning",
+        "what": "nginx gives up before stanchion (PID) would.",
+        "known": "proxy_read_timeout is 60 s (nginx.conf:3). A request may wait 9 s (queue_timeout; conf.py, as it "
+        "reads now) and run 55 s (timeout; the command line of process PID).",
+    }
+    (tmp_path / "conf.py").write_text("import os\n\nqueue_timeout = 40\ntimeout = int(os.environ.get('T', '5'))\n")
+    (found,) = gives_up_first(serve, tmp_path, "-c", f"{tmp_path}/conf.py")
+    assert found["severity"] == "notice"
+    assert "run 30 s (timeout; the default, assumed: only running conf.py would tell)" in found["known"]
+
+
 def test_an_upstream_without_keepalive(tmp_path: Path) -> None:
     assert codes(tmp_path, (FILE % "").replace("keepalive 8;", "")) == ["nginx-no-keepalive"]
 
@@ -139,7 +202,7 @@ def test_the_file_tells_what_a_socket_asked_for(tmp_path: Path, listen: str, add
     assert (listener.backlog_asked, listener.asked_by) == (900, f"{tmp_path}/nginx.conf:6")
     (found,) = queues.findings(facts(network_seen))
     assert found.code == "backlog-cut-earlier"
-    assert not [one for one in nginx.findings(configuration, facts(network_seen)) if "listen" in one.code]
+    assert not [one for one in nginx.findings(configuration, facts(network_seen), by_default) if "listen" in one.code]
 
 
 @pytest.mark.parametrize(("text", "expected"), [("90", 90), ("90s", 90), ("1m30s", 90), ("1m 30s", 90), ("500ms", 0.5)])

@@ -78,13 +78,15 @@ def examine(
         return gather.look(all_networks)
 
     # The file is read before anything takes time.
-    with_nginx = _with_nginx(nginx_file) if nginx_file else lambda facts: (facts, [])
+    with_nginx = _with_nginx(nginx_file, settings_of) if nginx_file else lambda facts: (facts, [])
     facts = watching.watch(watch_s, look) if watch_s else look()
     facts, of_nginx = with_nginx(admin.with_backlog_asked(facts, settings_of))
     return facts, finding.by_harm([*queues.findings(facts), *limits.findings(facts), *of_nginx])
 
 
-def _with_nginx(file: str) -> Callable[[Facts], tuple[Facts, list[Finding]]]:
+def _with_nginx(
+    file: str, settings_of: Callable[[int], Settings | None]
+) -> Callable[[Facts], tuple[Facts, list[Finding]]]:
     """Adds what the file tells to the facts, and gives what is wrong with it."""
     try:
         from stanchion.doctor import nginx
@@ -96,7 +98,7 @@ def _with_nginx(file: str) -> Callable[[Facts], tuple[Facts, list[Finding]]]:
 
     def added(facts: Facts) -> tuple[Facts, list[Finding]]:
         facts = nginx.with_backlog_asked(configuration, facts)
-        return facts, list(nginx.findings(configuration, facts))
+        return facts, list(nginx.findings(configuration, facts, settings_of))
 
     return added
 

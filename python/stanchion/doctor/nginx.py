@@ -1,17 +1,17 @@
 """An nginx configuration, held against what the kernel does with its sockets and against our own time limits."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import crossplane
 
-from stanchion import config
 from stanchion.config import UsageError
-from stanchion.doctor import asked, queues, remedies
+from stanchion.doctor import asked, queues, remedies, settings
 from stanchion.doctor.facts import Facts, Listener, Network
 from stanchion.doctor.finding import NOTICE, WARNING, Finding
+from stanchion.doctor.settings import Settings
 
 LISTEN_BACKLOG = asked.DEFAULTS["nginx"]
 READ_TIMEOUT_S = 60.0
@@ -128,7 +128,9 @@ def _backlog(listens: Sequence[Directive]) -> int:
     return max(map(int, given), default=LISTEN_BACKLOG)
 
 
-def findings(configuration: Configuration, facts: Facts) -> Iterator[Finding]:
+def findings(
+    configuration: Configuration, facts: Facts, settings_of: Callable[[int], Settings | None]
+) -> Iterator[Finding]:
     ours = facts.networks[0]
     for listen in configuration.listens:
         # Of one that listens already, queues.py says what is wrong with it.
@@ -139,7 +141,7 @@ def findings(configuration: Configuration, facts: Facts) -> Iterator[Finding]:
             yield _without_keepalive(upstream)
     for one in configuration.passes:
         yield from _next_upstream(one)
-        yield from _passed(one, configuration, ours)
+        yield from _passed(one, configuration, ours, settings_of)
 
 
 def _listen(listen: Directive, network: Network) -> Iterator[Finding]:
@@ -208,13 +210,19 @@ def _next_upstream(one: Pass) -> Iterator[Finding]:
         )
 
 
-def _passed(one: Pass, configuration: Configuration, network: Network) -> Iterator[Finding]:
+def _passed(
+    one: Pass, configuration: Configuration, network: Network, settings_of: Callable[[int], Settings | None]
+) -> Iterator[Finding]:
     found = [listener for listener in network.listeners if _key(listener) in _targets(one, configuration)]
     for listener in found:
         yield from _short_queue(one, listener, network)
-    servers = {asked.server(owner) for listener in found for owner in listener.owners}
-    if not servers or "stanchion" in servers:
-        yield from _timeouts(one, is_ours="stanchion" in servers)
+    masters = {pid for listener in found if (pid := asked.stanchion(listener)) is not None}
+    for pid in sorted(masters):
+        known = settings_of(pid) or settings.by_default(f"how process {pid} was started cannot be seen")
+        yield from _timeouts(one, known, f"stanchion ({pid}) would.")
+    if not any(listener.owners for listener in found):
+        nobody = settings.by_default("who listens there cannot be seen")
+        yield from _timeouts(one, nobody, "stanchion would, if that is what it passes requests to.")
 
 
 def _key(listener: Listener) -> str:
@@ -259,27 +267,29 @@ def _short_queue(one: Pass, listener: Listener, network: Network) -> Iterator[Fi
         )
 
 
-def _timeouts(one: Pass, is_ours: bool) -> Iterator[Finding]:
+def _timeouts(one: Pass, ours: Settings, who: str) -> Iterator[Finding]:
     """nginx must not give up before we do (docs/running-behind-nginx.md)."""
-    effective = config.resolve([]).values
+    ours_s = {name: float(ours.values[name]) for name in ("queue_timeout", "timeout")}
     # A limit of 0 is none: then there is nothing to be longer than.
-    ours_s = [float(effective[name]) for name in ("queue_timeout", "timeout")]
-    if 0.0 in ours_s:
+    if 0.0 in ours_s.values():
         return
     directive = one.last("proxy_read_timeout")
     theirs_s = seconds(directive.args[0]) if directive else READ_TIMEOUT_S
-    if theirs_s >= sum(ours_s):
+    both_s = sum(ours_s.values())
+    if theirs_s >= both_s:
         return
+    certain_s = sum(limit_s for name, limit_s in ours_s.items() if name not in ours.assumed)
     where = directive.place if directive else f"nginx's default, at {one.place}"
     yield Finding(
         "nginx-gives-up-first",
-        WARNING if is_ours else NOTICE,
+        WARNING if theirs_s < certain_s else NOTICE,
         one.place,
-        "nginx gives up before stanchion would" + ("." if is_ours else ", if that is what it passes requests to."),
-        f"proxy_read_timeout is {theirs_s:g} s ({where}); a request may wait {ours_s[0]:g} s (queue_timeout) and run "
-        f"{ours_s[1]:g} s (timeout), by stanchion's defaults.",
+        f"nginx gives up before {who}",
+        f"proxy_read_timeout is {theirs_s:g} s ({where}). A request may wait {ours_s['queue_timeout']:g} s "
+        f"(queue_timeout; {ours.sources['queue_timeout']}) and run {ours_s['timeout']:g} s (timeout; "
+        f"{ours.sources['timeout']}).",
         "504 from nginx, without a reason in our log, while their request still waits or runs.",
-        (f"nginx.conf:  proxy_read_timeout {sum(ours_s) + 10:g}s;",),
+        (f"nginx.conf:  proxy_read_timeout {both_s + 10:g}s;",),
     )
 
 

@@ -37,6 +37,13 @@ class Settings:
     """Those that the config file may set, in a way that only running it would tell. Their value is the default."""
 
 
+def by_default(why: str) -> Settings:
+    """What is in force if nobody has said otherwise, which is not known."""
+    values = config.resolve([]).values
+    sources = dict.fromkeys(NAMES, f"the default, assumed: {why}")
+    return Settings({name: values[name] for name in NAMES}, sources, frozenset(NAMES))
+
+
 def of(pid: int, parse: Parse, proc: Path = Path("/proc")) -> Settings | None:
     """None if it cannot be known how the process was started."""
     home = proc / str(pid)

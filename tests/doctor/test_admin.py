@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stanchion.doctor import admin, settings
+from stanchion.doctor import admin
 from stanchion.doctor.facts import Listener, Owner
 from stanchion.doctor.settings import Settings
 from support.doctor import doctor, facts, network, owner, tcp, unix
@@ -145,21 +145,3 @@ def test_an_admin_listener_that_is_not_surely_its_own_is_left_alone(
     monkeypatch.setattr(admin.source, "status", lambda *_: pytest.fail("asked"))
     seen = facts(network(*listeners))
     assert admin.with_backlog_asked(seen, lambda _: told(setting) if setting else None) == seen
-
-
-@pytest.mark.parametrize(
-    ("source", "values", "opaque"),
-    [
-        ("timeout = 9\nadmin = 'unix:/a'", {"timeout": 9, "admin": "unix:/a"}, set()),
-        ("timeout = 9\ntimeout = 8", {"timeout": 8}, set()),
-        ("import os\ntimeout = int(os.environ['T'])", {}, {"timeout"}),
-        ("timeout = 9\nif True:\n    timeout = 8", {}, {"timeout"}),
-        ("timeout = 9\ntimeout += 1", {}, {"timeout"}),
-        ("from base import timeout, admin as other", {}, {"timeout"}),
-        ("from base import *", {}, {"admin", "timeout", "queue_timeout"}),
-        ("timeout = ", {}, {"admin", "timeout", "queue_timeout"}),
-        ("raise SystemExit", {}, set()),
-    ],
-)
-def test_a_config_file_is_read_and_not_run(source: str, values: dict[str, object], opaque: set[str]) -> None:
-    assert settings.plain_values(source.encode()) == (values, opaque)

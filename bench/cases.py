@@ -38,6 +38,11 @@ def is_whole_stream(body: bytes) -> bool:
 
 
 ONE_WORKER = ("stanchion", "bjoern", "fastpysgi", "granian", "uwsgi", "gunicorn-sync", "gunicorn-gthread")
+WATCHED_COLUMNS = (
+    Column("cost", "cost", 3),
+    Column("cpu_us", "CPU µs/request without", 2),
+    Column("watched_cpu_us", "with them", 2),
+)
 LOAD_COLUMNS = (
     Column("rps", "requests/s", 0, ratio=True),
     Column("cpu_us", "CPU µs/request", ratio=True),
@@ -113,17 +118,17 @@ CASES = {
         ),
         Case(
             "watched",
-            "The Flask view without and with an access log and an admin listener",
-            ("stanchion", "stanchion-watched"),
-            LOAD_COLUMNS,
-            one_worker(WORKLOADS["flask"]),
+            "What an access log and an admin listener cost the Flask view",
+            ("stanchion",),
+            WATCHED_COLUMNS,
+            cells.watched(WORKLOADS["flask"]),
         ),
         Case(
             "watched-hello",
-            "Hello without and with them",
-            ("stanchion", "stanchion-watched"),
-            LOAD_COLUMNS,
-            one_worker(WORKLOADS["hello"]),
+            "What they cost hello",
+            ("stanchion",),
+            WATCHED_COLUMNS,
+            cells.watched(WORKLOADS["hello"]),
         ),
         Case(
             "upload",

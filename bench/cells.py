@@ -5,6 +5,7 @@ import contextlib
 import http.client
 import os
 import signal
+import statistics
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,9 +13,9 @@ from dataclasses import dataclass
 
 from bench import mixed_load, wrk
 from bench.apps import hello
-from bench.measure import Figures, Plan, ask, check, serving, serving_behind_nginx, under_load
+from bench.measure import CLIENT_CORE, Figures, Plan, ask, check, serving, serving_behind_nginx, under_load, watching
 from bench.processes import ServerError, Tree
-from bench.servers import Server
+from bench.servers import SERVERS, Server
 
 # The last argument is the number of the round, from 0.
 Cell = Callable[[Server, Plan, int], Figures]
@@ -22,6 +23,8 @@ Cell = Callable[[Server, Plan, int], Figures]
 PAUSE_BETWEEN_KILLS_S = 0.3
 RECOVERY_S = 20.0
 MEMORY_WORKERS = 4
+# Of a second, for each second of load that other cases have.
+TURNS_EACH_S = 10
 # Batches of requests sent together, until each worker has answered one.
 MEMORY_BATCHES = 50
 
@@ -45,6 +48,32 @@ def one_worker(work: Workload) -> Cell:
         with serving(server, work.app) as (tree, port):
             body_bytes = check(port, work.load, work.expected)
             return under_load(tree, port, work.load, plan.load_s, body_bytes)
+
+    return run
+
+
+def watched(work: Workload) -> Cell:
+    """What it costs to be watched: both servers run and take turns, so that a slow second of the machine hits both."""
+
+    def run(server: Server, plan: Plan, _round: int) -> Figures:
+        with serving(server, work.app) as plain, serving(SERVERS["stanchion-watched"], work.app) as with_log:
+            others_share = watching(plain[0], with_log[0])
+            spent: list[list[float]] = [[], []]
+            for turn in range(TURNS_EACH_S * plan.load_s):
+                pair = [(plain, spent[0]), (with_log, spent[1])]
+                for (tree, port), us in pair if turn % 2 else reversed(pair):
+                    body_bytes = check(port, work.load, work.expected)
+                    began_ns = tree.cpu_ns()
+                    seen = wrk.run(work.load, port, 1, CLIENT_CORE, body_bytes)
+                    us.append((tree.cpu_ns() - began_ns) / 1e3 / seen.requests)
+            plain_us, watched_us = map(statistics.median, spent)
+            return {
+                "cost": watched_us / plain_us - 1,
+                "cpu_us": plain_us,
+                "watched_cpu_us": watched_us,
+                "failures": 0,
+                "others_share": others_share(),
+            }
 
     return run
 

@@ -23,8 +23,8 @@ READ_BYTES = 1_000
 TICKS_PER_S = 20
 # Until all of them are connected and have begun.
 SETTLE_S = 4.0
-# In loads as long as those of other cases: the whole must be long against the 6 s or so after which stanchion calls off a
-# body that is too slow, and the sender comes again. Else the load meets all of them at once, or none.
+# In loads as long as those of other cases: the whole must be long against the 6 s or so after which stanchion calls off
+# a body that is too slow, and the sender comes again. Else the load meets all of them at once, or none.
 ALONE_LOADS = 3
 AMONG_LOADS = 9
 # Of pages that cost something: with hello wrk itself is at its limit, and the slow clients share its core.

@@ -35,6 +35,8 @@ TARGETS = (
     Target("memory", "pss_mb", ("one copy",), 1.25, "4 workers, 100 MB preloaded: at most 1.25 x one copy"),
     Target("mixed", "to_ideal", (), 1.03, "mixed load: fast p99 at most 1.03 x the ideal line's"),
     Target("overload", "unused", (), 0.05, "overload: at most 5 % of the capacity unused"),
+    Target("watched", "cost", (), 0.03, "an access log and an admin listener: at most 3 % more CPU, Flask"),
+    Target("watched-hello", "cost", (), 0.03, "an access log and an admin listener: at most 3 % more CPU, hello"),
     Target("slow", "lost", (), 0.05, "slow clients: cost the others at most 5 % of their throughput"),
 )
 

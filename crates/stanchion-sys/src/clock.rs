@@ -17,6 +17,13 @@ pub fn wall_us() -> u64 {
     now.tv_sec.cast_unsigned() * 1_000_000 + now.tv_nsec.cast_unsigned() / 1_000
 }
 
+/// Seconds since the epoch, a tick of the kernel late at most (some ms), for a fraction of the price.
+pub fn wall_s() -> u64 {
+    clock_gettime(ClockId::RealtimeCoarse)
+        .tv_sec
+        .cast_unsigned()
+}
+
 /// A moment of local time, as logs show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalTime {

@@ -140,7 +140,7 @@ fn own(name: &str) -> Result<Own, String> {
 impl Atom {
     /// Appends what it stands for.
     pub(super) fn write(&self, line: &mut String, of: &Line<'_>) {
-        let Line { entry, took_us, .. } = *of;
+        let entry = of.entry;
         let request = &entry.ticket.request;
         let head = &request.head;
         // Writing to a String cannot fail, hence the ignored results.
@@ -182,10 +182,11 @@ impl Atom {
                 escaped(line, field(&head.headers, USER_AGENT));
                 Ok(())
             }
-            Self::Seconds => write!(line, "{}", took_us / 1_000_000),
-            Self::Milliseconds => write!(line, "{}", took_us / 1_000),
-            Self::Microseconds => write!(line, "{took_us}"),
+            Self::Seconds => write!(line, "{}", of.took_us() / 1_000_000),
+            Self::Milliseconds => write!(line, "{}", of.took_us() / 1_000),
+            Self::Microseconds => write!(line, "{}", of.took_us()),
             Self::DecimalSeconds => {
+                let took_us = of.took_us();
                 write!(line, "{}.{:06}", took_us / 1_000_000, took_us % 1_000_000)
             }
             Self::Worker => write!(line, "<{}>", entry.ticket.worker_pid.get()),
@@ -207,8 +208,8 @@ impl Own {
     fn write(self, line: &mut String, of: &Line<'_>) -> std::fmt::Result {
         let ticket = &of.entry.ticket;
         match self {
-            Self::WaitUs => write!(line, "{}", of.wait_us),
-            Self::ServiceUs => number(line, of.service_us),
+            Self::WaitUs => write!(line, "{}", of.wait_us()),
+            Self::ServiceUs => number(line, of.service_us()),
             Self::ProxyUs => number(line, ticket.request.proxy_us),
             Self::Worker => number(line, ticket.worker.get().map(u64::from)),
             Self::Outcome => line.write_str(of.entry.outcome.name()),

@@ -29,9 +29,9 @@ pub(super) fn write(out: &mut String, line: &Line<'_>) {
     number(out, "bytes", Some(line.entry.bytes));
     text(out, "referer", field(headers, REFERER));
     text(out, "user_agent", field(headers, USER_AGENT));
-    number(out, "duration_us", Some(line.took_us));
-    number(out, "wait_us", Some(line.wait_us));
-    number(out, "service_us", line.service_us);
+    number(out, "duration_us", Some(line.took_us()));
+    number(out, "wait_us", Some(line.wait_us()));
+    number(out, "service_us", line.service_us());
     number(out, "proxy_us", request.proxy_us);
     text(out, "outcome", Some(line.entry.outcome.name().as_bytes()));
     text(out, "lane", Some(line.lane.as_bytes()));

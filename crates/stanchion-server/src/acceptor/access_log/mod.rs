@@ -5,14 +5,14 @@ mod atom;
 mod json;
 mod user;
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::io;
 use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use http::{HeaderMap, StatusCode};
-use stanchion_sys::clock::{LocalTime, monotonic_us, wall_us};
+use stanchion_sys::clock::{LocalTime, monotonic_us, wall_s};
 use tracing::Level;
 
 use super::ticket::Ticket;
@@ -61,17 +61,34 @@ pub(super) struct Entry {
 }
 
 /// An entry at the moment when its line is written.
-#[derive(Clone, Copy)]
 struct Line<'e> {
     entry: &'e Entry,
     time: &'e str,
-    /// Since it had arrived.
-    took_us: u64,
     lane: &'e str,
+    /// Looked up once, if a format asks for it: most do not.
+    now_us: OnceCell<u64>,
+}
+
+impl Line<'_> {
+    fn now_us(&self) -> u64 {
+        *self.now_us.get_or_init(monotonic_us)
+    }
+
+    /// Since it had arrived.
+    fn took_us(&self) -> u64 {
+        let arrived_us = self.entry.ticket.request.arrived_us;
+        self.now_us().saturating_sub(arrived_us)
+    }
+
     /// In the line.
-    wait_us: u64,
+    fn wait_us(&self) -> u64 {
+        self.entry.ticket.wait_us(self.now_us())
+    }
+
     /// At a seat, if it came to one.
-    service_us: Option<u64>,
+    fn service_us(&self) -> Option<u64> {
+        self.entry.ticket.service_us(self.now_us())
+    }
 }
 
 /// Says what is wrong with a format, if anything is.
@@ -131,17 +148,13 @@ impl AccessLog {
         let mut time = self.time.borrow_mut();
         // A turn of the event loop is short.
         if lines.is_empty() {
-            time.pass(wall_us() / 1_000_000, &self.form);
+            time.pass(wall_s(), &self.form);
         }
-        let now_us = monotonic_us();
-        let ticket = &entry.ticket;
         let line = Line {
             entry,
             time: &time.text,
-            took_us: now_us.saturating_sub(ticket.request.arrived_us),
-            lane: &self.lanes[ticket.lane.get().index()],
-            wait_us: ticket.wait_us(now_us),
-            service_us: ticket.service_us(now_us),
+            lane: &self.lanes[entry.ticket.lane.get().index()],
+            now_us: OnceCell::new(),
         };
         match &self.form {
             Form::Text(pieces) => {

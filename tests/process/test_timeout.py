@@ -63,8 +63,8 @@ def test_other_requests_of_the_worker_may_end_within_a_second(serve: Serve, gate
     with server.connect() as stuck, server.connect() as ends, server.connect() as stays:
         stuck.send(request("GET", "/wait?stuck"))
         pid = int(gate.announcement().split()[0])
-        # So that their own deadlines are later than the grace.
-        assert stuck.silent(1)
+        # So that their own deadlines, 3.5 s from the beginning, are well past the grace, which ends at 3.
+        assert stuck.silent(1.5)
         ends.send(request("GET", f"/until?{tmp_path}/end"))
         stays.send(request("GET", f"/until?{tmp_path}/never"))
         assert {int(line.split()[0]) for line in gate.announcements(2)} == {pid}

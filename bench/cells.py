@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from bench import mixed_load, wrk
 from bench.apps import hello
-from bench.measure import CLIENT_CORE, Figures, Plan, ask, check, serving, serving_behind_nginx, under_load, watching
+from bench.measure import Figures, Plan, ask, check, loaded, serving, serving_behind_nginx, under_load, watching
 from bench.processes import ServerError, Tree
 from bench.servers import SERVERS, Server
 
@@ -23,10 +23,10 @@ Cell = Callable[[Server, Plan, int], Figures]
 PAUSE_BETWEEN_KILLS_S = 0.3
 RECOVERY_S = 20.0
 MEMORY_WORKERS = 4
-# Of a second, for each second of load that other cases have.
-TURNS_EACH_S = 10
 # Batches of requests sent together, until each worker has answered one.
 MEMORY_BATCHES = 50
+# Of a second, for each second of load that other cases have.
+TURNS_EACH_S = 10
 
 
 @dataclass(frozen=True)
@@ -58,20 +58,21 @@ def watched(work: Workload) -> Cell:
     def run(server: Server, plan: Plan, _round: int) -> Figures:
         with serving(server, work.app) as plain, serving(SERVERS["stanchion-watched"], work.app) as with_log:
             others_share = watching(plain[0], with_log[0])
-            spent: list[list[float]] = [[], []]
+            body_bytes = [check(port, work.load, work.expected) for _, port in (plain, with_log)][0]
+            spent_us: tuple[list[float], list[float]] = ([], [])
+            failures = 0
             for turn in range(TURNS_EACH_S * plan.load_s):
-                pair = [(plain, spent[0]), (with_log, spent[1])]
+                pair = [(plain, spent_us[0]), (with_log, spent_us[1])]
                 for (tree, port), us in pair if turn % 2 else reversed(pair):
-                    body_bytes = check(port, work.load, work.expected)
-                    began_ns = tree.cpu_ns()
-                    seen = wrk.run(work.load, port, 1, CLIENT_CORE, body_bytes)
-                    us.append((tree.cpu_ns() - began_ns) / 1e3 / seen.requests)
-            plain_us, watched_us = map(statistics.median, spent)
+                    seen, (spent_ns,) = loaded([tree], port, work.load, 1, body_bytes)
+                    us.append(spent_ns / 1e3 / seen.requests)
+                    failures += seen.failures
+            plain_us, watched_us = map(statistics.median, spent_us)
             return {
                 "cost": watched_us / plain_us - 1,
                 "cpu_us": plain_us,
                 "watched_cpu_us": watched_us,
-                "failures": 0,
+                "failures": failures,
                 "others_share": others_share(),
             }
 

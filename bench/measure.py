@@ -3,7 +3,7 @@
 import contextlib
 import http.client
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -106,12 +106,8 @@ def under_load(
     """The figures of one run of wrk, after a warm-up; those of `front`, what stands before the server, apart."""
     wrk.run(load, port, WARM_UP_S, CLIENT_CORE, body_bytes)
     measured = [tree] if front is None else [tree, front]
-    began_ns = [one.cpu_ns() for one in measured]
     others = OtherLoad()
-    seen = wrk.run(load, port, load_s, CLIENT_CORE, body_bytes)
-    spent_ns = [one.cpu_ns() - began for one, began in zip(measured, began_ns, strict=True)]
-    if seen.requests == 0:
-        raise ServerError("answered no request under load")
+    seen, spent_ns = loaded(measured, port, load, load_s, body_bytes)
     return {
         "rps": seen.requests / seen.duration_s,
         "cpu_us": spent_ns[0] / 1e3 / seen.requests,
@@ -123,6 +119,18 @@ def under_load(
         "requests": seen.requests,
         "others_share": others.share(sum(spent_ns)),
     }
+
+
+def loaded(
+    trees: Sequence[Tree], port: int, load: wrk.Load, load_s: int, body_bytes: int
+) -> tuple[wrk.Seen, list[int]]:
+    """What wrk saw, and the CPU time that each of the trees spent meanwhile, in ns."""
+    began_ns = [tree.cpu_ns() for tree in trees]
+    seen = wrk.run(load, port, load_s, CLIENT_CORE, body_bytes)
+    spent_ns = [tree.cpu_ns() - began for tree, began in zip(trees, began_ns, strict=True)]
+    if seen.requests == 0:
+        raise ServerError("answered no request under load")
+    return seen, spent_ns
 
 
 class OtherLoad:

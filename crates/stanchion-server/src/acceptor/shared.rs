@@ -35,6 +35,7 @@ use crate::tree::Common;
 const READ_BUFFER_BYTES_MAX: usize = REQUEST_HEAD_BYTES_MAX;
 /// The most fields of a head when `limit_request_fields` is 0, as gunicorn has it.
 const FIELDS_MAX: usize = 32_768;
+
 /// What the tasks of the acceptor share.
 pub(super) struct Shared {
     pub(super) common: &'static Common,

@@ -1,8 +1,9 @@
 //! A line of the access log as a JSON object (RFC 8259). Its keys and their order are a promise
 //! (docs/reference/access-log.md); what is not known is null.
 
-use http::header::{HOST, REFERER, USER_AGENT};
 use std::fmt::Write as _;
+
+use http::header::{HOST, REFERER, USER_AGENT};
 
 use super::Line;
 use super::atom::{field, protocol, trace_id};

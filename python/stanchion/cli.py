@@ -133,23 +133,26 @@ def _effective(options: argparse.Namespace) -> Effective:
     config.import_first(os.getcwd())
     layers = config.environment_layers(os.environ)
     warnings = []
+    if os.environ.get("GUNICORN_CMD_ARGS"):
+        warnings.append("GUNICORN_CMD_ARGS is not read: call it STANCHION_CMD_ARGS")
     location = getattr(options, "config", None) or getattr(from_env, "config", None)
     if location is None:
         location = config.default_file()
         if location is not None:
             layers.append(Layer("working directory", {"config": location}))
     functions: Mapping[str, Function] = {}
+    errors: Sequence[str] = ()
     if location is not None:
         file = config.read_file(location)
         layers.append(file.layer)
         functions = file.hooks
-        if file.foreign:
-            warnings.append(f"{location}: ignored, without meaning here: {', '.join(file.foreign)}")
+        errors = file.errors
+        warnings += file.warnings
     for place, parsed in (("STANCHION_CMD_ARGS", from_env), ("command line", options)):
         if parsed.ignored:
             warnings.append(f"{place}: ignored, without meaning here: {', '.join(parsed.ignored)}")
         layers.append(Layer(place, _settings_of(parsed)))
-    return config.resolve(layers, warnings, functions)
+    return config.resolve(layers, warnings, functions, errors)
 
 
 def _servable(options: argparse.Namespace) -> Effective:
@@ -207,9 +210,11 @@ class _ForeignFlag(argparse.Action):
         values: str | Sequence[Any] | None,
         option_string: str | None = None,
     ) -> None:
-        if self.foreign.refusal is not None and values not in self.foreign.harmless_values:
-            given = f"{option_string} {values}" if self.foreign.takes_value else option_string
-            parser.error(f"{given} is gunicorn's and not supported: {self.foreign.refusal}")
+        if self.foreign.is_honoured(values if self.foreign.takes_value else True):
+            return
+        if self.foreign.refusal is not None:
+            given = f"{option_string} {values}" if self.foreign.takes_value else str(option_string)
+            parser.error(gunicorn.refused(given, self.foreign))
         namespace.ignored.append(option_string)
 
 

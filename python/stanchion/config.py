@@ -13,7 +13,8 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple
 
@@ -69,11 +70,12 @@ class Effective(NamedTuple):
 
 
 class ConfigFile(NamedTuple):
-    """What a config file holds, and the names in it that mean something to gunicorn only."""
+    """What a config file holds, why it must not be used, and what there is to warn of."""
 
     layer: Layer
     hooks: Mapping[str, hooks.Function]
-    foreign: Sequence[str]
+    errors: Sequence[str]
+    warnings: Sequence[str]
 
 
 @functools.cache
@@ -101,22 +103,47 @@ def read_file(location: str) -> ConfigFile:
     """The settings and hooks in a config file.
 
     The file runs as Python. As in gunicorn, names that are neither (imports, helpers) are none of
-    our business. `location` is PATH, file:PATH or python:MODULE.
+    our business, unless they look like a slip. `location` is PATH, file:PATH or python:MODULE.
     """
     names = {setting.name for setting in schema()} - {"config"}
     held = _run_config(location)
     layer = Layer(f"config file {location}", {name: value for name, value in held.items() if name in names})
     functions, complaints = hooks.find(held)
-    if complaints:
-        raise UsageError(*(f"the config file {location!r}: {complaint}" for complaint in complaints))
-    return ConfigFile(layer, functions, [name for name in held if name in gunicorn.NAMES])
+    refusals, ignored = gunicorn.sort_out(held)
+    warnings = [f"{location}: {slip}" for slip in _slips(held)]
+    if ignored:
+        warnings.append(f"{location}: ignored, without meaning here: {', '.join(ignored)}")
+    return ConfigFile(layer, functions, [f"config file {location}: {one}" for one in complaints + refusals], warnings)
+
+
+def _slips(held: Mapping[str, Any]) -> Iterator[str]:
+    """Of names that mean nothing, those which are nearly, or as a flag, the name of something that the file lacks."""
+    functions = {name: name for name in hooks.NAMES}
+    values = {
+        flag.removeprefix("--").replace("-", "_"): setting.name
+        for setting in schema()
+        for flag in setting.flags
+        if flag.startswith("--")
+    }
+    values |= {name: name for name in (*(setting.name for setting in schema()), *gunicorn.BY_NAME)}
+    for name, value in held.items():
+        if name.startswith("_") or isinstance(value, type | ModuleType) or name in hooks.NAMES:
+            continue
+        meant = functions if callable(value) else values
+        near = get_close_matches(name, meant, n=1, cutoff=0.8)
+        # A helper's name may well be near that of the setting which is made with it.
+        if near and meant[near[0]] not in held:
+            yield f"{name} is no setting and no hook; did you mean {meant[near[0]]}?"
 
 
 def resolve(
-    layers: Sequence[Layer], warnings: Sequence[str] = (), functions: Mapping[str, hooks.Function] | None = None
+    layers: Sequence[Layer],
+    warnings: Sequence[str] = (),
+    functions: Mapping[str, hooks.Function] | None = None,
+    known: Sequence[str] = (),
 ) -> Effective:
-    """Merge layers, lowest first. UsageError with one line for each bad value."""
-    errors: list[str] = []
+    """Merge layers, lowest first. UsageError with one line for each bad value, after the errors that are known."""
+    errors = list(known)
     plain = [_plain_layer(layer, errors) for layer in layers]
     answer = json.loads(_stanchion.settings_resolve(json.dumps(plain)))
     errors += answer["errors"]

@@ -1,10 +1,14 @@
 """What gunicorn knows and stanchion does not: names to explain, so that nothing is dropped silently.
 
-In a config file all of these are ignored, with one warning that names them. On the command line
-a flag without effect on what clients see is ignored with a warning; any other is refused, with
-the way to get the same here.
+Each has one rule, wherever it comes from, a config file or a command line. A value that asks for
+what happens here anyway is accepted without a word. Any other of a setting without effect on what
+clients see is ignored with a warning; of all others it stops the start, with the way to get the
+same here.
 """
 
+import reprlib
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 
@@ -14,8 +18,23 @@ class Foreign(NamedTuple):
     name: str
     flags: tuple[str, ...] = ()
     takes_value: bool = True
-    refusal: str | None = None  # None: ignoring the flag is harmless
-    harmless_values: tuple[str, ...] = ()  # with these it is ignored in spite of `refusal`
+    refusal: str | None = None  # None: ignoring it is harmless
+    same: tuple[object, ...] = ()  # values that ask for what happens here anyway; None always does
+
+    def is_honoured(self, value: object) -> bool:
+        """Whether the value asks for what happens here anyway."""
+        return value is None or any(_is_same(value, one) for one in self.same)
+
+
+def _is_same(value: object, wanted: object) -> bool:
+    """Whether gunicorn would read them alike: a list is also written as a text, and so are numbers."""
+    if isinstance(wanted, Mapping):
+        return isinstance(value, Mapping) and {str(name).upper(): one for name, one in value.items()} == wanted
+    if isinstance(value, list | tuple):
+        value = ",".join(map(str, value))
+    if not isinstance(value, str | int | float):
+        return False
+    return value == wanted or str(value).replace(" ", "").lower() == str(wanted).lower()
 
 
 _TLS = "TLS is not served here: terminate it in a proxy such as nginx"
@@ -25,90 +44,139 @@ _PARSER = "requests are parsed strictly, without exceptions"
 _CHECK = "run `stanchion check`"
 _PROXY = "only HTTP is spoken here"
 _DIRTY = "there are no dirty workers here"
+_PASTE = "name a factory that loads it: MODULE:FACTORY()"
+_FORWARDED = "which fields of a trusted proxy count is fixed"
+
+_LOOPBACK = "127.0.0.1,::1"
 
 FOREIGN = (
     Foreign(
         "worker_class",
         ("-k", "--worker-class"),
         refusal="workers run threads (--threads), no event loop",
-        harmless_values=("sync", "gthread"),
+        same=("sync", "gthread", "gunicorn.workers.sync.SyncWorker", "gunicorn.workers.gthread.ThreadWorker"),
     ),
-    Foreign("worker_connections", ("--worker-connections",)),
+    Foreign("worker_connections", ("--worker-connections",), same=(1000,)),
     Foreign("worker_tmp_dir", ("--worker-tmp-dir",)),
-    Foreign("reload_engine", ("--reload-engine",)),
-    Foreign("http_parser", ("--http-parser",)),
+    Foreign("reload_engine", ("--reload-engine",), same=("auto",)),
+    Foreign("http_parser", ("--http-parser",), same=("auto",)),
     Foreign("proc_name", ("-n", "--name")),
-    Foreign("default_proc_name"),
-    Foreign("capture_output", ("--capture-output",), takes_value=False),
-    Foreign("enable_stdio_inheritance", ("-R", "--enable-stdio-inheritance"), takes_value=False),
+    Foreign("default_proc_name", same=("gunicorn",)),
+    Foreign("capture_output", ("--capture-output",), takes_value=False, same=(False,)),
+    Foreign("enable_stdio_inheritance", ("-R", "--enable-stdio-inheritance"), takes_value=False, same=(False,)),
     Foreign("control_socket", ("--control-socket",)),
-    Foreign("control_socket_mode", ("--control-socket-mode",)),
-    Foreign("control_socket_disable", ("--no-control-socket",), takes_value=False),
+    Foreign("control_socket_mode", ("--control-socket-mode",), same=(0o600,)),
+    Foreign("control_socket_disable", ("--no-control-socket",), takes_value=False, same=(False, True)),
     Foreign(
         "daemon",
         ("-D", "--daemon"),
         takes_value=False,
         refusal="run it under systemd or in a container, or as `stanchion serve ... &`",
+        same=(False,),
     ),
-    Foreign("spew", ("--spew",), takes_value=False, refusal="run the app under a debugger or `python -m trace`"),
-    Foreign("check_config", ("--check-config",), takes_value=False, refusal=_CHECK),
-    Foreign("print_config", ("--print-config",), takes_value=False, refusal=_CHECK),
-    Foreign("paste", ("--paste", "--paster"), refusal="name a factory that loads it: MODULE:FACTORY()"),
-    Foreign("raw_paste_global_conf", ("--paste-global",), refusal="name a factory that loads it: MODULE:FACTORY()"),
-    Foreign("root_path", ("--root-path",), refusal="let the proxy strip the prefix"),
-    Foreign("logger_class", ("--logger-class",), refusal=_LOGS),
-    Foreign("logconfig", ("--log-config",), refusal=_LOGS),
-    Foreign("logconfig_dict"),
-    Foreign("logconfig_json", ("--log-config-json",), refusal=_LOGS),
-    Foreign("secure_scheme_headers"),
-    Foreign("forwarder_headers", ("--forwarder-headers",), refusal="the set of forwarding headers is fixed"),
-    Foreign("header_map", ("--header-map",), refusal=_PARSER, harmless_values=("drop",)),
-    Foreign("proxy_protocol", ("--proxy-protocol",), refusal=_PROXY, harmless_values=("off",)),
-    Foreign("proxy_allow_ips", ("--proxy-allow-from",), refusal=_PROXY),
-    Foreign("protocol", ("--protocol",), refusal=_PROXY, harmless_values=("http",)),
-    Foreign("uwsgi_allow_ips", ("--uwsgi-allow-from",), refusal=_PROXY),
-    Foreign("permit_obsolete_folding", ("--permit-obsolete-folding",), takes_value=False, refusal=_PARSER),
-    Foreign("strip_header_spaces", ("--strip-header-spaces",), takes_value=False, refusal=_PARSER),
+    Foreign(
+        "spew",
+        ("--spew",),
+        takes_value=False,
+        refusal="run the app under a debugger or `python -m trace`",
+        same=(False,),
+    ),
+    Foreign("check_config", ("--check-config",), takes_value=False, refusal=_CHECK, same=(False,)),
+    Foreign("print_config", ("--print-config",), takes_value=False, refusal=_CHECK, same=(False,)),
+    Foreign("paste", ("--paste", "--paster"), refusal=_PASTE, same=("",)),
+    Foreign("raw_paste_global_conf", ("--paste-global",), refusal=_PASTE, same=("",)),
+    Foreign("root_path", ("--root-path",), refusal="let the proxy strip the prefix", same=("",)),
+    Foreign("logger_class", ("--logger-class",), refusal=_LOGS, same=("gunicorn.glogging.Logger",)),
+    Foreign("logconfig", ("--log-config",), refusal=_LOGS, same=("",)),
+    Foreign("logconfig_dict", refusal=_LOGS, same=({},)),
+    Foreign("logconfig_json", ("--log-config-json",), refusal=_LOGS, same=("",)),
+    Foreign(
+        "secure_scheme_headers",
+        refusal=_FORWARDED,
+        same=({"X-FORWARDED-PROTOCOL": "ssl", "X-FORWARDED-PROTO": "https", "X-FORWARDED-SSL": "on"},),
+    ),
+    Foreign("forwarder_headers", ("--forwarder-headers",), refusal=_FORWARDED, same=("SCRIPT_NAME,PATH_INFO",)),
+    Foreign("header_map", ("--header-map",), refusal=_PARSER, same=("drop",)),
+    Foreign("proxy_protocol", ("--proxy-protocol",), refusal=_PROXY, same=("off", False)),
+    Foreign("proxy_allow_ips", ("--proxy-allow-from",), refusal=_PROXY, same=(_LOOPBACK,)),
+    Foreign("protocol", ("--protocol",), refusal=_PROXY, same=("http",)),
+    Foreign("uwsgi_allow_ips", ("--uwsgi-allow-from",), refusal=_PROXY, same=(_LOOPBACK,)),
+    Foreign(
+        "permit_obsolete_folding",
+        ("--permit-obsolete-folding",),
+        takes_value=False,
+        refusal=_PARSER,
+        same=(False,),
+    ),
+    Foreign("strip_header_spaces", ("--strip-header-spaces",), takes_value=False, refusal=_PARSER, same=(False,)),
     Foreign(
         "permit_unconventional_http_method",
         ("--permit-unconventional-http-method",),
         takes_value=False,
         refusal=_PARSER,
+        same=(False,),
     ),
     Foreign(
         "permit_unconventional_http_version",
         ("--permit-unconventional-http-version",),
         takes_value=False,
         refusal=_PARSER,
+        same=(False,),
     ),
-    Foreign("casefold_http_method", ("--casefold-http-method",), takes_value=False, refusal=_PARSER),
-    Foreign("keyfile", ("--keyfile",), refusal=_TLS),
-    Foreign("certfile", ("--certfile",), refusal=_TLS),
-    Foreign("ca_certs", ("--ca-certs",), refusal=_TLS),
-    Foreign("cert_reqs", ("--cert-reqs",), refusal=_TLS),
-    Foreign("ciphers", ("--ciphers",), refusal=_TLS),
-    Foreign("ssl_version", ("--ssl-version",), refusal=_TLS),
-    Foreign("suppress_ragged_eofs", ("--suppress-ragged-eofs",), takes_value=False, refusal=_TLS),
-    Foreign("do_handshake_on_connect", ("--do-handshake-on-connect",), takes_value=False, refusal=_TLS),
-    Foreign("http_protocols", ("--http-protocols",), refusal=_HTTP2, harmless_values=("h1",)),
-    Foreign("http2_cleartext", ("--http2-cleartext",), refusal=_HTTP2, harmless_values=("off",)),
-    Foreign("http2_max_concurrent_streams", ("--http2-max-concurrent-streams",), refusal=_HTTP2),
-    Foreign("http2_initial_window_size", ("--http2-initial-window-size",), refusal=_HTTP2),
-    Foreign("http2_max_frame_size", ("--http2-max-frame-size",), refusal=_HTTP2),
-    Foreign("http2_max_header_list_size", ("--http2-max-header-list-size",), refusal=_HTTP2),
-    Foreign("asgi_loop", ("--asgi-loop",)),
-    Foreign("asgi_lifespan", ("--asgi-lifespan",)),
-    Foreign("asgi_disconnect_grace_period", ("--asgi-disconnect-grace-period",)),
-    Foreign("websocket_max_message_size", ("--websocket-max-message-size",)),
-    Foreign("dirty_apps", ("--dirty-app",), refusal=_DIRTY),
-    Foreign("dirty_workers", ("--dirty-workers",), refusal=_DIRTY),
-    Foreign("dirty_timeout", ("--dirty-timeout",), refusal=_DIRTY),
-    Foreign("dirty_threads", ("--dirty-threads",), refusal=_DIRTY),
-    Foreign("dirty_graceful_timeout", ("--dirty-graceful-timeout",), refusal=_DIRTY),
+    Foreign("casefold_http_method", ("--casefold-http-method",), takes_value=False, refusal=_PARSER, same=(False,)),
+    Foreign("keyfile", ("--keyfile",), refusal=_TLS, same=("",)),
+    Foreign("certfile", ("--certfile",), refusal=_TLS, same=("",)),
+    Foreign("ca_certs", ("--ca-certs",), refusal=_TLS, same=("",)),
+    Foreign("cert_reqs", ("--cert-reqs",), refusal=_TLS, same=(0,)),
+    Foreign("ciphers", ("--ciphers",), refusal=_TLS, same=("",)),
+    Foreign("ssl_version", ("--ssl-version",), refusal=_TLS, same=(2,)),
+    Foreign("ssl_context", refusal=_TLS),
+    Foreign("suppress_ragged_eofs", ("--suppress-ragged-eofs",), takes_value=False, refusal=_TLS, same=(True,)),
+    Foreign(
+        "do_handshake_on_connect",
+        ("--do-handshake-on-connect",),
+        takes_value=False,
+        refusal=_TLS,
+        same=(False,),
+    ),
+    Foreign("http_protocols", ("--http-protocols",), refusal=_HTTP2, same=("h1",)),
+    Foreign("http2_cleartext", ("--http2-cleartext",), refusal=_HTTP2, same=("off", False)),
+    Foreign("http2_max_concurrent_streams", ("--http2-max-concurrent-streams",), refusal=_HTTP2, same=(100,)),
+    Foreign("http2_initial_window_size", ("--http2-initial-window-size",), refusal=_HTTP2, same=(65535,)),
+    Foreign("http2_max_frame_size", ("--http2-max-frame-size",), refusal=_HTTP2, same=(16384,)),
+    Foreign("http2_max_header_list_size", ("--http2-max-header-list-size",), refusal=_HTTP2, same=(65536,)),
+    Foreign("asgi_loop", ("--asgi-loop",), same=("auto",)),
+    Foreign("asgi_lifespan", ("--asgi-lifespan",), same=("auto",)),
+    Foreign("asgi_disconnect_grace_period", ("--asgi-disconnect-grace-period",), same=(3,)),
+    Foreign("websocket_max_message_size", ("--websocket-max-message-size",), same=(16 << 20,)),
+    Foreign("dirty_apps", ("--dirty-app",), refusal=_DIRTY, same=("",)),
+    Foreign("dirty_workers", ("--dirty-workers",), refusal=_DIRTY, same=(0,)),
+    Foreign("dirty_timeout", ("--dirty-timeout",), refusal=_DIRTY, same=(300,)),
+    Foreign("dirty_threads", ("--dirty-threads",), refusal=_DIRTY, same=(1,)),
+    Foreign("dirty_graceful_timeout", ("--dirty-graceful-timeout",), refusal=_DIRTY, same=(30,)),
+    Foreign("on_dirty_starting"),
+    Foreign("dirty_post_fork"),
+    Foreign("dirty_worker_init"),
+    Foreign("dirty_worker_exit"),
 )
 
-# Hooks without meaning here. Those that have one are in hooks.py.
-HOOKS = frozenset({"ssl_context", "on_dirty_starting", "dirty_post_fork", "dirty_worker_init", "dirty_worker_exit"})
+BY_NAME: Mapping[str, Foreign] = MappingProxyType({foreign.name: foreign for foreign in FOREIGN})
 
-# Names in a config file that deserve a word when they are ignored.
-NAMES = HOOKS | {foreign.name for foreign in FOREIGN}
+
+def refused(given: str, foreign: Foreign) -> str:
+    """The words for what is given and cannot be honoured."""
+    return f"{given} is gunicorn's and not supported: {foreign.refusal}"
+
+
+def sort_out(held: Mapping[str, object]) -> tuple[list[str], list[str]]:
+    """Of the variables of a config file: why it must not be used, and the names that are ignored."""
+    asked = [(BY_NAME[name], value) for name, value in held.items() if name in BY_NAME]
+    unmet = [(foreign, value) for foreign, value in asked if not foreign.is_honoured(value)]
+    refusals = [refused(_written(one.name, value), one) for one, value in unmet if one.refusal is not None]
+    return refusals, [foreign.name for foreign, _ in unmet if foreign.refusal is None]
+
+
+def _written(name: str, value: object) -> str:
+    """As it stands in the file, if it is short enough to be recognised."""
+    is_plain = isinstance(value, str | int | float | list | tuple | dict)
+    return f"{name} = {reprlib.repr(value)}" if is_plain else name

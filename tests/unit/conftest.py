@@ -10,7 +10,7 @@ import pytest
 
 from stanchion import _stanchion
 
-FROM_OUTSIDE = ("WEB_CONCURRENCY", "PORT", "FORWARDED_ALLOW_IPS", "STANCHION_CMD_ARGS")
+FROM_OUTSIDE = ("WEB_CONCURRENCY", "PORT", "FORWARDED_ALLOW_IPS", "STANCHION_CMD_ARGS", "GUNICORN_CMD_ARGS")
 
 
 @pytest.fixture(autouse=True)

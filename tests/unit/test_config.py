@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from stanchion import config
+from stanchion import config, gunicorn
 from stanchion.cli import main
 from stanchion.config import Layer, UsageError
 
@@ -40,8 +40,9 @@ def post_fork(server, worker):
 def when_ready(server):
     pass
 
-def ssl_context(config, default_ssl_context_factory):
-    return default_ssl_context_factory()
+certfile = os.environ.get("NO_SUCH_VARIABLE")
+header_map = "drop"
+capture_output = True
 """
 
 
@@ -51,10 +52,11 @@ def values(location: str) -> dict[str, object]:
 
 def test_a_gunicorn_file_runs_unchanged(home):
     (home / "g.py").write_text(A_GUNICORN_FILE)
-    layer, hooks, foreign = config.read_file("g.py")
+    layer, hooks, errors, warnings = config.read_file("g.py")
     assert set(layer.values) == {"bind", "workers", "threads", "timeout", "accesslog", "raw_env"}
     assert set(hooks) == {"post_fork", "when_ready"}
-    assert foreign == ["worker_class", "proc_name", "ssl_context"]
+    assert errors == []
+    assert warnings == ["g.py: ignored, without meaning here: proc_name, capture_output"]
     effective = config.resolve([layer])
     assert effective.values["bind"] == ["0.0.0.0:8080"]
     assert effective.values["accesslog"] == "logs/access.log"
@@ -66,8 +68,139 @@ def test_names_without_meaning_are_one_warning(home, capsys):
     (home / "gunicorn.conf.py").write_text(A_GUNICORN_FILE)
     assert main(["check"]) == 0
     assert capsys.readouterr().err.splitlines() == [
-        "stanchion: warning: gunicorn.conf.py: ignored, without meaning here: worker_class, proc_name, ssl_context"
+        "stanchion: warning: gunicorn.conf.py: ignored, without meaning here: proc_name, capture_output"
     ]
+
+
+# What was served in plain, or parsed otherwise than asked, as long as a file only got a warning.
+NOT_HONOURED = {
+    "keyfile": "'k.pem'",
+    "certfile": "'c.pem'",
+    "ca_certs": "'ca.pem'",
+    "cert_reqs": "2",
+    "ciphers": "'ECDHE+AESGCM'",
+    "ssl_version": "5",
+    "ssl_context": "print",
+    "do_handshake_on_connect": "True",
+    "suppress_ragged_eofs": "False",
+    "http_protocols": "'h2,h1'",
+    "forwarder_headers": "'REMOTE_USER'",
+    "secure_scheme_headers": "{'X-FORWARDED-PROTO': 'https'}",
+    "header_map": "'refuse'",
+    "proxy_protocol": "True",
+    "proxy_allow_ips": "['10.0.0.1']",
+    "protocol": "'uwsgi'",
+    "strip_header_spaces": "True",
+    "permit_obsolete_folding": "'true'",
+    "permit_unconventional_http_method": "True",
+    "permit_unconventional_http_version": "True",
+    "casefold_http_method": "True",
+    "worker_class": "'gevent'",
+    "root_path": "'/shop'",
+    "logger_class": "'mine.Logger'",
+    "logconfig_dict": "{'version': 1}",
+    "dirty_apps": "['mine:app']",
+}
+
+
+@pytest.mark.parametrize("command", ["serve", "check"])
+@pytest.mark.parametrize(("name", "value"), NOT_HONOURED.items())
+def test_what_cannot_be_honoured_stops_the_start(command, name, value, home, capsys, served):
+    (home / "gunicorn.conf.py").write_text(f"{name} = {value}\nworkers = 0\n")
+    assert main([command, "site:app"]) == 2
+    assert not hasattr(served, "settings")
+    refusal, other = capsys.readouterr().err.splitlines()
+    written = name if value == "print" else f"{name} = {value}"
+    reason = gunicorn.BY_NAME[name].refusal
+    assert refusal == f"stanchion: config file gunicorn.conf.py: {written} is gunicorn's and not supported: {reason}"
+    assert other.startswith("stanchion: setting `workers` from config file gunicorn.conf.py")
+
+
+@pytest.mark.parametrize("flag", [flag for foreign in gunicorn.FOREIGN for flag in foreign.flags])
+def test_a_flag_and_a_file_are_held_to_one_rule(flag, home, capsys):
+    foreign = next(foreign for foreign in gunicorn.FOREIGN if flag in foreign.flags)
+    value = "other" if foreign.takes_value else "True"
+    (home / "c.py").write_text(f"{foreign.name} = {value!r}\n")
+    of_file = main(["check", "-c", "c.py"])
+    words = capsys.readouterr().err
+    assert main(["check", flag, *([value] if foreign.takes_value else [])]) == of_file
+    of_flag = capsys.readouterr().err
+    assert ("ignored" in words, "not supported" in words) == ("ignored" in of_flag, "not supported" in of_flag)
+    if foreign.refusal is not None and not foreign.is_honoured(value):
+        assert of_file == 2
+        assert words.endswith(f"{foreign.refusal}\n")
+        assert of_flag.endswith(f"{foreign.refusal}\n")
+
+
+SAME_AS_HERE = {
+    "worker_class": ["gthread", "gunicorn.workers.sync.SyncWorker"],
+    "secure_scheme_headers": [{"x-forwarded-proto": "https", "x-forwarded-protocol": "ssl", "X-Forwarded-SSL": "on"}],
+    "proxy_allow_ips": [["127.0.0.1", "::1"], "127.0.0.1, ::1"],
+    "header_map": ["DROP"],
+    "proxy_protocol": [False, "off"],
+    "certfile": [None, ""],
+    "permit_obsolete_folding": ["false"],
+    "dirty_apps": [[]],
+    "cert_reqs": ["0"],
+    "ssl_context": [None],
+}
+
+
+def test_what_asks_for_what_happens_here_anyway_is_accepted_without_a_word(home, capsys):
+    defaults = {}
+    for setting in pytest.importorskip("gunicorn.config").KNOWN_SETTINGS:
+        if setting.name in gunicorn.BY_NAME and not callable(setting.default) and setting.name != "control_socket":
+            defaults[setting.name] = setting.default
+    assert {"certfile", "ssl_version", "secure_scheme_headers", "cert_reqs"} < defaults.keys()
+    held = [defaults, *({name: value} for name, values in SAME_AS_HERE.items() for value in values)]
+    assert [gunicorn.sort_out(one) for one in held] == [([], [])] * len(held)
+    text = "".join(
+        f"{name} = {value!r}\n" for name, value in defaults.items() if name not in ("ssl_version", "cert_reqs")
+    )
+    (home / "c.py").write_text(text)
+    assert main(["check", "-c", "c.py"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "meant"),
+    [
+        ("workerz = 3", "workerz", "workers"),
+        ("max_requets = 5", "max_requets", "max_requests"),
+        ("def on_staring(server): pass", "on_staring", "on_starting"),
+        ("keep_alive = 5", "keep_alive", "keepalive"),
+        ("certfiles = 'c.pem'", "certfiles", "certfile"),
+        ("access_logfile = '-'", "access_logfile", "accesslog"),
+    ],
+)
+@pytest.mark.parametrize("command", ["serve", "check"])
+def test_a_slip_is_told(command, line, name, meant, home, capsys, served):
+    (home / "c.py").write_text(f"{line}\n")
+    assert main([command, "-c", "c.py", "site:app"]) == (7 if command == "serve" else 0)
+    expected = f"stanchion: warning: c.py: {name} is no setting and no hook; did you mean {meant}?"
+    assert capsys.readouterr().err.splitlines() == [expected]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "log_level = 'info'\nloglevel = log_level\n",
+        "import threading as threadz\n",
+        "class Workers: pass\n",
+        "def worker(): return 3\nWORKERS = 3\n",
+        "_workers = 3\nport = 80\nhost = 'a'\ncores = 4\n",
+    ],
+)
+def test_a_helper_is_no_slip(text, home):
+    (home / "c.py").write_text(text)
+    assert config.read_file("c.py").warnings == []
+
+
+def test_gunicorns_variable_is_not_dropped_silently(monkeypatch, capsys):
+    monkeypatch.setenv("GUNICORN_CMD_ARGS", "--certfile c.pem")
+    assert main(["check"]) == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == "stanchion: warning: GUNICORN_CMD_ARGS is not read: call it STANCHION_CMD_ARGS"
 
 
 def test_our_own_file_is_preferred_to_gunicorns(home):

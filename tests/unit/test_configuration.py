@@ -15,7 +15,7 @@ from stanchion.loader import AppHost, describe_failure
 
 def read() -> config.Effective:
     file = config.read_file("c.py")
-    return config.resolve([file.layer], (), file.hooks)
+    return config.resolve([file.layer], (), file.hooks, file.errors)
 
 
 @pytest.fixture

@@ -81,7 +81,7 @@ def test_a_bad_hook_stops_the_start_with_a_line(home, capsys):
     assert main(["check"]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2
-    assert lines[0].startswith("stanchion: the config file 'gunicorn.conf.py': the hook when_ready must take (server)")
+    assert lines[0].startswith("stanchion: config file gunicorn.conf.py: the hook when_ready must take (server)")
 
 
 def test_a_hook_is_called_with_what_its_moment_tells():

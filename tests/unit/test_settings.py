@@ -35,15 +35,14 @@ def test_the_version_is_the_same_everywhere():
 
 
 def test_every_name_of_gunicorn_has_a_place():
-    placed = set(ours()) | gunicorn.NAMES | hooks.ARGUMENTS.keys()
+    placed = set(ours()) | gunicorn.BY_NAME.keys() | hooks.ARGUMENTS.keys()
     assert placed == set(gunicorns())
 
 
 def test_no_name_has_two_places():
     names = [setting.name for setting in config.schema()] + [foreign.name for foreign in gunicorn.FOREIGN]
     assert len(names) == len(set(names))
-    assert gunicorn.HOOKS.isdisjoint(names)
-    assert (gunicorn.HOOKS | {*names}).isdisjoint(hooks.NAMES)
+    assert hooks.NAMES.isdisjoint(names)
 
 
 def test_every_flag_of_gunicorn_is_known():

@@ -51,9 +51,13 @@ test-loom: ## Search the exchange's interleavings, each model within its own bou
 	$(LOOM)
 
 .PHONY: test-python
-test-python: $(STAMP)/wheel $(STAMP)/dev ## Run the Python and end-to-end tests
-	scripts/system-packages nginx=nginx-light ip=iproute2 prometheus=prometheus chromium=chromium
+test-python: test-needs ## Run the Python and end-to-end tests
 	$(BIN)/pytest tests
+
+# Apart, since it needs a network and the tests must not.
+.PHONY: test-needs
+test-needs: $(STAMP)/wheel $(STAMP)/dev
+	scripts/system-packages nginx=nginx-light ip=iproute2 prometheus=prometheus chromium=chromium
 
 .PHONY: loom-full
 loom-full: ## Search every interleaving of the exchange, which may take hours

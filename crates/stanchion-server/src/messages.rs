@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use stanchion_sys::channel::{Channel, Received};
+use stanchion_sys::channel::{Channel, Message, Received};
 use stanchion_sys::process::Exit;
 
 /// Why a worker is no longer there, as far as its clients are concerned.
@@ -234,7 +234,9 @@ pub(crate) fn receive_with<T: DeserializeOwned>(
     channel: &Channel,
 ) -> io::Result<Incoming<(T, Option<OwnedFd>)>> {
     Ok(match channel.receive()? {
-        Received::Message(bytes, fd) => Incoming::Message((serde_json::from_slice(&bytes)?, fd)),
+        Received::Message(Message { bytes, fd, .. }) => {
+            Incoming::Message((serde_json::from_slice(&bytes)?, fd))
+        }
         Received::Nothing => Incoming::Nothing,
         Received::Closed => Incoming::Closed,
     })

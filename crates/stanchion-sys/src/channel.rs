@@ -1,16 +1,16 @@
 //! Whole messages between related processes, with descriptors beside them.
 //!
 //! `SOCK_SEQPACKET` pairs (unix(7)): a message arrives whole or not at all, also with several
-//! writers on one end, and the reader sees the end when the last writer has gone.
+//! writers on one end, and the reader sees the end when the last writer has gone. The kernel says
+//! which process sent each message (`SO_PASSCRED`): what it says of itself need not be believed.
 
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
-    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg,
-    sendmsg, socketpair,
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+    sendmsg, socketpair, sockopt::set_socket_passcred,
 };
 
 /// The longest message, in bytes. A longer one is refused by the sender and dropped by the reader.
@@ -20,11 +20,23 @@ pub const MESSAGE_BYTES_MAX: usize = 4096;
 #[derive(Debug)]
 pub struct Channel(OwnedFd);
 
+/// A message, and what came with it.
+#[derive(Debug)]
+pub struct Message {
+    /// What was said.
+    pub bytes: Vec<u8>,
+    /// The descriptor beside it.
+    pub fd: Option<OwnedFd>,
+    /// The pid of the process that sent it, as the kernel noted it then; 0 if it is outside our
+    /// pid namespace. Only root can have another noted.
+    pub sender: i32,
+}
+
 /// What a read gave.
 #[derive(Debug)]
 pub enum Received {
-    /// A message, and the descriptor that came with it.
-    Message(Vec<u8>, Option<OwnedFd>),
+    /// A message.
+    Message(Message),
     /// Nothing is waiting.
     Nothing,
     /// Every writer has closed its end.
@@ -36,12 +48,19 @@ impl Channel {
     pub fn pair() -> io::Result<(Self, Self)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (one, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        set_socket_passcred(&one, true)?;
+        set_socket_passcred(&other, true)?;
         Ok((Self(one), Self(other)))
     }
 
     /// The end that a process before us kept open at `fd` over its execve(2).
     pub fn inherit(fd: RawFd) -> io::Result<Self> {
         crate::process::inherited_fd(fd).map(Self)
+    }
+
+    /// The end that came beside a message.
+    pub fn received(fd: OwnedFd) -> Self {
+        Self(fd)
     }
 
     /// Sends one message, with `fd` beside it. `WouldBlock` when the reader is far behind,
@@ -72,42 +91,138 @@ impl Channel {
         Ok(())
     }
 
+    /// As [`Self::send`], but waits for a reader that is behind, at most `timeout_ms`.
+    pub fn send_within(
+        &self,
+        message: &[u8],
+        fd: Option<BorrowedFd<'_>>,
+        timeout_ms: u64,
+    ) -> io::Result<()> {
+        let deadline_us = crate::clock::monotonic_us() + timeout_ms * 1_000;
+        loop {
+            match self.send(message, fd) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let left_us = deadline_us.saturating_sub(crate::clock::monotonic_us());
+                    if left_us == 0 {
+                        return Err(error);
+                    }
+                    self.wait_for_room(left_us)?;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    fn wait_for_room(&self, longest_us: u64) -> io::Result<()> {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let timeout = Timespec {
+            tv_sec: (longest_us / 1_000_000).cast_signed(),
+            tv_nsec: (longest_us % 1_000_000 * 1_000).cast_signed(),
+        };
+        match poll(&mut [PollFd::new(&self.0, PollFlags::OUT)], Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Takes the next message without waiting. A message that was cut, for being over the limit,
     /// is an error.
     pub fn receive(&self) -> io::Result<Received> {
-        let mut bytes = vec![0; MESSAGE_BYTES_MAX];
-        let mut space = [MaybeUninit::<u8>::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let read = recvmsg(
-            &self.0,
-            &mut [IoSliceMut::new(&mut bytes)],
-            &mut ancillary,
-            RecvFlags::CMSG_CLOEXEC,
-        );
-        let read = match read {
-            Ok(read) => read,
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {
-                return Ok(Received::Nothing);
-            }
-            Err(rustix::io::Errno::CONNRESET) => return Ok(Received::Closed),
-            Err(error) => return Err(error.into()),
+        let mut bytes = vec![0_u8; MESSAGE_BYTES_MAX];
+        let mut ancillary = Ancillary::default();
+        let mut part = libc::iovec {
+            iov_base: bytes.as_mut_ptr().cast(),
+            iov_len: bytes.len(),
         };
-        if read.bytes == 0 {
+        // SAFETY: msghdr is plain data, for which zeroes are valid; on some systems it has padding
+        // that cannot be named.
+        let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+        header.msg_iov = &raw mut part;
+        header.msg_iovlen = 1;
+        header.msg_control = (&raw mut ancillary).cast();
+        header.msg_controllen = size_of::<Ancillary>();
+        // SAFETY: the header points to `bytes` and `ancillary`, with their sizes; both live through
+        // the call and are borrowed by nobody else.
+        let read =
+            unsafe { libc::recvmsg(self.as_raw_fd(), &raw mut header, libc::MSG_CMSG_CLOEXEC) };
+        if read == -1 {
+            let error = io::Error::last_os_error();
+            return match error.raw_os_error() {
+                Some(libc::EAGAIN | libc::EINTR) => Ok(Received::Nothing),
+                Some(libc::ECONNRESET) => Ok(Received::Closed),
+                _ => Err(error),
+            };
+        }
+        // Before anything else, so that no descriptor is lost.
+        // SAFETY: the kernel has just filled the header's control messages in.
+        let (fd, sender) = unsafe { read_ancillary(&header) };
+        // An empty message cannot be sent over such a socket.
+        if read == 0 {
             return Ok(Received::Closed);
         }
-        if read.flags.contains(ReturnFlags::TRUNC) {
+        if header.msg_flags & libc::MSG_TRUNC != 0 {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 "a message was over the limit",
             ));
         }
-        let fd = ancillary.drain().find_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-            _ => None,
-        });
-        bytes.truncate(read.bytes);
-        Ok(Received::Message(bytes, fd))
+        bytes.truncate(read.cast_unsigned());
+        Ok(Received::Message(Message { bytes, fd, sender }))
     }
+}
+
+/// Room for the sender's credentials and one descriptor, aligned as cmsg(3) wants it. The kernel
+/// closes those that do not fit.
+#[repr(C, align(8))]
+struct Ancillary([u8; ANCILLARY_BYTES]);
+
+// SAFETY: CMSG_SPACE only computes.
+const ANCILLARY_BYTES: usize = unsafe {
+    libc::CMSG_SPACE(size_of::<libc::ucred>() as u32) as usize
+        + libc::CMSG_SPACE(size_of::<RawFd>() as u32) as usize
+};
+
+impl Default for Ancillary {
+    fn default() -> Self {
+        Self([0; ANCILLARY_BYTES])
+    }
+}
+
+/// The first descriptor and the sender's pid. Other descriptors are closed: alignment may leave
+/// room for one that was not asked for.
+///
+/// # Safety
+///
+/// recvmsg(2) must have filled in the control messages of `header`, and this must be the only time
+/// that they are read, as it takes the descriptors over.
+unsafe fn read_ancillary(header: &libc::msghdr) -> (Option<OwnedFd>, i32) {
+    let mut first = None;
+    let mut sender = 0;
+    // SAFETY: the caller gives a header that the kernel filled in, whose buffer lives as long; the
+    // macros of cmsg(3) stay within it. Credentials and descriptors are read unaligned, and as many
+    // as the length says that there are.
+    unsafe {
+        let mut next = libc::CMSG_FIRSTHDR(header);
+        while let Some(control) = next.as_ref() {
+            let data = libc::CMSG_DATA(next);
+            let bytes = control.cmsg_len - libc::CMSG_LEN(0) as usize;
+            match (control.cmsg_level, control.cmsg_type) {
+                (libc::SOL_SOCKET, libc::SCM_RIGHTS) => {
+                    for index in 0..bytes / size_of::<RawFd>() {
+                        let at = data.add(index * size_of::<RawFd>());
+                        let fd = OwnedFd::from_raw_fd(at.cast::<RawFd>().read_unaligned());
+                        first.get_or_insert(fd);
+                    }
+                }
+                (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) if bytes == size_of::<libc::ucred>() => {
+                    sender = data.cast::<libc::ucred>().read_unaligned().pid;
+                }
+                _ => {}
+            }
+            next = libc::CMSG_NXTHDR(header, next);
+        }
+    }
+    (first, sender)
 }
 
 impl AsFd for Channel {
@@ -144,6 +259,68 @@ pub fn poll_readable(fds: &[BorrowedFd<'_>], timeout_ms: i32) -> io::Result<Vec<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::{self, Fork};
+
+    fn message(channel: &Channel) -> Message {
+        match channel.receive() {
+            Ok(Received::Message(message)) => message,
+            other => panic!("no message: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_kernel_says_who_sent_a_message_whoever_has_the_channel() {
+        let (ours, theirs) = Channel::pair().expect("a pair");
+        theirs.send(b"mine", None).expect("sent");
+        // SAFETY: the child makes system calls only.
+        let child = match unsafe { process::fork() }.expect("forked") {
+            Fork::Child => {
+                let sent = theirs.send(b"a child's", None).is_ok();
+                process::exit_now(i32::from(!sent));
+            }
+            Fork::Parent(pid) => pid,
+        };
+        poll_readable(&[ours.as_fd()], 10_000).expect("polled");
+        let first = message(&ours);
+        assert_eq!(
+            (first.bytes.as_slice(), first.sender),
+            (&b"mine"[..], process::pid())
+        );
+        poll_readable(&[ours.as_fd()], 10_000).expect("polled");
+        assert_eq!(message(&ours).sender, child);
+    }
+
+    #[test]
+    fn descriptors_beyond_the_first_are_closed() {
+        use rustix::net::SendAncillaryMessage::ScmRights;
+        let (ours, theirs) = Channel::pair().expect("a pair");
+        let (read, write) = rustix::pipe::pipe().expect("a pipe");
+        let fds = [write.as_fd(); 3];
+        let mut space = [MaybeUninit::<u8>::uninit(); rustix::cmsg_space!(ScmRights(3))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        assert!(ancillary.push(ScmRights(&fds)));
+        let words = [IoSlice::new(b"three")];
+        sendmsg(&theirs.0, &words, &mut ancillary, SendFlags::NOSIGNAL).expect("sent");
+        drop(write);
+        let got = message(&ours);
+        assert_eq!(got.sender, process::pid());
+        drop(got);
+        // The end of the pipe is seen when nobody has the other one.
+        let mut byte = [0];
+        assert_eq!(rustix::io::read(&read, &mut byte), Ok(0));
+    }
+
+    #[test]
+    fn who_waits_for_room_waits_so_long_and_no_longer() {
+        let (ours, theirs) = Channel::pair().expect("a pair");
+        while theirs.send(b"more", None).is_ok() {}
+        let full = theirs.send_within(b"more", None, 1).expect_err("no room");
+        assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
+        std::thread::scope(|scope| {
+            scope.spawn(|| while let Ok(Received::Message(_)) = ours.receive() {});
+            theirs.send_within(b"more", None, 60_000).expect("room");
+        });
+    }
 
     #[test]
     fn messages_keep_their_edges_and_the_end_is_seen() {
@@ -152,11 +329,11 @@ mod tests {
         one.send(b"second", Some(one.as_fd()))
             .expect("sent with a descriptor");
         drop(one);
-        assert!(matches!(other.receive(), Ok(Received::Message(m, None)) if m == b"first"));
-        let Ok(Received::Message(message, Some(fd))) = other.receive() else {
-            panic!("the second message came without its descriptor");
-        };
-        assert_eq!(message, b"second");
+        let first = message(&other);
+        assert!(first.bytes == b"first" && first.fd.is_none());
+        let second = message(&other);
+        assert_eq!(second.bytes, b"second");
+        let fd = second.fd.expect("it came with a descriptor");
         assert!(
             matches!(other.receive(), Ok(Received::Nothing)),
             "the descriptor keeps it open"

@@ -182,7 +182,7 @@ mod tests {
             let this = unsafe { libc::pthread_self() };
             let expected = format!("stacks\nseat 12 is thread {this:#018x}\n");
             assert_eq!(dumps.read(1_000).expect("read"), expected);
-            assert!(matches!(ours.receive(), Ok(Received::Message(m, None)) if m == b"done"));
+            assert!(matches!(ours.receive(), Ok(Received::Message(m)) if m.bytes == b"done"));
         }
         assert!(matches!(ours.receive(), Ok(Received::Nothing)));
     }

@@ -161,8 +161,9 @@ impl Dispatch {
     fn fetch_file(&mut self, slot: u32) -> Option<OwnedFd> {
         loop {
             match self.files_channel.receive() {
-                Ok(Received::Message(message, fd)) => {
-                    let named = fd.zip(<[u8; 8]>::try_from(message.as_slice()).ok());
+                Ok(Received::Message(message)) => {
+                    let name = <[u8; 8]>::try_from(message.bytes.as_slice()).ok();
+                    let named = message.fd.zip(name);
                     if let Some((fd, [s0, s1, s2, s3, t0, t1, t2, t3])) = named {
                         let slot = u32::from_le_bytes([s0, s1, s2, s3]);
                         let turn = u32::from_le_bytes([t0, t1, t2, t3]);

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from support.server import STANCHION, Serve, Server
-from support.wire import BrokenOff
+from support.wire import BrokenOff, request
 
 CORPUS = Path(__file__).parent / "corpus"
 VALID = sorted((CORPUS / "valid").glob("*.http"), key=lambda path: path.stem)
@@ -29,6 +29,11 @@ def expectation(path: Path) -> dict[str, object]:
     return tomllib.loads(path.with_suffix(".toml").read_text())
 
 
+def skip_peers(echo: Server, expected: dict[str, object]) -> None:
+    if echo.kind is not STANCHION and "peers" in expected:
+        pytest.skip(str(expected["peers"]))
+
+
 @pytest.fixture(scope="module")
 def echo(shared_serve: Serve) -> Server:
     return shared_serve("echo:raw")
@@ -47,10 +52,12 @@ def test_a_valid_request_is_understood(echo: Server, path: Path, delivery: str) 
     data = request_bytes(path)
     if delivery == "byte by byte" and len(data) > BYTE_BY_BYTE_MAX:
         pytest.skip("its point is its length")
+    expected_all = expectation(path)
+    skip_peers(echo, expected_all)
     with echo.connect() as wire:
         for part in [data] if delivery == "whole" else [data[n : n + 1] for n in range(len(data))]:
             wire.send(part)
-        requests = expectation(path)["request"]
+        requests = expected_all["request"]
         assert isinstance(requests, list)
         for expected in requests:
             response = wire.response(expected["method"])
@@ -69,8 +76,7 @@ def test_a_valid_request_is_understood(echo: Server, path: Path, delivery: str) 
 @pytest.mark.parametrize("path", INVALID, ids=lambda path: path.stem)
 def test_an_invalid_request_is_refused_and_the_connection_closed(echo: Server, path: Path) -> None:
     expected = expectation(path)
-    if echo.kind is not STANCHION and "peers" in expected:
-        pytest.skip(str(expected["peers"]))
+    skip_peers(echo, expected)
     statuses = expected["status"]
     assert isinstance(statuses, list)
     with echo.connect() as wire:
@@ -83,3 +89,26 @@ def test_an_invalid_request_is_refused_and_the_connection_closed(echo: Server, p
         assert response.status in statuses, f"{expected['why']}; got {response.status} {response.body[:200]!r}"
         assert response.closes(), "the response must say that the connection ends"
         assert wire.closed(), "something came after the refusal: what followed was taken for another request"
+
+
+CHUNKED_AND_LENGTH = (
+    ("Transfer-Encoding: chunked", "Content-Length: 3"),
+    ("Content-Length: 3", "Transfer-Encoding: chunked"),
+)
+"""A server in front that goes by the length takes what follows the third byte for another request."""
+
+
+@pytest.mark.own("gunicorn refuses it, as it may")
+@pytest.mark.parametrize("fields", CHUNKED_AND_LENGTH, ids=["coding first", "length first"])
+def test_chunks_with_a_length_end_the_connection_and_the_app_sees_no_length_but_theirs(
+    echo: Server, fields: tuple[str, str]
+) -> None:
+    """RFC 9112 section 6.1: such a request MAY be processed by its coding alone, and then the connection MUST close."""
+    smuggled = request("GET", "/smuggled")
+    with echo.connect() as wire:
+        wire.send(request("POST", "/", fields) + b"5\r\nhello\r\n0\r\n\r\n" + smuggled)
+        response = wire.response()
+        assert response.status == 200
+        assert (response.json()["length"], response.json()["environ"]["CONTENT_LENGTH"]) == (5, "5")
+        assert response.closes()
+        assert wire.closed(), "what followed was taken for another request"

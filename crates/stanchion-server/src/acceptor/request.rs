@@ -194,6 +194,12 @@ pub(super) fn check_head(head: &Parts, settings: &Settings) -> Result<(), Refusa
     if head.uri.path_and_query().is_none() {
         return Err(Refusal::BadRequest("the target is not a path"));
     }
+    // It counts as the Host field does (RFC 9112 section 3.2.2), and is held to the same.
+    if let Some(host) = head.uri.authority()
+        && !is_whole_host(host)
+    {
+        return Err(Refusal::BadRequest("the target names no host"));
+    }
     let field_max = settings.limit_request_field_size;
     let (mut hosts, mut codings) = (0, 0);
     for (name, value) in &head.headers {
@@ -227,6 +233,12 @@ pub(super) fn check_head(head: &Parts, settings: &Settings) -> Result<(), Refusa
 /// RFC 9112 section 3.2: a host and perhaps a port, or nothing.
 fn is_host(value: &[u8]) -> bool {
     value.is_empty() || (!value.contains(&b'@') && Authority::try_from(value).is_ok())
+}
+
+/// RFC 9110 section 4.2: in a whole URI a host may not be empty, and what stands before an `@` is no
+/// part of it: a server that takes it for one takes a client's word for another host.
+fn is_whole_host(authority: &Authority) -> bool {
+    !authority.host().is_empty() && !authority.as_str().contains('@')
 }
 
 /// Reads a body whole. Once it is, its length is known, and the fields say so: chunks are gone

@@ -32,7 +32,6 @@ pub(crate) struct Common {
     pub(crate) generation: u32,
     pub(crate) settings: Settings,
     pub(crate) exchange: Exchange,
-    /// What has come of the requests.
     /// What has come of the requests of this house.
     pub(crate) tally: Arc<Tally>,
     /// And of all.
@@ -100,10 +99,23 @@ fn of_kernel(error: &io::Error) -> Problem {
     (problem, exit_code::INTERNAL)
 }
 
+/// Before each fork the threads are counted, which takes proc(5). Without it every fork would be refused, and
+/// clients would wait at an open socket for a server that cannot come.
+fn check_proc() -> Result<(), String> {
+    process::thread_count().map(drop).map_err(|error| {
+        format!(
+            "/proc is not mounted, or is not proc(5): {} cannot be read: {error}. Mount it where the server \
+             runs: mount -t proc proc /proc",
+            process::TASKS
+        )
+    })
+}
+
 /// All that is needed before the first fork.
 fn prepare(settings: Settings, host: &mut dyn Host) -> Result<Prepared, Problem> {
     let of_usage = |problem| (problem, exit_code::USAGE);
     let of_bind = |problem| (problem, exit_code::BIND);
+    check_proc().map_err(of_usage)?;
     acceptor::check_settings(&settings).map_err(of_usage)?;
     privileges::find(&settings).map_err(of_usage)?;
     let mut handed_over = Handover::take().map_err(of_usage)?;

@@ -137,9 +137,12 @@ pub fn exit_now(code: i32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
-/// Threads of this process, from /proc/self/task (proc(5)).
+/// Where [`thread_count`] looks.
+pub const TASKS: &str = "/proc/self/task";
+
+/// Threads of this process (proc(5)). An error where proc(5) is not mounted.
 pub fn thread_count() -> io::Result<usize> {
-    Ok(std::fs::read_dir("/proc/self/task")?.count())
+    Ok(std::fs::read_dir(TASKS)?.count())
 }
 
 /// This process.

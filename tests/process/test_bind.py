@@ -137,3 +137,12 @@ def test_the_backlog_reaches_the_kernel(serve: Serve) -> None:
     command = ["ss", "-Hltn", f"sport = :{server.address.port}"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True)
     assert shown.stdout.split()[2] == "77", "Send-Q of a listening socket is its backlog, ss(8)"
+
+
+@pytest.mark.own("gunicorn says it in other words")
+def test_a_directory_that_is_not_there_is_named(build: Serve, tmp_path: Path) -> None:
+    server = build("hello:app", bind=f"unix:{tmp_path}/run/stanchion.sock").launch()
+    assert server.exit_code() == EXIT_CANNOT_BIND
+    server.log.wait_end()
+    [line] = server.log.matches(r"cannot listen on unix:\S+: No such file or directory.*")
+    assert f"the directory {tmp_path}/run does not exist" in line[0]

@@ -150,6 +150,17 @@ fn advice(error: &io::Error, bind: &Bind, others: &[Listener]) -> String {
                 None => " (another server listens there; see `ss -lntxp`)".into(),
             }
         }
+        (io::ErrorKind::NotFound, BindAddress::Unix(path)) => {
+            let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+            match path.parent().filter(|directory| !directory.exists()) {
+                Some(directory) => format!(
+                    " (the directory {} does not exist: make it, for the user that the server runs as; \
+                     under systemd with RuntimeDirectory= in the service)",
+                    directory.display()
+                ),
+                None => String::new(),
+            }
+        }
         (io::ErrorKind::AddrInUse, _) => " (another server listens there; see `ss -lntxp`)".into(),
         (io::ErrorKind::PermissionDenied, BindAddress::Tcp { .. }) => {
             " (only root binds a port below 1024; or net.ipv4.ip_unprivileged_port_start)".into()

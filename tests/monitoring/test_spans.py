@@ -113,11 +113,22 @@ def test_a_request_is_a_span_with_its_wait_and_its_run(serve: Serve, collector: 
 
 def test_the_environment_says_whose_spans_they_are(serve: Serve, collector: Collector) -> None:
     variables = {
-        "OTEL_RESOURCE_ATTRIBUTES": "deployment.environment.name=test,service.name=a",
+        "OTEL_RESOURCE_ATTRIBUTES": "deployment.environment.name=test,service.name=a,team=caf%C3%A9%2C bar",
         "OTEL_SERVICE_NAME": "b",
     }
     environ_of(serve("echo:app", "--otlp-endpoint", collector.endpoint, env=variables))
-    assert collector.spans(3)[0].resource == {"deployment.environment.name": "test", "service.name": "b"}
+    said = {"deployment.environment.name": "test", "service.name": "b", "team": "café, bar"}
+    assert collector.spans(3)[0].resource == said
+
+
+def test_an_environment_that_cannot_be_read_is_left_out_and_named(serve: Serve, collector: Collector) -> None:
+    """All of it, as OpenTelemetry's specification has it: half of the attributes would be taken for all of them."""
+    server = serve(
+        "echo:app", "--otlp-endpoint", collector.endpoint, env={"OTEL_RESOURCE_ATTRIBUTES": "a=1,service.name=%zz"}
+    )
+    environ_of(server)
+    assert collector.spans(3)[0].resource == {"service.name": "stanchion"}
+    server.log.wait("OTEL_RESOURCE_ATTRIBUTES counts for nothing: entry 2 is not percent-encoded UTF-8")
 
 
 def test_the_apps_endpoint_is_not_the_servers(serve: Serve, collector: Collector) -> None:

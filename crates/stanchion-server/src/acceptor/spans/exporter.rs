@@ -1,6 +1,7 @@
 //! The thread that makes spans of what is over, and sends them.
 
 use std::cell::Cell;
+use std::env;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -16,6 +17,7 @@ use tracing::{info, warn};
 use super::finished::Finished;
 use super::otlp::{Clock, Origin};
 use super::post::{Failure, post};
+use super::resource;
 use crate::acceptor::random::Random;
 use crate::settings::{Collector, Settings};
 
@@ -67,12 +69,18 @@ impl Exporter {
             changed: Condvar::new(),
             dropped: AtomicU64::new(0),
         });
+        let variable = env::var_os("OTEL_RESOURCE_ATTRIBUTES");
+        let service = settings.otlp_service_name.as_deref();
+        let (attributes, unusable) = resource::attributes(variable.as_deref(), service);
+        if let Some(unusable) = unusable {
+            warn!("OTEL_RESOURCE_ATTRIBUTES counts for nothing: {unusable}");
+        }
         let lanes = settings.lanes().into_iter().map(|lane| lane.name).collect();
         let sender = Sender {
             shared: Arc::clone(&shared),
             runtime: Builder::new_current_thread().enable_all().build()?,
             collector: collector.clone(),
-            origin: Origin::new(settings.otlp_service_name.as_deref(), lanes),
+            origin: Origin::new(attributes, lanes),
             random: Random::new()?,
             trouble: None,
         };

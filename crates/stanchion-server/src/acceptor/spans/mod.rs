@@ -5,6 +5,8 @@ mod exporter;
 mod finished;
 mod otlp;
 mod post;
+mod proto;
+mod resource;
 
 use std::cell::{Cell, RefCell};
 use std::io;

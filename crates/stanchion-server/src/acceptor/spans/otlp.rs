@@ -1,25 +1,21 @@
 //! Spans as OTLP has them, named by OpenTelemetry's semantic conventions for HTTP servers.
 
+use std::collections::BTreeMap;
+
 use http::uri::Authority;
 use http::{Method, StatusCode, Version};
-use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
-use opentelemetry_proto::tonic::common::v1::any_value::Value;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
-use opentelemetry_proto::tonic::resource::v1::Resource;
-use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
-use opentelemetry_proto::tonic::trace::v1::status::StatusCode as SpanStatus;
-use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, SpanFlags, Status};
-use opentelemetry_proto::transform::common::tonic::ResourceAttributesWithSchema;
-use opentelemetry_sdk::resource::EnvResourceDetector;
 
 use super::finished::Finished;
+use super::proto::{
+    CONTEXT_HAS_IS_REMOTE, CONTEXT_IS_REMOTE, ExportTraceServiceRequest, InstrumentationScope,
+    KeyValue, Resource, ResourceSpans, ScopeSpans, Span, SpanKind, Status,
+    StatusCode as SpanStatus,
+};
 use crate::acceptor::random::Random;
 use crate::tally::Outcome;
 
 /// Of which version the names are.
 const CONVENTIONS: &str = "https://opentelemetry.io/schemas/1.38.0";
-/// Where there is nothing better to name a service by.
-const SERVICE: &str = "stanchion";
 
 /// What all spans have in common.
 pub(super) struct Origin {
@@ -42,19 +38,14 @@ impl Clock {
 }
 
 impl Origin {
-    pub(super) fn new(service: Option<&str>, lanes: Vec<String>) -> Self {
-        let resource = opentelemetry_sdk::Resource::builder_empty()
-            .with_service_name(SERVICE)
-            .with_detector(Box::new(EnvResourceDetector::new()));
-        let resource = match service {
-            Some(service) => resource.with_service_name(service.to_owned()),
-            None => resource,
-        };
-        let resource = ResourceAttributesWithSchema::from(&resource.build());
+    /// To be told of requests of these lanes, with what is known of the service.
+    pub(super) fn new(attributes: BTreeMap<String, String>, lanes: Vec<String>) -> Self {
+        let attributes = attributes
+            .into_iter()
+            .map(|(key, value)| KeyValue::text(&key, value));
         Self {
             resource: Resource {
-                attributes: resource.attributes.0,
-                ..Resource::default()
+                attributes: attributes.collect(),
             },
             lanes,
         }
@@ -76,7 +67,6 @@ impl Origin {
         let scope = InstrumentationScope {
             name: env!("CARGO_PKG_NAME").to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            ..InstrumentationScope::default()
         };
         ExportTraceServiceRequest {
             resource_spans: vec![ResourceSpans {
@@ -86,7 +76,6 @@ impl Origin {
                     spans: spans.collect(),
                     schema_url: CONVENTIONS.to_owned(),
                 }],
-                schema_url: String::new(),
             }],
         }
     }
@@ -95,44 +84,47 @@ impl Origin {
         let times = &one.times;
         let (name, method) = method(&one.method);
         let mut attributes = vec![
-            text("http.request.method", method),
-            text("url.path", &*one.path),
-            text("url.scheme", one.scheme),
-            text("network.protocol.name", "http"),
-            text("network.protocol.version", version(one.version)),
-            text("stanchion.outcome", one.outcome.name()),
-            text("stanchion.lane", &*self.lanes[one.lane]),
+            KeyValue::text("http.request.method", method),
+            KeyValue::text("url.path", &*one.path),
+            KeyValue::text("url.scheme", one.scheme),
+            KeyValue::text("network.protocol.name", "http"),
+            KeyValue::text("network.protocol.version", version(one.version)),
+            KeyValue::text("stanchion.outcome", one.outcome.name()),
+            KeyValue::text("stanchion.lane", &*self.lanes[one.lane]),
         ];
         if method != one.method.as_str() {
-            attributes.push(text("http.request.method_original", one.method.as_str()));
+            attributes.push(KeyValue::text(
+                "http.request.method_original",
+                one.method.as_str(),
+            ));
         }
         if let Some(left_us) = times.left_us {
             let wait_us = left_us - times.arrived_us;
-            attributes.push(number("stanchion.wait_us", wait_us));
+            attributes.push(KeyValue::number("stanchion.wait_us", wait_us));
         }
         if let Some(status) = sent_status(one) {
             let status = u64::from(status.as_u16());
-            attributes.push(number("http.response.status_code", status));
+            attributes.push(KeyValue::number("http.response.status_code", status));
         }
         if let Ok(host) = Authority::try_from(&*one.host) {
             let address = host.host().trim_matches(['[', ']']);
-            attributes.push(text("server.address", address));
+            attributes.push(KeyValue::text("server.address", address));
             let port = host.port_u16().map(u64::from);
-            attributes.extend(port.map(|port| number("server.port", port)));
+            attributes.extend(port.map(|port| KeyValue::number("server.port", port)));
         }
         if !one.client_address.is_empty() {
-            attributes.push(text("client.address", &*one.client_address));
-            attributes.push(number("client.port", one.client_port.into()));
+            attributes.push(KeyValue::text("client.address", &*one.client_address));
+            attributes.push(KeyValue::number("client.port", one.client_port.into()));
         }
         if let Some(agent) = &one.user_agent {
-            attributes.push(text("user_agent.original", &**agent));
+            attributes.push(KeyValue::text("user_agent.original", &**agent));
         }
         if let Some(id) = &one.request_id {
-            attributes.push(text("stanchion.request_id", &**id));
+            attributes.push(KeyValue::text("stanchion.request_id", &**id));
         }
         attributes.extend(worker_pid(one));
         let error = error(one);
-        attributes.extend(error.map(|error| text("error.type", error)));
+        attributes.extend(error.map(|error| KeyValue::text("error.type", error)));
         let parent = one.parent_id.map(|id| (id, true));
         Span {
             name: name.to_owned(),
@@ -160,7 +152,7 @@ fn wait(one: &Finished, clock: Clock, id: [u8; 8]) -> Option<Span> {
         name: "wait".to_owned(),
         kind: SpanKind::Internal.into(),
         attributes: error
-            .map(|error| text("error.type", error))
+            .map(|error| KeyValue::text("error.type", error))
             .into_iter()
             .collect(),
         status: failed(error.is_some()),
@@ -173,7 +165,7 @@ fn run(one: &Finished, clock: Clock) -> Option<Span> {
     let times = &one.times;
     let error = error(one);
     let mut attributes: Vec<KeyValue> = worker_pid(one).into_iter().collect();
-    attributes.extend(error.map(|error| text("error.type", error)));
+    attributes.extend(error.map(|error| KeyValue::text("error.type", error)));
     let parent = Some((one.server_id, false));
     Some(Span {
         name: "run".to_owned(),
@@ -199,9 +191,9 @@ fn span(
     [start_us, end_us]: [u64; 2],
 ) -> Span {
     let is_remote = parent.is_some_and(|(_, is_remote)| is_remote);
-    let mut flags = u32::from(one.flags) | SpanFlags::ContextHasIsRemoteMask as u32;
+    let mut flags = u32::from(one.flags) | CONTEXT_HAS_IS_REMOTE;
     if is_remote {
-        flags |= SpanFlags::ContextIsRemoteMask as u32;
+        flags |= CONTEXT_IS_REMOTE;
     }
     Span {
         trace_id: one.trace_id.to_vec(),
@@ -265,27 +257,10 @@ fn is_clients(one: &Finished) -> bool {
 fn failed(is_failed: bool) -> Option<Status> {
     is_failed.then(|| Status {
         code: SpanStatus::Error.into(),
-        ..Status::default()
     })
 }
 
 fn worker_pid(one: &Finished) -> Option<KeyValue> {
     let pid = u64::try_from(one.worker_pid).ok().filter(|&pid| pid != 0);
-    pid.map(|pid| number("stanchion.worker.pid", pid))
-}
-
-fn text(key: &str, value: impl Into<String>) -> KeyValue {
-    attribute(key, Value::StringValue(value.into()))
-}
-
-fn number(key: &str, value: u64) -> KeyValue {
-    attribute(key, Value::IntValue(value.cast_signed()))
-}
-
-fn attribute(key: &str, value: Value) -> KeyValue {
-    KeyValue {
-        key: key.to_owned(),
-        value: Some(AnyValue { value: Some(value) }),
-        ..KeyValue::default()
-    }
+    pid.map(|pid| KeyValue::number("stanchion.worker.pid", pid))
 }

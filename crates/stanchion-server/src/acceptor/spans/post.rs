@@ -9,10 +9,10 @@ use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse;
 use prost::Message;
 use tokio::net::TcpStream;
 
+use super::proto::ExportTraceServiceResponse;
 use crate::settings::Collector;
 
 /// OpenTelemetry's default for one attempt.
@@ -97,9 +97,8 @@ fn judge(status: StatusCode, body: &[u8]) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use opentelemetry_proto::tonic::collector::trace::v1::ExportTracePartialSuccess;
-
     use super::*;
+    use crate::acceptor::spans::proto::ExportTracePartialSuccess;
 
     fn judged(status: u16, body: &[u8]) -> String {
         let status = StatusCode::from_u16(status).expect("a status");

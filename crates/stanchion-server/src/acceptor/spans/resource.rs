@@ -1,0 +1,159 @@
+//! Whose spans they are, as the environment says it (OpenTelemetry specification, "Resource SDK", section
+//! "Specifying resource information via an environment variable").
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+
+use thiserror::Error;
+
+/// Where there is nothing better to name a service by.
+const SERVICE: &str = "stanchion";
+const SERVICE_NAME: &str = "service.name";
+
+/// What each message carries of it: as much as everybody must pass on of W3C Baggage, whose format it has.
+const BYTES_MAX: usize = 8192;
+
+/// Why the variable counts for nothing: the specification wants all of it or none.
+#[derive(Debug, PartialEq, Eq, Error)]
+pub(super) enum Unusable {
+    #[error("it is longer than {BYTES_MAX} bytes")]
+    TooLong,
+    #[error("it is not UTF-8")]
+    NotText,
+    #[error("entry {0} is not KEY=VALUE")]
+    NoPair(usize),
+    #[error("entry {0} is not percent-encoded UTF-8")]
+    NotEncoded(usize),
+}
+
+/// All attributes: what the variable says, and who the setting says that it is.
+pub(super) fn attributes(
+    variable: Option<&OsStr>,
+    service: Option<&str>,
+) -> (BTreeMap<String, String>, Option<Unusable>) {
+    let (mut attributes, unusable) = match variable.map(parse).transpose() {
+        Ok(attributes) => (attributes.unwrap_or_default(), None),
+        Err(unusable) => (BTreeMap::new(), Some(unusable)),
+    };
+    if let Some(service) = service {
+        attributes.insert(SERVICE_NAME.to_owned(), service.to_owned());
+    } else {
+        let name = attributes.entry(SERVICE_NAME.to_owned());
+        name.or_insert_with(|| SERVICE.to_owned());
+    }
+    (attributes, unusable)
+}
+
+/// `KEY=VALUE,KEY=VALUE`; of a key that comes twice the last value.
+fn parse(variable: &OsStr) -> Result<BTreeMap<String, String>, Unusable> {
+    if variable.len() > BYTES_MAX {
+        return Err(Unusable::TooLong);
+    }
+    let text = variable.to_str().ok_or(Unusable::NotText)?;
+    let mut attributes = BTreeMap::new();
+    for (entry, number) in text.split(',').zip(1..) {
+        if entry.trim().is_empty() {
+            continue; // lists of HTTP, from which the format is, may have empty elements (RFC 9110 section 5.6.1.2)
+        }
+        let (key, value) = entry.split_once('=').ok_or(Unusable::NoPair(number))?;
+        let decoded = |text: &str| decoded(text.trim()).ok_or(Unusable::NotEncoded(number));
+        let key = decoded(key)?;
+        if key.is_empty() {
+            return Err(Unusable::NoPair(number));
+        }
+        attributes.insert(key, decoded(value)?);
+    }
+    Ok(attributes)
+}
+
+/// RFC 3986 section 2.1.
+fn decoded(text: &str) -> Option<String> {
+    let mut bytes = text.bytes();
+    let mut decoded = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        decoded.push(if byte == b'%' {
+            let mut digit = || char::from(bytes.next()?).to_digit(16);
+            let (high, low) = (digit()?, digit()?);
+            u8::try_from(high << 4 | low).ok()?
+        } else {
+            byte
+        });
+    }
+    String::from_utf8(decoded).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::ffi::OsStrExt;
+
+    use super::*;
+
+    #[test]
+    fn the_variable_is_read_as_specified() {
+        for (variable, pairs) in [
+            ("", &[][..]),
+            (",, ,", &[]),
+            ("a=1", &[("a", "1")]),
+            (" a = 1 ,\tb=2,", &[("a", "1"), ("b", "2")]),
+            ("a=1,a=2", &[("a", "2")]),
+            ("a=", &[("a", "")]),
+            ("a=b c", &[("a", "b c")]),
+            // Neither comes bare by the specification, but what else could it mean.
+            ("a=SGk=", &[("a", "SGk=")]),
+            ("a=1;b=2", &[("a", "1;b=2")]),
+            ("a%2Cb=x%3Dy%2cz", &[("a,b", "x=y,z")]),
+            ("a=%20x%20", &[("a", " x ")]),
+            ("a=%C3%A9,%C3%A9=é", &[("a", "é"), ("é", "é")]),
+            ("a=%2541", &[("a", "%41")]),
+            ("a=1+1", &[("a", "1+1")]),
+        ] {
+            let pairs = pairs
+                .iter()
+                .map(|&(key, value)| (key.to_owned(), value.to_owned()));
+            assert_eq!(parse(variable.as_ref()), Ok(pairs.collect()), "{variable}");
+        }
+    }
+
+    #[test]
+    fn an_error_leaves_nothing_of_it() {
+        let long = format!("a={}", "x".repeat(BYTES_MAX - 1));
+        for (variable, unusable) in [
+            (&b"a"[..], Unusable::NoPair(1)),
+            (b"a=1,b", Unusable::NoPair(2)),
+            (b"a=1,=2", Unusable::NoPair(2)),
+            (b"a=%", Unusable::NotEncoded(1)),
+            (b"a=%4", Unusable::NotEncoded(1)),
+            (b"a=%4g", Unusable::NotEncoded(1)),
+            (b"a=%+4", Unusable::NotEncoded(1)),
+            (b"a=1,,%zz=2", Unusable::NotEncoded(3)),
+            (b"a=%FF", Unusable::NotEncoded(1)),
+            (b"a=%C3", Unusable::NotEncoded(1)),
+            (b"a=%\xc3\xa9", Unusable::NotEncoded(1)),
+            (b"a=\xff", Unusable::NotText),
+            (long.as_bytes(), Unusable::TooLong),
+        ] {
+            let variable = OsStr::from_bytes(variable);
+            assert_eq!(parse(variable), Err(unusable), "{}", variable.display());
+        }
+        let longest = &long[..BYTES_MAX];
+        assert!(parse(longest.as_ref()).is_ok());
+        let (attributes, unusable) = attributes(Some("a=1,b".as_ref()), Some("shop"));
+        assert_eq!(unusable, Some(Unusable::NoPair(2)));
+        assert_eq!(attributes.len(), 1);
+    }
+
+    #[test]
+    fn a_service_has_one_name() {
+        for (variable, setting, name) in [
+            (None, None, "stanchion"),
+            (Some("a=1"), None, "stanchion"),
+            (Some("service.name=a"), None, "a"),
+            (Some("service.name=a"), Some("b"), "b"),
+            (None, Some("b"), "b"),
+            (Some("service.name=%"), None, "stanchion"),
+        ] {
+            let (attributes, _) = attributes(variable.map(OsStr::new), setting);
+            assert_eq!(attributes[SERVICE_NAME], name, "{variable:?} {setting:?}");
+        }
+    }
+}

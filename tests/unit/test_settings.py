@@ -17,6 +17,7 @@ OTHER_DEFAULTS = {
     "user",  # gunicorn shows who it runs as, we show that it stays
     "group",  # likewise
     "chdir",  # gunicorn shows the working directory, we show that it stays
+    "forwarded_allow_ips",  # gunicorn believes peers on unix sockets whatever it says, ours says so
 }
 
 
@@ -72,5 +73,6 @@ def test_defaults_are_gunicorns():
     gunicorn_config = pytest.importorskip("gunicorn.config").Config()
     compared = set(ours()) - OTHER_DEFAULTS
     theirs = {name: getattr(gunicorn_config, name) for name in compared}
-    theirs["forwarded_allow_ips"] = ",".join(theirs["forwarded_allow_ips"])
     assert {name: ours()[name].default for name in compared} == theirs
+    believed = [*gunicorn_config.forwarded_allow_ips, "unix"]
+    assert ours()["forwarded_allow_ips"].default == ",".join(believed)

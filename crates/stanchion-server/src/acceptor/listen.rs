@@ -12,7 +12,7 @@ use std::time::Duration;
 use stanchion_sys::listener::{Listener, ListenerAddress};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tracing::debug;
+use tracing::{debug, info};
 
 use super::clients::{Counted, TooMany};
 use super::connection::Connection;
@@ -62,6 +62,14 @@ pub(super) fn open(
         socket: DoorSocket::of(listener)?,
         port,
     };
+    let believed = &shared.common.settings.forwarded_allow_ips;
+    if matches!(door.socket, DoorSocket::Unix { .. }) && !believed.allows(None) {
+        info!(
+            "what peers on {} forward is not believed (X-Forwarded-Proto and the like): \
+             forwarded_allow_ips does not list unix",
+            listener.address()
+        );
+    }
     let closing = Rc::new(Cell::new(Closing::No));
     let opened = OpenDoor {
         listener: listener.try_clone()?,

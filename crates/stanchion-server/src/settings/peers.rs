@@ -5,12 +5,17 @@ use std::net::IpAddr;
 
 use serde::Deserialize;
 
-/// The proxies whose forwarding headers count: `*`, or addresses and networks with commas between.
+/// The word for peers on unix sockets, which have no address.
+const UNIX: &str = "unix";
+
+/// The proxies whose forwarding headers count: `*`, or addresses, networks and `unix` with commas
+/// between.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct AllowedPeers {
     text: String,
     any: bool,
+    unix: bool,
     networks: Vec<Network>,
 }
 
@@ -22,11 +27,12 @@ struct Network {
 }
 
 impl AllowedPeers {
-    /// Reads `*`, `127.0.0.1,::1`, `10.0.0.0/8`; an empty text allows nobody.
+    /// Reads `*`, `127.0.0.1,::1,unix`, `10.0.0.0/8`; an empty text allows nobody.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut peers = Self {
             text: text.to_owned(),
             any: false,
+            unix: false,
             networks: Vec::new(),
         };
         for part in text
@@ -36,6 +42,8 @@ impl AllowedPeers {
         {
             if part == "*" {
                 peers.any = true;
+            } else if part == UNIX {
+                peers.unix = true;
             } else {
                 peers.networks.push(Network::parse(part)?);
             }
@@ -43,11 +51,9 @@ impl AllowedPeers {
         Ok(peers)
     }
 
-    /// Whether this peer is believed. `None` is a peer without an address, on a unix socket: the
-    /// file's permissions have let it in, so it is, as in gunicorn.
+    /// Whether this peer is believed. `None` is a peer without an address, on a unix socket.
     pub fn allows(&self, peer: Option<IpAddr>) -> bool {
-        let Some(peer) = peer else { return true };
-        self.any || self.lists(peer)
+        self.any || peer.map_or(self.unix, |peer| self.lists(peer))
     }
 
     /// Whether the address is listed, itself or by its network; `*` lists nobody.
@@ -62,7 +68,7 @@ impl AllowedPeers {
 
 impl Network {
     fn parse(text: &str) -> Result<Self, String> {
-        let wrong = || format!("'{text}' is not an address, a network or *");
+        let wrong = || format!("'{text}' is not an address, a network, unix or *");
         let (address, prefix) = text
             .split_once('/')
             .map_or((text, None), |(a, p)| (a, Some(p)));
@@ -155,8 +161,19 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_on_a_unix_socket_is_believed() {
-        assert!(AllowedPeers::parse("").unwrap().allows(None));
+    fn a_peer_on_a_unix_socket_is_believed_if_the_list_says_so() {
+        for (list, expected) in [
+            ("", false),
+            ("127.0.0.1,::1", false),
+            ("0.0.0.0/0,::/0", false),
+            ("unix", true),
+            ("127.0.0.1, unix", true),
+            ("*", true),
+        ] {
+            let peers = AllowedPeers::parse(list).unwrap();
+            assert_eq!(peers.allows(None), expected, "{list}");
+        }
+        assert!(!allows("unix", "127.0.0.1"));
     }
 
     #[test]
@@ -168,6 +185,8 @@ mod tests {
             "::/129",
             "1.2.3",
             "*.*",
+            "UNIX",
+            "unix:",
         ] {
             assert!(AllowedPeers::parse(text).is_err(), "{text}");
         }

@@ -198,13 +198,17 @@ pub(super) const PROXIES: Group = Group {
             nullable: false,
             check: allowed_peers,
         },
-        default: Preset::Text("127.0.0.1,::1"),
+        default: Preset::Text("127.0.0.1,::1,unix"),
         gunicorn: true,
         help: "Proxies whose forwarding headers count",
         long_help: "\
-Addresses and networks with commas between, or * for all. A peer on a \
-unix socket has no address and always counts. Do not use * where others \
-than your proxy can reach the port: they could claim to be anybody.",
+Addresses and networks with commas between, the word unix for peers on \
+unix sockets, which have no address, or * for all. Such a peer is \
+believed in X-Forwarded-Proto, X-Forwarded-For, SCRIPT_NAME, \
+X-Request-Id and X-Request-Start, so have your proxy set them all. Do not \
+use * where others than your proxy can reach the port: they could claim \
+to be anybody. In gunicorn peers on unix sockets always count; here a \
+list without unix leaves them out.",
     }],
 };
 

@@ -1,7 +1,8 @@
 //! What the proxies in front say of a request, if they are believed: by which scheme the client
 //! came, and how long it was with them.
 
-use http::HeaderMap;
+use http::header::AsHeaderName;
+use http::{HeaderMap, HeaderValue};
 use stanchion_sys::clock::wall_us;
 
 use super::refusal::Refusal;
@@ -13,20 +14,20 @@ const SKEW_US_MAX: u64 = 1_000_000;
 /// No proxy holds a request for longer; what says so is not a time.
 const TIME_US_MAX: u64 = 3_600 * 1_000_000;
 
-/// gunicorn's default `secure_scheme_headers`. Proxies that contradict each other are a mistake
-/// somebody should hear of.
+/// gunicorn's default `secure_scheme_headers`: the fields that say so, and what each says for https.
+const SCHEME_FIELDS: [(&str, &str); 3] = [
+    ("x-forwarded-proto", "https"),
+    ("x-forwarded-protocol", "ssl"),
+    ("x-forwarded-ssl", "on"),
+];
+
+/// The scheme by which the client came. All that is said of it counts, also twice by one field: a
+/// proxy that adds its own to what the client sent must not leave the client's in force.
 pub(super) fn forwarded_scheme(headers: &HeaderMap) -> Result<&'static str, Refusal> {
-    let says_https = |name: &str, value: &str| {
-        headers
-            .get(name)
-            .map(|found| found.as_bytes().eq_ignore_ascii_case(value.as_bytes()))
-    };
-    let said = [
-        says_https("x-forwarded-proto", "https"),
-        says_https("x-forwarded-protocol", "ssl"),
-        says_https("x-forwarded-ssl", "on"),
-    ];
-    let mut said = said.into_iter().flatten();
+    let mut said = SCHEME_FIELDS.into_iter().flat_map(|(name, https)| {
+        let values = headers.get_all(name).into_iter();
+        values.map(move |value| value.as_bytes().eq_ignore_ascii_case(https.as_bytes()))
+    });
     let first = said.next();
     if said.any(|other| Some(other) != first) {
         return Err(Refusal::BadRequest("contradictory scheme headers"));
@@ -34,10 +35,16 @@ pub(super) fn forwarded_scheme(headers: &HeaderMap) -> Result<&'static str, Refu
     Ok(if first == Some(true) { "https" } else { "http" })
 }
 
+/// The value of a field that may come once. Of two nobody knows which is the proxy's.
+pub(super) fn only_value(headers: &HeaderMap, name: impl AsHeaderName) -> Option<&HeaderValue> {
+    let mut values = headers.get_all(name).into_iter();
+    values.next().filter(|_| values.next().is_none())
+}
+
 /// Microseconds from when the first proxy had the request until now; `None` if none says so, or if
 /// it makes no sense.
 pub(super) fn proxy_us(headers: &HeaderMap) -> Option<u64> {
-    let value = headers.get(FIELD)?.to_str().ok()?;
+    let value = only_value(headers, FIELD)?.to_str().ok()?;
     since(moment_us(value)?, wall_us())
 }
 
@@ -83,6 +90,57 @@ fn moment_us(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn fields(of: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in of {
+            headers.append(*name, HeaderValue::from_static(value));
+        }
+        headers
+    }
+
+    #[test]
+    fn all_that_is_said_of_the_scheme_counts() {
+        const PROTO: &str = "x-forwarded-proto";
+        const PROTOCOL: &str = "x-forwarded-protocol";
+        const SSL: &str = "x-forwarded-ssl";
+        let contradiction = Err(Refusal::BadRequest("contradictory scheme headers"));
+        let table: &[(&[(&str, &str)], _)] = &[
+            (&[], Ok("http")),
+            (&[(PROTO, "https")], Ok("https")),
+            (&[(PROTO, "HTTPS")], Ok("https")),
+            (&[(PROTO, "http")], Ok("http")),
+            (&[(PROTO, "")], Ok("http")),
+            (&[(PROTO, "https, http")], Ok("http")),
+            (&[(PROTOCOL, "ssl")], Ok("https")),
+            (&[(SSL, "on")], Ok("https")),
+            (
+                &[(PROTO, "https"), (SSL, "on"), (PROTOCOL, "ssl")],
+                Ok("https"),
+            ),
+            (&[(PROTO, "http"), (SSL, "off")], Ok("http")),
+            (&[(PROTO, "http"), (SSL, "on")], contradiction),
+            (&[(PROTO, "https"), (PROTOCOL, "http")], contradiction),
+            (&[(PROTO, "https"), (PROTO, "https")], Ok("https")),
+            (&[(PROTO, "https"), (PROTO, "http")], contradiction),
+            (&[(PROTO, "http"), (PROTO, "https")], contradiction),
+            (
+                &[(PROTO, "https"), (PROTO, "https"), (PROTO, "")],
+                contradiction,
+            ),
+        ];
+        for (said, expected) in table {
+            assert_eq!(forwarded_scheme(&fields(said)), *expected, "{said:?}");
+        }
+    }
+
+    #[test]
+    fn of_two_values_neither_is_believed() {
+        let given = fields(&[("a", "1"), ("b", "1"), ("b", "1")]);
+        assert_eq!(only_value(&given, "a").unwrap(), "1");
+        assert_eq!(only_value(&given, "b"), None);
+        assert_eq!(only_value(&given, "c"), None);
+    }
 
     #[test]
     fn every_unit_that_is_in_use() {

@@ -5,6 +5,7 @@ use std::io;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use super::proxies::only_value;
 use super::random::{Random, hexadecimal};
 
 /// Longest id that is taken from a proxy, in bytes; one that is longer is replaced.
@@ -50,10 +51,10 @@ impl RequestIds {
         &self.header
     }
 
-    /// The name of a request with these fields: what it brings, if that is from a trusted peer and
-    /// in order, or a new one.
+    /// The name of a request with these fields: what it brings, if that is from a trusted peer, there
+    /// once, and in order, or a new one.
     pub(super) fn name(&self, headers: &HeaderMap, trusted: bool) -> RequestId {
-        let given = trusted.then(|| headers.get(&self.header)).flatten();
+        let given = trusted.then(|| only_value(headers, &self.header)).flatten();
         match given {
             Some(value) if is_sane(value.as_bytes()) => RequestId::Given(value.clone()),
             _ => RequestId::Made(hexadecimal(&self.made())),
@@ -113,6 +114,15 @@ mod tests {
         ] {
             assert_eq!(named(&ids, id, true).len(), MADE_LEN);
         }
+    }
+
+    #[test]
+    fn of_two_neither_is_taken() {
+        let mut headers = HeaderMap::new();
+        for id in ["clients", "proxys"] {
+            headers.append("x-request-id", HeaderValue::from_static(id));
+        }
+        assert_eq!(ids().name(&headers, true).as_str().len(), MADE_LEN);
     }
 
     #[test]

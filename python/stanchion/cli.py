@@ -19,7 +19,7 @@ from stanchion.config import Effective, Layer, UsageError
 from stanchion.configuration import Configuration
 from stanchion.hooks import Function
 from stanchion.loader import AppHost
-from stanchion.output import show
+from stanchion.output import as_json, complain, show
 
 # The other exit codes come from the server; usage.py tells them all.
 EXIT_OK = 0
@@ -34,9 +34,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return command(arguments)
     except UsageError as error:
         if error.traceback is not None:
-            print(error.traceback, file=sys.stderr)
+            complain(error.traceback)
         for reason in error.reasons:
-            print(f"stanchion: {reason}", file=sys.stderr)
+            complain(f"stanchion: {reason}")
         return EXIT_USAGE
 
 
@@ -177,12 +177,15 @@ def _settings_of(options: argparse.Namespace) -> dict[str, Any]:
 
 def _warn(effective: Effective) -> None:
     for warning in effective.warnings:
-        print(f"stanchion: warning: {warning}", file=sys.stderr)
+        complain(f"stanchion: warning: {warning}")
 
 
 def _as_json(effective: Effective) -> str:
-    both = {name: {"value": value, "origin": effective.origins[name]} for name, value in effective.values.items()}
-    return json.dumps(both, indent=2)
+    both = {
+        name: {"value": usage.without_secrets(name, value), "origin": effective.origins[name]}
+        for name, value in effective.values.items()
+    }
+    return as_json(both, indent=2)
 
 
 class _Parser(argparse.ArgumentParser):

@@ -9,12 +9,11 @@ import contextlib
 import json
 import os
 import socket
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from stanchion.config import UsageError
-from stanchion.output import show
+from stanchion.output import as_json, complain, printable, show
 
 EXIT_DONE = 0
 EXIT_FAILED = 1
@@ -105,13 +104,13 @@ def run(arguments: Sequence[str], control_of: Callable[[str | None], str | None]
         line = ask(path, order.request, order.timeout_s)
         answer = checked(line)
         if order.json:
-            show(json.dumps(answer))
+            show(as_json(answer))
         if not answer["ok"]:
             raise Failed(answer["message"])
         if not order.json:
             show(shown(order.command, answer))
     except Failed as failure:
-        print(f"stanchion ctl: {failure}", file=sys.stderr)
+        complain(f"stanchion ctl: {failure}")
         return failure.exit_code
     return EXIT_DONE
 
@@ -258,7 +257,7 @@ def _status(data: Mapping[str, Any]) -> str:
         ("signals", str(data["signals"])),
         *((kind, _counts(data[kind])) for kind in ("requests", "events")),
     ]
-    return "\n".join(f"{name:12}  {value}" for name, value in rows)
+    return "\n".join(f"{name:12}  {printable(value)}" for name, value in rows)
 
 
 def _counts(counts: Mapping[str, int]) -> str:
@@ -289,7 +288,8 @@ def _workers(data: Sequence[Mapping[str, Any]]) -> str:
         )
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
-        "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+        "  ".join(f"{printable(cell):{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
     )
 
 

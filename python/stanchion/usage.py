@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import Any
 
 from stanchion.config import Effective, Setting, schema
+from stanchion.output import MASK, masked
 
 _COLUMNS = 79
 
@@ -65,7 +66,7 @@ def full_help() -> str:
 def table(effective: Effective) -> str:
     """Every effective setting with its value and where it came from, by section."""
     kinds = {setting.name: setting.kind for setting in schema()}
-    shown = {name: show(value, kinds[name]) for name, value in effective.values.items()}
+    shown = {name: show(without_secrets(name, value), kinds[name]) for name, value in effective.values.items()}
     names_width = max(map(len, shown))
     values_width = max(len(text) for text in shown.values() if len(text) <= _VALUE_COLUMNS_MAX)
     lines: list[str] = []
@@ -75,6 +76,13 @@ def table(effective: Effective) -> str:
             name, origin = setting.name, effective.origins[setting.name]
             lines.append(f"  {name:{names_width}}  {shown[name]:{values_width}}  {origin}")
     return "\n".join(lines)
+
+
+def without_secrets(name: str, value: Any) -> Any:
+    """What may be shown of a value. Of variables for the app only the names: people keep passwords there."""
+    if name == "raw_env":
+        return [f"{assignment.partition('=')[0]}={MASK}" for assignment in value]
+    return masked(value)
 
 
 def show(value: Any, kind: str = "") -> str:

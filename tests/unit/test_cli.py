@@ -10,6 +10,7 @@ import pytest
 
 from stanchion import __version__, config, usage
 from stanchion.cli import main
+from stanchion.output import masked
 
 
 def check(*arguments: str, capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, object]]:
@@ -213,3 +214,40 @@ def test_python_dash_m_and_a_reader_that_has_seen_enough():
         child.stdout.close()
         assert child.stderr.read() == b""
     assert child.returncode == 0
+
+
+SECRETS = [
+    ("raw_env", ["PASSWORD=hunter2", "PLAIN=hunter2"], "PASSWORD=***, PLAIN=***"),
+    ("wsgi_app", "shop:make('a', token='hunter2', size=3)", "shop:make('a', token=***, size=3)"),
+    ("wsgi_app", "shop:make('https://me:hunter2@db/x')", "shop:make('https://***@db/x')"),
+    ("dogstatsd_tags", "env:live,api-key:hunter2", "env:live,api-key:***"),
+    ("lane", ["vip header=Authorization:hunter2"], "vip header=Authorization:***"),
+    ("access_log_format", "x Cookie: hunter2 %(h)s", "x Cookie: *** %(h)s"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "shown"), SECRETS)
+def test_check_shows_no_secret(name, value, shown, home, capsys):
+    (home / "c.py").write_text(f"{name} = {value!r}\n")
+    for words in (["check", "-c", "c.py"], ["check", "-c", "c.py", "--json"]):
+        assert main(words) == 0
+        out = capsys.readouterr().out
+        assert "hunter2" not in out
+        assert shown in out or "--json" in words
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("postgres://me@host/db", "postgres://***@host/db"),
+        ("http://127.0.0.1:4318", "http://127.0.0.1:4318"),
+        ("headers authorization: Bearer abc.def, x", "headers authorization: ***, x"),
+        ("{'password': 'a b', 'n': 1}", "{'password': ***, 'n': 1}"),
+        ("keepalive=3 worker=2", "keepalive=3 worker=2"),
+        ("AWS_SECRET_ACCESS_KEY=a+b/c", "AWS_SECRET_ACCESS_KEY=***"),
+        ("https://h/?apikey=abc&x=1", "https://h/?apikey=***&x=1"),
+    ],
+)
+def test_what_looks_like_a_secret(text, shown):
+    assert masked(text) == shown
+    assert masked([text, "plain"]) == [shown, "plain"]

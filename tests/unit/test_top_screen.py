@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stanchion.output import printable
 from stanchion.top.keys import HELP, Do, State, press, split
 from stanchion.top.lines import KEYS, View, screen
 from stanchion.top.model import Model, Order, model
 from stanchion.top.status import parse
-from stanchion.top.words import duration, encodable, printable, size
+from stanchion.top.words import duration, encodable, size
 from support.admin import histogram, lane, seat, status
 
 

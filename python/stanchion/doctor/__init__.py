@@ -2,7 +2,6 @@
 
 import argparse
 import dataclasses
-import json
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,7 +14,7 @@ from stanchion.doctor import watch as watching
 from stanchion.doctor.facts import Facts
 from stanchion.doctor.finding import Finding
 from stanchion.doctor.settings import Settings
-from stanchion.output import show
+from stanchion.output import as_json, complain, put, show
 
 EXIT_WELL = 0
 EXIT_FOUND = 1
@@ -58,12 +57,12 @@ def run(arguments: Sequence[str], parse: settings.Parse) -> int:
     try:
         facts, findings = examine(options.watch, options.nginx, not options.this_one, partial(settings.of, parse=parse))
     except Blind as blind:
-        print(f"stanchion: {blind}", file=sys.stderr)
+        complain(f"stanchion: {blind}")
         return EXIT_BLIND
     except OSError as error:
-        print(f"stanchion: the kernel does not let us look: {error}", file=sys.stderr)
+        complain(f"stanchion: the kernel does not let us look: {error}")
         return EXIT_BLIND
-    show(as_json(facts, findings) if options.json else words.report(facts, findings, sys.stdout.isatty()))
+    put(_as_json(facts, findings) if options.json else words.report(facts, findings, sys.stdout.isatty()))
     if options.fix:
         _fix(facts, findings, options.yes)
     return EXIT_FOUND if any(one.severity != finding.NOTICE for one in findings) else EXIT_WELL
@@ -103,13 +102,13 @@ def _with_nginx(
     return added
 
 
-def as_json(facts: Facts, findings: Sequence[Finding]) -> str:
+def _as_json(facts: Facts, findings: Sequence[Finding]) -> str:
     whole = {
         "version": __version__,
         "findings": [dataclasses.asdict(one) for one in findings],
         "facts": dataclasses.asdict(facts),
     }
-    return json.dumps(whole, indent=2)
+    return as_json(whole, indent=2)
 
 
 def _fix(facts: Facts, findings: Sequence[Finding], is_yes: bool) -> None:

@@ -1,10 +1,11 @@
 """The doctor's words for people."""
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from stanchion.doctor.facts import Facts, Listener, Network
 from stanchion.doctor.finding import CRITICAL, NOTICE, SEVERITIES, WARNING, Finding
+from stanchion.output import printable
 
 COLUMNS = 80
 
@@ -16,19 +17,25 @@ _LISTENER_COLUMNS = ("waiting", "backlog", "asked", "drops", "half-open", "owner
 
 
 def report(facts: Facts, findings: Sequence[Finding], coloured: bool) -> str:
-    lines = [_summary(facts, findings)]
+    """In lines of which none obeys the names and files of other people's processes, with colours of ours alone."""
+    parts: list[tuple[str | None, Iterable[str]]] = [(None, _summary(facts, findings))]
     for finding in findings:
-        lines += ["", *_finding(finding, coloured)]
+        parts += [(None, [""]), (finding.severity, _title(finding)), (None, _finding(finding))]
     for network in facts.networks:
-        lines += ["", *_network(network)]
+        parts += [(None, [""]), (None, _network(network))]
     if facts.not_looked_at:
-        lines += ["", "Not looked at:"]
-        for what in facts.not_looked_at:
-            lines += _wrapped(what, "  - ")
-    return "\n".join(lines)
+        parts.append((None, ["", "Not looked at:"]))
+        parts += [(None, _wrapped(what, "  - ")) for what in facts.not_looked_at]
+    return "\n".join(
+        _painted(printable(line), severity if coloured else None) for severity, lines in parts for line in lines
+    )
 
 
-def _summary(facts: Facts, findings: Sequence[Finding]) -> str:
+def _painted(line: str, severity: str | None) -> str:
+    return line if severity is None else f"{_COLOURS[severity]}{line}{_PLAIN}"
+
+
+def _summary(facts: Facts, findings: Sequence[Finding]) -> list[str]:
     sockets = sum(len(network.listeners) for network in facts.networks)
     looked = f"{_count(sockets, 'listening socket')} in {_count(len(facts.networks), 'network namespace')}"
     watched = "" if facts.watched_s is None else f", watched for {facts.watched_s:g} s"
@@ -36,18 +43,18 @@ def _summary(facts: Facts, findings: Sequence[Finding]) -> str:
     found = ", ".join(
         _count(count, severity, plural="" if severity == CRITICAL else "s") for count, severity in counts if count
     )
-    return f"Linux {facts.kernel}: {looked}{watched}.\n{found or 'Nothing found'}."
+    return [f"Linux {facts.kernel}: {looked}{watched}.", f"{found or 'Nothing found'}."]
 
 
 def _count(number: int, what: str, plural: str = "s") -> str:
     return f"{number} {what}{'' if number == 1 else plural}"
 
 
-def _finding(finding: Finding, coloured: bool) -> Iterator[str]:
-    colour, plain = (_COLOURS[finding.severity], _PLAIN) if coloured else ("", "")
-    title = _wrapped(f"{finding.severity.upper()}: {finding.what} [{finding.code}]", "", "  ")
-    for line in title:
-        yield f"{colour}{line}{plain}"
+def _title(finding: Finding) -> list[str]:
+    return _wrapped(f"{finding.severity.upper()}: {finding.what} [{finding.code}]", "", "  ")
+
+
+def _finding(finding: Finding) -> Iterator[str]:
     for label, text in (("How we know", finding.known), ("Clients see", finding.clients_see)):
         yield from _wrapped(text, f"  {label}".ljust(_LABEL_COLUMNS) + " ")
     for label, steps in (("Now", finding.now), ("For good", finding.for_good)):

@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 
 from rich.text import Text
 
+from stanchion.output import printable
 from stanchion.top.keys import Do, leaf, name_of
 from stanchion.top.lines import table
 from stanchion.top.sockets import Host, Order, Socket, sort
-from stanchion.top.words import count, printable, rate
+from stanchion.top.words import count, rate
 
 KEYS = "sort: w waiting, d drops, a address · ↑↓ move · p pause · ? help · q quit"
 

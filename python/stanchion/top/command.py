@@ -1,7 +1,6 @@
 """The command line of `stanchion top`."""
 
 import argparse
-import json
 import os
 import shutil
 import sys
@@ -11,8 +10,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 from stanchion import ctl
 from stanchion.config import UsageError
+from stanchion.output import as_json, complain
 from stanchion.top import sockets, source
-from stanchion.top.words import encodable, printable
+from stanchion.top.words import encodable
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -156,8 +156,7 @@ def _as_json(seen: Callable[[], object], interval_s: float, once: bool) -> int:
     trouble = ""
     while True:
         try:
-            # As ASCII, so that what a client wrote into a path means nothing to a terminal.
-            print(json.dumps(seen()), flush=True)
+            print(as_json(seen()), flush=True)
             trouble = ""
         except source.Failed as failure:
             if once:
@@ -214,4 +213,4 @@ def _need_rich() -> None:
 
 
 def _say(text: str) -> None:
-    print(f"stanchion top: {printable(text)}", file=sys.stderr, flush=True)
+    complain(f"stanchion top: {text}")

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
+from stanchion.output import printable
 from stanchion.top.model import Latency, Model, Order, Spread, sort
 from stanchion.top.status import Lane, Listener, Seat
-from stanchion.top.words import count, duration, printable, rate, size
+from stanchion.top.words import count, duration, rate, size
 
 _BAR_COLUMNS = 20
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 from stanchion import ctl
+from stanchion.output import printable
 from stanchion.top import source
 from stanchion.top.status import Status, Unexpected, parse
-from stanchion.top.words import printable
 
 T = TypeVar("T")
 

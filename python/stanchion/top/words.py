@@ -1,6 +1,4 @@
-"""Figures and foreign text as they stand on the screen. Pure."""
-
-import unicodedata
+"""Figures as they stand on the screen. Pure."""
 
 # For terminals that cannot show the others.
 _IN_ASCII = str.maketrans("▁▂▃▄▅▆▇█░…·µ↑↓", ".:-=+*##.~,u^v")
@@ -43,29 +41,12 @@ def count(number: int | None) -> str:
     return "-" if number is None else str(number)
 
 
-def printable(text: str) -> str:
-    """With everything that a terminal would obey, or that would reorder a line, written as an escape sequence.
-
-    A path is what a client wanted it to be.
-    """
-    return "".join(map(_escaped, text))
-
-
 def encodable(text: str, encoding: str) -> bytes:
     """In that encoding, of the same width where it knows no such characters."""
     try:
         return text.encode(encoding)
     except UnicodeEncodeError:
         return text.translate(_IN_ASCII).encode(encoding, "replace")
-
-
-def _escaped(character: str) -> str:
-    # Cc are the control characters, Cf among others those of direction, Cs surrogates; Zl and Zp break lines.
-    category = unicodedata.category(character)
-    if not category.startswith("C") and category not in ("Zl", "Zp"):
-        return character
-    code = ord(character)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def _three_digits(value: float) -> str:

@@ -3,6 +3,7 @@
 //! what does not go ([`outlet`]).
 
 mod file;
+mod harmless;
 mod levels;
 mod outlet;
 mod queue;
@@ -21,6 +22,7 @@ use tracing::{Event, Level, Metadata, Subscriber, error, info, span};
 
 use crate::settings::{LogLevel, Settings};
 pub(crate) use file::{LogFile, belong_to, create};
+pub(crate) use harmless::is_obeyed;
 use levels::Levels;
 pub use levels::{CRITICAL, EXCEPTION};
 use outlet::Direct;
@@ -291,13 +293,14 @@ struct Text {
 }
 
 impl Visit for Text {
+    /// Whatever an event tells passes here, and much of it was written by apps: only a message keeps its lines.
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        // Writing to a String cannot fail.
-        let _ = if field.name() == "message" {
-            write!(self.message, "{value:?}")
+        if field.name() == "message" {
+            harmless::push(&mut self.message, &format!("{value:?}"), true);
         } else {
-            write!(self.fields, " {}={value:?}", field.name())
-        };
+            let text = format!(" {}={value:?}", field.name());
+            harmless::push(&mut self.fields, &text, false);
+        }
     }
 }
 

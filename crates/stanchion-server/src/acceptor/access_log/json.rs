@@ -8,6 +8,7 @@ use http::header::{HOST, REFERER, USER_AGENT};
 use super::Line;
 use super::atom::{field, protocol, trace_id};
 use super::user::user;
+use crate::log::is_obeyed;
 
 /// Appends the object.
 pub(super) fn write(out: &mut String, line: &Line<'_>) {
@@ -77,7 +78,7 @@ fn text(out: &mut String, name: &str, text: Option<&[u8]>) {
     }
 }
 
-/// RFC 8259 section 7; and every other control character, since lines are also read in terminals.
+/// RFC 8259 section 7; and whatever else a terminal would obey, since lines are also read there.
 fn escape(out: &mut String, text: &str) {
     let plain = |byte: u8| matches!(byte, 0x20..=0x7e) && byte != b'"' && byte != b'\\';
     if text.bytes().all(plain) {
@@ -88,9 +89,10 @@ fn escape(out: &mut String, text: &str) {
         match char {
             '"' => out.push_str("\\\""),
             '\\' => out.push_str("\\\\"),
-            // The two line separators end a line for some readers. None of them is beyond the BMP.
-            char if char.is_control() || matches!(char, '\u{2028}' | '\u{2029}') => {
-                let _ = write!(out, "\\u{:04x}", u32::from(char));
+            char if is_obeyed(char) => {
+                for unit in char.encode_utf16(&mut [0; 2]) {
+                    let _ = write!(out, "\\u{unit:04x}");
+                }
             }
             char => out.push(char),
         }

@@ -117,6 +117,16 @@ fmt: $(STAMP)/dev ## Format everything
 	$(BIN)/ruff check --fix-only --quiet .
 	$(BIN)/ruff format .
 
+# What is pinned stays: for newer versions, UPGRADE=--upgrade.
+UPGRADE ?=
+UV_COMPILE = $(BIN)/uv pip compile --quiet --cache-dir target/uv --universal --python-version 3.11 --generate-hashes \
+	--custom-compile-command 'make requirements' $(UPGRADE)
+
+.PHONY: requirements
+requirements: $(STAMP)/uv ## Write the .txt of each .in of Python requirements: all that they need, pinned, with hashes
+	for file in requirements/*.in bench/requirements.in; do $(UV_COMPILE) --output-file "$${file%.in}.txt" "$$file"; done
+	$(UV_COMPILE) --no-deps --output-file bench/peers.txt bench/peers.in
+
 .PHONY: docs
 docs: ## Write docs/reference/settings.md from the table of settings
 	mkdir -p target
@@ -149,8 +159,8 @@ $(STAMP)/venv: scripts/make-venv
 	scripts/make-venv $(PYTHON) $(VENV)
 	@mkdir -p $(STAMP) && touch $@
 
-$(STAMP)/build $(STAMP)/demo $(STAMP)/dev $(STAMP)/lab: $(STAMP)/%: requirements/%.txt $(STAMP)/venv
-	$(BIN)/pip install --quiet --requirement $<
+$(STAMP)/build $(STAMP)/demo $(STAMP)/dev $(STAMP)/lab $(STAMP)/uv: $(STAMP)/%: requirements/%.txt $(STAMP)/venv
+	$(BIN)/pip install --quiet --require-hashes --requirement $<
 	@touch $@
 
 # A wheel and no link to the sources: what is tested is what will be installed.

@@ -15,10 +15,12 @@ include=$($python -c 'import sysconfig; print(sysconfig.get_path("include"))')
 scripts/system-packages "${packages[@]}"
 
 pip=($python -m pip install --quiet --disable-pip-version-check)
-"${pip[@]}" --requirement bench/requirements.txt
+"${pip[@]}" --require-hashes --requirement bench/requirements.txt
+# A peer and its hashes are one line that backslashes continue.
 while read -r peer; do
-    "${pip[@]}" --no-deps "$peer" || echo "bench: MISSING PEER: $peer could not be installed" >&2
-done < <(grep -v '^#' bench/requirements-peers.txt)
+    "${pip[@]}" --no-deps --require-hashes --requirement <(sed -n "/^$peer /,/[^\\]\$/p" bench/peers.txt) ||
+        echo "bench: MISSING PEER: $peer could not be installed" >&2
+done < <(grep -o '^[a-z][^ ]*' bench/peers.txt)
 
 shopt -s nullglob
 wheels=(dist/stanchion-*.whl target/wheels/stanchion-*.whl)

@@ -15,6 +15,7 @@ Tree = dict[str, str]
 
 MANIFEST = '[package]\nname = "{}"\n'
 FORBID = "#![forbid(unsafe_code)]\n"
+HASH = f" \\\n    --hash=sha256:{'0a' * 32}"
 
 TIDY: Tree = {
     **{f"crates/{crate}/Cargo.toml": MANIFEST.format(crate) for crate in checks.ARROWS},
@@ -26,7 +27,10 @@ TIDY: Tree = {
     "CHANGELOG.md": "# Changelog\n\n## Unreleased\n",
     "README.md": "[inside](ARCHITECTURE.md#tour) [elsewhere](https://example.com/x)\n",
     "pyproject.toml": '[build-system]\nrequires = ["maturin==1.16.0"]\n',
-    "requirements/dev.txt": "maturin==1.16.0\nruamel.yaml==1.0  # why\n",
+    "requirements/dev.in": "maturin==1.16.0\nruamel.yaml==1.0  # why\n",
+    "requirements/dev.txt": f"maturin==1.16.0{HASH}{HASH}\nruamel-yaml==1.0 ; os_name == 'posix'{HASH}\n    # via x\n",
+    "bench/peers.in": "maturin==1.0\n",
+    "bench/peers.txt": f"maturin==1.0{HASH}\n",
 }
 """The smallest checkout that no rule complains about."""
 
@@ -68,9 +72,16 @@ BROKEN: list[tuple[Check, Tree]] = [
     (checks.named_paths_exist, {"ARCHITECTURE.md": "`gone.rs`"}),
     (checks.links_lead_somewhere, {"docs/a.md": "[up](../GONE.md)"}),
     (checks.changelog_is_open, {"CHANGELOG.md": "## 0.1.0\nUnreleased\n"}),
-    (checks.pins_agree, {"requirements/demo.txt": "flask>=3\n"}),
-    (checks.pins_agree, {"requirements/demo.txt": "Ruamel-YAML==1.1\n"}),
-    (checks.pins_agree, {"requirements/dev.txt": "maturin==1.15.0\n"}),
+    (checks.pins_agree, {"requirements/demo.in": "flask>=3\n"}),
+    (checks.pins_agree, {"requirements/demo.txt": f"Maturin.x==1.1{HASH}\nMaturin_X==1.2{HASH}\n"}),
+    (checks.pins_agree, {"requirements/dev.in": "maturin==1.15.0\n"}),
+    (checks.pins_agree, {"bench/peers.txt": f"maturin>=1.0{HASH}\n"}),
+    (checks.pins_have_hashes, {"requirements/dev.txt": f"maturin==1.16.0\nruamel.yaml==1.0{HASH}\n"}),
+    (checks.pins_have_hashes, {"requirements/dev.txt": f"maturin==1.16.0{HASH}\nruamel.yaml==1.0{HASH[:-1]}\n"}),
+    (checks.pins_have_hashes, {"requirements/dev.txt": f"ruamel.yaml==1.0{HASH}\n"}),
+    (checks.pins_have_hashes, {"requirements/demo.in": "flask==3.1.3\n"}),
+    (checks.pins_have_hashes, {"bench/requirements.txt": f"flask==3.1.3{HASH}\n"}),
+    (checks.pins_have_hashes, {"bench/peers.txt": "maturin==1.0\n"}),
     (checks.no_traces_of_a_machine, {"docs/a.md": "cd /" + "root/stanchion"}),
     (checks.no_traces_of_a_machine, {"docs/a.md": "in /" + "home/ada/stanchion"}),
     (checks.no_traces_of_a_machine, {"a.toml": "https://" + "pypi" + ".org/simple"}),

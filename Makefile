@@ -19,6 +19,11 @@ WHEEL_DIR := target/wheels
 # For pyo3's build script, so that cargo and maturin build against the same interpreter.
 export PYO3_PYTHON := $(abspath $(BIN)/python)
 
+# The check of the crates, made when first asked for.
+DENY_VERSION := 0.20.2
+DENY_ROOT := target/tools/cargo-deny-$(DENY_VERSION)
+DENY := $(DENY_ROOT)/bin/cargo-deny
+
 # What the wheel is made of; a change in any of it makes a new one.
 WHEEL_SOURCES := Cargo.toml Cargo.lock pyproject.toml README.md LICENSE \
 	$(shell find crates python -type f -not -path '*/tests/*' -not -path '*/__pycache__/*')
@@ -91,7 +96,7 @@ nightly: lint test chaos lab-quick ## Whatever is too long for every commit
 # ---- Check
 
 .PHONY: lint
-lint: lint-rust lint-python ## Check format, lints and types
+lint: lint-rust deny lint-python ## Check format, lints, types and dependencies
 
 .PHONY: lint-rust
 lint-rust: $(STAMP)/venv
@@ -108,8 +113,14 @@ lint-python: $(STAMP)/wheel $(STAMP)/dev
 	MYPYPATH=python $(BIN)/stubtest stanchion._stanchion
 
 .PHONY: deny
-deny: ## Check licences and advisories of the crates (wants `cargo install cargo-deny`)
-	cargo deny --locked check
+deny: $(DENY) ## Check the crates: licences, duplicates, sources, who may run code while they are built
+	$(DENY) --locked check licenses bans sources
+
+# Not in `make lint`, which wants no more of the net than the registries.
+.PHONY: advisories
+advisories: $(DENY) ## Check the crates against RustSec's advisories (fetches their database)
+	$(DENY) --locked fetch db || { echo "NOT CHECKED: RustSec's database of advisories cannot be had from here." >&2; exit 1; }
+	$(DENY) --locked check advisories
 
 .PHONY: fmt
 fmt: $(STAMP)/dev ## Format everything
@@ -162,6 +173,11 @@ $(STAMP)/venv: scripts/make-venv
 $(STAMP)/build $(STAMP)/demo $(STAMP)/dev $(STAMP)/lab $(STAMP)/uv: $(STAMP)/%: requirements/%.txt $(STAMP)/venv
 	$(BIN)/pip install --quiet --require-hashes --requirement $<
 	@touch $@
+
+# Unoptimized: it runs for a second, and is compiled in one minute of two cores instead of several.
+$(DENY):
+	cargo install --quiet --locked --version $(DENY_VERSION) --root $(DENY_ROOT) \
+		--profile dev --config profile.dev.debug=false cargo-deny
 
 # A wheel and no link to the sources: what is tested is what will be installed.
 $(STAMP)/wheel: $(WHEEL_SOURCES) $(STAMP)/build

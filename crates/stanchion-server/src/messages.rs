@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use stanchion_sys::channel::{Channel, Message, Received};
 use stanchion_sys::process::Exit;
 
+use crate::exit_code;
+
 /// Why a worker is no longer there, as far as its clients are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Gone {
@@ -24,6 +26,7 @@ impl From<Exit> for Gone {
         match exit {
             Exit::Code(code) => Self::Left(code),
             Exit::Signal(signal) => Self::Killed(signal),
+            Exit::Unseen => Self::Left(exit_code::INTERNAL),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use std::time::Duration;
 
 use crate::process::{self, Fork};
+use crate::signal::set_of;
 
 /// Forks so that no signal to the child arrives at its parent: at first the child has our handlers,
 /// and the pipe in which they write is ours too. `in_child` gives it its own while `signals` are
@@ -91,20 +92,6 @@ impl Drop for HeldSignals {
                 std::ptr::null_mut(),
             )
         };
-    }
-}
-
-fn set_of(signals: &[i32]) -> io::Result<libc::sigset_t> {
-    let mut set = MaybeUninit::uninit();
-    // SAFETY: sigemptyset(3) fills the set it is given, sigaddset(3) changes it.
-    unsafe {
-        libc::sigemptyset(set.as_mut_ptr());
-        for &signal in signals {
-            if libc::sigaddset(set.as_mut_ptr(), signal) == -1 {
-                return Err(io::Error::last_os_error());
-            }
-        }
-        Ok(set.assume_init())
     }
 }
 

@@ -77,11 +77,14 @@ pub unsafe fn fork_for_subreaper() -> io::Result<Fork> {
     }
 }
 
-/// The end of the one in between is ours to collect.
+/// The end of the one in between is ours to collect, unless somebody else has: the kernel does where
+/// the app ignores SIGCHLD, and then answers ECHILD once the child is gone (wait(2), notes).
 fn collect(between: i32) -> io::Result<()> {
     let between = Pid::from_raw(between).expect("fork(2) gives positive pids");
-    retry(|| rustix::process::waitpid(Some(between), WaitOptions::empty()))?;
-    Ok(())
+    match retry(|| rustix::process::waitpid(Some(between), WaitOptions::empty())) {
+        Err(error) if error.raw_os_error() != Some(libc::ECHILD) => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// The long way, which any kernel and processor knows: the process in between has a copy of our
@@ -237,6 +240,8 @@ pub enum Exit {
     Code(i32),
     /// This signal killed it.
     Signal(i32),
+    /// Somebody else in this process has collected it, and knows.
+    Unseen,
 }
 
 impl std::fmt::Display for Exit {
@@ -248,6 +253,7 @@ impl std::fmt::Display for Exit {
             Self::Signal(libc::SIGABRT) => f.write_str("was killed by SIGABRT"),
             Self::Signal(libc::SIGTERM) => f.write_str("was killed by SIGTERM"),
             Self::Signal(signal) => write!(f, "was killed by signal {signal}"),
+            Self::Unseen => f.write_str("was collected by somebody else"),
         }
     }
 }
@@ -270,6 +276,19 @@ pub fn reap() -> io::Result<Option<(i32, Exit)>> {
             Err(error) => Err(error.into()),
         };
     }
+}
+
+/// Whether `pid` is a child of ours that nobody has collected yet, alive or not (waitid(2) with
+/// `WNOWAIT`).
+pub fn is_child(pid: i32) -> bool {
+    use rustix::process::{WaitId, WaitIdOptions, waitid};
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    Pid::from_raw(pid).is_some_and(|pid| {
+        !matches!(
+            waitid(WaitId::Pid(pid), options),
+            Err(rustix::io::Errno::CHILD)
+        )
+    })
 }
 
 /// Raises the soft limit of open files to the hard one and gives the result (getrlimit(2)).

@@ -5,6 +5,7 @@ pub mod asked;
 pub mod dump;
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
@@ -44,10 +45,12 @@ extern "C" fn write_byte(signal: libc::c_int) {
 pub struct SignalPipe {
     read: OwnedFd,
     write: OwnedFd,
+    signals: Vec<i32>,
 }
 
 impl SignalPipe {
-    /// Catches `signals`: each becomes a byte in a pipe made here. A child of a later fork must
+    /// Catches `signals`, also those that whoever started us had blocked or ignored: each becomes a
+    /// byte in a pipe made here. A child of a later fork must
     /// make its own pipe or [`reset`] before it does anything that takes long, else its signals
     /// would arrive at its parent.
     pub fn install(signals: &[i32]) -> io::Result<Self> {
@@ -57,7 +60,27 @@ impl SignalPipe {
         for &signal in signals {
             set_handler(signal, write_byte as *const () as libc::sighandler_t)?;
         }
-        Ok(Self { read, write })
+        unblock(signals)?;
+        Ok(Self {
+            read,
+            write,
+            signals: signals.to_vec(),
+        })
+    }
+
+    /// Catches them again, should anybody else have changed what becomes of them. Gives those
+    /// that somebody has.
+    pub fn reclaim(&self) -> io::Result<Vec<i32>> {
+        let blocked = unblock(&self.signals)?;
+        let handler = write_byte as *const () as libc::sighandler_t;
+        let mut taken = Vec::new();
+        for &signal in &self.signals {
+            let before = set_action(signal, handler, libc::SA_RESTART)?;
+            if before.sa_sigaction != handler || blocked.contains(&signal) {
+                taken.push(signal);
+            }
+        }
+        Ok(taken)
     }
 
     /// The signals that came since the last call, oldest first.
@@ -80,6 +103,38 @@ impl Drop for SignalPipe {
     fn drop(&mut self) {
         let ours = self.write.as_raw_fd();
         let _was_ours = PIPE.compare_exchange(ours, -1, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
+/// Has this thread take `signals`, as threads that it starts will; gives those that were blocked. A
+/// mask is inherited, over fork(2) and execve(2) too, from whoever blocked them and forgot.
+pub fn unblock(signals: &[i32]) -> io::Result<Vec<i32>> {
+    let mut before = MaybeUninit::uninit();
+    let set = set_of(signals)?;
+    // SAFETY: both sets live through the call, which reads the one and fills the other; what it
+    // has filled is then only read.
+    unsafe {
+        match libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, before.as_mut_ptr()) {
+            0 => {
+                let is_in = |signal: i32| libc::sigismember(before.as_ptr(), signal) == 1;
+                Ok(signals.iter().copied().filter(|&one| is_in(one)).collect())
+            }
+            error => Err(io::Error::from_raw_os_error(error)),
+        }
+    }
+}
+
+pub(crate) fn set_of(signals: &[i32]) -> io::Result<libc::sigset_t> {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: sigemptyset(3) fills the set it is given, sigaddset(3) changes it.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for &signal in signals {
+            if libc::sigaddset(set.as_mut_ptr(), signal) == -1 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(set.assume_init())
     }
 }
 

@@ -7,7 +7,7 @@ use std::io;
 use std::sync::atomic::{AtomicI32, AtomicIsize, AtomicPtr, AtomicU32, Ordering};
 
 use super::{LATE, SIGABRT, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
-use super::{call_behind, is_owner, put_in_front, set_action};
+use super::{call_behind, is_owner, put_in_front, set_action, unblock};
 use crate::futex;
 
 /// Leave once what is under way is done (SIGTERM).
@@ -63,7 +63,8 @@ extern "C" fn on_late(_signal: libc::c_int) {
 /// Catches SIGTERM, SIGINT, SIGQUIT, SIGABRT and SIGUSR1, in front of the handlers that are there:
 /// each sets its bit in [`word`] and changes `bell` (by two: its lowest bit belongs to the waiters),
 /// so that a thread which looks at the word and then sleeps on the bell cannot miss it. No pipe, so
-/// that an idle seat needs no second descriptor to watch.
+/// that an idle seat needs no second descriptor to watch. The app may have blocked them when it was
+/// imported: they are not any more.
 ///
 /// Children of a later fork get the default actions at their first signal.
 pub fn catch(bell: &'static AtomicU32) -> io::Result<()> {
@@ -81,7 +82,7 @@ pub fn catch(bell: &'static AtomicU32) -> io::Result<()> {
     for signal in [SIGINT, SIGQUIT, SIGABRT] {
         put_in_front(signal, on_signal, 0)?;
     }
-    Ok(())
+    unblock(&[LATE, SIGTERM, SIGUSR1, SIGINT, SIGQUIT, SIGABRT]).map(drop)
 }
 
 /// The bits that were asked for. Also a futex word, for a thread that only waits for them.

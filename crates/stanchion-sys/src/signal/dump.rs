@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-use super::{DUMP, call_behind, is_owner, put_in_front};
+use super::{DUMP, call_behind, is_owner, put_in_front, unblock};
 
 /// Seats whose threads are named; Python's handler shows no more than 100 threads.
 const SEATS_NAMED_MAX: usize = 100;
@@ -79,7 +79,8 @@ pub fn answer(
     PREPARED.store(Box::leak(prepared), Ordering::Release);
     // With SA_RESTART, since a worker that is asked out of curiosity goes on afterwards; and on the
     // stack that Python's handler set aside, where there is one.
-    put_in_front(DUMP, on_signal, libc::SA_RESTART | libc::SA_ONSTACK)
+    put_in_front(DUMP, on_signal, libc::SA_RESTART | libc::SA_ONSTACK)?;
+    unblock(&[DUMP]).map(drop)
 }
 
 /// Notes that the calling thread has `seat`, counted from 0 within this worker, so that a dump can

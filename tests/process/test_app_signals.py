@@ -1,0 +1,136 @@
+"""What others have done to signals: whoever started the server, the app at its import, a hook in the master."""
+
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from support.processes import gone, kill
+from support.server import Serve, Server
+
+pytestmark = pytest.mark.own("it is about stanchion's own processes")
+
+APP = """
+import os, signal, subprocess, sys
+
+def app(environ, start_response):
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    if environ["PATH_INFO"] == "/run":
+        code = subprocess.run([sys.executable, "-S", "-c", "raise SystemExit(3)"]).returncode
+        return [f"exited with {code}".encode()]
+    if environ["PATH_INFO"] == "/stuck":
+        signal.sigwait([signal.SIGRTMIN])
+    return [str(os.getpid()).encode()]
+
+"""
+
+ALL_BLOCKED = "signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())"
+
+Start = Callable[..., Server]
+
+
+@pytest.fixture
+def start(serve: Serve, tmp_path: Path) -> Start:
+    """A server whose app does this at its import."""
+
+    def start(at_import: str = "", *arguments: str, **options: Any) -> Server:
+        (tmp_path / "signalling.py").write_text(APP + at_import + "\n")
+        return serve("signalling:app", "--pythonpath", str(tmp_path), *arguments, **options)
+
+    return start
+
+
+def worker_of(server: Server) -> psutil.Process:
+    with server.connect() as wire:
+        return psutil.Process(int(wire.get("/").body))
+
+
+def replace(server: Server) -> None:
+    """Kill a worker: the master says how it ended, and another one follows."""
+    mark = server.log.mark()
+    worker = worker_of(server)
+    kill(worker)
+    server.log.wait(rf"worker \d \({worker.pid}\) was killed by SIGKILL", mark)
+    server.log.wait("worker ready", mark)
+    assert worker_of(server).pid != worker.pid
+
+
+class TestAnAppThatIgnoresSigchld:
+    """The kernel then collects the template's children itself, and waitpid(2) answers ECHILD."""
+
+    AT_IMPORT = "signal.signal(signal.SIGCHLD, signal.SIG_IGN)"
+
+    @pytest.mark.parametrize("arguments", [[], ["--no-preload"]])
+    def test_every_fork_of_a_worker_counts(self, start: Start, arguments: list[str]) -> None:
+        server = start(self.AT_IMPORT, "-w", "3", *arguments)
+        assert len(server.log.matches("worker ready")) == 3
+        assert not server.log.matches("fork"), server.log.text()
+
+    def test_a_dead_worker_is_replaced(self, start: Start) -> None:
+        server = start(self.AT_IMPORT)
+        replace(server)
+        assert not server.log.matches("fork"), server.log.text()
+
+    def test_its_subprocesses_still_say_how_they_ended(self, start: Start) -> None:
+        with start(self.AT_IMPORT).connect() as wire:
+            assert wire.get("/run").text == "exited with 3"
+
+
+class TestAnAppThatBlocksSignals:
+    """A mask is inherited by every fork (pthread_sigmask(3))."""
+
+    def test_its_worker_leaves_on_sigterm(self, start: Start) -> None:
+        server = start(ALL_BLOCKED)
+        mark = server.log.mark()
+        worker = worker_of(server)
+        worker.terminate()
+        server.log.wait("worker ready", mark)
+        gone(worker.pid)
+
+    @pytest.mark.parametrize("arguments", [[], ["--threads", "2"]])
+    def test_its_workers_leave_in_time_with_the_server(self, start: Start, arguments: list[str]) -> None:
+        server = start(ALL_BLOCKED, *arguments)
+        server.signal(signal.SIGTERM)
+        assert server.exit_code() == 0
+        assert not server.log.matches("did not leave in time")
+
+    def test_a_stuck_worker_writes_its_stacks_down(self, start: Start) -> None:
+        server = start(ALL_BLOCKED, "--timeout", "1")
+        with server.connect() as wire:
+            assert wire.get("/stuck").status == 504
+        server.log.wait("the stacks of worker 0")
+        server.log.wait(r"in app$")
+
+
+def test_an_app_with_a_timer_that_ticks_all_the_time(start: Start) -> None:
+    ticking = "signal.signal(signal.SIGALRM, lambda *_: None)\nsignal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)"
+    server = start(ticking, "-w", "3")
+    for _ in range(3):
+        replace(server)
+    assert not server.log.matches("fork"), server.log.text()
+
+
+class TestWhoeverStartedTheServer:
+    """Ignored signals and the mask of blocked ones outlive execve(2)."""
+
+    LAUNCHER = (
+        "import os, signal, sys\n"
+        "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+        f"{ALL_BLOCKED}\n"
+        "os.execvp(sys.argv[1], sys.argv[1:])"
+    )
+
+    def test_had_sigchld_ignored_and_all_signals_blocked(self, start: Start) -> None:
+        server = start(prefix=[sys.executable, "-c", self.LAUNCHER])
+        replace(server)
+        mark = server.log.mark()
+        server.signal(signal.SIGHUP)
+        server.log.wait("reloaded: generation 2 serves", mark)
+        with server.connect() as wire:
+            assert wire.get("/run").text == "exited with 3"
+        server.signal(signal.SIGTERM)
+        assert server.exit_code() == 0

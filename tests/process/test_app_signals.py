@@ -134,3 +134,46 @@ class TestWhoeverStartedTheServer:
             assert wire.get("/run").text == "exited with 3"
         server.signal(signal.SIGTERM)
         assert server.exit_code() == 0
+
+
+class TestAHookInTheMaster:
+    """It runs in the process that reaps and takes orders."""
+
+    def start(self, start: Start, tmp_path: Path, text: str) -> Server:
+        config = tmp_path / "signals.conf.py"
+        config.write_text(f"import os, signal, subprocess\n{text}\n")
+        return start("", "-c", str(config))
+
+    @pytest.mark.parametrize(
+        ("act", "which"),
+        [
+            ("signal.signal(signal.SIGCHLD, signal.SIG_IGN)", "CHLD"),
+            ("signal.signal(signal.SIGTERM, signal.SIG_DFL)", "TERM"),
+            ("signal.signal(signal.SIGHUP, print)", "HUP"),
+            ("signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD, signal.SIGTERM])", "TERM, CHLD"),
+        ],
+    )
+    def test_may_not_take_its_signals(self, start: Start, tmp_path: Path, act: str, which: str) -> None:
+        server = self.start(start, tmp_path, f"def when_ready(server): {act}")
+        server.log.wait(f"WARNING.*the hook when_ready has changed what becomes of {which} in the master")
+        replace(server)
+        server.signal(signal.SIGTERM)
+        assert server.exit_code() == 0
+
+    def test_that_collects_the_masters_children_hides_no_death(self, start: Start, tmp_path: Path) -> None:
+        server = self.start(
+            start,
+            tmp_path,
+            "def nworkers_changed(server, new, old):\n"
+            "    if new == 2 and old == 1:\n"
+            "        with open('pid') as file:\n"
+            "            pid = int(file.read())\n"
+            "        os.kill(pid, signal.SIGKILL)\n"
+            "        os.waitpid(pid, 0)\n",
+        )
+        worker = worker_of(server)
+        (server.home / "pid").write_text(str(worker.pid))
+        mark = server.log.mark()
+        server.signal(signal.SIGTTIN)
+        server.log.wait(rf"worker 0 \({worker.pid}\) was collected by somebody else", mark)
+        server.log.wait("worker ready worker=0", mark)

@@ -24,6 +24,13 @@ pub(super) enum Heir {
 }
 
 impl Heir {
+    pub(super) fn pid(self) -> Option<i32> {
+        match self {
+            Self::Booting { pid } | Self::Serving { pid } => Some(pid),
+            Self::None | Self::Asked | Self::Left => None,
+        }
+    }
+
     /// Whether this master has given the door away.
     pub(super) fn has_served(self) -> bool {
         matches!(self, Self::Serving { .. } | Self::Left)

@@ -79,6 +79,13 @@ impl House {
             || self.workers.has(pid)
     }
 
+    /// Its children, as far as they have been reported.
+    pub(super) fn pids(&self) -> impl Iterator<Item = i32> {
+        let workers = self.workers.pids();
+        let others = [self.acceptor.pid(), self.template.pid()];
+        others.into_iter().flatten().chain(workers)
+    }
+
     /// Whether all that was to be made ready is.
     pub(super) fn is_ready(&self) -> bool {
         self.acceptor.is_ready() && self.template.is_ready() && self.has_its_workers()

@@ -11,6 +11,7 @@ mod event;
 mod gather;
 mod heir;
 mod house;
+mod intrusion;
 mod lent;
 mod news;
 mod orders;

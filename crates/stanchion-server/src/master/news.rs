@@ -70,6 +70,7 @@ impl Loop<'_> {
     pub(super) fn hook(&mut self, hook: Hook) {
         // What it raised is in the log; there is no more to do about it.
         let _ = self.host.hook(hook);
+        self.recover_from(&format!("the hook {}", hook.name()));
     }
 
     /// Lets the service manager know that we are alive, if it wants to and it is time.

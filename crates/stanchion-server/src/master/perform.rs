@@ -140,7 +140,9 @@ impl Loop<'_> {
     /// Reads the configuration again and makes what a house needs.
     fn build(&mut self, generation: u32) -> Result<Premises, String> {
         self.hook(Hook::Reload);
-        let settings = self.host.reconfigure()?;
+        let settings = self.host.reconfigure();
+        self.recover_from("the configuration");
+        let settings = settings?;
         self.name_what_stays(&settings);
         let present = self.houses.get(&self.present.generation);
         let inherited = present.map(|house| listeners::clones(&house.listeners));

@@ -126,6 +126,12 @@ impl Master {
         self.houses.values()
     }
 
+    /// The children there are, as far as they have been reported.
+    pub(super) fn pids(&self) -> impl Iterator<Item = i32> {
+        let houses = self.houses.values().flat_map(House::pids);
+        houses.chain(self.heir.pid())
+    }
+
     fn note(&mut self, now_ms: u64, event: Event, actions: &mut Vec<Action>) {
         match event {
             Event::Tick => {}

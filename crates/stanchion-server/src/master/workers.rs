@@ -85,6 +85,13 @@ impl Workers {
         self.late.contains_key(&pid) || self.index_of(pid).is_some()
     }
 
+    /// Their processes, as far as they have been reported.
+    pub(super) fn pids(&self) -> impl Iterator<Item = i32> {
+        let seated = self.seated.values();
+        let seated = seated.filter_map(|worker| worker.stage.pid());
+        seated.chain(self.late.keys().copied())
+    }
+
     fn index_of(&self, pid: i32) -> Option<u16> {
         let mut seated = self.seated.iter();
         let found = seated.find(|(_, worker)| worker.stage.pid() == Some(pid));

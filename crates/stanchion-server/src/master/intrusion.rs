@@ -1,0 +1,50 @@
+//! What the operator's code may have done to the master while it ran there: a hook, or the config
+//! file of a reload.
+
+use stanchion_sys::process::{self, Exit};
+use stanchion_sys::signal::SIGCHLD;
+use tracing::warn;
+
+use super::Loop;
+use super::event::Event;
+use super::orders::order_of;
+use crate::settings::SignalStyle;
+
+impl Loop<'_> {
+    /// Takes back the master's signals, and looks for children whose end it cannot hear of any more.
+    /// `whose` is what has run.
+    pub(super) fn recover_from(&mut self, whose: &str) {
+        match self.signals.reclaim() {
+            Ok(taken) if taken.is_empty() => {}
+            Ok(taken) => {
+                let names: Vec<_> = taken.into_iter().map(name).collect();
+                let names = names.join(", ");
+                warn!(
+                    "{whose} has changed what becomes of {names} in the master, which needs these \
+                     signals itself and has taken them back"
+                );
+            }
+            Err(error) => warn!("the master cannot see to its signals after {whose}: {error}"),
+        }
+        // While SIGCHLD was ignored the kernel has collected them, or else a wait(2) for any child.
+        let is_known = |pid: i32| {
+            let mut known = self.events.iter();
+            known.any(|event| matches!(event, Event::Reaped(dead, _) if *dead == pid))
+        };
+        let lost: Vec<_> = self
+            .master
+            .pids()
+            .filter(|&pid| !process::is_child(pid) && !is_known(pid))
+            .map(|pid| Event::Reaped(pid, Exit::Unseen))
+            .collect();
+        self.events.extend(lost);
+    }
+}
+
+fn name(signal: i32) -> &'static str {
+    match order_of(signal, SignalStyle::Gunicorn) {
+        Some((_, name)) => name,
+        None if signal == SIGCHLD => "CHLD",
+        None => "a signal",
+    }
+}

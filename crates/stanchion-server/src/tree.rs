@@ -117,7 +117,8 @@ fn prepare(settings: Settings, host: &mut dyn Host) -> Result<Prepared, Problem>
     let of_bind = |problem| (problem, exit_code::BIND);
     check_proc().map_err(of_usage)?;
     acceptor::check_settings(&settings).map_err(of_usage)?;
-    privileges::find(&settings).map_err(of_usage)?;
+    let identity = privileges::find(&settings).map_err(of_usage)?;
+    privileges::say_what_is_root(identity.as_ref());
     let mut handed_over = Handover::take().map_err(of_usage)?;
     let is_heir = handed_over.is_some();
     let inherited = handed_over
@@ -210,14 +211,14 @@ fn tree(prepared: Prepared, host: &mut dyn Host) -> io::Result<i32> {
             listeners,
             orders,
         } => {
-            let code = match privileges::drop(common) {
+            let code = match privileges::confine_acceptor(common) {
                 Ok(()) => acceptor::run(common, &listeners, orders),
                 Err(code) => code,
             };
             process::exit_now(code)
         }
         Role::Template { common, orders } => {
-            if let Err(code) = privileges::drop(common) {
+            if let Err(code) = privileges::confine_app(common) {
                 process::exit_now(code);
             }
             match template::run(common, orders, host) {

@@ -129,6 +129,8 @@ pub struct Settings {
     pub group: Option<String>,
     /// Give them all groups of `user`.
     pub initgroups: bool,
+    /// Set `no_new_privs` for template and workers.
+    pub worker_no_new_privs: bool,
     /// Bits that the mode of a unix socket's file lacks.
     pub umask: u32,
     /// Directory to change to; the command line has done so before the server sees this.

@@ -90,6 +90,22 @@ Gives the app all groups that the group database lists for user \
 (initgroups(3)). Without it there is only group.",
         },
         Setting {
+            name: "worker_no_new_privs",
+            flags: &["--worker-no-new-privs"],
+            metavar: "",
+            env: None,
+            kind: Kind::Bool,
+            default: Preset::Bool(false),
+            gunicorn: false,
+            help: "Programs that the app runs gain nothing",
+            long_help: "\
+Sets no_new_privs (prctl(2)) for the template and its workers, and, \
+where the server is root, empties their capability bounding set. sudo, \
+su and ping then do not work for the app, nor does any program whose file \
+gives it another user or capabilities; which is why it is off unless asked \
+for. The acceptor always runs like this. See docs/privileges.md.",
+        },
+        Setting {
             name: "umask",
             flags: &["-m", "--umask"],
             metavar: "MASK",

@@ -1,0 +1,147 @@
+"""What each process has given up, as the kernel tells it."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from support import open_house
+from support.open_house import NOBODY, OTHERS
+from support.privileges import DAC_OVERRIDE, NET_BIND_SERVICE, by_role, mine
+from support.server import STANCHION, Server
+
+Start = Callable[..., Server]
+
+pytestmark = pytest.mark.own("what its processes give up")
+NOT_HERE = open_house.unavailable()
+as_root = pytest.mark.skipif(bool(NOT_HERE), reason=NOT_HERE)
+CHILDREN = {"stanchion-acpt", "stanchion-tmpl", "stanchion-work"}
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Servers in directories that everybody may enter."""
+    homes, started = [], []
+
+    def start(*arguments: str, prefix: tuple[str, ...] = ()) -> Server:
+        home = Path(tempfile.mkdtemp(prefix="stanchion-test-"))
+        home.chmod(0o755)
+        homes.append(home)
+        words = ["--bind", "127.0.0.1:0", *arguments, "surroundings:app"]
+        server = Server(STANCHION, words, home, prefix=[*open_house.prefix(), *prefix])
+        if prefix:
+            # Whoever it starts as makes its files there.
+            server.environment["HOME"] = "/"
+            (home / "tmp").mkdir()
+            os.chown(home / "tmp", NOBODY, OTHERS)
+        started.append(server)
+        return server.start()
+
+    yield start
+    for server in started:
+        server.stop()
+    for home in homes:
+        shutil.rmtree(home)
+
+
+def as_nobody(*ambient: str) -> tuple[str, ...]:
+    """Words before a command that is to run as an ordinary user, with these capabilities as systemd's
+    AmbientCapabilities= would give them."""
+    words = ["setpriv", f"--reuid={NOBODY}", f"--regid={OTHERS}", "--clear-groups"]
+    if ambient:
+        granted = ",".join(f"+{name}" for name in ambient)
+        words += [f"--inh-caps={granted}", f"--ambient-caps={granted}"]
+    return (*words, "--")
+
+
+def test_the_acceptor_gives_up_what_it_does_not_need(start: Start) -> None:
+    """As whoever runs the tests."""
+    acceptor = by_role(start().processes())["stanchion-acpt"]
+    assert acceptor.no_new_privs
+    assert (acceptor.inheritable, acceptor.ambient) == (0, 0)
+    assert acceptor.effective == acceptor.permitted
+    assert acceptor.permitted == mine().permitted & (DAC_OVERRIDE | NET_BIND_SERVICE)
+
+
+@as_root
+def test_without_a_user_the_app_stays_root_and_that_is_said_once(start: Start) -> None:
+    server = start()
+    found = by_role(server.processes())
+    assert set(found) == {"stanchion", *CHILDREN}
+    assert found["stanchion-acpt"].bounding == 0
+    for role in ("stanchion", "stanchion-tmpl", "stanchion-work"):
+        assert found[role].permitted == mine().permitted, role
+        assert not found[role].no_new_privs, role
+    assert len(server.log.matches("the app runs as root")) == 1
+
+
+@as_root
+def test_of_a_server_with_a_user_only_the_master_has_capabilities(start: Start) -> None:
+    server = start("--user", str(NOBODY), "--group", str(OTHERS))
+    found = by_role(server.processes())
+    assert set(found) == {"stanchion", *CHILDREN}
+    for role in CHILDREN:
+        one = found[role]
+        assert (one.permitted, one.effective, one.inheritable, one.ambient) == (0, 0, 0, 0), role
+        assert not one.dumpable, role
+    assert found["stanchion-acpt"].bounding == 0
+    # sudo goes on to work for the app, unless it is asked not to.
+    assert found["stanchion-work"].bounding == mine().bounding
+    assert not found["stanchion-work"].no_new_privs
+    assert server.log.matches("only the master is root")
+    assert "runs as root" not in server.log.text()
+
+
+@as_root
+def test_workers_gain_nothing_if_so_asked(start: Start) -> None:
+    server = start("--user", str(NOBODY), "--group", str(OTHERS), "--worker-no-new-privs")
+    found = by_role(server.processes())
+    for role in CHILDREN:
+        assert found[role].no_new_privs, role
+        assert found[role].bounding == 0, role
+    assert not found["stanchion"].no_new_privs
+
+
+@as_root
+def test_what_the_operator_gives_the_server_is_not_the_apps(start: Start) -> None:
+    """AmbientCapabilities=CAP_NET_BIND_SERVICE: the master listens below 1024, and the app cannot."""
+    port = free_port_below_1024()
+    server = start("--bind", f"127.0.0.1:{port}", prefix=as_nobody("net_bind_service"))
+    found = by_role(server.processes())
+    assert found["stanchion"].ambient == NET_BIND_SERVICE
+    for role in CHILDREN:
+        assert (found[role].inheritable, found[role].ambient) == (0, 0), role
+    for role in ("stanchion-tmpl", "stanchion-work"):
+        assert (found[role].permitted, found[role].effective) == (0, 0), role
+    # It binds what workers ask for, once somebody else lets go of it.
+    assert found["stanchion-acpt"].permitted == NET_BIND_SERVICE
+
+
+def free_port_below_1024() -> int:
+    for port in range(1023, 900, -1):
+        with socket.socket() as sock:
+            try:
+                sock.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    pytest.skip("no port below 1024 is free")
+
+
+@as_root
+def test_another_process_of_the_same_user_cannot_look_into_the_acceptor(start: Start) -> None:
+    """What a worker could do too: same user, and no capabilities."""
+    server = start(prefix=as_nobody())
+    found = {process.name(): process.pid for process in server.processes()}
+    looks = "import sys; open(f'/proc/{sys.argv[1]}/mem', 'rb')"
+    for role, may in (("stanchion-work", True), ("stanchion-acpt", False)):
+        command = [*as_nobody(), sys.executable, "-I", "-c", looks, str(found[role])]
+        done = subprocess.run([*open_house.prefix(), *command], capture_output=True, text=True)
+        assert (done.returncode == 0) == may, f"{role}: {done.stderr}"
+        assert may or "PermissionError" in done.stderr

@@ -15,6 +15,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 WHEEL_DIR := target/wheels
+SBOM := target/stanchion.cyclonedx.json
 
 # For pyo3's build script, so that cargo and maturin build against the same interpreter.
 export PYO3_PYTHON := $(abspath $(BIN)/python)
@@ -26,7 +27,7 @@ DENY := $(DENY_ROOT)/bin/cargo-deny
 
 # What the wheel is made of; a change in any of it makes a new one.
 WHEEL_SOURCES := Cargo.toml Cargo.lock pyproject.toml README.md LICENSE \
-	$(shell find crates python -type f -not -path '*/tests/*' -not -path '*/__pycache__/*')
+	scripts/sbom $(shell find crates python -type f -not -path '*/tests/*' -not -path '*/__pycache__/*')
 
 .PHONY: help
 help: ## List the verbs
@@ -147,10 +148,11 @@ docs: ## Write docs/reference/settings.md from the table of settings
 # ---- Build
 
 .PHONY: wheel
-wheel: $(STAMP)/wheel ## Build the wheel into dist/
+wheel: $(STAMP)/wheel ## Build the wheel into dist/, and beside it the list of what is in it
 	mkdir -p dist
-	cp $(WHEEL_DIR)/stanchion-*.whl dist/
-	@ls dist/stanchion-*.whl
+	for wheel in $(WHEEL_DIR)/stanchion-*.whl; do \
+		cp "$$wheel" dist/; cp $(SBOM) "dist/$$(basename "$$wheel" .whl).cyclonedx.json"; done
+	@ls dist/stanchion-*
 
 .PHONY: bench
 bench: $(STAMP)/wheel ## Compare with other servers, side by side (minutes; results in bench/runs/)
@@ -182,6 +184,8 @@ $(DENY):
 # A wheel and no link to the sources: what is tested is what will be installed.
 $(STAMP)/wheel: $(WHEEL_SOURCES) $(STAMP)/build
 	rm -f $(WHEEL_DIR)/stanchion-*.whl
-	$(BIN)/maturin build --release --locked --interpreter $(BIN)/python --out $(WHEEL_DIR)
+	mkdir -p target
+	$(BIN)/python scripts/sbom > $(SBOM)
+	$(BIN)/maturin build --release --locked --interpreter $(BIN)/python --sbom-include $(SBOM) --out $(WHEEL_DIR)
 	$(BIN)/pip install --quiet --force-reinstall --no-deps $(WHEEL_DIR)/stanchion-*.whl
 	@touch $@

@@ -40,11 +40,19 @@ class Tally:
 
 
 class Steady:
-    """Clients on every address, half of them with keep-alive and half with a connection for each request."""
+    """Clients on every address: by default half of them with keep-alive and half with a connection for each request,
+    and whoever is told anything but 200 has been failed."""
 
-    def __init__(self, addresses: Iterable[Address], each: int = 2) -> None:
+    def __init__(
+        self,
+        addresses: Iterable[Address],
+        each: int = 2,
+        keep_alive: tuple[bool, ...] = (True, False),
+        fine: tuple[int, ...] = (200,),
+    ) -> None:
         self._stop = threading.Event()
-        kinds = [(address, keep_alive) for address in addresses for keep_alive in (True, False)]
+        self._fine = fine
+        kinds = [(address, keeps) for address in addresses for keeps in keep_alive]
         self._tallies: dict[str, list[Tally]] = {}
         self._threads = []
         for address, keep_alive in kinds:
@@ -82,6 +90,14 @@ class Steady:
             f"{count} more answers for each client; failed so far: {self.failed()}",
         )
 
+    def all_wait(self) -> None:
+        """Wait until each client without keep-alive has connected, and has no answer yet."""
+        tallies = [tally for tallies in self._tallies.values() for tally in tallies]
+        eventually(
+            lambda: all(tally.connections == tally.answered + tally.failed + 1 for tally in tallies),
+            f"each client has connected and waits; failed so far: {self.failed()}",
+        )
+
     def assert_no_failure(self) -> None:
         """That each client was served all the time, and nothing failed; the figures are printed."""
         for name, tallies in self._tallies.items():
@@ -98,38 +114,37 @@ class Steady:
         wire: Wire | None = None
         while not self._stop.wait(PAUSE_S):
             try:
-                wire = _exchange(address, wire, keep_alive, tally)
+                wire = self._exchange(address, wire, keep_alive, tally)
             except (OSError, BrokenOff, Malformed) as problem:
                 tally.fail(repr(problem))
                 wire = None
         if wire:
             wire.close()
 
-
-def _exchange(address: Address, wire: Wire | None, keep_alive: bool, tally: Tally) -> Wire | None:
-    """One request, and the connection if there may be another one on it."""
-    data = request("GET", "/", [] if keep_alive else ["Connection: close"])
-    if wire and not _sent_first(wire, data):
-        wire.close()
-        wire = None
-    if wire is None:
-        wire = Wire.connect(address, PATIENCE_S)
-        tally.connections += 1
-        wire.send(data)
-    try:
-        response = wire.response()
-    except (OSError, BrokenOff, Malformed):
-        wire.close()
-        raise
-    if response.status == 200:
-        tally.answers[response.text] += 1
-        tally.answered += 1
-    else:
-        tally.fail(f"{response.status} {response.text[:100]}")
-    if not keep_alive or response.closes():
-        wire.close()
-        return None
-    return wire
+    def _exchange(self, address: Address, wire: Wire | None, keep_alive: bool, tally: Tally) -> Wire | None:
+        """One request, and the connection if there may be another one on it."""
+        data = request("GET", "/", [] if keep_alive else ["Connection: close"])
+        if wire and not _sent_first(wire, data):
+            wire.close()
+            wire = None
+        if wire is None:
+            wire = Wire.connect(address, PATIENCE_S)
+            tally.connections += 1
+            wire.send(data)
+        try:
+            response = wire.response()
+        except (OSError, BrokenOff, Malformed):
+            wire.close()
+            raise
+        if response.status in self._fine:
+            tally.answers[response.text] += 1
+            tally.answered += 1
+        else:
+            tally.fail(f"{response.status} {response.text[:100]}")
+        if not keep_alive or response.closes():
+            wire.close()
+            return None
+        return wire
 
 
 def _sent_first(wire: Wire, data: bytes) -> bool:

@@ -80,7 +80,9 @@ impl Shared {
             self.open.set(false);
             return;
         }
-        for OpenDoor { listener, .. } in self.doors.borrow().iter() {
+        let doors = self.doors.borrow();
+        let ours = doors.iter().filter(|door| !door.listener.is_passed());
+        for OpenDoor { listener, .. } in ours {
             // Some kernels let only root do it. Whoever is here already must not suffer from it; who
             // comes now is let in, or reset when the socket closes.
             if let Err(error) = listener.close_door() {

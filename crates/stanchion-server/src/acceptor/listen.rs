@@ -61,6 +61,7 @@ pub(super) fn open(
     let door = Door {
         socket: DoorSocket::of(listener)?,
         port,
+        is_passed: listener.is_passed(),
     };
     let believed = &shared.common.settings.forwarded_allow_ips;
     if matches!(door.socket, DoorSocket::Unix { .. }) && !believed.allows(None) {
@@ -85,6 +86,8 @@ pub(super) fn open(
 struct Door {
     socket: DoorSocket,
     port: Option<PortNumber>,
+    /// Whoever started us has it too, and gives it to the next server.
+    is_passed: bool,
 }
 
 pub(super) enum DoorSocket {
@@ -196,11 +199,12 @@ async fn accept_all(shared: Rc<Shared>, door: Door, closing: Rc<Cell<Closing>>) 
     if let Some(guest) = in_hall {
         shared.welcome(guest, &door);
     }
-    let is_anothers = match closing.get() {
-        Closing::No => shared.retiring.get() || !shared.open.get(),
-        Closing::AfterTheLast => false,
-        Closing::AtOnce => true,
-    };
+    let is_anothers = door.is_passed
+        || match closing.get() {
+            Closing::No => shared.retiring.get() || !shared.open.get(),
+            Closing::AfterTheLast => false,
+            Closing::AtOnce => true,
+        };
     if is_anothers {
         return;
     }

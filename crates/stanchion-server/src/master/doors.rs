@@ -59,9 +59,14 @@ impl Loop<'_> {
     }
 }
 
+/// Whoever waits at one that was passed is the next server's.
+///
 /// Whoever is in the queue already must not suffer if that cannot be done; who comes from now on is let
 /// in, or reset when the socket closes.
 pub(super) fn close(door: &Listener) {
+    if door.is_passed() {
+        return;
+    }
     if let Err(error) = door.close_door() {
         warn!(
             "{} cannot be closed to newcomers only, and some may be reset: {error}",

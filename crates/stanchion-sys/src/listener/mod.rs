@@ -235,6 +235,12 @@ impl Listener {
         &self.provenance
     }
 
+    /// Whether somebody else holds it too, who will give it to the next server: then whoever waits in
+    /// its queue is that one's, and nothing may be done to it that stays.
+    pub fn is_passed(&self) -> bool {
+        self.provenance.origin != Origin::Bound
+    }
+
     /// Says where it comes from, where that is known better.
     #[must_use]
     pub fn with_provenance(self, provenance: Provenance) -> Self {
@@ -266,7 +272,13 @@ impl Listener {
     /// For TCP that call would reset the queue; instead a filter on the listener drops the
     /// SYN of whoever comes later, while handshakes under way still complete. The kernel of such
     /// a client tries again within a second and is then refused by the closed port.
+    ///
+    /// Never of one that was passed: whatever is done to a socket is done for all who hold it, and a
+    /// unix socket that was shut stays so.
     pub fn close_door(&self) -> io::Result<()> {
+        if self.is_passed() {
+            return Err(io::Error::other("it is not ours to close"));
+        }
         match self.address {
             ListenerAddress::Tcp(_) => drop_new_syns(self.socket.as_raw_fd()),
             ListenerAddress::Unix(_) | ListenerAddress::Abstract(_) => {
@@ -292,9 +304,7 @@ impl Listener {
     pub fn remove_file(&self) -> io::Result<()> {
         match &self.address {
             ListenerAddress::Unix(path)
-                if self.provenance.origin == Origin::Bound
-                    && self.provenance.file.is_some()
-                    && self.has_its_file() =>
+                if !self.is_passed() && self.provenance.file.is_some() && self.has_its_file() =>
             {
                 std::fs::remove_file(path)
             }
@@ -500,6 +510,9 @@ mod tests {
         let adopted = Listener::adopt(fd, &Options::adopted(), Origin::Passed).expect("adopted");
         assert_eq!(adopted.address(), second.address());
         adopted.remove_file().expect("nothing to do");
+        assert!(adopted.is_passed() && !second.is_passed());
+        assert!(adopted.close_door().is_err(), "it is not ours to close");
+        std::os::unix::net::UnixStream::connect(&path).expect("the door is open");
         assert!(
             path.exists(),
             "the file of whoever passed the socket was removed"

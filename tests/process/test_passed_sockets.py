@@ -1,0 +1,117 @@
+"""Sockets that whoever starts the server holds: they outlive it, and who waits in them is the next server's."""
+
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support import manager, processes
+from support.address import Address
+from support.patience import eventually
+from support.server import Serve, Server
+from support.steady import Steady
+
+pytestmark = pytest.mark.own("gunicorn closes and resets what it has not accepted")
+
+STATUSES = {signal.SIGTERM: (200,), signal.SIGQUIT: (200, 503), signal.SIGKILL: (200, 503)}
+"""What a client may be told by a server that is ended so."""
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> Iterator[list[socket.socket]]:
+    """One of each family there is, listening."""
+    unix = socket.socket(socket.AF_UNIX)
+    unix.bind(str(tmp_path / "s"))
+    sockets = [unix, socket.create_server(("127.0.0.1", 0))]
+    if socket.has_dualstack_ipv6():
+        sockets.append(socket.create_server(("::1", 0), family=socket.AF_INET6))
+    for sock in sockets:
+        sock.listen(64)
+    yield sockets
+    for sock in sockets:
+        sock.close()
+
+
+def addresses(sockets: list[socket.socket]) -> list[Address]:
+    names = [sock.getsockname() for sock in sockets]
+    return [Address(path=name) if isinstance(name, str) else Address(*name[:2]) for name in names]
+
+
+def activated(sockets: list[socket.socket]) -> tuple[list[str], dict[str, object]]:
+    """As systemd passes them."""
+    return [], manager.passing(sockets)
+
+
+def named(sockets: list[socket.socket]) -> tuple[list[str], dict[str, object]]:
+    """As circus and supervisors of its kind pass them."""
+    binds = [word for sock in sockets for word in ("--bind", f"fd://{sock.fileno()}")]
+    return binds, {"bind": None, "pass_fds": tuple(sock.fileno() for sock in sockets)}
+
+
+@pytest.mark.parametrize("number", STATUSES, ids=lambda number: number.name)
+@pytest.mark.parametrize("passed", [activated, named], ids=lambda passed: passed.__name__)
+def test_servers_in_turn_answer_every_client(
+    serve: Serve, held: list[socket.socket], passed: object, number: signal.Signals
+) -> None:
+    with Steady(addresses(held), keep_alive=(False,), fine=STATUSES[number]) as load:
+        for _ in range(3):
+            load.all_wait()
+            arguments, options = passed(held)  # type: ignore[operator]
+            server = serve("hello:app", "-w", "2", *arguments, **options)
+            load.more()
+            server.signal(number)
+            server.exit_code()
+            eventually(lambda server=server: not server.processes(), "all of it leave")  # type: ignore[misc]
+        load.all_wait()
+        arguments, options = passed(held)  # type: ignore[operator]
+        serve("hello:app", *arguments, **options)
+        load.more()
+    load.assert_no_failure()
+
+
+def reload(server: Server) -> None:
+    mark = server.log.mark()
+    server.signal(signal.SIGHUP)
+    server.log.wait("reloaded: ", mark)
+
+
+def upgrade(server: Server) -> None:
+    mark, old = server.log.mark(), server.pid
+    server.signal(signal.SIGUSR2)
+    server.follow(int(server.log.wait(r"upgraded: the new master (\d+) serves", mark)[1]))
+    processes.gone(old)
+
+
+@pytest.mark.parametrize("deploy", [reload, upgrade], ids=lambda deploy: deploy.__name__)
+def test_one_that_a_deploy_drops_is_the_next_servers(
+    serve: Serve, held: list[socket.socket], tmp_path: Path, deploy: object
+) -> None:
+    arguments, options = named(held)
+    config = tmp_path / "shop.py"
+    binds = [word for word in arguments if word != "--bind"]
+    config.write_text(f"bind = {binds}\n")
+    server = serve("hello:app", "-c", str(config), **options)
+    with Steady(addresses(held), keep_alive=(False,)) as load:
+        load.more()
+        config.write_text(f"bind = {binds[:1]}\n")
+        deploy(server)  # type: ignore[operator]
+        second, options = named(held[1:])
+        serve("hello:app", *second, **options)
+        load.more()
+    load.assert_no_failure()
+
+
+def test_an_upgraded_server_leaves_them_too(serve: Serve, held: list[socket.socket]) -> None:
+    with Steady(addresses(held), keep_alive=(False,)) as load:
+        server = serve("hello:app", **manager.passing(held))
+        load.more()
+        upgrade(server)
+        load.more()
+        server.signal(signal.SIGTERM)
+        eventually(lambda: not server.processes(), "all of it leave")
+        load.all_wait()
+        serve("hello:app", **manager.passing(held))
+        load.more()
+    load.assert_no_failure()

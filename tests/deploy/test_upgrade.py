@@ -21,6 +21,7 @@ pytestmark = [
 ]
 
 UPGRADES = 20
+EXIT_APP_LOAD = 4
 UPGRADED = r"upgraded: the new master (\d+) serves"
 FAILED = r"upgrade failed: "
 
@@ -58,6 +59,40 @@ def test_twenty_upgrades_in_a_row_fail_no_request(serve: Serve, tmp_path: Path) 
     seen = {tuple(map(int, text.split())) for text in load.answers()}
     assert seen == set(enumerate(masters)), "each release has answered clients of the load, under its own master"
     assert server.exit_code() == 0, "the first master has left as one that was told to"
+
+
+def test_the_new_master_is_a_child_of_whoever_started_the_old_one(serve: Serve, tmp_path: Path) -> None:
+    """A service manager waits for its own children only, and kills whatever else it finds."""
+    releases = Releases(tmp_path / "releases")
+    releases.put(0)
+    server = serve("released:app", *releases.arguments)
+    old = server.process
+    for _ in range(2):
+        new = upgrade(server)
+        assert psutil.Process(new).ppid() == os.getpid()
+        assert answer(server.address) == (0, new)
+    assert old.wait() == 0
+    server.signal(signal.SIGTERM)
+    # Only its parent can.
+    _, status = os.waitpid(new, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_a_new_master_that_cannot_serve_is_collected_by_whoever_started_the_old_one(
+    serve: Serve, tmp_path: Path
+) -> None:
+    releases = Releases(tmp_path / "releases")
+    releases.put(0)
+    server = serve("released:app", *releases.arguments)
+    releases.put(1, "import there_is_no_such_module")
+    mark = server.log.mark()
+    server.signal(signal.SIGUSR2)
+    server.log.wait("upgrade failed: the new master has ended; this master goes on serving", mark)
+    heirs = [one.pid for one in psutil.Process().children() if os.getsid(one.pid) == server.pid != one.pid]
+    [heir] = heirs
+    _, status = os.waitpid(heir, 0)
+    assert os.waitstatus_to_exitcode(status) == EXIT_APP_LOAD
+    assert answer(server.address) == (0, server.pid)
 
 
 def pid_in(path: Path) -> int | None:
@@ -164,9 +199,9 @@ def test_a_new_master_that_is_killed_while_it_boots_changes_nothing(serve: Serve
         server.signal(signal.SIGUSR2)
 
         def heir() -> psutil.Process | None:
-            others = [one for one in server.processes() if one not in known and one.ppid() == server.pid]
-            # Its own children tell it from a worker, and that it is in the middle of it.
-            return next((one for one in others if one.children()), None)
+            # Of those that are new, the one beside the master; its own children tell that it is in the middle of it.
+            beside = [one for one in server.processes() if one not in known and one.ppid() == os.getpid()]
+            return next((one for one in beside if one.children()), None)
 
         booting = eventually(heir, "the new master boots")
         assert booting is not None

@@ -68,3 +68,15 @@ def test_it_can_be_stopped_while_it_waits_for_an_address(build: Serve) -> None:
         server.log.wait("trying again")
         # The kernel drops signals for a first process that has no handler.
         leave(server)
+
+
+def test_an_upgrade_is_refused_since_the_kernel_would_end_the_new_master_with_the_old_one(serve: Serve) -> None:
+    server = serve("hello:app", prefix=UNSHARE)
+    mark = server.log.mark()
+    os.kill(first_process(server).pid, signal.SIGUSR2)
+    server.log.wait("upgrade failed: it could not be started; this master goes on serving", mark)
+    assert "first process of its pid namespace" in server.log.text()
+    with server.address.connect() as sock:
+        sock.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        assert sock.makefile("rb").read().endswith(b"hello\n")
+    leave(server)

@@ -24,6 +24,14 @@ def of_session(session: int) -> list[psutil.Process]:
     return found
 
 
+def reap_of_session(session: int) -> None:
+    """Collect our own children of a session that have ended and that `subprocess` does not know of."""
+    for child in psutil.Process().children():
+        with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
+            if os.getsid(child.pid) == session and child.status() == psutil.STATUS_ZOMBIE:
+                child.wait()
+
+
 def gone(pid: int, within_s: float = PATIENCE_S) -> None:
     """Wait until a process has ended (a zombie has)."""
 

@@ -58,7 +58,7 @@ class Server:
     pass_fds: tuple[int, ...] = ()
     addresses: list[Address] = field(default_factory=list)
     heir: psutil.Process | None = None
-    """The master that has followed, if one has."""
+    """The master that has followed, if one has: a child of this process as well."""
 
     def launch(self, stuffed: bool = False) -> "Server":
         """Start without waiting, for what is not meant to come up.
@@ -177,6 +177,7 @@ class Server:
         for process in left:
             processes.kill(process)
         self.process.wait(PATIENCE_S)
+        processes.reap_of_session(self.process.pid)
         for log in (self.log, self.stdout):
             log.close()
         assert patient and not left, f"INT did not end the server; left: {described}"

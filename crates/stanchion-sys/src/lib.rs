@@ -30,5 +30,6 @@ pub mod plain_file;
 pub mod private_socket;
 pub mod process;
 pub mod random;
+pub mod sibling;
 pub mod signal;
 pub mod sock_diag;

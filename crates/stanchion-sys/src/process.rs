@@ -34,20 +34,22 @@ pub unsafe fn fork() -> io::Result<Fork> {
 
 /// Forks a process that has one thread; refuses otherwise.
 pub fn fork_single_threaded() -> io::Result<Fork> {
-    match thread_count()? {
-        // SAFETY: there is no other thread that could hold a lock, nor start one in between.
-        1 => unsafe { fork() },
-        threads => Err(io::Error::other(format!(
-            "the process has {threads} threads"
-        ))),
-    }
+    refuse_threads()?;
+    // SAFETY: there is no other thread that could hold a lock, nor start one in between.
+    unsafe { fork() }
 }
 
 /// As [`fork_for_subreaper`] for a process that has one thread; refuses otherwise.
 pub fn fork_single_threaded_for_subreaper() -> io::Result<Fork> {
+    refuse_threads()?;
+    // SAFETY: as in `fork_single_threaded`.
+    unsafe { fork_for_subreaper() }
+}
+
+/// An error if this process has threads.
+pub(crate) fn refuse_threads() -> io::Result<()> {
     match thread_count()? {
-        // SAFETY: as in `fork_single_threaded`.
-        1 => unsafe { fork_for_subreaper() },
+        1 => Ok(()),
         threads => Err(io::Error::other(format!(
             "the process has {threads} threads"
         ))),

@@ -104,6 +104,8 @@ pub(super) enum Event {
     HeirStarted(Option<i32>),
     /// The new master serves.
     HeirReady,
+    /// The new master has ended; how, only its parent was told, which this one is not.
+    HeirEnded(i32),
     /// The master before this one is gone.
     PredecessorGone,
 }
@@ -147,6 +149,8 @@ pub(super) enum Action {
     Reopen,
     /// Start the new master.
     StartHeir,
+    /// Have the new master leave.
+    EndHeir,
     /// Nothing of the new master is left.
     DropHeir,
     /// Whoever asked is told the outcome.

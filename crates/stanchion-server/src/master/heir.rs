@@ -1,9 +1,6 @@
 //! An upgrade: a new master of the stanchion that is installed now gets the door, and this one retires.
 //! If that one fails, this one goes on, untouched.
 
-use stanchion_sys::process::Exit;
-use stanchion_sys::signal::SIGTERM;
-
 use super::event::{Action, Client, News};
 use super::step::{Master, Phase, answer};
 
@@ -64,14 +61,14 @@ impl Master {
     pub(super) fn on_heir_started(&mut self, pid: Option<i32>, actions: &mut Vec<Action>) {
         if self.heir != Heir::Asked {
             // Not an answer to us.
-            actions.extend(pid.map(|pid| Action::Kill(pid, SIGTERM)));
+            actions.extend(pid.map(|_| Action::EndHeir));
             return;
         }
         match pid {
             Some(pid) => {
                 self.heir = Heir::Booting { pid };
                 if self.phase != Phase::Running {
-                    actions.push(Action::Kill(pid, SIGTERM));
+                    actions.push(Action::EndHeir);
                 }
             }
             None => self.on_heir_lost("it could not be started", actions),
@@ -114,21 +111,16 @@ impl Master {
         }
     }
 
-    /// True if it was the heir that has ended.
-    pub(super) fn on_heir_reaped(
-        &mut self,
-        pid: i32,
-        exit: Exit,
-        actions: &mut Vec<Action>,
-    ) -> bool {
+    /// True if it was the heir that has ended; `how` is the rest of a sentence on it.
+    pub(super) fn on_heir_ended(&mut self, pid: i32, how: &str, actions: &mut Vec<Action>) -> bool {
         match self.heir {
             Heir::Booting { pid: heir } if heir == pid => {
-                self.on_heir_lost(&format!("the new master {exit}"), actions);
+                self.on_heir_lost(&format!("the new master {how}"), actions);
                 true
             }
             Heir::Serving { pid: heir } if heir == pid => {
                 self.heir = Heir::Left;
-                let message = format!("the new master ({pid}) {exit}");
+                let message = format!("the new master ({pid}) {how}");
                 actions.push(Action::warning(message));
                 true
             }

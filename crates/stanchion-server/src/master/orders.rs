@@ -55,8 +55,8 @@ impl Master {
             (Order::Drain, Phase::Running) => {
                 actions.push(Action::info(format!("{by}: draining, then leaving")));
                 self.phase = Phase::Draining;
-                if let Heir::Booting { pid } = self.heir {
-                    actions.push(Action::Kill(pid, SIGTERM));
+                if let Heir::Booting { .. } = self.heir {
+                    actions.push(Action::EndHeir);
                 }
                 self.retire_all(now_ms, true, actions);
                 actions.push(Action::Announce(News::Stopping));

@@ -107,6 +107,7 @@ impl Loop<'_> {
             }
             Action::Reopen => self.reopen_logs(),
             Action::StartHeir => self.start_heir(),
+            Action::EndHeir => self.succession.end_heir(),
             Action::DropHeir => {
                 self.present.figures.attempted(Attempt::UpgradeFailed);
                 self.succession.drop_heir();

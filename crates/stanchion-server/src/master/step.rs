@@ -8,7 +8,6 @@
 use std::collections::BTreeMap;
 
 use stanchion_sys::process::Exit;
-use stanchion_sys::signal::SIGTERM;
 
 use super::departed::Strays;
 use super::dumps::{Dumps, Job};
@@ -156,6 +155,9 @@ impl Master {
             }
             Event::HeirStarted(pid) => self.on_heir_started(pid, actions),
             Event::HeirReady => self.on_heir_ready(now_ms, actions),
+            Event::HeirEnded(pid) => {
+                self.on_heir_ended(pid, "has ended", actions);
+            }
             Event::PredecessorGone => {
                 if self.heir == Heir::None {
                     self.share_doors(false, actions);
@@ -213,7 +215,7 @@ impl Master {
     fn on_reaped(&mut self, now_ms: u64, pid: i32, exit: Exit, actions: &mut Vec<Action>) {
         self.dumps.on_reaped(pid, actions);
         self.on_dumped(now_ms, None, actions);
-        if self.on_heir_reaped(pid, exit, actions) {
+        if self.on_heir_ended(pid, &exit.to_string(), actions) {
             return;
         }
         let Some(house) = self.houses.values_mut().find(|house| house.has(pid)) else {
@@ -250,8 +252,8 @@ impl Master {
             }
             self.phase = Phase::Stopping { code };
             self.building = None;
-            if let Heir::Booting { pid } = self.heir {
-                actions.push(Action::Kill(pid, SIGTERM));
+            if let Heir::Booting { .. } = self.heir {
+                actions.push(Action::EndHeir);
             }
             for house in self.houses.values_mut() {
                 house.dismiss(now_ms + QUICK_MS);

@@ -12,6 +12,7 @@ use stanchion_sys::held_signals;
 use stanchion_sys::listener::{Listener, ListenerAddress};
 use stanchion_sys::notify::Notifier;
 use stanchion_sys::process::{self, Fork};
+use stanchion_sys::sibling::{self, Sibling};
 use stanchion_sys::signal;
 use tracing::{error, info, warn};
 
@@ -52,8 +53,17 @@ pub(crate) struct Succession {
     /// What single workers of that master listen on.
     lent: Vec<Listener>,
     scaled_to: Option<u16>,
-    heir: Option<Channel>,
+    heir: Option<Heir>,
     heir_serves: bool,
+}
+
+/// The master after this one.
+struct Heir {
+    pid: i32,
+    /// If it is our parent's child; otherwise it is ours, and its end is reaped.
+    sibling: Option<Sibling>,
+    /// Where it says that it serves; `None` once its end has been closed.
+    channel: Option<Channel>,
 }
 
 impl Succession {
@@ -116,8 +126,12 @@ impl Succession {
 
     /// What to wait for.
     pub(super) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let channels = [&self.predecessor, &self.heir];
-        channels.into_iter().flatten().map(AsFd::as_fd)
+        let predecessor = self.predecessor.iter().map(AsFd::as_fd);
+        let heir = self.heir.iter().flat_map(|heir| {
+            let channel = heir.channel.iter().map(AsFd::as_fd);
+            channel.chain(heir.sibling.iter().map(AsFd::as_fd))
+        });
+        predecessor.chain(heir)
     }
 
     /// Tells the master before us that we serve.
@@ -150,14 +164,30 @@ impl Succession {
             }
             events.push(Event::PredecessorGone);
         }
-        match self.heir.as_ref().map(messages::receive) {
-            Some(Ok(Incoming::Message(ToPredecessor::Ready))) => events.push(Event::HeirReady),
-            None | Some(Ok(Incoming::Nothing)) => {}
-            // Its end is reported by the kernel.
-            Some(Ok(Incoming::Closed)) => self.heir = None,
-            Some(Err(error)) => error!("what the new master says makes no sense: {error}"),
+        if let Some(heir) = &mut self.heir {
+            let has_ended = heir.has_ended();
+            // Then it has said before whatever it says.
+            events.extend(heir.gather());
+            if has_ended {
+                events.push(Event::HeirEnded(heir.pid));
+                self.heir = None;
+            }
         }
         events
+    }
+
+    /// Has the heir leave.
+    pub(super) fn end_heir(&self) {
+        let Some(Heir { pid, sibling, .. }) = &self.heir else {
+            return;
+        };
+        let told = match sibling {
+            Some(sibling) => sibling.signal(signal::SIGTERM),
+            None => process::kill(*pid, signal::SIGTERM),
+        };
+        if let Err(error) = told {
+            error!("the new master {pid} cannot be sent TERM: {error}");
+        }
     }
 
     /// The pid file gets its old master's name, where that is the way.
@@ -180,6 +210,32 @@ impl Succession {
     }
 }
 
+impl Heir {
+    /// Whether it has, as far as we are not told by its being reaped.
+    fn has_ended(&self) -> bool {
+        let asked = self.sibling.as_ref().map(Sibling::has_ended);
+        asked.unwrap_or(Ok(false)).unwrap_or_else(|error| {
+            error!(
+                "whether the new master {} still runs cannot be told: {error}",
+                self.pid
+            );
+            false
+        })
+    }
+
+    /// What it says.
+    fn gather(&mut self) -> Option<Event> {
+        match messages::receive(self.channel.as_ref()?) {
+            Ok(Incoming::Message(ToPredecessor::Ready)) => return Some(Event::HeirReady),
+            Ok(Incoming::Nothing) => {}
+            // The kernel tells when it has ended.
+            Ok(Incoming::Closed) => self.channel = None,
+            Err(error) => error!("what the new master says makes no sense: {error}"),
+        }
+        None
+    }
+}
+
 impl Loop<'_> {
     /// Starts the stanchion that is installed now, and gives it the door.
     pub(super) fn start_heir(&mut self) {
@@ -197,6 +253,13 @@ impl Loop<'_> {
     }
 
     fn fork_heir(&mut self) -> io::Result<i32> {
+        // The kernel ends all others with it (pid_namespaces(7)).
+        if process::pid() == 1 {
+            return Err(io::Error::other(
+                "this master is the first process of its pid namespace, as in a container, and all other processes \
+                 end with it: start the container anew instead",
+            ));
+        }
         let present = self.houses.get(&self.present.generation);
         let listeners: Vec<_> = present.iter().flat_map(|house| &house.listeners).collect();
         let lent: Vec<_> = present
@@ -238,11 +301,21 @@ impl Loop<'_> {
                 None => command.env_remove(name),
             };
         }
+        let mut beside = None;
+        let fork = || {
+            let (forked, sibling) = sibling::fork()?;
+            beside = sibling;
+            Ok(forked)
+        };
         // It may be told to leave before it has become another program.
         let in_child = || signal::reset(&SIGNALS);
-        match held_signals::fork_with(&SIGNALS, process::fork_single_threaded, in_child)? {
+        match held_signals::fork_with(&SIGNALS, fork, in_child)? {
             Fork::Parent(pid) => {
-                self.succession.heir = Some(ours);
+                self.succession.heir = Some(Heir {
+                    pid,
+                    sibling: beside,
+                    channel: Some(ours),
+                });
                 Ok(pid)
             }
             Fork::Child => {

@@ -411,6 +411,7 @@ fn line(action: &Action) -> String {
         },
         Action::Reopen => "reopen".to_owned(),
         Action::StartHeir => "start heir".to_owned(),
+        Action::EndHeir => "end heir".to_owned(),
         Action::DropHeir => "drop heir".to_owned(),
         Action::Reply { client, outcome } => match outcome {
             Ok(told) if told.is_empty() => format!("reply {client}: ok"),

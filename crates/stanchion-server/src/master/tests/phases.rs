@@ -43,6 +43,7 @@ fn every_event() -> Vec<(String, Event)> {
         ("heir ready", Event::HeirReady),
         ("predecessor gone", Event::PredecessorGone),
         ("heir left", reaped(HEIR, LEFT)),
+        ("heir ended", Event::HeirEnded(HEIR)),
         ("house 2 built", built(2, PLAN)),
         ("house 2 not built", not_built(2)),
     ]

@@ -248,6 +248,12 @@ impl World {
                 let pid = self.fork(0, Role::Heir);
                 self.events.push_front(Event::HeirStarted(pid));
             }
+            Action::EndHeir => {
+                // It may have ended without being reaped yet.
+                if let Some(heir) = self.find(0, |_| true) {
+                    self.kill(heir, SIGTERM);
+                }
+            }
             Action::Reply { client, .. } => {
                 assert!(self.waiting.remove(&client), "{client} was told before");
             }

@@ -34,8 +34,13 @@ fn an_upgrade_that_fails_leaves_this_master_serving_and_may_be_tried_again() {
         tree.play([ask(Order::Upgrade)]);
         tree
     };
-    let failures: [(Situation, Event, &str); 3] = [
+    let failures: [(Situation, Event, &str); 4] = [
         (asked, Event::HeirStarted(None), "it could not be started"),
+        (
+            Tree::upgrading,
+            Event::HeirEnded(HEIR),
+            "the new master has ended",
+        ),
         (
             Tree::upgrading,
             reaped(HEIR, BROKEN),
@@ -105,12 +110,12 @@ fn a_new_master_that_ends_later_is_named_and_forgotten() {
 fn a_server_that_leaves_takes_the_new_master_with_it_as_long_as_that_does_not_serve() {
     for number in [SIGTERM, SIGINT] {
         let mut tree = Tree::upgrading();
-        tree.expect_among(signal(number), "TERM 50");
+        tree.expect_among(signal(number), "end heir");
         tree.expect_among(reaped(HEIR, LEFT), "drop heir");
 
         let mut tree = Tree::serving();
         tree.play([signal(SIGUSR2), signal(number)]);
-        tree.expect(Event::HeirStarted(Some(HEIR)), "TERM 50");
+        tree.expect(Event::HeirStarted(Some(HEIR)), "end heir");
     }
 }
 

@@ -1,0 +1,146 @@
+//! A process beside this one: a child of our parent's, which goes on as such when we have left.
+//!
+//! A service manager watches, and waits for, only its own children: systemd says `Supervising process 129 which is
+//! not our child` of any other, and kills it without waiting. So the process that is to follow us as the service's main
+//! one must be its child from the beginning.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use rustix::process::{Pid, PidfdFlags};
+
+use crate::channel::poll_readable;
+use crate::process::{self, Fork};
+
+/// `CLONE_PARENT` in clone(2); the libc crate has it for few systems.
+const CLONE_PARENT: libc::c_int = 0x8000;
+
+/// Another child of our parent's, by a descriptor that never means any other process (`pidfd_open(2)`). Only our parent
+/// is told how it ends.
+#[derive(Debug)]
+pub struct Sibling(OwnedFd);
+
+impl Sibling {
+    /// Whether it has ended.
+    pub fn has_ended(&self) -> io::Result<bool> {
+        Ok(poll_readable(&[self.0.as_fd()], 0)? == [true])
+    }
+
+    /// Sends a signal; that it has ended is no error.
+    pub fn signal(&self, signal: i32) -> io::Result<()> {
+        let no_info = std::ptr::null::<libc::siginfo_t>();
+        // SAFETY: pidfd_send_signal(2) with a descriptor that is open; it reads nothing of ours.
+        let sent = unsafe {
+            libc::syscall(
+                libc::SYS_pidfd_send_signal,
+                self.0.as_raw_fd(),
+                signal,
+                no_info,
+                0,
+            )
+        };
+        if sent == 0 {
+            return Ok(());
+        }
+        match io::Error::last_os_error() {
+            error if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
+            error => Err(error),
+        }
+    }
+}
+
+impl AsFd for Sibling {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Forks a sibling, from a process that has one thread and is not the first one of a pid namespace, which has no
+/// parent there (`EINVAL` in clone(2)). The new process is to do nothing but execve(2), or to end.
+///
+/// In the parent gives the `Sibling` too, unless the new process is our child after all: where there are no
+/// descriptors of processes (Linux before 5.3, and some filters of system calls), and on s390, whose clone(2) has
+/// another order of arguments.
+pub fn fork() -> io::Result<(Fork, Option<Sibling>)> {
+    process::refuse_threads()?;
+    // An older kernel would take the flag for nothing, and make a sibling that nobody sees end.
+    let own = Pid::from_raw(process::pid()).expect("getpid(2) gives positive pids");
+    if cfg!(target_arch = "s390x") || rustix::process::pidfd_open(own, PidfdFlags::empty()).is_err()
+    {
+        return Ok((process::fork_single_threaded()?, None));
+    }
+    let mut fd: RawFd = -1;
+    // SAFETY: clone(2) without a stack and without `CLONE_VM` is fork(2): a copy of us that goes on here. `fd` lives
+    // through the call, which fills it in the parent. The C library is not told: handlers of pthread_atfork(3) do not
+    // run, and the new process has its parent's thread id in its own records. No lock can be held by a thread that is
+    // not there, as there is no other, and the contract above leaves no time to miss the rest.
+    let forked = unsafe {
+        libc::syscall(
+            libc::SYS_clone,
+            libc::c_long::from(CLONE_PARENT | libc::CLONE_PIDFD),
+            0,
+            &raw mut fd,
+            0,
+            0,
+        )
+    };
+    match forked {
+        0 => Ok((Fork::Child, None)),
+        pid if pid > 0 => {
+            // SAFETY: the kernel has just made it for us (`CLONE_PIDFD`), with close-on-exec; nobody else owns it.
+            let sibling = Sibling(unsafe { OwnedFd::from_raw_fd(fd) });
+            let pid = i32::try_from(pid).expect("pids fit (PID_MAX_LIMIT)");
+            Ok((Fork::Parent(pid), Some(sibling)))
+        }
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::exit_now;
+
+    const PATIENCE_MS: i32 = 10_000;
+
+    /// Forks a sibling that waits for a signal, ends it, and sees that it has. Leaves with its pid in the pipe.
+    fn have_a_sibling(write: &OwnedFd) -> io::Result<()> {
+        let (forked, sibling) = fork()?;
+        let (Fork::Parent(pid), Some(sibling)) = (forked, sibling) else {
+            loop {
+                // SAFETY: pause(2) has no preconditions.
+                unsafe { libc::pause() };
+            }
+        };
+        rustix::io::write(write, &pid.to_ne_bytes())?;
+        let lived = !sibling.has_ended()?;
+        sibling.signal(libc::SIGKILL)?;
+        let ended = poll_readable(&[sibling.as_fd()], PATIENCE_MS)? == [true];
+        // Its parent has not collected it, or has: it is all one.
+        sibling.signal(libc::SIGKILL)?;
+        if lived && ended && sibling.has_ended()? {
+            Ok(())
+        } else {
+            Err(io::Error::other("seen otherwise"))
+        }
+    }
+
+    #[test]
+    fn a_sibling_is_the_parents_child_and_its_end_is_seen() {
+        let (read, write) = rustix::pipe::pipe().expect("a pipe");
+        // SAFETY: the child has one thread, and allocates little; fork(3) of glibc sees to the allocator's locks.
+        let Fork::Parent(child) = unsafe { process::fork() }.expect("forked") else {
+            exit_now(i32::from(have_a_sibling(&write).is_err()));
+        };
+        let mut told = [0; 4];
+        assert_eq!(rustix::io::read(&read, &mut told).expect("read"), 4);
+        let end = |pid: i32| {
+            let options = rustix::process::WaitOptions::empty();
+            let waited = rustix::process::waitpid(Pid::from_raw(pid), options);
+            waited.expect("it is our child").expect("it has ended").1
+        };
+        assert_eq!(end(child).exit_status(), Some(0));
+        let sibling = end(i32::from_ne_bytes(told));
+        assert_eq!(sibling.terminating_signal(), Some(libc::SIGKILL));
+    }
+}

@@ -3,19 +3,7 @@
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString, PyTuple};
-
-/// Fields that concern one hop, which is the acceptor's (RFC 9110 section 7.6.1); dropped, as
-/// gunicorn does.
-const HOP_BY_HOP: [&[u8]; 8] = [
-    b"connection",
-    b"keep-alive",
-    b"proxy-authenticate",
-    b"proxy-authorization",
-    b"te",
-    b"trailer",
-    b"transfer-encoding",
-    b"upgrade",
-];
+use stanchion_server::answer_rules::{STATUSES, content_length, is_hop_by_hop, may_tell_length};
 
 /// What the app gave to `start_response`, checked.
 pub(crate) struct Head {
@@ -46,12 +34,12 @@ impl Head {
             };
             let name = check_name(&name)?;
             let value = check_value(&name, &value)?;
-            if HOP_BY_HOP.contains(&&name[..]) {
+            if is_hop_by_hop(&name) {
+                // Dropped, as gunicorn does.
                 continue;
             }
             if name == b"content-length" {
-                if status == 204 || status < 200 {
-                    // RFC 9110 section 8.6: not with these.
+                if !may_tell_length(status) {
                     continue;
                 }
                 let len = parse_length(&value)?;
@@ -93,8 +81,10 @@ fn check_status(status: &Bound<'_, PyAny>) -> PyResult<(u16, Vec<u8>)> {
         _ => None,
     };
     match (number, reason) {
-        (Some(number @ 200..=999), Some(reason))
-            if code.len() == 3 && reason.iter().copied().all(is_text) =>
+        (Some(number), Some(reason))
+            if STATUSES.contains(&number)
+                && code.len() == 3
+                && reason.iter().copied().all(is_text) =>
         {
             Ok((number, reason.to_vec()))
         }
@@ -148,17 +138,12 @@ fn is_text(byte: u8) -> bool {
 }
 
 fn parse_length(value: &[u8]) -> PyResult<u64> {
-    let digits = std::str::from_utf8(value)
-        .ok()
-        .filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
-    digits
-        .and_then(|digits| digits.parse().ok())
-        .ok_or_else(|| {
-            PyValueError::new_err(format!(
-                "not a Content-Length: {:?}",
-                String::from_utf8_lossy(value)
-            ))
-        })
+    content_length(value).ok_or_else(|| {
+        PyValueError::new_err(format!(
+            "not a Content-Length: {:?}",
+            String::from_utf8_lossy(value)
+        ))
+    })
 }
 
 /// PEP 3333's strings stand for bytes.
@@ -171,9 +156,4 @@ fn latin1(text: &Bound<'_, PyString>) -> PyResult<Vec<u8>> {
         .map(|char| u8::try_from(u32::from(char)))
         .collect::<Result<_, _>>()
         .map_err(|_| PyValueError::new_err(format!("a character that is not in latin-1: {text:?}")))
-}
-
-/// Whether an answer of this status has a body: RFC 9110 sections 15.2, 15.3.5 and 15.4.5.
-pub(crate) fn has_body(status: u16) -> bool {
-    !(status < 200 || status == 204 || status == 304)
 }

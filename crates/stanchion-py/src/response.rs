@@ -10,12 +10,13 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::PyString;
+use stanchion_server::answer_rules::has_body;
 use stanchion_server::record::{ANSWER_HEAD_BYTES_MAX, AnswerHead, FilePart, write_answer_head};
 use stanchion_server::{Ending, Seat, Taken};
 use tracing::error;
 
 use crate::environ::text;
-use crate::head::{Head, has_body};
+use crate::head::Head;
 
 /// The longest time that an app may ask for at once: 30 days, as Unicorn's longest timeout.
 const EXTENSION_S_MAX: f64 = 30.0 * 24.0 * 3600.0;

@@ -15,13 +15,17 @@ use stanchion_sys::process;
 struct Hello;
 
 fn answer(mut taken: Taken<'_>) -> Result<(), Gone> {
+    let mut has_body = true;
     let body = match RequestRecord::read(taken.request()) {
-        Ok(request) => format!(
-            "{} {}, after {} µs in the line\n",
-            request.line.method,
-            String::from_utf8_lossy(request.line.target),
-            taken.wait_us(),
-        ),
+        Ok(request) => {
+            has_body = request.line.method != "HEAD";
+            format!(
+                "{} {}, after {} µs in the line\n",
+                request.line.method,
+                String::from_utf8_lossy(request.line.target),
+                taken.wait_us(),
+            )
+        }
         Err(bad) => format!("{bad}\n"),
     };
     let length = body.len().to_string();
@@ -38,7 +42,9 @@ fn answer(mut taken: Taken<'_>) -> Result<(), Gone> {
     };
     write_answer_head(&mut head, &answer);
     taken.write(&head)?;
-    taken.write(body.as_bytes())?;
+    if has_body {
+        taken.write(body.as_bytes())?;
+    }
     taken.finish(Ending::Complete);
     Ok(())
 }

@@ -1,5 +1,4 @@
-//! An answer on its way out: its head is checked, its body fed to the connection as it can take
-//! it.
+//! The body of an answer on its way out, fed to the connection as it can take it.
 
 use std::fs::File;
 use std::io;
@@ -8,50 +7,24 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_LENGTH, SERVER, TRANSFER_ENCODING, UPGRADE};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use http_body::{Body as _, Frame, SizeHint};
 use tokio::task::JoinHandle;
 use tracing::warn;
 
 use super::Shared;
 use super::access_log::Entry;
+use super::app_head::Promised;
 use super::connection::Connection;
 use super::disk::{read_at, read_cached};
 use super::memory::Piece;
 use super::outflow::{Outflow, StreamEnd};
 use super::service::Account;
 use super::ticket::Ticket;
-use crate::record::{AnswerHead, FilePart};
+use crate::record::FilePart;
 use crate::tally::Outcome;
 
 /// How much of a file is read at a time.
 const FILE_READ_BYTES: usize = 256 << 10;
-
-/// The head as HTTP; `None` if it is not, which a worker's own checks exclude.
-pub(super) fn app_head(head: &AnswerHead<'_>) -> Option<http::response::Parts> {
-    let (mut parts, ()) = http::Response::new(()).into_parts();
-    parts.status = StatusCode::from_u16(head.status).ok()?;
-    if !head.reason.is_empty()
-        && parts.status.canonical_reason().map(str::as_bytes) != Some(head.reason)
-    {
-        let reason = hyper::ext::ReasonPhrase::try_from(head.reason).ok()?;
-        parts.extensions.insert(reason);
-    }
-    let mut headers = HeaderMap::with_capacity(head.fields.len() + 2);
-    for (name, value) in &head.fields {
-        let name = HeaderName::from_bytes(name).ok()?;
-        // Hop-by-hop fields are ours (PEP 3333 forbids them to apps).
-        if name != CONNECTION && name != TRANSFER_ENCODING && name != UPGRADE {
-            headers.append(name, HeaderValue::from_bytes(value).ok()?);
-        }
-    }
-    headers
-        .entry(SERVER)
-        .or_insert(HeaderValue::from_static("stanchion"));
-    parts.headers = headers;
-    Some(parts)
-}
 
 /// What hyper sends after the head.
 pub(super) struct AnswerBody {
@@ -119,25 +92,9 @@ impl AnswerBody {
     }
 
     /// Has the request counted at the end, by how the app's answer went.
-    pub(super) fn counted(
-        mut self,
-        account: Account,
-        method: &Method,
-        head: &http::response::Parts,
-    ) -> Self {
+    pub(super) fn counted(mut self, account: Account, promised: Promised) -> Self {
         self.account = Some(account);
-        self.wanted = if *method == Method::HEAD
-            || matches!(
-                head.status,
-                StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
-            ) {
-            Some(0)
-        } else if matches!(self.kind, Kind::Streamed(_)) {
-            let length = head.headers.get(CONTENT_LENGTH);
-            length.and_then(|length| length.to_str().ok()?.parse().ok())
-        } else {
-            None
-        };
+        self.wanted = promised.bytes();
         self
     }
 

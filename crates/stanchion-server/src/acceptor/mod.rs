@@ -7,6 +7,7 @@
 mod access_log;
 mod admin;
 mod answer;
+mod app_head;
 mod clients;
 mod connection;
 mod conversation;

@@ -81,8 +81,8 @@ pub(super) async fn answer(
                 Start::Streamed => AnswerBody::streamed(&shared, &connection, Rc::clone(&ticket)),
                 Start::File(file, part) => AnswerBody::file(&shared, &connection, file, part),
             };
-            let body = body.counted(account, &ticket.request.head.method, &app.head);
-            (app.head, body, Outcome::Answered)
+            let body = body.counted(account, app.head.body);
+            (app.head.parts, body, Outcome::Answered)
         }
         Answer::Probed(verdict) => {
             account.close(Outcome::Probed);

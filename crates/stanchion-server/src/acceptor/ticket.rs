@@ -5,11 +5,12 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use stanchion_exchange::Submitted;
+use stanchion_exchange::{Corrupt, Submitted};
 use stanchion_line::{LaneId, Place};
 use tokio::sync::Notify;
 
 use super::admin::Verdict;
+use super::app_head::{AppHead, Promised};
 use super::dispatch::ClientShare;
 use super::memory::Piece;
 use super::outflow::{Limits, Next, Outflow, StreamEnd};
@@ -31,6 +32,8 @@ pub(super) struct Ticket {
     answer: RefCell<Option<Answer>>,
     /// The body, once the head of an answer is out that comes in pieces.
     outflow: RefCell<Option<Box<Outflow>>>,
+    /// Bytes of it that the head promises and that have not come, if it does.
+    owed: Cell<Option<u64>>,
     /// Notified when something of the outflow has changed that concerns its file.
     pub(super) spooler: Notify,
     waker: Cell<Option<Waker>>,
@@ -70,7 +73,7 @@ pub(super) enum Answer {
 
 /// The head of the app's answer and the start of its body.
 pub(super) struct AppAnswer {
-    pub(super) head: http::response::Parts,
+    pub(super) head: AppHead,
     pub(super) body: Start,
 }
 
@@ -94,6 +97,7 @@ impl Ticket {
             client_share: Cell::new(None),
             answer: RefCell::new(None),
             outflow: RefCell::default(),
+            owed: Cell::new(None),
             spooler: Notify::new(),
             waker: Cell::new(None),
             taken_us: Cell::new(0),
@@ -138,9 +142,37 @@ impl Ticket {
         Poll::Pending
     }
 
-    /// The head is out, and the body comes in pieces.
-    pub(super) fn start_streaming(&self, limits: &Rc<Limits>) {
-        *self.outflow.borrow_mut() = Some(Box::new(Outflow::new(limits)));
+    /// The head is out, with the first piece of a body that comes in pieces. Nothing has happened if that
+    /// piece is more than was promised.
+    pub(super) fn start_streaming(
+        &self,
+        limits: &Rc<Limits>,
+        promised: Promised,
+        first: Bytes,
+    ) -> Result<(), Corrupt> {
+        let owed = left_of(promised.bytes(), &first)?;
+        let mut outflow = Outflow::new(limits);
+        outflow.push(first);
+        *self.outflow.borrow_mut() = Some(Box::new(outflow));
+        self.owed.set(owed);
+        Ok(())
+    }
+
+    /// Brings a piece of the body. Nothing of one with which the body is longer than its head says:
+    /// the client would take the rest for another answer.
+    pub(super) fn push(&self, piece: Bytes) -> Result<(), Corrupt> {
+        self.owed.set(left_of(self.owed.get(), &piece)?);
+        self.pour(|outflow| outflow.push(piece));
+        Ok(())
+    }
+
+    /// Ends the body. It is not whole if there is less of it than its head says.
+    pub(super) fn end(&self, end: StreamEnd) -> Result<(), Corrupt> {
+        if end == StreamEnd::Complete && self.owed.get().is_some_and(|owed| owed > 0) {
+            return Err(Corrupt("an answer is shorter than it says"));
+        }
+        self.pour(|outflow| outflow.end(end));
+        Ok(())
     }
 
     /// Whether the head is out.
@@ -185,4 +217,12 @@ impl Ticket {
             waker.wake();
         }
     }
+}
+
+/// Bytes that are owed after this piece.
+fn left_of(owed: Option<u64>, piece: &Bytes) -> Result<Option<u64>, Corrupt> {
+    let Some(owed) = owed else { return Ok(None) };
+    let left = owed.checked_sub(piece.len() as u64);
+    let left = left.ok_or(Corrupt("an answer is longer than it says"))?;
+    Ok(Some(left))
 }

@@ -10,7 +10,7 @@ use stanchion_sys::clock::monotonic_us;
 use tracing::{error, warn};
 
 use super::{Dispatch, Poisoned, Sitting, refuse};
-use crate::acceptor::answer::app_head;
+use crate::acceptor::app_head::AppHead;
 use crate::acceptor::outflow::StreamEnd;
 use crate::acceptor::refusal::Refusal;
 use crate::acceptor::ticket::{Answer, AppAnswer, Stage, Start, Ticket};
@@ -84,30 +84,34 @@ impl Dispatch {
         if ticket.is_streaming() {
             let mut bytes = Vec::new();
             self.side.read(slot, usize::MAX, &mut bytes)?;
-            ticket.pour(|outflow| {
-                outflow.push(Bytes::from(bytes));
-                outflow.end(end);
-            });
+            ticket.push(Bytes::from(bytes))?;
+            ticket.end(end)?;
         } else if self.side.readable(slot)? == 0 {
             refuse(ticket, Refusal::NoAnswer);
         } else {
-            let (head, body, file) = self.read_head(slot)?;
+            let (head, body, file) = self.read_head(slot, ticket)?;
             let body = match (file, end) {
                 (Some(part), StreamEnd::Complete) => {
+                    head.body.keep_with(part.len)?;
                     let Some(file) = self.fetch_file(slot) else {
                         warn!("a file to send did not arrive (open files? see ulimit -n)");
                         refuse(ticket, Refusal::NoAnswer);
                         return Ok(());
                     };
-                    Start::File(std::fs::File::from(file), part)
+                    let file = std::fs::File::from(file);
+                    // Reading what is not a file could take for ever.
+                    if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
+                        return Err(Corrupt("a file to send is not one"));
+                    }
+                    Start::File(file, part)
                 }
-                (_, StreamEnd::Complete) => Start::Whole(body),
+                (_, StreamEnd::Complete) => {
+                    head.body.keep_with(body.len() as u64)?;
+                    Start::Whole(body)
+                }
                 (_, StreamEnd::Broken) => {
-                    ticket.start_streaming(&self.answers);
-                    ticket.pour(|outflow| {
-                        outflow.push(body);
-                        outflow.end(end);
-                    });
+                    ticket.start_streaming(&self.answers, head.body, body)?;
+                    ticket.end(end)?;
                     Start::Streamed
                 }
             };
@@ -128,12 +132,11 @@ impl Dispatch {
             if room > 0 {
                 let mut bytes = Vec::new();
                 self.side.read(slot, room, &mut bytes)?;
-                ticket.pour(|outflow| outflow.push(Bytes::from(bytes)));
+                ticket.push(Bytes::from(bytes))?;
             }
         } else {
-            let (head, body, _) = self.read_head(slot)?;
-            ticket.start_streaming(&self.answers);
-            ticket.pour(|outflow| outflow.push(body));
+            let (head, body, _) = self.read_head(slot, ticket)?;
+            ticket.start_streaming(&self.answers, head.body, body)?;
             ticket.answer(Answer::App(Box::new(AppAnswer {
                 head,
                 body: Start::Streamed,
@@ -146,13 +149,14 @@ impl Dispatch {
     fn read_head(
         &mut self,
         slot: u32,
-    ) -> Result<(http::response::Parts, Bytes, Option<FilePart>), Corrupt> {
+        ticket: &Ticket,
+    ) -> Result<(AppHead, Bytes, Option<FilePart>), Corrupt> {
         let mut bytes = Vec::new();
         self.side.read(slot, usize::MAX, &mut bytes)?;
         let (head, len) =
             read_answer_head(&bytes).map_err(|_| Corrupt("the head of an answer is cut"))?;
         let file = head.file;
-        let head = app_head(&head).ok_or(Corrupt("the head of an answer is not HTTP"))?;
+        let head = AppHead::check(&head, &ticket.request.head.method)?;
         Ok((head, Bytes::from(bytes).slice(len..), file))
     }
 

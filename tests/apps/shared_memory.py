@@ -1,0 +1,54 @@
+"""The memory that a worker shares with the acceptor, for apps that write to it as a wild pointer would."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+PAGE_BYTES = 4096
+
+
+class Mapping(NamedTuple):
+    """Its place among a process's addresses, and the way to it past all types."""
+
+    start: int
+    length: int
+    memory: BinaryIO
+
+    def read(self, offset: int = 0, length: int | None = None) -> bytes:
+        self.memory.seek(self.start + offset)
+        wanted = self.length - offset if length is None else length
+        parts = []
+        # One read(2) gives no more than a page of another's memory at a time on some kernels.
+        while wanted and (part := self.memory.read(wanted)):
+            parts.append(part)
+            wanted -= len(part)
+        return b"".join(parts)
+
+    def write(self, offset: int, data: bytes) -> None:
+        self.memory.seek(self.start + offset)
+        self.memory.write(data)
+
+    def replace(self, old: bytes, new: bytes, near: bytes) -> None:
+        """Write over the `old` within a page of `near`, which stands nowhere else."""
+        assert len(old) == len(new), "nothing else may move"
+        (place,) = find(near, self.read())
+        start = max(0, place - PAGE_BYTES)
+        (place,) = find(old, self.read(start, 2 * PAGE_BYTES))
+        self.write(start + place, new)
+
+
+def find(what: bytes, where: bytes) -> list[int]:
+    return [match.start() for match in re.finditer(re.escape(what), where)]
+
+
+@contextmanager
+def exchange() -> Iterator[Mapping]:
+    """This process's exchange (proc(5): maps and mem)."""
+    maps = Path("/proc/self/maps").read_text()
+    found = re.search(r"^([0-9a-f]+)-([0-9a-f]+) .*stanchion-exchange", maps, re.MULTILINE)
+    assert found, "the shared memory has another name"
+    start, end = int(found[1], 16), int(found[2], 16)
+    with open("/proc/self/mem", "r+b", buffering=0) as memory:
+        yield Mapping(start, end - start, memory)

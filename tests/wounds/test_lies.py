@@ -1,0 +1,145 @@
+"""A worker's memory is its app's to spoil: whatever a worker answers, no client takes one answer for two."""
+
+import contextlib
+import json
+import struct
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from support.gate import Gate
+from support.patience import eventually
+from support.server import Serve, Server
+from support.wire import BrokenOff, Wire, request
+
+pytestmark = pytest.mark.own("gunicorn's workers have the client's socket")
+
+FORGED = "HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nforged"
+"""What a client must never take for an answer to its next request."""
+LENGTH, TWICE = str(len(FORGED)), str(2 * len(FORGED))
+
+
+def text(value: str) -> str:
+    """As it stands in the record of a head: its length (u32), its bytes."""
+    return struct.pack("<I", len(value)).decode("latin-1") + value
+
+
+def length(value: str) -> str:
+    return text("content-length") + text(value)
+
+
+def status(code: int) -> str:
+    """Status (u16), whether there is a file (u8), which part of it (two u64), reason."""
+    return struct.pack("<HBQQ", code, 0, 0, 0).decode("latin-1") + text("Odd")
+
+
+FIELDS = [
+    ("Content-Length", LENGTH),
+    ("X-Other-Size-1", "6"),
+    ("X-Transfer-Length", "chunked"),
+    ("X-Nnection", "close"),
+    ("X-Tails", "x"),
+    ("X-Value", "b..ccc: d"),
+]
+
+LIES = {
+    "a shorter length": (length(LENGTH), length("06")),
+    "no length at all": (length(LENGTH), length("00")),
+    "a longer length": (length(LENGTH), length("99")),
+    "a length with a sign": (length(LENGTH), length("+9")),
+    "another length": (text("x-other-size-1"), text("content-length")),
+    "a coding": (text("x-transfer-length"), text("transfer-encoding")),
+    "the connection": (text("x-nnection"), text("connection")),
+    "trailers": (text("x-tails"), text("trailer")),
+    "a name with a colon": (text("x-tails"), text("x-t: ls")),
+    "another field": ("b..ccc: d", "b\r\nccc: d"),
+    "the end of the head": ("b..ccc: d", "b\r\n\r\nc: d"),
+    "a NUL": ("b..ccc: d", "b\0.ccc: d"),
+    "not the last word": (status(299), status(103)),
+    "another protocol": (status(299), status(101)),
+    "no status": (status(299), status(1000)),
+    "a length with none to have": (status(299), status(204)),
+    "a body with none to have": (status(299), status(304)),
+}
+
+
+@pytest.fixture(scope="module")
+def liar(shared_serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Gate]]:
+    gate = Gate(tmp_path_factory.mktemp("liar") / "gate")
+    yield shared_serve("lying:app", env=gate.environment), gate
+    gate.close()
+
+
+def tell(liar: tuple[Server, Gate], wire: Wire, old: str, new: str, more: str = "", said: str = LENGTH) -> None:
+    """Ask for an answer of `FORGED` and `more`, in whose record, before the acceptor looks, `old` becomes `new`."""
+    server, gate = liar
+    fields = [("Content-Length", said), *FIELDS[1:]]
+    lie = {"status": "299 Odd", "fields": fields, "body": FORGED, "more": more, "old": old, "new": new}
+    wire.send(request("POST", "/lie", body=json.dumps(lie).encode().hex().encode()))
+    assert gate.announcement() == "asked"
+    acceptor = server.acceptor()
+    acceptor.suspend()
+    try:
+        eventually(lambda: acceptor.status() == psutil.STATUS_STOPPED, "the acceptor stands still")
+        gate.let_pass(1)
+        assert gate.announcement() == "told"
+    finally:
+        acceptor.resume()
+
+
+def assert_is_found_out(server: Server, times: int) -> None:
+    server.log.wait_for("is replaced: it wrote where it should not", times)
+    with server.connect() as wire:
+        assert wire.get("/").status == 200
+
+
+def found_out(server: Server) -> int:
+    return len(server.log.matches("is replaced: it wrote where it should not"))
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_worker_that_lies_about_its_answer_is_found_out(liar: tuple[Server, Gate], lie: str) -> None:
+    server, _ = liar
+    before = found_out(server)
+    with server.connect() as wire:
+        tell(liar, wire, *LIES[lie])
+        response = wire.response()
+        assert (response.status, b"forged" in response.body) == (502, False)
+        assert wire.get("/").text.isdigit(), "the connection goes on, and the next answer is the next one"
+    assert_is_found_out(server, before + 1)
+
+
+def test_an_honest_answer_of_the_same_app_arrives(liar: tuple[Server, Gate]) -> None:
+    """That is: the lies above are what is refused, and not these fields."""
+    _, gate = liar
+    with liar[0].connect() as wire:
+        tell(liar, wire, text("x-value"), text("x-nicer"))
+        gate.let_pass(1)
+        response = wire.response()
+        assert (response.status, response.text, response.header("X-Nicer")) == (299, FORGED, "b..ccc: d")
+
+
+@pytest.mark.parametrize("new", ["60", "99"], ids=["longer than it says", "shorter than it says"])
+def test_a_stream_that_is_not_as_long_as_it_says_is_broken_off(liar: tuple[Server, Gate], new: str) -> None:
+    server, gate = liar
+    before = found_out(server)
+    with server.connect() as wire:
+        tell(liar, wire, length(TWICE), length(new), more=FORGED, said=TWICE)
+        head = wire.head()
+        assert head.header("Content-Length") == new
+        gate.let_pass(1)
+        with pytest.raises(BrokenOff), contextlib.suppress(ConnectionResetError):
+            wire.read_body(head)
+        assert wire.closed()
+    assert_is_found_out(server, before + 1)
+
+
+def test_of_a_stream_that_goes_on_after_its_end_nothing_is_sent(liar: tuple[Server, Gate]) -> None:
+    server, gate = liar
+    with server.connect() as wire:
+        tell(liar, wire, length(TWICE), length(LENGTH), more=FORGED, said=TWICE)
+        assert wire.response().text == FORGED
+        gate.let_pass(1)
+        for _ in range(2):
+            assert wire.get("/").text.isdigit()

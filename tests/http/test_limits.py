@@ -147,3 +147,30 @@ class TestBodyLimit:
             assert wire.post("/", b"b" * 10).status == 200
             wire.send(request("POST", "/", ["Content-Length: 11"]))
             assert_refused(wire, 413)
+
+
+@pytest.mark.own("others have other bounds, and some have none")
+@pytest.mark.parametrize(
+    ("begun", "going_on"),
+    [
+        pytest.param(b"1;", b"a" * 1000, id="one extension"),
+        pytest.param(b"1", b";a=b" * 250, id="extensions of one chunk"),
+        pytest.param(b"", b"1;" + b"a" * 1000 + b"\r\nx\r\n", id="an extension of each chunk"),
+        pytest.param(b"0\r\n", b"X-Trailer: " + b"a" * 1000 + b"\r\n", id="trailers"),
+        pytest.param(b"0\r\n", b"a" * 1000, id="one trailer"),
+        pytest.param(b"0", b"0" * 1000, id="zeros of a size"),
+    ],
+)
+def test_what_no_body_is_made_of_may_not_go_on_for_ever(echo: Server, begun: bytes, going_on: bytes) -> None:
+    """None of it counts as body, so limit_request_body does not end it."""
+    with echo.connect() as wire:
+        wire.send(request("POST", "/", headers=["Transfer-Encoding: chunked"]) + begun)
+        # The server may close while we still send; its answer is then lost with what we sent (RFC 9112 section 9.6).
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError, BrokenOff):
+            for _ in range(2000):
+                wire.send(going_on)
+            # Zeros make no number too large; they end since min_body_rate wants some body.
+            assert_refused(wire, 408 if begun == b"0" else 400)
+        assert wire.closed()
+    with echo.connect() as wire:
+        assert wire.get("/").status == 200

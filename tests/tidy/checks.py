@@ -25,6 +25,18 @@ OWNERS = {"pyo3": "stanchion-py", "tokio": "stanchion-server", "hyper": "stanchi
 UNSAFE_HOMES = ("crates/stanchion-sys/", "crates/stanchion-exchange/", "crates/stanchion-py/src/fork.rs")
 UNSAFE_FORBIDDEN = ("stanchion-line", "stanchion-server")
 
+WALL_CLOCKS: dict[str, str] = {
+    "crates/stanchion-sys/src/clock.rs": "reads it",
+    "crates/stanchion-server/src/log/mod.rs": "dates its lines",
+    "crates/stanchion-server/src/acceptor/access_log/mod.rs": "dates its lines",
+    "crates/stanchion-server/src/template.rs": "compares files by when they were changed",
+    "crates/stanchion-server/src/acceptor/spans/exporter.rs": "tells a collector when it was",
+    "crates/stanchion-server/src/acceptor/proxies.rs": "is told by a proxy when it was",
+}
+"""Who may ask for the time of day -> what for."""
+
+WOUNDS = "docs/internals/past-wounds.md"
+
 FILE_LINES_MAX = 400
 FILE_LINES_EXCEPTIONS: dict[str, str] = {}
 """Path -> why it may be longer."""
@@ -200,6 +212,38 @@ def files_are_short(root: Path) -> list[str]:
     return complaints + [f"{name}: needs no exception" for name in FILE_LINES_EXCEPTIONS if name not in too_long]
 
 
+def waits_know_no_calendar(root: Path) -> list[str]:
+    """No deadline, age or pause hangs on a clock that somebody may set, or that repeats a second."""
+    wall = re.compile(r"\b(?:wall_us|wall_s|LocalTime::now|SystemTime|ClockId::Realtime\w*|time\.time|datetime\.now)\b")
+    sources = [(name, rust_code(text)) for name, _, text in rust_sources(root)]
+    sources += [
+        (f"python/{name}", path.read_text())
+        for name, path in paths(root / "python", ".py")
+        if not name.startswith("stanchion/lab/")
+    ]
+    used = {name for name, text in sources if wall.search(text)}
+    complaints = [f"{name}: asks for the time of day" for name in sorted(used - WALL_CLOCKS.keys())]
+    return complaints + [f"{name}: needs no exception" for name in sorted(WALL_CLOCKS.keys() - used)]
+
+
+def wounds_have_tests(root: Path) -> list[str]:
+    """Each row of a table in past-wounds.md names a test that there is, by its file and function."""
+    page = root / WOUNDS
+    rows = re.findall(r"^\| (?!---|Wound )(.*?) \|(.*)$", page.read_text() if page.exists() else "", re.MULTILINE)
+    complaints = [] if rows else [f"{WOUNDS}: has no table"]
+    for wound, rest in rows:
+        names = re.findall(r"`((?:tests|crates)/[\w./-]+)(?:::(\w+))?`", rest)
+        if not any(function for _, function in names):
+            complaints.append(f"{WOUNDS}: '{wound}' names no test")
+        for name, function in names:
+            path = root / name
+            if not path.exists():
+                complaints.append(f"{WOUNDS}: {name} does not exist")
+            elif function and not re.search(rf"\b(?:def|fn) {function}\(", path.read_text()):
+                complaints.append(f"{WOUNDS}: {name} has no {function}")
+    return complaints
+
+
 def named_paths_exist(root: Path) -> list[str]:
     """Paths in backticks in ARCHITECTURE.md, from the root; a bare file name may be anywhere."""
     page = root / "ARCHITECTURE.md"
@@ -317,6 +361,8 @@ CHECKS = [
     unsafe_says_why,
     lab_is_a_leaf,
     files_are_short,
+    waits_know_no_calendar,
+    wounds_have_tests,
     named_paths_exist,
     links_lead_somewhere,
     changelog_is_open,

@@ -84,3 +84,32 @@ def test_a_file_for_which_no_descriptor_is_left_is_a_502_and_its_worker_lives(
             assert wire.get("/").status == 502
         assert wire.get("/").body == path.read_bytes()
     assert not server.log.matches("was killed|is replaced|written over"), "the worker has done nothing wrong"
+
+
+LISTING = """
+import subprocess, sys
+
+LIST = '''
+import contextlib, os
+for fd in sorted(map(int, os.listdir("/proc/self/fd"))):
+    with contextlib.suppress(FileNotFoundError):  # the one it is listed by
+        if fd > 2:
+            print(fd, os.readlink(f"/proc/self/fd/{fd}"))
+'''
+
+def app(environ, start_response):
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return [subprocess.run([sys.executable, "-S", "-c", LIST], close_fds=False, stdout=subprocess.PIPE).stdout]
+"""
+
+
+@pytest.mark.own("it is about stanchion's own descriptors")
+@pytest.mark.parametrize("arguments", [(), ("--no-preload",)], ids=["preloaded", "not preloaded"])
+def test_a_program_that_the_app_starts_inherits_nothing_of_the_servers(
+    serve: Serve, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    """Neither the listeners, which it would hold open for ever, nor what the processes talk over."""
+    (tmp_path / "listing.py").write_text(LISTING)
+    server = serve("listing:app", "--pythonpath", str(tmp_path), "--control", f"unix:{tmp_path}/ctl", *arguments)
+    with server.connect() as wire:
+        assert wire.get("/").text == ""

@@ -77,7 +77,7 @@ pub struct Settings {
     pub header_timeout: Seconds,
     /// Longest pause between two parts of a body; 0 = no limit.
     pub body_timeout: Seconds,
-    /// Least bytes a second of a body, on average after a grace; 0 = no such limit.
+    /// Least bytes a second of a body, over a window; 0 = no such limit.
     pub min_body_rate: u64,
     /// How long a client may take nothing of its answer; 0 = no limit.
     pub write_timeout: Seconds,
@@ -111,6 +111,8 @@ pub struct Settings {
     pub control: Option<ControlAddress>,
     /// Where the server tells how it is; `None` = nowhere.
     pub admin: Option<Bind>,
+    /// Names by which clients may ask there, besides its own.
+    pub admin_allowed_hosts: Vec<String>,
     /// Not ready while more than this many wait; 0 = however many.
     pub ready_waiting_max: usize,
     /// Not ready while the oldest has waited for longer; 0 = however long.

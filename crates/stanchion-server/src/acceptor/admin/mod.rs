@@ -1,13 +1,15 @@
 //! The admin listener: how the server is, for people, scrapers and probes. What is asked here never
-//! waits in the line, and never costs more than a bounded share of the acceptor.
+//! waits in the line, and what is told is gathered so seldom that it costs a bounded share of the acceptor.
 
 mod exposition;
+mod hosts;
 mod metrics;
 mod probe;
 mod snapshot;
 mod status;
+mod told;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::io;
 use std::rc::Rc;
@@ -25,15 +27,20 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use stanchion_sys::listener::Listener;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Notify;
 use tracing::{debug, error};
 
 use super::listen::{Closing, DoorSocket, Guest};
+use super::roll::Roll;
 use super::{Shared, first_of};
 use exposition::Flavour;
+use hosts::{AllowedHosts, host_of};
 pub(super) use probe::Verdict;
 pub(super) use status::{LaneStatus, LineStatus, SeatDoes, SeatStatus};
+use told::Telling;
 
-/// Connections at a time: a few scrapers, pages and probes.
+/// Connections at a time: a few scrapers, pages and probes. One more takes the place of the one that has asked
+/// nothing for the longest, so that nobody can keep a probe out by staying.
 const CONNECTIONS_MAX: usize = 64;
 /// Without descriptors or memory for another one, how long accepting pauses.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -54,13 +61,30 @@ pub(super) fn spawn(shared: &Rc<Shared>, listener: &Listener) -> io::Result<()> 
     Ok(())
 }
 
+/// What the connections of the admin listener share.
+struct Desk {
+    shared: Rc<Shared>,
+    http: http1::Builder,
+    /// By which names it may be called; any, where no browser gets to it.
+    hosts: Option<AllowedHosts>,
+    telling: Telling,
+    /// Each with what tells it to leave, the one that has asked nothing for the longest first.
+    connected: RefCell<Roll<Rc<Notify>>>,
+}
+
 async fn accept_all(shared: Rc<Shared>, socket: DoorSocket) {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
         .header_read_timeout(IDLE)
         .max_buf_size(HEAD_BYTES_MAX);
-    let http = Rc::new(http);
-    let connected = Rc::new(Cell::new(0));
+    let is_tcp = matches!(socket, DoorSocket::Tcp(..));
+    let desk = Rc::new(Desk {
+        http,
+        hosts: is_tcp.then(|| AllowedHosts::of(&shared.common.settings)),
+        telling: Telling::default(),
+        connected: RefCell::default(),
+        shared: Rc::clone(&shared),
+    });
     shared.door_opens(&Cell::new(Closing::No)).await;
     // Another acceptor answers once this one retires.
     while !shared.retiring.get() {
@@ -76,62 +100,119 @@ async fn accept_all(shared: Rc<Shared>, socket: DoorSocket) {
                 continue;
             }
         };
-        if connected.get() >= CONNECTIONS_MAX {
-            debug!("{CONNECTIONS_MAX} connections to the admin listener are enough: one is closed");
-            continue;
-        }
-        let place = Place::take(&connected);
+        desk.make_room().await;
+        let place = Place::take(&desk);
         match guest {
-            Guest::Tcp(stream, _) => serve(&shared, &http, stream, place),
-            Guest::Unix(stream) => serve(&shared, &http, stream, place),
+            Guest::Tcp(stream, _) => serve(place, stream),
+            Guest::Unix(stream) => serve(place, stream),
+        }
+        // Whoever has a place is answered before more come in.
+        tokio::task::yield_now().await;
+    }
+}
+
+impl Desk {
+    /// Sends away who has asked nothing for the longest, if all places are taken.
+    async fn make_room(&self) {
+        while self.connected.borrow().len() >= CONNECTIONS_MAX {
+            let longest = self
+                .connected
+                .borrow()
+                .longest_spare()
+                .map(|(number, leave)| {
+                    leave.notify_one();
+                    number
+                });
+            if let Some(number) = longest {
+                self.connected.borrow_mut().set_spare(number, false);
+            }
+            // It leaves when it has its turn.
+            tokio::task::yield_now().await;
         }
     }
 }
 
 /// One of [`CONNECTIONS_MAX`].
-struct Place(Rc<Cell<usize>>);
+struct Place {
+    desk: Rc<Desk>,
+    number: u32,
+    leave: Rc<Notify>,
+}
 
 impl Place {
-    fn take(connected: &Rc<Cell<usize>>) -> Self {
-        connected.set(connected.get() + 1);
-        Self(Rc::clone(connected))
+    fn take(desk: &Rc<Desk>) -> Self {
+        let leave = Rc::new(Notify::new());
+        let mut number = 0;
+        desk.connected.borrow_mut().add(|its_number| {
+            number = its_number;
+            Rc::clone(&leave)
+        });
+        let place = Self {
+            desk: Rc::clone(desk),
+            number,
+            leave,
+        };
+        place.asks();
+        place
+    }
+
+    /// It is the last that is sent away.
+    fn asks(&self) {
+        let mut connected = self.desk.connected.borrow_mut();
+        connected.set_spare(self.number, false);
+        connected.set_spare(self.number, true);
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
+        self.desk.connected.borrow_mut().remove(self.number);
     }
 }
 
-fn serve<S>(shared: &Rc<Shared>, http: &Rc<http1::Builder>, stream: S, place: Place)
+fn serve<S>(place: Place, stream: S)
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
-    let (shared, http) = (Rc::clone(shared), Rc::clone(http));
     tokio::task::spawn_local(async move {
-        let _place = place;
+        let desk = &place.desk;
         let answer = service_fn(|request| {
-            let mut answer = answer(&shared, &request).map(Full::new);
-            if shared.retiring.get() {
+            place.asks();
+            let mut answer = answer(desk, &request).map(Full::new);
+            if desk.shared.retiring.get() {
                 // Whoever asks next is to ask the acceptor that has the door now.
                 let close = HeaderValue::from_static("close");
                 answer.headers_mut().insert(CONNECTION, close);
             }
             async move { Ok::<_, Infallible>(answer) }
         });
-        if let Err(error) = http.serve_connection(TokioIo::new(stream), answer).await {
-            debug!("a connection to the admin listener broke off: {error}");
-        }
+        let served = async {
+            let connection = desk.http.serve_connection(TokioIo::new(stream), answer);
+            if let Err(error) = connection.await {
+                debug!("a connection to the admin listener broke off: {error}");
+            }
+        };
+        first_of(place.leave.notified(), served).await;
     });
 }
 
-fn answer(shared: &Shared, request: &Request<Incoming>) -> Response<Bytes> {
+fn answer(desk: &Desk, request: &Request<Incoming>) -> Response<Bytes> {
     if ![Method::GET, Method::HEAD].contains(request.method()) {
         let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n");
         let allowed = HeaderValue::from_static("GET, HEAD");
         response.headers_mut().insert(ALLOW, allowed);
         return response;
+    }
+    // Probes give nothing away, and come by whatever name a balancer has for the server.
+    match request.uri().path() {
+        "/live" => return Verdict::live().response(),
+        "/ready" => return desk.shared.verdict_ready().response(),
+        _ => {}
+    }
+    if let Some(hosts) = &desk.hosts
+        && !host_of(request).is_ok_and(|host| hosts.allow(host))
+    {
+        return text(StatusCode::MISDIRECTED_REQUEST, hosts::MISDIRECTED);
     }
     match request.uri().path() {
         "/" => {
@@ -142,7 +223,7 @@ fn answer(shared: &Shared, request: &Request<Incoming>) -> Response<Bytes> {
                 .insert(CONTENT_SECURITY_POLICY, policy);
             response
         }
-        "/status" => match serde_json::to_string(&shared.snapshot()) {
+        "/status" => match desk.telling.status(&desk.shared) {
             Ok(json) => of_type("application/json", json),
             Err(error) => {
                 error!("the status cannot be told: our fault: {error}");
@@ -153,11 +234,9 @@ fn answer(shared: &Shared, request: &Request<Incoming>) -> Response<Bytes> {
             let accept = request.headers().get(ACCEPT);
             let accept = accept.and_then(|accept| accept.to_str().ok());
             let flavour = Flavour::accepted(accept.unwrap_or_default());
-            let metrics = metrics::metrics(&shared.snapshot(), flavour);
+            let metrics = desk.telling.metrics(&desk.shared, flavour);
             of_type(flavour.content_type(), metrics)
         }
-        "/live" => Verdict::live().response(),
-        "/ready" => shared.verdict_ready().response(),
         _ => text(
             StatusCode::NOT_FOUND,
             "there are /, /status, /metrics, /live and /ready\n",

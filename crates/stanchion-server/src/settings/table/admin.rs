@@ -26,6 +26,25 @@ with live charts, /status the same as JSON, /metrics for Prometheus, \
 It shows the paths of requests, so keep it from strangers.",
         },
         Setting {
+            name: "admin_allowed_hosts",
+            flags: &["--admin-allowed-host"],
+            metavar: "NAME",
+            env: None,
+            kind: Kind::List {
+                may_be_empty: true,
+                check: host_name,
+                from_map: None,
+            },
+            default: Preset::List(&[]),
+            gunicorn: false,
+            help: "A name for admin (may be repeated)",
+            long_help: "\
+Who asks the admin listener by a name is told 421, unless it is localhost, \
+the name in admin, or one of these: else a web page could read what a \
+browser near the server can reach (DNS rebinding). IP addresses need not \
+be listed, nor anything for /live and /ready. * allows every name.",
+        },
+        Setting {
             name: "ready_waiting_max",
             flags: &["--ready-waiting-max"],
             metavar: "N",
@@ -184,6 +203,16 @@ with a valid traceparent is traced if that says so, whatever this is.",
 
 fn bind(text: &str) -> Result<(), String> {
     Bind::parse(text).map(drop)
+}
+
+/// A name without a port, or `*`.
+fn host_name(text: &str) -> Result<(), String> {
+    let is_of_names = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    if text == "*" || (!text.is_empty() && text.bytes().all(is_of_names)) {
+        Ok(())
+    } else {
+        Err("it is a name alone, as metrics.example, or *".into())
+    }
 }
 
 /// Where a statsd server is.

@@ -100,7 +100,7 @@ def counts(tmp_path: Path) -> Counts:
 
 
 class TestBodyRate:
-    """The average counts from the start, after a grace of five seconds."""
+    """The rate counts over a window as long as `--body-timeout`, five seconds at least, which the start has too."""
 
     def test_a_body_that_drips_gets_408_though_it_never_pauses(self, serve: Serve, counts: Counts) -> None:
         server = serve("echo:app", "--min-body-rate", "1000", *counts.arguments)
@@ -118,6 +118,29 @@ class TestBodyRate:
             assert counts.requests()["refused_body_too_slow"] == 1
             quick.send(b"b" * 1_000_000)
             assert quick.response().status == 200
+
+    def test_a_good_start_does_not_keep_room_in_the_spool_for_ever(self, serve: Serve, counts: Counts) -> None:
+        """An attack: all of a body but its end, and then a byte now and then, which no pause is long enough for."""
+        server = serve("echo:app", "--body-timeout", "5", "--max-spool", "2M", *counts.arguments)
+        with server.connect() as slow, server.connect() as other:
+            slow.send(request("POST", "/", ["Content-Length: 1500000"]) + b"b" * 1_400_000)
+            eventually(lambda: counts.events()["bodies_spooled"] == 1, "it is in the spool")
+            deadline_s = time.monotonic() + 30
+            while slow.silent(0.5):
+                assert time.monotonic() < deadline_s, "the room is never given back"
+                slow.send(b"b")
+            assert b"too slowly" in slow.response().body
+            eventually(lambda: not server.spooled(), "its room is free")
+            assert other.post("/", b"b" * 1_400_000).status == 200
+        assert counts.requests()["refused_body_too_slow"] == 1
+
+    def test_a_stall_of_some_seconds_is_no_harm(self, serve: Serve) -> None:
+        server = serve("echo:app", "--body-timeout", "8", "--min-body-rate", "1000")
+        with server.connect() as wire:
+            wire.send(request("POST", "/", ["Content-Length: 20000"]) + b"b" * 10_000)
+            assert wire.silent(6.5), "longer than the five seconds that everybody has"
+            wire.send(b"b" * 10_000)
+            assert wire.response().json()["length"] == 20_000
 
     def test_it_can_be_switched_off(self, serve: Serve) -> None:
         server = serve("echo:app", "--min-body-rate", "0")

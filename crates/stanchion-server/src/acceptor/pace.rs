@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::refusal::Refusal;
-
-/// A body's first seconds do not count for its rate: a connection takes time to get going.
+/// What a connection takes to get going, and the least for which a sender is waited, whatever its rate.
 pub(super) const GRACE: Duration = Duration::from_secs(5);
+/// For how long bytes that came early make up for those that come late, where no pause is too long.
+const WINDOW: Duration = Duration::from_secs(60);
 
 /// A head that comes more slowly than this after its first second drips.
 const DRIP_BYTES_PER_S: u64 = 100;
@@ -20,39 +20,70 @@ pub(super) fn doze_us(bytes: u64, took_us: u64) -> Option<u64> {
     drips.then(|| (took_us / 2).min(DOZE_US_MAX))
 }
 
-/// What a body's sender may take.
+/// How slow somebody may be.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PaceLimits {
     /// The longest pause.
     pub(super) pause: Option<Duration>,
-    /// The least bytes a second, on average from the start; 0 = no such limit.
+    /// The least bytes a second; 0 = no such limit.
     pub(super) bytes_per_s: u64,
 }
 
-/// The progress of a body that is being read. Time in which we do not read does not count.
+impl PaceLimits {
+    /// Time that somebody may have in hand: as long as a pause may be, so that a pause is never too long
+    /// for the rate alone.
+    fn window_us(self) -> u64 {
+        micros(self.pause.unwrap_or(WINDOW).max(GRACE))
+    }
+
+    /// For how long these bytes keep up the least rate.
+    fn worth_us(self, bytes: u64) -> u64 {
+        let us = u128::from(bytes) * 1_000_000 / u128::from(self.bytes_per_s.max(1));
+        u64::try_from(us).unwrap_or(u64::MAX)
+    }
+}
+
+/// What is too slow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Slowness {
+    /// Nothing came for too long.
+    Pause,
+    /// What came was too little.
+    Rate,
+}
+
+/// The progress of bytes that somebody is to send. Time in which we do not wait for them does not count.
+///
+/// Each byte buys as much time as it takes at the least rate, and time passes; who has none in hand any
+/// more is too slow. There is a bound on what can be in hand, so that nobody lives for ever on a good
+/// start. In other words a leaky bucket, by the virtual scheduling of ITU-T I.371.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
-    began_us: u64,
+    limits: PaceLimits,
+    /// When the time in hand is over.
+    until_us: u64,
     last_us: u64,
-    bytes: u64,
-    /// Since when we are not reading.
+    /// Since when we are not waiting.
     held_since_us: Option<u64>,
 }
 
 impl Pace {
-    /// The head is here, and the body is waited for.
-    pub(super) fn begin(now_us: u64) -> Self {
+    /// From now on bytes are waited for.
+    pub(super) fn begin(limits: PaceLimits, now_us: u64) -> Self {
         Self {
-            began_us: now_us,
+            limits,
+            until_us: now_us + micros(GRACE),
             last_us: now_us,
-            bytes: 0,
             held_since_us: None,
         }
     }
 
-    /// Bytes came, and until they are stored no more are read.
+    /// Bytes came, and until they are stored no more are waited for.
     pub(super) fn came(&mut self, bytes: usize, now_us: u64) {
-        self.bytes += bytes as u64;
+        let earned_us = self
+            .until_us
+            .saturating_add(self.limits.worth_us(bytes as u64));
+        self.until_us = earned_us.min(now_us.saturating_add(self.limits.window_us()));
         self.last_us = now_us;
         self.held_since_us = Some(now_us);
     }
@@ -61,27 +92,27 @@ impl Pace {
     pub(super) fn go_on(&mut self, now_us: u64) {
         if let Some(held_since_us) = self.held_since_us.take() {
             let held_us = now_us.saturating_sub(held_since_us);
-            self.began_us += held_us;
+            self.until_us += held_us;
             self.last_us += held_us;
         }
     }
 
-    /// What the sender is to be told, if it is too slow.
-    pub(super) fn too_slow(&self, limits: PaceLimits, now_us: u64) -> Option<Refusal> {
+    /// What is too slow, if something is.
+    pub(super) fn too_slow(&self, now_us: u64) -> Option<Slowness> {
         if self.held_since_us.is_some() {
             return None;
         }
-        let since = |us: u64| Duration::from_micros(now_us.saturating_sub(us));
-        if limits
-            .pause
-            .is_some_and(|pause| since(self.last_us) >= pause)
-        {
-            return Some(Refusal::BodyTimeout);
+        let paused_us = now_us.saturating_sub(self.last_us);
+        let limits = self.limits;
+        if limits.pause.is_some_and(|pause| paused_us >= micros(pause)) {
+            return Some(Slowness::Pause);
         }
-        let took = since(self.began_us);
-        let least = u128::from(limits.bytes_per_s) * took.as_micros();
-        (took > GRACE && u128::from(self.bytes) * 1_000_000 < least).then_some(Refusal::BodyTooSlow)
+        (limits.bytes_per_s > 0 && now_us > self.until_us).then_some(Slowness::Rate)
     }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -96,31 +127,66 @@ mod tests {
         bytes_per_s: 240,
     };
 
-    /// A body of which `bytes` come each second, for so many seconds.
-    fn steady(bytes: usize, seconds: u64) -> Pace {
-        let mut pace = Pace::begin(0);
-        for second in 1..=seconds {
-            pace.came(bytes, second * S);
-            pace.go_on(second * S);
+    /// A body that comes in pieces: after so many seconds, so many bytes.
+    fn came(pieces: &[(u64, usize)]) -> Pace {
+        let mut pace = Pace::begin(LIMITS, 0);
+        for (at_s, bytes) in pieces {
+            pace.came(*bytes, at_s * S);
+            pace.go_on(at_s * S);
         }
         pace
+    }
+
+    /// One of which so many bytes come each second, for so many seconds.
+    fn steady(bytes: usize, seconds: u64) -> Pace {
+        let pieces: Vec<_> = (1..=seconds).map(|second| (second, bytes)).collect();
+        came(&pieces)
     }
 
     #[test]
     fn a_body_may_be_slow_but_not_too_slow() {
         for (bytes, seconds, expected) in [
             (1, 5, None),
-            (1, 6, Some(Refusal::BodyTooSlow)),
-            (239, 6, Some(Refusal::BodyTooSlow)),
-            (240, 6, None),
-            (240, 3600, None),
+            (1, 6, Some(Slowness::Rate)),
+            (120, 10, None),
+            (120, 11, Some(Slowness::Rate)),
+            (239, 1_000, None),
+            (239, 1_300, Some(Slowness::Rate)),
+            (240, 3_600, None),
         ] {
             let pace = steady(bytes, seconds);
-            assert_eq!(
-                pace.too_slow(LIMITS, seconds * S),
-                expected,
-                "{bytes} {seconds}"
-            );
+            assert_eq!(pace.too_slow(seconds * S), expected, "{bytes} {seconds}");
+        }
+    }
+
+    #[test]
+    fn a_good_start_does_not_last_for_ever() {
+        const GIB: usize = 1 << 30;
+        let drip = |until_s: u64| {
+            let drops = (1..).map(|drop| (1 + 59 * drop, 1));
+            let pieces = [(1, GIB)].into_iter().chain(drops);
+            let pieces: Vec<_> = pieces.take_while(|(at_s, _)| *at_s <= until_s).collect();
+            came(&pieces).too_slow(until_s * S)
+        };
+        // What an average since the start would allow for 51 days.
+        assert_eq!(drip(60), None);
+        assert_eq!(drip(62), Some(Slowness::Rate));
+        assert_eq!(drip(3_600), Some(Slowness::Rate));
+    }
+
+    #[test]
+    fn an_honest_sender_may_stall() {
+        // 2 kB/s, as by a bad radio link, with a stall of half a minute now and then.
+        let mut pieces = Vec::new();
+        let mut at_s = 0;
+        for _ in 0..20 {
+            for _ in 0..10 {
+                at_s += 1;
+                pieces.push((at_s, 2_000));
+                assert_eq!(came(&pieces).too_slow(at_s * S), None);
+            }
+            at_s += 30;
+            assert_eq!(came(&pieces).too_slow(at_s * S), None, "after {at_s} s");
         }
     }
 
@@ -143,8 +209,8 @@ mod tests {
     #[test]
     fn a_pause_is_measured_from_the_last_byte() {
         let pace = steady(1_000_000, 10);
-        assert_eq!(pace.too_slow(LIMITS, 69 * S), None);
-        assert_eq!(pace.too_slow(LIMITS, 70 * S), Some(Refusal::BodyTimeout));
+        assert_eq!(pace.too_slow(70 * S - 1), None);
+        assert_eq!(pace.too_slow(70 * S), Some(Slowness::Pause));
     }
 
     #[test]
@@ -153,7 +219,16 @@ mod tests {
             pause: None,
             bytes_per_s: 0,
         };
-        assert_eq!(Pace::begin(0).too_slow(off, 1_000_000 * S), None);
+        assert_eq!(Pace::begin(off, 0).too_slow(1_000_000 * S), None);
+        let rate = PaceLimits {
+            pause: None,
+            ..LIMITS
+        };
+        let mut pace = Pace::begin(rate, 0);
+        pace.came(1_000_000, 0);
+        pace.go_on(0);
+        assert_eq!(pace.too_slow(60 * S), None);
+        assert_eq!(pace.too_slow(61 * S), Some(Slowness::Rate));
     }
 
     proptest! {
@@ -163,20 +238,53 @@ mod tests {
             pieces in proptest::collection::vec((0..500_usize, 0..3_000_000_u64, 0..3_000_000_u64), 0..50),
             rest_us in 0..70_000_000_u64,
         ) {
-            let (mut held, mut free) = (Pace::begin(0), Pace::begin(0));
+            let (mut held, mut free) = (Pace::begin(LIMITS, 0), Pace::begin(LIMITS, 0));
             let (mut held_us, mut free_us) = (0, 0);
             for (bytes, wait_us, store_us) in pieces {
                 held_us += wait_us;
                 free_us += wait_us;
                 held.came(bytes, held_us);
                 free.came(bytes, free_us);
-                prop_assert_eq!(held.too_slow(LIMITS, held_us + store_us), None);
+                prop_assert_eq!(held.too_slow(held_us + store_us), None);
                 held_us += store_us;
                 held.go_on(held_us);
                 free.go_on(free_us);
             }
-            let expected = free.too_slow(LIMITS, free_us + rest_us);
-            prop_assert_eq!(held.too_slow(LIMITS, held_us + rest_us), expected);
+            let expected = free.too_slow(free_us + rest_us);
+            prop_assert_eq!(held.too_slow(held_us + rest_us), expected);
+        }
+
+        /// Whoever keeps up the rate in every stretch as long as the grace is never too slow, and whoever has
+        /// brought less than half of it in twice the window always is.
+        #[test]
+        fn a_rate_over_a_window_decides(
+            start in 0..10_000_000_usize,
+            pieces in proptest::collection::vec((0..5_000_000_u64, 0..2_000_usize), 1..200),
+        ) {
+            let mut pace = Pace::begin(LIMITS, 0);
+            pace.came(start, 0);
+            pace.go_on(0);
+            let mut now_us = 0;
+            let mut all: Vec<(u64, usize)> = Vec::new();
+            let (mut kept_up, mut too_slow) = (true, None);
+            for (wait_us, bytes) in pieces {
+                now_us += wait_us;
+                // The watch looks at any time; the worst one is just before something comes.
+                too_slow = too_slow.or(pace.too_slow(now_us));
+                kept_up &= LIMITS.worth_us(bytes as u64) >= wait_us;
+                pace.came(bytes, now_us);
+                pace.go_on(now_us);
+                all.push((now_us, bytes));
+            }
+            if kept_up {
+                prop_assert_eq!(too_slow, None);
+            }
+            let span_us = 2 * LIMITS.window_us();
+            let recent = all.iter().filter(|(at_us, _)| *at_us + span_us > now_us);
+            let recent: u64 = recent.map(|(_, bytes)| *bytes as u64).sum();
+            if now_us > span_us && LIMITS.worth_us(recent) < span_us / 2 - micros(GRACE) {
+                prop_assert_eq!(too_slow, Some(Slowness::Rate));
+            }
         }
     }
 }

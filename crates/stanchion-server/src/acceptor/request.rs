@@ -261,7 +261,7 @@ pub(super) async fn read_body(
     let mut sink = Sink::new(shared);
     let mut len = 0_u64;
     // The watch looks at it, and has the reading called off.
-    let mut pace = Pace::begin(monotonic_us());
+    let mut pace = Pace::begin(shared.body_pace(), monotonic_us());
     loop {
         connection.set_pace(Some(pace));
         let frame =

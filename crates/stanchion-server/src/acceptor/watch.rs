@@ -7,7 +7,8 @@ use stanchion_sys::clock::monotonic_us;
 
 use super::Shared;
 use super::connection::{Connection, Order, Phase};
-use super::pace::{GRACE, PaceLimits};
+use super::pace::{GRACE, PaceLimits, Slowness};
+use super::refusal::Refusal;
 use crate::settings::Seconds;
 
 /// How often they are looked for. A timer for each connection costs more than four times a second a look
@@ -58,6 +59,15 @@ enum Look {
 }
 
 impl Shared {
+    /// How slowly a body may come.
+    pub(super) fn body_pace(&self) -> PaceLimits {
+        let settings = &self.common.settings;
+        PaceLimits {
+            pause: settings.body_timeout.as_duration(),
+            bytes_per_s: settings.min_body_rate,
+        }
+    }
+
     /// The shortest time that a connection may take for anything: what it begins after a look does
     /// not take too long before the end of it.
     fn least_limit(&self) -> Duration {
@@ -118,16 +128,13 @@ impl Shared {
                 }
             }
             Phase::Busy => {
-                let limits = PaceLimits {
-                    pause: settings.body_timeout.as_duration(),
-                    bytes_per_s: settings.min_body_rate,
+                let Some(pace) = connection.pace() else {
+                    return Look::At(u64::MAX);
                 };
-                match connection.pace() {
-                    None => Look::At(u64::MAX),
-                    Some(pace) => match pace.too_slow(limits, now_us) {
-                        None => Look::At(now_us),
-                        Some(refusal) => Look::Now(Order::CallOff(refusal)),
-                    },
+                match pace.too_slow(now_us) {
+                    None => Look::At(now_us),
+                    Some(Slowness::Pause) => Look::Now(Order::CallOff(Refusal::BodyTimeout)),
+                    Some(Slowness::Rate) => Look::Now(Order::CallOff(Refusal::BodyTooSlow)),
                 }
             }
             Phase::Leaving { .. } => Look::At(u64::MAX),

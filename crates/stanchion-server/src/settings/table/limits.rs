@@ -107,9 +107,11 @@ it off.",
             gunicorn: false,
             help: "Least bytes a second of a body (0: any)",
             long_help: "\
-A body that came more slowly than this on average, five seconds after \
-its head or later, is answered 408. Time in which the server itself did \
-not read does not count. 0 leaves only body_timeout.",
+A body that comes more slowly than this is answered 408. Its first five \
+seconds are free, and each byte makes up for the time that it takes at \
+this rate, up to body_timeout in all (a minute without one): so a sender \
+may stall for a while, but not live on a good start. Time in which the \
+server itself did not read does not count. 0 leaves only body_timeout.",
         },
         Setting {
             name: "write_timeout",

@@ -334,8 +334,9 @@ mod tests {
                 "198.51.100.7",
             ),
             // A unix socket.
-            ("", &["10.1.1.1, 198.51.100.7"], "", "198.51.100.7"),
-            ("", &[], "", ""),
+            ("", &["10.1.1.1, 198.51.100.7"], "unix", "198.51.100.7"),
+            ("", &["10.1.1.1, 198.51.100.7"], "", ""),
+            ("", &[], "unix", ""),
         ];
         for &(peer, said, believed, expected) in table {
             let believed = AllowedPeers::parse(believed).unwrap();

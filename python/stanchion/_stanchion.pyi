@@ -29,6 +29,9 @@ class _Host(Protocol):
     def enter(self, dump_signal: int, dumps: int, depart: Callable[[int, object], None], listen: Listen) -> None:
         """Set a worker's signal handlers; `listen` gives it a listener of its own."""
 
+    def thread_names(self) -> dict[int, str]:
+        """What Python calls the threads of this process, by the kernel's ids."""
+
     def reconfigure(self) -> str:
         """Read the configuration again, for effective settings as for `serve`; raise if it is no good."""
 

@@ -5,10 +5,12 @@ and gunicorn's flags that have no meaning here.
 """
 
 import argparse
+import atexit
 import json
 import os
 import shlex
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
@@ -56,7 +58,21 @@ def _serve(arguments: list[str]) -> int:
     effective = configuration.effective
     _warn(effective)
     configuration.apply()
-    return _stanchion.serve(json.dumps(dict(effective.values)), AppHost(configuration))
+    master = os.getpid()
+    code = _stanchion.serve(json.dumps(dict(effective.values)), AppHost(configuration))
+    if os.getpid() == master:
+        _leave_threads_behind(code)
+    return code
+
+
+def _leave_threads_behind(code: int) -> None:
+    """End the process if others' threads would keep it: Python waits for all but daemons, for ever if need be."""
+    others = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
+    if any(not thread.daemon for thread in others):
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def _check(arguments: list[str]) -> int:

@@ -14,6 +14,7 @@ import json
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -106,6 +107,10 @@ class AppHost:
         for warning in effective.warnings:
             server_log().warning("%s", warning)
         return json.dumps(dict(effective.values))
+
+    def thread_names(self) -> dict[int, str]:
+        """What Python calls the threads of this process, by the kernel's ids."""
+        return {thread.native_id: thread.name for thread in threading.enumerate() if thread.native_id is not None}
 
     def revert(self) -> None:
         """Back to the configuration before the last one."""

@@ -1,10 +1,12 @@
 //! Python as the host of an app.
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -108,6 +110,23 @@ impl Host for PythonHost {
 
     fn run_hook(&mut self, hook: Hook) -> Result<(), LoadError> {
         Python::attach(|py| hooks::run(py, &self.host, hook))
+    }
+
+    fn let_threads_run(&mut self, moment: Duration) {
+        // The master holds the interpreter's lock all the time.
+        Python::attach(|py| py.detach(|| std::thread::sleep(moment)));
+    }
+
+    fn thread_names(&mut self) -> HashMap<i32, String> {
+        let names = Python::attach(|py| {
+            self.host
+                .call_method0(py, intern!(py, "thread_names"))?
+                .extract::<HashMap<i32, String>>(py)
+        });
+        names.unwrap_or_else(|error| {
+            error!("Python's threads cannot be named: {error}");
+            HashMap::new()
+        })
     }
 
     fn reconfigure(&mut self) -> Result<Settings, String> {

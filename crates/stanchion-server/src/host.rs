@@ -1,15 +1,17 @@
 //! What the process tree asks of whoever hosts the app: Python in the product, plain Rust in
 //! `examples/`.
 
+use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use stanchion_sys::process::{self, Fork};
+use stanchion_sys::process::Fork;
 use tracing::{error, warn};
 
 use crate::master::StartedAs;
 use crate::settings::Settings;
+use crate::threads;
 use crate::worker::Worker;
 
 /// A hook that took longer than this is named in the log.
@@ -109,8 +111,7 @@ impl Hook {
         }
     }
 
-    /// Runs it by `run`, and tells the log what it raised, how long it took if that was long, and
-    /// threads that it left in the master.
+    /// Runs it by `run`, and tells the log what it raised, and how long it took if that was long.
     pub fn watched(self, run: impl FnOnce() -> Result<(), LoadError>) -> Result<(), LoadError> {
         let name = self.name();
         let begun = Instant::now();
@@ -129,17 +130,6 @@ impl Hook {
                 "the hook {name} took {:.1} s{meanwhile}",
                 took.as_secs_f64()
             );
-        }
-        if self.is_in_master() {
-            match process::thread_count() {
-                Ok(1) => {}
-                Ok(threads) => error!(
-                    "the hook {name} has left {} threads in the master, which cannot fork safely \
-                     with them: start them in post_fork or post_worker_init",
-                    threads - 1
-                ),
-                Err(error) => warn!("the master cannot count its threads: {error}"),
-            }
         }
         done
     }
@@ -183,9 +173,34 @@ pub trait Host {
     /// [`Hook`] names. Callers want [`Host::hook`].
     fn run_hook(&mut self, hook: Hook) -> Result<(), LoadError>;
 
-    /// Runs a hook. What it raised is in the log already when this returns it.
+    /// Runs a hook. What it raised is in the log already when this returns it, and threads that it has
+    /// left in the master.
     fn hook(&mut self, hook: Hook) -> Result<(), LoadError> {
-        hook.watched(|| self.run_hook(hook))
+        let before = hook.is_in_master().then(threads::present);
+        let done = hook.watched(|| self.run_hook(hook));
+        let left = before.map(|before| threads::staying(self, &before?));
+        match left.transpose() {
+            // Those that are left before the start are its end.
+            Ok(Some(Some(threads))) if hook != Hook::Starting => error!(
+                "the hook {} has left {threads} in the master, which cannot fork any more: a reload \
+                 will fail, a template that ends cannot be replaced, and if the acceptor ends, so does \
+                 the server. Start threads in post_fork or post_worker_init, and restart the server",
+                hook.name()
+            ),
+            Ok(_) => {}
+            Err(error) => warn!("the master cannot count its threads: {error}"),
+        }
+        done
+    }
+
+    /// Has other threads of this process run for a moment, which may take a lock that this one holds.
+    fn let_threads_run(&mut self, moment: Duration) {
+        std::thread::sleep(moment);
+    }
+
+    /// What the host's language calls the threads of this process, by their ids (gettid(2)).
+    fn thread_names(&mut self) -> HashMap<i32, String> {
+        HashMap::new()
     }
 
     /// In the master, at a reload: reads the configuration again, from where it came at the start

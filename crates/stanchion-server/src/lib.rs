@@ -25,6 +25,7 @@ mod spool;
 mod statsd;
 mod tally;
 mod template;
+mod threads;
 mod tree;
 mod worker;
 

@@ -26,6 +26,7 @@ use crate::privileges;
 use crate::settings::Settings;
 use crate::tally::{Tally, Total};
 use crate::template::{self, Ended};
+use crate::threads;
 
 /// What every process of a house shares from its birth.
 pub(crate) struct Common {
@@ -116,6 +117,13 @@ fn prepare(settings: Settings, host: &mut dyn Host) -> Result<Prepared, Problem>
     let of_usage = |problem| (problem, exit_code::USAGE);
     let of_bind = |problem| (problem, exit_code::BIND);
     check_proc().map_err(of_usage)?;
+    threads::refuse(host).map_err(|threads| {
+        of_usage(format!(
+            "the master has {threads}. It forks, and so must have no other thread than its own: let the \
+             config file and what it imports start none (start them in post_fork or \
+             post_worker_init); or something else starts them in every Python, such as sitecustomize"
+        ))
+    })?;
     acceptor::check_settings(&settings).map_err(of_usage)?;
     let identity = privileges::find(&settings).map_err(of_usage)?;
     privileges::say_what_is_root(identity.as_ref());
@@ -155,6 +163,14 @@ fn prepare(settings: Settings, host: &mut dyn Host) -> Result<Prepared, Problem>
     if let Err(error) = host.hook(Hook::Starting) {
         leave();
         return Err((error.report, exit_code::WORKER_BOOT));
+    }
+    if let Err(threads) = threads::refuse(host) {
+        leave();
+        let problem = format!(
+            "the hook on_starting has left {threads} in the master, which cannot fork with them: start \
+             them in post_fork or post_worker_init"
+        );
+        return Err((problem, exit_code::WORKER_BOOT));
     }
     let figures = Figures::create().map_err(|error| {
         leave();

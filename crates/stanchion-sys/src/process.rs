@@ -150,6 +150,24 @@ pub fn thread_count() -> io::Result<usize> {
     Ok(std::fs::read_dir(TASKS)?.count())
 }
 
+/// The threads of this process but for the calling one, each with what the kernel calls it
+/// (/proc/self/task/TID/comm in proc(5)). One that ends meanwhile may be missing.
+pub fn other_threads() -> io::Result<Vec<(i32, String)>> {
+    let ours = rustix::thread::gettid().as_raw_nonzero().get();
+    let mut others = Vec::new();
+    for task in std::fs::read_dir(TASKS)? {
+        let task = task?;
+        let id = task.file_name().to_str().and_then(|name| name.parse().ok());
+        if let Some(id) = id.filter(|&id| id != ours)
+            && let Ok(name) = std::fs::read(task.path().join("comm"))
+        {
+            let name = String::from_utf8_lossy(name.trim_ascii_end()).into_owned();
+            others.push((id, name));
+        }
+    }
+    Ok(others)
+}
+
 /// This process.
 pub fn pid() -> i32 {
     rustix::process::getpid().as_raw_nonzero().get()

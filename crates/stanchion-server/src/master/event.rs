@@ -80,6 +80,8 @@ pub(super) enum Event {
     },
     /// `ForkAcceptor` was performed; `None`: the kernel refused.
     AcceptorForked { generation: u32, pid: Option<i32> },
+    /// The master cannot fork an acceptor for this house, now or later.
+    Childless { generation: u32 },
     /// `ForkTemplate` was performed; `None`: the kernel refused.
     TemplateForked { generation: u32, pid: Option<i32> },
     /// A child of a house reports.

@@ -19,7 +19,7 @@ use crate::figures::Attempt;
 use crate::host::Hook;
 use crate::settings::Settings;
 use crate::tree::leave_signals_to_master;
-use crate::{listeners, log};
+use crate::{listeners, log, threads};
 
 /// Of a worker's stacks at most so many bytes are shown.
 const DUMP_BYTES_MAX: usize = 64 << 10;
@@ -32,6 +32,10 @@ fn fork_with_channel(fork: impl FnOnce() -> io::Result<Fork>) -> io::Result<(For
         Fork::Child => (Fork::Child, theirs),
         parent @ Fork::Parent(_) => (parent, ours),
     })
+}
+
+fn of_threads(threads: &str) -> io::Error {
+    io::Error::other(format!("a hook has left {threads} in the master"))
 }
 
 /// A signal that cannot be sent is no reason to give up the server.
@@ -144,6 +148,12 @@ impl Loop<'_> {
         let settings = self.host.reconfigure();
         self.recover_from("the configuration");
         let settings = settings?;
+        if let Err(threads) = threads::refuse(self.host) {
+            return Err(format!(
+                "the new configuration, or a hook, has left {threads} in the master, which cannot fork \
+                 with them: start them in post_fork or post_worker_init, and restart the server"
+            ));
+        }
         self.name_what_stays(&settings);
         let present = self.houses.get(&self.present.generation);
         let inherited = present.map(|house| listeners::clones(&house.listeners));
@@ -227,10 +237,16 @@ impl Loop<'_> {
     }
 
     fn fork_acceptor(&mut self, generation: u32) -> Option<Role> {
+        let alone = threads::refuse(self.host);
+        let has_threads = alone.is_err();
         let house = self.houses.get_mut(&generation)?;
         house.settle();
         // The acceptor knows no Python, so no interpreter has to be told of this fork.
-        let pid = match fork_with_channel(process::fork_single_threaded) {
+        let fork = || fork_with_channel(process::fork_single_threaded);
+        let pid = match alone
+            .map_err(|threads| of_threads(&threads))
+            .and_then(|()| fork())
+        {
             Ok((Fork::Child, orders)) => {
                 return Some(Role::Acceptor {
                     common: house.common_for_life(),
@@ -249,6 +265,9 @@ impl Loop<'_> {
                 None
             }
         };
+        if has_threads {
+            self.events.push_front(Event::Childless { generation });
+        }
         // Next of all, so that whatever else has happened finds the child known.
         self.events
             .push_front(Event::AcceptorForked { generation, pid });
@@ -256,8 +275,13 @@ impl Loop<'_> {
     }
 
     fn fork_template(&mut self, generation: u32) -> Option<Role> {
+        let alone = threads::refuse(self.host);
         let house = self.houses.get_mut(&generation)?;
-        let pid = match fork_with_channel(|| self.host.fork()) {
+        let mut fork = || fork_with_channel(|| self.host.fork());
+        let pid = match alone
+            .map_err(|threads| of_threads(&threads))
+            .and_then(|()| fork())
+        {
             Ok((Fork::Child, orders)) => {
                 return Some(Role::Template {
                     common: house.common_for_life(),

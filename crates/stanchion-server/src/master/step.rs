@@ -150,6 +150,15 @@ impl Master {
                 self.on_order(now_ms, order, by, client, actions);
             }
             Event::Reaped(pid, exit) => self.on_reaped(now_ms, pid, exit, actions),
+            Event::Childless { generation } => {
+                // A house beside another one is given up like any that cannot be built.
+                let only = self.houses.len() == 1;
+                if self.houses.contains_key(&generation) && only {
+                    let why = "the server leaves, as nobody can be served without an acceptor: it is to be started anew";
+                    actions.push(Action::error(why));
+                    self.stop(now_ms, exit_code::INTERNAL, actions);
+                }
+            }
             Event::HouseBuilt { generation, plan } => {
                 self.on_built(now_ms, generation, plan, actions);
             }

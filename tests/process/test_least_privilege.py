@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -21,6 +22,8 @@ Start = Callable[..., Server]
 pytestmark = pytest.mark.own("what its processes give up")
 NOT_HERE = open_house.unavailable()
 as_root = pytest.mark.skipif(bool(NOT_HERE), reason=NOT_HERE)
+FILTER = 2
+"""Of `Seccomp` in proc_pid_status(5)."""
 CHILDREN = {"stanchion-acpt", "stanchion-tmpl", "stanchion-work"}
 
 
@@ -35,9 +38,8 @@ def start() -> Iterator[Start]:
         homes.append(home)
         words = ["--bind", "127.0.0.1:0", *arguments, "surroundings:app"]
         server = Server(STANCHION, words, home, prefix=[*open_house.prefix(), *prefix])
-        if prefix:
+        if "setpriv" in prefix:
             # Whoever it starts as makes its files there.
-            server.environment["HOME"] = "/"
             (home / "tmp").mkdir()
             os.chown(home / "tmp", NOBODY, OTHERS)
         started.append(server)
@@ -67,6 +69,58 @@ def test_the_acceptor_gives_up_what_it_does_not_need(start: Start) -> None:
     assert (acceptor.inheritable, acceptor.ambient) == (0, 0)
     assert acceptor.effective == acceptor.permitted
     assert acceptor.permitted == mine().permitted & (DAC_OVERRIDE | NET_BIND_SERVICE)
+
+
+def test_the_acceptor_alone_is_held_to_its_calls_and_files(start: Start) -> None:
+    server = start()
+    found = by_role(server.processes())
+    acceptor = found.pop("stanchion-acpt")
+    assert (acceptor.seccomp, acceptor.filters) == (FILTER, mine().filters + 2)
+    assert {one.filters for one in found.values()} == {mine().filters}
+    assert len(server.log.matches("acceptor confined: user .*, seccomp, Landlock")) == 1
+    mark = server.log.mark()
+    server.signal(signal.SIGHUP)
+    server.log.wait("reloaded", mark)
+    assert by_role(server.processes())["stanchion-acpt"].seccomp == FILTER
+    assert len(server.log.matches("acceptor confined")) == 1, "once, not at each reload"
+
+
+WITHOUT = """
+import ctypes, os, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+seccomp = {"x86_64": 317, "aarch64": 277}[os.uname().machine]
+landlock_create_ruleset = 444
+LOAD, EQUAL, RETURN, ALLOW, ERRNO, ENOSYS = 0x20, 0x15, 0x06, 0x7FFF0000, 0x50000, 38
+steps = [(LOAD, 0, 0, 0), (EQUAL, 1, 0, seccomp), (EQUAL, 0, 1, landlock_create_ruleset)]
+steps += [(RETURN, 0, 0, ERRNO | ENOSYS), (RETURN, 0, 0, ALLOW)]
+code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+program = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(steps), ctypes.addressof(code)))
+PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 38, 22, 2
+assert libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+assert libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, program) == 0
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+"""As on a kernel that has neither seccomp(2) nor Landlock."""
+
+
+def test_where_the_kernel_lacks_them_one_line_says_so(start: Start) -> None:
+    server = start(prefix=(sys.executable, "-I", "-c", WITHOUT))
+    said = server.log.matches("acceptor confined: .*; without seccomp: .*not implemented.*; without Landlock")
+    assert len(said) == 1, server.log.text()
+    assert "ERROR" not in server.log.text()
+    with server.connect() as wire:
+        assert wire.get("/identity").status == 200
+
+
+def test_an_acceptor_that_asks_for_too_much_is_replaced_and_that_is_said(start: Start) -> None:
+    """By the signal with which the kernel ends it; which calls do so, crates/stanchion-sys/tests/seccomp.rs tries."""
+    server = start()
+    acceptor = next(process for process in server.processes() if process.name() == "stanchion-acpt")
+    mark = server.log.mark()
+    acceptor.send_signal(signal.SIGSYS)
+    server.log.wait("the acceptor .*SIGSYS: it asked the kernel for what it may not have", mark)
+    with server.connect() as wire:
+        assert wire.get("/identity").status == 200
 
 
 @as_root

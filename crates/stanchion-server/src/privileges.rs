@@ -3,14 +3,20 @@
 //! up its children have lost too, so the master can give up only what no app ever needs.
 
 use std::io;
+use std::path::{Path, PathBuf};
 
-use stanchion_sys::capabilities;
 use stanchion_sys::identity::{self, Identity};
-use tracing::{debug, error, info, warn};
+use stanchion_sys::landlock::{self, Enforced, Needs};
+use stanchion_sys::{capabilities, seccomp};
+use tracing::{error, info, warn};
 
 use crate::exit_code;
-use crate::settings::Settings;
+use crate::log;
+use crate::settings::{Collector, Settings};
 use crate::tree::Common;
+
+/// Of name servers, which are asked by TCP where an answer is long (RFC 7766).
+const DNS_PORT: u16 = 53;
 
 /// Looks up what `user`, `group` and `initgroups` say; `None` if nobody is to become anybody else.
 /// The error is the operator's.
@@ -36,9 +42,10 @@ pub(crate) fn say_what_is_root(identity: Option<&Identity>) {
     }
 }
 
-/// For a newborn acceptor, before anything else. The error is an exit code; why is in the log.
+/// For a newborn acceptor, before anything else, and before it has threads. The error is an exit code;
+/// why is in the log.
 pub(crate) fn confine_acceptor(common: &Common) -> Result<(), i32> {
-    let confined = || -> io::Result<String> {
+    let given_up = || -> io::Result<u32> {
         // Where it cannot be emptied, no_new_privs below keeps what it would let through.
         capabilities::empty_bounding_set()?;
         become_who(common)?;
@@ -46,23 +53,88 @@ pub(crate) fn confine_acceptor(common: &Common) -> Result<(), i32> {
         capabilities::set_no_new_privs()?;
         // After the change of users, which decides it anew.
         capabilities::hide_memory()?;
-        Ok(format!(
-            "user {}, {}, no_new_privs, not dumpable",
-            identity::effective_uid(),
-            match kept {
-                0 => "no capabilities".to_owned(),
-                more => format!("{more} capabilities"),
-            },
-        ))
+        Ok(kept)
     };
-    let in_force = confined().map_err(|error| cannot("the acceptor", &error))?;
+    let kept = given_up().map_err(|error| cannot("the acceptor", &error))?;
+    // What not every kernel has. The filter is last: it forbids to make rules for files.
+    let files = landlock::confine(&needs_of_acceptor(common));
+    let calls = seccomp::confine_acceptor();
     // Once, not at each reload.
     if common.generation == 1 {
-        info!("acceptor confined: {in_force}");
-    } else {
-        debug!("acceptor confined: {in_force}");
+        say_what_is_in_force(kept, files, calls);
     }
     Ok(())
+}
+
+fn say_what_is_in_force(kept: u32, files: io::Result<Enforced>, calls: io::Result<()>) {
+    let mut in_force = format!(
+        "user {}, {} capabilities, no_new_privs, not dumpable",
+        identity::effective_uid(),
+        if kept == 0 {
+            "no".to_owned()
+        } else {
+            kept.to_string()
+        },
+    );
+    let mut missing = Vec::new();
+    match calls {
+        Ok(()) => in_force += ", seccomp",
+        Err(error) => missing.push(format!("; without seccomp: {error}")),
+    }
+    match files {
+        Ok(Enforced::All) => in_force += ", Landlock",
+        Ok(Enforced::Partly) => in_force += ", Landlock as far as this kernel has it",
+        Ok(Enforced::Nothing) => {
+            missing.push("; without Landlock, which this kernel does not have".to_owned());
+        }
+        Err(error) => missing.push(format!("; without Landlock: {error}")),
+    }
+    info!("acceptor confined: {in_force}{}", missing.concat());
+}
+
+/// The files and ports of an acceptor's life.
+fn needs_of_acceptor(common: &Common) -> Needs {
+    let settings = &common.settings;
+    let mut needs = Needs {
+        // Names are looked up, for a collector or a port that a worker asks for, by the C library and
+        // what it loads; `/status` tells how much memory workers take.
+        read: ["/etc", "/usr", "/lib", "/lib64", "/proc"]
+            .map(PathBuf::from)
+            .into(),
+        append: Vec::new(),
+        own: vec![common.spool.clone()],
+        connect: vec![DNS_PORT],
+    };
+    let resolver = std::fs::canonicalize("/etc/resolv.conf").ok();
+    needs.read.extend(
+        resolver
+            .as_deref()
+            .and_then(Path::parent)
+            .map(Path::to_owned),
+    );
+    // Logs are opened anew by their names, and their files may be links.
+    let access_log = settings.accesslog.as_deref();
+    let access_log = access_log.filter(|log| log.as_os_str() != "-");
+    for log in [log::path(), access_log].into_iter().flatten() {
+        let log = std::path::absolute(log).unwrap_or_else(|_| log.to_owned());
+        let target = std::fs::canonicalize(&log).ok();
+        let parents = [Some(&log), target.as_ref()].into_iter().flatten();
+        needs
+            .append
+            .extend(parents.filter_map(|path| path.parent()).map(Path::to_owned));
+        needs.append.extend(target);
+    }
+    // A terminal, or what else has a name: it is opened for us alone, so as not to wait for it.
+    let streams = ["/proc/self/fd/1", "/proc/self/fd/2"];
+    needs.append.extend(
+        streams
+            .into_iter()
+            .filter_map(|one| std::fs::canonicalize(one).ok()),
+    );
+    needs
+        .connect
+        .extend(settings.otlp_endpoint.as_ref().map(Collector::port));
+    needs
 }
 
 /// For a newborn template, before anything else; its workers inherit it all. The error is an exit

@@ -271,6 +271,9 @@ impl std::fmt::Display for Exit {
             Self::Signal(libc::SIGKILL) => f.write_str("was killed by SIGKILL"),
             Self::Signal(libc::SIGSEGV) => f.write_str("was killed by SIGSEGV"),
             Self::Signal(libc::SIGABRT) => f.write_str("was killed by SIGABRT"),
+            Self::Signal(libc::SIGSYS) => f.write_str(
+                "was killed by SIGSYS: it asked the kernel for what it may not have (seccomp(2))",
+            ),
             Self::Signal(libc::SIGTERM) => f.write_str("was killed by SIGTERM"),
             Self::Signal(signal) => write!(f, "was killed by signal {signal}"),
             Self::Unseen => f.write_str("was collected by somebody else"),

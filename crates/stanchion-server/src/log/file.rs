@@ -129,6 +129,11 @@ impl LogFile {
         self.kind == Kind::Socket && stream == format!("{}:{}", metadata.dev(), metadata.ino())
     }
 
+    /// `None` for a standard stream.
+    pub(super) fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
     /// For messages.
     pub(super) fn shown(&self) -> String {
         let path = self.path.as_deref();

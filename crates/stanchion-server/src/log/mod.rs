@@ -12,6 +12,7 @@ mod syslog;
 use std::fmt::Write as _;
 use std::io;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use stanchion_sys::clock::LocalTime;
@@ -90,6 +91,16 @@ pub(crate) fn write_by_thread() -> io::Result<()> {
 pub(crate) fn finish() {
     let queues = ERROR_LOG.get().and_then(|log| log.queues.get());
     queues.into_iter().flatten().for_each(Queue::finish);
+}
+
+/// The error log's file, which stays the same when a reload has another setting; `None` if it is a
+/// standard stream.
+pub(crate) fn path() -> Option<&'static Path> {
+    let outlets = ERROR_LOG.get().map(|log| &log.outlets);
+    outlets
+        .into_iter()
+        .flatten()
+        .find_map(|direct| direct.outlet.path())
 }
 
 /// Opens the error log of this process anew, after it was renamed. If that fails the old file

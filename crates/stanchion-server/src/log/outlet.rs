@@ -1,6 +1,7 @@
 //! A place where lines go, and what is done by a process that may not wait for it.
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -46,6 +47,14 @@ impl Outlet {
         match self {
             Self::File(file) => file.reopen(),
             Self::Syslog(_) => Ok(false),
+        }
+    }
+
+    /// Its file, if it has one that has a name.
+    pub(super) fn path(&self) -> Option<&Path> {
+        match self {
+            Self::File(file) => file.path(),
+            Self::Syslog(_) => None,
         }
     }
 

@@ -1,0 +1,109 @@
+//! Which files a process may reach from now on, whatever its user may (landlock(7)); from newer kernels on
+//! also which TCP ports it may connect to, and that it signals nobody outside. What is open already stays so.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use ::landlock::{
+    ABI, Access, AccessFs, AccessNet, BitFlags, NetPort, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope, make_bitflags,
+};
+
+/// The newest rules that are made use of: files (1 to 3), TCP (4), devices (5), signals and abstract
+/// sockets (6).
+const KNOWN: ABI = ABI::V6;
+
+/// What a process still needs.
+#[derive(Debug, Default)]
+pub struct Needs {
+    /// Files and directories, with what is in them, to read.
+    pub read: Vec<PathBuf>,
+    /// Directories in which files are made and appended to, or such files.
+    pub append: Vec<PathBuf>,
+    /// Directories in which files are made, written, read and removed, and which are removed at last.
+    pub own: Vec<PathBuf>,
+    /// Ports that it connects to.
+    pub connect: Vec<u16>,
+}
+
+/// How much of it the kernel holds the process to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Enforced {
+    /// Files, devices, TCP ports and signals.
+    All,
+    /// Files, and not all of the rest: it is older than Linux 6.12.
+    Partly,
+    /// Nothing: it has no Landlock, or was started without it (`lsm=`).
+    Nothing,
+}
+
+/// Holds this thread, and those that it starts, to what is needed. A path that does not exist is none
+/// that can be reached. Sets `no_new_privs`.
+pub fn confine(needs: &Needs) -> io::Result<Enforced> {
+    let status = ruleset(needs)
+        .and_then(RulesetCreated::restrict_self)
+        .map_err(io::Error::other)?;
+    Ok(match status.ruleset {
+        RulesetStatus::FullyEnforced => Enforced::All,
+        RulesetStatus::PartiallyEnforced => Enforced::Partly,
+        RulesetStatus::NotEnforced => Enforced::Nothing,
+    })
+}
+
+/// What the kernel would hold a process to.
+pub fn available() -> Enforced {
+    // `LANDLOCK_CREATE_RULESET_VERSION` in landlock_create_ruleset(2).
+    const VERSION: u32 = 1;
+    let none = std::ptr::null::<libc::c_void>();
+    // SAFETY: with this flag the call takes a null pointer and gives a number.
+    match unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, none, 0_usize, VERSION) } {
+        ..=0 => Enforced::Nothing,
+        version if version < KNOWN as i64 => Enforced::Partly,
+        _ => Enforced::All,
+    }
+}
+
+fn ruleset(needs: &Needs) -> Result<RulesetCreated, RulesetError> {
+    let read = make_bitflags!(AccessFs::{ReadFile | ReadDir});
+    let append = make_bitflags!(AccessFs::{WriteFile | MakeReg | ReadDir});
+    let own = read | append | AccessFs::RemoveFile;
+    let mut made = Ruleset::default()
+        .handle_access(AccessFs::from_all(KNOWN))?
+        .handle_access(AccessNet::ConnectTcp)?
+        .scope(Scope::from_all(KNOWN))?
+        .create()?;
+    for (places, access) in [
+        (&needs.read, read),
+        (&needs.append, append),
+        (&needs.own, own),
+    ] {
+        for place in places {
+            made = allow(made, place, access)?;
+        }
+    }
+    // To remove a directory is a right in the one above.
+    for above in needs.own.iter().filter_map(|place| place.parent()) {
+        made = allow(made, above, AccessFs::RemoveDir.into())?;
+    }
+    for &port in &needs.connect {
+        made = made.add_rule(NetPort::new(port, AccessNet::ConnectTcp))?;
+    }
+    Ok(made)
+}
+
+fn allow(
+    made: RulesetCreated,
+    place: &Path,
+    access: BitFlags<AccessFs>,
+) -> Result<RulesetCreated, RulesetError> {
+    let Ok(opened) = PathFd::new(place) else {
+        return Ok(made);
+    };
+    // Rights in a directory are none in a file (EINVAL in landlock_add_rule(2)).
+    let access = if place.is_dir() {
+        access
+    } else {
+        access & AccessFs::from_file(KNOWN)
+    };
+    made.add_rule(PathBeneath::new(opened, access))
+}

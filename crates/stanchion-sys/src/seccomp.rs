@@ -1,0 +1,394 @@
+//! Which system calls a process may make from now on (seccomp(2)): the filter of the acceptor, which reads
+//! every client's bytes and needs few of the kernel's calls.
+//!
+//! Two filters, of which the sterner answer counts. What an acceptor uses is listed, and what is not on
+//! the list does not exist for it (`ENOSYS`): a new library or kernel then does without, as on an older
+//! kernel, and nobody is killed for asking. What only somebody who has broken in asks for kills the
+//! process (`SIGSYS`), so that it shows: there is no honest way to such a call.
+//!
+//! Calls that are let through whatever their arguments cost nothing from Linux 5.11 on, where the kernel
+//! knows their numbers by heart; so only rare ones have their arguments looked at.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use libc::c_long;
+use seccompiler::SeccompCmpArgLen::{Dword, Qword};
+use seccompiler::SeccompCmpOp::{Eq, MaskedEq};
+use seccompiler::{
+    BpfProgram, Error, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition,
+    SeccompFilter, SeccompRule, apply_filter,
+};
+
+use crate::process;
+
+/// Files, directories and descriptors.
+const FILES: &[c_long] = &[
+    libc::SYS_close,
+    libc::SYS_close_range,
+    libc::SYS_dup,
+    libc::SYS_dup3,
+    libc::SYS_faccessat,
+    libc::SYS_faccessat2,
+    libc::SYS_fadvise64,
+    libc::SYS_fallocate,
+    libc::SYS_fchmod,
+    libc::SYS_fchown,
+    libc::SYS_fcntl,
+    libc::SYS_fdatasync,
+    libc::SYS_fstat,
+    libc::SYS_fstatfs,
+    libc::SYS_fsync,
+    libc::SYS_ftruncate,
+    libc::SYS_getcwd,
+    libc::SYS_getdents64,
+    libc::SYS_ioctl,
+    libc::SYS_lseek,
+    libc::SYS_mkdirat,
+    libc::SYS_newfstatat,
+    libc::SYS_openat,
+    libc::SYS_openat2,
+    libc::SYS_pipe2,
+    libc::SYS_pread64,
+    libc::SYS_preadv,
+    libc::SYS_preadv2,
+    libc::SYS_pwrite64,
+    libc::SYS_pwritev,
+    libc::SYS_pwritev2,
+    libc::SYS_read,
+    libc::SYS_readlinkat,
+    libc::SYS_readv,
+    libc::SYS_statfs,
+    libc::SYS_statx,
+    libc::SYS_unlinkat,
+    libc::SYS_write,
+    libc::SYS_writev,
+];
+
+/// Sockets, and waiting for them. Which kinds of sockets there may be, [`allowed`] says.
+const SOCKETS: &[c_long] = &[
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_bind,
+    libc::SYS_connect,
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_eventfd2,
+    libc::SYS_getpeername,
+    libc::SYS_getsockname,
+    libc::SYS_getsockopt,
+    libc::SYS_listen,
+    libc::SYS_ppoll,
+    libc::SYS_pselect6,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmmsg,
+    libc::SYS_recvmsg,
+    libc::SYS_sendmmsg,
+    libc::SYS_sendmsg,
+    libc::SYS_sendto,
+    libc::SYS_setsockopt,
+    libc::SYS_shutdown,
+    libc::SYS_timerfd_create,
+    libc::SYS_timerfd_gettime,
+    libc::SYS_timerfd_settime,
+];
+
+/// Memory, threads, signals of our own, clocks, and who we are.
+const ITSELF: &[c_long] = &[
+    libc::SYS_brk,
+    libc::SYS_clock_getres,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_futex,
+    libc::SYS_get_robust_list,
+    libc::SYS_getcpu,
+    libc::SYS_getegid,
+    libc::SYS_geteuid,
+    libc::SYS_getgid,
+    libc::SYS_getpid,
+    libc::SYS_getppid,
+    libc::SYS_getrandom,
+    libc::SYS_getresgid,
+    libc::SYS_getresuid,
+    libc::SYS_getrusage,
+    libc::SYS_gettid,
+    libc::SYS_gettimeofday,
+    libc::SYS_getuid,
+    libc::SYS_madvise,
+    libc::SYS_membarrier,
+    libc::SYS_mmap,
+    libc::SYS_mprotect,
+    libc::SYS_mremap,
+    libc::SYS_munmap,
+    libc::SYS_nanosleep,
+    libc::SYS_restart_syscall,
+    libc::SYS_rseq,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sched_yield,
+    libc::SYS_set_robust_list,
+    libc::SYS_sigaltstack,
+    libc::SYS_sysinfo,
+    libc::SYS_times,
+    libc::SYS_umask,
+    libc::SYS_uname,
+];
+
+/// What may be asked about this process alone.
+const OF_ITSELF: &[c_long] = &[
+    libc::SYS_prlimit64,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_sched_getparam,
+    libc::SYS_sched_getscheduler,
+    libc::SYS_sched_setscheduler,
+];
+
+/// What C libraries still use where it exists beside its successors.
+#[cfg(target_arch = "x86_64")]
+const OLD: &[c_long] = &[
+    libc::SYS_access,
+    libc::SYS_arch_prctl,
+    libc::SYS_dup2,
+    libc::SYS_epoll_wait,
+    libc::SYS_getrlimit,
+    libc::SYS_lstat,
+    libc::SYS_mkdir,
+    libc::SYS_open,
+    libc::SYS_poll,
+    libc::SYS_readlink,
+    libc::SYS_rmdir,
+    libc::SYS_select,
+    libc::SYS_stat,
+    libc::SYS_time,
+    libc::SYS_unlink,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const OLD: &[c_long] = &[];
+
+/// What nobody asks for who has not broken in: other programs, other processes' memory, other views of
+/// the system, and the parts of the kernel that exploits begin with.
+const FATAL: &[c_long] = &[
+    libc::SYS_acct,
+    libc::SYS_add_key,
+    libc::SYS_bpf,
+    libc::SYS_chroot,
+    libc::SYS_delete_module,
+    libc::SYS_execve,
+    libc::SYS_execveat,
+    libc::SYS_finit_module,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fsopen,
+    libc::SYS_fspick,
+    libc::SYS_init_module,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    libc::SYS_io_uring_setup,
+    libc::SYS_kcmp,
+    libc::SYS_kexec_load,
+    libc::SYS_keyctl,
+    libc::SYS_mount,
+    libc::SYS_mount_setattr,
+    libc::SYS_move_mount,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_open_tree,
+    libc::SYS_perf_event_open,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_pivot_root,
+    libc::SYS_process_madvise,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_ptrace,
+    libc::SYS_reboot,
+    libc::SYS_request_key,
+    libc::SYS_setns,
+    libc::SYS_swapoff,
+    libc::SYS_swapon,
+    libc::SYS_umount2,
+    libc::SYS_unshare,
+    libc::SYS_userfaultfd,
+];
+#[cfg(target_arch = "x86_64")]
+const FATAL_OLD: &[c_long] = &[
+    libc::SYS_fork,
+    libc::SYS_ioperm,
+    libc::SYS_iopl,
+    libc::SYS_kexec_file_load,
+    libc::SYS_vfork,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const FATAL_OLD: &[c_long] = &[];
+
+/// `PR_SET_VMA` of prctl(2), by which the C library names its memory.
+const PR_SET_VMA: u64 = 0x5356_4d41;
+/// Protocols of netlink(7): addresses of our own, for getaddrinfo(3), and the state of listeners.
+const NETLINK: [i32; 2] = [libc::NETLINK_ROUTE, libc::NETLINK_SOCK_DIAG];
+
+type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+
+/// From now on this process, and what threads it starts, may make only the calls of an acceptor. Sets
+/// `no_new_privs`, without which only root may. The error says what the kernel or the processor
+/// lacks.
+pub fn confine_acceptor() -> io::Result<()> {
+    // Both are made before the first is in force.
+    let fatal = program(
+        fatal().map_err(of_us)?,
+        SeccompAction::KillProcess,
+        SeccompAction::Allow,
+    )?;
+    let missing = SeccompAction::Errno(libc::ENOSYS.cast_unsigned());
+    let allowed = program(allowed().map_err(of_us)?, SeccompAction::Allow, missing)?;
+    // The second one forbids to add another.
+    apply(&fatal)?;
+    apply(&allowed)
+}
+
+/// Whether there can be such filters here (seccomp(2), `SECCOMP_GET_ACTION_AVAIL`).
+pub fn is_available() -> bool {
+    let action: u32 = libc::SECCOMP_RET_KILL_PROCESS;
+    // SAFETY: the call reads one number, which lives through it, and changes nothing.
+    let status = unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_GET_ACTION_AVAIL,
+            0,
+            &raw const action,
+        )
+    };
+    status == 0
+}
+
+/// What is let through.
+fn allowed() -> Result<Rules, Error> {
+    let mut rules: Rules = [FILES, SOCKETS, ITSELF, OLD]
+        .concat()
+        .into_iter()
+        .map(|number| (number, Vec::new()))
+        .collect();
+    let mut add = |number: c_long, chain: Vec<SeccompRule>| rules.insert(number, chain);
+    // Threads of our own, and nothing that shares less than they do. clone3(2) hides its flags from
+    // filters, and the C library then does without it.
+    add(
+        libc::SYS_clone,
+        vec![when(&[argument(
+            0,
+            Qword,
+            MaskedEq(flag(libc::CLONE_THREAD)),
+            flag(libc::CLONE_THREAD),
+        )?])?],
+    );
+    let family = |family: i32| argument(0, Dword, Eq, flag(family));
+    let mut sockets = vec![
+        when(&[family(libc::AF_UNIX)?])?,
+        when(&[family(libc::AF_INET)?])?,
+        when(&[family(libc::AF_INET6)?])?,
+    ];
+    for protocol in NETLINK {
+        let protocol = argument(2, Dword, Eq, flag(protocol))?;
+        sockets.push(when(&[family(libc::AF_NETLINK)?, protocol])?);
+    }
+    add(libc::SYS_socket, sockets);
+    add(libc::SYS_socketpair, vec![when(&[family(libc::AF_UNIX)?])?]);
+    // Not `PR_SET_DUMPABLE`: what is hidden stays so.
+    let names = [flag(libc::PR_SET_NAME), flag(libc::PR_GET_NAME), PR_SET_VMA];
+    let names = names.map(|option| when(&[argument(0, Dword, Eq, option)?]));
+    add(
+        libc::SYS_prctl,
+        names.into_iter().collect::<Result<_, _>>()?,
+    );
+    let own = flag(process::pid());
+    for &number in OF_ITSELF {
+        let who = [0, own].map(|pid| when(&[argument(0, Dword, Eq, pid)?]));
+        add(number, who.into_iter().collect::<Result<_, _>>()?);
+    }
+    // abort(3), and no other process.
+    add(
+        libc::SYS_tgkill,
+        vec![when(&[argument(0, Dword, Eq, own)?])?],
+    );
+    Ok(rules)
+}
+
+/// What kills.
+fn fatal() -> Result<Rules, Error> {
+    let mut rules: Rules = [FATAL, FATAL_OLD]
+        .concat()
+        .into_iter()
+        .map(|number| (number, Vec::new()))
+        .collect();
+    // A process of its own, or a namespace.
+    let thread = flag(libc::CLONE_THREAD);
+    let mut clones = vec![when(&[argument(0, Qword, MaskedEq(thread), 0)?])?];
+    for namespace in [
+        libc::CLONE_NEWCGROUP,
+        libc::CLONE_NEWIPC,
+        libc::CLONE_NEWNET,
+        libc::CLONE_NEWNS,
+        libc::CLONE_NEWPID,
+        libc::CLONE_NEWUSER,
+        libc::CLONE_NEWUTS,
+    ] {
+        let namespace = flag(namespace);
+        clones.push(when(&[argument(
+            0,
+            Qword,
+            MaskedEq(namespace),
+            namespace,
+        )?])?);
+    }
+    rules.insert(libc::SYS_clone, clones);
+    // Typing for whoever sits at the terminal.
+    let typing = [libc::TIOCSTI, libc::TIOCLINUX];
+    let typing = typing.map(|request| when(&[argument(1, Dword, Eq, request)?]));
+    rules.insert(
+        libc::SYS_ioctl,
+        typing.into_iter().collect::<Result<_, _>>()?,
+    );
+    Ok(rules)
+}
+
+/// Flags and numbers of the C library are positive.
+fn flag(number: i32) -> u64 {
+    u64::from(number.cast_unsigned())
+}
+
+fn argument(
+    index: u8,
+    len: SeccompCmpArgLen,
+    operator: SeccompCmpOp,
+    value: u64,
+) -> Result<SeccompCondition, Error> {
+    Ok(SeccompCondition::new(index, len, operator, value)?)
+}
+
+/// When all of these hold.
+fn when(conditions: &[SeccompCondition]) -> Result<SeccompRule, Error> {
+    Ok(SeccompRule::new(conditions.to_vec())?)
+}
+
+fn program(rules: Rules, listed: SeccompAction, others: SeccompAction) -> io::Result<BpfProgram> {
+    let processor = std::env::consts::ARCH.try_into().map_err(|_| {
+        let problem = "no filter is made for this kind of processor";
+        io::Error::new(io::ErrorKind::Unsupported, problem)
+    })?;
+    let filter = SeccompFilter::new(rules, others, listed, processor);
+    filter
+        .and_then(TryInto::try_into)
+        .map_err(|error| of_us(error.into()))
+}
+
+fn apply(program: &BpfProgram) -> io::Result<()> {
+    apply_filter(program).map_err(|error| match error {
+        Error::Prctl(error) | Error::Seccomp(error) => error,
+        other => of_us(other),
+    })
+}
+
+fn of_us(error: Error) -> io::Error {
+    io::Error::other(error)
+}

@@ -40,7 +40,7 @@ def _is_same(value: object, wanted: object) -> bool:
 _TLS = "TLS is not served here: terminate it in a proxy such as nginx"
 _LOGS = "logs go to --error-logfile and --access-logfile; collect them from there"
 _HTTP2 = "only HTTP/1 is served here: put a proxy such as nginx in front for HTTP/2"
-_PARSER = "requests are parsed strictly, without exceptions"
+_PARSER = "which requests are refused is not for choice (docs/differences-from-gunicorn.md)"
 _CHECK = "run `stanchion check`"
 _PROXY = "only HTTP is spoken here"
 _DIRTY = "there are no dirty workers here"

@@ -67,6 +67,26 @@ def test_bytes_of_the_path_become_latin_1_text(echo: Server) -> None:
     assert environ["RAW_URI"] == "/caf%C3%A9/a%2Fb"
 
 
+@pytest.mark.own("gunicorn keeps a fragment, and does not read a whole URI")
+@pytest.mark.parametrize(
+    ("sent", "seen"),
+    [
+        ("/a//b/../c;d?e?f", "/a//b/../c;d?e?f"),
+        ("/a%2Fb?", "/a%2Fb?"),
+        ("*", "*"),
+        ("/a#b?c", "/a"),
+        ("/a?b#c", "/a?b"),
+        ("HTTP://Test:80/../a?b", "http://Test:80/../a?b"),
+        ("http://test", "http://test/"),
+        ("http://test?b", "http://test/?b"),
+    ],
+)
+def test_the_raw_target_is_what_was_sent_but_for_what_is_documented(echo: Server, sent: str, seen: str) -> None:
+    with echo.connect() as wire:
+        wire.send(request("OPTIONS", sent))
+        assert wire.response().json()["environ"]["RAW_URI"] == seen
+
+
 def test_bytes_of_header_values_pass_in_both_directions(shared_serve: Serve) -> None:
     server = shared_serve("answers:app")
     with server.connect() as wire:

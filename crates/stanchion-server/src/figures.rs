@@ -22,6 +22,8 @@ counted! {
         Timeout = "timeout",
         /// It wrote where it should not, and was killed.
         Corrupt = "corrupt",
+        /// It had closed the descriptors that it was given.
+        Descriptors = "descriptors",
         /// A signal killed it that was not ours.
         Killed = "killed",
         /// It left by itself.

@@ -1,4 +1,5 @@
-//! What the processes of the tree say to each other: closed enums, checked where they arrive.
+//! What the processes of the tree say to each other: one closed enum for each kind of sender. Here only
+//! their form is checked. Whether the sender may say so is asked of the kernel, in `master::reports`.
 //!
 //! They travel as JSON in whole messages ([`stanchion_sys::channel`]); they are rare (a worker
 //! comes or goes), so they are made to be read by people, not to be fast.
@@ -112,7 +113,7 @@ pub(crate) enum ToAcceptor {
 /// Master to template.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum ToTemplate {
-    /// Fork a worker.
+    /// Fork a worker, and give it the channel that comes beside this.
     Fork {
         /// Index of the worker, which gives its seats.
         worker: u16,
@@ -127,33 +128,20 @@ pub(crate) enum ToTemplate {
     Quit,
 }
 
-/// Anybody to the master.
+/// Acceptor to master.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum ToMaster {
-    /// The acceptor accepts.
-    AcceptorReady,
-    /// The template can fork workers.
-    TemplateReady,
-    /// The template has forked a worker.
-    Forked {
-        /// Index of the worker.
-        worker: u16,
-        /// The tenure it starts.
-        tenure: u16,
-        /// Its process; `None` if the kernel refused, and why is in the log.
-        pid: Option<i32>,
-    },
-    /// The worker is about to take requests.
-    WorkerReady {
+#[serde(deny_unknown_fields)]
+pub(crate) enum FromAcceptor {
+    /// It accepts.
+    Ready,
+    /// A worker has written where it should not and must not go on.
+    Replace {
         /// Index of the worker.
         worker: u16,
         /// Its tenure.
         tenure: u16,
-        /// Its process.
-        pid: i32,
     },
-    /// A worker listens at an address that it alone serves (`worker.listen`): the listener comes
-    /// beside it. Without one the address is in use, perhaps by its own predecessor.
+    /// An address that a worker wanted for itself is free now: the listener comes beside it.
     Listen {
         /// Index of the worker.
         worker: u16,
@@ -162,27 +150,19 @@ pub(crate) enum ToMaster {
         /// The address and its options, as `bind` spells them.
         bind: String,
     },
-    /// A worker has written where it should not and must not go on.
-    Replace {
+}
+
+/// Template to master.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) enum FromTemplate {
+    /// It can fork workers.
+    Ready,
+    /// It could not fork this one, and why is in the log. A worker that was forked speaks for itself.
+    NotForked {
         /// Index of the worker.
         worker: u16,
-        /// Its tenure.
-        tenure: u16,
-    },
-    /// A worker has had enough (`max_requests`): it is to be replaced, and goes on until then.
-    Due {
-        /// Index of the worker.
-        worker: u16,
-        /// Its tenure.
-        tenure: u16,
-        /// Requests it has answered.
-        served: u64,
-    },
-    /// A worker has written its stacks where the master asked it to.
-    Dumped {
-        /// Index of the worker.
-        worker: u16,
-        /// Its tenure.
+        /// The tenure it was to start.
         tenure: u16,
     },
     /// A watched file has changed (`--reload`).
@@ -190,6 +170,30 @@ pub(crate) enum ToMaster {
         /// Its path.
         path: String,
     },
+}
+
+/// Worker to master, over the channel that was made for it: that says which worker it is, and the
+/// kernel which process. So nothing in here names a worker or a process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) enum FromWorker {
+    /// It is there: the first that it says.
+    Here,
+    /// It is about to take requests.
+    Ready,
+    /// It listens at an address that it alone serves (`worker.listen`): the listener comes beside
+    /// it. Without one the address is in use, perhaps by its own predecessor.
+    Listen {
+        /// The address and its options, as `bind` spells them.
+        bind: String,
+    },
+    /// It has had enough (`max_requests`): it is to be replaced, and goes on until then.
+    Due {
+        /// Requests it has answered.
+        served: u64,
+    },
+    /// It has written its stacks where the master asked it to.
+    Dumped,
 }
 
 /// A message as it travels, for who must send it without making it: a signal handler.
@@ -211,6 +215,24 @@ pub(crate) fn send_with<T: Serialize>(
     channel.send(&prepare(message)?, fd)
 }
 
+/// How long a child waits for a master that is behind with its reading, as while a hook of the
+/// operator's runs in it.
+const REPORT_WITHIN_MS: u64 = 60_000;
+
+/// For what must not be lost: as [`send`], but waits for a master that is behind.
+pub(crate) fn report<T: Serialize>(channel: &Channel, message: &T) -> io::Result<()> {
+    report_with(channel, message, None)
+}
+
+/// The same, with a descriptor beside it.
+pub(crate) fn report_with<T: Serialize>(
+    channel: &Channel,
+    message: &T,
+    fd: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
+    channel.send_within(&prepare(message)?, fd, REPORT_WITHIN_MS)
+}
+
 /// What [`receive`] found.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Incoming<T> {
@@ -222,24 +244,36 @@ pub(crate) enum Incoming<T> {
     Closed,
 }
 
+/// A message, and what the kernel says of it.
+#[derive(Debug)]
+pub(crate) struct Said<T> {
+    pub(crate) message: T,
+    /// What came beside it.
+    pub(crate) fd: Option<OwnedFd>,
+    /// The process that sent it.
+    pub(crate) sender: i32,
+}
+
 /// Takes the next message, without waiting. One that makes no sense is an error: both sides are
 /// of one build, so it is our fault or that of a worker that writes where it should not.
 pub(crate) fn receive<T: DeserializeOwned>(channel: &Channel) -> io::Result<Incoming<T>> {
-    Ok(match receive_with(channel)? {
-        Incoming::Message((message, _fd)) => Incoming::Message(message),
+    Ok(match receive_from(channel)? {
+        Incoming::Message(said) => Incoming::Message(said.message),
         Incoming::Nothing => Incoming::Nothing,
         Incoming::Closed => Incoming::Closed,
     })
 }
 
-/// The same, with the descriptor that came beside it.
-pub(crate) fn receive_with<T: DeserializeOwned>(
+/// The same, with all that is known of it.
+pub(crate) fn receive_from<T: DeserializeOwned>(
     channel: &Channel,
-) -> io::Result<Incoming<(T, Option<OwnedFd>)>> {
+) -> io::Result<Incoming<Said<T>>> {
     Ok(match channel.receive()? {
-        Received::Message(Message { bytes, fd, .. }) => {
-            Incoming::Message((serde_json::from_slice(&bytes)?, fd))
-        }
+        Received::Message(Message { bytes, fd, sender }) => Incoming::Message(Said {
+            message: serde_json::from_slice(&bytes)?,
+            fd,
+            sender,
+        }),
         Received::Nothing => Incoming::Nothing,
         Received::Closed => Incoming::Closed,
     })

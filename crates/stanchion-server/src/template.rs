@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::SystemTime;
 
@@ -14,7 +14,7 @@ use tracing::{error, info};
 use crate::exit_code;
 use crate::host::{Hook, Host};
 use crate::log;
-use crate::messages::{self, Incoming, ToMaster, ToTemplate};
+use crate::messages::{self, FromTemplate, Incoming, Said, ToTemplate};
 use crate::tree::Common;
 use crate::worker::{self, Place};
 
@@ -32,11 +32,12 @@ pub(crate) enum Ended {
 }
 
 /// The life of a template process, or that of a worker forked from it.
-pub(crate) fn run(common: &'static Common, orders: Channel, host: &mut dyn Host) -> Ended {
-    match serve_orders(common, &orders, host) {
+pub(crate) fn run(common: &'static Common, master: Channel, host: &mut dyn Host) -> Ended {
+    match serve_orders(common, &master, host) {
         Err(code) => Ended::Template(code),
         Ok(place) => {
-            drop(orders);
+            // A worker has one of its own.
+            drop(master);
             Ended::Worker(worker::run(common, place, host))
         }
     }
@@ -45,7 +46,7 @@ pub(crate) fn run(common: &'static Common, orders: Channel, host: &mut dyn Host)
 /// Gives the worker we have become, or the template's exit code.
 fn serve_orders(
     common: &'static Common,
-    orders: &Channel,
+    master: &Channel,
     host: &mut dyn Host,
 ) -> Result<Place, i32> {
     process::set_name(c"stanchion-tmpl");
@@ -68,70 +69,74 @@ fn serve_orders(
         .settings
         .reload
         .then(|| Watch::new(host.watched_files()));
-    if let Err(error) = messages::send(&common.reports.child_end, &ToMaster::TemplateReady) {
+    if let Err(error) = messages::report(master, &FromTemplate::Ready) {
         error!("template cannot report to the master: {error}");
         return Err(exit_code::INTERNAL);
     }
     loop {
         let timeout_ms = if watch.is_some() { WATCH_MS } else { IDLE_MS };
-        if let Err(error) = poll_readable(&[orders.as_fd()], timeout_ms) {
+        if let Err(error) = poll_readable(&[master.as_fd()], timeout_ms) {
             error!("template cannot wait for orders: {error}");
             return Err(exit_code::INTERNAL);
         }
         if let Some(path) = watch.as_mut().and_then(|watch| watch.changed(host)) {
             info!("{} has changed: reload", path.display());
-            let changed = ToMaster::Changed {
+            let changed = FromTemplate::Changed {
                 path: path.display().to_string(),
             };
-            if let Err(error) = messages::send(&common.reports.child_end, &changed) {
+            if let Err(error) = messages::report(master, &changed) {
                 error!("template cannot report a changed file: {error}");
             }
         }
-        match messages::receive(orders) {
-            Ok(Incoming::Message(ToTemplate::Fork {
-                worker,
-                tenure,
-                number,
-            })) => {
-                let forked = match host.hook(Hook::PreFork { number }) {
-                    Ok(()) => host.fork_worker(),
-                    Err(_) => Err(io::Error::other("pre_fork failed")),
-                };
-                let pid = match forked {
-                    Ok(Fork::Child) => {
-                        return Ok(Place {
-                            index: worker,
-                            tenure,
-                            number,
-                        });
-                    }
-                    Ok(Fork::Parent(pid)) => Some(pid),
-                    Err(error) => {
-                        error!("worker {worker} cannot be forked: {error}");
-                        None
-                    }
-                };
-                let forked = ToMaster::Forked {
-                    worker,
-                    tenure,
-                    pid,
-                };
-                if let Err(error) = messages::send(&common.reports.child_end, &forked) {
-                    // The master cannot know of the worker, but reaps it as any other.
-                    error!("template cannot report a worker: {error}");
-                }
-            }
-            Ok(Incoming::Message(ToTemplate::Reopen)) => log::reopen(),
-            Ok(Incoming::Nothing) => {}
-            Ok(Incoming::Message(ToTemplate::Quit) | Incoming::Closed) => {
-                return Err(exit_code::FINE);
-            }
+        let (order, fd) = match messages::receive_from(master) {
+            Ok(Incoming::Message(Said { message, fd, .. })) => (message, fd),
+            Ok(Incoming::Nothing) => continue,
+            Ok(Incoming::Closed) => return Err(exit_code::FINE),
             Err(error) => {
                 error!("template cannot read its orders: {error}");
                 return Err(exit_code::INTERNAL);
             }
+        };
+        match order {
+            ToTemplate::Fork {
+                worker,
+                tenure,
+                number,
+            } => match forked(host, number, fd) {
+                Ok(Some(reports)) => {
+                    return Ok(Place {
+                        index: worker,
+                        tenure,
+                        number,
+                        reports,
+                    });
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    error!("worker {worker} cannot be forked: {error}");
+                    let not_forked = FromTemplate::NotForked { worker, tenure };
+                    if let Err(error) = messages::report(master, &not_forked) {
+                        error!("template cannot report to the master: {error}");
+                        return Err(exit_code::INTERNAL);
+                    }
+                }
+            },
+            ToTemplate::Reopen => log::reopen(),
+            ToTemplate::Quit => return Err(exit_code::FINE),
         }
     }
+}
+
+/// Forks a worker; in there, gives the channel by which it is to report. The master knows it by that
+/// alone, and sees its end when the worker's copy is closed: ours is by then.
+fn forked(host: &mut dyn Host, number: u16, fd: Option<OwnedFd>) -> io::Result<Option<Channel>> {
+    let fd = fd.ok_or_else(|| io::Error::other("the order came without a channel"))?;
+    host.hook(Hook::PreFork { number })
+        .map_err(|_| io::Error::other("pre_fork failed"))?;
+    Ok(match host.fork_worker()? {
+        Fork::Child => Some(Channel::received(fd)),
+        Fork::Parent(_) => None,
+    })
 }
 
 /// The files whose change asks for a reload, and when each was last changed.

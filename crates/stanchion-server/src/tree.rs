@@ -40,19 +40,12 @@ pub(crate) struct Common {
     pub(crate) figures: Arc<Figures>,
     pub(crate) workers_max: u16,
     pub(crate) master_pid: i32,
-    pub(crate) reports: Reports,
     pub(crate) files: Files,
     pub(crate) spool: PathBuf,
     /// Whom acceptor, template and workers become, if anybody else.
     pub(crate) identity: Option<Identity>,
     /// Where workers write their stacks.
     pub(crate) dumps: AppendFile,
-}
-
-/// What children say to the master.
-pub(crate) struct Reports {
-    pub(crate) master_end: Channel,
-    pub(crate) child_end: Channel,
 }
 
 /// Descriptors of files on their way from workers to the acceptor.

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use stanchion_exchange::{Exchange, SeatSide, Taken, Tenant};
+use stanchion_sys::channel::Channel;
 use stanchion_sys::signal::{self, asked};
 use stanchion_sys::{futex, process};
 use tracing::{debug, error, info};
@@ -15,7 +16,7 @@ use crate::exit_code;
 use crate::host::{Hook, Host, LoadError};
 use crate::listeners::of_worker::{self, Failure};
 use crate::log;
-use crate::messages::{self, ToMaster};
+use crate::messages::{self, FromWorker};
 use crate::settings::{Bind, BindAddress, Settings};
 use crate::tree::Common;
 
@@ -25,7 +26,7 @@ const ADOPTION_MS_MAX: u64 = 5_000;
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Who a worker is among the others.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Place {
     /// Gives its seats.
     pub(crate) index: u16,
@@ -33,6 +34,8 @@ pub(crate) struct Place {
     pub(crate) tenure: u16,
     /// Which of the workers wanted it is, for hooks: `worker.nr`.
     pub(crate) number: u16,
+    /// Where it reports.
+    pub(crate) reports: Channel,
 }
 
 /// One worker process, as its host sees it.
@@ -41,9 +44,12 @@ pub struct Worker {
     index: u16,
     tenure: u16,
     number: u16,
+    reports: Channel,
     /// Requests after which it is to be replaced; `u64::MAX` = never.
     requests_max: u64,
     served: AtomicU64,
+    /// The master knows that it is enough.
+    is_due: AtomicBool,
     /// Somebody runs the hooks of a worker that leaves at once.
     departing: AtomicBool,
 }
@@ -108,24 +114,27 @@ impl Worker {
             Err(Failure::InUse(at)) => (at, None),
             Err(Failure::Failed(error)) => return Err(error),
         };
-        let asked = ToMaster::Listen {
-            worker: self.index,
-            tenure: self.tenure,
+        let asked = FromWorker::Listen {
             bind: at.to_string(),
         };
         let fd = listener.as_ref().map(AsFd::as_fd);
-        messages::send_with(&self.common.reports.child_end, &asked, fd)?;
+        messages::report_with(&self.reports, &asked, fd)?;
         Ok(listener.map(|_| at.address))
     }
 
+    /// If the master is behind with its reading it is told after a later request.
     fn report_due(&self, served: u64) {
-        let due = ToMaster::Due {
-            worker: self.index,
-            tenure: self.tenure,
-            served,
-        };
-        if let Err(error) = messages::send(&self.common.reports.child_end, &due) {
-            error!("the master could not be told that max_requests is reached: {error}");
+        if self.is_due.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        match messages::send(&self.reports, &FromWorker::Due { served }) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.is_due.store(false, Ordering::Relaxed);
+            }
+            Err(error) => {
+                error!("the master could not be told that max_requests is reached: {error}");
+            }
         }
     }
 
@@ -190,7 +199,7 @@ impl<'w> Seat<'w> {
     pub fn served(&self) {
         self.side.rest();
         let served = self.worker.served.fetch_add(1, Ordering::Relaxed) + 1;
-        if served == self.worker.requests_max {
+        if served >= self.worker.requests_max {
             self.worker.report_due(served);
         }
     }
@@ -223,14 +232,19 @@ pub(crate) fn run(common: &'static Common, place: Place, host: &mut dyn Host) ->
     process::set_name(c"stanchion-work");
     let settings = &common.settings;
     // Until it is the master's child, the death of the process in between must not end it.
-    if let Err(error) = signal::ignore(&[signal::SIGTERM]).and_then(|()| adopted(common)) {
+    let introduced = signal::ignore(&[signal::SIGTERM])
+        .and_then(|()| adopted(common))
+        .and_then(|()| messages::report(&place.reports, &FromWorker::Here));
+    if let Err(error) = introduced {
         error!("worker cannot start: {error}");
         return exit_code::WORKER_BOOT;
     }
     let worker: &'static Worker = Box::leak(Box::new(Worker {
         requests_max: requests_max(settings),
         served: AtomicU64::new(0),
+        is_due: AtomicBool::new(false),
         departing: AtomicBool::new(false),
+        reports: place.reports,
         common,
         index: place.index,
         tenure: place.tenure,
@@ -254,13 +268,7 @@ pub(crate) fn run(common: &'static Common, place: Place, host: &mut dyn Host) ->
 
 /// From the first hook until it leaves; gives the exit code.
 fn live(worker: &'static Worker, host: &mut dyn Host) -> i32 {
-    let Worker {
-        common,
-        index,
-        tenure,
-        number,
-        ..
-    } = *worker;
+    let (common, number) = (worker.common, worker.number);
     if host.hook(Hook::PostFork { number }).is_err() {
         return exit_code::WORKER_BOOT;
     }
@@ -273,12 +281,7 @@ fn live(worker: &'static Worker, host: &mut dyn Host) -> i32 {
     if host.hook(Hook::PostWorkerInit).is_err() {
         return exit_code::WORKER_BOOT;
     }
-    let ready = ToMaster::WorkerReady {
-        worker: index,
-        tenure,
-        pid: process::pid(),
-    };
-    if let Err(error) = messages::send(&common.reports.child_end, &ready) {
+    if let Err(error) = messages::report(&worker.reports, &FromWorker::Ready) {
         error!("worker cannot report to the master: {error}");
         return exit_code::WORKER_BOOT;
     }
@@ -293,11 +296,8 @@ fn live(worker: &'static Worker, host: &mut dyn Host) -> i32 {
 fn catch_signals(worker: &'static Worker) -> io::Result<()> {
     let common = worker.common;
     asked::catch(common.exchange.ready_bell().word())?;
-    let dumped = messages::prepare(&ToMaster::Dumped {
-        worker: worker.index,
-        tenure: worker.tenure,
-    })?;
-    let reports = common.reports.child_end.as_fd();
+    let dumped = messages::prepare(&FromWorker::Dumped)?;
+    let reports = worker.reports.as_fd();
     signal::dump::answer(common.dumps.as_fd(), reports, &dumped)?;
     signal::ignore(&[signal::SIGHUP, signal::SIGUSR2, signal::SIGWINCH])?;
     signal::reset(&[signal::SIGCHLD, signal::SIGTTIN, signal::SIGTTOU])

@@ -225,6 +225,12 @@ unsafe fn read_ancillary(header: &libc::msghdr) -> (Option<OwnedFd>, i32) {
     (first, sender)
 }
 
+impl From<Channel> for OwnedFd {
+    fn from(channel: Channel) -> Self {
+        channel.0
+    }
+}
+
 impl AsFd for Channel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()

@@ -12,6 +12,7 @@ pub mod account;
 pub mod activation;
 pub mod capabilities;
 pub mod channel;
+pub mod child;
 pub mod clock;
 pub mod counts;
 pub mod environment;

@@ -301,19 +301,6 @@ pub fn reap() -> io::Result<Option<(i32, Exit)>> {
     }
 }
 
-/// Whether `pid` is a child of ours that nobody has collected yet, alive or not (waitid(2) with
-/// `WNOWAIT`).
-pub fn is_child(pid: i32) -> bool {
-    use rustix::process::{WaitId, WaitIdOptions, waitid};
-    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    Pid::from_raw(pid).is_some_and(|pid| {
-        !matches!(
-            waitid(WaitId::Pid(pid), options),
-            Err(rustix::io::Errno::CHILD)
-        )
-    })
-}
-
 /// Raises the soft limit of open files to the hard one and gives the result (getrlimit(2)).
 /// select(2) users inside a worker would be hurt by it, so only the acceptor asks.
 pub fn raise_open_files() -> u64 {

@@ -11,7 +11,7 @@ use super::Shared;
 use super::dispatch::{PortNumber, Who};
 use super::listen::{self, Closing};
 use crate::listeners::of_worker::{self, Failure, Patience};
-use crate::messages::{self, ToMaster};
+use crate::messages::{self, FromAcceptor};
 use crate::settings::Bind;
 
 impl Shared {
@@ -97,13 +97,12 @@ impl Shared {
                 return Ok(());
             };
             let bind = bind.to_string();
-            let had = ToMaster::Listen {
+            let had = FromAcceptor::Listen {
                 worker,
                 tenure,
                 bind,
             };
-            let reports = &self.common.reports.child_end;
-            return messages::send_with(reports, &had, Some(listener.as_fd()));
+            return messages::send_with(&self.master, &had, Some(listener.as_fd()));
         }
     }
 

@@ -59,7 +59,7 @@ use tracing::{debug, error, info};
 
 use crate::exit_code;
 use crate::log;
-use crate::messages::{self, ToMaster};
+use crate::messages::{self, FromAcceptor};
 use crate::settings::Settings;
 use crate::tally::Event;
 use crate::tree::Common;
@@ -112,9 +112,9 @@ pub(crate) fn check_settings(settings: &Settings) -> Result<(), String> {
 }
 
 /// The life of an acceptor process; gives its exit code.
-pub(crate) fn run(common: &'static Common, listeners: &[Listener], orders: Channel) -> i32 {
+pub(crate) fn run(common: &'static Common, listeners: &[Listener], master: Channel) -> i32 {
     process::set_name(c"stanchion-acpt");
-    let code = match start(common, listeners, orders) {
+    let code = match start(common, listeners, master) {
         Ok(()) => exit_code::FINE,
         Err(error) => {
             error!("the acceptor cannot go on: {error}");
@@ -126,7 +126,7 @@ pub(crate) fn run(common: &'static Common, listeners: &[Listener], orders: Chann
     code
 }
 
-fn start(common: &'static Common, listeners: &[Listener], orders: Channel) -> io::Result<()> {
+fn start(common: &'static Common, listeners: &[Listener], master: Channel) -> io::Result<()> {
     crate::spool::clear(&common.spool)?;
     process::keep_freed_memory(FREED_BYTES_KEPT);
     // When all cores are busy with workers, each answer and each packet would else throw one of
@@ -143,7 +143,7 @@ fn start(common: &'static Common, listeners: &[Listener], orders: Channel) -> io
         .on_thread_park(|| with_shared(Shared::turn))
         .on_thread_unpark(|| with_shared(|shared| shared.dispatch.borrow().awake()))
         .build_local(LocalOptions::default())?;
-    let served = runtime.block_on(serve(common, connections_max, listeners, orders));
+    let served = runtime.block_on(serve(common, connections_max, listeners, master));
     // Answers that are cut off here are counted and logged as their tasks are dropped.
     runtime.shutdown_timeout(FAREWELL);
     with_shared(Shared::close_books);
@@ -157,9 +157,10 @@ async fn serve(
     common: &'static Common,
     connections_max: usize,
     listeners: &[Listener],
-    orders: Channel,
+    master: Channel,
 ) -> io::Result<Farewell> {
-    let shared = Rc::new(Shared::new(common, connections_max)?);
+    let master = Rc::new(master);
+    let shared = Rc::new(Shared::new(common, connections_max, &master)?);
     SHARED.set(Some(Rc::clone(&shared)));
     // Registered edge-triggered and never read: each ring ends an epoll_wait, and the hooks above
     // do the rest.
@@ -172,20 +173,19 @@ async fn serve(
         let worker = common.settings.worker_of(listener.address());
         listen::open(&shared, listener, worker.map(PortNumber::from))?;
     }
-    let served = serve_until_told(&shared, orders);
+    let served = serve_until_told(&shared, master);
     let farewell = shared.at_the_doors.accept_during(served).await;
     drop(doorbell);
     farewell
 }
 
 /// Serves until the master says how to leave, and leaves.
-async fn serve_until_told(shared: &Rc<Shared>, orders: Channel) -> io::Result<Farewell> {
+async fn serve_until_told(shared: &Rc<Shared>, master: Rc<Channel>) -> io::Result<Farewell> {
     let watch = tokio::task::spawn_local(watch::watch(Rc::clone(shared)));
     let relief = tokio::task::spawn_local(spooling::relieve(Rc::clone(shared)));
-    let common = shared.common;
-    messages::send(&common.reports.child_end, &ToMaster::AcceptorReady)?;
+    messages::report(&master, &FromAcceptor::Ready)?;
 
-    let orders = Orders::new(watched(orders)?);
+    let orders = Orders::new(watched(master)?);
     let farewell = orders.obey(shared, |_| true).await?;
     let orphaned = Cell::new(farewell == Farewell::Orphaned);
     if farewell != Farewell::Quit {

@@ -1,6 +1,7 @@
 //! What the master says to the acceptor, and what comes of it.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use tracing::error;
 use super::Shared;
 use super::access_log::AccessLog;
 use crate::log;
-use crate::messages::{self, Incoming, ToAcceptor};
+use crate::messages::{self, Incoming, Said, ToAcceptor};
 
 /// How it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,10 +28,10 @@ pub(super) enum Farewell {
 }
 
 /// The master's word.
-pub(super) struct Orders(AsyncFd<Channel>);
+pub(super) struct Orders(AsyncFd<Rc<Channel>>);
 
 impl Orders {
-    pub(super) fn new(channel: AsyncFd<Channel>) -> Self {
+    pub(super) fn new(channel: AsyncFd<Rc<Channel>>) -> Self {
         Self(channel)
     }
 
@@ -43,90 +44,66 @@ impl Orders {
     ) -> io::Result<Farewell> {
         loop {
             let mut ready = self.0.readable().await?;
-            let farewell = match messages::receive_with(self.0.get_ref()) {
-                Ok(Incoming::Message((
-                    ToAcceptor::WorkerReady {
-                        worker,
-                        tenure,
-                        pid,
-                    },
-                    _,
-                ))) => {
-                    shared
-                        .dispatch
-                        .borrow_mut()
-                        .worker_ready(worker, tenure, pid);
-                    continue;
-                }
-                Ok(Incoming::Message((ToAcceptor::WorkerGone { worker, tenure, .. }, _))) => {
-                    shared.dispatch.borrow_mut().worker_gone(worker, tenure);
-                    continue;
-                }
-                Ok(Incoming::Message((
-                    ToAcceptor::Overdue {
-                        seat,
-                        tenure,
-                        ran_ms,
-                    },
-                    _,
-                ))) => {
-                    shared.dispatch.borrow_mut().overdue(seat, tenure, ran_ms);
-                    continue;
-                }
-                Ok(Incoming::Message((
-                    ToAcceptor::Listen {
-                        door,
-                        worker,
-                        tenure,
-                        bind,
-                    },
-                    fd,
-                ))) => {
-                    shared.lend(door, (worker, tenure), &bind, fd);
-                    continue;
-                }
-                Ok(Incoming::Message((ToAcceptor::LastOnes { address }, _))) => {
-                    shared.let_in_last_ones(&address);
-                    continue;
-                }
-                Ok(Incoming::Message((ToAcceptor::Shared(is_shared), _))) => {
-                    shared.is_shared.set(is_shared);
-                    continue;
-                }
-                Ok(Incoming::Message((ToAcceptor::CloseDoor { door, is_shared }, _))) => {
-                    shared.take_back(door, is_shared);
-                    continue;
-                }
-                Ok(Incoming::Message((ToAcceptor::Accept, _))) => {
-                    shared.open_door();
-                    continue;
-                }
-                Ok(Incoming::Message((ToAcceptor::Reopen, _))) => {
-                    log::reopen();
-                    shared.access_log.iter().for_each(AccessLog::reopen);
-                    continue;
-                }
+            let farewell = match messages::receive_from(self.0.get_ref()) {
+                Ok(Incoming::Message(Said { message, fd, .. })) => done(shared, message, fd),
                 Ok(Incoming::Nothing) => {
                     ready.clear_ready();
-                    continue;
+                    None
                 }
-                Ok(Incoming::Message((ToAcceptor::Drain { timeout_ms }, _))) => {
-                    Farewell::Drain(Duration::from_millis(timeout_ms))
-                }
-                Ok(Incoming::Message((ToAcceptor::Retire { timeout_ms }, _))) => {
-                    Farewell::Retire(Duration::from_millis(timeout_ms))
-                }
-                Ok(Incoming::Message((ToAcceptor::Quit, _))) => Farewell::Quit,
-                Ok(Incoming::Closed) => Farewell::Orphaned,
+                Ok(Incoming::Closed) => Some(Farewell::Orphaned),
                 Err(error) if error.kind() != io::ErrorKind::InvalidData => return Err(error),
                 Err(error) => {
                     error!("an order that makes no sense was dropped: {error}");
-                    continue;
+                    None
                 }
             };
-            if farewell == Farewell::Orphaned || is_it(farewell) {
+            if let Some(farewell) = farewell
+                && (farewell == Farewell::Orphaned || is_it(farewell))
+            {
                 return Ok(farewell);
             }
         }
     }
+}
+
+/// Does it, unless it is a farewell: those are given back.
+fn done(shared: &Rc<Shared>, message: ToAcceptor, fd: Option<OwnedFd>) -> Option<Farewell> {
+    let dispatch = &shared.dispatch;
+    match message {
+        ToAcceptor::WorkerReady {
+            worker,
+            tenure,
+            pid,
+        } => dispatch.borrow_mut().worker_ready(worker, tenure, pid),
+        ToAcceptor::WorkerGone { worker, tenure, .. } => {
+            dispatch.borrow_mut().worker_gone(worker, tenure);
+        }
+        ToAcceptor::Overdue {
+            seat,
+            tenure,
+            ran_ms,
+        } => dispatch.borrow_mut().overdue(seat, tenure, ran_ms),
+        ToAcceptor::Listen {
+            door,
+            worker,
+            tenure,
+            bind,
+        } => shared.lend(door, (worker, tenure), &bind, fd),
+        ToAcceptor::LastOnes { address } => shared.let_in_last_ones(&address),
+        ToAcceptor::Shared(is_shared) => shared.is_shared.set(is_shared),
+        ToAcceptor::CloseDoor { door, is_shared } => shared.take_back(door, is_shared),
+        ToAcceptor::Accept => shared.open_door(),
+        ToAcceptor::Reopen => {
+            log::reopen();
+            shared.access_log.iter().for_each(AccessLog::reopen);
+        }
+        ToAcceptor::Drain { timeout_ms } => {
+            return Some(Farewell::Drain(Duration::from_millis(timeout_ms)));
+        }
+        ToAcceptor::Retire { timeout_ms } => {
+            return Some(Farewell::Retire(Duration::from_millis(timeout_ms)));
+        }
+        ToAcceptor::Quit => return Some(Farewell::Quit),
+    }
+    None
 }

@@ -6,6 +6,7 @@ use std::io;
 use std::rc::Rc;
 
 use hyper::server::conn::http1;
+use stanchion_sys::channel::Channel;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -39,6 +40,8 @@ const FIELDS_MAX: usize = 32_768;
 /// What the tasks of the acceptor share.
 pub(super) struct Shared {
     pub(super) common: &'static Common,
+    /// Where reports go, and orders come from.
+    pub(super) master: Rc<Channel>,
     pub(super) dispatch: RefCell<Dispatch>,
     pub(super) http: http1::Builder,
     pub(super) access_log: Option<AccessLog>,
@@ -84,7 +87,11 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(common: &'static Common, connections_max: usize) -> io::Result<Self> {
+    pub(super) fn new(
+        common: &'static Common,
+        connections_max: usize,
+        master: &Rc<Channel>,
+    ) -> io::Result<Self> {
         let settings = &common.settings;
         let mut http = http1::Builder::new();
         // Deadlines for heads are kept by `watch`.
@@ -113,7 +120,8 @@ impl Shared {
         let relief = Rc::new(Notify::new());
         Ok(Self {
             common,
-            dispatch: RefCell::new(Dispatch::new(common, &answers, &relief)),
+            master: Rc::clone(master),
+            dispatch: RefCell::new(Dispatch::new(common, &answers, &relief, master)),
             http,
             access_log,
             statsd,

@@ -22,6 +22,7 @@ pub(super) async fn watch(shared: Rc<Shared>) {
     loop {
         tokio::time::sleep(INTERVAL).await;
         shared.dispatch.borrow_mut().expire();
+        shared.dispatch.borrow_mut().report_culprits();
         let now_us = monotonic_us();
         shared.unaccepted.settle(now_us);
         shared.unspooled.settle(now_us);

@@ -53,7 +53,7 @@ impl Loop<'_> {
         }
         if let Some(acceptor) = &mut house.acceptor {
             for message in dropped {
-                acceptor.send(message);
+                acceptor.outbox.send(message);
             }
         }
     }

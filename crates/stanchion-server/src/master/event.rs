@@ -3,7 +3,7 @@
 use stanchion_sys::process::Exit;
 
 use crate::figures::Cause;
-use crate::messages::{ToAcceptor, ToMaster, ToTemplate};
+use crate::messages::{FromAcceptor, FromTemplate, FromWorker, ToAcceptor, ToTemplate};
 
 /// What of a house's settings concerns the master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,8 +84,31 @@ pub(super) enum Event {
     Childless { generation: u32 },
     /// `ForkTemplate` was performed; `None`: the kernel refused.
     TemplateForked { generation: u32, pid: Option<i32> },
-    /// A child of a house reports.
-    Report { generation: u32, report: ToMaster },
+    /// The acceptor of a house reports.
+    AcceptorSaid { generation: u32, said: FromAcceptor },
+    /// The template of a house reports.
+    TemplateSaid { generation: u32, said: FromTemplate },
+    /// A worker that was asked for is there, and this is its process.
+    WorkerHere {
+        generation: u32,
+        worker: u16,
+        tenure: u16,
+        pid: i32,
+    },
+    /// It reports.
+    WorkerSaid {
+        generation: u32,
+        worker: u16,
+        tenure: u16,
+        said: FromWorker,
+    },
+    /// Nobody has its end of the channel to us any more: it has ended, it was never forked, or it has
+    /// closed what it was given.
+    WorkerSilent {
+        generation: u32,
+        worker: u16,
+        tenure: u16,
+    },
     /// The request of this seat has run for so long, past its deadline; whether other seats of its
     /// worker are busy.
     Overdue {

@@ -12,9 +12,9 @@ use tracing::{debug, warn};
 use super::event::Event;
 use super::orders::order_of;
 use super::premises::Premises;
+use super::reports::{Heard, Kin};
 use super::{Loop, now_ms};
 use crate::control::Control;
-use crate::messages::{self, Incoming, ToMaster};
 use crate::settings::Settings;
 
 /// How often the master looks at the scoreboard for requests past their timeout. Their deadlines
@@ -39,17 +39,22 @@ impl Loop<'_> {
         } else {
             SLEEP_MS_MAX
         };
-        let control_ms = self.control.as_ref().and_then(Control::next_deadline_ms);
-        let due_ms = [self.master.next_tick_ms(), control_ms, self.alive_due_ms()]
-            .into_iter()
-            .flatten()
-            .min()
-            .map_or(longest_ms, |due| due.saturating_sub(now_ms()));
+        let now_ms = now_ms();
+        let houses = self.houses.values();
+        let listens_again = houses.filter_map(|house| house.listens_again_ms(now_ms));
+        let due_ms = [
+            self.master.next_tick_ms(),
+            self.control.as_ref().and_then(Control::next_deadline_ms),
+            self.alive_due_ms(),
+            listens_again.min(),
+        ];
+        let due_ms = due_ms.into_iter().flatten().min();
+        let due_ms = due_ms.map_or(longest_ms, |due| due.saturating_sub(now_ms));
         // Rounded up, so that what is due then is due.
         let timeout_ms = i32::try_from(due_ms.min(longest_ms) + 1).unwrap_or(i32::MAX);
         let mut fds = vec![self.signals.as_fd()];
-        let reports = self.houses.values();
-        fds.extend(reports.map(|house| house.common.reports.master_end.as_fd()));
+        let houses = self.houses.values();
+        fds.extend(houses.flat_map(|house| house.listened_to(now_ms)));
         fds.extend(self.succession.fds());
         fds.extend(self.control.iter().flat_map(Control::fds));
         poll_readable(&fds, timeout_ms)?;
@@ -57,14 +62,16 @@ impl Loop<'_> {
     }
 
     /// Collects what happened. Reports come before deaths, since what a child said, it said alive;
-    /// so the dead are collected first, as one may report and die between the two.
+    /// so the dead are collected first, as one may report and die between the two. That a worker's
+    /// channel has ended comes after them: most often it is because somebody died.
     pub(super) fn gather(&mut self) -> io::Result<()> {
         let signals = self.signals.take();
         let mut dead = Vec::new();
-        while let Some((pid, exit)) = process::reap()? {
-            dead.push(Event::Reaped(pid, exit));
+        while let Some(one) = process::reap()? {
+            dead.push(one);
         }
-        self.gather_reports();
+        let pids: Vec<i32> = dead.iter().map(|&(pid, _)| pid).collect();
+        let silent = self.gather_reports(&pids);
         self.events.extend(self.succession.gather());
         let mode = self.settings().signals;
         for signal in signals {
@@ -80,7 +87,10 @@ impl Loop<'_> {
             }
         }
         // Ctrl-C reaches workers too, and nobody need be forked for those that leave by it.
-        self.events.extend(dead);
+        let dead = dead.into_iter();
+        self.events
+            .extend(dead.map(|(pid, exit)| Event::Reaped(pid, exit)));
+        self.events.extend(silent);
         self.show_life();
         self.gather_requests();
         self.gather_overdue();
@@ -94,31 +104,25 @@ impl Loop<'_> {
         &self.present.settings
     }
 
-    fn gather_reports(&mut self) {
-        let mut lent = Vec::new();
-        for (&generation, house) in &self.houses {
-            loop {
-                match messages::receive_with::<ToMaster>(&house.common.reports.master_end) {
-                    Ok(Incoming::Message((
-                        ToMaster::Listen {
-                            worker,
-                            tenure,
-                            bind,
-                        },
-                        fd,
-                    ))) => lent.push((generation, (worker, tenure), bind, fd)),
-                    Ok(Incoming::Message((report, _))) => {
-                        self.events.push_back(Event::Report { generation, report });
-                    }
-                    Ok(Incoming::Nothing | Incoming::Closed) => break,
-                    Err(error) => warn!("a report that makes no sense was dropped: {error}"),
-                }
-            }
+    /// Takes what children said; gives those that will say nothing any more.
+    fn gather_reports(&mut self, dead: &[i32]) -> Vec<Event> {
+        let now_ms = now_ms();
+        let mut heard = Heard::nothing(Kin::new(&self.master, dead));
+        for house in self.houses.values_mut() {
+            house.hear(now_ms, &mut heard);
         }
+        let Heard {
+            events,
+            listens,
+            silent,
+            ..
+        } = heard;
+        self.events.extend(events);
         // Before the acceptor hears, from the events, that the worker is ready.
-        for (generation, who, bind, fd) in lent {
-            self.lend(generation, who, &bind, fd);
+        for one in listens {
+            self.lend(one.generation, one.who, &one.bind, one.fd);
         }
+        silent
     }
 
     fn gather_overdue(&mut self) {

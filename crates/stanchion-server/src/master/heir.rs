@@ -21,6 +21,7 @@ pub(super) enum Heir {
 }
 
 impl Heir {
+    /// Its process, if it has one.
     pub(super) fn pid(self) -> Option<i32> {
         match self {
             Self::Booting { pid } | Self::Serving { pid } => Some(pid),

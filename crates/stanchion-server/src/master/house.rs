@@ -4,14 +4,13 @@
 use stanchion_sys::process::Exit;
 
 use super::acceptor::Acceptor;
-use super::departed::Strays;
 use super::event::{Action, Event, Plan};
 use super::relief::Condemned;
 use super::template::Template;
 use super::worker::BootFailure;
 use super::workers::Workers;
 use crate::exit_code;
-use crate::messages::ToMaster;
+use crate::messages::{FromAcceptor, FromTemplate, FromWorker};
 
 /// What a graceful end allows on top of `graceful_timeout`, for answers to be flushed.
 const MARGIN_MS: u64 = 2_000;
@@ -143,7 +142,6 @@ impl House {
         &mut self,
         now_ms: u64,
         event: Event,
-        strays: &mut Strays,
         actions: &mut Vec<Action>,
     ) -> Result<Option<Condemned>, Ruin> {
         let mut condemned = None;
@@ -156,7 +154,29 @@ impl House {
                 self.template.on_forked(now_ms, pid, actions);
                 self.must(pid.is_some(), "the template could not be forked")?;
             }
-            Event::Report { report, .. } => self.on_report(now_ms, &report, strays, actions)?,
+            Event::AcceptorSaid { said, .. } => self.on_acceptor_said(&said, actions),
+            Event::TemplateSaid { said, .. } => self.on_template_said(now_ms, &said, actions)?,
+            Event::WorkerHere {
+                worker,
+                tenure,
+                pid,
+                ..
+            } => {
+                let who = (worker, tenure);
+                if self.workers.on_here(now_ms, who, pid, actions) {
+                    self.template.has_forked();
+                }
+            }
+            Event::WorkerSaid {
+                worker,
+                tenure,
+                said,
+                ..
+            } => self.on_worker_said(now_ms, (worker, tenure), &said, actions),
+            Event::WorkerSilent { worker, tenure, .. } => {
+                let is_asked = self.template.is_ready();
+                self.workers.on_silent(now_ms, (worker, tenure), is_asked);
+            }
             Event::Overdue {
                 worker,
                 seat,
@@ -186,49 +206,49 @@ impl House {
         Ok(condemned)
     }
 
-    fn on_report(
-        &mut self,
-        now_ms: u64,
-        report: &ToMaster,
-        strays: &mut Strays,
-        actions: &mut Vec<Action>,
-    ) -> Result<(), Ruin> {
-        match *report {
-            ToMaster::AcceptorReady => self.acceptor.on_ready(actions),
-            ToMaster::TemplateReady => self.template.on_ready(),
-            ToMaster::Forked {
-                worker,
-                tenure,
-                pid,
-            } => {
-                if pid.is_some() {
-                    self.template.has_forked();
-                }
-                let who = (worker, tenure);
-                let booted = self.workers.on_forked(now_ms, who, pid, strays, actions);
-                self.must_boot(booted)?;
-            }
-            ToMaster::WorkerReady {
-                worker,
-                tenure,
-                pid,
-            } => {
-                let who = (worker, tenure);
-                let booted = self.workers.on_ready(now_ms, who, pid, strays, actions);
-                self.must_boot(booted)?;
-            }
-            ToMaster::Replace { worker, tenure } => {
+    fn on_acceptor_said(&mut self, said: &FromAcceptor, actions: &mut Vec<Action>) {
+        match *said {
+            FromAcceptor::Ready => self.acceptor.on_ready(actions),
+            FromAcceptor::Replace { worker, tenure } => {
                 self.workers.on_replace(worker, tenure, actions);
             }
-            ToMaster::Due {
-                worker,
-                tenure,
-                served,
-            } => self.workers.on_due(worker, tenure, served),
+            // The loop's own business.
+            FromAcceptor::Listen { .. } => {}
+        }
+    }
+
+    fn on_template_said(
+        &mut self,
+        now_ms: u64,
+        said: &FromTemplate,
+        actions: &mut Vec<Action>,
+    ) -> Result<(), Ruin> {
+        match *said {
+            FromTemplate::Ready => self.template.on_ready(),
+            FromTemplate::NotForked { worker, tenure } => {
+                let who = (worker, tenure);
+                let booted = self.workers.on_not_forked(now_ms, who, actions);
+                self.must_boot(booted)?;
+            }
             // The master's own business.
-            ToMaster::Changed { .. } | ToMaster::Dumped { .. } | ToMaster::Listen { .. } => {}
+            FromTemplate::Changed { .. } => {}
         }
         Ok(())
+    }
+
+    fn on_worker_said(
+        &mut self,
+        now_ms: u64,
+        who: (u16, u16),
+        said: &FromWorker,
+        actions: &mut Vec<Action>,
+    ) {
+        match *said {
+            FromWorker::Ready => self.workers.on_ready(now_ms, who, actions),
+            FromWorker::Due { served } => self.workers.on_due(who.0, who.1, served),
+            // Its first word, or business of the loop's and the master's.
+            FromWorker::Here | FromWorker::Dumped | FromWorker::Listen { .. } => {}
+        }
     }
 
     /// A child of it has ended.
@@ -278,7 +298,7 @@ impl House {
         exit: Exit,
         actions: &mut Vec<Action>,
     ) -> Result<(), Ruin> {
-        let was_forking = self.workers.forget_asked();
+        let was_forking = self.workers.on_template_lost(now_ms);
         if matches!(self.standing, Standing::Dismissed { .. }) {
             self.template.on_left();
             return Ok(());
@@ -325,6 +345,7 @@ impl House {
 
     /// Derives what follows from the state, whatever led to it.
     pub(super) fn settle(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+        self.workers.end_silences(now_ms, actions);
         match self.standing {
             Standing::Building | Standing::Serving => {
                 if self.acceptor.keep(now_ms, actions) {
@@ -350,6 +371,13 @@ impl House {
         let plan = self.plan;
         self.workers.relieve(now_ms, self.target, &plan, actions);
         if self.template.is_ready() {
+            if self.workers.are_overdue(now_ms) {
+                actions.push(Action::error(
+                    "the template does not fork what it is asked for: it is killed, and another one started",
+                ));
+                self.template.kill(actions);
+                return;
+            }
             self.workers.fork_missing(now_ms, self.target, actions);
         }
     }
@@ -364,7 +392,12 @@ impl House {
         };
         let forks = match self.standing {
             Standing::Dismissed { .. } => None,
-            _ if self.template.is_ready() => self.workers.due_ms(self.target),
+            _ if self.template.is_ready() => {
+                [self.workers.due_ms(self.target), self.workers.overdue_ms()]
+                    .into_iter()
+                    .flatten()
+                    .min()
+            }
             _ => self.template.due_ms(),
         };
         let lives = match self.standing {
@@ -378,6 +411,7 @@ impl House {
             lives,
             self.acceptor.deadline_ms(),
             self.workers.deadline_ms(),
+            self.workers.silence_due_ms(),
         ]
         .into_iter()
         .flatten()

@@ -1,7 +1,8 @@
 //! What the operator's code may have done to the master while it ran there: a hook, or the config
 //! file of a reload.
 
-use stanchion_sys::process::{self, Exit};
+use stanchion_sys::child;
+use stanchion_sys::process::Exit;
 use stanchion_sys::signal::SIGCHLD;
 use tracing::warn;
 
@@ -33,8 +34,8 @@ impl Loop<'_> {
         };
         let lost: Vec<_> = self
             .master
-            .pids()
-            .filter(|&pid| !process::is_child(pid) && !is_known(pid))
+            .children()
+            .filter(|&pid| !child::is_ours(pid) && !is_known(pid))
             .map(|pid| Event::Reaped(pid, Exit::Unseen))
             .collect();
         self.events.extend(lost);

@@ -161,7 +161,7 @@ impl Premises {
     pub(super) fn tell_of_lent(&mut self, only: Option<(u32, Who)>) {
         if let Some(acceptor) = &mut self.acceptor {
             for (message, fd) in self.lent.messages(only) {
-                acceptor.send_with(message, fd);
+                acceptor.outbox.send_with(message, fd);
             }
         }
     }
@@ -241,7 +241,9 @@ impl Loop<'_> {
         let house = self.houses.get_mut(&generation);
         if let Some(acceptor) = house.and_then(|house| house.acceptor.as_mut()) {
             let door = door.number;
-            acceptor.send(ToAcceptor::CloseDoor { door, is_shared });
+            acceptor
+                .outbox
+                .send(ToAcceptor::CloseDoor { door, is_shared });
         }
     }
 }

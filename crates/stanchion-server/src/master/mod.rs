@@ -20,6 +20,7 @@ mod perform;
 mod premises;
 mod relief;
 mod reload;
+mod reports;
 mod stage;
 mod step;
 mod succession;

@@ -31,6 +31,11 @@ impl<T: Serialize + std::fmt::Debug> Outbox<T> {
         }
     }
 
+    /// What it is sent by.
+    pub(super) fn channel(&self) -> &Channel {
+        &self.channel
+    }
+
     /// Sends `message` after all that was sent before; what does not fit is kept.
     pub(super) fn send(&mut self, message: T) {
         self.send_with(message, None);

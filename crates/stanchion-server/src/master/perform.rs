@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use stanchion_sys::channel::Channel;
+use stanchion_sys::child;
 use stanchion_sys::held_signals;
 use stanchion_sys::listener::Listener;
 use stanchion_sys::process::{self, Fork};
@@ -11,12 +12,13 @@ use stanchion_sys::signal;
 use tracing::{error, info, warn};
 
 use super::event::{Action, Event, Severity};
-use super::outbox::Outbox;
 use super::premises::{Before, Premises};
+use super::reports::{Link, Post};
 use super::{Loop, Role, SIGNALS};
 use crate::control::{Reply, WorkerStacks};
 use crate::figures::Attempt;
 use crate::host::Hook;
+use crate::messages::{FromTemplate, ToTemplate};
 use crate::settings::Settings;
 use crate::tree::leave_signals_to_master;
 use crate::{listeners, log, threads};
@@ -40,8 +42,8 @@ fn of_threads(threads: &str) -> io::Error {
 
 /// A signal that cannot be sent is no reason to give up the server.
 fn kill(pid: i32, signal: i32) {
-    if let Err(error) = process::kill(pid, signal) {
-        error!("process {pid} cannot be sent signal {signal}: {error}");
+    if let Err(error) = child::send_signal(pid, signal) {
+        error!("process {pid} is not sent signal {signal}: {error}");
     }
 }
 
@@ -67,22 +69,17 @@ impl Loop<'_> {
             } => {
                 self.see_to_doors(generation, &message);
                 let house = self.houses.get_mut(&generation);
-                if let Some(outbox) = house.and_then(|house| house.acceptor.as_mut()) {
-                    outbox.send(message);
+                if let Some(link) = house.and_then(|house| house.acceptor.as_mut()) {
+                    link.outbox.send(message);
                 }
             }
             Action::TellTemplate {
                 generation,
                 message,
-            } => {
-                let house = self.houses.get_mut(&generation);
-                if let Some(outbox) = house.and_then(|house| house.template.as_mut()) {
-                    outbox.send(message);
-                }
-            }
+            } => self.tell_template(generation, message),
             Action::Kill(pid, signal) => kill(pid, signal),
             Action::Vacate { generation, worker } => {
-                if let Some(house) = self.houses.get(&generation) {
+                if let Some(house) = self.houses.get_mut(&generation) {
                     house.vacate(worker);
                 }
             }
@@ -129,6 +126,33 @@ impl Loop<'_> {
             }
         }
         None
+    }
+
+    /// Whom it is to fork gets a channel of its own, by which it is known.
+    fn tell_template(&mut self, generation: u32, message: ToTemplate) {
+        let Some(house) = self.houses.get_mut(&generation) else {
+            return;
+        };
+        let ToTemplate::Fork { worker, tenure, .. } = message else {
+            if let Some(link) = &mut house.template {
+                link.outbox.send(message);
+            }
+            return;
+        };
+        match Channel::pair() {
+            Ok((ours, theirs)) => {
+                house.posts.insert(worker, Post::new(tenure, ours));
+                if let Some(link) = &mut house.template {
+                    link.outbox.send_with(message, Some(theirs.into()));
+                }
+            }
+            Err(error) => {
+                error!("worker {worker} cannot be given a channel to the master: {error}");
+                let said = FromTemplate::NotForked { worker, tenure };
+                self.events
+                    .push_back(Event::TemplateSaid { generation, said });
+            }
+        }
     }
 
     /// The acceptor opens the access log itself, as whoever it has become; so it must be there.
@@ -255,7 +279,7 @@ impl Loop<'_> {
                 });
             }
             Ok((Fork::Parent(pid), channel)) => {
-                house.acceptor = Some(Outbox::new(channel));
+                house.acceptor = Some(Link::new(pid, channel));
                 house.tell_of_lent(None);
                 Some(pid)
             }
@@ -289,7 +313,7 @@ impl Loop<'_> {
                 });
             }
             Ok((Fork::Parent(pid), channel)) => {
-                house.template = Some(Outbox::new(channel));
+                house.template = Some(Link::new(pid, channel));
                 Some(pid)
             }
             Err(error) => {

@@ -1,5 +1,6 @@
 //! What a house needs in the master: made before its first fork, freed when nobody of it is left.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use tracing::warn;
 
 use super::event::Plan;
 use super::lent::Lent;
-use super::outbox::Outbox;
+use super::reports::{Link, Post};
 use crate::figures::Figures;
 use crate::log;
 use crate::messages::{ToAcceptor, ToTemplate};
@@ -22,7 +23,7 @@ use crate::record::{REQUEST_HEAD_BYTES_MAX, REQUEST_RECORD_EXTRA_BYTES, RESPONSE
 use crate::settings::Settings;
 use crate::spool::SpoolDir;
 use crate::tally::{Counts, Tally, Total};
-use crate::tree::{Common, Files, Reports};
+use crate::tree::{Common, Files};
 
 /// Workers there are seats for beyond those asked for, so that TTIN has somewhere to go and
 /// successors can come before those they replace are gone. Seats that are never used cost no
@@ -61,7 +62,6 @@ fn common(
         spool.give_to(identity)?;
         log::create(settings.accesslog.as_deref())?;
     }
-    let (master_end, child_end) = Channel::pair()?;
     let (acceptor_end, worker_end) = Channel::pair()?;
     let tally = Arc::new(Tally::create()?);
     Ok(Common {
@@ -76,10 +76,6 @@ fn common(
         tally,
         workers_max: workers_max as u16,
         master_pid: process::pid(),
-        reports: Reports {
-            master_end,
-            child_end,
-        },
         files: Files {
             acceptor_end,
             worker_end,
@@ -117,8 +113,10 @@ pub(crate) struct Premises {
     pub(super) listeners: Vec<Listener>,
     /// And those that single workers asked for.
     pub(super) lent: Lent<Listener>,
-    pub(super) acceptor: Option<Outbox<ToAcceptor>>,
-    pub(super) template: Option<Outbox<ToTemplate>>,
+    pub(super) acceptor: Option<Link<ToAcceptor>>,
+    pub(super) template: Option<Link<ToTemplate>>,
+    /// By index: where workers that were asked for report.
+    pub(super) posts: BTreeMap<u16, Post>,
     /// Removed with what is in it when this is dropped.
     _spool: SpoolDir,
 }
@@ -143,6 +141,7 @@ impl Premises {
                 lent: Lent::default(),
                 acceptor: None,
                 template: None,
+                posts: BTreeMap::new(),
                 _spool: spool,
             }),
             Err(error) => Err((error, listeners)),
@@ -187,13 +186,20 @@ impl Premises {
     }
 
     pub(super) fn has_unsent(&self) -> bool {
-        self.acceptor.as_ref().is_some_and(Outbox::has_unsent)
-            || self.template.as_ref().is_some_and(Outbox::has_unsent)
+        self.acceptor
+            .as_ref()
+            .is_some_and(|link| link.outbox.has_unsent())
+            || self
+                .template
+                .as_ref()
+                .is_some_and(|link| link.outbox.has_unsent())
     }
 
     pub(super) fn send_again(&mut self) {
-        self.acceptor.iter_mut().for_each(Outbox::send_again);
-        self.template.iter_mut().for_each(Outbox::send_again);
+        let acceptor = self.acceptor.iter_mut();
+        acceptor.for_each(|link| link.outbox.send_again());
+        let template = self.template.iter_mut();
+        template.for_each(|link| link.outbox.send_again());
     }
 }
 
@@ -215,8 +221,9 @@ impl Premises {
         }
     }
 
-    /// The seats of a worker that has ended are empty.
-    pub(super) fn vacate(&self, worker: u16) {
+    /// A worker has ended, or will not come: its seats are empty, and it has nothing to report.
+    pub(super) fn vacate(&mut self, worker: u16) {
+        self.posts.remove(&worker);
         let threads = self.common.settings.threads as u16;
         for seat in worker * threads..(worker + 1) * threads {
             self.common.exchange.vacate(seat);

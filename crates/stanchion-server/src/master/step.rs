@@ -9,14 +9,13 @@ use std::collections::BTreeMap;
 
 use stanchion_sys::process::Exit;
 
-use super::departed::Strays;
 use super::dumps::{Dumps, Job};
 use super::event::{Action, Client, Event, News};
 use super::heir::Heir;
 use super::house::{House, Standing};
 use super::relief::Condemned;
 use crate::exit_code;
-use crate::messages::ToMaster;
+use crate::messages::{FromTemplate, FromWorker};
 
 /// What a quick stop leaves to the acceptor to tell everybody, and to workers to end by
 /// themselves.
@@ -52,7 +51,6 @@ pub(super) struct Master {
     pub(super) paused_from: Option<u16>,
     pub(super) announced: bool,
     pub(super) heir: Heir,
-    pub(super) strays: Strays,
     pub(super) dumps: Dumps,
     /// Who waits for the end of the reload that is under way, of the one that follows it, of an
     /// upgrade, of a set of stacks.
@@ -75,7 +73,6 @@ impl Master {
             paused_from: None,
             announced: false,
             heir: Heir::None,
-            strays: Strays::default(),
             dumps: Dumps::default(),
             reloading: Vec::new(),
             reloading_next: Vec::new(),
@@ -89,14 +86,6 @@ impl Master {
         let mut actions = Vec::new();
         if self.phase == Phase::Gone {
             return actions;
-        }
-        // A template may take its time between its fork and its report.
-        if !self
-            .houses
-            .values()
-            .any(|house| house.workers.are_awaited())
-        {
-            self.strays.forget_old(now_ms);
         }
         self.note(now_ms, event, &mut actions);
         // Nobody is there to be told; the next one is told all it needs.
@@ -125,10 +114,9 @@ impl Master {
         self.houses.values()
     }
 
-    /// The children there are, as far as they have been reported.
-    pub(super) fn pids(&self) -> impl Iterator<Item = i32> {
-        let houses = self.houses.values().flat_map(House::pids);
-        houses.chain(self.heir.pid())
+    /// The children there are, as far as they have said so. An heir may be nobody's of ours.
+    pub(super) fn children(&self) -> impl Iterator<Item = i32> {
+        self.houses.values().flat_map(House::pids)
     }
 
     fn note(&mut self, now_ms: u64, event: Event, actions: &mut Vec<Action>) {
@@ -172,9 +160,9 @@ impl Master {
                     self.share_doors(false, actions);
                 }
             }
-            Event::Report {
+            Event::TemplateSaid {
                 generation,
-                report: ToMaster::Changed { .. },
+                said: FromTemplate::Changed { .. },
             } => {
                 // The templates of houses on their way out look at the same files.
                 let present = [self.serving, self.building];
@@ -182,9 +170,11 @@ impl Master {
                     self.reload(None, actions);
                 }
             }
-            Event::Report {
+            Event::WorkerSaid {
                 generation,
-                report: ToMaster::Dumped { worker, tenure },
+                worker,
+                tenure,
+                said: FromWorker::Dumped,
             } => {
                 let who = (worker, tenure);
                 let dumped = self.dumps.on_dumped(generation, who, actions);
@@ -192,7 +182,11 @@ impl Master {
             }
             Event::AcceptorForked { generation, .. }
             | Event::TemplateForked { generation, .. }
-            | Event::Report { generation, .. }
+            | Event::AcceptorSaid { generation, .. }
+            | Event::TemplateSaid { generation, .. }
+            | Event::WorkerHere { generation, .. }
+            | Event::WorkerSaid { generation, .. }
+            | Event::WorkerSilent { generation, .. }
             | Event::Overdue { generation, .. }
             | Event::Memory { generation, .. } => {
                 self.on_house_event(now_ms, generation, event, actions);
@@ -210,7 +204,7 @@ impl Master {
         let Some(house) = self.houses.get_mut(&generation) else {
             return;
         };
-        match house.on_event(now_ms, event, &mut self.strays, actions) {
+        match house.on_event(now_ms, event, actions) {
             Ok(Some(whose)) => self.dumps.add(Job {
                 generation,
                 whose,
@@ -228,7 +222,7 @@ impl Master {
             return;
         }
         let Some(house) = self.houses.values_mut().find(|house| house.has(pid)) else {
-            self.strays.add(now_ms, pid, exit);
+            // An orphan of the app's: they become the master's children.
             return;
         };
         let generation = house.generation;

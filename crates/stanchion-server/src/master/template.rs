@@ -95,7 +95,7 @@ impl Template {
         }
         self.backoff.failed(now_ms);
         let wait_ms = self.backoff.wait_ms(now_ms);
-        let when = if was_ready {
+        let when = if was_forking {
             "while forking"
         } else {
             "before it was ready"

@@ -15,6 +15,11 @@ pub(super) struct Worker {
     /// Which of those wanted it is, for the operator's hooks; a successor has it from the one it
     /// replaces, though it may sit elsewhere.
     pub(super) number: u16,
+    /// When it was asked for.
+    pub(super) asked_ms: u64,
+    /// Since when nobody has its end of the channel to us, or, if it is only asked for, the template
+    /// that was to fork it.
+    pub(super) silent_since_ms: Option<u64>,
     /// When it became ready, if it did.
     pub(super) ready_ms: Option<u64>,
     /// Why it is to be replaced, if it is.
@@ -28,11 +33,13 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    pub(super) fn asked_for(tenure: u16, number: u16) -> Self {
+    pub(super) fn asked_for(tenure: u16, number: u16, now_ms: u64) -> Self {
         Self {
             stage: Stage::Asked,
             tenure,
             number,
+            asked_ms: now_ms,
+            silent_since_ms: None,
             ready_ms: None,
             due: None,
             relieved: false,
@@ -48,6 +55,11 @@ impl Worker {
             Stage::Asked | Stage::Booting { .. } | Stage::Ready { .. }
         );
         stays && !self.relieved
+    }
+
+    pub(super) fn is_silent_for(&self, silent_ms: u64, now_ms: u64) -> bool {
+        self.silent_since_ms
+            .is_some_and(|since_ms| now_ms >= since_ms + silent_ms)
     }
 
     /// Its process, if that has reported: it serves or finishes, and listens to signals.

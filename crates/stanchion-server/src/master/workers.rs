@@ -6,13 +6,18 @@ use stanchion_sys::process::Exit;
 use stanchion_sys::signal::{SIGKILL, SIGTERM};
 
 use super::backoff::Backoff;
-use super::departed::{Departed, Strays};
+use super::departed::Departed;
 use super::event::{Action, News};
 use super::stage::Stage;
 use super::worker::{BootFailure, Worker};
 use crate::exit_code;
 use crate::figures::Cause;
 use crate::messages::{Gone, ToAcceptor, ToTemplate};
+
+/// How long a template may take for its next fork, hooks included, before it counts as stuck.
+const FORK_MS_MAX: u64 = 60_000;
+/// How long a worker may be there without its channel to us: one that ends closes that just before.
+const SILENT_MS: u64 = 1_000;
 
 #[derive(Debug)]
 pub(super) struct Workers {
@@ -21,9 +26,8 @@ pub(super) struct Workers {
     pub(super) seated: BTreeMap<u16, Worker>,
     /// The tenure last given for each index. It wraps, long after anybody remembers the first.
     tenures: Vec<u16>,
-    /// Workers of a tenure that is over which turned up all the same, and were killed: what they
-    /// may have taken until then is cleared up once they are reaped.
-    late: BTreeMap<i32, (u16, u16)>,
+    /// When the template was last known to do what it is asked.
+    heard_ms: u64,
     departed: Departed,
     backoff: Backoff,
     /// Whether any was ever ready: before that, a broken app ends the server.
@@ -37,7 +41,7 @@ impl Workers {
             generation,
             seated: BTreeMap::new(),
             tenures: vec![0; usize::from(most)],
-            late: BTreeMap::new(),
+            heard_ms: 0,
             departed: Departed::new(most),
             backoff: Backoff::default(),
             have_served: false,
@@ -82,14 +86,13 @@ impl Workers {
 
     /// Whether `pid` is one of them.
     pub(super) fn has(&self, pid: i32) -> bool {
-        self.late.contains_key(&pid) || self.index_of(pid).is_some()
+        self.index_of(pid).is_some()
     }
 
     /// Their processes, as far as they have been reported.
     pub(super) fn pids(&self) -> impl Iterator<Item = i32> {
         let seated = self.seated.values();
-        let seated = seated.filter_map(|worker| worker.stage.pid());
-        seated.chain(self.late.keys().copied())
+        seated.filter_map(|worker| worker.stage.pid())
     }
 
     fn index_of(&self, pid: i32) -> Option<u16> {
@@ -117,7 +120,7 @@ impl Workers {
             *last = last.wrapping_add(1);
             let tenure = *last;
             let number = self.free_number();
-            let asked_for = Worker::asked_for(tenure, number);
+            let asked_for = Worker::asked_for(tenure, number, now_ms);
             self.seated.insert(worker, asked_for);
             let message = ToTemplate::Fork {
                 worker,
@@ -147,12 +150,66 @@ impl Workers {
             .map(|_| self.backoff.not_before_ms())
     }
 
-    /// What was asked of a template that is gone will not come; a worker it forked all the same
-    /// is late. True if there was any.
-    pub(super) fn forget_asked(&mut self) -> bool {
-        let before = self.seated.len();
-        self.seated.retain(|_, worker| worker.stage != Stage::Asked);
-        self.seated.len() < before
+    /// Whether the template has had ample time for a worker that it was asked for, and has not forked
+    /// any for as long.
+    pub(super) fn are_overdue(&self, now_ms: u64) -> bool {
+        self.overdue_ms()
+            .is_some_and(|overdue_ms| now_ms >= overdue_ms)
+    }
+
+    /// When they are.
+    pub(super) fn overdue_ms(&self) -> Option<u64> {
+        let asked = self.seated.values();
+        let asked = asked.filter(|worker| worker.stage == Stage::Asked);
+        let first_ms = asked.map(|worker| worker.asked_ms).min()?;
+        Some(first_ms.max(self.heard_ms) + FORK_MS_MAX)
+    }
+
+    /// Deals with those whose channel to us has ended though they have not, as far as is known.
+    pub(super) fn end_silences(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+        let is_silent = |worker: &Worker| worker.is_silent_for(SILENT_MS, now_ms);
+        let asked = self.seated.iter();
+        let asked = asked.filter(|(_, worker)| worker.stage == Stage::Asked && is_silent(worker));
+        let given_up: Vec<u16> = asked.map(|(&index, _)| index).collect();
+        for index in given_up {
+            self.seated.remove(&index);
+            self.backoff.failed(now_ms);
+            let wait_ms = self.backoff.wait_ms(now_ms);
+            actions.push(Action::error(format!(
+                "worker {index} ended before it said anything; next try in {wait_ms} ms"
+            )));
+            // Should it run all the same, it finds nobody to report to, and leaves.
+            actions.push(Action::Vacate {
+                generation: self.generation,
+                worker: index,
+            });
+        }
+        for (index, worker) in &mut self.seated {
+            if !is_silent(worker) {
+                continue;
+            }
+            worker.silent_since_ms = None;
+            let why = "it has closed the descriptors that it was given";
+            match worker.stage {
+                Stage::Booting { pid } => {
+                    self.backoff.failed(now_ms);
+                    worker.stage.kill();
+                    worker.cause = Some(Cause::Boot);
+                    let message = format!("worker {index} ({pid}) is killed: {why}");
+                    actions.push(Action::error(message));
+                    actions.push(Action::Kill(pid, SIGKILL));
+                }
+                Stage::Ready { .. } => worker.is_due(Cause::Descriptors, || why.to_owned()),
+                Stage::Wanted | Stage::Asked | Stage::Leaving { .. } | Stage::Killed { .. } => {}
+            }
+        }
+    }
+
+    /// When [`Self::end_silences`] has something to do.
+    pub(super) fn silence_due_ms(&self) -> Option<u64> {
+        let silent = self.seated.values();
+        let since = silent.filter_map(|worker| worker.silent_since_ms).min()?;
+        Some(since + SILENT_MS)
     }
 
     /// Asks those beyond `target` to leave: those that do not serve yet, then the last numbers.
@@ -193,13 +250,6 @@ impl Workers {
             .min()
     }
 
-    /// Whether a template may yet report one that it has forked.
-    pub(super) fn are_awaited(&self) -> bool {
-        self.seated
-            .values()
-            .any(|worker| worker.stage == Stage::Asked)
-    }
-
     /// Tells a new acceptor who has gone, as the one before it may not have heard or acted, and
     /// who serves.
     pub(super) fn introduce(&self, actions: &mut Vec<Action>) {
@@ -227,59 +277,87 @@ impl Workers {
 
     // What happened.
 
-    /// The template says that it has forked a worker, or could not. Like [`Self::on_reaped`], since
-    /// the worker may have ended before.
-    pub(super) fn on_forked(
+    /// The template could not fork a worker.
+    pub(super) fn on_not_forked(
         &mut self,
         now_ms: u64,
         (index, tenure): (u16, u16),
-        pid: Option<i32>,
-        strays: &mut Strays,
         actions: &mut Vec<Action>,
     ) -> Result<(), BootFailure> {
-        let Some(worker) = self.entry(index, tenure) else {
-            if let Some(pid) = pid {
-                self.turn_away(index, tenure, pid, strays, actions);
-            }
-            return Ok(());
-        };
-        if worker.stage != Stage::Asked {
-            // Its own report came first.
+        let asked = |worker: &mut Worker| worker.stage == Stage::Asked;
+        if !self.entry(index, tenure).is_some_and(asked) {
             return Ok(());
         }
-        let Some(pid) = pid else {
-            self.seated.remove(&index);
-            self.backoff.failed(now_ms);
-            let wait_ms = self.backoff.wait_ms(now_ms);
-            actions.push(Action::error(format!(
-                "worker {index} could not be forked; next try in {wait_ms} ms"
-            )));
-            return Err(BootFailure::Passing);
-        };
-        worker.stage = Stage::Booting { pid };
-        match strays.take(pid) {
-            Some(exit) => self.on_reaped(now_ms, pid, exit, actions),
-            None => Ok(()),
-        }
+        self.seated.remove(&index);
+        self.heard_ms = now_ms;
+        self.backoff.failed(now_ms);
+        let wait_ms = self.backoff.wait_ms(now_ms);
+        actions.push(Action::error(format!(
+            "worker {index} could not be forked; next try in {wait_ms} ms"
+        )));
+        Err(BootFailure::Passing)
     }
 
-    /// A worker says that it serves. Like [`Self::on_reaped`], since it may have ended before.
-    pub(super) fn on_ready(
+    /// A worker is there. True if it was asked for; else it is too late, and goes.
+    pub(super) fn on_here(
         &mut self,
         now_ms: u64,
         (index, tenure): (u16, u16),
         pid: i32,
-        strays: &mut Strays,
         actions: &mut Vec<Action>,
-    ) -> Result<(), BootFailure> {
+    ) -> bool {
+        match self.entry(index, tenure) {
+            Some(worker) if worker.stage == Stage::Asked => {
+                worker.stage = Stage::Booting { pid };
+                worker.silent_since_ms = None;
+                self.heard_ms = now_ms;
+                true
+            }
+            Some(worker) if worker.stage.pid() == Some(pid) => false,
+            _ => {
+                actions.push(Action::Kill(pid, SIGKILL));
+                false
+            }
+        }
+    }
+
+    /// Nobody has a worker's end of its channel any more. `is_asked`: there is a template that may
+    /// be forking it.
+    pub(super) fn on_silent(&mut self, now_ms: u64, (index, tenure): (u16, u16), is_asked: bool) {
+        let Some(worker) = self.entry(index, tenure) else {
+            return;
+        };
+        if worker.stage == Stage::Asked && !is_asked {
+            self.seated.remove(&index);
+        } else {
+            worker.silent_since_ms.get_or_insert(now_ms);
+        }
+    }
+
+    /// The template has ended: those that it was asked for have been forked and will say so, or will
+    /// never be. True if there were any.
+    pub(super) fn on_template_lost(&mut self, now_ms: u64) -> bool {
+        let was_asked = |worker: &&mut Worker| worker.stage == Stage::Asked;
+        let were_asked = self.seated.values_mut().filter(was_asked);
+        let count = were_asked
+            .map(|worker| worker.silent_since_ms.get_or_insert(now_ms))
+            .count();
+        count > 0
+    }
+
+    /// A worker says that it serves.
+    pub(super) fn on_ready(
+        &mut self,
+        now_ms: u64,
+        (index, tenure): (u16, u16),
+        actions: &mut Vec<Action>,
+    ) {
         let generation = self.generation;
         let Some(worker) = self.entry(index, tenure) else {
-            self.turn_away(index, tenure, pid, strays, actions);
-            return Ok(());
+            return;
         };
         match worker.stage {
-            // Its own report may overtake the template's.
-            Stage::Asked | Stage::Booting { .. } => {
+            Stage::Booting { pid } => {
                 worker.stage = Stage::Ready { pid };
                 worker.ready_ms = Some(now_ms);
                 self.backoff = Backoff::default();
@@ -293,18 +371,14 @@ impl Workers {
                 actions.push(Action::info(format!(
                     "worker ready worker={index} pid={pid} generation={generation}"
                 )));
-                if let Some(exit) = strays.take(pid) {
-                    return self.on_reaped(now_ms, pid, exit, actions);
-                }
             }
             // It was told while it was booting, when it may not have listened yet.
-            Stage::Leaving { .. } => {
+            Stage::Leaving { pid, .. } => {
                 worker.ready_ms = Some(now_ms);
                 actions.push(Action::Kill(pid, SIGTERM));
             }
-            Stage::Wanted | Stage::Ready { .. } | Stage::Killed { .. } => {}
+            Stage::Wanted | Stage::Asked | Stage::Ready { .. } | Stage::Killed { .. } => {}
         }
-        Ok(())
     }
 
     /// The acceptor finds that a worker must not go on.
@@ -329,10 +403,6 @@ impl Workers {
         exit: Exit,
         actions: &mut Vec<Action>,
     ) -> Result<(), BootFailure> {
-        if let Some((index, tenure)) = self.late.remove(&pid) {
-            self.part(index, tenure, exit, actions);
-            return Ok(());
-        }
         let known = self.index_of(pid);
         let Some((index, worker)) = known.and_then(|index| self.seated.remove_entry(&index)) else {
             return Ok(());
@@ -371,26 +441,6 @@ impl Workers {
             _ => actions.push(Action::warning(who)),
         }
         Ok(())
-    }
-
-    /// A worker of a tenure that is over has turned up.
-    fn turn_away(
-        &mut self,
-        index: u16,
-        tenure: u16,
-        pid: i32,
-        strays: &mut Strays,
-        actions: &mut Vec<Action>,
-    ) {
-        if self.departed.has(index, tenure) {
-            // It served and ended before the template got to report it.
-            return;
-        }
-        if let Some(exit) = strays.take(pid) {
-            self.part(index, tenure, exit, actions);
-        } else if self.late.insert(pid, (index, tenure)).is_none() {
-            actions.push(Action::Kill(pid, SIGKILL));
-        }
     }
 
     fn part(&mut self, index: u16, tenure: u16, exit: Exit, actions: &mut Vec<Action>) {

@@ -1,5 +1,6 @@
 //! What seats bring back: heads, bodies, files, and now and then nonsense.
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -14,7 +15,7 @@ use crate::acceptor::app_head::AppHead;
 use crate::acceptor::outflow::StreamEnd;
 use crate::acceptor::refusal::Refusal;
 use crate::acceptor::ticket::{Answer, AppAnswer, Stage, Start, Ticket};
-use crate::messages::{self, ToMaster};
+use crate::messages::{self, FromAcceptor};
 use crate::record::{FilePart, read_answer_head};
 
 impl Dispatch {
@@ -241,9 +242,24 @@ impl Dispatch {
             slot,
             owners: vec![(worker, tenure)],
         });
-        let replace = ToMaster::Replace { worker, tenure };
-        if let Err(error) = messages::send(self.reports, &replace) {
-            error!("the master could not be told to replace worker {worker}: {error}");
-        }
+        self.unreported.insert((worker, tenure));
+        self.report_culprits();
+    }
+
+    /// Has the master replace workers that must not go on. Those that it cannot be told of are kept
+    /// for the next look: as long as such a worker lives, its slot is out of use.
+    pub(in crate::acceptor) fn report_culprits(&mut self) {
+        let master = &self.master;
+        self.unreported.retain(|&(worker, tenure)| {
+            let replace = FromAcceptor::Replace { worker, tenure };
+            match messages::send(master, &replace) {
+                Ok(()) => false,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => true,
+                Err(error) => {
+                    error!("the master could not be told to replace worker {worker}: {error}");
+                    false
+                }
+            }
+        });
     }
 }

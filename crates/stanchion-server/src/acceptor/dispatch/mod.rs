@@ -10,7 +10,7 @@ mod relief;
 mod turned_away;
 mod view;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
@@ -63,7 +63,9 @@ pub(super) struct Dispatch {
     /// Files that arrived before the answers which name them, by slot, each with its turn.
     files: HashMap<u32, (u32, OwnedFd)>,
     files_channel: &'static Channel,
-    reports: &'static Channel,
+    master: Rc<Channel>,
+    /// Workers that must not go on, of which the master could not be told yet: index and tenure.
+    unreported: BTreeSet<(u16, u16)>,
     /// When the oldest request was submitted that no seat was woken for.
     unannounced_since_us: u64,
     poisoned: Vec<Poisoned>,
@@ -90,7 +92,12 @@ struct Sitting {
 }
 
 impl Dispatch {
-    pub(super) fn new(common: &'static Common, answers: &Rc<Limits>, relief: &Rc<Notify>) -> Self {
+    pub(super) fn new(
+        common: &'static Common,
+        answers: &Rc<Limits>,
+        relief: &Rc<Notify>,
+        master: &Rc<Channel>,
+    ) -> Self {
         let settings = &common.settings;
         let limits = line_limits(settings);
         let lanes = Lanes::new(settings);
@@ -120,7 +127,8 @@ impl Dispatch {
             relief: Rc::clone(relief),
             files: HashMap::new(),
             files_channel: &common.files.acceptor_end,
-            reports: &common.reports.child_end,
+            master: Rc::clone(master),
+            unreported: BTreeSet::new(),
             unannounced_since_us: 0,
             poisoned: Vec::new(),
             retries: settings.retry_idempotent,

@@ -14,23 +14,23 @@ fn acceptor_and_template_come_first_then_workers_and_it_is_said_once() {
         template_ready(1),
         "template 1: fork 0/1\ntemplate 1: fork 1/1",
     );
-    tree.expect(forked(1, 0, 1, 100), "");
+    tree.expect(here(1, 0, 1, 100), "");
     tree.expect(
-        ready(1, 0, 1, 100),
+        ready(1, 0, 1),
         "acceptor 1: ready 0/1=100
          info: worker ready worker=0 pid=100 generation=1",
     );
-    tree.expect(forked(1, 1, 1, 101), "");
+    tree.expect(here(1, 1, 1, 101), "");
     tree.expect(
-        ready(1, 1, 1, 101),
+        ready(1, 1, 1),
         "acceptor 1: ready 1/1=101
          info: worker ready worker=1 pid=101 generation=1
          info: ready: 2 workers
          news: ready 2",
     );
-    tree.play([reaped(101, LEFT), forked(1, 1, 2, 102)]);
+    tree.play([reaped(101, LEFT), here(1, 1, 2, 102)]);
     tree.expect(
-        ready(1, 1, 2, 102),
+        ready(1, 1, 2),
         "acceptor 1: ready 1/2=102
          info: worker ready worker=1 pid=102 generation=1",
     );
@@ -41,9 +41,9 @@ fn a_slow_acceptor_is_waited_for() {
     let mut tree = Tree::booting();
     tree.play([template_ready(1)]);
     tree.fill(1, 1);
-    tree.play([forked(1, 1, 1, 101)]);
+    tree.play([here(1, 1, 1, 101)]);
     tree.expect(
-        ready(1, 1, 1, 101),
+        ready(1, 1, 1),
         "acceptor 1: ready 1/1=101
          info: worker ready worker=1 pid=101 generation=1",
     );
@@ -57,10 +57,11 @@ fn a_slow_acceptor_is_waited_for() {
 
 #[test]
 fn nothing_is_due_while_children_boot() {
-    let situations = [Tree::booting, Tree::loaded, Tree::serving, Tree::building];
-    for situation in situations {
+    for situation in [Tree::booting, Tree::serving, Tree::building] {
         assert_eq!(situation().due_in_ms(), None);
     }
+    // But for a template that is to fork.
+    assert_eq!(Tree::loaded().due_in_ms(), Some(60_000));
 }
 
 #[test]
@@ -105,7 +106,7 @@ fn an_app_that_the_template_cannot_load_ends_the_server() {
 fn an_app_that_no_worker_can_load_ends_the_server() {
     for code in [3, 4] {
         let mut tree = Tree::loaded();
-        tree.play([forked(1, 0, 1, 100), forked(1, 1, 1, 101)]);
+        tree.play([here(1, 0, 1, 100), here(1, 1, 1, 101)]);
         tree.expect(
             reaped(100, Exit::Code(code)),
             &format!(
@@ -147,7 +148,7 @@ fn an_acceptor_that_was_never_ready_ends_the_server() {
 fn workers_that_die_while_booting_are_forked_ever_more_slowly() {
     let mut tree = Tree::loaded_with(Plan { workers: 1, ..PLAN });
     for (tenure, (failures, wait_ms)) in (1..).zip([(1, 100), (2, 200), (3, 400)]) {
-        tree.play([forked(1, 0, tenure, 100)]);
+        tree.play([here(1, 0, tenure, 100)]);
         tree.expect(
             reaped(100, KILLED),
             &format!(
@@ -160,7 +161,8 @@ fn workers_that_die_while_booting_are_forked_ever_more_slowly() {
         );
         tree.expect_tick_after(wait_ms, &format!("template 1: fork 0/{}", tenure + 1));
     }
-    tree.play([ready(1, 0, 4, 100), reaped(100, LEFT), forked(1, 0, 5, 100)]);
+    tree.play([here(1, 0, 4, 100)]);
+    tree.play([ready(1, 0, 4), reaped(100, LEFT), here(1, 0, 5, 100)]);
     // One that was ready starts it over.
     tree.expect_among(
         reaped(100, BROKEN),
@@ -172,7 +174,7 @@ fn workers_that_die_while_booting_are_forked_ever_more_slowly() {
 #[test]
 fn workers_that_die_together_are_one_failure() {
     let mut tree = Tree::loaded();
-    tree.play([forked(1, 0, 1, 100), forked(1, 1, 1, 101)]);
+    tree.play([here(1, 0, 1, 100), here(1, 1, 1, 101)]);
     tree.play([100, 101].map(|pid| reaped(pid, KILLED)));
     tree.expect_tick_after(100, "template 1: fork 0/2\ntemplate 1: fork 1/2");
 }
@@ -208,12 +210,12 @@ fn an_heir_has_the_door_when_it_is_ready_and_gives_up_at_the_first_trouble() {
         tree.fork(1);
         // The listeners are the old master's too.
         tree.expect(acceptor_ready(1), "acceptor 1: shared true");
-        tree.play([template_ready(1), forked(1, 0, 1, 100)]);
+        tree.play([template_ready(1), here(1, 0, 1, 100)]);
         tree
     };
     let mut tree = born();
-    tree.play([ready(1, 0, 1, 100), forked(1, 1, 1, 101)]);
-    tree.expect_among(ready(1, 1, 1, 101), "acceptor 1: accept");
+    tree.play([ready(1, 0, 1), here(1, 1, 1, 101)]);
+    tree.expect_among(ready(1, 1, 1), "acceptor 1: accept");
     tree.expect(Event::PredecessorGone, "acceptor 1: shared false");
     tree.expect(Event::PredecessorGone, "");
 

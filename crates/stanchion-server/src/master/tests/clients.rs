@@ -75,7 +75,7 @@ fn a_client_of_a_reload_and_one_of_an_upgrade_are_told_by_a_quick_stop() {
 fn the_logs_are_opened_anew_by_all_who_listen() {
     let mut tree = Tree::serving();
     tree.play([reaped(100, LEFT), signal(SIGTTIN)]);
-    tree.play([forked(1, 0, 2, 102), forked(1, 2, 1, 103), signal(SIGTTOU)]);
+    tree.play([here(1, 0, 2, 102), here(1, 2, 1, 103), signal(SIGTTOU)]);
     // Workers that boot might die of it, also one that is to leave.
     let all = "reopen\nacceptor 1: reopen\ntemplate 1: reopen\nUSR1 101";
     tree.expect(

@@ -51,7 +51,8 @@ fn its_client_is_told_its_stacks_are_shown_and_it_is_killed_at_once_if_it_does_n
 fn the_successor_in_its_seat_is_another_worker() {
     let mut tree = condemned(false);
     tree.play([dumped(1, 0, 1), reaped(100, KILLED), signal(SIGTTIN)]);
-    tree.play([ready(1, 0, 2, 103)]);
+    tree.play([here(1, 0, 2, 103)]);
+    tree.play([ready(1, 0, 2)]);
     tree.expect_among(
         overdue(1, 0, false),
         "acceptor 1: overdue seat 0/2 30042\nTERM 103\ndump 1:103",
@@ -100,7 +101,7 @@ fn one_that_ends_while_it_writes_is_shown_as_far_as_it_got() {
 #[test]
 fn several_write_one_after_the_other_and_all_die_in_time() {
     let mut tree = condemned(false);
-    tree.play([forked(1, 2, 1, 102), ready(1, 2, 1, 102)]);
+    tree.play([here(1, 2, 1, 102), ready(1, 2, 1)]);
     tree.expect(overdue(1, 1, false), &sentence(1));
     tree.expect(overdue(1, 2, false), &sentence(2));
     tree.expect(dumped(1, 0, 1), "show 1:0=100\nKILL 100\ndump 1:101");
@@ -120,7 +121,7 @@ fn one_that_never_gets_to_write_dies_all_the_same() {
 fn a_worker_that_boots_or_was_killed_already_is_not_condemned() {
     let mut tree = Tree::loaded();
     tree.expect(overdue(1, 0, false), "");
-    tree.play([forked(1, 0, 1, 100)]);
+    tree.play([here(1, 0, 1, 100)]);
     tree.expect(overdue(1, 0, false), "");
     tree.expect(memory(1, 0, 500), "");
     let mut tree = Tree::serving();

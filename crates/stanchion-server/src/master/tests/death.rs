@@ -2,8 +2,6 @@
 
 use super::*;
 
-const READY_100: &str =
-    "acceptor 1: ready 0/1=100\ninfo: worker ready worker=0 pid=100 generation=1";
 const READY_102: &str =
     "acceptor 1: ready 0/2=102\ninfo: worker ready worker=0 pid=102 generation=1";
 const REPLACED: &str = "vacate 1:0
@@ -31,7 +29,7 @@ fn a_killed_worker_is_replaced_at_once_under_a_new_tenure() {
             ),
         );
         let next = tenure + 1;
-        tree.play([forked(1, 0, next, pid + 1), ready(1, 0, next, pid + 1)]);
+        tree.play([here(1, 0, next, pid + 1), ready(1, 0, next)]);
     }
 }
 
@@ -61,52 +59,77 @@ fn a_worker_that_wrote_where_it_should_not_is_killed_once() {
 }
 
 #[test]
-fn a_worker_may_be_ready_before_its_fork_is_reported() {
-    let mut tree = Tree::loaded();
-    tree.expect(ready(1, 0, 1, 100), READY_100);
-    tree.expect(forked(1, 0, 1, 100), "");
-}
-
-#[test]
-fn a_worker_may_have_served_and_ended_before_its_fork_is_reported() {
-    let mut tree = Tree::loaded();
-    tree.play([ready(1, 0, 1, 100), reaped(100, LEFT)]);
-    tree.expect(forked(1, 0, 1, 100), "");
-}
-
-#[test]
-fn a_worker_may_be_reaped_before_its_fork_is_reported() {
+fn a_worker_that_ends_before_it_says_anything_is_forked_again() {
     let mut tree = Tree::loaded();
     tree.expect(reaped(100, KILLED), "");
-    tree.now_ms += 60_000;
-    tree.expect(Event::Tick, "");
-    tree.expect(
-        forked(1, 0, 1, 100),
-        "vacate 1:0
-         acceptor 1: gone 0/1 Killed(9)
-         news: gone 0=100 boot
-         error: worker 0 (100) was killed by SIGKILL while booting, \
-         failure 1 in a row; next try in 100 ms",
+    tree.expect(silent(1, 0, 1), "");
+    tree.expect_tick_after(
+        1_000,
+        "error: worker 0 ended before it said anything; next try in 100 ms\nvacate 1:0",
     );
     tree.expect_tick_after(100, "template 1: fork 0/2");
+    // What is heard of it now comes too late.
+    tree.expect(ready(1, 0, 1), "");
+    tree.expect(silent(1, 0, 1), "");
+    tree.expect(here(1, 0, 1, 100), "KILL 100");
 }
 
 #[test]
-fn a_worker_may_be_reaped_before_it_is_known_to_be_ready() {
+fn one_that_is_there_while_its_channel_is_not_has_a_second_to_end() {
     let mut tree = Tree::loaded();
-    tree.play([reaped(100, KILLED)]);
-    tree.expect(
-        ready(1, 0, 1, 100),
-        &format!(
-            "{READY_100}
-             vacate 1:0
-             acceptor 1: gone 0/1 Killed(9)
-             news: gone 0=100 killed
-             warning: worker 0 (100) was killed by SIGKILL
-             template 1: fork 0/2"
-        ),
+    tree.play([here(1, 0, 1, 100), silent(1, 0, 1)]);
+    tree.expect_among(
+        reaped(100, BROKEN),
+        "error: worker 0 (100) exited with code 4 while booting: no worker was ever ready",
     );
-    tree.expect(forked(1, 0, 1, 100), "");
+}
+
+#[test]
+fn a_worker_that_closes_what_it_was_given_is_replaced_and_finishes_first() {
+    let mut tree = Tree::serving();
+    tree.expect(silent(1, 0, 1), "");
+    tree.expect_tick_after(
+        1_000,
+        "info: worker 0 (100) is to be replaced: it has closed the descriptors that it was given
+         template 1: fork 2/1 nr=0",
+    );
+    tree.play([here(1, 2, 1, 102)]);
+    tree.expect_among(ready(1, 2, 1), "TERM 100");
+    tree.expect(
+        reaped(100, LEFT),
+        "vacate 1:0\nacceptor 1: gone 0/1 Left(0)\nnews: gone 0=100 descriptors",
+    );
+}
+
+#[test]
+fn a_booting_worker_that_closes_what_it_was_given_is_killed() {
+    let mut tree = Tree::serving();
+    tree.play([reaped(100, KILLED), here(1, 0, 2, 102), silent(1, 0, 2)]);
+    tree.expect_tick_after(
+        1_000,
+        "error: worker 0 (102) is killed: it has closed the descriptors that it was given
+         KILL 102",
+    );
+    tree.expect_among(reaped(102, KILLED), "news: gone 0=102 boot");
+}
+
+#[test]
+fn a_template_that_does_not_fork_is_replaced() {
+    let mut tree = Tree::serving();
+    tree.play([reaped(100, KILLED)]);
+    tree.expect_tick_after(
+        60_000,
+        "error: the template does not fork what it is asked for: it is killed, and another one started
+         KILL 11",
+    );
+    tree.expect(
+        reaped(11, KILLED),
+        "error: the template was killed by SIGKILL while forking; next try in 100 ms",
+    );
+    tree.expect(silent(1, 0, 2), "");
+    tree.expect_tick_after(100, "fork template 1");
+    tree.play([template_forked(1, Some(16))]);
+    tree.expect(template_ready(1), "template 1: fork 0/3");
 }
 
 /// The kernel gives pids anew, and the master reaps every orphan of the app.
@@ -116,7 +139,7 @@ fn a_worker_with_the_pid_of_an_orphan_that_was_reaped_long_ago_lives() {
     tree.play([reaped(102, LEFT)]);
     tree.now_ms += 60_000;
     tree.play([reaped(100, LEFT)]);
-    tree.expect(forked(1, 0, 2, 102), "");
+    tree.expect(here(1, 0, 2, 102), "");
 }
 
 #[test]
@@ -157,13 +180,14 @@ fn a_template_that_dies_again_and_again_while_forking_is_started_ever_more_slowl
             "error: the template was killed by SIGKILL while forking; next try in {wait_ms} ms"
         );
         tree.expect(reaped(pid, KILLED), &lost);
+        tree.expect(silent(1, 0, tenure - 1), "");
         tree.expect_tick_after(wait_ms, "fork template 1");
         pid += 20;
         tree.play([template_forked(1, Some(pid))]);
         tree.expect(template_ready(1), &format!("template 1: fork 0/{tenure}"));
     }
     // One that has forked starts it over.
-    tree.play([forked(1, 0, 5, 105), ready(1, 0, 5, 105), reaped(105, LEFT)]);
+    tree.play([here(1, 0, 5, 105), ready(1, 0, 5), reaped(105, LEFT)]);
     tree.expect(
         reaped(pid, KILLED),
         "error: the template was killed by SIGKILL while forking; next try in 100 ms",
@@ -171,42 +195,38 @@ fn a_template_that_dies_again_and_again_while_forking_is_started_ever_more_slowl
 }
 
 #[test]
-fn a_worker_of_a_dead_template_that_turns_up_is_killed_and_cleared_up_after() {
-    for first in [forked(1, 0, 2, 102), ready(1, 0, 2, 102)] {
-        let mut tree = Tree::serving();
-        tree.play([reaped(100, KILLED), reaped(11, KILLED)]);
-        tree.expect_tick_after(100, "fork template 1");
-        tree.play([template_forked(1, Some(16))]);
-        tree.expect(template_ready(1), "template 1: fork 0/3");
-        // It may have pulled a request before the signal comes.
-        tree.expect(first, "KILL 102");
-        tree.expect(ready(1, 0, 2, 102), "");
-        tree.expect(reaped(102, KILLED), "acceptor 1: gone 0/2 Killed(9)");
-        tree.expect(forked(1, 0, 2, 102), "");
-        tree.play([forked(1, 0, 3, 103)]);
-        tree.expect(
-            ready(1, 0, 3, 103),
-            "acceptor 1: ready 0/3=103\ninfo: worker ready worker=0 pid=103 generation=1",
-        );
-    }
+fn a_worker_that_its_template_has_forked_before_it_died_serves() {
+    let mut tree = Tree::serving();
+    tree.play([reaped(100, KILLED), reaped(11, KILLED)]);
+    tree.expect(here(1, 0, 2, 102), "fork template 1");
+    tree.expect(ready(1, 0, 2), READY_102);
+    tree.play([template_forked(1, Some(16))]);
+    tree.expect(template_ready(1), "");
 }
 
 #[test]
-fn a_worker_of_a_dead_template_that_was_reaped_before_it_turned_up_is_cleared_up_after() {
+fn a_worker_of_a_dead_template_that_says_nothing_is_not_waited_for() {
     let mut tree = Tree::serving();
-    tree.play([100, 11, 102].map(|pid| reaped(pid, KILLED)));
-    tree.expect(ready(1, 0, 2, 102), "acceptor 1: gone 0/2 Killed(9)");
+    tree.play([reaped(100, KILLED), reaped(11, KILLED)]);
+    tree.expect_tick_after(100, "fork template 1");
+    tree.play([template_forked(1, Some(16))]);
+    tree.expect(template_ready(1), "");
+    tree.expect_tick_after(
+        900,
+        "error: worker 0 ended before it said anything; next try in 100 ms\nvacate 1:0",
+    );
+    tree.expect_tick_after(100, "template 1: fork 0/3");
 }
 
 #[test]
 fn a_killed_acceptor_is_replaced_and_told_who_has_gone_and_who_serves() {
     let mut tree = Tree::serving();
     // The dying acceptor may not have heard of this one.
-    tree.play([reaped(100, KILLED), forked(1, 0, 2, 102)]);
+    tree.play([reaped(100, KILLED), here(1, 0, 2, 102)]);
     let heard = "acceptor 1: gone 0/1 Killed(9)\nacceptor 1: ready 1/1=101";
     tree.expect(reaped(10, KILLED), &format!("{NEW_ACCEPTOR}\n{heard}"));
     tree.expect(acceptor_forked(1, Some(15)), "");
-    tree.expect(ready(1, 0, 2, 102), READY_102);
+    tree.expect(ready(1, 0, 2), READY_102);
     tree.expect(acceptor_ready(1), "acceptor 1: accept");
 }
 
@@ -230,8 +250,9 @@ fn while_there_is_no_acceptor_nobody_is_told_and_its_successor_hears_it_all() {
         reaped(100, LEFT),
         "vacate 1:0\nnews: gone 0=100 exited\ntemplate 1: fork 0/2",
     );
+    tree.play([here(1, 0, 2, 102)]);
     tree.expect(
-        ready(1, 0, 2, 102),
+        ready(1, 0, 2),
         "info: worker ready worker=0 pid=102 generation=1",
     );
     tree.expect_tick_after(

@@ -21,7 +21,7 @@ use super::event::{Action, Client, Event, News, Order, Plan, Severity};
 use super::orders::order_of;
 use super::step::Master;
 use crate::figures::Cause;
-use crate::messages::{ToAcceptor, ToMaster, ToTemplate};
+use crate::messages::{FromAcceptor, FromTemplate, FromWorker, ToAcceptor, ToTemplate};
 use crate::settings::SignalStyle;
 
 const KILLED: Exit = Exit::Signal(SIGKILL);
@@ -171,10 +171,7 @@ impl Tree {
     fn fill(&mut self, generation: u32, workers: u16) {
         for index in 0..workers {
             let pid = worker(generation, index);
-            self.play([
-                forked(generation, index, 1, pid),
-                ready(generation, index, 1, pid),
-            ]);
+            self.play([here(generation, index, 1, pid), ready(generation, index, 1)]);
         }
     }
 
@@ -298,65 +295,72 @@ fn template_forked(generation: u32, pid: Option<i32>) -> Event {
     Event::TemplateForked { generation, pid }
 }
 
-fn report(generation: u32, report: ToMaster) -> Event {
-    Event::Report { generation, report }
+fn acceptor_said(generation: u32, said: FromAcceptor) -> Event {
+    Event::AcceptorSaid { generation, said }
+}
+
+fn template_said(generation: u32, said: FromTemplate) -> Event {
+    Event::TemplateSaid { generation, said }
+}
+
+fn worker_said(generation: u32, worker: u16, tenure: u16, said: FromWorker) -> Event {
+    Event::WorkerSaid {
+        generation,
+        worker,
+        tenure,
+        said,
+    }
 }
 
 fn acceptor_ready(generation: u32) -> Event {
-    report(generation, ToMaster::AcceptorReady)
+    acceptor_said(generation, FromAcceptor::Ready)
 }
 
 fn template_ready(generation: u32) -> Event {
-    report(generation, ToMaster::TemplateReady)
+    template_said(generation, FromTemplate::Ready)
 }
 
-fn fork_outcome(generation: u32, worker: u16, tenure: u16, pid: Option<i32>) -> Event {
-    let outcome = ToMaster::Forked {
+fn here(generation: u32, worker: u16, tenure: u16, pid: i32) -> Event {
+    Event::WorkerHere {
+        generation,
         worker,
         tenure,
         pid,
-    };
-    report(generation, outcome)
+    }
 }
 
-fn forked(generation: u32, worker: u16, tenure: u16, pid: i32) -> Event {
-    fork_outcome(generation, worker, tenure, Some(pid))
+fn silent(generation: u32, worker: u16, tenure: u16) -> Event {
+    Event::WorkerSilent {
+        generation,
+        worker,
+        tenure,
+    }
 }
 
 fn not_forked(generation: u32, worker: u16, tenure: u16) -> Event {
-    fork_outcome(generation, worker, tenure, None)
+    template_said(generation, FromTemplate::NotForked { worker, tenure })
 }
 
-fn ready(generation: u32, worker: u16, tenure: u16, pid: i32) -> Event {
-    let ready = ToMaster::WorkerReady {
-        worker,
-        tenure,
-        pid,
-    };
-    report(generation, ready)
+fn ready(generation: u32, worker: u16, tenure: u16) -> Event {
+    worker_said(generation, worker, tenure, FromWorker::Ready)
 }
 
 fn replace(generation: u32, worker: u16, tenure: u16) -> Event {
-    report(generation, ToMaster::Replace { worker, tenure })
+    acceptor_said(generation, FromAcceptor::Replace { worker, tenure })
 }
 
 fn due(generation: u32, worker: u16, tenure: u16) -> Event {
     let served = 1_000;
-    let due = ToMaster::Due {
-        worker,
-        tenure,
-        served,
-    };
-    report(generation, due)
+    worker_said(generation, worker, tenure, FromWorker::Due { served })
 }
 
 fn dumped(generation: u32, worker: u16, tenure: u16) -> Event {
-    report(generation, ToMaster::Dumped { worker, tenure })
+    worker_said(generation, worker, tenure, FromWorker::Dumped)
 }
 
 fn changed(generation: u32) -> Event {
     let path = "app.py".to_owned();
-    report(generation, ToMaster::Changed { path })
+    template_said(generation, FromTemplate::Changed { path })
 }
 
 /// Of the seat of the same number as the worker.

@@ -21,11 +21,14 @@ enum Role {
     },
     Template {
         orders: VecDeque<(u16, u16)>,
-        unreported: VecDeque<ToMaster>,
+        /// What it could not fork, and has not reported.
+        unreported: VecDeque<(u16, u16)>,
     },
     Worker {
         worker: u16,
         tenure: u16,
+        /// It has said that it is there.
+        here: bool,
         /// It was asked for its stacks.
         asked: bool,
     },
@@ -55,6 +58,10 @@ struct World {
     /// Reports that were sent and not read.
     reports: VecDeque<Event>,
     children: BTreeMap<i32, Child>,
+    /// Channels that were found to have ended.
+    silent: VecDeque<Event>,
+    /// By house and index: the tenure whose channel the master holds.
+    posts: BTreeMap<(u32, u16), u16>,
     /// Ended, and not reaped.
     zombies: VecDeque<(i32, Exit)>,
     /// Reaped, and not yet in `events`.
@@ -95,6 +102,8 @@ impl World {
             events: VecDeque::from([started(plan)]),
             reports: VecDeque::new(),
             children: BTreeMap::new(),
+            silent: VecDeque::new(),
+            posts: BTreeMap::new(),
             zombies: VecDeque::new(),
             reaped: VecDeque::new(),
             orders: Vec::new(),
@@ -144,6 +153,7 @@ impl World {
     fn read_reports(&mut self) {
         self.events.append(&mut self.reports);
         self.events.append(&mut self.reaped);
+        self.events.append(&mut self.silent);
         self.events.extend(self.orders.drain(..));
         self.events.push_back(Event::Tick);
     }
@@ -154,25 +164,24 @@ impl World {
                 let served = self.served.remove(&pid);
                 let of_a_house = |who: &(u32, u16, u16)| self.houses.contains(&who.0);
                 self.owed.extend(served.filter(of_a_house));
-                if let Some(house) = self.templates.remove(&pid) {
-                    // What was asked of it may be asked again.
-                    self.seated
-                        .retain(|who, (_, known)| who.0 != house || *known);
-                }
+                self.templates.remove(&pid);
             }
-            Event::Report {
+            Event::WorkerHere {
                 generation,
-                report:
-                    ToMaster::Forked {
-                        worker,
-                        tenure,
-                        pid,
-                    },
-            } => self.note_fork((generation, worker), tenure, pid.is_some()),
-            Event::Report {
-                generation,
-                report: ToMaster::WorkerReady { worker, tenure, .. },
+                worker,
+                tenure,
+                ..
             } => self.note_fork((generation, worker), tenure, true),
+            // If it was not there so far, it may be asked for again.
+            Event::TemplateSaid {
+                generation,
+                said: FromTemplate::NotForked { worker, tenure },
+            }
+            | Event::WorkerSilent {
+                generation,
+                worker,
+                tenure,
+            } => self.note_fork((generation, worker), tenure, false),
             Event::Ordered {
                 client: Some(client),
                 ..
@@ -232,8 +241,8 @@ impl World {
             } => self.tell_template(generation, &message),
             Action::Kill(pid, signal) => self.kill(pid, signal),
             Action::Vacate { generation, worker } => {
-                let sat = self.seated.remove(&(generation, worker));
-                assert!(sat.is_some(), "nobody sat there");
+                self.seated.remove(&(generation, worker));
+                self.close_post((generation, worker));
             }
             Action::Dump { pid, .. } => {
                 assert!(self.is_known(pid), "{pid} may be anybody by now");
@@ -278,8 +287,9 @@ impl World {
             assert!(who.0 != generation || !known, "{who:?} is left behind");
         }
         self.seated.retain(|who, _| who.0 != generation);
+        self.posts.retain(|who, _| who.0 != generation);
         self.owed.retain(|who| who.0 != generation);
-        // The others were forked by a template that did not get to report them; they find out.
+        // The others did not get to say that they are there; they find out.
         for child in self.children.values_mut() {
             child.told_to_leave |= child.house == generation;
         }
@@ -326,12 +336,43 @@ impl World {
         );
         let earlier = self.seated.insert(who, (tenure, false));
         assert_eq!(earlier, None, "{who:?} was asked for and may still come");
-        // One that is dead does not read it.
+        self.close_post(who);
+        self.posts.insert(who, tenure);
         if let Some(pid) = self.template(generation)
             && let Some(child) = self.children.get_mut(&pid)
             && let Role::Template { orders, .. } = &mut child.role
         {
             orders.push_back((worker, tenure));
+        } else {
+            // One that is dead does not read it.
+            self.silent.push_back(silent(generation, worker, tenure));
+        }
+    }
+
+    /// The master's end is closed: what was not read is lost.
+    fn close_post(&mut self, who: (u32, u16)) {
+        let is_of_it = |event: &Event| match *event {
+            Event::WorkerHere {
+                generation, worker, ..
+            }
+            | Event::WorkerSaid {
+                generation, worker, ..
+            }
+            | Event::WorkerSilent {
+                generation, worker, ..
+            } => (generation, worker) == who,
+            _ => false,
+        };
+        if self.posts.remove(&who).is_some() {
+            self.reports.retain(|event| !is_of_it(event));
+            self.silent.retain(|event| !is_of_it(event));
+        }
+    }
+
+    /// Whoever had a worker's end of its channel is gone.
+    fn end_channel(&mut self, house: u32, worker: u16, tenure: u16) {
+        if self.posts.get(&(house, worker)) == Some(&tenure) {
+            self.silent.push_back(silent(house, worker, tenure));
         }
     }
 
@@ -394,7 +435,16 @@ impl World {
     }
 
     fn die(&mut self, pid: i32, exit: Exit) {
-        self.children.remove(&pid).expect("it lives");
+        let child = self.children.remove(&pid).expect("it lives");
+        match child.role {
+            Role::Worker { worker, tenure, .. } => self.end_channel(child.house, worker, tenure),
+            Role::Template { orders, .. } => {
+                for (worker, tenure) in orders {
+                    self.end_channel(child.house, worker, tenure);
+                }
+            }
+            Role::Acceptor { .. } | Role::Heir => {}
+        }
         self.zombies.push_back((pid, exit));
     }
 
@@ -404,6 +454,23 @@ impl World {
             return false;
         };
         let house = child.house;
+        if let Role::Worker {
+            worker,
+            tenure,
+            ref mut here,
+            ..
+        } = child.role
+            && !std::mem::replace(here, true)
+        {
+            if self.posts.get(&(house, worker)) == Some(&tenure) {
+                self.reports
+                    .push_back(super::here(house, worker, tenure, pid));
+            } else {
+                // There is nobody to say it to.
+                self.die(pid, Exit::Code(3));
+            }
+            return true;
+        }
         if !child.ready {
             child.ready = true;
             let ready = match child.role {
@@ -411,7 +478,7 @@ impl World {
                 Role::Template { .. } => template_ready(house),
                 Role::Worker { worker, tenure, .. } => {
                     self.served.insert(pid, (house, worker, tenure));
-                    ready(house, worker, tenure, pid)
+                    ready(house, worker, tenure)
                 }
                 Role::Heir => Event::HeirReady,
             };
@@ -427,6 +494,7 @@ impl World {
                 worker,
                 tenure,
                 asked,
+                ..
             } if *asked => {
                 *asked = false;
                 let stacks = dumped(house, *worker, *tenure);
@@ -434,8 +502,8 @@ impl World {
             }
             Role::Template { orders, unreported } => {
                 let reports = orders.is_empty() || choice.is_multiple_of(2);
-                if reports && let Some(outcome) = unreported.pop_front() {
-                    self.reports.push_back(report(house, outcome));
+                if reports && let Some((worker, tenure)) = unreported.pop_front() {
+                    self.reports.push_back(not_forked(house, worker, tenure));
                 } else if let Some((worker, tenure)) = orders.pop_front() {
                     self.fork_worker(pid, worker, tenure);
                 } else {
@@ -452,17 +520,17 @@ impl World {
         let role = Role::Worker {
             worker,
             tenure,
+            here: false,
             asked: false,
         };
-        let outcome = ToMaster::Forked {
-            worker,
-            tenure,
-            pid: self.fork(house, role),
-        };
+        if self.fork(house, role).is_some() {
+            return;
+        }
+        self.end_channel(house, worker, tenure);
         if let Some(child) = self.children.get_mut(&template)
             && let Role::Template { unreported, .. } = &mut child.role
         {
-            unreported.push_back(outcome);
+            unreported.push_back((worker, tenure));
         }
     }
 
@@ -576,6 +644,7 @@ impl World {
             let pids: Vec<i32> = self.children.keys().copied().collect();
             let mut moved = pids.into_iter().filter(|&pid| self.go_on(pid, 0)).count() > 0;
             moved |= !(self.reports.is_empty()
+                && self.silent.is_empty()
                 && self.zombies.is_empty()
                 && self.reaped.is_empty()
                 && self.orders.is_empty());

@@ -16,9 +16,9 @@ fn the_successor_comes_first_and_then_the_worker_leaves() {
     let mut tree = Tree::serving();
     tree.expect(due(1, 0, 1), &relieved(0, MANY));
     tree.expect(due(1, 0, 1), "");
-    tree.expect(forked(1, 2, 1, 102), "");
+    tree.expect(here(1, 2, 1, 102), "");
     tree.expect(
-        ready(1, 2, 1, 102),
+        ready(1, 2, 1),
         "acceptor 1: ready 2/1=102
          info: worker ready worker=2 pid=102 generation=1
          TERM 100",
@@ -36,7 +36,8 @@ fn of_several_the_next_one_waits_until_the_one_before_is_gone() {
     tree.play([due(1, 1, 1)]);
     tree.expect(due(1, 0, 1), "");
     tree.expect(memory(1, 0, 150), "");
-    tree.expect_among(ready(1, 2, 1, 102), "TERM 101");
+    tree.play([here(1, 2, 1, 102)]);
+    tree.expect_among(ready(1, 2, 1), "TERM 101");
     tree.expect(
         reaped(101, LEFT),
         &format!(
@@ -52,7 +53,7 @@ fn of_several_the_next_one_waits_until_the_one_before_is_gone() {
 #[test]
 fn one_that_does_not_leave_in_time_is_killed() {
     let mut tree = Tree::serving();
-    tree.play([due(1, 0, 1), ready(1, 2, 1, 102)]);
+    tree.play([due(1, 0, 1), here(1, 2, 1, 102), ready(1, 2, 1)]);
     tree.expect_tick_after(
         5_000,
         "warning: worker 0 (100) did not leave in time and is killed\nKILL 100",
@@ -62,11 +63,12 @@ fn one_that_does_not_leave_in_time_is_killed() {
 #[test]
 fn a_successor_that_does_not_come_is_tried_again_and_until_then_it_stays() {
     let mut tree = Tree::serving();
-    tree.play([due(1, 0, 1), forked(1, 2, 1, 102)]);
+    tree.play([due(1, 0, 1), here(1, 2, 1, 102)]);
     let actions = tree.step(reaped(102, BROKEN));
     assert!(!actions.contains("TERM"), "{actions}");
     tree.expect_tick_after(100, "template 1: fork 2/2 nr=0");
-    tree.expect_among(ready(1, 2, 2, 103), "TERM 100");
+    tree.play([here(1, 2, 2, 103)]);
+    tree.expect_among(ready(1, 2, 2), "TERM 100");
 }
 
 #[test]
@@ -75,8 +77,9 @@ fn one_that_dies_before_its_successor_comes_is_gone_all_the_same() {
     tree.play([due(1, 0, 1)]);
     let actions = tree.step(reaped(100, KILLED));
     assert!(!actions.contains("fork"), "it is on the way: {actions}");
+    tree.play([here(1, 2, 1, 102)]);
     tree.expect(
-        ready(1, 2, 1, 102),
+        ready(1, 2, 1),
         "acceptor 1: ready 2/1=102\ninfo: worker ready worker=2 pid=102 generation=1",
     );
 }
@@ -91,9 +94,9 @@ fn without_a_free_seat_it_leaves_first() {
     );
     tree.expect(due(1, 1, 1), "");
     tree.expect_among(reaped(100, LEFT), "template 1: fork 0/2");
-    let actions = tree.step(forked(1, 0, 2, 103));
+    let actions = tree.step(here(1, 0, 2, 103));
     assert!(!actions.contains("TERM"), "one at a time: {actions}");
-    tree.expect_among(ready(1, 0, 2, 103), "TERM 101");
+    tree.expect_among(ready(1, 0, 2), "TERM 101");
 }
 
 #[test]
@@ -101,7 +104,7 @@ fn when_fewer_are_wanted_no_successor_is_waited_for() {
     let mut tree = Tree::serving();
     tree.play([due(1, 0, 1), ask(Order::Scale(1))]);
     // It was asked for already.
-    tree.expect_among(forked(1, 2, 1, 102), "TERM 102");
+    tree.expect_among(here(1, 2, 1, 102), "TERM 102");
     tree.expect_among(reaped(102, LEFT), "TERM 100");
 }
 
@@ -150,8 +153,13 @@ fn a_life_ends_and_the_tick_for_it_is_asked_for() {
         "info: worker 0 (100) is to be replaced: it has lived for 60 s (max_lifetime)
          template 1: fork 1/1 nr=0",
     );
-    assert_eq!(tree.due_in_ms(), None, "its successor is waited for");
-    tree.expect_among(ready(1, 1, 1, 101), "TERM 100");
+    assert_eq!(
+        tree.due_in_ms(),
+        Some(60_000),
+        "its successor is waited for"
+    );
+    tree.play([here(1, 1, 1, 101)]);
+    tree.expect_among(ready(1, 1, 1), "TERM 100");
     tree.play([reaped(100, LEFT)]);
     assert_eq!(tree.due_in_ms(), Some(60_000), "the life of its successor");
 }
@@ -165,7 +173,8 @@ fn lives_that_end_together_are_relieved_one_by_one() {
     let first = relieved(0, "it has lived for 60 s (max_lifetime)");
     tree.expect_tick_after(60_000, &first);
     tree.now_ms += 10_000;
-    tree.expect_among(ready(1, 2, 1, 102), "TERM 100");
+    tree.play([here(1, 2, 1, 102)]);
+    tree.expect_among(ready(1, 2, 1), "TERM 100");
     // As it was seen then.
     tree.expect_among(
         reaped(100, LEFT),
@@ -181,7 +190,8 @@ fn the_jitter_is_drawn_from_the_pid_and_bounded() {
                 lifetime_jitter_ms: 10_000,
                 ..MORTAL
             });
-            tree.play([ready(1, 0, 1, pid)]);
+            tree.play([here(1, 0, 1, pid)]);
+            tree.play([ready(1, 0, 1)]);
             tree.due_in_ms().expect("a life")
         })
         .collect();
@@ -207,17 +217,21 @@ fn a_successor_has_the_number_of_the_one_it_replaces_wherever_it_sits() {
     let mut tree = Tree::serving();
     // Both are replaced, one after the other, and then the first once more.
     tree.expect_among(due(1, 1, 1), "template 1: fork 2/1 nr=1");
-    tree.play([ready(1, 2, 1, 102), due(1, 0, 1)]);
+    tree.play([here(1, 2, 1, 102)]);
+    tree.play([ready(1, 2, 1), due(1, 0, 1)]);
     tree.expect_among(reaped(101, LEFT), "template 1: fork 1/2 nr=0");
-    tree.play([ready(1, 1, 2, 103), reaped(100, LEFT)]);
+    tree.play([here(1, 1, 2, 103)]);
+    tree.play([ready(1, 1, 2), reaped(100, LEFT)]);
     tree.expect_among(due(1, 2, 1), "template 1: fork 0/2 nr=1");
-    tree.play([ready(1, 0, 2, 104)]);
+    tree.play([here(1, 0, 2, 104)]);
+    tree.play([ready(1, 0, 2)]);
     tree.expect_among(reaped(102, LEFT), "news: gone 1=102 max_requests");
     // Who dies by itself leaves its number too, and of those too many the last one goes.
     tree.expect_among(
         reaped(103, KILLED),
         "news: gone 0=103 killed\ntemplate 1: fork 1/3 nr=0",
     );
-    tree.play([ready(1, 1, 3, 105)]);
+    tree.play([here(1, 1, 3, 105)]);
+    tree.play([ready(1, 1, 3)]);
     tree.expect_among(signal(SIGTTOU), "TERM 104");
 }

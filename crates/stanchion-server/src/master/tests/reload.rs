@@ -20,7 +20,7 @@ fn nearly_ready() -> Tree {
     let mut tree = Tree::building();
     tree.load(2);
     tree.fill(2, 1);
-    tree.play([forked(2, 1, 1, 201)]);
+    tree.play([here(2, 1, 1, 201)]);
     tree
 }
 
@@ -38,10 +38,10 @@ fn the_new_house_serves_when_all_of_it_is_ready_and_the_old_one_retires() {
             "template 2: fork 0/1\ntemplate 2: fork 1/1",
         );
         tree.fill(2, 1);
-        tree.play([forked(2, 1, 1, 201)]);
+        tree.play([here(2, 1, 1, 201)]);
         let ready_201 =
             "acceptor 2: ready 1/1=201\ninfo: worker ready worker=1 pid=201 generation=2";
-        tree.expect(ready(2, 1, 1, 201), &format!("{ready_201}\n{PROMOTED}"));
+        tree.expect(ready(2, 1, 1), &format!("{ready_201}\n{PROMOTED}"));
         tree.expect(Event::Tick, "");
         // Its acceptor has served all who were there.
         tree.expect(reaped(10, LEFT), "KILL 11\nTERM 100\nTERM 101");
@@ -58,13 +58,15 @@ fn acceptor_template_and_workers_may_be_ready_in_any_order() {
     let events = [
         acceptor_ready(2),
         template_ready(2),
-        ready(2, 0, 1, 200),
-        ready(2, 1, 1, 201),
+        ready(2, 0, 1),
+        ready(2, 1, 1),
     ];
-    let orders = [[0, 1, 2, 3], [1, 0, 2, 3], [1, 2, 0, 3], [1, 3, 2, 0]];
+    let orders: [[usize; 4]; 4] = [[0, 1, 2, 3], [1, 0, 2, 3], [1, 2, 0, 3], [1, 3, 2, 0]];
     for order in orders {
         let mut tree = Tree::building();
         for (nth, event) in order.into_iter().enumerate() {
+            let ours = [(0, 200), (1, 201)].get(event.wrapping_sub(2));
+            tree.play(ours.map(|&(worker, pid)| here(2, worker, 1, pid)));
             let actions = tree.step(events[event].clone());
             let serves = actions.contains("acceptor 2: accept");
             assert_eq!(serves, nth == 3, "{order:?}, {nth}: {actions}");
@@ -185,9 +187,11 @@ fn whatever_fails_in_the_new_house_ends_the_reload_and_nothing_is_tried_twice() 
 fn a_worker_that_served_and_died_in_the_new_house_is_replaced_as_ever() {
     let mut tree = nearly_ready();
     tree.expect_among(reaped(200, KILLED), "vacate 2:0\ntemplate 2: fork 0/2");
-    let actions = tree.step(ready(2, 1, 1, 201));
+    tree.play([here(2, 1, 1, 201)]);
+    let actions = tree.step(ready(2, 1, 1));
     assert!(!actions.contains("reloaded"), "{actions}");
-    tree.expect_among(ready(2, 0, 2, 202), PROMOTED);
+    tree.play([here(2, 0, 2, 202)]);
+    tree.expect_among(ready(2, 0, 2), PROMOTED);
 }
 
 #[test]
@@ -222,7 +226,8 @@ fn without_an_acceptor_the_old_house_has_nobody_to_serve() {
         acceptor_forked(1, Some(15)),
         reaped(15, KILLED),
     ]);
-    let actions = tree.step(ready(2, 1, 1, 201));
+    tree.play([here(2, 1, 1, 201)]);
+    let actions = tree.step(ready(2, 1, 1));
     assert!(
         !actions.contains("retire"),
         "nobody is there to be told: {actions}"
@@ -235,7 +240,8 @@ fn without_an_acceptor_the_old_house_has_nobody_to_serve() {
 fn an_acceptor_of_the_old_house_that_boots_meanwhile_is_not_let_accept() {
     let mut tree = nearly_ready();
     tree.play([reaped(10, KILLED), acceptor_forked(1, Some(15))]);
-    tree.expect_among(ready(2, 1, 1, 201), PROMOTED);
+    tree.play([here(2, 1, 1, 201)]);
+    tree.expect_among(ready(2, 1, 1), PROMOTED);
     tree.expect(acceptor_ready(1), "");
 }
 
@@ -245,8 +251,8 @@ fn an_acceptor_of_the_old_house_that_boots_meanwhile_is_not_let_accept() {
 fn a_retiring_house_replaces_its_dead() {
     let mut tree = Tree::retiring();
     tree.expect_among(reaped(100, KILLED), "vacate 1:0\ntemplate 1: fork 0/2");
-    tree.expect(forked(1, 0, 2, 102), "");
-    tree.expect_among(ready(1, 0, 2, 102), "acceptor 1: ready 0/2=102");
+    tree.expect(here(1, 0, 2, 102), "");
+    tree.expect_among(ready(1, 0, 2), "acceptor 1: ready 0/2=102");
     tree.expect_among(reaped(11, KILLED), "fork template 1");
     // Its troubles are no longer those of a reload.
     tree.play([template_forked(1, None)]);
@@ -296,13 +302,15 @@ fn a_reload_during_a_reload_follows_it() {
         tree.expect(reload.clone(), LATER);
         tree.expect(reload.clone(), LATER);
         let promoted = format!("{PROMOTED}\n{FOLLOWS}");
-        tree.expect_among(ready(2, 1, 1, 201), &promoted);
+        tree.play([here(2, 1, 1, 201)]);
+        tree.expect_among(ready(2, 1, 1), &promoted);
         tree.play([built(3, PLAN)]);
         tree.fork(3);
         tree.load(3);
         tree.fill(3, 1);
+        tree.play([here(3, 1, 1, 301)]);
         tree.expect_among(
-            ready(3, 1, 1, 301),
+            ready(3, 1, 1),
             "acceptor 3: accept
              acceptor 2: retire 5000
              info: reloaded: generation 3 serves
@@ -331,8 +339,9 @@ fn who_asked_hears_of_the_reload_that_is_theirs() {
     tree.load(3);
     tree.fill(3, 1);
     let served = "reloaded: generation 3 serves";
+    tree.play([here(3, 1, 1, 301)]);
     tree.expect_among(
-        ready(3, 1, 1, 301),
+        ready(3, 1, 1),
         &format!("news: reloaded 3\nreply 8: ok: {served}\nreply 9: ok: {served}"),
     );
 
@@ -353,8 +362,9 @@ fn a_reload_during_the_boot_follows_it() {
         "info: reload: generation 1 is still being made ready, another one follows it",
     );
     tree.fill(1, 1);
+    tree.play([here(1, 1, 1, 101)]);
     tree.expect_among(
-        ready(1, 1, 1, 101),
+        ready(1, 1, 1),
         &format!("info: ready: 2 workers\nnews: ready 2\n{BEGINS}"),
     );
 }
@@ -391,8 +401,8 @@ fn tenures_and_indices_of_two_houses_have_nothing_to_do_with_each_other() {
         reaped(200, KILLED),
         "vacate 2:0\nacceptor 2: gone 0/1 Killed(9)\ntemplate 2: fork 0/2",
     );
-    tree.expect(forked(1, 0, 2, 102), "KILL 102");
-    tree.expect(forked(2, 0, 2, 202), "");
+    tree.expect(here(1, 0, 2, 102), "KILL 102");
+    tree.expect(here(2, 0, 2, 202), "");
 }
 
 #[test]
@@ -400,8 +410,8 @@ fn what_a_house_that_is_gone_says_means_nothing() {
     let mut tree = Tree::retiring();
     tree.bury(1);
     for event in [
-        forked(1, 0, 2, 102),
-        ready(1, 0, 2, 102),
+        here(1, 0, 2, 102),
+        ready(1, 0, 2),
         overdue(1, 0, false),
         memory(1, 0, 500),
         dumped(1, 0, 1),

@@ -23,7 +23,7 @@ fn the_new_master_is_started_serves_and_this_one_leaves_when_all_of_it_is_gone()
     tree.expect(Event::HeirReady, HEIR_SERVES);
     tree.expect(Event::HeirReady, "");
     tree.expect_among(reaped(101, KILLED), "template 1: fork 1/2");
-    tree.expect(forked(1, 1, 2, 101), "");
+    tree.expect(here(1, 1, 2, 101), "");
     assert!(tree.bury(1).ends_with("drop 1\nexit 0"));
 }
 
@@ -101,7 +101,7 @@ fn a_new_master_that_ends_later_is_named_and_forgotten() {
     );
     tree.expect(signal(SIGTERM), "info: TERM: draining already");
     // The kernel gives pids anew.
-    tree.play([reaped(100, KILLED), forked(1, 0, 2, HEIR)]);
+    tree.play([reaped(100, KILLED), here(1, 0, 2, HEIR)]);
     tree.expect_among(reaped(HEIR, KILLED), "vacate 1:0");
     tree.bury(1);
 }

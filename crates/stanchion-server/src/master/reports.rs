@@ -1,0 +1,315 @@
+//! What children report, and whether they may. Nothing that a child says of itself is believed: which
+//! process it is, the kernel says with each message; which part of the tree that process plays, the
+//! master knows from its own fork(2) or, for a worker, by the channel that was made for it alone.
+
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use serde::de::DeserializeOwned;
+use stanchion_sys::channel::Channel;
+use stanchion_sys::child;
+use tracing::warn;
+
+use super::event::Event;
+use super::outbox::Outbox;
+use super::premises::Premises;
+use super::step::Master;
+use crate::messages::{self, FromAcceptor, FromTemplate, FromWorker, Incoming, Said};
+
+/// Reports of one child that are read in a turn of the loop: far more than it has to say.
+const REPORTS_PER_TURN_MAX: usize = 64;
+/// A child that had more to say is not listened to for so long, so that one that never stops keeps
+/// the master neither from the others nor from anything else. It fills its own channel only.
+const QUIET_MS: u64 = 100;
+/// How often refused reports of one child are told in the log.
+const REFUSED_EVERY_MS: u64 = 10_000;
+
+/// The bounds on what one child may say.
+#[derive(Debug, Default)]
+struct Inbox {
+    quiet_until_ms: u64,
+    has_ended: bool,
+    refused: u64,
+    /// When a refusal was last told.
+    told_ms: Option<u64>,
+}
+
+impl Inbox {
+    fn is_read_at(&self, now_ms: u64) -> bool {
+        !self.has_ended && now_ms >= self.quiet_until_ms
+    }
+
+    /// Hands over what was said, one message after the other. `hear` says why it refuses one.
+    fn read<T: DeserializeOwned>(
+        &mut self,
+        now_ms: u64,
+        channel: &Channel,
+        who: &str,
+        mut hear: impl FnMut(Said<T>) -> Result<(), String>,
+    ) {
+        if !self.is_read_at(now_ms) {
+            return;
+        }
+        for _ in 0..REPORTS_PER_TURN_MAX {
+            let heard = match messages::receive_from(channel) {
+                Ok(Incoming::Message(said)) => hear(said),
+                Ok(Incoming::Nothing) => return,
+                Ok(Incoming::Closed) => {
+                    self.has_ended = true;
+                    return;
+                }
+                Err(error) => Err(format!("it makes no sense: {error}")),
+            };
+            if let Err(why) = heard {
+                self.refuse(now_ms, who, &why);
+            }
+        }
+        self.quiet_until_ms = now_ms + QUIET_MS;
+    }
+
+    fn refuse(&mut self, now_ms: u64, who: &str, why: &str) {
+        self.refused += 1;
+        if self
+            .told_ms
+            .is_some_and(|told_ms| now_ms < told_ms + REFUSED_EVERY_MS)
+        {
+            return;
+        }
+        self.told_ms = Some(now_ms);
+        let refused = std::mem::take(&mut self.refused);
+        warn!("a report of {who} was refused: {why} refused={refused}");
+    }
+}
+
+/// To and from a child that the master has forked itself.
+#[derive(Debug)]
+pub(super) struct Link<T> {
+    pid: i32,
+    pub(super) outbox: Outbox<T>,
+    inbox: Inbox,
+}
+
+impl<T: serde::Serialize + std::fmt::Debug> Link<T> {
+    pub(super) fn new(pid: i32, channel: Channel) -> Self {
+        Self {
+            pid,
+            outbox: Outbox::new(channel),
+            inbox: Inbox::default(),
+        }
+    }
+
+    fn hear<S: DeserializeOwned>(
+        &mut self,
+        now_ms: u64,
+        who: &str,
+        mut take: impl FnMut(S, Option<OwnedFd>) -> Result<(), String>,
+    ) {
+        let pid = self.pid;
+        let channel = self.outbox.channel();
+        self.inbox.read(now_ms, channel, who, |said| {
+            if said.sender == pid {
+                take(said.message, said.fd)
+            } else {
+                Err(format!("process {} sent it, not {pid}", said.sender))
+            }
+        });
+    }
+}
+
+/// Where one worker reports.
+#[derive(Debug)]
+pub(super) struct Post {
+    tenure: u16,
+    channel: Channel,
+    /// Whose it is: the first child of ours that says that it is there.
+    pid: Option<i32>,
+    inbox: Inbox,
+    /// Its end was told.
+    was_ended: bool,
+}
+
+impl Post {
+    pub(super) fn new(tenure: u16, channel: Channel) -> Self {
+        Self {
+            tenure,
+            channel,
+            pid: None,
+            inbox: Inbox::default(),
+            was_ended: false,
+        }
+    }
+
+    fn hear(&mut self, (generation, worker): (u32, u16), now_ms: u64, heard: &mut Heard<'_>) {
+        let tenure = self.tenure;
+        let who = format!("worker {worker}");
+        self.inbox.read(now_ms, &self.channel, &who, |said| {
+            let Said {
+                message,
+                fd,
+                sender,
+            } = said;
+            match (self.pid, message) {
+                (None, FromWorker::Here) => {
+                    heard.kin.adopt(sender)?;
+                    self.pid = Some(sender);
+                    heard.events.push(Event::WorkerHere {
+                        generation,
+                        worker,
+                        tenure,
+                        pid: sender,
+                    });
+                }
+                (Some(pid), _) if pid != sender => {
+                    return Err(format!("process {sender} sent it, not {pid}"));
+                }
+                (None, _) | (Some(_), FromWorker::Here) => {
+                    return Err(format!("process {sender} sent it out of turn"));
+                }
+                (Some(_), FromWorker::Listen { bind }) => {
+                    heard.listens.push(Listens {
+                        generation,
+                        who: (worker, tenure),
+                        bind,
+                        fd,
+                    });
+                }
+                (Some(_), said) => heard.events.push(Event::WorkerSaid {
+                    generation,
+                    worker,
+                    tenure,
+                    said,
+                }),
+            }
+            Ok(())
+        });
+        if self.inbox.has_ended && !std::mem::replace(&mut self.was_ended, true) {
+            heard.silent.push(Event::WorkerSilent {
+                generation,
+                worker,
+                tenure,
+            });
+        }
+    }
+}
+
+/// Which processes may turn out to be workers.
+pub(super) struct Kin<'m> {
+    master: &'m Master,
+    /// Children that have just been reaped: what they said, they said as ours.
+    dead: &'m [i32],
+    adopted: BTreeSet<i32>,
+}
+
+impl<'m> Kin<'m> {
+    pub(super) fn new(master: &'m Master, dead: &'m [i32]) -> Self {
+        Self {
+            master,
+            dead,
+            adopted: BTreeSet::new(),
+        }
+    }
+
+    fn adopt(&mut self, pid: i32) -> Result<(), String> {
+        if !self.dead.contains(&pid) && !child::is_ours(pid) {
+            return Err(format!("process {pid} is not a child of the master"));
+        }
+        let mut known = self.master.children().chain(self.master.heir.pid());
+        if known.any(|known| known == pid) || !self.adopted.insert(pid) {
+            return Err(format!("process {pid} has another part already"));
+        }
+        Ok(())
+    }
+}
+
+/// A worker wants an address for itself, and perhaps listens there already.
+#[derive(Debug)]
+pub(super) struct Listens {
+    pub(super) generation: u32,
+    /// Index and tenure.
+    pub(super) who: (u16, u16),
+    pub(super) bind: String,
+    pub(super) fd: Option<OwnedFd>,
+}
+
+/// What children have said since the last look.
+pub(super) struct Heard<'m> {
+    kin: Kin<'m>,
+    /// In the order in which each of them said it.
+    pub(super) events: Vec<Event>,
+    pub(super) listens: Vec<Listens>,
+    /// Those that will say nothing any more.
+    pub(super) silent: Vec<Event>,
+}
+
+impl<'m> Heard<'m> {
+    pub(super) fn nothing(kin: Kin<'m>) -> Self {
+        Self {
+            kin,
+            events: Vec::new(),
+            listens: Vec::new(),
+            silent: Vec::new(),
+        }
+    }
+}
+
+impl Premises {
+    /// Whom to listen to now.
+    pub(super) fn listened_to(&self, now_ms: u64) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.inboxes()
+            .filter(move |(inbox, _)| inbox.is_read_at(now_ms))
+            .map(|(_, channel)| channel.as_fd())
+    }
+
+    /// When somebody is listened to again that is not now.
+    pub(super) fn listens_again_ms(&self, now_ms: u64) -> Option<u64> {
+        let inboxes = self.inboxes().filter(|(inbox, _)| !inbox.has_ended);
+        let times = inboxes.map(|(inbox, _)| inbox.quiet_until_ms);
+        times.filter(|&at_ms| at_ms > now_ms).min()
+    }
+
+    fn inboxes(&self) -> impl Iterator<Item = (&Inbox, &Channel)> {
+        let acceptor = self.acceptor.iter();
+        let template = self.template.iter();
+        let posts = self.posts.values();
+        acceptor
+            .map(|link| (&link.inbox, link.outbox.channel()))
+            .chain(template.map(|link| (&link.inbox, link.outbox.channel())))
+            .chain(posts.map(|post| (&post.inbox, &post.channel)))
+    }
+
+    /// Takes what its children say.
+    pub(super) fn hear(&mut self, now_ms: u64, heard: &mut Heard<'_>) {
+        let generation = self.common.generation;
+        let watches = self.common.settings.reload;
+        if let Some(acceptor) = &mut self.acceptor {
+            acceptor.hear(now_ms, "the acceptor", |said, fd| {
+                match said {
+                    FromAcceptor::Listen {
+                        worker,
+                        tenure,
+                        bind,
+                    } => heard.listens.push(Listens {
+                        generation,
+                        who: (worker, tenure),
+                        bind,
+                        fd,
+                    }),
+                    said => heard.events.push(Event::AcceptorSaid { generation, said }),
+                }
+                Ok(())
+            });
+        }
+        if let Some(template) = &mut self.template {
+            template.hear(now_ms, "the template", |said, _| {
+                if matches!(said, FromTemplate::Changed { .. }) && !watches {
+                    return Err("it was not asked to watch files".to_owned());
+                }
+                heard.events.push(Event::TemplateSaid { generation, said });
+                Ok(())
+            });
+        }
+        for (&worker, post) in &mut self.posts {
+            post.hear((generation, worker), now_ms, heard);
+        }
+    }
+}

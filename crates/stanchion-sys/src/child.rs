@@ -1,0 +1,70 @@
+//! Children of this process: whether one is ours is asked of the kernel, and only one that is gets a
+//! signal. The number alone proves nothing: somebody may have told us a wrong one, and the kernel
+//! gives it to somebody else once the child was reaped, which a hook that calls wait(2) may do.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
+
+/// Whether `pid` is a child of ours that runs, or has ended and was not reaped.
+pub fn is_ours(pid: i32) -> bool {
+    one_process(pid).is_some_and(|pid| is_waited_for(WaitId::Pid(pid)))
+}
+
+/// To kill(2) and its kind 0 and negative numbers are groups of processes.
+fn one_process(pid: i32) -> Option<Pid> {
+    if pid > 0 { Pid::from_raw(pid) } else { None }
+}
+
+/// waitid(2) answers `ECHILD` for who is not our child, and changes nothing with `WNOWAIT`.
+fn is_waited_for(who: WaitId<'_>) -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    waitid(who, options).is_ok()
+}
+
+/// Sends a signal, which may be a real-time one, to a child of ours. One that has ended is no error;
+/// a process that is not our child is `PermissionDenied`, and gets nothing.
+pub fn send_signal(pid: i32, signal: i32) -> io::Result<()> {
+    let refused = || {
+        let problem = format!("process {pid} is not a child of this one");
+        io::Error::new(io::ErrorKind::PermissionDenied, problem)
+    };
+    let Some(child) = one_process(pid).filter(|_| signal > 0) else {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+    };
+    match pidfd_open(child, PidfdFlags::empty()) {
+        Ok(pidfd) => {
+            // Whoever had the number when it was opened: that one is asked about, that one signalled.
+            if !is_waited_for(WaitId::PidFd(pidfd.as_fd())) {
+                return Err(refused());
+            }
+            let none = std::ptr::null::<libc::siginfo_t>();
+            // SAFETY: pidfd_send_signal(2) reads nothing through a null pointer, and the descriptor
+            // is open.
+            let sent = unsafe {
+                let fd = pidfd.as_raw_fd();
+                libc::syscall(libc::SYS_pidfd_send_signal, fd, signal, none, 0)
+            };
+            unless_it_has_ended(sent == 0)
+        }
+        // Filters of containers refuse pidfds, and old kernels have none. A child keeps its number
+        // until it is reaped, which happens on this thread only.
+        Err(Errno::NOSYS | Errno::PERM | Errno::MFILE | Errno::NFILE) if is_ours(pid) => {
+            // SAFETY: kill(2) has no preconditions.
+            unless_it_has_ended(unsafe { libc::kill(pid, signal) } == 0)
+        }
+        Err(_) => Err(refused()),
+    }
+}
+
+fn unless_it_has_ended(was_sent: bool) -> io::Result<()> {
+    if was_sent {
+        return Ok(());
+    }
+    match io::Error::last_os_error() {
+        error if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
+        error => Err(error),
+    }
+}

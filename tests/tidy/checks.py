@@ -35,7 +35,8 @@ WALL_CLOCKS: dict[str, str] = {
 }
 """Who may ask for the time of day -> what for."""
 
-WOUNDS = "docs/internals/past-wounds.md"
+PROMISES = ["SECURITY.md", "docs/internals/past-wounds.md"]
+"""Pages whose tables are of what tests keep."""
 
 FILE_LINES_MAX = 400
 FILE_LINES_EXCEPTIONS: dict[str, str] = {}
@@ -226,21 +227,24 @@ def waits_know_no_calendar(root: Path) -> list[str]:
     return complaints + [f"{name}: needs no exception" for name in sorted(WALL_CLOCKS.keys() - used)]
 
 
-def wounds_have_tests(root: Path) -> list[str]:
-    """Each row of a table in past-wounds.md names a test that there is, by its file and function."""
-    page = root / WOUNDS
-    rows = re.findall(r"^\| (?!---|Wound )(.*?) \|(.*)$", page.read_text() if page.exists() else "", re.MULTILINE)
-    complaints = [] if rows else [f"{WOUNDS}: has no table"]
-    for wound, rest in rows:
-        names = re.findall(r"`((?:tests|crates)/[\w./-]+)(?:::(\w+))?`", rest)
-        if not any(function for _, function in names):
-            complaints.append(f"{WOUNDS}: '{wound}' names no test")
-        for name, function in names:
-            path = root / name
-            if not path.exists():
-                complaints.append(f"{WOUNDS}: {name} does not exist")
-            elif function and not re.search(rf"\b(?:def|fn) {function}\(", path.read_text()):
-                complaints.append(f"{WOUNDS}: {name} has no {function}")
+def promises_have_tests(root: Path) -> list[str]:
+    """Each row of these pages' tables names a test that there is, by its file and function."""
+    complaints = []
+    for page in PROMISES:
+        text = (root / page).read_text() if (root / page).exists() else ""
+        rows = re.findall(r"^\| (.*?) \|(.*)$", re.sub(r"^\|.*\n(?=\|-)", "", text, flags=re.MULTILINE), re.MULTILINE)
+        if not rows:
+            complaints.append(f"{page}: has no table")
+        for what, rest in rows:
+            names = re.findall(r"`((?:tests|crates)/[\w./-]+)(?:::(\w+))?`", rest)
+            if not any(function for _, function in names):
+                complaints.append(f"{page}: '{what}' names no test")
+            for name, function in names:
+                path = root / name
+                if not path.exists():
+                    complaints.append(f"{page}: {name} does not exist")
+                elif function and not re.search(rf"\b(?:def|fn) {function}\(", path.read_text()):
+                    complaints.append(f"{page}: {name} has no {function}")
     return complaints
 
 
@@ -362,7 +366,7 @@ CHECKS = [
     lab_is_a_leaf,
     files_are_short,
     waits_know_no_calendar,
-    wounds_have_tests,
+    promises_have_tests,
     named_paths_exist,
     links_lead_somewhere,
     changelog_is_open,

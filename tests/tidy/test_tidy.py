@@ -25,7 +25,7 @@ TIDY: Tree = {
     "crates/stanchion-sys/src/lib.rs": "fn f() {\n    // SAFETY: shown above.\n    unsafe { g() }\n}\n",
     "python/stanchion/__init__.py": "",
     "ARCHITECTURE.md": "See `crates/stanchion-line/`, `lib.rs` and `a::b`.\n```\n`gone/gone.rs`\n```\n",
-    checks.WOUNDS: "| Wound | Test |\n|---|---|\n| a | `crates/stanchion-sys/src/lib.rs::f` |\n",
+    **dict.fromkeys(checks.PROMISES, "| What | Test |\n|---|---|\n| a | `crates/stanchion-sys/src/lib.rs::f` |\n"),
     "CHANGELOG.md": "# Changelog\n\n## Unreleased\n",
     "README.md": "[inside](ARCHITECTURE.md#tour) [elsewhere](https://example.com/x)\n",
     "pyproject.toml": '[build-system]\nrequires = ["maturin==1.16.0"]\n',
@@ -39,6 +39,7 @@ TIDY: Tree = {
 SYS = "crates/stanchion-sys/src/lib.rs"
 EXCHANGE = "crates/stanchion-exchange/src/lib.rs"
 LINE = "crates/stanchion-line/src/lib.rs"
+PROMISE = "SECURITY.md"
 PY = "crates/stanchion-py/src/lib.rs"
 
 BROKEN: list[tuple[Check, Tree]] = [
@@ -73,11 +74,11 @@ BROKEN: list[tuple[Check, Tree]] = [
     (checks.waits_know_no_calendar, {LINE: f"{FORBID}fn f() {{ SystemTime::now(); }}"}),
     (checks.waits_know_no_calendar, {"python/stanchion/a.py": "import time\n\ntime.time()\n"}),
     (checks.waits_know_no_calendar, {"crates/stanchion-sys/src/clock.rs": "// SystemTime\n"}),
-    (checks.wounds_have_tests, {checks.WOUNDS: "# Past wounds\n"}),
-    (checks.wounds_have_tests, {checks.WOUNDS: "| slow heads | 2009 | soon |\n"}),
-    (checks.wounds_have_tests, {checks.WOUNDS: f"| slow heads | `{SYS}` |\n"}),
-    (checks.wounds_have_tests, {checks.WOUNDS: f"| slow heads | `{SYS}::f`, `{SYS}::gone` |\n"}),
-    (checks.wounds_have_tests, {checks.WOUNDS: f"| slow heads | `{SYS}::f`, `tests/http/test_gone.py::test_x` |\n"}),
+    (checks.promises_have_tests, {PROMISE: "| What | Test |\n|---|---|\n"}),
+    (checks.promises_have_tests, {PROMISE: "| slow heads | 2009 | soon |\n"}),
+    (checks.promises_have_tests, {PROMISE: f"| slow heads | `{SYS}` |\n"}),
+    (checks.promises_have_tests, {PROMISE: f"| slow heads | `{SYS}::f`, `{SYS}::gone` |\n"}),
+    (checks.promises_have_tests, {PROMISE: f"| slow heads | `{SYS}::f`, `tests/http/test_gone.py::test_x` |\n"}),
     (checks.named_paths_exist, {"ARCHITECTURE.md": "`crates/gone/`"}),
     (checks.named_paths_exist, {"ARCHITECTURE.md": "`gone.rs`"}),
     (checks.links_lead_somewhere, {"docs/a.md": "[up](../GONE.md)"}),

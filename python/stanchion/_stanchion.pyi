@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from os import PathLike
+from pathlib import Path
 from typing import Protocol, type_check_only
 
 from stanchion.facades import Listen
 from stanchion.hooks import Hooks
 from stanchion.loader import WSGIApp
 
-__all__ = ["log", "network_view", "serve", "settings_resolve", "settings_schema"]
+__all__ = ["first_not_roots_alone", "log", "network_view", "serve", "settings_resolve", "settings_schema"]
 
 @type_check_only
 class _Host(Protocol):
@@ -44,6 +45,9 @@ def log(level: int, text: str) -> None:
 def network_view(files: list[str], namespace: str | PathLike[str] | None = None, half_open: bool = True) -> str:
     """The listening sockets of a network namespace and what files say in there, as a JSON object. To count connections
     that are half open costs milliseconds."""
+
+def first_not_roots_alone(path: str) -> Path | None:
+    """The first place on the way to an absolute path, or what is there, that others than root may change."""
 
 def settings_schema() -> str:
     """The table of settings, as a JSON list."""

@@ -16,6 +16,7 @@ use pyo3::prelude::*;
 /// The Rust core.
 #[pymodule]
 mod _stanchion {
+    use std::io;
     use std::path::PathBuf;
 
     use pyo3::exceptions::PyValueError;
@@ -40,6 +41,13 @@ mod _stanchion {
     #[pyfunction]
     fn settings_resolve(layers: &str) -> PyResult<String> {
         resolve_json(layers).map_err(|error| PyValueError::new_err(error.to_string()))
+    }
+
+    /// The first place on the way to an absolute path, or what is there, that others than root may change.
+    #[pyfunction]
+    #[allow(clippy::needless_pass_by_value)] // it is made for the call
+    fn first_not_roots_alone(path: PathBuf) -> io::Result<Option<PathBuf>> {
+        stanchion_sys::plain_file::first_not_roots_alone(&path)
     }
 
     /// Writes a line to the error log, for the loggers of hooks. `level` is one of Python's logging

@@ -1,11 +1,14 @@
 //! The file with the master's pid.
 
-use std::fs;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
+use stanchion_sys::place::Place;
 use stanchion_sys::process;
 use tracing::warn;
+
+/// What is read of a file for the pid in it.
+const BYTES_MAX: u64 = 32;
 
 /// The file, removed when the master ends that wrote it, unless another master has written its own
 /// pid there since.
@@ -39,9 +42,9 @@ impl PidFile {
     pub(crate) fn rename(&mut self, to: &Path) {
         // By now it may be that of a master after this one, which does with it what is to be done.
         if let Some(path) = &mut self.path
-            && pid_in(path) == Some(self.owner)
+            && let Some(place) = place_of_pid(path, self.owner)
         {
-            match fs::rename(&*path, to) {
+            match Place::of(to).and_then(|to| place.rename_to(&to)) {
                 Ok(()) => to.clone_into(path),
                 Err(error) => warn!(
                     "the pid file {} cannot be renamed to {}: {error}",
@@ -56,20 +59,21 @@ impl PidFile {
 /// Whoever reads the file finds all of it, or what was there before: as in gunicorn and Unicorn, it is
 /// written beside its place and renamed.
 fn write_whole(path: &Path, text: &str) -> io::Result<()> {
-    let beside = with_suffix(path, &format!(".{}.new", process::pid()));
+    let place = Place::of(path)?;
+    let name = with_suffix(path, &format!(".{}.new", process::pid()));
+    let beside = place.beside(name.file_name().unwrap_or_default())?;
     // From one of the same pid, such as the first process of a container, that was killed here.
-    match fs::remove_file(&beside) {
+    match beside.remove() {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    // A link that somebody puts there is not followed.
-    let mut file = fs::File::create_new(&beside)?;
+    let mut file = beside.make_file(0o666)?;
     let done = file
         .write_all(text.as_bytes())
-        .and_then(|()| fs::rename(&beside, path));
+        .and_then(|()| beside.rename_to(&place));
     done.inspect_err(|_| {
         // The first error tells more.
-        let _ = fs::remove_file(&beside);
+        let _ = beside.remove();
     })
 }
 
@@ -81,7 +85,21 @@ pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 }
 
 fn pid_in(path: &Path) -> Option<i32> {
-    fs::read_to_string(path).ok()?.trim().parse().ok()
+    pid_at(&Place::of(path).ok()?)
+}
+
+fn pid_at(place: &Place) -> Option<i32> {
+    let mut text = String::new();
+    let file = place.open_plain().ok()?;
+    file.take(BYTES_MAX).read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
+}
+
+/// Where the file is, if it names this process.
+fn place_of_pid(path: &Path, pid: i32) -> Option<Place> {
+    Place::of(path)
+        .ok()
+        .filter(|place| pid_at(place) == Some(pid))
 }
 
 impl Drop for PidFile {
@@ -89,8 +107,8 @@ impl Drop for PidFile {
         let Some(path) = &self.path else { return };
         // A child has a copy of this, and the file is not its to remove.
         if process::pid() == self.owner
-            && pid_in(path) == Some(self.owner)
-            && let Err(error) = fs::remove_file(path)
+            && let Some(place) = place_of_pid(path, self.owner)
+            && let Err(error) = place.remove()
         {
             warn!("the pid file {} stays: {error}", path.display());
         }
@@ -99,6 +117,8 @@ impl Drop for PidFile {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use stanchion_sys::clock::monotonic_us;
 use stanchion_sys::identity::Identity;
+use stanchion_sys::place::Place;
 use stanchion_sys::process;
 use tracing::warn;
 
@@ -17,27 +18,25 @@ pub(crate) struct SpoolDir {
 }
 
 impl SpoolDir {
-    pub(crate) fn create(parent: Option<&Path>) -> io::Result<Self> {
+    /// Makes it, for whoever is to work with it: in `parent`, or where temporary files are.
+    pub(crate) fn create(parent: Option<&Path>, identity: Option<&Identity>) -> io::Result<Self> {
         let parent = parent.map_or_else(std::env::temp_dir, ToOwned::to_owned);
         // mkdir(2) fails if the name exists, so nobody can have put a directory of theirs there;
         // pid and clock make the name free.
         let path = parent.join(format!("stanchion-{}-{}", process::pid(), monotonic_us()));
-        DirBuilder::new()
-            .mode(0o700)
-            .create(&path)
-            .map_err(|error| {
-                io::Error::new(
-                    error.kind(),
-                    format!("spool directory {}: {error}", path.display()),
-                )
-            })?;
+        let made = Place::of(&path).and_then(|place| place.make_directory(0o700));
+        let given = made.and_then(|made| match identity {
+            Some(identity) => made.give_to(Some(identity.uid()), Some(identity.gid())),
+            None => Ok(()),
+        });
+        given.map_err(|error| {
+            io::Error::new(
+                error.kind(),
+                format!("spool directory {}: {error}", path.display()),
+            )
+        })?;
         let owner = process::pid();
         Ok(Self { path, owner })
-    }
-
-    /// Makes it another user's, who is to work with it.
-    pub(crate) fn give_to(&self, identity: &Identity) -> io::Result<()> {
-        std::os::unix::fs::chown(&self.path, Some(identity.uid()), Some(identity.gid()))
     }
 
     pub(crate) fn path(&self) -> &Path {

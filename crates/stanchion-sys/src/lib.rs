@@ -28,6 +28,7 @@ pub mod memory;
 pub mod network_namespace;
 pub mod notify;
 pub mod outgoing;
+pub mod place;
 pub mod plain_file;
 pub mod private_socket;
 pub mod process;

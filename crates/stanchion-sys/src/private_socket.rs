@@ -2,7 +2,6 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::net::{
@@ -10,7 +9,8 @@ use rustix::net::{
 };
 
 use crate::listener::remove_if_stale;
-use crate::process;
+use crate::place::{FileId, Found, Place};
+use crate::{process, random};
 
 /// Connections that wait in the kernel until they are accepted.
 const BACKLOG: i32 = 16;
@@ -22,8 +22,8 @@ pub struct PrivateListener {
     path: PathBuf,
     /// The process that made it; one that was forked from it must leave the file alone.
     owner: i32,
-    /// Device and inode of the file: at its path there may be another's by now.
-    file: (u64, u64),
+    /// At its path there may be another's by now.
+    file: FileId,
 }
 
 /// Who has connected, as the kernel noted it then (`SO_PEERCRED` in unix(7)).
@@ -39,26 +39,30 @@ impl PrivateListener {
     /// Listens at `path`. A socket file that nobody listens on is replaced; one that somebody does
     /// listen on is `AddrInUse`.
     pub fn open(path: &Path) -> io::Result<Self> {
-        remove_if_stale(path)?;
-        Self::bound(path, path)
+        let place = Place::of(path)?;
+        remove_if_stale(&place)?;
+        Self::bound(path, path, &place)
     }
 
     /// Listens at `path` in place of whoever listens there now: the file is made under another
     /// name beside it and takes its place at once (rename(2)), so that there is always somebody.
     pub fn replace(path: &Path) -> io::Result<Self> {
-        // A short name, since it has to fit into `sockaddr_un` (unix(7)) as that of `path` does.
-        let beside = path.with_file_name(format!(".{}", process::pid()));
-        remove_if_stale(&beside)?;
-        let listener = Self::bound(&beside, path)?;
-        if let Err(error) = std::fs::rename(&beside, path) {
+        // A short name, since it has to fit into `sockaddr_un` (unix(7)) as that of `path` does; and one that nobody
+        // can have taken before us.
+        let mut bits = [0; 4];
+        random::fill(&mut bits)?;
+        let name = format!(".{:08x}", u32::from_ne_bytes(bits));
+        let place = Place::of(path)?;
+        let beside = place.beside(name.as_ref())?;
+        let listener = Self::bound(&path.with_file_name(&name), path, &beside)?;
+        beside.rename_to(&place).inspect_err(|_| {
             // The error to tell is the first one.
-            let _ = std::fs::remove_file(&beside);
-            return Err(error);
-        }
+            let _ = beside.remove();
+        })?;
         Ok(listener)
     }
 
-    fn bound(at: &Path, path: &Path) -> io::Result<Self> {
+    fn bound(at: &Path, path: &Path, place: &Place) -> io::Result<Self> {
         let socket = socket_with(
             AddressFamily::UNIX,
             SocketType::STREAM,
@@ -66,23 +70,21 @@ impl PrivateListener {
             None,
         )?;
         bind(&socket, &SocketAddrUnix::new(at)?)?;
-        let ready = || -> io::Result<(u64, u64)> {
-            // Nobody can connect before the listen(2) below, so nobody finds the mode too wide.
-            std::fs::set_permissions(at, std::fs::Permissions::from_mode(0o600))?;
-            listen(&socket, BACKLOG)?;
-            let metadata = std::fs::symlink_metadata(at)?;
-            Ok((metadata.dev(), metadata.ino()))
-        };
-        let file = ready().inspect_err(|_| {
+        let file = place.made(Found::is_socket)?;
+        // Nobody can connect before the listen(2), so nobody finds the mode too wide.
+        let ready = file
+            .set_mode(0o600)
+            .and_then(|()| Ok(listen(&socket, BACKLOG)?));
+        ready.inspect_err(|_| {
             // The error to tell is the first one.
-            let _ = std::fs::remove_file(at);
+            let _ = place.remove();
         })?;
         Ok(Self {
             socket,
             // The working directory may be another one when the file is removed.
             path: std::path::absolute(path)?,
             owner: process::pid(),
-            file,
+            file: file.id(),
         })
     }
 
@@ -97,7 +99,7 @@ impl PrivateListener {
         loop {
             match accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(socket) => {
-                    let peer = peer_of(&socket)?;
+                    let peer = peer_of(socket.as_fd())?;
                     return Ok(Some((socket, peer)));
                 }
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
@@ -112,13 +114,14 @@ impl PrivateListener {
         if self.owner != process::pid() {
             return Ok(());
         }
-        match std::fs::symlink_metadata(&self.path) {
-            Ok(found) if (found.dev(), found.ino()) == self.file => {
-                std::fs::remove_file(&self.path)
-            }
-            Ok(_) => Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(error),
+        let place = match Place::of(&self.path) {
+            Ok(place) => place,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        match place.find()? {
+            Some(found) if found.id() == self.file => place.remove(),
+            _ => Ok(()),
         }
     }
 }
@@ -131,7 +134,7 @@ impl AsFd for PrivateListener {
 
 /// rustix has this too, but takes the pid for positive, which it is not for a peer in another pid
 /// namespace.
-fn peer_of(socket: &OwnedFd) -> io::Result<Peer> {
+pub(crate) fn peer_of(socket: BorrowedFd<'_>) -> io::Result<Peer> {
     let mut found = libc::ucred {
         pid: 0,
         uid: u32::MAX,
@@ -166,6 +169,7 @@ pub fn effective_user() -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::MetadataExt;
     use std::os::unix::net::UnixStream;
 
     fn path(name: &str) -> PathBuf {

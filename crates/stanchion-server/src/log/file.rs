@@ -179,6 +179,19 @@ fn append_to(path: &Path) -> io::Result<File> {
     let mut options = nonblocking();
     options.append(true);
     if let Some((uid, gid)) = owner() {
+        let directory = path.parent().unwrap_or(path);
+        let is_roots_alone = plain_file::is_directory_roots_alone(directory)?;
+        if is_roots_alone && let Some(place) = plain_file::first_not_roots_alone(directory)? {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!(
+                    "{} is root's, but whoever may write to {} can put another in its place: put the log where \
+                     every directory on the way is root's alone, or into one of the user's own",
+                    directory.display(),
+                    place.display()
+                ),
+            ));
+        }
         // Only a file that we have just made is given away: what is there already might be a link
         // that somebody has put there, to get what it leads to.
         match options.clone().create_new(true).open(path) {
@@ -189,7 +202,7 @@ fn append_to(path: &Path) -> io::Result<File> {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
         }
-        if !plain_file::is_directory_roots_alone(path.parent().unwrap_or(path))? {
+        if !is_roots_alone {
             return plain_file::append_to(path);
         }
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use stanchion_exchange::{Exchange, Geometry, Word};
 use stanchion_sys::channel::Channel;
+use stanchion_sys::identity::Identity;
 use stanchion_sys::listener::Listener;
 use stanchion_sys::memory::AppendFile;
 use stanchion_sys::process;
@@ -38,6 +39,7 @@ fn common(
     generation: u32,
     settings: Settings,
     spool: &SpoolDir,
+    identity: Option<Identity>,
     before: &Before,
 ) -> io::Result<Common> {
     let threads = settings.threads as usize;
@@ -56,10 +58,8 @@ fn common(
         request_bytes: REQUEST_HEAD_BYTES_MAX + REQUEST_RECORD_EXTRA_BYTES + settings.body_memory,
         response_bytes: RESPONSE_RING_BYTES,
     })?;
-    let identity = privileges::find(&settings).map_err(io::Error::other)?;
     log::belong_to(identity.as_ref());
-    if let Some(identity) = &identity {
-        spool.give_to(identity)?;
+    if identity.is_some() {
         log::create(settings.accesslog.as_deref())?;
     }
     let (acceptor_end, worker_end) = Channel::pair()?;
@@ -129,12 +129,14 @@ impl Premises {
         listeners: Vec<Listener>,
         before: &Before,
     ) -> Result<Self, (io::Error, Vec<Listener>)> {
-        let parent = settings.tmp_upload_dir.as_deref();
-        let made = SpoolDir::create(parent).and_then(|spool| {
-            let common = common(generation, settings, &spool, before)?;
+        let made = || -> io::Result<_> {
+            let identity = privileges::find(&settings).map_err(io::Error::other)?;
+            let parent = settings.tmp_upload_dir.as_deref();
+            let spool = SpoolDir::create(parent, identity.as_ref())?;
+            let common = common(generation, settings, &spool, identity, before)?;
             Ok((common, spool))
-        });
-        match made {
+        };
+        match made() {
             Ok((common, spool)) => Ok(Self {
                 common: Rc::new(common),
                 listeners,

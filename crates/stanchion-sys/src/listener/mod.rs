@@ -11,10 +11,13 @@ use std::path::{Path, PathBuf};
 
 use socket2::{Domain, SockAddr, Socket, Type};
 
+use crate::place::{FileId, Found, Place};
+use crate::private_socket::peer_of;
 use crate::process::inherited_fd;
 use door::drop_new_syns;
+pub use file::FileOptions;
 pub(crate) use file::remove_if_stale;
-pub use file::{FileId, FileOptions};
+use file::socket_at;
 pub use options::{Options, TcpOptions};
 
 /// A listening stream socket.
@@ -108,19 +111,23 @@ impl Listener {
 
     /// As [`Self::unix`], with all options.
     pub fn unix_with(path: &Path, options: &Options) -> io::Result<Self> {
-        remove_if_stale(path)?;
+        let place = Place::of(path)?;
+        remove_if_stale(&place)?;
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
         options.apply(&socket, false)?;
         socket.bind(&SockAddr::unix(path)?)?;
+        let file = place.made(Found::is_socket)?;
         // Nobody can connect before listen(2), so whatever mode the umask left harms nobody.
         let listening = options
             .file
-            .apply(path)
+            .apply(&file)
             .and_then(|()| Self::listening(socket, options, Origin::Bound));
-        listening.inspect_err(|_| {
+        let mut listener = listening.inspect_err(|_| {
             // The file is of no use, and the first error tells more than one about the file.
-            let _ = std::fs::remove_file(path);
-        })
+            let _ = place.remove();
+        })?;
+        listener.provenance.file = Some(file.id());
+        Ok(listener)
     }
 
     /// Listens on a name in the abstract namespace, given without its leading zero byte.
@@ -165,7 +172,16 @@ impl Listener {
         if !socket.is_listener()? {
             return Err(not_one("a listening socket"));
         }
-        Self::of(socket, Origin::Bound)
+        let mut listener = Self::of(socket, Origin::Bound)?;
+        // Its maker may have changed since where the path leads. Whoever has called listen(2) is known to the kernel
+        // (`SO_PEERCRED` in unix(7)), and only a file of that one's can be its file.
+        if let ListenerAddress::Unix(path) = &listener.address {
+            let maker = peer_of(listener.as_fd())?.uid;
+            let found = socket_at(path).ok().flatten().map(|(_, file)| file);
+            let own = found.filter(|file| file.uid() == maker);
+            listener.provenance.file = own.map(|file| file.id());
+        }
+        Ok(listener)
     }
 
     /// The same socket a second time.
@@ -185,14 +201,10 @@ impl Listener {
     fn of(socket: Socket, origin: Origin) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         let address = address_of(&socket)?;
-        let file = match (&address, origin) {
-            (ListenerAddress::Unix(path), Origin::Bound) => FileId::of_socket(path),
-            _ => None,
-        };
         let provenance = Provenance {
             origin,
             asked: address.to_string(),
-            file,
+            file: None,
         };
         Ok(Self {
             socket,
@@ -205,11 +217,8 @@ impl Listener {
     pub fn apply(&self, options: &Options) -> io::Result<()> {
         let is_tcp = matches!(self.address, ListenerAddress::Tcp(_));
         options.apply(&self.socket, is_tcp)?;
-        if let ListenerAddress::Unix(path) = &self.address
-            && self.provenance.file.is_some()
-            && self.has_its_file()
-        {
-            options.file.apply(path)?;
+        if let Some((_, file)) = self.own_file()? {
+            options.file.apply(&file)?;
         }
         listen(&self.socket, options.backlog)
     }
@@ -292,7 +301,7 @@ impl Listener {
     pub fn has_its_file(&self) -> bool {
         match &self.address {
             ListenerAddress::Unix(path) => {
-                let found = FileId::of_socket(path);
+                let found = socket_at(path).ok().flatten().map(|(_, file)| file.id());
                 found.is_some() && (self.provenance.file.is_none() || found == self.provenance.file)
             }
             ListenerAddress::Tcp(_) | ListenerAddress::Abstract(_) => true,
@@ -302,14 +311,18 @@ impl Listener {
     /// Removes the socket file of a unix listener if we made it and it is still there; the socket
     /// itself lives on. A file that another server has put in its place stays.
     pub fn remove_file(&self) -> io::Result<()> {
-        match &self.address {
-            ListenerAddress::Unix(path)
-                if !self.is_passed() && self.provenance.file.is_some() && self.has_its_file() =>
-            {
-                std::fs::remove_file(path)
-            }
+        match self.own_file()? {
+            Some((place, _)) if !self.is_passed() => place.remove(),
             _ => Ok(()),
         }
+    }
+
+    /// The file that we made, if it is still where we made it.
+    fn own_file(&self) -> io::Result<Option<(Place, Found)>> {
+        let (ListenerAddress::Unix(path), Some(id)) = (&self.address, self.provenance.file) else {
+            return Ok(None);
+        };
+        Ok(socket_at(path)?.filter(|(_, file)| file.id() == id))
     }
 }
 
@@ -387,6 +400,24 @@ mod tests {
     use std::net::TcpStream;
     use std::os::unix::net::UnixStream;
     use std::time::Duration;
+
+    #[test]
+    fn the_file_of_a_received_one_is_its_makers() {
+        if crate::identity::effective_uid() != 0 {
+            return; // it takes two users
+        }
+        let path = std::env::temp_dir().join(format!("stanchion-sent-{}", crate::process::pid()));
+        let made = Listener::unix(&path, 1).expect("made");
+        let send = || Listener::received(made.try_clone_fd().expect("a copy")).expect("received");
+        assert_eq!(send().provenance().file, made.provenance().file);
+        std::os::unix::fs::chown(&path, Some(65534), None).expect("given");
+        let received = send();
+        assert_eq!(received.provenance().file, None);
+        received.remove_file().expect("there is none of its own");
+        assert!(path.exists());
+        made.remove_file().expect("removed");
+        assert!(!path.exists());
+    }
 
     fn tcp_port(listener: &Listener) -> SocketAddr {
         match listener.address() {

@@ -1,0 +1,277 @@
+//! A name in a directory that is held open, for files that root makes, gives away and removes where others may write.
+//!
+//! A path is read anew by every call, and whoever may write to a directory on its way can lead it elsewhere between two
+//! of them. So the directory is opened once (`O_PATH` in open(2)), everything is done to a name in it, links at that
+//! name are never followed, and owner and mode are changed of the file that was opened, whatever its name is by then.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Uid, chmod, chownat, fstat, mkdirat, openat,
+    renameat, unlinkat,
+};
+
+use crate::identity::effective_uid;
+
+/// Where a file is, or may be.
+#[derive(Debug)]
+pub struct Place {
+    directory: OwnedFd,
+    name: OsString,
+}
+
+/// What was found at a place: this file, also if another one is there by now.
+#[derive(Debug)]
+pub struct Found {
+    fd: OwnedFd,
+    stat: Stat,
+}
+
+/// Which file it is, whatever its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileId {
+    /// The device (stat(2)).
+    pub device: u64,
+    /// The inode on it.
+    pub inode: u64,
+}
+
+impl Place {
+    /// Opens the directory that `path` leads to now.
+    pub fn of(path: &Path) -> io::Result<Self> {
+        let no_file = || io::Error::new(io::ErrorKind::InvalidInput, "it is the name of no file");
+        let name = path.file_name().ok_or_else(no_file)?.to_owned();
+        let parent = path.parent().filter(|parent| *parent != Path::new(""));
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = openat(CWD, parent.unwrap_or(Path::new(".")), flags, Mode::empty())?;
+        Ok(Self { directory, name })
+    }
+
+    /// Another name in the same directory.
+    pub fn beside(&self, name: &OsStr) -> io::Result<Self> {
+        Ok(Self {
+            directory: self.directory.try_clone()?,
+            name: name.to_owned(),
+        })
+    }
+
+    /// What is there; of a link the link itself.
+    pub fn find(&self) -> io::Result<Option<Found>> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match openat(&self.directory, &self.name, flags, Mode::empty()) {
+            Ok(fd) => Ok(Some(Found {
+                stat: fstat(&fd)?,
+                fd,
+            })),
+            Err(rustix::io::Errno::NOENT) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// What we have made there a moment ago. Where root makes it, it is only taken for ours if it belongs to root and
+    /// has no other name: others can rename what is ours in a directory of theirs, and put something else there.
+    pub fn made(&self, is_kind: fn(&Found) -> bool) -> io::Result<Found> {
+        let is_ours = |found: &Found| {
+            let is_roots =
+                found.stat.st_uid == 0 && (found.is_directory() || found.stat.st_nlink == 1);
+            is_kind(found) && (effective_uid() != 0 || is_roots)
+        };
+        self.find()?.filter(is_ours).ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "somebody has put another file in its place while it was made: choose a directory that \
+                 only root may write to",
+            )
+        })
+    }
+
+    /// Makes a directory; `AlreadyExists` if anything is there.
+    pub fn make_directory(&self, mode: u32) -> io::Result<Found> {
+        mkdirat(&self.directory, &self.name, Mode::from_raw_mode(mode))?;
+        self.made(Found::is_directory)
+    }
+
+    /// Makes a file, for writing; `AlreadyExists` if anything is there.
+    pub fn make_file(&self, mode: u32) -> io::Result<std::fs::File> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(mode);
+        Ok(openat(&self.directory, &self.name, flags, mode)?.into())
+    }
+
+    /// Opens a plain file for reading, and no pipe, at whose opening one waits for a writer (fifo(7)).
+    pub fn open_plain(&self) -> io::Result<std::fs::File> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file: std::fs::File = openat(&self.directory, &self.name, flags, Mode::empty())?.into();
+        if file.metadata()?.is_file() {
+            Ok(file)
+        } else {
+            Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "it is no plain file",
+            ))
+        }
+    }
+
+    /// Removes the name of whatever is there, but of no directory.
+    pub fn remove(&self) -> io::Result<()> {
+        Ok(unlinkat(&self.directory, &self.name, AtFlags::empty())?)
+    }
+
+    /// Gives what is here the other name, in place of what is there (rename(2)).
+    pub fn rename_to(&self, other: &Self) -> io::Result<()> {
+        Ok(renameat(
+            &self.directory,
+            &self.name,
+            &other.directory,
+            &other.name,
+        )?)
+    }
+}
+
+impl Found {
+    /// Which file it is.
+    pub fn id(&self) -> FileId {
+        FileId {
+            device: self.stat.st_dev,
+            inode: self.stat.st_ino,
+        }
+    }
+
+    /// Whether it is a socket's file.
+    pub fn is_socket(&self) -> bool {
+        FileType::from_raw_mode(self.stat.st_mode) == FileType::Socket
+    }
+
+    /// Whether it is a directory.
+    pub fn is_directory(&self) -> bool {
+        FileType::from_raw_mode(self.stat.st_mode) == FileType::Directory
+    }
+
+    /// Whose it was when it was found.
+    pub fn uid(&self) -> u32 {
+        self.stat.st_uid
+    }
+
+    /// A path to this very file (`/proc/PID/fd/` in proc(5)), for calls that know none but paths.
+    pub fn path(&self) -> PathBuf {
+        format!("/proc/self/fd/{}", self.fd.as_raw_fd()).into()
+    }
+
+    /// Gives it to a user, a group, or both.
+    pub fn give_to(&self, uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
+        let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
+        Ok(chownat(&self.fd, c"", uid, gid, AtFlags::EMPTY_PATH)?)
+    }
+
+    /// Sets its permission bits. fchmod(2) refuses an `O_PATH` descriptor, and what does not is younger than many
+    /// kernels (fchmodat2(2), Linux 6.6); so by its name in /proc, which leads to this very file.
+    pub fn set_mode(&self, mode: u32) -> io::Result<()> {
+        Ok(chmod(self.path(), Mode::from_raw_mode(mode))?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+    use super::*;
+
+    fn home(name: &str) -> PathBuf {
+        let home =
+            std::env::temp_dir().join(format!("stanchion-place-{name}-{}", crate::process::pid()));
+        fs::create_dir(&home).expect("made");
+        home
+    }
+
+    #[test]
+    fn the_file_that_was_found_is_changed_whatever_is_there_by_now() {
+        let home = home("found");
+        let (file, victim, moved) = (home.join("f"), home.join("victim"), home.join("moved"));
+        for path in [&file, &victim] {
+            fs::write(path, "").expect("written");
+            fs::set_permissions(path, fs::Permissions::from_mode(0o640)).expect("set");
+        }
+        let found = Place::of(&file)
+            .expect("a directory")
+            .find()
+            .expect("asked");
+        let found = found.expect("it is there");
+        fs::rename(&file, &moved).expect("renamed");
+        symlink(&victim, &file).expect("linked");
+        found.set_mode(0o777).expect("set");
+        found
+            .give_to(None, Some(fs::metadata(&moved).expect("there").gid()))
+            .expect("given");
+        let mode = |path: &Path| fs::metadata(path).expect("there").mode() & 0o7777;
+        assert_eq!((mode(&moved), mode(&victim)), (0o777, 0o640));
+        fs::remove_dir_all(&home).expect("removed");
+    }
+
+    #[test]
+    fn the_directory_is_the_one_that_was_opened() {
+        let home = home("directory");
+        for name in ["one", "two"] {
+            fs::create_dir(home.join(name)).expect("made");
+            fs::write(home.join(name).join("f"), name).expect("written");
+        }
+        let place = Place::of(&home.join("one/f")).expect("a directory");
+        fs::rename(home.join("one"), home.join("was-one")).expect("renamed");
+        symlink(home.join("two"), home.join("one")).expect("linked");
+        place.remove().expect("removed");
+        assert!(home.join("two/f").exists() && !home.join("was-one/f").exists());
+        drop(place.make_file(0o600).expect("made"));
+        place
+            .rename_to(&place.beside(OsStr::new("g")).expect("a name"))
+            .expect("renamed");
+        assert!(home.join("was-one/g").exists());
+        fs::remove_dir_all(&home).expect("removed");
+    }
+
+    #[test]
+    fn no_link_is_followed_and_no_pipe_is_waited_for() {
+        let home = home("links");
+        fs::write(home.join("f"), "text").expect("written");
+        symlink(home.join("f"), home.join("link")).expect("linked");
+        rustix::fs::mkfifoat(CWD, home.join("pipe"), Mode::RUSR)
+            .expect("a pipe that nobody writes to");
+        for name in ["link", "pipe"] {
+            let place = Place::of(&home.join(name)).expect("a directory");
+            assert!(place.open_plain().is_err(), "{name}");
+            assert!(place.make_file(0o600).is_err() && place.make_directory(0o700).is_err());
+            assert!(place.made(Found::is_socket).is_err());
+        }
+        let nothing = Place::of(&home.join("nothing")).expect("a directory");
+        assert!(nothing.find().expect("asked").is_none());
+        assert!(Place::of(Path::new("/")).is_err());
+        assert!(Place::of(Path::new("relative")).is_ok());
+        fs::remove_dir_all(&home).expect("removed");
+    }
+
+    #[test]
+    fn what_root_did_not_make_is_not_taken_for_its_own() {
+        if effective_uid() != 0 {
+            return; // it is root's rule
+        }
+        let home = home("ours");
+        let at = |name: &str| Place::of(&home.join(name)).expect("a directory");
+        let bound = |name: &str| {
+            drop(std::os::unix::net::UnixListener::bind(home.join(name)).expect("bound"));
+        };
+        bound("ours");
+        assert!(at("ours").made(Found::is_socket).is_ok());
+        assert!(at("ours").made(Found::is_directory).is_err());
+        fs::hard_link(home.join("ours"), home.join("second")).expect("linked");
+        assert!(
+            at("second").made(Found::is_socket).is_err(),
+            "it has two names"
+        );
+        bound("theirs");
+        std::os::unix::fs::chown(home.join("theirs"), Some(65534), None).expect("given");
+        assert!(at("theirs").made(Found::is_socket).is_err());
+        fs::remove_dir_all(&home).expect("removed");
+    }
+}

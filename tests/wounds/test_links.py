@@ -1,0 +1,196 @@
+"""Links where root works: a directory of the app's user, in which things are moved and replaced under root's hands.
+
+A second process, as that user, swaps what root has made with a link to what is not its own, as fast as it can, while
+the server is made to go there again and again. Nothing outside may change its owner, its mode, or its contents.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from support import open_house
+from support.ctl import ctl
+from support.open_house import NOBODY, OTHERS
+from support.patience import eventually
+from support.server import STANCHION, Server
+
+RELOADS = 40
+QUICK_RELOADS = 500
+"""Those that fail when the listeners have been seen to."""
+
+NOT_HERE = open_house.unavailable()
+pytestmark = [pytest.mark.own("files of the process tree"), pytest.mark.skipif(bool(NOT_HERE), reason=NOT_HERE)]
+
+AS_THE_USER = f"""
+import ctypes, os, select, sys
+os.setgroups([]); os.setgid({OTHERS}); os.setuid({NOBODY})
+exchange = ctypes.CDLL(None, use_errno=True).renameat2
+AT_FDCWD, RENAME_EXCHANGE = -100, 2
+print("racing", flush=True)
+"""
+
+SWAPS = """
+one, two = map(os.fsencode, sys.argv[1:])
+while not select.select([0], [], [], 0)[0]:
+    for _ in range(500):
+        exchange(AT_FDCWD, one, AT_FDCWD, two, RENAME_EXCHANGE)
+"""
+
+TAKES = """
+directory, target = sys.argv[1:]
+taken = set()
+while not select.select([0], [], [], 0)[0]:
+    for _ in range(500):
+        for name in os.listdir(directory):
+            if name.startswith("stanchion-") and name not in taken:
+                taken.add(name)
+                path = os.path.join(directory, name)
+                os.rename(path, os.path.join(directory, name.replace("stanchion", "taken")))
+                os.symlink(target, path)
+"""
+
+
+@contextmanager
+def racing(how: str, *paths: Path) -> Iterator[None]:
+    command = [*open_house.prefix(), sys.executable, "-c", AS_THE_USER + how, *map(str, paths)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as racer:
+        try:
+            assert racer.stdout and racer.stdout.readline() == b"racing\n"
+            yield
+        finally:
+            racer.communicate(b"enough\n")
+    assert racer.returncode == 0
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    home = Path(tempfile.mkdtemp(prefix="stanchion-test-"))
+    home.chmod(0o755)
+    yield home
+    shutil.rmtree(home)
+
+
+@pytest.fixture
+def theirs(home: Path) -> Path:
+    """A directory of the user's."""
+    theirs = home / "theirs"
+    theirs.mkdir()
+    os.chown(theirs, NOBODY, OTHERS)
+    return theirs
+
+
+@pytest.fixture
+def victim(home: Path) -> Path:
+    victim = home / "victim"
+    victim.write_text("root's\n")
+    victim.chmod(0o600)
+    return victim
+
+
+@pytest.fixture
+def server(home: Path) -> Iterator[Server]:
+    arguments = ["--user", str(NOBODY), "--group", str(OTHERS), "-c", str(home / "c.py"), "hello:app"]
+    server = Server(STANCHION, arguments, home / "server", prefix=open_house.prefix())
+    server.home.mkdir()
+    yield server
+    server.stop()
+
+
+def state(path: Path) -> tuple[int, int, int, int]:
+    found = path.lstat()
+    return found.st_mode, found.st_uid, found.st_gid, found.st_nlink
+
+
+def reload_often(server: Server, times: int) -> list[str]:
+    """How each reload ended."""
+    ends = []
+    for _ in range(times):
+        mark = server.log.mark()
+        server.signal(signal.SIGHUP)
+        ends.append(server.log.wait("reloaded|reload failed.*", mark)[0])
+    return ends
+
+
+@pytest.mark.timeout(180)
+def test_the_socket_file(home: Path, theirs: Path, victim: Path, server: Server) -> None:
+    text = f"bind = ['127.0.0.1:0', 'unix:{theirs}/s?mode=0777']\n"
+    (home / "c.py").write_text(text)
+    server.start()
+    (home / "c.py").write_text(f"{text}tmp_upload_dir = '/nowhere'\n")
+    assert state(theirs / "s")[1:3] == (NOBODY, OTHERS)
+    (theirs / "link").symlink_to(victim)
+    before = state(victim)
+    with racing(SWAPS, theirs / "s", theirs / "link"):
+        ends = reload_often(server, QUICK_RELOADS)
+    # Now the socket stood there, and now the link.
+    assert len({"/nowhere" in end for end in ends}) == 2
+    assert state(victim) == before
+    assert victim.read_text() == "root's\n"
+
+
+@pytest.mark.timeout(180)
+def test_the_spool(home: Path, theirs: Path, server: Server) -> None:
+    (home / "c.py").write_text(f"bind = '127.0.0.1:0'\ntmp_upload_dir = '{theirs}'\n")
+    victim = home / "directory"
+    victim.mkdir(mode=0o700)
+    (victim / "file").write_text("root's\n")
+    server.start()
+    before = state(victim)
+    with racing(TAKES, theirs, victim):
+        reload_often(server, RELOADS)
+    assert any(path.name.startswith("taken-") for path in theirs.iterdir())
+    assert state(victim) == before
+    assert (victim / "file").read_text() == "root's\n"
+    server.signal(signal.SIGTERM)
+    assert server.exit_code() == 0
+    assert (victim / "file").exists()
+
+
+def test_the_control_socket_and_the_pid_file(home: Path, theirs: Path, victim: Path, server: Server) -> None:
+    """What is put in their place is neither removed, nor believed, nor waited for."""
+    control, pidfile = theirs / "control", theirs / "pid"
+    (home / "c.py").write_text(f"bind = '127.0.0.1:0'\ncontrol = 'unix:{control}'\npidfile = '{pidfile}'\n")
+    server.start()
+    assert state(control)[:3] == (0o140600, 0, 0)
+    before = state(victim)
+    control.rename(theirs / "moved")
+    control.symlink_to(victim)
+    pidfile.unlink()
+    os.mkfifo(pidfile)  # at whose opening one waits for a writer
+    server.signal(signal.SIGTERM)
+    assert server.exit_code() == 0
+    assert pidfile.is_fifo()
+    assert control.is_symlink()
+    assert state(victim) == before
+
+
+def test_a_log_on_a_way_that_others_may_move(home: Path, theirs: Path, server: Server) -> None:
+    logs = theirs / "logs"
+    logs.mkdir()
+    (home / "c.py").write_text(f"bind = '127.0.0.1:0'\naccesslog = '{logs}/access.log'\n")
+    server.launch()
+    assert server.exit_code() != 0
+    server.log.wait(f"logs is root's, but whoever may write to {theirs} can put another in its place")
+    assert list(logs.iterdir()) == []
+
+
+def test_nothing_changes_for_root_where_the_app_cannot_write(home: Path, server: Server) -> None:
+    ours = home / "ours"
+    ours.mkdir()
+    text = f"bind = ['127.0.0.1:0', 'unix:{ours}/s']\ncontrol = 'unix:{ours}/c'\npidfile = '{ours}/p'\n"
+    (home / "c.py").write_text(f"{text}accesslog = '{ours}/a'\ntmp_upload_dir = '{ours}'\n")
+    server.start()
+    assert state(ours / "s")[1:3] == state(ours / "a")[1:3] == (NOBODY, OTHERS)
+    assert state(ours / "c")[:3] == (0o140600, 0, 0)
+    assert ctl(ours / "c", "reload").returncode == 0
+    server.signal(signal.SIGTERM)
+    assert server.exit_code() == 0
+    eventually(lambda: [path.name for path in ours.iterdir()] == ["a"], "its files are gone")

@@ -85,8 +85,8 @@ pub(crate) enum ToAcceptor {
         /// How long it has run.
         ran_ms: u64,
     },
-    /// Nobody else has the listener at this address any more, and the master has closed it to
-    /// newcomers: let in who is in its queue.
+    /// Nobody else has the listener at this address any more: close it, and let in who is in its
+    /// queue.
     LastOnes {
         /// As the listener shows it.
         address: String,
@@ -95,8 +95,8 @@ pub(crate) enum ToAcceptor {
     Shared(bool),
     /// Open the access log anew.
     Reopen,
-    /// The master has closed the door: let in who is in its queue, serve who is here for at most this
-    /// long, then leave.
+    /// Close the door and let in who is in its queue, serve who is here for at most this long, then
+    /// leave.
     Drain {
         /// Milliseconds.
         timeout_ms: u64,

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use tracing::{error, warn};
+use tracing::error;
 
 use super::Shared;
 use super::connection::{Order, Phase};
-use super::listen::{Closing, OpenDoor};
+use super::listen::Closing;
 use super::orders::Farewell;
 
 impl Shared {
@@ -40,7 +40,10 @@ impl Shared {
             }
             Farewell::Quit | Farewell::Orphaned => {
                 self.orphaned();
-                self.close_doors();
+                // Without the master we cannot know what became of another that had the doors too.
+                if self.is_shared.get() {
+                    self.open.set(false);
+                }
                 self.common.settings.graceful_timeout.duration()
             }
         };
@@ -72,29 +75,7 @@ impl Shared {
         self.order_all(Order::Close, |_| true);
     }
 
-    /// Closes the doors to newcomers, if they are ours.
-    fn close_doors(&self) {
-        // One that was never told to let anybody in does not have the door: another acceptor does.
-        // And without the master we cannot know what became of another that had it too.
-        if !self.open.get() || self.is_shared.get() {
-            self.open.set(false);
-            return;
-        }
-        let doors = self.doors.borrow();
-        let ours = doors.iter().filter(|door| !door.listener.is_passed());
-        for OpenDoor { listener, .. } in ours {
-            // Some kernels let only root do it. Whoever is here already must not suffer from it; who
-            // comes now is let in, or reset when the socket closes.
-            if let Err(error) = listener.close_door() {
-                warn!(
-                    "{} cannot be closed to newcomers only, and some may be reset: {error}",
-                    listener.address()
-                );
-            }
-        }
-    }
-
-    /// Lets in who is in the queue of a door that has been closed.
+    /// Closes a door that nobody else has any more, and lets in who is in its queue.
     pub(super) fn let_in_last_ones(&self, address: &str) {
         for door in self.doors.borrow().iter() {
             if door.listener.address().to_string() == address {

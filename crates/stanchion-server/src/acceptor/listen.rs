@@ -12,7 +12,8 @@ use std::time::Duration;
 use stanchion_sys::listener::{Listener, ListenerAddress};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tracing::{debug, info};
+use tokio::time::{Instant, timeout_at};
+use tracing::{debug, info, warn};
 
 use super::clients::{Counted, TooMany};
 use super::connection::Connection;
@@ -25,12 +26,12 @@ use super::{Shared, first_of};
 use crate::tally::Event;
 
 /// After the door was closed, how long handshakes under way have to complete: more than a round
-/// trip in any network one runs this server in.
+/// trip in most networks one runs this server in.
 const LAST_HANDSHAKES: Duration = Duration::from_millis(100);
 
 /// A door that clients come in by.
 pub(super) struct OpenDoor {
-    pub(super) listener: Listener,
+    pub(super) listener: Rc<Listener>,
     /// If it is a single worker's.
     pub(super) port: Option<PortNumber>,
     closing: Rc<Cell<Closing>>,
@@ -40,7 +41,7 @@ pub(super) struct OpenDoor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Closing {
     No,
-    /// Whoever is in its queue is let in.
+    /// It is ours alone: whoever is in its queue is let in.
     AfterTheLast,
     /// Whoever is in its queue is another acceptor's.
     AtOnce,
@@ -58,10 +59,12 @@ pub(super) fn open(
     listener: &Listener,
     port: Option<PortNumber>,
 ) -> io::Result<()> {
+    let listener = Rc::new(listener.try_clone()?);
+    let closing = Rc::new(Cell::new(Closing::No));
     let door = Door {
-        socket: DoorSocket::of(listener)?,
+        socket: DoorSocket::of(&listener)?,
         port,
-        is_passed: listener.is_passed(),
+        listener: Rc::clone(&listener),
     };
     let believed = &shared.common.settings.forwarded_allow_ips;
     if matches!(door.socket, DoorSocket::Unix { .. }) && !believed.allows(None) {
@@ -71,9 +74,8 @@ pub(super) fn open(
             listener.address()
         );
     }
-    let closing = Rc::new(Cell::new(Closing::No));
     let opened = OpenDoor {
-        listener: listener.try_clone()?,
+        listener,
         port,
         closing: Rc::clone(&closing),
     };
@@ -86,8 +88,7 @@ pub(super) fn open(
 struct Door {
     socket: DoorSocket,
     port: Option<PortNumber>,
-    /// Whoever started us has it too, and gives it to the next server.
-    is_passed: bool,
+    listener: Rc<Listener>,
 }
 
 pub(super) enum DoorSocket {
@@ -130,9 +131,9 @@ impl DoorSocket {
         })
     }
 
-    /// The next one. `poll_accept`, and not `accept`: once the master has closed a unix socket, epoll(7)
-    /// calls it readable for ever while accept(2) says EAGAIN, and tokio's `accept` then goes round without
-    /// ever letting another task run, such as the one that hears that we drain.
+    /// The next one. `poll_accept`, and not `accept`: of a unix socket that somebody else has shut, epoll(7)
+    /// says for ever that it is readable while accept(2) says EAGAIN, and tokio's `accept` then goes round
+    /// without ever letting another task run, such as the one that hears that we drain.
     pub(super) async fn accept(&self) -> io::Result<Guest> {
         poll_fn(|context| match self {
             Self::Tcp(listener, _) => listener
@@ -144,28 +145,55 @@ impl DoorSocket {
         })
         .await
     }
+}
 
-    /// Whether the master has closed the door, and nobody is left in the kernel's queue: accept(2) on a
-    /// unix socket then fails with EINVAL.
-    fn is_shut(&self, error: &io::Error) -> bool {
-        matches!(self, Self::Unix { .. }) && error.kind() == io::ErrorKind::InvalidInput
+impl Door {
+    /// Closes it to newcomers, and lets in those who came before.
+    async fn close(&self, shared: &Rc<Shared>) {
+        if let Err(error) = self.listener.close_door() {
+            warn!(
+                "{} cannot be closed to newcomers only, and some may be reset: {error}",
+                self.listener.address()
+            );
+        }
+        let until = Instant::now() + LAST_HANDSHAKES;
+        while let Some(accepted) = self.accept_last(until).await {
+            if let Some(guest) = shared.admit(accepted).await {
+                shared.welcome(guest, self);
+            }
+        }
     }
 
-    /// The next one of those who came before the door was closed; `None` after the last.
-    async fn accept_last(&self) -> Option<io::Result<Guest>> {
-        match self {
-            Self::Tcp(..) => tokio::time::timeout(LAST_HANDSHAKES, self.accept())
-                .await
-                .ok(),
-            Self::Unix { queue, .. } => match queue.accept() {
+    /// The next one of those who came before the door was closed; `None` after the last. Nobody can join
+    /// them any more, so there is one; and if the door could not be closed, the first moment without
+    /// anybody counts as the end.
+    async fn accept_last(&self, until: Instant) -> Option<io::Result<Guest>> {
+        match &self.socket {
+            DoorSocket::Tcp(..) => {
+                let accepted = timeout_at(until, self.socket.accept()).await.ok()?;
+                Some(accepted.and_then(|guest| {
+                    if let Guest::Tcp(stream, _) = &guest {
+                        self.listener.let_through(stream)?;
+                    }
+                    Ok(guest)
+                }))
+            }
+            DoorSocket::Unix { queue, .. } => match queue.accept() {
                 Ok((stream, _)) => {
                     let stream = stream
                         .set_nonblocking(true)
                         .and_then(|()| UnixStream::from_std(stream));
                     Some(stream.map(Guest::Unix))
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
-                Err(error) if self.is_shut(&error) => None,
+                // EINVAL: of one that was shut, once its queue is empty.
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::WouldBlock | io::ErrorKind::InvalidInput
+                    ) =>
+                {
+                    None
+                }
                 Err(error) => Some(Err(error)),
             },
         }
@@ -181,13 +209,7 @@ async fn accept_all(shared: Rc<Shared>, door: Door, closing: Rc<Cell<Closing>>) 
         let closed = shared.door.notified();
         let next = async {
             if in_hall.is_none() {
-                in_hall = match door.socket.accept().await {
-                    Err(error) if door.socket.is_shut(&error) => {
-                        closing.set(Closing::AfterTheLast);
-                        return;
-                    }
-                    accepted => shared.admit(accepted).await,
-                };
+                in_hall = shared.admit(door.socket.accept().await).await;
             }
             shared.wait_for_room().await;
             if let Some(guest) = in_hall.take() {
@@ -199,20 +221,14 @@ async fn accept_all(shared: Rc<Shared>, door: Door, closing: Rc<Cell<Closing>>) 
     if let Some(guest) = in_hall {
         shared.welcome(guest, &door);
     }
-    let is_anothers = door.is_passed
+    let is_anothers = door.listener.is_passed()
         || match closing.get() {
             Closing::No => shared.retiring.get() || !shared.open.get(),
             Closing::AfterTheLast => false,
             Closing::AtOnce => true,
         };
-    if is_anothers {
-        return;
-    }
-    // Nobody can join them any more, so this ends.
-    while let Some(accepted) = door.socket.accept_last().await {
-        if let Some(guest) = shared.admit(accepted).await {
-            shared.welcome(guest, &door);
-        }
+    if !is_anothers {
+        door.close(&shared).await;
     }
 }
 

@@ -1,8 +1,5 @@
-//! Closing doors to newcomers. It is the master that does it: some kernels let only root filter what
-//! comes to a socket, and the acceptor is not root if there is a `user`.
-
-use stanchion_sys::listener::Listener;
-use tracing::warn;
+//! Doors that the next house does not have: whoever is in their queues must not be reset, so the acceptor
+//! that leaves is told to close them, and to let in who came before.
 
 use super::Loop;
 use super::heir::Heir;
@@ -13,23 +10,12 @@ use crate::messages::ToAcceptor;
 impl Loop<'_> {
     /// What is done about doors before an acceptor is told something.
     pub(super) fn see_to_doors(&mut self, generation: u32, message: &ToAcceptor) {
-        match message {
-            ToAcceptor::Drain { .. } => {
-                let house = self.houses.get(&generation);
-                // Whoever asks how the server is may ask until the end.
-                for door in house.into_iter().flat_map(Premises::public_doors) {
-                    close(door);
-                }
-            }
-            // An heir has what it has; only it knows.
-            ToAcceptor::Retire { .. } if self.master.heir == Heir::None => {
-                self.close_dropped(generation);
-            }
-            _ => {}
+        // An heir has what it has; only it knows.
+        if matches!(message, ToAcceptor::Retire { .. }) && self.master.heir == Heir::None {
+            self.close_dropped(generation);
         }
     }
 
-    /// Whoever is in the queue of a listener that the next house does not have must not be reset.
     fn close_dropped(&mut self, generation: u32) {
         let next = self
             .master
@@ -46,7 +32,6 @@ impl Loop<'_> {
         let mut dropped = Vec::new();
         for door in house.public_doors() {
             if !kept.contains(door.address()) {
-                close(door);
                 let address = door.address().to_string();
                 dropped.push(ToAcceptor::LastOnes { address });
             }
@@ -56,21 +41,5 @@ impl Loop<'_> {
                 acceptor.outbox.send(message);
             }
         }
-    }
-}
-
-/// Whoever waits at one that was passed is the next server's.
-///
-/// Whoever is in the queue already must not suffer if that cannot be done; who comes from now on is let
-/// in, or reset when the socket closes.
-pub(super) fn close(door: &Listener) {
-    if door.is_passed() {
-        return;
-    }
-    if let Err(error) = door.close_door() {
-        warn!(
-            "{} cannot be closed to newcomers only, and some may be reset: {error}",
-            door.address()
-        );
     }
 }

@@ -7,10 +7,10 @@ use std::os::fd::OwnedFd;
 use stanchion_sys::listener::Listener;
 use tracing::{error, warn};
 
+use super::Loop;
 use super::heir::Heir;
 use super::house::House;
 use super::premises::Premises;
-use super::{Loop, doors};
 use crate::listeners::of_worker;
 use crate::messages::ToAcceptor;
 use crate::settings::{Bind, BindAddress};
@@ -235,9 +235,6 @@ impl Loop<'_> {
             house.is_some_and(|house| house.lent.is_open(address))
         }) || self.succession.lent(address).is_some()
             || self.master.heir != Heir::None;
-        if let Some(listener) = door.listener.as_ref().filter(|_| !is_shared) {
-            doors::close(listener);
-        }
         let house = self.houses.get_mut(&generation);
         if let Some(acceptor) = house.and_then(|house| house.acceptor.as_mut()) {
             let door = door.number;

@@ -1,60 +1,42 @@
-//! Closing a TCP listener to newcomers only.
+//! Closing a TCP listener to newcomers only, by the least TTL that is let through.
+//!
+//! `IP_MINTTL` (ip(7)) and `IPV6_MINHOPCOUNT` have the kernel drop what comes to a socket with less. 255 is the most
+//! there can be, and hosts send with 64 or 128: so every SYN is dropped, and its client tries again
+//! within a second. A handshake under way is found before the TTL is looked at (`tcp_v4_rcv` in
+//! `net/ipv4/tcp_ipv4.c`), so it completes. It takes no privilege, unlike a socket filter, which newer
+//! kernels let only `CAP_NET_ADMIN` attach to a TCP socket. listen(2) with a backlog of 0 is
+//! no door: one at a time gets in all the same.
 
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// A classic BPF program (socket(7), `SO_ATTACH_FILTER`) over the TCP header: a segment with SYN
-/// and without ACK is dropped, all else passes.
-pub(super) fn drop_new_syns(fd: RawFd) -> io::Result<()> {
-    const FLAGS_OFFSET: u32 = 13; // RFC 9293 section 3.1
-    const SYN: u32 = 0x02;
-    const SYN_ACK_MASK: u32 = 0x12;
-    let code = |code: u32| u16::try_from(code).expect("classic BPF opcodes are 16 bits");
-    let mut program = [
-        libc::sock_filter {
-            code: code(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS),
-            jt: 0,
-            jf: 0,
-            k: FLAGS_OFFSET,
-        },
-        libc::sock_filter {
-            code: code(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K),
-            jt: 0,
-            jf: 0,
-            k: SYN_ACK_MASK,
-        },
-        libc::sock_filter {
-            code: code(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K),
-            jt: 0,
-            jf: 1,
-            k: SYN,
-        },
-        libc::sock_filter {
-            code: code(libc::BPF_RET | libc::BPF_K),
-            jt: 0,
-            jf: 0,
-            k: 0,
-        },
-        libc::sock_filter {
-            code: code(libc::BPF_RET | libc::BPF_K),
-            jt: 0,
-            jf: 0,
-            k: u32::MAX,
-        },
-    ];
-    let program = libc::sock_fprog {
-        len: program.len() as u16,
-        filter: program.as_mut_ptr(),
-    };
-    // SAFETY: `program` and the instructions it points to live through the call; the kernel
-    // copies and checks them.
+/// With which TTL a segment is let through.
+#[derive(Clone, Copy)]
+pub(super) enum LeastTtl {
+    Any = 0,
+    /// None, but from a host beside this one that sends with 255.
+    Highest = 255,
+}
+
+/// For a listener, or for a connection, which has it from its listener.
+pub(super) fn set_least_ttl(socket: BorrowedFd, is_v6: bool, least: LeastTtl) -> io::Result<()> {
+    if is_v6 {
+        set(socket, libc::IPPROTO_IPV6, libc::IPV6_MINHOPCOUNT, least)?;
+    }
+    // Of an IPv6 socket too: its clients may come by IPv4 (ipv6(7)).
+    set(socket, libc::IPPROTO_IP, libc::IP_MINTTL, least)
+}
+
+fn set(socket: BorrowedFd, level: i32, name: i32, least: LeastTtl) -> io::Result<()> {
+    let ttl = least as libc::c_int;
+    // SAFETY: `ttl` lives through the call, which reads as many bytes as it has.
     let status = unsafe {
         libc::setsockopt(
-            fd,
-            libc::SOL_SOCKET,
-            libc::SO_ATTACH_FILTER,
-            (&raw const program).cast(),
-            size_of::<libc::sock_fprog>() as libc::socklen_t,
+            socket.as_raw_fd(),
+            level,
+            name,
+            (&raw const ttl).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
         )
     };
     if status == -1 {

@@ -14,7 +14,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use crate::place::{FileId, Found, Place};
 use crate::private_socket::peer_of;
 use crate::process::inherited_fd;
-use door::drop_new_syns;
+use door::{LeastTtl, set_least_ttl};
 pub use file::FileOptions;
 pub(crate) use file::remove_if_stale;
 use file::socket_at;
@@ -275,12 +275,13 @@ impl Listener {
 
     /// Closes the door behind those who wait already: they can still be accepted, and nobody can
     /// join them, so that a shutdown may empty the kernel's queue and then close the socket
-    /// without resetting anybody.
+    /// without resetting anybody. Nobody needs privileges for it.
     ///
     /// Unix sockets know this as shutdown(2) of the reading side (a later connect(2) is refused).
-    /// For TCP that call would reset the queue; instead a filter on the listener drops the
-    /// SYN of whoever comes later, while handshakes under way still complete. The kernel of such
-    /// a client tries again within a second and is then refused by the closed port.
+    /// For TCP that call would reset the queue; instead the SYN of whoever comes later is
+    /// dropped, while handshakes under way still complete. The kernel of such a client tries
+    /// again within a second and is then refused by the closed port. Each connection that is
+    /// accepted from now on must be [let through](Self::let_through).
     ///
     /// Never of one that was passed: whatever is done to a socket is done for all who hold it, and a
     /// unix socket that was shut stays so.
@@ -289,10 +290,23 @@ impl Listener {
             return Err(io::Error::other("it is not ours to close"));
         }
         match self.address {
-            ListenerAddress::Tcp(_) => drop_new_syns(self.socket.as_raw_fd()),
+            ListenerAddress::Tcp(address) => {
+                set_least_ttl(self.as_fd(), address.is_ipv6(), LeastTtl::Highest)
+            }
             ListenerAddress::Unix(_) | ListenerAddress::Abstract(_) => {
                 self.socket.shutdown(std::net::Shutdown::Read)
             }
+        }
+    }
+
+    /// Takes from a connection what it has from its listener if that was closed to newcomers before
+    /// the handshake was complete. What came meanwhile the client sends again.
+    pub fn let_through(&self, connection: impl AsFd) -> io::Result<()> {
+        match self.address {
+            ListenerAddress::Tcp(address) => {
+                set_least_ttl(connection.as_fd(), address.is_ipv6(), LeastTtl::Any)
+            }
+            ListenerAddress::Unix(_) | ListenerAddress::Abstract(_) => Ok(()),
         }
     }
 
@@ -432,21 +446,71 @@ mod tests {
             .collect()
     }
 
+    /// IPv4, IPv6 where there is any, and IPv4 to an IPv6 listener: where it listens, and as what it
+    /// is reached.
+    fn tcp_listeners() -> Vec<(Listener, SocketAddr)> {
+        let mut both = Options::with_backlog(16);
+        both.tcp.only_v6 = false;
+        let wanted = [
+            ("127.0.0.1", "127.0.0.1"),
+            ("::1", "::1"),
+            ("::", "127.0.0.1"),
+        ];
+        let made = wanted.into_iter().filter_map(|(host, reached)| {
+            let listener = Listener::tcp_with(host, 0, &both).ok()?;
+            let port = tcp_port(&listener).port();
+            Some((listener, SocketAddr::new(reached.parse().unwrap(), port)))
+        });
+        made.collect()
+    }
+
     #[test]
     fn a_closed_tcp_door_keeps_those_inside_and_drops_newcomers() {
-        let listener = Listener::tcp("127.0.0.1", 0, 16).expect("bound");
-        let address = tcp_port(&listener);
-        let mut inside = TcpStream::connect(address).expect("connected before the door closed");
-        listener.close_door().expect("filter attached");
-        let late = TcpStream::connect_timeout(&address, Duration::from_millis(100));
-        assert!(late.is_err(), "a newcomer got in after the door was closed");
-        let mut accepted = accept_all(&listener);
-        assert_eq!(accepted.len(), 1);
-        inside.write_all(b"x").expect("data passes the filter");
-        let mut byte = [0];
-        accepted[0].set_nonblocking(false).expect("set");
-        accepted[0].read_exact(&mut byte).expect("read");
-        assert_eq!(&byte, b"x");
+        for (listener, address) in tcp_listeners() {
+            let mut inside = TcpStream::connect(address).expect("connected before the door closed");
+            listener.close_door().expect("closed");
+            let late = TcpStream::connect_timeout(&address, Duration::from_millis(100));
+            assert!(late.is_err(), "a newcomer got in after the door was closed");
+            let mut accepted = accept_all(&listener);
+            assert_eq!(accepted.len(), 1);
+            inside.write_all(b"x").expect("written");
+            let mut byte = [0];
+            accepted[0].set_nonblocking(false).expect("set");
+            accepted[0].read_exact(&mut byte).expect("read");
+            assert_eq!(&byte, b"x");
+        }
+    }
+
+    #[test]
+    fn who_came_through_a_closing_door_is_heard_once_let_through() {
+        for (listener, address) in tcp_listeners() {
+            listener.close_door().expect("closed");
+            // The only way to complete a handshake at a closed door on loopback, where none takes any time.
+            let client = Socket::new(Domain::for_address(address), Type::STREAM, None).unwrap();
+            let set_ttl = |ttl| match address {
+                SocketAddr::V4(_) => client.set_ttl_v4(ttl),
+                SocketAddr::V6(_) => client.set_unicast_hops_v6(ttl),
+            };
+            set_ttl(255).expect("set");
+            client.connect(&address.into()).expect("connected");
+            set_ttl(64).expect("set");
+            let mut accepted = accept_all(&listener).pop().expect("accepted");
+            accepted.set_nonblocking(false).expect("set");
+            (&client).write_all(b"x").expect("written");
+            accepted
+                .set_read_timeout(Some(Duration::from_millis(50)))
+                .expect("set");
+            let mut byte = [0];
+            assert!(
+                accepted.read_exact(&mut byte).is_err(),
+                "it was let through already"
+            );
+            listener.let_through(&accepted).expect("let through");
+            accepted
+                .set_read_timeout(Some(Duration::from_secs(10)))
+                .expect("set");
+            accepted.read_exact(&mut byte).expect("sent again");
+        }
     }
 
     #[test]

@@ -55,7 +55,10 @@ impl Channel {
 
     /// The end that a process before us kept open at `fd` over its execve(2).
     pub fn inherit(fd: RawFd) -> io::Result<Self> {
-        crate::process::inherited_fd(fd).map(Self)
+        let inherited = crate::process::inherited_fd(fd)?;
+        // It may have been made by a version of us that did not ask for this.
+        set_socket_passcred(&inherited, true)?;
+        Ok(Self(inherited))
     }
 
     /// The end that came beside a message.
@@ -156,10 +159,10 @@ impl Channel {
         // Before anything else, so that no descriptor is lost.
         // SAFETY: the kernel has just filled the header's control messages in.
         let (fd, sender) = unsafe { read_ancillary(&header) };
-        // An empty message cannot be sent over such a socket.
-        if read == 0 {
+        // The end comes from nobody; an empty message has its sender as any other.
+        let Some(sender) = sender else {
             return Ok(Received::Closed);
-        }
+        };
         if header.msg_flags & libc::MSG_TRUNC != 0 {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
@@ -188,16 +191,16 @@ impl Default for Ancillary {
     }
 }
 
-/// The first descriptor and the sender's pid. Other descriptors are closed: alignment may leave
+/// The first descriptor and the sender's pid, if anybody sent anything. Other descriptors are closed: alignment may leave
 /// room for one that was not asked for.
 ///
 /// # Safety
 ///
 /// recvmsg(2) must have filled in the control messages of `header`, and this must be the only time
 /// that they are read, as it takes the descriptors over.
-unsafe fn read_ancillary(header: &libc::msghdr) -> (Option<OwnedFd>, i32) {
+unsafe fn read_ancillary(header: &libc::msghdr) -> (Option<OwnedFd>, Option<i32>) {
     let mut first = None;
-    let mut sender = 0;
+    let mut sender = None;
     // SAFETY: the caller gives a header that the kernel filled in, whose buffer lives as long; the
     // macros of cmsg(3) stay within it. Credentials and descriptors are read unaligned, and as many
     // as the length says that there are.
@@ -215,7 +218,7 @@ unsafe fn read_ancillary(header: &libc::msghdr) -> (Option<OwnedFd>, i32) {
                     }
                 }
                 (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) if bytes == size_of::<libc::ucred>() => {
-                    sender = data.cast::<libc::ucred>().read_unaligned().pid;
+                    sender = Some(data.cast::<libc::ucred>().read_unaligned().pid);
                 }
                 _ => {}
             }
@@ -294,6 +297,20 @@ mod tests {
         );
         poll_readable(&[ours.as_fd()], 10_000).expect("polled");
         assert_eq!(message(&ours).sender, child);
+    }
+
+    #[test]
+    fn an_empty_message_is_not_the_end() {
+        let (ours, theirs) = Channel::pair().expect("a pair");
+        theirs.send(b"", None).expect("sent");
+        let empty = message(&ours);
+        assert_eq!(
+            (empty.bytes.as_slice(), empty.sender),
+            (&b""[..], process::pid())
+        );
+        assert!(matches!(ours.receive(), Ok(Received::Nothing)));
+        drop(theirs);
+        assert!(matches!(ours.receive(), Ok(Received::Closed)));
     }
 
     #[test]

@@ -170,7 +170,8 @@ impl Arrived {
     }
 }
 
-/// The target as it was sent: almost always a path, seldom a whole URI (RFC 9112 section 3.2).
+/// The target: almost always a path, as it was sent, seldom a whole URI (RFC 9112 section 3.2), put together again.
+/// A fragment, which none should have, was dropped when it was read.
 pub(super) fn target(uri: &http::Uri) -> std::borrow::Cow<'_, str> {
     match (uri.scheme(), uri.authority(), uri.path_and_query()) {
         (None, None, Some(path)) => path.as_str().into(),

@@ -15,6 +15,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 WHEEL_DIR := target/wheels
+GUEST := target/guest
 SBOM := target/stanchion.cyclonedx.json
 
 # For pyo3's build script, so that cargo and maturin build against the same interpreter.
@@ -62,8 +63,12 @@ test-python: test-needs ## Run the Python and end-to-end tests
 
 # Apart, since it needs a network and the tests must not.
 .PHONY: test-needs
-test-needs: $(STAMP)/wheel $(STAMP)/dev
+test-needs: $(STAMP)/wheel $(STAMP)/dev $(GUEST)/made
 	scripts/system-packages nginx=nginx-light ip=iproute2 prometheus=prometheus chromium=chromium
+
+.PHONY: test-systemd
+test-systemd: $(STAMP)/wheel $(STAMP)/dev $(GUEST)/made ## Run the tests in a Debian that systemd has booted (as root)
+	$(BIN)/pytest tests/systemd
 
 .PHONY: loom-full
 loom-full: ## Search every interleaving of the exchange, which may take hours
@@ -180,6 +185,11 @@ $(STAMP)/build $(STAMP)/demo $(STAMP)/dev $(STAMP)/lab $(STAMP)/uv: $(STAMP)/%: 
 $(DENY):
 	cargo install --quiet --locked --version $(DENY_VERSION) --root $(DENY_ROOT) \
 		--profile dev --config profile.dev.debug=false cargo-deny
+
+# What tests boot; each boots a copy that lasts as long as the test.
+$(GUEST)/made: scripts/make-guest
+	scripts/system-packages debootstrap=debootstrap systemd-nspawn=systemd-container
+	scripts/make-guest $(GUEST)
 
 # A wheel and no link to the sources: what is tested is what will be installed.
 $(STAMP)/wheel: $(WHEEL_SOURCES) $(STAMP)/build

@@ -15,6 +15,37 @@ CLONE_NEWNET = 0x40000000
 """From linux/sched.h; os.setns came with Python 3.12."""
 
 
+def inside(namespace: Path, function: Callable[[], T]) -> T:
+    """Call a function in a thread that has entered; sockets made there belong to the namespace."""
+    answers: list[T] = []
+    errors: list[BaseException] = []
+
+    def enter_and_call() -> None:
+        try:
+            _enter(namespace)
+            answers.append(function())
+        except BaseException as error:  # noqa: BLE001 - raised again below, in the caller's thread
+            errors.append(error)
+
+    thread = threading.Thread(target=enter_and_call)
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+    return answers[0]
+
+
+def _enter(namespace: Path) -> None:
+    """setns(2) moves the calling thread only; threads it starts are inside too."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    fd = os.open(namespace, os.O_RDONLY)
+    try:
+        if libc.setns(fd, CLONE_NEWNET) != 0:
+            raise OSError(ctypes.get_errno(), "setns")
+    finally:
+        os.close(fd)
+
+
 class Namespace:
     """Made with `ip netns`, which needs root; the name is unique, so that tests may run beside each other."""
 
@@ -41,33 +72,7 @@ class Namespace:
         subprocess.run([*self.prefix, "sysctl", "-qw", f"{name}={value}"], check=True, capture_output=True)
 
     def run(self, function: Callable[[], T]) -> T:
-        """Call a function in a thread that has entered; sockets made there belong to the namespace."""
-        answers: list[T] = []
-        errors: list[BaseException] = []
-
-        def enter_and_call() -> None:
-            try:
-                self._enter()
-                answers.append(function())
-            except BaseException as error:  # noqa: BLE001 - raised again below, in the caller's thread
-                errors.append(error)
-
-        thread = threading.Thread(target=enter_and_call)
-        thread.start()
-        thread.join()
-        if errors:
-            raise errors[0]
-        return answers[0]
-
-    def _enter(self) -> None:
-        """setns(2) moves the calling thread only; threads it starts are inside too."""
-        libc = ctypes.CDLL(None, use_errno=True)
-        fd = os.open(Path("/run/netns") / self.name, os.O_RDONLY)
-        try:
-            if libc.setns(fd, CLONE_NEWNET) != 0:
-                raise OSError(ctypes.get_errno(), "setns")
-        finally:
-            os.close(fd)
+        return inside(Path("/run/netns") / self.name, function)
 
     def remove(self) -> None:
         self._ip("netns", "del", self.name)

@@ -74,6 +74,10 @@ class Steady:
         for thread in self._threads:
             thread.join()
 
+    def clients(self) -> int:
+        """How many; each has one request under way at a time."""
+        return len(self._threads)
+
     def failed(self) -> int:
         return sum(tally.failed for tallies in self._tallies.values() for tally in tallies)
 

@@ -88,6 +88,30 @@ pub(super) enum Order {
     Drop,
 }
 
+impl Order {
+    /// Of two orders the more severe one is obeyed: it asks for all that the other one does, and more.
+    fn severity(self) -> u8 {
+        match self {
+            Self::LookAgain => 0,
+            // Only for who is idle, so that no body is read.
+            Self::Close => 1,
+            // What is left of a body that is refused is not read: the connection is closed.
+            Self::CallOff(_) => 2,
+            Self::TimedOut => 3,
+            Self::Drop => 4,
+        }
+    }
+
+    /// What is left to obey of this one, which has not been obeyed yet, and another one.
+    fn and(self, other: Self) -> Self {
+        if other.severity() > self.severity() {
+            other
+        } else {
+            self
+        }
+    }
+}
+
 impl Connection {
     pub(super) fn new(number: u32, peer: Peer) -> Self {
         Self {
@@ -230,9 +254,11 @@ impl Connection {
         self.glance.take()
     }
 
-    /// Gives an order; the connection's task acts on it.
+    /// Gives an order; the connection's task acts on it, and loses none that it has not acted on yet.
     pub(super) fn order(&self, order: Order) {
-        self.order.set(Some(order));
+        let before = self.order.get();
+        self.order
+            .set(Some(before.map_or(order, |before| before.and(order))));
         if let Some(waker) = self.waker.take() {
             waker.wake();
         }
@@ -340,5 +366,50 @@ impl Connection {
         self.waker
             .set(Some(waker.unwrap_or_else(|| context.waker().clone())));
         self.order.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connection() -> Connection {
+        Connection::new(
+            0,
+            Peer {
+                trusted: false,
+                address: String::new(),
+                port: 0,
+                server_name: String::new(),
+                server_port: String::new(),
+                only_worker: None,
+            },
+        )
+    }
+
+    #[test]
+    fn no_order_is_lost_to_another_one() {
+        let by_severity = [
+            Order::LookAgain,
+            Order::Close,
+            Order::CallOff(Refusal::BodyTimeout),
+            Order::TimedOut,
+            Order::Drop,
+        ];
+        let context = Context::from_waker(Waker::noop());
+        for (rank, &one) in by_severity.iter().enumerate() {
+            for (other_rank, &other) in by_severity.iter().enumerate() {
+                let connection = connection();
+                connection.order(one);
+                connection.order(other);
+                let obeyed = by_severity[rank.max(other_rank)];
+                assert_eq!(
+                    connection.listen(&context),
+                    Some(obeyed),
+                    "{one:?}, {other:?}"
+                );
+                assert_eq!(connection.listen(&context), None, "once is enough");
+            }
+        }
     }
 }

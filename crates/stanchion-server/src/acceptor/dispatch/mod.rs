@@ -37,6 +37,9 @@ const UNANNOUNCED_MAX: u32 = 8;
 const UNANNOUNCED_US_MAX: u64 = 100;
 /// Within a long turn of the event loop, answers are swept up this often.
 const UNSWEPT_US_MAX: u64 = 200;
+/// Once per turn answers are swept up again, for those that came while that was done, at most so often.
+const SWEEPS_MAX: usize = 4;
+
 /// Everything between the connections and the workers.
 pub(super) struct Dispatch {
     exchange: &'static Exchange,
@@ -218,11 +221,14 @@ impl Dispatch {
     /// What is done once per turn of the event loop, before it sleeps: answers are swept up,
     /// seats are filled and woken, and workers learn that we sleep.
     pub(super) fn turn(&mut self) {
-        loop {
+        let asleep = tried(|| {
             self.sweep();
-            if self.side.try_sleep() {
-                break;
-            }
+            self.side.try_sleep()
+        });
+        if !asleep {
+            // Nobody rings for what comes from now on, as we have not said that we sleep: so the event
+            // loop must not sleep either.
+            self.exchange.doorbell().ring();
         }
     }
 
@@ -345,8 +351,39 @@ impl Dispatch {
     }
 }
 
+/// Tries to sleep, at most [`SWEEPS_MAX`] times: true if that went well. Workers that answer as fast as we
+/// sweep would else keep us for as long as there are requests, while no answer is written.
+fn tried(attempt: impl FnMut() -> bool) -> bool {
+    std::iter::repeat_with(attempt)
+        .take(SWEEPS_MAX)
+        .any(|asleep| asleep)
+}
+
 fn refuse(ticket: &Ticket, refusal: Refusal) {
     ticket.client_share.take();
     ticket.stage.set(Stage::Over);
     ticket.answer(Answer::Refused(refusal));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_that_answer_all_the_time_do_not_keep_the_event_loop() {
+        let mut attempts = 0;
+        let never = || {
+            attempts += 1;
+            false
+        };
+        assert!(!tried(never));
+        assert_eq!(attempts, SWEEPS_MAX);
+        let mut attempts = 0;
+        let second = || {
+            attempts += 1;
+            attempts == 2
+        };
+        assert!(tried(second));
+        assert_eq!(attempts, 2);
+    }
 }

@@ -75,7 +75,7 @@ impl Host for PythonHost {
             let hooks = RequestHooks::of(py, &self.host)?;
             let gateway = Arc::new(Gateway::new(py, app, worker, hooks)?);
             if worker.seats() == 1 {
-                pull(py, &worker.seat(0), &gateway);
+                worker.work(|| pull(py, &worker.seat(0), &gateway));
                 hooks::depart_if_told(py, &self.host, worker);
                 return Ok(());
             }
@@ -195,7 +195,8 @@ fn run_threads(
     for index in 0..worker.seats() {
         let gateway = Arc::clone(gateway);
         let run = move |arguments: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| {
-            pull(arguments.py(), &worker.seat(index), &gateway);
+            let py = arguments.py();
+            worker.work(|| pull(py, &worker.seat(index), &gateway));
         };
         let target = PyCFunction::new_closure(py, None, None, run)?;
         let options = PyDict::new(py);

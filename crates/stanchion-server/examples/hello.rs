@@ -75,9 +75,9 @@ impl Host for Hello {
     fn serve(&mut self, worker: &'static Worker) -> Result<(), String> {
         std::thread::scope(|scope| {
             for index in 1..worker.seats() {
-                scope.spawn(move || pull(&worker.seat(index)));
+                scope.spawn(move || worker.work(|| pull(&worker.seat(index))));
             }
-            pull(&worker.seat(0));
+            worker.work(|| pull(&worker.seat(0)));
         });
         Ok(())
     }

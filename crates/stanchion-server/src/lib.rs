@@ -17,6 +17,7 @@ pub mod log;
 mod master;
 mod messages;
 pub mod network;
+mod panics;
 mod pidfile;
 mod privileges;
 pub mod record;

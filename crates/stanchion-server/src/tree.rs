@@ -22,6 +22,7 @@ use crate::host::{Hook, Host};
 use crate::listeners::{self, Refusal};
 use crate::log;
 use crate::master::{self, Before, Premises, Role, Succession};
+use crate::panics;
 use crate::privileges;
 use crate::settings::Settings;
 use crate::tally::{Tally, Total};
@@ -65,6 +66,7 @@ pub fn serve(settings: Settings, host: &mut dyn Host) -> i32 {
         let _ = io::Write::write_all(&mut io::stderr(), line.as_bytes());
         return exit_code::USAGE;
     }
+    panics::tell();
     info!(
         "stanchion {} starts pid={}",
         env!("CARGO_PKG_VERSION"),

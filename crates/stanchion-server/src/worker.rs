@@ -17,6 +17,7 @@ use crate::host::{Hook, Host, LoadError};
 use crate::listeners::of_worker::{self, Failure};
 use crate::log;
 use crate::messages::{self, FromWorker};
+use crate::panics;
 use crate::settings::{Bind, BindAddress, Settings};
 use crate::tree::Common;
 
@@ -52,6 +53,8 @@ pub struct Worker {
     is_due: AtomicBool,
     /// Somebody runs the hooks of a worker that leaves at once.
     departing: AtomicBool,
+    /// A seat of it has panicked.
+    broken: AtomicBool,
 }
 
 impl Worker {
@@ -82,6 +85,19 @@ impl Worker {
         let side = SeatSide::new(exchange, tenant, process::pid().cast_unsigned(), timeout);
         signal::dump::sit_down(thread);
         Seat { worker: self, side }
+    }
+
+    /// Does the work of a seat, for as long as it lasts. Should it panic, the request that the seat had is
+    /// answered 502 (its `Taken` is dropped), and the worker leaves once its other seats are through with
+    /// theirs, to be replaced: there is no knowing what else is left halfway.
+    pub fn work(&self, seat: impl FnOnce()) {
+        if panics::caught(seat).is_none() {
+            self.broken.store(true, Ordering::Release);
+            error!(
+                "a seat has panicked: the worker finishes what its other seats have, and leaves"
+            );
+            self.leave();
+        }
     }
 
     /// Makes the worker leave once the requests its seats have are answered.
@@ -245,6 +261,7 @@ pub(crate) fn run(common: &'static Common, place: Place, host: &mut dyn Host) ->
         is_due: AtomicBool::new(false),
         departing: AtomicBool::new(false),
         reports: place.reports,
+        broken: AtomicBool::new(false),
         common,
         index: place.index,
         tenure: place.tenure,
@@ -288,6 +305,9 @@ fn live(worker: &'static Worker, host: &mut dyn Host) -> i32 {
     debug!("worker ready");
     if let Err(problem) = host.serve(worker) {
         error!("worker cannot go on: {problem}");
+        return exit_code::INTERNAL;
+    }
+    if worker.broken.load(Ordering::Acquire) {
         return exit_code::INTERNAL;
     }
     exit_code::FINE

@@ -76,7 +76,8 @@ impl Shared {
                 warn!("{bind} is not served by a worker alone: {error}");
             }
         };
-        sought.insert(port, tokio::task::spawn_local(seeking));
+        let seeking = self.vital.spawn("tries the address of a worker", seeking);
+        sought.insert(port, seeking);
     }
 
     async fn bind_patiently(&self, port: PortNumber, bind: &Bind) -> io::Result<()> {

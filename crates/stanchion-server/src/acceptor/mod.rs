@@ -42,6 +42,7 @@ mod statsd;
 mod ticket;
 mod traceparent;
 mod tracked;
+mod vital;
 mod watch;
 
 use std::cell::{Cell, RefCell};
@@ -60,6 +61,7 @@ use tracing::{debug, error, info};
 use crate::exit_code;
 use crate::log;
 use crate::messages::{self, FromAcceptor};
+use crate::panics;
 use crate::settings::Settings;
 use crate::tally::Event;
 use crate::tree::Common;
@@ -114,12 +116,13 @@ pub(crate) fn check_settings(settings: &Settings) -> Result<(), String> {
 /// The life of an acceptor process; gives its exit code.
 pub(crate) fn run(common: &'static Common, listeners: &[Listener], master: Channel) -> i32 {
     process::set_name(c"stanchion-acpt");
-    let code = match start(common, listeners, master) {
-        Ok(()) => exit_code::FINE,
-        Err(error) => {
+    let code = match panics::caught(|| start(common, listeners, master)) {
+        Some(Ok(())) => exit_code::FINE,
+        Some(Err(error)) => {
             error!("the acceptor cannot go on: {error}");
             exit_code::INTERNAL
         }
+        None => exit_code::INTERNAL,
     };
     log::finish();
     common.count_dropped_lines();
@@ -173,16 +176,31 @@ async fn serve(
         let worker = common.settings.worker_of(listener.address());
         listen::open(&shared, listener, worker.map(PortNumber::from))?;
     }
-    let served = serve_until_told(&shared, master);
+    let served = serve_while_whole(&shared, master);
     let farewell = shared.at_the_doors.accept_during(served).await;
     drop(doorbell);
     farewell
 }
 
+/// Serves until the master says how to leave; gives up if one of the tasks is lost that all rely on.
+async fn serve_while_whole(shared: &Rc<Shared>, master: Rc<Channel>) -> io::Result<Farewell> {
+    let mut farewell = None;
+    let mut lost = None;
+    let served = async { farewell = Some(serve_until_told(shared, master).await) };
+    first_of(served, async { lost = Some(shared.vital.lost().await) }).await;
+    farewell.unwrap_or_else(|| {
+        let what = lost.unwrap_or_default();
+        Err(io::Error::other(format!(
+            "the task that {what} has panicked"
+        )))
+    })
+}
+
 /// Serves until the master says how to leave, and leaves.
 async fn serve_until_told(shared: &Rc<Shared>, master: Rc<Channel>) -> io::Result<Farewell> {
-    let watch = tokio::task::spawn_local(watch::watch(Rc::clone(shared)));
-    let relief = tokio::task::spawn_local(spooling::relieve(Rc::clone(shared)));
+    let vital = &shared.vital;
+    let watch = vital.spawn("keeps deadlines", watch::watch(Rc::clone(shared)));
+    let relief = vital.spawn("relieves workers", spooling::relieve(Rc::clone(shared)));
     messages::report(&master, &FromAcceptor::Ready)?;
 
     let orders = Orders::new(watched(master)?);

@@ -27,6 +27,7 @@ use super::room::Shortage;
 use super::spans::Spans;
 use super::spool::Spool;
 use super::statsd::Statsd;
+use super::vital::Vital;
 use crate::record::REQUEST_HEAD_BYTES_MAX;
 use crate::tally::{Event, Outcome};
 use crate::tree::Common;
@@ -76,6 +77,8 @@ pub(super) struct Shared {
     pub(super) spool: Rc<Spool>,
     /// Notified when workers wait for clients.
     pub(super) relief: Rc<Notify>,
+    /// Tasks without which there is no going on.
+    pub(super) vital: Rc<Vital>,
     /// Refusals that the log need not show one by one.
     pub(super) repeats: Repeats,
     /// No connection is to outlive its present request.
@@ -147,6 +150,7 @@ impl Shared {
             answers,
             spool: Spool::new(&common.spool, settings.max_spool),
             relief,
+            vital: Rc::default(),
             repeats: Repeats::default(),
             draining: Cell::new(false),
             retiring: Cell::new(false),

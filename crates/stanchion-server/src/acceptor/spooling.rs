@@ -22,7 +22,8 @@ pub(super) async fn relieve(shared: Rc<Shared>) {
         let slow = shared.dispatch.borrow_mut().slow_clients();
         for ticket in slow {
             ticket.outflow(Outflow::spool);
-            tokio::task::spawn_local(spool(Rc::clone(&shared), ticket));
+            let spooled = spool(Rc::clone(&shared), ticket);
+            shared.vital.spawn("spools an answer", spooled);
         }
     }
 }

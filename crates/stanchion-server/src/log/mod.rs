@@ -28,7 +28,7 @@ use levels::Levels;
 pub use levels::{CRITICAL, EXCEPTION};
 use outlet::Direct;
 pub(crate) use outlet::Outlet;
-pub(crate) use queue::{Of, Queue, take_dropped};
+pub(crate) use queue::{Of, Queue, THREAD_NAME, take_dropped};
 pub(crate) use syslog::Syslog;
 
 /// What every process writes to; set once, before the first fork.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use tracing::{error, info, warn};
 
 use super::outlet::Outlet;
+use crate::panics;
 
 /// Bytes that may wait for one outlet; what comes when it is full is dropped.
 const BYTES_MAX: usize = 1 << 20;
@@ -17,6 +18,9 @@ const BYTES_MAX: usize = 1 << 20;
 const TRY_AGAIN: Duration = Duration::from_millis(100);
 /// How long the thread may write what is left when the process ends.
 const FAREWELL: Duration = Duration::from_millis(500);
+
+/// What the thread is called.
+pub(crate) const THREAD_NAME: &str = "stanchion-log";
 
 /// Lines that this process has dropped and nobody has counted yet. Threads drop them too, and the
 /// counts of a house are one thread's to write.
@@ -96,8 +100,8 @@ impl Queue {
             lines: Vec::new(),
             written: 0,
         };
-        let builder = thread::Builder::new().name("stanchion-log".to_owned());
-        builder.spawn(move || writer.run())?;
+        let builder = thread::Builder::new().name(THREAD_NAME.to_owned());
+        builder.spawn(move || panics::vital(|| writer.run()))?;
         Ok(Self(shared))
     }
 

@@ -57,7 +57,10 @@ const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; \
 /// Accepts on the admin listener as long as clients are let in here, and until the very end.
 pub(super) fn spawn(shared: &Rc<Shared>, listener: &Listener) -> io::Result<()> {
     let socket = DoorSocket::of(listener)?;
-    tokio::task::spawn_local(accept_all(Rc::clone(shared), socket));
+    let accepting = accept_all(Rc::clone(shared), socket);
+    shared
+        .vital
+        .spawn("accepts on the admin listener", accepting);
     Ok(())
 }
 

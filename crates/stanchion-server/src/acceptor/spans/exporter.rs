@@ -19,6 +19,7 @@ use super::otlp::{Clock, Origin};
 use super::post::{Failure, post};
 use super::resource;
 use crate::acceptor::random::Random;
+use crate::panics;
 use crate::settings::{Collector, Settings};
 
 /// Requests that may wait to be sent, as many as OpenTelemetry's own queues have room for; what
@@ -85,7 +86,7 @@ impl Exporter {
             trouble: None,
         };
         let builder = thread::Builder::new().name("stanchion-otlp".to_owned());
-        builder.spawn(move || sender.run())?;
+        builder.spawn(move || panics::vital(|| sender.run()))?;
         Ok(Self {
             shared,
             counted: Cell::new(0),

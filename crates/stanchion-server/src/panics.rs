@@ -1,0 +1,47 @@
+//! Panics, which are mistakes of ours: told in the log, and never the silent end of something that
+//! others rely on.
+
+use std::panic::{self, AssertUnwindSafe};
+
+use stanchion_sys::process;
+use tracing::error;
+
+use crate::{exit_code, log};
+
+/// Has every panic of this process and its later children told in the error log. Rust's own words for
+/// it go to stderr, which may be nobody's.
+pub(crate) fn tell() {
+    let by_rust = panic::take_hook();
+    panic::set_hook(Box::new(move |panicked| {
+        let thread = std::thread::current();
+        // What is to be written by the thread that cannot go on would never be.
+        if thread.name() == Some(log::THREAD_NAME) {
+            by_rust(panicked);
+            return;
+        }
+        let payload = panicked.payload();
+        let text = payload.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+        let what = text.unwrap_or("it cannot be said why");
+        let place = panicked.location().map(ToString::to_string);
+        error!(
+            "our fault: thread {:?} panicked at {}: {what}",
+            thread.name().unwrap_or("without a name"),
+            place.as_deref().unwrap_or("an unknown place")
+        );
+    }));
+}
+
+/// Runs `work`; `None` if it has panicked, which is in the log by then.
+pub(crate) fn caught<T>(work: impl FnOnce() -> T) -> Option<T> {
+    // What it leaves halfway is not used again: each caller gives up the process, or what the work was for.
+    panic::catch_unwind(AssertUnwindSafe(work)).ok()
+}
+
+/// Runs the work of a thread without which its process is of no use: if it panics, the process ends.
+pub(crate) fn vital(work: impl FnOnce()) {
+    if caught(work).is_none() {
+        log::finish();
+        process::exit_now(exit_code::INTERNAL);
+    }
+}

@@ -18,7 +18,7 @@ from difflib import get_close_matches
 from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple
 
-from stanchion import _stanchion, gunicorn, hooks
+from stanchion import _stanchion, gunicorn, hooks, trust
 from stanchion.tracebacks import user_traceback
 
 # Looked for in the working directory, in this order, when no -c says otherwise.
@@ -164,18 +164,29 @@ def apply(effective: Effective) -> None:
     values = effective.values
     if values["chdir"] is not None:
         os.chdir(values["chdir"])
-    import_first(os.getcwd())
-    for path in (values["pythonpath"] or "").split(","):
-        if path.strip():
-            import_first(os.path.abspath(path.strip()))
+    for directory in _of_app(effective):
+        import_first(directory)
     for assignment in values["raw_env"]:
         key, _, value = assignment.partition("=")
         os.environ[key] = value
 
 
+def import_app(effective: Effective) -> None:
+    """In a process that loads the app, as whoever it is to run as: let imports look also where root's must not."""
+    for directory in _of_app(effective):
+        if directory not in sys.path:
+            sys.path.insert(0, directory)
+
+
+def _of_app(effective: Effective) -> list[str]:
+    """Where the app's modules are, each before the last."""
+    named = (effective.values["pythonpath"] or "").split(",")
+    return [os.getcwd(), *(os.path.abspath(path.strip()) for path in named if path.strip())]
+
+
 def import_first(directory: str) -> None:
-    """Let imports look here before anywhere else, unless they look here already."""
-    if directory not in sys.path:
+    """Let imports look here before anywhere else, unless they look here already, or root would run others' code."""
+    if directory not in sys.path and trust.may_import_from(directory):
         sys.path.insert(0, directory)
 
 
@@ -187,6 +198,12 @@ def _run_config(location: str) -> dict[str, Any]:
     path = location.removeprefix("file:")
     if not os.path.isfile(path):
         raise UsageError(f"there is no config file {path!r}")
+    obstacle = trust.obstacle(path)
+    if obstacle is not None:
+        raise UsageError(
+            f"the config file {path!r} is not run as root: {obstacle}. Give both to root (chown root, chmod go-w), "
+            "or start the server as the user that it is to run as"
+        )
     return _run(location, lambda: _exec_file(path))
 
 
@@ -196,6 +213,8 @@ def _run(location: str, read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     # One that calls sys.exit() is as broken as one that raises.
     except (Exception, SystemExit) as error:
         reason = f"the config file {location!r} cannot be read to its end: correct what the traceback shows"
+        if isinstance(error, ImportError) and not trust.may_import_from(os.getcwd()):
+            reason += f"; root imports nothing from here, as {trust.obstacle(os.getcwd())}"
         raise UsageError(reason, traceback=user_traceback(error)) from error
 
 

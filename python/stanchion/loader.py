@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from stanchion import config
 from stanchion.config import UsageError
 from stanchion.configuration import Configuration
 from stanchion.facades import Listen, server_log
@@ -73,6 +74,7 @@ class AppHost:
         """Import the app; AppLoadError if it is broken."""
         for name in _MASTERS_OWN:
             os.environ.pop(name, None)
+        config.import_app(self.configuration.effective)
         app = load_app(self.spec)
         self.configuration.hooks.loaded(app)
         return app

@@ -260,3 +260,35 @@ def test_ctl_says_how_an_upgrade_ended_and_then_reaches_the_new_master(serve: Se
     assert f"master {server.pid}" in ctl(control, "status").stdout
     processes.gone(old)
     assert f"master {server.pid}" in ctl(control, "status").stdout
+
+
+def test_who_waits_at_an_address_that_an_upgrade_drops_is_served(serve: Serve, tmp_path: Path) -> None:
+    releases = Releases(tmp_path / "releases")
+    releases.put(0)
+    config, path = tmp_path / "settings.py", tmp_path / "dropped"
+    kept = f"unix:{tmp_path}/kept"
+    config.write_text(f"bind = ['{kept}', 'unix:{path}', '127.0.0.1:0']\n")
+    server = serve("released:app", "-c", str(config), *releases.arguments, bind=None)
+    _, unix, tcp = server.addresses
+    old, acceptor = server.pid, processes.holder_of_connections(server.processes(), tcp)
+    acceptor.suspend()
+    # More than it accepts before it hears what else there is.
+    waiting = [Wire.connect(address) for address in (unix, tcp) for _ in range(200)]
+    for wire in waiting:
+        wire.send(request("GET", "/"))
+    config.write_text(f"bind = '{kept}'\n")
+    releases.put(1)
+    mark = server.log.mark()
+    server.signal(signal.SIGUSR2)
+    new = int(server.log.wait(UPGRADED, mark)[1])
+    server.follow(new)
+    acceptor.resume()
+    for wire in waiting:
+        response = wire.response()
+        assert (response.status, response.text) == (200, f"0 {old}")
+        wire.close()
+    processes.gone(old)
+    assert not path.exists()
+    with pytest.raises(ConnectionRefusedError):
+        tcp.connect()
+    assert answer(server.address) == (1, new)

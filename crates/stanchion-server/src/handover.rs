@@ -18,12 +18,14 @@ use crate::heirloom::Heirloom;
 
 /// The environment variable.
 pub(crate) const VARIABLE: &str = "STANCHION_HANDOVER";
-/// Of what is written here; goes up when a key is added.
-const VERSION: u32 = 2;
+/// Of what is written here; goes up when a key is added, or when more may be said over the channel.
+const VERSION: u32 = 3;
+/// From which on a master understands [`ToPredecessor::Dropped`].
+const HEARS_OF_DROPPED: u32 = 3;
 /// The oldest version that understands what is written here; goes up when a key changes its meaning.
 const LEAST: u32 = 1;
 /// Listeners that are taken over.
-const LISTENERS_MAX: usize = 1_024;
+pub(crate) const LISTENERS_MAX: usize = 1_024;
 
 /// What is handed over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,6 +94,7 @@ impl Handover {
         };
         Ok(Taken {
             predecessor: self.predecessor,
+            hears_of_dropped: self.version >= HEARS_OF_DROPPED,
             scaled_to: self.scaled_to,
             channel,
             listeners: take_over(&self.listeners)?,
@@ -132,6 +135,8 @@ impl Handover {
 /// What was handed over, in our hands.
 pub(crate) struct Taken {
     pub(crate) predecessor: i32,
+    /// Whether it understands [`ToPredecessor::Dropped`].
+    pub(crate) hears_of_dropped: bool,
     pub(crate) scaled_to: Option<u16>,
     pub(crate) channel: Channel,
     pub(crate) listeners: Vec<Listener>,
@@ -141,6 +146,12 @@ pub(crate) struct Taken {
 /// What the new master says over the channel.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum ToPredecessor {
+    /// It does not have the listener at this address, so whoever is in its queue is the old master's to
+    /// serve. Said before [`Self::Ready`], since version 3.
+    Dropped {
+        /// As the listener shows it.
+        address: String,
+    },
     /// It serves.
     Ready,
 }

@@ -1,5 +1,7 @@
-//! Doors that the next house does not have: whoever is in their queues must not be reset, so the acceptor
+//! Doors that the next house, or the next master, does not have: whoever is in their queues must not be reset, so the acceptor
 //! that leaves is told to close them, and to let in who came before.
+
+use stanchion_sys::listener::Listener;
 
 use super::Loop;
 use super::heir::Heir;
@@ -10,13 +12,14 @@ use crate::messages::ToAcceptor;
 impl Loop<'_> {
     /// What is done about doors before an acceptor is told something.
     pub(super) fn see_to_doors(&mut self, generation: u32, message: &ToAcceptor) {
-        // An heir has what it has; only it knows.
-        if matches!(message, ToAcceptor::Retire { .. }) && self.master.heir == Heir::None {
+        if matches!(message, ToAcceptor::Retire { .. }) {
             self.close_dropped(generation);
         }
     }
 
     fn close_dropped(&mut self, generation: u32) {
+        // Of what the next master has, only that one knows.
+        let has_heir = self.master.heir != Heir::None;
         let next = self
             .master
             .houses()
@@ -29,13 +32,19 @@ impl Loop<'_> {
         let Some(house) = self.houses.get_mut(&generation) else {
             return;
         };
-        let mut dropped = Vec::new();
-        for door in house.public_doors() {
-            if !kept.contains(door.address()) {
-                let address = door.address().to_string();
-                dropped.push(ToAcceptor::LastOnes { address });
+        let addresses = house.public_doors().map(Listener::address);
+        let dropped = addresses.filter(|&address| {
+            if has_heir {
+                self.succession.heir_has_dropped(address)
+            } else {
+                !kept.contains(address)
             }
-        }
+        });
+        let dropped: Vec<_> = dropped
+            .map(|address| ToAcceptor::LastOnes {
+                address: address.to_string(),
+            })
+            .collect();
         if let Some(acceptor) = &mut house.acceptor {
             for message in dropped {
                 acceptor.outbox.send(message);

@@ -7,6 +7,7 @@ use stanchion_sys::notify::Notifier;
 use tracing::warn;
 
 use super::event::News;
+use super::premises::Premises;
 use super::{Loop, now_ms};
 use crate::figures::Attempt;
 use crate::host::Hook;
@@ -16,7 +17,9 @@ impl Loop<'_> {
     pub(super) fn announce(&mut self, news: News) {
         match news {
             News::Ready { workers } => {
-                self.succession.announce();
+                let ours = self.houses.values().flat_map(Premises::doors);
+                let ours: Vec<_> = ours.map(|door| door.address().clone()).collect();
+                self.succession.announce(&ours);
                 self.take_over_control();
                 self.hook(Hook::Ready);
                 self.tell_manager("READY=1", Notifier::ready);

@@ -18,7 +18,7 @@ use tracing::{error, info, warn};
 
 use super::event::Event;
 use super::{Loop, SIGNALS};
-use crate::handover::{Handover, Taken, ToPredecessor, VARIABLE};
+use crate::handover::{Handover, LISTENERS_MAX, Taken, ToPredecessor, VARIABLE};
 use crate::heirloom::Heirloom;
 use crate::host::Hook;
 use crate::listeners::{self, of_worker};
@@ -46,6 +46,8 @@ pub(crate) struct Succession {
     path: Option<PathBuf>,
     signals: SignalStyle,
     predecessor: Option<Channel>,
+    /// Whether it can be told which listeners we have dropped.
+    hears_of_dropped: bool,
     /// What only the master before us listened on: its files are nobody's once it is gone.
     leftover: Vec<Listener>,
     /// Where it listens, as long as it is there.
@@ -64,6 +66,8 @@ struct Heir {
     sibling: Option<Sibling>,
     /// Where it says that it serves; `None` once its end has been closed.
     channel: Option<Channel>,
+    /// Addresses of our listeners that it does not have.
+    dropped: Vec<String>,
 }
 
 impl Succession {
@@ -87,6 +91,9 @@ impl Succession {
             pidfile: PidFile::create(name.as_deref(), pid)?,
             path: path.map(ToOwned::to_owned),
             signals,
+            hears_of_dropped: handed_over
+                .as_ref()
+                .is_some_and(|taken| taken.hears_of_dropped),
             predecessor: handed_over.map(|taken| taken.channel),
             leftover,
             theirs,
@@ -134,13 +141,38 @@ impl Succession {
         predecessor.chain(heir)
     }
 
-    /// Tells the master before us that we serve.
-    pub(super) fn announce(&mut self) {
-        if let Some(predecessor) = &self.predecessor
-            && let Err(error) = messages::send(predecessor, &ToPredecessor::Ready)
-        {
+    /// Tells the master before us that we serve, and which of its listeners we do not have.
+    pub(super) fn announce(&mut self, ours: &[ListenerAddress]) {
+        let Some(predecessor) = &self.predecessor else {
+            return;
+        };
+        if self.hears_of_dropped {
+            // It closes these: a worker that asks for the address only now must not get it.
+            let dropped = self
+                .lent
+                .extract_if(.., |one| !ours.contains(one.address()));
+            let dropped: Vec<_> = dropped.collect();
+            for listener in self.leftover.iter().chain(&dropped) {
+                let address = listener.address().to_string();
+                let message = ToPredecessor::Dropped { address };
+                if let Err(error) = messages::send(predecessor, &message) {
+                    warn!(
+                        "the old master could not be told that {} is dropped, and may reset who waits there: {error}",
+                        listener.address()
+                    );
+                }
+            }
+        }
+        if let Err(error) = messages::send(predecessor, &ToPredecessor::Ready) {
             warn!("the old master could not be told that the new one serves: {error}");
         }
+    }
+
+    /// Whether the heir has said that it does not have the listener at this address.
+    pub(super) fn heir_has_dropped(&self, address: &ListenerAddress) -> bool {
+        let address = address.to_string();
+        let heir = self.heir.as_ref();
+        heir.is_some_and(|heir| heir.dropped.contains(&address))
     }
 
     /// What the others say.
@@ -225,12 +257,23 @@ impl Heir {
 
     /// What it says.
     fn gather(&mut self) -> Option<Event> {
-        match messages::receive(self.channel.as_ref()?) {
-            Ok(Incoming::Message(ToPredecessor::Ready)) => return Some(Event::HeirReady),
-            Ok(Incoming::Nothing) => {}
-            // The kernel tells when it has ended.
-            Ok(Incoming::Closed) => self.channel = None,
-            Err(error) => error!("what the new master says makes no sense: {error}"),
+        // It drops what it was given, and no more.
+        for _ in 0..=LISTENERS_MAX {
+            match messages::receive(self.channel.as_ref()?) {
+                Ok(Incoming::Message(ToPredecessor::Dropped { address })) => {
+                    if self.dropped.len() < LISTENERS_MAX {
+                        self.dropped.push(address);
+                    }
+                }
+                Ok(Incoming::Message(ToPredecessor::Ready)) => return Some(Event::HeirReady),
+                Ok(Incoming::Nothing) => break,
+                // The kernel tells when it has ended.
+                Ok(Incoming::Closed) => self.channel = None,
+                Err(error) => {
+                    error!("what the new master says makes no sense: {error}");
+                    break;
+                }
+            }
         }
         None
     }
@@ -315,6 +358,7 @@ impl Loop<'_> {
                     pid,
                     sibling: beside,
                     channel: Some(ours),
+                    dropped: Vec::new(),
                 });
                 Ok(pid)
             }

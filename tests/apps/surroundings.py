@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import subprocess
 from collections.abc import Iterable
 from wsgiref.types import StartResponse, WSGIEnvironment
@@ -28,6 +29,10 @@ def body_length(environ: WSGIEnvironment) -> object:
     return len(environ["wsgi.input"].read())
 
 
+def open_files(_: WSGIEnvironment) -> object:
+    return resource.getrlimit(resource.RLIMIT_NOFILE)
+
+
 def orphan(_: WSGIEnvironment) -> object:
     """A process whose parent leaves at once; the seconds it sleeps are its name."""
     seconds = str(10_000 + os.getpid())
@@ -35,4 +40,10 @@ def orphan(_: WSGIEnvironment) -> object:
     return seconds
 
 
-ROUTES = {"/identity": identity, "/variables": variables, "/body": body_length, "/orphan": orphan}
+ROUTES = {
+    "/identity": identity,
+    "/variables": variables,
+    "/body": body_length,
+    "/orphan": orphan,
+    "/open-files": open_files,
+}

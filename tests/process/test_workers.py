@@ -1,5 +1,6 @@
 """Workers come and go: by signal, by number of requests, by a changed file."""
 
+import json
 import signal
 import threading
 import time
@@ -159,3 +160,16 @@ def test_reload_of_a_broken_file_does_not_end_the_server_and_the_mended_one_is_t
             return wire.get("/").text
 
     eventually(lambda: answer() == "mended", "the mended code answers")
+
+
+@pytest.mark.own("gunicorn's master has no file for each worker")
+def test_there_may_be_more_workers_than_one_process_may_have_files_and_they_keep_their_limit(serve: Serve) -> None:
+    """The master has one for each; select(2) knows none above 1,023, so no app is to get more than it had."""
+    server = serve("surroundings:app", "-w", "80", prefix=["prlimit", "--nofile=64:4096"])
+    with server.connect() as wire:
+        assert json.loads(wire.get("/open-files").body) == [64, 4096]
+    mark = server.log.mark()
+    server.signal(signal.SIGHUP)
+    server.log.wait("reloaded: generation 2", mark)
+    with server.connect() as wire:
+        assert json.loads(wire.get("/open-files").body) == [64, 4096]

@@ -301,6 +301,33 @@ pub fn reap() -> io::Result<Option<(i32, Exit)>> {
     }
 }
 
+/// The limit of open files of this process, as it was once (getrlimit(2)).
+#[derive(Clone, Copy, Debug)]
+pub struct OpenFiles(Rlimit);
+
+impl OpenFiles {
+    /// Has room for `count` of them, as far as the hard limit goes. Children inherit that: select(2)
+    /// users among them would be hurt by it, so they are to [`restore`](Self::restore) the result.
+    pub fn allow(count: u64) -> Self {
+        let before = rustix::process::getrlimit(Resource::Nofile);
+        let wanted = before.maximum.map_or(count, |most| count.min(most));
+        if before.current.is_some_and(|current| current < wanted) {
+            let raised = Rlimit {
+                current: Some(wanted),
+                maximum: before.maximum,
+            };
+            // If not, whoever opens one too many is told.
+            let _ = rustix::process::setrlimit(Resource::Nofile, raised);
+        }
+        Self(before)
+    }
+
+    /// As it was then.
+    pub fn restore(self) -> io::Result<()> {
+        Ok(rustix::process::setrlimit(Resource::Nofile, self.0)?)
+    }
+}
+
 /// Raises the soft limit of open files to the hard one and gives the result (getrlimit(2)).
 /// select(2) users inside a worker would be hurt by it, so only the acceptor asks.
 pub fn raise_open_files() -> u64 {

@@ -38,7 +38,7 @@ use stanchion_sys::channel::Channel;
 use stanchion_sys::clock::monotonic_us;
 use stanchion_sys::listener::Listener;
 use stanchion_sys::notify::Notifier;
-use stanchion_sys::process;
+use stanchion_sys::process::{self, OpenFiles};
 use stanchion_sys::signal::{self, SignalPipe};
 use tracing::warn;
 
@@ -93,6 +93,10 @@ const SIGNALS: [i32; 10] = [
     signal::SIGCHLD,
 ];
 
+/// Files that the master may have open: it has one for each worker, of two houses at most for long, and
+/// some more.
+const OPEN_FILES_MAX: u64 = 16_384;
+
 struct Loop<'h> {
     host: &'h mut dyn Host,
     master: Master,
@@ -117,6 +121,8 @@ struct Loop<'h> {
     weighed_ms: u64,
     /// It could not be read, which has been said.
     is_blind: bool,
+    /// How many files children may have open.
+    open_files: OpenFiles,
 }
 
 /// Runs the tree until it has ended, in the master; in each child it returns right after the fork.
@@ -152,6 +158,7 @@ pub(crate) fn run(
         alive_ms: now_ms(),
         weighed_ms: 0,
         is_blind: false,
+        open_files: OpenFiles::allow(OPEN_FILES_MAX),
     };
     loop {
         while let Some(event) = this.events.pop_front() {

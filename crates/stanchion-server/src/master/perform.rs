@@ -7,7 +7,7 @@ use stanchion_sys::channel::Channel;
 use stanchion_sys::child;
 use stanchion_sys::held_signals;
 use stanchion_sys::listener::Listener;
-use stanchion_sys::process::{self, Fork};
+use stanchion_sys::process::{self, Fork, OpenFiles};
 use stanchion_sys::signal;
 use tracing::{error, info, warn};
 
@@ -27,9 +27,16 @@ use crate::{listeners, log, threads};
 const DUMP_BYTES_MAX: usize = 64 << 10;
 
 /// Forks, with a channel between the two; each gets its end.
-fn fork_with_channel(fork: impl FnOnce() -> io::Result<Fork>) -> io::Result<(Fork, Channel)> {
+fn fork_with_channel(
+    open_files: OpenFiles,
+    fork: impl FnOnce() -> io::Result<Fork>,
+) -> io::Result<(Fork, Channel)> {
     let (ours, theirs) = Channel::pair()?;
-    let forked = held_signals::fork_with(&SIGNALS, fork, leave_signals_to_master)?;
+    let forked = held_signals::fork_with(&SIGNALS, fork, || {
+        open_files
+            .restore()
+            .and_then(|()| leave_signals_to_master())
+    })?;
     Ok(match forked {
         Fork::Child => (Fork::Child, theirs),
         parent @ Fork::Parent(_) => (parent, ours),
@@ -266,7 +273,7 @@ impl Loop<'_> {
         let house = self.houses.get_mut(&generation)?;
         house.settle();
         // The acceptor knows no Python, so no interpreter has to be told of this fork.
-        let fork = || fork_with_channel(process::fork_single_threaded);
+        let fork = || fork_with_channel(self.open_files, process::fork_single_threaded);
         let pid = match alone
             .map_err(|threads| of_threads(&threads))
             .and_then(|()| fork())
@@ -301,7 +308,7 @@ impl Loop<'_> {
     fn fork_template(&mut self, generation: u32) -> Option<Role> {
         let alone = threads::refuse(self.host);
         let house = self.houses.get_mut(&generation)?;
-        let mut fork = || fork_with_channel(|| self.host.fork());
+        let mut fork = || fork_with_channel(self.open_files, || self.host.fork());
         let pid = match alone
             .map_err(|threads| of_threads(&threads))
             .and_then(|()| fork())

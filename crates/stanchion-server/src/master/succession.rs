@@ -351,7 +351,8 @@ impl Loop<'_> {
             Ok(forked)
         };
         // It may be told to leave before it has become another program.
-        let in_child = || signal::reset(&SIGNALS);
+        let open_files = self.open_files;
+        let in_child = || open_files.restore().and_then(|()| signal::reset(&SIGNALS));
         match held_signals::fork_with(&SIGNALS, fork, in_child)? {
             Fork::Parent(pid) => {
                 self.succession.heir = Some(Heir {

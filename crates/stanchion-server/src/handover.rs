@@ -199,7 +199,7 @@ mod tests {
             (r#"{"version": 1}"#, "missing field `least`"),
             // Whatever else it may be by then.
             (
-                r#"{"version": 9, "least": 3, "listeners": "?"}"#,
+                r#"{"version": 9, "least": 8, "listeners": "?"}"#,
                 "of version 9",
             ),
             (

@@ -14,7 +14,6 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use crate::place::{FileId, Found, Place};
 use crate::private_socket::peer_of;
 use crate::process::inherited_fd;
-use door::{LeastTtl, set_least_ttl};
 pub use file::FileOptions;
 pub(crate) use file::remove_if_stale;
 use file::socket_at;
@@ -271,43 +270,6 @@ impl Listener {
     /// A second descriptor of the same socket.
     pub fn try_clone_fd(&self) -> io::Result<OwnedFd> {
         self.socket.as_fd().try_clone_to_owned()
-    }
-
-    /// Closes the door behind those who wait already: they can still be accepted, and nobody can
-    /// join them, so that a shutdown may empty the kernel's queue and then close the socket
-    /// without resetting anybody. Nobody needs privileges for it.
-    ///
-    /// Unix sockets know this as shutdown(2) of the reading side (a later connect(2) is refused).
-    /// For TCP that call would reset the queue; instead the SYN of whoever comes later is
-    /// dropped, while handshakes under way still complete. The kernel of such a client tries
-    /// again within a second and is then refused by the closed port. Each connection that is
-    /// accepted from now on must be [let through](Self::let_through).
-    ///
-    /// Never of one that was passed: whatever is done to a socket is done for all who hold it, and a
-    /// unix socket that was shut stays so.
-    pub fn close_door(&self) -> io::Result<()> {
-        if self.is_passed() {
-            return Err(io::Error::other("it is not ours to close"));
-        }
-        match self.address {
-            ListenerAddress::Tcp(address) => {
-                set_least_ttl(self.as_fd(), address.is_ipv6(), LeastTtl::Highest)
-            }
-            ListenerAddress::Unix(_) | ListenerAddress::Abstract(_) => {
-                self.socket.shutdown(std::net::Shutdown::Read)
-            }
-        }
-    }
-
-    /// Takes from a connection what it has from its listener if that was closed to newcomers before
-    /// the handshake was complete. What came meanwhile the client sends again.
-    pub fn let_through(&self, connection: impl AsFd) -> io::Result<()> {
-        match self.address {
-            ListenerAddress::Tcp(address) => {
-                set_least_ttl(connection.as_fd(), address.is_ipv6(), LeastTtl::Any)
-            }
-            ListenerAddress::Unix(_) | ListenerAddress::Abstract(_) => Ok(()),
-        }
     }
 
     /// Whether clients find this listener under its address: false for a unix socket whose file

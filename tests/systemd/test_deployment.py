@@ -167,11 +167,7 @@ def test_a_master_that_dies_or_hangs_is_replaced_and_whoever_comes_meanwhile_is_
     deployment: Deployment, signal: str
 ) -> None:
     if signal == "STOP":
-        # In place of 30 s.
-        folder = deployment.guest.path("/etc/systemd/system/stanchion.service.d")
-        folder.mkdir()
-        (folder / "watchdog.conf").write_text("[Service]\nWatchdogSec=1\n")
-        deployment.systemctl("daemon-reload")
+        watch_closely(deployment)
     deployment.systemctl("start", "stanchion.socket", "stanchion.service")
     main = deployment.main()
     with ExitStack() as stack:
@@ -187,6 +183,29 @@ def test_a_master_that_dies_or_hangs_is_replaced_and_whoever_comes_meanwhile_is_
     assert deployment.shown("NRestarts") == ["1"]
     reason = "Watchdog timeout" if signal == "STOP" else "code=killed, status=9/KILL"
     assert reason in deployment.journal()
+
+
+def watch_closely(deployment: Deployment) -> None:
+    """Every second, in place of 30."""
+    folder = deployment.guest.path("/etc/systemd/system/stanchion.service.d")
+    folder.mkdir()
+    (folder / "watchdog.conf").write_text("[Service]\nWatchdogSec=1\n")
+    deployment.systemctl("daemon-reload")
+
+
+def test_after_an_upgrade_the_watchdog_watches_the_new_master(deployment: Deployment) -> None:
+    watch_closely(deployment)
+    deployment.systemctl("start", "stanchion.socket", "stanchion.service")
+    new = upgrade(deployment)
+    for _ in range(3):
+        [last] = deployment.shown("WatchdogTimestampMonotonic")
+        eventually(lambda last=last: deployment.shown("WatchdogTimestampMonotonic") != [last], "it says that it lives")  # type: ignore[misc]
+    assert (deployment.shown("NRestarts"), deployment.main()) == (["0"], new)
+    deployment.systemctl("kill", "--signal=STOP", "--kill-whom=main", "stanchion.service")
+    eventually(lambda: deployment.shown("NRestarts") == ["1"], "it is started again")
+    eventually(lambda: deployment.state() == "active", "it serves")
+    assert [deployment.answer(address) for address in (deployment.nginx, deployment.direct)] == ["1", "1"]
+    assert "Watchdog timeout" in deployment.journal()
 
 
 def test_while_an_app_cannot_be_imported_clients_are_told_so_and_its_correction_serves(deployment: Deployment) -> None:

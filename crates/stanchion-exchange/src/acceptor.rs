@@ -1,10 +1,14 @@
 //! The acceptor's side: submit requests, sweep up answers, clear up after the dead.
 
+mod look;
+mod mend;
+
+pub use look::SlotState;
+
 use std::sync::atomic::Ordering;
 
 use crate::corrupt::Corrupt;
-use crate::protocol::ReadyRing;
-use crate::seat::Ending;
+use crate::ring::{Published, ReadyRing};
 use crate::shared::Exchange;
 use crate::word::{Phase, Tenant, Word};
 
@@ -21,12 +25,27 @@ pub struct AcceptorSide<'x> {
     turns: Vec<u32>,
     /// Bytes of each slot's answer that we have read, likewise.
     consumed: Vec<u64>,
+    /// What we have put into everybody's ring, and into that of each worker.
+    shared: Published,
+    own: Vec<Published>,
+    /// Where each slot that is used was handed over.
+    handed_over: Vec<HandedOver>,
+    /// Found and put right since the last [`Self::mend`].
+    mended: Option<Corrupt>,
     /// Submitted since the last wake.
     unannounced: u32,
     /// One worker alone may take some of them.
     unannounced_own: bool,
     /// Slots that seats still hold for an acceptor before us.
     orphans: Vec<u32>,
+}
+
+/// In whose ring a request was put, and where.
+#[derive(Clone, Copy, Debug, Default)]
+struct HandedOver {
+    /// One worker's, or everybody's.
+    worker: Option<u16>,
+    position: u64,
 }
 
 /// A request in the exchange.
@@ -38,31 +57,6 @@ pub struct Submitted {
     pub turn: u32,
 }
 
-/// Where a submitted request stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SlotState {
-    /// Nobody has taken it.
-    Ready,
-    /// A seat has it, since `taken_us`.
-    Running {
-        /// Whose it is.
-        tenant: Tenant,
-        /// When it was taken, in microseconds of the monotonic clock.
-        taken_us: u64,
-    },
-    /// The seat has given it back.
-    Done {
-        /// Whose it was.
-        tenant: Tenant,
-        /// How it ended; `None` if what stands there is neither.
-        ending: Option<Ending>,
-        /// When it was taken.
-        taken_us: u64,
-        /// When it was given back.
-        done_us: u64,
-    },
-}
-
 impl<'x> AcceptorSide<'x> {
     /// Takes the exchange over. What an earlier acceptor had ready is withdrawn (its clients are
     /// gone with it); what seats are still answering stays theirs until they are done or dead,
@@ -71,13 +65,22 @@ impl<'x> AcceptorSide<'x> {
         // From here on seats know that nobody waits for what they took before.
         exchange.header().acceptor.fetch_add(1, Ordering::AcqRel);
         exchange.notices().awake();
+        exchange.reopen();
         let slots = exchange.geometry().slots();
+        let workers = 0..exchange.geometry().workers() as u16;
         let mut side = Self {
             exchange,
             free: Vec::with_capacity(slots),
             used: vec![true; slots],
             turns: vec![0; slots],
             consumed: vec![0; slots],
+            // Seats may still take what was ready before; it is withdrawn below, or an orphan.
+            shared: exchange.ready().take_over(),
+            own: workers
+                .map(|worker| exchange.own_ring(worker).take_over())
+                .collect(),
+            handed_over: vec![HandedOver::default(); slots],
+            mended: None,
             unannounced: 0,
             unannounced_own: false,
             orphans: Vec::new(),
@@ -92,10 +95,6 @@ impl<'x> AcceptorSide<'x> {
                     side.free_slot(slot);
                 }
             }
-        }
-        exchange.ready().clear();
-        for worker in 0..exchange.geometry().workers() {
-            exchange.own_ring(worker as u16).clear();
         }
         // The one before us may have been killed in the middle of a ring.
         exchange.ready_bell().rouse(u32::MAX);
@@ -131,12 +130,35 @@ impl<'x> AcceptorSide<'x> {
     }
 
     /// Whether there is a free slot, and room for it in the ready ring.
-    pub fn can_submit(&self) -> bool {
-        self.has_room_in(self.exchange.ready())
+    pub fn can_submit(&mut self) -> bool {
+        self.has_room(None)
     }
 
-    fn has_room_in(&self, ring: ReadyRing<'_>) -> bool {
-        !self.free.is_empty() && ring.has_room(self.exchange.words())
+    fn has_room(&mut self, worker: Option<u16>) -> bool {
+        if self.free.is_empty() {
+            return false;
+        }
+        let words = self.exchange.words();
+        let (ring, mine) = self.ring(worker);
+        match ring.has_room(mine, words) {
+            Ok(has_room) => has_room,
+            Err(corrupt) => {
+                self.renew(worker, corrupt);
+                let (ring, mine) = self.ring(worker);
+                ring.has_room(mine, words).unwrap_or(false)
+            }
+        }
+    }
+
+    /// One worker's, or everybody's, with what we know of it.
+    fn ring(&mut self, worker: Option<u16>) -> (ReadyRing<'x>, &mut Published) {
+        match worker {
+            None => (self.exchange.ready(), &mut self.shared),
+            Some(worker) => (
+                self.exchange.own_ring(worker),
+                &mut self.own[usize::from(worker)],
+            ),
+        }
     }
 
     /// Submits a request: `fill` writes its record into the area it is given and tells its
@@ -149,12 +171,15 @@ impl<'x> AcceptorSide<'x> {
         arrived_us: u64,
         fill: impl FnOnce(&mut [u8]) -> Option<usize>,
     ) -> Option<Submitted> {
-        self.submit_in(self.exchange.ready(), arrived_us, fill)
+        self.submit_in(None, arrived_us, fill)
     }
 
     /// As [`Self::can_submit`], for a request that only `worker` may take.
-    pub fn can_submit_to(&self, worker: u16) -> bool {
-        self.has_room_in(self.exchange.own_ring(worker))
+    ///
+    /// # Panics
+    /// If there can be no such worker.
+    pub fn can_submit_to(&mut self, worker: u16) -> bool {
+        self.has_room(Some(worker))
     }
 
     /// As [`Self::submit`], for a request that only `worker` may take: whichever of its seats comes
@@ -169,18 +194,18 @@ impl<'x> AcceptorSide<'x> {
         arrived_us: u64,
         fill: impl FnOnce(&mut [u8]) -> Option<usize>,
     ) -> Option<Submitted> {
-        let submitted = self.submit_in(self.exchange.own_ring(worker), arrived_us, fill);
+        let submitted = self.submit_in(Some(worker), arrived_us, fill);
         self.unannounced_own |= submitted.is_some();
         submitted
     }
 
     fn submit_in(
         &mut self,
-        ring: ReadyRing<'_>,
+        worker: Option<u16>,
         arrived_us: u64,
         fill: impl FnOnce(&mut [u8]) -> Option<usize>,
     ) -> Option<Submitted> {
-        if !self.has_room_in(ring) {
+        if !self.has_room(worker) {
             return None;
         }
         let slot = self.free.pop()?;
@@ -204,7 +229,10 @@ impl<'x> AcceptorSide<'x> {
         head.arrived_us.store(arrived_us, Ordering::Relaxed);
         head.taken_us.store(0, Ordering::Relaxed);
         head.flow.0.reset();
-        ring.publish(self.exchange.words(), slot, turn);
+        let words = self.exchange.words();
+        let (ring, mine) = self.ring(worker);
+        let position = ring.publish(mine, words, slot, turn);
+        self.handed_over[slot as usize] = HandedOver { worker, position };
         self.unannounced += 1;
         Some(Submitted { slot, turn })
     }
@@ -245,92 +273,6 @@ impl<'x> AcceptorSide<'x> {
     /// The event loop is up again.
     pub fn awake(&self) {
         self.exchange.notices().awake();
-    }
-
-    /// The present use of a slot.
-    pub fn submitted(&self, slot: u32) -> Submitted {
-        Submitted {
-            slot,
-            turn: self.turns[slot as usize],
-        }
-    }
-
-    /// Where the present use of a slot stands.
-    pub fn state(&self, slot: u32) -> Result<SlotState, Corrupt> {
-        let word = self.exchange.word(slot).ok_or(Corrupt("no such phase"))?;
-        if word.turn != self.turns[slot as usize] {
-            return Err(Corrupt("the slot is in another turn"));
-        }
-        let head = self.exchange.head(slot);
-        let taken_us = head.taken_us.load(Ordering::Relaxed);
-        match word.phase {
-            Phase::Ready if word.tenant == Tenant::default() => Ok(SlotState::Ready),
-            Phase::Ready => Err(Corrupt("a slot that is ready has an owner")),
-            Phase::Taken | Phase::Answering => Ok(SlotState::Running {
-                tenant: word.tenant,
-                taken_us,
-            }),
-            Phase::Done => Ok(SlotState::Done {
-                tenant: word.tenant,
-                ending: match head.ending.load(Ordering::Relaxed) {
-                    1 => Some(Ending::Complete),
-                    2 => Some(Ending::Broken),
-                    _ => None,
-                },
-                taken_us,
-                done_us: head.done_us.load(Ordering::Relaxed),
-            }),
-            Phase::Free | Phase::Filling => Err(Corrupt("a slot in use calls itself free")),
-        }
-    }
-
-    /// Unread bytes of the answer.
-    pub fn readable(&self, slot: u32) -> Result<usize, Corrupt> {
-        let produced = self
-            .exchange
-            .head(slot)
-            .flow
-            .0
-            .produced
-            .load(Ordering::Acquire);
-        let unread = produced.checked_sub(self.consumed[slot as usize]);
-        match unread {
-            Some(unread) if unread <= self.exchange.geometry().response_bytes as u64 => {
-                Ok(unread as usize)
-            }
-            _ => Err(Corrupt("more answer than the ring can hold")),
-        }
-    }
-
-    /// Appends up to `max` unread bytes of the answer to `out` and frees their room.
-    pub fn read(&mut self, slot: u32, max: usize, out: &mut Vec<u8>) -> Result<usize, Corrupt> {
-        let len = self.readable(slot)?.min(max);
-        if len == 0 {
-            return Ok(0);
-        }
-        let capacity = self.exchange.geometry().response_bytes;
-        let at = (self.consumed[slot as usize] % capacity as u64) as usize;
-        let first = len.min(capacity - at);
-        out.reserve(len);
-        let end = out.len();
-        // SAFETY: both pieces lie within the slot's response ring, and `out` has room for `len`.
-        // The seat published these bytes and writes them no more until they are consumed; one
-        // that does all the same spoils its own answer, for the bytes are only copied, never
-        // looked at in place.
-        unsafe {
-            let area = self.exchange.response_area(slot);
-            let target = out.as_mut_ptr().add(end);
-            std::ptr::copy_nonoverlapping(area.add(at), target, first);
-            std::ptr::copy_nonoverlapping(area, target.add(first), len - first);
-            out.set_len(end + len);
-        }
-        self.consumed[slot as usize] += len as u64;
-        self.exchange
-            .head(slot)
-            .flow
-            .0
-            .consume(self.consumed[slot as usize]);
-        Ok(len)
     }
 
     /// The client of a running request has gone.

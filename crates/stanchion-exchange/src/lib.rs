@@ -7,19 +7,22 @@
 //! - requests are taken in the order in which they were submitted: those for everybody, and those for
 //!   each worker alone;
 //! - a process killed at any instruction strands no slot and blocks nobody;
-//! - the acceptor believes nothing it reads here: each length is checked before it is used.
+//! - the acceptor believes nothing it reads here: each length is checked before it is used, and what it finds
+//!   spoilt it puts right from what it knows itself ([`AcceptorSide::mend`]).
 
+mod corrupt;
 mod protocol;
+mod ring;
 mod sync;
 mod word;
 
-pub use protocol::{Bell, Flow, Notices, ReadyRing, Seen, Sources};
+pub use corrupt::Corrupt;
+pub use protocol::{Bell, Flow, Notices, Seen};
+pub use ring::{Entry, Published, ReadyRing, Sources};
 pub use word::{Phase, Tenant, Word};
 
 #[cfg(not(loom))]
 mod acceptor;
-#[cfg(not(loom))]
-mod corrupt;
 #[cfg(not(loom))]
 mod layout;
 #[cfg(not(loom))]
@@ -29,8 +32,6 @@ mod shared;
 
 #[cfg(not(loom))]
 pub use acceptor::{AcceptorSide, SlotState, Submitted};
-#[cfg(not(loom))]
-pub use corrupt::Corrupt;
 #[cfg(not(loom))]
 pub use layout::{BadGeometry, Geometry, LAYOUT_VERSION, Seat, SeatState};
 #[cfg(not(loom))]

@@ -1,5 +1,5 @@
-//! The lock-free part: how a request is handed to a seat, how an answer is announced, how either
-//! side sleeps. It is written over borrowed words so that loom (tests/loom.rs) explores the very
+//! The lock-free part: how an answer is announced, and how either side sleeps; how a request is handed to
+//! a seat is in [`crate::ring`]. It is written over borrowed words so that loom (tests/loom) explores the very
 //! code that runs on the shared memory.
 //!
 //! A process may be killed between any two instructions here. Nothing is ever left locked: there
@@ -8,7 +8,6 @@
 use std::time::Duration;
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence, futex};
-use crate::word::{Phase, Tenant, Word};
 
 /// A word to sleep on: a count of the times it was rung, times two, and one bit that says that
 /// somebody sleeps or is about to.
@@ -64,169 +63,6 @@ impl Bell {
     #[cfg(not(loom))]
     pub fn word(&self) -> &AtomicU32 {
         &self.0
-    }
-}
-
-/// The slots that are ready, in the order in which they became so. One producer, the acceptor;
-/// any number of consumers.
-#[derive(Clone, Copy, Debug)]
-pub struct ReadyRing<'m> {
-    /// Position of the next entry to take; never wraps.
-    pub head: &'m AtomicU64,
-    /// Position of the next entry to fill; only the acceptor writes it.
-    pub tail: &'m AtomicU64,
-    /// `turn:32 | slot:32`; a power of two of them.
-    pub entries: &'m [AtomicU64],
-}
-
-impl ReadyRing<'_> {
-    /// Whether an entry can be published; it stays so until one is. False if the ring is full of
-    /// entries that nobody came to take.
-    pub fn has_room(&self, words: &[AtomicU64]) -> bool {
-        let tail = self.tail.load(Ordering::Relaxed);
-        let unread = tail.wrapping_sub(self.head.load(Ordering::Acquire));
-        unread < self.entries.len() as u64 || self.skip_stale(words)
-    }
-
-    /// Hands over a slot that is Filling: it becomes Ready, then visible. Only while there is
-    /// room.
-    pub fn publish(&self, words: &[AtomicU64], slot: u32, turn: u32) {
-        let tail = self.tail.load(Ordering::Relaxed);
-        let capacity = self.entries.len() as u64;
-        words[slot as usize].store(Word::unowned(Phase::Ready, turn).pack(), Ordering::Release);
-        let entry = u64::from(turn) << 32 | u64::from(slot);
-        self.entries[(tail % capacity) as usize].store(entry, Ordering::Release);
-        self.tail.store(tail.wrapping_add(1), Ordering::Release);
-    }
-
-    /// Forgets every entry; for a new acceptor, while no slot is Ready. Starts over if the
-    /// positions are impossible, as a worker gone mad may leave them.
-    pub fn clear(&self) {
-        /// Counted up one by one, never reached.
-        const POSITIONS_MAX: u64 = 1 << 63;
-
-        let tail = self.tail.load(Ordering::Relaxed);
-        let unread = tail.checked_sub(self.head.load(Ordering::Acquire));
-        let possible = unread.is_some_and(|unread| unread <= self.entries.len() as u64);
-        if possible && tail < POSITIONS_MAX {
-            self.head.store(tail, Ordering::Release);
-        } else {
-            self.tail.store(0, Ordering::Release);
-            self.head.store(0, Ordering::Release);
-        }
-    }
-
-    /// Takes the oldest ready slot for `tenant`, giving the slot and its turn.
-    ///
-    /// The claim is the compare-and-swap on the slot's word. Only then is the head helped on, by
-    /// whoever gets there first: a worker killed between the two leaves an entry whose slot is no
-    /// longer Ready, and the next comer steps over it.
-    pub fn take(&self, words: &[AtomicU64], tenant: Tenant) -> Option<(u32, u32)> {
-        loop {
-            let head = self.head.load(Ordering::Acquire);
-            if head >= self.tail.load(Ordering::Acquire) {
-                return None;
-            }
-            let entry =
-                self.entries[(head % self.entries.len() as u64) as usize].load(Ordering::Acquire);
-            // The producer overwrites an entry only once the head has passed it; if it has, what
-            // was read may belong to a later position, and taking it would jump the queue.
-            if self.head.load(Ordering::Acquire) != head {
-                continue;
-            }
-            let (slot, turn) = (entry as u32, (entry >> 32) as u32);
-            let claimed = words.get(slot as usize).is_some_and(|word| {
-                let ready = Word::unowned(Phase::Ready, turn).pack();
-                let taken = Word {
-                    phase: Phase::Taken,
-                    tenant,
-                    turn,
-                }
-                .pack();
-                word.compare_exchange(ready, taken, Ordering::AcqRel, Ordering::Relaxed)
-                    .is_ok()
-            });
-            self.pass(head);
-            if claimed {
-                return Some((slot, turn));
-            }
-        }
-    }
-
-    /// Whether nothing is there to take. May be out of date as soon as it is known.
-    pub fn is_empty(&self) -> bool {
-        self.head.load(Ordering::Acquire) >= self.tail.load(Ordering::Acquire)
-    }
-
-    fn pass(&self, head: u64) {
-        // Failing means that somebody else has helped already.
-        let _ = self
-            .head
-            .compare_exchange(head, head + 1, Ordering::AcqRel, Ordering::Relaxed);
-    }
-
-    /// Steps over entries at the head that were withdrawn or whose taker died before it could;
-    /// true if that made room.
-    fn skip_stale(&self, words: &[AtomicU64]) -> bool {
-        let before = self.head.load(Ordering::Acquire);
-        let tail = self.tail.load(Ordering::Relaxed);
-        let mut head = before;
-        // A loop around the ring at most: a worker gone mad may have put the tail anywhere.
-        for _ in self.entries {
-            if head >= tail {
-                break;
-            }
-            let entry =
-                self.entries[(head % self.entries.len() as u64) as usize].load(Ordering::Acquire);
-            let ready = Word::unowned(Phase::Ready, (entry >> 32) as u32).pack();
-            let still_ready = words
-                .get(entry as u32 as usize)
-                .is_some_and(|word| word.load(Ordering::Acquire) == ready);
-            if still_ready {
-                break;
-            }
-            self.pass(head);
-            head = self.head.load(Ordering::Acquire);
-        }
-        head > before
-    }
-}
-
-/// Where a seat looks for work: in the ring of its worker, for what that worker alone may answer, and
-/// in everybody's.
-#[derive(Clone, Copy, Debug)]
-pub struct Sources<'m> {
-    /// The worker's own ring.
-    pub own: ReadyRing<'m>,
-    /// Everybody's.
-    pub shared: ReadyRing<'m>,
-}
-
-impl Sources<'_> {
-    /// Takes the oldest ready slot of one ring, or of the other if there is none: the slot, its turn,
-    /// and whether it came from the worker's own.
-    ///
-    /// Who rings for a request that one worker alone may take must wake every sleeper: the bell
-    /// cannot choose, and one who was woken for everybody's may take its own instead.
-    pub fn take(
-        &self,
-        words: &[AtomicU64],
-        tenant: Tenant,
-        own_first: bool,
-    ) -> Option<(u32, u32, bool)> {
-        let own = || {
-            let (slot, turn) = self.own.take(words, tenant)?;
-            Some((slot, turn, true))
-        };
-        let shared = || {
-            let (slot, turn) = self.shared.take(words, tenant)?;
-            Some((slot, turn, false))
-        };
-        if own_first {
-            own().or_else(shared)
-        } else {
-            shared().or_else(own)
-        }
     }
 }
 

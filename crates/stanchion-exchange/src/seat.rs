@@ -7,7 +7,7 @@ use stanchion_sys::clock::monotonic_us;
 use stanchion_sys::signal::asked;
 
 use crate::layout::SeatState;
-use crate::protocol::Sources;
+use crate::ring::Sources;
 use crate::shared::Exchange;
 use crate::word::{Phase, Tenant};
 

@@ -10,7 +10,8 @@ use crate::layout::{
     Geometry, Header, LAYOUT_VERSION, LINE_BYTES, MAGIC, OwnPositions, Padded, Seat, SeatState,
     SlotHead,
 };
-use crate::protocol::{Bell, Notices, ReadyRing};
+use crate::protocol::{Bell, Notices};
+use crate::ring::ReadyRing;
 use crate::sync::AtomicU64;
 use crate::word::{Phase, Tenant, Word};
 
@@ -144,6 +145,11 @@ impl Exchange {
     pub fn close(&self) {
         self.header().closed.store(1, Ordering::Release);
         self.ready_bell().rouse(u32::MAX);
+    }
+
+    /// As long as there is an acceptor it is not closed. Gives whether it was.
+    pub(crate) fn reopen(&self) -> bool {
+        self.header().closed.swap(0, Ordering::AcqRel) != 0
     }
 
     /// Whether [`Exchange::close`] was called.

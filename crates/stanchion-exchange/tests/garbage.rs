@@ -1,5 +1,5 @@
 //! A worker gone mad writes over the shared memory. The acceptor must neither panic nor give a
-//! slot out twice, and a new acceptor with new workers must be as good as new.
+//! slot out twice. With new workers it must be as good as new, and so must a new acceptor.
 
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
@@ -144,6 +144,7 @@ impl<'x> Desk<'x> {
         let slot = (rng.next_u64() % u64::from(SLOTS)) as u32;
         match rng.next_u64() % 8 {
             0 => drop(self.submit()),
+            6 if rng.next_u64().is_multiple_of(4) => drop(self.side.mend()),
             7 => drop(self.submit_to(Some((rng.next_u64() % WORKERS) as u16))),
             1 => {
                 self.side.try_sleep();
@@ -238,6 +239,52 @@ fn honest_start<'x>(
     all
 }
 
+/// The acceptor goes on, and the workers too: what they still take makes no sense to them or to the acceptor, or it
+/// does. Once it has looked a few times, nothing is in anybody's hands.
+fn assert_settles(desk: &mut Desk<'_>, seats: &[SeatSide<'_>]) {
+    // At the first look it may find what is wrong, and no more at the second.
+    let _ = desk.side.mend();
+    assert_eq!(desk.side.mend(), Ok(()));
+    // What is ready is found by those who may take it.
+    for seat in seats.iter().cycle().take(seats.len() * SLOTS as usize) {
+        if let Some(taken) = seat.take() {
+            taken.finish(Ending::Complete);
+            seat.rest();
+        }
+    }
+    for slot in desk.in_flight.clone() {
+        if desk.side.is_stray(slot) {
+            desk.side.release(slot);
+            desk.in_flight.remove(&slot);
+        } else {
+            desk.look(slot);
+        }
+    }
+    for slot in &desk.in_flight {
+        let state = desk.side.state(*slot);
+        assert!(
+            matches!(state, Ok(SlotState::Running { .. })),
+            "slot {slot} is forgotten: {state:?}"
+        );
+    }
+}
+
+/// All the workers are killed, and the acceptor goes on: everything works again.
+fn assert_goes_on(mut desk: Desk<'_>, tenure: u16) {
+    let _ = desk.side.mend();
+    let exchange = desk.exchange;
+    // What nobody has taken is taken by the new ones; the rest goes with those who had it.
+    let seats = sit_down(exchange, tenure);
+    assert_settles(&mut desk, &seats);
+    desk.bury(|_| true);
+    assert_eq!(
+        (desk.side.free_slots(), desk.side.orphans()),
+        (SLOTS as usize, 0)
+    );
+    desk.corrupt = 0;
+    assert_serves(desk, &seats);
+}
+
 /// All the workers are killed and the acceptor is replaced: everything works again.
 fn assert_recovers(exchange: &Exchange, tenure: u16) {
     let mut desk = Desk::open(exchange);
@@ -245,6 +292,11 @@ fn assert_recovers(exchange: &Exchange, tenure: u16) {
     assert_eq!(desk.side.free_slots(), SLOTS as usize);
     desk.side.sweep(|_| ());
     let seats = sit_down(exchange, tenure);
+    assert_serves(desk, &seats);
+}
+
+fn assert_serves(mut desk: Desk<'_>, seats: &[SeatSide<'_>]) {
+    assert_eq!(desk.side.mend(), Ok(()));
     for round in 0..20_u8 {
         // Of each four one for each worker alone, and two for everybody.
         let whose = [None, Some(0), None, Some(1)];
@@ -253,7 +305,7 @@ fn assert_recovers(exchange: &Exchange, tenure: u16) {
         assert_eq!(slots.len(), SLOTS as usize, "round {round}");
         let mut slots: BTreeSet<_> = slots.into_iter().collect();
         // Each seat takes one of its worker's and one of everybody's.
-        for seat in seats.iter().chain(&seats) {
+        for seat in seats.iter().chain(seats) {
             let mut taken = seat.take().unwrap();
             let slot = taken.ticket().0;
             assert!(slots.remove(&slot), "not one that was submitted");
@@ -268,6 +320,7 @@ fn assert_recovers(exchange: &Exchange, tenure: u16) {
         }
     }
     assert_eq!((desk.side.free_slots(), desk.corrupt), (SLOTS as usize, 0));
+    assert_eq!(desk.side.mend(), Ok(()));
 }
 
 /// One test, because each looks for the only exchange that is mapped.
@@ -307,8 +360,13 @@ fn one_by_one(rng: &mut TestRng) -> u32 {
             };
         }
     }
-    assert_recovers(&exchange, 2);
-    desk.corrupt
+    let corrupt = desk.corrupt;
+    if rng.next_u64().is_multiple_of(4) {
+        assert_recovers(&exchange, 2);
+    } else {
+        assert_goes_on(desk, 2);
+    }
+    corrupt
 }
 
 fn wiped(byte: u8, rng: &mut TestRng) {
@@ -318,7 +376,8 @@ fn wiped(byte: u8, rng: &mut TestRng) {
     std::mem::forget(honest_start(&mut desk, &seats, rng));
     Scribbler::new().fill(byte);
     (0..100).for_each(|_| desk.act(rng));
-    assert_recovers(&exchange, 2);
+    assert_goes_on(desk, 2);
+    assert_recovers(&exchange, 3);
 }
 
 /// The worker scribbles between any two of the acceptor's instructions.
@@ -340,4 +399,26 @@ fn at_the_same_time(runner: &mut TestRunner) {
         stop.store(true, Ordering::Relaxed);
     });
     assert_recovers(&exchange, 2);
+    let desk = Desk::open(&exchange);
+    let desk = scribbled_over_while_acting(desk, &scribbler, &mut rng, &mut mad);
+    assert_goes_on(desk, 3);
+}
+
+fn scribbled_over_while_acting<'x>(
+    mut desk: Desk<'x>,
+    scribbler: &Scribbler,
+    rng: &mut TestRng,
+    mad: &mut TestRng,
+) -> Desk<'x> {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                scribbler.scribble(mad);
+            }
+        });
+        (0..5_000).for_each(|_| desk.act(rng));
+        stop.store(true, Ordering::Relaxed);
+    });
+    desk
 }

@@ -1,10 +1,10 @@
 //! The ready ring.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
-use stanchion_exchange::{Bell, Phase, ReadyRing, Tenant, Word};
+use stanchion_exchange::{Bell, Entry, Phase, Published, ReadyRing, Tenant, Word};
 
 use crate::{explore, explore_bounded, join_all, wait_for};
 
@@ -12,44 +12,77 @@ use crate::{explore, explore_bounded, join_all, wait_for};
 pub(crate) type Request = (u32, u32);
 
 pub(crate) struct Slots {
-    head: AtomicU64,
-    tail: AtomicU64,
-    entries: Vec<AtomicU64>,
+    ring: Ring,
     pub(crate) words: Vec<AtomicU64>,
 }
 
-impl Slots {
-    pub(crate) fn new(slots: usize, entries: usize) -> Arc<Self> {
-        let zeroes = |count| (0..count).map(|_| AtomicU64::new(0)).collect();
-        Arc::new(Self {
-            head: AtomicU64::new(0),
-            tail: AtomicU64::new(0),
-            entries: zeroes(entries),
-            words: zeroes(slots),
-        })
+pub(crate) struct Ring {
+    head: AtomicU64,
+    tail: AtomicU64,
+    entries: Vec<AtomicU64>,
+    /// The producer's alone; nobody waits for it.
+    mine: Mutex<Published>,
+}
+
+impl Ring {
+    pub(crate) fn new(entries: usize) -> Self {
+        let (head, tail) = (AtomicU64::new(0), AtomicU64::new(0));
+        let entries: Vec<_> = (0..entries).map(|_| AtomicU64::new(0)).collect();
+        let shared = ReadyRing {
+            head: &head,
+            tail: &tail,
+            entries: &entries,
+        };
+        let mine = Mutex::new(shared.take_over());
+        Self {
+            head,
+            tail,
+            entries,
+            mine,
+        }
     }
 
-    pub(crate) fn ring(&self) -> ReadyRing<'_> {
+    pub(crate) fn shared(&self) -> ReadyRing<'_> {
         ReadyRing {
             head: &self.head,
             tail: &self.tail,
             entries: &self.entries,
         }
     }
+}
+
+impl Slots {
+    pub(crate) fn new(slots: usize, entries: usize) -> Arc<Self> {
+        Arc::new(Self {
+            ring: Ring::new(entries),
+            words: (0..slots).map(|_| AtomicU64::new(0)).collect(),
+        })
+    }
+
+    pub(crate) fn ring(&self) -> ReadyRing<'_> {
+        self.ring.shared()
+    }
 
     fn has_room(&self) -> bool {
-        self.ring().has_room(&self.words)
+        let mine = self.ring.mine.lock().unwrap();
+        self.ring().has_room(&mine, &self.words).unwrap()
     }
 
     /// As the acceptor does it, which alone may.
-    pub(crate) fn submit(&self, request: Request) {
-        self.publish_in(self.ring(), request);
+    pub(crate) fn submit(&self, request: Request) -> Entry {
+        self.publish_in(&self.ring, request)
     }
 
     /// The same in another ring, for these slots.
-    pub(crate) fn publish_in(&self, ring: ReadyRing<'_>, (slot, turn): Request) {
+    pub(crate) fn publish_in(&self, ring: &Ring, (slot, turn): Request) -> Entry {
         self.set(slot, Phase::Filling, turn);
-        ring.publish(&self.words, slot, turn);
+        let mut mine = ring.mine.lock().unwrap();
+        let position = ring.shared().publish(&mut mine, &self.words, slot, turn);
+        Entry {
+            slot,
+            turn,
+            position,
+        }
     }
 
     fn take(&self, seat: u16) -> Option<Request> {
@@ -245,7 +278,8 @@ fn a_stale_entry_does_not_claim_the_next_use_of_its_slot() {
         ]);
         let expected: &[Request] = if again { &[(0, 1), (0, 2)] } else { &[(0, 1)] };
         assert_eq!(taken, expected);
-        assert!(slots.head.load(Ordering::Relaxed) <= slots.tail.load(Ordering::Relaxed));
+        let Ring { head, tail, .. } = &slots.ring;
+        assert!(head.load(Ordering::Relaxed) <= tail.load(Ordering::Relaxed));
     });
 }
 
@@ -286,4 +320,73 @@ fn two_idle_workers_get_a_request_each() {
         bell.ring(2);
         assert_eq!(sorted(join_all(workers)), [(0, 1), (1, 1)]);
     });
+}
+
+impl Slots {
+    /// As the acceptor does it now and then: true if there was something to put right.
+    fn mend(&self, handed_over: &mut [Entry]) -> bool {
+        let mut mine = self.ring.mine.lock().unwrap();
+        let spoilt = self.ring().check(&mine, &self.words, handed_over).is_err();
+        if spoilt {
+            self.ring().renew(&mut mine, &self.words, handed_over);
+        }
+        spoilt
+    }
+}
+
+/// A worker writes anything over the ring while another one takes and the acceptor puts it right. Once it has
+/// stopped, a few looks of the acceptor are enough: nothing is taken twice, nothing is lost.
+fn assert_mends(spoil: fn(&Ring)) {
+    explore_bounded(3, move || {
+        let slots = Slots::new(2, 4);
+        let mut handed_over = [slots.submit((0, 1)), slots.submit((1, 1))];
+        let mad = {
+            let slots = Arc::clone(&slots);
+            thread::spawn(move || spoil(&slots.ring))
+        };
+        let honest = {
+            let slots = Arc::clone(&slots);
+            thread::spawn(move || slots.take(0).into_iter().collect::<Vec<_>>())
+        };
+        slots.mend(&mut handed_over);
+        mad.join().unwrap();
+        let mut taken = vec![honest.join().unwrap()];
+        slots.mend(&mut handed_over);
+        taken.push(slots.take_all(1));
+        assert_eq!(sorted(taken), [(0, 1), (1, 1)]);
+        assert!(!slots.mend(&mut handed_over), "it is as it was left");
+        assert!(slots.has_room());
+    });
+}
+
+#[test]
+fn a_head_beyond_the_tail_is_mended() {
+    assert_mends(|ring| ring.head.store(7, Ordering::Relaxed));
+}
+
+#[test]
+fn a_head_far_back_is_mended() {
+    assert_mends(|ring| ring.head.store(u64::MAX - 1, Ordering::Relaxed));
+}
+
+#[test]
+fn a_head_one_too_far_is_mended() {
+    assert_mends(|ring| {
+        ring.head.fetch_add(1, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn a_tail_beyond_its_place_is_mended() {
+    assert_mends(|ring| ring.tail.store(1 << 40, Ordering::Relaxed));
+}
+
+#[test]
+fn a_tail_that_hides_what_is_there_is_mended() {
+    assert_mends(|ring| ring.tail.store(0, Ordering::Relaxed));
+}
+
+#[test]
+fn an_entry_that_is_another_is_mended() {
+    assert_mends(|ring| ring.entries[1].store(u64::MAX, Ordering::Relaxed));
 }

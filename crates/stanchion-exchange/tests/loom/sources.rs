@@ -2,62 +2,37 @@
 
 use std::sync::Arc;
 
-use loom::sync::atomic::AtomicU64;
 use loom::thread;
-use stanchion_exchange::{Bell, ReadyRing, Sources, Tenant};
+use stanchion_exchange::{Bell, Sources, Tenant};
 
-use crate::ring::{Request, Slots, sorted};
+use crate::ring::{Request, Ring, Slots, sorted};
 use crate::{explore, explore_bounded, join_all, wait_for};
 
 /// Everybody's ring with the slots, and a ring for each of two workers.
 struct Rings {
     shared: Arc<Slots>,
-    own: [OwnRing; 2],
+    own: [Ring; 2],
     bell: Bell,
-}
-
-struct OwnRing {
-    head: AtomicU64,
-    tail: AtomicU64,
-    entries: Vec<AtomicU64>,
-}
-
-impl OwnRing {
-    fn new() -> Self {
-        Self {
-            head: AtomicU64::new(0),
-            tail: AtomicU64::new(0),
-            entries: vec![AtomicU64::new(0)],
-        }
-    }
-
-    fn ring(&self) -> ReadyRing<'_> {
-        ReadyRing {
-            head: &self.head,
-            tail: &self.tail,
-            entries: &self.entries,
-        }
-    }
 }
 
 impl Rings {
     fn new(slots: usize) -> Arc<Self> {
         Arc::new(Self {
             shared: Slots::new(slots, 2),
-            own: [OwnRing::new(), OwnRing::new()],
+            own: [Ring::new(1), Ring::new(1)],
             bell: Bell::default(),
         })
     }
 
     /// As the acceptor does it.
     fn submit_to(&self, worker: usize, request: Request) {
-        self.shared.publish_in(self.own[worker].ring(), request);
+        self.shared.publish_in(&self.own[worker], request);
     }
 
     /// As a seat of `worker` does it, for which its own comes first.
     fn take(&self, worker: usize) -> Option<Request> {
         let sources = Sources {
-            own: self.own[worker].ring(),
+            own: self.own[worker].shared(),
             shared: self.shared.ring(),
         };
         let tenant = Tenant {

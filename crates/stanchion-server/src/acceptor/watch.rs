@@ -21,6 +21,7 @@ const NEWCOMER: Duration = Duration::from_secs(1);
 pub(super) async fn watch(shared: Rc<Shared>) {
     loop {
         tokio::time::sleep(INTERVAL).await;
+        shared.dispatch.borrow_mut().mend();
         shared.dispatch.borrow_mut().expire();
         shared.dispatch.borrow_mut().report_culprits();
         let now_us = monotonic_us();

@@ -1,8 +1,6 @@
 //! What seats bring back: heads, bodies, files, and now and then nonsense.
 
-use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
 use stanchion_exchange::{Corrupt, Ending, SlotState, Tenant};
@@ -10,12 +8,11 @@ use stanchion_sys::channel::Received;
 use stanchion_sys::clock::monotonic_us;
 use tracing::{error, warn};
 
-use super::{Dispatch, Poisoned, Sitting, refuse};
+use super::{Dispatch, refuse};
 use crate::acceptor::app_head::AppHead;
 use crate::acceptor::outflow::StreamEnd;
 use crate::acceptor::refusal::Refusal;
 use crate::acceptor::ticket::{Answer, AppAnswer, Stage, Start, Ticket};
-use crate::messages::{self, FromAcceptor};
 use crate::record::{FilePart, read_answer_head};
 
 impl Dispatch {
@@ -189,77 +186,5 @@ impl Dispatch {
         }
         let (turn, fd) = self.files.remove(&slot)?;
         (turn == self.side.submitted(slot).turn).then_some(fd)
-    }
-
-    pub(super) fn is_poisoned(&self, slot: u32) -> bool {
-        self.poisoned.iter().any(|poisoned| poisoned.slot == slot)
-    }
-
-    /// Who may have a slot, each with its tenure, when nobody says so: those that are dead, as far as
-    /// we have not been told yet, since the master empties their seats first; else anybody.
-    fn possible_owners(&self) -> Vec<(u16, u16)> {
-        let pid_of = |worker: u16| self.exchange.seat(worker * self.threads).pid.load(Relaxed);
-        let all = self.workers.iter();
-        let all = all.map(|(&worker, sitting)| (worker, *sitting));
-        let (sitting, dead): (Vec<_>, Vec<_>) =
-            all.partition(|(worker, sitting)| pid_of(*worker) == sitting.pid.cast_unsigned());
-        let some = if dead.is_empty() { sitting } else { dead };
-        let tenures = some.into_iter();
-        tenures
-            .map(|(worker, sitting)| (worker, sitting.tenure))
-            .collect()
-    }
-
-    /// A slot makes no sense: its client is told, and its worker must go before it is used again.
-    pub(super) fn poison(&mut self, slot: u32, ticket: &Ticket, corrupt: Corrupt) {
-        if self.is_poisoned(slot) {
-            return;
-        }
-        error!("{corrupt} (slot {slot}, {})", ticket.request.describe());
-        if ticket.is_streaming() {
-            ticket.pour(|outflow| outflow.end(StreamEnd::Broken));
-            ticket.stage.set(Stage::Over);
-        } else if ticket.stage.get() != Stage::Over {
-            refuse(ticket, Refusal::NoAnswer);
-        }
-        let tenant = match self.side.state(slot) {
-            Ok(SlotState::Running { tenant, .. } | SlotState::Done { tenant, .. }) => {
-                Some(tenant.seat)
-            }
-            _ => self.exchange.busy_seat_of(slot),
-        };
-        let worker = tenant.map(|seat| seat / self.threads);
-        let sitting = worker.and_then(|worker| Some((worker, *self.workers.get(&worker)?)));
-        let Some((worker, Sitting { tenure, .. })) = sitting else {
-            let owners = self.possible_owners();
-            warn!(
-                "slot {slot} is not used until it is sure that none of these writes to it: {owners:?}"
-            );
-            self.poisoned.push(Poisoned { slot, owners });
-            return;
-        };
-        self.poisoned.push(Poisoned {
-            slot,
-            owners: vec![(worker, tenure)],
-        });
-        self.unreported.insert((worker, tenure));
-        self.report_culprits();
-    }
-
-    /// Has the master replace workers that must not go on. Those that it cannot be told of are kept
-    /// for the next look: as long as such a worker lives, its slot is out of use.
-    pub(in crate::acceptor) fn report_culprits(&mut self) {
-        let master = &self.master;
-        self.unreported.retain(|&(worker, tenure)| {
-            let replace = FromAcceptor::Replace { worker, tenure };
-            match messages::send(master, &replace) {
-                Ok(()) => false,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => true,
-                Err(error) => {
-                    error!("the master could not be told to replace worker {worker}: {error}");
-                    false
-                }
-            }
-        });
     }
 }

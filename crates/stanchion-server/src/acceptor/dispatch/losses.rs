@@ -6,7 +6,7 @@ use stanchion_exchange::Tenant;
 use stanchion_sys::clock::monotonic_us;
 use tracing::warn;
 
-use super::{Dispatch, Poisoned, refuse};
+use super::{Dispatch, refuse};
 use crate::acceptor::outflow::StreamEnd;
 use crate::acceptor::refusal::Refusal;
 use crate::acceptor::ticket::{Stage, Ticket};
@@ -35,16 +35,7 @@ impl Dispatch {
                 self.bury(slot, &ticket);
             }
         }
-        for poisoned in &mut self.poisoned {
-            poisoned.owners.retain(|&owner| owner != (worker, tenure));
-        }
-        let (freed, kept) = std::mem::take(&mut self.poisoned)
-            .into_iter()
-            .partition(|poisoned| poisoned.owners.is_empty());
-        self.poisoned = kept;
-        for Poisoned { slot, .. } in freed {
-            self.free(slot);
-        }
+        self.free_poisoned_of(worker, tenure);
         if self
             .workers
             .get(&worker)

@@ -5,6 +5,7 @@
 mod admission;
 mod collect;
 mod losses;
+mod mending;
 mod ports;
 mod relief;
 mod turned_away;
@@ -28,6 +29,7 @@ use crate::tally::{Outcome, Tally};
 use crate::tree::Common;
 pub(super) use admission::ClientShare;
 use admission::{ClientLimit, Lanes, line_limits};
+use mending::Poisoned;
 use ports::Ports;
 pub(super) use ports::{PortNumber, Who};
 
@@ -72,6 +74,10 @@ pub(super) struct Dispatch {
     /// When the oldest request was submitted that no seat was woken for.
     unannounced_since_us: u64,
     poisoned: Vec<Poisoned>,
+    /// Uses of slots that were taken, and that nobody had in hand when they were last looked at.
+    strays: Vec<Submitted>,
+    /// When the exchange was last held to what we know of it.
+    mended_us: u64,
     /// A request whose worker has died may be given to another one.
     retries: bool,
     /// When answers were last swept up.
@@ -79,13 +85,6 @@ pub(super) struct Dispatch {
     /// From the arrival of requests until a seat took them, and from there until they were done.
     pub(super) waits: Durations,
     pub(super) services: Durations,
-}
-
-/// A slot that cannot be freed before certain workers, each with its tenure, are dead, since one of
-/// them writes where it should not.
-struct Poisoned {
-    slot: u32,
-    owners: Vec<(u16, u16)>,
 }
 
 #[derive(Clone, Copy)]
@@ -134,6 +133,8 @@ impl Dispatch {
             unreported: BTreeSet::new(),
             unannounced_since_us: 0,
             poisoned: Vec::new(),
+            strays: Vec::new(),
+            mended_us: 0,
             retries: settings.retry_idempotent,
             swept_us: 0,
             waits: Durations::default(),

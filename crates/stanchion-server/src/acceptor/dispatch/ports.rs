@@ -167,7 +167,7 @@ impl<T> Ports<T> {
         &mut self,
         port: PortNumber,
         now_us: u64,
-        can_submit_to: impl Fn(u16) -> bool,
+        mut can_submit_to: impl FnMut(u16) -> bool,
     ) -> Option<(u16, T)> {
         let submitted = self.of_worker_of(port).map(|port| port.submitted);
         let has_enough = submitted.sum::<usize>() >= self.submitted_max;

@@ -1,0 +1,216 @@
+//! The exchange is in memory that every worker can write to: what becomes of it when one of them has written where it
+//! should not. The acceptor goes by what it knows itself, puts right what only it writes, and goes on.
+
+use std::io;
+use std::sync::atomic::Ordering::Relaxed;
+
+use stanchion_exchange::{Corrupt, SlotState};
+use stanchion_sys::clock::monotonic_us;
+use tracing::{error, warn};
+
+use super::{Dispatch, Sitting, refuse};
+use crate::acceptor::outflow::StreamEnd;
+use crate::acceptor::refusal::Refusal;
+use crate::acceptor::ticket::{Stage, Ticket};
+use crate::messages::{self, FromAcceptor};
+
+/// How often the exchange is held to what we know. It bounds how long a request can stand in a ring in which no seat
+/// sees it, and an answer be there without a notice.
+const MEND_US: u64 = 1_000_000;
+/// A slot that makes no sense, and that nobody says is in his hands, is used again after so many looks: a seat says
+/// so a moment after it has taken a request.
+const LOOKS: u32 = 2;
+
+/// A slot that makes no sense, and that is not used until nobody can write to it any more.
+pub(super) struct Poisoned {
+    slot: u32,
+    owner: Owner,
+}
+
+/// Who may still write to a slot, each with its tenure.
+enum Owner {
+    /// The one that had it. It is replaced.
+    Known(u16, u16),
+    /// Nobody says so: one of these. Looked for so many times.
+    Unknown(Vec<(u16, u16)>, u32),
+}
+
+impl Owner {
+    /// A worker is dead; true if it is the last of them.
+    fn forget(&mut self, dead: (u16, u16)) -> bool {
+        match self {
+            Self::Known(worker, tenure) => (*worker, *tenure) == dead,
+            Self::Unknown(some, _) => {
+                some.retain(|&owner| owner != dead);
+                some.is_empty()
+            }
+        }
+    }
+}
+
+impl Dispatch {
+    /// Now and then: holds the exchange to what we know of it.
+    pub(in crate::acceptor) fn mend(&mut self) {
+        let now_us = monotonic_us();
+        if now_us.saturating_sub(self.mended_us) < MEND_US {
+            return;
+        }
+        self.mended_us = now_us;
+        if let Err(corrupt) = self.side.mend() {
+            error!("{corrupt}; it is put right, and which of the workers it was cannot be known");
+        }
+        // Notices may be lost too.
+        for slot in 0..self.slots.len() as u32 {
+            self.look(slot);
+        }
+        self.look_for_strays();
+        self.look_for_owners();
+        self.fill(now_us);
+        self.side.announce();
+    }
+
+    /// Requests that were taken, as their slots say, and that no seat has in hand.
+    fn look_for_strays(&mut self) {
+        let slots = 0..self.slots.len() as u32;
+        let used = slots.filter(|&slot| self.slots[slot as usize].is_some());
+        let strays = used.filter(|&slot| !self.is_poisoned(slot) && self.side.is_stray(slot));
+        let strays: Vec<_> = strays.map(|slot| self.side.submitted(slot)).collect();
+        for stray in std::mem::replace(&mut self.strays, strays.clone()) {
+            if strays.contains(&stray)
+                && let Some(ticket) = self.slots[stray.slot as usize].clone()
+            {
+                let corrupt = Corrupt("a request was taken, and nobody has it");
+                self.poison_without_owner(stray.slot, &ticket, corrupt);
+            }
+        }
+    }
+
+    /// Whose the slots are of which it was not known.
+    fn look_for_owners(&mut self) {
+        let (mut free, mut found) = (Vec::new(), Vec::new());
+        let mut poisoned = std::mem::take(&mut self.poisoned);
+        poisoned.retain_mut(|Poisoned { slot, owner }| {
+            let Owner::Unknown(_, looks) = owner else {
+                return true;
+            };
+            let seat = self.exchange.busy_seat_of(*slot);
+            if let Some((worker, tenure)) = seat.and_then(|seat| self.sitter_at(seat)) {
+                *owner = Owner::Known(worker, tenure);
+                found.push((worker, tenure));
+                return true;
+            }
+            *looks += 1;
+            if *looks >= LOOKS {
+                free.push(*slot);
+            }
+            *looks < LOOKS
+        });
+        self.poisoned = poisoned;
+        for slot in free {
+            self.free(slot);
+        }
+        for (worker, tenure) in found {
+            self.replace(worker, tenure);
+        }
+    }
+
+    /// A worker is dead: slots that only it may still have written to are used again.
+    pub(super) fn free_poisoned_of(&mut self, worker: u16, tenure: u16) {
+        let (freed, kept) = std::mem::take(&mut self.poisoned)
+            .into_iter()
+            .map(|mut poisoned| (poisoned.owner.forget((worker, tenure)), poisoned))
+            .partition::<Vec<_>, _>(|(is_free, _)| *is_free);
+        self.poisoned = kept.into_iter().map(|(_, poisoned)| poisoned).collect();
+        for (_, Poisoned { slot, .. }) in freed {
+            self.free(slot);
+        }
+    }
+
+    pub(super) fn is_poisoned(&self, slot: u32) -> bool {
+        self.poisoned.iter().any(|poisoned| poisoned.slot == slot)
+    }
+
+    /// A slot makes no sense: its client is told, and its worker must go before it is used again.
+    pub(super) fn poison(&mut self, slot: u32, ticket: &Ticket, corrupt: Corrupt) {
+        if self.is_poisoned(slot) {
+            return;
+        }
+        let seat = match self.side.state(slot) {
+            Ok(SlotState::Running { tenant, .. } | SlotState::Done { tenant, .. }) => {
+                Some(tenant.seat)
+            }
+            _ => self.exchange.busy_seat_of(slot),
+        };
+        let Some((worker, tenure)) = seat.and_then(|seat| self.sitter_at(seat)) else {
+            return self.poison_without_owner(slot, ticket, corrupt);
+        };
+        self.tell_client(slot, ticket, corrupt);
+        let owner = Owner::Known(worker, tenure);
+        self.poisoned.push(Poisoned { slot, owner });
+        self.replace(worker, tenure);
+    }
+
+    fn poison_without_owner(&mut self, slot: u32, ticket: &Ticket, corrupt: Corrupt) {
+        self.tell_client(slot, ticket, corrupt);
+        let owners = self.possible_owners();
+        warn!(
+            "slot {slot} is not used until it is sure that none of these writes to it: {owners:?}"
+        );
+        let owner = Owner::Unknown(owners, 0);
+        self.poisoned.push(Poisoned { slot, owner });
+    }
+
+    fn tell_client(&self, slot: u32, ticket: &Ticket, corrupt: Corrupt) {
+        error!("{corrupt} (slot {slot}, {})", ticket.request.describe());
+        if ticket.is_streaming() {
+            ticket.pour(|outflow| outflow.end(StreamEnd::Broken));
+            ticket.stage.set(Stage::Over);
+        } else if ticket.stage.get() != Stage::Over {
+            refuse(ticket, Refusal::NoAnswer);
+        }
+    }
+
+    /// The worker that has a seat, and its tenure.
+    fn sitter_at(&self, seat: u16) -> Option<(u16, u16)> {
+        let worker = seat / self.threads;
+        let Sitting { tenure, .. } = self.workers.get(&worker)?;
+        Some((worker, *tenure))
+    }
+
+    /// Who may have a slot, each with its tenure, when nobody says so: those that are dead, as far as
+    /// we have not been told yet, since the master empties their seats first; else anybody.
+    fn possible_owners(&self) -> Vec<(u16, u16)> {
+        let pid_of = |worker: u16| self.exchange.seat(worker * self.threads).pid.load(Relaxed);
+        let all = self.workers.iter();
+        let all = all.map(|(&worker, sitting)| (worker, *sitting));
+        let (sitting, dead): (Vec<_>, Vec<_>) =
+            all.partition(|(worker, sitting)| pid_of(*worker) == sitting.pid.cast_unsigned());
+        let some = if dead.is_empty() { sitting } else { dead };
+        let tenures = some.into_iter();
+        tenures
+            .map(|(worker, sitting)| (worker, sitting.tenure))
+            .collect()
+    }
+
+    fn replace(&mut self, worker: u16, tenure: u16) {
+        self.unreported.insert((worker, tenure));
+        self.report_culprits();
+    }
+
+    /// Has the master replace workers that must not go on. Those that it cannot be told of are kept
+    /// for the next look: as long as such a worker lives, its slot is out of use.
+    pub(in crate::acceptor) fn report_culprits(&mut self) {
+        let master = &self.master;
+        self.unreported.retain(|&(worker, tenure)| {
+            let replace = FromAcceptor::Replace { worker, tenure };
+            match messages::send(master, &replace) {
+                Ok(()) => false,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => true,
+                Err(error) => {
+                    error!("the master could not be told to replace worker {worker}: {error}");
+                    false
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,67 @@
+"""A worker gone mad writes over the memory that it shares with the acceptor, which goes on."""
+
+import contextlib
+import threading
+
+import pytest
+
+from support.patience import PATIENCE_S, eventually
+from support.server import Serve, Server
+from support.wire import BrokenOff, Malformed, request
+
+pytestmark = pytest.mark.own("gunicorn's processes share no memory")
+
+SCRIBBLED_S = 1.5
+REQUESTS = 100
+
+
+def served(server: Server) -> int:
+    """Of so many requests, each over a connection of its own, how many get the app's answer, and the right one."""
+    right = 0
+    for number in range(REQUESTS):
+        with contextlib.suppress(BrokenOff, ConnectionError, TimeoutError), server.connect() as wire:
+            wire.sock.settimeout(1)
+            response = wire.get(f"/?{number}")
+            right += (response.status, response.text) == (200, str(number))
+    return right
+
+
+def ask_until(server: Server, stop: threading.Event) -> None:
+    """Somebody who asks meanwhile, and takes what comes. Answers may be garbage: not what frames them."""
+    while not stop.is_set():
+        with contextlib.suppress(BrokenOff, ConnectionError, TimeoutError), server.connect() as wire:
+            wire.sock.settimeout(1)
+            wire.get("/?meanwhile")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_a_worker_scribbles_the_same_acceptor_serves_everybody_afterwards(serve: Serve, seed: int) -> None:
+    server = serve("garbage:app", "--workers", "2", "--threads", "2", "--timeout", "3")
+    acceptor = server.acceptor()
+    stop = threading.Event()
+    malformed: list[Malformed] = []
+
+    def ask() -> None:
+        try:
+            ask_until(server, stop)
+        except Malformed as error:
+            malformed.append(error)
+
+    askers = [threading.Thread(target=ask) for _ in range(4)]
+    with server.connect() as mad:
+        for asker in askers:
+            asker.start()
+        try:
+            mad.send(request("GET", f"/scribble?seed={seed}&for_s={SCRIBBLED_S}"))
+            with contextlib.suppress(BrokenOff, ConnectionError, TimeoutError):
+                mad.response()
+        finally:
+            stop.set()
+            for asker in askers:
+                asker.join()
+    assert not malformed, "an answer was not framed as HTTP"
+    eventually(lambda: served(server) == REQUESTS, "everybody is served again", 3 * PATIENCE_S)
+    assert served(server) == REQUESTS, "and stays so"
+    assert server.acceptor().pid == acceptor.pid
+    assert acceptor.is_running()
+    assert not server.log.matches("panicked")

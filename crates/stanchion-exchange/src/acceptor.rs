@@ -7,6 +7,7 @@ pub use look::SlotState;
 
 use std::sync::atomic::Ordering;
 
+use crate::area::Area;
 use crate::corrupt::Corrupt;
 use crate::ring::{Published, ReadyRing};
 use crate::shared::Exchange;
@@ -169,7 +170,7 @@ impl<'x> AcceptorSide<'x> {
     pub fn submit(
         &mut self,
         arrived_us: u64,
-        fill: impl FnOnce(&mut [u8]) -> Option<usize>,
+        fill: impl FnOnce(Area<'_>) -> Option<usize>,
     ) -> Option<Submitted> {
         self.submit_in(None, arrived_us, fill)
     }
@@ -192,7 +193,7 @@ impl<'x> AcceptorSide<'x> {
         &mut self,
         worker: u16,
         arrived_us: u64,
-        fill: impl FnOnce(&mut [u8]) -> Option<usize>,
+        fill: impl FnOnce(Area<'_>) -> Option<usize>,
     ) -> Option<Submitted> {
         let submitted = self.submit_in(Some(worker), arrived_us, fill);
         self.unannounced_own |= submitted.is_some();
@@ -203,7 +204,7 @@ impl<'x> AcceptorSide<'x> {
         &mut self,
         worker: Option<u16>,
         arrived_us: u64,
-        fill: impl FnOnce(&mut [u8]) -> Option<usize>,
+        fill: impl FnOnce(Area<'_>) -> Option<usize>,
     ) -> Option<Submitted> {
         if !self.has_room(worker) {
             return None;
@@ -216,15 +217,16 @@ impl<'x> AcceptorSide<'x> {
         self.exchange
             .set_word(slot, Phase::Filling, Tenant::default(), turn);
         let bytes = self.exchange.geometry().request_bytes;
-        // SAFETY: the slot was Free and is Filling now, so no seat reads or writes its request
-        // area, and we are the only acceptor; `bytes` is its size.
-        let area =
-            unsafe { std::slice::from_raw_parts_mut(self.exchange.request_area(slot), bytes) };
+        // SAFETY: the request area is of this size and mapped for as long as the exchange; only copies are
+        // made of it anywhere.
+        let area = unsafe { Area::new(self.exchange.request_area(slot), bytes) };
+        let head = self.exchange.head(slot);
         let Some(len) = fill(area).filter(|len| *len <= bytes) else {
+            // What there was room for is in there.
+            head.request_len.store(bytes as u32, Ordering::Relaxed);
             self.free_slot(slot);
             return None;
         };
-        let head = self.exchange.head(slot);
         head.request_len.store(len as u32, Ordering::Relaxed);
         head.arrived_us.store(arrived_us, Ordering::Relaxed);
         head.taken_us.store(0, Ordering::Relaxed);
@@ -305,6 +307,13 @@ impl<'x> AcceptorSide<'x> {
 
     fn free_slot(&mut self, slot: u32) {
         debug_assert!(self.used[slot as usize], "slot {slot} was freed twice");
+        let written = match self.exchange.word(slot).map(|word| word.phase) {
+            Some(Phase::Free | Phase::Filling | Phase::Ready) => 0,
+            Some(Phase::Done) => self.consumed[slot as usize],
+            // Its seat is dead, and may have written what it had not yet published.
+            Some(Phase::Taken | Phase::Answering) | None => u64::MAX,
+        };
+        self.exchange.wipe(slot, written);
         self.used[slot as usize] = false;
         let turn = self.turns[slot as usize];
         self.exchange

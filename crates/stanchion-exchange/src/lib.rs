@@ -24,6 +24,8 @@ pub use word::{Phase, Tenant, Word};
 #[cfg(not(loom))]
 mod acceptor;
 #[cfg(not(loom))]
+mod area;
+#[cfg(not(loom))]
 mod layout;
 #[cfg(not(loom))]
 mod seat;
@@ -32,6 +34,8 @@ mod shared;
 
 #[cfg(not(loom))]
 pub use acceptor::{AcceptorSide, SlotState, Submitted};
+#[cfg(not(loom))]
+pub use area::Area;
 #[cfg(not(loom))]
 pub use layout::{BadGeometry, Geometry, LAYOUT_VERSION, Seat, SeatState};
 #[cfg(not(loom))]

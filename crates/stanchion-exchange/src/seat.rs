@@ -178,17 +178,20 @@ pub struct Taken<'x> {
 }
 
 impl Taken<'_> {
-    /// The request record.
-    pub fn request(&self) -> &[u8] {
-        let len = self
-            .exchange
-            .head(self.slot)
-            .request_len
-            .load(Ordering::Relaxed) as usize;
+    /// The request record: a copy, since others may write where it lies.
+    pub fn request(&self) -> Vec<u8> {
+        let head = self.exchange.head(self.slot);
+        let len = head.request_len.load(Ordering::Relaxed) as usize;
         let len = len.min(self.exchange.geometry().request_bytes);
-        // SAFETY: the slot is ours (Taken or Answering), so the acceptor, which alone writes the
-        // request area, keeps off it until we are done; `len` is within the area.
-        unsafe { std::slice::from_raw_parts(self.exchange.request_area(self.slot), len) }
+        let mut record = Vec::with_capacity(len);
+        // SAFETY: `len` is within the request area and within what was reserved, and all of it is copied
+        // before it counts as there.
+        unsafe {
+            let area = self.exchange.request_area(self.slot);
+            std::ptr::copy_nonoverlapping(area, record.as_mut_ptr(), len);
+            record.set_len(len);
+        }
+        record
     }
 
     /// Names this use of the slot, for what travels beside the exchange.

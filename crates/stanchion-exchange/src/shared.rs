@@ -241,6 +241,26 @@ impl Exchange {
         self.area(self.offsets.responses, slot, self.geometry.response_bytes)
     }
 
+    /// Forgets a request and its answer, of which `written` bytes or what the seat says were written: no
+    /// more than that, since memory that was never used is not there. Whoever has the slot next, or looks where it
+    /// should not, finds nothing of them.
+    pub(crate) fn wipe(&self, slot: u32, written: u64) {
+        let head = self.head(slot);
+        let request = head.request_len.load(Ordering::Relaxed) as usize;
+        let produced = head.flow.0.produced.load(Ordering::Relaxed);
+        let (request_max, response_max) =
+            (self.geometry.request_bytes, self.geometry.response_bytes);
+        let request = request.min(request_max);
+        let response = produced.max(written).min(response_max as u64) as usize;
+        // SAFETY: both are within the areas of the slot, of which no references are made.
+        unsafe {
+            std::ptr::write_bytes(self.request_area(slot), 0, request);
+            std::ptr::write_bytes(self.response_area(slot), 0, response);
+        }
+        head.request_len.store(0, Ordering::Relaxed);
+        head.flow.0.produced.store(0, Ordering::Relaxed);
+    }
+
     fn area(&self, offset: usize, slot: u32, bytes: usize) -> *mut u8 {
         assert!(
             (slot as usize) < self.geometry.slots(),

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use proptest::prelude::*;
 use proptest::test_runner::{TestRng, TestRunner};
 use stanchion_exchange::{
-    AcceptorSide, Ending, Exchange, Geometry, SeatSide, SlotState, Taken, Tenant,
+    AcceptorSide, Area, Ending, Exchange, Geometry, SeatSide, SlotState, Taken, Tenant,
 };
 
 /// Small, so that what is written over matters.
@@ -123,8 +123,8 @@ impl<'x> Desk<'x> {
     }
 
     fn submit_to(&mut self, worker: Option<u16>) -> Option<u32> {
-        let fill = |area: &mut [u8]| {
-            area.fill(7);
+        let fill = |mut area: Area<'_>| {
+            area.put(0, &vec![7; area.len()]);
             Some(area.len())
         };
         let submitted = match worker {

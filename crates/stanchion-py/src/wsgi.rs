@@ -56,7 +56,8 @@ impl Gateway {
     /// Answers one request, whatever the app does.
     pub(crate) fn answer(&self, py: Python<'_>, seat: &Seat<'_>, taken: Taken<'static>) {
         let wait_s = taken.wait_us() as f64 / 1e6;
-        let request = match RequestRecord::read(taken.request()) {
+        let record = taken.request();
+        let request = match RequestRecord::read(&record) {
             Ok(request) => request,
             Err(bad) => {
                 error!("{bad}: our fault");

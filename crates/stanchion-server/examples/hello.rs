@@ -16,7 +16,7 @@ struct Hello;
 
 fn answer(mut taken: Taken<'_>) -> Result<(), Gone> {
     let mut has_body = true;
-    let body = match RequestRecord::read(taken.request()) {
+    let body = match RequestRecord::read(&taken.request()) {
         Ok(request) => {
             has_body = request.line.method != "HEAD";
             format!(

@@ -5,6 +5,7 @@
 //! acceptor checks every length, since a worker's memory is the app's to spoil.
 
 use bytes::Bytes;
+use stanchion_exchange::Area;
 
 use crate::log::describe;
 
@@ -108,17 +109,14 @@ pub struct RequestRecord<'a> {
 
 /// Appends to an area of fixed size; what does not fit is noticed at the end.
 struct Writer<'a> {
-    area: &'a mut [u8],
+    area: Area<'a>,
     len: usize,
 }
 
 impl Writer<'_> {
     fn put(&mut self, bytes: &[u8]) {
-        let end = self.len + bytes.len();
-        if let Some(space) = self.area.get_mut(self.len..end) {
-            space.copy_from_slice(bytes);
-        }
-        self.len = end;
+        self.area.put(self.len, bytes);
+        self.len += bytes.len();
     }
 
     fn text(&mut self, bytes: &[u8]) {
@@ -134,7 +132,7 @@ impl Writer<'_> {
 /// Writes a request into `area`; `None` if it does not fit. The fields come last but one, the
 /// body last, so that the worker need not touch what it does not ask for.
 pub fn write_request<'f>(
-    area: &mut [u8],
+    area: Area<'_>,
     line: &RequestLine<'_>,
     fields: impl Iterator<Item = (&'f [u8], &'f [u8])>,
     body: &WholeBody<'_>,
@@ -178,12 +176,12 @@ pub fn write_request<'f>(
     if let WholeBody::Memory(pieces) = body {
         pieces.iter().for_each(|piece| writer.put(piece));
     }
-    let Writer { area, len } = writer;
+    let Writer { mut area, len } = writer;
     if len > area.len() {
         return None;
     }
-    area[count_at..count_at + 4].copy_from_slice(&count.to_le_bytes());
-    area[count_at + 4..fields_at].copy_from_slice(&fields_len.to_le_bytes());
+    area.put(count_at, &count.to_le_bytes());
+    area.put(count_at + 4, &fields_len.to_le_bytes());
     Some(len)
 }
 
@@ -428,14 +426,14 @@ mod tests {
             let at = body.len() / 3;
             let pieces = [Bytes::copy_from_slice(&body[..at]), Bytes::copy_from_slice(&body[at..])];
             let whole = WholeBody::Memory(&pieces);
-            let len = write_request(&mut area, &line, pairs(), &whole);
+            let len = write_request(Area::over(&mut area), &line, pairs(), &whole);
             let len = len.expect("it fits");
             let record = RequestRecord::read(&area[..len]).expect("readable");
             prop_assert_eq!(record.line, line);
             prop_assert_eq!(record.fields().collect::<Vec<_>>(), pairs().collect::<Vec<_>>());
             prop_assert_eq!(record.body, BodyRecord::Memory(&body));
             // One byte less, and it is refused, not cut.
-            let refused = write_request(&mut area[..len - 1], &line, pairs(), &whole);
+            let refused = write_request(Area::over(&mut area[..len - 1]), &line, pairs(), &whole);
             prop_assert_eq!(refused, None);
         }
 

@@ -20,7 +20,8 @@ struct Panicking;
 
 /// Panics if asked for `/panic`, and else answers with the pid.
 fn answer(mut taken: Taken<'_>) {
-    let request = RequestRecord::read(taken.request()).expect("a request");
+    let record = taken.request();
+    let request = RequestRecord::read(&record).expect("a request");
     assert_ne!(request.line.target, b"/panic", "as it was asked to");
     let body = process::pid().to_string();
     let length = body.len().to_string();

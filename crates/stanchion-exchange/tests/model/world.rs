@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use stanchion_exchange::{
-    AcceptorSide, Ending, Exchange, Geometry, Gone, SeatSide, SeatState, SlotState, Submitted,
-    Taken, Tenant,
+    AcceptorSide, Area, Ending, Exchange, Geometry, Gone, SeatSide, SeatState, SlotState,
+    Submitted, Taken, Tenant,
 };
 
 /// Small, so that everything runs out and comes round; odd, so that it does so in odd places.
@@ -138,10 +138,10 @@ impl<'x> World<'x> {
         }
         let expected = room && self.used.len() < SLOTS;
         let mut filled = false;
-        let fill = |area: &mut [u8]| {
+        let fill = |mut area: Area<'_>| {
             filled = true;
             assert_eq!(area.len(), GEOMETRY.request_bytes);
-            area.fill(len as u8);
+            area.put(0, &vec![len as u8; area.len()]);
             Some(len)
         };
         let submitted = match worker {

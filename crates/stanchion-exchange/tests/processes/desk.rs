@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use stanchion_exchange::{AcceptorSide, Ending, Exchange, SlotState, Submitted, Tenant};
+use stanchion_exchange::{AcceptorSide, Area, Ending, Exchange, SlotState, Submitted, Tenant};
 use stanchion_sys::channel::poll_readable;
 use stanchion_sys::clock::monotonic_us;
 
@@ -77,7 +77,7 @@ impl Desk {
             answer_len,
             fatal,
         };
-        let fill = |area: &mut [u8]| Some(request.encode(area));
+        let fill = |area: Area<'_>| Some(request.encode(area));
         let submitted = match only {
             None => self.side.submit(since_us, fill),
             Some(worker) => self.side.submit_to(worker, since_us, fill),

@@ -1,6 +1,6 @@
 //! What is asked and what must be answered.
 
-use stanchion_exchange::Taken;
+use stanchion_exchange::{Area, Taken};
 use stanchion_sys::process;
 use stanchion_sys::signal::SIGKILL;
 
@@ -52,10 +52,10 @@ pub(crate) struct Request {
 impl Request {
     const LEN: usize = 13;
 
-    pub(crate) fn encode(&self, area: &mut [u8]) -> usize {
-        area[..8].copy_from_slice(&self.id.to_le_bytes());
-        area[8..12].copy_from_slice(&self.answer_len.to_le_bytes());
-        area[12] = self.fatal as u8;
+    pub(crate) fn encode(&self, mut area: Area<'_>) -> usize {
+        area.put(0, &self.id.to_le_bytes());
+        area.put(8, &self.answer_len.to_le_bytes());
+        area.put(12, &[self.fatal as u8]);
         Self::LEN
     }
 
@@ -80,7 +80,7 @@ pub(crate) fn answer(mut taken: Taken<'_>) {
     /// Neither a part nor a multiple of the ring, so that writes fall across its end.
     const PIECE_BYTES: usize = 37;
 
-    let request = Request::decode(taken.request());
+    let request = Request::decode(&taken.request());
     let die_at = |stage| {
         if request.fatal == stage {
             process::kill(process::pid(), SIGKILL).unwrap();

@@ -9,6 +9,7 @@ use http::uri::Authority;
 use http::{Method, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
+use stanchion_exchange::Area;
 use stanchion_sys::clock::monotonic_us;
 
 use super::Shared;
@@ -139,7 +140,7 @@ impl Arrived {
     }
 
     /// Writes the record for the exchange; `None` if it does not fit.
-    pub(super) fn write(&self, area: &mut [u8]) -> Option<usize> {
+    pub(super) fn write(&self, area: Area<'_>) -> Option<usize> {
         let target = target(&self.head.uri);
         let line = RequestLine {
             method: self.head.method.as_str(),

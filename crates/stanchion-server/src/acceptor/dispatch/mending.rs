@@ -144,30 +144,20 @@ impl Dispatch {
         let Some((worker, tenure)) = seat.and_then(|seat| self.sitter_at(seat)) else {
             return self.poison_without_owner(slot, ticket, corrupt);
         };
-        self.tell_client(slot, ticket, corrupt);
+        tell_client(slot, ticket, corrupt);
         let owner = Owner::Known(worker, tenure);
         self.poisoned.push(Poisoned { slot, owner });
         self.replace(worker, tenure);
     }
 
     fn poison_without_owner(&mut self, slot: u32, ticket: &Ticket, corrupt: Corrupt) {
-        self.tell_client(slot, ticket, corrupt);
+        tell_client(slot, ticket, corrupt);
         let owners = self.possible_owners();
         warn!(
             "slot {slot} is not used until it is sure that none of these writes to it: {owners:?}"
         );
         let owner = Owner::Unknown(owners, 0);
         self.poisoned.push(Poisoned { slot, owner });
-    }
-
-    fn tell_client(&self, slot: u32, ticket: &Ticket, corrupt: Corrupt) {
-        error!("{corrupt} (slot {slot}, {})", ticket.request.describe());
-        if ticket.is_streaming() {
-            ticket.pour(|outflow| outflow.end(StreamEnd::Broken));
-            ticket.stage.set(Stage::Over);
-        } else if ticket.stage.get() != Stage::Over {
-            refuse(ticket, Refusal::NoAnswer);
-        }
     }
 
     /// The worker that has a seat, and its tenure.
@@ -212,5 +202,15 @@ impl Dispatch {
                 }
             }
         });
+    }
+}
+
+fn tell_client(slot: u32, ticket: &Ticket, corrupt: Corrupt) {
+    error!("{corrupt} (slot {slot}, {})", ticket.request.describe());
+    if ticket.is_streaming() {
+        ticket.pour(|outflow| outflow.end(StreamEnd::Broken));
+        ticket.stage.set(Stage::Over);
+    } else if ticket.stage.get() != Stage::Over {
+        refuse(ticket, Refusal::NoAnswer);
     }
 }

@@ -123,6 +123,12 @@ impl Exchange {
         SeatState::from_bits(self.seat(seat).state.load(Ordering::Acquire))
     }
 
+    /// The process that sits at a seat, as it says itself; a seat may not exist.
+    pub fn pid_at(&self, seat: u16) -> Option<u32> {
+        let seat = self.seats().get(usize::from(seat))?;
+        Some(seat.pid.load(Ordering::Relaxed))
+    }
+
     /// The seat that says it is busy with `slot`, if any does.
     pub fn busy_seat_of(&self, slot: u32) -> Option<u16> {
         let busy = |seat: &u16| {

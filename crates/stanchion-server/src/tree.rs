@@ -3,7 +3,7 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use stanchion_exchange::Exchange;
 use stanchion_sys::channel::Channel;
@@ -51,8 +51,20 @@ pub(crate) struct Common {
 
 /// Descriptors of files on their way from workers to the acceptor.
 pub(crate) struct Files {
-    pub(crate) acceptor_end: Channel,
+    /// Until the acceptor takes it, or a process that is not the acceptor drops it: whoever has it can read
+    /// what others have sent.
+    pub(crate) acceptor_end: Mutex<Option<Channel>>,
     pub(crate) worker_end: Channel,
+}
+
+impl Files {
+    pub(crate) fn take_acceptor_end(&self) -> Option<Channel> {
+        let mut end = self
+            .acceptor_end
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        end.take()
+    }
 }
 
 /// Runs the server. Returns in the master and in each worker, with that process's exit code, so
@@ -229,6 +241,7 @@ fn tree(prepared: Prepared, host: &mut dyn Host) -> io::Result<i32> {
             process::exit_now(code)
         }
         Role::Template { common, orders } => {
+            drop(common.files.take_acceptor_end());
             if let Err(code) = privileges::confine_app(common) {
                 process::exit_now(code);
             }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use stanchion_exchange::{Exchange, Geometry, Word};
 use stanchion_sys::channel::Channel;
@@ -77,7 +77,7 @@ fn common(
         workers_max: workers_max as u16,
         master_pid: process::pid(),
         files: Files {
-            acceptor_end,
+            acceptor_end: Mutex::new(Some(acceptor_end)),
             worker_end,
         },
         spool: spool.path().to_owned(),

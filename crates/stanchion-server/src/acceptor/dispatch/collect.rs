@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 
 use bytes::Bytes;
 use stanchion_exchange::{Corrupt, Ending, SlotState, Tenant};
-use stanchion_sys::channel::Received;
+use stanchion_sys::channel::{Message, Received};
 use stanchion_sys::clock::monotonic_us;
 use tracing::{error, warn};
 
@@ -14,6 +14,9 @@ use crate::acceptor::outflow::StreamEnd;
 use crate::acceptor::refusal::Refusal;
 use crate::acceptor::ticket::{Answer, AppAnswer, Stage, Start, Ticket};
 use crate::record::{FilePart, read_answer_head};
+
+/// Files that are taken in at a time. There are no more on their way than the kernel has buffers for.
+const FILES_MAX: usize = 1024;
 
 impl Dispatch {
     pub(super) fn look(&mut self, slot: u32) {
@@ -161,30 +164,59 @@ impl Dispatch {
     /// The file that the slot's seat sent ahead of its answer. `None` if there is none, as when
     /// we have run out of descriptors and the kernel dropped it.
     fn fetch_file(&mut self, slot: u32) -> Option<OwnedFd> {
-        loop {
-            match self.files_channel.receive() {
-                Ok(Received::Message(message)) => {
-                    let name = <[u8; 8]>::try_from(message.bytes.as_slice()).ok();
-                    let named = message.fd.zip(name);
-                    if let Some((fd, [s0, s1, s2, s3, t0, t1, t2, t3])) = named {
-                        let slot = u32::from_le_bytes([s0, s1, s2, s3]);
-                        let turn = u32::from_le_bytes([t0, t1, t2, t3]);
-                        // One for each slot that is in use, so a worker cannot make us keep more;
-                        // and what is for nobody any more is closed.
-                        let taken = self.slots.get(slot as usize).is_some_and(Option::is_some);
-                        if taken && turn == self.side.submitted(slot).turn {
-                            self.files.insert(slot, (turn, fd));
-                        }
-                    }
-                }
-                Ok(Received::Nothing | Received::Closed) => break,
+        self.take_files();
+        let (turn, fd) = self.files.remove(&slot)?;
+        (turn == self.side.submitted(slot).turn).then_some(fd)
+    }
+
+    /// Takes what files have come. Also now and then, or a worker that sends what no answer names would leave
+    /// no room for others.
+    pub(super) fn take_files(&mut self) {
+        // However many are being sent, each look ends.
+        for _ in 0..FILES_MAX {
+            let received = match &self.files_channel {
+                Some(channel) => channel.receive(),
+                None => return,
+            };
+            match received {
+                Ok(Received::Message(message)) => self.keep_file(message),
+                Ok(Received::Nothing | Received::Closed) => return,
                 Err(error) => {
                     error!("a file's descriptor cannot be received: {error}");
-                    break;
+                    return;
                 }
             }
         }
-        let (turn, fd) = self.files.remove(&slot)?;
-        (turn == self.side.submitted(slot).turn).then_some(fd)
+    }
+
+    /// Keeps a file for the answer that it names: one for each slot, and only of the worker that has it, so that
+    /// nobody can answer for others, or make us keep more. Others are closed.
+    fn keep_file(&mut self, message: Message) {
+        let name = <[u8; 8]>::try_from(message.bytes.as_slice()).ok();
+        let named = message.fd.zip(name);
+        if let Some((fd, [s0, s1, s2, s3, t0, t1, t2, t3])) = named {
+            let slot = u32::from_le_bytes([s0, s1, s2, s3]);
+            let turn = u32::from_le_bytes([t0, t1, t2, t3]);
+            let taken = self.slots.get(slot as usize).is_some_and(Option::is_some);
+            if taken
+                && turn == self.side.submitted(slot).turn
+                && self.has_in_hand(message.sender, slot)
+            {
+                self.files.insert(slot, (turn, fd));
+            }
+        }
+    }
+
+    /// Whether this process has the slot.
+    fn has_in_hand(&self, pid: i32, slot: u32) -> bool {
+        let tenant = match self.side.state(slot) {
+            Ok(SlotState::Running { tenant, .. } | SlotState::Done { tenant, .. }) => tenant,
+            Ok(SlotState::Ready) | Err(_) => return false,
+        };
+        match self.pid_of(tenant) {
+            // It took its first request before the master told us of it.
+            0 => self.exchange.pid_at(tenant.seat) == Some(pid.cast_unsigned()),
+            sitting => sitting == pid,
+        }
     }
 }

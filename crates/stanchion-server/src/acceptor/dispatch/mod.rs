@@ -67,7 +67,7 @@ pub(super) struct Dispatch {
     relief: Rc<Notify>,
     /// Files that arrived before the answers which name them, by slot, each with its turn.
     files: HashMap<u32, (u32, OwnedFd)>,
-    files_channel: &'static Channel,
+    files_channel: Option<Channel>,
     master: Rc<Channel>,
     /// Workers that must not go on, of which the master could not be told yet: index and tenure.
     unreported: BTreeSet<(u16, u16)>,
@@ -128,7 +128,7 @@ impl Dispatch {
             held: Vec::new(),
             relief: Rc::clone(relief),
             files: HashMap::new(),
-            files_channel: &common.files.acceptor_end,
+            files_channel: common.files.take_acceptor_end(),
             master: Rc::clone(master),
             unreported: BTreeSet::new(),
             unannounced_since_us: 0,

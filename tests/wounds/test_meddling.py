@@ -1,0 +1,79 @@
+"""What one worker can do to the answers of another: not by sending files, nor by looking into shared memory."""
+
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from support.gate import Gate
+from support.patience import eventually
+from support.server import Serve, Server
+from support.wire import request
+
+pytestmark = pytest.mark.own("gunicorn's workers have the client's socket")
+
+GOOD, EVIL = b"what the app meant" * 1000, b"what another one meant" * 1000
+
+
+@pytest.fixture
+def others(tmp_path: Path) -> Iterator[Gate]:
+    gate = Gate(tmp_path / "others")
+    yield gate
+    gate.close()
+
+
+@pytest.fixture
+def server(serve: Serve, gate: Gate, others: Gate, tmp_path: Path) -> Server:
+    (tmp_path / "good").write_bytes(GOOD)
+    (tmp_path / "evil").write_bytes(EVIL)
+    env = {
+        "GOOD": str(tmp_path / "good"),
+        "EVIL": str(tmp_path / "evil"),
+        "OTHER_GATE": others.environment["GATE"],
+        **gate.environment,
+    }
+    return serve("meddling:app", "--workers", "2", env=env)
+
+
+def test_a_file_for_anothers_answer_is_not_taken(server: Server, gate: Gate, others: Gate) -> None:
+    acceptor = server.acceptor()
+    with server.connect() as honest, server.connect() as meddling:
+        honest.send(request("GET", "/file"))
+        assert gate.announcement() == "asked"
+        meddling.send(request("GET", "/meddle"))
+        assert others.announcement() == "asked"
+        acceptor.suspend()
+        try:
+            eventually(lambda: acceptor.status() == psutil.STATUS_STOPPED, "the acceptor stands still")
+            gate.let_pass(1)
+            assert gate.announcement() == "file closed"
+            others.let_pass(1)
+            assert others.announcement().startswith("sent"), "after it, so that it would count"
+        finally:
+            acceptor.resume()
+        answer, other = honest.response(), meddling.response()
+    assert answer.body == GOOD
+    assert answer.header("X-Pid") != other.header("X-Pid"), "they were two"
+
+
+def test_files_that_nobody_asked_for_are_closed_and_keep_nobody_from_sending_theirs(server: Server, gate: Gate) -> None:
+    acceptor = server.acceptor()
+    with server.connect() as wire:
+        before = acceptor.num_fds()
+        assert int(wire.get("/flood").text) > 100
+        gate.let_pass(2)
+        assert wire.get("/file").body == GOOD, "also while there is no room for it"
+        # The acceptor looks now and then, whether or not an answer names a file.
+        eventually(lambda: int(wire.get("/flood").text) > 100, "there is room again")
+        assert wire.get("/file").body == GOOD
+        eventually(lambda: acceptor.num_fds() <= before, "it has kept none of them")
+
+
+def test_nothing_of_a_request_or_its_answer_is_left_in_shared_memory(server: Server) -> None:
+    secret = secrets.token_bytes(24)
+    with server.connect() as wire:
+        assert wire.post("/secret", secret).body == secret[::-1]
+        for what in (secret, secret[::-1]):
+            assert wire.get(f"/peep?{what.hex()}").text == "0"

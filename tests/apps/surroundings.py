@@ -1,10 +1,12 @@
 """Tells what surrounds the process that answers: user, groups, variables; and leaves orphans when asked."""
 
+import ctypes
+import errno
 import json
 import os
 import resource
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 
@@ -40,10 +42,40 @@ def orphan(_: WSGIEnvironment) -> object:
     return seconds
 
 
+def attack(environ: WSGIEnvironment) -> object:
+    """Turns on the process and the directory of the query, and tells the error that each attempt met, or nothing."""
+    pid, _, directory = environ["QUERY_STRING"].partition("&")
+    made = f"{directory}/mine"
+    attempts: dict[str, Callable[[], object]] = {
+        # 0 asks for the right alone (kill(2)).
+        "kill": lambda: os.kill(int(pid), 0),
+        "trace": lambda: trace(int(pid)),
+        "memory": lambda: open(f"/proc/{pid}/mem", "rb").close(),
+        "list": lambda: os.listdir(directory),
+        "make": lambda: (open(made, "x").close(), os.remove(made)),
+    }
+    return {name: error_of(attempt) for name, attempt in attempts.items()}
+
+
+def trace(pid: int) -> None:
+    """PTRACE_SEIZE of ptrace(2), which does not stop anybody."""
+    if ctypes.CDLL(None, use_errno=True).ptrace(0x4206, pid, None, None) != 0:
+        raise OSError(ctypes.get_errno(), "ptrace")
+
+
+def error_of(attempt: Callable[[], object]) -> str:
+    try:
+        attempt()
+    except OSError as error:
+        return errno.errorcode[error.errno or 0]
+    return ""
+
+
 ROUTES = {
     "/identity": identity,
     "/variables": variables,
     "/body": body_length,
     "/orphan": orphan,
     "/open-files": open_files,
+    "/attack": attack,
 }

@@ -13,25 +13,74 @@ use tracing::{error, info, warn};
 use crate::exit_code;
 use crate::log;
 use crate::settings::{Collector, Settings};
+use crate::spool;
 use crate::tree::Common;
 
 /// Of name servers, which are asked by TCP where an answer is long (RFC 7766).
 const DNS_PORT: u16 = 53;
 
-/// Looks up what `user`, `group` and `initgroups` say; `None` if nobody is to become anybody else.
-/// The error is the operator's.
-pub(crate) fn find(settings: &Settings) -> Result<Option<Identity>, String> {
+/// Whom the processes of a house become; `None` where that is nobody else.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Identities {
+    /// Template and workers.
+    pub(crate) app: Option<Identity>,
+    pub(crate) acceptor: Option<Identity>,
+}
+
+/// Looks up what `user`, `group`, `initgroups` and `acceptor_user` say. The error is the operator's.
+pub(crate) fn find(settings: &Settings) -> Result<Identities, String> {
     let (user, group) = (settings.user.as_deref(), settings.group.as_deref());
-    Identity::find(user, group, settings.initgroups)
-        .map_err(|problem| format!("settings `user` and `group`: {problem}"))
+    let app = Identity::find(user, group, settings.initgroups)
+        .map_err(|problem| format!("settings `user` and `group`: {problem}"))?;
+    let acceptor = match settings.acceptor_user.as_deref() {
+        None => app.clone(),
+        user => Identity::find(user, None, false)
+            .map_err(|problem| format!("setting `acceptor_user`: {problem}"))?,
+    };
+    Ok(Identities { app, acceptor })
+}
+
+impl Identities {
+    /// Whose a log is that both write to. Where they are two, the acceptor opens it by its group.
+    pub(crate) fn of_error_log(&self) -> Option<log::Owner> {
+        let own = log::Owner::of(self.app.as_ref());
+        match &self.acceptor {
+            Some(acceptor) if self.acceptor != self.app => Some(log::Owner {
+                gid: acceptor.gid(),
+                group_writes: true,
+                ..own.unwrap_or_default()
+            }),
+            _ => own,
+        }
+    }
+
+    pub(crate) fn of_access_log(&self) -> Option<log::Owner> {
+        log::Owner::of(self.acceptor.as_ref())
+    }
+
+    /// The spool is the acceptor's. Workers of another user open bodies there whose names they are told,
+    /// and see no others.
+    pub(crate) fn of_spool(&self) -> Option<spool::Owner> {
+        let acceptor = self.acceptor.as_ref()?;
+        let group_reads = self.acceptor != self.app;
+        Some(spool::Owner {
+            uid: acceptor.uid(),
+            gid: match &self.app {
+                _ if !group_reads => acceptor.gid(),
+                None => 0,
+                Some(app) => app.gid(),
+            },
+            group_reads,
+        })
+    }
 }
 
 /// Root is never root in silence.
-pub(crate) fn say_what_is_root(identity: Option<&Identity>) {
+pub(crate) fn say_what_is_root(who: &Identities) {
     if identity::effective_uid() != 0 {
         return;
     }
-    match identity.map(Identity::uid) {
+    match who.app.as_ref().map(Identity::uid) {
         None | Some(0) => warn!(
             "the app runs as root: whoever breaks into it owns this host or container. Set `user`, \
              or start the server as another user"
@@ -48,7 +97,7 @@ pub(crate) fn confine_acceptor(common: &Common) -> Result<(), i32> {
     let given_up = || -> io::Result<u32> {
         // Where it cannot be emptied, no_new_privs below keeps what it would let through.
         capabilities::empty_bounding_set()?;
-        become_who(common)?;
+        become_who(common.identities.acceptor.as_ref())?;
         let kept = capabilities::keep_those_of_acceptor()?;
         capabilities::set_no_new_privs()?;
         // After the change of users, which decides it anew.
@@ -145,7 +194,7 @@ pub(crate) fn confine_app(common: &Common) -> Result<(), i32> {
         if is_bound {
             capabilities::empty_bounding_set()?;
         }
-        become_who(common)?;
+        become_who(common.identities.app.as_ref())?;
         capabilities::keep_none_unless_root()?;
         if is_bound {
             capabilities::set_no_new_privs()?;
@@ -155,8 +204,8 @@ pub(crate) fn confine_app(common: &Common) -> Result<(), i32> {
     confined().map_err(|error| cannot("the template", &error))
 }
 
-fn become_who(common: &Common) -> io::Result<()> {
-    common.identity.as_ref().map_or(Ok(()), |identity| {
+fn become_who(identity: Option<&Identity>) -> io::Result<()> {
+    identity.map_or(Ok(()), |identity| {
         identity.assume().map_err(|error| {
             let (uid, gid) = (identity.uid(), identity.gid());
             let problem = format!("it cannot become user {uid} and group {gid}: {error}");

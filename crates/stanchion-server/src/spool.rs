@@ -1,13 +1,12 @@
 //! Where bodies and answers go that are too large for memory: a private directory of the master's.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use stanchion_sys::clock::monotonic_us;
-use stanchion_sys::identity::Identity;
-use stanchion_sys::place::Place;
+use stanchion_sys::place::{Found, Place};
 use stanchion_sys::process;
 use tracing::warn;
 
@@ -17,18 +16,35 @@ pub(crate) struct SpoolDir {
     owner: i32,
 }
 
+/// Whose root makes it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Owner {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    /// The group may open what is in it without seeing what that is: it may only go through, and files
+    /// get the directory's group (`S_ISGID` in inode(7)).
+    pub(crate) group_reads: bool,
+}
+
+impl Owner {
+    fn take(self, directory: &Found) -> io::Result<()> {
+        if self.group_reads {
+            // First, while it is root's; only then can anybody else change what is there.
+            directory.set_mode(0o2710)?;
+        }
+        directory.give_to(Some(self.uid), Some(self.gid))
+    }
+}
+
 impl SpoolDir {
     /// Makes it, for whoever is to work with it: in `parent`, or where temporary files are.
-    pub(crate) fn create(parent: Option<&Path>, identity: Option<&Identity>) -> io::Result<Self> {
+    pub(crate) fn create(parent: Option<&Path>, owner: Option<Owner>) -> io::Result<Self> {
         let parent = parent.map_or_else(std::env::temp_dir, ToOwned::to_owned);
         // mkdir(2) fails if the name exists, so nobody can have put a directory of theirs there;
         // pid and clock make the name free.
         let path = parent.join(format!("stanchion-{}-{}", process::pid(), monotonic_us()));
         let made = Place::of(&path).and_then(|place| place.make_directory(0o700));
-        let given = made.and_then(|made| match identity {
-            Some(identity) => made.give_to(Some(identity.uid()), Some(identity.gid())),
-            None => Ok(()),
-        });
+        let given = made.and_then(|made| owner.map_or(Ok(()), |owner| owner.take(&made)));
         given.map_err(|error| {
             io::Error::new(
                 error.kind(),
@@ -77,6 +93,8 @@ impl NamedFile {
             .create_new(true)
             .mode(0o600)
             .open(&path)?;
+        // Whatever the umask. Whether anybody of the group comes here is a matter of the directory.
+        file.set_permissions(Permissions::from_mode(0o640))?;
         Ok((Self { path }, file))
     }
 

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use stanchion_exchange::Exchange;
 use stanchion_sys::channel::Channel;
-use stanchion_sys::identity::Identity;
 use stanchion_sys::listener::Listener;
 use stanchion_sys::memory::AppendFile;
 use stanchion_sys::{process, signal};
@@ -23,7 +22,7 @@ use crate::listeners::{self, Refusal};
 use crate::log;
 use crate::master::{self, Before, Premises, Role, Succession};
 use crate::panics;
-use crate::privileges;
+use crate::privileges::{self, Identities};
 use crate::settings::Settings;
 use crate::tally::{Tally, Total};
 use crate::template::{self, Ended};
@@ -44,7 +43,7 @@ pub(crate) struct Common {
     pub(crate) files: Files,
     pub(crate) spool: PathBuf,
     /// Whom acceptor, template and workers become, if anybody else.
-    pub(crate) identity: Option<Identity>,
+    pub(crate) identities: Identities,
     /// Where workers write their stacks.
     pub(crate) dumps: AppendFile,
 }
@@ -71,7 +70,8 @@ impl Files {
 /// that its runtime can end as it should; the other children end inside.
 pub fn serve(settings: Settings, host: &mut dyn Host) -> i32 {
     // Whoever it cannot find, it names once there is a log to say it in.
-    log::belong_to(privileges::find(&settings).ok().flatten().as_ref());
+    let found = privileges::find(&settings).ok();
+    log::belong_to(found.and_then(|found| found.of_error_log()));
     if let Err(error) = log::start(&settings) {
         // There is no log to say it in.
         let line = format!("cannot open the error log {error}\n");
@@ -132,8 +132,8 @@ fn prepare(settings: Settings, host: &mut dyn Host) -> Result<Prepared, Problem>
         ))
     })?;
     acceptor::check_settings(&settings).map_err(of_usage)?;
-    let identity = privileges::find(&settings).map_err(of_usage)?;
-    privileges::say_what_is_root(identity.as_ref());
+    let identities = privileges::find(&settings).map_err(of_usage)?;
+    privileges::say_what_is_root(&identities);
     let mut handed_over = Handover::take().map_err(of_usage)?;
     let is_heir = handed_over.is_some();
     let inherited = handed_over

@@ -1,11 +1,11 @@
 //! A log that is a file, a pipe, a terminal or a socket: written without waiting for who reads it.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
@@ -46,7 +46,7 @@ impl LogFile {
             return Self::standard(standard);
         }
         let path = std::path::absolute(path)?;
-        let file = append_to(&path)?;
+        let file = append_to(&path, owner())?;
         let kind = if file.metadata()?.is_file() {
             Kind::Regular
         } else {
@@ -93,7 +93,8 @@ impl LogFile {
         let Some(path) = &self.path else {
             return Ok(false);
         };
-        process::replace_file(self.file.as_fd(), append_to(path)?.as_fd())?;
+        let file = append_to(path, owner())?;
+        process::replace_file(self.file.as_fd(), file.as_fd())?;
         Ok(true)
     }
 
@@ -174,11 +175,11 @@ fn nonblocking() -> OpenOptions {
     options
 }
 
-fn append_to(path: &Path) -> io::Result<File> {
+fn append_to(path: &Path, owner: Option<Owner>) -> io::Result<File> {
     // A FIFO without a reader is an error (ENXIO), not something to wait for.
     let mut options = nonblocking();
     options.append(true);
-    if let Some((uid, gid)) = owner() {
+    if let Some(owner) = owner {
         let directory = path.parent().unwrap_or(path);
         let is_roots_alone = plain_file::is_directory_roots_alone(directory)?;
         if is_roots_alone && let Some(place) = plain_file::first_not_roots_alone(directory)? {
@@ -196,7 +197,7 @@ fn append_to(path: &Path) -> io::Result<File> {
         // that somebody has put there, to get what it leads to.
         match options.clone().create_new(true).open(path) {
             Ok(file) => {
-                std::os::unix::fs::fchown(&file, Some(uid), Some(gid))?;
+                owner.take(&file)?;
                 return Ok(file);
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -209,28 +210,51 @@ fn append_to(path: &Path) -> io::Result<File> {
     options.create(true).open(path)
 }
 
-/// User and group of log files that root makes: `uid << 32 | gid`, or [`NOBODY`].
-static OWNER: AtomicU64 = AtomicU64::new(NOBODY);
-/// No process has -1 for its user (credentials(7)).
-const NOBODY: u64 = u64::MAX;
-
-/// From now on, log files that are made are this one's, so that it can open them itself.
-pub(crate) fn belong_to(identity: Option<&Identity>) {
-    let owner = identity.map_or(NOBODY, |identity| {
-        u64::from(identity.uid()) << 32 | u64::from(identity.gid())
-    });
-    OWNER.store(owner, Ordering::Relaxed);
+/// Whose the log files are that root makes for others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Owner {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    /// The group may write to them too.
+    pub(crate) group_writes: bool,
 }
 
-fn owner() -> Option<(u32, u32)> {
-    let owner = OWNER.load(Ordering::Relaxed);
-    (owner != NOBODY && effective_uid() == 0).then_some(((owner >> 32) as u32, owner as u32))
+impl Owner {
+    pub(crate) fn of(identity: Option<&Identity>) -> Option<Self> {
+        identity.map(|identity| Self {
+            uid: identity.uid(),
+            gid: identity.gid(),
+            group_writes: false,
+        })
+    }
+
+    fn take(self, file: &File) -> io::Result<()> {
+        std::os::unix::fs::fchown(file, Some(self.uid), Some(self.gid))?;
+        if self.group_writes {
+            let mode = file.metadata()?.permissions().mode();
+            file.set_permissions(Permissions::from_mode(mode | 0o020))?;
+        }
+        Ok(())
+    }
+}
+
+/// Whose the error log is to be, if root makes it for somebody else.
+static OWNER: Mutex<Option<Owner>> = Mutex::new(None);
+
+/// From now on, an error log that is made is this one's, so that it can open it itself.
+pub(crate) fn belong_to(owner: Option<Owner>) {
+    *OWNER.lock().unwrap_or_else(PoisonError::into_inner) = owner;
+}
+
+fn owner() -> Option<Owner> {
+    let owner = *OWNER.lock().unwrap_or_else(PoisonError::into_inner);
+    owner.filter(|_| effective_uid() == 0)
 }
 
 /// Makes a log file that another process is going to open.
-pub(crate) fn create(path: Option<&Path>) -> io::Result<()> {
+pub(crate) fn create(path: Option<&Path>, owner: Option<Owner>) -> io::Result<()> {
     match path {
-        Some(path) if path.as_os_str() != "-" => append_to(path)
+        Some(path) if owner.is_some() && path.as_os_str() != "-" => append_to(path, owner)
             .map(drop)
             .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))),
         _ => Ok(()),

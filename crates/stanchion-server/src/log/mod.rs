@@ -22,7 +22,7 @@ use tracing::level_filters::LevelFilter;
 use tracing::{Event, Level, Metadata, Subscriber, error, info, span};
 
 use crate::settings::{LogLevel, Settings};
-pub(crate) use file::{LogFile, belong_to, create};
+pub(crate) use file::{LogFile, Owner, belong_to, create};
 pub(crate) use harmless::is_obeyed;
 use levels::Levels;
 pub use levels::{CRITICAL, EXCEPTION};

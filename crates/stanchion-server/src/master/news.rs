@@ -40,7 +40,7 @@ impl Loop<'_> {
                 });
                 if has_failed {
                     self.host.revert();
-                    log::belong_to(self.present.identity.as_ref());
+                    log::belong_to(self.present.identities.of_error_log());
                 }
                 if let Some(house) = self.houses.get(&generation) {
                     self.present = Rc::clone(&house.common);

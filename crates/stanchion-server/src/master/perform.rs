@@ -166,9 +166,8 @@ impl Loop<'_> {
     fn reopen_logs(&self) {
         log::reopen();
         let accesslog = self.settings().accesslog.as_deref();
-        if self.present.identity.is_some()
-            && let Err(error) = log::create(accesslog)
-        {
+        let owner = self.present.identities.of_access_log();
+        if let Err(error) = log::create(accesslog, owner) {
             error!("the access log cannot be made anew: {error}");
         }
     }

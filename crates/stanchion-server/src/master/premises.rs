@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex};
 
 use stanchion_exchange::{Exchange, Geometry, Word};
 use stanchion_sys::channel::Channel;
-use stanchion_sys::identity::Identity;
 use stanchion_sys::listener::Listener;
 use stanchion_sys::memory::AppendFile;
 use stanchion_sys::process;
@@ -19,7 +18,7 @@ use super::reports::{Link, Post};
 use crate::figures::Figures;
 use crate::log;
 use crate::messages::{ToAcceptor, ToTemplate};
-use crate::privileges;
+use crate::privileges::{self, Identities};
 use crate::record::{REQUEST_HEAD_BYTES_MAX, REQUEST_RECORD_EXTRA_BYTES, RESPONSE_RING_BYTES};
 use crate::settings::Settings;
 use crate::spool::SpoolDir;
@@ -39,7 +38,7 @@ fn common(
     generation: u32,
     settings: Settings,
     spool: &SpoolDir,
-    identity: Option<Identity>,
+    identities: Identities,
     before: &Before,
 ) -> io::Result<Common> {
     let threads = settings.threads as usize;
@@ -58,10 +57,8 @@ fn common(
         request_bytes: REQUEST_HEAD_BYTES_MAX + REQUEST_RECORD_EXTRA_BYTES + settings.body_memory,
         response_bytes: RESPONSE_RING_BYTES,
     })?;
-    log::belong_to(identity.as_ref());
-    if identity.is_some() {
-        log::create(settings.accesslog.as_deref())?;
-    }
+    log::belong_to(identities.of_error_log());
+    log::create(settings.accesslog.as_deref(), identities.of_access_log())?;
     let (acceptor_end, worker_end) = Channel::pair()?;
     let tally = Arc::new(Tally::create()?);
     Ok(Common {
@@ -81,7 +78,7 @@ fn common(
             worker_end,
         },
         spool: spool.path().to_owned(),
-        identity,
+        identities,
         settings,
         dumps: AppendFile::create("stanchion-dumps")?,
     })
@@ -130,10 +127,10 @@ impl Premises {
         before: &Before,
     ) -> Result<Self, (io::Error, Vec<Listener>)> {
         let made = || -> io::Result<_> {
-            let identity = privileges::find(&settings).map_err(io::Error::other)?;
+            let identities = privileges::find(&settings).map_err(io::Error::other)?;
             let parent = settings.tmp_upload_dir.as_deref();
-            let spool = SpoolDir::create(parent, identity.as_ref())?;
-            let common = common(generation, settings, &spool, identity, before)?;
+            let spool = SpoolDir::create(parent, identities.of_spool())?;
+            let common = common(generation, settings, &spool, identities, before)?;
             Ok((common, spool))
         };
         match made() {

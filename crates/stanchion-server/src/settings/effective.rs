@@ -131,6 +131,8 @@ pub struct Settings {
     pub group: Option<String>,
     /// Give them all groups of `user`.
     pub initgroups: bool,
+    /// User that the acceptor becomes instead of `user`: a name, or a number as a text.
+    pub acceptor_user: Option<String>,
     /// Set `no_new_privs` for template and workers.
     pub worker_no_new_privs: bool,
     /// Bits that the mode of a unix socket's file lacks.

@@ -90,6 +90,23 @@ Gives the app all groups that the group database lists for user \
 (initgroups(3)). Without it there is only group.",
         },
         Setting {
+            name: "acceptor_user",
+            flags: &["--acceptor-user"],
+            metavar: "USER",
+            env: None,
+            kind: Kind::Account,
+            default: Preset::Null,
+            gunicorn: false,
+            help: "Run the acceptor as this user (root only)",
+            long_help: "\
+A name or a number that the password database knows, which gives the \
+group too. The acceptor, which has the connections, then runs as this \
+user, and the app as that of user: an app that somebody has broken into \
+can neither stop the acceptor nor look into it, and does not see which \
+bodies are in the spool. Without it both run as user. See \
+docs/privileges.md.",
+        },
+        Setting {
             name: "worker_no_new_privs",
             flags: &["--worker-no-new-privs"],
             metavar: "",

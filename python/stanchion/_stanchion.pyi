@@ -9,7 +9,15 @@ from stanchion.facades import Listen
 from stanchion.hooks import Hooks
 from stanchion.loader import WSGIApp
 
-__all__ = ["first_not_roots_alone", "log", "network_view", "serve", "settings_resolve", "settings_schema"]
+__all__ = [
+    "first_not_roots_alone",
+    "log",
+    "network_view",
+    "privileges",
+    "serve",
+    "settings_resolve",
+    "settings_schema",
+]
 
 @type_check_only
 class _Host(Protocol):
@@ -41,6 +49,9 @@ class _Host(Protocol):
 
 def log(level: int, text: str) -> None:
     """Write a line to the error log; the level is one of the logging module's."""
+
+def privileges(settings: str) -> list[tuple[str, str]]:
+    """What each process of a server would be allowed, by its role; raise ValueError if it would not start for this."""
 
 def network_view(files: list[str], namespace: str | PathLike[str] | None = None, half_open: bool = True) -> str:
     """The listening sockets of a network namespace and what files say in there, as a JSON object. To count connections

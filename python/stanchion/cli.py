@@ -81,8 +81,20 @@ def _check(arguments: list[str]) -> int:
         return EXIT_OK
     effective = _effective(options)
     _warn(effective)
-    show(_as_json(effective) if options.json else usage.table(effective))
+    if options.json:
+        show(_as_json(effective))
+        return EXIT_OK
+    show(usage.table(effective))
+    show(usage.privileges(_privileges(effective)))
     return EXIT_OK
+
+
+def _privileges(effective: Effective) -> list[tuple[str, str]] | str:
+    """What each process would be allowed. That whoever checks may not start it is no mistake of the settings."""
+    try:
+        return _stanchion.privileges(json.dumps(dict(effective.values)))
+    except ValueError as error:
+        return str(error)
 
 
 def _ctl(arguments: list[str]) -> int:

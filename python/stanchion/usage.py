@@ -78,6 +78,13 @@ def table(effective: Effective) -> str:
     return "\n".join(lines)
 
 
+def privileges(plan: list[tuple[str, str]] | str) -> str:
+    """What each process would be allowed, or why none would start."""
+    rows = [("none", plan)] if isinstance(plan, str) else plan
+    lines = [f"  {role:8}  {text}" for role, text in rows]
+    return "\n".join(["\nPrivileges, if it were started here and now:", *lines])
+
+
 def without_secrets(name: str, value: Any) -> Any:
     """What may be shown of a value. Of variables for the app only the names: people keep passwords there."""
     if name == "raw_env":

@@ -161,6 +161,18 @@ def test_the_surroundings_are_made_before_serving(home, monkeypatch, served):
     assert os.environ["GREETING"] == "a=b"
 
 
+def test_check_tells_what_each_process_would_be_allowed(home, capsys):
+    assert main(["check", "--worker-no-new-privs"]) == 0
+    shown = capsys.readouterr().out.partition("Privileges, if it were started here and now:\n")[2]
+    lines = dict(line.split(maxsplit=1) for line in shown.splitlines())
+    assert list(lines) == ["master", "acceptor", "template", "workers"]
+    assert all(text.startswith(f"user {os.geteuid()}, ") for text in lines.values())
+    assert "no_new_privs, not dumpable" in lines["acceptor"]
+    assert lines["workers"] == lines["template"] and lines["workers"].endswith(", no_new_privs")
+    assert main(["check", "--user", "no-such-user"]) == 0
+    assert "  none      settings `user` and `group`: there is no user no-such-user" in capsys.readouterr().out
+
+
 def test_check_leaves_the_surroundings_alone(home, monkeypatch):
     (home / "site").mkdir()
     monkeypatch.delenv("GREETING", raising=False)
@@ -171,7 +183,7 @@ def test_check_leaves_the_surroundings_alone(home, monkeypatch):
 
 def test_the_table_is_aligned_and_whole(capsys):
     assert main(["check", "-w", "3"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = capsys.readouterr().out.partition("\nPrivileges")[0].splitlines()
     rows = [line.split() for line in lines if line.startswith("  ")]
     assert [row[0] for row in rows] == [setting.name for setting in config.schema()]
     origins = {line.index("default") for line in lines if line.endswith(" default") and len(line) < 72}

@@ -63,6 +63,15 @@ mod _stanchion {
         }
     }
 
+    /// What each process of a server would be allowed, by the name of its role: for effective settings as
+    /// for `serve`, started here and now. Raises `ValueError` if it would not start for this.
+    #[pyfunction]
+    fn privileges(settings: &str) -> PyResult<Vec<(&'static str, String)>> {
+        let settings = Settings::from_json(settings)
+            .map_err(|error| PyValueError::new_err(error.to_string()))?;
+        stanchion_server::privileges::plan(&settings).map_err(PyValueError::new_err)
+    }
+
     /// The listening sockets of a network namespace and what `files` say in there, as a JSON object.
     /// Without a `namespace`, a path such as `/proc/PID/ns/net`, it is our own; to enter another one
     /// takes root. To count connections that are half open costs milliseconds.

@@ -19,7 +19,7 @@ mod messages;
 pub mod network;
 mod panics;
 mod pidfile;
-mod privileges;
+pub mod privileges;
 pub mod record;
 pub mod settings;
 mod spool;

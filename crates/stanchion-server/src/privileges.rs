@@ -116,29 +116,66 @@ pub(crate) fn confine_acceptor(common: &Common) -> Result<(), i32> {
 }
 
 fn say_what_is_in_force(kept: u32, files: io::Result<Enforced>, calls: io::Result<()>) {
-    let mut in_force = format!(
-        "user {}, {} capabilities, no_new_privs, not dumpable",
-        identity::effective_uid(),
-        if kept == 0 {
-            "no".to_owned()
-        } else {
-            kept.to_string()
-        },
-    );
-    let mut missing = Vec::new();
+    let own = of_acceptor(identity::effective_uid(), kept);
+    let (held, missing) = of_kernel(files, calls);
+    info!("acceptor confined: {own}{held}{missing}");
+}
+
+fn of_acceptor(uid: u32, kept: u32) -> String {
+    let kept = if kept == 0 {
+        "no".to_owned()
+    } else {
+        kept.to_string()
+    };
+    format!("user {uid}, {kept} capabilities, no_new_privs, not dumpable")
+}
+
+/// What the kernel holds an acceptor to, and what it lacks.
+fn of_kernel(files: io::Result<Enforced>, calls: io::Result<()>) -> (String, String) {
+    let (mut held, mut missing) = (Vec::new(), Vec::new());
     match calls {
-        Ok(()) => in_force += ", seccomp",
+        Ok(()) => held.push(", seccomp"),
         Err(error) => missing.push(format!("; without seccomp: {error}")),
     }
     match files {
-        Ok(Enforced::All) => in_force += ", Landlock",
-        Ok(Enforced::Partly) => in_force += ", Landlock as far as this kernel has it",
+        Ok(Enforced::All) => held.push(", Landlock"),
+        Ok(Enforced::Partly) => held.push(", Landlock as far as this kernel has it"),
         Ok(Enforced::Nothing) => {
             missing.push("; without Landlock, which this kernel does not have".to_owned());
         }
         Err(error) => missing.push(format!("; without Landlock: {error}")),
     }
-    info!("acceptor confined: {in_force}{}", missing.concat());
+    (held.concat(), missing.concat())
+}
+
+/// What each process would have if a server with these settings were started here, by us: a line for
+/// each kind of process. The error is the operator's.
+pub fn plan(settings: &Settings) -> Result<Vec<(&'static str, String)>, String> {
+    let here = identity::effective_uid();
+    let who = find(settings)?;
+    let uid = |identity: &Option<Identity>| identity.as_ref().map_or(here, Identity::uid);
+    let (acceptor, app) = (uid(&who.acceptor), uid(&who.app));
+    let kept = capabilities::acceptor_would_keep(here != acceptor);
+    let kept = kept.map_err(|error| format!("capabilities cannot be read: {error}"))?;
+    let calls = if seccomp::is_available() {
+        Ok(())
+    } else {
+        Err(io::Error::other("this kernel does not have it"))
+    };
+    let (held, missing) = of_kernel(Ok(landlock::available()), calls);
+    let capabilities = if app == 0 { "root's" } else { "no" };
+    let bound = if settings.worker_no_new_privs {
+        ", no_new_privs"
+    } else {
+        ", may gain privileges (sudo)"
+    };
+    let of_app = format!("user {app}, {capabilities} capabilities{bound}");
+    Ok(vec![
+        ("master", format!("user {here}, as it is started")),
+        ("acceptor", of_acceptor(acceptor, kept) + &held + &missing),
+        ("template", of_app.clone()),
+        ("workers", of_app),
+    ])
 }
 
 /// The files and ports of an acceptor's life.

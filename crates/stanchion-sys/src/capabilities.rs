@@ -21,6 +21,18 @@ pub fn keep_those_of_acceptor() -> io::Result<u32> {
     Ok(kept.bits().count_ones())
 }
 
+/// How many those are of a process that has what we have, and that changes its user first or not.
+pub fn acceptor_would_keep(changes_user: bool) -> io::Result<u32> {
+    let held = thread::capabilities(None)?.permitted;
+    // Root loses all with its user (capabilities(7)).
+    let kept = if changes_user {
+        CapabilitySet::empty()
+    } else {
+        held & OF_ACCEPTOR
+    };
+    Ok(kept.bits().count_ones())
+}
+
 /// For a process that runs the app: what the server was given, as by `AmbientCapabilities=` of
 /// systemd, is not the app's. Root keeps what root has: taking it away would leave files that are
 /// root's own and nothing else in working order.

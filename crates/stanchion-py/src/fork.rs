@@ -4,7 +4,7 @@ use std::io;
 
 use pyo3::prelude::*;
 use stanchion_server::Fork;
-use stanchion_sys::process;
+use stanchion_sys::process::{self, Between};
 use tracing::warn;
 
 /// Forks a child of ours.
@@ -14,9 +14,9 @@ pub(crate) fn fork(py: Python<'_>) -> io::Result<Fork> {
 }
 
 /// Forks a child of the master's.
-pub(crate) fn fork_for_subreaper(py: Python<'_>) -> io::Result<Fork> {
+pub(crate) fn fork_for_subreaper(py: Python<'_>, between: Between) -> io::Result<Fork> {
     // SAFETY: see `with_interpreter`, which calls it.
-    with_interpreter(py, || unsafe { process::fork_for_subreaper() })
+    with_interpreter(py, || unsafe { process::fork_for_subreaper(between) })
 }
 
 /// Tells the interpreter before and after, as `os.fork` does, so that its locks, its idea of the

@@ -13,6 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCFunction, PyDict, PyTuple};
 use stanchion_server::settings::Settings;
 use stanchion_server::{Fork, Hook, Host, LoadError, Seat, StartedAs, Worker};
+use stanchion_sys::process::Between;
 use stanchion_sys::signal;
 use tracing::{error, warn};
 
@@ -61,8 +62,8 @@ impl Host for PythonHost {
         Python::attach(crate::fork::fork)
     }
 
-    fn fork_worker(&mut self) -> io::Result<Fork> {
-        Python::attach(crate::fork::fork_for_subreaper)
+    fn fork_worker(&mut self, between: Between) -> io::Result<Fork> {
+        Python::attach(|py| crate::fork::fork_for_subreaper(py, between))
     }
 
     fn serve(&mut self, worker: &'static Worker) -> Result<(), String> {

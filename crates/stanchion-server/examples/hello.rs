@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use stanchion_server::record::{AnswerHead, RequestRecord, write_answer_head};
 use stanchion_server::settings::Settings;
 use stanchion_server::{Ending, Fork, Gone, Hook, Host, LoadError, Seat, StartedAs, Taken, Worker};
-use stanchion_sys::process;
+use stanchion_sys::process::{self, Between};
 
 /// Answers every request with its method, its target and how long it waited.
 struct Hello;
@@ -68,8 +68,8 @@ impl Host for Hello {
         process::fork_single_threaded()
     }
 
-    fn fork_worker(&mut self) -> io::Result<Fork> {
-        process::fork_single_threaded_for_subreaper()
+    fn fork_worker(&mut self, between: Between) -> io::Result<Fork> {
+        process::fork_single_threaded_for_subreaper(between)
     }
 
     fn serve(&mut self, worker: &'static Worker) -> Result<(), String> {

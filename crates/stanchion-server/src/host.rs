@@ -6,7 +6,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use stanchion_sys::process::Fork;
+use stanchion_sys::process::{Between, Fork};
 use tracing::{error, warn};
 
 use crate::master::StartedAs;
@@ -149,7 +149,7 @@ pub trait Host {
 
     /// In the template: forks a worker that becomes the master's child
     /// ([`stanchion_sys::process::fork_for_subreaper`]).
-    fn fork_worker(&mut self) -> io::Result<Fork>;
+    fn fork_worker(&mut self, between: Between) -> io::Result<Fork>;
 
     /// In a worker, first of all: sets what handlers the host's language has for the signals of
     /// [`stanchion_sys::signal::asked`], such that they call [`Worker::depart`] at the next safe

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use stanchion_sys::channel::{Channel, poll_readable};
-use stanchion_sys::process::{self, Fork};
-use stanchion_sys::signal;
-use tracing::{error, info};
+use stanchion_sys::process::{self, Between, Fork};
+use stanchion_sys::{signal, trial};
+use tracing::{error, info, warn};
 
 use crate::exit_code;
 use crate::host::{Hook, Host};
@@ -65,6 +65,7 @@ fn serve_orders(
         }
         host.settle();
     }
+    let between = between(common);
     let mut watch = common
         .settings
         .reload
@@ -102,7 +103,7 @@ fn serve_orders(
                 worker,
                 tenure,
                 number,
-            } => match forked(host, number, fd) {
+            } => match forked(host, number, fd, between) {
                 Ok(Some(reports)) => {
                     return Ok(Place {
                         index: worker,
@@ -127,13 +128,35 @@ fn serve_orders(
     }
 }
 
+/// How workers are forked: the faster way, if the operator leaves it on and it goes well once.
+fn between(common: &Common) -> Between {
+    if !common.settings.fast_fork || !trial::IS_THERE {
+        return Between::Copying;
+    }
+    match trial::run(common.master_pid) {
+        Ok(()) => Between::Borrowing,
+        Err(why) => {
+            warn!(
+                "workers are forked the slower way, as with --no-fast-fork: the faster one was tried, \
+                 and {why}"
+            );
+            Between::Copying
+        }
+    }
+}
+
 /// Forks a worker; in there, gives the channel by which it is to report. The master knows it by that
 /// alone, and sees its end when the worker's copy is closed: ours is by then.
-fn forked(host: &mut dyn Host, number: u16, fd: Option<OwnedFd>) -> io::Result<Option<Channel>> {
+fn forked(
+    host: &mut dyn Host,
+    number: u16,
+    fd: Option<OwnedFd>,
+    between: Between,
+) -> io::Result<Option<Channel>> {
     let fd = fd.ok_or_else(|| io::Error::other("the order came without a channel"))?;
     host.hook(Hook::PreFork { number })
         .map_err(|_| io::Error::other("pre_fork failed"))?;
-    Ok(match host.fork_worker()? {
+    Ok(match host.fork_worker(between)? {
         Fork::Child => Some(Channel::received(fd)),
         Fork::Parent(_) => None,
     })

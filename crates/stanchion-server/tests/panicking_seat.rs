@@ -11,7 +11,7 @@ use std::time::Duration;
 use stanchion_server::record::{AnswerHead, RequestRecord, write_answer_head};
 use stanchion_server::settings::Settings;
 use stanchion_server::{Ending, Fork, Hook, Host, LoadError, Seat, StartedAs, Taken, Worker};
-use stanchion_sys::process;
+use stanchion_sys::process::{self, Between};
 
 /// Bound of every wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -57,8 +57,8 @@ impl Host for Panicking {
         process::fork_single_threaded()
     }
 
-    fn fork_worker(&mut self) -> io::Result<Fork> {
-        process::fork_single_threaded_for_subreaper()
+    fn fork_worker(&mut self, between: Between) -> io::Result<Fork> {
+        process::fork_single_threaded_for_subreaper(between)
     }
 
     fn serve(&mut self, worker: &'static Worker) -> Result<(), String> {

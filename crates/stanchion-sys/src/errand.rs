@@ -8,6 +8,9 @@
 //! vfork(2) itself is not enough: what it returns to would run on our stack while we are to return
 //! over it too. So the child never returns in there: it calls [`run`] below our frame, which leaves
 //! by _exit(2). Only its own child, which has a copy of everything, returns.
+//!
+//! That leans on how kernel, C library and processor work together, so it is tried before it is
+//! relied on (`trial`).
 
 use std::io;
 
@@ -66,6 +69,8 @@ unsafe extern "C" fn run(errand: *mut Errand) {
     // the allocator, on the very thread structure and locks that it would have used there. In the
     // child `fork` sets up the thread structure of the copy, as it does in any child.
     unsafe {
+        // Should the one whose memory this is be killed meanwhile, nobody would wait for us any more.
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         let registered = (*errand).rseq.register();
         (*errand).told = match registered {
             Ok(()) => match libc::fork() {
@@ -125,11 +130,33 @@ unsafe fn send(_errand: *mut Errand) -> i64 {
     -i64::from(libc::ENOSYS)
 }
 
+/// The signals that this thread does not take: a bit for each.
+pub(crate) fn blocked() -> u64 {
+    mask::now()
+}
+
+/// Whether the kernel knows the C library's restartable sequences, if there are any: it then refuses
+/// another area with EINVAL (rseq(2)). For a process that is about to end, as it may be taken.
+pub(crate) fn knows_rseq() -> bool {
+    rseq::Area::of_this_thread().is_registered()
+}
+
 /// The signals that this thread does not take, as the kernel has them (`rt_sigprocmask(2)`).
 mod mask {
     use std::io;
 
     pub(super) const ALL: u64 = u64::MAX;
+
+    pub(super) fn now() -> u64 {
+        let mut now = 0_u64;
+        // SAFETY: without a new mask it is only read, into a word of the size that is named.
+        unsafe {
+            let none = std::ptr::null::<u64>();
+            let (how, size) = (libc::SIG_SETMASK, size_of::<u64>());
+            libc::syscall(libc::SYS_rt_sigprocmask, how, none, &raw mut now, size);
+        }
+        now
+    }
 
     /// Gives those of before.
     pub(super) fn replace(new: u64) -> io::Result<u64> {
@@ -180,6 +207,21 @@ mod rseq {
                     thread_pointer().wrapping_add_signed(*offset.cast::<isize>()),
                 ))
             }
+        }
+
+        /// Whether it is registered for the calling process's only thread, if there is one.
+        pub(super) fn is_registered(self) -> bool {
+            #[repr(align(32))]
+            struct Another([u8; LEN as usize]);
+            let mut another = Another([0; LEN as usize]);
+            // SAFETY: if it is taken against all expectation, the kernel writes to this process's stack
+            // until it ends, which by `knows_rseq` it is about to.
+            self.0.is_none()
+                || unsafe {
+                    let area = another.0.as_mut_ptr();
+                    libc::syscall(libc::SYS_rseq, area, LEN, 0, SIGNATURE) == -1
+                        && *libc::__errno_location() == libc::EINVAL
+                }
         }
 
         /// Registers it for the calling process's only thread. The error is an errno.

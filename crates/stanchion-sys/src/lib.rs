@@ -37,3 +37,4 @@ pub mod seccomp;
 pub mod sibling;
 pub mod signal;
 pub mod sock_diag;
+pub mod trial;

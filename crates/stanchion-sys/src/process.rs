@@ -40,10 +40,10 @@ pub fn fork_single_threaded() -> io::Result<Fork> {
 }
 
 /// As [`fork_for_subreaper`] for a process that has one thread; refuses otherwise.
-pub fn fork_single_threaded_for_subreaper() -> io::Result<Fork> {
+pub fn fork_single_threaded_for_subreaper(between: Between) -> io::Result<Fork> {
     refuse_threads()?;
     // SAFETY: as in `fork_single_threaded`.
-    unsafe { fork_for_subreaper() }
+    unsafe { fork_for_subreaper(between) }
 }
 
 /// An error if this process has threads.
@@ -56,16 +56,28 @@ pub(crate) fn refuse_threads() -> io::Result<()> {
     }
 }
 
+/// The process in between, when a child is forked that is not ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Between {
+    /// It borrows our memory for its only fork, which takes half the time. Not every system can do
+    /// that: [`crate::trial::run`] tells.
+    Borrowing,
+    /// It has a copy of our memory, as any kernel and processor can give it.
+    Copying,
+}
+
 /// Forks a child that is not ours: a process in between forks again and leaves at once, so the
 /// grandchild is adopted by the nearest subreaper (`PR_SET_CHILD_SUBREAPER` in prctl(2)), here
 /// the master. Gives the grandchild's pid in the caller and `Fork::Child` in the grandchild.
 ///
-/// Where it can be, the process in between is one that borrows our memory, as in `errand`.
-///
 /// # Safety
 ///
 /// As for [`fork`].
-pub unsafe fn fork_for_subreaper() -> io::Result<Fork> {
+pub unsafe fn fork_for_subreaper(between: Between) -> io::Result<Fork> {
+    if between == Between::Copying {
+        // SAFETY: the caller keeps the contract.
+        return unsafe { fork_twice() };
+    }
     // SAFETY: the caller keeps the contract.
     match unsafe { errand::fork_by_another() } {
         Ok((Fork::Child, _)) => Ok(Fork::Child),
@@ -79,11 +91,11 @@ pub unsafe fn fork_for_subreaper() -> io::Result<Fork> {
     }
 }
 
-/// The end of the one in between is ours to collect, unless somebody else has: the kernel does where
+/// The end of a child is ours to collect, unless somebody else has: the kernel does where
 /// the app ignores SIGCHLD, and then answers ECHILD once the child is gone (wait(2), notes).
-fn collect(between: i32) -> io::Result<()> {
-    let between = Pid::from_raw(between).expect("fork(2) gives positive pids");
-    match retry(|| rustix::process::waitpid(Some(between), WaitOptions::empty())) {
+pub(crate) fn collect(child: i32) -> io::Result<()> {
+    let child = Pid::from_raw(child).expect("fork(2) gives positive pids");
+    match retry(|| rustix::process::waitpid(Some(child), WaitOptions::empty())) {
         Err(error) if error.raw_os_error() != Some(libc::ECHILD) => Err(error),
         _ => Ok(()),
     }

@@ -20,46 +20,17 @@ fn look_around(ours: i32, mask_before: u64, stale: &mut u64) -> u8 {
     let is_another = pid() != ours;
     // SAFETY: it has no precondition.
     let knows_itself = unsafe { libc::gettid() } == pid();
-    let mask_kept = mask() == mask_before;
+    let mask_kept = errand::blocked() == mask_before;
     u8::from(is_another)
         | u8::from(knows_itself) << 1
         | u8::from(mask_kept) << 2
-        | u8::from(has_rseq()) << 3
-}
-
-fn mask() -> u64 {
-    let mut now = 0_u64;
-    // SAFETY: without a new mask it is only read, into a word of the size that is named.
-    unsafe {
-        let none = std::ptr::null::<u64>();
-        libc::syscall(
-            libc::SYS_rt_sigprocmask,
-            libc::SIG_SETMASK,
-            none,
-            &raw mut now,
-            8,
-        );
-    }
-    now
-}
-
-/// Whether the C library's restartable sequences are known to the kernel: another area is then
-/// refused with EINVAL (rseq(2)).
-fn has_rseq() -> bool {
-    #[repr(align(32))]
-    struct Area([u8; 32]);
-    let mut area = Area([0; 32]);
-    // SAFETY: if it is taken against all expectation, the process that asks is about to end.
-    unsafe {
-        libc::syscall(libc::SYS_rseq, area.0.as_mut_ptr(), 32, 0, 0x5305_3053) == -1
-            && *libc::__errno_location() == libc::EINVAL
-    }
+        | u8::from(errand::knows_rseq()) << 3
 }
 
 #[test]
 fn the_worker_is_whole_and_is_adopted_at_once() {
     become_subreaper().expect("a subreaper");
-    let (ours, mask_before) = (pid(), mask());
+    let (ours, mask_before) = (pid(), errand::blocked());
     for _ in 0..20 {
         let mut stale = 1_u64;
         let (read, write) = rustix::pipe::pipe().expect("a pipe");
@@ -80,7 +51,11 @@ fn the_worker_is_whole_and_is_adopted_at_once() {
                 let mut found = [0];
                 rustix::io::read(&read, &mut found).expect("told");
                 assert_eq!(found, [0b1111]);
-                assert_eq!((stale, mask()), (1, mask_before), "what is ours stays so");
+                assert_eq!(
+                    (stale, errand::blocked()),
+                    (1, mask_before),
+                    "what is ours stays so"
+                );
                 rustix::io::write(&write_leave, b"!").expect("told to leave");
                 let end = waitpid(Pid::from_raw(worker), WaitOptions::empty());
                 let (_, status) = end.expect("it is our child").expect("it has ended");

@@ -53,6 +53,8 @@ pub struct Settings {
     pub max_memory_hard: u64,
     /// Import the app in the template, not in each worker.
     pub preload_app: bool,
+    /// Fork workers by a process that borrows the template's memory, where that works.
+    pub fast_fork: bool,
     /// Most requests in the line, at least 1.
     pub max_waiting: u32,
     /// Most requests of one client's address in the line; 0 = any number.

@@ -323,6 +323,22 @@ With --no-preload each worker imports the app for itself: needed where \
 the import opens connections or starts threads that do not outlive a \
 fork.",
         },
+        Setting {
+            name: "fast_fork",
+            flags: &["--fast-fork", "--no-fast-fork"],
+            metavar: "",
+            env: None,
+            kind: Kind::Bool,
+            default: Preset::Bool(true),
+            gunicorn: false,
+            help: "Copy the template's memory once for a new worker, not twice",
+            long_help: "\
+A worker is forked by a process that shares the template's memory, as \
+after vfork(2), on x86-64 and where a trial at the template's start goes \
+well; a line in the log says if not. With --no-fast-fork, and elsewhere, \
+that process has a copy of its own, which takes some 2 ms more for each \
+100 MB of the app. Turn it off if you suspect it of anything.",
+        },
     ],
 };
 

@@ -111,6 +111,19 @@ def test_waiting_for_an_address_can_be_called_off(build: Serve, tmp_path: Path, 
     assert not path.exists(), "the listener before it has left its file"
 
 
+def test_nobody_may_connect_but_owner_and_group_unless_asked(serve: Serve, tmp_path: Path) -> None:
+    for umask, modes in (((), [0o660, 0o600]), (("--umask", "0"), [0o777, 0o600])):
+        paths = [tmp_path / f"{name}{len(umask)}" for name in ("app", "admin")]
+        server = serve("hello:app", "--admin", f"unix:{paths[1]}", *umask, bind=f"unix:{paths[0]}")
+        assert [mode(path) for path in paths] == modes
+        told = server.log.matches("(its owner.*) and root may connect to unix:.* add .mode=0660&group=GROUP")
+        assert [found[1] for found in told] == ([] if umask else ["its owner and its group", "its owner"])
+    asked = tmp_path / "asked"
+    server = serve("hello:app", "--admin", f"unix:{asked}?mode=0666")
+    assert mode(asked) == 0o666
+    assert "may connect" not in server.log.text()
+
+
 def test_who_may_connect_is_the_mode_of_the_file(serve: Serve, tmp_path: Path) -> None:
     paths = [tmp_path / name for name in ("a", "b", "c")]
     more = ["--bind", f"unix:{paths[1]}?umask=077", "--bind", f"unix:{paths[2]}"]

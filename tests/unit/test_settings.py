@@ -16,6 +16,7 @@ OTHER_DEFAULTS = {
     "config",  # ours is shown only if it is there
     "user",  # gunicorn shows who it runs as, we show that it stays
     "group",  # likewise
+    "umask",  # everybody may connect to gunicorn's unix sockets, to ours the owner and the group
     "chdir",  # gunicorn shows the working directory, we show that it stays
     "forwarded_allow_ips",  # gunicorn believes peers on unix sockets whatever it says, ours says so
 }

@@ -11,7 +11,7 @@ use stanchion_sys::listener::{
 use tracing::warn;
 
 use super::{Refusal, Wanted};
-use crate::settings::{Bind, BindAddress, Settings};
+use crate::settings::{Bind, BindAddress, Settings, UMASK};
 
 /// How long to wait between two attempts where nothing else is said, as in Unicorn.
 const DELAY: Duration = Duration::from_millis(500);
@@ -21,6 +21,8 @@ const DELAY_MIN: Duration = Duration::from_millis(10);
 pub(super) const REMIND: Duration = Duration::from_secs(30);
 /// Permissions of a socket file before the umask; to connect takes the right to write (unix(7)).
 const FILE_MODE: u32 = 0o777;
+/// Of the admin listener, where its address says nothing else: who looks on is not who is served.
+const ADMIN_UMASK: u32 = 0o177;
 
 /// What is set on the listener of `bind`.
 pub(super) fn options(settings: &Settings, bind: &Bind) -> Result<Options, String> {
@@ -48,7 +50,12 @@ fn file_options(settings: &Settings, bind: &Bind) -> Result<FileOptions, String>
         return Ok(FileOptions::default());
     }
     let own = &bind.options;
-    let umask = own.umask.unwrap_or(settings.umask);
+    let is_admin = settings.admin.as_ref() == Some(bind);
+    let umask = own.umask.unwrap_or(if is_admin {
+        ADMIN_UMASK
+    } else {
+        settings.umask
+    });
     let (user, group) = (settings.user.as_deref(), settings.group.as_deref());
     let identity = Identity::find(user, group, false)?;
     let owner = own.owner.as_deref().map(identity::uid_of).transpose()?;
@@ -58,6 +65,24 @@ fn file_options(settings: &Settings, bind: &Bind) -> Result<FileOptions, String>
         uid: owner.or(identity.as_ref().map(Identity::uid)),
         gid: group.or(identity.as_ref().map(Identity::gid)),
     })
+}
+
+/// Whom the file of a unix socket that was made lets in, in words, if that is our choice and not everybody.
+pub(super) fn let_in(settings: &Settings, bind: &Bind, options: &Options) -> Option<String> {
+    let own = &bind.options;
+    let is_asked = own.mode.or(own.umask).is_some() || settings.umask != UMASK;
+    if is_asked || !matches!(bind.address, BindAddress::Unix(_)) {
+        return None;
+    }
+    let mode = options.file.mode;
+    let who = match mode & 0o020 {
+        0 => "its owner",
+        _ => "its owner and its group",
+    };
+    Some(format!(
+        "{who} and root may connect to {bind} (mode {mode:04o}); for a proxy that runs as another user \
+         add ?mode=0660&group=GROUP to the address, or ?mode=0666 for everybody"
+    ))
 }
 
 /// Makes what is missing. `others` are listeners of ours that are wanted no more but still there.

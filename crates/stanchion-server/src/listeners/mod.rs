@@ -121,6 +121,9 @@ fn opened(
         info!("{still}listening at {}", listener.address());
         if !one.is_kept {
             tell_if_cut(&listener, one.options.backlog);
+            if let Some(words) = make::let_in(settings, &one.bind, &one.options) {
+                info!("{words}");
+            }
         }
         Some(listener)
     }));

@@ -39,6 +39,7 @@ pub use schema::schema_json;
 pub use seconds::Seconds;
 pub use statsd::StatsdAddress;
 pub use syslog::{Facility, SyslogAddress};
+pub(crate) use table::UMASK;
 
 /// Why settings could not be made of what was given.
 #[derive(Debug, thiserror::Error)]

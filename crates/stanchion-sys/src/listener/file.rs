@@ -19,11 +19,10 @@ pub struct FileOptions {
 }
 
 impl Default for FileOptions {
-    /// Everybody, as gunicorn has it by its umask of 0, because the proxy in front commonly runs
-    /// as another user.
+    /// The owner and the group.
     fn default() -> Self {
         Self {
-            mode: 0o777,
+            mode: 0o660,
             uid: None,
             gid: None,
         }

@@ -103,7 +103,7 @@ impl Listener {
     }
 
     /// Listens on a path. A socket file that nobody listens on is replaced; one that somebody
-    /// does listen on is `AddrInUse`. Everybody may connect.
+    /// does listen on is `AddrInUse`. Its owner and its group may connect.
     pub fn unix(path: &Path, backlog: u32) -> io::Result<Self> {
         Self::unix_with(path, &Options::with_backlog(backlog))
     }

@@ -7,6 +7,8 @@ mod logging;
 mod process;
 mod serving;
 
+pub(crate) use process::UMASK;
+
 /// Every setting, in the order in which people read about them.
 pub const GROUPS: &[Group] = &[
     serving::SERVER_SOCKET,

@@ -3,6 +3,9 @@
 use super::{Env, Group, Kind, OPTIONAL, Preset, Range, Setting, without_nul};
 use crate::settings::{AllowedPeers, ControlAddress};
 
+/// What a socket file lacks by default: 0660 is left, so that owner and group may connect.
+pub(crate) const UMASK: u32 = 0o117;
+
 pub(super) const PROCESS: Group = Group {
     title: "Process",
     settings: &[
@@ -128,14 +131,16 @@ for. The acceptor always runs like this. See docs/privileges.md.",
             metavar: "MASK",
             env: None,
             kind: Kind::Octal(Range::between(0, 0o777)),
-            default: Preset::Number(0),
+            default: Preset::Number(UMASK as u64),
             gunicorn: true,
             help: "Bits that the unix socket's mode lacks",
             long_help: "\
 As in gunicorn it counts for the files of unix sockets, whose mode is \
-0777 without these bits; what the app writes follows the umask that the \
-server was started with (UMask= of systemd). A number with a leading 0 or \
-0o is octal, any other decimal.",
+0777 without these bits: by default 0660, so that the owner and the group \
+may connect and nobody else (gunicorn's default is 0, which lets everybody). \
+That of --admin is 0600, whatever is said here. What the app writes follows \
+the umask that the server was started with (UMask= of systemd). A number \
+with a leading 0 or 0o is octal, any other decimal.",
         },
         Setting {
             name: "chdir",

@@ -1,0 +1,86 @@
+//! Forking a child that is to be the subreaper's, not ours.
+
+use std::io;
+
+use crate::errand;
+use crate::process::{Fork, collect, exit_now, fork, refuse_threads, retry};
+
+/// The process in between, when a child is forked that is not ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Between {
+    /// It borrows our memory for its only fork, which takes half the time. Not every system can do
+    /// that: [`crate::trial::run`] tells.
+    Borrowing,
+    /// It has a copy of our memory, as any kernel and processor can give it.
+    Copying,
+}
+
+/// Forks a child that is not ours: a process in between forks again and leaves at once, so the
+/// grandchild is adopted by the nearest subreaper (`PR_SET_CHILD_SUBREAPER` in prctl(2)), here
+/// the master. Gives the grandchild's pid in the caller and `Fork::Child` in the grandchild.
+///
+/// # Safety
+///
+/// As for [`fork`].
+pub unsafe fn fork_for_subreaper(between: Between) -> io::Result<Fork> {
+    if between == Between::Copying {
+        // SAFETY: the caller keeps the contract.
+        return unsafe { fork_twice() };
+    }
+    // SAFETY: the caller keeps the contract.
+    match unsafe { errand::fork_by_another() } {
+        Ok((Fork::Child, _)) => Ok(Fork::Child),
+        Ok((Fork::Parent(pid), between)) => collect(between).map(|()| Fork::Parent(pid)),
+        // Too many processes, or too little memory: then the long way has no better chance.
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOMEM)) => {
+            Err(error)
+        }
+        // SAFETY: the caller keeps the contract.
+        Err(_) => unsafe { fork_twice() },
+    }
+}
+
+/// As [`fork_for_subreaper`] for a process that has one thread; refuses otherwise.
+pub fn fork_single_threaded_for_subreaper(between: Between) -> io::Result<Fork> {
+    refuse_threads()?;
+    // SAFETY: as in `fork_single_threaded`.
+    unsafe { fork_for_subreaper(between) }
+}
+
+/// The long way, which any kernel and processor knows: the process in between has a copy of our
+/// memory, and so has the grandchild of that.
+///
+/// # Safety
+///
+/// As for [`fork`].
+unsafe fn fork_twice() -> io::Result<Fork> {
+    let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    // SAFETY: the caller keeps fork's contract; the child below makes system calls only.
+    match unsafe { fork() }? {
+        Fork::Child => {
+            drop(read);
+            // SAFETY: this process has one thread, the one that came out of the fork above.
+            let (told, grandchild) = match unsafe { fork() } {
+                Ok(Fork::Child) => return Ok(Fork::Child),
+                Ok(Fork::Parent(pid)) => (pid, true),
+                Err(error) => (-error.raw_os_error().unwrap_or(libc::EAGAIN), false),
+            };
+            let sent = rustix::io::write(&write, &told.to_ne_bytes()).is_ok();
+            exit_now(i32::from(!(sent && grandchild)));
+        }
+        Fork::Parent(between) => {
+            drop(write);
+            let mut told = [0; 4];
+            let read = retry(|| rustix::io::read(&read, &mut told))?;
+            collect(between)?;
+            let told = i32::from_ne_bytes(told);
+            match (read, told) {
+                (4, pid) if pid > 0 => Ok(Fork::Parent(pid)),
+                (4, errno) => Err(io::Error::from_raw_os_error(-errno)),
+                _ => Err(io::Error::other(
+                    "the process between template and worker died",
+                )),
+            }
+        }
+    }
+}

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from support.counts import Counts
-from support.server import Serve
+from support.patience import PATIENCE_S
+from support.server import Serve, Server
 from support.wire import Response, Wire, request
 
 pytestmark = pytest.mark.own("gunicorn has no limits of connections")
@@ -61,6 +62,94 @@ class TestPerClient:
             assert first_served(connect).status == 200, "a place is free again"
             assert second.get("/").status == 200
         server.log.wait(rf"429: a client's fault: too many connections from this client \(from \"{host}\"\)")
+
+    def test_by_default_one_client_cannot_have_every_connection(self, serve: Serve, counts: Counts) -> None:
+        """An attack: as many connections as there are places, each with half a body, so that none of them idles."""
+        server = serve("hello:app", "--max-connections", "12", *NOBODY_TRUSTED, *counts.arguments)
+        with ExitStack() as stack:
+            for number in range(16):
+                wire = stack.enter_context(from_address(server, "127.0.0.2"))
+                wire.send(request("POST", "/", ["Content-Length: 1000"]) + b"b")
+                if number < 6:
+                    assert wire.silent(0.1), "half of the places are its"
+                else:
+                    assert_turned_away(wire)
+            with from_address(server, "127.0.0.3") as other:
+                assert other.get("/").status == 200
+        assert counts.requests()["refused_too_many_connections"] == 10
+
+    def test_behind_a_trusted_proxy_there_is_no_such_limit(self, serve: Serve, counts: Counts) -> None:
+        server = serve("hello:app", "--max-connections", "12", *counts.arguments)
+        with ExitStack() as stack:
+            wires = [stack.enter_context(server.connect()) for _ in range(12)]
+            assert [wire.get("/").status for wire in wires] == [200] * 12
+        assert counts.requests()["refused_too_many_connections"] == 0
+
+
+BODY = 400_000
+
+
+class TestSpool:
+    """A few clients cannot keep everybody else's large bodies out, however much they have in the spool."""
+
+    LIMITS = ("--max-spool", "4M", "--limit-request-body", "1M")
+
+    def hoard(self, server: Server, stack: ExitStack, source: str, *fields: str) -> int:
+        """Sends bodies without their ends until no more are taken; gives how many are held."""
+        for number in range(20):
+            wire = stack.enter_context(from_address(server, source))
+            wire.send(request("POST", "/", [f"Content-Length: {BODY}", *fields]))
+            # The server may have said no by then, and a reset come back.
+            with contextlib.suppress(ConnectionError):
+                wire.send(b"b" * (BODY - 1))
+            if not wire.silent(0.3):
+                assert wire.response().status == 429
+                return number
+        raise AssertionError("there is no end to what it may have")
+
+    def test_four_clients_do_not_deny_it_to_all_others(self, serve: Serve, counts: Counts) -> None:
+        server = serve("echo:app", *self.LIMITS, *NOBODY_TRUSTED, *counts.arguments)
+        with ExitStack() as stack:
+            held = [self.hoard(server, stack, f"127.0.0.{last}") for last in range(2, 6)]
+            assert held == sorted(held, reverse=True) and held[0] == 5, "half of it, and then of what is left"
+            with from_address(server, "127.0.0.9") as honest:
+                answer = honest.post("/", b"b" * 150_000)
+                assert (answer.status, answer.json()["length"]) == (200, 150_000)
+        assert counts.requests()["refused_spool_share_full"] == 4
+        assert counts.requests()["refused_spool_full"] == 0
+        server.log.wait("429 POST / .*a client's fault: too much of this client is in the spool")
+
+    def test_behind_a_proxy_they_are_told_apart_by_what_it_says(self, serve: Serve) -> None:
+        server = serve("echo:app", *self.LIMITS)
+        with ExitStack() as stack:
+            assert self.hoard(server, stack, "127.0.0.1", "X-Forwarded-For: 192.0.2.1") == 5
+            with server.connect() as other:
+                assert other.post("/", b"b" * BODY, "X-Forwarded-For: 192.0.2.2").status == 200
+            # Who is not named may be anybody, and has what there is.
+            nameless = [stack.enter_context(server.connect()) for _ in range(5)]
+            for wire in nameless:
+                wire.send(request("POST", "/", [f"Content-Length: {BODY}"]) + b"b" * (BODY - 1))
+            for wire in nameless:
+                wire.send(b"b")
+                assert wire.response().status == 200
+
+    def test_a_slow_reader_has_no_more_of_it_either(self, serve: Serve) -> None:
+        """Then its worker waits for it, as past `max_spool`; and others may send large bodies."""
+        server = serve("answers:app", "-w", "3", "--max-spool", "4M", *NOBODY_TRUSTED)
+        with ExitStack() as stack:
+            for _ in range(2):
+                slow = stack.enter_context(from_address(server, "127.0.0.2"))
+                slow.send(request("GET", "/noise?320"))
+            server.log.wait("a worker waits for a slow client")
+            with from_address(server, "127.0.0.9") as honest:
+                assert honest.post("/with-length", b"b" * BODY).status == 200
+
+
+def from_address(server: Server, source: str) -> Wire:
+    """A connection of somebody else's: all of 127.0.0.0/8 is this host."""
+    name = (server.address.host, server.address.port)
+    sock = socket.create_connection(name, timeout=PATIENCE_S, source_address=(source, 0))
+    return Wire(sock)
 
 
 def first_served(connect: Callable[[], Wire]) -> Response:

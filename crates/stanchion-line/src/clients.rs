@@ -1,47 +1,55 @@
-//! How many of those who wait are of one client.
+//! How much of something each client has.
 
 use std::collections::HashMap;
 use std::collections::hash_map;
 use std::hash::Hash;
 
-/// Counts those who wait, by client, each up to a bound.
+/// Counts what clients have of something: places in the line, connections, bytes.
 ///
-/// A client who does not wait is not remembered, so there are never more of them than waiting
-/// requests.
+/// A client who has nothing is not remembered, so there are never more of them than things to have.
 #[derive(Debug)]
 pub struct Clients<K> {
-    each_max: usize,
-    waiting: HashMap<K, usize>,
+    had: HashMap<K, u64>,
+}
+
+impl<K> Default for Clients<K> {
+    fn default() -> Self {
+        let had = HashMap::new();
+        Self { had }
+    }
 }
 
 impl<K: Eq + Hash> Clients<K> {
-    /// Up to `each_max` of each client.
-    pub fn new(each_max: usize) -> Self {
-        Self {
-            each_max,
-            waiting: HashMap::new(),
+    /// Counts so much more for this client; false, and nothing is counted, if it would have more than `most`
+    /// then.
+    pub fn take(&mut self, client: K, amount: u64, most: u64) -> bool {
+        match self.had.entry(client) {
+            hash_map::Entry::Occupied(mut had) => {
+                let all = had.get().saturating_add(amount);
+                let fits = all <= most;
+                if fits {
+                    had.insert(all);
+                }
+                fits
+            }
+            hash_map::Entry::Vacant(nothing) => {
+                let fits = amount <= most;
+                if fits && amount > 0 {
+                    nothing.insert(amount);
+                }
+                fits
+            }
         }
     }
 
-    /// Counts one more of this client; false, and nothing is counted, if there are as many as may be.
-    pub fn enter(&mut self, client: K) -> bool {
-        if self.each_max == 0 {
-            return false;
-        }
-        let count = self.waiting.entry(client).or_default();
-        if *count >= self.each_max {
-            return false;
-        }
-        *count += 1;
-        true
-    }
-
-    /// One of this client does not wait any more.
-    pub fn leave(&mut self, client: K) {
-        if let hash_map::Entry::Occupied(mut waiting) = self.waiting.entry(client) {
-            *waiting.get_mut() -= 1;
-            if *waiting.get() == 0 {
-                waiting.remove();
+    /// This client has so much less.
+    pub fn give_back(&mut self, client: K, amount: u64) {
+        if let hash_map::Entry::Occupied(mut had) = self.had.entry(client) {
+            let left = had.get().saturating_sub(amount);
+            if left == 0 {
+                had.remove();
+            } else {
+                had.insert(left);
             }
         }
     }
@@ -57,22 +65,22 @@ mod tests {
     proptest! {
         #[test]
         fn each_up_to_the_bound_and_nobody_remembered(
-            each_max in 0..4_usize,
-            steps in vec((any::<bool>(), 0..3_usize), 0..60),
+            most in 0..12_u64,
+            steps in vec((any::<bool>(), 0..3_usize, 0..5_u64), 0..60),
         ) {
-            let mut clients = Clients::new(each_max);
-            let mut model = [0_usize; 3];
-            for (enters, client) in steps {
-                if enters {
-                    let entered = clients.enter(client);
-                    prop_assert_eq!(entered, model[client] < each_max);
-                    model[client] += usize::from(entered);
-                } else if model[client] > 0 {
-                    clients.leave(client);
-                    model[client] -= 1;
+            let mut clients = Clients::default();
+            let mut model = [0_u64; 3];
+            for (takes, client, amount) in steps {
+                if takes {
+                    let taken = clients.take(client, amount, most);
+                    prop_assert_eq!(taken, model[client] + amount <= most);
+                    model[client] += if taken { amount } else { 0 };
+                } else if model[client] >= amount {
+                    clients.give_back(client, amount);
+                    model[client] -= amount;
                 }
-                let waiting = model.iter().filter(|&&count| count > 0).count();
-                prop_assert_eq!(clients.waiting.len(), waiting);
+                let with_some = model.iter().filter(|&&had| had > 0).count();
+                prop_assert_eq!(clients.had.len(), with_some);
             }
         }
     }

@@ -100,6 +100,8 @@ counted! {
         SpoolFailed = "refused_spool_failed",
         /// There was no room for its body under `max_spool`.
         SpoolFull = "refused_spool_full",
+        /// As much of its client was in the spool as may be.
+        SpoolShareFull = "refused_spool_share_full",
     }
 }
 

@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::time::{Instant, timeout_at};
 use tracing::{debug, info, warn};
 
-use super::clients::{Counted, TooMany};
+use super::clients::{Client, Share, TooMuch};
 use super::connection::Connection;
 use super::conversation;
 use super::dispatch::PortNumber;
@@ -298,12 +298,13 @@ impl Shared {
         let ip = peer.map(|peer| peer.ip());
         let trusted = self.common.settings.forwarded_allow_ips.allows(ip);
         // Behind a trusted proxy are many clients.
-        let counted = match ip.filter(|_| !trusted) {
-            Some(ip) => self.clients.borrow_mut().enter(ip),
+        let share = match ip.filter(|_| !trusted).zip(self.connections_max_each) {
+            Some((ip, most)) => self.shares.take(Client::at(ip), 1, most).map(Some),
             None => Ok(None),
         };
         let connection = self.enroll(Peer {
             trusted,
+            ip,
             address: ip
                 .map(|ip| ip.to_canonical().to_string())
                 .unwrap_or_default(),
@@ -312,27 +313,25 @@ impl Shared {
             server_port,
             only_worker: door.port,
         });
+        let (share, is_one_too_many) = match share {
+            Ok(share) => (share, false),
+            Err(TooMuch) => (None, true),
+        };
         let place = Place {
             shared: Rc::clone(self),
             number: connection.number(),
-            client: counted.unwrap_or_default(),
+            _share: share,
         };
         self.common.tally.happened(Event::Accepted);
         let stream = Metered::new(stream, &self.common.tally);
         let shared = Rc::clone(self);
         tokio::task::spawn_local(async move {
             let _place = place;
-            match counted {
-                Ok(_) => conversation::serve(shared, connection, stream).await,
-                Err(TooMany) => {
-                    conversation::turn_away(
-                        shared,
-                        connection,
-                        stream,
-                        Refusal::TooManyConnections,
-                    )
-                    .await;
-                }
+            if is_one_too_many {
+                let refusal = Refusal::TooManyConnections;
+                conversation::turn_away(shared, connection, stream, refusal).await;
+            } else {
+                conversation::serve(shared, connection, stream).await;
             }
         });
     }
@@ -351,17 +350,14 @@ impl Shared {
 struct Place {
     shared: Rc<Shared>,
     number: u32,
-    /// Whose connection it is, where that counts.
-    client: Option<Counted>,
+    /// One of its client's connections, where those count.
+    _share: Option<Share>,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         self.shared.connections.borrow_mut().remove(self.number);
         self.shared.common.tally.happened(Event::Closed);
-        if let Some(client) = self.client {
-            self.shared.clients.borrow_mut().leave(client);
-        }
         // All who wait: the listeners for room, the shutdown for the last to go.
         self.shared.room.notify_waiters();
     }

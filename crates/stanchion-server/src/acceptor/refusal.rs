@@ -76,6 +76,8 @@ pub(super) enum Refusal {
     SpoolFailed,
     /// The operator's, or just too many clients: `max_spool` is reached.
     SpoolFull,
+    /// The client's, or just one with much to send: it has as much of `max_spool` as is left for others.
+    SpoolShareFull,
 }
 
 impl Refusal {
@@ -106,7 +108,7 @@ impl Refusal {
             Self::HeadTimeout | Self::BodyTimeout | Self::BodyTooSlow => {
                 StatusCode::REQUEST_TIMEOUT
             }
-            Self::TooManyConnections | Self::TooManyOfClient { .. } => {
+            Self::TooManyConnections | Self::TooManyOfClient { .. } | Self::SpoolShareFull => {
                 StatusCode::TOO_MANY_REQUESTS
             }
             Self::LineFull { .. }
@@ -146,6 +148,7 @@ impl Refusal {
             Self::NoAnswer => "the worker gave no answer",
             Self::SpoolFailed => "the body could not be stored",
             Self::SpoolFull => "there is no room for the body in the spool",
+            Self::SpoolShareFull => "too much of this client is in the spool",
         }
     }
 
@@ -175,6 +178,7 @@ impl Refusal {
             Self::NoAnswer => Outcome::NoAnswer,
             Self::SpoolFailed => Outcome::SpoolFailed,
             Self::SpoolFull => Outcome::SpoolFull,
+            Self::SpoolShareFull => Outcome::SpoolShareFull,
         }
     }
 
@@ -203,8 +207,8 @@ impl Refusal {
             | Self::Shed { retry_after_s }
             | Self::TooManyOfClient { retry_after_s }
             | Self::WorkerAbsent { retry_after_s } => Some(retry_after_s),
-            // As soon as another connection has ended, which the client knows better than we.
-            Self::TooManyConnections => Some(1),
+            // As soon as another connection or upload of it has ended, which the client knows better than we.
+            Self::TooManyConnections | Self::SpoolShareFull => Some(1),
             _ => None,
         }
     }

@@ -1,5 +1,6 @@
 //! A request on its way in: its head is checked, its body read whole, into memory or the spool.
 
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
@@ -13,6 +14,7 @@ use stanchion_exchange::Area;
 use stanchion_sys::clock::monotonic_us;
 
 use super::Shared;
+use super::clients::Client;
 use super::connection::Connection;
 use super::dispatch::PortNumber;
 use super::memory::Held;
@@ -34,6 +36,8 @@ const SPOOL_WRITE_BYTES: usize = 256 << 10;
 
 /// What a connection knows about where it comes from, once for all its requests.
 pub(super) struct Peer {
+    /// None on a unix socket.
+    pub(super) ip: Option<IpAddr>,
     pub(super) address: String,
     pub(super) port: u16,
     pub(super) server_name: String,
@@ -260,7 +264,12 @@ pub(super) async fn read_body(
     if body_max > 0 && body.size_hint().exact().is_some_and(|len| len > body_max) {
         return Err(Refusal::BodyTooLarge);
     }
-    let mut sink = Sink::new(shared);
+    let owner = Client::behind_proxies(
+        &connection.peer,
+        &head.headers,
+        &settings.forwarded_allow_ips,
+    );
+    let mut sink = Sink::new(shared, owner);
     let mut len = 0_u64;
     // The watch looks at it, and has the reading called off.
     let mut pace = Pace::begin(shared.body_pace(), monotonic_us());
@@ -298,11 +307,14 @@ struct Sink {
     small: BytesMut,
     held: Held,
     file: Option<SpoolFile>,
+    /// Whose body it is, if that is known.
+    owner: Option<Client>,
 }
 
 impl Sink {
-    fn new(shared: &Rc<Shared>) -> Self {
+    fn new(shared: &Rc<Shared>, owner: Option<Client>) -> Self {
         Self {
+            owner,
             pieces: Vec::new(),
             small: BytesMut::new(),
             held: Held::new(&shared.body_memory, 0),
@@ -344,7 +356,7 @@ impl Sink {
         let file = match &mut self.file {
             Some(file) => file,
             None => {
-                let created = shared.spool.create().await?;
+                let created = shared.spool.create(self.owner).await?;
                 shared.common.tally.happened(Event::BodySpooled);
                 self.file.insert(created)
             }
@@ -372,6 +384,7 @@ impl Sink {
 fn not_spooled(shared: &Shared, error: &SpoolError) -> Refusal {
     match error {
         SpoolError::Full => Refusal::SpoolFull,
+        SpoolError::ShareFull => Refusal::SpoolShareFull,
         SpoolError::Disk(error) => {
             shared.cannot_spool(error);
             Refusal::SpoolFailed

@@ -55,6 +55,13 @@ pub(super) fn connections_max(settings: &Settings) -> usize {
     connections_max
 }
 
+/// How many of so many connections one client may have, if there is a limit: never so many that nobody else
+/// has one.
+pub(super) fn connections_max_each(settings: &Settings, connections_max: usize) -> Option<u64> {
+    let wanted = u64::from(settings.max_connections_per_client);
+    (wanted > 0).then(|| wanted.min(connections_max as u64 / 2).max(1))
+}
+
 /// A resource that may run out.
 pub(super) struct Shortage {
     /// What cannot be done, and where to look.
@@ -195,5 +202,28 @@ impl Shared {
             self.common.tally.happened(Event::Shed);
         }
         SPARED_AFTER
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_client_never_has_all_connections() {
+        for (asked, all, expected) in [
+            (1_024, 16_384, Some(1_024)),
+            (1_024, 480, Some(240)),
+            (1_024, 3, Some(1)),
+            (1_024, 1, Some(1)),
+            (7, 16_384, Some(7)),
+            (20_000, 16_384, Some(8_192)),
+            (0, 16_384, None),
+        ] {
+            let settings = format!(r#"{{"max_connections_per_client": {asked}}}"#);
+            let settings = Settings::from_json(&settings).unwrap();
+            let each = connections_max_each(&settings, all);
+            assert_eq!(each, expected, "{asked} of {all}");
+        }
     }
 }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use tracing::{error, info};
 
 use super::access_log::{AccessLog, Entry};
-use super::clients::Clients;
+use super::clients::Shares;
 use super::connection::Connection;
 use super::dispatch::{Dispatch, PortNumber};
 use super::doors::AtTheDoors;
@@ -23,7 +23,7 @@ use super::outflow::Limits;
 use super::repeats::Repeats;
 use super::request_id::RequestIds;
 use super::roll::Roll;
-use super::room::Shortage;
+use super::room::{self, Shortage};
 use super::spans::Spans;
 use super::spool::Spool;
 use super::statsd::Statsd;
@@ -51,7 +51,9 @@ pub(super) struct Shared {
     pub(super) spans: Option<Spans>,
     pub(super) connections: RefCell<Roll<Rc<Connection>>>,
     pub(super) connections_max: usize,
-    pub(super) clients: RefCell<Clients>,
+    /// Of these, how many each client may have, where that is limited, and has.
+    pub(super) connections_max_each: Option<u64>,
+    pub(super) shares: Rc<Shares>,
     /// Notified when a connection has ended.
     pub(super) room: Notify,
     /// How many are at the door for whom there is no room.
@@ -132,7 +134,8 @@ impl Shared {
             spans: Spans::open(settings)?,
             connections: RefCell::default(),
             connections_max,
-            clients: RefCell::new(Clients::new(settings.max_connections_per_client)),
+            connections_max_each: room::connections_max_each(settings, connections_max),
+            shares: Rc::default(),
             room: Notify::new(),
             pressed: Cell::new(0),
             paused_until: Cell::new(Instant::now()),

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::Notify;
 
+use super::clients::{Client, Share, Shares};
 use super::disk;
 use crate::spool::NamedFile;
 
@@ -20,6 +21,8 @@ pub(super) struct Spool {
     /// Most bytes in all files together.
     bytes_max: u64,
     bytes: Cell<u64>,
+    /// Of these, what is each client's.
+    shares: Rc<Shares>,
     next_file: Cell<u64>,
     /// Notified when there is room again.
     freed: Notify,
@@ -30,6 +33,8 @@ pub(super) struct Spool {
 pub(super) enum SpoolError {
     /// `max_spool` is reached.
     Full,
+    /// The client has as much as it may while others need room too.
+    ShareFull,
     /// The disk has no room, or fails.
     Disk(io::Error),
 }
@@ -41,20 +46,27 @@ impl Spool {
             directory: directory.to_owned(),
             bytes_max: if bytes_max == 0 { u64::MAX } else { bytes_max },
             bytes: Cell::new(0),
+            shares: Rc::default(),
             next_file: Cell::new(0),
             freed: Notify::new(),
         })
     }
 
     /// Makes an empty file that has a name, for a worker to open.
-    pub(super) async fn create(self: &Rc<Self>) -> Result<SpoolFile, SpoolError> {
-        self.make(Some).await
+    pub(super) async fn create(
+        self: &Rc<Self>,
+        owner: Option<Client>,
+    ) -> Result<SpoolFile, SpoolError> {
+        self.make(owner, Some).await
     }
 
     /// Makes an empty file without a name: nothing is left of it once it is closed, even by
     /// SIGKILL.
-    pub(super) async fn create_unnamed(self: &Rc<Self>) -> Result<SpoolFile, SpoolError> {
-        self.make(|name| {
+    pub(super) async fn create_unnamed(
+        self: &Rc<Self>,
+        owner: Option<Client>,
+    ) -> Result<SpoolFile, SpoolError> {
+        self.make(owner, |name| {
             drop(name);
             None
         })
@@ -63,6 +75,7 @@ impl Spool {
 
     async fn make(
         self: &Rc<Self>,
+        owner: Option<Client>,
         keep: impl FnOnce(NamedFile) -> Option<NamedFile> + Send + 'static,
     ) -> Result<SpoolFile, SpoolError> {
         let number = self.next_file.get();
@@ -79,6 +92,7 @@ impl Spool {
             room: Room {
                 bytes: 0,
                 spool: Rc::clone(self),
+                share: owner.map(|owner| self.shares.none_yet(owner)),
             },
             name: Name(name),
         })
@@ -94,6 +108,8 @@ impl Spool {
 struct Room {
     bytes: u64,
     spool: Rc<Spool>,
+    /// The same as a part of all that its owner has, where that is known.
+    share: Option<Share>,
 }
 
 impl Room {
@@ -101,6 +117,12 @@ impl Room {
         let all = self.spool.bytes.get().saturating_add(bytes);
         if all > self.spool.bytes_max {
             return Err(SpoolError::Full);
+        }
+        // Nobody may have more than is left for everybody else (the dynamic threshold of Choudhury and Hahne,
+        // 1998): one alone has half of it, two have a third each, and there is always something left.
+        let left = self.spool.bytes_max - all;
+        if let Some(share) = &mut self.share {
+            share.grow(bytes, left).map_err(|_| SpoolError::ShareFull)?;
         }
         self.spool.bytes.set(all);
         self.bytes += bytes;
@@ -110,6 +132,9 @@ impl Room {
     fn take_back(&mut self, bytes: u64) {
         self.spool.bytes.set(self.spool.bytes.get() - bytes);
         self.bytes -= bytes;
+        if let Some(share) = &mut self.share {
+            share.shrink(bytes);
+        }
         self.spool.freed.notify_waiters();
     }
 }

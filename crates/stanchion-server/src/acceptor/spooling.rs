@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tracing::error;
 
+use super::clients::Client;
 use super::outflow::{Job, Outflow, PATIENCE_US};
 use super::spool::{SpoolError, SpoolFile};
 use super::ticket::Ticket;
@@ -39,7 +40,7 @@ async fn spool(shared: Rc<Shared>, ticket: Rc<Ticket>) {
                 shared.dispatch.borrow_mut().look_for(&ticket);
                 changed(&shared, &ticket).await;
             }
-            Job::Write(pieces) => match write(&shared, &mut file, pieces).await {
+            Job::Write(pieces) => match write(&shared, &ticket, &mut file, pieces).await {
                 Ok(()) => {
                     ticket.outflow(|outflow| outflow.written(true));
                     shared.dispatch.borrow_mut().refill(&ticket);
@@ -49,7 +50,7 @@ async fn spool(shared: Rc<Shared>, ticket: Rc<Ticket>) {
                     ticket.outflow(Outflow::disk_failed);
                     ticket.wake();
                 }
-                Err(SpoolError::Full) => {
+                Err(SpoolError::Full | SpoolError::ShareFull) => {
                     ticket.outflow(|outflow| outflow.written(false));
                     ticket.wake();
                     shared.dispatch.borrow_mut().look_for(&ticket);
@@ -82,13 +83,19 @@ async fn changed(shared: &Shared, ticket: &Ticket) {
 
 async fn write(
     shared: &Shared,
+    ticket: &Ticket,
     file: &mut Option<SpoolFile>,
     pieces: Vec<Bytes>,
 ) -> Result<(), SpoolError> {
     let file = match file {
         Some(file) => file,
         None => {
-            let created = shared.spool.create_unnamed().await?;
+            let owner = Client::behind_proxies(
+                &ticket.request.peer,
+                &ticket.request.head.headers,
+                &shared.common.settings.forwarded_allow_ips,
+            );
+            let created = shared.spool.create_unnamed(owner).await?;
             shared.common.tally.happened(Event::AnswerSpooled);
             file.insert(created)
         }

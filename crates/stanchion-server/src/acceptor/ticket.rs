@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 use super::admin::Verdict;
 use super::app_head::{AppHead, Promised};
-use super::dispatch::ClientShare;
+use super::clients::Share;
 use super::memory::Piece;
 use super::outflow::{Limits, Next, Outflow, StreamEnd};
 use super::refusal::Refusal;
@@ -27,7 +27,7 @@ pub(super) struct Ticket {
     /// Whose turns it has in the line, and whose seats.
     pub(super) lane: Cell<LaneId>,
     /// While it waits, if it is counted how many of one client do.
-    pub(super) client_share: Cell<Option<ClientShare>>,
+    pub(super) client_share: Cell<Option<Share>>,
     /// The head of the answer and what there was of the body with it, until it is fetched.
     answer: RefCell<Option<Answer>>,
     /// The body, once the head of an answer is out that comes in pieces.

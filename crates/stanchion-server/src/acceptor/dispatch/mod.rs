@@ -27,7 +27,6 @@ use super::refusal::Refusal;
 use super::ticket::{Answer, Stage, Ticket};
 use crate::tally::{Outcome, Tally};
 use crate::tree::Common;
-pub(super) use admission::ClientShare;
 use admission::{ClientLimit, Lanes, line_limits};
 use mending::Poisoned;
 use ports::Ports;

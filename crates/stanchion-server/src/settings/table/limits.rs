@@ -151,7 +151,7 @@ Each connection takes a descriptor: where the hard limit of open files \
             metavar: "N",
             env: None,
             kind: Kind::Int(Range::between(0, u32::MAX as u64)),
-            default: Preset::Number(0),
+            default: Preset::Number(1_024),
             gunicorn: false,
             help: "Most connections of a client (0: any)",
             long_help: "\
@@ -159,9 +159,10 @@ A client that has this many and opens another is told 429 on it, with a \
 Retry-After. A client is an IPv4 address, or a network of 64 bits in \
 IPv6, which one host mostly has to itself.
 
-Proxies in forwarded_allow_ips have no limit, since they bring many \
-clients, nor has anybody on a unix socket. With forwarded_allow_ips=* \
-nobody has one.",
+It is never more than half of the connections there may be, so that no \
+single client has them all. Proxies in forwarded_allow_ips have no limit, \
+since they bring many clients, and with forwarded_allow_ips=* nobody has \
+one; nor has a peer on a unix socket, which has no address.",
         },
         Setting {
             name: "keepalive_requests",
@@ -267,10 +268,15 @@ have no name, so that nothing of them can be left behind.",
             long_help: "\
 Request bodies and responses together. Past it a request whose body \
 would have to be spooled is answered 503, and the worker of a response \
-waits for its client. The default has room for four of the largest \
-bodies or responses, and is less than the disk of most containers. 0 \
-leaves only the room in tmp_upload_dir: when that file system is full, \
-the same follows.",
+waits for its client. 0 leaves only the room in tmp_upload_dir: when that \
+file system is full, the same follows.
+
+No client may have more of it than is left for all others: one alone has \
+half of it, two have a third each, and so on, so that a few cannot keep \
+everybody else out. A body past that is answered 429. Of the default one \
+client may have two of the largest bodies. Whose a request is, \
+max_waiting_per_client says; where a proxy does not name the client, only \
+max_spool itself counts.",
         },
         Setting {
             name: "tmp_upload_dir",

@@ -1,5 +1,6 @@
 """A client that takes too long is told so (408), and costs nothing meanwhile."""
 
+import contextlib
 import time
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import psutil
 import pytest
 
 from support.counts import Counts
+from support.gate import Gate
 from support.patience import eventually
 from support.server import Serve, Server
 from support.wire import Wire, request
@@ -182,6 +184,67 @@ class TestWriteTimeout:
             assert connections(server) == 1
             taken += len(wire.body_bytes(size - taken))
             assert taken == size
+
+
+class TestResponseRate:
+    SIZE = 50_000_000
+
+    def ask(self, server: Server, stack: contextlib.ExitStack) -> Wire:
+        wire = stack.enter_context(Wire(server.address.connect(receive_buffer_bytes=65_536)))
+        wire.send(request("GET", f"/big-whole?{self.SIZE}"))
+        assert wire.head().status == 200
+        return wire
+
+    @pytest.mark.parametrize("bind", ["127.0.0.1:0", "unix:server.sock"])
+    def test_a_client_that_drips_an_answer_is_cut_off_and_one_that_is_slow_is_not(
+        self, serve: Serve, counts: Counts, bind: str
+    ) -> None:
+        """An attack: some is taken all the time, so `--write-timeout` never strikes, and it would go on for days."""
+        limits = ("--min-response-rate", "100K", "--write-timeout", "20", "--response-buffer", "64M")
+        server = serve("answers:app", *limits, *counts.arguments, bind=bind)
+        with contextlib.ExitStack() as stack:
+            drips, slow = self.ask(server, stack), self.ask(server, stack)
+            taken, deadline_s = 0, time.monotonic() + 30
+            while counts.events()["connections_too_slow"] == 0:
+                assert time.monotonic() < deadline_s, "it is never cut off"
+                drips.body_bytes(10_000)
+                taken += len(slow.body_bytes(1_000_000))
+                time.sleep(0.3)
+            # The other one took more than it must, and now takes all the rest at once.
+            taken += len(slow.body_bytes(self.SIZE - taken))
+            assert taken == self.SIZE
+            with server.connect() as quick:
+                assert quick.get("/with-length").body == b"four"
+        assert counts.settled()["abandoned_answering"] == 1
+        assert (counts.events()["connections_too_slow"], counts.events()["connections_cut_off"]) == (1, 0)
+        server.log.wait("a client's fault: it took its answer too slowly")
+
+    def test_while_the_app_takes_its_time_it_does_not_count(self, serve: Serve, gate: Gate) -> None:
+        limits = ("--min-response-rate", "1M", "--write-timeout", "5")
+        server = serve("waiting:app", *limits, env=gate.environment)
+        with server.connect() as wire:
+            wire.send(request("GET", "/wait"))
+            gate.announcement()
+            assert wire.silent(7)
+            gate.let_pass(1)
+            assert wire.response().status == 200
+
+    def test_those_who_drip_make_room_for_others(self, serve: Serve, counts: Counts) -> None:
+        """An attack: all places, each with an answer that is taken hardly faster than it must be, and a newcomer."""
+        limits = ("--min-response-rate", "50K", "--write-timeout", "60", "--max-connections", "3")
+        server = serve("answers:app", *limits, "--response-buffer", "64M", *counts.arguments)
+        with contextlib.ExitStack() as stack:
+            wires = [self.ask(server, stack) for _ in range(3)]
+            newcomer = stack.enter_context(server.connect())
+            newcomer.send(request("GET", "/with-length"))
+            # Long before the rate or a pause ends any of them.
+            assert newcomer.response().body == b"four"
+            events = counts.events()
+            assert events["connections_shed"] > 0
+            assert (events["connections_too_slow"], events["connections_cut_off"]) == (0, 0)
+            server.log.wait("it hardly took any of its answer, and others waited for a place")
+            for wire in wires:
+                wire.close()
 
 
 def connections(server: Server) -> int:

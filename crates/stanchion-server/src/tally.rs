@@ -114,10 +114,12 @@ counted! {
         Closed = "connections_closed",
         /// A connection was lost with an acceptor that was killed.
         Cut = "connections_lost",
-        /// One that idled was closed to make room.
+        /// One that idled, or kept busy with next to nothing, was closed to make room.
         Shed = "connections_shed",
         /// One was cut off, whose client took nothing of its answer.
         CutOff = "connections_cut_off",
+        /// One was cut off, whose client took its answer too slowly.
+        TooSlow = "connections_too_slow",
         /// A client that had been let in waited for a place.
         Waited = "connections_waited",
         /// Accepting paused, for want of descriptors, memory or disk.

@@ -39,8 +39,11 @@ pub(super) struct Connection {
     dozes_until_us: Cell<Option<u64>>,
     /// It is to read what there is, however little.
     glance: Cell<bool>,
-    /// The client takes nothing of what is to be written to it.
-    stall: Cell<Option<Stall>>,
+    /// Bytes that the kernel has taken to send, and those of them that it had sent when we last looked.
+    written: Cell<u64>,
+    sent: Cell<u64>,
+    /// How the client takes what is written to it, if it has ever kept us waiting.
+    intake: Cell<Option<Stall>>,
     /// How often hyper had nothing more to write, and who waits for the next time.
     flushes: Cell<u64>,
     flush_waker: Cell<Option<Waker>>,
@@ -49,12 +52,21 @@ pub(super) struct Connection {
 /// Bytes wait that the kernel has no room for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stall {
-    /// Since when nothing was taken, as far as we have looked.
-    pub(super) since_us: u64,
-    /// What the kernel had that was not taken, when we last looked.
-    untaken: u64,
+    /// How fast the client has taken bytes while any waited, as far as we have looked.
+    pub(super) pace: Pace,
     /// Whether it has been asked to look again.
     pub(super) in_doubt: bool,
+}
+
+/// Why a client does not get the rest of its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CutOff {
+    /// It took nothing of it for `write_timeout`.
+    TookNothing,
+    /// It took it more slowly than `min_response_rate`.
+    TookTooSlowly,
+    /// It took it hardly faster than that, and others wait for a place.
+    MadeRoom,
 }
 
 /// What a connection is doing.
@@ -86,6 +98,8 @@ pub(super) enum Order {
     LookAgain,
     /// Close without a word: nothing was ever asked.
     Drop,
+    /// Close in the middle of an answer.
+    CutOff(CutOff),
 }
 
 impl Order {
@@ -132,7 +146,9 @@ impl Connection {
             called_off: Cell::new(None),
             dozes_until_us: Cell::new(None),
             glance: Cell::new(false),
-            stall: Cell::new(None),
+            written: Cell::new(0),
+            sent: Cell::new(0),
+            intake: Cell::new(None),
             flushes: Cell::new(0),
             flush_waker: Cell::new(None),
         }
@@ -147,7 +163,7 @@ impl Connection {
     }
 
     pub(super) fn stall(&self) -> Option<Stall> {
-        self.stall.get()
+        self.intake.get().filter(|stall| !stall.pace.is_held())
     }
 
     pub(super) fn pace(&self) -> Option<Pace> {
@@ -173,9 +189,23 @@ impl Connection {
     pub(super) fn spare_since_us(&self) -> Option<u64> {
         match self.phase.get() {
             Phase::New { since_us } | Phase::Idle { since_us } | Phase::Leaving { since_us } => {
-                self.stall.get().is_none().then_some(since_us)
+                self.stall().is_none().then_some(since_us)
             }
             Phase::Reading { .. } | Phase::Busy => None,
+        }
+    }
+
+    /// Whether its client keeps it busy with next to nothing, by sending a body or taking an answer.
+    pub(super) fn drips(&self, now_us: u64) -> bool {
+        let paces = [self.pace.get(), self.stall().map(|stall| stall.pace)];
+        paces.into_iter().flatten().any(|pace| pace.drips(now_us))
+    }
+
+    /// How it is to make room for others, when it drips.
+    pub(super) fn make_room(&self) -> Order {
+        match self.stall() {
+            Some(_) => Order::CutOff(CutOff::MadeRoom),
+            None => Order::CallOff(Refusal::BodyTooSlow),
         }
     }
 
@@ -190,35 +220,47 @@ impl Connection {
         connections.set_spare(self.number, is_spare);
     }
 
-    /// Nothing could be written.
-    pub(super) fn stalled(&self, shared: &Shared, untaken: u64) {
-        let begun = self.stall.get();
-        if begun.is_none_or(|stall| untaken < stall.untaken) {
-            self.stall.set(Some(Stall {
-                since_us: monotonic_us(),
-                untaken,
-                in_doubt: false,
-            }));
+    /// Nothing could be written, and so much of what was has not been sent.
+    pub(super) fn stalled(&self, shared: &Shared, unsent: u64) {
+        let now_us = monotonic_us();
+        let sent = self.written.get().saturating_sub(unsent);
+        let progress = sent.saturating_sub(self.sent.get());
+        self.sent.set(self.sent.get() + progress);
+        let was_stalled = self.stall().is_some();
+        let mut stall = self.intake.get().unwrap_or_else(|| Stall {
+            pace: Pace::begin(shared.intake_pace(), now_us),
+            in_doubt: false,
+        });
+        if progress > 0 {
+            stall.pace.go_on(now_us);
+            stall.pace.came(progress as usize, now_us);
+            stall.in_doubt = false;
         }
-        if begun.is_none() {
+        stall.pace.go_on(now_us);
+        self.intake.set(Some(stall));
+        if !was_stalled {
             self.enroll(shared);
         }
     }
 
     /// It is to look whether something was taken.
     pub(super) fn doubt(&self, stall: Stall) {
-        self.stall.set(Some(Stall {
+        self.intake.set(Some(Stall {
             in_doubt: true,
             ..stall
         }));
         self.order(Order::LookAgain);
     }
 
-    /// Something was written.
-    pub(super) fn wrote(&self, shared: &Shared) {
-        if self.stall.take().is_none() {
+    /// So much was written.
+    pub(super) fn wrote(&self, shared: &Shared, bytes: usize) {
+        self.written.set(self.written.get() + bytes as u64);
+        let Some(mut stall) = self.stall() else {
             return;
-        }
+        };
+        stall.pace.hold(monotonic_us());
+        stall.in_doubt = false;
+        self.intake.set(Some(stall));
         // hyper has had the whole answer for a while, but only now the client has it.
         if let Phase::Idle { .. } = self.phase.get() {
             let since_us = monotonic_us();

@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tracing::{debug, info};
 
 use super::Shared;
-use super::connection::{Connection, Order, Phase};
+use super::connection::{Connection, CutOff, Order, Phase};
 use super::goodbye::{has_more, say_goodbye};
 use super::lookout::{Seen, Watched};
 use super::refusal::Refusal;
@@ -30,6 +30,7 @@ enum End {
     /// No head could be read.
     Refused(Refusal),
     Dropped,
+    CutOff(CutOff),
     /// The client left while it was to wait.
     Gone,
 }
@@ -69,6 +70,7 @@ where
             Some(Order::LookAgain) | None => {}
             Some(Order::TimedOut) => return Poll::Ready(End::Refused(Refusal::HeadTimeout)),
             Some(Order::Drop) => return Poll::Ready(End::Dropped),
+            Some(Order::CutOff(why)) => return Poll::Ready(End::CutOff(why)),
         }
         let served = Pin::new(&mut http).poll(context);
         if connection.speaks_tls() {
@@ -91,7 +93,7 @@ where
     let mut last_word = Bytes::new();
     let mut linger = connection.is_unread();
     match &end {
-        End::Served(Ok(())) | End::Dropped => {}
+        End::Served(Ok(())) | End::Dropped | End::CutOff(_) => {}
         End::Gone => return,
         End::Served(Err(error)) if error.is_parse() || error.is_parse_too_large() => {
             let outcome = if error.is_parse_too_large() {
@@ -121,12 +123,14 @@ where
     let Tracked {
         mut stream, ended, ..
     } = tracked;
-    if matches!(end, End::Dropped) {
-        if connection.stall().is_some() {
-            shared.common.tally.happened(Event::CutOff);
-            give_up(&connection, &stream);
+    match end {
+        End::Dropped => return,
+        End::CutOff(why) => {
+            shared.common.tally.happened(why.event());
+            give_up(&connection, &stream, why);
+            return;
         }
-        return;
+        End::Served(_) | End::Refused(_) | End::Gone => {}
     }
     // Requests that were sent after the last one that we answer.
     linger |= ahead || !parts.read_buf.is_empty();
@@ -148,11 +152,30 @@ pub(super) async fn turn_away<S>(
     leave(&shared, &connection, &mut stream, &refusal.message()).await;
 }
 
-/// Closes a connection whose client takes nothing: by a reset, or the kernel would go on keeping
-/// what it has for it for minutes (tcp(7), `SO_LINGER` of zero in socket(7)).
-fn give_up(connection: &Connection, stream: &impl AsFd) {
+impl CutOff {
+    fn event(self) -> Event {
+        match self {
+            Self::TookNothing => Event::CutOff,
+            Self::TookTooSlowly => Event::TooSlow,
+            Self::MadeRoom => Event::Shed,
+        }
+    }
+
+    fn reason(self) -> &'static str {
+        match self {
+            Self::TookNothing => "it took nothing of its answer in time",
+            Self::TookTooSlowly => "it took its answer too slowly",
+            Self::MadeRoom => "it hardly took any of its answer, and others waited for a place",
+        }
+    }
+}
+
+/// Closes a connection whose client does not take its answer: by a reset, or the kernel would go on
+/// keeping what it has for it for minutes (tcp(7), `SO_LINGER` of zero in socket(7)).
+fn give_up(connection: &Connection, stream: &impl AsFd, why: CutOff) {
     info!(
-        "a client's fault: it took nothing of its answer in time (from {:?})",
+        "a client's fault: {} (from {:?})",
+        why.reason(),
         connection.peer.address
     );
     if let Err(error) = set_socket_linger(stream, Some(Duration::ZERO)) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// What a connection takes to get going, and the least for which a sender is waited, whatever its rate.
+/// What a connection takes to get going, and the least for which its client is waited, whatever the rate.
 pub(super) const GRACE: Duration = Duration::from_secs(5);
 /// For how long bytes that came early make up for those that come late, where no pause is too long.
 const WINDOW: Duration = Duration::from_secs(60);
@@ -52,7 +52,8 @@ pub(super) enum Slowness {
     Rate,
 }
 
-/// The progress of bytes that somebody is to send. Time in which we do not wait for them does not count.
+/// The progress of bytes that a client is to send, or to take. Time in which we do not wait for it does not
+/// count.
 ///
 /// Each byte buys as much time as it takes at the least rate, and time passes; who has none in hand any
 /// more is too slow. There is a bound on what can be in hand, so that nobody lives for ever on a good
@@ -60,6 +61,7 @@ pub(super) enum Slowness {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     limits: PaceLimits,
+    began_us: u64,
     /// When the time in hand is over.
     until_us: u64,
     last_us: u64,
@@ -72,23 +74,33 @@ impl Pace {
     pub(super) fn begin(limits: PaceLimits, now_us: u64) -> Self {
         Self {
             limits,
+            began_us: now_us,
             until_us: now_us + micros(GRACE),
             last_us: now_us,
             held_since_us: None,
         }
     }
 
-    /// Bytes came, and until they are stored no more are waited for.
+    /// Bytes came, or were taken, and for now no more are waited for.
     pub(super) fn came(&mut self, bytes: usize, now_us: u64) {
         let earned_us = self
             .until_us
             .saturating_add(self.limits.worth_us(bytes as u64));
         self.until_us = earned_us.min(now_us.saturating_add(self.limits.window_us()));
         self.last_us = now_us;
-        self.held_since_us = Some(now_us);
+        self.hold(now_us);
     }
 
-    /// They are stored.
+    /// No more are waited for.
+    pub(super) fn hold(&mut self, now_us: u64) {
+        self.held_since_us.get_or_insert(now_us);
+    }
+
+    pub(super) fn is_held(&self) -> bool {
+        self.held_since_us.is_some()
+    }
+
+    /// They are waited for again.
     pub(super) fn go_on(&mut self, now_us: u64) {
         if let Some(held_since_us) = self.held_since_us.take() {
             let held_us = now_us.saturating_sub(held_since_us);
@@ -108,6 +120,28 @@ impl Pace {
             return Some(Slowness::Pause);
         }
         (limits.bytes_per_s > 0 && now_us > self.until_us).then_some(Slowness::Rate)
+    }
+}
+
+impl Pace {
+    /// It is not too slow before, if it goes on as it is.
+    pub(super) fn due_us(&self) -> u64 {
+        let pause_us = self.limits.pause.map_or(u64::MAX, micros);
+        let rate_us = match self.limits.bytes_per_s {
+            0 => u64::MAX,
+            _ => self.until_us.saturating_add(1),
+        };
+        self.last_us.saturating_add(pause_us).min(rate_us)
+    }
+
+    /// Whether it makes do with about the least rate, or less: who does better soon has all the time in hand
+    /// that one may have.
+    pub(super) fn drips(&self, now_us: u64) -> bool {
+        let in_hand_us = self.until_us.saturating_sub(now_us);
+        !self.is_held()
+            && self.limits.bytes_per_s > 0
+            && now_us >= self.began_us.saturating_add(micros(GRACE))
+            && in_hand_us < self.limits.window_us() / 2
     }
 }
 
@@ -229,6 +263,38 @@ mod tests {
         pace.go_on(0);
         assert_eq!(pace.too_slow(60 * S), None);
         assert_eq!(pace.too_slow(61 * S), Some(Slowness::Rate));
+    }
+
+    #[test]
+    fn it_is_due_when_it_is_too_slow_and_not_before() {
+        for (pause, bytes_per_s) in [(Some(60), 240), (Some(7), 240), (None, 240), (Some(60), 0)] {
+            let limits = PaceLimits {
+                pause: pause.map(Duration::from_secs),
+                bytes_per_s,
+            };
+            let mut pace = Pace::begin(limits, S);
+            pace.came(1_200, 2 * S);
+            pace.go_on(3 * S);
+            let due_us = pace.due_us();
+            assert_eq!(pace.too_slow(due_us - 1), None, "{limits:?}");
+            assert!(pace.too_slow(due_us).is_some(), "{limits:?}");
+        }
+    }
+
+    #[test]
+    fn who_drips_is_told_from_who_stalls() {
+        // A client that has begun, and whatever it does, has its grace.
+        assert!(!Pace::begin(LIMITS, 0).drips(5 * S - 1));
+        assert!(Pace::begin(LIMITS, 0).drips(5 * S));
+        // At the least rate nobody ever gets ahead.
+        assert!(steady(240, 100).drips(100 * S));
+        // At three times as much one is ahead after a while, and a stall does not make a drip of it.
+        assert!(!steady(720, 15).drips(15 * S));
+        assert!(!steady(720, 60).drips(80 * S));
+        assert!(steady(720, 60).drips(91 * S));
+        let mut held = steady(240, 100);
+        held.hold(100 * S);
+        assert!(!held.drips(200 * S), "we do not wait for it");
     }
 
     proptest! {

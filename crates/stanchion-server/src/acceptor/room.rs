@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 const SPARED_AFTER: Duration = Duration::from_secs(1);
 /// This share of those that idle is closed at once, and this many at most, as in nginx.
 const SHED_SHARE: usize = 8;
-const SHED_MAX: usize = 32;
+pub(super) const SHED_MAX: usize = 32;
 /// A shortage is over when nothing has failed for this long. Until then it is one event, and one
 /// line in the log.
 const CALM: Duration = Duration::from_secs(10);
@@ -137,6 +137,11 @@ impl Shared {
     /// clients who never idle for long share the places with those who have none.
     pub(super) fn is_pressed(&self) -> bool {
         self.pressed.get() > 0
+    }
+
+    /// Whether nobody can be spared for those who wait for a place.
+    pub(super) fn is_starved(&self) -> bool {
+        self.is_pressed() && self.connections.borrow().spare() == 0
     }
 
     /// Waits until there is room for one more connection, and makes some if it can.

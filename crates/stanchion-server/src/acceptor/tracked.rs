@@ -83,12 +83,16 @@ impl<S: AsFd> Tracked<S> {
     }
 
     fn wrote(&self, written: &Poll<io::Result<usize>>) {
-        if written.is_pending() {
-            // Where it cannot be told, nothing is ever taken.
-            let untaken = untaken(self.stream.as_fd()).unwrap_or(u64::MAX);
-            self.connection.stalled(&self.shared, untaken);
-        } else {
-            self.connection.wrote(&self.shared);
+        match written {
+            Poll::Pending => {
+                // Where it cannot be told, what the kernel has taken is as good as sent.
+                let untaken = untaken(self.stream.as_fd()).unwrap_or(0);
+                self.connection.stalled(&self.shared, untaken);
+            }
+            Poll::Ready(written) => {
+                let bytes = written.as_ref().map_or(0, |bytes| *bytes);
+                self.connection.wrote(&self.shared, bytes);
+            }
         }
     }
 }

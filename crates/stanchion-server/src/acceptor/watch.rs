@@ -6,9 +6,10 @@ use std::time::Duration;
 use stanchion_sys::clock::monotonic_us;
 
 use super::Shared;
-use super::connection::{Connection, Order, Phase};
+use super::connection::{Connection, CutOff, Order, Phase};
 use super::pace::{GRACE, PaceLimits, Slowness};
 use super::refusal::Refusal;
+use super::room::SHED_MAX;
 use crate::settings::Seconds;
 
 /// How often they are looked for. A timer for each connection costs more than four times a second a look
@@ -32,15 +33,23 @@ pub(super) async fn watch(shared: Rc<Shared>) {
         shared.count_dropped_spans();
         shared.tell_statsd(now_us);
         let least = shared.least_limit();
-        // Once we close, less is waited for than before.
-        let due_us = if shared.is_closing() {
+        // Once we close, less is waited for than before; and likewise while others have no place.
+        let mut to_shed = if shared.is_starved() { SHED_MAX } else { 0 };
+        let due_us = if shared.is_closing() || to_shed > 0 {
             u64::MAX
         } else {
             now_us
         };
         let mut connections = shared.connections.borrow_mut();
         connections.look(due_us, |connection| {
-            let order = match shared.judge(connection, now_us) {
+            let look = match shared.judge(connection, now_us) {
+                Look::At(_) if to_shed > 0 && connection.drips(now_us) => {
+                    to_shed -= 1;
+                    Look::Now(connection.make_room())
+                }
+                look => look,
+            };
+            let order = match look {
                 Look::At(at_us) if !connection.is_half_closed() => {
                     return at_us.min(after(now_us, least));
                 }
@@ -67,6 +76,15 @@ impl Shared {
         PaceLimits {
             pause: settings.body_timeout.as_duration(),
             bytes_per_s: settings.min_body_rate,
+        }
+    }
+
+    /// How slowly an answer may be taken.
+    pub(super) fn intake_pace(&self) -> PaceLimits {
+        let settings = &self.common.settings;
+        PaceLimits {
+            pause: settings.write_timeout.as_duration(),
+            bytes_per_s: settings.min_response_rate,
         }
     }
 
@@ -99,13 +117,16 @@ impl Shared {
             }
         };
         if let Some(stall) = connection.stall() {
-            let limit = settings.write_timeout.as_duration();
-            let look = past(stall.since_us, limit, Order::Drop);
-            if matches!(look, Look::Now(_)) && !stall.in_doubt {
-                connection.doubt(stall);
-                return Look::At(now_us);
+            let why = match stall.pace.too_slow(now_us) {
+                None => return Look::At(stall.pace.due_us()),
+                Some(Slowness::Pause) => CutOff::TookNothing,
+                Some(Slowness::Rate) => CutOff::TookTooSlowly,
+            };
+            if stall.in_doubt {
+                return Look::Now(Order::CutOff(why));
             }
-            return look;
+            connection.doubt(stall);
+            return Look::At(now_us);
         }
         match connection.phase() {
             Phase::New { since_us } => {

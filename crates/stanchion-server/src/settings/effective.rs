@@ -83,6 +83,8 @@ pub struct Settings {
     pub min_body_rate: u64,
     /// How long a client may take nothing of its answer; 0 = no limit.
     pub write_timeout: Seconds,
+    /// Least bytes a second that a client takes of its answer, over a window; 0 = no such limit.
+    pub min_response_rate: u64,
     /// Most client connections at once, at least 1.
     pub max_connections: u32,
     /// Most of them from one client's address; 0 = no limit.

@@ -124,8 +124,25 @@ server itself did not read does not count. 0 leaves only body_timeout.",
             help: "Drop a client that takes nothing this long",
             long_help: "\
 A client that takes not a byte of its answer for this long, while the \
-kernel's buffers for it are full, is cut off. One that reads slowly, but \
-reads, is not. 0 switches it off.",
+kernel's buffers for it are full, is cut off. One that reads, but slowly, \
+is a matter of min_response_rate. 0 switches it off.",
+        },
+        Setting {
+            name: "min_response_rate",
+            flags: &["--min-response-rate"],
+            metavar: "SIZE",
+            env: None,
+            kind: Kind::Bytes(Range::from(0)),
+            default: Preset::Number(240),
+            gunicorn: false,
+            help: "Least bytes a second of an answer (0: any)",
+            long_help: "\
+A client that takes its answer more slowly than this is cut off. It \
+counts like min_body_rate, over write_timeout (a minute without one), and \
+only while more is to be sent than the kernel's buffers hold: not while \
+the app is still making it. While others wait for a place among \
+max_connections, those who hardly do better than this rate make room. 0 \
+leaves only write_timeout.",
         },
         Setting {
             name: "max_connections",

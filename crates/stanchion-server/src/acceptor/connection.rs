@@ -7,6 +7,7 @@ use std::task::{Context, Poll, Waker};
 use stanchion_sys::clock::monotonic_us;
 
 use super::Shared;
+use super::intake::{CutOff, Intake, Stall};
 use super::pace::Pace;
 use super::refusal::Refusal;
 use super::request::Peer;
@@ -39,34 +40,11 @@ pub(super) struct Connection {
     dozes_until_us: Cell<Option<u64>>,
     /// It is to read what there is, however little.
     glance: Cell<bool>,
-    /// Bytes that the kernel has taken to send, and those of them that it had sent when we last looked.
-    written: Cell<u64>,
-    sent: Cell<u64>,
-    /// How the client takes what is written to it, if it has ever kept us waiting.
-    intake: Cell<Option<Stall>>,
+    /// How the client takes what is written to it.
+    intake: Intake,
     /// How often hyper had nothing more to write, and who waits for the next time.
     flushes: Cell<u64>,
     flush_waker: Cell<Option<Waker>>,
-}
-
-/// Bytes wait that the kernel has no room for.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Stall {
-    /// How fast the client has taken bytes while any waited, as far as we have looked.
-    pub(super) pace: Pace,
-    /// Whether it has been asked to look again.
-    pub(super) in_doubt: bool,
-}
-
-/// Why a client does not get the rest of its answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CutOff {
-    /// It took nothing of it for `write_timeout`.
-    TookNothing,
-    /// It took it more slowly than `min_response_rate`.
-    TookTooSlowly,
-    /// It took it hardly faster than that, and others wait for a place.
-    MadeRoom,
 }
 
 /// What a connection is doing.
@@ -113,6 +91,7 @@ impl Order {
             Self::CallOff(_) => 2,
             Self::TimedOut => 3,
             Self::Drop => 4,
+            Self::CutOff(_) => 5,
         }
     }
 
@@ -146,9 +125,7 @@ impl Connection {
             called_off: Cell::new(None),
             dozes_until_us: Cell::new(None),
             glance: Cell::new(false),
-            written: Cell::new(0),
-            sent: Cell::new(0),
-            intake: Cell::new(None),
+            intake: Intake::default(),
             flushes: Cell::new(0),
             flush_waker: Cell::new(None),
         }
@@ -163,7 +140,7 @@ impl Connection {
     }
 
     pub(super) fn stall(&self) -> Option<Stall> {
-        self.intake.get().filter(|stall| !stall.pace.is_held())
+        self.intake.stall()
     }
 
     pub(super) fn pace(&self) -> Option<Pace> {
@@ -222,45 +199,23 @@ impl Connection {
 
     /// Nothing could be written, and so much of what was has not been sent.
     pub(super) fn stalled(&self, shared: &Shared, unsent: u64) {
-        let now_us = monotonic_us();
-        let sent = self.written.get().saturating_sub(unsent);
-        let progress = sent.saturating_sub(self.sent.get());
-        self.sent.set(self.sent.get() + progress);
-        let was_stalled = self.stall().is_some();
-        let mut stall = self.intake.get().unwrap_or_else(|| Stall {
-            pace: Pace::begin(shared.intake_pace(), now_us),
-            in_doubt: false,
-        });
-        if progress > 0 {
-            stall.pace.go_on(now_us);
-            stall.pace.came(progress as usize, now_us);
-            stall.in_doubt = false;
-        }
-        stall.pace.go_on(now_us);
-        self.intake.set(Some(stall));
-        if !was_stalled {
+        let limits = shared.intake_pace();
+        if self.intake.stalled(limits, unsent, monotonic_us()) {
             self.enroll(shared);
         }
     }
 
     /// It is to look whether something was taken.
     pub(super) fn doubt(&self, stall: Stall) {
-        self.intake.set(Some(Stall {
-            in_doubt: true,
-            ..stall
-        }));
+        self.intake.doubt(stall);
         self.order(Order::LookAgain);
     }
 
     /// So much was written.
     pub(super) fn wrote(&self, shared: &Shared, bytes: usize) {
-        self.written.set(self.written.get() + bytes as u64);
-        let Some(mut stall) = self.stall() else {
+        if !self.intake.wrote(bytes) {
             return;
-        };
-        stall.pace.hold(monotonic_us());
-        stall.in_doubt = false;
-        self.intake.set(Some(stall));
+        }
         // hyper has had the whole answer for a while, but only now the client has it.
         if let Phase::Idle { .. } = self.phase.get() {
             let since_us = monotonic_us();
@@ -419,6 +374,7 @@ mod tests {
         Connection::new(
             0,
             Peer {
+                ip: None,
                 trusted: false,
                 address: String::new(),
                 port: 0,
@@ -437,6 +393,7 @@ mod tests {
             Order::CallOff(Refusal::BodyTimeout),
             Order::TimedOut,
             Order::Drop,
+            Order::CutOff(CutOff::TookNothing),
         ];
         let context = Context::from_waker(Waker::noop());
         for (rank, &one) in by_severity.iter().enumerate() {

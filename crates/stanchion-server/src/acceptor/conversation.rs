@@ -16,13 +16,14 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tracing::{debug, info};
 
 use super::Shared;
-use super::connection::{Connection, CutOff, Order, Phase};
+use super::connection::{Connection, Order, Phase};
 use super::goodbye::{has_more, say_goodbye};
+use super::intake::CutOff;
 use super::lookout::{Seen, Watched};
 use super::refusal::Refusal;
 use super::service::answer;
 use super::tracked::Tracked;
-use crate::tally::{Event, Outcome};
+use crate::tally::Outcome;
 
 /// How a connection came to its end.
 enum End {
@@ -150,24 +151,6 @@ pub(super) async fn turn_away<S>(
 {
     shared.refuse_unread(&connection, refusal);
     leave(&shared, &connection, &mut stream, &refusal.message()).await;
-}
-
-impl CutOff {
-    fn event(self) -> Event {
-        match self {
-            Self::TookNothing => Event::CutOff,
-            Self::TookTooSlowly => Event::TooSlow,
-            Self::MadeRoom => Event::Shed,
-        }
-    }
-
-    fn reason(self) -> &'static str {
-        match self {
-            Self::TookNothing => "it took nothing of its answer in time",
-            Self::TookTooSlowly => "it took its answer too slowly",
-            Self::MadeRoom => "it hardly took any of its answer, and others waited for a place",
-        }
-    }
 }
 
 /// Closes a connection whose client does not take its answer: by a reset, or the kernel would go on

@@ -17,6 +17,7 @@ mod door;
 mod doors;
 mod durations;
 mod goodbye;
+mod intake;
 mod lent;
 mod listen;
 mod lookout;

@@ -6,7 +6,8 @@ use std::time::Duration;
 use stanchion_sys::clock::monotonic_us;
 
 use super::Shared;
-use super::connection::{Connection, CutOff, Order, Phase};
+use super::connection::{Connection, Order, Phase};
+use super::intake::CutOff;
 use super::pace::{GRACE, PaceLimits, Slowness};
 use super::refusal::Refusal;
 use super::room::SHED_MAX;

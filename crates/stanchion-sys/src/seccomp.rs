@@ -6,8 +6,9 @@
 //! kernel, and nobody is killed for asking. What only somebody who has broken in asks for kills the
 //! process (`SIGSYS`), so that it shows: there is no honest way to such a call.
 //!
-//! Calls that are let through whatever their arguments cost nothing from Linux 5.11 on, where the kernel
-//! knows their numbers by heart; so only rare ones have their arguments looked at.
+//! Calls that are let through whatever their arguments cost some 40 ns more from Linux 5.11 on, where the
+//! kernel knows their numbers by heart; one whose arguments are looked at some 95 ns (getppid: 167 and 209,
+//! ioctl: 274 and 368, on 6.18). So only rare ones have them looked at, and ioctl(2).
 
 use std::collections::BTreeMap;
 use std::io;

@@ -38,7 +38,7 @@ WALL_CLOCKS: dict[str, str] = {
 PROMISES = ["SECURITY.md", "docs/internals/past-wounds.md"]
 """Pages whose tables are of what tests keep."""
 
-FILE_LINES_MAX = 400
+FILE_LINES_MAX = 500
 FILE_LINES_EXCEPTIONS: dict[str, str] = {}
 """Path -> why it may be longer."""
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO
 
 import psutil
+import pytest
 
 from support import processes
 from support.address import Address
@@ -149,6 +150,8 @@ class Server:
 
     def spooled(self) -> list[str]:
         """The files in its temporary directory, and those that are open there and have no name (any more)."""
+        if self.kind.name == "stanchion" and os.geteuid() != 0:
+            pytest.skip("the acceptor shows its open files to nobody but root")
         named = [str(path) for path in self.tmp.rglob("*") if path.is_file()]
         # psutil leaves out what has no name.
         opened = [path for process in self.processes() for path in processes.open_paths(process)]

@@ -1,10 +1,13 @@
 """Fixtures of the end-to-end tests: servers started for real, each in its own directory, each gone afterwards."""
 
+import os
+import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 # `support` is imported by name from every directory of tests, whatever pytest's import mode.
@@ -27,6 +30,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # TERM ends as Ctrl-C does: the fixtures stop the servers that were started.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     config.addinivalue_line("markers", "slow: takes longer than 5 s")
     config.addinivalue_line("markers", "own(why): a promise of stanchion alone; skipped when a peer is the server")
 
@@ -39,6 +44,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         own = item.get_closest_marker("own")
         if peer and own:
             item.add_marker(pytest.mark.skip(reason=f"a promise of stanchion alone: {own.args[0]}"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, object, object]:
+    """An acceptor lets nobody look into it but root (PR_SET_DUMPABLE in prctl(2)), not even its own user."""
+    try:
+        return (yield)
+    except (psutil.AccessDenied, PermissionError) as denied:
+        is_of_process = isinstance(denied, psutil.AccessDenied) or str(denied.filename).startswith("/proc/")
+        if os.geteuid() == 0 or not is_of_process:
+            raise
+        pytest.skip(f"only root may look at what an acceptor has open: {denied}")
 
 
 @pytest.fixture(scope="session")

@@ -52,10 +52,14 @@ def kill(process: psutil.Process) -> None:
 def open_paths(process: psutil.Process) -> list[str]:
     """What its descriptors stand for (proc(5), fd); a file without a name any more ends in ` (deleted)`."""
     paths = []
-    with contextlib.suppress(OSError):
+    try:
         for link in Path(f"/proc/{process.pid}/fd").iterdir():
             with contextlib.suppress(OSError):
                 paths.append(os.readlink(link))
+    except PermissionError:
+        raise
+    except OSError:
+        pass
     return paths
 
 

@@ -61,6 +61,12 @@ test-loom: ## Search the exchange's interleavings, each model within its own bou
 test-python: test-needs ## Run the Python and end-to-end tests
 	$(BIN)/pytest tests
 
+# What deals with processes, sockets and files. These tests mostly wait, so some may run at once.
+.PHONY: test-ordinary
+test-ordinary: test-needs ## As root: run the tests of processes, sockets and files as an ordinary user
+	scripts/as-ordinary-user $(BIN)/pytest --numprocesses 3 --dist worksteal \
+		tests/process tests/line tests/deploy tests/http
+
 # Apart, since it needs a network and the tests must not.
 .PHONY: test-needs
 test-needs: $(STAMP)/wheel $(STAMP)/dev $(GUEST)/made

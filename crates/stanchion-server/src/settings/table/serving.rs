@@ -331,7 +331,7 @@ fork.",
             kind: Kind::Bool,
             default: Preset::Bool(true),
             gunicorn: false,
-            help: "Copy the template's memory once for a new worker, not twice",
+            help: "Copy the template's memory once, not twice",
             long_help: "\
 A worker is forked by a process that shares the template's memory, as \
 after vfork(2), on x86-64 and where a trial at the template's start goes \

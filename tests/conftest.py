@@ -5,6 +5,7 @@ import signal
 import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import psutil
@@ -30,8 +31,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # TERM ends as Ctrl-C does: the fixtures stop the servers that were started.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    has_workers = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
+
+    def end(number: int, frame: FrameType | None) -> None:
+        """TERM ends as Ctrl-C does, also in pytest-xdist's workers: the fixtures stop the servers that were started."""
+        for worker in psutil.Process().children() if has_workers else []:
+            worker.terminate()
+        signal.default_int_handler(number, frame)
+
+    signal.signal(signal.SIGTERM, end)
     config.addinivalue_line("markers", "slow: takes longer than 5 s")
     config.addinivalue_line("markers", "own(why): a promise of stanchion alone; skipped when a peer is the server")
 

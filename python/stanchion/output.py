@@ -9,15 +9,21 @@ from typing import Any
 
 MASK = "***"
 
-# What comes before the host of a URL (RFC 3986 section 3.2.1).
-_USERINFO = re.compile(r"(?<=://)[^/?#@\s]*@")
+# What comes before the host of a URL (RFC 3986 section 3.2.1), also with characters that it should have escaped.
+_USERINFO = re.compile(r"(?<=://)\S*@")
 
-# `name=value`, `name: value` or `'name': 'value'` where the name says it.
-_NAMED = re.compile(
-    r"""([\w.-]*(?:secret|token|passw|pwd|key|credential|authorization|cookie)[\w.-]*["']?\s*[=:]\s*)"""
-    r"""(?:"[^"]*"|'[^']*'|(?:(?:bearer|basic)\s+)?[^\s"',;&)]+)""",
+# The name in `name=value`, `name: value` or `'name': 'value'`.
+_NAME = re.compile(r"""(?<![\w.-])([\w.-]+)["']?\s*[=:]\s*""")
+# Its words, whether they are joined by other characters or written like camelCase.
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_SECRET_WORD = re.compile(
+    r"(?:key|pass|sig|cookie|\w*(?:secret|token|password|passwd|passphrase|pwd|credential|authorization|signature|"
+    r"(?:api|access|secret|private|signing)key))s?",
     re.IGNORECASE,
 )
+_SECRET = re.compile(r""""[^"]*"|'[^']*'|(?:(?:bearer|basic)\s+)?[^\s"',;&)]+""", re.IGNORECASE)
+# Credentials follow the name of a scheme, whichever it is (RFC 9110 section 11.4); the name of another value does not.
+_CREDENTIALS = re.compile(r""""[^"]*"|'[^']*'|[^\s"',;&)]+(?:[ \t]+(?![\w.-]+=[^\s=]|%\()[^\s"',;&)]+)?""")
 
 
 def show(text: str) -> None:
@@ -53,12 +59,26 @@ def printable(text: str) -> str:
 
 
 def masked(value: Any) -> Any:
-    """A value without what looks like a secret in it: after a name that says so, or before the @ of a URL."""
+    """A value without what looks like a secret in it: after a name of which a word says so, or before the @ of a URL."""
     if isinstance(value, list):
         return [masked(item) for item in value]
     if not isinstance(value, str):
         return value
-    return _NAMED.sub(rf"\g<1>{MASK}", _USERINFO.sub(f"{MASK}@", value))
+    return _without_named(_USERINFO.sub(f"{MASK}@", value))
+
+
+def _without_named(text: str) -> str:
+    shown = ""
+    end = 0
+    for found in _NAME.finditer(text):
+        words = [word.lower() for word in _WORD.findall(found[1])]
+        if found.start() < end or not any(map(_SECRET_WORD.fullmatch, words)):
+            continue
+        secret = (_CREDENTIALS if "authorization" in words else _SECRET).match(text, found.end())
+        if secret is not None:
+            shown += text[end : found.end()] + MASK
+            end = secret.end()
+    return shown + text[end:]
 
 
 def _escaped(character: str) -> str:

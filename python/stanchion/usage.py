@@ -89,6 +89,10 @@ def without_secrets(name: str, value: Any) -> Any:
     """What may be shown of a value. Of variables for the app only the names: people keep passwords there."""
     if name == "raw_env":
         return [f"{assignment.partition('=')[0]}={MASK}" for assignment in value]
+    if name == "wsgi_app" and value is not None:
+        # A module may be called `tokens`; what is secret stands in the call of a factory.
+        app, parenthesis, arguments = value.partition("(")
+        return app + parenthesis + masked(arguments)
     return masked(value)
 
 

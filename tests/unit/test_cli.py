@@ -232,6 +232,7 @@ SECRETS = [
     ("raw_env", ["PASSWORD=hunter2", "PLAIN=hunter2"], "PASSWORD=***, PLAIN=***"),
     ("wsgi_app", "shop:make('a', token='hunter2', size=3)", "shop:make('a', token=***, size=3)"),
     ("wsgi_app", "shop:make('https://me:hunter2@db/x')", "shop:make('https://***@db/x')"),
+    ("wsgi_app", "tokens.key:make(token='hunter2')", "tokens.key:make(token=***)"),
     ("dogstatsd_tags", "env:live,api-key:hunter2", "env:live,api-key:***"),
     ("lane", ["vip header=Authorization:hunter2"], "vip header=Authorization:***"),
     ("access_log_format", "x Cookie: hunter2 %(h)s", "x Cookie: *** %(h)s"),
@@ -248,6 +249,13 @@ def test_check_shows_no_secret(name, value, shown, home, capsys):
         assert shown in out or "--json" in words
 
 
+@pytest.mark.parametrize("app", ["monkey.wsgi:app", "tokens:app", "secret:app"])
+def test_check_shows_which_app_whatever_it_is_called(app, capsys):
+    assert check(app, capsys=capsys)["wsgi_app"]["value"] == app
+    assert main(["check", app]) == 0
+    assert ["wsgi_app", app, "command", "line"] in [line.split() for line in capsys.readouterr().out.splitlines()]
+
+
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
@@ -258,6 +266,17 @@ def test_check_shows_no_secret(name, value, shown, home, capsys):
         ("keepalive=3 worker=2", "keepalive=3 worker=2"),
         ("AWS_SECRET_ACCESS_KEY=a+b/c", "AWS_SECRET_ACCESS_KEY=***"),
         ("https://h/?apikey=abc&x=1", "https://h/?apikey=***&x=1"),
+        ("https://h/?sig=abc&x=1", "https://h/?sig=***&x=1"),
+        ("X-Amz-Signature=abc clientSecret=abc dbApiKey=abc", "X-Amz-Signature=*** clientSecret=*** dbApiKey=***"),
+        ("PGPASSWORD=abc accesstoken=abc key2=abc", "PGPASSWORD=*** accesstoken=*** key2=***"),
+        ("pass='x y' bypass=1", "pass=*** bypass=1"),
+        ("http://u:p/w@h", "http://***@h"),
+        ("https://api:p#w@h/x next@word", "https://***@h/x next@word"),
+        ("Authorization: ApiKey abc", "Authorization: ***"),
+        ("Authorization: Other YWJj== n=1", "Authorization: *** n=1"),
+        ("vip header=Authorization:abc priority=1", "vip header=Authorization:*** priority=1"),
+        ("lane=turkey:x monkey=1 tokenizer=2 sign=3", "lane=turkey:x monkey=1 tokenizer=2 sign=3"),
+        ("token=password=abc n=1", "token=*** n=1"),
     ],
 )
 def test_what_looks_like_a_secret(text, shown):

@@ -59,7 +59,7 @@ def printable(text: str) -> str:
 
 
 def masked(value: Any) -> Any:
-    """A value without what looks like a secret in it: after a name of which a word says so, or before the @ of a URL."""
+    """A value without what looks like a secret in it: after a name that says so, or before the @ of a URL."""
     if isinstance(value, list):
         return [masked(item) for item in value]
     if not isinstance(value, str):

@@ -173,6 +173,7 @@ def apply(effective: Effective) -> None:
 
 def import_app(effective: Effective) -> None:
     """In a process that loads the app, as whoever it is to run as: let imports look also where root's must not."""
+    trust.GUARD.leave()
     for directory in _of_app(effective):
         if directory not in sys.path:
             sys.path.insert(0, directory)
@@ -188,6 +189,7 @@ def import_first(directory: str) -> None:
     """Let imports look here before anywhere else, unless they look here already, or root would run others' code."""
     if directory not in sys.path and trust.may_import_from(directory):
         sys.path.insert(0, directory)
+        trust.GUARD.watch(directory)
 
 
 def _run_config(location: str) -> dict[str, Any]:
@@ -198,30 +200,42 @@ def _run_config(location: str) -> dict[str, Any]:
     path = location.removeprefix("file:")
     if not os.path.isfile(path):
         raise UsageError(f"there is no config file {path!r}")
-    obstacle = trust.obstacle(path)
+    _refuse(location, trust.obstacle(path))
+    return _run(location, lambda: _exec_file(path))
+
+
+def _refuse(location: str, obstacle: str | None) -> None:
     if obstacle is not None:
         raise UsageError(
-            f"the config file {path!r} is not run as root: {obstacle}. Give both to root (chown root, chmod go-w), "
+            f"the config file {location!r} is not run as root: {obstacle}. Give both to root (chown root, chmod go-w), "
             "or start the server as the user that it is to run as"
         )
-    return _run(location, lambda: _exec_file(path))
 
 
 def _run(location: str, read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     try:
         return dict(read())
+    except UsageError:
+        raise
     # One that calls sys.exit() is as broken as one that raises.
     except (Exception, SystemExit) as error:
         reason = f"the config file {location!r} cannot be read to its end: correct what the traceback shows"
-        if isinstance(error, ImportError) and not trust.may_import_from(os.getcwd()):
+        if isinstance(error, trust.NotRoots):
+            reason += f": {error}"
+        elif isinstance(error, ImportError) and not trust.may_import_from(os.getcwd()):
             reason += f"; root imports nothing from here, as {trust.obstacle(os.getcwd())}"
         raise UsageError(reason, traceback=user_traceback(error)) from error
 
 
 def _import_anew(name: str) -> ModuleType:
-    """As it is now: at a reload it has been imported before."""
+    """As it is now: at a reload it has been imported before. As root only if it is root's, wherever it lies."""
     importlib.invalidate_caches()
     sys.modules.pop(name, None)
+    parts = name.split(".")
+    for end in range(1, len(parts) + 1):
+        # To find a module imports the packages that it is in, so these are looked at before it.
+        spec = importlib.util.find_spec(".".join(parts[:end]))
+        _refuse(f"python:{name}", None if spec is None else trust.obstacle_of_module(spec))
     return importlib.import_module(name)
 
 

@@ -1,6 +1,7 @@
 """Code that root runs: none that others may have written, in the working directory or in a config file."""
 
 import os
+import py_compile
 import shutil
 import subprocess
 import sys
@@ -61,6 +62,64 @@ def test_what_a_config_file_imports_from_there(home: Path, theirs: Path) -> None
     assert not (home / "ran").exists()
     (home / "helper.py").write_text("")
     assert run(CONSOLE, home, "check", "-c", "c.py").returncode == 0, "where all is root's, nothing changes"
+
+
+@pytest.mark.parametrize("whose", ["file", "package", "cache", "cached"])
+@pytest.mark.parametrize("how", ["python:", "import"])
+def test_a_module_of_others_in_a_directory_of_roots(how: str, whose: str, home: Path) -> None:
+    """As `COPY --chown=app . .` into a directory of root's makes it."""
+    package = home / "conf"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    module = package / "base.py"
+    module.write_text(f"open({str(home / 'ran')!r}, 'a')\n")
+    cache = Path(py_compile.compile(str(module)) or "")
+    found = {"file": module, "package": package, "cache": cache.parent, "cached": cache}[whose]
+    os.chown(found, NOBODY, OTHERS)
+    (home / "c.py").write_text("import conf.base\n")
+    done = run(CONSOLE, home, "check", "-c", "python:conf.base" if how == "python:" else "c.py")
+    assert done.returncode == 2
+    assert f"{found} may be changed by others than root (owner {NOBODY}" in done.stderr
+    assert not (home / "ran").exists()
+    os.chown(found, 0, 0)
+    assert run(CONSOLE, home, "check", "-c", "python:conf.base").returncode == 0, "where all is root's, nothing changes"
+
+
+def test_the_app_is_not_held_to_it(home: Path, theirs: Path) -> None:
+    """It is imported by those who are not root, from wherever it is."""
+    (home / "app.py").write_text(
+        "def app(environ, start_response):\n    start_response('200 OK', [])\n    return [b'app']\n"
+    )
+    os.chown(home / "app.py", NOBODY, OTHERS)
+    words = ["--user", str(NOBODY), "--group", str(OTHERS), "--bind", "127.0.0.1:0", "--chdir", str(home)]
+    server = Server(STANCHION, [*words, "app:app"], home / "server", prefix=open_house.prefix())
+    server.home.mkdir()
+    try:
+        server.start()
+        with server.connect() as wire:
+            assert wire.get("/").body == b"app"
+    finally:
+        server.stop()
+
+
+def test_the_file_that_is_looked_at_is_the_one_that_runs(home: Path, theirs: Path) -> None:
+    """`link/..` is the parent of where the link leads to (path_resolution(7))."""
+    (home / "current").symlink_to(theirs)
+    elsewhere = Path(tempfile.mkdtemp(prefix="stanchion-test-"))
+    try:
+        elsewhere.chmod(0o755)
+        (elsewhere / "current").symlink_to(theirs)
+        (home / "c.py").write_text("workers = 3\n")
+        for file in (False, True):
+            if file:
+                (elsewhere / "c.py").touch()
+                (home / "c.py").chmod(0o666)
+            done = run(CONSOLE, elsewhere, "check", "-c", "current/../c.py")
+            assert "Traceback" not in done.stderr
+            assert done.returncode == (2 if file else 0)
+        assert f"{home / 'c.py'} may be changed by others" in done.stderr
+    finally:
+        shutil.rmtree(elsewhere)
 
 
 @pytest.mark.parametrize("words", [("check",), ("serve", "a:b"), ("ctl", "status"), ("top", "--once")])

@@ -2,8 +2,9 @@
 
 Each has one rule, wherever it comes from, a config file or a command line. A value that asks for
 what happens here anyway is accepted without a word. Any other of a setting without effect on what
-clients see is ignored with a warning; of all others it stops the start, with the way to get the
-same here.
+clients see is ignored with a warning, and so is one that gunicorn, too, makes use of only together
+with another that stops the start: `ciphers` without `certfile` changes nothing there either. Of all
+others it stops the start, with the way to get the same here.
 """
 
 import reprlib
@@ -18,7 +19,7 @@ class Foreign(NamedTuple):
     name: str
     flags: tuple[str, ...] = ()
     takes_value: bool = True
-    refusal: str | None = None  # None: ignoring it is harmless
+    refusal: str | None = None  # None: ignoring it is harmless, unless another that it belongs to is refused
     same: tuple[object, ...] = ()  # values that ask for what happens here anyway; None always does
 
     def is_honoured(self, value: object) -> bool:
@@ -38,7 +39,6 @@ def _is_same(value: object, wanted: object) -> bool:
 
 
 _TLS = "TLS is not served here: terminate it in a proxy such as nginx"
-_LOGS = "logs go to --error-logfile and --access-logfile; collect them from there"
 _HTTP2 = "only HTTP/1 is served here: put a proxy such as nginx in front for HTTP/2"
 _PARSER = "which requests are refused is not for choice (docs/differences-from-gunicorn.md)"
 _CHECK = "run `stanchion check`"
@@ -84,12 +84,12 @@ FOREIGN = (
     Foreign("check_config", ("--check-config",), takes_value=False, refusal=_CHECK, same=(False,)),
     Foreign("print_config", ("--print-config",), takes_value=False, refusal=_CHECK, same=(False,)),
     Foreign("paste", ("--paste", "--paster"), refusal=_PASTE, same=("",)),
-    Foreign("raw_paste_global_conf", ("--paste-global",), refusal=_PASTE, same=("",)),
+    Foreign("raw_paste_global_conf", ("--paste-global",), same=("",)),
     Foreign("root_path", ("--root-path",), refusal="let the proxy strip the prefix", same=("",)),
-    Foreign("logger_class", ("--logger-class",), refusal=_LOGS, same=("gunicorn.glogging.Logger",)),
-    Foreign("logconfig", ("--log-config",), refusal=_LOGS, same=("",)),
-    Foreign("logconfig_dict", refusal=_LOGS, same=({},)),
-    Foreign("logconfig_json", ("--log-config-json",), refusal=_LOGS, same=("",)),
+    Foreign("logger_class", ("--logger-class",), same=("gunicorn.glogging.Logger",)),
+    Foreign("logconfig", ("--log-config",), same=("",)),
+    Foreign("logconfig_dict", same=({},)),
+    Foreign("logconfig_json", ("--log-config-json",), same=("",)),
     Foreign(
         "secure_scheme_headers",
         refusal=_FORWARDED,
@@ -98,9 +98,9 @@ FOREIGN = (
     Foreign("forwarder_headers", ("--forwarder-headers",), refusal=_FORWARDED, same=("SCRIPT_NAME,PATH_INFO",)),
     Foreign("header_map", ("--header-map",), refusal=_PARSER, same=("drop",)),
     Foreign("proxy_protocol", ("--proxy-protocol",), refusal=_PROXY, same=("off", False)),
-    Foreign("proxy_allow_ips", ("--proxy-allow-from",), refusal=_PROXY, same=(_LOOPBACK,)),
+    Foreign("proxy_allow_ips", ("--proxy-allow-from",), same=(_LOOPBACK,)),
     Foreign("protocol", ("--protocol",), refusal=_PROXY, same=("http",)),
-    Foreign("uwsgi_allow_ips", ("--uwsgi-allow-from",), refusal=_PROXY, same=(_LOOPBACK,)),
+    Foreign("uwsgi_allow_ips", ("--uwsgi-allow-from",), same=(_LOOPBACK,)),
     Foreign(
         "permit_obsolete_folding",
         ("--permit-obsolete-folding",),
@@ -126,34 +126,33 @@ FOREIGN = (
     Foreign("casefold_http_method", ("--casefold-http-method",), takes_value=False, refusal=_PARSER, same=(False,)),
     Foreign("keyfile", ("--keyfile",), refusal=_TLS, same=("",)),
     Foreign("certfile", ("--certfile",), refusal=_TLS, same=("",)),
-    Foreign("ca_certs", ("--ca-certs",), refusal=_TLS, same=("",)),
-    Foreign("cert_reqs", ("--cert-reqs",), refusal=_TLS, same=(0,)),
-    Foreign("ciphers", ("--ciphers",), refusal=_TLS, same=("",)),
-    Foreign("ssl_version", ("--ssl-version",), refusal=_TLS, same=(2,)),
+    Foreign("ca_certs", ("--ca-certs",), same=("",)),
+    Foreign("cert_reqs", ("--cert-reqs",), same=(0,)),
+    Foreign("ciphers", ("--ciphers",), same=("",)),
+    Foreign("ssl_version", ("--ssl-version",), same=(2,)),
     Foreign("ssl_context", refusal=_TLS),
-    Foreign("suppress_ragged_eofs", ("--suppress-ragged-eofs",), takes_value=False, refusal=_TLS, same=(True,)),
+    Foreign("suppress_ragged_eofs", ("--suppress-ragged-eofs",), takes_value=False, same=(True,)),
     Foreign(
         "do_handshake_on_connect",
         ("--do-handshake-on-connect",),
         takes_value=False,
-        refusal=_TLS,
         same=(False,),
     ),
     Foreign("http_protocols", ("--http-protocols",), refusal=_HTTP2, same=("h1",)),
     Foreign("http2_cleartext", ("--http2-cleartext",), refusal=_HTTP2, same=("off", False)),
-    Foreign("http2_max_concurrent_streams", ("--http2-max-concurrent-streams",), refusal=_HTTP2, same=(100,)),
-    Foreign("http2_initial_window_size", ("--http2-initial-window-size",), refusal=_HTTP2, same=(65535,)),
-    Foreign("http2_max_frame_size", ("--http2-max-frame-size",), refusal=_HTTP2, same=(16384,)),
-    Foreign("http2_max_header_list_size", ("--http2-max-header-list-size",), refusal=_HTTP2, same=(65536,)),
+    Foreign("http2_max_concurrent_streams", ("--http2-max-concurrent-streams",), same=(100,)),
+    Foreign("http2_initial_window_size", ("--http2-initial-window-size",), same=(65535,)),
+    Foreign("http2_max_frame_size", ("--http2-max-frame-size",), same=(16384,)),
+    Foreign("http2_max_header_list_size", ("--http2-max-header-list-size",), same=(65536,)),
     Foreign("asgi_loop", ("--asgi-loop",), same=("auto",)),
     Foreign("asgi_lifespan", ("--asgi-lifespan",), same=("auto",)),
     Foreign("asgi_disconnect_grace_period", ("--asgi-disconnect-grace-period",), same=(3,)),
     Foreign("websocket_max_message_size", ("--websocket-max-message-size",), same=(16 << 20,)),
     Foreign("dirty_apps", ("--dirty-app",), refusal=_DIRTY, same=("",)),
-    Foreign("dirty_workers", ("--dirty-workers",), refusal=_DIRTY, same=(0,)),
-    Foreign("dirty_timeout", ("--dirty-timeout",), refusal=_DIRTY, same=(300,)),
-    Foreign("dirty_threads", ("--dirty-threads",), refusal=_DIRTY, same=(1,)),
-    Foreign("dirty_graceful_timeout", ("--dirty-graceful-timeout",), refusal=_DIRTY, same=(30,)),
+    Foreign("dirty_workers", ("--dirty-workers",), same=(0,)),
+    Foreign("dirty_timeout", ("--dirty-timeout",), same=(300,)),
+    Foreign("dirty_threads", ("--dirty-threads",), same=(1,)),
+    Foreign("dirty_graceful_timeout", ("--dirty-graceful-timeout",), same=(30,)),
     Foreign("on_dirty_starting"),
     Foreign("dirty_post_fork"),
     Foreign("dirty_worker_init"),

@@ -76,19 +76,12 @@ def test_names_without_meaning_are_one_warning(home, capsys):
 NOT_HONOURED = {
     "keyfile": "'k.pem'",
     "certfile": "'c.pem'",
-    "ca_certs": "'ca.pem'",
-    "cert_reqs": "2",
-    "ciphers": "'ECDHE+AESGCM'",
-    "ssl_version": "5",
     "ssl_context": "print",
-    "do_handshake_on_connect": "True",
-    "suppress_ragged_eofs": "False",
     "http_protocols": "'h2,h1'",
     "forwarder_headers": "'REMOTE_USER'",
     "secure_scheme_headers": "{'X-FORWARDED-PROTO': 'https'}",
     "header_map": "'refuse'",
     "proxy_protocol": "True",
-    "proxy_allow_ips": "['10.0.0.1']",
     "protocol": "'uwsgi'",
     "strip_header_spaces": "True",
     "permit_obsolete_folding": "'true'",
@@ -97,8 +90,6 @@ NOT_HONOURED = {
     "casefold_http_method": "True",
     "worker_class": "'gevent'",
     "root_path": "'/shop'",
-    "logger_class": "'mine.Logger'",
-    "logconfig_dict": "{'version': 1}",
     "dirty_apps": "['mine:app']",
 }
 
@@ -114,6 +105,48 @@ def test_what_cannot_be_honoured_stops_the_start(command, name, value, home, cap
     reason = gunicorn.BY_NAME[name].refusal
     assert refusal == f"stanchion: config file gunicorn.conf.py: {written} is gunicorn's and not supported: {reason}"
     assert other.startswith("stanchion: setting `workers` from config file gunicorn.conf.py")
+
+
+# A switch, and what is nothing without it.
+SUBORDINATE = {
+    "certfile = 'c.pem'": """\
+ca_certs = 'ca.pem'
+cert_reqs = 2
+ciphers = 'ECDHE+AESGCM'
+ssl_version = 5
+do_handshake_on_connect = True
+suppress_ragged_eofs = False
+""",
+    "proxy_protocol = True": "proxy_allow_ips = '*'\n",
+    "protocol = 'uwsgi'": "uwsgi_allow_ips = '*'\n",
+    "http2_cleartext = 'upgrade'": "http2_max_frame_size = 32768\n",
+    "dirty_apps = ['mine:app']": "dirty_workers = 2\n",
+}
+
+
+@pytest.mark.parametrize(("switch", "rest"), SUBORDINATE.items())
+def test_what_belongs_to_a_refused_setting_is_harmless_without_it(switch, rest, home, capsys, served):
+    names = ", ".join(line.partition(" ")[0] for line in rest.splitlines())
+    (home / "gunicorn.conf.py").write_text(rest)
+    assert main(["serve", "site:app"]) == 7
+    assert capsys.readouterr().err.splitlines() == [
+        f"stanchion: warning: gunicorn.conf.py: ignored, without meaning here: {names}"
+    ]
+    (home / "gunicorn.conf.py").write_text(rest + switch)
+    assert main(["serve", "site:app"]) == 2
+    assert f"{switch} is gunicorn's and not supported" in capsys.readouterr().err
+
+
+def test_how_gunicorn_would_write_its_logs_is_ignored(home, capsys, served):
+    (home / "gunicorn.conf.py").write_text(
+        "logconfig = 'l.ini'\nlogconfig_dict = {'version': 1}\nlogconfig_json = 'j'\nlogger_class = 'mine.Logger'\n"
+    )
+    assert main(["serve", "site:app", "--log-config", "l.ini"]) == 7
+    names = "logconfig, logconfig_dict, logconfig_json, logger_class"
+    assert capsys.readouterr().err.splitlines() == [
+        f"stanchion: warning: gunicorn.conf.py: ignored, without meaning here: {names}",
+        "stanchion: warning: command line: ignored, without meaning here: --log-config",
+    ]
 
 
 @pytest.mark.parametrize("flag", [flag for foreign in gunicorn.FOREIGN for flag in foreign.flags])

@@ -7,7 +7,7 @@ pub mod dump;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
 
 pub use libc::{
     SIGABRT, SIGCHLD, SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGTTIN, SIGTTOU, SIGUSR1,
@@ -28,14 +28,20 @@ static BEHIND: [AtomicUsize; SIGNALS] = [const { AtomicUsize::new(libc::SIG_DFL)
 /// Where the handler writes; -1 while there is no pipe.
 static PIPE: AtomicI32 = AtomicI32::new(-1);
 
+/// Those for which the pipe had no room, a bit each: signals of a kind are allowed to merge
+/// (signal(7)).
+static UNWRITTEN: AtomicU64 = AtomicU64::new(0);
+
 extern "C" fn write_byte(signal: libc::c_int) {
-    // SAFETY: errno is thread-local, and write(2) and errno are async-signal-safe. A full pipe
-    // loses nothing: its reader is then awake with this signal or another one unread, and signals
-    // of a kind are allowed to merge (signal(7)).
+    // SAFETY: errno is thread-local, and write(2) and errno are async-signal-safe.
     unsafe {
         let errno = *libc::__errno_location();
         let byte = signal as u8;
-        libc::write(PIPE.load(Ordering::Relaxed), (&raw const byte).cast(), 1);
+        let written = libc::write(PIPE.load(Ordering::Relaxed), (&raw const byte).cast(), 1);
+        if written != 1 {
+            // The reader of a full pipe is awake, and looks here too.
+            UNWRITTEN.fetch_or(1 << (signal & 63), Ordering::AcqRel);
+        }
         *libc::__errno_location() = errno;
     }
 }
@@ -83,13 +89,18 @@ impl SignalPipe {
         Ok(taken)
     }
 
-    /// The signals that came since the last call, oldest first.
+    /// The signals that came since the last call, oldest first; at the end, once each, those for
+    /// which there was no room.
     pub fn take(&self) -> Vec<i32> {
         let mut bytes = [0; 64];
-        match rustix::io::read(&self.read, &mut bytes) {
-            Ok(count) => bytes[..count].iter().map(|byte| i32::from(*byte)).collect(),
-            Err(_) => Vec::new(),
-        }
+        let read = rustix::io::read(&self.read, &mut bytes).unwrap_or(0);
+        let unwritten = UNWRITTEN.swap(0, Ordering::AcqRel);
+        let late = (1..64).filter(|signal| unwritten & (1 << signal) != 0);
+        bytes[..read]
+            .iter()
+            .map(|&byte| i32::from(byte))
+            .chain(late)
+            .collect()
     }
 }
 

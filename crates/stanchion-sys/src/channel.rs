@@ -174,15 +174,18 @@ impl Channel {
     }
 }
 
-/// Room for the sender's credentials and one descriptor, aligned as cmsg(3) wants it. The kernel
-/// closes those that do not fit.
+/// As many as the kernel passes at once (`SCM_MAX_FD` in unix(7)).
+const DESCRIPTORS_MAX: usize = 253;
+
+/// Room for the sender's credentials and all descriptors that there may be, aligned as cmsg(3) wants
+/// it: those that do not fit the kernel closes, however long that takes.
 #[repr(C, align(8))]
 struct Ancillary([u8; ANCILLARY_BYTES]);
 
 // SAFETY: CMSG_SPACE only computes.
 const ANCILLARY_BYTES: usize = unsafe {
     libc::CMSG_SPACE(size_of::<libc::ucred>() as u32) as usize
-        + libc::CMSG_SPACE(size_of::<RawFd>() as u32) as usize
+        + libc::CMSG_SPACE((DESCRIPTORS_MAX * size_of::<RawFd>()) as u32) as usize
 };
 
 impl Default for Ancillary {
@@ -191,8 +194,14 @@ impl Default for Ancillary {
     }
 }
 
-/// The first descriptor and the sender's pid, if anybody sent anything. Other descriptors are closed: alignment may leave
-/// room for one that was not asked for.
+/// Closing it will not be waited for: close(2) of a socket that its sender has told to linger
+/// (`SO_LINGER` in socket(7)) blocks until its peer has read everything.
+fn close_at_once(fd: &OwnedFd) {
+    // What is no socket does not linger.
+    let _ = rustix::net::sockopt::set_socket_linger(fd, None);
+}
+
+/// The first descriptor and the sender's pid, if anybody sent anything. Other descriptors are closed.
 ///
 /// # Safety
 ///
@@ -214,6 +223,7 @@ unsafe fn read_ancillary(header: &libc::msghdr) -> (Option<OwnedFd>, Option<i32>
                     for index in 0..bytes / size_of::<RawFd>() {
                         let at = data.add(index * size_of::<RawFd>());
                         let fd = OwnedFd::from_raw_fd(at.cast::<RawFd>().read_unaligned());
+                        close_at_once(&fd);
                         first.get_or_insert(fd);
                     }
                 }
@@ -311,6 +321,20 @@ mod tests {
         assert!(matches!(ours.receive(), Ok(Received::Nothing)));
         drop(theirs);
         assert!(matches!(ours.receive(), Ok(Received::Closed)));
+    }
+
+    #[test]
+    fn a_socket_that_was_passed_does_not_linger() {
+        let (ours, theirs) = Channel::pair().expect("a pair");
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
+        let address = listener.local_addr().expect("bound");
+        let socket = std::net::TcpStream::connect(address).expect("connected");
+        let an_hour = std::time::Duration::from_secs(3_600);
+        rustix::net::sockopt::set_socket_linger(&socket, Some(an_hour)).expect("set");
+        theirs.send(b"here", Some(socket.as_fd())).expect("sent");
+        drop(socket);
+        let fd = message(&ours).fd.expect("it came");
+        assert_eq!(rustix::net::sockopt::socket_linger(&fd), Ok(None));
     }
 
     #[test]

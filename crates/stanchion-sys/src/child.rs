@@ -10,18 +10,17 @@ use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid
 
 /// Whether `pid` is a child of ours that runs, or has ended and was not reaped.
 pub fn is_ours(pid: i32) -> bool {
-    one_process(pid).is_some_and(|pid| is_waited_for(WaitId::Pid(pid)))
+    // waitid(2) answers `ECHILD` for who is not our child, and changes nothing with `WNOWAIT`.
+    one_process(pid).is_some_and(|pid| waitid(WaitId::Pid(pid), LOOK).is_ok())
 }
+
+const LOOK: WaitIdOptions = WaitIdOptions::EXITED
+    .union(WaitIdOptions::NOHANG)
+    .union(WaitIdOptions::NOWAIT);
 
 /// To kill(2) and its kind 0 and negative numbers are groups of processes.
 fn one_process(pid: i32) -> Option<Pid> {
     if pid > 0 { Pid::from_raw(pid) } else { None }
-}
-
-/// waitid(2) answers `ECHILD` for who is not our child, and changes nothing with `WNOWAIT`.
-fn is_waited_for(who: WaitId<'_>) -> bool {
-    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    waitid(who, options).is_ok()
 }
 
 /// Sends a signal, which may be a real-time one, to a child of ours. One that has ended is no error;
@@ -37,8 +36,11 @@ pub fn send_signal(pid: i32, signal: i32) -> io::Result<()> {
     match pidfd_open(child, PidfdFlags::empty()) {
         Ok(pidfd) => {
             // Whoever had the number when it was opened: that one is asked about, that one signalled.
-            if !is_waited_for(WaitId::PidFd(pidfd.as_fd())) {
-                return Err(refused());
+            // Linux before 5.4 cannot be asked so.
+            match waitid(WaitId::PidFd(pidfd.as_fd()), LOOK) {
+                Ok(_) => {}
+                Err(Errno::INVAL) if is_ours(pid) => {}
+                Err(_) => return Err(refused()),
             }
             let none = std::ptr::null::<libc::siginfo_t>();
             // SAFETY: pidfd_send_signal(2) reads nothing through a null pointer, and the descriptor

@@ -22,6 +22,8 @@ use crate::settings::Settings;
 const OVERDUE_CHECK_MS: u64 = 100;
 /// How often it looks how much memory workers take.
 const MEMORY_CHECK_MS: u64 = 1_000;
+/// How many children it collects at once, as every orphan of the app becomes one.
+const REAPED_PER_TURN_MAX: usize = 256;
 /// How soon it tries again to send what did not fit into a channel.
 const SEND_AGAIN_MS: u64 = 10;
 /// How long it sleeps at most.
@@ -30,7 +32,9 @@ const SLEEP_MS_MAX: u64 = 60_000;
 impl Loop<'_> {
     pub(super) fn wait(&self) -> io::Result<()> {
         let settings = || self.houses.values().map(|house| &house.common.settings);
-        let longest_ms = if self.houses.values().any(Premises::has_unsent) {
+        let longest_ms = if self.has_more_dead {
+            0
+        } else if self.houses.values().any(Premises::has_unsent) {
             SEND_AGAIN_MS
         } else if settings().any(|settings| settings.timeout.as_duration().is_some()) {
             OVERDUE_CHECK_MS
@@ -67,9 +71,12 @@ impl Loop<'_> {
     pub(super) fn gather(&mut self) -> io::Result<()> {
         let signals = self.signals.take();
         let mut dead = Vec::new();
-        while let Some(one) = process::reap()? {
+        while dead.len() < REAPED_PER_TURN_MAX
+            && let Some(one) = process::reap()?
+        {
             dead.push(one);
         }
+        self.has_more_dead = dead.len() == REAPED_PER_TURN_MAX;
         let pids: Vec<i32> = dead.iter().map(|&(pid, _)| pid).collect();
         let silent = self.gather_reports(&pids);
         self.events.extend(self.succession.gather());
@@ -120,7 +127,7 @@ impl Loop<'_> {
         self.events.extend(events);
         // Before the acceptor hears, from the events, that the worker is ready.
         for one in listens {
-            self.lend(one.generation, one.who, &one.bind, one.fd);
+            self.lend(one);
         }
         silent
     }

@@ -5,12 +5,13 @@
 use std::os::fd::OwnedFd;
 
 use stanchion_sys::listener::Listener;
-use tracing::{error, warn};
+use tracing::error;
 
-use super::Loop;
 use super::heir::Heir;
 use super::house::House;
 use super::premises::Premises;
+use super::reports::Listens;
+use super::{Loop, now_ms};
 use crate::listeners::of_worker;
 use crate::messages::ToAcceptor;
 use crate::settings::{Bind, BindAddress};
@@ -18,6 +19,8 @@ use crate::settings::{Bind, BindAddress};
 /// Doors that one worker may ask for: it needs one or two, and a loop that asks for ever more must
 /// not use up the master's descriptors.
 const DOORS_EACH_MAX: usize = 16;
+/// Doors of a house, also of workers that are gone: each costs the master a descriptor.
+const DOORS_MAX: usize = 1_024;
 /// Numbers below are those of `worker_port_base`.
 const FIRST: u32 = 1 << 16;
 
@@ -69,6 +72,11 @@ impl<L> Lent<L> {
         }
         let door = match found {
             Some(found) => &mut self.doors[found],
+            None if self.doors.len() >= DOORS_MAX => {
+                return Err(format!(
+                    "there are {DOORS_MAX} listeners of single workers already"
+                ));
+            }
             None => {
                 self.next += 1;
                 self.doors.push(Door {
@@ -169,15 +177,27 @@ impl Premises {
 
 impl Loop<'_> {
     /// A worker, or the acceptor for it, says that it listens, or wants to.
-    pub(super) fn lend(&mut self, generation: u32, who: Who, bind: &str, fd: Option<OwnedFd>) {
+    pub(super) fn lend(&mut self, asked: Listens) {
+        let (generation, worker) = (asked.generation, asked.who.0);
+        if let Err(problem) = self.try_to_lend(asked)
+            && let Some(house) = self.houses.get_mut(&generation)
+        {
+            house.refuse(now_ms(), worker, &problem);
+        }
+    }
+
+    fn try_to_lend(&mut self, asked: Listens) -> Result<(), String> {
+        let Listens {
+            generation,
+            who,
+            bind,
+            fd,
+        } = asked;
         // Workers run the app's code, so nothing here is taken on trust.
-        let read = Bind::parse(bind).and_then(|bind| of_worker::check(&bind).map(|()| bind));
         let opened = fd.map(Listener::received).transpose();
-        let (bind, opened) = match (read, opened) {
-            (Ok(bind), Ok(opened)) => (bind, opened),
-            (Err(problem), _) => return refuse(who, &problem),
-            (_, Err(error)) => return refuse(who, &error.to_string()),
-        };
+        let bind = Bind::parse(&bind)?;
+        of_worker::check(&bind)?;
+        let opened = opened.map_err(|error| error.to_string())?;
         let elsewhere = || {
             // That of an earlier generation, or of the master before this one.
             let others = self.houses.values().map(|house| &house.lent);
@@ -186,23 +206,18 @@ impl Loop<'_> {
         };
         let is_open = |house: &Premises| house.lent.is_open(&bind.address);
         let opened = match (opened, self.houses.get(&generation)) {
-            (None, Some(house)) if !is_open(house) => {
-                elsewhere().map(Listener::try_clone).transpose()
-            }
-            (opened, _) => Ok(opened),
+            (None, Some(house)) if !is_open(house) => elsewhere()
+                .map(Listener::try_clone)
+                .transpose()
+                .map_err(|error| error.to_string())?,
+            (opened, _) => opened,
         };
-        let opened = match opened {
-            Ok(opened) => opened,
-            Err(error) => return refuse(who, &error.to_string()),
-        };
-        let Some(house) = self.houses.get_mut(&generation) else {
-            return;
-        };
-        match house.lent.claim(who, &bind, opened) {
-            Ok(Some(number)) => house.tell_of_lent(Some((number, who))),
-            Ok(None) => {}
-            Err(problem) => refuse(who, &problem),
+        if let Some(house) = self.houses.get_mut(&generation)
+            && let Some(number) = house.lent.claim(who, &bind, opened)?
+        {
+            house.tell_of_lent(Some((number, who)));
         }
+        Ok(())
     }
 
     /// Lets go of doors whose workers are gone for good.
@@ -245,10 +260,6 @@ impl Loop<'_> {
     }
 }
 
-fn refuse((worker, _): Who, problem: &str) {
-    warn!("worker {worker} gets no listener of its own: {problem}");
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -269,6 +280,24 @@ mod tests {
     fn let_go<L>(lent: &mut Lent<L>, is_there: impl Fn(Who) -> bool, is_whole: bool) -> Vec<u32> {
         let gone = lent.let_go(is_there, is_whole);
         gone.into_iter().map(|door| door.number).collect()
+    }
+
+    #[test]
+    fn a_house_has_a_bounded_number_of_doors_whoever_asks() {
+        let mut lent = Lent::default();
+        let address = |number: usize| bind(&format!("unix:/run/{number}"));
+        for number in 0..DOORS_MAX {
+            let who = (0, (number / DOORS_EACH_MAX) as u16);
+            assert!(matches!(
+                lent.claim(who, &address(number), Some('a')),
+                Ok(Some(_))
+            ));
+        }
+        assert!(lent.claim((1, 1), &address(DOORS_MAX), Some('b')).is_err());
+        assert!(
+            lent.claim((1, 1), &address(0), None).is_ok(),
+            "one that is there"
+        );
     }
 
     #[test]

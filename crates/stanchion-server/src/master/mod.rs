@@ -121,6 +121,8 @@ struct Loop<'h> {
     weighed_ms: u64,
     /// It could not be read, which has been said.
     is_blind: bool,
+    /// Not all children that have ended were collected.
+    has_more_dead: bool,
     /// How many files children may have open.
     open_files: OpenFiles,
 }
@@ -158,6 +160,7 @@ pub(crate) fn run(
         alive_ms: now_ms(),
         weighed_ms: 0,
         is_blind: false,
+        has_more_dead: false,
         open_files: OpenFiles::allow(OPEN_FILES_MAX),
     };
     loop {

@@ -277,6 +277,14 @@ impl Premises {
             .chain(posts.map(|post| (&post.inbox, &post.channel)))
     }
 
+    /// Something that a worker has asked for is not done.
+    pub(super) fn refuse(&mut self, now_ms: u64, worker: u16, why: &str) {
+        if let Some(post) = self.posts.get_mut(&worker) {
+            let why = format!("it gets no listener of its own: {why}");
+            post.inbox.refuse(now_ms, &format!("worker {worker}"), &why);
+        }
+    }
+
     /// Takes what its children say.
     pub(super) fn hear(&mut self, now_ms: u64, heard: &mut Heard<'_>) {
         let generation = self.common.generation;

@@ -13,7 +13,7 @@ use crate::exit_code;
 use crate::messages::{FromAcceptor, FromTemplate, FromWorker};
 
 /// What a graceful end allows on top of `graceful_timeout`, for answers to be flushed.
-const MARGIN_MS: u64 = 2_000;
+pub(super) const MARGIN_MS: u64 = 2_000;
 
 /// What a house is for at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -341,11 +341,20 @@ impl House {
         }
     }
 
+    /// Time has passed: those that should have spoken by now will not.
+    pub(super) fn end_silences(
+        &mut self,
+        now_ms: u64,
+        actions: &mut Vec<Action>,
+    ) -> Result<(), Ruin> {
+        let booted = self.workers.end_silences(now_ms, actions);
+        self.must_boot(booted)
+    }
+
     // What follows.
 
     /// Derives what follows from the state, whatever led to it.
     pub(super) fn settle(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
-        self.workers.end_silences(now_ms, actions);
         match self.standing {
             Standing::Building | Standing::Serving => {
                 if self.acceptor.keep(now_ms, actions) {

@@ -21,9 +21,11 @@ impl Master {
             return;
         }
         if !self.may_reload() {
-            actions.push(Action::info(
-                "reload: begins when an earlier generation has gone",
-            ));
+            let what = match self.heir {
+                Heir::Asked | Heir::Booting { .. } => "if the new master does not come up",
+                _ => "when an earlier generation has gone",
+            };
+            actions.push(Action::info(format!("reload: begins {what}")));
             self.again = true;
             return;
         }
@@ -39,9 +41,11 @@ impl Master {
         actions.push(Action::BuildHouse { generation });
     }
 
-    /// Whether a reload could begin now.
+    /// Whether a reload could begin now. Not while a new master boots: it has read the configuration
+    /// anew, and has the listeners of the generation that it was made from.
     pub(super) fn may_reload(&self) -> bool {
-        self.building.is_none() && self.retiring() < RETIRING_MAX
+        let heir_boots = matches!(self.heir, Heir::Asked | Heir::Booting { .. });
+        self.building.is_none() && !heir_boots && self.retiring() < RETIRING_MAX
     }
 
     fn retiring(&self) -> usize {
@@ -85,11 +89,7 @@ impl Master {
             _ => plan.workers,
         };
         let target = target.min(plan.workers_max);
-        let mut house = House::new(generation, plan, target, false);
-        // It is not ready yet, so there is nothing to tell it.
-        house
-            .acceptor
-            .share(self.heir != Heir::None, &mut Vec::new());
+        let house = House::new(generation, plan, target, false);
         self.houses.insert(generation, house);
     }
 

@@ -12,7 +12,7 @@ use stanchion_sys::process::Exit;
 use super::dumps::{Dumps, Job};
 use super::event::{Action, Client, Event, News};
 use super::heir::Heir;
-use super::house::{House, Standing};
+use super::house::{House, MARGIN_MS, Standing};
 use super::relief::Condemned;
 use crate::exit_code;
 use crate::messages::{FromTemplate, FromWorker};
@@ -51,6 +51,9 @@ pub(super) struct Master {
     pub(super) paused_from: Option<u16>,
     pub(super) announced: bool,
     pub(super) heir: Heir,
+    /// As long as the master before this one is there: until when its last answers are waited for, once
+    /// all else is done.
+    pub(super) predecessor_until_ms: Option<u64>,
     pub(super) dumps: Dumps,
     /// Who waits for the end of the reload that is under way, of the one that follows it, of an
     /// upgrade, of a set of stacks.
@@ -73,6 +76,7 @@ impl Master {
             paused_from: None,
             announced: false,
             heir: Heir::None,
+            predecessor_until_ms: None,
             dumps: Dumps::default(),
             reloading: Vec::new(),
             reloading_next: Vec::new(),
@@ -106,7 +110,11 @@ impl Master {
             return None;
         }
         let houses = self.houses.values().filter_map(House::due_ms);
-        houses.chain(self.dumps.due_ms()).min()
+        let predecessor = match self.phase {
+            Phase::Draining if self.houses.is_empty() => self.predecessor_until_ms,
+            _ => None,
+        };
+        houses.chain(self.dumps.due_ms()).chain(predecessor).min()
     }
 
     /// The houses there are.
@@ -130,6 +138,8 @@ impl Master {
                 self.generations = 1;
                 self.building = Some(1);
                 let target = scaled_to.unwrap_or(plan.workers).min(plan.workers_max);
+                // Not before it was told to go, which gives the time.
+                self.predecessor_until_ms = is_heir.then_some(u64::MAX);
                 let house = House::new(1, plan, target, !is_heir);
                 self.houses.insert(1, house);
                 self.share_doors(is_heir, actions);
@@ -156,6 +166,7 @@ impl Master {
                 self.on_heir_ended(pid, "has ended", actions);
             }
             Event::PredecessorGone => {
+                self.predecessor_until_ms = None;
                 if self.heir == Heir::None {
                     self.share_doors(false, actions);
                 }
@@ -238,6 +249,11 @@ impl Master {
         }
         self.answer_all_reloads(outcome, actions);
         self.building = None;
+        let graceful_ms = self.houses.values().map(|house| house.plan.graceful_ms);
+        let until_ms = now_ms + graceful_ms.max().unwrap_or(0) + MARGIN_MS;
+        if let Some(predecessor_until_ms) = &mut self.predecessor_until_ms {
+            *predecessor_until_ms = until_ms;
+        }
         for house in self.houses.values_mut() {
             match house.standing {
                 // The first one has the door since its boot.
@@ -269,6 +285,14 @@ impl Master {
 
     /// Derives what follows from the state, whatever led to it.
     fn settle(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+        let mut ruins = Vec::new();
+        for house in self.houses.values_mut() {
+            let silences = house.end_silences(now_ms, actions);
+            ruins.extend(silences.err().map(|ruin| (house.generation, ruin)));
+        }
+        for (generation, ruin) in ruins {
+            self.on_ruin(now_ms, generation, &ruin, actions);
+        }
         for house in self.houses.values_mut() {
             if let Standing::Retiring { deadline_ms } = house.standing {
                 let is_late = now_ms >= deadline_ms;
@@ -292,10 +316,10 @@ impl Master {
         }
         let given_up = self.dumps.advance(now_ms, actions);
         self.on_dumped(now_ms, given_up, actions);
-        self.clear_up(actions);
+        self.clear_up(now_ms, actions);
     }
 
-    fn clear_up(&mut self, actions: &mut Vec<Action>) {
+    fn clear_up(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
         self.houses.retain(|&generation, house| {
             if house.is_empty() {
                 actions.push(Action::DropHouse { generation });
@@ -307,7 +331,13 @@ impl Master {
             Phase::Stopping { code } => code,
             Phase::Running | Phase::Gone => return,
         };
-        if self.houses.is_empty() {
+        // A service manager takes the end of this process for the end of the service, and kills whoever
+        // is left of it: also the master before us, which still answers.
+        let is_waited_for = self.phase == Phase::Draining
+            && self
+                .predecessor_until_ms
+                .is_some_and(|until_ms| now_ms < until_ms);
+        if self.houses.is_empty() && !is_waited_for {
             self.phase = Phase::Gone;
             let leaves = Err("the server has left".to_owned());
             answer(&mut self.upgrading, &leaves, actions);

@@ -155,7 +155,7 @@ impl Succession {
             for listener in self.leftover.iter().chain(&dropped) {
                 let address = listener.address().to_string();
                 let message = ToPredecessor::Dropped { address };
-                if let Err(error) = messages::send(predecessor, &message) {
+                if let Err(error) = messages::report(predecessor, &message) {
                     warn!(
                         "the old master could not be told that {} is dropped, and may reset who waits there: {error}",
                         listener.address()
@@ -163,7 +163,7 @@ impl Succession {
                 }
             }
         }
-        if let Err(error) = messages::send(predecessor, &ToPredecessor::Ready) {
+        if let Err(error) = messages::report(predecessor, &ToPredecessor::Ready) {
             warn!("the old master could not be told that the new one serves: {error}");
         }
     }

@@ -166,11 +166,20 @@ impl Workers {
     }
 
     /// Deals with those whose channel to us has ended though they have not, as far as is known.
-    pub(super) fn end_silences(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+    pub(super) fn end_silences(
+        &mut self,
+        now_ms: u64,
+        actions: &mut Vec<Action>,
+    ) -> Result<(), BootFailure> {
         let is_silent = |worker: &Worker| worker.is_silent_for(SILENT_MS, now_ms);
         let asked = self.seated.iter();
         let asked = asked.filter(|(_, worker)| worker.stage == Stage::Asked && is_silent(worker));
         let given_up: Vec<u16> = asked.map(|(&index, _)| index).collect();
+        let mut booted = if given_up.is_empty() {
+            Ok(())
+        } else {
+            Err(BootFailure::Passing)
+        };
         for index in given_up {
             self.seated.remove(&index);
             self.backoff.failed(now_ms);
@@ -198,11 +207,13 @@ impl Workers {
                     let message = format!("worker {index} ({pid}) is killed: {why}");
                     actions.push(Action::error(message));
                     actions.push(Action::Kill(pid, SIGKILL));
+                    booted = Err(BootFailure::Passing);
                 }
                 Stage::Ready { .. } => worker.is_due(Cause::Descriptors, || why.to_owned()),
                 Stage::Wanted | Stage::Asked | Stage::Leaving { .. } | Stage::Killed { .. } => {}
             }
         }
+        booted
     }
 
     /// When [`Self::end_silences`] has something to do.

@@ -74,6 +74,22 @@ fn a_worker_that_ends_before_it_says_anything_is_forked_again() {
     tree.expect(here(1, 0, 1, 100), "KILL 100");
 }
 
+/// Nothing is tried twice beside a house that serves: who waits for the reload must hear.
+#[test]
+fn a_reload_fails_if_a_worker_ends_before_it_says_anything() {
+    let mut tree = Tree::building();
+    tree.load(2);
+    tree.play([silent(2, 0, 1)]);
+    tree.now_ms += 1_000;
+    tree.expect_among(
+        Event::Tick,
+        "error: worker 0 ended before it said anything; next try in 100 ms
+         vacate 2:0
+         error: reload failed: a worker did not boot; generation 1 goes on serving
+         reply 7: error: reload failed: a worker did not boot; generation 1 goes on serving",
+    );
+}
+
 #[test]
 fn one_that_is_there_while_its_channel_is_not_has_a_second_to_end() {
     let mut tree = Tree::loaded();

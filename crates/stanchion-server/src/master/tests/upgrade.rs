@@ -120,24 +120,6 @@ fn a_server_that_leaves_takes_the_new_master_with_it_as_long_as_that_does_not_se
 }
 
 #[test]
-fn a_reload_under_way_is_given_up_when_the_new_master_serves() {
-    let mut tree = Tree::upgrading();
-    tree.play([ask_as(8, Order::Reload), built(2, PLAN)]);
-    tree.fork(2);
-    tree.expect(
-        Event::HeirReady,
-        "info: upgraded: the new master 50 serves
-         news: heir 50
-         reply 7: ok: upgraded: the new master 50 serves
-         news: reloaded 1
-         reply 8: error: reload given up: the server leaves
-         acceptor 1: retire 5000
-         acceptor 2: quit
-         KILL 21",
-    );
-}
-
-#[test]
 fn houses_that_retire_already_are_not_told_twice() {
     let mut tree = Tree::retiring();
     tree.play([signal(SIGUSR2), Event::HeirStarted(Some(HEIR))]);
@@ -162,12 +144,43 @@ fn every_acceptor_of_a_master_with_an_heir_hears_that_the_listeners_are_shared()
         acceptor_ready(1),
         "acceptor 1: shared true\nacceptor 1: accept",
     );
-    // One of a house that is built meanwhile.
-    tree.play([signal(SIGHUP), built(2, PLAN)]);
-    tree.fork(2);
-    tree.expect(acceptor_ready(2), "acceptor 2: shared true");
+    tree.expect_among(reaped(HEIR, KILLED), "acceptor 1: shared false");
+}
+
+/// It has read the configuration, and its door is that of the generation that it was made from.
+#[test]
+fn a_reload_waits_for_a_new_master_that_boots() {
+    let mut tree = Tree::upgrading();
+    let waits = "info: reload: begins if the new master does not come up";
+    tree.expect(signal(SIGHUP), waits);
+    tree.expect_among(Event::HeirEnded(HEIR), "drop heir\nbuild 2");
+    let mut tree = Tree::upgrading();
+    tree.play([ask_as(8, Order::Reload)]);
     tree.expect_among(
-        reaped(HEIR, KILLED),
-        "acceptor 1: shared false\nacceptor 2: shared false",
+        Event::HeirReady,
+        "reply 8: error: reload given up: the server leaves",
     );
+}
+
+/// What a service manager has for the service is this process: when it ends, whoever is left is killed.
+#[test]
+fn an_heir_that_drains_waits_for_the_master_before_it_and_no_longer_than_it_would_drain() {
+    let heir = || {
+        let mut tree = Tree::new();
+        tree.play([Event::Started {
+            plan: PLAN,
+            is_heir: true,
+            scaled_to: None,
+        }]);
+        tree.fork(1);
+        tree.load(1);
+        tree.fill(1, PLAN.workers);
+        tree.play([signal(SIGTERM)]);
+        assert!(tree.bury(1).ends_with("drop 1"));
+        tree
+    };
+    heir().expect(Event::PredecessorGone, "exit 0");
+    heir().expect_tick_after(7_000, "exit 0");
+    // One that is to leave at once does.
+    heir().expect_among(signal(SIGINT), "exit 0");
 }

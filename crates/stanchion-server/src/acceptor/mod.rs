@@ -202,7 +202,11 @@ async fn serve_until_told(shared: &Rc<Shared>, master: Rc<Channel>) -> io::Resul
     let vital = &shared.vital;
     let watch = vital.spawn("keeps deadlines", watch::watch(Rc::clone(shared)));
     let relief = vital.spawn("relieves workers", spooling::relieve(Rc::clone(shared)));
-    messages::report(&master, &FromAcceptor::Ready)?;
+    match messages::report(&master, &FromAcceptor::Ready) {
+        // It is dead already: its orders end, which is heard as ever.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        other => other?,
+    }
 
     let orders = Orders::new(watched(master)?);
     let farewell = orders.obey(shared, |_| true).await?;
@@ -222,7 +226,11 @@ async fn serve_until_told(shared: &Rc<Shared>, master: Rc<Channel>) -> io::Resul
                         orphaned.set(true);
                         shared.orphaned();
                     }
-                    _ => return,
+                    Ok(_) => return,
+                    Err(error) => {
+                        error!("the master cannot be heard, so nobody is waited for: {error}");
+                        return;
+                    }
                 }
             }
             // Without a master there is nobody left to tell us.

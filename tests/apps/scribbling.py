@@ -3,7 +3,7 @@
 import os
 import signal
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 from rendezvous import announce, wait_for_pass
@@ -12,17 +12,29 @@ from shared_memory import exchange
 SEARCHED_BYTES = 65536
 """Of the shared memory, from its start: the words of all slots lie there."""
 TAKEN, ANSWERING, NO_PHASE = 3, 4, 9
+NOBODY = 7 << 16 | 5 << 4 | TAKEN
+"""The lower half of a word: taken by a seat at which nobody has ever sat."""
 
 
-def spoil_own_slot(phase: int) -> None:
-    """Give the word of the one slot in this phase, `turn:32 | tenure:16 | seat:12 | phase:4`, an impossible phase."""
+def spoil_own_slot(phase: int, how: Callable[[int], int] = lambda word: word & ~0xF | NO_PHASE) -> None:
+    """Write over the word of the one slot in this phase, `turn:32 | tenure:16 | seat:12 | phase:4`."""
     with exchange() as memory:
         words = list(struct.iter_unpack("=Q", memory.read(0, SEARCHED_BYTES)))
         # The first tenures of the only seat.
         ours = [tenure << 16 | phase for tenure in range(1, 20)]
         places = [place for place, (word,) in enumerate(words) if word & 0xFFFFFFFF in ours and word >> 32]
         assert len(places) == 1, f"the layout is another: {places}"
-        memory.write(places[0] * 8, struct.pack("=Q", words[places[0]][0] & ~0xF | NO_PHASE))
+        memory.write(places[0] * 8, struct.pack("=Q", how(words[places[0]][0])))
+
+
+def give_away_own_slot() -> None:
+    spoil_own_slot(TAKEN, lambda word: word & ~0xFFFFFFFF | NOBODY)
+
+
+def given_away() -> int:
+    with exchange() as memory:
+        words = struct.iter_unpack("=Q", memory.read(0, SEARCHED_BYTES))
+        return sum(word & 0xFFFFFFFF == NOBODY and word >> 32 > 0 for (word,) in words)
 
 
 def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -32,6 +44,13 @@ def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[byt
     if environ["PATH_INFO"] == "/spoil-and-die":
         spoil_own_slot(TAKEN)
         os.kill(os.getpid(), signal.SIGKILL)
+    if environ["PATH_INFO"] == "/give-away-and-die":
+        announce("asked")
+        wait_for_pass()
+        give_away_own_slot()
+        os.kill(os.getpid(), signal.SIGKILL)
+    if environ["PATH_INFO"] == "/given-away":
+        return [str(given_away()).encode()]
     return [f"{os.getpid()} {environ['QUERY_STRING']}".encode()]
 
 

@@ -6,6 +6,7 @@ import psutil
 import pytest
 
 from support.gate import Gate
+from support.patience import eventually
 from support.server import Serve
 from support.wire import request
 
@@ -70,3 +71,28 @@ def test_a_slot_that_was_written_over_is_free_once_although_its_answer_ended_and
         texts = [wire.response().text for wire in wires]
     assert [text.split()[1] for text in texts] == [str(number) for number in range(4 * SLOTS)]
     assert pid not in {text.split()[0] for text in texts}
+
+
+@pytest.mark.own("gunicorn's processes share no memory")
+@pytest.mark.parametrize("acceptor_dies", [False, True])
+def test_a_slot_that_was_given_away_to_a_seat_where_nobody_sits_is_free_again(
+    serve: Serve, gate: Gate, acceptor_dies: bool
+) -> None:
+    """No death that anybody hears of is that of its owner, and it is never done."""
+    server = serve("scribbling:app", env=gate.environment)
+    acceptor = server.acceptor()
+    with server.connect() as giving:
+        giving.send(request("GET", "/give-away-and-die"))
+        assert gate.announcement() == "asked"
+        if acceptor_dies:
+            acceptor.suspend()
+        gate.let_pass(1)
+        server.log.wait_for("worker ready", 2)
+        if acceptor_dies:
+            acceptor.kill()
+            server.log.wait("of the acceptor before this one")
+        else:
+            assert giving.response().status == 502
+    with server.connect() as wire:
+        eventually(lambda: wire.get("/given-away").text == "0", "the slot is free again")
+    assert server.acceptor().is_running()

@@ -120,6 +120,11 @@ impl<'x> AcceptorSide<'x> {
         true
     }
 
+    /// Whether a seat still holds this slot for an acceptor before us.
+    pub fn is_orphan(&self, slot: u32) -> bool {
+        self.orphans.contains(&slot)
+    }
+
     /// Slots that seats still hold for an acceptor before us.
     pub fn orphans(&self) -> usize {
         self.orphans.len()

@@ -96,7 +96,8 @@ impl AcceptorSide<'_> {
             return false;
         };
         match self.exchange.seat_state(tenant.seat) {
-            // Its worker is dead, and we shall be told.
+            // Its worker is dead, and the acceptor will be told; or it never was one, which only he knows to whom
+            // the master has said who sits.
             SeatState::Empty => true,
             SeatState::Idle => false,
             SeatState::Busy => seat.slot.load(Ordering::Relaxed) == slot,

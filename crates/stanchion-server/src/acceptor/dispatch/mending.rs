@@ -4,7 +4,7 @@
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 
-use stanchion_exchange::{Corrupt, SlotState};
+use stanchion_exchange::{Corrupt, SeatState, SlotState};
 use stanchion_sys::clock::monotonic_us;
 use tracing::{error, warn};
 
@@ -20,6 +20,29 @@ const MEND_US: u64 = 1_000_000;
 /// A slot that makes no sense, and that nobody says is in his hands, is used again after so many looks: a seat says
 /// so a moment after it has taken a request.
 const LOOKS: u32 = 2;
+/// A slot whose owner sits nowhere, or has emptied his seat, after so many: that he came or went is told by the master,
+/// and may be on its way.
+const LOOKS_UNTOLD: u32 = 5;
+
+/// Why the owner that a slot names may not have it.
+enum Doubt {
+    /// He is at his seat, and has nothing in hand, or something else.
+    Elsewhere,
+    /// We were not told of him, or were told that he is dead.
+    Untold,
+    /// His seat is empty, as if he were dead: the worker and its tenure.
+    Left(u16, u16),
+}
+
+impl Doubt {
+    /// After so many looks it is none any more.
+    fn looks(&self) -> u32 {
+        match self {
+            Self::Elsewhere => LOOKS,
+            Self::Untold | Self::Left(..) => LOOKS_UNTOLD,
+        }
+    }
+}
 
 /// A slot that makes no sense, and that is not used until nobody can write to it any more.
 pub(super) struct Poisoned {
@@ -70,18 +93,56 @@ impl Dispatch {
         self.side.announce();
     }
 
-    /// Requests that were taken, as their slots say, and that no seat has in hand.
+    /// Requests that were taken, as their slots say, and that no seat has in hand, also those of an acceptor before
+    /// us.
     fn look_for_strays(&mut self) {
-        let slots = 0..self.slots.len() as u32;
-        let used = slots.filter(|&slot| self.slots[slot as usize].is_some());
-        let strays = used.filter(|&slot| !self.is_poisoned(slot) && self.side.is_stray(slot));
-        let strays: Vec<_> = strays.map(|slot| self.side.submitted(slot)).collect();
-        for stray in std::mem::replace(&mut self.strays, strays.clone()) {
-            if strays.contains(&stray)
-                && let Some(ticket) = self.slots[stray.slot as usize].clone()
-            {
-                let corrupt = Corrupt("a request was taken, and nobody has it");
-                self.poison_without_owner(stray.slot, &ticket, corrupt);
+        let before = std::mem::take(&mut self.strays);
+        for slot in 0..self.slots.len() as u32 {
+            let Some(doubt) = self.doubt(slot) else {
+                continue;
+            };
+            let stray = self.side.submitted(slot);
+            let seen = before.iter().find(|(other, _)| *other == stray);
+            let looks = 1 + seen.map_or(0, |(_, looks)| *looks);
+            if looks < doubt.looks() {
+                self.strays.push((stray, looks));
+            } else {
+                self.end_stray(slot, &doubt);
+            }
+        }
+    }
+
+    /// Why the owner that a slot names may not have it.
+    fn doubt(&self, slot: u32) -> Option<Doubt> {
+        let is_used = self.slots[slot as usize].is_some() || self.side.is_orphan(slot);
+        if !is_used || self.is_poisoned(slot) {
+            return None;
+        }
+        let Ok(SlotState::Running { tenant, .. }) = self.side.state(slot) else {
+            return None;
+        };
+        if self.side.is_stray(slot) {
+            return Some(Doubt::Elsewhere);
+        }
+        let worker = tenant.seat / self.threads;
+        if self.pid_of(tenant) == 0 {
+            Some(Doubt::Untold)
+        } else if self.exchange.seat_state(tenant.seat) == SeatState::Empty {
+            Some(Doubt::Left(worker, tenant.tenure))
+        } else {
+            None
+        }
+    }
+
+    fn end_stray(&mut self, slot: u32, doubt: &Doubt) {
+        let corrupt = Corrupt("a request was taken, and nobody has it");
+        match (self.slots[slot as usize].clone(), doubt) {
+            (Some(ticket), Doubt::Left(..)) => self.poison(slot, &ticket, corrupt),
+            (Some(ticket), _) => self.poison_without_owner(slot, &ticket, corrupt),
+            (None, Doubt::Left(worker, tenure)) => self.replace(*worker, *tenure),
+            (None, _) => {
+                error!("{corrupt} (slot {slot}, of the acceptor before this one)");
+                self.side.settle_orphan(slot, true);
             }
         }
     }

@@ -73,8 +73,8 @@ pub(super) struct Dispatch {
     /// When the oldest request was submitted that no seat was woken for.
     unannounced_since_us: u64,
     poisoned: Vec<Poisoned>,
-    /// Uses of slots that were taken, and that nobody had in hand when they were last looked at.
-    strays: Vec<Submitted>,
+    /// Uses of slots that were taken, and that nobody had in hand at the last looks, and at how many.
+    strays: Vec<(Submitted, u32)>,
     /// When the exchange was last held to what we know of it.
     mended_us: u64,
     /// A request whose worker has died may be given to another one.

@@ -19,7 +19,9 @@ def test_probes_and_scrapes_do_not_notice_an_acceptor_that_retires(serve: Serve,
     with row_of_ports(1) as port:
         admin = Address(LOOPBACK, port)
         server = serve(
-            "waiting:app", "-w", "2", "--admin", f"{LOOPBACK}:{port}", "--health-path", "/health", env=gate.environment
+            "waiting:app",
+            *("-w", "2", "--admin", f"{LOOPBACK}:{port}", "--admin-allowed-host", "test", "--health-path", "/health"),
+            env=gate.environment,
         )
         with (
             server.connect() as held,

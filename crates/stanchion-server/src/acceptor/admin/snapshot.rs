@@ -13,6 +13,17 @@ use crate::figures::{Attempt, Cause};
 use crate::tally::{Event, Outcome, Traffic};
 
 impl Shared {
+    /// Whether it serves.
+    pub(super) fn state(&self) -> State {
+        if self.retiring.get() {
+            State::Retiring
+        } else if self.draining.get() {
+            State::Draining
+        } else {
+            State::Serving
+        }
+    }
+
     /// Everything, at this moment.
     pub(super) fn snapshot(&self) -> Status {
         let common = self.common;
@@ -36,13 +47,7 @@ impl Shared {
             uptime_s: now_us.saturating_sub(figures.started_us) / 1_000_000,
             now_us,
             generation: common.generation,
-            state: if self.retiring.get() {
-                State::Retiring
-            } else if self.draining.get() {
-                State::Draining
-            } else {
-                State::Serving
-            },
+            state: self.state(),
             ready: not_ready_because.is_none(),
             not_ready_because,
             line: dispatch.line_status(now_us),

@@ -60,7 +60,13 @@ impl Telling {
         let now_us = monotonic_us();
         let mut kept = self.0.borrow_mut();
         let told = match kept.take() {
-            Some(told) if now_us < told.at_us + good_for_us(told.took_us) => kept.insert(told),
+            // Whether it leaves is news at once: balancers and operators wait for it.
+            Some(told)
+                if now_us < told.at_us + good_for_us(told.took_us)
+                    && told.status.state == shared.state() =>
+            {
+                kept.insert(told)
+            }
             _ => kept.insert(Told {
                 status: shared.snapshot(),
                 json: None,

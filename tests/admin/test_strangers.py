@@ -73,7 +73,8 @@ def test_asking_in_a_loop_has_nothing_gathered_anew_each_time(admin: Address) ->
         began_s = time.monotonic()
         moments = {moment() for _ in range(300)}
         took_s = time.monotonic() - began_s
-        assert len(moments) <= took_s / 0.1 + 1
+        # One more that was there before.
+        assert len(moments) <= took_s / 0.1 + 2
         time.sleep(0.2)
         assert moment() not in moments, "and yet it is not told for ever"
 

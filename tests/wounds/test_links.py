@@ -23,6 +23,7 @@ from support.patience import eventually
 from support.server import STANCHION, Server
 
 RELOADS = 40
+REOPENINGS = 1500
 QUICK_RELOADS = 500
 """Those that fail when the listeners have been seen to."""
 
@@ -172,14 +173,42 @@ def test_the_control_socket_and_the_pid_file(home: Path, theirs: Path, victim: P
     assert state(victim) == before
 
 
+@pytest.mark.timeout(180)
+def test_a_log_whose_directory_is_swapped(home: Path, theirs: Path, victim: Path, server: Server) -> None:
+    logs, link, roots = theirs / "logs", theirs / "link", home / "directory"
+    logs.mkdir()
+    os.chown(logs, NOBODY, OTHERS)
+    roots.mkdir()
+    (roots / "other").write_text("root's\n")
+    link.symlink_to(roots)
+    (home / "c.py").write_text(f"bind = '127.0.0.1:0'\naccesslog = '{logs}/access.log'\n")
+    server.start()
+    with racing(SWAPS, logs, link):
+        for _ in range(REOPENINGS):
+            mark = server.log.mark()
+            server.signal(signal.SIGUSR1)
+            server.log.wait("opening the logs anew", mark)
+    assert [path.name for path in roots.iterdir()] == ["other"], "nothing was made where root's files are"
+
+
 def test_a_log_on_a_way_that_others_may_move(home: Path, theirs: Path, server: Server) -> None:
+    """As /var/log is on some systems, where syslog's group may write. No link is followed there."""
     logs = theirs / "logs"
     logs.mkdir()
     (home / "c.py").write_text(f"bind = '127.0.0.1:0'\naccesslog = '{logs}/access.log'\n")
+    server.start()
+    assert state(logs / "access.log")[1:3] == (NOBODY, OTHERS)
+
+
+def test_a_log_behind_a_link_of_others(home: Path, theirs: Path, server: Server) -> None:
+    logs = theirs / "logs"
+    (home / "elsewhere").mkdir()
+    logs.symlink_to(home / "elsewhere")
+    (home / "c.py").write_text(f"bind = '127.0.0.1:0'\naccesslog = '{logs}/access.log'\n")
     server.launch()
     assert server.exit_code() != 0
-    server.log.wait(f"logs is root's, but whoever may write to {theirs} can put another in its place")
-    assert list(logs.iterdir()) == []
+    server.log.wait(f"others than root may write to {theirs}, root follows no link from there on")
+    assert list((home / "elsewhere").iterdir()) == []
 
 
 def test_nothing_changes_for_root_where_the_app_cannot_write(home: Path, server: Server) -> None:

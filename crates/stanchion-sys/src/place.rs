@@ -15,6 +15,7 @@ use rustix::fs::{
 };
 
 use crate::identity::effective_uid;
+use crate::plain_file;
 
 /// Where a file is, or may be.
 #[derive(Debug)]
@@ -48,6 +49,22 @@ impl Place {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = openat(CWD, parent.unwrap_or(Path::new(".")), flags, Mode::empty())?;
         Ok(Self { directory, name })
+    }
+
+    /// The same for a log: where others than root may lead the way elsewhere, no link of theirs is followed, unless it is
+    /// to a directory of `owner`, whose the log is. Also whether nobody may lead it elsewhere.
+    pub fn of_log(path: &Path, owner: u32) -> io::Result<(Self, bool)> {
+        let mut place = Self::of(path)?;
+        let exposed = match path.parent() {
+            Some(directory) => plain_file::first_exposed(directory)?,
+            None => None,
+        };
+        if let Some(exposed) = &exposed
+            && fstat(&place.directory)?.st_uid != owner
+        {
+            place.directory = exposed.open_without_links()?;
+        }
+        Ok((place, exposed.is_none()))
     }
 
     /// Another name in the same directory.
@@ -99,6 +116,32 @@ impl Place {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(mode);
         Ok(openat(&self.directory, &self.name, flags, mode)?.into())
+    }
+
+    /// Makes a file, for appending; `AlreadyExists` if anything is there.
+    pub fn make_log(&self) -> io::Result<std::fs::File> {
+        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL;
+        let mode = Mode::from_raw_mode(0o666);
+        Ok(openat(&self.directory, &self.name, flags | OFlags::CLOEXEC, mode)?.into())
+    }
+
+    /// Opens a plain file for appending: no link, and no pipe, at whose opening one waits for a reader (fifo(7)).
+    pub fn append_plain(&self) -> io::Result<std::fs::File> {
+        let refused = |what| {
+            let problem = format!("it is {what}, on a way that others than root may change");
+            io::Error::new(io::ErrorKind::InvalidInput, problem)
+        };
+        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let flags = flags | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let file: std::fs::File = match openat(&self.directory, &self.name, flags, Mode::empty()) {
+            Err(rustix::io::Errno::LOOP) => return Err(refused("a link")),
+            opened => opened?.into(),
+        };
+        if file.metadata()?.is_file() {
+            Ok(file)
+        } else {
+            Err(refused("no plain file"))
+        }
     }
 
     /// Opens a plain file for reading, and no pipe, at whose opening one waits for a writer (fifo(7)).
@@ -248,6 +291,64 @@ mod tests {
         assert!(nothing.find().expect("asked").is_none());
         assert!(Place::of(Path::new("/")).is_err());
         assert!(Place::of(Path::new("relative")).is_ok());
+        fs::remove_dir_all(&home).expect("removed");
+    }
+
+    #[test]
+    fn a_plain_file_is_appended_to_and_all_else_refused() {
+        use std::io::Write;
+        let home = home("append");
+        let at = |name: &str| Place::of(&home.join(name)).expect("a directory");
+        let append = |name: &str| at(name).append_plain();
+        let mut made = at("plain").make_log().expect("made");
+        made.write_all(b"one\n").expect("written");
+        assert!(at("plain").make_log().is_err());
+        fs::write(home.join("plain"), "ONE\n").expect("written");
+        let mut plain = append("plain").expect("opened");
+        plain.write_all(b"two\n").expect("written");
+        made.write_all(b"three\n").expect("written");
+        let read = fs::read_to_string(home.join("plain")).expect("read");
+        assert_eq!(read, "ONE\ntwo\nthree\n");
+        symlink(home.join("plain"), home.join("link")).expect("linked");
+        symlink(home.join("nothing"), home.join("dangling")).expect("linked");
+        rustix::fs::mkfifoat(CWD, home.join("pipe"), Mode::RUSR).expect("a pipe that nobody reads");
+        symlink("/dev/null", home.join("device")).expect("linked");
+        for name in ["link", "dangling", "pipe", "device"] {
+            assert!(append(name).is_err(), "{name}");
+            assert!(at(name).make_log().is_err(), "{name}");
+        }
+        let device = Place::of(Path::new("/dev/null")).expect("a directory");
+        assert!(device.append_plain().is_err(), "no plain file");
+        assert!(!home.join("nothing").exists());
+        fs::remove_dir_all(&home).expect("removed");
+    }
+
+    #[test]
+    fn the_way_to_a_log_leads_over_no_link_of_others_but_into_its_owners_own() {
+        if effective_uid() != 0 {
+            return; // an ordinary user has no others to tell apart
+        }
+        let home = home("log");
+        fs::set_permissions(&home, fs::Permissions::from_mode(0o755)).expect("set");
+        for (name, uid) in [("roots", 0), ("theirs", 65534), ("strangers", 65533)] {
+            fs::create_dir(home.join(name)).expect("made");
+            std::os::unix::fs::chown(home.join(name), Some(uid), None).expect("given");
+        }
+        for name in ["roots", "strangers", "theirs"] {
+            symlink(home.join(name), home.join("theirs").join(name)).expect("linked");
+        }
+        fs::create_dir(home.join("theirs/moved")).expect("made");
+        let of = |path: &str| Place::of_log(&home.join(path), 65534).map(|(_, is_roots)| is_roots);
+        assert!(of("roots/log").expect("root's alone"));
+        for path in [
+            "theirs/log",
+            "theirs/theirs/log",
+            "theirs/moved/log",
+            "strangers/log",
+        ] {
+            assert!(!of(path).expect(path), "{path}");
+        }
+        assert!(of("theirs/roots/log").is_err() && of("theirs/strangers/log").is_err());
         fs::remove_dir_all(&home).expect("removed");
     }
 

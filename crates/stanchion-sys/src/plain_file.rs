@@ -1,23 +1,34 @@
-//! Files that root opens where others may have put something else in their place.
+//! Ways that root goes where others may lead it elsewhere.
 
 use std::ffi::OsString;
-use std::fs::{File, Metadata};
+use std::fs::Metadata;
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{CWD, Mode, OFlags, openat};
 
 /// The kernel follows no more either (`path_resolution(7)`).
 const LINKS_MAX: usize = 40;
 
-/// Whether only root can make and replace files in a directory.
-pub fn is_directory_roots_alone(directory: &Path) -> io::Result<bool> {
-    Ok(is_roots_alone(&std::fs::metadata(directory)?))
+/// From where on others than root may change where a path leads.
+#[derive(Debug)]
+pub struct Exposed {
+    place: PathBuf,
+    /// What comes after it, backwards.
+    rest: Vec<OsString>,
 }
 
 /// What others than root may change of where this absolute path leads, or of what is there: the first such place, or
 /// `None`. Each directory on the way, links included, must stand in one that is root's alone, or be root's in one that
 /// is sticky, where others cannot rename it (`S_ISVTX` in inode(7)).
 pub fn first_not_roots_alone(path: &Path) -> io::Result<Option<PathBuf>> {
+    Ok(first_exposed(path)?.map(|exposed| exposed.place))
+}
+
+/// The same, with the way that is left from there. Nobody but root can make the answer another one.
+pub fn first_exposed(path: &Path) -> io::Result<Option<Exposed>> {
     let mut at = PathBuf::from("/");
     let mut rest = names_backwards(path);
     let mut links = 0;
@@ -27,12 +38,14 @@ pub fn first_not_roots_alone(path: &Path) -> io::Result<Option<PathBuf>> {
             continue;
         }
         let (here, next) = (at.metadata()?, at.join(&name));
-        let found = next.symlink_metadata()?;
         let is_sticky = here.uid() == 0 && here.mode() & libc::S_ISVTX != 0;
-        let is_held = is_roots_alone(&here) || is_sticky && found.uid() == 0;
+        let is_held = is_roots_alone(&here)
+            || is_sticky && next.symlink_metadata().is_ok_and(|found| found.uid() == 0);
         if !is_held {
-            return Ok(Some(at));
+            rest.push(name);
+            return Ok(Some(Exposed { place: at, rest }));
         }
+        let found = next.symlink_metadata()?;
         if found.is_symlink() {
             links += 1;
             if links > LINKS_MAX {
@@ -47,7 +60,29 @@ pub fn first_not_roots_alone(path: &Path) -> io::Result<Option<PathBuf>> {
             at = next;
         }
     }
-    Ok((!is_roots_alone(&at.metadata()?)).then_some(at))
+    let is_held = is_roots_alone(&at.metadata()?);
+    Ok((!is_held).then_some(Exposed { place: at, rest }))
+}
+
+impl Exposed {
+    /// Opens the directory at the end of the way, following no link that others may have put on it.
+    pub fn open_without_links(&self) -> io::Result<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut directory = openat(CWD, &self.place, flags, Mode::empty())?;
+        for name in self.rest.iter().rev() {
+            // For a link it is ENOTDIR (O_NOFOLLOW in open(2)).
+            directory = openat(&directory, name, flags, Mode::empty()).map_err(|error| {
+                let error = io::Error::from(error);
+                let (name, place) = (name.display(), self.place.display());
+                let problem = format!(
+                    "{name}: {error}; as others than root may write to {place}, root follows no link from there on \
+                     but to a directory of the log's own user"
+                );
+                io::Error::new(error.kind(), problem)
+            })?;
+        }
+        Ok(directory)
+    }
 }
 
 fn names_backwards(path: &Path) -> Vec<OsString> {
@@ -58,69 +93,18 @@ fn names_backwards(path: &Path) -> Vec<OsString> {
     names
 }
 
+/// Groups have members, root's too, and where there is an access control list the bits of the group are those of
+/// everybody on it (acl(5)).
 fn is_roots_alone(found: &Metadata) -> bool {
-    let others = if found.gid() == 0 { 0o002 } else { 0o022 };
-    found.uid() == 0 && found.mode() & others == 0
-}
-
-/// Opens a file that is there, in a directory that is not root's alone: whoever may write there may
-/// have put a link in its place, to have root write to what it leads to, or a pipe, at whose opening
-/// one waits for a reader (fifo(7)).
-pub fn append_to(path: &Path) -> io::Result<File> {
-    let refused = |what| {
-        let problem = format!("it is {what}, in a directory that others than root may write to");
-        io::Error::new(io::ErrorKind::InvalidInput, problem)
-    };
-    let opened = File::options()
-        .append(true)
-        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-        .open(path);
-    let file = match opened {
-        Err(error) if error.raw_os_error() == Some(libc::ELOOP) => return Err(refused("a link")),
-        opened => opened?,
-    };
-    if !file.metadata()?.is_file() {
-        return Err(refused("no plain file"));
-    }
-    Ok(file)
+    found.uid() == 0 && found.mode() & 0o022 == 0
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::io::Write;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;
-
-    #[test]
-    fn a_plain_file_is_appended_to_and_all_else_refused() {
-        let home = std::env::temp_dir().join(format!("stanchion-plain-{}", crate::process::pid()));
-        fs::create_dir(&home).expect("made");
-        let at = |name: &str| home.join(name);
-        fs::write(at("plain"), "one\n").expect("written");
-        let mut plain = append_to(&at("plain")).expect("opened");
-        plain.write_all(b"two\n").expect("written");
-        assert_eq!(fs::read_to_string(at("plain")).expect("read"), "one\ntwo\n");
-        symlink(at("plain"), at("link")).expect("linked");
-        symlink(at("nothing"), at("dangling")).expect("linked");
-        rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe"), rustix::fs::Mode::RUSR)
-            .expect("a pipe that nobody reads");
-        symlink("/dev/null", at("device")).expect("linked");
-        for name in ["link", "dangling", "pipe", "device"] {
-            assert!(append_to(&at(name)).is_err(), "{name}");
-        }
-        assert!(append_to(Path::new("/dev/null")).is_err(), "no plain file");
-        assert!(!at("nothing").exists());
-        for mode in [0o757, 0o1777] {
-            fs::set_permissions(&home, fs::Permissions::from_mode(mode)).expect("set");
-            assert!(!is_directory_roots_alone(&home).expect("asked"), "{mode:o}");
-        }
-        fs::set_permissions(&home, fs::Permissions::from_mode(0o755)).expect("set");
-        let is_roots = crate::identity::effective_uid() == 0;
-        assert_eq!(is_directory_roots_alone(&home).expect("asked"), is_roots);
-        fs::remove_dir_all(&home).expect("removed");
-    }
 
     #[test]
     fn a_way_is_roots_alone_or_tells_where_it_is_not() {
@@ -145,7 +129,7 @@ mod tests {
         symlink("loop", at("loop")).expect("linked");
         for (mode, expected) in [
             (0o755, None),
-            (0o775, None), // root's own group
+            (0o775, Some(home.clone())), // root's group has members, or there is an ACL
             (0o1777, None),
             (0o757, Some(home.clone())),
         ] {
@@ -159,6 +143,15 @@ mod tests {
         assert_eq!(first("open"), Some(at("open")));
         assert_eq!(first("open/way"), Some(at("open")), "the link stands there");
         assert_eq!(first("way"), None);
+        let without_links = |name: &str| {
+            let exposed = first_exposed(&at(name)).expect("asked");
+            exposed.expect("others").open_without_links()
+        };
+        fs::create_dir(at("open/real")).expect("made");
+        assert!(without_links("open").is_ok() && without_links("open/real").is_ok());
+        let refusal = without_links("open/way").expect_err("a link").to_string();
+        assert!(refusal.starts_with("way: Not a directory"), "{refusal}");
+        assert!(without_links("open/real/../way").is_err());
         assert!(first_not_roots_alone(&at("loop")).is_err());
         assert!(first_not_roots_alone(&at("nothing")).is_err());
         fs::remove_dir_all(&home).expect("removed");

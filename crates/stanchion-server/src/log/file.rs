@@ -11,7 +11,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::net::SendFlags;
 use stanchion_sys::identity::{Identity, effective_uid};
-use stanchion_sys::{plain_file, process};
+use stanchion_sys::place::Place;
+use stanchion_sys::process;
 
 /// A write of up to so many bytes into a pipe is whole or not at all (`PIPE_BUF` in pipe(7)).
 const PIPE_BYTES_ATOMIC: usize = 4096;
@@ -180,22 +181,10 @@ fn append_to(path: &Path, owner: Option<Owner>) -> io::Result<File> {
     let mut options = nonblocking();
     options.append(true);
     if let Some(owner) = owner {
-        let directory = path.parent().unwrap_or(path);
-        let is_roots_alone = plain_file::is_directory_roots_alone(directory)?;
-        if is_roots_alone && let Some(place) = plain_file::first_not_roots_alone(directory)? {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!(
-                    "{} is root's, but whoever may write to {} can put another in its place: put the log where \
-                     every directory on the way is root's alone, or into one of the user's own",
-                    directory.display(),
-                    place.display()
-                ),
-            ));
-        }
+        let (place, is_way_roots) = Place::of_log(path, owner.uid)?;
         // Only a file that we have just made is given away: what is there already might be a link
         // that somebody has put there, to get what it leads to.
-        match options.clone().create_new(true).open(path) {
+        match place.make_log() {
             Ok(file) => {
                 owner.take(&file)?;
                 return Ok(file);
@@ -203,8 +192,8 @@ fn append_to(path: &Path, owner: Option<Owner>) -> io::Result<File> {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
         }
-        if !is_roots_alone {
-            return plain_file::append_to(path);
+        if !is_way_roots {
+            return place.append_plain();
         }
     }
     options.create(true).open(path)

@@ -16,6 +16,10 @@ from shared_memory import exchange, find
 SLOTS, TURNS = 16, 4
 """Whose answers may be under way in a server of two workers, early in its life."""
 
+MESSAGE_BYTES_MAX = 4096
+"""On the way to the acceptor."""
+TOO_LONG = 8
+
 
 def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
     path, size = environ["PATH_INFO"], int(environ.get("CONTENT_LENGTH") or 0)
@@ -29,6 +33,11 @@ def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[byt
         announce("asked", "OTHER_GATE")
         wait_for_pass("OTHER_GATE")
         announce(f"sent {meddle()}", "OTHER_GATE")
+    if path == "/too-long":
+        announce("asked", "OTHER_GATE")
+        wait_for_pass("OTHER_GATE")
+        announce(f"sent {send_too_long()}", "OTHER_GATE")
+        wait_for_pass("OTHER_GATE")
     if path == "/flood":
         return [str(flood()).encode()]
     if path == "/secret":
@@ -78,6 +87,14 @@ def meddle() -> int:
                 send(sock, slot, turn, evil.fileno())
                 sent += 1
     return sent
+
+
+def send_too_long() -> int:
+    """More messages than the acceptor looks for files before the next answer, each over its limit."""
+    with channel() as sock:
+        for _ in range(TOO_LONG):
+            sock.send(bytes(MESSAGE_BYTES_MAX + 1), socket.MSG_DONTWAIT)
+    return TOO_LONG
 
 
 def flood() -> int:

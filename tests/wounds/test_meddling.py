@@ -58,6 +58,28 @@ def test_a_file_for_anothers_answer_is_not_taken(server: Server, gate: Gate, oth
     assert answer.header("X-Pid") != other.header("X-Pid"), "they were two"
 
 
+def test_messages_that_are_too_long_do_not_keep_the_files_behind_them(server: Server, gate: Gate, others: Gate) -> None:
+    acceptor = server.acceptor()
+    with server.connect() as honest, server.connect() as meddling:
+        honest.send(request("GET", "/file"))
+        assert gate.announcement() == "asked"
+        meddling.send(request("GET", "/too-long"))
+        assert others.announcement() == "asked"
+        acceptor.suspend()
+        try:
+            eventually(lambda: acceptor.status() == psutil.STATUS_STOPPED, "the acceptor stands still")
+            others.let_pass(1)
+            assert others.announcement().startswith("sent"), "before it, so that it would be in the way"
+            gate.let_pass(1)
+            assert gate.announcement() == "file closed"
+        finally:
+            acceptor.resume()
+        assert honest.response().body == GOOD
+        others.let_pass(1)
+        assert meddling.response().status == 200
+    server.log.wait("over the limit, and are dropped")
+
+
 def test_files_that_nobody_asked_for_are_closed_and_keep_nobody_from_sending_theirs(server: Server, gate: Gate) -> None:
     acceptor = server.acceptor()
     with server.connect() as wire:

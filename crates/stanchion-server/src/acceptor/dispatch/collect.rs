@@ -1,5 +1,6 @@
 //! What seats bring back: heads, bodies, files, and now and then nonsense.
 
+use std::io;
 use std::os::fd::OwnedFd;
 
 use bytes::Bytes;
@@ -181,11 +182,23 @@ impl Dispatch {
             match received {
                 Ok(Received::Message(message)) => self.keep_file(message),
                 Ok(Received::Nothing | Received::Closed) => return,
+                // What a worker sends too long must not keep what others have sent behind it.
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => self.files_cut += 1,
                 Err(error) => {
                     error!("a file's descriptor cannot be received: {error}");
                     return;
                 }
             }
+        }
+    }
+
+    /// To be called now and then: who sends them could else fill the log.
+    pub(super) fn log_cut_files(&mut self) {
+        let cut = std::mem::take(&mut self.files_cut);
+        if cut > 0 {
+            error!(
+                "{cut} messages of workers that should name a file were over the limit, and are dropped"
+            );
         }
     }
 

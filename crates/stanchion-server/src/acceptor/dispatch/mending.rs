@@ -89,6 +89,7 @@ impl Dispatch {
         self.look_for_strays();
         self.look_for_owners();
         self.take_files();
+        self.log_cut_files();
         self.fill(now_us);
         self.side.announce();
     }

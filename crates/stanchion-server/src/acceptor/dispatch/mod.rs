@@ -67,6 +67,8 @@ pub(super) struct Dispatch {
     /// Files that arrived before the answers which name them, by slot, each with its turn.
     files: HashMap<u32, (u32, OwnedFd)>,
     files_channel: Option<Channel>,
+    /// Messages there that were over the limit, since they were last logged.
+    files_cut: u64,
     master: Rc<Channel>,
     /// Workers that must not go on, of which the master could not be told yet: index and tenure.
     unreported: BTreeSet<(u16, u16)>,
@@ -128,6 +130,7 @@ impl Dispatch {
             relief: Rc::clone(relief),
             files: HashMap::new(),
             files_channel: common.files.take_acceptor_end(),
+            files_cut: 0,
             master: Rc::clone(master),
             unreported: BTreeSet::new(),
             unannounced_since_us: 0,

@@ -26,6 +26,8 @@ pub struct AcceptorSide<'x> {
     turns: Vec<u32>,
     /// Bytes of each slot's answer that we have read, likewise.
     consumed: Vec<u64>,
+    /// Whether nobody wants each slot's answer any more, likewise.
+    gone: Vec<bool>,
     /// What we have put into everybody's ring, and into that of each worker.
     shared: Published,
     own: Vec<Published>,
@@ -75,6 +77,7 @@ impl<'x> AcceptorSide<'x> {
             used: vec![true; slots],
             turns: vec![0; slots],
             consumed: vec![0; slots],
+            gone: vec![false; slots],
             // Seats may still take what was ready before; it is withdrawn below, or an orphan.
             shared: exchange.ready().take_over(),
             own: workers
@@ -103,7 +106,7 @@ impl<'x> AcceptorSide<'x> {
     }
 
     fn orphan(&mut self, slot: u32) {
-        self.exchange.head(slot).flow.0.give_up();
+        self.give_up(slot);
         self.orphans.push(slot);
     }
 
@@ -219,6 +222,7 @@ impl<'x> AcceptorSide<'x> {
         let turn = self.turns[slot as usize].wrapping_add(1);
         self.turns[slot as usize] = turn;
         self.consumed[slot as usize] = 0;
+        self.gone[slot as usize] = false;
         self.exchange
             .set_word(slot, Phase::Filling, Tenant::default(), turn);
         let bytes = self.exchange.geometry().request_bytes;
@@ -283,7 +287,8 @@ impl<'x> AcceptorSide<'x> {
     }
 
     /// The client of a running request has gone.
-    pub fn give_up(&self, slot: u32) {
+    pub fn give_up(&mut self, slot: u32) {
+        self.gone[slot as usize] = true;
         self.exchange.head(slot).flow.0.give_up();
     }
 

@@ -153,7 +153,12 @@ impl Flow {
 
     /// Nobody reads the answer any more.
     pub fn give_up(&self) {
-        self.gone.store(1, Ordering::Release);
+        self.set_gone(true);
+    }
+
+    /// Puts right what somebody else has written there.
+    pub(crate) fn set_gone(&self, gone: bool) {
+        self.gone.store(u32::from(gone), Ordering::Release);
         // An acceptor before us may have been killed in the middle of a ring.
         self.room.rouse(1);
     }

@@ -78,6 +78,11 @@ impl AcceptorSide<'_> {
                 self.mended
                     .get_or_insert(Corrupt("an answer was read up to elsewhere"));
             }
+            if flow.is_gone() != self.gone[slot] {
+                flow.set_gone(self.gone[slot]);
+                self.mended
+                    .get_or_insert(Corrupt("whether the client has gone is another"));
+            }
         }
     }
 
@@ -102,5 +107,46 @@ impl AcceptorSide<'_> {
             SeatState::Idle => false,
             SeatState::Busy => seat.slot.load(Ordering::Relaxed) == slot,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::Geometry;
+    use crate::seat::{SeatSide, Taken};
+    use crate::shared::Exchange;
+
+    const GEOMETRY: Geometry = Geometry {
+        seats: 1,
+        seats_per_worker: 1,
+        ahead_per_seat: 0,
+        request_bytes: 8,
+        response_bytes: 8,
+    };
+
+    /// The only request, and in whose hands it is.
+    fn taken<'x>(exchange: &'x Exchange, side: &mut AcceptorSide<'x>) -> (u32, Taken<'x>) {
+        let submitted = side.submit(0, |_| Some(0)).expect("a free slot");
+        let tenant = Tenant { seat: 0, tenure: 1 };
+        let seat = SeatSide::new(exchange, tenant, 1, None);
+        (submitted.slot, seat.take().expect("it is ready"))
+    }
+
+    #[test]
+    fn whether_the_client_has_gone_is_put_right() {
+        let exchange = Exchange::create(GEOMETRY).expect("an exchange");
+        let mut side = AcceptorSide::take_over(&exchange);
+        let (slot, taken) = taken(&exchange, &mut side);
+        let gone = &exchange.head(slot).flow.0.gone;
+        gone.store(1, Ordering::Relaxed);
+        assert!(side.mend().is_err());
+        assert!(!taken.client_gone());
+        side.give_up(slot);
+        assert_eq!(side.mend(), Ok(()));
+        gone.store(0, Ordering::Relaxed);
+        assert!(side.mend().is_err());
+        assert!(taken.client_gone());
+        assert_eq!(side.mend(), Ok(()));
     }
 }

@@ -106,6 +106,9 @@ impl<'x> AcceptorSide<'x> {
     }
 
     fn orphan(&mut self, slot: u32) {
+        // As far as the one before us has read it.
+        let consumed = &self.exchange.head(slot).flow.0.consumed;
+        self.consumed[slot as usize] = consumed.load(Ordering::Relaxed);
         self.give_up(slot);
         self.orphans.push(slot);
     }

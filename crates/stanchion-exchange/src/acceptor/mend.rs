@@ -149,4 +149,19 @@ mod tests {
         assert!(taken.client_gone());
         assert_eq!(side.mend(), Ok(()));
     }
+
+    #[test]
+    fn an_answer_that_another_acceptor_has_begun_to_read_is_as_it_should_be() {
+        let exchange = Exchange::create(GEOMETRY).expect("an exchange");
+        let mut before = AcceptorSide::take_over(&exchange);
+        let (slot, mut taken) = taken(&exchange, &mut before);
+        taken.write(b"begun").expect("there is room");
+        taken.publish();
+        let mut out = Vec::new();
+        assert_eq!(before.read(slot, usize::MAX, &mut out), Ok(5));
+        drop(before);
+        let mut side = AcceptorSide::take_over(&exchange);
+        assert_eq!(side.orphans(), 1);
+        assert_eq!(side.mend(), Ok(()));
+    }
 }

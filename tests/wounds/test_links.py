@@ -155,6 +155,21 @@ def test_the_spool(home: Path, theirs: Path, server: Server) -> None:
     assert (victim / "file").exists()
 
 
+def test_a_directory_in_the_place_of_the_spool(home: Path, theirs: Path, server: Server) -> None:
+    (home / "c.py").write_text(f"bind = '127.0.0.1:0'\ntmp_upload_dir = '{theirs}'\n")
+    roots = theirs / "roots"
+    roots.mkdir(mode=0o700)
+    (roots / "file").write_text("root's\n")
+    server.start()
+    (spool,) = theirs.glob("stanchion-*")
+    spool.rename(theirs / "moved")
+    roots.rename(spool)
+    server.signal(signal.SIGTERM)
+    assert server.exit_code() == 0
+    server.log.wait("spool directory .* stays: somebody has put another one in its place")
+    assert (spool / "file").read_text() == "root's\n"
+
+
 def test_the_control_socket_and_the_pid_file(home: Path, theirs: Path, victim: Path, server: Server) -> None:
     """What is put in their place is neither removed, nor believed, nor waited for."""
     control, pidfile = theirs / "control", theirs / "pid"

@@ -6,13 +6,14 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use stanchion_sys::clock::monotonic_us;
-use stanchion_sys::place::{Found, Place};
+use stanchion_sys::place::{FileId, Found, Place};
 use stanchion_sys::process;
 use tracing::warn;
 
 /// The directory, mode 0700, removed with what is in it when the master that made it lets go of it.
 pub(crate) struct SpoolDir {
     path: PathBuf,
+    id: FileId,
     owner: i32,
 }
 
@@ -44,15 +45,18 @@ impl SpoolDir {
         // pid and clock make the name free.
         let path = parent.join(format!("stanchion-{}-{}", process::pid(), monotonic_us()));
         let made = Place::of(&path).and_then(|place| place.make_directory(0o700));
-        let given = made.and_then(|made| owner.map_or(Ok(()), |owner| owner.take(&made)));
-        given.map_err(|error| {
+        let given = made.and_then(|made| {
+            owner.map_or(Ok(()), |owner| owner.take(&made))?;
+            Ok(made.id())
+        });
+        let id = given.map_err(|error| {
             io::Error::new(
                 error.kind(),
                 format!("spool directory {}: {error}", path.display()),
             )
         })?;
         let owner = process::pid();
-        Ok(Self { path, owner })
+        Ok(Self { path, id, owner })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -63,14 +67,17 @@ impl SpoolDir {
 impl Drop for SpoolDir {
     fn drop(&mut self) {
         // A child has a copy of this, and the directory is not its to remove.
-        if process::pid() == self.owner {
-            remove(&self.path);
+        if process::pid() == self.owner
+            && let Err(error) =
+                Place::of(&self.path).and_then(|place| place.remove_directory(self.id))
+        {
+            warn!("the spool directory {} stays: {error}", self.path.display());
         }
     }
 }
 
-/// Removes the directory and what is in it: the master's to do, and the acceptor's if the master
-/// is dead.
+/// Removes the directory and what is in it in the stead of a master that is dead: the acceptor's to do, which is of the
+/// user that the directory was given to.
 pub(crate) fn remove(directory: &Path) {
     if let Err(error) = std::fs::remove_dir_all(directory) {
         warn!("the spool directory {} stays: {error}", directory.display());

@@ -10,8 +10,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Uid, chmod, chownat, fstat, mkdirat, openat,
-    renameat, unlinkat,
+    AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, Stat, Uid, chmod, chownat, fstat, mkdirat,
+    openat, renameat, unlinkat,
 };
 
 use crate::identity::effective_uid;
@@ -161,6 +161,26 @@ impl Place {
     /// Removes the name of whatever is there, but of no directory.
     pub fn remove(&self) -> io::Result<()> {
         Ok(unlinkat(&self.directory, &self.name, AtFlags::empty())?)
+    }
+
+    /// Removes the directory that is here, and the files in it, if it is this one and no other that somebody has put in
+    /// its place. A directory in it is not of our making, and stays.
+    pub fn remove_directory(&self, id: FileId) -> io::Result<()> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let directory = openat(&self.directory, &self.name, flags, Mode::empty())?;
+        let stat = fstat(&directory)?;
+        if (stat.st_dev, stat.st_ino) != (id.device, id.inode) {
+            let problem = "somebody has put another one in its place";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
+        }
+        for entry in Dir::read_from(&directory)? {
+            let entry = entry?;
+            if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
+                unlinkat(&directory, entry.file_name(), AtFlags::empty())?;
+            }
+        }
+        // If it is another one by now it goes only if it is empty (rmdir(2)).
+        Ok(unlinkat(&self.directory, &self.name, AtFlags::REMOVEDIR)?)
     }
 
     /// Gives what is here the other name, in place of what is there (rename(2)).
@@ -349,6 +369,39 @@ mod tests {
             assert!(!of(path).expect(path), "{path}");
         }
         assert!(of("theirs/roots/log").is_err() && of("theirs/strangers/log").is_err());
+        fs::remove_dir_all(&home).expect("removed");
+    }
+
+    #[test]
+    fn a_directory_is_removed_with_its_files_but_none_that_took_its_place() {
+        let home = home("remove");
+        let place = Place::of(&home.join("ours")).expect("a directory");
+        let id = place.make_directory(0o700).expect("made").id();
+        let fill = |name: &str| {
+            for number in 0..300 {
+                fs::write(home.join(name).join(number.to_string()), "").expect("written");
+            }
+        };
+        fill("ours");
+        fs::create_dir(home.join("other")).expect("made");
+        fill("other");
+        fs::rename(home.join("ours"), home.join("moved")).expect("renamed");
+        for put in [0, 1] {
+            match put {
+                0 => fs::rename(home.join("other"), home.join("ours")).expect("renamed"),
+                _ => symlink(home.join("moved"), home.join("ours")).expect("linked"),
+            }
+            assert!(place.remove_directory(id).is_err());
+            if put == 0 {
+                fs::rename(home.join("ours"), home.join("other")).expect("renamed");
+            }
+        }
+        for name in ["other", "moved"] {
+            assert_eq!(fs::read_dir(home.join(name)).expect("read").count(), 300);
+        }
+        let moved = Place::of(&home.join("moved")).expect("a directory");
+        moved.remove_directory(id).expect("removed");
+        assert!(!home.join("moved").exists());
         fs::remove_dir_all(&home).expect("removed");
     }
 

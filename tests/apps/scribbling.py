@@ -20,8 +20,8 @@ def spoil_own_slot(phase: int, how: Callable[[int], int] = lambda word: word & ~
     """Write over the word of the one slot in this phase, `turn:32 | tenure:16 | seat:12 | phase:4`."""
     with exchange() as memory:
         words = list(struct.iter_unpack("=Q", memory.read(0, SEARCHED_BYTES)))
-        # The first tenures of the only seat.
-        ours = [tenure << 16 | phase for tenure in range(1, 20)]
+        # The first tenures of the only worker's seat, and of that of a worker which replaces it before it is dead.
+        ours = [tenure << 16 | seat << 4 | phase for tenure in range(1, 20) for seat in (0, 1)]
         places = [place for place, (word,) in enumerate(words) if word & 0xFFFFFFFF in ours and word >> 32]
         assert len(places) == 1, f"the layout is another: {places}"
         memory.write(places[0] * 8, struct.pack("=Q", how(words[places[0]][0])))

@@ -200,7 +200,7 @@ class TestResponseRate:
         self, serve: Serve, counts: Counts, bind: str
     ) -> None:
         """An attack: some is taken all the time, so `--write-timeout` never strikes, and it would go on for days."""
-        limits = ("--min-response-rate", "100K", "--write-timeout", "20", "--response-buffer", "64M")
+        limits = ("--min-response-rate", "100K", "--write-timeout", "10", "--response-buffer", "64M")
         server = serve("answers:app", *limits, *counts.arguments, bind=bind)
         with contextlib.ExitStack() as stack:
             drips, slow = self.ask(server, stack), self.ask(server, stack)
@@ -208,7 +208,7 @@ class TestResponseRate:
             while counts.events()["connections_too_slow"] == 0:
                 assert time.monotonic() < deadline_s, "it is never cut off"
                 drips.body_bytes(10_000)
-                taken += len(slow.body_bytes(1_000_000))
+                taken += len(slow.body_bytes(500_000))
                 time.sleep(0.3)
             # The other one took more than it must, and now takes all the rest at once.
             taken += len(slow.body_bytes(self.SIZE - taken))
@@ -218,6 +218,14 @@ class TestResponseRate:
         assert counts.settled()["abandoned_answering"] == 1
         assert (counts.events()["connections_too_slow"], counts.events()["connections_cut_off"]) == (1, 0)
         server.log.wait("a client's fault: it took its answer too slowly")
+
+    def test_a_client_that_takes_nothing_at_first_has_the_whole_write_timeout(self, serve: Serve) -> None:
+        """A phone without radio: on a unix socket, where no kernel takes anything in its stead."""
+        server = serve("answers:app", "--write-timeout", "20", bind="unix:server.sock")
+        with server.connect() as wire:
+            wire.send(request("GET", f"/big-whole?{self.SIZE}"))
+            time.sleep(7)  # Longer than the five seconds that the start of a body has.
+            assert len(wire.response().body) == self.SIZE
 
     def test_while_the_app_takes_its_time_it_does_not_count(self, serve: Serve, gate: Gate) -> None:
         limits = ("--min-response-rate", "1M", "--write-timeout", "5")
@@ -231,7 +239,7 @@ class TestResponseRate:
 
     def test_those_who_drip_make_room_for_others(self, serve: Serve, counts: Counts) -> None:
         """An attack: all places, each with an answer that is taken hardly faster than it must be, and a newcomer."""
-        limits = ("--min-response-rate", "50K", "--write-timeout", "60", "--max-connections", "3")
+        limits = ("--min-response-rate", "50K", "--write-timeout", "10", "--max-connections", "3")
         server = serve("answers:app", *limits, "--response-buffer", "64M", *counts.arguments)
         with contextlib.ExitStack() as stack:
             wires = [self.ask(server, stack) for _ in range(3)]

@@ -70,7 +70,8 @@ impl Intake {
         self.sent.set(self.sent.get() + progress);
         let is_new = self.stall().is_none();
         let mut stall = self.stall.get().unwrap_or_else(|| Stall {
-            pace: Pace::begin(limits, now_us),
+            // It has not been slow yet. Where nothing at all is taken `write_timeout` decides.
+            pace: Pace::begin_ahead(limits, now_us),
             in_doubt: false,
         });
         stall.pace.go_on(now_us);
@@ -101,5 +102,34 @@ impl Intake {
         stall.in_doubt = false;
         self.stall.set(Some(stall));
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::pace::Slowness;
+    use super::*;
+
+    const S: u64 = 1_000_000;
+    const LIMITS: PaceLimits = PaceLimits {
+        pause: Some(Duration::from_secs(60)),
+        bytes_per_s: 240,
+    };
+
+    /// Of whose answer so much was written, and nothing sent.
+    fn stalled(bytes: usize) -> Intake {
+        let intake = Intake::default();
+        intake.wrote(bytes);
+        assert!(intake.stalled(LIMITS, bytes as u64, 0));
+        intake
+    }
+
+    #[test]
+    fn who_takes_nothing_from_the_start_has_the_longest_pause() {
+        let pace = stalled(100_000).stall().unwrap().pace;
+        assert_eq!(pace.too_slow(60 * S - 1), None);
+        assert_eq!(pace.too_slow(60 * S), Some(Slowness::Pause));
     }
 }

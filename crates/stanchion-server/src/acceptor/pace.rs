@@ -81,6 +81,14 @@ impl Pace {
         }
     }
 
+    /// The same, with all the time in hand that one may have.
+    pub(super) fn begin_ahead(limits: PaceLimits, now_us: u64) -> Self {
+        Self {
+            until_us: now_us.saturating_add(limits.window_us()),
+            ..Self::begin(limits, now_us)
+        }
+    }
+
     /// Bytes came, or were taken, and for now no more are waited for.
     pub(super) fn came(&mut self, bytes: usize, now_us: u64) {
         let earned_us = self

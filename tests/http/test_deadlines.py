@@ -227,6 +227,25 @@ class TestResponseRate:
             time.sleep(7)  # Longer than the five seconds that the start of a body has.
             assert len(wire.response().body) == self.SIZE
 
+    def test_a_client_that_is_slow_stays_though_others_wait(self, serve: Serve, counts: Counts) -> None:
+        """Its kernel takes some all the time, though too little for ours to have us look: the figures are old."""
+        limits = ("--min-response-rate", "20K", "--write-timeout", "10", "--max-connections", "1")
+        server = serve("answers:app", *limits, "--response-buffer", "64M", *counts.arguments)
+        with contextlib.ExitStack() as stack:
+            slow = self.ask(server, stack)
+            newcomer = stack.enter_context(server.connect())
+            newcomer.send(request("GET", "/with-length"))
+            taken, until_s = 0, time.monotonic() + 15
+            while time.monotonic() < until_s:
+                taken += len(slow.body_bytes(10_000))
+                time.sleep(0.1)
+            assert counts.events()["connections_waited"] == 1, "all the time"
+            taken += len(slow.body_bytes(self.SIZE - taken))
+            assert taken == self.SIZE
+            slow.close()
+            assert newcomer.response().body == b"four"
+        assert (counts.events()["connections_shed"], counts.settled()["abandoned_answering"]) == (0, 0)
+
     def test_while_the_app_takes_its_time_it_does_not_count(self, serve: Serve, gate: Gate) -> None:
         limits = ("--min-response-rate", "1M", "--write-timeout", "5")
         server = serve("waiting:app", *limits, env=gate.environment)

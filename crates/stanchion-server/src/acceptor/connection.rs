@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use stanchion_sys::clock::monotonic_us;
 
 use super::Shared;
-use super::intake::{CutOff, Intake, Stall};
+use super::intake::{CutOff, Intake, Verdict};
 use super::pace::Pace;
 use super::refusal::Refusal;
 use super::request::Peer;
@@ -139,8 +139,9 @@ impl Connection {
         self.phase.get()
     }
 
-    pub(super) fn stall(&self) -> Option<Stall> {
-        self.intake.stall()
+    /// What is to become of its client, if bytes wait for that; `others_wait` for its place.
+    pub(super) fn judge_intake(&self, others_wait: bool, now_us: u64) -> Option<Verdict> {
+        self.intake.judge(others_wait, now_us)
     }
 
     pub(super) fn pace(&self) -> Option<Pace> {
@@ -166,23 +167,9 @@ impl Connection {
     pub(super) fn spare_since_us(&self) -> Option<u64> {
         match self.phase.get() {
             Phase::New { since_us } | Phase::Idle { since_us } | Phase::Leaving { since_us } => {
-                self.stall().is_none().then_some(since_us)
+                (!self.intake.is_stalled()).then_some(since_us)
             }
             Phase::Reading { .. } | Phase::Busy => None,
-        }
-    }
-
-    /// Whether its client keeps it busy with next to nothing, by sending a body or taking an answer.
-    pub(super) fn drips(&self, now_us: u64) -> bool {
-        let paces = [self.pace.get(), self.stall().map(|stall| stall.pace)];
-        paces.into_iter().flatten().any(|pace| pace.drips(now_us))
-    }
-
-    /// How it is to make room for others, when it drips.
-    pub(super) fn make_room(&self) -> Order {
-        match self.stall() {
-            Some(_) => Order::CutOff(CutOff::MadeRoom),
-            None => Order::CallOff(Refusal::BodyTooSlow),
         }
     }
 
@@ -203,12 +190,6 @@ impl Connection {
         if self.intake.stalled(limits, unsent, monotonic_us()) {
             self.enroll(shared);
         }
-    }
-
-    /// It is to look whether something was taken.
-    pub(super) fn doubt(&self, stall: Stall) {
-        self.intake.doubt(stall);
-        self.order(Order::LookAgain);
     }
 
     /// So much was written.

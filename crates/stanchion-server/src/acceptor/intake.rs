@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use stanchion_sys::clock::monotonic_us;
 
-use super::pace::{Pace, PaceLimits};
+use super::pace::{Pace, PaceLimits, Slowness};
 use crate::tally::Event;
 
 /// What a connection's client has taken.
@@ -19,11 +19,23 @@ pub(super) struct Intake {
 
 /// Bytes wait that the kernel has no room for.
 #[derive(Clone, Copy)]
-pub(super) struct Stall {
+struct Stall {
     /// How fast the client has taken bytes while any waited, as far as we have looked.
-    pub(super) pace: Pace,
-    /// Whether it has been asked to look again.
-    pub(super) in_doubt: bool,
+    pace: Pace,
+    /// It seemed too slow, and was asked to look again.
+    in_doubt: bool,
+}
+
+/// What is to become of a client for which bytes wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It does well until then, if it takes nothing more.
+    Well {
+        until_us: u64,
+    },
+    /// It may have taken more than we know: that is to be looked at, and then decided.
+    Doubt,
+    CutOff(CutOff),
 }
 
 /// Why a client does not get the rest of its answer.
@@ -58,9 +70,36 @@ impl CutOff {
 }
 
 impl Intake {
-    /// That bytes wait for the client now, if they do.
-    pub(super) fn stall(&self) -> Option<Stall> {
+    /// Whether bytes wait for the client now.
+    pub(super) fn is_stalled(&self) -> bool {
+        self.stall().is_some()
+    }
+
+    fn stall(&self) -> Option<Stall> {
         self.stall.get().filter(|stall| !stall.pace.is_held())
+    }
+
+    /// What is to become of the client, if bytes wait for it; `others_wait` for its place.
+    ///
+    /// The kernel wakes us when a good part of its buffer is free again, which with megabytes takes an honest
+    /// client minutes, and until then we know of nothing that it takes. So we look before we cut it off.
+    pub(super) fn judge(&self, others_wait: bool, now_us: u64) -> Option<Verdict> {
+        let mut stall = self.stall()?;
+        let fault = match stall.pace.too_slow(now_us) {
+            Some(Slowness::Pause) => Some(CutOff::TookNothing),
+            Some(Slowness::Rate) => Some(CutOff::TookTooSlowly),
+            None => (others_wait && stall.pace.drips(now_us)).then_some(CutOff::MadeRoom),
+        };
+        let verdict = match fault {
+            None => Verdict::Well {
+                until_us: stall.pace.due_us(),
+            },
+            Some(why) if stall.in_doubt => return Some(Verdict::CutOff(why)),
+            Some(_) => Verdict::Doubt,
+        };
+        stall.in_doubt = verdict == Verdict::Doubt;
+        self.stall.set(Some(stall));
+        Some(verdict)
     }
 
     /// Nothing could be written, and so much of what was has not been sent. Gives whether that is new.
@@ -68,7 +107,7 @@ impl Intake {
         let sent = self.written.get().saturating_sub(unsent);
         let progress = sent.saturating_sub(self.sent.get());
         self.sent.set(self.sent.get() + progress);
-        let is_new = self.stall().is_none();
+        let is_new = !self.is_stalled();
         let mut stall = self.stall.get().unwrap_or_else(|| Stall {
             // It has not been slow yet. Where nothing at all is taken `write_timeout` decides.
             pace: Pace::begin_ahead(limits, now_us),
@@ -78,18 +117,9 @@ impl Intake {
         if progress > 0 {
             stall.pace.came(progress as usize, now_us);
             stall.pace.go_on(now_us);
-            stall.in_doubt = false;
         }
         self.stall.set(Some(stall));
         is_new
-    }
-
-    /// It has been asked to look again.
-    pub(super) fn doubt(&self, stall: Stall) {
-        self.stall.set(Some(Stall {
-            in_doubt: true,
-            ..stall
-        }));
     }
 
     /// So much was written. Gives whether bytes had waited.
@@ -109,7 +139,6 @@ impl Intake {
 mod tests {
     use std::time::Duration;
 
-    use super::super::pace::Slowness;
     use super::*;
 
     const S: u64 = 1_000_000;
@@ -128,8 +157,55 @@ mod tests {
 
     #[test]
     fn who_takes_nothing_from_the_start_has_the_longest_pause() {
-        let pace = stalled(100_000).stall().unwrap().pace;
-        assert_eq!(pace.too_slow(60 * S - 1), None);
-        assert_eq!(pace.too_slow(60 * S), Some(Slowness::Pause));
+        let intake = stalled(100_000);
+        let well = Verdict::Well { until_us: 60 * S };
+        assert_eq!(intake.judge(false, 60 * S - 1), Some(well));
+        assert_eq!(intake.judge(false, 60 * S), Some(Verdict::Doubt));
+        let cut_off = Verdict::CutOff(CutOff::TookNothing);
+        assert_eq!(intake.judge(false, 60 * S), Some(cut_off));
+    }
+
+    #[test]
+    fn nobody_is_cut_off_before_a_look_at_what_was_taken() {
+        const MIB: usize = 1 << 20;
+        // (how long nobody has looked, whether others wait, what it comes to if nothing was taken)
+        for (at_s, others_wait, why) in [
+            (31, true, CutOff::MadeRoom),
+            (60, true, CutOff::TookNothing),
+            (60, false, CutOff::TookNothing),
+        ] {
+            let slow = stalled(MIB);
+            assert_eq!(slow.judge(others_wait, at_s * S), Some(Verdict::Doubt));
+            slow.stalled(LIMITS, MIB as u64, at_s * S);
+            let verdict = slow.judge(others_wait, at_s * S);
+            assert_eq!(verdict, Some(Verdict::CutOff(why)), "{at_s} {others_wait}");
+
+            let honest = stalled(MIB);
+            assert_eq!(honest.judge(others_wait, at_s * S), Some(Verdict::Doubt));
+            honest.stalled(LIMITS, MIB as u64 / 2, at_s * S);
+            let until_us = (at_s + 60) * S;
+            let verdict = honest.judge(others_wait, at_s * S);
+            assert_eq!(verdict, Some(Verdict::Well { until_us }), "{at_s}");
+            // And it has another look the next time.
+            let verdict = honest.judge(others_wait, (at_s + 60) * S);
+            assert_eq!(verdict, Some(Verdict::Doubt));
+        }
+        assert_eq!(Intake::default().judge(true, 100 * S), None);
+    }
+
+    #[test]
+    fn a_byte_at_each_look_does_not_put_the_end_off() {
+        let intake = stalled(100_000);
+        let mut ended_at = None;
+        for tick in 1..=4 * 120_u64 {
+            let now_us = tick * S / 4;
+            intake.stalled(LIMITS, 100_000 - tick, now_us);
+            if let Some(Verdict::CutOff(why)) = intake.judge(false, now_us) {
+                assert_eq!(why, CutOff::TookTooSlowly);
+                ended_at = Some(now_us / S);
+                break;
+            }
+        }
+        assert_eq!(ended_at, Some(61));
     }
 }

@@ -7,7 +7,7 @@ use stanchion_sys::clock::monotonic_us;
 
 use super::Shared;
 use super::connection::{Connection, Order, Phase};
-use super::intake::CutOff;
+use super::intake::Verdict;
 use super::pace::{GRACE, PaceLimits, Slowness};
 use super::refusal::Refusal;
 use super::room::SHED_MAX;
@@ -43,13 +43,10 @@ pub(super) async fn watch(shared: Rc<Shared>) {
         };
         let mut connections = shared.connections.borrow_mut();
         connections.look(due_us, |connection| {
-            let look = match shared.judge(connection, now_us) {
-                Look::At(_) if to_shed > 0 && connection.drips(now_us) => {
-                    to_shed -= 1;
-                    Look::Now(connection.make_room())
-                }
-                look => look,
-            };
+            let look = shared.judge(connection, to_shed > 0, now_us);
+            if let Look::Now(Order::CutOff(_) | Order::CallOff(_)) = look {
+                to_shed = to_shed.saturating_sub(1);
+            }
             let order = match look {
                 Look::At(at_us) if !connection.is_half_closed() => {
                     return at_us.min(after(now_us, least));
@@ -106,8 +103,8 @@ impl Shared {
         limits.fold(GRACE, Duration::min)
     }
 
-    /// What a connection is to be told, if its client dawdles.
-    fn judge(&self, connection: &Connection, now_us: u64) -> Look {
+    /// What a connection is to be told, if its client dawdles; `others_wait` for its place.
+    fn judge(&self, connection: &Connection, others_wait: bool, now_us: u64) -> Look {
         let settings = &self.common.settings;
         let past = |since_us: u64, limit: Option<Duration>, order: Order| {
             let at_us = limit.map_or(u64::MAX, |limit| after(since_us, limit));
@@ -117,17 +114,11 @@ impl Shared {
                 Look::Now(order)
             }
         };
-        if let Some(stall) = connection.stall() {
-            let why = match stall.pace.too_slow(now_us) {
-                None => return Look::At(stall.pace.due_us()),
-                Some(Slowness::Pause) => CutOff::TookNothing,
-                Some(Slowness::Rate) => CutOff::TookTooSlowly,
-            };
-            if stall.in_doubt {
-                return Look::Now(Order::CutOff(why));
-            }
-            connection.doubt(stall);
-            return Look::At(now_us);
+        match connection.judge_intake(others_wait, now_us) {
+            Some(Verdict::Well { until_us }) => return Look::At(until_us),
+            Some(Verdict::Doubt) => return Look::Now(Order::LookAgain),
+            Some(Verdict::CutOff(why)) => return Look::Now(Order::CutOff(why)),
+            None => {}
         }
         match connection.phase() {
             Phase::New { since_us } => {
@@ -156,6 +147,9 @@ impl Shared {
                     return Look::At(u64::MAX);
                 };
                 match pace.too_slow(now_us) {
+                    None if others_wait && pace.drips(now_us) => {
+                        Look::Now(Order::CallOff(Refusal::BodyTooSlow))
+                    }
                     None => Look::At(now_us),
                     Some(Slowness::Pause) => Look::Now(Order::CallOff(Refusal::BodyTimeout)),
                     Some(Slowness::Rate) => Look::Now(Order::CallOff(Refusal::BodyTooSlow)),

@@ -45,8 +45,10 @@ impl Client {
         headers: &HeaderMap,
         believed: &AllowedPeers,
     ) -> Option<Self> {
-        let client = Self::of_request(peer, headers, believed);
-        client.filter(|client| !peer.trusted || peer.ip.map(Self::at) != Some(*client))
+        let client = client_address(peer.ip, peer.trusted.then_some(headers), believed)?;
+        // By address, and not by network: a client may live next to its proxy.
+        let itself = peer.ip.map(|ip| ip.to_canonical()) == Some(client.to_canonical());
+        (!peer.trusted || !itself).then(|| Self::at(client))
     }
 }
 
@@ -195,7 +197,7 @@ mod tests {
 
     #[test]
     fn who_hides_behind_a_proxy_is_nobody() {
-        let believed = AllowedPeers::parse("127.0.0.1,unix").unwrap();
+        let believed = AllowedPeers::parse("127.0.0.1,2001:db8::1,unix").unwrap();
         let said = |text: &str| {
             let mut headers = HeaderMap::new();
             headers.append("x-forwarded-for", text.parse().unwrap());
@@ -204,6 +206,11 @@ mod tests {
         for (ip, headers, expected) in [
             ("127.0.0.1", said("192.0.2.1"), Some("192.0.2.1")),
             ("127.0.0.1", said("unknown"), None),
+            ("2001:db8::1", said("unknown"), None),
+            ("2001:db8::1", said("2001:db8::1"), None),
+            ("::ffff:127.0.0.1", HeaderMap::new(), None),
+            // A neighbour of the proxy's, who is somebody all the same.
+            ("2001:db8::1", said("2001:db8::2"), Some("2001:db8::2")),
             ("127.0.0.1", HeaderMap::new(), None),
             ("", HeaderMap::new(), None),
             ("", said("192.0.2.1"), Some("192.0.2.1")),

@@ -41,7 +41,9 @@ impl AllowedHosts {
         let names = listed.chain(["localhost"]).chain(given);
         Self {
             any: settings.admin_allowed_hosts.iter().any(|name| name == ANY),
-            names: names.map(str::to_ascii_lowercase).collect(),
+            names: names
+                .map(|name| without_dot(name).to_ascii_lowercase())
+                .collect(),
         }
     }
 
@@ -56,9 +58,14 @@ impl AllowedHosts {
         if bare.unwrap_or(host).parse::<IpAddr>().is_ok() {
             return true;
         }
-        let name = host.strip_suffix('.').unwrap_or(host);
+        let name = without_dot(host);
         self.names.iter().any(|one| one.eq_ignore_ascii_case(name))
     }
+}
+
+/// A name without the dot that ends a whole one (RFC 1034 section 3.1).
+fn without_dot(name: &str) -> &str {
+    name.strip_suffix('.').unwrap_or(name)
 }
 
 /// The host that a request is for, without a port: that of a whole URI, else of the Host field (RFC 9112
@@ -100,7 +107,10 @@ mod tests {
 
     #[test]
     fn addresses_and_names_that_are_ours() {
-        let hosts = hosts("stats.internal:9100", r#""Web", "metrics.example""#);
+        let hosts = hosts(
+            "stats.internal:9100",
+            r#""Web", "metrics.example", "dotted.example.""#,
+        );
         for host in [
             "127.0.0.1",
             "127.0.0.1:9100",
@@ -113,6 +123,9 @@ mod tests {
             "stats.internal:9100",
             "web:9100",
             "metrics.example",
+            "metrics.example.",
+            "dotted.example",
+            "dotted.example.:9100",
         ] {
             assert!(allows(&hosts, &[host], "/status"), "{host}");
         }

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.counts import Counts
-from support.patience import PATIENCE_S
+from support.patience import PATIENCE_S, eventually
 from support.server import Serve, Server
 from support.wire import Response, Wire, request
 
@@ -67,16 +67,42 @@ class TestPerClient:
         """An attack: as many connections as there are places, each with half a body, so that none of them idles."""
         server = serve("hello:app", "--max-connections", "12", *NOBODY_TRUSTED, *counts.arguments)
         with ExitStack() as stack:
-            for number in range(16):
+            for _ in range(6):
                 wire = stack.enter_context(from_address(server, "127.0.0.2"))
                 wire.send(request("POST", "/", ["Content-Length: 1000"]) + b"b")
-                if number < 6:
-                    assert wire.silent(0.1), "half of the places are its"
-                else:
+                assert wire.silent(0.1), "half of the places are its"
+            for _ in range(10):
+                with from_address(server, "127.0.0.2") as wire:
                     assert_turned_away(wire)
+                eventually(lambda: counts.open_connections() == 6, "the one that was turned away has gone")
             with from_address(server, "127.0.0.3") as other:
                 assert other.get("/").status == 200
         assert counts.requests()["refused_too_many_connections"] == 10
+
+    def test_being_told_so_takes_no_places_of_others_either(self, serve: Serve, counts: Counts) -> None:
+        """An attack: connections far past those that one may have, none of which its client closes."""
+        limits = ("--max-connections", "12", "--keep-alive", "60")
+        server = serve("hello:app", *limits, *NOBODY_TRUSTED, *counts.arguments)
+        served, told, reset = [], 0, 0
+        with ExitStack() as stack:
+            other = stack.enter_context(from_address(server, "127.0.0.3"))
+            assert other.get("/").status == 200
+            for _ in range(40):
+                try:
+                    wire = stack.enter_context(from_address(server, "127.0.0.2"))
+                    if wire.silent(0.03):
+                        served.append(wire)
+                    else:
+                        told += wire.response().status == 429
+                except ConnectionResetError:
+                    reset += 1
+            assert len(served) == 6, "half of the places are its"
+            assert told >= 3 and reset > 0 and told + reset == 34, f"{told} {reset}"
+            assert [wire.get("/").status for wire in served] == [200] * 6
+            assert other.get("/").status == 200
+        assert (counts.events()["connections_waited"], counts.events()["connections_shed"]) == (0, 0)
+        assert counts.requests()["refused_too_many_connections"] == 34
+        server.log.wait(r"too many connections to be told so on each \(from \"127.0.0.2\"\)")
 
     def test_behind_a_trusted_proxy_there_is_no_such_limit(self, serve: Serve, counts: Counts) -> None:
         server = serve("hello:app", "--max-connections", "12", *counts.arguments)

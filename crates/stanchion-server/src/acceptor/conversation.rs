@@ -140,27 +140,41 @@ where
     }
 }
 
-/// Tells a client that it is not served, whatever it asks.
-pub(super) async fn turn_away<S>(
-    shared: Rc<Shared>,
-    connection: Rc<Connection>,
-    mut stream: S,
-    refusal: Refusal,
-) where
+/// Tells a client that has too many connections that it is not served on this one, whatever it asks.
+pub(super) async fn turn_away<S>(shared: Rc<Shared>, connection: Rc<Connection>, mut stream: S)
+where
     S: AsyncRead + AsyncWrite + AsFd + Unpin,
 {
+    let refusal = Refusal::TooManyConnections;
     shared.refuse_unread(&connection, refusal);
     leave(&shared, &connection, &mut stream, &refusal.message()).await;
 }
 
-/// Closes a connection whose client does not take its answer: by a reset, or the kernel would go on
-/// keeping what it has for it for minutes (tcp(7), `SO_LINGER` of zero in socket(7)).
+/// Has a connection reset when it is closed, of a client that is told on others that it has too many: to tell
+/// it on all of them would take as many places as it likes.
+pub(super) fn turn_out(shared: &Shared, connection: &Connection, stream: &impl AsFd) {
+    let address = &connection.peer.address;
+    let outcome = Outcome::TooManyConnections;
+    if shared.repeats.shows(outcome, monotonic_us()) {
+        info!("a client's fault: too many connections to be told so on each (from {address:?})");
+    }
+    shared.count_unreadable(outcome);
+    reset(stream);
+}
+
+/// Gives up a client that does not take its answer: or the kernel would go on keeping what it has for it for
+/// minutes.
 fn give_up(connection: &Connection, stream: &impl AsFd, why: CutOff) {
     info!(
         "a client's fault: {} (from {:?})",
         why.reason(),
         connection.peer.address
     );
+    reset(stream);
+}
+
+/// A connection that is closed now is reset (tcp(7), `SO_LINGER` of zero in socket(7)).
+fn reset(stream: &impl AsFd) {
     if let Err(error) = set_socket_linger(stream, Some(Duration::ZERO)) {
         debug!("the kernel keeps what the client did not take: {error}");
     }

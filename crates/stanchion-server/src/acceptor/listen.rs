@@ -20,7 +20,6 @@ use super::connection::Connection;
 use super::conversation;
 use super::dispatch::PortNumber;
 use super::metered::Metered;
-use super::refusal::Refusal;
 use super::request::Peer;
 use super::{Shared, first_of};
 use crate::tally::Event;
@@ -298,10 +297,10 @@ impl Shared {
         let ip = peer.map(|peer| peer.ip());
         let trusted = self.common.settings.forwarded_allow_ips.allows(ip);
         // Behind a trusted proxy are many clients.
-        let share = match ip.filter(|_| !trusted).zip(self.connections_max_each) {
-            Some((ip, most)) => self.shares.take(Client::at(ip), 1, most).map(Some),
-            None => Ok(None),
-        };
+        let limited = ip.filter(|_| !trusted).zip(self.connections_max_each);
+        let claim = limited.map_or(Ok(Claim::Unlimited), |(ip, most)| {
+            self.claim(Client::at(ip), most)
+        });
         let connection = self.enroll(Peer {
             trusted,
             ip,
@@ -313,27 +312,34 @@ impl Shared {
             server_port,
             only_worker: door.port,
         });
-        let (share, is_one_too_many) = match share {
-            Ok(share) => (share, false),
-            Err(TooMuch) => (None, true),
-        };
         let place = Place {
             shared: Rc::clone(self),
             number: connection.number(),
-            _share: share,
         };
         self.common.tally.happened(Event::Accepted);
+        let Ok(claim) = claim else {
+            conversation::turn_out(self, &connection, &stream);
+            return;
+        };
         let stream = Metered::new(stream, &self.common.tally);
         let shared = Rc::clone(self);
         tokio::task::spawn_local(async move {
-            let _place = place;
-            if is_one_too_many {
-                let refusal = Refusal::TooManyConnections;
-                conversation::turn_away(shared, connection, stream, refusal).await;
+            let (_place, claim) = (place, claim);
+            if let Claim::ToBeTold(_) = claim {
+                conversation::turn_away(shared, connection, stream).await;
             } else {
                 conversation::serve(shared, connection, stream).await;
             }
         });
+    }
+
+    /// One more connection of a client that may have `most`.
+    fn claim(&self, client: Client, most: u64) -> Result<Claim, TooMuch> {
+        let served = self.shares.take(client, 1, most).map(Claim::Served);
+        served.or_else(|TooMuch| {
+            let told = self.turned_away.take(client, 1, self.turned_away_max_each);
+            told.map(Claim::ToBeTold)
+        })
     }
 
     fn enroll(&self, peer: Peer) -> Rc<Connection> {
@@ -346,12 +352,18 @@ impl Shared {
     }
 }
 
+/// As what a connection counts among its client's.
+enum Claim {
+    Unlimited,
+    Served(#[expect(dead_code, reason = "held until the connection ends")] Share),
+    /// It is one too many.
+    ToBeTold(#[expect(dead_code, reason = "the same")] Share),
+}
+
 /// A connection's place among those there may be; given back however its task ends.
 struct Place {
     shared: Rc<Shared>,
     number: u32,
-    /// One of its client's connections, where those count.
-    _share: Option<Share>,
 }
 
 impl Drop for Place {

@@ -26,6 +26,9 @@ pub(super) const SHED_MAX: usize = 32;
 /// line in the log.
 const CALM: Duration = Duration::from_secs(10);
 
+/// How many connections past those that it may have a client has at a time to be told so on.
+const TURNED_AWAY_MAX_EACH: u64 = 16;
+
 /// Descriptors kept for other things than connections: logs, listeners.
 const DESCRIPTORS_SPARE: usize = 64;
 /// A connection's socket, and the file it sends or the spool file it fills.
@@ -60,6 +63,12 @@ pub(super) fn connections_max(settings: &Settings) -> usize {
 pub(super) fn connections_max_each(settings: &Settings, connections_max: usize) -> Option<u64> {
     let wanted = u64::from(settings.max_connections_per_client);
     (wanted > 0).then(|| wanted.min(connections_max as u64 / 2).max(1))
+}
+
+/// How many of so many connections one client may have that is only being told that it has too many: each
+/// takes a place until that is said.
+pub(super) fn turned_away_max_each(connections_max: usize) -> u64 {
+    TURNED_AWAY_MAX_EACH.min(connections_max as u64 / 4)
 }
 
 /// A resource that may run out.
@@ -229,6 +238,8 @@ mod tests {
             let settings = Settings::from_json(&settings).unwrap();
             let each = connections_max_each(&settings, all);
             assert_eq!(each, expected, "{asked} of {all}");
+            let most = each.map_or(0, |each| each + turned_away_max_each(all));
+            assert!(all == 1 || most < all as u64, "{asked} of {all}");
         }
     }
 }

@@ -54,6 +54,9 @@ pub(super) struct Shared {
     /// Of these, how many each client may have, where that is limited, and has.
     pub(super) connections_max_each: Option<u64>,
     pub(super) shares: Rc<Shares>,
+    /// The same of connections on which a client is told that it has too many.
+    pub(super) turned_away_max_each: u64,
+    pub(super) turned_away: Rc<Shares>,
     /// Notified when a connection has ended.
     pub(super) room: Notify,
     /// How many are at the door for whom there is no room.
@@ -136,6 +139,8 @@ impl Shared {
             connections_max,
             connections_max_each: room::connections_max_each(settings, connections_max),
             shares: Rc::default(),
+            turned_away_max_each: room::turned_away_max_each(connections_max),
+            turned_away: Rc::default(),
             room: Notify::new(),
             pressed: Cell::new(0),
             paused_until: Cell::new(Instant::now()),

@@ -173,8 +173,9 @@ Each connection takes a descriptor: where the hard limit of open files \
             help: "Most connections of a client (0: any)",
             long_help: "\
 A client that has this many and opens another is told 429 on it, with a \
-Retry-After. A client is an IPv4 address, or a network of 64 bits in \
-IPv6, which one host mostly has to itself.
+Retry-After. Past a few of these at a time it is reset. A client is an \
+IPv4 address, or a network of 64 bits in IPv6, which one host mostly has \
+to itself.
 
 It is never more than half of the connections there may be, so that no \
 single client has them all. Proxies in forwarded_allow_ips have no limit, \

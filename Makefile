@@ -65,7 +65,8 @@ test-python: test-needs ## Run the Python and end-to-end tests
 .PHONY: test-ordinary
 test-ordinary: test-needs ## As root: run the tests of processes, sockets and files as an ordinary user
 	scripts/as-ordinary-user $(BIN)/pytest --numprocesses 3 --dist worksteal \
-		tests/process tests/line tests/deploy tests/http
+		tests/process tests/line tests/deploy tests/http tests/wounds tests/admin
+	cargo test --locked --package stanchion-sys --config 'target."cfg(unix)".runner = ["env", "--chdir=$(CURDIR)", "scripts/as-ordinary-user"]'
 
 # Apart, since it needs a network and the tests must not.
 .PHONY: test-needs

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from support import missing
+
 T = TypeVar("T")
 
 CLONE_NEWNET = 0x40000000
@@ -81,9 +83,9 @@ class Namespace:
 def unavailable() -> str:
     """Why there can be no namespace here, or "" if there can."""
     if os.geteuid() != 0:
-        return "needs root to make a network namespace"
+        return missing.allowed("needs root to make a network namespace")
     try:
         Namespace().remove()
     except (OSError, subprocess.CalledProcessError) as error:
-        return f"cannot make a network namespace: {getattr(error, 'stderr', b'') or error}"
+        return missing.allowed(f"cannot make a network namespace: {getattr(error, 'stderr', b'') or error}")
     return ""

@@ -19,6 +19,19 @@ use crate::tree::Common;
 /// Of name servers, which are asked by TCP where an answer is long (RFC 7766).
 const DNS_PORT: u16 = 53;
 
+/// What an acceptor reads, with all that is in it.
+const READ: [&str; 9] = [
+    "/etc",
+    "/lib",
+    "/lib64",
+    "/usr/lib",
+    "/usr/lib32",
+    "/usr/lib64",
+    "/usr/share",
+    "/usr/local/lib",
+    "/proc",
+];
+
 /// Whom the processes of a house become; `None` where that is nobody else.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Identities {
@@ -181,14 +194,23 @@ pub fn plan(settings: &Settings) -> Result<Vec<(&'static str, String)>, String> 
 /// The files and ports of an acceptor's life.
 fn needs_of_acceptor(common: &Common) -> Needs {
     let settings = &common.settings;
+    let access_log = settings.accesslog.as_deref();
+    let access_log = access_log.filter(|log| log.as_os_str() != "-");
+    let logs = [log::path(), access_log];
+    let mut needs = needs_of(&common.spool, logs.into_iter().flatten());
+    let collector = settings.otlp_endpoint.as_ref().map(Collector::port);
+    needs.connect.extend(collector);
+    needs
+}
+
+fn needs_of<'log>(spool: &Path, logs: impl Iterator<Item = &'log Path>) -> Needs {
     let mut needs = Needs {
         // Names are looked up, for a collector or a port that a worker asks for, by the C library and
-        // what it loads; `/status` tells how much memory workers take.
-        read: ["/etc", "/usr", "/lib", "/lib64", "/proc"]
-            .map(PathBuf::from)
-            .into(),
+        // what it loads; `/status` tells how much memory workers take. Not all of `/usr`: images have
+        // their apps in `/usr/src`.
+        read: READ.map(PathBuf::from).into(),
         append: Vec::new(),
-        own: vec![common.spool.clone()],
+        own: vec![spool.to_owned()],
         connect: vec![DNS_PORT],
     };
     let resolver = std::fs::canonicalize("/etc/resolv.conf").ok();
@@ -198,16 +220,17 @@ fn needs_of_acceptor(common: &Common) -> Needs {
             .and_then(Path::parent)
             .map(Path::to_owned),
     );
-    // Logs are opened anew by their names, and their files may be links.
-    let access_log = settings.accesslog.as_deref();
-    let access_log = access_log.filter(|log| log.as_os_str() != "-");
-    for log in [log::path(), access_log].into_iter().flatten() {
+    // Logs are opened anew by their names, and their files may be links. A file may have been renamed
+    // then, and is made; a device or pipe stays, and what lies beside it is none of ours.
+    for log in logs {
         let log = std::path::absolute(log).unwrap_or_else(|_| log.to_owned());
         let target = std::fs::canonicalize(&log).ok();
-        let parents = [Some(&log), target.as_ref()].into_iter().flatten();
-        needs
-            .append
-            .extend(parents.filter_map(|path| path.parent()).map(Path::to_owned));
+        if target.as_ref().is_none_or(|target| target.is_file()) {
+            let parents = [Some(&log), target.as_ref()].into_iter().flatten();
+            needs
+                .append
+                .extend(parents.filter_map(|path| path.parent()).map(Path::to_owned));
+        }
         needs.append.extend(target);
     }
     // A terminal, or what else has a name: it is opened for us alone, so as not to wait for it.
@@ -217,9 +240,6 @@ fn needs_of_acceptor(common: &Common) -> Needs {
             .into_iter()
             .filter_map(|one| std::fs::canonicalize(one).ok()),
     );
-    needs
-        .connect
-        .extend(settings.otlp_endpoint.as_ref().map(Collector::port));
     needs
 }
 
@@ -254,4 +274,121 @@ fn become_who(identity: Option<&Identity>) -> io::Result<()> {
 fn cannot(who: &str, error: &io::Error) -> i32 {
     error!("{who} cannot give up its privileges: {error}");
     exit_code::INTERNAL
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+
+    use super::*;
+
+    /// Whether a thread that is held to these rules, as an acceptor is, gets through with it; None where
+    /// the kernel holds nobody to any.
+    fn may(
+        needs: Needs,
+        work: impl FnOnce() -> io::Result<()> + Send + 'static,
+    ) -> Option<Result<(), io::ErrorKind>> {
+        let held = std::thread::spawn(move || match landlock::confine(&needs) {
+            Ok(Enforced::Nothing) | Err(_) => None,
+            Ok(_) => Some(work().map_err(|error| error.kind())),
+        });
+        held.join().expect("no panic")
+    }
+
+    #[test]
+    fn of_the_files_beside_its_own_it_opens_none() {
+        let pid = stanchion_sys::process::pid();
+        let home = std::env::temp_dir().join(format!("stanchion-needs-{pid}"));
+        fs::create_dir_all(home.join("spool")).expect("made");
+        fs::create_dir(home.join("logs")).expect("made");
+        for name in ["app.py", "logs/access.log", "logs/other"] {
+            fs::write(home.join(name), "x").expect("written");
+        }
+        let log = home.join("logs/access.log");
+        let denied = Err(io::ErrorKind::PermissionDenied);
+        let append = |path: &Path| {
+            File::options()
+                .append(true)
+                .create(true)
+                .open(path)
+                .map(drop)
+        };
+        let read = |path: &Path| File::open(path).map(drop);
+        type Open = fn(&Path) -> io::Result<()>;
+        let (append, read): (Open, Open) = (append, read);
+        let device = PathBuf::from("/dev/null");
+        let cases = [
+            ("to read the app", &log, home.join("app.py"), read, denied),
+            ("to write to it", &log, home.join("app.py"), append, denied),
+            (
+                "to make a file beside it",
+                &log,
+                home.join("new"),
+                append,
+                denied,
+            ),
+            ("to read a log", &log, log.clone(), read, denied),
+            ("to open it anew", &log, log.clone(), append, Ok(())),
+            (
+                "to make it anew",
+                &log,
+                home.join("logs/new"),
+                append,
+                Ok(()),
+            ),
+            // Which nobody can forbid who is to allow the one before.
+            (
+                "to write beside a log",
+                &log,
+                home.join("logs/other"),
+                append,
+                Ok(()),
+            ),
+            (
+                "to open a device anew",
+                &device,
+                device.clone(),
+                append,
+                Ok(()),
+            ),
+            (
+                "another device",
+                &device,
+                "/dev/zero".into(),
+                append,
+                denied,
+            ),
+            (
+                "to make one",
+                &device,
+                "/dev/shm/stanchion".into(),
+                append,
+                denied,
+            ),
+            (
+                "to read who there is",
+                &log,
+                "/etc/passwd".into(),
+                read,
+                Ok(()),
+            ),
+            (
+                "to read programs",
+                &log,
+                "/usr/bin/env".into(),
+                read,
+                denied,
+            ),
+            ("to read sources", &log, "/usr/src".into(), read, denied),
+        ];
+        for (name, log, path, open, expected) in cases {
+            let needs = needs_of(&home.join("spool"), [log.as_path()].into_iter());
+            let found = may(needs, move || open(&path));
+            assert!(
+                found.is_none_or(|found| found == expected),
+                "{name}: {found:?}"
+            );
+        }
+        fs::remove_dir_all(&home).expect("removed");
+    }
 }

@@ -90,17 +90,3 @@ def holder_of_connections(processes: list[psutil.Process], address: Address) -> 
         found = eventually(find, "some process of the server accepts")
         assert found is not None
         return found
-
-
-def is_acceptors(denied: psutil.AccessDenied | PermissionError) -> bool:
-    """Whether it was of an acceptor that something in /proc was asked."""
-    if isinstance(denied, psutil.AccessDenied):
-        pid = str(denied.pid)
-    else:
-        root, proc, pid, *_ = [*Path(os.fsdecode(denied.filename or "")).parts, "", "", ""]
-        if (root, proc) != ("/", "proc") or not pid.isdigit():
-            return False
-    try:
-        return Path("/proc", pid, "comm").read_text() == "stanchion-acpt\n"
-    except FileNotFoundError:
-        return False

@@ -2,13 +2,11 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
-import psutil
 import pytest
 
-from support import guest, missing, netns, processes
+from support import guest, missing, netns
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="of others nothing is demanded")
@@ -47,25 +45,3 @@ def test_a_test_that_may_not_be_left_out_fails(home, monkeypatch):
     for look in (netns.unavailable, guest.not_here):
         with pytest.raises(AssertionError, match=f"{missing.IS_FAILURE} is set"):
             look()
-
-
-NAMED = """
-import ctypes, sys
-PR_SET_NAME = 15
-ctypes.CDLL(None).prctl(PR_SET_NAME, b"stanchion-acpt")
-print(flush=True)
-sys.stdin.read()
-"""
-
-
-def test_only_what_an_acceptor_hides_is_left_out():
-    with subprocess.Popen([sys.executable, "-c", NAMED], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as acceptor:
-        assert acceptor.stdout is not None
-        acceptor.stdout.readline()
-        for pid, expected in ((acceptor.pid, True), (os.getpid(), False)):
-            assert processes.is_acceptors(psutil.AccessDenied(pid)) is expected
-            assert processes.is_acceptors(PermissionError(13, "", f"/proc/{pid}/fd")) is expected
-        for path in ("/proc/sys/net", f"/tmp/proc/{acceptor.pid}/fd", "/proc", None):
-            assert not processes.is_acceptors(PermissionError(13, "", path))
-        acceptor.communicate()
-    assert not processes.is_acceptors(psutil.AccessDenied(acceptor.pid))

@@ -282,6 +282,8 @@ mod tests {
 
     use super::*;
 
+    type Open = fn(&Path) -> io::Result<()>;
+
     /// Whether a thread that is held to these rules, as an acceptor is, gets through with it; None where
     /// the kernel holds nobody to any.
     fn may(
@@ -314,7 +316,6 @@ mod tests {
                 .map(drop)
         };
         let read = |path: &Path| File::open(path).map(drop);
-        type Open = fn(&Path) -> io::Result<()>;
         let (append, read): (Open, Open) = (append, read);
         let device = PathBuf::from("/dev/null");
         let cases = [

@@ -1,5 +1,6 @@
 """What the kernel says of the privileges of a process (proc_pid_status(5))."""
 
+import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,8 +50,12 @@ def privileges(process: psutil.Process) -> Privileges:
 
 
 def by_role(found: list[psutil.Process]) -> dict[str, Privileges]:
-    """Of one process of each role, under the name that `ps -o comm` shows."""
-    return {process.name(): privileges(process) for process in found}
+    """Of one process of each role, under the name that `ps -o comm` shows; those that are gone by now are left out."""
+    roles = {}
+    for process in found:
+        with contextlib.suppress(psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
+            roles[process.name()] = privileges(process)
+    return roles
 
 
 def mine() -> Privileges:

@@ -23,13 +23,18 @@ const LOOKS: u32 = 2;
 /// A slot whose owner sits nowhere, or has emptied his seat, after so many: that he came or went is told by the master,
 /// and may be on its way.
 const LOOKS_UNTOLD: u32 = 5;
+/// A slot whose owner says that he has it, and of whom we were not told, after so many: a hook may hold up the
+/// master, and a worker that is ready does not wait for it.
+const LOOKS_UNANNOUNCED: u32 = 120;
 
 /// Why the owner that a slot names may not have it.
 enum Doubt {
     /// He is at his seat, and has nothing in hand, or something else.
     Elsewhere,
-    /// We were not told of him, or were told that he is dead.
+    /// We were not told of him, or were told that he is dead, and he does not say that he has it.
     Untold,
+    /// We were not told of him, and he says that he has it.
+    Unannounced,
     /// His seat is empty, as if he were dead: the worker and its tenure.
     Left(u16, u16),
 }
@@ -40,6 +45,7 @@ impl Doubt {
         match self {
             Self::Elsewhere => LOOKS,
             Self::Untold | Self::Left(..) => LOOKS_UNTOLD,
+            Self::Unannounced => LOOKS_UNANNOUNCED,
         }
     }
 }
@@ -126,12 +132,12 @@ impl Dispatch {
             return Some(Doubt::Elsewhere);
         }
         let worker = tenant.seat / self.threads;
-        if self.pid_of(tenant) == 0 {
-            Some(Doubt::Untold)
-        } else if self.exchange.seat_state(tenant.seat) == SeatState::Empty {
-            Some(Doubt::Left(worker, tenant.tenure))
-        } else {
-            None
+        let is_announced = self.pid_of(tenant) != 0;
+        match (is_announced, self.exchange.seat_state(tenant.seat)) {
+            (false, SeatState::Busy) => Some(Doubt::Unannounced),
+            (false, _) => Some(Doubt::Untold),
+            (true, SeatState::Empty) => Some(Doubt::Left(worker, tenant.tenure)),
+            (true, _) => None,
         }
     }
 

@@ -16,7 +16,7 @@ from support.gate import Gate
 from support.havoc import DURATION_S, Account, Holding, Load, at_random, nap, seed
 from support.load import run_all
 from support.patience import PATIENCE_S, eventually
-from support.processes import holder_of_connections
+from support.processes import holder_of_connections, open_paths
 from support.seats import seats
 from support.server import Serve, Server
 from support.wire import request
@@ -59,11 +59,23 @@ class Victim:
         pids = {worker["pid"] for worker in self.counts.workers()}
         return [process for process in self.server.processes() if process.pid in pids]
 
+    def has_workers_that_stay(self) -> bool:
+        """As many as there are to be, and none that will be replaced, which would be beside its successor for a while.
+
+        That happens a second after an app has closed all descriptors, its worker's channel to the master with them.
+        """
+        stages = [worker["stage"] for worker in self.counts.workers()]
+        return stages == ["ready"] * WORKERS and sum(map(has_socket, self.workers())) == WORKERS
+
     def template(self) -> psutil.Process | None:
         """The child of the master who is left, if it is there."""
         known = {self.acceptor().pid, *(worker.pid for worker in self.workers())}
         children = psutil.Process(self.server.pid).children()
         return next((child for child in children if child.pid not in known), None)
+
+
+def has_socket(process: psutil.Process) -> bool:
+    return any(path.startswith("socket:") for path in open_paths(process))
 
 
 @pytest.fixture
@@ -82,7 +94,7 @@ def nothing_leaks(victim: Victim) -> Iterator[None]:
     held = whats_held(victim)
     yield
     counts.settled()
-    eventually(lambda: len(counts.ready_workers()) == WORKERS, "all workers are back")
+    eventually(victim.has_workers_that_stay, "all workers are back")
     seats(server, victim.gate, WORKERS)
     for name, before in held.items():
         # The connection by which we ask for counts is one of the master's for a moment.

@@ -77,12 +77,13 @@ def test_the_acceptor_alone_is_held_to_its_calls_and_files(start: Start) -> None
     acceptor = found.pop("stanchion-acpt")
     assert (acceptor.seccomp, acceptor.filters) == (FILTER, mine().filters + 2)
     assert {one.filters for one in found.values()} == {mine().filters}
-    assert len(server.log.matches("acceptor confined: user .*, seccomp, Landlock")) == 1
+    server.log.only("acceptor confined: user .*, seccomp, Landlock")
     mark = server.log.mark()
     server.signal(signal.SIGHUP)
     server.log.wait("reloaded", mark)
     assert by_role(server.processes())["stanchion-acpt"].seccomp == FILTER
-    assert len(server.log.matches("acceptor confined")) == 1, "once, not at each reload"
+    # Not at each reload.
+    server.log.only("acceptor confined")
 
 
 WITHOUT = """
@@ -105,8 +106,7 @@ os.execvp(sys.argv[1], sys.argv[1:])
 
 def test_where_the_kernel_lacks_them_one_line_says_so(start: Start) -> None:
     server = start(prefix=(sys.executable, "-I", "-c", WITHOUT))
-    said = server.log.matches("acceptor confined: .*; without seccomp: .*not implemented.*; without Landlock")
-    assert len(said) == 1, server.log.text()
+    server.log.only("acceptor confined: .*; without seccomp: .*not implemented.*; without Landlock")
     assert "ERROR" not in server.log.text()
     with server.connect() as wire:
         assert wire.get("/identity").status == 200
@@ -132,7 +132,7 @@ def test_without_a_user_the_app_stays_root_and_that_is_said_once(start: Start) -
     for role in ("stanchion", "stanchion-tmpl", "stanchion-work"):
         assert found[role].permitted == mine().permitted, role
         assert not found[role].no_new_privs, role
-    assert len(server.log.matches("the app runs as root")) == 1
+    server.log.only("the app runs as root")
 
 
 @as_root
@@ -148,7 +148,7 @@ def test_of_a_server_with_a_user_only_the_master_has_capabilities(start: Start) 
     # sudo goes on to work for the app, unless it is asked not to.
     assert found["stanchion-work"].bounding == mine().bounding
     assert not found["stanchion-work"].no_new_privs
-    assert server.log.matches("only the master is root")
+    server.log.wait("only the master is root")
     assert "runs as root" not in server.log.text()
 
 

@@ -1,6 +1,11 @@
 """The lines a server writes to one of its pipes, as they come."""
 
+import fcntl
+import os
 import re
+import select
+import sys
+import termios
 import threading
 import time
 from typing import IO
@@ -13,6 +18,7 @@ class Log:
 
     def __init__(self, pipe: IO[bytes], begin: bool = True) -> None:
         self._lines: list[str] = []
+        self._unfinished = b""
         self._ended = False
         self._changed = threading.Condition()
         self._pipe = pipe
@@ -26,16 +32,30 @@ class Log:
             self._reader.start()
 
     def _collect(self) -> None:
-        for line in self._pipe:
+        while not self._ended:
+            select.select([self._pipe], [], [])
             with self._changed:
-                self._lines.append(line.decode("utf-8", "backslashreplace").rstrip("\n"))
-                self._changed.notify_all()
-        with self._changed:
+                self._take_in()
+
+    def _take_in(self) -> None:
+        """What is in the pipe by now; the lock is held."""
+        if self._ended or not select.select([self._pipe], [], [], 0)[0]:
+            return
+        count = int.from_bytes(fcntl.ioctl(self._pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
+        # None are left, and yet there is something to read: the end.
+        data = os.read(self._pipe.fileno(), max(count, 1))
+        *lines, self._unfinished = (self._unfinished + data).split(b"\n")
+        if not data:
             self._ended = True
-            self._changed.notify_all()
+            lines = [self._unfinished] if self._unfinished else []
+        self._lines += [line.decode("utf-8", "backslashreplace") for line in lines]
+        self._changed.notify_all()
 
     def lines(self) -> list[str]:
+        """All that has been written, also if the thread has not come to it yet."""
         with self._changed:
+            if self._reader.ident:
+                self._take_in()
             return list(self._lines)
 
     def text(self) -> str:
@@ -43,8 +63,7 @@ class Log:
 
     def mark(self) -> int:
         """A position to search from, so that a test does not find what an earlier step logged."""
-        with self._changed:
-            return len(self._lines)
+        return len(self.lines())
 
     def matches(self, pattern: str, since: int = 0) -> list[re.Match[str]]:
         return [found for line in self.lines()[since:] if (found := re.search(pattern, line))]
@@ -66,6 +85,12 @@ class Log:
                     why = "the pipe ended" if self._ended else f"{within_s:.0f} s went by"
                     raise AssertionError(f"{why} with {len(found)} of {count} lines like {pattern!r}")
                 self._changed.wait(left_s)
+
+    def only(self, pattern: str, since: int = 0) -> re.Match[str]:
+        """The line that matches, and no other by now. The acceptor's come from a thread, perhaps after its answers."""
+        self.wait(pattern, since)
+        [found] = self.matches(pattern, since)
+        return found
 
     def wait_end(self, within_s: float = PATIENCE_S) -> None:
         """Until every process that could write here is gone."""

@@ -247,9 +247,9 @@ def acceptor_of(server: Server) -> psutil.Process:
 
 def spooled_sizes(server: Server) -> list[int]:
     """Of the files in its temporary directory, in the mount namespace that it is in."""
-    root = Path(f"/proc/{acceptor_of(server).pid}/root{server.tmp}")
+    its_root = Path("/proc", str(acceptor_of(server).pid), "root")
     sizes = []
-    for path in root.rglob("*"):
+    for path in (its_root / server.tmp.relative_to("/")).rglob("*"):
         with suppress(FileNotFoundError):
             if path.is_file():
                 sizes.append(path.stat().st_size)

@@ -12,10 +12,11 @@ from pathlib import Path
 
 ARROWS: dict[str, set[str]] = {
     "stanchion-line": set(),
+    "stanchion-http": set(),
     "stanchion-sys": set(),
     "stanchion-exchange": {"stanchion-sys"},
-    "stanchion-server": {"stanchion-line", "stanchion-exchange", "stanchion-sys"},
-    "stanchion-py": {"stanchion-server", "stanchion-exchange", "stanchion-sys"},
+    "stanchion-server": {"stanchion-line", "stanchion-http", "stanchion-exchange", "stanchion-sys"},
+    "stanchion-py": {"stanchion-server", "stanchion-http", "stanchion-exchange", "stanchion-sys"},
 }
 """Which of our crates each may name."""
 
@@ -23,7 +24,7 @@ OWNERS = {"pyo3": "stanchion-py", "tokio": "stanchion-server", "hyper": "stanchi
 """The one crate that may name a foreign one."""
 
 UNSAFE_HOMES = ("crates/stanchion-sys/", "crates/stanchion-exchange/", "crates/stanchion-py/src/fork.rs")
-UNSAFE_FORBIDDEN = ("stanchion-line", "stanchion-server")
+UNSAFE_FORBIDDEN = ("stanchion-line", "stanchion-http", "stanchion-server")
 
 WALL_CLOCKS: dict[str, str] = {
     "crates/stanchion-sys/src/clock.rs": "reads it",

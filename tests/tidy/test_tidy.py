@@ -21,6 +21,7 @@ TIDY: Tree = {
     **dict.fromkeys(checks.WALL_CLOCKS, "use std::time::SystemTime;\n"),
     **{f"crates/{crate}/Cargo.toml": MANIFEST.format(crate) for crate in checks.ARROWS},
     "crates/stanchion-line/src/lib.rs": FORBID,
+    "crates/stanchion-http/src/lib.rs": FORBID,
     "crates/stanchion-server/src/lib.rs": f"{FORBID}use stanchion_line::Line;\nuse tokio::net;\n",
     "crates/stanchion-sys/src/lib.rs": "fn f() {\n    // SAFETY: shown above.\n    unsafe { g() }\n}\n",
     "python/stanchion/__init__.py": "",

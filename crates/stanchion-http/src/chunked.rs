@@ -1,0 +1,249 @@
+//! The chunked transfer coding (RFC 9112 section 7.1), whose every line ends in CR LF here: where a lone LF
+//! counts for one side of a connection and not for the other, a request is smuggled.
+
+use crate::fault::Fault;
+use crate::octets::{FIELD_TEXT, TOKEN};
+
+/// Hexadecimal digits of a chunk's size, zeros in front included: so many fill 64 bits.
+pub(crate) const SIZE_DIGITS_MAX: u32 = 16;
+/// Bytes of chunk extensions in one body. Nobody uses them but to keep a server busy.
+pub(crate) const EXTENSION_BYTES_MAX: u32 = 16 << 10;
+/// Bytes of trailer fields after one body.
+pub(crate) const TRAILER_BYTES_MAX: u32 = 16 << 10;
+
+/// Where in a chunked body we are.
+#[derive(Clone, Debug)]
+pub(crate) struct Chunked {
+    state: State,
+    /// The size of this chunk, as far as it is known, then what is left of its data.
+    size: u64,
+    size_digits: u32,
+    extension_bytes: u32,
+    trailer_bytes: u32,
+}
+
+impl Default for Chunked {
+    fn default() -> Self {
+        Self {
+            state: State::Size,
+            size: 0,
+            size_digits: 0,
+            extension_bytes: 0,
+            trailer_bytes: 0,
+        }
+    }
+}
+
+/// Where in the grammar: each state is named after what may come next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// chunk-size.
+    Size,
+    /// BWS and `;`.
+    ExtensionStart,
+    /// BWS or the first of chunk-ext-name.
+    ExtensionName,
+    /// The rest of chunk-ext-name.
+    ExtensionNameRest,
+    /// BWS and `=` or `;`, after chunk-ext-name.
+    ExtensionNameEnd,
+    /// BWS or the first of chunk-ext-val.
+    ExtensionValue,
+    /// The rest of a token.
+    ExtensionToken,
+    /// The rest of a quoted-string.
+    ExtensionQuoted,
+    /// What a backslash quotes (quoted-pair).
+    ExtensionQuotedPair,
+    /// `;` or the end of the line, after a quoted-string.
+    ExtensionQuotedEnd,
+    /// LF after the chunk's first line.
+    SizeLf,
+    /// chunk-data.
+    Data,
+    /// CR after chunk-data.
+    DataCr,
+    /// LF after chunk-data.
+    DataLf,
+    /// The first of a trailer field, or CR.
+    Trailer,
+    /// The rest of the name of a trailer field.
+    TrailerName,
+    /// Its value.
+    TrailerValue,
+    /// LF after a trailer field.
+    TrailerLf,
+    /// LF after everything.
+    LastLf,
+    /// Nothing.
+    Over,
+}
+
+impl Chunked {
+    pub(crate) fn is_over(&self) -> bool {
+        self.state == State::Over
+    }
+
+    /// What is left of this chunk's data.
+    pub(crate) fn data_left(&self) -> u64 {
+        match self.state {
+            State::Data => self.size,
+            _ => 0,
+        }
+    }
+
+    /// So much of it was taken.
+    pub(crate) fn took(&mut self, bytes: u64) {
+        self.size -= bytes;
+        if self.state == State::Data && self.size == 0 {
+            self.state = State::DataCr;
+        }
+    }
+
+    /// Takes what is no data from the front of the input.
+    pub(crate) fn skip_framing(&mut self, input: &mut &[u8]) -> Result<(), Fault> {
+        while !matches!(self.state, State::Data | State::Over) {
+            let Some((&byte, rest)) = input.split_first() else {
+                break;
+            };
+            self.state = self.after(byte)?;
+            *input = rest;
+        }
+        Ok(())
+    }
+
+    fn after(&mut self, byte: u8) -> Result<State, Fault> {
+        use State as S;
+        match self.state {
+            S::Size => self.after_size(byte),
+            S::ExtensionStart
+            | S::ExtensionName
+            | S::ExtensionNameRest
+            | S::ExtensionNameEnd
+            | S::ExtensionValue
+            | S::ExtensionToken
+            | S::ExtensionQuoted
+            | S::ExtensionQuotedPair
+            | S::ExtensionQuotedEnd => self.extension(self.state, byte),
+            S::SizeLf => self.after_first_line(byte),
+            S::DataCr if byte == b'\r' => Ok(S::DataLf),
+            S::DataLf if byte == b'\n' => {
+                self.size_digits = 0;
+                Ok(S::Size)
+            }
+            S::DataCr | S::DataLf => Err(Fault::BadRequest("a chunk is longer than it says")),
+            S::Trailer | S::TrailerName | S::TrailerValue | S::TrailerLf | S::LastLf => {
+                self.trailer(byte)
+            }
+            S::Data | S::Over => Ok(self.state),
+        }
+    }
+
+    /// chunk-size is 1*HEXDIG, followed by chunk-ext or CRLF.
+    fn after_size(&mut self, byte: u8) -> Result<State, Fault> {
+        if let Some(digit) = char::from(byte).to_digit(16) {
+            self.size = if self.size_digits == 0 { 0 } else { self.size };
+            self.size_digits += 1;
+            if self.size_digits > SIZE_DIGITS_MAX {
+                return Err(Fault::BadRequest("a chunk's size has too many digits"));
+            }
+            self.size = self.size << 4 | u64::from(digit);
+            return Ok(State::Size);
+        }
+        match byte {
+            _ if self.size_digits == 0 => Err(Fault::BadRequest("a chunk without a size")),
+            b'\r' => Ok(State::SizeLf),
+            b';' | b' ' | b'\t' => self.extension(State::ExtensionStart, byte),
+            _ => Err(Fault::BadRequest("a chunk's size is not hexadecimal")),
+        }
+    }
+
+    fn extension(&mut self, state: State, byte: u8) -> Result<State, Fault> {
+        self.extension_bytes += 1;
+        if self.extension_bytes > EXTENSION_BYTES_MAX {
+            return Err(Fault::BadRequest("too many bytes of chunk extensions"));
+        }
+        after_extension(state, byte)
+    }
+
+    fn trailer(&mut self, byte: u8) -> Result<State, Fault> {
+        self.trailer_bytes += 1;
+        if self.trailer_bytes > TRAILER_BYTES_MAX {
+            return Err(Fault::BadRequest("too many bytes of trailer fields"));
+        }
+        after_trailer(self.state, byte)
+    }
+
+    /// The last chunk is the one whose size is zero; trailer fields follow it.
+    fn after_first_line(&mut self, byte: u8) -> Result<State, Fault> {
+        match byte {
+            b'\n' if self.size == 0 => Ok(State::Trailer),
+            b'\n' => Ok(State::Data),
+            _ => Err(BARE_CR),
+        }
+    }
+}
+
+const BARE_CR: Fault = Fault::BadRequest("a CR without LF between chunks");
+
+/// chunk-ext = *( BWS ";" BWS chunk-ext-name [ BWS "=" BWS chunk-ext-val ] ) (RFC 9112 section 7.1.1).
+fn after_extension(state: State, byte: u8) -> Result<State, Fault> {
+    use State as S;
+    let next = match (byte, state) {
+        (_, S::ExtensionQuoted | S::ExtensionQuotedPair) => after_quoted(state, byte),
+        (b' ' | b'\t', _) => Some(after_whitespace(state)),
+        (
+            b';',
+            S::ExtensionStart
+            | S::ExtensionNameRest
+            | S::ExtensionNameEnd
+            | S::ExtensionToken
+            | S::ExtensionQuotedEnd,
+        ) => Some(S::ExtensionName),
+        (b'=', S::ExtensionNameRest | S::ExtensionNameEnd) => Some(S::ExtensionValue),
+        (b'\r', S::ExtensionNameRest | S::ExtensionToken | S::ExtensionQuotedEnd) => {
+            Some(S::SizeLf)
+        }
+        (b'"', S::ExtensionValue) => Some(S::ExtensionQuoted),
+        (_, _) if !TOKEN.has(byte) => None,
+        (_, S::ExtensionName | S::ExtensionNameRest) => Some(S::ExtensionNameRest),
+        (_, S::ExtensionValue | S::ExtensionToken) => Some(S::ExtensionToken),
+        _ => None,
+    };
+    next.ok_or(Fault::BadRequest("a chunk extension is not one"))
+}
+
+/// BWS ends a name and a value, and means nothing anywhere else.
+fn after_whitespace(state: State) -> State {
+    use State as S;
+    match state {
+        S::ExtensionNameRest => S::ExtensionNameEnd,
+        S::ExtensionToken | S::ExtensionQuotedEnd => S::ExtensionStart,
+        state => state,
+    }
+}
+
+/// qdtext, quoted-pair, or the end of the string (RFC 9110 section 5.6.4).
+fn after_quoted(state: State, byte: u8) -> Option<State> {
+    match (state, byte) {
+        (State::ExtensionQuoted, b'"') => Some(State::ExtensionQuotedEnd),
+        (State::ExtensionQuoted, b'\\') => Some(State::ExtensionQuotedPair),
+        _ => FIELD_TEXT.has(byte).then_some(State::ExtensionQuoted),
+    }
+}
+
+/// trailer-section = *( field-line CRLF ) (RFC 9112 section 7.1.2), and the CRLF that ends the body.
+fn after_trailer(state: State, byte: u8) -> Result<State, Fault> {
+    use State as S;
+    match (state, byte) {
+        (S::Trailer, b'\r') => Ok(S::LastLf),
+        (S::TrailerName, b':') => Ok(S::TrailerValue),
+        (S::Trailer | S::TrailerName, _) if TOKEN.has(byte) => Ok(S::TrailerName),
+        (S::TrailerValue, b'\r') => Ok(S::TrailerLf),
+        (S::TrailerValue, _) if FIELD_TEXT.has(byte) => Ok(S::TrailerValue),
+        (S::TrailerLf, b'\n') => Ok(S::Trailer),
+        (S::LastLf, b'\n') => Ok(S::Over),
+        (S::TrailerLf | S::LastLf, _) => Err(BARE_CR),
+        _ => Err(Fault::BadRequest("a trailer is not a field")),
+    }
+}

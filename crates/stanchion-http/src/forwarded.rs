@@ -1,0 +1,123 @@
+//! What the proxies in front say of a request, if they are believed: by which scheme the client came, how long
+//! the request was with them, and whose it is.
+
+use std::net::{IpAddr, SocketAddr};
+
+use crate::fault::Fault;
+use crate::head::Head;
+
+/// What proxies say it in, when they had the request.
+const START_FIELD: &str = "x-request-start";
+/// Two clocks that differ by so much still count as the same: then the time is 0, not negative.
+const SKEW_US_MAX: u64 = 1_000_000;
+/// No proxy holds a request for longer; what says so is not a time.
+const TIME_US_MAX: u64 = 3_600 * 1_000_000;
+
+/// gunicorn's default `secure_scheme_headers`: the fields that say so, and what each says for https.
+const SCHEME_FIELDS: [(&str, &str); 3] = [
+    ("x-forwarded-proto", "https"),
+    ("x-forwarded-protocol", "ssl"),
+    ("x-forwarded-ssl", "on"),
+];
+
+/// The scheme by which the client came. All that is said of it counts, also twice by one field: a
+/// proxy that adds its own to what the client sent must not leave the client's in force.
+pub fn forwarded_scheme(head: &Head) -> Result<&'static str, Fault> {
+    let mut said = SCHEME_FIELDS.into_iter().flat_map(|(name, https)| {
+        let values = head.all(name);
+        values.map(move |value| value.eq_ignore_ascii_case(https.as_bytes()))
+    });
+    let first = said.next();
+    if said.any(|other| Some(other) != first) {
+        return Err(Fault::BadRequest("contradictory scheme headers"));
+    }
+    Ok(if first == Some(true) { "https" } else { "http" })
+}
+
+/// Microseconds from when the first proxy had the request until `now_us`, in microseconds since the epoch;
+/// `None` if none says so, or if it makes no sense.
+pub fn proxy_us(head: &Head, now_us: u64) -> Option<u64> {
+    let value = std::str::from_utf8(head.only(START_FIELD)?).ok()?;
+    since(moment_us(value)?, now_us)
+}
+
+fn since(start_us: u64, now_us: u64) -> Option<u64> {
+    if start_us > now_us.saturating_add(SKEW_US_MAX) {
+        return None;
+    }
+    Some(now_us.saturating_sub(start_us)).filter(|&us| us <= TIME_US_MAX)
+}
+
+/// A moment in microseconds since the epoch: `t=` or not, and seconds (nginx's `t=${msec}`),
+/// milliseconds (Heroku), microseconds (Apache's `t=%t`) or nanoseconds, by what would be our time.
+fn moment_us(text: &str) -> Option<u64> {
+    const NS_PER_S: u128 = 1_000_000_000;
+    let text = text.trim();
+    let text = text.strip_prefix("t=").unwrap_or(text);
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let are_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || whole.len() > 19 || fraction.len() > 9 {
+        return None;
+    }
+    if !are_digits(whole) || !are_digits(fraction) {
+        return None;
+    }
+    let number: u128 = whole.parse().ok()?;
+    // Each bound is the year 5138 in its unit, and 1973 in the next.
+    let unit_ns = match number {
+        0..100_000_000_000 => NS_PER_S,
+        100_000_000_000..100_000_000_000_000 => 1_000_000,
+        100_000_000_000_000..100_000_000_000_000_000 => 1_000,
+        _ => 1,
+    };
+    let scale = 10_u128.pow(fraction.len() as u32);
+    let part: u128 = if fraction.is_empty() {
+        0
+    } else {
+        fraction.parse().ok()?
+    };
+    let ns = number * unit_ns + part * unit_ns / scale;
+    u64::try_from(ns / 1_000).ok()
+}
+
+/// Whose a request is: the peer's, or, where the peer is believed and its head therefore given, the one nearest
+/// to us in `X-Forwarded-For` that is not a proxy we believe as well. Each proxy adds the address it saw at
+/// the end, and what stands before the last one we believe anybody may have written.
+///
+/// `is_proxy` says whether an address is one of those we believe.
+pub fn client_address(
+    peer: Option<IpAddr>,
+    said: Option<&Head>,
+    is_proxy: impl Fn(IpAddr) -> bool,
+) -> Option<IpAddr> {
+    let mut client = peer;
+    let fields = said
+        .into_iter()
+        .flat_map(|head| head.all("x-forwarded-for"));
+    // From the end, over all fields as if they were one (RFC 9110 section 5.3).
+    for word in fields
+        .rev()
+        .flat_map(|field| field.rsplit(|&byte| byte == b','))
+    {
+        let Some(address) = std::str::from_utf8(word).ok().and_then(address) else {
+            // Nobody we believe writes such a thing, or it hides who it was: the proxy stands for
+            // all of them.
+            break;
+        };
+        client = Some(address);
+        if !is_proxy(address) {
+            break;
+        }
+    }
+    client
+}
+
+/// An address as proxies write it: some add the port.
+fn address(text: &str) -> Option<IpAddr> {
+    let text = text.trim();
+    let with_port = || text.parse().ok().map(|with: SocketAddr| with.ip());
+    text.parse()
+        .ok()
+        .or_else(with_port)
+        .map(|address: IpAddr| address.to_canonical())
+}

@@ -1,0 +1,92 @@
+//! What CGI (RFC 3875) and PEP 3333 make of a request. No host's language is known here.
+
+use std::borrow::Cow;
+
+/// Path and query of a target in any of its forms (RFC 9112 section 3.2).
+pub fn split_target(target: &[u8]) -> (&[u8], &[u8]) {
+    let mut rest = target;
+    if !rest.starts_with(b"/")
+        && let Some(at) = rest.windows(3).position(|window| window == b"://")
+    {
+        let authority = &rest[at + 3..];
+        let path = authority
+            .iter()
+            .position(|byte| matches!(byte, b'/' | b'?'));
+        rest = path.map_or(b"/", |path| &authority[path..]);
+    }
+    match rest.iter().position(|&byte| byte == b'?') {
+        // RFC 9110 section 4.2.3: an empty path is the same as `/`.
+        Some(0) => (b"/", &rest[1..]),
+        Some(at) => (&rest[..at], &rest[at + 1..]),
+        None => (rest, b""),
+    }
+}
+
+/// A path with its encoded bytes decoded (RFC 3986 section 2.1); what is not one stays as it is.
+pub fn percent_decoded(path: &[u8]) -> Cow<'_, [u8]> {
+    if !path.contains(&b'%') {
+        return path.into();
+    }
+    let digit = |at: usize| path.get(at).and_then(|&byte| char::from(byte).to_digit(16));
+    let mut decoded = Vec::with_capacity(path.len());
+    let mut at = 0;
+    while let Some(&byte) = path.get(at) {
+        if let (b'%', Some(high), Some(low)) = (byte, digit(at + 1), digit(at + 2)) {
+            decoded.push((high * 16 + low) as u8);
+            at += 3;
+        } else {
+            decoded.push(byte);
+            at += 1;
+        }
+    }
+    decoded.into()
+}
+
+/// What a field is called in an environ (RFC 3875 section 4.1.18): `HTTP_X_REQUEST_ID` for `X-Request-Id`, but
+/// `CONTENT_TYPE` and `CONTENT_LENGTH` have names of their own (sections 4.1.2 and 4.1.3). Replaces what is in
+/// `out`. Bytes beyond ASCII, which no token has, become the characters of latin-1.
+pub fn environ_name(name: &[u8], out: &mut String) {
+    let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+    out.clear();
+    if !is("content-type") && !is("content-length") {
+        out.push_str("HTTP_");
+    }
+    out.extend(name.iter().map(|&byte| match byte {
+        b'-' => '_',
+        byte => char::from(byte.to_ascii_uppercase()),
+    }));
+}
+
+/// Whether an app may not see a field: `X_Real_IP` would become the same name as `X-Real-IP`, which a proxy
+/// vouches for.
+pub fn is_hidden(name: &[u8]) -> bool {
+    name.contains(&b'_')
+}
+
+/// What comes between the values of repeated fields: they are one list (RFC 9110 section 5.2), and cookies have
+/// a separator of their own (RFC 6265 section 4.2.1).
+pub fn separator(name: &[u8]) -> &'static str {
+    if name.eq_ignore_ascii_case(b"cookie") {
+        "; "
+    } else {
+        ","
+    }
+}
+
+/// `PATH_INFO` below `SCRIPT_NAME` (RFC 3875 section 4.1.5), where the app is mounted; `None` if the path is
+/// outside of that.
+pub fn split_mount<'p>(path: &'p [u8], script_name: &[u8]) -> Option<&'p [u8]> {
+    match path.strip_prefix(script_name) {
+        Some(rest @ ([] | [b'/', ..])) => Some(rest),
+        _ => None,
+    }
+}
+
+/// Host and port of a Host field.
+pub fn split_host<'h>(host: &'h [u8], default_port: &'h [u8]) -> (&'h [u8], &'h [u8]) {
+    match host.iter().rposition(|&byte| byte == b':') {
+        // A colon inside the brackets belongs to an IPv6 address.
+        Some(at) if !host[at..].contains(&b']') => (&host[..at], &host[at + 1..]),
+        _ => (host, default_port),
+    }
+}

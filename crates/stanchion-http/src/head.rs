@@ -1,0 +1,244 @@
+//! The head of a request, as it was understood.
+
+use crate::body::Framing;
+use crate::reader::{HeadLimits, HeadReader};
+
+/// Name and value of a field.
+pub type Field<'a> = (&'a [u8], &'a [u8]);
+
+/// Where some bytes are in those of a head.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    /// Where they begin.
+    pub at: u32,
+    /// How many they are.
+    pub len: u32,
+}
+
+impl Span {
+    pub(crate) fn new(at: usize, len: usize) -> Self {
+        Self {
+            at: at as u32,
+            len: len as u32,
+        }
+    }
+
+    pub(crate) fn of(self, bytes: &[u8]) -> &[u8] {
+        &bytes[self.at as usize..][..self.len as usize]
+    }
+}
+
+/// Where a field is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FieldSpan {
+    /// Its name, as it was sent.
+    pub name: Span,
+    /// Its value, without the whitespace around it.
+    pub value: Span,
+}
+
+/// The head of a request. It owns its bytes, so it outlives the buffer it was read from; and it can be
+/// used again, so that reading a head of usual shape allocates nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Head {
+    /// From the request line on; behind the head there is what was set later.
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) fields: Vec<FieldSpan>,
+    pub(crate) method: Span,
+    pub(crate) target: Span,
+    /// Empty in place of `/`.
+    pub(crate) path: Span,
+    pub(crate) query: Span,
+    /// Of the target, if that has one.
+    pub(crate) authority: Option<Span>,
+    pub(crate) minor_version: u8,
+    pub(crate) framing: Framing,
+    pub(crate) expects_continue: bool,
+    pub(crate) keeps_alive: bool,
+}
+
+impl Head {
+    /// Forgets everything, but keeps the memory.
+    pub fn clear(&mut self) {
+        let (mut bytes, mut fields) = (
+            std::mem::take(&mut self.bytes),
+            std::mem::take(&mut self.fields),
+        );
+        bytes.clear();
+        fields.clear();
+        *self = Self {
+            bytes,
+            fields,
+            ..Self::default()
+        };
+    }
+
+    /// A token (RFC 9110 section 9.1).
+    pub fn method(&self) -> &str {
+        std::str::from_utf8(self.method.of(&self.bytes)).expect("a token is ASCII")
+    }
+
+    /// The target as it was sent, but without a fragment.
+    pub fn target(&self) -> &[u8] {
+        self.target.of(&self.bytes)
+    }
+
+    /// 0 or 1.
+    pub fn minor_version(&self) -> u8 {
+        self.minor_version
+    }
+
+    /// The path of the target, in whichever form that is; `*` for the server as a whole.
+    pub fn path(&self) -> &[u8] {
+        match self.path.of(&self.bytes) {
+            b"" => b"/",
+            path => path,
+        }
+    }
+
+    /// What follows the `?`; empty if nothing does.
+    pub fn query(&self) -> &[u8] {
+        self.query.of(&self.bytes)
+    }
+
+    /// The fields in the order in which they were sent, names as they were sent.
+    pub fn fields(&self) -> impl Iterator<Item = Field<'_>> {
+        self.fields.iter().map(|&field| self.field(field))
+    }
+
+    fn field(&self, field: FieldSpan) -> Field<'_> {
+        (field.name.of(&self.bytes), field.value.of(&self.bytes))
+    }
+
+    /// The values of all fields of a name, which is compared without regard to case.
+    pub fn all<'a>(&'a self, name: &'a str) -> impl DoubleEndedIterator<Item = &'a [u8]> {
+        let fields = self.fields.iter();
+        fields
+            .filter(move |field| self.is_called(field, name))
+            .map(|field| field.value.of(&self.bytes))
+    }
+
+    /// The value of the first field of a name.
+    pub fn first(&self, name: &str) -> Option<&[u8]> {
+        let field = self.fields.iter().find(|field| self.is_called(field, name));
+        field.map(|field| field.value.of(&self.bytes))
+    }
+
+    /// The value of a field that may come once: of two nobody knows which is right.
+    pub fn only(&self, name: &str) -> Option<&[u8]> {
+        let mut fields = self
+            .fields
+            .iter()
+            .filter(|field| self.is_called(field, name));
+        let field = fields.next().filter(|_| fields.next().is_none())?;
+        Some(field.value.of(&self.bytes))
+    }
+
+    fn is_called(&self, field: &FieldSpan, name: &str) -> bool {
+        field.name.len as usize == name.len()
+            && field
+                .name
+                .of(&self.bytes)
+                .eq_ignore_ascii_case(name.as_bytes())
+    }
+
+    /// Puts a value in place of those of all fields of a name, where the first was, or behind everything.
+    /// What was understood of the head, such as its framing, stays as it was.
+    pub fn set(&mut self, name: &str, value: &[u8]) {
+        let value = self.append(value);
+        let first = self
+            .fields
+            .iter()
+            .position(|field| self.is_called(field, name));
+        match first {
+            Some(first) => {
+                self.fields[first].value = value;
+                self.remove_from(first + 1, name);
+            }
+            None => {
+                let name = self.append(name.as_bytes());
+                self.fields.push(FieldSpan { name, value });
+            }
+        }
+    }
+
+    /// Takes out all fields of a name.
+    pub fn remove(&mut self, name: &str) {
+        self.remove_from(0, name);
+    }
+
+    fn remove_from(&mut self, first: usize, name: &str) {
+        let mut at = self.fields.len();
+        while at > first {
+            at -= 1;
+            if self.is_called(&self.fields[at], name) {
+                self.fields.remove(at);
+            }
+        }
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> Span {
+        let at = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        Span::new(at, bytes.len())
+    }
+
+    /// How its body is framed.
+    pub fn framing(&self) -> Framing {
+        self.framing
+    }
+
+    /// Whether the client wants to hear that its body is welcome before it sends it (RFC 9110 section
+    /// 10.1.1). Only HTTP/1.1 has that.
+    pub fn expects_continue(&self) -> bool {
+        self.expects_continue
+    }
+
+    /// Whether another request may follow on the connection (RFC 9112 section 9.3).
+    pub fn keeps_alive(&self) -> bool {
+        self.keeps_alive
+    }
+
+    /// The host that is asked, and perhaps its port: what the target says, else the Host field (RFC 9112
+    /// section 3.3).
+    pub fn host(&self) -> Option<&[u8]> {
+        self.first("host")
+    }
+
+    /// What the spans are of.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Where the fields are.
+    pub fn spans(&self) -> &[FieldSpan] {
+        &self.fields
+    }
+
+    /// Where the method is.
+    pub fn method_span(&self) -> Span {
+        self.method
+    }
+
+    /// Where the target is.
+    pub fn target_span(&self) -> Span {
+        self.target
+    }
+
+    /// An HTTP/1.1 head from its parts. It need have no Host.
+    ///
+    /// # Panics
+    ///
+    /// If the parts make no head.
+    pub fn of(method: &str, target: &str, fields: &[(&str, &str)]) -> Self {
+        let lines: String = fields
+            .iter()
+            .map(|(name, value)| [name, ": ", value, "\r\n"].concat())
+            .collect();
+        let text = format!("{method} {target} HTTP/1.1\r\n{lines}\r\n");
+        let mut head = Self::default();
+        let read = HeadReader::without_host().read(text.as_bytes(), &HeadLimits::NONE, &mut head);
+        assert_eq!(read, Ok(Some(text.len())), "{text:?} is no head");
+        head
+    }
+}

@@ -1,0 +1,43 @@
+//! HTTP/1.1 (RFC 9110, RFC 9112) without I/O: bytes in, meaning out, and back.
+//!
+//! There is no socket here, no runtime and no clock. [`HeadReader`] makes a [`Head`] of bytes that come
+//! in pieces, [`Decoder`] takes a body out of its framing, [`answer`] writes and checks the heads of
+//! answers, [`gateway`] has the names and values that CGI and PEP 3333 make of a request, and
+//! [`forwarded`] reads what proxies in front say of it. What is wrong with a request is a [`Fault`],
+//! which knows the status it earns; which side is taken where servers differ is a table in
+//! `docs/internals/http.md`.
+//!
+//! ```
+//! use stanchion_http::{Framing, Head, HeadLimits, HeadReader};
+//!
+//! let limits = HeadLimits { line_bytes: 4094, field_bytes: 8190, fields: 100, head_bytes: 65536 };
+//! let (mut reader, mut head) = (HeadReader::default(), Head::default());
+//! let came = b"POST /a?b HTTP/1.1\r\nHost: c\r\nContent-Length: 2\r\n\r\nhi";
+//! assert_eq!(reader.read(&came[..30], &limits, &mut head), Ok(None));
+//! assert_eq!(reader.read(came, &limits, &mut head), Ok(Some(50)));
+//! assert_eq!((head.method(), head.path(), head.query()), ("POST", &b"/a"[..], &b"b"[..]));
+//! assert_eq!(head.framing(), Framing::Length(2));
+//! ```
+
+#![forbid(unsafe_code)]
+
+pub mod answer;
+mod body;
+mod chunked;
+mod fault;
+pub mod forwarded;
+pub mod gateway;
+mod head;
+mod meaning;
+mod octets;
+mod reader;
+pub mod rules;
+mod target;
+
+pub use answer::*;
+pub use body::{Decoded, Decoder, Framing};
+pub use fault::Fault;
+pub use forwarded::*;
+pub use gateway::*;
+pub use head::{Field, FieldSpan, Head, Span};
+pub use reader::{HeadLimits, HeadReader};

@@ -1,0 +1,110 @@
+//! Which bytes may stand where: the character classes of the grammar, as tables.
+
+/// A set of bytes.
+pub(crate) struct Octets([bool; 256]);
+
+impl Octets {
+    /// What of `bytes` comes before the first that is not in the set.
+    pub(crate) fn run(&self, bytes: &[u8]) -> usize {
+        let end = bytes.iter().position(|&byte| !self.has(byte));
+        end.unwrap_or(bytes.len())
+    }
+
+    /// Whether all of `bytes` are in the set.
+    pub(crate) fn has_all(&self, bytes: &[u8]) -> bool {
+        bytes.iter().all(|&byte| self.has(byte))
+    }
+
+    pub(crate) fn has(&self, byte: u8) -> bool {
+        self.0[byte as usize]
+    }
+
+    const fn with(mut self, bytes: &[u8]) -> Self {
+        let mut at = 0;
+        while at < bytes.len() {
+            self.0[bytes[at] as usize] = true;
+            at += 1;
+        }
+        self
+    }
+
+    const fn with_range(mut self, first: u8, last: u8) -> Self {
+        let mut byte = first as usize;
+        while byte <= last as usize {
+            self.0[byte] = true;
+            byte += 1;
+        }
+        self
+    }
+
+    const fn without(mut self, bytes: &[u8]) -> Self {
+        let mut at = 0;
+        while at < bytes.len() {
+            self.0[bytes[at] as usize] = false;
+            at += 1;
+        }
+        self
+    }
+}
+
+const NONE: Octets = Octets([false; 256]);
+
+const ALPHANUMERIC: Octets = NONE
+    .with_range(b'0', b'9')
+    .with_range(b'A', b'Z')
+    .with_range(b'a', b'z');
+
+/// tchar: RFC 9110 section 5.6.2.
+pub(crate) static TOKEN: Octets = Octets(ALPHANUMERIC.0).with(b"!#$%&'*+-.^_`|~");
+
+/// What a field's value may hold: VCHAR, obs-text, SP and HTAB (RFC 9110 section 5.5).
+pub(crate) static FIELD_TEXT: Octets = NONE
+    .with(b"\t")
+    .with_range(0x20, 0x7e)
+    .with_range(0x80, 0xff);
+
+/// What a request line may hold at all: nothing but visible characters, obs-text, and the two spaces
+/// (RFC 9112 section 3).
+pub(crate) static LINE_TEXT: Octets = NONE.with_range(0x20, 0x7e).with_range(0x80, 0xff);
+
+/// What may stand in the path of a target: the characters of a URI (RFC 3986 section 3.3), and those that
+/// clients in use do not encode.
+pub(crate) static PATH: Octets = NONE
+    .with_range(0x21, 0x7e)
+    .with_range(0x80, 0xff)
+    .without(b"#<>?`");
+
+/// What may stand in the query of a target, likewise (RFC 3986 section 3.4).
+pub(crate) static QUERY: Octets = NONE
+    .with_range(0x21, 0x7e)
+    .with_range(0x80, 0xff)
+    .without(b"\"#<>");
+
+/// What may stand in a reg-name, besides percent-encoded bytes (RFC 3986 section 3.2.2).
+pub(crate) static REG_NAME: Octets = Octets(ALPHANUMERIC.0).with(b"-._~!$&'()*+,;=");
+
+/// Without the whitespace around it: OWS of RFC 9110 section 5.6.3.
+pub(crate) fn trimmed(bytes: &[u8]) -> &[u8] {
+    let mut bytes = &bytes[leading_whitespace(bytes)..];
+    while let [rest @ .., b' ' | b'\t'] = bytes {
+        bytes = rest;
+    }
+    bytes
+}
+
+/// How much OWS there is in front.
+pub(crate) fn leading_whitespace(bytes: &[u8]) -> usize {
+    let end = bytes.iter().position(|byte| !matches!(byte, b' ' | b'\t'));
+    end.unwrap_or(bytes.len())
+}
+
+/// 1*DIGIT as a number, if 64 bits can tell it.
+pub(crate) fn number(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0_u64, |number, &byte| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        number.checked_mul(10)?.checked_add(digit)
+    })
+}

@@ -1,0 +1,327 @@
+//! Reads the head of a request that comes in pieces: RFC 9112 sections 2 to 6.
+
+use memchr::memchr;
+
+use crate::fault::Fault;
+use crate::head::{FieldSpan, Head, Span};
+use crate::meaning::Meaning;
+use crate::octets::{FIELD_TEXT, LINE_TEXT, Octets, TOKEN, leading_whitespace, trimmed};
+use crate::target;
+
+/// Empty lines that may come before a request line: old clients sent one after a body (RFC 9112 section 2.2).
+pub(crate) const EMPTY_LINES_MAX: u32 = 4;
+/// No head is larger, whatever the limits say: places in it are counted in 32 bits.
+const HEAD_BYTES_MAX: usize = 1 << 30;
+
+/// How large a head may be; `usize::MAX` is no limit.
+#[derive(Clone, Copy, Debug)]
+pub struct HeadLimits {
+    /// Bytes of the request line, without its end.
+    pub line_bytes: usize,
+    /// Bytes of one field's line, without its end.
+    pub field_bytes: usize,
+    /// Number of fields.
+    pub fields: usize,
+    /// Bytes of the whole, without the empty line at the end.
+    pub head_bytes: usize,
+}
+
+impl HeadLimits {
+    pub(crate) const NONE: Self = Self {
+        line_bytes: usize::MAX,
+        field_bytes: usize::MAX,
+        fields: usize::MAX,
+        head_bytes: usize::MAX,
+    };
+}
+
+/// Reads a head that comes in pieces. It is given everything that has come of this head each time, and
+/// looks at each line once. What it says does not depend on how the bytes were cut into pieces.
+#[derive(Debug, Default)]
+pub struct HeadReader {
+    section: Section,
+    /// Where the request line starts.
+    start: usize,
+    /// Where the line starts that is not whole yet.
+    line: usize,
+    /// No line feed comes before here.
+    searched: usize,
+    /// Nothing that no line may hold comes before here.
+    vetted: usize,
+    empty_lines: u32,
+    has_begun: bool,
+    host_may_lack: bool,
+    meaning: Meaning,
+}
+
+/// HTTP-message = start-line CRLF *( field-line CRLF ) CRLF (RFC 9112 section 2.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Section {
+    #[default]
+    StartLine,
+    FieldLines,
+}
+
+/// What a line is held to, whatever it says.
+struct Bounds {
+    /// What it may hold.
+    text: &'static Octets,
+    /// Its length in bytes.
+    len_max: usize,
+    /// What it is if it is longer.
+    too_long: Fault,
+}
+
+impl HeadReader {
+    pub(crate) fn without_host() -> Self {
+        Self {
+            host_may_lack: true,
+            ..Self::default()
+        }
+    }
+
+    /// To begin with another head.
+    pub fn reset(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Whether anything but empty lines has come.
+    pub fn has_begun(&self) -> bool {
+        self.has_begun
+    }
+
+    /// Reads on. `bytes` is all that has come of this head, from its beginning. `None` if that is not the
+    /// whole of it; else its length, with that of the empty lines before it.
+    pub fn read(
+        &mut self,
+        bytes: &[u8],
+        limits: &HeadLimits,
+        head: &mut Head,
+    ) -> Result<Option<usize>, Fault> {
+        if !self.has_begun {
+            head.clear();
+        }
+        while let Some(len) = memchr(b'\n', &bytes[self.searched..]) {
+            let end = self.searched + len;
+            let text = without_cr(&bytes[self.line..end]);
+            let next = end + 1;
+            match self.section {
+                Section::StartLine if text.is_empty() => self.empty_line(next)?,
+                Section::StartLine => self.start_line(text, limits, head)?,
+                Section::FieldLines if text.is_empty() => {
+                    self.end(&bytes[self.start..next], limits, head)?;
+                    return Ok(Some(next));
+                }
+                Section::FieldLines => self.field_line(text, limits, head)?,
+            }
+            (self.line, self.searched, self.vetted) = (next, next, next);
+        }
+        self.searched = bytes.len();
+        self.part_of_line(without_cr(&bytes[self.line..]), limits, head)?;
+        Ok(None)
+    }
+
+    /// RFC 9112 section 2.2: at least one before the request line should be ignored.
+    fn empty_line(&mut self, next: usize) -> Result<(), Fault> {
+        self.empty_lines += 1;
+        if self.empty_lines > EMPTY_LINES_MAX {
+            return Err(Fault::BadRequest("empty lines instead of a request"));
+        }
+        self.start = next;
+        Ok(())
+    }
+
+    fn start_line(
+        &mut self,
+        text: &[u8],
+        limits: &HeadLimits,
+        head: &mut Head,
+    ) -> Result<(), Fault> {
+        self.has_begun = true;
+        let bounds = self.bounds(limits);
+        let parsed = request_line(text, head);
+        bounds.check(text, parsed)?;
+        self.section = Section::FieldLines;
+        Ok(())
+    }
+
+    fn field_line(
+        &mut self,
+        text: &[u8],
+        limits: &HeadLimits,
+        head: &mut Head,
+    ) -> Result<(), Fault> {
+        check_count(limits, head)?;
+        let bounds = self.bounds(limits);
+        let name_len = bounds.check(text, field_name(text))?;
+        let after_colon = &text[name_len + 1..];
+        let value = trimmed(after_colon);
+        if self.meaning.note(&text[..name_len], value)? {
+            let line = self.line - self.start;
+            let value_at = name_len + 1 + leading_whitespace(after_colon);
+            head.fields.push(FieldSpan {
+                name: Span::new(line, name_len),
+                value: Span::new(line + value_at, value.len()),
+            });
+        }
+        Ok(())
+    }
+
+    /// What can be told of a line whose end has not come: that must be what would be told of it with its end.
+    fn part_of_line(&mut self, text: &[u8], limits: &HeadLimits, head: &Head) -> Result<(), Fault> {
+        if text.is_empty() {
+            return Ok(());
+        }
+        self.has_begun = true;
+        if self.section == Section::FieldLines {
+            check_count(limits, head)?;
+        }
+        let vetted = self.vetted - self.line;
+        self.bounds(limits).check_from(vetted, text)?;
+        self.vetted = self.line + text.len();
+        Ok(())
+    }
+
+    /// The line's own limit or what is left for the head, whichever is reached first.
+    fn bounds(&self, limits: &HeadLimits) -> Bounds {
+        let (text, len_max, too_long) = match self.section {
+            Section::StartLine => (&LINE_TEXT, limits.line_bytes, Fault::LineTooLong),
+            Section::FieldLines => (&FIELD_TEXT, limits.field_bytes, Fault::FieldTooLarge),
+        };
+        let before = self.line - self.start;
+        let left = limits.head_bytes.min(HEAD_BYTES_MAX).saturating_sub(before);
+        let (len_max, too_long) = if left < len_max {
+            (left, Fault::HeadTooLarge)
+        } else {
+            (len_max, too_long)
+        };
+        Bounds {
+            text,
+            len_max,
+            too_long,
+        }
+    }
+
+    /// The empty line after the fields: what they mean together.
+    fn end(&mut self, bytes: &[u8], limits: &HeadLimits, head: &mut Head) -> Result<(), Fault> {
+        if self.line - self.start > limits.head_bytes {
+            return Err(Fault::HeadTooLarge);
+        }
+        let minor_version = head.minor_version;
+        if !self.host_may_lack {
+            self.meaning.check_host(minor_version)?;
+        }
+        head.framing = self.meaning.framing(minor_version)?;
+        head.expects_continue = self.meaning.expects_continue && minor_version > 0;
+        head.keeps_alive = self.meaning.keeps_alive(minor_version);
+        head.bytes.extend_from_slice(bytes);
+        // RFC 9112 section 3.2.2: what the target says replaces the field.
+        if let Some(authority) = head.authority {
+            let authority = authority.of(bytes);
+            head.set("Host", authority);
+        }
+        Ok(())
+    }
+}
+
+impl Bounds {
+    /// Holds a whole line to the bounds. What a line may not hold comes before its length, and both before
+    /// what it was found to say: so a part of it is told the same.
+    fn check<T>(&self, text: &[u8], parsed: Result<T, Fault>) -> Result<T, Fault> {
+        if parsed.is_err() || text.len() > self.len_max {
+            self.check_from(0, text)?;
+        }
+        parsed
+    }
+
+    fn check_from(&self, vetted: usize, text: &[u8]) -> Result<(), Fault> {
+        let first = text.first().copied();
+        if first.is_some_and(|first| !TOKEN.has(first)) {
+            return Err(Fault::BadRequest("a line does not begin with a token"));
+        }
+        let end = text.len().min(self.len_max);
+        if vetted < end && !self.text.has_all(&text[vetted..end]) {
+            return Err(Fault::BadRequest("a control character in the head"));
+        }
+        if text.len() > self.len_max {
+            return Err(self.too_long);
+        }
+        Ok(())
+    }
+}
+
+/// Whether there is room for one more field.
+fn check_count(limits: &HeadLimits, head: &Head) -> Result<(), Fault> {
+    if head.fields.len() >= limits.fields {
+        return Err(Fault::HeadTooLarge);
+    }
+    Ok(())
+}
+
+/// A line without the CR of its end: a recipient may take a lone LF for one (RFC 9112 section 2.2).
+fn without_cr(line: &[u8]) -> &[u8] {
+    line.strip_suffix(b"\r").unwrap_or(line)
+}
+
+/// request-line = method SP request-target SP HTTP-version (RFC 9112 section 3).
+fn request_line(text: &[u8], head: &mut Head) -> Result<(), Fault> {
+    let method_len = TOKEN.run(text);
+    if method_len == 0 || text.get(method_len) != Some(&b' ') {
+        return Err(Fault::BadRequest("the method is not a token and a space"));
+    }
+    let (method, rest) = (&text[..method_len], &text[method_len + 1..]);
+    let (target, minor_version) = http_version(rest)?;
+    let parts = target::parse(method, target)?;
+    let at = method_len + 1;
+    let span = |range: std::ops::Range<usize>| Span::new(at + range.start, range.len());
+    head.minor_version = minor_version;
+    head.method = Span::new(0, method_len);
+    head.target = span(0..parts.len);
+    head.path = span(parts.path);
+    head.query = span(parts.query);
+    head.authority = parts.authority.map(span);
+    Ok(())
+}
+
+/// HTTP-version = HTTP-name "/" DIGIT "." DIGIT (RFC 9112 section 2.3): what comes before it, and the digit
+/// that differs.
+fn http_version(rest: &[u8]) -> Result<(&[u8], u8), Fault> {
+    match rest {
+        [
+            target @ ..,
+            b' ',
+            b'H',
+            b'T',
+            b'T',
+            b'P',
+            b'/',
+            b'1',
+            b'.',
+            minor @ (b'0' | b'1'),
+        ] => Ok((target, minor - b'0')),
+        [.., b' ', b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
+            if major.is_ascii_digit() && minor.is_ascii_digit() =>
+        {
+            Err(Fault::Version)
+        }
+        _ => Err(Fault::BadRequest("the request line ends in no version")),
+    }
+}
+
+/// field-line = field-name ":" OWS field-value OWS (RFC 9112 section 5): the length of its name.
+fn field_name(text: &[u8]) -> Result<usize, Fault> {
+    let len = TOKEN.run(text);
+    match text.get(len) {
+        Some(b':') if len > 0 => {}
+        // RFC 9112 section 5.1: no whitespace there, since not everybody would take it for the same name.
+        Some(b' ' | b'\t') if len > 0 => {
+            return Err(Fault::BadRequest("whitespace after the name of a field"));
+        }
+        // With the folding of old (RFC 9112 section 5.2) a line begins with whitespace.
+        _ => return Err(Fault::BadRequest("a field without a name and a colon")),
+    }
+    if !FIELD_TEXT.has_all(&text[len + 1..]) {
+        return Err(Fault::BadRequest("a control character in the head"));
+    }
+    Ok(len)
+}

@@ -1,0 +1,88 @@
+//! What an answer may say (RFC 9110, RFC 9112, PEP 3333). A host holds its app to it, and tells it
+//! what is wrong; the acceptor holds workers to it, since their memory is the app's to spoil.
+
+use crate::octets::{FIELD_TEXT, TOKEN, number};
+
+/// Fields that concern one hop, which is the acceptor's (RFC 9110 section 7.6.1, and section 11.7 for those
+/// of proxies), in lower case.
+const HOP_BY_HOP: [&[u8]; 9] = [
+    b"connection",
+    b"keep-alive",
+    b"proxy-authenticate",
+    b"proxy-authorization",
+    b"proxy-connection",
+    b"te",
+    b"trailer",
+    b"transfer-encoding",
+    b"upgrade",
+];
+
+/// The statuses that an answer may have: what is below is not the last word (RFC 9110 section 15.2), and
+/// an app has but one.
+pub const STATUSES: std::ops::RangeInclusive<u16> = 200..=999;
+
+/// Whether a field concerns one hop, in whatever case its name is.
+pub fn is_hop_by_hop(name: &[u8]) -> bool {
+    HOP_BY_HOP
+        .iter()
+        .any(|known| name.eq_ignore_ascii_case(known))
+}
+
+/// Whether an answer of this status has a body (RFC 9110 sections 15.3.5 and 15.4.5).
+pub fn has_body(status: u16) -> bool {
+    !matches!(status, 204 | 304)
+}
+
+/// Whether an answer of this status may tell a length (RFC 9110 section 8.6).
+pub fn may_tell_length(status: u16) -> bool {
+    status != 204
+}
+
+/// The value of a `Content-Length`: digits and nothing else (RFC 9110 section 8.6).
+pub fn content_length(value: &[u8]) -> Option<u64> {
+    number(value)
+}
+
+/// Whether a name is a token (RFC 9110 section 5.6.2), as those of fields and methods are.
+pub fn is_token(name: &[u8]) -> bool {
+    !name.is_empty() && TOKEN.has_all(name)
+}
+
+/// Whether a value or a reason has nothing in it that would be the end of it (RFC 9110 section 5.5).
+pub fn is_field_text(value: &[u8]) -> bool {
+    FIELD_TEXT.has_all(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_length_is_digits() {
+        let table: [(&[u8], Option<u64>); 10] = [
+            (b"0", Some(0)),
+            (b"0042", Some(42)),
+            (b"18446744073709551615", Some(u64::MAX)),
+            (b"18446744073709551616", None),
+            (b"", None),
+            (b"+1", None),
+            (b"-1", None),
+            (b" 1", None),
+            (b"1, 1", None),
+            (b"0x1", None),
+        ];
+        for (value, expected) in table {
+            assert_eq!(content_length(value), expected, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn names_of_one_hop_in_any_case() {
+        for name in ["connection", "Transfer-Encoding", "TE", "upgrade"] {
+            assert!(is_hop_by_hop(name.as_bytes()), "{name}");
+        }
+        for name in ["", "date", "t", "te2", "connections"] {
+            assert!(!is_hop_by_hop(name.as_bytes()), "{name}");
+        }
+    }
+}

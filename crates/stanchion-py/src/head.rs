@@ -3,7 +3,9 @@
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString, PyTuple};
-use stanchion_server::answer_rules::{STATUSES, content_length, is_hop_by_hop, may_tell_length};
+use stanchion_http::rules::{
+    STATUSES, content_length, is_field_text, is_hop_by_hop, is_token, may_tell_length,
+};
 
 /// What the app gave to `start_response`, checked.
 pub(crate) struct Head {
@@ -82,9 +84,7 @@ fn check_status(status: &Bound<'_, PyAny>) -> PyResult<(u16, Vec<u8>)> {
     };
     match (number, reason) {
         (Some(number), Some(reason))
-            if STATUSES.contains(&number)
-                && code.len() == 3
-                && reason.iter().copied().all(is_text) =>
+            if STATUSES.contains(&number) && code.len() == 3 && is_field_text(reason) =>
         {
             Ok((number, reason.to_vec()))
         }
@@ -103,8 +103,7 @@ fn check_name(name: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
         ))
     })?;
     let mut bytes = latin1(text)?;
-    let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
-    if bytes.is_empty() || !bytes.iter().all(is_token) {
+    if !is_token(&bytes) {
         return Err(PyValueError::new_err(format!(
             "not a header name: {name:?}"
         )));
@@ -125,16 +124,12 @@ fn check_value(name: &[u8], value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     })?;
     let bytes = latin1(text)?;
     let trimmed = bytes.trim_ascii();
-    if !trimmed.iter().copied().all(is_text) {
+    if !is_field_text(trimmed) {
         return Err(PyValueError::new_err(format!(
             "a control character in the value of {shown}: {value:?}"
         )));
     }
     Ok(trimmed.to_vec())
-}
-
-fn is_text(byte: u8) -> bool {
-    byte == b'\t' || (byte >= 0x20 && byte != 0x7f)
 }
 
 fn parse_length(value: &[u8]) -> PyResult<u64> {

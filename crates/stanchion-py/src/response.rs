@@ -10,7 +10,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::PyString;
-use stanchion_server::answer_rules::has_body;
+use stanchion_http::rules::has_body;
 use stanchion_server::record::{ANSWER_HEAD_BYTES_MAX, AnswerHead, FilePart, write_answer_head};
 use stanchion_server::{Ending, Seat, Taken};
 use tracing::error;

@@ -4,7 +4,6 @@
 #![forbid(unsafe_code)]
 
 mod acceptor;
-pub mod answer_rules;
 mod control;
 mod datagrams;
 pub mod exit_code;

@@ -5,8 +5,8 @@ use http::header::{CONTENT_LENGTH, SERVER};
 use http::response::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use stanchion_exchange::Corrupt;
+use stanchion_http::rules::{STATUSES, content_length, has_body, is_hop_by_hop, may_tell_length};
 
-use crate::answer_rules::{STATUSES, content_length, has_body, is_hop_by_hop, may_tell_length};
 use crate::record::AnswerHead;
 
 /// The head of an answer that can be sent.

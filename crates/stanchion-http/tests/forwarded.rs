@@ -1,0 +1,196 @@
+//! What proxies say, and who is believed.
+
+use std::net::IpAddr;
+
+use stanchion_http::{Fault, Head, client_address, forwarded_scheme, proxy_us};
+
+#[test]
+fn all_that_is_said_of_the_scheme_counts() {
+    const PROTO: &str = "X-Forwarded-Proto";
+    const PROTOCOL: &str = "x-forwarded-protocol";
+    const SSL: &str = "x-forwarded-ssl";
+    let contradiction = Err(Fault::BadRequest("contradictory scheme headers"));
+    let table: &[(&[(&str, &str)], _)] = &[
+        (&[], Ok("http")),
+        (&[(PROTO, "https")], Ok("https")),
+        (&[(PROTO, "HTTPS")], Ok("https")),
+        (&[(PROTO, "http")], Ok("http")),
+        (&[(PROTO, "")], Ok("http")),
+        (&[(PROTO, "https, http")], Ok("http")),
+        (&[(PROTOCOL, "ssl")], Ok("https")),
+        (&[(SSL, "on")], Ok("https")),
+        (
+            &[(PROTO, "https"), (SSL, "on"), (PROTOCOL, "ssl")],
+            Ok("https"),
+        ),
+        (&[(PROTO, "http"), (SSL, "off")], Ok("http")),
+        (&[(PROTO, "http"), (SSL, "on")], contradiction),
+        (&[(PROTO, "https"), (PROTOCOL, "http")], contradiction),
+        (&[(PROTO, "https"), (PROTO, "https")], Ok("https")),
+        (&[(PROTO, "https"), (PROTO, "http")], contradiction),
+        (&[(PROTO, "http"), (PROTO, "https")], contradiction),
+        (
+            &[(PROTO, "https"), (PROTO, "https"), (PROTO, "")],
+            contradiction,
+        ),
+    ];
+    for (said, expected) in table {
+        let head = Head::of("GET", "/", said);
+        assert_eq!(forwarded_scheme(&head), *expected, "{said:?}");
+    }
+}
+
+/// How long a request was with a proxy that says so, at `NOW_US`.
+fn since(said: &[&str]) -> Option<u64> {
+    let fields: Vec<_> = said.iter().map(|said| ("X-Request-Start", *said)).collect();
+    proxy_us(&Head::of("GET", "/", &fields), NOW_US)
+}
+
+const NOW_US: u64 = 1_700_000_000_123_000;
+
+#[test]
+fn every_unit_that_is_in_use() {
+    for text in [
+        "t=1700000000.123",
+        "1700000000.123",
+        "t=1700000000123",
+        "1700000000123",
+        "1700000000123.0",
+        "t=1700000000123000",
+        "1700000000123000000",
+    ] {
+        assert_eq!(since(&[text]), Some(0), "{text}");
+    }
+    assert_eq!(since(&["1700000000"]), Some(123_000));
+    for text in [
+        "",
+        "t=",
+        "t=now",
+        "-1",
+        "1e9",
+        "1.2.3",
+        "0x10",
+        "17000000001230000000",
+        "1.0123456789",
+    ] {
+        assert_eq!(since(&[text]), None, "{text}");
+    }
+    assert_eq!(since(&[]), None);
+    assert_eq!(since(&["1700000000", "1700000000"]), None);
+}
+
+#[test]
+fn a_time_that_cannot_be_is_none() {
+    const S_US: u64 = 1_000_000;
+    for (start_us, expected) in [
+        (NOW_US - 1_500, Some(1_500)),
+        (NOW_US, Some(0)),
+        (NOW_US + S_US, Some(0)),
+        (NOW_US + S_US + 1, None),
+        (NOW_US - 3600 * S_US, Some(3600 * S_US)),
+        (NOW_US - 3600 * S_US - 1, None),
+    ] {
+        assert_eq!(since(&[&start_us.to_string()]), expected, "{start_us}");
+    }
+}
+
+#[test]
+fn whose_a_request_is() {
+    // Peer, what X-Forwarded-For says if it is believed, who else is, whose it is.
+    type Row = (
+        &'static str,
+        Option<&'static [&'static str]>,
+        &'static [&'static str],
+        &'static str,
+    );
+    let table: &[Row] = &[
+        ("192.0.2.1", None, &[], "192.0.2.1"),
+        ("127.0.0.1", Some(&[]), &["127.0.0.1"], "127.0.0.1"),
+        (
+            "127.0.0.1",
+            Some(&["198.51.100.7"]),
+            &["127.0.0.1"],
+            "198.51.100.7",
+        ),
+        // What the client wrote itself stands before.
+        (
+            "127.0.0.1",
+            Some(&["10.1.1.1, 198.51.100.7"]),
+            &[],
+            "198.51.100.7",
+        ),
+        (
+            "127.0.0.1",
+            Some(&["10.1.1.1", "198.51.100.7"]),
+            &[],
+            "198.51.100.7",
+        ),
+        // Another proxy of ours between.
+        (
+            "127.0.0.1",
+            Some(&["198.51.100.7,10.0.0.2"]),
+            &["10.0.0.2"],
+            "198.51.100.7",
+        ),
+        (
+            "127.0.0.1",
+            Some(&["198.51.100.7", "10.0.0.2"]),
+            &["10.0.0.2"],
+            "198.51.100.7",
+        ),
+        // Nobody but proxies of ours: the first of them asks for itself.
+        (
+            "127.0.0.1",
+            Some(&["10.0.0.3, 10.0.0.2"]),
+            &["10.0.0.2", "10.0.0.3"],
+            "10.0.0.3",
+        ),
+        (
+            "127.0.0.1",
+            Some(&["198.51.100.7, unknown"]),
+            &[],
+            "127.0.0.1",
+        ),
+        (
+            "127.0.0.1",
+            Some(&["unknown, 10.0.0.2"]),
+            &["10.0.0.2"],
+            "10.0.0.2",
+        ),
+        ("127.0.0.1", Some(&[""]), &[], "127.0.0.1"),
+        // With a port, and in all forms of IPv6.
+        (
+            "127.0.0.1",
+            Some(&["198.51.100.7:4711"]),
+            &[],
+            "198.51.100.7",
+        ),
+        (
+            "127.0.0.1",
+            Some(&["[2001:db8::1]:4711"]),
+            &[],
+            "2001:db8::1",
+        ),
+        ("127.0.0.1", Some(&["2001:db8::1"]), &[], "2001:db8::1"),
+        (
+            "127.0.0.1",
+            Some(&["::ffff:198.51.100.7"]),
+            &[],
+            "198.51.100.7",
+        ),
+        // A unix socket.
+        ("", Some(&["10.1.1.1, 198.51.100.7"]), &[], "198.51.100.7"),
+        ("", None, &[], ""),
+        ("", Some(&[]), &[], ""),
+    ];
+    for &(peer, said, proxies, expected) in table {
+        let proxies: Vec<IpAddr> = proxies.iter().map(|proxy| proxy.parse().unwrap()).collect();
+        let head = said.map(|said| {
+            let fields: Vec<_> = said.iter().map(|said| ("X-Forwarded-For", *said)).collect();
+            Head::of("GET", "/", &fields)
+        });
+        let is_proxy = |address| proxies.contains(&address);
+        let client = client_address(peer.parse().ok(), head.as_ref(), is_proxy);
+        assert_eq!(client, expected.parse().ok(), "{peer:?} {said:?}");
+    }
+}

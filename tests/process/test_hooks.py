@@ -184,7 +184,7 @@ def test_the_masters_hooks_run_in_the_master(start: Start, gate: Gate) -> None:
         "def when_ready(server): announce(f'when_ready {os.getpid()}')\n"
         "def on_exit(server): announce(f'on_exit {os.getpid()}')\n"
     )
-    assert gate.announcements(2, within_s=2) == [f"on_starting {server.pid}", f"when_ready {server.pid}"]
+    assert gate.announcements(2) == [f"on_starting {server.pid}", f"when_ready {server.pid}"]
     server.stop()
     assert gate.announcement() == f"on_exit {server.pid}"
 
@@ -203,7 +203,7 @@ def test_the_master_tells_of_its_workers(start: Start, gate: Gate) -> None:
     with server.connect() as wire:
         pid = int(wire.get("/pid").text.split()[0])
     os.kill(pid, signal.SIGKILL)
-    assert gate.announcement(within_s=2) == f"child_exit 0 {pid} {server.pid}"
+    assert gate.announcement() == f"child_exit 0 {pid} {server.pid}"
     server.signal(signal.SIGTTIN)
     assert gate.announcement() == "changed 2 1 2"
 
@@ -212,7 +212,7 @@ def test_a_hook_that_raises_does_not_end_the_master(start: Start) -> None:
     server = start(
         "def when_ready(server): raise SystemExit('enough')\ndef nworkers_changed(server, new, old): raise ValueError\n"
     )
-    server.log.wait("the hook when_ready raised SystemExit: enough", within_s=2)
+    server.log.wait("the hook when_ready raised SystemExit: enough")
     server.signal(signal.SIGTTIN)
     server.log.wait("the hook nworkers_changed raised ValueError")
     with server.connect() as wire:
@@ -227,7 +227,7 @@ def test_hup_brings_in_new_hooks_and_a_broken_file_changes_nothing(start: Start,
     config.write_text("def post_fork(server, worker):\n")
     mark = server.log.mark()
     server.signal(signal.SIGHUP)
-    server.log.wait("SyntaxError|IndentationError", mark, within_s=2)
+    server.log.wait("SyntaxError|IndentationError", mark)
     config.write_text(text.replace("'old'", "f'new {server.cfg.workers}'"))
     server.signal(signal.SIGHUP)
     while (line := gate.announcement()) != "new 1":

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import socket
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,8 +13,9 @@ from stanchion.lab import servers
 from stanchion.lab.processes import Process
 from stanchion.lab.scenario import SHIPPED, Server
 from stanchion.lab.servers import KINDS, Address, Place
+from stanchion.lab.witness import logs
 from support.netns import Namespace
-from support.patience import PATIENCE_S
+from support.patience import PATIENCE_S, eventually
 
 T = TypeVar("T")
 
@@ -35,6 +37,8 @@ class Trial:
         self.directory = directory
         self.namespace = namespace
         self.running: dict[str, Process] = {}
+        self._servers: dict[str, Server] = {}
+        self._asked: Counter[str] = Counter()
         self._stack = stack
         files = directory / "files"
         files.mkdir()
@@ -49,6 +53,8 @@ class Trial:
         self._stack.callback(process.stop)
         self.running[name] = process
         process.wait_until(lambda: self.inside(lambda: servers.serves(server, self.address(server))))
+        self._servers[name] = server
+        self._asked.update(other for other, its in self._servers.items() if its in (server, behind))
         return process
 
     def address(self, server: Server) -> str:
@@ -70,9 +76,14 @@ class Trial:
         return status(self.send(server, path))
 
     def forget(self) -> None:
-        """What the logs have of the requests by which we found out that servers serve."""
+        """What the logs have of the requests by which we found out that servers serve; they may be late with that."""
+        for name, server in self._servers.items():
+            eventually(lambda name=name, server=server: self._logged(name, server), f"{name} logs what it has answered")
         for log in self.directory.glob("*.log"):
             os.truncate(log, 0)
+
+    def _logged(self, name: str, server: Server) -> bool:
+        return logs.figures(name, server, self.directory).get(f"log.{name}.requests", 0) >= self._asked[name]
 
 
 def status(client: socket.socket) -> int:

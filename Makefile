@@ -57,9 +57,17 @@ LOOM = RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom \
 test-loom: ## Search the exchange's interleavings, each model within its own bound
 	$(LOOM)
 
+# What compares times, fills the machine or boots another one runs by itself; the others mostly wait, so two run at once.
+ALONE := tests/chaos tests/lab tests/systemd tests/doctor/test_kernel.py tests/line/test_work_conserving.py \
+	tests/nginx/test_burst.py tests/wounds/test_floods.py
+
+# All of them, whatever fails.
 .PHONY: test-python
 test-python: test-needs ## Run the Python and end-to-end tests
-	$(BIN)/pytest tests
+	status=0; \
+	$(BIN)/pytest --numprocesses 2 --dist worksteal $(addprefix --ignore=,$(ALONE)) tests || status=$$?; \
+	$(BIN)/pytest $(ALONE) || status=$$?; \
+	exit $$status
 
 # What deals with processes, sockets and files. These tests mostly wait, so some may run at once.
 .PHONY: test-ordinary

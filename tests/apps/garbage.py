@@ -1,5 +1,6 @@
-"""An app that writes anything anywhere into the memory it shares with the acceptor."""
+"""An app that writes anything anywhere into the memory it shares with the acceptor, and announces begin and end."""
 
+import os
 import random
 import struct
 import time
@@ -7,6 +8,7 @@ from collections.abc import Iterable
 from urllib.parse import parse_qs
 from wsgiref.types import StartResponse, WSGIEnvironment
 
+from rendezvous import announce
 from shared_memory import Mapping, exchange
 
 HEADER_BYTES = 1024
@@ -21,11 +23,13 @@ def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[byt
     query = parse_qs(environ["QUERY_STRING"])
     if environ["PATH_INFO"] != "/scribble":
         return [environ["QUERY_STRING"].encode()]
+    announce(f"{os.getpid()}")
     rng = random.Random(int(query["seed"][0]))
     until = time.monotonic() + float(query["for_s"][0])
     with exchange() as memory:
         while time.monotonic() < until:
             scribble(rng, memory)
+    announce("enough")
     return [b"enough"]
 
 

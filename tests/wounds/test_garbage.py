@@ -3,8 +3,10 @@
 import contextlib
 import threading
 
+import psutil
 import pytest
 
+from support.gate import Gate
 from support.patience import PATIENCE_S, eventually
 from support.server import Serve, Server
 from support.wire import BrokenOff, Malformed, request
@@ -35,8 +37,10 @@ def ask_until(server: Server, stop: threading.Event) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_whatever_a_worker_scribbles_the_same_acceptor_serves_everybody_afterwards(serve: Serve, seed: int) -> None:
-    server = serve("garbage:app", "--workers", "2", "--threads", "2", "--timeout", "3")
+def test_whatever_a_worker_scribbles_the_same_acceptor_serves_everybody_afterwards(
+    serve: Serve, gate: Gate, seed: int
+) -> None:
+    server = serve("garbage:app", "--workers", "2", "--threads", "2", "--timeout", "3", env=gate.environment)
     acceptor = server.acceptor()
     stop = threading.Event()
     malformed: list[Malformed] = []
@@ -55,6 +59,9 @@ def test_whatever_a_worker_scribbles_the_same_acceptor_serves_everybody_afterwar
             mad.send(request("GET", f"/scribble?seed={seed}&for_s={SCRIBBLED_S}"))
             with contextlib.suppress(BrokenOff, ConnectionError, TimeoutError):
                 mad.response()
+            # Its answer may come before, from the acceptor, and it may be killed.
+            scribbler = int(gate.announcement())
+            eventually(lambda: gate.announced() or not psutil.pid_exists(scribbler), "it scribbles no more")
         finally:
             stop.set()
             for asker in askers:

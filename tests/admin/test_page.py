@@ -5,6 +5,7 @@ import shutil
 import struct
 import subprocess
 import zlib
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -78,9 +79,11 @@ def brightness(rows: list[bytes]) -> float:
 
 
 def test_it_shows_the_line_in_light_and_in_dark(serve: Serve, gate: Gate, tmp_path: Path) -> None:
-    with row_of_ports(1) as port:
-        server = serve("waiting:app", "--admin", f"127.0.0.1:{port}", "--max-waiting", "50", env=gate.environment)
-        wires = [server.connect() for _ in range(12)]
+    with row_of_ports(1) as port, ExitStack() as stack:
+        # A browser may take its time.
+        limits = ("--max-waiting", "50", "--timeout", "0", "--queue-timeout", "0")
+        server = serve("waiting:app", "--admin", f"127.0.0.1:{port}", *limits, env=gate.environment)
+        wires = [stack.enter_context(server.connect(timeout_s=PATIENCE_S)) for _ in range(12)]
         wires[0].send(request("GET", "/wait?held"))
         gate.announcement()
         for wire in wires[1:]:
@@ -100,4 +103,3 @@ def test_it_shows_the_line_in_light_and_in_dark(serve: Serve, gate: Gate, tmp_pa
         gate.let_pass(1)
         for wire in wires:
             assert wire.response().status == 200
-            wire.close()

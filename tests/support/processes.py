@@ -77,6 +77,8 @@ def holder_of_connections(processes: list[psutil.Process], address: Address) -> 
             for process in processes:
                 try:
                     connections = process.net_connections("tcp")
+                except psutil.NoSuchProcess:
+                    continue
                 except psutil.AccessDenied:
                     # It hides from all but root (`PR_SET_DUMPABLE` in prctl(2)), as no other process of ours does.
                     if process.name() == "stanchion-acpt":

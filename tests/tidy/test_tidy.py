@@ -55,6 +55,10 @@ BROKEN: list[tuple[Check, Tree]] = [
             "[target.'cfg(loom)'.dev-dependencies]\nstanchion-line.workspace = true"
         },
     ),
+    (
+        checks.arrows_in_manifests,
+        {"crates/stanchion-http/Cargo.toml": f"{MANIFEST.format('stanchion-http')}[dependencies]\nhttparse = '1'"},
+    ),
     (checks.arrows_in_manifests, {"crates/stanchion-new/Cargo.toml": MANIFEST.format("stanchion-new")}),
     (checks.arrows_in_sources, {EXCHANGE: "use stanchion_server::settings;"}),
     (checks.arrows_in_sources, {PY: "fn f() -> stanchion_line::Place { todo!() }"}),

@@ -6,7 +6,7 @@
 use memchr::memchr;
 
 use crate::head::Field;
-use crate::octets::{FIELD_TEXT, trimmed};
+use crate::octets::trimmed;
 use crate::rules::{
     STATUSES, content_length, has_body, is_field_text, is_hop_by_hop, is_token, may_tell_length,
 };
@@ -219,7 +219,7 @@ fn checked_field(line: &[u8]) -> Result<Field<'_>, &'static str> {
     if is_hop_by_hop(name) {
         return Err("an answer speaks for the connection");
     }
-    if !FIELD_TEXT.has_all(value) {
+    if !is_field_text(value) {
         return Err("a field of an answer has no value of HTTP");
     }
     Ok((name, value))

@@ -83,6 +83,31 @@ pub(crate) static QUERY: Octets = NONE
 /// What may stand in a reg-name, besides percent-encoded bytes (RFC 3986 section 3.2.2).
 pub(crate) static REG_NAME: Octets = Octets(ALPHANUMERIC.0).with(b"-._~!$&'()*+,;=");
 
+/// Whether a field's value may hold all of `bytes`: [`FIELD_TEXT`], eight at a time as long as there is no control
+/// character, which there almost never is.
+pub(crate) fn is_field_text(bytes: &[u8]) -> bool {
+    let mut words = bytes.chunks_exact(8);
+    let have_controls = words.any(|word| {
+        let word: [u8; 8] = word.try_into().expect("eight bytes");
+        has_control(u64::from_ne_bytes(word))
+    });
+    if have_controls {
+        return FIELD_TEXT.has_all(bytes);
+    }
+    FIELD_TEXT.has_all(words.remainder())
+}
+
+/// Whether one of eight bytes is below 0x20, or DEL: subtracting borrows from the highest bit of such a byte, which
+/// was not set.
+fn has_control(word: u64) -> bool {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    const HIGHEST: u64 = ONES << 7;
+    let without_del = word ^ (ONES * 0x7f);
+    let below_space = word.wrapping_sub(ONES * 0x20) & !word;
+    let del = without_del.wrapping_sub(ONES) & !without_del;
+    (below_space | del) & HIGHEST != 0
+}
+
 /// Without the whitespace around it: OWS of RFC 9110 section 5.6.3.
 pub(crate) fn trimmed(bytes: &[u8]) -> &[u8] {
     let mut bytes = &bytes[leading_whitespace(bytes)..];

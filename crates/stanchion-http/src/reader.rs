@@ -5,7 +5,9 @@ use memchr::memchr;
 use crate::fault::Fault;
 use crate::head::{FieldSpan, Head, Span};
 use crate::meaning::Meaning;
-use crate::octets::{FIELD_TEXT, LINE_TEXT, Octets, TOKEN, leading_whitespace, trimmed};
+use crate::octets::{
+    FIELD_TEXT, LINE_TEXT, Octets, TOKEN, is_field_text, leading_whitespace, trimmed,
+};
 use crate::target;
 
 /// Empty lines that may come before a request line: old clients sent one after a body (RFC 9112 section 2.2).
@@ -320,7 +322,7 @@ fn field_name(text: &[u8]) -> Result<usize, Fault> {
         // With the folding of old (RFC 9112 section 5.2) a line begins with whitespace.
         _ => return Err(Fault::BadRequest("a field without a name and a colon")),
     }
-    if !FIELD_TEXT.has_all(&text[len + 1..]) {
+    if !is_field_text(&text[len + 1..]) {
         return Err(Fault::BadRequest("a control character in the head"));
     }
     Ok(len)

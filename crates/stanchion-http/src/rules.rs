@@ -1,7 +1,7 @@
 //! What an answer may say (RFC 9110, RFC 9112, PEP 3333). A host holds its app to it, and tells it
 //! what is wrong; the acceptor holds workers to it, since their memory is the app's to spoil.
 
-use crate::octets::{FIELD_TEXT, TOKEN, number};
+use crate::octets::{self, TOKEN, number};
 
 /// Fields that concern one hop, which is the acceptor's (RFC 9110 section 7.6.1, and section 11.7 for those
 /// of proxies), in lower case.
@@ -50,7 +50,7 @@ pub fn is_token(name: &[u8]) -> bool {
 
 /// Whether a value or a reason has nothing in it that would be the end of it (RFC 9110 section 5.5).
 pub fn is_field_text(value: &[u8]) -> bool {
-    FIELD_TEXT.has_all(value)
+    octets::is_field_text(value)
 }
 
 #[cfg(test)]

@@ -60,7 +60,7 @@ def test_whoever_waits_longer_than_the_queue_timeout_is_told_so(serve: Serve, ga
     # The first too, which has been handed ahead to the only seat.
     for wire in wires:
         assert_told(wire.response())
-        assert 0.9 < time.monotonic() - since_s < 4
+        assert time.monotonic() - since_s > 0.9
     gate.let_pass(1)
     assert held.response().status == 200
     for wire in [held, *wires]:

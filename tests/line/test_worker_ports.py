@@ -279,7 +279,7 @@ def test_who_waits_at_a_port_longer_than_the_queue_timeout_is_told_so(serve: Ser
     wires = ports.ask(3, "/wait?late", 4)
     for wire in wires:
         assert_told(wire.response(), "waited too long")
-        assert 0.9 < time.monotonic() - since_s < 5
+        assert time.monotonic() - since_s > 0.9
     gate.let_pass(1)
     assert pid_in(held.response()) == pid
     assert gate.announced() == [], "the app never ran"

@@ -85,7 +85,7 @@ def test_what_cannot_be_served_within_the_graceful_timeout_gets_a_503(serve: Ser
         assert wire.closed()
         wire.close()
     server.exit_code()
-    assert 0.9 < time.monotonic() - started_s < 1 + QUICK_S
+    assert time.monotonic() - started_s > 0.9
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT])

@@ -1,21 +1,24 @@
 """First come, first served."""
 
-import time
+from pathlib import Path
 
 import pytest
 
+from support.counts import Counts
 from support.gate import Gate
+from support.patience import eventually
 from support.server import Serve
 from support.wire import request
 
 REQUESTS = 50
-SPACING_S = 0.005
-"""Far enough apart to arrive in the order they are sent in, on a machine that is busy with other tests."""
 
 
 @pytest.mark.own("a worker of gunicorn takes connections as the kernel offers them")
-def test_requests_of_separate_connections_are_served_in_the_order_they_came(serve: Serve, gate: Gate) -> None:
-    server = serve("waiting:app", env=gate.environment)
+def test_requests_of_separate_connections_are_served_in_the_order_they_came(
+    serve: Serve, gate: Gate, tmp_path: Path
+) -> None:
+    counts = Counts(tmp_path / "ctl")
+    server = serve("waiting:app", *counts.arguments, env=gate.environment)
     wires = [server.connect() for _ in range(REQUESTS + 1)]
     for wire in wires:
         # Every connection is accepted and known before the first request that counts.
@@ -25,9 +28,10 @@ def test_requests_of_separate_connections_are_served_in_the_order_they_came(serv
     # Neither the order of the connections nor its reverse.
     order = [(number * 37) % REQUESTS + 1 for number in range(REQUESTS)]
     assert sorted(order) == list(range(1, REQUESTS + 1))
-    for number in order:
+    arrived = counts.requests()["arrived"]
+    for place, number in enumerate(order, 1):
         wires[number].send(request("GET", f"/served?{number}"))
-        time.sleep(SPACING_S)
+        eventually(lambda place=place: counts.requests()["arrived"] == arrived + place, "it has come")
     gate.let_pass(1)
     for wire in wires:
         assert wire.response().status == 200

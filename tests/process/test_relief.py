@@ -29,7 +29,9 @@ def test_a_worker_past_max_memory_finishes_its_request_and_is_replaced(serve: Se
         gate.let_pass(1)
         assert int(wire.response().text) == grown
     gone(grown)
-    assert re.search(rf"\({grown}\) is to be replaced: it takes 2\d\d MiB \(max_memory\)", server.log.text())
+    # It may be seen while it still grows.
+    said = server.log.only(rf"\({grown}\) is to be replaced: it takes (\d+) MiB \(max_memory\)")
+    assert 100 <= int(said[1]) < 300
 
 
 def test_a_worker_below_max_memory_stays(serve: Serve) -> None:

@@ -39,7 +39,7 @@ pub struct FieldSpan {
 
 /// The head of a request. It owns its bytes, so it outlives the buffer it was read from; and it can be
 /// used again, so that reading a head of usual shape allocates nothing.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Head {
     /// From the request line on; behind the head there is what was set later.
     pub(crate) bytes: Vec<u8>,

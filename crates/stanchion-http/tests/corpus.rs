@@ -1,10 +1,13 @@
 //! The requests of `tests/http/corpus`, as far as they concern how one connection's bytes are read: what is there of
 //! paths, queries, bodies and statuses holds for the reader alone. `README.md` beside them has their notation.
 
+mod connection;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use stanchion_http::{Decoded, Decoder, Fault, Head, HeadLimits, HeadReader, percent_decoded};
+use connection::{Request, read_all};
+use stanchion_http::{Fault, HeadLimits, percent_decoded};
 
 /// The server's default settings.
 const LIMITS: HeadLimits = HeadLimits {
@@ -14,14 +17,8 @@ const LIMITS: HeadLimits = HeadLimits {
     head_bytes: 64 << 10,
 };
 
-/// A request as it was read.
-#[derive(Debug, PartialEq, Eq)]
-struct Request {
-    method: String,
-    path: Vec<u8>,
-    query: Vec<u8>,
-    body: Vec<u8>,
-}
+/// What the corpus says of a request: its method, path, query and body.
+type Expected = (String, Vec<u8>, Vec<u8>, Vec<u8>);
 
 fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -103,14 +100,17 @@ fn string(table: &str, key: &str) -> Option<Vec<u8>> {
     Some(value)
 }
 
-fn expected_requests(table: &str) -> Vec<Request> {
+fn expected_requests(table: &str) -> Vec<Expected> {
     let tables = table.split("[[request]]").skip(1);
     tables
-        .map(|table| Request {
-            method: String::from_utf8(string(table, "method").expect("a method")).expect("ASCII"),
-            path: string(table, "path").expect("a path"),
-            query: string(table, "query").unwrap_or_default(),
-            body: string(table, "body").unwrap_or_default(),
+        .map(|table| {
+            let method = string(table, "method").expect("a method");
+            (
+                String::from_utf8(method).expect("ASCII"),
+                string(table, "path").expect("a path"),
+                string(table, "query").unwrap_or_default(),
+                string(table, "body").unwrap_or_default(),
+            )
         })
         .collect()
 }
@@ -124,46 +124,9 @@ fn expected_statuses(table: &str) -> Vec<u16> {
         .collect()
 }
 
-/// What a connection would read of what it was sent, in pieces of so many bytes: its requests, and what is wrong
-/// with the one after them.
-fn read_all(bytes: &[u8], piece: usize) -> (Vec<Request>, Option<Fault>) {
-    let mut requests = Vec::new();
-    let mut rest = bytes;
-    while !rest.is_empty() {
-        match read_one(&mut rest, piece) {
-            Ok(Some(request)) => requests.push(request),
-            Ok(None) => break,
-            Err(fault) => return (requests, Some(fault)),
-        }
-    }
-    (requests, None)
-}
-
-fn read_one(rest: &mut &[u8], piece: usize) -> Result<Option<Request>, Fault> {
-    let (mut reader, mut head) = (HeadReader::default(), Head::default());
-    let ends = (1..=rest.len().div_ceil(piece)).map(|n| (n * piece).min(rest.len()));
-    let mut lens = ends.map(|end| reader.read(&rest[..end], &LIMITS, &mut head));
-    let Some(len) = lens.find_map(Result::transpose).transpose()? else {
-        return Ok(None);
-    };
-    *rest = &rest[len..];
-    let (mut decoder, mut body) = (Decoder::new(head.framing()), Vec::new());
-    while !decoder.is_over() {
-        let (mut input, later) = rest.split_at(piece.min(rest.len()));
-        if input.is_empty() {
-            return Ok(None);
-        }
-        while let Decoded::Data(data) = decoder.decode(&mut input)? {
-            body.extend_from_slice(data);
-        }
-        *rest = &rest[rest.len() - later.len() - input.len()..];
-    }
-    Ok(Some(Request {
-        method: head.method().to_owned(),
-        path: percent_decoded(head.path()).into_owned(),
-        query: head.query().to_vec(),
-        body,
-    }))
+fn told(Request { head, body }: Request) -> Expected {
+    let path = percent_decoded(head.path()).into_owned();
+    (head.method().to_owned(), path, head.query().to_vec(), body)
 }
 
 #[test]
@@ -172,10 +135,14 @@ fn a_valid_request_is_understood() {
     assert!(cases.len() > 30, "{} cases", cases.len());
     for (name, (bytes, expected)) in cases {
         for piece in [bytes.len(), 1, 7] {
-            let (requests, fault) = read_all(&bytes, piece);
+            let (requests, fault) = read_all(&bytes, &LIMITS, piece);
             assert_eq!(fault, None, "{name} in pieces of {piece}");
-            let expected = expected_requests(&expected);
-            assert_eq!(requests, expected, "{name} in pieces of {piece}");
+            let requests: Vec<_> = requests.into_iter().map(told).collect();
+            assert_eq!(
+                requests,
+                expected_requests(&expected),
+                "{name} in pieces of {piece}"
+            );
         }
     }
 }
@@ -186,7 +153,7 @@ fn an_invalid_request_is_refused_with_one_of_its_statuses() {
     assert!(cases.len() > 50, "{} cases", cases.len());
     for (name, (bytes, expected)) in cases {
         for piece in [bytes.len(), 1, 7] {
-            let (requests, fault) = read_all(&bytes, piece);
+            let (requests, fault) = read_all(&bytes, &LIMITS, piece);
             let status = fault.map(Fault::status);
             let fits = status.is_some_and(|status| expected_statuses(&expected).contains(&status));
             assert!(fits, "{name} in pieces of {piece}: {status:?} {fault:?}");

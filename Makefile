@@ -26,6 +26,11 @@ DENY_VERSION := 0.20.2
 DENY_ROOT := target/tools/cargo-deny-$(DENY_VERSION)
 DENY := $(DENY_ROOT)/bin/cargo-deny
 
+# Likewise the driver of the fuzzer.
+CARGO_FUZZ_VERSION := 0.13.2
+CARGO_FUZZ_ROOT := target/tools/cargo-fuzz-$(CARGO_FUZZ_VERSION)
+CARGO_FUZZ := $(CARGO_FUZZ_ROOT)/bin/cargo-fuzz
+
 # What the wheel is made of; a change in any of it makes a new one.
 WHEEL_SOURCES := Cargo.toml Cargo.lock pyproject.toml README.md LICENSE \
 	scripts/sbom $(shell find crates python -type f -not -path '*/tests/*' -not -path '*/__pycache__/*')
@@ -96,6 +101,12 @@ CHAOS_S ?= 60
 chaos: $(STAMP)/wheel $(STAMP)/dev ## Break whatever can break under load, each test for CHAOS_S seconds, and account for every request
 	STANCHION_CHAOS_S=$(CHAOS_S) $(BIN)/pytest tests/chaos
 
+FUZZ_S ?= 60
+
+.PHONY: fuzz
+fuzz: $(CARGO_FUZZ) ## Fuzz whatever reads bytes of strangers, FUZZ_S seconds in all
+	fuzz/run $(CARGO_FUZZ) $(FUZZ_S)
+
 # Each experiment in its small size: under ten minutes on two cores. A server or tool that cannot be had here costs only
 # its own trials, and the report says which.
 LAB = $(BIN)/stanchion lab run all --out lab-results
@@ -113,7 +124,7 @@ lab: $(STAMP)/wheel $(STAMP)/dev $(STAMP)/lab ## Run every experiment of the lab
 LAB_PACKAGES = scripts/system-packages nginx=nginx-light siege=siege ab=apache2-utils httperf=httperf unicorn=unicorn puma=puma
 
 .PHONY: nightly
-nightly: lint test chaos lab-quick ## Whatever is too long for every commit
+nightly: lint test fuzz chaos lab-quick ## Whatever is too long for every commit
 
 # ---- Check
 
@@ -184,7 +195,7 @@ venv: $(STAMP)/dev ## Make the virtual environment for development
 
 .PHONY: clean
 clean: ## Remove everything that was built
-	rm -rf target dist .bench $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf target fuzz/target dist .bench $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # ---- Steps, each done once
@@ -197,10 +208,14 @@ $(STAMP)/build $(STAMP)/demo $(STAMP)/dev $(STAMP)/lab $(STAMP)/uv: $(STAMP)/%: 
 	$(BIN)/pip install --quiet --require-hashes --requirement $<
 	@touch $@
 
-# Unoptimized: it runs for a second, and is compiled in one minute of two cores instead of several.
+# Unoptimized: they run for a second, and are compiled in one minute of two cores instead of several.
+TOOL = cargo install --quiet --locked --profile dev --config profile.dev.debug=false
+
 $(DENY):
-	cargo install --quiet --locked --version $(DENY_VERSION) --root $(DENY_ROOT) \
-		--profile dev --config profile.dev.debug=false cargo-deny
+	$(TOOL) --version $(DENY_VERSION) --root $(DENY_ROOT) cargo-deny
+
+$(CARGO_FUZZ):
+	$(TOOL) --version $(CARGO_FUZZ_VERSION) --root $(CARGO_FUZZ_ROOT) cargo-fuzz
 
 # What tests boot; each boots a copy that lasts as long as the test.
 $(GUEST)/made: scripts/make-guest

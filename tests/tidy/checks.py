@@ -361,7 +361,7 @@ def no_traces_of_a_machine(root: Path) -> list[str]:
             text = path.read_text()
         except UnicodeDecodeError:
             continue  # no text
-        if name == "Cargo.lock":
+        if path.name == "Cargo.lock":
             text = text.replace(CRATES_SOURCE, "")
         for number, line in enumerate(text.splitlines(), 1):
             complaints += [f"{name}:{number}: {what}" for what, trace in TRACES.items() if trace.search(line)]

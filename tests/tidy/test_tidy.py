@@ -117,6 +117,7 @@ FINE: list[tuple[Check, Tree]] = [
     (checks.lab_is_a_leaf, {"python/stanchion/lab/report.py": "from stanchion.lab import draw\n"}),
     (checks.no_traces_of_a_machine, {"docs/a.md": "serve / work, /work, /rooted, examples/root/x"}),
     (checks.no_traces_of_a_machine, {"Cargo.lock": f'source = "{checks.CRATES_SOURCE}"'}),
+    (checks.no_traces_of_a_machine, {"fuzz/Cargo.lock": f'source = "{checks.CRATES_SOURCE}"'}),
     (checks.no_traces_of_a_machine, {"target/a.md": "cd /" + "root/stanchion", "image.png": "\udcff"}),
 ]
 

@@ -1,0 +1,72 @@
+//! What a connection reads: the same requests however the bytes were cut, and the same again when they are
+//! written anew from what was understood.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use stanchion_http::{Framing, HeadLimits, split_target};
+
+#[path = "../../crates/stanchion-http/tests/connection/mod.rs"]
+mod connection;
+
+use connection::{read_all, rewritten};
+
+/// Small, so that they are reached.
+const LIMITS: HeadLimits = HeadLimits {
+    line_bytes: 200,
+    field_bytes: 120,
+    fields: 8,
+    head_bytes: 400,
+};
+
+fuzz_target!(|bytes: &[u8]| {
+    let (requests, fault) = read_all(bytes, &LIMITS, bytes.len().max(1));
+    for piece in [1, 2, 7] {
+        let in_pieces = read_all(bytes, &LIMITS, piece);
+        assert_eq!(in_pieces, (requests.clone(), fault), "in pieces of {piece}");
+    }
+    for request in &requests {
+        let head = &request.head;
+        assert_eq!(split_target(head.target()), (head.path(), head.query()));
+        let mut again = rewritten(head);
+        match head.framing() {
+            Framing::Empty => assert_eq!(request.body, b""),
+            Framing::Length(len) => assert_eq!(request.body.len() as u64, len),
+            Framing::Chunked => again.extend_from_slice(b"0\r\n\r\n"),
+        }
+        if head.framing() != Framing::Chunked {
+            again.extend_from_slice(&request.body);
+        }
+        let (read, fault) = read_all(
+            &again,
+            &HeadLimits {
+                fields: LIMITS.fields + 1,
+                field_bytes: 200,
+                head_bytes: 1000,
+                ..LIMITS
+            },
+            3,
+        );
+        assert_eq!((read.len(), fault), (1, None), "{again:?}");
+        let (read, before) = (&read[0].head, head);
+        assert!(read.fields().eq(before.fields()));
+        assert_eq!(
+            (
+                read.method(),
+                read.path(),
+                read.query(),
+                read.framing(),
+                read.keeps_alive(),
+                read.expects_continue()
+            ),
+            (
+                before.method(),
+                before.path(),
+                before.query(),
+                before.framing(),
+                before.keeps_alive(),
+                before.expects_continue()
+            ),
+        );
+    }
+});

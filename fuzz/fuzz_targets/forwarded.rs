@@ -1,0 +1,40 @@
+//! What is said about a request by whoever sends it: it never panics, and believes nobody it should not.
+
+#![no_main]
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use libfuzzer_sys::fuzz_target;
+use stanchion_http::{
+    Head, client_address, environ_name, forwarded_scheme, percent_decoded, proxy_us, split_host,
+    split_mount,
+};
+
+const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const NOW_US: u64 = 1_700_000_000_000_000;
+
+fuzz_target!(|bytes: &[u8]| {
+    let mut head = Head::of("GET", "/", &[]);
+    head.set("X-Forwarded-For", bytes);
+    head.set("X-Forwarded-Proto", bytes);
+    head.set("X-Request-Start", bytes);
+    assert_eq!(client_address(Some(PEER), None, |_| true), Some(PEER));
+    let client = client_address(Some(PEER), Some(&head), |_| false);
+    let text = String::from_utf8_lossy(bytes);
+    let last = text.rsplit(',').next().unwrap_or_default();
+    if !last.contains(|char: char| char.is_ascii_hexdigit() || char == ':') {
+        assert_eq!(client, Some(PEER), "nobody was named");
+    }
+    let scheme = forwarded_scheme(&head).expect("one value contradicts nobody");
+    assert_eq!(scheme == "https", bytes.eq_ignore_ascii_case(b"https"));
+    assert!(proxy_us(&head, NOW_US).is_none_or(|us| us <= 3_600_000_000));
+    assert!(percent_decoded(bytes).len() <= bytes.len());
+    let mut name = String::new();
+    environ_name(bytes, &mut name);
+    assert!(!name.contains('-') && name.chars().count() <= bytes.len() + "HTTP_".len());
+    let (host, port) = split_host(bytes, b"80");
+    assert!(bytes.starts_with(host) && (port == b"80" || bytes.ends_with(port)));
+    if let Some(rest) = split_mount(bytes, b"/a") {
+        assert_eq!([b"/a", rest].concat(), bytes);
+    }
+});

@@ -6,9 +6,9 @@
 use memchr::memchr;
 
 use crate::head::Field;
-use crate::octets::trimmed;
+use crate::octets::{TOKEN, before_control, trimmed};
 use crate::rules::{
-    STATUSES, content_length, has_body, is_field_text, is_hop_by_hop, is_token, may_tell_length,
+    STATUSES, content_length, has_body, is_field_text, is_hop_by_hop, may_tell_length,
 };
 
 /// What ends the data of a chunk (RFC 9112 section 7.1).
@@ -183,6 +183,11 @@ pub fn check(wire: &[u8], is_head_request: bool) -> Result<AnswerFacts, &'static
 
 /// A line without its CR LF, and what follows it.
 fn split_line(wire: &[u8]) -> Result<(&[u8], &[u8]), &'static str> {
+    // Almost always there is no control character before those at its end.
+    let len = before_control(wire);
+    if let [b'\r', b'\n', rest @ ..] = &wire[len..] {
+        return Ok((&wire[..len], rest));
+    }
     let end = memchr(b'\n', wire).ok_or("the head of an answer does not end with a line")?;
     let line = wire[..end].strip_suffix(b"\r");
     let line = line.ok_or("a line of an answer's head ends without CR")?;
@@ -212,10 +217,11 @@ fn status_of(line: &[u8]) -> Result<u16, &'static str> {
 
 /// field-line (RFC 9112 section 5) of a field that may be the app's.
 fn checked_field(line: &[u8]) -> Result<Field<'_>, &'static str> {
-    let (name, value) = split_field(line).ok_or("a field of an answer has no colon")?;
-    if !is_token(name) {
-        return Err("a field of an answer has no name of HTTP");
+    let name_len = TOKEN.run(line);
+    if name_len == 0 || line.get(name_len) != Some(&b':') {
+        return Err("a field of an answer has no name of HTTP and a colon");
     }
+    let (name, value) = (&line[..name_len], trimmed(&line[name_len + 1..]));
     if is_hop_by_hop(name) {
         return Err("an answer speaks for the connection");
     }

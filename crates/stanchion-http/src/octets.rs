@@ -4,10 +4,18 @@
 pub(crate) struct Octets([bool; 256]);
 
 impl Octets {
-    /// What of `bytes` comes before the first that is not in the set.
+    /// How many of `bytes` come before the first that is not in the set; looked at four at a time while they are.
     pub(crate) fn run(&self, bytes: &[u8]) -> usize {
-        let end = bytes.iter().position(|&byte| !self.has(byte));
-        end.unwrap_or(bytes.len())
+        let mut len = 0;
+        while let Some(&[a, b, c, d]) = bytes[len..].first_chunk()
+            && self.has(a) & self.has(b) & self.has(c) & self.has(d)
+        {
+            len += 4;
+        }
+        while bytes.get(len).is_some_and(|&byte| self.has(byte)) {
+            len += 1;
+        }
+        len
     }
 
     /// Whether all of `bytes` are in the set.
@@ -83,29 +91,36 @@ pub(crate) static QUERY: Octets = NONE
 /// What may stand in a reg-name, besides percent-encoded bytes (RFC 3986 section 3.2.2).
 pub(crate) static REG_NAME: Octets = Octets(ALPHANUMERIC.0).with(b"-._~!$&'()*+,;=");
 
-/// Whether a field's value may hold all of `bytes`: [`FIELD_TEXT`], eight at a time as long as there is no control
-/// character, which there almost never is.
+/// Whether a field's value may hold all of `bytes`: [`FIELD_TEXT`].
 pub(crate) fn is_field_text(bytes: &[u8]) -> bool {
-    let mut words = bytes.chunks_exact(8);
-    let have_controls = words.any(|word| {
-        let word: [u8; 8] = word.try_into().expect("eight bytes");
-        has_control(u64::from_ne_bytes(word))
-    });
-    if have_controls {
-        return FIELD_TEXT.has_all(bytes);
-    }
-    FIELD_TEXT.has_all(words.remainder())
+    let len = before_control(bytes);
+    FIELD_TEXT.has_all(&bytes[len..])
 }
 
-/// Whether one of eight bytes is below 0x20, or DEL: subtracting borrows from the highest bit of such a byte, which
-/// was not set.
-fn has_control(word: u64) -> bool {
+/// How many of `bytes` come before the first control character, HTAB among them: looked at eight at a time.
+pub(crate) fn before_control(bytes: &[u8]) -> usize {
+    let mut len = 0;
+    while let Some(&word) = bytes[len..].first_chunk() {
+        let controls = controls(u64::from_le_bytes(word));
+        if controls != 0 {
+            return len + controls.trailing_zeros() as usize / 8;
+        }
+        len += word.len();
+    }
+    let is_control = |byte: &u8| *byte < b' ' || *byte == 0x7f;
+    let last = bytes[len..].iter().position(is_control);
+    last.map_or(bytes.len(), |at| len + at)
+}
+
+/// Where among eight bytes one is below 0x20, or DEL, the highest bit is set. Only the lowest that is set is sure:
+/// subtraction borrows from the bytes above, but it begins at such a byte.
+fn controls(word: u64) -> u64 {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
     const HIGHEST: u64 = ONES << 7;
     let without_del = word ^ (ONES * 0x7f);
     let below_space = word.wrapping_sub(ONES * 0x20) & !word;
     let del = without_del.wrapping_sub(ONES) & !without_del;
-    (below_space | del) & HIGHEST != 0
+    (below_space | del) & HIGHEST
 }
 
 /// Without the whitespace around it: OWS of RFC 9110 section 5.6.3.

@@ -6,7 +6,8 @@ use crate::fault::Fault;
 use crate::head::{FieldSpan, Head, Span};
 use crate::meaning::Meaning;
 use crate::octets::{
-    FIELD_TEXT, LINE_TEXT, Octets, TOKEN, is_field_text, leading_whitespace, trimmed,
+    FIELD_TEXT, LINE_TEXT, Octets, TOKEN, before_control, is_field_text, leading_whitespace,
+    trimmed,
 };
 use crate::target;
 
@@ -64,6 +65,16 @@ enum Section {
     FieldLines,
 }
 
+/// A whole line.
+struct Line<'b> {
+    /// Without its end.
+    text: &'b [u8],
+    /// Whether it is sure to have no control character.
+    is_vetted: bool,
+    /// Where the next one starts.
+    next: usize,
+}
+
 /// What a line is held to, whatever it says.
 struct Bounds {
     /// What it may hold.
@@ -103,24 +114,44 @@ impl HeadReader {
         if !self.has_begun {
             head.clear();
         }
-        while let Some(len) = memchr(b'\n', &bytes[self.searched..]) {
-            let end = self.searched + len;
-            let text = without_cr(&bytes[self.line..end]);
-            let next = end + 1;
+        while let Some(line) = self.whole_line(bytes) {
+            let next = line.next;
             match self.section {
-                Section::StartLine if text.is_empty() => self.empty_line(next)?,
-                Section::StartLine => self.start_line(text, limits, head)?,
-                Section::FieldLines if text.is_empty() => {
+                Section::StartLine if line.text.is_empty() => self.empty_line(next)?,
+                Section::StartLine => self.start_line(line.text, limits, head)?,
+                Section::FieldLines if line.text.is_empty() => {
                     self.end(&bytes[self.start..next], limits, head)?;
                     return Ok(Some(next));
                 }
-                Section::FieldLines => self.field_line(text, limits, head)?,
+                Section::FieldLines => self.field_line(&line, limits, head)?,
             }
             (self.line, self.searched, self.vetted) = (next, next, next);
         }
         self.searched = bytes.len();
         self.part_of_line(without_cr(&bytes[self.line..]), limits, head)?;
         Ok(None)
+    }
+
+    /// The next line, if it is whole. It almost always is, when it is first looked at, and has no control character
+    /// before the CR LF at its end.
+    fn whole_line<'b>(&self, bytes: &'b [u8]) -> Option<Line<'b>> {
+        let line = &bytes[self.line..];
+        if self.searched == self.line {
+            let len = before_control(line);
+            if let [b'\r', b'\n', ..] = line[len..] {
+                return Some(Line {
+                    text: &line[..len],
+                    is_vetted: true,
+                    next: self.line + len + "\r\n".len(),
+                });
+            }
+        }
+        let end = self.searched + memchr(b'\n', &bytes[self.searched..])?;
+        Some(Line {
+            text: without_cr(&bytes[self.line..end]),
+            is_vetted: false,
+            next: end + 1,
+        })
     }
 
     /// RFC 9112 section 2.2: at least one before the request line should be ignored.
@@ -149,13 +180,13 @@ impl HeadReader {
 
     fn field_line(
         &mut self,
-        text: &[u8],
+        line: &Line<'_>,
         limits: &HeadLimits,
         head: &mut Head,
     ) -> Result<(), Fault> {
         check_count(limits, head)?;
-        let bounds = self.bounds(limits);
-        let name_len = bounds.check(text, field_name(text))?;
+        let (text, bounds) = (line.text, self.bounds(limits));
+        let name_len = bounds.check(text, field_name(line))?;
         let after_colon = &text[name_len + 1..];
         let value = trimmed(after_colon);
         if self.meaning.note(&text[..name_len], value)? {
@@ -311,7 +342,8 @@ fn http_version(rest: &[u8]) -> Result<(&[u8], u8), Fault> {
 }
 
 /// field-line = field-name ":" OWS field-value OWS (RFC 9112 section 5): the length of its name.
-fn field_name(text: &[u8]) -> Result<usize, Fault> {
+fn field_name(line: &Line<'_>) -> Result<usize, Fault> {
+    let text = line.text;
     let len = TOKEN.run(text);
     match text.get(len) {
         Some(b':') if len > 0 => {}
@@ -322,7 +354,7 @@ fn field_name(text: &[u8]) -> Result<usize, Fault> {
         // With the folding of old (RFC 9112 section 5.2) a line begins with whitespace.
         _ => return Err(Fault::BadRequest("a field without a name and a colon")),
     }
-    if !is_field_text(&text[len + 1..]) {
+    if !line.is_vetted && !is_field_text(&text[len + 1..]) {
         return Err(Fault::BadRequest("a control character in the head"));
     }
     Ok(len)

@@ -224,6 +224,8 @@ fn field_lines() {
         let text = format!("GET / HTTP/1.1\r\n{line}Host: a\r\n\r\n");
         assert_eq!(status(&text), *expected, "RFC {section}: {text:?}");
     }
+    let fault = read("GET / HTTP/1.1\r\nHost : a\r\n\r\n").unwrap_err();
+    assert_eq!(fault.reason(), "whitespace after the name of a field");
     let head = read("GET / HTTP/1.1\r\nHost:a\r\nX-A: \t b  c \t\r\nx-a:\r\n\r\n").unwrap();
     assert_eq!(head.first("host"), Some(&b"a"[..]));
     let values: Vec<_> = head.all("x-a").collect();
@@ -393,6 +395,9 @@ fn every_limit_has_its_fault() {
         head_bytes: whole,
     };
     assert!(read_within(text, &fits).is_ok());
+    let head_bytes = whole - 1;
+    let too_large = read_within(text, &HeadLimits { head_bytes, ..fits });
+    assert_eq!(too_large.err(), Some(Fault::HeadTooLarge));
     for (limits, fault) in [
         (
             HeadLimits {
@@ -427,6 +432,39 @@ fn every_limit_has_its_fault() {
         assert_eq!(fault_at.map(|(_, fault)| fault), Some(fault), "{limits:?}");
     }
 }
+
+/// Who sends a line in pieces hears of its length before what is wrong behind that has come; so must who does not.
+#[test]
+fn what_stands_behind_a_limit_is_not_looked_at() {
+    let limits = HeadLimits {
+        line_bytes: 30,
+        field_bytes: 20,
+        ..NO_LIMITS
+    };
+    let long = "a".repeat(40);
+    for (text, fault) in [
+        (format!("GET /{long}\u{1}\r\n\r\n"), Fault::LineTooLong),
+        (format!("GET /\u{1}{long}\r\n\r\n"), CONTROL),
+        (
+            format!("GET / HTTP/1.1\r\na:{long}\u{1}\r\n\r\n"),
+            Fault::FieldTooLarge,
+        ),
+        (format!("GET / HTTP/1.1\r\na:\u{1}{long}\r\n\r\n"), CONTROL),
+        (format!("GET / HTTP/1.1\r\na:\r{long}\r\n\r\n"), CONTROL),
+    ] {
+        assert_eq!(
+            read_within(text.as_bytes(), &limits).err(),
+            Some(fault),
+            "{text:?}"
+        );
+        let (mut reader, mut head) = (HeadReader::default(), Head::default());
+        let mut reads =
+            (0..text.len()).map(|len| reader.read(&text.as_bytes()[..len], &limits, &mut head));
+        assert_eq!(reads.find_map(Result::err), Some(fault), "{text:?}");
+    }
+}
+
+const CONTROL: Fault = Fault::BadRequest("a control character in the head");
 
 #[test]
 fn garbage_is_found_at_its_first_byte() {

@@ -101,7 +101,9 @@ fn heads() -> impl Strategy<Value = Vec<u8>> {
         "Connection: close\r\n",
         "Expect: 100-continue\r\n",
         "GET / HTTP/1.1\r\n",
+        "\x01",
         "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+        "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\x01\n",
     ];
     (proptest::sample::select(BEGINNINGS), bytes_of(WORDS, 12))
         .prop_map(|(beginning, rest)| [beginning.as_bytes(), &rest].concat())

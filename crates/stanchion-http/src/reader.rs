@@ -103,8 +103,9 @@ impl HeadReader {
         self.has_begun
     }
 
-    /// Reads on. `bytes` is all that has come of this head, from its beginning. `None` if that is not the
-    /// whole of it; else its length, with that of the empty lines before it.
+    /// Reads on. `bytes` is all that has come of this head, from its beginning, and `head` the same each time. `None`
+    /// if that is not the whole of it; else its length, with that of the empty lines before it. After a fault there is
+    /// nothing of worth in `head`.
     pub fn read(
         &mut self,
         bytes: &[u8],

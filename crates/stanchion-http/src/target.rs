@@ -118,10 +118,7 @@ pub(crate) fn is_host(value: &[u8]) -> bool {
 
 /// A number that a port may have, or nothing.
 fn is_port(digits: &[u8]) -> bool {
-    const DIGITS_MAX: usize = "65535".len();
-    let number = number(digits);
-    digits.is_empty()
-        || digits.len() <= DIGITS_MAX && number.is_some_and(|number| u16::try_from(number).is_ok())
+    digits.is_empty() || number(digits).is_some_and(|number| u16::try_from(number).is_ok())
 }
 
 /// `IPv6address` or `IPvFuture` (RFC 3986 section 3.2.2).

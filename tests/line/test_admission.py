@@ -1,10 +1,13 @@
 """The line is bounded in length and in time, and whoever is turned away is told so, and when to come again."""
 
 import time
+from pathlib import Path
 
 import pytest
 
+from support.counts import Counts
 from support.gate import Gate
+from support.patience import eventually
 from support.server import Serve, Server
 from support.wire import Response, Wire, request
 
@@ -25,12 +28,16 @@ def assert_told(response: Response) -> None:
     assert 0 < len(response.body) < 1000
 
 
-def test_beyond_max_waiting_requests_are_refused_at_once_and_the_others_served(serve: Serve, gate: Gate) -> None:
-    server = serve("waiting:app", "--max-waiting", "5", env=gate.environment)
+def test_beyond_max_waiting_requests_are_refused_at_once_and_the_others_served(
+    serve: Serve, gate: Gate, tmp_path: Path
+) -> None:
+    counts = Counts(tmp_path / "ctl")
+    server = serve("waiting:app", "--max-waiting", "5", "--keep-alive", "60", *counts.arguments, env=gate.environment)
     held = hold(server, gate)
     wires = [server.connect() for _ in range(20)]
     for wire in wires:
         wire.send(request("GET", "/pid?x"))
+    eventually(lambda: counts.requests()["arrived"] == 21, "all have come")
     refused = []
     for wire in wires:
         if not wire.silent(0.2):

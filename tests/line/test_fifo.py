@@ -18,7 +18,7 @@ def test_requests_of_separate_connections_are_served_in_the_order_they_came(
     serve: Serve, gate: Gate, tmp_path: Path
 ) -> None:
     counts = Counts(tmp_path / "ctl")
-    server = serve("waiting:app", *counts.arguments, env=gate.environment)
+    server = serve("waiting:app", "--keep-alive", "60", *counts.arguments, env=gate.environment)
     wires = [server.connect() for _ in range(REQUESTS + 1)]
     for wire in wires:
         # Every connection is accepted and known before the first request that counts.

@@ -17,7 +17,8 @@ SPACING_S = 0.005
 
 @pytest.mark.own("gunicorn's queue is the kernel's")
 def test_a_line_that_stands_is_served_newest_first_and_sheds_its_oldest(serve: Serve, gate: Gate) -> None:
-    server = serve("waiting:app", "--queue-order", "adaptive", "--queue-target", "0.3", env=gate.environment)
+    line = ("--queue-order", "adaptive", "--queue-target", "0.3")
+    server = serve("waiting:app", *line, "--keep-alive", "60", env=gate.environment)
     wires = [server.connect() for _ in range(1 + REQUESTS)]
     for wire in wires:
         assert wire.get("/pid").status == 200

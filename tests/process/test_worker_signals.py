@@ -108,7 +108,7 @@ def test_busy_python_is_given_up_as_well(hooked, gate: Gate, threads: str) -> No
 
 @pytest.mark.parametrize("threads", ["1", "2"])
 def test_a_worker_that_writes_to_a_client_who_does_not_read_leaves_at_once(hooked, gate: Gate, threads: str) -> None:
-    server = hooked("stuck:app", "--threads", threads)
+    server = hooked("stuck:app", "--threads", threads, "--response-spool", "1M")
     with ask(server, "/flood") as flooded:
         pid = int(gate.announcement().split()[0])
         eventually(lambda: is_asleep(pid), "all buffers are full")

@@ -9,6 +9,7 @@ use stanchion_sys::signal::asked;
 use crate::layout::SeatState;
 use crate::ring::Sources;
 use crate::shared::Exchange;
+use crate::sync::AtomicU64;
 use crate::word::{Phase, Tenant};
 
 /// How long a worker sleeps at most before it looks again whether it should leave or its
@@ -20,10 +21,12 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 pub struct SeatSide<'x> {
     exchange: &'x Exchange,
     tenant: Tenant,
-    worker: u16,
+    sources: Sources<'x>,
     timeout_us: u64,
     /// The request taken last came from the worker's own ring.
     took_own: AtomicBool,
+    /// The time spent on the request taken last is not in `busy_us` yet.
+    unsettled: AtomicBool,
 }
 
 /// How an answer ended.
@@ -66,27 +69,31 @@ impl<'x> SeatSide<'x> {
         board.busy_us.store(0, Ordering::Relaxed);
         board.deadline_us.store(0, Ordering::Relaxed);
         board.state.store(SeatState::Idle as u32, Ordering::Release);
+        let worker = tenant.seat / exchange.geometry().seats_per_worker as u16;
         let timeout_us = timeout.map_or(0, |timeout| timeout.as_micros() as u64);
         Self {
             exchange,
             tenant,
-            worker: tenant.seat / exchange.geometry().seats_per_worker as u16,
+            sources: Sources {
+                own: exchange.own_ring(worker),
+                shared: exchange.ready(),
+            },
             timeout_us,
             took_own: AtomicBool::new(false),
+            unsettled: AtomicBool::new(false),
         }
     }
 
     /// Takes the oldest request that is ready, without waiting. Those for this worker alone and
     /// those for everybody take turns, so that neither shuts out the other.
     pub fn take(&self) -> Option<Taken<'x>> {
-        let sources = Sources {
-            own: self.exchange.own_ring(self.worker),
-            shared: self.exchange.ready(),
-        };
         let own_first = !self.took_own.load(Ordering::Relaxed);
-        let (slot, turn, own) = sources.take(self.exchange.words(), self.tenant, own_first)?;
+        let (slot, turn, own) = self
+            .sources
+            .take(self.exchange.words(), self.tenant, own_first)?;
         self.took_own.store(own, Ordering::Relaxed);
         let now_us = monotonic_us();
+        self.settle(now_us);
         self.exchange
             .head(slot)
             .taken_us
@@ -116,16 +123,24 @@ impl<'x> SeatSide<'x> {
     }
 
     /// The seat is through with the request it took last, whose answer may have been given back
-    /// a while ago: apps clean up after their answers.
+    /// a while ago: apps clean up after their answers. How long that took is counted once the seat
+    /// looks at the clock anyway: when it takes the next request, or before it sleeps.
     pub fn rest(&self) {
         let board = self.exchange.seat(self.tenant.seat);
-        let started_us = board.started_us.load(Ordering::Relaxed);
         board.deadline_us.store(0, Ordering::Relaxed);
         board.state.store(SeatState::Idle as u32, Ordering::Release);
-        board.served.fetch_add(1, Ordering::Relaxed);
-        board
-            .busy_us
-            .fetch_add(monotonic_us().saturating_sub(started_us), Ordering::Relaxed);
+        add(&board.served, 1);
+        self.unsettled.store(true, Ordering::Relaxed);
+    }
+
+    /// Counts the time spent on the request taken last.
+    fn settle(&self, now_us: u64) {
+        if self.unsettled.load(Ordering::Relaxed) {
+            self.unsettled.store(false, Ordering::Relaxed);
+            let board = self.exchange.seat(self.tenant.seat);
+            let started_us = board.started_us.load(Ordering::Relaxed);
+            add(&board.busy_us, now_us.saturating_sub(started_us));
+        }
     }
 
     /// Waits for a request, until `leave` is true. A signal handler that makes it true must also
@@ -144,9 +159,16 @@ impl<'x> SeatSide<'x> {
             if let Some(taken) = self.take() {
                 return Some(taken);
             }
+            self.settle(monotonic_us());
             bell.sleep(seen, LOOK_AGAIN);
         }
     }
+}
+
+/// Only the seat writes its own figures, so that adding to one takes no locked instruction.
+fn add(figure: &AtomicU64, more: u64) {
+    let sum = figure.load(Ordering::Relaxed).wrapping_add(more);
+    figure.store(sum, Ordering::Relaxed);
 }
 
 impl Drop for SeatSide<'_> {
@@ -178,19 +200,33 @@ pub struct Taken<'x> {
 }
 
 impl Taken<'_> {
-    /// The request record: a copy, since others may write where it lies.
-    pub fn request(&self) -> Vec<u8> {
+    /// Bytes of the request record.
+    pub fn request_len(&self) -> usize {
         let head = self.exchange.head(self.slot);
         let len = head.request_len.load(Ordering::Relaxed) as usize;
-        let len = len.min(self.exchange.geometry().request_bytes);
-        let mut record = Vec::with_capacity(len);
-        // SAFETY: `len` is within the request area and within what was reserved, and all of it is copied
-        // before it counts as there.
-        unsafe {
-            let area = self.exchange.request_area(self.slot);
-            std::ptr::copy_nonoverlapping(area, record.as_mut_ptr(), len);
-            record.set_len(len);
+        len.min(self.exchange.geometry().request_bytes)
+    }
+
+    /// Copies the request record from `at` on into `into`, as far as there is room or record; gives
+    /// how many bytes that were. A copy, since others may write where it lies.
+    pub fn read_request(&self, at: usize, into: &mut [u8]) -> usize {
+        let len = self.request_len().saturating_sub(at).min(into.len());
+        if len > 0 {
+            // SAFETY: `at + len` is within the request area, whose bytes stay mapped and are nobody's
+            // reference; `into` is memory of our own and has room.
+            unsafe {
+                let area = self.exchange.request_area(self.slot).add(at);
+                std::ptr::copy_nonoverlapping(area, into.as_mut_ptr(), len);
+            }
         }
+        len
+    }
+
+    /// The whole request record.
+    pub fn request(&self) -> Vec<u8> {
+        let mut record = vec![0; self.request_len()];
+        let len = self.read_request(0, &mut record);
+        record.truncate(len);
         record
     }
 

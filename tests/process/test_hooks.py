@@ -134,7 +134,7 @@ def test_each_request_is_between_its_hooks(start: Start, gate: Gate) -> None:
         "    announce(f'pre {worker.nr} {req.method} {req.path} {req.query} {req.version} {host}')\n"
         "    req.headers.append(('X-Added', 'by the hook'))\n"
         "def post_request(worker, req, environ, resp):\n"
-        "    added, length = environ['HTTP_X_ADDED'], dict(resp.headers)['content-length']\n"
+        "    added, length = environ['HTTP_X_ADDED'], dict(resp.headers)['Content-Length']\n"
         "    announce(f'post {req.path} {added} {resp.status} {resp.status_code} {length} {resp.sent}')\n",
     )
     with server.connect() as wire:

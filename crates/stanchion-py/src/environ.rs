@@ -1,128 +1,193 @@
 //! The environ of a request (PEP 3333, with gunicorn's additions).
 
-use std::collections::HashMap;
-use std::sync::Mutex;
-
+use pyo3::exceptions::PyOSError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::MutexExt;
 use pyo3::types::{PyBytes, PyDict, PyString, PyType};
-use stanchion_server::Worker;
-use stanchion_server::record::{BodyRecord, RequestLine, RequestRecord, percent_decoded};
+use stanchion_http::gateway::{percent_decoded, separator, split_host, split_mount, split_target};
+use stanchion_server::record::{BodyRecord, RequestRecord};
+use stanchion_server::{Taken, Worker};
 
 use crate::errors::ErrorLog;
 use crate::file_wrapper::FileWrapper;
+use crate::names::{Name, Names, Role, Seen, environ_key};
+use crate::strings::{Strings, text};
 
-/// Names of fields whose environ keys are remembered; a client cannot make us keep more.
-const NAMES_MAX: usize = 256;
-
-/// Makes environs: what is the same for all requests is made once and copied.
-pub(crate) struct EnvironFactory {
-    base: Py<PyDict>,
+/// Makes the environs of one seat's requests, each as a copy of one that has all keys already that
+/// every environ has. Most of what it says of one request is true of the next one as well.
+pub(crate) struct Environs {
+    template: Py<PyDict>,
+    shown: Shown,
+    names: Names,
+    strings: Strings,
     bytes_io: Py<PyAny>,
     open: Py<PyAny>,
     /// `SCRIPT_NAME` of the process's own environment, as gunicorn has it.
     script_name: String,
     /// The key of the field that carries requests' names, if they have any.
     request_id_key: Option<Py<PyString>>,
-    /// `HTTP_...` keys by the field's name.
-    names: Mutex<HashMap<Vec<u8>, Py<PyString>>>,
 }
 
-impl EnvironFactory {
-    pub(crate) fn new(py: Python<'_>, worker: &Worker) -> PyResult<Self> {
-        let base = PyDict::new(py);
-        base.set_item("wsgi.version", (1, 0))?;
-        base.set_item("wsgi.errors", Py::new(py, ErrorLog)?)?;
-        base.set_item("wsgi.multithread", worker.seats() > 1)?;
-        base.set_item("wsgi.multiprocess", worker.settings().workers > 1)?;
-        base.set_item("wsgi.run_once", false)?;
-        base.set_item("wsgi.input_terminated", true)?;
-        base.set_item("wsgi.file_wrapper", PyType::new::<FileWrapper>(py))?;
-        base.set_item(
-            "SERVER_SOFTWARE",
-            concat!("stanchion/", env!("CARGO_PKG_VERSION")),
-        )?;
-        let io = py.import("io")?;
-        let header = worker.settings().request_id_header.as_deref();
-        let request_id_key = header.map(|name| environ_key(py, name.as_bytes()).unbind());
+/// A value of the template, and the bytes that it was made of.
+struct Value {
+    key: Py<PyString>,
+    bytes: Vec<u8>,
+}
+
+impl Value {
+    fn new(template: &Bound<'_, PyDict>, key: &str) -> PyResult<Self> {
+        let py = template.py();
+        let key = PyString::intern(py, key);
+        template.set_item(&key, "")?;
+        let (key, bytes) = (key.unbind(), Vec::new());
+        Ok(Self { key, bytes })
+    }
+
+    fn show(&mut self, template: &Bound<'_, PyDict>, bytes: &[u8]) -> PyResult<()> {
+        if self.bytes != bytes {
+            let py = template.py();
+            template.set_item(&self.key, text(py, bytes))?;
+            self.bytes.clear();
+            self.bytes.extend_from_slice(bytes);
+        }
+        Ok(())
+    }
+}
+
+/// What the template says of the request that was shown last.
+struct Shown {
+    method: Value,
+    raw_uri: Value,
+    path_info: Value,
+    query_string: Value,
+    protocol: Value,
+    scheme: Value,
+    remote_addr: Value,
+    server_name: Value,
+    server_port: Value,
+}
+
+impl Shown {
+    fn new(template: &Bound<'_, PyDict>) -> PyResult<Self> {
+        let value = |key| Value::new(template, key);
         Ok(Self {
-            base: base.unbind(),
-            bytes_io: io.getattr("BytesIO")?.unbind(),
-            open: io.getattr("open")?.unbind(),
-            script_name: std::env::var("SCRIPT_NAME").unwrap_or_default(),
-            request_id_key,
-            names: Mutex::default(),
+            method: value("REQUEST_METHOD")?,
+            raw_uri: value("RAW_URI")?,
+            path_info: value("PATH_INFO")?,
+            query_string: value("QUERY_STRING")?,
+            protocol: value("SERVER_PROTOCOL")?,
+            scheme: value("wsgi.url_scheme")?,
+            remote_addr: value("REMOTE_ADDR")?,
+            server_name: value("SERVER_NAME")?,
+            server_port: value("SERVER_PORT")?,
         })
     }
 
-    /// The environ of one request.
+    /// Has the template say it of this request.
+    fn show(
+        &mut self,
+        template: &Bound<'_, PyDict>,
+        request: &RequestRecord<'_>,
+        script_name: &[u8],
+    ) -> PyResult<()> {
+        let facts = &request.facts;
+        let protocol = match request.minor_version {
+            0 => "HTTP/1.0",
+            _ => "HTTP/1.1",
+        };
+        self.method.show(template, request.method.as_bytes())?;
+        self.protocol.show(template, protocol.as_bytes())?;
+        let scheme = if facts.is_https { "https" } else { "http" };
+        self.scheme.show(template, scheme.as_bytes())?;
+        self.remote_addr.show(template, facts.peer_address)?;
+        // On a unix socket the Host field says it.
+        if !facts.server_port.is_empty() {
+            self.server_name.show(template, facts.server_name)?;
+            self.server_port.show(template, facts.server_port)?;
+        }
+        if self.raw_uri.bytes != request.target {
+            let (path, query) = split_target(request.target);
+            let path = percent_decoded(path);
+            self.path_info
+                .show(template, below_mount(&path, script_name))?;
+            self.query_string.show(template, query)?;
+            self.raw_uri.show(template, request.target)?;
+        }
+        Ok(())
+    }
+}
+
+/// A path outside the mount point is left whole: the app will not find it.
+fn below_mount<'p>(path: &'p [u8], script_name: &[u8]) -> &'p [u8] {
+    split_mount(path, script_name).unwrap_or(path)
+}
+
+impl Environs {
+    pub(crate) fn new(py: Python<'_>, worker: &Worker) -> PyResult<Self> {
+        let template = PyDict::new(py);
+        template.set_item("wsgi.version", (1, 0))?;
+        template.set_item("wsgi.errors", Py::new(py, ErrorLog)?)?;
+        template.set_item("wsgi.multithread", worker.seats() > 1)?;
+        template.set_item("wsgi.multiprocess", worker.settings().workers > 1)?;
+        template.set_item("wsgi.run_once", false)?;
+        template.set_item("wsgi.input_terminated", true)?;
+        template.set_item("wsgi.file_wrapper", PyType::new::<FileWrapper>(py))?;
+        template.set_item(
+            "SERVER_SOFTWARE",
+            concat!("stanchion/", env!("CARGO_PKG_VERSION")),
+        )?;
+        // As gunicorn has it.
+        let script_name = std::env::var("SCRIPT_NAME").unwrap_or_default();
+        template.set_item("SCRIPT_NAME", &script_name)?;
+        let shown = Shown::new(&template)?;
+        // So that the copies have room for them.
+        for key in [
+            "wsgi.input",
+            "stanchion.queue_wait",
+            "stanchion.client_gone",
+            "stanchion.extend_deadline",
+        ] {
+            template.set_item(key, py.None())?;
+        }
+        let header = worker.settings().request_id_header.as_deref();
+        let request_id_key = header.map(|name| environ_key(py, name.as_bytes()));
+        if let Some(key) = &request_id_key {
+            template.set_item(key, py.None())?;
+            template.set_item("stanchion.request_id", py.None())?;
+        }
+        let io = py.import("io")?;
+        Ok(Self {
+            template: template.unbind(),
+            shown,
+            names: Names::new(),
+            strings: Strings::new(),
+            bytes_io: io.getattr("BytesIO")?.unbind(),
+            open: io.getattr("open")?.unbind(),
+            script_name,
+            request_id_key,
+        })
+    }
+
+    /// The environ of one request, but for what its answer is to be asked for.
     pub(crate) fn make<'py>(
-        &self,
+        &mut self,
         py: Python<'py>,
         request: &RequestRecord<'_>,
+        taken: &Taken<'_>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let environ = self.base.bind(py).copy()?;
-        let line = &request.line;
-        let protocol = if line.minor_version == 0 {
-            intern!(py, "HTTP/1.0")
-        } else {
-            intern!(py, "HTTP/1.1")
-        };
-        environ.set_item(
-            intern!(py, "REQUEST_METHOD"),
-            text(py, line.method.as_bytes()),
-        )?;
-        environ.set_item(intern!(py, "RAW_URI"), text(py, line.target))?;
-        environ.set_item(intern!(py, "SERVER_PROTOCOL"), protocol)?;
-        environ.set_item(
-            intern!(py, "REMOTE_ADDR"),
-            text(py, line.peer_address.as_bytes()),
-        )?;
-        if line.peer_port != 0 {
-            let port = line.peer_port.to_string();
-            environ.set_item(intern!(py, "REMOTE_PORT"), text(py, port.as_bytes()))?;
+        let template = self.template.bind(py);
+        self.shown
+            .show(template, request, self.script_name.as_bytes())?;
+        let environ = template.copy()?;
+        let port = request.facts.peer_port;
+        if port != 0 {
+            let port = self.strings.port(py, port);
+            environ.set_item(intern!(py, "REMOTE_PORT"), port)?;
         }
-        let scheme = if line.scheme == "https" {
-            intern!(py, "https")
-        } else {
-            intern!(py, "http")
-        };
-        environ.set_item(intern!(py, "wsgi.url_scheme"), scheme)?;
-        environ.set_item(intern!(py, "wsgi.input"), self.input(py, request)?)?;
-
-        let mut script_name = self.script_name.as_bytes();
-        let mut host = None;
-        for (name, value) in request.fields() {
-            match name {
-                b"content-length" => {
-                    environ.set_item(intern!(py, "CONTENT_LENGTH"), text(py, value))?;
-                }
-                b"content-type" => {
-                    environ.set_item(intern!(py, "CONTENT_TYPE"), text(py, value))?;
-                }
-                // A proxy we believe says where the app is mounted (gunicorn's forwarder_headers).
-                b"script_name" if line.trusted_peer => script_name = value,
-                // `X_Real_IP` would become the same key as `X-Real-IP`, which a proxy vouches for.
-                _ if name.contains(&b'_') => {}
-                _ => {
-                    if name == b"host" {
-                        host = Some(value);
-                    }
-                    self.add_field(py, &environ, name, value)?;
-                }
-            }
-        }
-        self.add_names(py, &environ, line)?;
-        Self::add_target(py, &environ, line.target, script_name)?;
-        Self::add_server(
-            py,
-            &environ,
-            line.server_name,
-            line.server_port,
-            line.scheme,
-            host,
-        )?;
+        let input = self.input(py, request, taken)?;
+        environ.set_item(intern!(py, "wsgi.input"), input)?;
+        self.add_fields(py, &environ, request)?;
+        self.add_names(py, &environ, request)?;
         Ok(environ)
     }
 
@@ -132,14 +197,15 @@ impl EnvironFactory {
         &self,
         py: Python<'_>,
         environ: &Bound<'_, PyDict>,
-        line: &RequestLine<'_>,
+        request: &RequestRecord<'_>,
     ) -> PyResult<()> {
+        let facts = &request.facts;
         if let Some(key) = &self.request_id_key {
-            let id = text(py, line.request_id.as_bytes());
+            let id = text(py, facts.request_id);
             environ.set_item(key, &id)?;
             environ.set_item(intern!(py, "stanchion.request_id"), id)?;
         }
-        if let Some(proxy_us) = line.proxy_us {
+        if let Some(proxy_us) = facts.proxy_us {
             let proxy_s = proxy_us as f64 / 1e6;
             environ.set_item(intern!(py, "stanchion.proxy_wait"), proxy_s)?;
         }
@@ -152,137 +218,95 @@ impl EnvironFactory {
         &self,
         py: Python<'py>,
         request: &RequestRecord<'_>,
+        taken: &Taken<'_>,
     ) -> PyResult<Bound<'py, PyAny>> {
         match request.body {
-            BodyRecord::Memory([]) => self.bytes_io.bind(py).call0(),
+            BodyRecord::Memory { len: 0, .. } => self.bytes_io.bind(py).call0(),
             // `BytesIO` shares the bytes until somebody writes.
-            BodyRecord::Memory(bytes) => self.bytes_io.bind(py).call1((PyBytes::new(py, bytes),)),
+            BodyRecord::Memory { at, len } => {
+                let bytes = PyBytes::new_with(py, len, |bytes| {
+                    if taken.read_request(at, bytes) < len {
+                        return Err(PyOSError::new_err("the body has changed its length"));
+                    }
+                    Ok(())
+                })?;
+                self.bytes_io.bind(py).call1((bytes,))
+            }
             BodyRecord::Spooled { path, .. } => self.open.bind(py).call1((path, "rb")),
         }
     }
 
-    fn add_field(
-        &self,
+    fn add_fields(
+        &mut self,
         py: Python<'_>,
         environ: &Bound<'_, PyDict>,
-        name: &[u8],
-        value: &[u8],
+        request: &RequestRecord<'_>,
     ) -> PyResult<()> {
-        let key = self.key(py, name);
-        // Repeated fields are one list (RFC 9110 section 5.2); cookies have their own separator
-        // (RFC 6265 section 4.2.1).
-        let joined = match environ.get_item(&key)? {
-            Some(earlier) => {
-                let separator = if name == b"cookie" { "; " } else { "," };
-                let value = text(py, value);
-                let joined = format!("{}{separator}{}", earlier.str()?.to_str()?, value.to_str()?);
-                PyString::new(py, &joined)
+        let (mut seen, mut host, mut mount) = (Seen::default(), None, None);
+        for (sent, value) in request.fields() {
+            let name = self.names.get(py, sent);
+            match name.role {
+                Role::Hidden => continue,
+                Role::Mount => {
+                    mount = Some(value).filter(|_| request.facts.trusted_peer).or(mount);
+                    continue;
+                }
+                Role::Host => host = Some(value),
+                Role::Content | Role::Other => {}
             }
-            None => text(py, value),
-        };
-        environ.set_item(key, joined)
+            if seen.again(name) && name.role != Role::Content {
+                join(py, environ, name, sent, value)?;
+            } else if name.is_usual {
+                environ.set_item(&name.key, self.strings.text(py, value))?;
+            } else {
+                environ.set_item(&name.key, text(py, value))?;
+            }
+        }
+        if let Some(script_name) = mount {
+            let (path, _) = split_target(request.target);
+            let path = percent_decoded(path);
+            let path_info = text(py, below_mount(&path, script_name));
+            environ.set_item(intern!(py, "SCRIPT_NAME"), text(py, script_name))?;
+            environ.set_item(intern!(py, "PATH_INFO"), path_info)?;
+        }
+        if request.facts.server_port.is_empty() {
+            self.add_server(py, environ, request, host)?;
+        }
+        Ok(())
     }
 
-    fn key<'py>(&self, py: Python<'py>, name: &[u8]) -> Bound<'py, PyString> {
-        let mut names = self
-            .names
-            .lock_py_attached(py)
-            .expect("nothing panics while it is held");
-        if let Some(key) = names.get(name) {
-            return key.bind(py).clone();
-        }
-        let key = environ_key(py, name);
-        if names.len() < NAMES_MAX {
-            names.insert(name.to_vec(), key.clone().unbind());
-        }
-        key
-    }
-
-    fn add_target(
-        py: Python<'_>,
-        environ: &Bound<'_, PyDict>,
-        target: &[u8],
-        script_name: &[u8],
-    ) -> PyResult<()> {
-        let (path, query) = split_target(target);
-        let path = percent_decoded(path);
-        let mut path_info: &[u8] = &path;
-        // A path outside the mount point is left whole: the app will not find it.
-        if let Some(rest @ ([] | [b'/', ..])) = path_info.strip_prefix(script_name) {
-            path_info = rest;
-        }
-        environ.set_item(intern!(py, "SCRIPT_NAME"), text(py, script_name))?;
-        environ.set_item(intern!(py, "PATH_INFO"), text(py, path_info))?;
-        environ.set_item(intern!(py, "QUERY_STRING"), text(py, query))
-    }
-
-    /// A listener's own address; on a unix socket, what the Host field says, as in gunicorn.
+    /// On a unix socket, what the Host field says, as in gunicorn.
     fn add_server(
+        &mut self,
         py: Python<'_>,
         environ: &Bound<'_, PyDict>,
-        name: &str,
-        port: &str,
-        scheme: &str,
+        request: &RequestRecord<'_>,
         host: Option<&[u8]>,
     ) -> PyResult<()> {
-        let default_port = if scheme == "https" { "443" } else { "80" };
-        let (name, port): (&[u8], &[u8]) = match (port, host) {
-            ("", Some(host)) => split_host(host, default_port.as_bytes()),
-            ("", None) => (name.as_bytes(), default_port.as_bytes()),
-            _ => (name.as_bytes(), port.as_bytes()),
-        };
-        environ.set_item(intern!(py, "SERVER_NAME"), text(py, name))?;
-        environ.set_item(intern!(py, "SERVER_PORT"), text(py, port))
+        let facts = &request.facts;
+        let default_port: &[u8] = if facts.is_https { b"443" } else { b"80" };
+        let own = (facts.server_name, default_port);
+        let (name, port) = host.map_or(own, |host| split_host(host, default_port));
+        let name = self.strings.text(py, name);
+        environ.set_item(intern!(py, "SERVER_NAME"), name)?;
+        let port = self.strings.text(py, port);
+        environ.set_item(intern!(py, "SERVER_PORT"), port)
     }
 }
 
-/// `HTTP_X_REQUEST_ID` for `X-Request-Id`.
-fn environ_key<'py>(py: Python<'py>, name: &[u8]) -> Bound<'py, PyString> {
-    let mut key = String::with_capacity("HTTP_".len() + name.len());
-    key.push_str("HTTP_");
-    key.extend(name.iter().map(|&byte| match byte {
-        b'-' => '_',
-        byte => char::from(byte.to_ascii_uppercase()),
-    }));
-    PyString::intern(py, &key)
-}
-
-/// Bytes as PEP 3333 wants them: a str whose characters are the bytes (latin-1).
-pub(crate) fn text<'py>(py: Python<'py>, bytes: &[u8]) -> Bound<'py, PyString> {
-    match std::str::from_utf8(bytes) {
-        Ok(ascii) if ascii.is_ascii() => PyString::new(py, ascii),
-        _ => PyString::new(
-            py,
-            &bytes
-                .iter()
-                .map(|&byte| char::from(byte))
-                .collect::<String>(),
-        ),
-    }
-}
-
-/// Path and query of a target in any of its forms (RFC 9112 section 3.2).
-fn split_target(target: &[u8]) -> (&[u8], &[u8]) {
-    let mut rest = target;
-    if !rest.starts_with(b"/")
-        && let Some(at) = rest.windows(3).position(|window| window == b"://")
-    {
-        let authority = &rest[at + 3..];
-        let path = authority
-            .iter()
-            .position(|byte| matches!(byte, b'/' | b'?'));
-        rest = path.map_or(b"/", |path| &authority[path..]);
-    }
-    match rest.iter().position(|&byte| byte == b'?') {
-        Some(at) => (&rest[..at], &rest[at + 1..]),
-        None => (rest, b""),
-    }
-}
-
-fn split_host<'h>(host: &'h [u8], default_port: &'h [u8]) -> (&'h [u8], &'h [u8]) {
-    match host.iter().rposition(|&byte| byte == b':') {
-        // A colon inside the brackets belongs to an IPv6 address.
-        Some(at) if !host[at..].contains(&b']') => (&host[..at], &host[at + 1..]),
-        _ => (host, default_port),
-    }
+/// Adds a field of which there may be one already: they are one list.
+fn join(
+    py: Python<'_>,
+    environ: &Bound<'_, PyDict>,
+    name: &Name,
+    sent: &[u8],
+    value: &[u8],
+) -> PyResult<()> {
+    let value = text(py, value);
+    let Some(earlier) = environ.get_item(&name.key)? else {
+        return environ.set_item(&name.key, value);
+    };
+    let (earlier, separator) = (earlier.str()?, separator(sent));
+    let joined = format!("{}{separator}{}", earlier.to_str()?, value.to_str()?);
+    environ.set_item(&name.key, joined)
 }

@@ -1,154 +1,191 @@
 //! The rules on the head of an answer (PEP 3333, RFC 9110).
 
+use std::borrow::Cow;
+
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString, PyTuple};
+use stanchion_http::answer;
 use stanchion_http::rules::{
     STATUSES, content_length, is_field_text, is_hop_by_hop, is_token, may_tell_length,
 };
+use stanchion_server::record::{ANSWER_HEAD_BYTES_MAX, AnswerHead, FilePart};
 
-/// What the app gave to `start_response`, checked.
+/// What the app gave to `start_response`, checked, and as it will go out. It can be used again, so
+/// that a head of usual shape allocates nothing.
+#[derive(Default)]
 pub(crate) struct Head {
     pub(crate) status: u16,
-    pub(crate) reason: Vec<u8>,
-    /// Names in lower case, and values.
-    pub(crate) fields: Vec<(Vec<u8>, Vec<u8>)>,
     pub(crate) content_length: Option<u64>,
+    wire: AnswerHead,
 }
 
 impl Head {
-    pub(crate) fn check(status: &Bound<'_, PyAny>, headers: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let (status, reason) = check_status(status)?;
+    /// Takes in a head in place of what was here, of which nothing is left even if that fails.
+    pub(crate) fn take_in(
+        &mut self,
+        status: &Bound<'_, PyAny>,
+        headers: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.begin(status)?;
         let headers = headers.cast::<PyList>().map_err(|_| {
             PyTypeError::new_err("the headers must be a list of (name, value) pairs")
         })?;
-        let mut fields = Vec::with_capacity(headers.len() + 1);
-        let mut content_length = None;
         for pair in headers {
-            let Ok((name, value)) = pair
-                .cast::<PyTuple>()
-                .map_err(PyErr::from)
-                .and_then(|pair| pair.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>())
-            else {
+            let pair = pair.cast::<PyTuple>().ok().filter(|pair| pair.len() == 2);
+            let Some(pair) = pair else {
                 return Err(PyTypeError::new_err(format!(
                     "not a pair of a name and a value: {pair:?}"
                 )));
             };
-            let name = check_name(&name)?;
-            let value = check_value(&name, &value)?;
-            if is_hop_by_hop(&name) {
-                // Dropped, as gunicorn does.
-                continue;
-            }
-            if name == b"content-length" {
-                if !may_tell_length(status) {
-                    continue;
-                }
-                let len = parse_length(&value)?;
-                if content_length
-                    .replace(len)
-                    .is_some_and(|earlier| earlier != len)
-                {
-                    return Err(PyValueError::new_err(
-                        "two Content-Length fields contradict each other",
-                    ));
-                }
-            }
-            fields.push((name, value));
+            let (name, value) = (pair.get_borrowed_item(0)?, pair.get_borrowed_item(1)?);
+            self.add(&name, &value)?;
         }
-        Ok(Self {
-            status,
-            reason,
-            fields,
-            content_length,
-        })
+        Ok(())
+    }
+
+    fn begin(&mut self, status: &Bound<'_, PyAny>) -> PyResult<()> {
+        let text = status.cast::<PyString>().map_err(|_| {
+            PyTypeError::new_err(format!(
+                "the status must be a str, not {}",
+                status.get_type()
+            ))
+        })?;
+        let bytes = latin1(text)?;
+        let (number, reason) = split_status(&bytes).ok_or_else(|| {
+            PyValueError::new_err(format!("not a status such as '200 OK': {status:?}"))
+        })?;
+        self.status = number;
+        self.content_length = None;
+        self.wire.begin(number, reason);
+        Ok(())
+    }
+
+    fn add(&mut self, name: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let name_text = str_of(name, || "a header's name".to_owned())?;
+        let name_bytes = latin1(name_text)?;
+        // Field names are tokens (RFC 9110 section 5.6.2).
+        if !is_token(&name_bytes) {
+            return Err(PyValueError::new_err(format!(
+                "not a header name: {name:?}"
+            )));
+        }
+        let shown = || String::from_utf8_lossy(&name_bytes).into_owned();
+        let value_text = str_of(value, || format!("the value of {}", shown()))?;
+        let value_bytes = latin1(value_text)?;
+        let trimmed = value_bytes.trim_ascii();
+        // Field values have no control characters (RFC 9110 section 5.5): with them, one header could
+        // become two, or a body.
+        if !is_field_text(trimmed) {
+            let shown = shown();
+            return Err(PyValueError::new_err(format!(
+                "a control character in the value of {shown}: {value:?}"
+            )));
+        }
+        if is_hop_by_hop(&name_bytes) {
+            // Dropped, as gunicorn does.
+            return Ok(());
+        }
+        if name_bytes.eq_ignore_ascii_case(b"content-length") && !self.tells(trimmed)? {
+            return Ok(());
+        }
+        self.wire.field(&name_bytes, trimmed);
+        Ok(())
+    }
+
+    /// Whether a `Content-Length` of the app's is to go out: of none that is not for this status, and of
+    /// several one, if they say the same.
+    fn tells(&mut self, value: &[u8]) -> PyResult<bool> {
+        if !may_tell_length(self.status) {
+            return Ok(false);
+        }
+        let len = content_length(value).ok_or_else(|| {
+            let shown = String::from_utf8_lossy(value);
+            PyValueError::new_err(format!("not a Content-Length: {shown:?}"))
+        })?;
+        match self.content_length.replace(len) {
+            None => Ok(true),
+            Some(earlier) if earlier == len => Ok(false),
+            Some(_) => Err(PyValueError::new_err(
+                "two Content-Length fields contradict each other",
+            )),
+        }
+    }
+
+    /// Makes it the head of an answer that the app has no part in.
+    pub(crate) fn become_failure(&mut self) {
+        self.status = 500;
+        self.content_length = None;
+        self.wire.begin(self.status, b"");
+        self.wire
+            .field(b"Content-Type", b"text/plain; charset=utf-8");
+    }
+
+    /// Tells a length that the app did not.
+    pub(crate) fn tell_length(&mut self, len: u64) {
+        self.content_length = Some(len);
+        self.wire
+            .field(b"Content-Length", len.to_string().as_bytes());
+    }
+
+    /// All of it, for the exchange.
+    pub(crate) fn whole(&mut self, file: Option<FilePart>) -> PyResult<&[u8]> {
+        let len = self.wire.wire().len();
+        if len > ANSWER_HEAD_BYTES_MAX {
+            return Err(PyValueError::new_err(format!(
+                "the response's fields take {len} bytes, over the limit of {ANSWER_HEAD_BYTES_MAX}"
+            )));
+        }
+        Ok(self.wire.whole(file))
+    }
+
+    /// What stands behind the status.
+    pub(crate) fn reason(&self) -> &[u8] {
+        let line = self.wire.wire().split(|&byte| byte == b'\r').next();
+        line.and_then(|line| line.get(b"HTTP/1.1 200 ".len()..))
+            .unwrap_or_default()
+    }
+
+    /// Names and values.
+    pub(crate) fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        answer::fields(self.wire.wire())
     }
 }
 
-fn check_status(status: &Bound<'_, PyAny>) -> PyResult<(u16, Vec<u8>)> {
-    let text = status.cast::<PyString>().map_err(|_| {
-        PyTypeError::new_err(format!(
-            "the status must be a str, not {}",
-            status.get_type()
-        ))
-    })?;
-    let bytes = latin1(text)?;
-    let (code, reason) = bytes.split_at(bytes.len().min(3));
-    let number = std::str::from_utf8(code)
-        .ok()
-        .and_then(|code| code.parse::<u16>().ok());
+/// Number and reason of a status that an app may give.
+fn split_status(bytes: &[u8]) -> Option<(u16, &[u8])> {
+    let (code, reason) = bytes.split_first_chunk::<3>()?;
     let reason = match reason {
-        [] => Some(reason),
-        [b' ', reason @ ..] => Some(reason),
-        _ => None,
+        [] => reason,
+        [b' ', reason @ ..] => reason,
+        _ => return None,
     };
-    match (number, reason) {
-        (Some(number), Some(reason))
-            if STATUSES.contains(&number) && code.len() == 3 && is_field_text(reason) =>
-        {
-            Ok((number, reason.to_vec()))
-        }
-        _ => Err(PyValueError::new_err(format!(
-            "not a status such as '200 OK': {status:?}"
-        ))),
-    }
+    let digits = code.iter().all(u8::is_ascii_digit);
+    let number = code
+        .iter()
+        .fold(0, |number, digit| number * 10 + u16::from(digit & 0xf));
+    (digits && STATUSES.contains(&number) && is_field_text(reason)).then_some((number, reason))
 }
 
-/// Field names are tokens (RFC 9110 section 5.6.2); kept in lower case, in which hyper has them.
-fn check_name(name: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
-    let text = name.cast::<PyString>().map_err(|_| {
-        PyTypeError::new_err(format!(
-            "a header's name must be a str, not {}",
-            name.get_type()
-        ))
-    })?;
-    let mut bytes = latin1(text)?;
-    if !is_token(&bytes) {
-        return Err(PyValueError::new_err(format!(
-            "not a header name: {name:?}"
-        )));
-    }
-    bytes.make_ascii_lowercase();
-    Ok(bytes)
-}
-
-/// Field values have no control characters (RFC 9110 section 5.5): with them, one header could
-/// become two, or a body.
-fn check_value(name: &[u8], value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
-    let shown = String::from_utf8_lossy(name);
-    let text = value.cast::<PyString>().map_err(|_| {
-        PyTypeError::new_err(format!(
-            "the value of {shown} must be a str, not {}",
-            value.get_type()
-        ))
-    })?;
-    let bytes = latin1(text)?;
-    let trimmed = bytes.trim_ascii();
-    if !is_field_text(trimmed) {
-        return Err(PyValueError::new_err(format!(
-            "a control character in the value of {shown}: {value:?}"
-        )));
-    }
-    Ok(trimmed.to_vec())
-}
-
-fn parse_length(value: &[u8]) -> PyResult<u64> {
-    content_length(value).ok_or_else(|| {
-        PyValueError::new_err(format!(
-            "not a Content-Length: {:?}",
-            String::from_utf8_lossy(value)
-        ))
+fn str_of<'a, 'py>(
+    object: &'a Bound<'py, PyAny>,
+    what: impl FnOnce() -> String,
+) -> PyResult<&'a Bound<'py, PyString>> {
+    object.cast::<PyString>().map_err(|_| {
+        let (what, kind) = (what(), object.get_type());
+        PyTypeError::new_err(format!("{what} must be a str, not {kind}"))
     })
 }
 
 /// PEP 3333's strings stand for bytes.
-fn latin1(text: &Bound<'_, PyString>) -> PyResult<Vec<u8>> {
+fn latin1<'a>(text: &'a Bound<'_, PyString>) -> PyResult<Cow<'a, [u8]>> {
     let text = text.to_str()?;
     if text.is_ascii() {
-        return Ok(text.as_bytes().to_vec());
+        return Ok(text.as_bytes().into());
     }
-    text.chars()
-        .map(|char| u8::try_from(u32::from(char)))
-        .collect::<Result<_, _>>()
-        .map_err(|_| PyValueError::new_err(format!("a character that is not in latin-1: {text:?}")))
+    let bytes = text.chars().map(|char| u8::try_from(u32::from(char)));
+    let bytes = bytes.collect::<Result<Vec<_>, _>>().map_err(|_| {
+        PyValueError::new_err(format!("a character that is not in latin-1: {text:?}"))
+    })?;
+    Ok(bytes.into())
 }

@@ -6,6 +6,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use stanchion_server::log::EXCEPTION;
+use stanchion_server::record::RequestRecord;
 use stanchion_server::settings::Bind;
 use stanchion_server::{Hook, LoadError, Worker};
 use stanchion_sys::process;
@@ -120,13 +121,13 @@ impl RequestHooks {
         req: &Bound<'_, PyAny>,
         environ: &Bound<'_, PyDict>,
         response: &Response,
-        what: &str,
+        request: &RequestRecord<'_>,
     ) {
         let told = response.told(py);
         let after = intern!(py, "after_request");
         let done = self.0.call_method1(py, after, (req, environ, told));
         if let Err(failure) = done {
-            let shown = traceback(py, &failure);
+            let (what, shown) = (request.describe(), traceback(py, &failure));
             error!(target: EXCEPTION, "the hook post_request failed after {what}\n{shown}");
         }
     }

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use pyo3::intern;
@@ -18,7 +18,7 @@ use stanchion_sys::signal;
 use tracing::{error, warn};
 
 use crate::hooks::{self, RequestHooks};
-use crate::wsgi::Gateway;
+use crate::wsgi::{App, Gateway};
 
 /// Hosts the app that a Python object loads.
 pub(crate) struct PythonHost {
@@ -72,15 +72,16 @@ impl Host for PythonHost {
                 .app
                 .as_ref()
                 .expect("the server loads before it serves")
-                .bind(py);
+                .clone_ref(py);
             let hooks = RequestHooks::of(py, &self.host)?;
-            let gateway = Arc::new(Gateway::new(py, app, worker, hooks)?);
+            let app = Arc::new(App::new(app, worker, hooks));
             if worker.seats() == 1 {
-                worker.work(|| pull(py, &worker.seat(0), &gateway));
+                let mut gateway = Gateway::new(py, app)?;
+                worker.work(|| pull(py, &worker.seat(0), &mut gateway));
                 hooks::depart_if_told(py, &self.host, worker);
                 return Ok(());
             }
-            run_threads(py, &self.host, worker, &gateway)
+            run_threads(py, &self.host, worker, &app)
         })
         .map_err(|error: PyErr| {
             // Threads that were started must not go on without the one that watches them.
@@ -189,15 +190,17 @@ fn run_threads(
     py: Python<'_>,
     host: &Py<PyAny>,
     worker: &'static Worker,
-    gateway: &Arc<Gateway>,
+    app: &Arc<App>,
 ) -> PyResult<()> {
     let threading = py.import("threading")?;
     let mut threads = Vec::new();
     for index in 0..worker.seats() {
-        let gateway = Arc::clone(gateway);
+        // The lock is for the compiler: nobody but this thread has it.
+        let gateway = Mutex::new(Gateway::new(py, Arc::clone(app))?);
         let run = move |arguments: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| {
             let py = arguments.py();
-            worker.work(|| pull(py, &worker.seat(index), &gateway));
+            let mut gateway = gateway.lock().unwrap_or_else(PoisonError::into_inner);
+            worker.work(|| pull(py, &worker.seat(index), &mut gateway));
         };
         let target = PyCFunction::new_closure(py, None, None, run)?;
         let options = PyDict::new(py);
@@ -216,7 +219,7 @@ fn run_threads(
 }
 
 /// Pulls and answers requests until it is time to leave. The interpreter is let go only to wait.
-fn pull(py: Python<'_>, seat: &Seat<'static>, gateway: &Gateway) {
+fn pull(py: Python<'_>, seat: &Seat<'static>, gateway: &mut Gateway) {
     while let Some(taken) = seat.take().or_else(|| py.detach(|| seat.wait())) {
         gateway.answer(py, seat, taken);
         seat.served();

@@ -8,7 +8,9 @@ mod fork;
 mod head;
 mod hooks;
 mod host;
+mod names;
 mod response;
+mod strings;
 mod wsgi;
 
 use pyo3::prelude::*;

@@ -11,12 +11,12 @@ use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::PyString;
 use stanchion_http::rules::has_body;
-use stanchion_server::record::{ANSWER_HEAD_BYTES_MAX, AnswerHead, FilePart, write_answer_head};
+use stanchion_server::record::FilePart;
 use stanchion_server::{Ending, Seat, Taken};
 use tracing::error;
 
-use crate::environ::text;
 use crate::head::Head;
+use crate::strings::text;
 
 /// The longest time that an app may ask for at once: 30 days, as Unicorn's longest timeout.
 const EXTENSION_S_MAX: f64 = 30.0 * 24.0 * 3600.0;
@@ -37,12 +37,25 @@ pub(crate) struct Response {
     state: Mutex<State>,
 }
 
+/// How far an answer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The app has not called `start_response`.
+    NoHead,
+    /// It has, and may still replace what it gave.
+    Head,
+    /// The head is in the exchange.
+    Sending,
+}
+
 struct State {
     /// `None` once the answer is whole.
     taken: Option<Taken<'static>>,
-    head: Option<Head>,
-    head_is_out: bool,
+    head: Head,
+    stage: Stage,
     is_head_request: bool,
+    /// Whether a body goes out with the head that is out.
+    has_body: bool,
     /// Bytes that Content-Length still promises.
     promised: Option<u64>,
     /// Bytes of the body that were given away.
@@ -62,15 +75,23 @@ impl Response {
         let py = this.py();
         let mut state = this.get().lock(py);
         match exc_info {
-            Some(exc_info) if state.head_is_out => return Err(raised(exc_info)?),
-            None if state.head.is_some() => {
+            Some(exc_info) if state.stage == Stage::Sending => return Err(raised(exc_info)?),
+            None if state.stage != Stage::NoHead => {
                 return Err(PyAssertionError::new_err(
                     "start_response was called already",
                 ));
             }
             _ => {}
         }
-        state.head = Some(Head::check(status, headers)?);
+        if state.stage == Stage::Head {
+            // If this one is no good, the one before stays.
+            let mut head = Head::default();
+            head.take_in(status, headers)?;
+            state.head = head;
+        } else {
+            state.head.take_in(status, headers)?;
+            state.stage = Stage::Head;
+        }
         drop(state);
         this.getattr(intern!(py, "write"))
     }
@@ -109,12 +130,14 @@ fn raised(exc_info: &Bound<'_, PyAny>) -> PyResult<PyErr> {
 }
 
 impl Response {
-    pub(crate) fn new(taken: Taken<'static>, is_head_request: bool) -> Self {
+    /// `head` is one that nobody needs any more.
+    pub(crate) fn new(taken: Taken<'static>, is_head_request: bool, head: Head) -> Self {
         let state = State {
             taken: Some(taken),
-            head: None,
-            head_is_out: false,
+            head,
+            stage: Stage::NoHead,
             is_head_request,
+            has_body: false,
             promised: None,
             sent: 0,
             excess_is_logged: false,
@@ -136,13 +159,18 @@ impl Response {
     /// `None` if nothing was.
     pub(crate) fn told(&self, py: Python<'_>) -> Option<Told> {
         let state = self.lock(py);
-        let head = state.head.as_ref().filter(|_| state.head_is_out)?;
+        let head = Some(&state.head).filter(|_| state.stage == Stage::Sending)?;
         let text = |bytes: &[u8]| text(py, bytes).unbind();
-        let fields = head.fields.iter();
+        let fields = head.fields();
         let fields = fields
             .map(|(name, value)| (text(name), text(value)))
             .collect();
-        Some((head.status, text(&head.reason), fields, state.sent))
+        Some((head.status, text(head.reason()), fields, state.sent))
+    }
+
+    /// The request is over: gives the head back, for the next one.
+    pub(crate) fn leave_head(&self, py: Python<'_>) -> Head {
+        std::mem::take(&mut self.lock(py).head)
     }
 
     /// Sends a body that is known to be all of it.
@@ -184,8 +212,8 @@ impl Response {
         let mut state = self.lock(py);
         let State {
             taken: Some(taken),
-            head: Some(head),
-            head_is_out: false,
+            head,
+            stage: Stage::Head,
             is_head_request: false,
             ..
         } = &mut *state
@@ -227,21 +255,14 @@ impl Response {
     /// is not whole.
     pub(crate) fn fail(&self, py: Python<'_>) {
         let mut state = self.lock(py);
-        if state.head_is_out {
+        if state.stage == Stage::Sending {
             if let Some(taken) = state.taken.take() {
                 taken.finish(Ending::Broken);
             }
             return;
         }
-        state.head = Some(Head {
-            status: 500,
-            reason: b"Internal Server Error".to_vec(),
-            fields: vec![(
-                b"content-type".to_vec(),
-                b"text/plain; charset=utf-8".to_vec(),
-            )],
-            content_length: None,
-        });
+        state.head.become_failure();
+        state.stage = Stage::Head;
         let body = b"500 Internal Server Error: the application failed\n";
         let sent = state
             .put_head(py, Some(body.len() as u64))
@@ -270,54 +291,33 @@ impl State {
         body_len: Option<u64>,
         file: Option<FilePart>,
     ) -> PyResult<()> {
-        if self.head_is_out {
-            return Ok(());
-        }
-        let Some(head) = &mut self.head else {
-            return Err(PyAssertionError::new_err(
-                "the app gave a body before it called start_response",
-            ));
-        };
-        if head.content_length.is_none() && has_body(head.status) {
-            // A HEAD request's app may well give no body at all; that tells nothing of its length.
-            let is_known = !self.is_head_request || body_len.is_some_and(|len| len > 0);
-            head.content_length = body_len.filter(|_| is_known);
-            if let Some(len) = head.content_length {
-                head.fields
-                    .push((b"content-length".to_vec(), len.to_string().into_bytes()));
+        match self.stage {
+            Stage::Head => {}
+            Stage::Sending => return Ok(()),
+            Stage::NoHead => {
+                return Err(PyAssertionError::new_err(
+                    "the app gave a body before it called start_response",
+                ));
             }
         }
-        self.promised = match (self.is_head_request, has_body(head.status)) {
-            (false, true) => head.content_length,
-            _ => None,
-        };
-        let fields = head
-            .fields
-            .iter()
-            .map(|(name, value)| (&name[..], &value[..]))
-            .collect();
-        let mut record = Vec::with_capacity(512);
-        let answer = AnswerHead {
-            status: head.status,
-            reason: &head.reason,
-            file,
-            fields,
-        };
-        write_answer_head(&mut record, &answer);
-        if record.len() > ANSWER_HEAD_BYTES_MAX {
-            let len = record.len();
-            return Err(PyValueError::new_err(format!(
-                "the response's fields take {len} bytes, over the limit of {ANSWER_HEAD_BYTES_MAX}"
-            )));
+        let has_body = has_body(self.head.status);
+        if self.head.content_length.is_none() && has_body {
+            // A HEAD request's app may well give no body at all; that tells nothing of its length.
+            let is_known = !self.is_head_request || body_len.is_some_and(|len| len > 0);
+            if let Some(len) = body_len.filter(|_| is_known) {
+                self.head.tell_length(len);
+            }
         }
-        self.head_is_out = true;
-        self.write(py, &record)
+        self.has_body = has_body && !self.is_head_request;
+        self.promised = self.head.content_length.filter(|_| self.has_body);
+        let whole = self.head.whole(file)?;
+        self.stage = Stage::Sending;
+        write(&mut self.taken, py, whole)
     }
 
     /// Sends a piece of the body, or drops what must not be sent.
     fn put(&mut self, py: Python<'_>, chunk: &[u8]) -> PyResult<()> {
-        let status = self.head.as_ref().map_or(0, |head| head.status);
-        if self.is_head_request || !has_body(status) {
+        if !self.has_body {
             return Ok(());
         }
         let mut chunk = chunk;
@@ -333,20 +333,7 @@ impl State {
             *promised -= len as u64;
         }
         self.sent += chunk.len() as u64;
-        self.write(py, chunk)
-    }
-
-    fn write(&mut self, py: Python<'_>, bytes: &[u8]) -> PyResult<()> {
-        let Some(taken) = &mut self.taken else {
-            return Ok(());
-        };
-        let written = if taken.has_room(bytes.len()) {
-            taken.write(bytes)
-        } else {
-            // It may have to wait for a slow client.
-            py.detach(|| taken.write(bytes))
-        };
-        written.map_err(|gone| ClientGone::new_err(gone.to_string()))
+        write(&mut self.taken, py, chunk)
     }
 
     fn complete(&mut self) {
@@ -361,4 +348,18 @@ impl State {
             _ => taken.finish(Ending::Complete),
         }
     }
+}
+
+/// Writes to the exchange, unless the answer is over.
+fn write(taken: &mut Option<Taken<'static>>, py: Python<'_>, bytes: &[u8]) -> PyResult<()> {
+    let Some(taken) = taken else {
+        return Ok(());
+    };
+    let written = if taken.has_room(bytes.len()) {
+        taken.write(bytes)
+    } else {
+        // It may have to wait for a slow client.
+        py.detach(|| taken.write(bytes))
+    };
+    written.map_err(|gone| ClientGone::new_err(gone.to_string()))
 }

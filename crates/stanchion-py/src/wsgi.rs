@@ -1,25 +1,35 @@
 //! Calls a WSGI app with a request and sends what it gives back (PEP 3333).
 
+use std::sync::Arc;
+
 use pyo3::exceptions::{PySystemExit, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use stanchion_server::log::EXCEPTION;
-use stanchion_server::record::RequestRecord;
+use stanchion_server::record::{RequestBuffer, RequestRecord};
 use stanchion_server::{Ending, Seat, Taken, Worker};
 use tracing::{error, info};
 
-use crate::environ::EnvironFactory;
+use crate::environ::Environs;
 use crate::file_wrapper::FileWrapper;
+use crate::head::Head;
 use crate::hooks::RequestHooks;
 use crate::response::{ClientGone, Response};
 
-/// An app, and what its requests have in common.
-pub(crate) struct Gateway {
+/// An app, and what is called around it. The seats of a worker share it.
+pub(crate) struct App {
     app: Py<PyAny>,
-    environs: EnvironFactory,
     worker: &'static Worker,
     hooks: Option<RequestHooks>,
+}
+
+/// The way of one seat to the app, with what it keeps from one request for the next.
+pub(crate) struct Gateway {
+    app: Arc<App>,
+    environs: Environs,
+    buffer: RequestBuffer,
+    head: Head,
 }
 
 /// Why a request was not answered as it should be.
@@ -38,26 +48,20 @@ fn of_app(error: PyErr) -> Failure {
 }
 
 impl Gateway {
-    pub(crate) fn new(
-        py: Python<'_>,
-        app: &Bound<'_, PyAny>,
-        worker: &'static Worker,
-        hooks: Option<RequestHooks>,
-    ) -> PyResult<Self> {
-        let environs = EnvironFactory::new(py, worker)?;
+    pub(crate) fn new(py: Python<'_>, app: Arc<App>) -> PyResult<Self> {
+        let environs = Environs::new(py, app.worker)?;
         Ok(Self {
-            app: app.clone().unbind(),
+            app,
             environs,
-            worker,
-            hooks,
+            buffer: RequestBuffer::default(),
+            head: Head::default(),
         })
     }
 
     /// Answers one request, whatever the app does.
-    pub(crate) fn answer(&self, py: Python<'_>, seat: &Seat<'_>, taken: Taken<'static>) {
+    pub(crate) fn answer(&mut self, py: Python<'_>, seat: &Seat<'_>, taken: Taken<'static>) {
         let wait_s = taken.wait_us() as f64 / 1e6;
-        let record = taken.request();
-        let request = match RequestRecord::read(&record) {
+        let request = match self.buffer.read(&taken) {
             Ok(request) => request,
             Err(bad) => {
                 error!("{bad}: our fault");
@@ -65,10 +69,10 @@ impl Gateway {
                 return;
             }
         };
-        let is_head = request.line.method == "HEAD";
-        let what = request.line.describe();
-        let made = self.environs.make(py, &request);
-        let response = match Bound::new(py, Response::new(taken, is_head)) {
+        let made = self.environs.make(py, &request, &taken);
+        let is_head = request.method == "HEAD";
+        let response = Response::new(taken, is_head, std::mem::take(&mut self.head));
+        let response = match Bound::new(py, response) {
             Ok(response) => response,
             Err(failure) => {
                 error!("no memory for a response: {failure}");
@@ -91,17 +95,29 @@ impl Gateway {
             }
             Ok(environ)
         });
-        match (made, &self.hooks) {
+        let app = &self.app;
+        match (made, &app.hooks) {
             (Ok(environ), None) => {
-                if let Err(failure) = self.run(py, seat, &environ, &response) {
-                    self.on_failure(py, &response, &of_app(failure), &what);
+                if let Err(failure) = app.run(py, seat, &environ, &response) {
+                    app.on_failure(py, &response, &of_app(failure), &request);
                 }
             }
             (Ok(environ), Some(hooks)) => {
-                self.run_with(hooks, py, seat, &environ, &response, &what);
+                app.run_with(hooks, py, seat, &environ, &response, &request);
             }
-            (Err(failure), _) => self.on_failure(py, &response, &of_app(failure), &what),
+            (Err(failure), _) => app.on_failure(py, &response, &of_app(failure), &request),
         }
+        self.head = response.get().leave_head(py);
+    }
+}
+
+impl App {
+    pub(crate) fn new(
+        app: Py<PyAny>,
+        worker: &'static Worker,
+        hooks: Option<RequestHooks>,
+    ) -> Self {
+        Self { app, worker, hooks }
     }
 
     /// The app between the hooks of requests.
@@ -112,7 +128,7 @@ impl Gateway {
         seat: &Seat<'_>,
         environ: &Bound<'py, PyDict>,
         response: &Bound<'py, Response>,
-        what: &str,
+        request: &RequestRecord<'_>,
     ) {
         let by_hook = |error| Failure {
             error,
@@ -120,16 +136,16 @@ impl Gateway {
         };
         let req = match hooks.begin(py, environ) {
             Ok(req) => req,
-            Err(error) => return self.on_failure(py, response, &by_hook(error), what),
+            Err(error) => return self.on_failure(py, response, &by_hook(error), request),
         };
         let outcome = hooks
             .before(py, &req, environ)
             .map_err(by_hook)
             .and_then(|()| self.run(py, seat, environ, response).map_err(of_app));
         if let Err(failure) = outcome {
-            self.on_failure(py, response, &failure, what);
+            self.on_failure(py, response, &failure, request);
         }
-        hooks.after(py, &req, environ, response.get(), what);
+        hooks.after(py, &req, environ, response.get(), request);
     }
 
     fn run<'py>(
@@ -182,13 +198,15 @@ impl Gateway {
         py: Python<'_>,
         response: &Bound<'_, Response>,
         failure: &Failure,
-        what: &str,
+        request: &RequestRecord<'_>,
     ) {
         let Failure { error: failure, by } = failure;
         if failure.is_instance_of::<PySystemExit>(py) {
+            let what = request.describe();
             info!("{by} asked to exit at {what}: the worker leaves");
             self.worker.leave();
         } else if !failure.is_instance_of::<ClientGone>(py) {
+            let what = request.describe();
             error!(target: EXCEPTION, "{by} failed at {what}\n{}", traceback(py, failure));
         }
         // Also when the client has gone: the slot goes back, however long the app keeps `environ`.

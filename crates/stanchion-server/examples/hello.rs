@@ -6,7 +6,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use stanchion_server::record::{AnswerHead, RequestRecord, write_answer_head};
+use stanchion_server::record::{AnswerHead, RequestBuffer};
 use stanchion_server::settings::Settings;
 use stanchion_server::{Ending, Fork, Gone, Hook, Host, LoadError, Seat, StartedAs, Taken, Worker};
 use stanchion_sys::process::{self, Between};
@@ -14,34 +14,28 @@ use stanchion_sys::process::{self, Between};
 /// Answers every request with its method, its target and how long it waited.
 struct Hello;
 
-fn answer(mut taken: Taken<'_>) -> Result<(), Gone> {
+fn answer(
+    mut taken: Taken<'_>,
+    buffer: &mut RequestBuffer,
+    head: &mut AnswerHead,
+) -> Result<(), Gone> {
     let mut has_body = true;
-    let body = match RequestRecord::read(&taken.request()) {
+    let body = match buffer.read(&taken) {
         Ok(request) => {
-            has_body = request.line.method != "HEAD";
+            has_body = request.method != "HEAD";
             format!(
                 "{} {}, after {} µs in the line\n",
-                request.line.method,
-                String::from_utf8_lossy(request.line.target),
+                request.method,
+                String::from_utf8_lossy(request.target),
                 taken.wait_us(),
             )
         }
         Err(bad) => format!("{bad}\n"),
     };
-    let length = body.len().to_string();
-    let fields = vec![
-        (&b"content-type"[..], &b"text/plain; charset=utf-8"[..]),
-        (&b"content-length"[..], length.as_bytes()),
-    ];
-    let mut head = Vec::new();
-    let answer = AnswerHead {
-        status: 200,
-        reason: b"OK",
-        file: None,
-        fields,
-    };
-    write_answer_head(&mut head, &answer);
-    taken.write(&head)?;
+    head.begin(200, b"OK");
+    head.field(b"Content-Type", b"text/plain; charset=utf-8");
+    head.field(b"Content-Length", body.len().to_string().as_bytes());
+    taken.write(head.whole(None))?;
     if has_body {
         taken.write(body.as_bytes())?;
     }
@@ -50,9 +44,10 @@ fn answer(mut taken: Taken<'_>) -> Result<(), Gone> {
 }
 
 fn pull(seat: &Seat<'_>) {
+    let (mut buffer, mut head) = (RequestBuffer::default(), AnswerHead::default());
     while let Some(taken) = seat.wait() {
         // A client that has gone is nobody to tell.
-        let _ = answer(taken);
+        let _ = answer(taken, &mut buffer, &mut head);
         seat.served();
     }
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::Duration;
 
-use stanchion_server::record::{AnswerHead, RequestRecord, write_answer_head};
+use stanchion_server::record::{AnswerHead, RequestBuffer};
 use stanchion_server::settings::Settings;
 use stanchion_server::{Ending, Fork, Hook, Host, LoadError, Seat, StartedAs, Taken, Worker};
 use stanchion_sys::process::{self, Between};
@@ -20,19 +20,14 @@ struct Panicking;
 
 /// Panics if asked for `/panic`, and else answers with the pid.
 fn answer(mut taken: Taken<'_>) {
-    let record = taken.request();
-    let request = RequestRecord::read(&record).expect("a request");
-    assert_ne!(request.line.target, b"/panic", "as it was asked to");
+    let mut buffer = RequestBuffer::default();
+    let request = buffer.read(&taken).expect("a request");
+    assert_ne!(request.target, b"/panic", "as it was asked to");
     let body = process::pid().to_string();
-    let length = body.len().to_string();
-    let mut answer = Vec::new();
-    let head = AnswerHead {
-        status: 200,
-        reason: b"OK",
-        file: None,
-        fields: vec![(&b"content-length"[..], length.as_bytes())],
-    };
-    write_answer_head(&mut answer, &head);
+    let mut head = AnswerHead::default();
+    head.begin(200, b"OK");
+    head.field(b"Content-Length", body.len().to_string().as_bytes());
+    let mut answer = head.whole(None).to_vec();
     answer.extend_from_slice(body.as_bytes());
     if taken.write(&answer).is_ok() {
         taken.finish(Ending::Complete);

@@ -1,5 +1,6 @@
 //! A request on its way in: its head is checked, its body read whole, into memory or the spool.
 
+use std::io::Write as _;
 use std::net::IpAddr;
 use std::rc::Rc;
 
@@ -11,6 +12,8 @@ use http::{Method, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use stanchion_exchange::Area;
+use stanchion_http::answer::put_field;
+use stanchion_http::{Fault, Head, HeadLimits, HeadReader};
 use stanchion_sys::clock::monotonic_us;
 
 use super::Shared;
@@ -24,7 +27,7 @@ use super::refusal::Refusal;
 use super::request_id::{RequestId, RequestIds};
 use super::spool::{SpoolError, SpoolFile, SpooledBody};
 use crate::log::describe;
-use crate::record::{RequestLine, WholeBody, write_request};
+use crate::record::{RequestFacts, WholeBody, write_request};
 use crate::settings::Settings;
 use crate::tally::Event;
 
@@ -50,6 +53,8 @@ pub(super) struct Peer {
 /// A request that has arrived whole.
 pub(super) struct Arrived {
     pub(super) head: Parts,
+    /// The same as the worker reads it.
+    wire: Head,
     pub(super) body: ArrivedBody,
     pub(super) peer: Rc<Peer>,
     scheme: &'static str,
@@ -104,8 +109,14 @@ impl Arrived {
         };
         let id = ids.map(|ids| ids.name(&head.headers, peer.trusted));
         let proxy_us = peer.trusted.then(|| proxy_us(&head.headers)).flatten();
+        let wire = wire_head(&head).map_err(|fault| Refusal::BadRequest(fault.reason()));
+        let (wire, scheme) = match wire {
+            Ok(wire) => (wire, scheme),
+            Err(refusal) => (Head::default(), scheme.and(Err(refusal))),
+        };
         let arrived = Self {
             head,
+            wire,
             body,
             peer,
             scheme: scheme.unwrap_or("http"),
@@ -145,18 +156,14 @@ impl Arrived {
 
     /// Writes the record for the exchange; `None` if it does not fit.
     pub(super) fn write(&self, area: Area<'_>) -> Option<usize> {
-        let target = target(&self.head.uri);
-        let line = RequestLine {
-            method: self.head.method.as_str(),
-            target: target.as_bytes(),
-            minor_version: u8::from(self.head.version == Version::HTTP_11),
-            scheme: self.scheme,
-            peer_address: &self.peer.address,
+        let facts = RequestFacts {
+            is_https: self.scheme == "https",
+            peer_address: self.peer.address.as_bytes(),
             peer_port: self.peer.port,
-            server_name: &self.peer.server_name,
-            server_port: &self.peer.server_port,
+            server_name: self.peer.server_name.as_bytes(),
+            server_port: self.peer.server_port.as_bytes(),
             trusted_peer: self.peer.trusted,
-            request_id: self.id().unwrap_or_default(),
+            request_id: self.id().unwrap_or_default().as_bytes(),
             proxy_us: self.proxy_us,
         };
         let body = match &self.body {
@@ -166,12 +173,30 @@ impl Arrived {
                 len: body.len,
             },
         };
-        let fields = self
-            .head
-            .headers
-            .iter()
-            .map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()));
-        write_request(area, &line, fields, &body)
+        write_request(area, &facts, &self.wire, &body)
+    }
+}
+
+/// The head as the exchange has it. Its limits have been looked at.
+fn wire_head(parts: &Parts) -> Result<Head, Fault> {
+    const LIMITS: HeadLimits = HeadLimits {
+        line_bytes: usize::MAX,
+        field_bytes: usize::MAX,
+        fields: usize::MAX,
+        head_bytes: usize::MAX,
+    };
+    let mut wire = Vec::with_capacity(1024);
+    let (method, version) = (parts.method.as_str(), parts.version);
+    let line = write!(wire, "{method} {} {version:?}\r\n", target(&parts.uri));
+    line.expect("a vector takes everything");
+    for (name, value) in &parts.headers {
+        put_field(&mut wire, name.as_str().as_bytes(), value.as_bytes());
+    }
+    wire.extend_from_slice(b"\r\n");
+    let mut head = Head::default();
+    match HeadReader::default().read(&wire, &LIMITS, &mut head)? {
+        Some(len) if len == wire.len() => Ok(head),
+        Some(_) | None => Err(Fault::BadRequest("the head ends before it should")),
     }
 }
 

@@ -11,7 +11,7 @@ use crate::acceptor::request::target;
 use crate::acceptor::ticket::Ticket;
 use crate::acceptor::traceparent::Traceparent;
 use crate::log::escape_into;
-use crate::record::percent_decoded;
+use stanchion_http::gateway::percent_decoded;
 
 /// A piece of a format.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use crate::acceptor::app_head::AppHead;
 use crate::acceptor::outflow::StreamEnd;
 use crate::acceptor::refusal::Refusal;
 use crate::acceptor::ticket::{Answer, AppAnswer, Stage, Start, Ticket};
-use crate::record::{FilePart, read_answer_head};
+use crate::record::{FilePart, PREFIX_BYTES, answer_prefix};
 
 /// Files that are taken in at a time. There are no more on their way than the kernel has buffers for.
 const FILES_MAX: usize = 1024;
@@ -155,11 +155,12 @@ impl Dispatch {
     ) -> Result<(AppHead, Bytes, Option<FilePart>), Corrupt> {
         let mut bytes = Vec::new();
         self.side.read(slot, usize::MAX, &mut bytes)?;
-        let (head, len) =
-            read_answer_head(&bytes).map_err(|_| Corrupt("the head of an answer is cut"))?;
-        let file = head.file;
-        let head = AppHead::check(&head, &ticket.request.head.method)?;
-        Ok((head, Bytes::from(bytes).slice(len..), file))
+        let prefix = answer_prefix(&bytes).map_err(|_| Corrupt("the head of an answer is cut"))?;
+        let end = PREFIX_BYTES + prefix.head_len;
+        let wire = bytes.get(PREFIX_BYTES..end);
+        let wire = wire.ok_or(Corrupt("the head of an answer is cut"))?;
+        let head = AppHead::check(wire, &ticket.request.head.method)?;
+        Ok((head, Bytes::from(bytes).slice(end..), prefix.file))
     }
 
     /// The file that the slot's seat sent ahead of its answer. `None` if there is none, as when

@@ -1,0 +1,175 @@
+//! What the fields of requests are called in an environ, remembered by how they were sent.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+use stanchion_http::gateway::{environ_name, is_hidden};
+
+/// How many names are remembered; a client cannot make us keep more.
+const NAMES_MAX: usize = 256;
+
+/// Fields whose values clients send again and again, in lower case. None that is secret or one client's.
+const USUAL: [&[u8]; 26] = [
+    b"accept",
+    b"accept-charset",
+    b"accept-encoding",
+    b"accept-language",
+    b"cache-control",
+    b"connection",
+    b"content-type",
+    b"dnt",
+    b"host",
+    b"origin",
+    b"pragma",
+    b"priority",
+    b"sec-ch-ua",
+    b"sec-ch-ua-mobile",
+    b"sec-ch-ua-platform",
+    b"sec-fetch-dest",
+    b"sec-fetch-mode",
+    b"sec-fetch-site",
+    b"sec-fetch-user",
+    b"upgrade-insecure-requests",
+    b"user-agent",
+    b"via",
+    b"x-forwarded-host",
+    b"x-forwarded-port",
+    b"x-forwarded-proto",
+    b"x-requested-with",
+];
+
+/// What a field is to an environ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// The app does not see it.
+    Hidden,
+    /// Says where the app is mounted, if a proxy that we believe sends it (gunicorn's `forwarder_headers`).
+    Mount,
+    /// The last one counts.
+    Content,
+    Host,
+    Other,
+}
+
+/// The name of a field.
+pub(crate) struct Name {
+    /// Its key in an environ.
+    pub(crate) key: Py<PyString>,
+    pub(crate) role: Role,
+    /// Its value is likely to come again.
+    pub(crate) is_usual: bool,
+    /// The same for all ways to write it. `None` if it is not remembered.
+    number: Option<usize>,
+}
+
+/// Names by their bytes. One seat's, so that looking takes no lock.
+pub(crate) struct Names {
+    places: HashMap<Box<[u8]>, usize, BuildHasherDefault<NameHasher>>,
+    known: Vec<Name>,
+    /// The last one for which there was no room.
+    unknown: Option<Name>,
+}
+
+/// Which names came already in one head.
+#[derive(Default)]
+pub(crate) struct Seen([u64; NAMES_MAX.div_ceil(64)]);
+
+impl Seen {
+    /// Whether a field of this name may have come before; now it has.
+    pub(crate) fn again(&mut self, name: &Name) -> bool {
+        let Some(number) = name.number else {
+            return true;
+        };
+        let (word, bit) = (&mut self.0[number / 64], 1 << (number % 64));
+        let before = *word & bit != 0;
+        *word |= bit;
+        before
+    }
+}
+
+impl Names {
+    pub(crate) fn new() -> Self {
+        Self {
+            places: HashMap::default(),
+            known: Vec::new(),
+            unknown: None,
+        }
+    }
+
+    pub(crate) fn get(&mut self, py: Python<'_>, name: &[u8]) -> &Name {
+        if let Some(&place) = self.places.get(name) {
+            return &self.known[place];
+        }
+        let mut made = Name::new(py, name);
+        if self.known.len() == NAMES_MAX {
+            return self.unknown.insert(made);
+        }
+        let place = self.known.len();
+        let same = self.known.iter().position(|known| known.key.is(&made.key));
+        made.number = Some(same.unwrap_or(place));
+        self.places.insert(name.into(), place);
+        self.known.push(made);
+        &self.known[place]
+    }
+}
+
+impl Name {
+    fn new(py: Python<'_>, name: &[u8]) -> Self {
+        let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
+        let role = if is(b"script_name") {
+            Role::Mount
+        } else if is_hidden(name) {
+            Role::Hidden
+        } else if is(b"content-length") || is(b"content-type") {
+            Role::Content
+        } else if is(b"host") {
+            Role::Host
+        } else {
+            Role::Other
+        };
+        Self {
+            key: environ_key(py, name),
+            role,
+            is_usual: USUAL.into_iter().any(is),
+            number: None,
+        }
+    }
+}
+
+/// `HTTP_X_REQUEST_ID` for `X-Request-Id`. The same object for the same text.
+pub(crate) fn environ_key(py: Python<'_>, name: &[u8]) -> Py<PyString> {
+    let mut key = String::new();
+    environ_name(name, &mut key);
+    PyString::intern(py, &key).unbind()
+}
+
+/// FNV-1a by words. Names are bounded in number, so nobody can make the table slow by choosing them.
+#[derive(Default)]
+pub(crate) struct NameHasher(u64);
+
+impl NameHasher {
+    fn add(&mut self, word: u64) {
+        self.0 = (self.0.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+impl Hasher for NameHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for part in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..part.len()].copy_from_slice(part);
+            self.add(u64::from_le_bytes(word));
+        }
+    }
+
+    fn write_usize(&mut self, number: usize) {
+        self.add(number as u64);
+    }
+
+    /// The table looks at the uppermost bits and the lowest.
+    fn finish(&self) -> u64 {
+        self.0 ^ (self.0 >> 32)
+    }
+}

@@ -1,0 +1,93 @@
+//! Strings of Python made of a request's bytes, kept while they are likely to be wanted again.
+
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+
+/// How many strings a seat keeps. A new one takes the place of one whose bytes look alike.
+const PLACES: usize = 128;
+/// A longer one is not kept.
+const KEPT_BYTES_MAX: usize = 256;
+/// How many ports a seat keeps the strings of: clients that stay connected come with the same ones.
+const PORTS: usize = 256;
+
+/// Bytes as PEP 3333 wants them: a str whose characters are the bytes (latin-1).
+pub(crate) fn text<'py>(py: Python<'py>, bytes: &[u8]) -> Bound<'py, PyString> {
+    match std::str::from_utf8(bytes) {
+        Ok(ascii) if ascii.is_ascii() => PyString::new(py, ascii),
+        _ => PyString::new(
+            py,
+            &bytes
+                .iter()
+                .map(|&byte| char::from(byte))
+                .collect::<String>(),
+        ),
+    }
+}
+
+/// Strings by their bytes. One seat's, so that looking takes no lock.
+pub(crate) struct Strings {
+    places: Vec<Option<(Vec<u8>, Py<PyString>)>>,
+    ports: Vec<Option<(u16, Py<PyString>)>>,
+}
+
+impl Strings {
+    pub(crate) fn new() -> Self {
+        Self {
+            places: vec_of_none(PLACES),
+            ports: vec_of_none(PORTS),
+        }
+    }
+
+    /// [`text`] for bytes that may well come again.
+    pub(crate) fn text<'py>(&mut self, py: Python<'py>, bytes: &[u8]) -> Bound<'py, PyString> {
+        if bytes.len() > KEPT_BYTES_MAX {
+            return text(py, bytes);
+        }
+        let place = &mut self.places[place_of(bytes)];
+        if let Some((kept, string)) = place
+            && kept == bytes
+        {
+            return string.bind(py).clone();
+        }
+        let string = text(py, bytes);
+        // The memory of the bytes before is used again.
+        let mut kept = place.take().map(|(kept, _)| kept).unwrap_or_default();
+        kept.clear();
+        kept.extend_from_slice(bytes);
+        *place = Some((kept, string.clone().unbind()));
+        string
+    }
+
+    /// A port in decimal.
+    pub(crate) fn port<'py>(&mut self, py: Python<'py>, port: u16) -> Bound<'py, PyString> {
+        let place = &mut self.ports[usize::from(port) % PORTS];
+        if let Some((kept, string)) = place
+            && *kept == port
+        {
+            return string.bind(py).clone();
+        }
+        let string = PyString::new(py, &port.to_string());
+        *place = Some((port, string.clone().unbind()));
+        string
+    }
+}
+
+fn vec_of_none<T>(len: usize) -> Vec<Option<T>> {
+    std::iter::repeat_with(|| None).take(len).collect()
+}
+
+/// Spreads over the places what differs in length, at the start, in the middle or at the end. It need
+/// keep nobody out: whoever makes strings meet each other has them made anew each time, as without places.
+fn place_of(bytes: &[u8]) -> usize {
+    let word = |at: usize| {
+        let mut word = [0; 8];
+        let part = &bytes[at..bytes.len().min(at + 8)];
+        word[..part.len()].copy_from_slice(part);
+        u64::from_le_bytes(word)
+    };
+    let (middle, end) = (bytes.len() / 2, bytes.len().saturating_sub(8));
+    let mixed = word(0) ^ word(middle).rotate_left(21) ^ word(end).rotate_left(42);
+    // Fibonacci hashing.
+    let spread = (mixed ^ bytes.len() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (spread >> 32) as usize % PLACES
+}

@@ -1,0 +1,146 @@
+//! The head of an answer, and what stands before it.
+
+use stanchion_http::answer::{put_field, put_status};
+
+use super::{BadRecord, KEPT_BYTES, Numbers, Reader};
+
+/// The longest head of an answer in wire form; a longer one is the app's fault.
+pub const ANSWER_HEAD_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of a slot's response ring: an answer up to this size frees its worker at once, however
+/// slowly the client reads. It has room for the longest head.
+pub const RESPONSE_RING_BYTES: usize = 128 * 1024;
+/// What stands before the head of an answer.
+pub const PREFIX_BYTES: usize = 24;
+
+/// Part of a file that the acceptor is to send as the body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FilePart {
+    /// Where it starts.
+    pub offset: u64,
+    /// Its length in bytes.
+    pub len: u64,
+}
+
+/// The head of an answer on its way out: in wire form, behind room for its prefix. It can be used again,
+/// so that a head of usual shape allocates nothing.
+#[derive(Clone, Debug, Default)]
+pub struct AnswerHead {
+    bytes: Vec<u8>,
+}
+
+impl AnswerHead {
+    /// Begins a head, and forgets the one before. `reason`, such as `OK`, may be empty.
+    pub fn begin(&mut self, status: u16, reason: &[u8]) {
+        self.bytes.clear();
+        self.bytes.shrink_to(KEPT_BYTES);
+        self.bytes.resize(PREFIX_BYTES, 0);
+        put_status(&mut self.bytes, status, reason);
+    }
+
+    /// Adds a field, whose name and value have been checked.
+    pub fn field(&mut self, name: &[u8], value: &[u8]) {
+        put_field(&mut self.bytes, name, value);
+    }
+
+    /// What there is of it, as the client will read it.
+    pub fn wire(&self) -> &[u8] {
+        self.bytes.get(PREFIX_BYTES..).unwrap_or_default()
+    }
+
+    /// All of it, for the exchange. The body is `file`, if there is one, whose descriptor travels beside the
+    /// exchange, and else what comes behind.
+    pub fn whole(&mut self, file: Option<FilePart>) -> &[u8] {
+        let mut prefix = Numbers::<PREFIX_BYTES>::new();
+        prefix.put((self.wire().len() as u32).to_le_bytes());
+        prefix.put(u32::from(file.is_some()).to_le_bytes());
+        let part = file.unwrap_or(FilePart { offset: 0, len: 0 });
+        prefix.put(part.offset.to_le_bytes());
+        prefix.put(part.len.to_le_bytes());
+        if let Some(room) = self.bytes.first_chunk_mut() {
+            *room = prefix.bytes;
+        }
+        &self.bytes
+    }
+}
+
+/// What stands before the head of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AnswerPrefix {
+    /// Bytes of the head, which comes next.
+    pub head_len: usize,
+    /// The body, if it is (part of) a file whose descriptor travels beside the exchange.
+    pub file: Option<FilePart>,
+}
+
+/// Reads the first [`PREFIX_BYTES`] of an answer. Whether `head_len` more bytes are there is for the caller
+/// to see.
+pub fn answer_prefix(bytes: &[u8]) -> Result<AnswerPrefix, BadRecord> {
+    let mut reader = Reader(bytes);
+    let head_len = reader.word()?;
+    let is_file = reader.word()?;
+    let (offset, len) = (reader.number()?, reader.number()?);
+    if head_len > ANSWER_HEAD_BYTES_MAX {
+        return Err(BadRecord);
+    }
+    let file = match is_file {
+        0 => None,
+        1 => Some(FilePart { offset, len }),
+        _ => return Err(BadRecord),
+    };
+    Ok(AnswerPrefix { head_len, file })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn an_answer_comes_out_as_it_went_in(
+            fields: Vec<(Vec<u8>, Vec<u8>)>,
+            file in proptest::option::of((any::<u64>(), any::<u64>())),
+            again: bool,
+        ) {
+            let file = file.map(|(offset, len)| FilePart { offset, len });
+            let mut head = AnswerHead::default();
+            if again {
+                head.begin(500, b"Not This");
+                head.field(b"X-Not", b"this");
+            }
+            head.begin(200, b"Fine");
+            let mut expected = b"HTTP/1.1 200 Fine\r\n".to_vec();
+            for (name, value) in &fields {
+                head.field(name, value);
+                put_field(&mut expected, name, value);
+            }
+            prop_assert_eq!(head.wire(), &expected);
+            let whole = head.whole(file);
+            let prefix = answer_prefix(whole).expect("readable");
+            prop_assert_eq!(prefix, AnswerPrefix { head_len: expected.len(), file });
+            prop_assert_eq!(&whole[PREFIX_BYTES..], &expected);
+            prop_assert_eq!(answer_prefix(&whole[..PREFIX_BYTES - 1]), Err(BadRecord));
+        }
+
+        #[test]
+        fn garbage_is_refused_without_a_panic(bytes: Vec<u8>) {
+            if let Ok(prefix) = answer_prefix(&bytes) {
+                prop_assert!(prefix.head_len <= ANSWER_HEAD_BYTES_MAX);
+            }
+        }
+    }
+
+    #[test]
+    fn a_prefix_that_cannot_be_is_refused() {
+        let prefix = |head_len: usize, is_file: u32| {
+            let mut bytes = (head_len as u32).to_le_bytes().to_vec();
+            bytes.extend_from_slice(&is_file.to_le_bytes());
+            bytes.resize(PREFIX_BYTES, 0);
+            answer_prefix(&bytes).is_ok()
+        };
+        assert!(prefix(ANSWER_HEAD_BYTES_MAX, 0));
+        assert!(prefix(0, 1));
+        assert!(!prefix(ANSWER_HEAD_BYTES_MAX + 1, 0));
+        assert!(!prefix(0, 2));
+    }
+}

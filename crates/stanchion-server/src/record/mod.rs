@@ -1,0 +1,86 @@
+//! How a request and the head of its answer are laid out as bytes in the exchange.
+//!
+//! ```text
+//! request   fixed numbers │ small texts │ where the fields are │ the head as it was sent │ body
+//! answer    prefix │ head in wire form, without the empty line at its end │ body
+//! ```
+//!
+//! Numbers are little-endian. The worker reads what the acceptor wrote and the other way round, both of
+//! one build, so there is no version; but each checks every length, since a worker's memory is the app's
+//! to spoil, and a worker can write to all of the exchange.
+
+mod answer;
+mod request;
+
+pub use answer::{
+    ANSWER_HEAD_BYTES_MAX, AnswerHead, AnswerPrefix, FilePart, PREFIX_BYTES, RESPONSE_RING_BYTES,
+    answer_prefix,
+};
+pub use request::{
+    BodyRecord, REQUEST_HEAD_BYTES_MAX, REQUEST_RECORD_EXTRA_BYTES, RequestBuffer, RequestFacts,
+    RequestRecord, WholeBody, write_request,
+};
+
+/// A longer buffer is not kept for the next record.
+const KEPT_BYTES: usize = 16 * 1024;
+
+/// The record ends before it should, or says something impossible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadRecord;
+
+impl std::fmt::Display for BadRecord {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a record in the exchange makes no sense")
+    }
+}
+
+impl std::error::Error for BadRecord {}
+
+/// Fills a fixed number of bytes from the front.
+struct Numbers<const N: usize> {
+    bytes: [u8; N],
+    len: usize,
+}
+
+impl<const N: usize> Numbers<N> {
+    fn new() -> Self {
+        Self {
+            bytes: [0; N],
+            len: 0,
+        }
+    }
+
+    fn put<const B: usize>(&mut self, bytes: [u8; B]) {
+        self.bytes[self.len..self.len + B].copy_from_slice(&bytes);
+        self.len += B;
+    }
+}
+
+/// Reads from the front of a slice.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, len: usize) -> Result<&'a [u8], BadRecord> {
+        let (taken, rest) = self.0.split_at_checked(len).ok_or(BadRecord)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], BadRecord> {
+        let (taken, rest) = self.0.split_first_chunk().ok_or(BadRecord)?;
+        self.0 = rest;
+        Ok(*taken)
+    }
+
+    fn short(&mut self) -> Result<usize, BadRecord> {
+        Ok(usize::from(u16::from_le_bytes(self.array()?)))
+    }
+
+    fn word(&mut self) -> Result<usize, BadRecord> {
+        Ok(u32::from_le_bytes(self.array()?) as usize)
+    }
+
+    fn number(&mut self) -> Result<u64, BadRecord> {
+        Ok(u64::from_le_bytes(self.array()?))
+    }
+}

@@ -1,0 +1,420 @@
+//! The record of a request.
+
+use bytes::Bytes;
+use stanchion_exchange::{Area, Taken};
+use stanchion_http::{Head, Span};
+
+use super::{BadRecord, KEPT_BYTES, Numbers, Reader};
+use crate::log::describe;
+
+/// The longest request head (request line and fields), in bytes, as it arrives.
+pub const REQUEST_HEAD_BYTES_MAX: usize = 64 * 1024;
+/// What the record of a request takes beyond its head and body: addresses, lengths, where the fields are.
+/// For very many fields it may be too little: such a request is refused.
+pub const REQUEST_RECORD_EXTRA_BYTES: usize = 16 * 1024;
+/// The numbers at the start of a request's record.
+const FIXED_BYTES: usize = 60;
+/// Where one field is: two spans of two numbers.
+const FIELD_BYTES: usize = 16;
+/// Fields whose places are written at a time.
+const FIELDS_AT_ONCE: usize = 16;
+/// A seat takes in so much of a record at first, which is more than most heads need.
+const USUAL_BYTES: usize = 2 * 1024;
+/// Stands for a time that nobody has told.
+const UNKNOWN: u64 = u64::MAX;
+
+/// A request's body, which has arrived whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyRecord<'a> {
+    /// In the record itself; see [`Taken::read_request`].
+    Memory {
+        /// Where it begins there.
+        at: usize,
+        /// Its length in bytes; may be 0.
+        len: usize,
+    },
+    /// In a spool file, too large for the record.
+    Spooled {
+        /// Path of the file.
+        path: &'a str,
+        /// Its length in bytes.
+        len: u64,
+    },
+}
+
+/// A request's body on its way into a record.
+#[derive(Clone, Copy, Debug)]
+pub enum WholeBody<'a> {
+    /// In memory, in the pieces in which it came.
+    Memory(&'a [Bytes]),
+    /// In a spool file.
+    Spooled {
+        /// Path of the file.
+        path: &'a str,
+        /// Its length in bytes.
+        len: u64,
+    },
+}
+
+/// What is known of a request besides its head.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestFacts<'a> {
+    /// Whether it came by `https`, after what trusted proxies say.
+    pub is_https: bool,
+    /// The client's address; empty on a unix socket.
+    pub peer_address: &'a [u8],
+    /// The client's port; 0 on a unix socket.
+    pub peer_port: u16,
+    /// The listener's address or path.
+    pub server_name: &'a [u8],
+    /// The listener's port, or empty.
+    pub server_port: &'a [u8],
+    /// Whether the peer is a proxy we believe.
+    pub trusted_peer: bool,
+    /// What it is called; empty if requests have no names.
+    pub request_id: &'a [u8],
+    /// How long it was with the proxies, in microseconds, as far as they say so.
+    pub proxy_us: Option<u64>,
+}
+
+/// A request as the worker reads it.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestRecord<'a> {
+    /// Such as `GET`.
+    pub method: &'a str,
+    /// The request target as it was sent.
+    pub target: &'a [u8],
+    /// Minor version of HTTP/1: 0 or 1.
+    pub minor_version: u8,
+    /// What else is known.
+    pub facts: RequestFacts<'a>,
+    /// The body.
+    pub body: BodyRecord<'a>,
+    head: &'a [u8],
+    /// Checked against the head.
+    spans: &'a [[u8; FIELD_BYTES]],
+}
+
+/// Appends to an area of fixed size; what does not fit is noticed at the end.
+struct Writer<'a> {
+    area: Area<'a>,
+    len: usize,
+}
+
+impl Writer<'_> {
+    fn put(&mut self, bytes: &[u8]) {
+        self.area.put(self.len, bytes);
+        self.len += bytes.len();
+    }
+}
+
+/// Writes a request into `area`; `None` if it does not fit. The body comes last, so that the worker can
+/// take it straight to where its app wants it.
+pub fn write_request(
+    area: Area<'_>,
+    facts: &RequestFacts<'_>,
+    head: &Head,
+    body: &WholeBody<'_>,
+) -> Option<usize> {
+    let (path, body_len) = match body {
+        WholeBody::Memory(pieces) => ("", pieces.iter().map(|piece| piece.len() as u64).sum()),
+        WholeBody::Spooled { path, len } => (*path, *len),
+    };
+    let texts = [
+        facts.peer_address,
+        facts.server_name,
+        facts.server_port,
+        facts.request_id,
+        path.as_bytes(),
+    ];
+    let texts_len = texts.iter().map(|text| text.len()).sum::<usize>();
+    let body_at = FIXED_BYTES + texts_len + head.spans().len() * FIELD_BYTES + head.bytes().len();
+    let mut fixed = Numbers::<FIXED_BYTES>::new();
+    fixed.put(u32::try_from(body_at).ok()?.to_le_bytes());
+    fixed.put(u32::try_from(head.bytes().len()).ok()?.to_le_bytes());
+    fixed.put(u32::try_from(head.spans().len()).ok()?.to_le_bytes());
+    put_span(&mut fixed, head.method_span());
+    put_span(&mut fixed, head.target_span());
+    for text in texts {
+        fixed.put(u16::try_from(text.len()).ok()?.to_le_bytes());
+    }
+    fixed.put(facts.peer_port.to_le_bytes());
+    fixed.put([
+        head.minor_version(),
+        u8::from(facts.trusted_peer),
+        u8::from(facts.is_https),
+        u8::from(matches!(body, WholeBody::Spooled { .. })),
+    ]);
+    fixed.put(facts.proxy_us.unwrap_or(UNKNOWN).to_le_bytes());
+    fixed.put(body_len.to_le_bytes());
+    let mut writer = Writer { area, len: 0 };
+    writer.put(&fixed.bytes);
+    for text in texts {
+        writer.put(text);
+    }
+    for spans in head.spans().chunks(FIELDS_AT_ONCE) {
+        let mut numbers = Numbers::<{ FIELDS_AT_ONCE * FIELD_BYTES }>::new();
+        for span in spans {
+            put_span(&mut numbers, span.name);
+            put_span(&mut numbers, span.value);
+        }
+        writer.put(&numbers.bytes[..numbers.len]);
+    }
+    writer.put(head.bytes());
+    if let WholeBody::Memory(pieces) = body {
+        pieces.iter().for_each(|piece| writer.put(piece));
+    }
+    (writer.len <= writer.area.len()).then_some(writer.len)
+}
+
+fn put_span<const N: usize>(numbers: &mut Numbers<N>, span: Span) {
+    numbers.put(span.at.to_le_bytes());
+    numbers.put(span.len.to_le_bytes());
+}
+
+/// A span at the front of these bytes.
+fn span_at(bytes: &[u8]) -> Option<Span> {
+    let (at, rest) = bytes.split_first_chunk()?;
+    let (len, _) = rest.split_first_chunk()?;
+    Some(Span {
+        at: u32::from_le_bytes(*at),
+        len: u32::from_le_bytes(*len),
+    })
+}
+
+/// What a span is of, if it is within `bytes`.
+fn within(span: Span, bytes: &[u8]) -> Option<&[u8]> {
+    bytes.get(span.at as usize..)?.get(..span.len as usize)
+}
+
+fn field<'a>(spans: &[u8; FIELD_BYTES], head: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
+    let (name, value) = spans.split_at(FIELD_BYTES / 2);
+    Some((
+        within(span_at(name)?, head)?,
+        within(span_at(value)?, head)?,
+    ))
+}
+
+impl<'a> RequestRecord<'a> {
+    /// Reads what [`write_request`] wrote. `bytes` are the record's first, all that are before the body
+    /// at least; `len` is the length of the whole.
+    pub fn read(bytes: &'a [u8], len: usize) -> Result<Self, BadRecord> {
+        let mut reader = Reader(bytes);
+        let body_at = reader.word()?;
+        let head_len = reader.word()?;
+        let field_count = reader.word()?;
+        let (method, target) = (reader.take(8)?, reader.take(8)?);
+        let mut lens = [0; 5];
+        for len in &mut lens {
+            *len = reader.short()?;
+        }
+        let peer_port = u16::from_le_bytes(reader.array()?);
+        let [minor_version, trusted, is_https, is_spooled] = reader.array()?;
+        let proxy_us = Some(reader.number()?).filter(|&us| us != UNKNOWN);
+        let body_len = reader.number()?;
+        let facts = RequestFacts {
+            peer_address: reader.take(lens[0])?,
+            server_name: reader.take(lens[1])?,
+            server_port: reader.take(lens[2])?,
+            request_id: reader.take(lens[3])?,
+            is_https: is_https != 0,
+            peer_port,
+            trusted_peer: trusted != 0,
+            proxy_us,
+        };
+        let path = reader.take(lens[4])?;
+        let spans = reader.take(field_count.checked_mul(FIELD_BYTES).ok_or(BadRecord)?)?;
+        let (spans, _) = spans.as_chunks();
+        let head = reader.take(head_len)?;
+        let part = |span| within(span_at(span)?, head);
+        let method = part(method).and_then(|method| std::str::from_utf8(method).ok());
+        if bytes.len() - reader.0.len() != body_at
+            || !spans.iter().all(|spans| field(spans, head).is_some())
+        {
+            return Err(BadRecord);
+        }
+        let body = if is_spooled == 0 {
+            let len = usize::try_from(body_len).map_err(|_| BadRecord)?;
+            BodyRecord::Memory { at: body_at, len }
+        } else {
+            BodyRecord::Spooled {
+                path: std::str::from_utf8(path).map_err(|_| BadRecord)?,
+                len: body_len,
+            }
+        };
+        let in_record = match body {
+            BodyRecord::Memory { len, .. } => len,
+            BodyRecord::Spooled { .. } => 0,
+        };
+        if body_at.checked_add(in_record) != Some(len) {
+            return Err(BadRecord);
+        }
+        Ok(Self {
+            method: method.ok_or(BadRecord)?,
+            target: part(target).ok_or(BadRecord)?,
+            minor_version,
+            facts,
+            body,
+            head,
+            spans,
+        })
+    }
+
+    /// The fields in the order in which they were sent, names as they were sent.
+    pub fn fields(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        let head = self.head;
+        let fields = self.spans.iter();
+        fields.map(move |spans| field(spans, head).expect("it was checked when it was read"))
+    }
+
+    /// Method, target and name, for logs.
+    pub fn describe(&self) -> String {
+        let name = String::from_utf8_lossy(self.facts.request_id);
+        describe(self.method, self.target, &name)
+    }
+}
+
+/// Where a seat keeps the records of its requests, one after the other.
+#[derive(Debug, Default)]
+pub struct RequestBuffer {
+    bytes: Vec<u8>,
+}
+
+impl RequestBuffer {
+    /// The record of a request, without a body that is in it.
+    pub fn read(&mut self, taken: &Taken<'_>) -> Result<RequestRecord<'_>, BadRecord> {
+        let len = taken.request_len();
+        if self.bytes.len() < USUAL_BYTES {
+            self.bytes.resize(USUAL_BYTES, 0);
+        } else if self.bytes.len() > KEPT_BYTES {
+            self.bytes.truncate(USUAL_BYTES);
+            self.bytes.shrink_to_fit();
+        }
+        let mut copied = taken.read_request(0, &mut self.bytes[..USUAL_BYTES]);
+        let body_at = Reader(&self.bytes[..copied]).word()?;
+        if body_at > len {
+            return Err(BadRecord);
+        }
+        if body_at > copied {
+            self.bytes.resize(self.bytes.len().max(body_at), 0);
+            copied += taken.read_request(copied, &mut self.bytes[copied..body_at]);
+        }
+        let before_body = self.bytes.get(..body_at.min(copied)).ok_or(BadRecord)?;
+        RequestRecord::read(before_body, len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn facts() -> RequestFacts<'static> {
+        RequestFacts {
+            is_https: true,
+            peer_address: b"127.0.0.1",
+            peer_port: 4711,
+            server_name: b"localhost",
+            server_port: b"8000",
+            trusted_peer: true,
+            request_id: b"abc",
+            proxy_us: Some(7),
+        }
+    }
+
+    fn fields() -> impl Strategy<Value = Vec<(String, String)>> {
+        proptest::collection::vec(("[A-Za-z-]{1,12}", "[!-~]{0,20}"), 0..40)
+    }
+
+    fn head_of(method: &str, target: &str, fields: &[(String, String)]) -> Head {
+        let fields: Vec<_> = fields
+            .iter()
+            .map(|(name, value)| (format!("X-{name}"), value))
+            .collect();
+        let pairs: Vec<_> = fields
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+            .collect();
+        Head::of(method, target, &pairs)
+    }
+
+    proptest! {
+        #[test]
+        fn a_request_comes_out_as_it_went_in(
+            target in "/[a-z0-9?=&%./~-]{0,30}",
+            method in "[A-Z]{1,8}",
+            fields in fields(),
+            body: Vec<u8>,
+        ) {
+            prop_assume!(method != "CONNECT");
+            let mut area = vec![0; 1 << 16];
+            let mut head = head_of(&method, &target, &fields);
+            head.set("X-Set", b"later");
+            let at = body.len() / 3;
+            let pieces = [Bytes::copy_from_slice(&body[..at]), Bytes::copy_from_slice(&body[at..])];
+            let whole = WholeBody::Memory(&pieces);
+            let len = write_request(Area::over(&mut area), &facts(), &head, &whole);
+            let len = len.expect("it fits");
+            let body_at = len - body.len();
+            let record = RequestRecord::read(&area[..body_at], len).expect("readable");
+            prop_assert_eq!(record.method, method);
+            prop_assert_eq!(record.target, target.as_bytes());
+            prop_assert_eq!(record.minor_version, 1);
+            prop_assert_eq!(record.facts, facts());
+            prop_assert_eq!(record.fields().collect::<Vec<_>>(), head.fields().collect::<Vec<_>>());
+            prop_assert_eq!(record.body, BodyRecord::Memory { at: body_at, len: body.len() });
+            prop_assert_eq!(&area[body_at..len], &body);
+            // One byte less or more, and it is refused, not cut.
+            for wrong in [len - 1, len + 1] {
+                prop_assert_eq!(RequestRecord::read(&area[..body_at], wrong).err(), Some(BadRecord));
+            }
+            prop_assert!(RequestRecord::read(&area[..body_at - 1], len).is_err());
+            let refused = write_request(Area::over(&mut area[..len - 1]), &facts(), &head, &whole);
+            prop_assert_eq!(refused, None);
+        }
+
+        #[test]
+        fn garbage_is_refused_without_a_panic(bytes: Vec<u8>, len: usize) {
+            if let Ok(record) = RequestRecord::read(&bytes, len) {
+                let _ = record.fields().count();
+            }
+        }
+
+        /// Garbage that is all but a record comes further.
+        #[test]
+        fn a_spoilt_record_is_read_or_refused_without_a_panic(
+            fields in fields(),
+            spoilt in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 1..4),
+        ) {
+            let mut area = vec![0; 1 << 13];
+            let head = head_of("GET", "/", &fields);
+            let whole = WholeBody::Spooled { path: "/spool/1", len: 7 };
+            let len = write_request(Area::over(&mut area), &facts(), &head, &whole).expect("it fits");
+            for (at, byte) in spoilt {
+                area[at.index(len)] = byte;
+            }
+            if let Ok(record) = RequestRecord::read(&area[..len], len) {
+                prop_assert_eq!(record.fields().count(), fields.len());
+            }
+        }
+    }
+
+    #[test]
+    fn a_spooled_body_is_a_path() {
+        let mut area = [0; 256];
+        let head = Head::of("PUT", "/", &[]);
+        let whole = WholeBody::Spooled {
+            path: "/spool/1",
+            len: u64::MAX,
+        };
+        let facts = RequestFacts::default();
+        let len = write_request(Area::over(&mut area), &facts, &head, &whole).expect("it fits");
+        let record = RequestRecord::read(&area[..len], len).expect("readable");
+        let (path, body_len) = ("/spool/1", u64::MAX);
+        let body = BodyRecord::Spooled {
+            path,
+            len: body_len,
+        };
+        assert_eq!((record.body, record.facts), (body, facts));
+    }
+}

@@ -66,7 +66,7 @@ LIES = {
 @pytest.fixture(scope="module")
 def liar(shared_serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Gate]]:
     gate = Gate(tmp_path_factory.mktemp("liar") / "gate")
-    yield shared_serve("lying:app", env=gate.environment), gate
+    yield shared_serve("lying:app", "--keep-alive", "60", env=gate.environment), gate
     gate.close()
 
 

@@ -59,6 +59,7 @@ fn chunks() {
         ("7.1", "1\r\na\n0\r\n\r\n", None),
         ("7.1", "1\r\nab\r\n0\r\n\r\n", None),
         ("7.1", "1\r\na\r0\r\n\r\n", None),
+        ("7.1", "1\r\na\r00\r\n\r\n", None),
         ("7.1", "0\r\n\n", None),
         ("7.1", "0\r\n\rx", None),
         ("7.1.1", "1;a\r\na\r\n0;b=c;d\r\n\r\n", Some("a")),

@@ -122,6 +122,8 @@ fn targets() {
         let expected = expected.map(|(path, query)| (path.as_bytes(), query.as_bytes()));
         assert_eq!(parts, expected, "RFC {section}: {text:?} {read:?}");
     }
+    let fault = read("GET http://u@h/ HTTP/1.1\r\nHost: a\r\n\r\n").unwrap_err();
+    assert_eq!(fault.reason(), "the target has user information");
     let broken = read_within(b"GET /\xff HTTP/1.1\r\nHost: a\r\n\r\n", &NO_LIMITS);
     assert_eq!(broken.map(|_| ()).map_err(Fault::status), Err(400));
 }

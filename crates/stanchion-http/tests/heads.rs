@@ -1,5 +1,6 @@
 //! Heads, section by section of RFC 9112 and RFC 9110.
 
+use stanchion_http::rules::is_field_text;
 use stanchion_http::{Fault, Framing, Head, HeadLimits, HeadReader};
 
 const NO_LIMITS: HeadLimits = HeadLimits {
@@ -237,6 +238,29 @@ fn field_lines() {
         (head.only("x-a"), head.only("host")),
         (None, Some(&b"a"[..]))
     );
+}
+
+/// RFC 9110 section 5.5, whatever stands beside it: values are looked at eight bytes at a time.
+#[test]
+fn every_byte_at_every_place_of_a_value() {
+    for (byte, around) in
+        (0..=255_u8).flat_map(|byte| [b'a', b'~', 0x80, 0xff].map(|around| (byte, around)))
+    {
+        let allowed = byte == b'\t' || (byte >= b' ' && byte != 0x7f);
+        for at in 0..20 {
+            let mut value = [around; 20];
+            value[at] = byte;
+            assert_eq!(is_field_text(&value), allowed, "{value:?}");
+            let head = [b"GET / HTTP/1.0\r\nX-A: ", &value[..], b"\r\n\r\n"].concat();
+            let read = read_within(&head, &NO_LIMITS);
+            // A lone LF is the end of a line.
+            assert_eq!(
+                read.is_ok(),
+                allowed || (byte == b'\n' && at == 19),
+                "{value:?}"
+            );
+        }
+    }
 }
 
 #[test]

@@ -146,7 +146,8 @@ def status(server: Server) -> dict[str, int]:
 
 def test_a_server_that_is_not_there_or_reads_nothing_costs_only_metrics(serve: Serve, tmp_path: Path) -> None:
     path = tmp_path / "statsd"
-    server = serve("hello:app", "--statsd-host", f"unix://{path}", "--admin", f"unix:{tmp_path}/admin")
+    arguments = ("--statsd-host", f"unix://{path}", "--admin", f"unix:{tmp_path}/admin", "--keep-alive", "60")
+    server = serve("hello:app", *arguments)
     with server.connect() as wire:
         assert wire.get("/").status == 200
         eventually(lambda: status(server)["metrics_dropped"] >= 4, "they are counted")

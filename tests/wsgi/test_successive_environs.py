@@ -1,0 +1,76 @@
+"""A worker keeps what it can of one environ for the next: what is different must be seen all the same."""
+
+from typing import Any
+
+import pytest
+
+from support.server import Serve, Server
+from support.wire import Wire, request
+
+MANY = 300
+"""Names of fields, more than a worker remembers."""
+
+
+@pytest.fixture(scope="module")
+def echo(shared_serve: Serve) -> Server:
+    return shared_serve("echo:app")
+
+
+def environ_of(wire: Wire, method: str, target: str, *fields: str, host: str = "test") -> dict[str, Any]:
+    wire.send(request(method, target, list(fields), host=host))
+    response = wire.response()
+    assert response.status == 200, response.body
+    environ: dict[str, Any] = response.json()["environ"]
+    return environ
+
+
+def test_each_environ_is_of_its_own_request(echo: Server) -> None:
+    with echo.connect() as wire:
+        for method, path, query, host, agent in [
+            ("GET", "/aa", "x=1", "one.test", "agent-1"),
+            ("GET", "/aa", "x=2", "two.test", "agent-2"),
+            ("PUT", "/bb", "x=2", "one.test", "agent-1"),
+            ("GET", "/bb", "x=1", "two.test", "agent-2"),
+            ("GET", "/%62b", "x=1", "two.test", "agent-1"),
+        ]:
+            environ = environ_of(wire, method, f"{path}?{query}", f"User-Agent: {agent}", host=host)
+            assert environ["REQUEST_METHOD"] == method
+            assert (environ["PATH_INFO"], environ["QUERY_STRING"]) == (path.replace("%62", "b"), query)
+            assert environ["RAW_URI"] == f"{path}?{query}"
+            assert (environ["HTTP_HOST"], environ["HTTP_USER_AGENT"]) == (host, agent)
+
+
+def test_a_field_of_one_request_is_not_in_the_next(echo: Server) -> None:
+    with echo.connect() as wire:
+        first = environ_of(wire, "GET", "/", "X-A: 1", "Accept: text/html", "X-Forwarded-Proto: https")
+        second = environ_of(wire, "GET", "/")
+    assert (first["HTTP_X_A"], first["HTTP_ACCEPT"], first["wsgi.url_scheme"]) == ("1", "text/html", "https")
+    assert not {"HTTP_X_A", "HTTP_ACCEPT"} & second.keys()
+    assert second["wsgi.url_scheme"] == "http"
+
+
+def test_each_connection_has_its_own_port(echo: Server) -> None:
+    wires = [echo.connect() for _ in range(8)]
+    try:
+        for wire in wires * 2:
+            port = wire.sock.getsockname()[1]
+            assert environ_of(wire, "GET", "/")["REMOTE_PORT"] == str(port)
+    finally:
+        for wire in wires:
+            wire.sock.close()
+
+
+def test_a_mount_of_one_request_is_not_that_of_the_next(echo: Server) -> None:
+    with echo.connect() as wire:
+        first = environ_of(wire, "GET", "/app/x", "SCRIPT_NAME: /app")
+        second = environ_of(wire, "GET", "/app/x")
+    assert (first["SCRIPT_NAME"], first["PATH_INFO"]) == ("/app", "/x")
+    assert (second["SCRIPT_NAME"], second["PATH_INFO"]) == ("", "/app/x")
+
+
+def test_names_beyond_what_is_remembered_are_still_names(serve: Serve) -> None:
+    server = serve("echo:app", "--limit-request-fields", str(3 * MANY))
+    with server.connect() as wire:
+        for _ in range(2):
+            environ = environ_of(wire, "GET", "/", *(f"{name}-{n}: {name}" for n in range(MANY) for name in ("X", "x")))
+            assert [environ[f"HTTP_X_{n}"] for n in range(MANY)] == ["X,x"] * MANY

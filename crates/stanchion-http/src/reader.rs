@@ -2,6 +2,7 @@
 
 use memchr::memchr;
 
+use crate::body::Framing;
 use crate::fault::Fault;
 use crate::head::{FieldSpan, Head, Span};
 use crate::meaning::Meaning;
@@ -54,6 +55,9 @@ pub struct HeadReader {
     empty_lines: u32,
     has_begun: bool,
     host_may_lack: bool,
+    is_whole: bool,
+    /// The first thing that is wrong with the head, though it can be read on.
+    flaw: Option<Fault>,
     meaning: Meaning,
 }
 
@@ -79,10 +83,10 @@ struct Line<'b> {
 struct Bounds {
     /// What it may hold.
     text: &'static Octets,
-    /// Its length in bytes.
+    /// Its length in bytes, so that the head is not too large.
     len_max: usize,
     /// What it is if it is longer.
-    too_long: Fault,
+    too_large: Fault,
 }
 
 impl HeadReader {
@@ -103,9 +107,15 @@ impl HeadReader {
         self.has_begun
     }
 
+    /// Whether the head has come whole. Where that comes with a fault, the message is not to be taken; but `head` says
+    /// whose it was, for logs.
+    pub fn is_whole(&self) -> bool {
+        self.is_whole
+    }
+
     /// Reads on. `bytes` is all that has come of this head, from its beginning, and `head` the same each time. `None`
     /// if that is not the whole of it; else its length, with that of the empty lines before it. After a fault there is
-    /// nothing of worth in `head`.
+    /// nothing of worth in `head`, unless [`HeadReader::is_whole`].
     pub fn read(
         &mut self,
         bytes: &[u8],
@@ -122,7 +132,7 @@ impl HeadReader {
                 Section::StartLine => self.start_line(line.text, limits, head)?,
                 Section::FieldLines if line.text.is_empty() => {
                     self.end(&bytes[self.start..next], limits, head)?;
-                    return Ok(Some(next));
+                    return self.flaw.map_or(Ok(Some(next)), Err);
                 }
                 Section::FieldLines => self.field_line(&line, limits, head)?,
             }
@@ -175,8 +185,16 @@ impl HeadReader {
         let bounds = self.bounds(limits);
         let parsed = request_line(text, head);
         bounds.check(text, parsed)?;
+        if text.len() > limits.line_bytes {
+            self.flawed(Fault::LineTooLong);
+        }
         self.section = Section::FieldLines;
         Ok(())
+    }
+
+    /// Something is wrong. What is found first counts.
+    fn flawed(&mut self, fault: Fault) {
+        self.flaw.get_or_insert(fault);
     }
 
     fn field_line(
@@ -188,9 +206,16 @@ impl HeadReader {
         check_count(limits, head)?;
         let (text, bounds) = (line.text, self.bounds(limits));
         let name_len = bounds.check(text, field_name(line))?;
+        if text.len() > limits.field_bytes {
+            self.flawed(Fault::FieldTooLarge);
+        }
         let after_colon = &text[name_len + 1..];
         let value = trimmed(after_colon);
-        if self.meaning.note(&text[..name_len], value)? {
+        let is_new = self.meaning.note(&text[..name_len], value);
+        if is_new.unwrap_or_else(|fault| {
+            self.flawed(fault);
+            true
+        }) {
             let line = self.line - self.start;
             let value_at = name_len + 1 + leading_whitespace(after_colon);
             head.fields.push(FieldSpan {
@@ -216,39 +241,45 @@ impl HeadReader {
         Ok(())
     }
 
-    /// The line's own limit or what is left for the head, whichever is reached first.
+    /// What is left for the head. What is found wrong first is told: of one line that takes it all, that it is too long.
     fn bounds(&self, limits: &HeadLimits) -> Bounds {
-        let (text, len_max, too_long) = match self.section {
+        let (text, own_max, too_long) = match self.section {
             Section::StartLine => (&LINE_TEXT, limits.line_bytes, Fault::LineTooLong),
             Section::FieldLines => (&FIELD_TEXT, limits.field_bytes, Fault::FieldTooLarge),
         };
         let before = self.line - self.start;
-        let left = limits.head_bytes.min(HEAD_BYTES_MAX).saturating_sub(before);
-        let (len_max, too_long) = if left < len_max {
-            (left, Fault::HeadTooLarge)
+        let len_max = limits.head_bytes.min(HEAD_BYTES_MAX).saturating_sub(before);
+        let too_large = if own_max <= len_max {
+            too_long
         } else {
-            (len_max, too_long)
+            Fault::HeadTooLarge
         };
         Bounds {
             text,
             len_max,
-            too_long,
+            too_large: self.flaw.unwrap_or(too_large),
         }
     }
 
     /// The empty line after the fields: what they mean together.
     fn end(&mut self, bytes: &[u8], limits: &HeadLimits, head: &mut Head) -> Result<(), Fault> {
         if self.line - self.start > limits.head_bytes {
-            return Err(Fault::HeadTooLarge);
+            return Err(self.flaw.unwrap_or(Fault::HeadTooLarge));
         }
         let minor_version = head.minor_version;
-        if !self.host_may_lack {
-            self.meaning.check_host(minor_version)?;
+        if !self.host_may_lack
+            && let Err(fault) = self.meaning.check_host(minor_version)
+        {
+            self.flawed(fault);
         }
-        head.framing = self.meaning.framing(minor_version)?;
+        head.framing = self.meaning.framing(minor_version).unwrap_or_else(|fault| {
+            self.flawed(fault);
+            Framing::Empty
+        });
         head.expects_continue = self.meaning.expects_continue && minor_version > 0;
         head.keeps_alive = self.meaning.keeps_alive(minor_version);
         head.bytes.extend_from_slice(bytes);
+        self.is_whole = true;
         // RFC 9112 section 3.2.2: what the target says replaces the field.
         if let Some(authority) = head.authority {
             let authority = authority.of(bytes);
@@ -278,7 +309,7 @@ impl Bounds {
             return Err(Fault::BadRequest("a control character in the head"));
         }
         if text.len() > self.len_max {
-            return Err(self.too_long);
+            return Err(self.too_large);
         }
         Ok(())
     }

@@ -450,9 +450,9 @@ fn every_limit_has_its_fault() {
         ),
     ] {
         assert_eq!(read_within(text, &limits).err(), Some(fault), "{limits:?}");
-        // As soon as it can be told, and not only at the end of the line.
+        // However it comes.
         let (mut reader, mut head) = (HeadReader::default(), Head::default());
-        let fault_at = (0..text.len()).find_map(|len| {
+        let fault_at = (0..=text.len()).find_map(|len| {
             let read = reader.read(&text[..len], &limits, &mut head);
             Some((len, read.err()?))
         });
@@ -460,33 +460,67 @@ fn every_limit_has_its_fault() {
     }
 }
 
-/// Who sends a line in pieces hears of its length before what is wrong behind that has come; so must who does not.
+/// For logs it matters who has sent what is refused. What cannot be read is refused at once.
 #[test]
-fn what_stands_behind_a_limit_is_not_looked_at() {
+fn a_head_with_a_flaw_is_read_to_its_end() {
     let limits = HeadLimits {
         line_bytes: 30,
         field_bytes: 20,
         ..NO_LIMITS
     };
     let long = "a".repeat(40);
-    for (text, fault) in [
-        (format!("GET /{long}\u{1}\r\n\r\n"), Fault::LineTooLong),
-        (format!("GET /\u{1}{long}\r\n\r\n"), CONTROL),
+    for (text, fault, is_whole) in [
         (
-            format!("GET / HTTP/1.1\r\na:{long}\u{1}\r\n\r\n"),
-            Fault::FieldTooLarge,
+            format!("GET /{long} HTTP/1.1\r\nHost: a\r\n\r\n"),
+            Fault::LineTooLong,
+            true,
         ),
-        (format!("GET / HTTP/1.1\r\na:\u{1}{long}\r\n\r\n"), CONTROL),
-        (format!("GET / HTTP/1.1\r\na:\r{long}\r\n\r\n"), CONTROL),
+        (
+            format!("GET / HTTP/1.1\r\na:{long}\r\nHost: a\r\n\r\n"),
+            Fault::FieldTooLarge,
+            true,
+        ),
+        // The first one counts.
+        (
+            format!("GET /{long} HTTP/1.1\r\na:{long}\r\n\r\n"),
+            Fault::LineTooLong,
+            true,
+        ),
+        (
+            "GET / HTTP/1.1\r\nExpect: x\r\nHost: a\r\n\r\n".to_owned(),
+            Fault::UnknownExpectation,
+            true,
+        ),
+        (
+            "GET / HTTP/1.1\r\n\r\n".to_owned(),
+            Fault::BadRequest("HTTP/1.1 without a Host field"),
+            true,
+        ),
+        (format!("GET /{long}\u{1}\r\n\r\n"), CONTROL, false),
+        (
+            format!("GET / HTTP/1.1\r\nExpect: x\r\na:\u{1}{long}\r\n\r\n"),
+            CONTROL,
+            false,
+        ),
+        (
+            format!("GET / HTTP/1.1\r\na:\r{long}\r\n\r\n"),
+            CONTROL,
+            false,
+        ),
     ] {
+        let (mut reader, mut head) = (HeadReader::default(), Head::default());
+        let read = reader.read(text.as_bytes(), &limits, &mut head);
         assert_eq!(
-            read_within(text.as_bytes(), &limits).err(),
-            Some(fault),
+            (read.err(), reader.is_whole()),
+            (Some(fault), is_whole),
             "{text:?}"
         );
+        if is_whole {
+            assert_eq!((head.method(), head.framing()), ("GET", Framing::Empty));
+        }
         let (mut reader, mut head) = (HeadReader::default(), Head::default());
         let mut reads =
-            (0..text.len()).map(|len| reader.read(&text.as_bytes()[..len], &limits, &mut head));
+            (0..=text.len()).map(|len| reader.read(&text.as_bytes()[..len], &limits, &mut head));
         assert_eq!(reads.find_map(Result::err), Some(fault), "{text:?}");
     }
 }

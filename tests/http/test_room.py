@@ -23,7 +23,7 @@ NO_ACCEPT = r"connections cannot be accepted"
 NO_SPOOL = r"bodies and answers cannot be written"
 BIG = b"b" * 1_000_000
 SPOOL_WRITE_BYTES = 256 << 10
-"""What the acceptor gathers before it writes (acceptor/request.rs)."""
+"""What the acceptor gathers before it writes (acceptor/requests/body.rs)."""
 
 BINDS = pytest.mark.parametrize("bind", ["127.0.0.1:0", "unix:server.sock"])
 
@@ -184,6 +184,7 @@ class TestDescriptors:
         acceptor = acceptor_of(server)
         with server.connect() as wire:
             assert wire.get("/").body == BIG
+            eventually(lambda: str(path) not in {file.path for file in acceptor.open_files()}, "it is closed again")
             with limited(acceptor, resource.RLIMIT_NOFILE, next_descriptor(acceptor)):
                 assert wire.get("/").status == 502
             assert wire.get("/").body == BIG

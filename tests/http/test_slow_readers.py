@@ -18,7 +18,7 @@ from support.server import Serve, Server
 from support.wire import BrokenOff, Response, Wire, request
 
 CHUNKS = 320
-"""Of 64 KiB: 20 MiB, far beyond what socket buffers, hyper and `--response-buffer` hold."""
+"""Of 64 KiB: 20 MiB, far beyond what socket buffers and `--response-buffer` hold."""
 
 STUCK = "a worker waits for a slow client"
 
@@ -267,5 +267,5 @@ def test_a_disk_that_refuses_makes_workers_wait_and_loses_nothing(
     acceptor.rlimit(psutil.RLIMIT_FSIZE, (100_000_000, 100_000_000))
     with slow_reader(server, f"/noise?{CHUNKS}") as again:
         assert_others_are_served(server)
-        assert server.spooled()
+        eventually(server.spooled, "the disk takes answers again")
         assert_whole(again.response(), expected, "chunked")

@@ -26,6 +26,24 @@ PURE = {"stanchion-line": set[str](), "stanchion-http": {"memchr"}}
 OWNERS = {"pyo3": "stanchion-py", "tokio": "stanchion-server", "hyper": "stanchion-server"}
 """The one crate that may name a foreign one."""
 
+HTTP_PARSERS: dict[str, tuple[str, ...]] = {
+    "httparse": (),
+    "hyper": ("crates/stanchion-server/src/acceptor/observers/spans/",),
+    "hyper_util": ("crates/stanchion-server/src/acceptor/observers/spans/",),
+    "tokio": ("crates/stanchion-server/src/acceptor/observers/spans/",),
+}
+"""What reads HTTP/1 or runs an event loop beside our own -> where it may be named all the same."""
+
+ACCEPTOR = "crates/stanchion-server/src/acceptor/"
+LAYERS = ["admin", "doors", "connections", "requests", "observers", "dispatch", "storage"]
+"""The layers of the acceptor from the highest to the lowest: each may name those below it. Above all of them is the
+loop, in the files beside them."""
+LAYERS_ASIDE: dict[str, set[str]] = {
+    "lifecycle": {"admin", "doors", "connections", "requests"},
+    "poller": {"doors", "connections"},
+}
+"""A file beside the layers -> who of them may name it."""
+
 UNSAFE_HOMES = (
     "crates/stanchion-sys/",
     "crates/stanchion-exchange/",
@@ -37,10 +55,12 @@ UNSAFE_FORBIDDEN = ("stanchion-line", "stanchion-http", "stanchion-server")
 WALL_CLOCKS: dict[str, str] = {
     "crates/stanchion-sys/src/clock.rs": "reads it",
     "crates/stanchion-server/src/log/mod.rs": "dates its lines",
-    "crates/stanchion-server/src/acceptor/access_log/mod.rs": "dates its lines",
+    "crates/stanchion-server/src/acceptor/observers/access_log/mod.rs": "dates its lines",
+    "crates/stanchion-server/src/acceptor/observers/access_log/time.rs": "writes it in a line",
     "crates/stanchion-server/src/template.rs": "compares files by when they were changed",
-    "crates/stanchion-server/src/acceptor/spans/exporter.rs": "tells a collector when it was",
-    "crates/stanchion-server/src/acceptor/proxies.rs": "is told by a proxy when it was",
+    "crates/stanchion-server/src/acceptor/observers/spans/exporter.rs": "tells a collector when it was",
+    "crates/stanchion-server/src/acceptor/requests/head.rs": "dates answers",
+    "crates/stanchion-server/src/acceptor/requests/mod.rs": "is told by a proxy when it was",
 }
 """Who may ask for the time of day -> what for."""
 
@@ -135,6 +155,59 @@ def may_name(crate: str, other: str) -> bool:
     return OWNERS.get(other, crate) == crate
 
 
+def one_parser_of_http(root: Path) -> list[str]:
+    """Two that read the same bytes differently are how requests are smuggled."""
+    return [
+        f"{name}: must not name {parser}"
+        for name, _, text in rust_sources(root)
+        for parser, homes in HTTP_PARSERS.items()
+        if not name.startswith(homes) and re.search(rf"\b{parser}\b", rust_code(text))
+    ]
+
+
+def acceptor_in_layers(root: Path) -> list[str]:
+    """Tests may reach up, since they are of no layer."""
+    complaints = []
+    found = set()
+    for name, _, text in rust_sources(root):
+        inside = name.removeprefix(ACCEPTOR)
+        module = inside.split("/")[0].removesuffix(".rs")
+        if inside == name or module not in [*LAYERS, *LAYERS_ASIDE]:
+            continue
+        found.add(module)
+        if inside.endswith("tests.rs") or "/tests/" in inside:
+            continue
+        for other in sorted(named_in_acceptor(inside, rust_code(without_tests(text)))):
+            if not may_name_layer(module, other):
+                complaints.append(f"{name}: {module} must not name {other}")
+    return complaints + [f"{ACCEPTOR}: {gone} is not there" for gone in LAYERS if gone not in found]
+
+
+def named_in_acceptor(inside: str, code: str) -> set[str]:
+    """The modules of the acceptor that a file in it names, by `crate::acceptor::x` or from above by `super`."""
+    depth = inside.count("/") + (not inside.endswith("mod.rs"))
+    flat = re.sub(r"\s*(::|[{},;])\s*", r"\1", code)
+    group = r"\{(?:[^{}]|\{[^{}]*\})*\}"
+    above = rf"(?<![\w:])(?:crate::acceptor|{'::'.join(['super'] * depth)})::(\w+|{group})"
+    named: set[str] = set()
+    for path in re.findall(above, flat):
+        named.update(re.findall(r"(?:^|[{,])(\w+)", re.sub(r"(?<=.)\{[^{}]*\}", "", path)))
+    return named & {*LAYERS, *LAYERS_ASIDE}
+
+
+def may_name_layer(module: str, other: str) -> bool:
+    if module == other:
+        return True
+    if other in LAYERS_ASIDE:
+        return module in LAYERS_ASIDE[other]
+    return module in LAYERS and LAYERS.index(module) < LAYERS.index(other)
+
+
+def without_tests(text: str) -> str:
+    """What stands above `mod tests { ... }`, by which a Rust file ends."""
+    return re.split(r"^#\[cfg\((?:test|all\(test\b.*)\)\]\n(?:#\[.*\]\n)*mod ", text, flags=re.MULTILINE)[0]
+
+
 def unsafe_stays_home(root: Path) -> list[str]:
     complaints = [
         f"{name}: unsafe outside of its homes"
@@ -212,10 +285,7 @@ def files_are_short(root: Path) -> list[str]:
     for name, path in paths(root, ".rs", ".py"):
         if "tests" in name.split("/")[:-1]:
             continue
-        text = re.split(
-            r"^#\[cfg\((?:test|all\(test\b.*)\)\]\n(?:#\[.*\]\n)*mod ", path.read_text(), flags=re.MULTILINE
-        )[0]
-        lines = text.count("\n")
+        lines = without_tests(path.read_text()).count("\n")
         if lines > FILE_LINES_MAX:
             too_long.add(name)
             if name not in FILE_LINES_EXCEPTIONS:
@@ -371,6 +441,8 @@ def no_traces_of_a_machine(root: Path) -> list[str]:
 CHECKS = [
     arrows_in_manifests,
     arrows_in_sources,
+    one_parser_of_http,
+    acceptor_in_layers,
     unsafe_stays_home,
     unsafe_says_why,
     lab_is_a_leaf,

@@ -22,7 +22,8 @@ TIDY: Tree = {
     **{f"crates/{crate}/Cargo.toml": MANIFEST.format(crate) for crate in checks.ARROWS},
     "crates/stanchion-line/src/lib.rs": FORBID,
     "crates/stanchion-http/src/lib.rs": FORBID,
-    "crates/stanchion-server/src/lib.rs": f"{FORBID}use stanchion_line::Line;\nuse tokio::net;\n",
+    "crates/stanchion-server/src/lib.rs": f"{FORBID}use stanchion_line::Line;\n",
+    **{f"{checks.ACCEPTOR}{layer}/layer.rs": "" for layer in checks.LAYERS},
     "crates/stanchion-sys/src/lib.rs": "fn f() {\n    // SAFETY: shown above.\n    unsafe { g() }\n}\n",
     "python/stanchion/__init__.py": "",
     "ARCHITECTURE.md": "See `crates/stanchion-line/`, `lib.rs` and `a::b`.\n```\n`gone/gone.rs`\n```\n",
@@ -42,6 +43,7 @@ EXCHANGE = "crates/stanchion-exchange/src/lib.rs"
 LINE = "crates/stanchion-line/src/lib.rs"
 PROMISE = "SECURITY.md"
 PY = "crates/stanchion-py/src/lib.rs"
+ACCEPTOR = checks.ACCEPTOR
 
 BROKEN: list[tuple[Check, Tree]] = [
     (
@@ -62,8 +64,21 @@ BROKEN: list[tuple[Check, Tree]] = [
     (checks.arrows_in_manifests, {"crates/stanchion-new/Cargo.toml": MANIFEST.format("stanchion-new")}),
     (checks.arrows_in_sources, {EXCHANGE: "use stanchion_server::settings;"}),
     (checks.arrows_in_sources, {PY: "fn f() -> stanchion_line::Place { todo!() }"}),
-    (checks.arrows_in_sources, {SYS: "fn f() { tokio::spawn(g()) }"}),
+    (checks.arrows_in_sources, {SYS: "fn f() { hyper::body(g()) }"}),
     (checks.arrows_in_sources, {"crates/stanchion-server/src/a.rs": "use pyo3 as p;"}),
+    (checks.one_parser_of_http, {LINE: "fn f() { httparse::parse_headers(g) }"}),
+    (checks.one_parser_of_http, {f"{ACCEPTOR}requests/a.rs": "use hyper::server::conn::http1;"}),
+    (checks.one_parser_of_http, {"crates/stanchion-server/src/master/a.rs": "use tokio::net;"}),
+    (checks.acceptor_in_layers, {f"{ACCEPTOR}storage/disk.rs": "use crate::acceptor::dispatch::ticket::Ticket;"}),
+    (checks.acceptor_in_layers, {f"{ACCEPTOR}storage/disk.rs": "use super::super::requests::Requests;"}),
+    (checks.acceptor_in_layers, {f"{ACCEPTOR}dispatch/mod.rs": "fn f(a: &super::observers::Observers) {}"}),
+    (
+        checks.acceptor_in_layers,
+        {f"{ACCEPTOR}observers/a/b.rs": "use crate::acceptor::{\n  dispatch::Over, requests};"},
+    ),
+    (checks.acceptor_in_layers, {f"{ACCEPTOR}requests/a.rs": "use crate::acceptor::\n    connections::{Fate, Doing};"}),
+    (checks.acceptor_in_layers, {f"{ACCEPTOR}dispatch/a.rs": "use crate::acceptor::poller::Poller;"}),
+    (checks.acceptor_in_layers, {f"{ACCEPTOR}poller.rs": "use super::connections::Connections;"}),
     (checks.unsafe_stays_home, {PY: "// SAFETY: none.\nfn f() { unsafe { g() } }"}),
     (checks.unsafe_stays_home, {LINE: "// #![forbid(unsafe_code)]"}),
     (checks.unsafe_says_why, {SYS: "fn f() {\n    unsafe { g() }\n}\n"}),
@@ -106,6 +121,18 @@ BROKEN: list[tuple[Check, Tree]] = [
 
 FINE: list[tuple[Check, Tree]] = [
     (checks.arrows_in_sources, {SYS: '/* tokio::spawn\n pyo3:: */ const A: &str = r#"hyper::x "#; // pyo3::y'}),
+    (checks.one_parser_of_http, {f"{ACCEPTOR}observers/spans/post.rs": "use hyper::client::conn::http1;"}),
+    (
+        checks.acceptor_in_layers,
+        {f"{ACCEPTOR}doors/a.rs": "use crate::acceptor::{poller::Poller, storage::clients::Share};"},
+    ),
+    (checks.acceptor_in_layers, {f"{ACCEPTOR}mod.rs": "use admin::Admin;\nuse super::admin;"}),
+    (checks.acceptor_in_layers, {f"{ACCEPTOR}storage/mod.rs": "use super::storage::disk;\nuse std::requests;"}),
+    (checks.acceptor_in_layers, {f"{ACCEPTOR}storage/tests.rs": "use crate::acceptor::requests::rig;"}),
+    (
+        checks.acceptor_in_layers,
+        {f"{ACCEPTOR}storage/a.rs": "#[cfg(test)]\nmod tests {\n    use crate::acceptor::requests::rig;\n}\n"},
+    ),
     (checks.unsafe_stays_home, {PY: '// unsafe\nconst A: char = \'"\'; const B: &str = "unsafe";'}),
     (checks.unsafe_stays_home, {"crates/stanchion-py/src/fork.rs": "unsafe { g() }"}),
     (checks.unsafe_says_why, {SYS: "// SAFETY: long,\n// in two lines.\nlet a =\n    unsafe { g() };\n"}),

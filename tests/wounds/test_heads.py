@@ -82,7 +82,7 @@ def mounted(shared_serve: Serve) -> Server:
 
 @pytest.mark.own("gunicorn has no slots")
 def test_a_head_of_very_many_tiny_fields_is_refused_with_431_and_the_server_goes_on(serve: Serve) -> None:
-    """They fit into hyper's buffer, but with what is kept of each, and a body, not into a slot."""
+    """They fit into a head's limit, but with what is kept of each, and a body, not into a slot."""
     server = serve("hello:app", "--limit-request-fields", "32000")
     for _ in range(5):
         with server.connect() as wire:

@@ -75,9 +75,9 @@ def test_bytes_of_the_path_become_latin_1_text(echo: Server) -> None:
         ("/a%2Fb?", "/a%2Fb?"),
         ("/a#b?c", "/a"),
         ("/a?b#c", "/a?b"),
-        ("HTTP://Test:80/../a?b", "http://Test:80/../a?b"),
-        ("http://test", "http://test/"),
-        ("http://test?b", "http://test/?b"),
+        ("HTTP://Test:80/../a?b", "HTTP://Test:80/../a?b"),
+        ("http://test", "http://test"),
+        ("http://test?b", "http://test?b"),
     ],
 )
 def test_the_raw_target_is_what_was_sent_but_for_what_is_documented(echo: Server, sent: str, seen: str) -> None:

@@ -45,3 +45,14 @@ pub(crate) fn vital(work: impl FnOnce()) {
         process::exit_now(exit_code::INTERNAL);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_calls_hears_of_a_panic_and_of_an_end() {
+        assert_eq!(caught(|| 7), Some(7));
+        assert_eq!(caught(|| panic!("seen in a test")), None::<()>);
+    }
+}

@@ -86,6 +86,7 @@ const SOCKETS: &[c_long] = &[
     libc::SYS_recvfrom,
     libc::SYS_recvmmsg,
     libc::SYS_recvmsg,
+    libc::SYS_sendfile,
     libc::SYS_sendmmsg,
     libc::SYS_sendmsg,
     libc::SYS_sendto,

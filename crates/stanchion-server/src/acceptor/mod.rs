@@ -1,62 +1,29 @@
 //! The acceptor: owns every client connection, keeps the line, hands its head to free workers.
 //!
-//! One thread, one event loop (tokio's current-thread runtime), so nothing here is locked: what
-//! tasks share is in `Rc` and cells. Once per turn of the loop, before it sleeps,
-//! [`dispatch::Dispatch::turn`] sweeps up answers and wakes workers for new requests, all at once.
+//! One thread and one loop: nothing here is locked, and nothing waits but the loop itself, for the kernel. In each turn
+//! it lets in who is at the doors, drives the connections that have news, sweeps up answers and wakes workers for new
+//! requests, all at once. ARCHITECTURE.md draws the layers, each of which knows only those below it.
 
-mod access_log;
 mod admin;
-mod answer;
-mod app_head;
-mod clients;
-mod connection;
-mod conversation;
-mod disk;
+mod connections;
 mod dispatch;
-mod door;
 mod doors;
-mod durations;
-mod goodbye;
-mod intake;
-mod lent;
-mod listen;
-mod lookout;
-mod memory;
-mod metered;
+mod lifecycle;
+mod observers;
 mod orders;
-mod outflow;
-mod pace;
-mod proxies;
-mod random;
-mod refusal;
-mod repeats;
-mod request;
-mod request_id;
-mod roll;
-mod room;
-mod service;
-mod shared;
-mod spans;
-mod spool;
-mod spooling;
-mod statsd;
-mod ticket;
-mod traceparent;
-mod tracked;
-mod vital;
-mod watch;
+mod poller;
+mod requests;
+mod storage;
 
-use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
+use stanchion_http::Head;
 use stanchion_sys::channel::Channel;
-use stanchion_sys::listener::Listener;
+use stanchion_sys::clock::monotonic_us;
+use stanchion_sys::listener::{Listener, ListenerAddress};
 use stanchion_sys::process;
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
-use tokio::runtime::{Builder, LocalOptions};
 use tracing::{debug, error, info};
 
 use crate::exit_code;
@@ -66,28 +33,27 @@ use crate::panics;
 use crate::settings::Settings;
 use crate::tally::Event;
 use crate::tree::Common;
+use admin::{Admin, Facts, Sources, State, listener_statuses};
+use connections::{Audience, Connections, Fate, after};
 use dispatch::PortNumber;
-use orders::{Farewell, Orders};
-use shared::Shared;
+use dispatch::reply::Reply;
+use doors::lent::Sought;
+use doors::{Doors, Inside};
+use lifecycle::Lifecycle;
+use observers::Gauges;
+use orders::Farewell;
+use poller::{Poller, Source};
+use requests::Requests;
 
 /// How long refusals may take to be written when the server leaves.
 const FAREWELL: Duration = Duration::from_millis(500);
 /// Freed memory that is kept for the next buffers: bodies and answers come and go at a rate at
 /// which page faults would cost more than the copying.
 const FREED_BYTES_KEPT: i32 = 16 << 20;
-
-thread_local! {
-    /// For the hooks of the runtime, which must be `Send` and so cannot hold an `Rc`.
-    static SHARED: RefCell<Option<Rc<Shared>>> = const { RefCell::new(None) };
-}
-
-fn with_shared(act: impl FnOnce(&Shared)) {
-    SHARED.with_borrow(|shared| {
-        if let Some(shared) = shared {
-            act(shared);
-        }
-    });
-}
+/// How often those are looked for who dawdle, and everything else that is done now and then.
+const WATCH: Duration = Duration::from_millis(250);
+/// In one turn answers are swept up so often without a look at the kernel's news.
+const SWEEPS_MAX: u32 = 4;
 
 impl Common {
     /// Counts the lines that logs of this process did not take.
@@ -111,7 +77,7 @@ pub(crate) fn check_settings(settings: &Settings) -> Result<(), String> {
             "`admin` is {admin}, which is an address of `bind` too: it needs one of its own"
         ));
     }
-    access_log::check(&settings.access_log_format)
+    observers::check(settings)
 }
 
 /// The life of an acceptor process; gives its exit code.
@@ -139,141 +105,340 @@ fn start(common: &'static Common, listeners: &[Listener], master: Channel) -> io
     if let Err(error) = process::interrupt_nobody() {
         debug!("the acceptor runs under the normal scheduling policy: {error}");
     }
-    let connections_max = room::connections_max(&common.settings);
+    let connections_max = doors::connections_max(&common.settings);
     log::write_by_thread()?;
-    let runtime = Builder::new_current_thread()
-        .enable_all()
-        .max_blocking_threads(disk::DISK_THREADS_MAX)
-        .on_thread_park(|| with_shared(Shared::turn))
-        .on_thread_unpark(|| with_shared(|shared| shared.dispatch.borrow().awake()))
-        .build_local(LocalOptions::default())?;
-    let served = runtime.block_on(serve(common, connections_max, listeners, master));
-    // Answers that are cut off here are counted and logged as their tasks are dropped.
-    runtime.shutdown_timeout(FAREWELL);
-    with_shared(Shared::close_books);
+    let mut acceptor = Acceptor::new(common, listeners, master, connections_max)?;
+    let served = acceptor.serve();
+    acceptor.close_books();
     if let Ok(Farewell::Orphaned) = served {
         crate::spool::remove(&common.spool);
     }
     served.map(drop)
 }
 
-async fn serve(
+/// Everything of an acceptor.
+struct Acceptor {
     common: &'static Common,
-    connections_max: usize,
-    listeners: &[Listener],
-    master: Channel,
-) -> io::Result<Farewell> {
-    let master = Rc::new(master);
-    let shared = Rc::new(Shared::new(common, connections_max, &master)?);
-    SHARED.set(Some(Rc::clone(&shared)));
-    // Registered edge-triggered and never read: each ring ends an epoll_wait, and the hooks above
-    // do the rest.
-    let doorbell = watched(common.exchange.doorbell().try_clone()?)?;
-    for listener in listeners {
-        if common.settings.is_admin(listener) {
-            admin::spawn(&shared, listener)?;
-            continue;
+    /// Where reports go, and orders come from.
+    master: Rc<Channel>,
+    poller: Poller,
+    doors: Doors,
+    sought: Sought,
+    clients: Connections,
+    operators: Connections,
+    requests: Requests,
+    admin: Admin,
+    /// Another master has the same listeners.
+    is_shared: bool,
+    ending: Option<Ending>,
+    woken: Vec<u32>,
+    watch_at_us: u64,
+}
+
+/// How it leaves.
+#[derive(Clone, Copy, Debug)]
+struct Ending {
+    farewell: Farewell,
+    /// When whoever is still here is told that we are leaving, and then when nobody is waited for.
+    until_us: u64,
+    /// Everybody was told.
+    is_last: bool,
+}
+
+impl Acceptor {
+    fn new(
+        common: &'static Common,
+        listeners: &[Listener],
+        master: Channel,
+        connections_max: usize,
+    ) -> io::Result<Self> {
+        let settings = &common.settings;
+        let now_us = monotonic_us();
+        let poller = Poller::new()?;
+        let master = Rc::new(master);
+        poller.watch(Source::Master, &*master)?;
+        let requests = Requests::new(common, &master, now_us)?;
+        // Never read: each ring ends a wait, and each turn looks at what it may have been for.
+        poller.watch(Source::Bell, common.exchange.doorbell())?;
+        poller.watch(Source::Bell, requests.disk.bell())?;
+        let mut doors = Doors::new(settings, connections_max);
+        let mut admin_is_tcp = true;
+        for listener in listeners {
+            if settings.is_admin(listener) {
+                admin_is_tcp = matches!(listener.address(), ListenerAddress::Tcp(_));
+                doors.add(listener, Audience::Operators, None, settings, &poller)?;
+            } else {
+                let port = settings.worker_of(listener.address());
+                let port = port.map(PortNumber::from);
+                doors.add(listener, Audience::Clients, port, settings, &poller)?;
+            }
         }
-        let worker = common.settings.worker_of(listener.address());
-        listen::open(&shared, listener, worker.map(PortNumber::from))?;
-    }
-    let served = serve_while_whole(&shared, master);
-    let farewell = shared.at_the_doors.accept_during(served).await;
-    drop(doorbell);
-    farewell
-}
-
-/// Serves until the master says how to leave; gives up if one of the tasks is lost that all rely on.
-async fn serve_while_whole(shared: &Rc<Shared>, master: Rc<Channel>) -> io::Result<Farewell> {
-    let mut farewell = None;
-    let mut lost = None;
-    let served = async { farewell = Some(serve_until_told(shared, master).await) };
-    first_of(served, async { lost = Some(shared.vital.lost().await) }).await;
-    farewell.unwrap_or_else(|| {
-        let what = lost.unwrap_or_default();
-        Err(io::Error::other(format!(
-            "the task that {what} has panicked"
-        )))
-    })
-}
-
-/// Serves until the master says how to leave, and leaves.
-async fn serve_until_told(shared: &Rc<Shared>, master: Rc<Channel>) -> io::Result<Farewell> {
-    let vital = &shared.vital;
-    let watch = vital.spawn("keeps deadlines", watch::watch(Rc::clone(shared)));
-    let relief = vital.spawn("relieves workers", spooling::relieve(Rc::clone(shared)));
-    match messages::report(&master, &FromAcceptor::Ready) {
-        // It is dead already: its orders end, which is heard as ever.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-        other => other?,
+        Ok(Self {
+            common,
+            master,
+            poller,
+            doors,
+            sought: Sought::default(),
+            clients: Connections::new(Audience::Clients),
+            operators: Connections::new(Audience::Operators),
+            requests,
+            admin: Admin::new(settings, admin_is_tcp),
+            is_shared: false,
+            ending: None,
+            woken: Vec::new(),
+            watch_at_us: now_us,
+        })
     }
 
-    let orders = Orders::new(watched(master)?);
-    let farewell = orders.obey(shared, |_| true).await?;
-    let orphaned = Cell::new(farewell == Farewell::Orphaned);
-    if farewell != Farewell::Quit {
-        let timeout = shared.drain(farewell);
-        shared.doors.take();
-        let drained = async {
-            shared.at_the_doors.all_closed().await;
-            shared.all_gone().await;
+    /// Serves until the master says how to leave, and leaves.
+    fn serve(&mut self) -> io::Result<Farewell> {
+        match messages::report(&self.master, &FromAcceptor::Ready) {
+            // It is dead already: its orders end, which is heard as ever.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+            other => other?,
+        }
+        let mut is_busy = true;
+        let mut sweeps = 0;
+        loop {
+            let sleeps = !is_busy && self.requests.dispatch.try_sleep();
+            if sleeps || sweeps >= SWEEPS_MAX || is_busy {
+                self.poll(sleeps)?;
+                sweeps = 0;
+            } else {
+                // A worker has brought something in this moment.
+                sweeps += 1;
+            }
+            is_busy = self.turn(sweeps == 0)?;
+            if let Some(farewell) = self.is_over() {
+                return Ok(farewell);
+            }
+        }
+    }
+
+    /// Looks for what the kernel has to tell; waits for it, if it `sleeps`.
+    fn poll(&mut self, sleeps: bool) -> io::Result<()> {
+        let timeout = if sleeps {
+            self.timeout()
+        } else {
+            Duration::ZERO
         };
-        let told_to_quit = async {
-            if !orphaned.get() {
-                let is_quit = |farewell| farewell == Farewell::Quit;
-                match orders.obey(shared, is_quit).await {
-                    Ok(Farewell::Orphaned) => {
-                        orphaned.set(true);
-                        shared.orphaned();
-                    }
-                    Ok(_) => return,
-                    Err(error) => {
-                        error!("the master cannot be heard, so nobody is waited for: {error}");
-                        return;
-                    }
+        let polled = self.poller.wait(timeout);
+        if sleeps {
+            self.requests.dispatch.awake();
+        }
+        self.requests.now_us = monotonic_us();
+        polled
+    }
+
+    /// Until something is due, whatever the kernel tells.
+    fn timeout(&self) -> Duration {
+        let now_us = self.requests.now_us;
+        let due = [
+            Some(self.watch_at_us),
+            self.doors.due_us(now_us),
+            self.sought.due_us(),
+            self.requests.dispatch.relief_due_us(),
+            self.ending.map(|ending| ending.until_us),
+        ];
+        let due_us = due.into_iter().flatten().min().unwrap_or(u64::MAX);
+        Duration::from_micros(due_us.saturating_sub(now_us))
+    }
+
+    /// One turn; true if there is more to do at once.
+    fn turn(&mut self, has_news: bool) -> io::Result<bool> {
+        if has_news {
+            self.hear_doors();
+        }
+        // Before everything else: a connection that waits in the kernel's queue may cost the next one its place there,
+        // and nothing that is done for those who are here is worth that.
+        let mut inside = Inside {
+            clients: &mut self.clients,
+            operators: &mut self.operators,
+            requests: &mut self.requests,
+            poller: &self.poller,
+        };
+        let mut is_busy = self.doors.accept(&mut inside);
+        if has_news {
+            self.hear_the_others()?;
+        }
+        self.requests.disk.done(&self.requests.woken);
+        self.requests.dispatch.sweep(self.requests.now_us);
+        self.drive_woken();
+        self.look_at_the_clock();
+        self.requests.dispatch.announce();
+        self.requests.observers.flush();
+        self.clients.end_turn();
+        self.operators.end_turn();
+        is_busy |= !self.requests.woken.is_empty();
+        Ok(is_busy)
+    }
+
+    fn hear_doors(&mut self) {
+        for index in 0..self.poller.news() {
+            if let (Source::Door(number), _) = self.poller.get(index) {
+                self.doors.told(number);
+            }
+        }
+    }
+
+    fn hear_the_others(&mut self) -> io::Result<()> {
+        for index in 0..self.poller.news() {
+            let (source, ready) = self.poller.get(index);
+            match source {
+                Source::Bell | Source::Door(_) => {}
+                Source::Master => self.obey()?,
+                Source::Client(number) => {
+                    let (requests, poller) = (&mut self.requests, &self.poller);
+                    self.clients.drive(number, Some(ready), requests, poller);
+                }
+                Source::Operator(number) => {
+                    let (requests, poller) = (&mut self.requests, &self.poller);
+                    let fate = self.operators.drive(number, Some(ready), requests, poller);
+                    self.answer_operator(number, fate);
                 }
             }
-            // Without a master there is nobody left to tell us.
-            std::future::pending::<()>().await;
-        };
-        if tokio::time::timeout(timeout, first_of(drained, told_to_quit))
-            .await
-            .is_err()
+        }
+        Ok(())
+    }
+
+    /// Those for whom something was brought. What is brought to them meanwhile they get in the next turn.
+    fn drive_woken(&mut self) {
+        let mut woken = std::mem::take(&mut self.woken);
+        self.requests.woken.take(&mut woken);
+        for number in woken.drain(..) {
+            self.clients
+                .drive(number, None, &mut self.requests, &self.poller);
+        }
+        self.woken = woken;
+    }
+
+    fn look_at_the_clock(&mut self) {
+        let now_us = self.requests.now_us;
+        if self
+            .requests
+            .dispatch
+            .relief_due_us()
+            .is_some_and(|due_us| due_us <= now_us)
         {
-            info!("graceful_timeout is over: whoever is not served is told 503");
+            self.requests.relieve();
+        }
+        if self.sought.due_us().is_some_and(|due_us| due_us <= now_us) {
+            let settings = &self.common.settings;
+            let dispatch = &self.requests.dispatch;
+            self.sought
+                .advance(settings, dispatch, &self.master, now_us);
+        }
+        if now_us >= self.watch_at_us {
+            self.watch_at_us = after(now_us, WATCH);
+            self.watch();
         }
     }
-    shared.refuse_everybody();
-    // Whoever does not take the refusal in time has been told as well as could be.
-    let _ = tokio::time::timeout(FAREWELL, shared.all_gone()).await;
-    watch.abort();
-    relief.abort();
-    Ok(if orphaned.get() {
-        Farewell::Orphaned
-    } else {
-        farewell
-    })
-}
 
-/// Has the event loop watch a descriptor for being readable.
-#[expect(
-    deprecated,
-    reason = "its successor is unsafe, for types that may close their descriptor behind its back; ours own theirs"
-)]
-fn watched<T: std::os::fd::AsRawFd>(owner: T) -> io::Result<AsyncFd<T>> {
-    AsyncFd::with_interest(owner, Interest::READABLE)
-}
+    /// What is done now and then.
+    fn watch(&mut self) {
+        let now_us = self.requests.now_us;
+        let dispatch = &mut self.requests.dispatch;
+        dispatch.mend(now_us);
+        dispatch.expire(now_us);
+        dispatch.report_culprits();
+        self.doors.settle(now_us);
+        self.requests.unspooled.settle(now_us);
+        self.common.count_dropped_lines();
+        self.requests.repeats.settle(now_us);
+        self.requests.observers.tick(now_us, || self.gauges());
+        let others_wait = self.doors.is_starved(&self.clients);
+        self.clients
+            .look(others_wait, &mut self.requests, &self.poller);
+        self.operators.look(false, &mut self.requests, &self.poller);
+    }
 
-/// Waits for whichever ends first.
-async fn first_of(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
-    let (mut one, mut other) = (std::pin::pin!(one), std::pin::pin!(other));
-    std::future::poll_fn(|context| {
-        let one = one.as_mut().poll(context);
-        if one.is_ready() {
-            one
-        } else {
-            other.as_mut().poll(context)
+    /// Whether it has left.
+    fn is_over(&mut self) -> Option<Farewell> {
+        let ending = self.ending?;
+        let now_us = self.requests.now_us;
+        let is_empty = self.clients.len() == 0 && self.doors.are_closed();
+        if is_empty || (ending.is_last && now_us >= ending.until_us) {
+            self.clients.abandon_all(&mut self.requests);
+            return Some(ending.farewell);
         }
-    })
-    .await;
+        if now_us >= ending.until_us {
+            info!("graceful_timeout is over: whoever is not served is told 503");
+            self.refuse_everybody();
+        }
+        None
+    }
+
+    /// The last thing of all.
+    fn close_books(&mut self) {
+        self.clients.abandon_all(&mut self.requests);
+        let counts = self.common.tally.read();
+        if counts.arrived() > 0 {
+            info!("requests {counts}");
+        }
+        if counts.in_flight() > 0 || counts.connections() > 0 {
+            error!(
+                "the counts do not add up: our fault in_flight={} connections={}",
+                counts.in_flight(),
+                counts.connections()
+            );
+        }
+        self.requests.observers.finish();
+        self.requests.disk.finish(FAREWELL);
+    }
+
+    /// Answers what an operator has asked; and what was asked behind it.
+    fn answer_operator(&mut self, number: u32, fate: Fate) {
+        let mut fate = fate;
+        while fate == Fate::Asks {
+            let Some(head) = self.operators.asked(number).cloned() else {
+                return;
+            };
+            let reply = self.admin_reply(&head);
+            let (requests, poller) = (&mut self.requests, &self.poller);
+            fate = self.operators.reply(number, &reply, requests, poller);
+        }
+    }
+
+    fn admin_reply(&mut self, head: &Head) -> Reply {
+        let (requests, doors, clients) = (&self.requests, &self.doors, &self.clients);
+        let (common, now_us) = (self.common, self.requests.now_us);
+        let state = State::of(requests.lifecycle);
+        let facts = Facts {
+            now_us,
+            state,
+            ready: &|| requests.verdict_ready(),
+            snapshot: &|| {
+                let sources = Sources {
+                    now_us,
+                    common,
+                    dispatch: &requests.dispatch,
+                    state,
+                    not_ready_because: requests.verdict_ready().reason(),
+                    listeners: listener_statuses(&common.settings, doors.listeners()),
+                    connections: admin::Connections::of(clients.doing(), doors.connections_max()),
+                };
+                sources.status()
+            },
+        };
+        self.admin.answer(head, &facts)
+    }
+
+    /// Of two acceptors the one tells that has the door.
+    fn gauges(&self) -> Option<Gauges> {
+        if self.requests.lifecycle != Lifecycle::Open {
+            return None;
+        }
+        let settings = &self.common.settings;
+        let dispatch = &self.requests.dispatch;
+        let queued = settings.enable_backlog_metric.then(|| {
+            let listeners = listener_statuses(settings, self.doors.listeners());
+            let queued = listeners.into_iter().filter_map(|listener| listener.queued);
+            queued.map(u64::from).sum()
+        });
+        Some(Gauges {
+            workers: dispatch.sitting().count(),
+            waiting: dispatch.waiting(),
+            queued,
+        })
+    }
 }

@@ -2,17 +2,19 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::rc::Rc;
 use std::time::Duration;
 
-use stanchion_sys::channel::Channel;
-use tokio::io::unix::AsyncFd;
-use tracing::error;
+use stanchion_sys::listener::Listener;
+use tracing::{error, info};
 
-use super::Shared;
-use super::access_log::AccessLog;
+use super::connections::{Audience, Doing, after};
+use super::dispatch::{PortNumber, Who};
+use super::lifecycle::Lifecycle;
+use super::{Acceptor, Ending, FAREWELL};
+use crate::listeners::of_worker;
 use crate::log;
 use crate::messages::{self, Incoming, Said, ToAcceptor};
+use crate::settings::Bind;
 
 /// How it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,83 +29,357 @@ pub(super) enum Farewell {
     Orphaned,
 }
 
-/// The master's word.
-pub(super) struct Orders(AsyncFd<Rc<Channel>>);
-
-impl Orders {
-    pub(super) fn new(channel: AsyncFd<Rc<Channel>>) -> Self {
-        Self(channel)
-    }
-
-    /// Does what the master says until it says a farewell that `is_it`, or is dead: that is always
-    /// one, since it has said its last.
-    pub(super) async fn obey(
-        &self,
-        shared: &Rc<Shared>,
-        is_it: impl Fn(Farewell) -> bool,
-    ) -> io::Result<Farewell> {
+impl Acceptor {
+    /// Does what the master says, all that it has said.
+    pub(super) fn obey(&mut self) -> io::Result<()> {
         loop {
-            let mut ready = self.0.readable().await?;
-            let farewell = match messages::receive_from(self.0.get_ref()) {
-                Ok(Incoming::Message(Said { message, fd, .. })) => done(shared, message, fd),
-                Ok(Incoming::Nothing) => {
-                    ready.clear_ready();
-                    None
+            let farewell = match messages::receive_from(&self.master) {
+                Ok(Incoming::Message(Said { message, fd, .. })) => self.done(message, fd),
+                Ok(Incoming::Nothing) => return Ok(()),
+                // It has said its last.
+                Ok(Incoming::Closed) => {
+                    self.leave(Farewell::Orphaned);
+                    return Ok(());
                 }
-                Ok(Incoming::Closed) => Some(Farewell::Orphaned),
-                Err(error) if error.kind() != io::ErrorKind::InvalidData => return Err(error),
-                Err(error) => {
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                     error!("an order that makes no sense was dropped: {error}");
                     None
                 }
+                Err(error) if self.ending.is_some() => {
+                    error!("the master cannot be heard, so nobody is waited for: {error}");
+                    self.refuse_everybody();
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
             };
-            if let Some(farewell) = farewell
-                && (farewell == Farewell::Orphaned || is_it(farewell))
-            {
-                return Ok(farewell);
+            if let Some(farewell) = farewell {
+                self.leave(farewell);
             }
         }
     }
+
+    /// Does it, unless it is a farewell: those are given back.
+    fn done(&mut self, message: ToAcceptor, fd: Option<OwnedFd>) -> Option<Farewell> {
+        let now_us = self.requests.now_us;
+        let dispatch = &mut self.requests.dispatch;
+        match message {
+            ToAcceptor::WorkerReady {
+                worker,
+                tenure,
+                pid,
+            } => dispatch.worker_ready(worker, tenure, pid, now_us),
+            ToAcceptor::WorkerGone { worker, tenure, .. } => {
+                dispatch.worker_gone(worker, tenure, now_us);
+            }
+            ToAcceptor::Overdue {
+                seat,
+                tenure,
+                ran_ms,
+            } => dispatch.overdue(seat, tenure, ran_ms, now_us),
+            ToAcceptor::Listen {
+                door,
+                worker,
+                tenure,
+                bind,
+            } => self.lend(door, (worker, tenure), &bind, fd),
+            ToAcceptor::LastOnes { address } => self.doors.let_in_last_ones(&address),
+            ToAcceptor::Shared(is_shared) => self.is_shared = is_shared,
+            ToAcceptor::CloseDoor { door, is_shared } => {
+                self.sought.forget(door);
+                dispatch.give_up_port(door, now_us);
+                self.doors.take_back(door, is_shared);
+            }
+            ToAcceptor::Accept => self.open(),
+            ToAcceptor::Reopen => {
+                log::reopen();
+                self.requests.observers.reopen();
+            }
+            ToAcceptor::Drain { timeout_ms } => {
+                return Some(Farewell::Drain(Duration::from_millis(timeout_ms)));
+            }
+            ToAcceptor::Retire { timeout_ms } => {
+                return Some(Farewell::Retire(Duration::from_millis(timeout_ms)));
+            }
+            ToAcceptor::Quit => return Some(Farewell::Quit),
+        }
+        None
+    }
+
+    /// Lets clients in.
+    fn open(&mut self) {
+        if self.requests.lifecycle == Lifecycle::Starting {
+            self.requests.lifecycle = Lifecycle::Open;
+        }
+    }
+
+    /// Leaves as the master says. Of what it has said before only its leave to be quick, and its death, change anything.
+    fn leave(&mut self, farewell: Farewell) {
+        match (self.ending.map(|ending| ending.farewell), farewell) {
+            (Some(_), Farewell::Drain(_) | Farewell::Retire(_))
+            | (Some(Farewell::Orphaned), Farewell::Orphaned) => {}
+            (_, Farewell::Quit) => {
+                self.ending.get_or_insert(Ending {
+                    farewell,
+                    until_us: 0,
+                    is_last: false,
+                });
+                self.refuse_everybody();
+            }
+            (Some(_), Farewell::Orphaned) => {
+                self.orphaned();
+                if let Some(ending) = &mut self.ending {
+                    ending.farewell = farewell;
+                }
+            }
+            (None, _) => self.drain(farewell),
+        }
+    }
+
+    /// Lets nobody else in and has every connection end with its present request, or, where it
+    /// retires, with the next one: an idle connection that is closed may just have been sent a
+    /// request, and who sent it would have to guess whether it was run.
+    fn drain(&mut self, farewell: Farewell) {
+        let timeout = match farewell {
+            Farewell::Drain(timeout) => {
+                // Whoever is told to close the door has it, also if nothing was said of it before.
+                self.let_doors_follow(Lifecycle::Open);
+                self.requests.lifecycle = Lifecycle::Draining;
+                timeout
+            }
+            Farewell::Retire(timeout) => {
+                self.requests.lifecycle = Lifecycle::Retiring;
+                timeout
+            }
+            Farewell::Quit | Farewell::Orphaned => {
+                // Without the master we cannot know what became of another that had the doors too.
+                let is_ours = !self.is_shared && self.requests.lifecycle == Lifecycle::Open;
+                self.let_doors_follow(if is_ours {
+                    Lifecycle::Open
+                } else {
+                    Lifecycle::Retiring
+                });
+                self.orphaned();
+                self.common.settings.graceful_timeout.duration()
+            }
+        };
+        self.let_doors_follow(self.requests.lifecycle);
+        self.ending = Some(Ending {
+            farewell,
+            until_us: after(self.requests.now_us, timeout),
+            is_last: false,
+        });
+        if self.requests.lifecycle != Lifecycle::Retiring {
+            // A request that has begun to arrive, or may be about to, is still served; its answer
+            // says that the connection closes.
+            let is_meant = |doing| matches!(doing, Doing::Idle | Doing::Busy);
+            let (requests, poller) = (&mut self.requests, &self.poller);
+            self.clients.close_soon(is_meant, requests, poller);
+        }
+    }
+
+    fn let_doors_follow(&mut self, lifecycle: Lifecycle) {
+        self.doors.follow(lifecycle, self.requests.now_us);
+    }
+
+    /// The master is gone: nobody replaces workers, so those who are with none need not wait.
+    fn orphaned(&mut self) {
+        error!("the master is gone: finishing what workers have in hand, then leaving");
+        self.requests.lifecycle = Lifecycle::Refusing;
+        self.requests
+            .dispatch
+            .refuse_all(false, self.requests.now_us);
+        self.clients.drive_all(&mut self.requests, &self.poller);
+    }
+
+    /// Tells everybody who is not being answered yet that we are leaving.
+    pub(super) fn refuse_everybody(&mut self) {
+        self.requests.lifecycle = Lifecycle::Refusing;
+        self.let_doors_follow(Lifecycle::Refusing);
+        self.requests
+            .dispatch
+            .refuse_all(true, self.requests.now_us);
+        let (requests, poller) = (&mut self.requests, &self.poller);
+        self.clients.close_soon(|_| true, requests, poller);
+        // Whoever does not take the refusal in time has been told as well as could be.
+        let until_us = after(self.requests.now_us, FAREWELL);
+        if let Some(ending) = &mut self.ending {
+            ending.until_us = until_us;
+            ending.is_last = true;
+        }
+    }
+
+    /// A worker is to serve, alone, who comes in by this door, once no other that has asked for it
+    /// does. Without a listener somebody else has the address still.
+    fn lend(&mut self, port: PortNumber, who: Who, bind: &str, fd: Option<OwnedFd>) {
+        let done = Bind::parse(bind)
+            .map_err(io::Error::other)
+            .and_then(|bind| {
+                let (name, now_us) = (bind.address.to_string(), self.requests.now_us);
+                self.requests.dispatch.claim_port(port, who, &name, now_us);
+                match fd {
+                    Some(fd) => self.open_lent(port, who, &bind, fd),
+                    None => {
+                        self.sought.seek(port, bind, now_us);
+                        Ok(())
+                    }
+                }
+            });
+        if let Err(error) = done {
+            error!(
+                "{bind}, which is worker {}'s, is not served: {error}",
+                who.0
+            );
+        }
+    }
+
+    fn open_lent(
+        &mut self,
+        port: PortNumber,
+        (worker, _): Who,
+        bind: &Bind,
+        fd: OwnedFd,
+    ) -> io::Result<()> {
+        let settings = &self.common.settings;
+        let listener = Listener::received(fd)?;
+        of_worker::apply(settings, bind, &listener)?;
+        if self.doors.has_port(port) || self.ending.is_some() {
+            return Ok(());
+        }
+        self.doors.add(
+            &listener,
+            Audience::Clients,
+            Some(port),
+            settings,
+            &self.poller,
+        )?;
+        info!("worker {worker} alone listens at {}", listener.address());
+        Ok(())
+    }
 }
 
-/// Does it, unless it is a farewell: those are given back.
-fn done(shared: &Rc<Shared>, message: ToAcceptor, fd: Option<OwnedFd>) -> Option<Farewell> {
-    let dispatch = &shared.dispatch;
-    match message {
-        ToAcceptor::WorkerReady {
-            worker,
-            tenure,
-            pid,
-        } => dispatch.borrow_mut().worker_ready(worker, tenure, pid),
-        ToAcceptor::WorkerGone { worker, tenure, .. } => {
-            dispatch.borrow_mut().worker_gone(worker, tenure);
-        }
-        ToAcceptor::Overdue {
-            seat,
-            tenure,
-            ran_ms,
-        } => dispatch.borrow_mut().overdue(seat, tenure, ran_ms),
-        ToAcceptor::Listen {
-            door,
-            worker,
-            tenure,
-            bind,
-        } => shared.lend(door, (worker, tenure), &bind, fd),
-        ToAcceptor::LastOnes { address } => shared.let_in_last_ones(&address),
-        ToAcceptor::Shared(is_shared) => shared.is_shared.set(is_shared),
-        ToAcceptor::CloseDoor { door, is_shared } => shared.take_back(door, is_shared),
-        ToAcceptor::Accept => shared.open_door(),
-        ToAcceptor::Reopen => {
-            log::reopen();
-            shared.access_log.iter().for_each(AccessLog::reopen);
-        }
-        ToAcceptor::Drain { timeout_ms } => {
-            return Some(Farewell::Drain(Duration::from_millis(timeout_ms)));
-        }
-        ToAcceptor::Retire { timeout_ms } => {
-            return Some(Farewell::Retire(Duration::from_millis(timeout_ms)));
-        }
-        ToAcceptor::Quit => return Some(Farewell::Quit),
+#[cfg(test)]
+mod tests {
+    use stanchion_sys::channel::Channel;
+
+    use super::*;
+    use crate::acceptor::requests::rig::{S, common};
+
+    fn serving() -> (Acceptor, Channel) {
+        let (ours, masters) = Channel::pair().expect("a channel");
+        let common = common(r#"{"graceful_timeout": 30}"#);
+        let mut acceptor = Acceptor::new(common, &[], ours, 16).expect("an acceptor");
+        acceptor.requests.now_us = S;
+        acceptor.open();
+        (acceptor, masters)
     }
-    None
+
+    #[test]
+    fn of_farewells_the_first_one_counts_unless_another_is_more_urgent() {
+        use Farewell::{Drain, Orphaned, Quit, Retire};
+        const FIVE: Duration = Duration::from_secs(5);
+        const SEVEN: Duration = Duration::from_secs(7);
+        let last_us = after(S, FAREWELL);
+        // (what is said, what it does then, as what it leaves, until when, whether everybody was told)
+        let table: [(&[Farewell], Lifecycle, Farewell, u64, bool); 12] = [
+            (
+                &[Drain(FIVE)],
+                Lifecycle::Draining,
+                Drain(FIVE),
+                6 * S,
+                false,
+            ),
+            (
+                &[Retire(FIVE)],
+                Lifecycle::Retiring,
+                Retire(FIVE),
+                6 * S,
+                false,
+            ),
+            (&[Quit], Lifecycle::Refusing, Quit, last_us, true),
+            (&[Orphaned], Lifecycle::Refusing, Orphaned, 31 * S, false),
+            (
+                &[Drain(FIVE), Drain(SEVEN)],
+                Lifecycle::Draining,
+                Drain(FIVE),
+                6 * S,
+                false,
+            ),
+            (
+                &[Retire(FIVE), Drain(SEVEN)],
+                Lifecycle::Retiring,
+                Retire(FIVE),
+                6 * S,
+                false,
+            ),
+            (
+                &[Drain(FIVE), Quit],
+                Lifecycle::Refusing,
+                Drain(FIVE),
+                last_us,
+                true,
+            ),
+            (
+                &[Retire(FIVE), Quit],
+                Lifecycle::Refusing,
+                Retire(FIVE),
+                last_us,
+                true,
+            ),
+            (
+                &[Drain(FIVE), Orphaned],
+                Lifecycle::Refusing,
+                Orphaned,
+                6 * S,
+                false,
+            ),
+            (
+                &[Orphaned, Orphaned],
+                Lifecycle::Refusing,
+                Orphaned,
+                31 * S,
+                false,
+            ),
+            (
+                &[Orphaned, Quit],
+                Lifecycle::Refusing,
+                Orphaned,
+                last_us,
+                true,
+            ),
+            (
+                &[Quit, Retire(FIVE)],
+                Lifecycle::Refusing,
+                Quit,
+                last_us,
+                true,
+            ),
+        ];
+        for (said, lifecycle, farewell, until_us, is_last) in table {
+            let (mut acceptor, _master) = serving();
+            for farewell in said {
+                acceptor.leave(*farewell);
+            }
+            let ending = acceptor.ending.expect("it leaves");
+            assert_eq!(acceptor.requests.lifecycle, lifecycle, "{said:?}");
+            assert_eq!(
+                (ending.farewell, ending.until_us),
+                (farewell, until_us),
+                "{said:?}"
+            );
+            assert_eq!(ending.is_last, is_last, "{said:?}");
+        }
+    }
+
+    #[test]
+    fn a_master_that_is_gone_has_said_its_last() {
+        let (mut acceptor, master) = serving();
+        assert!(acceptor.obey().is_ok() && acceptor.ending.is_none());
+        messages::send(&master, &ToAcceptor::Drain { timeout_ms: 5_000 }).expect("sent");
+        acceptor.obey().expect("heard");
+        assert_eq!(acceptor.requests.lifecycle, Lifecycle::Draining);
+        drop(master);
+        acceptor.obey().expect("heard");
+        // Nobody is here, so nobody is waited for.
+        assert_eq!(acceptor.is_over(), Some(Farewell::Orphaned));
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Write as _};
 
-use crate::acceptor::durations::Histogram;
+use crate::acceptor::dispatch::durations::Histogram;
 
 /// Which of the two; they differ in how a counter is called and in the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

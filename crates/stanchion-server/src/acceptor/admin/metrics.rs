@@ -1,7 +1,8 @@
 //! What `/metrics` says, made from the same [`Status`] as everything else.
 
 use super::exposition::{Exposition, Flavour, seconds};
-use super::status::{SeatDoes, Status};
+use super::status::Status;
+use crate::acceptor::dispatch::status::SeatDoes;
 use crate::tally::Traffic;
 
 /// The whole page.

@@ -1,36 +1,40 @@
 //! Gathering what [`Status`] says.
 
-use stanchion_sys::clock::monotonic_us;
+use std::borrow::Borrow;
+
+use stanchion_sys::listener::Listener;
 use stanchion_sys::{memory, process, sock_diag};
 use tracing::debug;
 
 use super::status::{
     Attempts, Connections, ListenerStatus, ServerStatus, State, Status, WorkerStatus,
 };
-use crate::acceptor::Shared;
-use crate::acceptor::connection::Phase;
-use crate::figures::{Attempt, Cause};
+use crate::acceptor::dispatch::Dispatch;
+use crate::figures::{Attempt, Cause, Figures};
+use crate::settings::Settings;
 use crate::tally::{Event, Outcome, Traffic};
+use crate::tree::Common;
 
-impl Shared {
-    /// Whether it serves.
-    pub(super) fn state(&self) -> State {
-        if self.retiring.get() {
-            State::Retiring
-        } else if self.draining.get() {
-            State::Draining
-        } else {
-            State::Serving
-        }
-    }
+/// Where it is known.
+pub(crate) struct Sources<'s> {
+    pub(crate) now_us: u64,
+    pub(crate) common: &'s Common,
+    pub(crate) dispatch: &'s Dispatch,
+    pub(crate) state: State,
+    pub(crate) not_ready_because: Option<String>,
+    pub(crate) listeners: Vec<ListenerStatus>,
+    pub(crate) connections: Connections,
+}
 
+impl Sources<'_> {
     /// Everything, at this moment.
-    pub(super) fn snapshot(&self) -> Status {
-        let common = self.common;
-        let figures = &common.figures;
-        let now_us = monotonic_us();
-        let dispatch = self.dispatch.borrow();
-        let not_ready_because = self.verdict_ready().reason();
+    pub(crate) fn status(self) -> Status {
+        let Self {
+            now_us,
+            common,
+            dispatch,
+            ..
+        } = self;
         let counts = common.total.read();
         let ended = Outcome::ALL
             .iter()
@@ -40,94 +44,80 @@ impl Shared {
             ("in_flight", counts.in_flight()),
         ];
         let events = Event::ALL.iter();
+        let traffic = Traffic::ALL.iter();
+        let workers = dispatch.sitting().map(|(worker, pid)| WorkerStatus {
+            worker,
+            pid,
+            memory_bytes: memory::resident_bytes(pid),
+        });
         Status {
             version: env!("CARGO_PKG_VERSION"),
             pid: common.master_pid,
             acceptor_pid: process::pid(),
-            uptime_s: now_us.saturating_sub(figures.started_us) / 1_000_000,
+            uptime_s: now_us.saturating_sub(common.figures.started_us) / 1_000_000,
             now_us,
             generation: common.generation,
-            state: self.state(),
-            ready: not_ready_because.is_none(),
-            not_ready_because,
+            state: self.state,
+            ready: self.not_ready_because.is_none(),
+            not_ready_because: self.not_ready_because,
             line: dispatch.line_status(now_us),
             seats: dispatch.seat_statuses(common.settings.workers as usize, now_us),
-            workers: dispatch
-                .sitting()
-                .map(|(worker, pid)| WorkerStatus {
-                    worker,
-                    pid,
-                    memory_bytes: memory::resident_bytes(pid),
-                })
-                .collect(),
-            listeners: self.listener_statuses(),
-            connections: self.connection_counts(),
+            workers: workers.collect(),
+            listeners: self.listeners,
+            connections: self.connections,
             requests: sums.into_iter().chain(ended).collect(),
             events: events
                 .map(|one| (one.name(), counts.happened(*one)))
                 .collect(),
-            bytes: Traffic::ALL
-                .iter()
+            bytes: traffic
                 .map(|one| (one.name(), counts.moved(*one)))
                 .collect(),
             wait_us: dispatch.waits.histogram(),
             service_us: dispatch.services.histogram(),
-            server: ServerStatus {
-                restarts: Cause::ALL
-                    .iter()
-                    .map(|cause| (cause.name(), figures.restarts(*cause)))
-                    .collect(),
-                reloads: Attempts {
-                    done: figures.attempts(Attempt::Reloaded),
-                    failed: figures.attempts(Attempt::ReloadFailed),
-                },
-                upgrades: Attempts {
-                    done: figures.attempts(Attempt::Upgraded),
-                    failed: figures.attempts(Attempt::UpgradeFailed),
-                },
-            },
+            server: server_status(&common.figures),
         }
     }
+}
 
-    /// One look at the kernel's list for all of them.
-    pub(in crate::acceptor) fn listener_statuses(&self) -> Vec<ListenerStatus> {
-        let sockets = sock_diag::listening().unwrap_or_else(|error| {
-            debug!("the kernel does not tell how full its queues are: {error}");
-            Vec::new()
-        });
-        let doors = self.doors.borrow();
-        let statuses = doors.iter().map(|door| {
-            let inode = rustix::fs::fstat(&door.listener).map(|stat| stat.st_ino);
-            let queue = sockets
-                .iter()
-                .find(|socket| Ok(socket.inode) == inode)
-                .map(|socket| socket.queue);
-            ListenerStatus {
-                address: door.listener.address().to_string(),
-                backlog_asked: self.common.settings.backlog_of(&door.listener),
-                backlog: queue.map(|queue| queue.backlog),
-                queued: queue.map(|queue| queue.waiting),
-            }
-        });
-        statuses.collect()
+fn server_status(figures: &Figures) -> ServerStatus {
+    let causes = Cause::ALL.iter();
+    ServerStatus {
+        restarts: causes
+            .map(|cause| (cause.name(), figures.restarts(*cause)))
+            .collect(),
+        reloads: Attempts {
+            done: figures.attempts(Attempt::Reloaded),
+            failed: figures.attempts(Attempt::ReloadFailed),
+        },
+        upgrades: Attempts {
+            done: figures.attempts(Attempt::Upgraded),
+            failed: figures.attempts(Attempt::UpgradeFailed),
+        },
     }
+}
 
-    fn connection_counts(&self) -> Connections {
-        let connections = self.connections.borrow();
-        let mut counts = Connections {
-            total: connections.len(),
-            max: self.connections_max,
-            ..Connections::default()
-        };
-        for connection in connections.iter() {
-            match connection.phase() {
-                Phase::New { .. } => counts.new += 1,
-                Phase::Reading { .. } => counts.reading += 1,
-                Phase::Busy => counts.busy += 1,
-                Phase::Idle { .. } => counts.idle += 1,
-                Phase::Leaving { .. } => counts.leaving += 1,
-            }
+/// How full the kernel's queues are; one look at its list for all of them.
+pub(crate) fn listener_statuses<L: Borrow<Listener>>(
+    settings: &Settings,
+    listeners: impl Iterator<Item = L>,
+) -> Vec<ListenerStatus> {
+    let sockets = sock_diag::listening().unwrap_or_else(|error| {
+        debug!("the kernel does not tell how full its queues are: {error}");
+        Vec::new()
+    });
+    let statuses = listeners.map(|listener| {
+        let listener = listener.borrow();
+        let inode = rustix::fs::fstat(listener).map(|stat| stat.st_ino);
+        let queue = sockets
+            .iter()
+            .find(|socket| Ok(socket.inode) == inode)
+            .map(|socket| socket.queue);
+        ListenerStatus {
+            address: listener.address().to_string(),
+            backlog_asked: settings.backlog_of(listener),
+            backlog: queue.map(|queue| queue.backlog),
+            queued: queue.map(|queue| queue.waiting),
         }
-        counts
-    }
+    });
+    statuses.collect()
 }

@@ -1,16 +1,15 @@
 //! What is told, kept for a moment: gathering it and writing it down takes the longer the more connections and
 //! workers there are, and must not be done each time for whoever asks in a loop.
 
-use std::cell::RefCell;
 use std::time::Duration;
 
 use bytes::Bytes;
 use stanchion_sys::clock::monotonic_us;
 
+use super::Facts;
 use super::exposition::Flavour;
 use super::metrics::metrics;
 use super::status::Status;
-use crate::acceptor::Shared;
 
 /// For how long the same is told, at least.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -19,7 +18,7 @@ const COST_SHARE: u64 = 50;
 
 /// What was told last.
 #[derive(Default)]
-pub(super) struct Telling(RefCell<Option<Told>>);
+pub(super) struct Telling(Option<Told>);
 
 /// One snapshot, and what was made of it so far.
 struct Told {
@@ -34,8 +33,8 @@ struct Told {
 
 impl Telling {
     /// For programs.
-    pub(super) fn status(&self, shared: &Shared) -> Result<Bytes, serde_json::Error> {
-        self.told(shared, |told| {
+    pub(super) fn status(&mut self, facts: &Facts<'_>) -> Result<Bytes, serde_json::Error> {
+        self.told(facts, |told| {
             if let Some(json) = &told.json {
                 return Ok(json.clone());
             }
@@ -45,8 +44,8 @@ impl Telling {
     }
 
     /// For scrapers.
-    pub(super) fn metrics(&self, shared: &Shared, flavour: Flavour) -> Bytes {
-        self.told(shared, |told| {
+    pub(super) fn metrics(&mut self, facts: &Facts<'_>, flavour: Flavour) -> Bytes {
+        self.told(facts, |told| {
             let text = match flavour {
                 Flavour::Prometheus => &mut told.prometheus,
                 Flavour::OpenMetrics => &mut told.open_metrics,
@@ -56,28 +55,28 @@ impl Telling {
         })
     }
 
-    fn told<T>(&self, shared: &Shared, tell: impl FnOnce(&mut Told) -> T) -> T {
-        let now_us = monotonic_us();
-        let mut kept = self.0.borrow_mut();
-        let told = match kept.take() {
+    fn told<T>(&mut self, facts: &Facts<'_>, tell: impl FnOnce(&mut Told) -> T) -> T {
+        // What it costs is what the clock says now, not what it said when the turn began.
+        let began_us = monotonic_us();
+        let told = match self.0.take() {
             // Whether it leaves is news at once: balancers and operators wait for it.
             Some(told)
-                if now_us < told.at_us + good_for_us(told.took_us)
-                    && told.status.state == shared.state() =>
+                if facts.now_us < told.at_us.saturating_add(good_for_us(told.took_us))
+                    && told.status.state == facts.state =>
             {
-                kept.insert(told)
+                self.0.insert(told)
             }
-            _ => kept.insert(Told {
-                status: shared.snapshot(),
+            _ => self.0.insert(Told {
+                status: (facts.snapshot)(),
                 json: None,
                 prometheus: None,
                 open_metrics: None,
-                at_us: now_us,
+                at_us: facts.now_us,
                 took_us: 0,
             }),
         };
         let answer = tell(told);
-        told.took_us += monotonic_us().saturating_sub(now_us);
+        told.took_us += monotonic_us().saturating_sub(began_us);
         answer
     }
 }
@@ -90,12 +89,54 @@ fn good_for_us(took_us: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+    use crate::acceptor::admin::status::State;
+    use crate::acceptor::requests::probe::Verdict;
 
     #[test]
     fn what_costs_more_is_told_for_longer() {
         for (took_us, expected) in [(0, 100_000), (2_000, 100_000), (20_000, 1_000_000)] {
             assert_eq!(good_for_us(took_us), expected, "{took_us}");
         }
+    }
+
+    #[test]
+    fn it_is_gathered_anew_when_it_is_old_or_the_state_is_another() {
+        let gathered = Cell::new(0);
+        let mut telling = Telling::default();
+        let mut told = |now_us, state| {
+            let snapshot = || {
+                gathered.set(gathered.get() + 1);
+                Status {
+                    state,
+                    generation: gathered.get(),
+                    ..Status::default()
+                }
+            };
+            let facts = Facts {
+                now_us,
+                state,
+                ready: &Verdict::live,
+                snapshot: &snapshot,
+            };
+            let json = telling.status(&facts).expect("JSON");
+            let status: serde_json::Value = serde_json::from_slice(&json).expect("JSON");
+            // The same snapshot serves both.
+            let metrics = telling.metrics(&facts, Flavour::Prometheus);
+            let generation = format!("\nstanchion_generation {}\n", status["generation"]);
+            assert!(
+                std::str::from_utf8(&metrics)
+                    .expect("text")
+                    .contains(&generation)
+            );
+            gathered.get()
+        };
+        assert_eq!(told(1_000, State::Serving), 1);
+        assert_eq!(told(50_000, State::Serving), 1);
+        assert_eq!(told(50_001, State::Retiring), 2);
+        // Beyond any cost that it can have had.
+        assert_eq!(told(3_600_000_000, State::Retiring), 3);
     }
 }

@@ -5,10 +5,10 @@ use std::rc::Rc;
 use stanchion_line::{LaneId, LaneLimits, Line, LineLimits, Order, Place, Reserve};
 
 use super::Dispatch;
-use crate::acceptor::clients::{Client, Share, Shares, TooMuch};
-use crate::acceptor::refusal::Refusal;
-use crate::acceptor::request::Arrived;
-use crate::acceptor::ticket::Ticket;
+use crate::acceptor::dispatch::refusal::Refusal;
+use crate::acceptor::dispatch::request::Request;
+use crate::acceptor::dispatch::ticket::Ticket;
+use crate::acceptor::storage::clients::{Client, Share, Shares, TooMuch};
 use crate::settings::{AllowedPeers, Lane, QueueOrder, Seconds, Settings};
 
 /// The settings of the line, as it takes them.
@@ -31,7 +31,7 @@ pub(super) fn line_limits(settings: &Settings) -> LineLimits {
 }
 
 /// Every lane, that of whoever is in no other first; mostly there is none but that.
-pub(in crate::acceptor) struct Lanes {
+pub(crate) struct Lanes {
     lanes: Vec<Lane>,
     waiting_max: usize,
 }
@@ -71,7 +71,7 @@ impl Lanes {
     }
 
     /// The lane that a request is to wait in. Ports of single workers have but one.
-    fn lane_of(&self, request: &Arrived) -> LaneId {
+    fn lane_of(&self, request: &Request) -> LaneId {
         if self.lanes.len() == 1 || request.peer.only_worker.is_some() {
             return LaneId::DEFAULT;
         }
@@ -86,7 +86,7 @@ impl Lanes {
     }
 
     /// What the operator calls it; `None` if there is but one.
-    pub(in crate::acceptor) fn name(&self, lane: LaneId) -> Option<&str> {
+    pub(crate) fn name(&self, lane: LaneId) -> Option<&str> {
         (self.lanes.len() > 1).then(|| self.lanes[lane.index()].name.as_str())
     }
 }
@@ -110,8 +110,12 @@ impl ClientLimit {
 
     /// A share for one more of this client; `Err` if he has all he may. No share is needed where it
     /// is not known whose a request is.
-    fn share(&self, request: &Arrived) -> Result<Option<Share>, TooMuch> {
-        let client = Client::of_request(&request.peer, &request.head.headers, &self.believed);
+    fn share(&self, request: &Request) -> Result<Option<Share>, TooMuch> {
+        let client = Client::of_request(
+            request.peer.ip,
+            request.peer.said(&request.head),
+            &self.believed,
+        );
         let share = client.map(|client| self.shares.take(client, 1, self.each_max));
         share.transpose()
     }

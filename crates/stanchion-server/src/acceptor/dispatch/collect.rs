@@ -1,39 +1,44 @@
 //! What seats bring back: heads, bodies, files, and now and then nonsense.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 
 use bytes::Bytes;
 use stanchion_exchange::{Corrupt, Ending, SlotState, Tenant};
+use stanchion_http::{AnswerFacts, BodyLength};
 use stanchion_sys::channel::{Message, Received};
-use stanchion_sys::clock::monotonic_us;
 use tracing::{error, warn};
 
 use super::{Dispatch, refuse};
-use crate::acceptor::app_head::AppHead;
-use crate::acceptor::outflow::StreamEnd;
-use crate::acceptor::refusal::Refusal;
-use crate::acceptor::ticket::{Answer, AppAnswer, Stage, Start, Ticket};
+use crate::acceptor::dispatch::outflow::StreamEnd;
+use crate::acceptor::dispatch::refusal::Refusal;
+use crate::acceptor::dispatch::ticket::{Answer, AppAnswer, Stage, Start, Ticket, bytes_of};
 use crate::record::{FilePart, PREFIX_BYTES, answer_prefix};
 
 /// Files that are taken in at a time. There are no more on their way than the kernel has buffers for.
 const FILES_MAX: usize = 1024;
 
 impl Dispatch {
-    pub(super) fn look(&mut self, slot: u32) {
+    pub(super) fn look(&mut self, slot: u32, now_us: u64) {
         if self.side.settle_orphan(slot, false) || self.is_poisoned(slot) {
             return;
         }
         let Some(ticket) = self.slots[slot as usize].clone() else {
             return;
         };
-        if let Err(corrupt) = self.advance(slot, &ticket) {
+        if let Err(corrupt) = self.advance(slot, &ticket, now_us) {
             self.poison(slot, &ticket, corrupt);
         }
     }
 
     /// Takes what the slot's seat has written since we last looked.
-    pub(super) fn advance(&mut self, slot: u32, ticket: &Ticket) -> Result<(), Corrupt> {
+    pub(super) fn advance(
+        &mut self,
+        slot: u32,
+        ticket: &Ticket,
+        now_us: u64,
+    ) -> Result<(), Corrupt> {
         let state = self.side.state(slot)?;
         let (tenant, taken_us) = match state {
             SlotState::Ready => return Ok(()),
@@ -61,11 +66,11 @@ impl Dispatch {
                 drop(self.fetch_file(slot));
             }
             if let Some(line) = self.line_of(ticket) {
-                line.drained(monotonic_us(), ticket.lane.get());
+                line.drained(now_us, ticket.lane.get());
             }
             self.free(slot);
         } else if wanted {
-            self.take_more(slot, ticket)?;
+            self.take_more(slot, ticket, now_us)?;
         }
         Ok(())
     }
@@ -91,10 +96,11 @@ impl Dispatch {
         } else if self.side.readable(slot)? == 0 {
             refuse(ticket, Refusal::NoAnswer);
         } else {
-            let (head, body, file) = self.read_head(slot, ticket)?;
-            let body = match (file, end) {
+            let head = self.read_head(slot, ticket)?;
+            let whole = (head.bytes.len() - head.head.end) as u64;
+            let answer = match (head.file, end) {
                 (Some(part), StreamEnd::Complete) => {
-                    head.body.keep_with(part.len)?;
+                    keep_with(head.facts.length, part.len)?;
                     let Some(file) = self.fetch_file(slot) else {
                         warn!("a file to send did not arrive (open files? see ulimit -n)");
                         refuse(ticket, Refusal::NoAnswer);
@@ -105,62 +111,77 @@ impl Dispatch {
                     if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
                         return Err(Corrupt("a file to send is not one"));
                     }
-                    Start::File(file, part)
+                    head.begins(Start::File(file, part))
                 }
                 (_, StreamEnd::Complete) => {
-                    head.body.keep_with(body.len() as u64)?;
-                    Start::Whole(body)
+                    keep_with(head.facts.length, whole)?;
+                    head.begins(Start::Whole)
                 }
                 (_, StreamEnd::Broken) => {
-                    ticket.start_streaming(&self.answers, head.body, body)?;
+                    let answer = self.streamed(head, ticket)?;
                     ticket.end(end)?;
-                    Start::Streamed
+                    answer
                 }
             };
-            ticket.answer(Answer::App(Box::new(AppAnswer { head, body })));
+            ticket.answer(Answer::App(answer));
         }
         ticket.stage.set(Stage::Over);
         Ok(())
     }
 
     /// There may be more of the answer later.
-    fn take_more(&mut self, slot: u32, ticket: &Ticket) -> Result<(), Corrupt> {
+    fn take_more(&mut self, slot: u32, ticket: &Ticket, now_us: u64) -> Result<(), Corrupt> {
         let readable = self.side.readable(slot)?;
         if readable == 0 {
             return Ok(());
         }
         if let Some(room) = ticket.outflow(|outflow| outflow.room()) {
-            self.hold(slot, ticket, room == 0);
+            self.hold(slot, ticket, room == 0, now_us);
             if room > 0 {
                 let mut bytes = Vec::new();
                 self.side.read(slot, room, &mut bytes)?;
                 ticket.push(Bytes::from(bytes))?;
             }
         } else {
-            let (head, body, _) = self.read_head(slot, ticket)?;
-            ticket.start_streaming(&self.answers, head.body, body)?;
-            ticket.answer(Answer::App(Box::new(AppAnswer {
-                head,
-                body: Start::Streamed,
-            })));
+            let head = self.read_head(slot, ticket)?;
+            let answer = self.streamed(head, ticket)?;
+            ticket.answer(Answer::App(answer));
         }
         Ok(())
     }
 
+    /// The body comes in pieces, the first of which is behind the head.
+    fn streamed(&self, head: Headed, ticket: &Ticket) -> Result<AppAnswer, Corrupt> {
+        let Headed {
+            bytes, head, facts, ..
+        } = head;
+        let bytes = Bytes::from(bytes);
+        let first = bytes.slice(head.end..);
+        ticket.start_streaming(&self.answers, facts.length, first)?;
+        Ok(AppAnswer {
+            head: 0..head.len(),
+            bytes: bytes[head].to_vec(),
+            facts,
+            body: Start::Streamed,
+        })
+    }
+
     /// A seat publishes the head in one piece, with the start of the body behind it.
-    fn read_head(
-        &mut self,
-        slot: u32,
-        ticket: &Ticket,
-    ) -> Result<(AppHead, Bytes, Option<FilePart>), Corrupt> {
-        let mut bytes = Vec::new();
+    fn read_head(&mut self, slot: u32, ticket: &Ticket) -> Result<Headed, Corrupt> {
+        let mut bytes = self.spare();
         self.side.read(slot, usize::MAX, &mut bytes)?;
-        let prefix = answer_prefix(&bytes).map_err(|_| Corrupt("the head of an answer is cut"))?;
-        let end = PREFIX_BYTES + prefix.head_len;
-        let wire = bytes.get(PREFIX_BYTES..end);
-        let wire = wire.ok_or(Corrupt("the head of an answer is cut"))?;
-        let head = AppHead::check(wire, &ticket.request.head.method)?;
-        Ok((head, Bytes::from(bytes).slice(end..), prefix.file))
+        let cut = Corrupt("the head of an answer is cut");
+        let prefix = answer_prefix(&bytes).map_err(|_| cut)?;
+        let head = PREFIX_BYTES..PREFIX_BYTES + prefix.head_len;
+        let wire = bytes.get(head.clone()).ok_or(cut)?;
+        let is_head_request = ticket.request.head.method() == "HEAD";
+        let facts = stanchion_http::check(wire, is_head_request).map_err(Corrupt)?;
+        Ok(Headed {
+            bytes,
+            head,
+            facts,
+            file: prefix.file,
+        })
     }
 
     /// The file that the slot's seat sent ahead of its answer. `None` if there is none, as when
@@ -232,5 +253,36 @@ impl Dispatch {
             0 => self.exchange.pid_at(tenant.seat) == Some(pid.cast_unsigned()),
             sitting => sitting == pid,
         }
+    }
+}
+
+/// A head that a seat has published, held to the rules, and what came behind it.
+struct Headed {
+    bytes: Vec<u8>,
+    head: Range<usize>,
+    facts: AnswerFacts,
+    file: Option<FilePart>,
+}
+
+impl Headed {
+    fn begins(self, body: Start) -> AppAnswer {
+        let Self {
+            bytes, head, facts, ..
+        } = self;
+        AppAnswer {
+            bytes,
+            head,
+            facts,
+            body,
+        }
+    }
+}
+
+/// A body of so many bytes, all of it, is to go out. If it were not what the head says, the client would
+/// take what is left for another answer, or wait for it.
+fn keep_with(length: BodyLength, whole: u64) -> Result<(), Corrupt> {
+    match bytes_of(length) {
+        Some(bytes) if bytes != whole => Err(Corrupt("an answer is not as long as it says")),
+        Some(_) | None => Ok(()),
     }
 }

@@ -3,18 +3,17 @@
 use std::rc::Rc;
 
 use stanchion_exchange::Tenant;
-use stanchion_sys::clock::monotonic_us;
 use tracing::warn;
 
 use super::{Dispatch, refuse};
-use crate::acceptor::outflow::StreamEnd;
-use crate::acceptor::refusal::Refusal;
-use crate::acceptor::ticket::{Stage, Ticket};
+use crate::acceptor::dispatch::outflow::StreamEnd;
+use crate::acceptor::dispatch::refusal::Refusal;
+use crate::acceptor::dispatch::ticket::{Stage, Ticket};
 use crate::tally::Event;
 
 impl Dispatch {
     /// A worker is dead: what it had in hand is answered for it, and its slots are free.
-    pub(in crate::acceptor) fn worker_gone(&mut self, worker: u16, tenure: u16) {
+    pub(crate) fn worker_gone(&mut self, worker: u16, tenure: u16, now_us: u64) {
         let seats = worker * self.threads..(worker + 1) * self.threads;
         let theirs = |tenant: Tenant| seats.contains(&tenant.seat) && tenant.tenure == tenure;
         for slot in self.side.held_by(theirs) {
@@ -28,11 +27,11 @@ impl Dispatch {
                 continue;
             }
             // It may have finished this one, or written part of it, in its last moment.
-            if let Err(corrupt) = self.advance(slot, &ticket) {
+            if let Err(corrupt) = self.advance(slot, &ticket, now_us) {
                 self.poison(slot, &ticket, corrupt);
             }
             if self.slots[slot as usize].is_some() && !self.is_poisoned(slot) {
-                self.bury(slot, &ticket);
+                self.bury(slot, &ticket, now_us);
             }
         }
         self.free_poisoned_of(worker, tenure);
@@ -44,23 +43,23 @@ impl Dispatch {
             self.workers.remove(&worker);
         }
         self.ports.forget((worker, tenure));
-        self.pass_ports_on();
-        self.fill(monotonic_us());
+        self.pass_ports_on(now_us);
+        self.fill(now_us);
         self.side.announce();
     }
 
     /// The request of a seat has run past its deadline, and its worker will be killed: the client
     /// need not wait for that. The slot stays the seat's until then.
-    pub(in crate::acceptor) fn overdue(&mut self, seat: u16, tenure: u16, ran_ms: u64) {
+    pub(crate) fn overdue(&mut self, seat: u16, tenure: u16, ran_ms: u64, now_us: u64) {
         let its = |tenant: Tenant| (tenant.seat, tenant.tenure) == (seat, tenure);
         for slot in self.side.held_by(its) {
             // It may have finished in this moment, and the worker gone on to another one.
-            self.look(slot);
+            self.look(slot, now_us);
             let Some(ticket) = self.slots[slot as usize].clone() else {
                 continue;
             };
             let taken_us = ticket.taken_us.get();
-            let ran_us = monotonic_us().saturating_sub(taken_us);
+            let ran_us = now_us.saturating_sub(taken_us);
             // 0 if it was taken just now, and the seat has not said when.
             let is_it = taken_us != 0
                 && ran_us >= ran_ms * 1_000
@@ -73,7 +72,7 @@ impl Dispatch {
     }
 
     /// A worker has died over a request.
-    fn bury(&mut self, slot: u32, ticket: &Rc<Ticket>) {
+    fn bury(&mut self, slot: u32, ticket: &Rc<Ticket>, now_us: u64) {
         self.free(slot);
         let died = Refusal::WorkerDied;
         if ticket.stage.get() == Stage::Over {
@@ -87,15 +86,14 @@ impl Dispatch {
             );
             ticket.pour(|outflow| outflow.end(StreamEnd::Broken));
             ticket.stage.set(Stage::Over);
-        } else if !self.retry(ticket) {
+        } else if !self.retry(ticket, now_us) {
             refuse(ticket, died);
         }
     }
 
     /// Has another worker answer a request whose worker died before it had answered, if that may be
     /// done: true if so.
-    fn retry(&mut self, ticket: &Rc<Ticket>) -> bool {
-        let now_us = monotonic_us();
+    fn retry(&mut self, ticket: &Rc<Ticket>, now_us: u64) -> bool {
         let arrived_us = ticket.request.arrived_us;
         if !self.retries
             || ticket.is_retried.get()

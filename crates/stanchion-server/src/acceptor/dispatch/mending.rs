@@ -5,13 +5,12 @@ use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 
 use stanchion_exchange::{Corrupt, SeatState, SlotState};
-use stanchion_sys::clock::monotonic_us;
 use tracing::{error, warn};
 
 use super::{Dispatch, Sitting, refuse};
-use crate::acceptor::outflow::StreamEnd;
-use crate::acceptor::refusal::Refusal;
-use crate::acceptor::ticket::{Stage, Ticket};
+use crate::acceptor::dispatch::outflow::StreamEnd;
+use crate::acceptor::dispatch::refusal::Refusal;
+use crate::acceptor::dispatch::ticket::{Stage, Ticket};
 use crate::messages::{self, FromAcceptor};
 
 /// How often the exchange is held to what we know. It bounds how long a request can stand in a ring in which no seat
@@ -79,8 +78,7 @@ impl Owner {
 
 impl Dispatch {
     /// Now and then: holds the exchange to what we know of it.
-    pub(in crate::acceptor) fn mend(&mut self) {
-        let now_us = monotonic_us();
+    pub(crate) fn mend(&mut self, now_us: u64) {
         if now_us.saturating_sub(self.mended_us) < MEND_US {
             return;
         }
@@ -90,7 +88,7 @@ impl Dispatch {
         }
         // Notices may be lost too.
         for slot in 0..self.slots.len() as u32 {
-            self.look(slot);
+            self.look(slot, now_us);
         }
         self.look_for_strays();
         self.look_for_owners();
@@ -258,7 +256,7 @@ impl Dispatch {
 
     /// Has the master replace workers that must not go on. Those that it cannot be told of are kept
     /// for the next look: as long as such a worker lives, its slot is out of use.
-    pub(in crate::acceptor) fn report_culprits(&mut self) {
+    pub(crate) fn report_culprits(&mut self) {
         let master = &self.master;
         self.unreported.retain(|&(worker, tenure)| {
             let replace = FromAcceptor::Replace { worker, tenure };

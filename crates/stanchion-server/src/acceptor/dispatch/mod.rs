@@ -4,10 +4,21 @@
 
 mod admission;
 mod collect;
+pub(crate) mod durations;
 mod losses;
 mod mending;
+pub(crate) mod outflow;
+pub(crate) mod over;
 mod ports;
+pub(crate) mod random;
+pub(crate) mod refusal;
 mod relief;
+pub(crate) mod reply;
+pub(crate) mod request;
+pub(crate) mod request_id;
+pub(crate) mod status;
+pub(crate) mod ticket;
+pub(crate) mod trace;
 mod turned_away;
 mod view;
 
@@ -15,38 +26,34 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-use stanchion_exchange::{AcceptorSide, Exchange, SlotState, Submitted, Tenant};
-use stanchion_line::{Ahead, Line, LineLimits, Pulled, Reserve};
-use stanchion_sys::channel::Channel;
-use stanchion_sys::clock::monotonic_us;
-use tokio::sync::Notify;
-
-use super::durations::Durations;
-use super::outflow::Limits;
-use super::refusal::Refusal;
-use super::ticket::{Answer, Stage, Ticket};
 use crate::tally::{Outcome, Tally};
 use crate::tree::Common;
 use admission::{ClientLimit, Lanes, line_limits};
+use durations::Durations;
 use mending::Poisoned;
+use outflow::Limits;
 use ports::Ports;
-pub(super) use ports::{PortNumber, Who};
+pub(crate) use ports::{PortNumber, Who};
+use refusal::Refusal;
+use stanchion_exchange::{AcceptorSide, Exchange, SlotState, Submitted, Tenant};
+use stanchion_line::{Ahead, Line, LineLimits, Pulled, Reserve};
+use stanchion_sys::channel::Channel;
+use ticket::{Answer, Stage, Ticket};
 
 /// Sleeping seats are woken once per turn of the event loop; within a long turn, after this many
 /// requests or this long at the latest.
 const UNANNOUNCED_MAX: u32 = 8;
 const UNANNOUNCED_US_MAX: u64 = 100;
-/// Within a long turn of the event loop, answers are swept up this often.
-const UNSWEPT_US_MAX: u64 = 200;
-/// Once per turn answers are swept up again, for those that came while that was done, at most so often.
-const SWEEPS_MAX: usize = 4;
+/// Buffers of answers that are kept for the next ones; larger ones are given back.
+const SPARE_MAX: usize = 64;
+const SPARE_BYTES_MAX: usize = 32 << 10;
 
 /// Everything between the connections and the workers.
-pub(super) struct Dispatch {
+pub(crate) struct Dispatch {
     exchange: &'static Exchange,
     side: AcceptorSide<'static>,
     line: Line<Rc<Ticket>>,
-    pub(super) lanes: Lanes,
+    pub(crate) lanes: Lanes,
     reserve: Reserve,
     client_limit: Option<ClientLimit>,
     ports: Ports<Rc<Ticket>>,
@@ -62,8 +69,8 @@ pub(super) struct Dispatch {
     answers: Rc<Limits>,
     /// Uses of slots whose seats wait for a client.
     held: Vec<Submitted>,
-    /// Notified when there are any.
-    relief: Rc<Notify>,
+    /// Since when there are any, without a look at them.
+    held_since_us: Option<u64>,
     /// Files that arrived before the answers which name them, by slot, each with its turn.
     files: HashMap<u32, (u32, OwnedFd)>,
     files_channel: Option<Channel>,
@@ -81,11 +88,12 @@ pub(super) struct Dispatch {
     mended_us: u64,
     /// A request whose worker has died may be given to another one.
     retries: bool,
-    /// When answers were last swept up.
-    swept_us: u64,
+    /// Slots with news, in the middle of a sweep.
+    news: Vec<u32>,
+    spare: Vec<Vec<u8>>,
     /// From the arrival of requests until a seat took them, and from there until they were done.
-    pub(super) waits: Durations,
-    pub(super) services: Durations,
+    pub(crate) waits: Durations,
+    pub(crate) services: Durations,
 }
 
 #[derive(Clone, Copy)]
@@ -95,11 +103,11 @@ struct Sitting {
 }
 
 impl Dispatch {
-    pub(super) fn new(
+    pub(crate) fn new(
         common: &'static Common,
         answers: &Rc<Limits>,
-        relief: &Rc<Notify>,
         master: &Rc<Channel>,
+        now_us: u64,
     ) -> Self {
         let settings = &common.settings;
         let limits = line_limits(settings);
@@ -127,26 +135,26 @@ impl Dispatch {
             tally: &common.tally,
             answers: Rc::clone(answers),
             held: Vec::new(),
-            relief: Rc::clone(relief),
+            held_since_us: None,
             files: HashMap::new(),
             files_channel: common.files.take_acceptor_end(),
             files_cut: 0,
             master: Rc::clone(master),
             unreported: BTreeSet::new(),
-            unannounced_since_us: 0,
+            unannounced_since_us: now_us,
             poisoned: Vec::new(),
             strays: Vec::new(),
             mended_us: 0,
             retries: settings.retry_idempotent,
-            swept_us: 0,
+            news: Vec::new(),
+            spare: Vec::new(),
             waits: Durations::default(),
             services: Durations::default(),
         }
     }
 
     /// A request has arrived whole: it joins the line, or is told why not.
-    pub(super) fn join(&mut self, ticket: &Rc<Ticket>) {
-        let now_us = monotonic_us();
+    pub(crate) fn join(&mut self, ticket: &Rc<Ticket>, now_us: u64) {
         match self.admit(ticket, now_us) {
             Ok(place) => {
                 ticket.stage.set(Stage::Waiting(place));
@@ -221,44 +229,47 @@ impl Dispatch {
         }
     }
 
-    /// What is done once per turn of the event loop, before it sleeps: answers are swept up,
-    /// seats are filled and woken, and workers learn that we sleep.
-    pub(super) fn turn(&mut self) {
-        let asleep = tried(|| {
-            self.sweep();
-            self.side.try_sleep()
-        });
-        if !asleep {
-            // Nobody rings for what comes from now on, as we have not said that we sleep: so the event
-            // loop must not sleep either.
-            self.exchange.doorbell().ring();
+    /// Sweeps up what seats have brought, once: what they bring meanwhile waits for the next turn, so that quick
+    /// workers do not keep the loop from its clients. Fills seats.
+    pub(crate) fn sweep(&mut self, now_us: u64) {
+        let mut news = std::mem::take(&mut self.news);
+        self.side.sweep(|slot| news.push(slot));
+        for slot in &news {
+            self.look(*slot, now_us);
         }
+        if !news.is_empty() {
+            self.fill(now_us);
+        }
+        news.clear();
+        self.news = news;
     }
 
-    /// The same, but for the sleep, within a turn that does not end: the event loop skips its
-    /// hooks while any task has work, and a flood of small reads could keep answers waiting.
-    pub(super) fn turn_if_late(&mut self) {
-        if monotonic_us().saturating_sub(self.swept_us) > UNSWEPT_US_MAX {
-            self.sweep();
-        }
+    /// Wakes seats for what has come since: the last thing of a turn.
+    pub(crate) fn announce(&mut self) {
+        self.side.announce();
     }
 
-    /// The event loop is up again.
-    pub(super) fn awake(&self) {
+    /// Says that we are about to sleep; false if there is news, and it must not be.
+    pub(crate) fn try_sleep(&self) -> bool {
+        self.side.try_sleep()
+    }
+
+    /// We are up again.
+    pub(crate) fn awake(&self) {
         self.side.awake();
     }
 
-    fn sweep(&mut self) {
-        self.swept_us = monotonic_us();
-        let mut news = Vec::new();
-        self.side.sweep(|slot| news.push(slot));
-        for slot in &news {
-            self.look(*slot);
+    /// A buffer for an answer.
+    fn spare(&mut self) -> Vec<u8> {
+        self.spare.pop().unwrap_or_default()
+    }
+
+    /// The bytes of an answer are out, and their memory serves the next one.
+    pub(crate) fn recycle(&mut self, mut bytes: Vec<u8>) {
+        if self.spare.len() < SPARE_MAX && bytes.capacity() <= SPARE_BYTES_MAX {
+            bytes.clear();
+            self.spare.push(bytes);
         }
-        if !news.is_empty() {
-            self.fill(self.swept_us);
-        }
-        self.side.announce();
     }
 
     fn free(&mut self, slot: u32) {
@@ -284,21 +295,21 @@ impl Dispatch {
     }
 
     /// The connection has room again for a stream that filled its buffer.
-    pub(super) fn refill(&mut self, ticket: &Ticket) {
+    pub(crate) fn refill(&mut self, ticket: &Ticket, now_us: u64) {
         if ticket.outflow(|outflow| outflow.wants_more()) == Some(true) {
-            self.look_for(ticket);
+            self.look_for(ticket, now_us);
         }
     }
 
     /// Looks for more of a stream, or for why there is none.
-    pub(super) fn look_for(&mut self, ticket: &Ticket) {
+    pub(crate) fn look_for(&mut self, ticket: &Ticket, now_us: u64) {
         if let Stage::Submitted(submitted) = ticket.stage.get() {
-            self.look(submitted.slot);
+            self.look(submitted.slot, now_us);
         }
     }
 
     /// Nobody waits for this request any more. Gives where it was.
-    pub(super) fn abandon(&mut self, ticket: &Ticket) -> Outcome {
+    pub(crate) fn abandon(&mut self, ticket: &Ticket, now_us: u64) -> Outcome {
         match ticket.stage.replace(Stage::Over) {
             Stage::Waiting(place) => {
                 ticket.client_share.take();
@@ -318,7 +329,7 @@ impl Dispatch {
                     }
                     self.side.give_up(submitted.slot);
                 }
-                self.fill(monotonic_us());
+                self.fill(now_us);
                 if withdrawn {
                     Outcome::AbandonedHandedOut
                 } else if ticket.is_streaming() {
@@ -332,10 +343,10 @@ impl Dispatch {
     }
 
     /// A worker has sat down.
-    pub(super) fn worker_ready(&mut self, worker: u16, tenure: u16, pid: i32) {
+    pub(crate) fn worker_ready(&mut self, worker: u16, tenure: u16, pid: i32, now_us: u64) {
         self.workers.insert(worker, Sitting { tenure, pid });
-        self.pass_ports_on();
-        self.fill(monotonic_us());
+        self.pass_ports_on(now_us);
+        self.fill(now_us);
     }
 
     fn pid_of(&self, tenant: Tenant) -> i32 {
@@ -354,39 +365,8 @@ impl Dispatch {
     }
 }
 
-/// Tries to sleep, at most [`SWEEPS_MAX`] times: true if that went well. Workers that answer as fast as we
-/// sweep would else keep us for as long as there are requests, while no answer is written.
-fn tried(attempt: impl FnMut() -> bool) -> bool {
-    std::iter::repeat_with(attempt)
-        .take(SWEEPS_MAX)
-        .any(|asleep| asleep)
-}
-
 fn refuse(ticket: &Ticket, refusal: Refusal) {
     ticket.client_share.take();
     ticket.stage.set(Stage::Over);
     ticket.answer(Answer::Refused(refusal));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn workers_that_answer_all_the_time_do_not_keep_the_event_loop() {
-        let mut attempts = 0;
-        let never = || {
-            attempts += 1;
-            false
-        };
-        assert!(!tried(never));
-        assert_eq!(attempts, SWEEPS_MAX);
-        let mut attempts = 0;
-        let second = || {
-            attempts += 1;
-            attempts == 2
-        };
-        assert!(tried(second));
-        assert_eq!(attempts, 2);
-    }
 }

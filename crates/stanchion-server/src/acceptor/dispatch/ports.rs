@@ -8,18 +8,17 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use stanchion_line::{LaneId, Line, LineLimits, Pulled};
-use stanchion_sys::clock::monotonic_us;
 use tracing::info;
 
 use super::{Dispatch, refuse};
-use crate::acceptor::refusal::Refusal;
-use crate::acceptor::ticket::{Stage, Ticket};
+use crate::acceptor::dispatch::refusal::Refusal;
+use crate::acceptor::dispatch::ticket::{Stage, Ticket};
 
 /// Those of `worker_port_base` are counted from 0; the master numbers the others, beyond them.
-pub(in crate::acceptor) type PortNumber = u32;
+pub(crate) type PortNumber = u32;
 
 /// Index and tenure of a worker.
-pub(in crate::acceptor) type Who = (u16, u16);
+pub(crate) type Who = (u16, u16);
 
 /// Every port.
 pub(super) struct Ports<T> {
@@ -223,20 +222,19 @@ impl Dispatch {
     }
 
     /// A worker asks for a port.
-    pub(in crate::acceptor) fn claim_port(&mut self, port: PortNumber, who: Who, name: &str) {
+    pub(crate) fn claim_port(&mut self, port: PortNumber, who: Who, name: &str, now_us: u64) {
         self.ports.claim(port, who, name);
-        self.pass_ports_on();
-        self.fill(monotonic_us());
+        self.pass_ports_on(now_us);
+        self.fill(now_us);
     }
 
     /// The worker whose turn it is to have a port.
-    pub(in crate::acceptor) fn claimant(&self, port: PortNumber) -> Option<Who> {
+    pub(crate) fn claimant(&self, port: PortNumber) -> Option<Who> {
         self.ports.claimant(port)
     }
 
     /// A port is nobody's any more: whoever waits there is told.
-    pub(in crate::acceptor) fn give_up_port(&mut self, number: PortNumber) {
-        let now_us = monotonic_us();
+    pub(crate) fn give_up_port(&mut self, number: PortNumber, now_us: u64) {
         let mut waiting = self.withdraw_all_of(number);
         let Some(mut port) = self.ports.ports.remove(&number) else {
             return;
@@ -276,8 +274,7 @@ impl Dispatch {
 
     /// Workers have come or gone: ports pass to successors, and with them what waits in the
     /// exchange for the one before, which goes back to the line.
-    pub(super) fn pass_ports_on(&mut self) {
-        let now_us = monotonic_us();
+    pub(super) fn pass_ports_on(&mut self, now_us: u64) {
         let sitting: Vec<u16> = self.workers.keys().copied().collect();
         for Passed { port, from, to } in self.ports.pass_on(&sitting) {
             let name = &self.ports.ports[&port].name;

@@ -2,18 +2,16 @@
 
 use std::rc::Rc;
 
-use stanchion_sys::clock::monotonic_us;
 use tracing::info;
 
 use super::Dispatch;
-use crate::acceptor::outflow::Patience;
-use crate::acceptor::ticket::Ticket;
+use crate::acceptor::dispatch::outflow::{PATIENCE_US, Patience};
+use crate::acceptor::dispatch::ticket::Ticket;
 use crate::tally::Event;
 
 impl Dispatch {
     /// The worker in `slot` has to wait for room for its answer, or has room again.
-    pub(super) fn hold(&mut self, slot: u32, ticket: &Ticket, held: bool) {
-        let now_us = monotonic_us();
+    pub(super) fn hold(&mut self, slot: u32, ticket: &Ticket, held: bool, now_us: u64) {
         let waits = ticket.outflow(|outflow| {
             outflow.hold(held, now_us);
             held && !outflow.is_spooling()
@@ -21,7 +19,7 @@ impl Dispatch {
         let submitted = self.side.submitted(slot);
         if waits == Some(true) && !self.held.contains(&submitted) {
             self.held.push(submitted);
-            self.relief.notify_one();
+            self.held_since_us.get_or_insert(now_us);
         }
         if held && ticket.outflow(|outflow| outflow.gets_stuck(now_us)) == Some(true) {
             self.tally.happened(Event::WorkerHeld);
@@ -32,15 +30,20 @@ impl Dispatch {
         }
     }
 
+    /// When workers that wait for clients are to be looked at, if any do.
+    pub(crate) fn relief_due_us(&self) -> Option<u64> {
+        self.held_since_us.map(|since_us| since_us + PATIENCE_US)
+    }
+
     /// Answers to slow clients, whose workers wait: their bytes should go to a file.
-    pub(in crate::acceptor) fn slow_clients(&mut self) -> Vec<Rc<Ticket>> {
+    pub(crate) fn slow_clients(&mut self, now_us: u64) -> Vec<Rc<Ticket>> {
+        self.held_since_us = None;
         for submitted in std::mem::take(&mut self.held) {
             // Others may have left memory meanwhile. If not, it is held again.
             if submitted == self.side.submitted(submitted.slot) {
-                self.look(submitted.slot);
+                self.look(submitted.slot, now_us);
             }
         }
-        let now_us = monotonic_us();
         let mut slow = Vec::new();
         self.held.retain(|submitted| {
             let ticket = self.slots[submitted.slot as usize].as_ref();
@@ -52,7 +55,7 @@ impl Dispatch {
             matches!(patience, Some(Patience::Left | Patience::Forced))
         });
         if !self.held.is_empty() {
-            self.relief.notify_one();
+            self.held_since_us.get_or_insert(now_us);
         }
         slow
     }

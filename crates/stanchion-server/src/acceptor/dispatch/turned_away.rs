@@ -3,16 +3,14 @@
 use std::rc::Rc;
 
 use stanchion_line::{Expiry, Pulled};
-use stanchion_sys::clock::monotonic_us;
 
 use super::{Dispatch, refuse};
-use crate::acceptor::refusal::Refusal;
-use crate::acceptor::ticket::{Stage, Ticket};
+use crate::acceptor::dispatch::refusal::Refusal;
+use crate::acceptor::dispatch::ticket::{Stage, Ticket};
 
 impl Dispatch {
     /// Tells those who have waited too long.
-    pub(in crate::acceptor) fn expire(&mut self) {
-        let now_us = monotonic_us();
+    pub(crate) fn expire(&mut self, now_us: u64) {
         self.expire_waiting(now_us);
         // And those who were handed out ahead, if no seat has come to take them.
         for slot in 0..self.slots.len() as u32 {
@@ -53,10 +51,9 @@ impl Dispatch {
 
     /// Tells everybody in the line, and those in the exchange whom no seat has taken, that the
     /// server is shutting down; with `running`, also those whose answers have not begun.
-    pub(in crate::acceptor) fn refuse_all(&mut self, running: bool) {
+    pub(crate) fn refuse_all(&mut self, running: bool, now_us: u64) {
         // There may be no other worker any more.
         self.retries = false;
-        let now_us = monotonic_us();
         for line in self.ports.lines().chain([&mut self.line]) {
             for Pulled { item: ticket, .. } in line.drain(now_us) {
                 refuse(&ticket, Refusal::ShuttingDown);
@@ -68,7 +65,7 @@ impl Dispatch {
             };
             if running {
                 // It may be done by now; and the log wants to know who had it.
-                self.look(slot);
+                self.look(slot, now_us);
             }
             if ticket.stage.get() == Stage::Over || ticket.is_streaming() {
                 continue;

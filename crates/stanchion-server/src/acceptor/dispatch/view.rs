@@ -6,35 +6,35 @@ use stanchion_exchange::{SeatState, SlotState};
 use stanchion_line::LaneId;
 
 use super::Dispatch;
-use crate::acceptor::admin::{LaneStatus, LineStatus, SeatDoes, SeatStatus};
-use crate::acceptor::ticket::Ticket;
+use crate::acceptor::dispatch::status::{LaneStatus, LineStatus, SeatDoes, SeatStatus};
+use crate::acceptor::dispatch::ticket::Ticket;
 
 /// Most of a path that is shown, in bytes: it may be as long as `limit_request_line`.
 const PATH_BYTES_MAX: usize = 200;
 
 impl Dispatch {
     /// How many wait in the line.
-    pub(in crate::acceptor) fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         self.line.len()
     }
 
     /// How long one has waited in it at most; 0 if nobody does.
-    pub(in crate::acceptor) fn oldest_wait_us(&self, now_us: u64) -> u64 {
+    pub(crate) fn oldest_wait_us(&self, now_us: u64) -> u64 {
         self.line.oldest_wait_us(now_us)
     }
 
-    pub(in crate::acceptor) fn has_workers(&self) -> bool {
+    pub(crate) fn has_workers(&self) -> bool {
         !self.workers.is_empty()
     }
 
     /// Index and process of every worker that sits.
-    pub(in crate::acceptor) fn sitting(&self) -> impl Iterator<Item = (u16, i32)> {
+    pub(crate) fn sitting(&self) -> impl Iterator<Item = (u16, i32)> {
         self.workers
             .iter()
             .map(|(&worker, sitting)| (worker, sitting.pid))
     }
 
-    pub(in crate::acceptor) fn line_status(&self, now_us: u64) -> LineStatus {
+    pub(crate) fn line_status(&self, now_us: u64) -> LineStatus {
         let lanes = (0..).zip(self.lanes.iter()).map(|(index, lane)| {
             let id = LaneId::new(index);
             let view = self.line.view(now_us, id);
@@ -67,11 +67,7 @@ impl Dispatch {
     }
 
     /// Every seat that somebody has, or that should be had by one of the first `workers`.
-    pub(in crate::acceptor) fn seat_statuses(
-        &self,
-        workers: usize,
-        now_us: u64,
-    ) -> Vec<SeatStatus> {
+    pub(crate) fn seat_statuses(&self, workers: usize, now_us: u64) -> Vec<SeatStatus> {
         let seats = (0..).zip(self.exchange.seats());
         let all = seats.map(|(number, seat)| {
             let state = match self.exchange.seat_state(number) {
@@ -90,7 +86,7 @@ impl Dispatch {
                 tenure: seat.tenure.load(Ordering::Relaxed),
                 state,
                 running_us: busy.then(|| now_us.saturating_sub(started_us)),
-                method: ticket.map(|ticket| ticket.request.head.method.to_string()),
+                method: ticket.map(|ticket| ticket.request.head.method().to_owned()),
                 path: ticket.map(shown_path),
                 served: seat.served.load(Ordering::Relaxed),
                 busy_us: seat.busy_us.load(Ordering::Relaxed),
@@ -112,9 +108,11 @@ impl Dispatch {
 }
 
 fn shown_path(ticket: &Ticket) -> String {
-    let path = ticket.request.head.uri.path();
-    match path.char_indices().find(|(at, _)| *at >= PATH_BYTES_MAX) {
-        Some((at, _)) => format!("{}…", &path[..at]),
-        None => path.to_owned(),
+    let path = ticket.request.head.path();
+    let shown = String::from_utf8_lossy(&path[..path.len().min(PATH_BYTES_MAX)]).into_owned();
+    if path.len() > PATH_BYTES_MAX {
+        shown + "…"
+    } else {
+        shown
     }
 }

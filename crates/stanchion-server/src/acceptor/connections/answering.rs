@@ -1,0 +1,240 @@
+//! The answer to a request: whose it is, how it is framed, and what the connection does after it.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use stanchion_http::BodyLength;
+
+use super::connection::{Audience, Connection, Phase, Step, Waiting};
+use super::sending::{Asked, Sending, Source};
+use super::transport::Written;
+use crate::acceptor::dispatch::refusal::Refusal;
+use crate::acceptor::dispatch::reply::Reply;
+use crate::acceptor::dispatch::ticket::{Answer, AppAnswer, Start, Ticket};
+use crate::acceptor::requests::Requests;
+use crate::acceptor::requests::file::FileBody;
+use crate::acceptor::requests::head::{Ending, Extras};
+use crate::tally::Outcome;
+
+/// Answers up to this size go out with their heads, in one piece: to copy them costs less than to name them.
+const TOGETHER_BYTES_MAX: usize = 16 << 10;
+impl Connection {
+    /// The answer to a request is there.
+    pub(super) fn answer(
+        &mut self,
+        waiting: Waiting,
+        answer: Answer,
+        requests: &mut Requests,
+    ) -> Step {
+        if let Some(trace) = &waiting.ticket.trace {
+            trace.answered_us.set(requests.now_us);
+        }
+        match answer {
+            Answer::App(answer) => self.answer_by_app(waiting, answer, requests),
+            Answer::Refused(refusal) => {
+                requests.log_refusal(&waiting.ticket, refusal);
+                let reply = requests.named(refusal.reply(), &waiting.ticket);
+                self.answer_by_us(waiting, &reply, refusal.outcome(), requests)
+            }
+            Answer::Probed(reply) => self.answer_by_us(waiting, &reply, Outcome::Probed, requests),
+        }
+    }
+
+    fn answer_by_app(
+        &mut self,
+        waiting: Waiting,
+        answer: AppAnswer,
+        requests: &mut Requests,
+    ) -> Step {
+        let Waiting { ticket, account } = waiting;
+        let AppAnswer {
+            bytes,
+            head,
+            facts,
+            body,
+        } = answer;
+        let request = &ticket.request.head;
+        let is_old = request.minor_version() == 0;
+        let whole = bytes.len() - head.end;
+        let (length, known) = match (facts.length, &body) {
+            (BodyLength::Unknown, Start::Whole) => (Some(whole as u64), true),
+            (BodyLength::Unknown, Start::File(_, part)) => (Some(part.len), true),
+            (BodyLength::Unknown, Start::Streamed) => (None, false),
+            (BodyLength::Bytes(len), _) => (Some(len), false),
+            (BodyLength::Nothing, _) => (Some(0), false),
+        };
+        let is_chunked = length.is_none() && !is_old;
+        let keeps = self.keeps(&ticket, requests) && (length.is_some() || is_chunked);
+        let ending = match (length, keeps) {
+            _ if is_chunked => Ending::Chunked,
+            (Some(len), _) if known => Ending::Length(len),
+            _ => Ending::Told,
+        };
+        let mut out = requests.take_out();
+        requests.compose(
+            &mut out,
+            &bytes[head.clone()],
+            &Extras {
+                facts: Some(facts),
+                ending,
+                keeps,
+                is_old,
+                timing: requests.timing_of(&ticket),
+            },
+        );
+        let told = if requests.observers.wants_answer_head() {
+            out.clone()
+        } else {
+            Vec::new()
+        };
+        let mut asked = Asked {
+            ticket,
+            account,
+            status: facts.status,
+            outcome: Outcome::Answered,
+            head: told,
+            bytes: 0,
+            wanted: length,
+        };
+        let (rest, source) = match body {
+            Start::Whole if facts.length == BodyLength::Nothing => (Bytes::new(), Source::Over),
+            Start::Whole => {
+                asked.count(whole);
+                if whole <= TOGETHER_BYTES_MAX {
+                    out.extend_from_slice(&bytes[head.end..]);
+                    requests.recycle(bytes);
+                    (Bytes::new(), Source::Over)
+                } else {
+                    (Bytes::from(bytes).slice(head.end..), Source::Over)
+                }
+            }
+            Start::Streamed => (Bytes::new(), Source::Stream),
+            Start::File(file, part) => (Bytes::new(), Source::File(FileBody::new(file, part))),
+        };
+        self.start(
+            out,
+            rest,
+            Sending {
+                request: Some(asked),
+                pending: VecDeque::new(),
+                source,
+                is_chunked,
+                keeps,
+                spooler: None,
+            },
+            requests,
+        )
+    }
+
+    fn answer_by_us(
+        &mut self,
+        waiting: Waiting,
+        reply: &Reply,
+        outcome: Outcome,
+        requests: &mut Requests,
+    ) -> Step {
+        let Waiting { ticket, account } = waiting;
+        // It was counted when it was made, whatever the client takes of it.
+        account.close(outcome);
+        let request = &ticket.request.head;
+        let (is_old, is_head) = (request.minor_version() == 0, request.method() == "HEAD");
+        let keeps = !reply.closes && self.keeps(&ticket, requests);
+        let mut out = requests.take_out();
+        let timing = requests.timing_of(&ticket);
+        requests.compose_reply(&mut out, reply, is_old, keeps, timing);
+        let head = if requests.observers.wants_answer_head() {
+            out.clone()
+        } else {
+            Vec::new()
+        };
+        let len = if is_head { 0 } else { reply.body.len() };
+        out.extend_from_slice(&reply.body[..len]);
+        let mut asked = Asked {
+            ticket,
+            account,
+            status: reply.status,
+            outcome,
+            head,
+            bytes: 0,
+            wanted: Some(len as u64),
+        };
+        asked.count(len);
+        self.start(
+            out,
+            Bytes::new(),
+            Sending {
+                request: Some(asked),
+                pending: VecDeque::new(),
+                source: Source::Over,
+                is_chunked: false,
+                keeps,
+                spooler: None,
+            },
+            requests,
+        )
+    }
+
+    /// Answers an operator.
+    pub(crate) fn reply(&mut self, reply: &Reply, requests: &mut Requests) {
+        let now_us = requests.now_us;
+        let idle = Phase::Idle { since_us: now_us };
+        let Phase::Asked(head) = std::mem::replace(&mut self.phase, idle) else {
+            return;
+        };
+        let is_old = head.minor_version() == 0;
+        let keeps = head.keeps_alive() && !self.closing && !reply.closes;
+        let mut out = requests.take_out();
+        requests.compose_reply(&mut out, reply, is_old, keeps, None);
+        let rest = if head.method() == "HEAD" {
+            Bytes::new()
+        } else {
+            reply.body.clone()
+        };
+        let sending = Sending {
+            request: None,
+            pending: VecDeque::new(),
+            source: Source::Over,
+            is_chunked: false,
+            keeps,
+            spooler: None,
+        };
+        if self.start(out, rest, sending, requests) == Step::Close {
+            self.phase = Phase::Over;
+        }
+    }
+
+    /// Whether the connection goes on after the present answer.
+    fn keeps(&self, ticket: &Ticket, requests: &Requests) -> bool {
+        let settings = &requests.common.settings;
+        let requests_max = settings.keepalive_requests;
+        ticket.request.head.keeps_alive()
+            && settings.keepalive.as_duration().is_some()
+            && !self.closing
+            && !requests.ends_connections()
+            && (requests_max == 0 || self.requests < requests_max)
+    }
+}
+
+impl Connection {
+    /// A few bytes beside answers.
+    pub(super) fn write_interim(&mut self, bytes: &[u8]) {
+        if self.transport.write(bytes) != Written::Bytes(bytes.len()) {
+            // What the client has not taken of the last answer fills its window: it does not wait for this.
+            tracing::debug!("a client was not told to go on: it takes nothing");
+        }
+    }
+
+    /// A request is refused of which no head was read: it is told, and the connection ends.
+    pub(super) fn refuse_unread(&mut self, refusal: Refusal, requests: &mut Requests) -> Step {
+        if self.audience == Audience::Clients {
+            requests.refused_unread(refusal, &self.peer.address);
+        }
+        let mut out = requests.take_out();
+        let reply = refusal.reply();
+        requests.compose_reply(&mut out, &reply, false, false, None);
+        out.extend_from_slice(&reply.body);
+        let step = self.say_last(&out, requests);
+        requests.give_out(out);
+        step
+    }
+}

@@ -1,0 +1,281 @@
+//! One connection of a client, as a state machine: what it does now, and what it needs for that.
+
+use std::rc::Rc;
+
+use super::intake::{CutOff, Intake};
+use super::leaving::Leaving;
+use super::reading::{PartialHead, ReadingBody};
+use super::sending::Sending;
+use super::transport::Transport;
+use crate::acceptor::dispatch::refusal::Refusal;
+use crate::acceptor::dispatch::request::Peer;
+use crate::acceptor::dispatch::ticket::Ticket;
+use crate::acceptor::poller::{Poller, Ready};
+use crate::acceptor::requests::{Account, Requests};
+use crate::acceptor::storage::clients::Share;
+use stanchion_http::Head;
+
+/// Requests that one connection may have begun in one go, when they come all at once, before others have their turn.
+const REQUESTS_A_TURN_MAX: u32 = 16;
+
+/// A client's connection.
+pub(crate) struct Connection {
+    /// Its number among those that are here.
+    pub(super) number: u32,
+    pub(super) transport: Transport,
+    pub(super) peer: Rc<Peer>,
+    pub(super) audience: Audience,
+    pub(super) phase: Phase,
+    /// How the client takes what is written to it.
+    pub(super) intake: Intake,
+    /// Bytes that came behind the present request.
+    pub(super) ahead: Vec<u8>,
+    /// Requests so far.
+    pub(super) requests: u32,
+    /// The next answer is the last.
+    pub(super) closing: bool,
+    /// The client may still be sending what nobody will read as a request.
+    pub(super) unread: bool,
+    /// What it counts for among its client's connections.
+    _claim: Option<Share>,
+}
+
+/// Who asks on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Audience {
+    /// Clients of the app.
+    Clients,
+    /// Whoever wants to know how the server is.
+    Operators,
+}
+
+/// What a connection is doing.
+pub(super) enum Phase {
+    /// Connected, and nothing has come yet.
+    New { since_us: u64 },
+    /// Between requests.
+    Idle { since_us: u64 },
+    /// A part of a head has come.
+    Head(Box<PartialHead>),
+    /// A body is being read.
+    Body(Box<ReadingBody>),
+    /// A request has arrived, and waits for its answer.
+    Waiting(Waiting),
+    /// An operator has asked; the loop answers at once.
+    Asked(Box<Head>),
+    /// An answer is being sent.
+    Sending(Box<Sending>),
+    /// All is said; what the client still sends is thrown away.
+    Leaving(Box<Leaving>),
+    /// Nothing is left to do.
+    Over,
+}
+
+/// A request that waits for its answer.
+pub(super) struct Waiting {
+    pub(super) ticket: Rc<Ticket>,
+    pub(super) account: Account,
+}
+
+/// What a connection does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// It goes on at once.
+    On,
+    /// It waits for the client, a worker or the disk.
+    Wait,
+    /// It is over.
+    Close,
+}
+
+/// What has become of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Stays,
+    /// An operator waits for an answer: [`Connection::asked`].
+    Asks,
+    Ends,
+}
+
+/// What a connection does, for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Doing {
+    New,
+    Idle,
+    Reading,
+    Busy,
+    Leaving,
+}
+
+impl Connection {
+    pub(crate) fn new(
+        number: u32,
+        transport: Transport,
+        peer: Rc<Peer>,
+        audience: Audience,
+        claim: Option<Share>,
+        now_us: u64,
+    ) -> Self {
+        Self {
+            number,
+            transport,
+            peer,
+            audience,
+            phase: Phase::New { since_us: now_us },
+            intake: Intake::default(),
+            ahead: Vec::new(),
+            requests: 0,
+            closing: false,
+            unread: false,
+            _claim: claim,
+        }
+    }
+
+    /// Does what can be done now. To be called when the kernel, a worker, the disk or the clock has news for it; without
+    /// any it does nothing.
+    pub(crate) fn drive(
+        &mut self,
+        ready: Option<Ready>,
+        requests: &mut Requests,
+        poller: &Poller,
+    ) -> Fate {
+        if let Some(ready) = ready {
+            self.transport.told(ready);
+        }
+        let last = self.requests.wrapping_add(REQUESTS_A_TURN_MAX);
+        loop {
+            let step = match &self.phase {
+                Phase::New { .. } | Phase::Idle { .. } if self.requests == last => {
+                    requests.woken.add(self.number);
+                    Step::Wait
+                }
+                Phase::New { .. } | Phase::Idle { .. } | Phase::Head(_) => self.read_head(requests),
+                Phase::Body(_) => self.read_body(requests),
+                Phase::Waiting(_) => self.wait(requests),
+                Phase::Asked(_) => return Fate::Asks,
+                Phase::Sending(_) => self.send(requests, poller),
+                Phase::Leaving(_) => self.see_out(requests, poller),
+                Phase::Over => Step::Close,
+            };
+            match step {
+                Step::On => {}
+                Step::Wait => return Fate::Stays,
+                Step::Close => {
+                    self.phase = Phase::Over;
+                    return Fate::Ends;
+                }
+            }
+        }
+    }
+
+    /// Since when nobody would miss it, if so: nothing is being asked and nothing being told.
+    pub(crate) fn spare_since_us(&self) -> Option<u64> {
+        match &self.phase {
+            Phase::New { since_us } | Phase::Idle { since_us } => Some(*since_us),
+            Phase::Leaving(leaving) => Some(leaving.since_us),
+            _ => None,
+        }
+    }
+
+    /// Whether nobody would miss it, and it has taken all that it was told.
+    pub(super) fn is_spare(&self) -> bool {
+        self.spare_since_us().is_some() && !self.intake.is_stalled()
+    }
+
+    /// Until when nobody is woken for a few bytes of a head that drips.
+    pub(super) fn dozes_until_us(&self) -> Option<u64> {
+        match &self.phase {
+            Phase::Head(head) => head.dozes_until_us,
+            _ => None,
+        }
+    }
+
+    /// Tells a client that it is not served on this connection, whatever it asks.
+    pub(super) fn turn_away(
+        &mut self,
+        refusal: Refusal,
+        requests: &mut Requests,
+        poller: &Poller,
+    ) -> Fate {
+        match self.refuse_unread(refusal, requests) {
+            Step::Close => Fate::Ends,
+            Step::On | Step::Wait => self.drive(None, requests, poller),
+        }
+    }
+
+    pub(crate) fn doing(&self) -> Doing {
+        match &self.phase {
+            Phase::New { .. } => Doing::New,
+            Phase::Idle { .. } => Doing::Idle,
+            Phase::Head(_) => Doing::Reading,
+            Phase::Body(_) | Phase::Waiting(_) | Phase::Asked(_) | Phase::Sending(_) => Doing::Busy,
+            Phase::Leaving(_) | Phase::Over => Doing::Leaving,
+        }
+    }
+
+    /// Has it end with its present request; at once if it has none.
+    pub(crate) fn close_soon(&mut self, requests: &mut Requests, poller: &Poller) -> Fate {
+        // What has come by now is a request like any other.
+        self.closing = true;
+        self.transport.glance();
+        match self.drive(None, requests, poller) {
+            Fate::Stays if matches!(self.phase, Phase::New { .. } | Phase::Idle { .. }) => {
+                match self.leave(requests) {
+                    Step::Close => Fate::Ends,
+                    Step::On | Step::Wait => self.drive(None, requests, poller),
+                }
+            }
+            fate => fate,
+        }
+    }
+
+    /// Gives its client up, which does not take its answer: or the kernel would go on keeping what it has for it for
+    /// minutes.
+    pub(crate) fn cut_off(&mut self, why: CutOff, requests: &mut Requests) {
+        requests.cut_off(why.event(), why.reason(), &self.peer.address);
+        self.transport.reset();
+        self.abandon(requests);
+    }
+
+    /// It ends here, whatever it is in the middle of: what is left to be said of its request is said.
+    pub(crate) fn abandon(&mut self, requests: &mut Requests) {
+        match std::mem::replace(&mut self.phase, Phase::Over) {
+            Phase::Waiting(waiting) => requests.client_gone(&waiting.ticket, &waiting.account),
+            Phase::Sending(sending) => sending.abandon(requests),
+            // Reading, which its account says by itself; or nothing.
+            _ => {}
+        }
+    }
+
+    /// What an operator has asked.
+    pub(crate) fn asked(&self) -> Option<&Head> {
+        match &self.phase {
+            Phase::Asked(head) => Some(head),
+            _ => None,
+        }
+    }
+
+    fn wait(&mut self, requests: &mut Requests) -> Step {
+        let Phase::Waiting(waiting) = &self.phase else {
+            return Step::On;
+        };
+        if let Some(answer) = waiting.ticket.take_answer() {
+            let Phase::Waiting(waiting) = std::mem::replace(&mut self.phase, Phase::Over) else {
+                return Step::Close;
+            };
+            return self.answer(waiting, answer, requests);
+        }
+        if self.client_has_left(requests) {
+            self.abandon(requests);
+            return Step::Close;
+        }
+        Step::Wait
+    }
+
+    /// Whether nobody is there any more to hear an answer: who has closed its direction is taken for gone, unless
+    /// `half_close` says otherwise.
+    pub(super) fn client_has_left(&self, requests: &Requests) -> bool {
+        let half_close = requests.common.settings.half_close;
+        self.transport.is_hung_up() || (self.transport.has_ended() && !half_close)
+    }
+}

@@ -1,0 +1,184 @@
+//! Deadlines of clients: what is to become of a connection whose client dawdles. A timer for each connection costs more
+//! than four times a second a look at all of them that may be overdue.
+
+use std::time::Duration;
+
+use super::connection::{Audience, Connection, Fate, Phase};
+use super::intake::{CutOff, Verdict};
+use super::leaving::{LAST_WORD, LINGER, LINGER_PAUSE};
+use super::pace::Slowness;
+use crate::acceptor::dispatch::refusal::Refusal;
+use crate::acceptor::poller::Poller;
+use crate::acceptor::requests::Requests;
+
+/// While draining: how long a connection that has sent nothing yet may take to begin.
+const NEWCOMER: Duration = Duration::from_secs(1);
+/// How long an operator's connection may be idle, or take for a request.
+const OPERATORS_IDLE: Duration = Duration::from_secs(75);
+
+/// What a look at a connection comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Look {
+    /// All is well until then, if it goes on as it is.
+    Well {
+        until_us: u64,
+    },
+    /// The client takes, or sends, more than we know: that is to be looked at.
+    Doubt,
+    /// Finish what is being answered, then close.
+    Close,
+    /// The head took too long.
+    HeadTimedOut,
+    CallOff(Refusal),
+    /// Close without a word: nothing was ever asked.
+    Drop,
+    CutOff(CutOff),
+}
+
+/// What a look has come to.
+pub(crate) struct Looked {
+    pub(crate) fate: Fate,
+    /// When it is to be looked at again.
+    pub(crate) again_us: u64,
+    /// It made room for others.
+    pub(crate) made_way: bool,
+}
+
+impl Connection {
+    /// Looks whether the client dawdles, and acts on it; `others_wait` for its place.
+    pub(crate) fn look(
+        &mut self,
+        others_wait: bool,
+        requests: &mut Requests,
+        poller: &Poller,
+    ) -> Looked {
+        let now_us = requests.now_us;
+        let look = self.judge(others_wait, requests);
+        let again_us = match look {
+            Look::Well { until_us } => until_us,
+            _ => now_us,
+        };
+        let fate = match look {
+            Look::Well { .. } => Fate::Stays,
+            Look::Doubt => {
+                self.transport.glance();
+                match (self.drive(None, requests, poller), &self.phase) {
+                    (Fate::Stays, Phase::Leaving(leaving)) if leaving.last_us != now_us => {
+                        Fate::Ends
+                    }
+                    (fate, _) => fate,
+                }
+            }
+            Look::Close => self.close_soon(requests, poller),
+            Look::HeadTimedOut => self.turn_away(Refusal::HeadTimeout, requests, poller),
+            Look::CallOff(refusal) => {
+                self.call_off(refusal, requests);
+                self.drive(None, requests, poller)
+            }
+            Look::Drop => Fate::Ends,
+            Look::CutOff(why) => {
+                self.cut_off(why, requests);
+                Fate::Ends
+            }
+        };
+        Looked {
+            fate,
+            again_us,
+            made_way: matches!(look, Look::CallOff(_) | Look::CutOff(_)),
+        }
+    }
+
+    fn judge(&self, others_wait: bool, requests: &Requests) -> Look {
+        let now_us = requests.now_us;
+        let settings = &requests.common.settings;
+        match self.intake.judge(others_wait, now_us) {
+            Some(Verdict::Well { until_us }) => return Look::Well { until_us },
+            Some(Verdict::Doubt) => return Look::Doubt,
+            Some(Verdict::CutOff(why)) => return Look::CutOff(why),
+            None => {}
+        }
+        let past = |since_us: u64, limit: Option<Duration>, look: Look| {
+            let until_us = limit.map_or(u64::MAX, |limit| after(since_us, limit));
+            if now_us < until_us {
+                Look::Well { until_us }
+            } else {
+                look
+            }
+        };
+        let is_closing = requests.lifecycle.is_closing();
+        if self.audience == Audience::Operators {
+            return match &self.phase {
+                Phase::New { since_us } | Phase::Idle { since_us } => {
+                    past(*since_us, Some(OPERATORS_IDLE), Look::Drop)
+                }
+                Phase::Head(head) => past(head.since_us, Some(OPERATORS_IDLE), Look::Drop),
+                Phase::Leaving(_) => self.judge_leaving(now_us),
+                _ => Look::Well { until_us: u64::MAX },
+            };
+        }
+        match &self.phase {
+            Phase::New { since_us } => {
+                let newcomer = is_closing.then_some(NEWCOMER);
+                let limit = newcomer.or(settings.header_timeout.as_duration());
+                past(*since_us, limit, Look::Drop)
+            }
+            Phase::Idle { .. } if is_closing => Look::Close,
+            Phase::Idle { since_us } => {
+                past(*since_us, settings.keepalive.as_duration(), Look::Close)
+            }
+            Phase::Head(head) => {
+                let limit = settings.header_timeout.as_duration();
+                match (
+                    past(head.since_us, limit, Look::HeadTimedOut),
+                    head.dozes_until_us,
+                ) {
+                    (Look::Well { .. }, Some(doze_us)) if doze_us <= now_us => Look::Doubt,
+                    (Look::Well { until_us }, Some(doze_us)) => Look::Well {
+                        until_us: until_us.min(doze_us),
+                    },
+                    (look, _) => look,
+                }
+            }
+            Phase::Body(body) => match body.pace.too_slow(now_us) {
+                None if others_wait && body.pace.drips(now_us) => {
+                    Look::CallOff(Refusal::BodyTooSlow)
+                }
+                None => Look::Well { until_us: now_us },
+                Some(Slowness::Pause) => Look::CallOff(Refusal::BodyTimeout),
+                Some(Slowness::Rate) => Look::CallOff(Refusal::BodyTooSlow),
+            },
+            Phase::Leaving(_) => self.judge_leaving(now_us),
+            Phase::Waiting(_) | Phase::Asked(_) | Phase::Sending(_) | Phase::Over => {
+                Look::Well { until_us: u64::MAX }
+            }
+        }
+    }
+
+    fn judge_leaving(&self, now_us: u64) -> Look {
+        let Phase::Leaving(leaving) = &self.phase else {
+            return Look::Well { until_us: u64::MAX };
+        };
+        let limit = if leaving.last_word.is_empty() {
+            LINGER
+        } else {
+            LAST_WORD
+        };
+        let end_us = after(leaving.since_us, limit);
+        let pause_us = after(leaving.last_us, LINGER_PAUSE);
+        if now_us >= end_us {
+            return Look::Drop;
+        }
+        if now_us >= pause_us {
+            // A little wakes nobody, and keeps the connection all the same.
+            return Look::Doubt;
+        }
+        Look::Well {
+            until_us: end_us.min(pause_us),
+        }
+    }
+}
+
+/// A moment so long after another one.
+pub(crate) fn after(since_us: u64, time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).map_or(u64::MAX, |us| since_us.saturating_add(us))
+}

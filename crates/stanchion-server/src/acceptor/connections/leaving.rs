@@ -1,0 +1,113 @@
+//! Closing a connection so that the client gets to read what it was told (RFC 9112 section 9.6).
+//!
+//! Closing a socket with bytes unread resets the connection (tcp(7), and unix(7) likewise), and
+//! the reset can overtake the answer. So we close our direction first, and read what still comes
+//! until the client has closed its own.
+
+use std::time::Duration;
+
+use super::connection::{Connection, Phase, Step};
+use super::transport::{Read, Written};
+use crate::acceptor::poller::Poller;
+use crate::acceptor::requests::Requests;
+
+/// A client that is still sending gets this long in all, must send something in each such while, and
+/// may send this much. nginx has 30 s, 5 s and no bound (`lingering_time`, `lingering_timeout`).
+pub(super) const LINGER: Duration = Duration::from_secs(10);
+pub(super) const LINGER_PAUSE: Duration = Duration::from_secs(2);
+const LINGER_BYTES_MAX: usize = 64 << 20;
+/// Less than this wakes nobody: one that drips would be as much work as one that asks.
+const WASTE_BYTES: u16 = 16 << 10;
+/// How long writing a last word may take.
+pub(super) const LAST_WORD: Duration = Duration::from_secs(1);
+/// How much is thrown away in one go, before others have their turn.
+const TURN_BYTES_MAX: usize = 1 << 20;
+
+/// A connection that is seen out.
+pub(super) struct Leaving {
+    pub(super) since_us: u64,
+    /// When something came last.
+    pub(super) last_us: u64,
+    /// What is still to be said.
+    pub(super) last_word: Vec<u8>,
+    /// Bytes that were thrown away.
+    wasted: usize,
+}
+
+impl Connection {
+    /// The last answer is out. Ends the connection, or waits until the client does where it may still be sending.
+    pub(super) fn leave(&mut self, requests: &mut Requests) -> Step {
+        let more = self.unread || !self.ahead.is_empty() || self.has_more(requests);
+        if !more || self.transport.has_ended() {
+            return Step::Close;
+        }
+        self.say_last(&[], requests)
+    }
+
+    /// Says a last word, then throws away what still comes.
+    pub(super) fn say_last(&mut self, word: &[u8], requests: &mut Requests) -> Step {
+        let written = match self.transport.write(word) {
+            _ if word.is_empty() => 0,
+            Written::Bytes(len) => len,
+            Written::Full => 0,
+            Written::Failed => return Step::Close,
+        };
+        self.ahead = Vec::new();
+        let leaving = Leaving {
+            since_us: requests.now_us,
+            last_us: requests.now_us,
+            last_word: word[written..].to_vec(),
+            wasted: 0,
+        };
+        if leaving.last_word.is_empty() {
+            self.transport.end();
+        }
+        self.transport.wake_at(WASTE_BYTES);
+        self.phase = Phase::Leaving(Box::new(leaving));
+        Step::On
+    }
+
+    fn has_more(&mut self, requests: &mut Requests) -> bool {
+        // Also if the kernel has told of nothing: it may be about to.
+        let read = requests.with_scratch(|scratch, _| self.transport.read(scratch));
+        matches!(read, Read::Bytes(_))
+    }
+
+    pub(super) fn see_out(&mut self, requests: &mut Requests, poller: &Poller) -> Step {
+        let Phase::Leaving(leaving) = &mut self.phase else {
+            return Step::On;
+        };
+        if !leaving.last_word.is_empty() {
+            match self.transport.write(&leaving.last_word) {
+                Written::Bytes(len) => drop(leaving.last_word.drain(..len)),
+                Written::Full => {}
+                Written::Failed => return Step::Close,
+            }
+            if leaving.last_word.is_empty() {
+                self.transport.end();
+            }
+            self.transport
+                .watch_room(!leaving.last_word.is_empty(), poller);
+        }
+        let mut turn_bytes = 0;
+        while self.transport.is_readable() {
+            if turn_bytes >= TURN_BYTES_MAX {
+                requests.woken.add(self.number);
+                return Step::Wait;
+            }
+            match requests.with_scratch(|scratch, _| self.transport.read(scratch)) {
+                Read::Bytes(len) => {
+                    turn_bytes += len;
+                    leaving.wasted += len;
+                    leaving.last_us = requests.now_us;
+                    if leaving.wasted >= LINGER_BYTES_MAX {
+                        return Step::Close;
+                    }
+                }
+                Read::Nothing => {}
+                Read::End | Read::Failed => return Step::Close,
+            }
+        }
+        Step::Wait
+    }
+}

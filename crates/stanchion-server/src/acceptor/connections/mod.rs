@@ -1,0 +1,314 @@
+//! The connections of clients: each a state machine, all of them in one table.
+
+mod answering;
+mod connection;
+mod intake;
+mod judging;
+mod leaving;
+mod pace;
+mod reading;
+mod roll;
+mod sending;
+#[cfg(test)]
+mod tests;
+pub(crate) mod transport;
+
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tracing::debug;
+
+use super::dispatch::refusal::Refusal;
+use super::dispatch::reply::Reply;
+use super::dispatch::request::Peer;
+use super::poller::{Poller, Ready, Source};
+use super::requests::Requests;
+use super::storage::clients::Share;
+use crate::settings::Seconds;
+use crate::tally::Event;
+use connection::Connection;
+pub(crate) use connection::{Audience, Doing, Fate};
+pub(crate) use judging::after;
+use pace::{GRACE, PaceLimits};
+use roll::Roll;
+use stanchion_http::Head;
+use transport::Transport;
+
+/// Only who has idled for this long is closed for the sake of others: one that has just been
+/// answered, or has just come, is about to ask something, and its request would be lost.
+const SPARED_AFTER: Duration = Duration::from_secs(1);
+/// This share of those that idle is closed at once, and this many at most, as in nginx.
+const SHED_SHARE: usize = 8;
+const SHED_MAX: usize = 32;
+
+/// All connections of one audience.
+pub(crate) struct Connections {
+    audience: Audience,
+    roll: Roll<Connection>,
+    due: Vec<u32>,
+}
+
+/// Who has come in, and how it is to be treated.
+pub(crate) struct Newcomer {
+    pub(crate) socket: OwnedFd,
+    pub(crate) peer: Peer,
+    /// What it counts for among its client's connections.
+    pub(crate) claim: Option<Share>,
+    /// It is only told that its client has too many.
+    pub(crate) is_turned_away: bool,
+}
+
+impl Connections {
+    pub(crate) fn new(audience: Audience) -> Self {
+        Self {
+            audience,
+            roll: Roll::default(),
+            due: Vec::new(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.roll.len()
+    }
+
+    /// How many can be spared.
+    pub(crate) fn spare(&self) -> usize {
+        self.roll.spare()
+    }
+
+    /// What each of them does.
+    pub(crate) fn doing(&self) -> impl Iterator<Item = Doing> {
+        self.roll.iter().map(Connection::doing)
+    }
+
+    /// One more.
+    pub(crate) fn add(&mut self, newcomer: Newcomer, requests: &mut Requests, poller: &Poller) {
+        let number = self.roll.next_number();
+        let (source, tally) = match self.audience {
+            Audience::Clients => (Source::Client(number), Some(&*requests.common.tally)),
+            Audience::Operators => (Source::Operator(number), None),
+        };
+        let transport = match Transport::new(newcomer.socket, source, tally, poller) {
+            Ok(transport) => transport,
+            Err(error) => {
+                // It is closed: the kernel has no memory to watch it.
+                debug!("a connection cannot be watched: {error}");
+                return;
+            }
+        };
+        let connection = Connection::new(
+            number,
+            transport,
+            Rc::new(newcomer.peer),
+            self.audience,
+            newcomer.claim,
+            requests.now_us,
+        );
+        self.roll.add(connection);
+        // Nothing is asked yet.
+        self.roll.set_spare(number, true);
+        if self.audience == Audience::Clients {
+            requests.common.tally.happened(Event::Accepted);
+        }
+        if newcomer.is_turned_away
+            && let Some(connection) = self.roll.get_mut(number)
+        {
+            let fate = connection.turn_away(Refusal::TooManyConnections, requests, poller);
+            self.settle(number, fate, requests);
+        }
+    }
+
+    /// Has a connection do what it can.
+    pub(crate) fn drive(
+        &mut self,
+        number: u32,
+        ready: Option<Ready>,
+        requests: &mut Requests,
+        poller: &Poller,
+    ) -> Fate {
+        let Some(connection) = self.roll.get_mut(number) else {
+            return Fate::Stays;
+        };
+        let fate = connection.drive(ready, requests, poller);
+        self.settle(number, fate, requests);
+        fate
+    }
+
+    /// What an operator has asked.
+    pub(crate) fn asked(&mut self, number: u32) -> Option<&Head> {
+        self.roll.get_mut(number)?.asked()
+    }
+
+    /// Answers an operator, who is then the last to be sent away.
+    pub(crate) fn reply(
+        &mut self,
+        number: u32,
+        reply: &Reply,
+        requests: &mut Requests,
+        poller: &Poller,
+    ) -> Fate {
+        self.roll.set_spare(number, false);
+        if let Some(connection) = self.roll.get_mut(number) {
+            connection.reply(reply, requests);
+        }
+        self.drive(number, None, requests, poller)
+    }
+
+    fn settle(&mut self, number: u32, fate: Fate, requests: &Requests) {
+        if fate == Fate::Ends {
+            self.remove(number, requests);
+            return;
+        }
+        let Some(connection) = self.roll.get_mut(number) else {
+            return;
+        };
+        let (is_spare, look_us) = (connection.is_spare(), connection.dozes_until_us());
+        self.roll.set_spare(number, is_spare);
+        if let Some(look_us) = look_us {
+            self.roll.look_by(number, look_us);
+        }
+    }
+
+    fn remove(&mut self, number: u32, requests: &Requests) {
+        if self.roll.remove(number).is_some() && self.audience == Audience::Clients {
+            requests.common.tally.happened(Event::Closed);
+        }
+    }
+
+    /// Looks at those that may dawdle, four times a second; `others_wait` for their places.
+    pub(crate) fn look(&mut self, others_wait: bool, requests: &mut Requests, poller: &Poller) {
+        let now_us = requests.now_us;
+        let least = least_limit(requests);
+        let mut to_shed = if others_wait { SHED_MAX } else { 0 };
+        // Once we close, less is waited for than before; and likewise while others have no place.
+        let is_urgent = requests.lifecycle.is_closing() || others_wait;
+        let mut due = std::mem::take(&mut self.due);
+        self.roll
+            .due(if is_urgent { u64::MAX } else { now_us }, &mut due);
+        for number in due.drain(..) {
+            let Some(connection) = self.roll.get_mut(number) else {
+                continue;
+            };
+            let looked = connection.look(to_shed > 0, requests, poller);
+            if looked.made_way {
+                to_shed = to_shed.saturating_sub(1);
+            }
+            let again_us = looked.again_us.min(after(now_us, least));
+            self.roll.look_at(number, again_us);
+            self.settle(number, looked.fate, requests);
+        }
+        self.due = due;
+    }
+
+    /// Closes some of those that have idled for the longest. Gives how long to wait until it may be tried again.
+    pub(crate) fn shed(&mut self, requests: &mut Requests, poller: &Poller) -> Duration {
+        let now_us = requests.now_us;
+        let batch = (self.roll.spare() / SHED_SHARE).clamp(1, SHED_MAX);
+        for _ in 0..batch {
+            let Some(number) = self.roll.longest_spare() else {
+                break;
+            };
+            let Some(connection) = self.roll.get_mut(number) else {
+                break;
+            };
+            let idle_us = now_us.saturating_sub(connection.spare_since_us().unwrap_or(now_us));
+            let left = SPARED_AFTER.saturating_sub(Duration::from_micros(idle_us));
+            if !left.is_zero() {
+                return left;
+            }
+            let fate = match connection.doing() {
+                Doing::Idle => connection.close_soon(requests, poller),
+                _ => Fate::Ends,
+            };
+            self.roll.set_spare(number, false);
+            requests.common.tally.happened(Event::Shed);
+            if fate == Fate::Ends {
+                self.remove(number, requests);
+            }
+        }
+        SPARED_AFTER
+    }
+
+    /// Sends away who has asked nothing for the longest.
+    pub(crate) fn send_one_away(&mut self, requests: &Requests) {
+        if let Some(number) = self.roll.longest_spare() {
+            self.remove(number, requests);
+        }
+    }
+
+    /// Has those end with their present requests that `is_meant` says.
+    pub(crate) fn close_soon(
+        &mut self,
+        is_meant: impl Fn(Doing) -> bool,
+        requests: &mut Requests,
+        poller: &Poller,
+    ) {
+        for number in self.roll.numbers() {
+            let Some(connection) = self.roll.get_mut(number) else {
+                continue;
+            };
+            if is_meant(connection.doing()) {
+                let fate = connection.close_soon(requests, poller);
+                self.settle(number, fate, requests);
+            }
+        }
+    }
+
+    /// Has all of them look at what has changed.
+    pub(crate) fn drive_all(&mut self, requests: &mut Requests, poller: &Poller) {
+        for number in self.roll.numbers() {
+            self.drive(number, None, requests, poller);
+        }
+    }
+
+    /// All of them end now, whatever they are in the middle of.
+    pub(crate) fn abandon_all(&mut self, requests: &mut Requests) {
+        for number in self.roll.numbers() {
+            if let Some(connection) = self.roll.get_mut(number) {
+                connection.abandon(requests);
+            }
+            self.remove(number, requests);
+        }
+    }
+
+    /// A turn of the loop is over.
+    pub(crate) fn end_turn(&mut self) {
+        self.roll.end_turn();
+    }
+}
+
+/// The shortest time that a connection may take for anything: what it begins after a look does
+/// not take too long before the end of it.
+fn least_limit(requests: &Requests) -> Duration {
+    let settings = &requests.common.settings;
+    let limits = [
+        settings.header_timeout,
+        settings.body_timeout,
+        settings.write_timeout,
+        settings.keepalive,
+    ];
+    let limits = limits.into_iter().filter_map(Seconds::as_duration);
+    // A connection that is seen out has less time than most.
+    limits.fold(GRACE.min(leaving::LAST_WORD), Duration::min)
+}
+
+impl Requests {
+    /// How slowly a body may come.
+    fn body_pace(&self) -> PaceLimits {
+        let settings = &self.common.settings;
+        PaceLimits {
+            pause: settings.body_timeout.as_duration(),
+            bytes_per_s: settings.min_body_rate,
+        }
+    }
+
+    /// How slowly an answer may be taken.
+    fn intake_pace(&self) -> PaceLimits {
+        let settings = &self.common.settings;
+        PaceLimits {
+            pause: settings.write_timeout.as_duration(),
+            bytes_per_s: settings.min_response_rate,
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! A request on its way in: its head, and its body.
+
+use stanchion_http::{Decoded, Decoder, Framing, Head, HeadReader};
+
+use super::connection::{Audience, Connection, Phase, Step, Waiting};
+use super::pace::{Pace, doze_us};
+use super::transport::{DRIPPED_BYTES, Read};
+use crate::acceptor::dispatch::refusal::Refusal;
+use crate::acceptor::dispatch::request::Body;
+use crate::acceptor::requests::body::{Sink, SinkState};
+use crate::acceptor::requests::{Account, Requests};
+
+/// What a client that speaks TLS sends first: a record of its handshake (RFC 8446 section 5.1). No
+/// method begins with it.
+const TLS_HANDSHAKE: u8 = 0x16;
+/// RFC 9110 section 15.2.1.
+const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// A head of which a part has come.
+pub(super) struct PartialHead {
+    pub(super) since_us: u64,
+    bytes: Vec<u8>,
+    reader: HeadReader,
+    head: Head,
+    /// Until then nobody is woken for a few bytes of it.
+    pub(super) dozes_until_us: Option<u64>,
+}
+
+/// A body that is being read, and what it belongs to.
+pub(super) struct ReadingBody {
+    head: Head,
+    decoder: Decoder,
+    sink: Sink,
+    /// How fast it comes.
+    pub(super) pace: Pace,
+    account: Account,
+    started_us: u64,
+}
+
+impl Connection {
+    pub(super) fn read_head(&mut self, requests: &mut Requests) -> Step {
+        if !self.ahead.is_empty() {
+            let bytes = std::mem::take(&mut self.ahead);
+            return self.head_came(&bytes, requests);
+        }
+        if !self.transport.is_readable() {
+            return Step::Wait;
+        }
+        requests.with_scratch(|scratch, requests| match self.transport.read(scratch) {
+            Read::Bytes(len) => self.head_came(&scratch[..len], requests),
+            Read::Nothing => {
+                self.doze(requests);
+                Step::Wait
+            }
+            // In the middle of a head there is nothing to answer.
+            Read::End | Read::Failed => Step::Close,
+        })
+    }
+
+    fn head_came(&mut self, bytes: &[u8], requests: &mut Requests) -> Step {
+        let now_us = requests.now_us;
+        if matches!(self.phase, Phase::New { .. }) && bytes.first() == Some(&TLS_HANDSHAKE) {
+            let refusal = Refusal::BadRequest("TLS on a port for plain HTTP");
+            return self.refuse_unread(refusal, requests);
+        }
+        let limits = requests.head_limits;
+        if let Phase::Head(partial) = &mut self.phase {
+            partial.bytes.extend_from_slice(bytes);
+            let PartialHead {
+                bytes,
+                reader,
+                head,
+                ..
+            } = &mut **partial;
+            return match reader.read(bytes, &limits, head) {
+                Ok(None) => Step::On,
+                Ok(Some(len)) => {
+                    let Phase::Head(partial) =
+                        std::mem::replace(&mut self.phase, Phase::Idle { since_us: now_us })
+                    else {
+                        return Step::Close;
+                    };
+                    self.transport.wake_at(1);
+                    self.begin(partial.head, &partial.bytes[len..], requests)
+                }
+                Err(fault) if !reader.is_whole() => self.refuse_unread(fault.into(), requests),
+                Err(fault) => {
+                    let head = std::mem::take(head);
+                    self.refuse_head(fault.into(), head, requests)
+                }
+            };
+        }
+        let mut reader = HeadReader::default();
+        let mut head = requests.spare_head();
+        match reader.read(bytes, &limits, &mut head) {
+            Ok(Some(len)) => self.begin(head, &bytes[len..], requests),
+            Ok(None) => {
+                self.phase = Phase::Head(Box::new(PartialHead {
+                    since_us: now_us,
+                    bytes: bytes.to_vec(),
+                    reader,
+                    head,
+                    dozes_until_us: None,
+                }));
+                Step::On
+            }
+            Err(fault) if !reader.is_whole() => self.refuse_unread(fault.into(), requests),
+            Err(fault) => self.refuse_head(fault.into(), head, requests),
+        }
+    }
+
+    /// A head has come whole with which something is wrong.
+    fn refuse_head(&mut self, refusal: Refusal, head: Head, requests: &mut Requests) -> Step {
+        if self.audience == Audience::Operators {
+            return self.refuse_unread(refusal, requests);
+        }
+        self.requests = self.requests.wrapping_add(1);
+        let (account, started_us) = (requests.arrives(), requests.now_us);
+        self.refuse(refusal, head, account, started_us, requests)
+    }
+
+    /// Bytes of a head came, or were looked for. If they drip they are left to gather: to wake the
+    /// connection for each of them would cost as much as a request.
+    fn doze(&mut self, requests: &Requests) {
+        let now_us = requests.now_us;
+        let Phase::Head(partial) = &mut self.phase else {
+            return;
+        };
+        let since_us = partial.since_us;
+        let took_us = now_us.saturating_sub(since_us);
+        let limit = requests.common.settings.header_timeout.as_duration();
+        partial.dozes_until_us = doze_us(partial.bytes.len() as u64, took_us)
+            .map(|doze_us| now_us + doze_us)
+            .filter(|until_us| {
+                limit.is_none_or(|limit| u128::from(until_us - since_us) < limit.as_micros())
+            });
+        let dozes = partial.dozes_until_us.is_some();
+        self.transport
+            .wake_at(if dozes { DRIPPED_BYTES } else { 1 });
+    }
+
+    /// A head has come whole, and `rest` behind it.
+    fn begin(&mut self, head: Head, rest: &[u8], requests: &mut Requests) -> Step {
+        self.requests = self.requests.wrapping_add(1);
+        if self.audience == Audience::Operators {
+            self.ahead.extend_from_slice(rest);
+            // What is asked here has no body; one that comes all the same is not read.
+            self.closing |= head.framing() != Framing::Empty;
+            self.phase = Phase::Asked(Box::new(head));
+            return Step::On;
+        }
+        let account = requests.arrives();
+        let started_us = requests.now_us;
+        let framing = head.framing();
+        if framing == Framing::Empty {
+            self.ahead.extend_from_slice(rest);
+            return self.arrive(head, Body::Empty, account, started_us, requests);
+        }
+        let body_max = requests.common.settings.limit_request_body;
+        if let Framing::Length(len) = framing
+            && body_max > 0
+            && len > body_max
+        {
+            return self.refuse(Refusal::BodyTooLarge, head, account, started_us, requests);
+        }
+        if requests.lifecycle.is_refusing() {
+            return self.refuse(Refusal::ShuttingDown, head, account, started_us, requests);
+        }
+        if head.expects_continue() && rest.is_empty() {
+            // Where there is no room for this, what the client has not taken keeps us from going on.
+            self.write_interim(CONTINUE);
+        }
+        self.ahead.extend_from_slice(rest);
+        let sink = requests.sink(&self.peer, &head, framing, self.number);
+        self.phase = Phase::Body(Box::new(ReadingBody {
+            head,
+            decoder: Decoder::new(framing),
+            sink,
+            pace: Pace::begin(requests.body_pace(), started_us),
+            account,
+            started_us,
+        }));
+        Step::On
+    }
+
+    pub(super) fn read_body(&mut self, requests: &mut Requests) -> Step {
+        let Phase::Body(body) = &mut self.phase else {
+            return Step::On;
+        };
+        if requests.lifecycle.is_refusing() {
+            return self.refuse_body(Refusal::ShuttingDown, requests);
+        }
+        match requests.advance(&mut body.sink) {
+            SinkState::Ready => body.pace.go_on(requests.now_us),
+            SinkState::Busy => {
+                body.pace.hold(requests.now_us);
+                return Step::Wait;
+            }
+            SinkState::Failed(refusal) => return self.refuse_body(refusal, requests),
+        }
+        if body.decoder.is_over() {
+            return self.body_is_whole(requests);
+        }
+        if !self.ahead.is_empty() {
+            let bytes = std::mem::take(&mut self.ahead);
+            return self.body_came(&bytes, requests);
+        }
+        if !self.transport.is_readable() {
+            return Step::Wait;
+        }
+        // Straight into its place, where nothing else can be between.
+        let plain = body.decoder.plain_left();
+        if let Some(place) = body.sink.place(plain) {
+            let before = place.len();
+            let read = self.transport.read_onto(place);
+            let extra = match read {
+                Read::Bytes(len) => {
+                    let extra = (len as u64).saturating_sub(plain) as usize;
+                    let kept = place.len() - extra;
+                    self.ahead.extend_from_slice(&place[kept..]);
+                    place.truncate(kept);
+                    kept - before
+                }
+                Read::Nothing => return Step::Wait,
+                Read::End => return self.refuse_body(Refusal::BodyCutShort, requests),
+                Read::Failed => return Step::Close,
+            };
+            body.decoder.took(extra as u64);
+            body.sink.placed(extra);
+            body.pace.came(extra, requests.now_us);
+            return Step::On;
+        }
+        requests.with_scratch(|scratch, requests| match self.transport.read(scratch) {
+            Read::Bytes(len) => self.body_came(&scratch[..len], requests),
+            Read::Nothing => Step::Wait,
+            Read::End => self.refuse_body(Refusal::BodyCutShort, requests),
+            Read::Failed => Step::Close,
+        })
+    }
+
+    fn body_came(&mut self, bytes: &[u8], requests: &mut Requests) -> Step {
+        let body_max = requests.common.settings.limit_request_body;
+        let Phase::Body(body) = &mut self.phase else {
+            return Step::On;
+        };
+        let mut rest = bytes;
+        loop {
+            match body.decoder.decode(&mut rest) {
+                Ok(Decoded::Data(data)) => {
+                    body.sink.add(data);
+                    if body_max > 0 && body.sink.len() > body_max {
+                        return self.refuse_body(Refusal::BodyTooLarge, requests);
+                    }
+                    body.pace.came(data.len(), requests.now_us);
+                }
+                Ok(Decoded::More) => return Step::On,
+                Ok(Decoded::End) => {
+                    self.ahead.extend_from_slice(rest);
+                    body.sink.end();
+                    return Step::On;
+                }
+                Err(fault) => return self.refuse_body(Refusal::of_body(fault), requests),
+            }
+        }
+    }
+
+    fn body_is_whole(&mut self, requests: &mut Requests) -> Step {
+        let now_us = requests.now_us;
+        let idle = Phase::Idle { since_us: now_us };
+        let Phase::Body(body) = std::mem::replace(&mut self.phase, idle) else {
+            return Step::On;
+        };
+        let ReadingBody {
+            mut head,
+            sink,
+            account,
+            started_us,
+            ..
+        } = *body;
+        // Once it is whole its length is known, and the fields say so: chunks are gone (RFC 9112 section 7.1.3).
+        if head.framing() == Framing::Chunked {
+            head.remove("transfer-encoding");
+            head.set("content-length", sink.len().to_string().as_bytes());
+        }
+        self.arrive(head, sink.into_body(), account, started_us, requests)
+    }
+
+    /// A request has arrived whole.
+    fn arrive(
+        &mut self,
+        head: Head,
+        body: Body,
+        account: Account,
+        started_us: u64,
+        requests: &mut Requests,
+    ) -> Step {
+        let ticket = requests.join(head, body, &self.peer, started_us, self.number);
+        self.phase = Phase::Waiting(Waiting { ticket, account });
+        Step::On
+    }
+
+    /// What is left of the body is not read.
+    fn refuse_body(&mut self, refusal: Refusal, requests: &mut Requests) -> Step {
+        let over = Phase::Over;
+        let Phase::Body(body) = std::mem::replace(&mut self.phase, over) else {
+            return Step::On;
+        };
+        let ReadingBody {
+            head,
+            account,
+            started_us,
+            ..
+        } = *body;
+        self.refuse(refusal, head, account, started_us, requests)
+    }
+
+    /// The sender of a body is not waited for any longer.
+    pub(crate) fn call_off(&mut self, refusal: Refusal, requests: &mut Requests) {
+        self.refuse_body(refusal, requests);
+    }
+
+    /// A request is answered by us, of which not all was read.
+    fn refuse(
+        &mut self,
+        refusal: Refusal,
+        head: Head,
+        account: Account,
+        started_us: u64,
+        requests: &mut Requests,
+    ) -> Step {
+        self.closing = true;
+        self.unread = true;
+        let ticket = requests.refused(refusal, head, &self.peer, started_us, self.number);
+        self.phase = Phase::Waiting(Waiting { ticket, account });
+        Step::On
+    }
+}

@@ -1,0 +1,286 @@
+//! Who is here: connections by number, and those of them that can be spared, longest first.
+
+/// The number of nobody.
+const NOBODY: u32 = u32::MAX;
+
+/// Entries that keep their number while they are here, and a list through some of them: what is
+/// spared first is found without a look at the others, as nginx does for its reusable
+/// connections.
+pub(super) struct Roll<T> {
+    entries: Vec<Entry<T>>,
+    vacant: Vec<u32>,
+    /// Numbers of those who left in this turn: what was told of them may still be on its way, and must not be taken
+    /// for somebody else's.
+    resting: Vec<u32>,
+    /// The ends of the list.
+    first: u32,
+    last: u32,
+    /// How many are in the list.
+    spare: usize,
+}
+
+struct Entry<T> {
+    here: Option<T>,
+    /// When it is to be looked at, in microseconds.
+    look_at_us: u64,
+    is_spare: bool,
+    before: u32,
+    after: u32,
+}
+
+impl<T> Default for Roll<T> {
+    fn default() -> Self {
+        Self {
+            entries: Vec::new(),
+            vacant: Vec::new(),
+            resting: Vec::new(),
+            first: NOBODY,
+            last: NOBODY,
+            spare: 0,
+        }
+    }
+}
+
+impl<T> Roll<T> {
+    /// How many are here.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len() - self.vacant.len() - self.resting.len()
+    }
+
+    /// The number of the next one.
+    pub(super) fn next_number(&self) -> u32 {
+        let next = self.vacant.last().copied();
+        next.unwrap_or(self.entries.len() as u32)
+    }
+
+    /// Adds one, not spare; gives its number, which is [`Roll::next_number`].
+    pub(super) fn add(&mut self, one: T) -> u32 {
+        let number = self.next_number();
+        if self.vacant.pop().is_none() {
+            self.entries.push(Entry {
+                here: None,
+                look_at_us: 0,
+                is_spare: false,
+                before: NOBODY,
+                after: NOBODY,
+            });
+        }
+        let entry = &mut self.entries[number as usize];
+        entry.look_at_us = 0;
+        entry.here = Some(one);
+        number
+    }
+
+    /// The one with this number, if there is one.
+    pub(super) fn get_mut(&mut self, number: u32) -> Option<&mut T> {
+        self.entries.get_mut(number as usize)?.here.as_mut()
+    }
+
+    /// Takes an entry off, from the list too.
+    pub(super) fn remove(&mut self, number: u32) -> Option<T> {
+        self.set_spare(number, false);
+        let gone = self.entries[number as usize].here.take()?;
+        self.resting.push(number);
+        Some(gone)
+    }
+
+    /// A turn is over: numbers are free again.
+    pub(super) fn end_turn(&mut self) {
+        self.vacant.append(&mut self.resting);
+    }
+
+    /// The numbers of all who are here, in no order.
+    pub(super) fn numbers(&self) -> Vec<u32> {
+        let all = (0..).zip(&self.entries);
+        let here = all.filter(|(_, entry)| entry.here.is_some());
+        here.map(|(number, _)| number).collect()
+    }
+
+    /// All who are here, in no order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.entries.iter().filter_map(|entry| entry.here.as_ref())
+    }
+
+    /// Whose time has come to be looked at.
+    pub(super) fn due(&self, now_us: u64, into: &mut Vec<u32>) {
+        let due = (0..).zip(&self.entries);
+        let due = due.filter(|(_, entry)| entry.look_at_us <= now_us && entry.here.is_some());
+        into.extend(due.map(|(number, _): (u32, _)| number));
+    }
+
+    /// When an entry is to be looked at again.
+    pub(super) fn look_at(&mut self, number: u32, at_us: u64) {
+        self.entries[number as usize].look_at_us = at_us;
+    }
+
+    /// Has an entry looked at then, if not before.
+    pub(super) fn look_by(&mut self, number: u32, at_us: u64) {
+        let entry = &mut self.entries[number as usize];
+        entry.look_at_us = entry.look_at_us.min(at_us);
+    }
+
+    /// Whether an entry can be spared from now on. One that could not be before is the last in the
+    /// list; one that could keeps its place.
+    pub(super) fn set_spare(&mut self, number: u32, is_spare: bool) {
+        let entry = &mut self.entries[number as usize];
+        if entry.is_spare == is_spare || entry.here.is_none() {
+            return;
+        }
+        entry.is_spare = is_spare;
+        if is_spare {
+            (entry.before, entry.after) = (self.last, NOBODY);
+            let last = std::mem::replace(&mut self.last, number);
+            *self.after(last) = number;
+            self.spare += 1;
+        } else {
+            let (before, after) = (entry.before, entry.after);
+            *self.after(before) = after;
+            *self.before(after) = before;
+            self.spare -= 1;
+        }
+    }
+
+    /// Who has been spare for the longest.
+    pub(super) fn longest_spare(&self) -> Option<u32> {
+        (self.first != NOBODY).then_some(self.first)
+    }
+
+    /// How many can be spared.
+    pub(super) fn spare(&self) -> usize {
+        self.spare
+    }
+
+    fn after(&mut self, number: u32) -> &mut u32 {
+        match self.entries.get_mut(number as usize) {
+            Some(entry) => &mut entry.after,
+            None => &mut self.first,
+        }
+    }
+
+    fn before(&mut self, number: u32) -> &mut u32 {
+        match self.entries.get_mut(number as usize) {
+            Some(entry) => &mut entry.before,
+            None => &mut self.last,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Clone, Debug)]
+    enum Act {
+        Add,
+        Remove(usize),
+        EndTurn,
+        Spare(usize, bool),
+    }
+
+    fn acts() -> impl Strategy<Value = Vec<Act>> {
+        let act = prop_oneof![
+            Just(Act::Add),
+            Just(Act::EndTurn),
+            (0..12_usize).prop_map(Act::Remove),
+            (0..12_usize, any::<bool>()).prop_map(|(who, is)| Act::Spare(who, is)),
+        ];
+        proptest::collection::vec(act, 0..200)
+    }
+
+    /// Who is due now, each of whom is to be looked at again at `again_us`.
+    fn seen(roll: &mut Roll<u32>, now_us: u64, again_us: u64) -> Vec<u32> {
+        let mut seen = Vec::new();
+        roll.due(now_us, &mut seen);
+        for number in &seen {
+            roll.look_at(*number, again_us);
+        }
+        seen
+    }
+
+    /// One more, who is called by its number.
+    fn add(roll: &mut Roll<u32>) -> u32 {
+        let number = roll.next_number();
+        assert_eq!(roll.add(number), number);
+        assert_eq!(roll.get_mut(number), Some(&mut number.clone()));
+        number
+    }
+
+    #[test]
+    fn each_is_looked_at_when_its_time_has_come() {
+        let mut roll = Roll::default();
+        for _ in 0..3 {
+            add(&mut roll);
+        }
+        assert_eq!(seen(&mut roll, 0, 10), [0, 1, 2]);
+        roll.look_by(1, 5);
+        roll.look_by(2, 15);
+        assert!(seen(&mut roll, 4, 10).is_empty());
+        assert_eq!(seen(&mut roll, 5, 20), [1]);
+        roll.remove(0);
+        assert_eq!(seen(&mut roll, 10, 20), [2]);
+        // Somebody else has the number.
+        roll.end_turn();
+        assert_eq!(add(&mut roll), 0);
+        assert_eq!(seen(&mut roll, 11, 20), [0]);
+    }
+
+    proptest! {
+        /// The naive model: a list of who is here, and a list of who is spare.
+        #[test]
+        fn it_is_a_list_of_all_and_a_list_of_the_spare(acts in acts()) {
+            let mut roll = Roll::default();
+            let (mut here, mut spare): (Vec<u32>, Vec<u32>) = Default::default();
+            // In this turn.
+            let mut left: Vec<u32> = Vec::new();
+            for act in acts {
+                match act {
+                    Act::Add => {
+                        let number = add(&mut roll);
+                        // What is told in this turn of one who has left is not taken for this one's.
+                        prop_assert!(!here.contains(&number) && !left.contains(&number));
+                        here.push(number);
+                    }
+                    Act::Remove(who) if who < here.len() => {
+                        let number = here.remove(who);
+                        spare.retain(|other| *other != number);
+                        prop_assert_eq!(roll.remove(number), Some(number));
+                        prop_assert_eq!(roll.remove(number), None);
+                        prop_assert_eq!(roll.get_mut(number), None);
+                        left.push(number);
+                    }
+                    Act::Spare(who, is_spare) if who < here.len() => {
+                        let number = here[who];
+                        roll.set_spare(number, is_spare);
+                        if !is_spare {
+                            spare.retain(|other| *other != number);
+                        } else if !spare.contains(&number) {
+                            spare.push(number);
+                        }
+                    }
+                    Act::EndTurn => {
+                        roll.end_turn();
+                        left.clear();
+                    }
+                    Act::Remove(_) | Act::Spare(..) => {}
+                }
+                prop_assert_eq!(roll.len(), here.len());
+                prop_assert_eq!(roll.spare(), spare.len());
+                let mut all: Vec<u32> = roll.iter().copied().collect();
+                all.sort_unstable();
+                prop_assert_eq!(&all, &roll.numbers());
+                let mut sorted = here.clone();
+                sorted.sort_unstable();
+                prop_assert_eq!(all, sorted);
+            }
+            // And the order of the whole list, by taking it apart.
+            let mut taken = Vec::new();
+            while let Some(number) = roll.longest_spare() {
+                taken.push(number);
+                roll.set_spare(number, false);
+            }
+            prop_assert_eq!(taken, spare);
+        }
+    }
+}

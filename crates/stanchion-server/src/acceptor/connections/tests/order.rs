@@ -1,0 +1,345 @@
+//! What follows what.
+
+use super::*;
+use crate::acceptor::dispatch::outflow::{Outflow, StreamEnd};
+use crate::acceptor::dispatch::request::Body;
+use crate::acceptor::lifecycle::Lifecycle;
+use stanchion_http::BodyLength;
+
+#[test]
+fn a_request_that_comes_byte_by_byte_is_one_request() {
+    let mut stage = Stage::new("{}");
+    assert_eq!(stage.doing(), Some(Doing::New));
+    let text = "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc";
+    let head = text.len() - "abc".len();
+    for (at, byte) in text.char_indices() {
+        let expected = match at {
+            0 => Doing::New,
+            at if at < head => Doing::Reading,
+            _ => Doing::Busy,
+        };
+        assert_eq!(stage.doing(), Some(expected), "{at}");
+        stage.say(&byte.to_string());
+    }
+    let ticket = stage.ticket();
+    let request = &ticket.request;
+    assert_eq!(
+        (request.head.method(), request.head.target()),
+        ("POST", &b"/x"[..])
+    );
+    let Body::Memory { pieces, .. } = &request.body else {
+        panic!("it is small");
+    };
+    assert_eq!(pieces.concat(), b"abc");
+    drop(ticket);
+    assert_eq!(stage.heard(), (String::new(), false));
+    stage.answer(OK, "fine");
+    let said = "HTTP/1.1 200 OK\r\nServer: stanchion\r\nContent-Length: 4\r\n\r\nfine";
+    assert_eq!(stage.heard(), (said.to_owned(), false));
+    assert_eq!(stage.doing(), Some(Doing::Idle));
+    assert_eq!(stage.ended(Outcome::Answered), 1);
+    stage.close_books();
+}
+
+#[test]
+fn of_requests_that_come_at_once_each_waits_for_the_one_before() {
+    let mut stage = Stage::new("{}");
+    stage.say("GET /1 HTTP/1.1\r\nHost: a\r\n\r\nHEAD /2 HTTP/1.1\r\nHost: a\r\n\r\nGET /3 HTTP/1.0\r\n\r\nGET /4");
+    let shown = |length, ending| {
+        format!("HTTP/1.{length} 200 OK\r\nServer: stanchion\r\nContent-Length: {ending}")
+    };
+    for (target, said, is_over) in [
+        ("/1", shown(1, "2\r\n\r\n/1"), false),
+        ("/2", shown(1, "2\r\n\r\n"), false),
+        ("/3", shown(0, "2\r\nConnection: close\r\n\r\n/3"), true),
+    ] {
+        assert_eq!(stage.requests.common.tally.read().in_flight(), 1);
+        assert_eq!(stage.ticket().request.head.target(), target.as_bytes());
+        match target {
+            "/2" => stage.answer("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n", ""),
+            target => stage.answer(OK, target),
+        }
+        let (heard, over) = stage.heard();
+        let said = match target {
+            // As the app has put it, before what is ours.
+            "/2" => "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nServer: stanchion\r\n\r\n".to_owned(),
+            _ => said,
+        };
+        assert_eq!((heard, over), (said, is_over), "{target}");
+    }
+    // What came behind the last one is no request.
+    assert_eq!(stage.requests.common.tally.read().arrived(), 3);
+    assert_eq!(stage.doing(), Some(Doing::Leaving));
+    stage.socket.shutdown(std::net::Shutdown::Both).unwrap();
+    stage.turn();
+    assert_eq!(stage.doing(), None);
+    stage.close_books();
+}
+
+#[test]
+fn who_asks_a_lot_at_once_lets_others_have_their_turns() {
+    let mut stage = Stage::new(r#"{"health_path": "/-"}"#);
+    let probe = "GET /-/live HTTP/1.1\r\nHost: a\r\n\r\n";
+    stage.socket.write_all(probe.repeat(40).as_bytes()).unwrap();
+    let mut answered = Vec::new();
+    let mut woken = Vec::new();
+    let readable = Ready {
+        readable: true,
+        ..Ready::default()
+    };
+    let mut ready = Some(readable);
+    for _ in 0..3 {
+        let (requests, poller) = (&mut stage.requests, &stage.poller);
+        stage.clients.drive(0, ready.take(), requests, poller);
+        answered.push(stage.ended(Outcome::Probed));
+        stage.requests.woken.take(&mut woken);
+    }
+    assert_eq!(answered, [16, 32, 40]);
+    stage.close_books();
+}
+
+#[test]
+fn a_body_in_pieces_is_framed_as_its_client_understands_it() {
+    for (version, head, framed, is_over) in [
+        (
+            "1.1",
+            OK,
+            "Transfer-Encoding: chunked\r\n\r\n3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n",
+            false,
+        ),
+        ("1.0", OK, "Connection: close\r\n\r\nonetwo", true),
+        (
+            "1.1",
+            "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n",
+            "\r\nonetwo",
+            false,
+        ),
+    ] {
+        let mut stage = Stage::new("{}");
+        stage.say(&format!("GET / HTTP/{version}\r\nHost: a\r\n\r\n"));
+        let ticket = stage.ticket();
+        let limits = Rc::clone(&stage.requests.answers);
+        ticket
+            .start_streaming(&limits, BodyLength::Unknown, "one".into())
+            .unwrap();
+        ticket.answer(answer(head, b"", false, Start::Streamed));
+        stage.turn();
+        assert_eq!(stage.doing(), Some(Doing::Busy));
+        let first = stage.heard();
+        assert!(
+            !first.1 && first.0.contains("one") && !first.0.contains("two"),
+            "{first:?}"
+        );
+        ticket.push("two".into()).unwrap();
+        ticket.end(StreamEnd::Complete).unwrap();
+        drop(ticket);
+        stage.turn();
+        let second = stage.heard();
+        let all = first.0 + &second.0;
+        let (_, said) = all.split_once("Server: stanchion\r\n").unwrap();
+        assert_eq!((said, second.1), (framed, is_over), "{version} {head:?}");
+        assert_eq!(stage.ended(Outcome::Answered), 1);
+        stage.close_books();
+    }
+}
+
+#[test]
+fn an_answer_that_breaks_off_ends_without_an_end() {
+    let mut stage = Stage::new("{}");
+    stage.say(GET);
+    let ticket = stage.ticket();
+    let limits = Rc::clone(&stage.requests.answers);
+    ticket
+        .start_streaming(&limits, BodyLength::Unknown, "one".into())
+        .unwrap();
+    ticket.answer(answer(OK, b"", false, Start::Streamed));
+    ticket.pour(|outflow: &mut Outflow| outflow.end(StreamEnd::Broken));
+    drop(ticket);
+    stage.turn();
+    let (said, is_over) = stage.heard();
+    assert!(is_over && said.ends_with("\r\n\r\n3\r\none\r\n"), "{said}");
+    assert_eq!(stage.ended(Outcome::BrokenOff), 1);
+    stage.close_books();
+}
+
+#[test]
+fn what_is_no_request_is_told_so_and_seen_out() {
+    for (text, status) in [
+        ("GET / HTTP/1.1\r\n\r\n", "400"),
+        ("\u{16}\u{3}\u{1}", "400"),
+        (
+            "GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n",
+            "501",
+        ),
+        ("GET / HTTP/3.0\r\nHost: a\r\n\r\n", "505"),
+        (
+            "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n",
+            "400",
+        ),
+        (
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 99\r\n\r\n",
+            "413",
+        ),
+    ] {
+        let mut stage = Stage::new(r#"{"limit_request_body": 10}"#);
+        stage.say(text);
+        let (said, is_over) = stage.heard();
+        assert!(
+            said.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{text}: {said}"
+        );
+        assert!(
+            said.contains("\r\nConnection: close\r\n") && is_over,
+            "{text}: {said}"
+        );
+        // What it still sends is thrown away, so that it is not reset while it reads.
+        stage.say(GET);
+        assert_eq!(stage.doing(), Some(Doing::Leaving), "{text}");
+        stage.socket.shutdown(std::net::Shutdown::Both).unwrap();
+        stage.turn();
+        assert_eq!(stage.clients.len(), 0, "{text}");
+        assert_eq!(stage.requests.common.tally.read().arrived(), 1, "{text}");
+        stage.close_books();
+    }
+}
+
+#[test]
+fn a_body_is_asked_for_only_if_it_is_wanted() {
+    for (settings, length, expected) in [
+        ("{}", 3, "HTTP/1.1 100 Continue\r\n\r\n"),
+        (r#"{"limit_request_body": 2}"#, 3, "HTTP/1.1 413 "),
+    ] {
+        let mut stage = Stage::new(settings);
+        let expects = "Expect: 100-continue\r\n";
+        stage.say(&format!(
+            "PUT / HTTP/1.1\r\nHost: a\r\n{expects}Content-Length: {length}\r\n\r\n"
+        ));
+        let (said, _) = stage.heard();
+        assert!(said.starts_with(expected), "{said}");
+        stage.close_books();
+    }
+}
+
+#[test]
+fn who_leaves_is_not_answered_unless_it_may_still_listen() {
+    for (half_close, stays) in [(false, false), (true, true)] {
+        let mut stage = Stage::new(&format!(r#"{{"half_close": {half_close}}}"#));
+        stage.say(GET);
+        stage.socket.shutdown(std::net::Shutdown::Write).unwrap();
+        stage.turn();
+        assert_eq!(stage.doing().is_some(), stays, "{half_close}");
+        assert_eq!(stage.ended(Outcome::AbandonedWaiting), u64::from(!stays));
+        if stays {
+            stage.answer(OK, "x");
+            let (said, is_over) = stage.heard();
+            assert!(said.ends_with("\r\n\r\nx") && is_over, "{said}");
+            assert_eq!(stage.clients.len(), 0);
+        }
+        stage.close_books();
+    }
+    // In the middle of a body there is nothing to answer with, but a reason.
+    let mut stage = Stage::new("{}");
+    stage.say("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nx");
+    stage.socket.shutdown(std::net::Shutdown::Write).unwrap();
+    stage.turn();
+    let (said, is_over) = stage.heard();
+    assert!(
+        said.starts_with("HTTP/1.1 400 ") || said.is_empty(),
+        "{said}"
+    );
+    assert!(is_over);
+    stage.close_books();
+}
+
+#[test]
+fn how_the_server_leaves_is_how_connections_end() {
+    // (what the server does, what its client does at that time, what it is told, whether that is the last)
+    for (lifecycle, sent, told, is_over) in [
+        (Lifecycle::Retiring, "", "", false),
+        (Lifecycle::Draining, "", "", true),
+        (Lifecycle::Draining, GET, "", false),
+        (Lifecycle::Refusing, GET, "HTTP/1.1 503 ", true),
+    ] {
+        let mut stage = Stage::new("{}");
+        stage.say(sent);
+        stage.requests.lifecycle = lifecycle;
+        if lifecycle.is_refusing() {
+            let now_us = stage.requests.now_us;
+            stage.requests.dispatch.refuse_all(true, now_us);
+        }
+        if lifecycle.is_closing() {
+            let (requests, poller) = (&mut stage.requests, &stage.poller);
+            stage.clients.close_soon(|_| true, requests, poller);
+        }
+        stage.turn();
+        let (heard, over) = stage.heard();
+        let is_told = heard.starts_with(told) && heard.is_empty() == told.is_empty();
+        assert!(is_told, "{lifecycle:?} {sent:?}: {heard}");
+        assert_eq!(over, is_over, "{lifecycle:?} {sent:?}");
+        if !is_over {
+            // One more request, or the present one, is answered; and that is the last.
+            if sent.is_empty() {
+                stage.say(GET);
+            }
+            stage.answer(OK, "x");
+            let (heard, over) = stage.heard();
+            assert!(
+                heard.contains("\r\nConnection: close\r\n") && over,
+                "{heard}"
+            );
+        }
+        stage.close_books();
+    }
+}
+
+#[test]
+fn who_is_turned_away_is_told_and_asked_nothing() {
+    let mut stage = Stage::new("{}");
+    let (mut other, ours) = UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    stage.admit(ours, true);
+    stage.turn();
+    other.set_nonblocking(true).unwrap();
+    let mut told = Vec::new();
+    other.read_to_end(&mut told).unwrap();
+    assert!(told.starts_with(b"HTTP/1.1 429 "));
+    assert_eq!(stage.ended(Outcome::TooManyConnections), 1);
+    drop(other);
+    stage.turn();
+    assert_eq!(stage.clients.len(), 1);
+    stage.close_books();
+}
+
+#[test]
+fn of_a_long_answer_so_much_is_sent_as_the_client_takes() {
+    let mut stage = Stage::new("{}");
+    stage.say(GET);
+    let body = "x".repeat(5 << 20);
+    stage.answer(OK, &body);
+    assert_eq!(stage.doing(), Some(Doing::Busy));
+    let mut heard = String::new();
+    for _ in 0..TURNS_MAX {
+        let (more, is_over) = stage.heard();
+        assert!(!is_over);
+        heard += &more;
+        stage.turn();
+        if stage.doing() == Some(Doing::Idle) {
+            break;
+        }
+    }
+    heard += &stage.heard().0;
+    let (_, got) = heard.split_once("\r\n\r\n").unwrap();
+    assert!(got == body, "{} of {} bytes", got.len(), body.len());
+    stage.close_books();
+}
+
+/// Probes are answered by us, at once.
+#[test]
+fn a_probe_is_answered_without_a_worker() {
+    let mut stage = Stage::new(r#"{"health_path": "/-"}"#);
+    stage.say("GET /-/ready HTTP/1.1\r\nHost: a\r\n\r\n");
+    let (said, is_over) = stage.heard();
+    // No worker is there.
+    assert!(said.starts_with("HTTP/1.1 503 ") && !is_over, "{said}");
+    stage.close_books();
+}

@@ -1,0 +1,368 @@
+//! A client's socket: bytes in, bytes out. TLS is to stand above this and below the protocol, so nothing above looks
+//! at the socket's own bytes.
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::buffer::spare_capacity;
+use rustix::io::Errno;
+use rustix::net::sockopt::set_socket_linger;
+use rustix::net::{
+    RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, recv, send, sendmsg, shutdown,
+};
+use stanchion_sys::incoming::wake_at;
+use stanchion_sys::outgoing::untaken;
+use tracing::debug;
+
+use crate::acceptor::poller::{Poller, Ready, Source};
+use crate::tally::{Tally, Traffic};
+
+/// How much of a head that drips wakes its connection at once.
+pub(super) const DRIPPED_BYTES: u16 = 1024;
+
+/// A stream to a client.
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a thing of its own that the kernel tells or is told"
+)]
+pub(crate) struct Transport {
+    socket: OwnedFd,
+    source: Source,
+    /// Where bytes are counted, if they are.
+    tally: Option<&'static Tally>,
+    /// There may be something to read, as far as the kernel has told.
+    readable: bool,
+    /// The client sends no more, once all is read.
+    ended: bool,
+    hung_up: bool,
+    /// The kernel tells when there is room to write.
+    watches_room: bool,
+    /// So many bytes make it readable.
+    wakes_at: u16,
+}
+
+/// What reading has come to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Read {
+    Bytes(usize),
+    /// Nothing now.
+    Nothing,
+    /// The client sends no more.
+    End,
+    /// The connection is broken.
+    Failed,
+}
+
+/// What writing has come to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Written {
+    Bytes(usize),
+    /// There is no room now.
+    Full,
+    /// The connection is broken.
+    Failed,
+}
+
+impl Transport {
+    pub(crate) fn new(
+        socket: OwnedFd,
+        source: Source,
+        tally: Option<&'static Tally>,
+        poller: &Poller,
+    ) -> io::Result<Self> {
+        poller.watch(source, &socket)?;
+        Ok(Self {
+            socket,
+            source,
+            tally,
+            readable: false,
+            ended: false,
+            hung_up: false,
+            watches_room: false,
+            wakes_at: 1,
+        })
+    }
+
+    /// The kernel has told something.
+    pub(super) fn told(&mut self, ready: Ready) {
+        self.readable |= ready.readable;
+        self.ended |= ready.ended;
+        self.hung_up |= ready.hung_up;
+    }
+
+    pub(super) fn is_readable(&self) -> bool {
+        self.readable
+    }
+
+    /// The client has closed its direction, or all of it; there may be bytes before that.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Both directions are closed, or the connection is reset.
+    pub(super) fn is_hung_up(&self) -> bool {
+        self.hung_up
+    }
+
+    /// Reads what there is, into what of `buffer` is unused.
+    pub(super) fn read(&mut self, buffer: &mut [u8]) -> Read {
+        let room = buffer.len();
+        self.took(
+            recv(&self.socket, buffer, RecvFlags::DONTWAIT).map(|(_, len)| len),
+            room,
+        )
+    }
+
+    /// Reads what there is behind the bytes of `buffer`, as far as it has room without growing.
+    pub(super) fn read_onto(&mut self, buffer: &mut Vec<u8>) -> Read {
+        let room = buffer.capacity() - buffer.len();
+        let read = recv(&self.socket, spare_capacity(buffer), RecvFlags::DONTWAIT);
+        self.took(read.map(|(len, _)| len), room)
+    }
+
+    fn took(&mut self, read: Result<usize, Errno>, room: usize) -> Read {
+        match read {
+            Ok(0) if room > 0 => {
+                self.ended = true;
+                Read::End
+            }
+            Ok(len) => {
+                // With less than there was room for, there is no more, and the kernel tells of what comes (epoll(7)).
+                // But the end may have come with it, of which it has told already.
+                self.readable = len == room || self.ended;
+                self.count(Traffic::Received, len);
+                Read::Bytes(len)
+            }
+            Err(Errno::AGAIN | Errno::INTR) => {
+                self.readable = false;
+                Read::Nothing
+            }
+            Err(error) => {
+                debug!("a connection broke off: {error}");
+                self.hung_up = true;
+                Read::Failed
+            }
+        }
+    }
+
+    /// Writes what there is room for.
+    pub(super) fn write(&mut self, bytes: &[u8]) -> Written {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        self.gave(send(&self.socket, bytes, flags))
+    }
+
+    /// Writes what there is room for, of all of them in turn.
+    pub(super) fn write_all_of(&mut self, slices: &[IoSlice<'_>]) -> Written {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let mut nothing = SendAncillaryBuffer::default();
+        self.gave(sendmsg(&self.socket, slices, &mut nothing, flags))
+    }
+
+    /// Sends part of a file (sendfile(2)); `Full` also if it would have to wait for the disk.
+    pub(super) fn send_file(&mut self, file: impl AsFd, offset: u64, len: usize) -> Written {
+        let mut offset = offset;
+        self.gave(rustix::fs::sendfile(
+            &self.socket,
+            file,
+            Some(&mut offset),
+            len,
+        ))
+    }
+
+    fn count(&self, traffic: Traffic, len: usize) {
+        if let Some(tally) = self.tally {
+            tally.moved(traffic, len);
+        }
+    }
+
+    fn gave(&self, written: Result<usize, Errno>) -> Written {
+        match written {
+            Ok(len) => {
+                self.count(Traffic::Sent, len);
+                Written::Bytes(len)
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Written::Full,
+            Err(error) => {
+                debug!("a connection broke off: {error}");
+                Written::Failed
+            }
+        }
+    }
+
+    /// What the client has not taken of what was written. Where it cannot be told, what the kernel has is as good as
+    /// sent.
+    pub(super) fn untaken(&self) -> u64 {
+        untaken(self.socket.as_fd()).unwrap_or(0)
+    }
+
+    /// Whether the kernel is to tell when there is room to write.
+    pub(super) fn watch_room(&mut self, wanted: bool, poller: &Poller) {
+        if self.watches_room == wanted {
+            return;
+        }
+        match poller.watch_room(self.source, &self.socket, wanted) {
+            Ok(()) => self.watches_room = wanted,
+            Err(error) => debug!("a connection cannot be watched: {error}"),
+        }
+    }
+
+    /// Fewer bytes than this make it no more readable than none (`SO_RCVLOWAT`), except at its end.
+    pub(super) fn wake_at(&mut self, bytes: u16) {
+        if self.wakes_at == bytes {
+            return;
+        }
+        match wake_at(self.socket.as_fd(), bytes) {
+            Ok(()) => self.wakes_at = bytes,
+            Err(error) => debug!("a connection is woken for each byte: {error}"),
+        }
+    }
+
+    /// Has it looked into, however little may be there.
+    pub(super) fn glance(&mut self) {
+        self.readable = true;
+    }
+
+    /// Sends no more (shutdown(2)).
+    pub(super) fn end(&self) {
+        // It is broken already, if it fails.
+        let _ = shutdown(&self.socket, Shutdown::Write);
+    }
+
+    /// A connection that is closed now is reset (tcp(7), `SO_LINGER` of zero in socket(7)).
+    pub(crate) fn reset(&self) {
+        if let Err(error) = set_socket_linger(&self.socket, Some(Duration::ZERO)) {
+            debug!("the kernel keeps what the client did not take: {error}");
+        }
+    }
+}
+
+impl AsFd for Transport {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::{Read as _, Write as _};
+    use std::net::{TcpListener, TcpStream};
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    fn transport(socket: impl Into<OwnedFd>, poller: &Poller) -> Transport {
+        Transport::new(socket.into(), Source::Client(0), None, poller).unwrap()
+    }
+
+    fn pair(poller: &Poller) -> (Transport, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        (transport(ours, poller), theirs)
+    }
+
+    /// What the kernel tells goes to the transport.
+    fn hear(poller: &mut Poller, transport: &mut Transport) -> usize {
+        poller.wait(Duration::ZERO).unwrap();
+        for index in 0..poller.news() {
+            transport.told(poller.get(index).1);
+        }
+        poller.news()
+    }
+
+    #[test]
+    fn who_reads_less_than_there_was_room_for_has_read_all() {
+        let mut poller = Poller::new().unwrap();
+        let (mut ours, mut theirs) = pair(&poller);
+        assert!(!ours.is_readable());
+        assert_eq!(ours.read(&mut [0; 4]), Read::Nothing);
+        theirs.write_all(b"123456").unwrap();
+        hear(&mut poller, &mut ours);
+        let mut buffer = [0; 4];
+        assert_eq!(ours.read(&mut buffer), Read::Bytes(4));
+        assert!(ours.is_readable() && &buffer == b"1234");
+        let mut buffer = Vec::with_capacity(8);
+        buffer.push(b'>');
+        assert_eq!(ours.read_onto(&mut buffer), Read::Bytes(2));
+        assert!(!ours.is_readable() && buffer == b">56");
+    }
+
+    #[test]
+    fn the_end_is_read_though_it_came_with_the_last_bytes() {
+        let mut poller = Poller::new().unwrap();
+        let (mut ours, mut theirs) = pair(&poller);
+        theirs.write_all(b"123").unwrap();
+        theirs.shutdown(std::net::Shutdown::Write).unwrap();
+        assert_eq!(hear(&mut poller, &mut ours), 1);
+        assert!(ours.has_ended() && !ours.is_hung_up());
+        let mut buffer = [0; 8];
+        assert_eq!(ours.read(&mut buffer), Read::Bytes(3));
+        // Nothing more is told of it.
+        assert_eq!(hear(&mut poller, &mut ours), 0);
+        assert!(ours.is_readable());
+        assert_eq!(ours.read(&mut buffer), Read::End);
+        // And it can still be answered.
+        assert_eq!(ours.write(b"ok"), Written::Bytes(2));
+        drop(theirs);
+        hear(&mut poller, &mut ours);
+        assert!(ours.is_hung_up());
+        assert_eq!(ours.write(b"ok"), Written::Failed);
+    }
+
+    #[test]
+    fn a_full_socket_is_told_of_once_it_has_room() {
+        let mut poller = Poller::new().unwrap();
+        let (mut ours, mut theirs) = pair(&poller);
+        let block = [b'x'; 1 << 14];
+        let mut written = 0;
+        loop {
+            match ours.write_all_of(&[IoSlice::new(&block), IoSlice::new(&block)]) {
+                Written::Bytes(len) => written += len,
+                Written::Full => break,
+                Written::Failed => panic!("it is connected"),
+            }
+        }
+        ours.watch_room(true, &poller);
+        assert_eq!(hear(&mut poller, &mut ours), 0);
+        let mut taken = 0;
+        while let Ok(len) = theirs.read(&mut [0; 1 << 14]) {
+            taken += len;
+        }
+        assert_eq!(taken, written);
+        assert_eq!(hear(&mut poller, &mut ours), 1);
+    }
+
+    #[test]
+    fn a_part_of_a_file_is_sent() {
+        let poller = Poller::new().unwrap();
+        let (mut ours, mut theirs) = pair(&poller);
+        let path = std::env::temp_dir().join(format!("stanchion-sent-{}", std::process::id()));
+        std::fs::write(&path, "0123456789").unwrap();
+        let file = File::open(&path).unwrap();
+        std::fs::remove_file(path).unwrap();
+        assert_eq!(ours.send_file(&file, 3, 4), Written::Bytes(4));
+        assert_eq!(ours.send_file(&file, 8, 4), Written::Bytes(2));
+        // Past its end there is nothing, which is no wait.
+        assert_eq!(ours.send_file(&file, 10, 4), Written::Bytes(0));
+        let mut got = [0; 16];
+        assert_eq!(theirs.read(&mut got).unwrap(), 6);
+        assert_eq!(&got[..6], b"345689");
+    }
+
+    #[test]
+    fn who_is_reset_reads_no_end() {
+        let poller = Poller::new().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (ours, _) = listener.accept().unwrap();
+        let mut ours = transport(ours, &poller);
+        assert_eq!(ours.write(b"half"), Written::Bytes(4));
+        ours.reset();
+        drop(ours);
+        let mut got = Vec::new();
+        let error = theirs.read_to_end(&mut got).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+    }
+}

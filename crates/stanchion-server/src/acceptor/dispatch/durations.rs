@@ -1,0 +1,154 @@
+//! How long things took, counted in buckets.
+
+use serde::Serialize;
+
+/// Upper bounds within a decade, in tenths of it: steps of about a half, so that a quantile read from the
+/// buckets is off by less than that, and the bounds are round numbers.
+const STEPS: [u64; 6] = [10, 15, 20, 30, 50, 70];
+/// From 100 µs ...
+const FIRST_US: u64 = 100;
+/// ... to 700 s, longer than anybody waits here.
+const DECADES: usize = 7;
+const BUCKETS: usize = STEPS.len() * DECADES;
+
+/// The inclusive upper bound of each bucket, in microseconds.
+const BOUNDS_US: [u64; BUCKETS] = {
+    let mut bounds = [0; BUCKETS];
+    let mut decade_us = FIRST_US;
+    let mut index = 0;
+    while index < BUCKETS {
+        bounds[index] = decade_us * STEPS[index % STEPS.len()] / 10;
+        index += 1;
+        if index.is_multiple_of(STEPS.len()) {
+            decade_us *= 10;
+        }
+    }
+    bounds
+};
+
+/// Durations since the start.
+#[derive(Clone, Debug)]
+pub(crate) struct Durations {
+    buckets: [u64; BUCKETS],
+    /// Those over the last bound too.
+    count: u64,
+    sum_us: u64,
+    max_us: u64,
+}
+
+impl Default for Durations {
+    fn default() -> Self {
+        Self {
+            buckets: [0; BUCKETS],
+            count: 0,
+            sum_us: 0,
+            max_us: 0,
+        }
+    }
+}
+
+/// Durations as they are shown.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Histogram {
+    pub(crate) count: u64,
+    pub(crate) sum_us: u64,
+    pub(crate) max_us: u64,
+    pub(crate) p50_us: u64,
+    pub(crate) p90_us: u64,
+    pub(crate) p99_us: u64,
+    /// Upper bound and how many took at most so long.
+    pub(crate) buckets: Vec<(u64, u64)>,
+}
+
+impl Durations {
+    /// Counts one.
+    pub(crate) fn add(&mut self, took_us: u64) {
+        if let Some(bucket) = self
+            .buckets
+            .get_mut(BOUNDS_US.partition_point(|&bound_us| bound_us < took_us))
+        {
+            *bucket += 1;
+        }
+        self.count += 1;
+        self.sum_us = self.sum_us.saturating_add(took_us);
+        self.max_us = self.max_us.max(took_us);
+    }
+
+    /// For people and for their tools.
+    pub(crate) fn histogram(&self) -> Histogram {
+        let mut cumulative = 0;
+        let buckets: Vec<_> = BOUNDS_US
+            .iter()
+            .zip(self.buckets)
+            .map(|(&bound_us, count)| {
+                cumulative += count;
+                (bound_us, cumulative)
+            })
+            .collect();
+        let quantile = |percent| self.quantile_us(percent, &buckets);
+        Histogram {
+            count: self.count,
+            sum_us: self.sum_us,
+            max_us: self.max_us,
+            p50_us: quantile(50),
+            p90_us: quantile(90),
+            p99_us: quantile(99),
+            buckets,
+        }
+    }
+
+    /// An upper bound for so many percent of them, by the buckets; 0 of none.
+    fn quantile_us(&self, percent: u64, buckets: &[(u64, u64)]) -> u64 {
+        let rank = (self.count * percent).div_ceil(100);
+        let bound = buckets.iter().find(|&&(_, at_most)| at_most >= rank);
+        bound.map_or(self.max_us, |&(bound_us, _)| bound_us.min(self.max_us))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(took_us: impl IntoIterator<Item = u64>) -> Histogram {
+        let mut durations = Durations::default();
+        for took_us in took_us {
+            durations.add(took_us);
+        }
+        durations.histogram()
+    }
+
+    #[test]
+    fn bounds_are_round_and_grow() {
+        assert_eq!(BOUNDS_US[..8], [100, 150, 200, 300, 500, 700, 1_000, 1_500]);
+        assert_eq!(BOUNDS_US[BUCKETS - 1], 700_000_000);
+        assert!(BOUNDS_US.is_sorted());
+    }
+
+    #[test]
+    fn each_is_in_the_first_bucket_that_is_not_below_it() {
+        for (took_us, bound_us) in [(0, 100), (100, 100), (101, 150), (700_000_000, 700_000_000)] {
+            let histogram = of([took_us]);
+            let first = histogram.buckets.iter().find(|(_, count)| *count == 1);
+            assert_eq!(first.unwrap().0, bound_us, "{took_us}");
+            assert_eq!(histogram.buckets.last().unwrap().1, 1);
+        }
+        let beyond = of([700_000_001]);
+        assert_eq!((beyond.count, beyond.buckets.last().unwrap().1), (1, 0));
+        assert_eq!(beyond.p50_us, 700_000_001);
+    }
+
+    #[test]
+    fn quantiles_are_bounds_that_hold() {
+        let histogram = of((1..=100).map(|ms| ms * 1_000));
+        assert_eq!((histogram.count, histogram.sum_us), (100, 5_050_000));
+        assert_eq!((histogram.p50_us, histogram.p90_us), (50_000, 100_000));
+        assert_eq!((histogram.p99_us, histogram.max_us), (100_000, 100_000));
+        assert_eq!(of([]).p99_us, 0);
+        assert_eq!(of([120]).p99_us, 120, "not more than the longest");
+    }
+
+    #[test]
+    fn absurd_times_do_not_overflow() {
+        assert_eq!(of([u64::MAX, u64::MAX]).sum_us, u64::MAX);
+    }
+}

@@ -1,0 +1,346 @@
+//! A streamed answer between its worker and its client: in memory while the client keeps up, and
+//! in a file when it does not, so that the worker need not wait.
+//!
+//! What came first is in front, in memory; then comes what is in the file, if there is one; then,
+//! at the back, what will be written to it. Nothing here waits or touches the disk: whoever does
+//! asks for the next [`Job`] and tells how it went.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use bytes::Bytes;
+
+use crate::acceptor::storage::memory::{Memory, Piece};
+
+/// What an answer may have in memory whatever others have, so that it gets ahead at all. Also how
+/// much is read back, and waits to be written, at a time.
+pub(crate) const OWN_BYTES: usize = 128 << 10;
+/// A client is slow when its worker has waited this long for it, ...
+pub(crate) const PATIENCE_US: u64 = 50_000;
+/// ... and longer than one would have that takes this much a second. A client on the same host or
+/// in the same network is quicker, and costs no disk, however quick the worker is.
+const QUICK_BYTES_PER_S: u64 = 32 << 20;
+
+/// What bounds an answer.
+pub(crate) struct Limits {
+    /// In memory, for this answer: `response_buffer`.
+    pub(crate) buffer_bytes: usize,
+    /// In memory, for all of them: `max_response_memory`.
+    pub(crate) memory: Rc<Memory>,
+    /// In the file, for this answer: `response_spool`.
+    pub(crate) spool_bytes: u64,
+}
+
+/// How an answer ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StreamEnd {
+    /// Whole.
+    Complete,
+    /// The app failed, or its worker died: the client must see that the body is not whole.
+    Broken,
+}
+
+/// What the client gets next.
+pub(crate) enum Next {
+    Piece(Piece),
+    /// Nothing yet.
+    Nothing,
+    End(StreamEnd),
+}
+
+/// How much of it a worker has left that waits for its client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// It does not wait.
+    Unneeded,
+    Left,
+    /// The client is slow, and the worker should not wait for it.
+    Over,
+    /// The client is slow, and `response_spool` allows no file.
+    Forced,
+}
+
+/// What is to be done with the file.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Job {
+    /// Append these, then call [`Outflow::written`].
+    Write(Vec<Bytes>),
+    /// Read so many bytes from there, then call [`Outflow::read`].
+    Read { offset: u64, len: usize },
+    /// Nothing, until something was pushed or popped.
+    Wait,
+    /// The file is not needed any more.
+    Leave,
+}
+
+pub(crate) struct Outflow {
+    limits: Rc<Limits>,
+    front: Pieces,
+    /// There is a file, or there will be.
+    spooling: Option<Spooling>,
+    end: Option<StreamEnd>,
+    /// Bytes that the client has taken.
+    taken: u64,
+    /// Since when the worker waits.
+    held_since_us: Option<u64>,
+    /// How long it has waited before that.
+    held_us: u64,
+    was_stuck: bool,
+}
+
+#[derive(Default)]
+struct Spooling {
+    /// The file has these bytes for the client, from here ...
+    read: u64,
+    /// ... to here.
+    written: u64,
+    back: Pieces,
+    /// Of the pieces at the back, those that are being written.
+    writing: usize,
+    /// Not all of the back could be written when it was last tried.
+    refused: bool,
+    /// The disk has failed us: what is in the file is still read.
+    failed: bool,
+}
+
+#[derive(Default)]
+struct Pieces {
+    pieces: VecDeque<Piece>,
+    bytes: usize,
+}
+
+impl Outflow {
+    pub(crate) fn new(limits: &Rc<Limits>) -> Self {
+        Self {
+            limits: Rc::clone(limits),
+            front: Pieces::default(),
+            spooling: None,
+            end: None,
+            taken: 0,
+            held_since_us: None,
+            held_us: 0,
+            was_stuck: false,
+        }
+    }
+
+    /// How many bytes may be pushed now.
+    pub(crate) fn room(&self) -> usize {
+        if let Some(spooling) = &self.spooling {
+            return OWN_BYTES.saturating_sub(spooling.back.bytes);
+        }
+        let limits = &self.limits;
+        let own = limits.buffer_bytes.saturating_sub(self.front.bytes);
+        let least = OWN_BYTES.saturating_sub(self.front.bytes);
+        own.min(limits.memory.left()).max(least)
+    }
+
+    /// Whether there is room enough to bother the exchange.
+    pub(crate) fn wants_more(&self) -> bool {
+        let bytes_max = self.limits.buffer_bytes.max(OWN_BYTES);
+        match &self.spooling {
+            Some(spooling) => spooling.back.bytes * 2 <= OWN_BYTES,
+            None => self.front.bytes * 2 <= bytes_max,
+        }
+    }
+
+    /// Brings a piece of the body.
+    pub(crate) fn push(&mut self, bytes: Bytes) {
+        // After its end, nothing follows.
+        if !bytes.is_empty() && self.end.is_none() {
+            let piece = Piece::new(&self.limits.memory, bytes);
+            match &mut self.spooling {
+                Some(spooling) => spooling.back.push(piece),
+                None => self.front.push(piece),
+            }
+        }
+    }
+
+    /// Ends the body; the first word counts.
+    pub(crate) fn end(&mut self, end: StreamEnd) {
+        self.end.get_or_insert(end);
+    }
+
+    /// The client takes a piece of the body, or its end.
+    pub(crate) fn pop(&mut self) -> Next {
+        let mut next = self.front.pop();
+        let dry = self.spooling.as_mut().filter(|spooling| spooling.is_dry());
+        if next.is_none()
+            && let Some(spooling) = dry
+        {
+            next = spooling.back.pop();
+        }
+        if let Some(piece) = next {
+            self.taken += piece.len() as u64;
+            return Next::Piece(piece);
+        }
+        let all = self.spooling.as_ref().is_none_or(Spooling::is_dry);
+        match self.end {
+            Some(end) if all => Next::End(end),
+            Some(_) | None => Next::Nothing,
+        }
+    }
+
+    /// The worker waits for room, or does not.
+    pub(crate) fn hold(&mut self, held: bool, now_us: u64) {
+        match self.held_since_us {
+            None if held => self.held_since_us = Some(now_us),
+            Some(since_us) if !held => {
+                self.held_us += now_us.saturating_sub(since_us);
+                self.held_since_us = None;
+            }
+            Some(_) | None => {}
+        }
+    }
+
+    /// Whether the worker should go on waiting for the client.
+    pub(crate) fn patience(&self, now_us: u64) -> Patience {
+        let Some(since_us) = self.held_since_us else {
+            return Patience::Unneeded;
+        };
+        let quick_us = self.taken.saturating_mul(1_000_000) / QUICK_BYTES_PER_S;
+        let held_us = self.held_us + now_us.saturating_sub(since_us);
+        match held_us > PATIENCE_US + quick_us {
+            true if self.limits.spool_bytes > 0 => Patience::Over,
+            true => Patience::Forced,
+            false => Patience::Left,
+        }
+    }
+
+    /// From now on what is pushed goes to a file, until the client has taken all that is in it.
+    pub(crate) fn spool(&mut self) {
+        self.spooling.get_or_insert_default();
+    }
+
+    pub(crate) fn is_spooling(&self) -> bool {
+        self.spooling.is_some()
+    }
+
+    /// Whether the worker has to wait for a slow client, since there is no room in a file. True
+    /// once for an answer.
+    pub(crate) fn gets_stuck(&mut self, now_us: u64) -> bool {
+        let stuck = match &self.spooling {
+            Some(spooling) => spooling.refused && self.held_since_us.is_some(),
+            None => self.patience(now_us) == Patience::Forced,
+        };
+        stuck && !std::mem::replace(&mut self.was_stuck, true)
+    }
+
+    /// What is to be done with the file now.
+    pub(crate) fn next_job(&mut self) -> Job {
+        let Some(spooling) = &mut self.spooling else {
+            return Job::Leave;
+        };
+        if spooling.is_dry() && spooling.written > 0 {
+            // The client has caught up. Only here the file is given up, by whoever has it.
+            self.front.append(&mut spooling.back);
+            self.spooling = None;
+            return Job::Leave;
+        }
+        if spooling.read < spooling.written && self.front.bytes == 0 {
+            let left = spooling.written - spooling.read;
+            return Job::Read {
+                offset: spooling.read,
+                len: left.min(OWN_BYTES as u64) as usize,
+            };
+        }
+        let room = self.limits.spool_bytes - spooling.written;
+        match spooling.write(room) {
+            Some(pieces) => Job::Write(pieces),
+            None => {
+                spooling.refused = spooling.back.bytes > 0;
+                Job::Wait
+            }
+        }
+    }
+
+    /// A [`Job::Write`] was done, or not for want of room.
+    pub(crate) fn written(&mut self, done: bool) {
+        if let Some(spooling) = &mut self.spooling {
+            let writing = std::mem::take(&mut spooling.writing);
+            spooling.refused = !done;
+            if done {
+                for _ in 0..writing {
+                    let piece = spooling.back.pop();
+                    spooling.written += piece.map_or(0, |piece| piece.len() as u64);
+                }
+            }
+        }
+    }
+
+    /// The disk has failed: what is not in the file yet waits for the client, and the worker too.
+    pub(crate) fn disk_failed(&mut self) {
+        self.written(false);
+        if let Some(spooling) = &mut self.spooling {
+            spooling.failed = true;
+        }
+    }
+
+    /// A [`Job::Read`] was done.
+    pub(crate) fn read(&mut self, bytes: Bytes) {
+        if let Some(spooling) = &mut self.spooling {
+            spooling.read += bytes.len() as u64;
+            self.front.push(Piece::new(&self.limits.memory, bytes));
+        }
+    }
+
+    /// What is in the file cannot be read: the answer is not whole.
+    pub(crate) fn lost(&mut self) {
+        self.end = Some(StreamEnd::Broken);
+        self.spooling = None;
+    }
+
+    /// Nobody takes it any more.
+    pub(crate) fn give_up(&mut self) {
+        self.front = Pieces::default();
+        self.spooling = None;
+        self.end(StreamEnd::Broken);
+    }
+}
+
+impl Spooling {
+    /// Nothing is in the file that the client does not have, nor will be soon.
+    fn is_dry(&self) -> bool {
+        self.read == self.written && self.writing == 0
+    }
+
+    /// As many pieces as fit into `room`, if none are being written.
+    fn write(&mut self, room: u64) -> Option<Vec<Bytes>> {
+        if self.failed || self.writing > 0 {
+            return None;
+        }
+        let mut bytes = 0;
+        let fitting = self
+            .back
+            .pieces
+            .iter()
+            .map(Piece::bytes)
+            .take_while(|piece| {
+                bytes += piece.len() as u64;
+                bytes <= room
+            });
+        let pieces: Vec<_> = fitting.cloned().collect();
+        self.writing = pieces.len();
+        (!pieces.is_empty()).then_some(pieces)
+    }
+}
+
+impl Pieces {
+    fn push(&mut self, piece: Piece) {
+        self.bytes += piece.len();
+        self.pieces.push_back(piece);
+    }
+
+    fn append(&mut self, later: &mut Self) {
+        self.bytes += std::mem::take(&mut later.bytes);
+        self.pieces.append(&mut later.pieces);
+    }
+
+    fn pop(&mut self) -> Option<Piece> {
+        let piece = self.pieces.pop_front()?;
+        self.bytes -= piece.len();
+        Some(piece)
+    }
+}
+
+#[cfg(test)]
+mod tests;

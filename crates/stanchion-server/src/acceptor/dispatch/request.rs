@@ -1,0 +1,106 @@
+//! A request that has arrived whole, as the line and the exchange need it.
+
+use std::net::IpAddr;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use stanchion_exchange::Area;
+use stanchion_http::Head;
+
+use super::PortNumber;
+use super::request_id::RequestId;
+use crate::acceptor::storage::memory::Held;
+use crate::acceptor::storage::spool::SpooledBody;
+use crate::log::describe;
+use crate::record::{RequestFacts, WholeBody, write_request};
+
+/// What a connection knows about where it comes from, once for all its requests.
+pub(crate) struct Peer {
+    /// None on a unix socket.
+    pub(crate) ip: Option<IpAddr>,
+    pub(crate) address: String,
+    pub(crate) port: u16,
+    pub(crate) server_name: Rc<str>,
+    pub(crate) server_port: Rc<str>,
+    pub(crate) trusted: bool,
+    /// The number of the port it came in by, if that is one that a single worker serves.
+    pub(crate) only_worker: Option<PortNumber>,
+}
+
+impl Peer {
+    /// What its requests say of others, if it is believed.
+    pub(crate) fn said<'h>(&self, head: &'h Head) -> Option<&'h Head> {
+        self.trusted.then_some(head)
+    }
+}
+
+/// A request that has arrived whole.
+pub(crate) struct Request {
+    pub(crate) head: Head,
+    pub(crate) body: Body,
+    pub(crate) peer: Rc<Peer>,
+    /// `http` or `https`, after what trusted proxies say.
+    pub(crate) scheme: &'static str,
+    /// What it is called, unless that is switched off.
+    pub(crate) id: Option<RequestId>,
+    /// How long it was with the proxies, if they say so and are believed.
+    pub(crate) proxy_us: Option<u64>,
+    /// When its last byte was read, in microseconds of the monotonic clock.
+    pub(crate) arrived_us: u64,
+}
+
+/// A whole body.
+pub(crate) enum Body {
+    Empty,
+    /// In pieces, as it was read.
+    Memory {
+        pieces: Vec<Bytes>,
+        /// Counts them for as long as they are here.
+        _held: Held,
+    },
+    Spooled(SpooledBody),
+}
+
+impl Request {
+    /// What it is called.
+    pub(crate) fn id(&self) -> Option<&str> {
+        self.id.as_ref().map(RequestId::as_str)
+    }
+
+    /// Method, target and name, for logs.
+    pub(crate) fn describe(&self) -> String {
+        let id = self.id().unwrap_or_default();
+        describe(self.head.method(), self.head.target(), id)
+    }
+
+    /// Whether to run it twice is to run it once (RFC 9110 section 9.2.2). Not if its body is in a
+    /// file, which the app may have written to.
+    pub(crate) fn is_repeatable(&self) -> bool {
+        let method = self.head.method();
+        let is_safe = matches!(method, "GET" | "HEAD" | "OPTIONS" | "TRACE");
+        (is_safe || matches!(method, "PUT" | "DELETE")) && !matches!(self.body, Body::Spooled(_))
+    }
+
+    /// Writes the record for the exchange; `None` if it does not fit.
+    pub(crate) fn write(&self, area: Area<'_>) -> Option<usize> {
+        let facts = RequestFacts {
+            is_https: self.scheme == "https",
+            peer_address: self.peer.address.as_bytes(),
+            peer_port: self.peer.port,
+            server_name: self.peer.server_name.as_bytes(),
+            server_port: self.peer.server_port.as_bytes(),
+            trusted_peer: self.peer.trusted,
+            request_id: self.id().unwrap_or_default().as_bytes(),
+            proxy_us: self.proxy_us,
+        };
+        let body = match &self.body {
+            Body::Empty => WholeBody::Memory(&[]),
+            Body::Memory { pieces, .. } => WholeBody::Memory(pieces),
+            Body::Spooled(body) => WholeBody::Spooled {
+                path: body.path()?.to_str()?,
+                len: body.len,
+            },
+        };
+        write_request(area, &facts, &self.head, &body)
+    }
+}

@@ -1,0 +1,58 @@
+//! How the line and the seats are, as whoever asks is shown it.
+//!
+//! Keys are stable; whoever reads them ignores those that it does not know.
+
+use serde::Serialize;
+
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct LineStatus {
+    pub(crate) waiting: usize,
+    /// But for those in lanes with room of their own.
+    pub(crate) waiting_max: usize,
+    /// At the ports of single workers.
+    pub(crate) waiting_at_ports: usize,
+    pub(crate) oldest_wait_us: u64,
+    pub(crate) drain_per_s: f64,
+    /// Whether one of the lanes stands: its oldest has waited for longer than `queue_target`.
+    pub(crate) standing: bool,
+    pub(crate) lanes: Vec<LaneStatus>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct LaneStatus {
+    pub(crate) name: String,
+    pub(crate) priority: u32,
+    pub(crate) waiting: usize,
+    /// `None`: it shares what the line has.
+    pub(crate) waiting_max: Option<usize>,
+    pub(crate) oldest_wait_us: u64,
+    pub(crate) in_exchange: usize,
+    pub(crate) seats_reserved: usize,
+    pub(crate) drain_per_s: f64,
+    pub(crate) standing: bool,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct SeatStatus {
+    pub(crate) worker: u16,
+    pub(crate) seat: u16,
+    pub(crate) pid: i32,
+    pub(crate) tenure: u32,
+    pub(crate) state: SeatDoes,
+    pub(crate) running_us: Option<u64>,
+    pub(crate) method: Option<String>,
+    pub(crate) path: Option<String>,
+    pub(crate) served: u64,
+    pub(crate) busy_us: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum SeatDoes {
+    /// Nobody has it.
+    Empty,
+    /// It waits for a request.
+    Idle,
+    /// It answers one.
+    Busy,
+}

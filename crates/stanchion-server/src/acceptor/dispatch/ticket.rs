@@ -1,0 +1,237 @@
+//! A request's place in the server, from its joining the line to the last byte of its answer.
+
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use stanchion_exchange::{Corrupt, Submitted};
+use stanchion_http::{AnswerFacts, BodyLength};
+use stanchion_line::{LaneId, Place};
+
+use super::outflow::{Limits, Next, Outflow, StreamEnd};
+use super::refusal::Refusal;
+use super::reply::Reply;
+use super::request::Request;
+use super::trace::Trace;
+use crate::acceptor::storage::clients::Share;
+use crate::acceptor::storage::woken::Woken;
+use crate::record::FilePart;
+
+/// Shared by whoever waits for the answer (the connection) and whoever brings it (the dispatch).
+pub(crate) struct Ticket {
+    pub(crate) request: Request,
+    /// If it is traced, its place there.
+    pub(crate) trace: Option<Box<Trace>>,
+    pub(crate) stage: Cell<Stage>,
+    /// Whose turns it has in the line, and whose seats.
+    pub(crate) lane: Cell<LaneId>,
+    /// While it waits, if it is counted how many of one client do.
+    pub(crate) client_share: Cell<Option<Share>>,
+    /// The head of the answer and what there was of the body with it, until it is fetched.
+    answer: RefCell<Option<Answer>>,
+    /// The body, once the head of an answer is out that comes in pieces.
+    outflow: RefCell<Option<Box<Outflow>>>,
+    /// Bytes of it that the head promises and that have not come, if it does.
+    owed: Cell<Option<u64>>,
+    /// Who waits, and where a note is left for it.
+    connection: u32,
+    woken: Rc<Woken>,
+    is_woken: Cell<bool>,
+    /// When a seat took it and gave it back; 0 = not yet.
+    pub(crate) taken_us: Cell<u64>,
+    pub(crate) done_us: Cell<u64>,
+    /// The worker's process; 0 = none took it.
+    pub(crate) worker_pid: Cell<i32>,
+    /// Its number, once one took it.
+    pub(crate) worker: Cell<Option<u16>>,
+    /// A worker has died over it, and it goes to another one.
+    pub(crate) is_retried: Cell<bool>,
+}
+
+/// Where a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Not yet in the line.
+    New,
+    /// In the line.
+    Waiting(Place),
+    /// In the exchange.
+    Submitted(Submitted),
+    /// Neither: answered, refused, or nobody wants it any more.
+    Over,
+}
+
+/// What the connection gets.
+pub(crate) enum Answer {
+    /// The app's, whole or with more to come.
+    App(AppAnswer),
+    /// Ours.
+    Refused(Refusal),
+    /// Ours, to a probe.
+    Probed(Reply),
+}
+
+/// The head of the app's answer and the start of its body.
+pub(crate) struct AppAnswer {
+    /// As they came from the worker: something, the head, perhaps the body.
+    pub(crate) bytes: Vec<u8>,
+    /// Where the head is in there, in wire form, without the empty line; checked.
+    pub(crate) head: Range<usize>,
+    pub(crate) facts: AnswerFacts,
+    pub(crate) body: Start,
+}
+
+/// What is known of a body when the head is.
+pub(crate) enum Start {
+    /// All of it, behind the head.
+    Whole,
+    /// It comes through the ticket's outflow.
+    Streamed,
+    /// A file.
+    File(std::fs::File, FilePart),
+}
+
+impl Ticket {
+    pub(crate) fn new(
+        request: Request,
+        trace: Option<Box<Trace>>,
+        connection: u32,
+        woken: &Rc<Woken>,
+    ) -> Self {
+        Self {
+            request,
+            trace,
+            stage: Cell::new(Stage::New),
+            lane: Cell::default(),
+            client_share: Cell::new(None),
+            answer: RefCell::new(None),
+            outflow: RefCell::default(),
+            owed: Cell::new(None),
+            connection,
+            woken: Rc::clone(woken),
+            is_woken: Cell::new(false),
+            taken_us: Cell::new(0),
+            done_us: Cell::new(0),
+            worker_pid: Cell::new(0),
+            worker: Cell::new(None),
+            is_retried: Cell::new(false),
+        }
+    }
+
+    /// How long it was in the line; until now, if no seat has taken it.
+    pub(crate) fn wait_us(&self, now_us: u64) -> u64 {
+        let until_us = match self.taken_us.get() {
+            0 => now_us,
+            taken_us => taken_us,
+        };
+        until_us.saturating_sub(self.request.arrived_us)
+    }
+
+    /// How long a seat ran it, or has run it until now, if one took it.
+    pub(crate) fn service_us(&self, now_us: u64) -> Option<u64> {
+        let taken_us = self.taken_us.get();
+        let until_us = match self.done_us.get() {
+            0 => now_us,
+            done_us => done_us,
+        };
+        (taken_us != 0).then(|| until_us.saturating_sub(taken_us))
+    }
+
+    /// Brings the answer.
+    pub(crate) fn answer(&self, answer: Answer) {
+        *self.answer.borrow_mut() = Some(answer);
+        self.wake();
+    }
+
+    /// The connection fetches the answer, if it is there.
+    pub(crate) fn take_answer(&self) -> Option<Answer> {
+        self.is_woken.set(false);
+        self.answer.borrow_mut().take()
+    }
+
+    /// The head is out, with the first piece of a body that comes in pieces. Nothing has happened if that
+    /// piece is more than was promised.
+    pub(crate) fn start_streaming(
+        &self,
+        limits: &Rc<Limits>,
+        promised: BodyLength,
+        first: Bytes,
+    ) -> Result<(), Corrupt> {
+        let owed = left_of(bytes_of(promised), &first)?;
+        let mut outflow = Outflow::new(limits);
+        outflow.push(first);
+        *self.outflow.borrow_mut() = Some(Box::new(outflow));
+        self.owed.set(owed);
+        Ok(())
+    }
+
+    /// Brings a piece of the body. Nothing of one with which the body is longer than its head says:
+    /// the client would take the rest for another answer.
+    pub(crate) fn push(&self, piece: Bytes) -> Result<(), Corrupt> {
+        self.owed.set(left_of(self.owed.get(), &piece)?);
+        self.pour(|outflow| outflow.push(piece));
+        Ok(())
+    }
+
+    /// Ends the body. It is not whole if there is less of it than its head says.
+    pub(crate) fn end(&self, end: StreamEnd) -> Result<(), Corrupt> {
+        if end == StreamEnd::Complete && self.owed.get().is_some_and(|owed| owed > 0) {
+            return Err(Corrupt("an answer is shorter than it says"));
+        }
+        self.pour(|outflow| outflow.end(end));
+        Ok(())
+    }
+
+    /// Whether the head is out.
+    pub(crate) fn is_streaming(&self) -> bool {
+        self.outflow.borrow().is_some()
+    }
+
+    /// Looks at the body, or takes note of something; `None` if the head is not out.
+    pub(crate) fn outflow<T>(&self, act: impl FnOnce(&mut Outflow) -> T) -> Option<T> {
+        self.outflow.borrow_mut().as_deref_mut().map(act)
+    }
+
+    /// Changes the body: the connection looks again.
+    pub(crate) fn pour<T>(&self, act: impl FnOnce(&mut Outflow) -> T) -> Option<T> {
+        let done = self.outflow(act);
+        self.wake();
+        done
+    }
+
+    /// The connection fetches a piece of the body, or its end.
+    pub(crate) fn next_piece(&self) -> Next {
+        self.is_woken.set(false);
+        self.outflow(Outflow::pop).unwrap_or(Next::Nothing)
+    }
+
+    /// The connection has looked, though it fetched nothing: what is brought now is news.
+    pub(crate) fn seen(&self) {
+        self.is_woken.set(false);
+    }
+
+    /// The connection looks again.
+    pub(crate) fn wake(&self) {
+        if !self.is_woken.replace(true) {
+            self.woken.add(self.connection);
+        }
+    }
+}
+
+/// Bytes of a body, if they are known.
+pub(crate) fn bytes_of(length: BodyLength) -> Option<u64> {
+    match length {
+        BodyLength::Nothing => Some(0),
+        BodyLength::Bytes(bytes) => Some(bytes),
+        BodyLength::Unknown => None,
+    }
+}
+
+/// Bytes that are owed after this piece.
+fn left_of(owed: Option<u64>, piece: &Bytes) -> Result<Option<u64>, Corrupt> {
+    let Some(owed) = owed else { return Ok(None) };
+    let left = owed.checked_sub(piece.len() as u64);
+    let left = left.ok_or(Corrupt("an answer is longer than it says"))?;
+    Ok(Some(left))
+}

@@ -1,0 +1,426 @@
+//! One door: a listener that clients, or operators, come in by.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::sockopt::set_socket_linger;
+use rustix::net::{SocketFlags, acceptfrom_with};
+use stanchion_sys::listener::{Listener, ListenerAddress};
+use tracing::{debug, warn};
+
+use crate::acceptor::connections::{Audience, after};
+use crate::acceptor::dispatch::PortNumber;
+use crate::acceptor::dispatch::request::Peer;
+use crate::acceptor::lifecycle::Lifecycle;
+use crate::acceptor::poller::{Poller, Source};
+use crate::settings::Settings;
+
+/// After the door was closed, how long handshakes under way have to complete: more than a round
+/// trip in most networks one runs this server in.
+const LAST_HANDSHAKES: Duration = Duration::from_millis(100);
+
+/// A door.
+pub(super) struct Door {
+    pub(super) number: u32,
+    pub(super) listener: Listener,
+    pub(super) audience: Audience,
+    /// If it is a single worker's.
+    pub(super) port: Option<PortNumber>,
+    /// Somebody may be in the kernel's queue.
+    pub(super) is_ready: bool,
+    /// Somebody for whom there was no room yet. To be accepted first is what shows that somebody
+    /// is there, so that nobody who idles is closed for nobody.
+    pub(super) hall: Option<Guest>,
+    state: State,
+    /// Whether it is to be closed, whatever the others do.
+    closing: Option<Closing>,
+    server_name: Rc<str>,
+    server_port: Rc<str>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Nobody is let in yet.
+    Shut,
+    Open,
+    /// Nobody can join the queue any more: who is in it is let in, until then at most.
+    LastCall {
+        until_us: u64,
+    },
+    Closed,
+}
+
+/// How one door is to be closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Closing {
+    /// It is ours alone: whoever is in its queue is let in.
+    AfterTheLast,
+    /// Whoever is in its queue is another acceptor's.
+    AtOnce,
+}
+
+/// Who has come in.
+pub(super) struct Guest {
+    pub(super) socket: OwnedFd,
+    /// `None` on a unix socket.
+    pub(super) peer: Option<SocketAddr>,
+}
+
+/// What accepting has come to.
+pub(super) enum Accepted {
+    Guest(Guest),
+    Nobody,
+}
+
+impl Guest {
+    /// A connection that is closed now is reset (tcp(7), `SO_LINGER` of zero in socket(7)).
+    pub(super) fn reset(&self) {
+        if let Err(error) = set_socket_linger(&self.socket, Some(Duration::ZERO)) {
+            debug!("a connection is closed and not reset: {error}");
+        }
+    }
+}
+
+impl Door {
+    pub(super) fn new(
+        number: u32,
+        listener: &Listener,
+        audience: Audience,
+        port: Option<PortNumber>,
+        poller: &Poller,
+    ) -> io::Result<Self> {
+        let listener = listener.try_clone()?;
+        poller.watch(Source::Door(number), &listener)?;
+        let (name, server_port) = match listener.address() {
+            ListenerAddress::Tcp(address) => (address.ip().to_string(), address.port().to_string()),
+            ListenerAddress::Unix(path) => (path.display().to_string(), String::new()),
+            ListenerAddress::Abstract(name) => (format!("@{name}"), String::new()),
+        };
+        Ok(Self {
+            number,
+            listener,
+            audience,
+            port,
+            // Whoever came before it was watched.
+            is_ready: true,
+            hall: None,
+            state: State::Shut,
+            closing: None,
+            server_name: name.into(),
+            server_port: server_port.into(),
+        })
+    }
+
+    pub(super) fn is_unix(&self) -> bool {
+        !matches!(self.listener.address(), ListenerAddress::Tcp(_))
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.state == State::Closed && self.hall.is_none()
+    }
+
+    /// Whoever comes now is let in whatever room there is.
+    pub(super) fn is_last_call(&self) -> bool {
+        matches!(self.state, State::LastCall { .. } | State::Closed)
+    }
+
+    pub(super) fn has_guest_in_hall(&self) -> bool {
+        self.hall.is_some()
+    }
+
+    pub(super) fn closes_at_us(&self) -> Option<u64> {
+        match self.state {
+            State::LastCall { until_us } => Some(until_us),
+            _ => None,
+        }
+    }
+
+    pub(super) fn may_accept(&self) -> bool {
+        self.is_ready && matches!(self.state, State::Open | State::LastCall { .. })
+    }
+
+    pub(super) fn close(&mut self, how: Closing) {
+        self.closing = Some(how);
+    }
+
+    /// Follows what the acceptor is to do.
+    pub(super) fn advance(&mut self, lifecycle: Lifecycle, now_us: u64) {
+        let was_open = self.state == State::Open;
+        match self.state {
+            State::Shut | State::Open => {}
+            State::LastCall { until_us } if now_us >= until_us => {
+                self.state = State::Closed;
+                return;
+            }
+            State::LastCall { .. } | State::Closed => return,
+        }
+        if self.audience == Audience::Operators {
+            // Until the very end; but another acceptor answers once this one retires.
+            self.state = match lifecycle {
+                Lifecycle::Starting => State::Shut,
+                Lifecycle::Retiring => State::Closed,
+                Lifecycle::Open | Lifecycle::Draining | Lifecycle::Refusing => State::Open,
+            };
+            return;
+        }
+        match (self.closing, lifecycle) {
+            (None, Lifecycle::Starting) => {}
+            (None, Lifecycle::Open) => self.state = State::Open,
+            (Some(Closing::AtOnce), _) | (None, Lifecycle::Retiring) => self.state = State::Closed,
+            // Whoever was never let in is not ours.
+            (None, Lifecycle::Draining | Lifecycle::Refusing) if !was_open => {
+                self.state = State::Closed;
+            }
+            (Some(Closing::AfterTheLast), _)
+            | (None, Lifecycle::Draining | Lifecycle::Refusing) => self.last_call(now_us),
+        }
+    }
+
+    /// Closes it to newcomers, and lets in those who came before.
+    fn last_call(&mut self, now_us: u64) {
+        if self.listener.is_passed() {
+            self.state = State::Closed;
+            return;
+        }
+        if let Err(error) = self.listener.close_door() {
+            warn!(
+                "{} cannot be closed to newcomers only, and some may be reset: {error}",
+                self.listener.address()
+            );
+        }
+        self.is_ready = true;
+        let until_us = if self.is_unix() {
+            // Of one that was shut epoll(7) tells no more; so until its queue is empty.
+            u64::MAX
+        } else {
+            after(now_us, LAST_HANDSHAKES)
+        };
+        self.state = State::LastCall { until_us };
+    }
+
+    /// The next one.
+    pub(super) fn accept(&mut self) -> io::Result<Accepted> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        match acceptfrom_with(&self.listener, flags) {
+            Ok((socket, peer)) => {
+                let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+                if matches!(self.state, State::LastCall { .. }) {
+                    self.listener.let_through(&socket)?;
+                }
+                Ok(Accepted::Guest(Guest { socket, peer }))
+            }
+            Err(Errno::AGAIN) => {
+                self.is_ready = false;
+                if self.is_unix() && self.is_last_call() {
+                    self.state = State::Closed;
+                }
+                Ok(Accepted::Nobody)
+            }
+            // Of a unix socket that was shut, once its queue is empty.
+            Err(Errno::INVAL) if self.is_unix() => {
+                self.is_ready = false;
+                if self.is_last_call() {
+                    self.state = State::Closed;
+                }
+                Ok(Accepted::Nobody)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// What is known of somebody who comes in by this door.
+    pub(super) fn peer_of(&self, peer: Option<SocketAddr>, settings: &Settings) -> Peer {
+        let ip = peer.map(|peer| peer.ip());
+        Peer {
+            trusted: settings.forwarded_allow_ips.allows(ip),
+            ip,
+            address: ip
+                .map(|ip| ip.to_canonical().to_string())
+                .unwrap_or_default(),
+            port: peer.map_or(0, |peer| peer.port()),
+            server_name: Rc::clone(&self.server_name),
+            server_port: Rc::clone(&self.server_port),
+            only_worker: self.port,
+        }
+    }
+}
+
+/// accept(2) passes on what went wrong with the connection it would have given, and says which
+/// errors are of that kind.
+pub(super) fn is_of_one_connection(error: &io::Error) -> bool {
+    let of_the_network = [
+        Errno::NETDOWN,
+        Errno::PROTO,
+        Errno::NOPROTOOPT,
+        Errno::HOSTDOWN,
+        Errno::NONET,
+        Errno::HOSTUNREACH,
+        Errno::OPNOTSUPP,
+        Errno::NETUNREACH,
+        // A firewall's.
+        Errno::PERM,
+    ];
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::Interrupted
+    ) || Errno::from_io_error(error).is_some_and(|errno| of_the_network.contains(&errno))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream;
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net as unix;
+
+    use super::*;
+
+    const NOW_US: u64 = 1_000_000;
+
+    /// A door on a port of its own, and whoever has connected to it.
+    fn door(audience: Audience, guests: usize) -> (Door, Vec<TcpStream>) {
+        let listener = Listener::tcp("127.0.0.1", 0, 16).unwrap();
+        let poller = Poller::new().unwrap();
+        let ListenerAddress::Tcp(address) = *listener.address() else {
+            panic!("it is TCP");
+        };
+        let guests = (0..guests).map(|_| TcpStream::connect(address).unwrap());
+        let guests = guests.collect();
+        let door = Door::new(0, &listener, audience, None, &poller).unwrap();
+        (door, guests)
+    }
+
+    fn comes_in(door: &mut Door) -> bool {
+        matches!(door.accept(), Ok(Accepted::Guest(_)))
+    }
+
+    #[test]
+    fn a_door_follows_what_the_acceptor_does() {
+        use Lifecycle::{Draining, Open, Refusing, Retiring, Starting};
+        let last_call = State::LastCall {
+            until_us: after(NOW_US, LAST_HANDSHAKES),
+        };
+        let table: [(Audience, &[Lifecycle], Option<Closing>, State); 13] = [
+            (Audience::Clients, &[Starting], None, State::Shut),
+            (Audience::Clients, &[Starting, Open], None, State::Open),
+            (Audience::Clients, &[Open, Draining], None, last_call),
+            (Audience::Clients, &[Open, Refusing], None, last_call),
+            (Audience::Clients, &[Open, Retiring], None, State::Closed),
+            // Who never had the door has nobody in its queue.
+            (
+                Audience::Clients,
+                &[Starting, Draining],
+                None,
+                State::Closed,
+            ),
+            (
+                Audience::Clients,
+                &[Open, Retiring, Draining],
+                None,
+                State::Closed,
+            ),
+            // What a single worker gives back, whatever the others do.
+            (
+                Audience::Clients,
+                &[Open],
+                Some(Closing::AtOnce),
+                State::Closed,
+            ),
+            (
+                Audience::Clients,
+                &[Open],
+                Some(Closing::AfterTheLast),
+                last_call,
+            ),
+            (Audience::Operators, &[Starting], None, State::Shut),
+            (Audience::Operators, &[Open, Draining], None, State::Open),
+            (Audience::Operators, &[Open, Refusing], None, State::Open),
+            (Audience::Operators, &[Open, Retiring], None, State::Closed),
+        ];
+        for (audience, lifecycles, closing, expected) in table {
+            let (mut door, _) = door(audience, 0);
+            for lifecycle in lifecycles {
+                door.advance(*lifecycle, NOW_US);
+            }
+            if let Some(closing) = closing {
+                door.close(closing);
+                door.advance(Open, NOW_US);
+            }
+            assert_eq!(
+                door.state, expected,
+                "{audience:?} {lifecycles:?} {closing:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn nobody_comes_in_before_it_is_open_and_all_who_wait_after() {
+        let (mut door, _guests) = door(Audience::Clients, 2);
+        door.advance(Lifecycle::Starting, NOW_US);
+        assert!(!door.may_accept());
+        door.advance(Lifecycle::Open, NOW_US);
+        for _ in 0..2 {
+            assert!(door.may_accept() && comes_in(&mut door));
+        }
+        assert!(!comes_in(&mut door));
+        // Until the kernel tells of somebody.
+        assert!(!door.may_accept());
+    }
+
+    #[test]
+    fn those_in_the_queue_are_let_in_after_the_door_was_closed() {
+        let (mut door, _guests) = door(Audience::Clients, 1);
+        door.advance(Lifecycle::Open, NOW_US);
+        door.is_ready = false;
+        door.advance(Lifecycle::Draining, NOW_US);
+        assert!(door.is_last_call() && !door.is_closed() && door.may_accept());
+        let until_us = door.closes_at_us().unwrap();
+        let Ok(Accepted::Guest(guest)) = door.accept() else {
+            panic!("somebody is in the queue");
+        };
+        door.advance(Lifecycle::Draining, until_us - 1);
+        assert!(!door.is_closed());
+        // There was no room for it yet.
+        door.hall = Some(guest);
+        door.advance(Lifecycle::Draining, until_us);
+        assert!(!door.is_closed() && !door.may_accept());
+        door.hall = None;
+        assert!(door.is_closed());
+    }
+
+    #[test]
+    fn of_a_unix_socket_the_last_call_ends_with_its_queue() {
+        let name = format!("stanchion-door-{}", std::process::id());
+        let listener = Listener::unix_abstract(&name, 16).unwrap();
+        let address = unix::SocketAddr::from_abstract_name(&name).unwrap();
+        let connect = || unix::UnixStream::connect_addr(&address);
+        let poller = Poller::new().unwrap();
+        let mut door = Door::new(0, &listener, Audience::Clients, None, &poller).unwrap();
+        let _guest = connect().unwrap();
+        door.advance(Lifecycle::Open, NOW_US);
+        door.advance(Lifecycle::Draining, NOW_US);
+        assert!(connect().is_err());
+        assert!(comes_in(&mut door) && !door.is_closed());
+        assert!(!comes_in(&mut door) && door.is_closed());
+    }
+
+    #[test]
+    fn what_is_wrong_with_one_connection_is_nothing_to_the_next_one() {
+        for (errno, is_its) in [
+            (Errno::CONNABORTED, true),
+            (Errno::PROTO, true),
+            (Errno::PERM, true),
+            (Errno::MFILE, false),
+            (Errno::NOBUFS, false),
+            (Errno::INVAL, false),
+        ] {
+            assert_eq!(is_of_one_connection(&errno.into()), is_its, "{errno:?}");
+        }
+    }
+}

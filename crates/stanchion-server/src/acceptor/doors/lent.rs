@@ -1,0 +1,113 @@
+//! Doors that single workers ask for (`worker.listen`): addresses that somebody else has are tried again.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::AsFd;
+
+use stanchion_sys::channel::Channel;
+use tracing::warn;
+
+use crate::acceptor::connections::after;
+use crate::acceptor::dispatch::{Dispatch, PortNumber};
+use crate::listeners::of_worker::{self, Failure, Patience};
+use crate::messages::{self, FromAcceptor};
+use crate::settings::{Bind, Settings};
+
+/// Addresses that workers have asked for and somebody else has.
+#[derive(Default)]
+pub(crate) struct Sought(BTreeMap<PortNumber, Seeking>);
+
+struct Seeking {
+    bind: Bind,
+    patience: Patience,
+    /// When it is tried again.
+    next_us: u64,
+}
+
+impl Sought {
+    /// Tries the address again as often as its `tries` say.
+    pub(crate) fn seek(&mut self, port: PortNumber, bind: Bind, now_us: u64) {
+        if self.0.contains_key(&port) {
+            return;
+        }
+        let mut patience = Patience::after_one(&bind);
+        match patience.next(&bind) {
+            Some(delay) => {
+                let next_us = after(now_us, delay);
+                let seeking = Seeking {
+                    bind,
+                    patience,
+                    next_us,
+                };
+                self.0.insert(port, seeking);
+            }
+            None => give_up(&bind, &in_use()),
+        }
+    }
+
+    /// It is nobody's any more.
+    pub(crate) fn forget(&mut self, port: PortNumber) {
+        self.0.remove(&port);
+    }
+
+    pub(crate) fn due_us(&self) -> Option<u64> {
+        self.0.values().map(|seeking| seeking.next_us).min()
+    }
+
+    /// Tries those whose time has come; the master is told of what is had.
+    pub(crate) fn advance(
+        &mut self,
+        settings: &Settings,
+        dispatch: &Dispatch,
+        master: &Channel,
+        now_us: u64,
+    ) {
+        self.0.retain(|port, seeking| {
+            if now_us < seeking.next_us {
+                return true;
+            }
+            match of_worker::open(settings, &seeking.bind) {
+                Ok((_, listener)) => {
+                    // If nobody asks any more, whoever comes next asks for it again.
+                    if let Some((worker, tenure)) = dispatch.claimant(*port) {
+                        let bind = seeking.bind.to_string();
+                        let had = FromAcceptor::Listen {
+                            worker,
+                            tenure,
+                            bind,
+                        };
+                        if let Err(error) =
+                            messages::send_with(master, &had, Some(listener.as_fd()))
+                        {
+                            give_up(&seeking.bind, &error);
+                        }
+                    }
+                    false
+                }
+                Err(Failure::InUse(_)) => match seeking.patience.next(&seeking.bind) {
+                    Some(delay) => {
+                        seeking.next_us = after(now_us, delay);
+                        true
+                    }
+                    None => {
+                        give_up(&seeking.bind, &in_use());
+                        false
+                    }
+                },
+                Err(Failure::Failed(error)) => {
+                    give_up(&seeking.bind, &error);
+                    false
+                }
+            }
+        });
+    }
+}
+
+fn in_use() -> io::Error {
+    let advice = "another server listens there, see `ss -lntxp`";
+    io::Error::new(io::ErrorKind::AddrInUse, advice)
+}
+
+fn give_up(bind: &Bind, why: &io::Error) {
+    warn!("{bind} is not served by a worker alone: {why}");
+}

@@ -1,0 +1,309 @@
+//! The doors: accepting as fast as connections come, so that the kernel's queue stays near empty whatever its limit is,
+//! and room for those who come in.
+
+mod door;
+pub(crate) mod lent;
+mod room;
+
+use std::io;
+use std::time::Duration;
+
+use stanchion_sys::listener::Listener;
+use tracing::{debug, error, info};
+
+use super::connections::{Audience, Connections, Newcomer, after};
+use super::dispatch::PortNumber;
+use super::lifecycle::Lifecycle;
+use super::poller::Poller;
+use super::requests::Requests;
+use super::storage::shortage::Shortage;
+use crate::settings::Settings;
+use crate::tally::{Event, Outcome};
+pub(crate) use door::Closing;
+use door::{Accepted, Door, Guest};
+pub(crate) use room::connections_max;
+use room::{Claim, Room};
+
+/// How many come in by a door in one turn of the loop; the others wait in the kernel's queue meanwhile.
+const TURN_GUESTS_MAX: usize = 64;
+/// Without descriptors, memory or disk, how long accepting pauses.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Connections to the admin listener at a time: a few scrapers, pages and probes. One more takes the place of the one that
+/// has asked nothing for the longest, so that nobody can keep a probe out by staying.
+const OPERATORS_MAX: usize = 64;
+
+/// All doors.
+pub(crate) struct Doors {
+    doors: Vec<Door>,
+    next_number: u32,
+    room: Room,
+    /// Nobody is accepted before.
+    paused_until_us: u64,
+    /// When somebody may be closed for those who have no place.
+    shed_at_us: u64,
+    unaccepted: Shortage,
+}
+
+/// Those who are here.
+pub(crate) struct Inside<'a> {
+    pub(crate) clients: &'a mut Connections,
+    pub(crate) operators: &'a mut Connections,
+    pub(crate) requests: &'a mut Requests,
+    pub(crate) poller: &'a Poller,
+}
+
+impl Doors {
+    pub(crate) fn new(settings: &Settings, connections_max: usize) -> Self {
+        Self {
+            doors: Vec::new(),
+            next_number: 0,
+            room: Room::new(settings, connections_max),
+            paused_until_us: 0,
+            shed_at_us: 0,
+            unaccepted: Shortage::of("connections cannot be accepted (open files? memory?)"),
+        }
+    }
+
+    /// One more; nobody comes in before the lifecycle says so.
+    pub(crate) fn add(
+        &mut self,
+        listener: &Listener,
+        audience: Audience,
+        port: Option<PortNumber>,
+        settings: &Settings,
+        poller: &Poller,
+    ) -> io::Result<()> {
+        let door = Door::new(self.next_number, listener, audience, port, poller)?;
+        self.next_number += 1;
+        if audience == Audience::Clients
+            && door.is_unix()
+            && !settings.forwarded_allow_ips.allows(None)
+        {
+            info!(
+                "what peers on {} forward is not believed (X-Forwarded-Proto and the like): \
+                 forwarded_allow_ips does not list unix",
+                listener.address()
+            );
+        }
+        self.doors.push(door);
+        Ok(())
+    }
+
+    /// Whether single worker has this door.
+    pub(crate) fn has_port(&self, port: PortNumber) -> bool {
+        self.doors.iter().any(|door| door.port == Some(port))
+    }
+
+    /// The listeners for clients.
+    pub(crate) fn listeners(&self) -> impl Iterator<Item = &Listener> {
+        let doors = self.doors.iter();
+        let doors = doors.filter(|door| door.audience == Audience::Clients);
+        doors.map(|door| &door.listener)
+    }
+
+    /// How many connections there may be.
+    pub(crate) fn connections_max(&self) -> usize {
+        self.room.connections_max
+    }
+
+    /// Somebody may be at a door.
+    pub(crate) fn told(&mut self, number: u32) {
+        if let Some(door) = self.doors.iter_mut().find(|door| door.number == number) {
+            door.is_ready = true;
+        }
+    }
+
+    /// Closes a door that nobody else has any more, and lets in who is in its queue.
+    pub(crate) fn let_in_last_ones(&mut self, address: &str) {
+        for door in &mut self.doors {
+            if door.listener.address().to_string() == address {
+                door.close(Closing::AfterTheLast);
+            }
+        }
+    }
+
+    /// A door is no worker's any more.
+    pub(crate) fn take_back(&mut self, port: PortNumber, is_shared: bool) {
+        for door in self.doors.iter_mut().filter(|door| door.port == Some(port)) {
+            info!("listening no more at {}", door.listener.address());
+            door.close(if is_shared {
+                Closing::AtOnce
+            } else {
+                Closing::AfterTheLast
+            });
+        }
+    }
+
+    /// Has all doors do what the acceptor does.
+    pub(crate) fn follow(&mut self, lifecycle: Lifecycle, now_us: u64) {
+        for door in &mut self.doors {
+            door.advance(lifecycle, now_us);
+        }
+    }
+
+    /// Whether all doors for clients are closed, and everybody was let in.
+    pub(crate) fn are_closed(&self) -> bool {
+        let mut doors = self.doors.iter();
+        !doors.any(|door| door.audience == Audience::Clients && !door.is_closed())
+    }
+
+    /// When to look again, whatever the kernel tells.
+    pub(crate) fn due_us(&self, now_us: u64) -> Option<u64> {
+        let closing = self.doors.iter().filter_map(Door::closes_at_us).min();
+        let pause = (self.paused_until_us > now_us).then_some(self.paused_until_us);
+        let in_hall = self.doors.iter().any(Door::has_guest_in_hall);
+        let shed = in_hall.then_some(self.shed_at_us);
+        [closing, pause, shed].into_iter().flatten().min()
+    }
+
+    /// A body or an answer could not be spooled, or somebody not accepted: who is here comes first.
+    pub(crate) fn pause(&mut self, inside: &mut Inside<'_>) {
+        self.paused_until_us = after(inside.requests.now_us, PAUSE);
+        inside.clients.shed(inside.requests, inside.poller);
+    }
+
+    /// Lets in who is there, as far as there is room. True if there is more to do at once.
+    pub(crate) fn accept(&mut self, inside: &mut Inside<'_>) -> bool {
+        let now_us = inside.requests.now_us;
+        if inside.requests.take_disk_trouble() {
+            self.pause(inside);
+        }
+        self.make_room(inside);
+        let mut more = false;
+        let mut doors = std::mem::take(&mut self.doors);
+        for door in &mut doors {
+            door.advance(inside.requests.lifecycle, now_us);
+            more |= self.accept_at(door, inside);
+        }
+        doors.retain(|door| !(door.is_closed() && door.audience == Audience::Clients));
+        self.doors.append(&mut doors);
+        inside.requests.is_pressed = self.doors.iter().any(Door::has_guest_in_hall);
+        more
+    }
+
+    fn accept_at(&mut self, door: &mut Door, inside: &mut Inside<'_>) -> bool {
+        for _ in 0..TURN_GUESTS_MAX {
+            if let Some(guest) = door.hall.take() {
+                if !door.is_last_call() && !self.has_room(inside) {
+                    door.hall = Some(guest);
+                    return false;
+                }
+                self.welcome(guest, door, inside);
+                continue;
+            }
+            if !door.may_accept() || self.paused_until_us > inside.requests.now_us {
+                return false;
+            }
+            match door.accept() {
+                Ok(Accepted::Nobody) => return false,
+                Ok(Accepted::Guest(guest)) if door.audience == Audience::Operators => {
+                    welcome_operator(guest, door, inside);
+                }
+                Ok(Accepted::Guest(guest)) => {
+                    if door.is_last_call() || self.has_room(inside) {
+                        self.welcome(guest, door, inside);
+                    } else {
+                        inside.requests.common.tally.happened(Event::Waited);
+                        self.shed_at_us = inside.requests.now_us;
+                        door.hall = Some(guest);
+                        self.make_room_for(inside);
+                    }
+                }
+                Err(error) if door::is_of_one_connection(&error) => {
+                    debug!("a connection was gone before it was accepted: {error}");
+                }
+                Err(error) if door.audience == Audience::Operators => {
+                    error!("the admin listener cannot accept, trying again in {PAUSE:?}: {error}");
+                    self.paused_until_us = after(inside.requests.now_us, PAUSE);
+                    return false;
+                }
+                Err(error) => {
+                    self.unaccepted.failed(inside.requests.now_us, &error);
+                    inside.requests.common.tally.happened(Event::Paused);
+                    self.pause(inside);
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    fn has_room(&self, inside: &Inside<'_>) -> bool {
+        inside.clients.len() < self.room.connections_max
+    }
+
+    /// If somebody waits for a place, and nobody has left one: closes who can be spared.
+    fn make_room(&mut self, inside: &mut Inside<'_>) {
+        let in_hall = self.doors.iter().any(Door::has_guest_in_hall);
+        if in_hall && !self.has_room(inside) {
+            self.make_room_for(inside);
+        }
+    }
+
+    fn make_room_for(&mut self, inside: &mut Inside<'_>) {
+        let now_us = inside.requests.now_us;
+        if now_us >= self.shed_at_us {
+            let wait = inside.clients.shed(inside.requests, inside.poller);
+            self.shed_at_us = after(now_us, wait);
+        }
+    }
+
+    fn welcome(&mut self, guest: Guest, door: &Door, inside: &mut Inside<'_>) {
+        let settings = &inside.requests.common.settings;
+        let peer = door.peer_of(guest.peer, settings);
+        let (claim, is_turned_away) = match self.room.claim(&peer) {
+            Claim::Unlimited => (None, false),
+            Claim::Served(share) => (Some(share), false),
+            Claim::ToBeTold(share) => (Some(share), true),
+            Claim::TooMuch => {
+                inside.requests.common.tally.happened(Event::Accepted);
+                inside.requests.turn_out(&peer.address);
+                guest.reset();
+                inside.requests.common.tally.happened(Event::Closed);
+                return;
+            }
+        };
+        let newcomer = Newcomer {
+            socket: guest.socket,
+            peer,
+            claim,
+            is_turned_away,
+        };
+        inside.clients.add(newcomer, inside.requests, inside.poller);
+    }
+
+    /// Now and then.
+    pub(crate) fn settle(&self, now_us: u64) {
+        self.unaccepted.settle(now_us);
+    }
+
+    /// Whether nobody can be spared for those who wait for a place.
+    pub(crate) fn is_starved(&self, clients: &Connections) -> bool {
+        self.doors.iter().any(Door::has_guest_in_hall) && clients.spare() == 0
+    }
+}
+
+fn welcome_operator(guest: Guest, door: &Door, inside: &mut Inside<'_>) {
+    while inside.operators.len() >= OPERATORS_MAX {
+        inside.operators.send_one_away(inside.requests);
+    }
+    let peer = door.peer_of(guest.peer, &inside.requests.common.settings);
+    let newcomer = Newcomer {
+        socket: guest.socket,
+        peer,
+        claim: None,
+        is_turned_away: false,
+    };
+    inside
+        .operators
+        .add(newcomer, inside.requests, inside.poller);
+}
+
+impl Requests {
+    /// A client is told on other connections that it has too many: to tell it on all of them would take as many places as
+    /// it likes.
+    fn turn_out(&self, address: &str) {
+        self.repeats.turned_out(address, self.now_us);
+        self.count_unreadable(Outcome::TooManyConnections);
+    }
+}

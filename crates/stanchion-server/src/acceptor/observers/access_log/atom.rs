@@ -1,0 +1,143 @@
+//! What an atom of a format stands for in a line.
+
+use stanchion_http::{Head, answer, percent_decoded};
+
+use super::Line;
+use super::format::{Atom, Own};
+use super::text::{decimal_s, escaped, number};
+use super::user::user;
+use crate::acceptor::observers::traceparent::Traceparent;
+
+impl Atom {
+    /// Appends what it stands for.
+    pub(super) fn write(&self, out: &mut Vec<u8>, line: &Line<'_>) {
+        let over = line.over;
+        let request = &over.ticket.request;
+        let head = &request.head;
+        match self {
+            Self::Address => {
+                let address = request.peer.address.as_str();
+                text(out, Some(address).filter(|address| !address.is_empty()));
+            }
+            Self::User => match line.known.authorization.and_then(user) {
+                Some(user) => escaped(out, user.as_bytes()),
+                None => out.push(b'-'),
+            },
+            Self::Time => text(out, Some(line.time)),
+            Self::RequestLine => {
+                text(out, Some(head.method()));
+                out.push(b' ');
+                escaped(out, head.target());
+                out.push(b' ');
+                text(out, Some(protocol(head)));
+            }
+            Self::Method => text(out, Some(head.method())),
+            Self::Path => escaped(out, &percent_decoded(head.path())),
+            Self::Query => escaped(out, head.query()),
+            Self::Protocol => text(out, Some(protocol(head))),
+            Self::Status => number(out, over.status.into()),
+            Self::Bytes => number(out, over.bytes),
+            Self::Referer => known(out, line.known.referer),
+            Self::Agent => known(out, line.known.user_agent),
+            Self::Seconds => number(out, line.took_us() / 1_000_000),
+            Self::Milliseconds => number(out, line.took_us() / 1_000),
+            Self::Microseconds => number(out, line.took_us()),
+            Self::DecimalSeconds => decimal_s(out, line.took_us()),
+            Self::Worker => {
+                // A process has a positive number, and 0 stands for none.
+                let pid = u64::try_from(over.ticket.worker_pid.get()).unwrap_or_default();
+                out.push(b'<');
+                number(out, pid);
+                out.push(b'>');
+            }
+            Self::RequestField(name) => known(out, head.first(name)),
+            Self::AnswerField(name) => known(out, answer_field(over.head, name)),
+            Self::Environ(name) => environ(out, name, line),
+            Self::Own(own) => own.write(out, line),
+        }
+    }
+}
+
+impl Own {
+    fn write(self, out: &mut Vec<u8>, line: &Line<'_>) {
+        let ticket = line.over.ticket;
+        match self {
+            Self::WaitUs => number(out, line.wait_us()),
+            Self::ServiceUs => known_number(out, line.service_us()),
+            Self::ProxyUs => known_number(out, ticket.request.proxy_us),
+            Self::Worker => known_number(out, ticket.worker.get().map(u64::from)),
+            Self::Outcome => text(out, Some(line.over.outcome.name())),
+            Self::Lane => text(out, Some(line.lane)),
+            Self::RequestId => text(out, ticket.request.id()),
+            Self::TraceId => text(out, trace_id(&ticket.request.head)),
+        }
+    }
+}
+
+/// The trace that a request belongs to.
+pub(super) fn trace_id(head: &Head) -> Option<&str> {
+    Traceparent::of(head).map(|parent| parent.trace)
+}
+
+pub(super) fn protocol(head: &Head) -> &'static str {
+    match head.minor_version() {
+        0 => "HTTP/1.0",
+        _ => "HTTP/1.1",
+    }
+}
+
+/// What of an answer's head a field says first.
+fn answer_field<'h>(head: &'h [u8], lower_case: &str) -> Option<&'h [u8]> {
+    let mut fields = answer::fields(head);
+    let field = fields.find(|(name, _)| name.eq_ignore_ascii_case(lower_case.as_bytes()));
+    field.map(|(_, value)| value)
+}
+
+/// What the acceptor knows of the environ.
+fn environ(out: &mut Vec<u8>, name: &str, line: &Line<'_>) {
+    let ticket = line.over.ticket;
+    let request = &ticket.request;
+    let head = &request.head;
+    if let Some(header) = name.strip_prefix("http_") {
+        known(out, head.first(&header.replace('_', "-")));
+        return;
+    }
+    match name {
+        "stanchion.queue_wait" => match ticket.taken_us.get() {
+            0 => out.push(b'-'),
+            taken_us => decimal_s(out, taken_us.saturating_sub(request.arrived_us)),
+        },
+        "request_method" => text(out, Some(head.method())),
+        "raw_uri" => escaped(out, head.target()),
+        "path_info" => escaped(out, &percent_decoded(head.path())),
+        "query_string" => escaped(out, head.query()),
+        "content_type" => known(out, head.first("content-type")),
+        "content_length" => known(out, head.first("content-length")),
+        "server_protocol" => text(out, Some(protocol(head))),
+        "remote_addr" => text(out, Some(&request.peer.address)),
+        "remote_port" => number(out, request.peer.port.into()),
+        "server_name" => text(out, Some(&request.peer.server_name)),
+        "server_port" => text(out, Some(&request.peer.server_port)),
+        _ => out.push(b'-'),
+    }
+}
+
+/// What we or the operator wrote.
+fn text(out: &mut Vec<u8>, text: Option<&str>) {
+    out.extend_from_slice(text.unwrap_or("-").as_bytes());
+}
+
+/// What somebody sent, if he did. One request is one line, and nobody writes another's.
+fn known(out: &mut Vec<u8>, sent: Option<&[u8]>) {
+    match sent {
+        Some(sent) => escaped(out, sent),
+        None => out.push(b'-'),
+    }
+}
+
+fn known_number(out: &mut Vec<u8>, known: Option<u64>) {
+    match known {
+        Some(known) => number(out, known),
+        None => out.push(b'-'),
+    }
+}

@@ -1,0 +1,237 @@
+//! The access log: a line for each request once its answer is out, in gunicorn's atoms or as JSON,
+//! never from Python.
+
+mod atom;
+mod format;
+mod json;
+mod text;
+mod time;
+mod user;
+
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use stanchion_http::Head;
+use stanchion_sys::clock::wall_us;
+use tracing::Level;
+
+use crate::acceptor::dispatch::over::Over;
+use crate::log::{LogFile, Of, Outlet, Queue, Syslog};
+use crate::settings::Settings;
+use format::{Atom, Piece, parse};
+use time::Time;
+
+/// Lines gathered within one turn of the event loop before they go to the writing thread all the
+/// same.
+const BUFFER_BYTES_MAX: usize = 64 << 10;
+
+/// An open access log.
+pub(super) struct AccessLog {
+    queues: Vec<Queue>,
+    form: Form,
+    pub(super) wants_answer_head: bool,
+    /// Names of the lanes.
+    lanes: Vec<String>,
+    gathered: RefCell<Gathered>,
+}
+
+/// How a line is written.
+enum Form {
+    Text(Vec<Piece>),
+    Json,
+}
+
+/// The same without what it is made of.
+#[derive(Clone, Copy)]
+enum Kind {
+    Text,
+    Json,
+}
+
+/// What changes from line to line.
+#[derive(Default)]
+struct Gathered {
+    /// Lines of this turn of the event loop.
+    lines: Vec<u8>,
+    time: Time,
+    /// The form's, with the time in it.
+    pieces: Vec<Piece>,
+}
+
+/// What a line is written of.
+struct Line<'o> {
+    over: &'o Over<'o>,
+    time: &'o str,
+    lane: &'o str,
+    known: Known<'o>,
+}
+
+/// Fields that nearly every format has, found in one pass over all.
+#[derive(Default)]
+struct Known<'h> {
+    authorization: Option<&'h [u8]>,
+    referer: Option<&'h [u8]>,
+    user_agent: Option<&'h [u8]>,
+}
+
+impl<'h> Known<'h> {
+    /// The first of each name.
+    fn of(head: &'h Head) -> Self {
+        let mut known = Self::default();
+        for (name, value) in head.fields() {
+            let (one, its_name) = match name.len() {
+                7 => (&mut known.referer, "referer"),
+                10 => (&mut known.user_agent, "user-agent"),
+                13 => (&mut known.authorization, "authorization"),
+                _ => continue,
+            };
+            if one.is_none() && name.eq_ignore_ascii_case(its_name.as_bytes()) {
+                *one = Some(value);
+            }
+        }
+        known
+    }
+}
+
+impl Line<'_> {
+    /// Since it had arrived.
+    fn took_us(&self) -> u64 {
+        let arrived_us = self.over.ticket.request.arrived_us;
+        self.over.now_us.saturating_sub(arrived_us)
+    }
+
+    /// In the line.
+    fn wait_us(&self) -> u64 {
+        self.over.ticket.wait_us(self.over.now_us)
+    }
+
+    /// At a seat, if it came to one.
+    fn service_us(&self) -> Option<u64> {
+        self.over.ticket.service_us(self.over.now_us)
+    }
+}
+
+/// Says what is wrong with a format, if anything is.
+pub(crate) fn check(format: &str) -> Result<(), String> {
+    parse(format).map(drop)
+}
+
+impl AccessLog {
+    /// Opens what the settings ask for, if anything; `-` is standard output.
+    pub(super) fn open(settings: &Settings) -> io::Result<Option<Self>> {
+        let mut outlets = Vec::new();
+        if let Some(path) = &settings.accesslog {
+            outlets.push(Outlet::File(LogFile::open(path, io::stdout().as_fd())?));
+        }
+        if settings.syslog && !settings.disable_redirect_access_to_syslog {
+            outlets.push(Outlet::Syslog(Syslog::open(settings, "access")?));
+        }
+        if outlets.is_empty() {
+            return Ok(None);
+        }
+        let start = |outlet| Queue::start(Of::AccessLog, Arc::new(outlet));
+        let queues = outlets.into_iter().map(start).collect::<io::Result<_>>()?;
+        let form = if settings.access_log_json {
+            Form::Json
+        } else {
+            Form::Text(parse(&settings.access_log_format).map_err(io::Error::other)?)
+        };
+        let is_answer_field = |piece: &Piece| matches!(piece, Piece::Atom(Atom::AnswerField(_)));
+        let wants_answer_head = match &form {
+            Form::Text(pieces) => pieces.iter().any(is_answer_field),
+            Form::Json => false,
+        };
+        Ok(Some(Self {
+            queues,
+            form,
+            wants_answer_head,
+            lanes: settings.lanes().into_iter().map(|lane| lane.name).collect(),
+            gathered: RefCell::default(),
+        }))
+    }
+
+    /// Opens it anew, after it was renamed. If that fails the old file goes on, and the error log
+    /// says so.
+    pub(super) fn reopen(&self) {
+        // What was added belongs to the old one.
+        self.flush();
+        self.queues.iter().for_each(Queue::reopen);
+    }
+
+    /// Adds a line.
+    pub(super) fn add(&self, over: &Over<'_>) {
+        let mut gathered = self.gathered.borrow_mut();
+        let Gathered {
+            lines,
+            time,
+            pieces,
+        } = &mut *gathered;
+        if time.pass(over.now_us, wall_us, self.form.kind())
+            && let Form::Text(format) = &self.form
+        {
+            *pieces = format::at(format, &time.text);
+        }
+        let line = Line {
+            over,
+            time: &time.text,
+            lane: &self.lanes[over.ticket.lane.get().index()],
+            known: Known::of(&over.ticket.request.head),
+        };
+        match self.form {
+            Form::Text(_) => {
+                for piece in &*pieces {
+                    match piece {
+                        Piece::Text(text) => lines.extend_from_slice(text.as_bytes()),
+                        Piece::Atom(atom) => atom.write(lines, &line),
+                    }
+                }
+            }
+            Form::Json => json::write(lines, &line),
+        }
+        lines.push(b'\n');
+        if lines.len() >= BUFFER_BYTES_MAX {
+            self.pass_on(lines);
+        }
+    }
+
+    /// Passes what has been added on to the threads that write.
+    pub(super) fn flush(&self) {
+        let lines = &mut self.gathered.borrow_mut().lines;
+        if !lines.is_empty() {
+            self.pass_on(lines);
+        }
+    }
+
+    fn pass_on(&self, lines: &mut Vec<u8>) {
+        for queue in &self.queues {
+            match queue.outlet() {
+                Outlet::File(_) => queue.push(lines),
+                Outlet::Syslog(syslog) => {
+                    let mut messages = String::with_capacity(2 * lines.len());
+                    for line in String::from_utf8_lossy(lines).lines() {
+                        syslog.frame(&mut messages, Level::INFO, line);
+                    }
+                    queue.push(messages.as_bytes());
+                }
+            }
+        }
+        lines.clear();
+    }
+
+    /// Writes all there is, within a bound, and ends.
+    pub(super) fn finish(&self) {
+        self.flush();
+        self.queues.iter().for_each(Queue::finish);
+    }
+}
+
+impl Form {
+    fn kind(&self) -> Kind {
+        match self {
+            Self::Text(_) => Kind::Text,
+            Self::Json => Kind::Json,
+        }
+    }
+}

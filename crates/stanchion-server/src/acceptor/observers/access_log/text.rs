@@ -1,0 +1,106 @@
+//! Writing what lines consist of, without an allocation.
+
+/// Appends a number.
+pub(super) fn number(out: &mut Vec<u8>, mut number: u64) {
+    const DIGITS_MAX: usize = "18446744073709551615".len();
+    let mut digits = [0; DIGITS_MAX];
+    let mut at = DIGITS_MAX;
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+/// Appends microseconds as seconds: `0.000043`.
+pub(super) fn decimal_s(out: &mut Vec<u8>, us: u64) {
+    const US_PER_S: u64 = 1_000_000;
+    number(out, us / US_PER_S);
+    let from = out.len();
+    // One more digit than there are, and the first of them makes way for the point.
+    number(out, US_PER_S + us % US_PER_S);
+    out[from] = b'.';
+}
+
+/// Appends what a client sent so that it stays on its line and harmless to a terminal, as
+/// [`crate::log::escape_into`] does.
+pub(super) fn escaped(out: &mut Vec<u8>, text: &[u8]) {
+    // Nearly always; and without a branch for each byte many are compared at a time.
+    let is_plain = text.iter().fold(true, |all, &byte| all & is_plain(byte));
+    if is_plain {
+        out.extend_from_slice(text);
+        return;
+    }
+    for &byte in text {
+        match byte {
+            _ if self::is_plain(byte) => out.push(byte),
+            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
+            _ => byte_escaped(out, byte),
+        }
+    }
+}
+
+/// Appends a byte that is not to be shown, as `\xe9`.
+pub(super) fn byte_escaped(out: &mut Vec<u8>, byte: u8) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |four_bits: u8| DIGITS[usize::from(four_bits)];
+    out.extend_from_slice(&[b'\\', b'x', digit(byte >> 4), digit(byte & 15)]);
+}
+
+/// Whether a byte of ASCII is visible, and neither quotes nor escapes.
+pub(super) fn is_plain(byte: u8) -> bool {
+    matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\'
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
+        let mut out = Vec::new();
+        write(&mut out);
+        String::from_utf8(out).expect("text")
+    }
+
+    #[test]
+    fn what_a_client_sends_cannot_end_the_line() {
+        let shown = written(|out| escaped(out, b"a\"b\\c\r\nd\xe9~\x7f"));
+        assert_eq!(shown, "a\\\"b\\\\c\\x0d\\x0ad\\xe9~\\x7f");
+    }
+
+    #[test]
+    fn seconds_have_six_decimals() {
+        for (us, expected) in [
+            (0, "0.000000"),
+            (43, "0.000043"),
+            (1_000_000, "1.000000"),
+            (61_999_999, "61.999999"),
+            (u64::MAX, "18446744073709.551615"),
+        ] {
+            assert_eq!(written(|out| decimal_s(out, us)), expected);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn both_logs_escape_alike(text: Vec<u8>, visible in "[ -~]{0,40}") {
+            for text in [&text[..], visible.as_bytes()] {
+                let mut expected = String::new();
+                crate::log::escape_into(&mut expected, text);
+                prop_assert_eq!(written(|out| escaped(out, text)), expected);
+            }
+        }
+
+        #[test]
+        fn numbers_are_decimal(given: u64, shift in 0..64_u32) {
+            let given = given >> shift;
+            prop_assert_eq!(written(|out| number(out, given)), given.to_string());
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The time as the log shows it.
+
+use stanchion_sys::clock::LocalTime;
+
+use super::Kind;
+
+const US_PER_S: u64 = 1_000_000;
+
+/// The text of a second, made once.
+#[derive(Default)]
+pub(super) struct Time {
+    /// When it is over, by the monotonic clock.
+    until_us: u64,
+    pub(super) text: String,
+}
+
+impl Time {
+    /// Makes the text anew if its second is over: true if it was. Only then the clock on the wall is looked at,
+    /// so one that is set counts a second later.
+    pub(super) fn pass(&mut self, now_us: u64, wall_us: impl FnOnce() -> u64, kind: Kind) -> bool {
+        if now_us < self.until_us {
+            return false;
+        }
+        let wall_us = wall_us();
+        self.until_us = now_us + (US_PER_S - wall_us % US_PER_S);
+        self.text = text(LocalTime::at((wall_us / US_PER_S).cast_signed()), kind);
+        true
+    }
+}
+
+fn text(time: LocalTime, kind: Kind) -> String {
+    const MONTHS: [&str; 12] = [
+        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+    ];
+    let offset = time.offset();
+    let LocalTime {
+        year,
+        month,
+        day,
+        hour,
+        minute,
+        second,
+        ..
+    } = time;
+    match kind {
+        Kind::Text => {
+            let month = MONTHS[usize::from(month.clamp(1, 12)) - 1];
+            format!("[{day:02}/{month}/{year}:{hour:02}:{minute:02}:{second:02} {offset}]")
+        }
+        // RFC 3339 section 5.6 has a colon in the offset.
+        Kind::Json => {
+            let (hours, minutes) = offset.split_at(3);
+            format!(
+                "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{hours}:{minutes}"
+            )
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIME: LocalTime = LocalTime {
+        epoch_s: 0,
+        year: 2026,
+        month: 2,
+        day: 3,
+        hour: 4,
+        minute: 5,
+        second: 6,
+        offset_minutes: -210,
+    };
+
+    #[test]
+    fn both_forms() {
+        let common = "[03/Feb/2026:04:05:06 -0330]";
+        assert_eq!(text(TIME, Kind::Text), common);
+        assert_eq!(text(TIME, Kind::Json), "2026-02-03T04:05:06-03:30");
+    }
+
+    #[test]
+    fn it_is_made_when_the_clock_on_the_wall_has_another_second() {
+        let mut time = Time::default();
+        // The one runs 400 ms ahead of the other in its second.
+        let mut passes = |now_us| time.pass(now_us, || now_us + 7_400_000, Kind::Text);
+        assert!(passes(1_000_000), "the first");
+        assert!(!passes(1_599_999));
+        assert!(passes(1_600_000));
+        assert!(!passes(2_599_999));
+        assert!(passes(5_000_000));
+        assert!(!passes(5_599_999));
+    }
+}

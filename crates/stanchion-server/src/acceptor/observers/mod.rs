@@ -1,0 +1,130 @@
+//! Whoever keeps records of requests: the access log, statsd, spans, and the error log of those that were
+//! refused. Each is told by one record at a request's end, and nothing depends on what it does with that.
+
+pub(crate) mod access_log;
+mod repeats;
+mod spans;
+mod statsd;
+#[cfg(test)]
+mod tests;
+mod traceparent;
+
+use std::io;
+use std::sync::Arc;
+
+use stanchion_http::Head;
+
+use crate::acceptor::dispatch::over::Over;
+use crate::acceptor::dispatch::trace::Trace;
+use crate::settings::Settings;
+use crate::tally::{Event, Tally};
+use access_log::AccessLog;
+pub(crate) use repeats::Repeats;
+use spans::Spans;
+pub(crate) use statsd::Gauges;
+use statsd::Statsd;
+
+/// What of the settings only observers understand.
+pub(crate) fn check(settings: &Settings) -> Result<(), String> {
+    access_log::check(&settings.access_log_format)
+}
+
+/// All that the settings ask for.
+pub(crate) struct Observers {
+    access_log: Option<AccessLog>,
+    statsd: Option<Statsd>,
+    spans: Option<Spans>,
+    tally: Arc<Tally>,
+    /// One of them is there.
+    wants: bool,
+}
+
+impl Observers {
+    /// Starts their threads: to be called only in a process that does not fork any more.
+    pub(crate) fn open(settings: &Settings, tally: &Arc<Tally>) -> io::Result<Self> {
+        let access_log = AccessLog::open(settings)?;
+        let statsd = Statsd::open(settings, tally)?;
+        let spans = Spans::open(settings)?;
+        Ok(Self {
+            wants: access_log.is_some() || statsd.is_some() || spans.is_some(),
+            access_log,
+            statsd,
+            spans,
+            tally: Arc::clone(tally),
+        })
+    }
+
+    /// Whether anybody is told of requests at all.
+    pub(crate) fn wants(&self) -> bool {
+        self.wants
+    }
+
+    /// Whether somebody reads [`Over::head`].
+    pub(crate) fn wants_answer_head(&self) -> bool {
+        let log = self.access_log.as_ref();
+        log.is_some_and(|log| log.wants_answer_head)
+    }
+
+    /// A request's head has come: gives its place in a trace, if it is traced, and has the app told of it.
+    pub(crate) fn begin_trace(&self, head: &mut Head, started_us: u64) -> Option<Box<Trace>> {
+        self.spans.as_ref()?.begin(head, started_us)
+    }
+
+    /// A request is over.
+    pub(crate) fn over(&self, over: &Over<'_>) {
+        if let Some(log) = &self.access_log {
+            log.add(over);
+        }
+        if let Some(statsd) = &self.statsd {
+            statsd.add(over);
+        }
+        if let Some(spans) = &self.spans {
+            spans.end(over);
+        }
+    }
+
+    /// Once per turn of the event loop, before it sleeps.
+    pub(crate) fn flush(&self) {
+        if let Some(log) = &self.access_log {
+            log.flush();
+        }
+    }
+
+    /// Four times a second. The gauges are asked for when it is time to tell them; of two acceptors the one
+    /// has some that has the door.
+    pub(crate) fn tick(&self, now_us: u64, gauges: impl FnOnce() -> Option<Gauges>) {
+        if let Some(statsd) = &self.statsd {
+            statsd.tick(&self.tally, now_us, gauges);
+        }
+        self.count_dropped_spans();
+    }
+
+    /// Opens the access log anew, after it was renamed.
+    pub(crate) fn reopen(&self) {
+        if let Some(log) = &self.access_log {
+            log.reopen();
+        }
+    }
+
+    /// Tells what is left, within a bound each. The last thing of all.
+    pub(crate) fn finish(&self) {
+        if let Some(statsd) = &self.statsd {
+            statsd.finish(&self.tally);
+        }
+        if let Some(log) = &self.access_log {
+            log.finish();
+        }
+        if let Some(spans) = &self.spans {
+            spans.finish();
+            self.count_dropped_spans();
+        }
+    }
+
+    fn count_dropped_spans(&self) {
+        let Some(spans) = &self.spans else { return };
+        let dropped = spans.take_dropped();
+        if dropped > 0 {
+            self.tally.happened_times(Event::SpanDropped, dropped);
+        }
+    }
+}

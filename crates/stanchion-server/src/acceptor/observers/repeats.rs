@@ -1,0 +1,127 @@
+//! Lines of the log that would be the same thousands of times a second: some are shown, and the others are
+//! counted. Under overload a server that says so at every request has a second problem.
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use tracing::{info, warn};
+
+use crate::acceptor::dispatch::refusal::Refusal;
+use crate::acceptor::dispatch::ticket::Ticket;
+use crate::tally::Outcome;
+
+/// Of each reason so many lines are written in a second; the access log and the counts have them all.
+const LINES_MAX: u64 = 10;
+const SECOND_US: u64 = 1_000_000;
+
+/// How often each reason has come of late.
+#[derive(Default)]
+pub(crate) struct Repeats(RefCell<Vec<Repeat>>);
+
+struct Repeat {
+    reason: Outcome,
+    since_us: u64,
+    count: u64,
+}
+
+impl Repeats {
+    /// A request was refused; its lane is named if there are several.
+    pub(crate) fn refused(
+        &self,
+        ticket: &Ticket,
+        refusal: Refusal,
+        lane: Option<&str>,
+        now_us: u64,
+    ) {
+        if !self.shows(refusal.outcome(), now_us) {
+            return;
+        }
+        let (status, reason) = (refusal.status(), refusal.reason());
+        let request = ticket.request.describe();
+        if refusal.is_clients() {
+            info!("{status} {request}: a client's fault: {reason}");
+            return;
+        }
+        let ran = match refusal {
+            Refusal::WorkerTimedOut { ran_ms } => {
+                format!(", {:.1} s", Duration::from_millis(ran_ms).as_secs_f64())
+            }
+            _ => String::new(),
+        };
+        let worker = ticket.worker_pid.get();
+        let lane = lane.map_or(String::new(), |lane| format!(" lane={lane}"));
+        warn!("{status} {request}: {reason}{ran} worker={worker}{lane}");
+    }
+
+    /// A request was refused of which no head was read.
+    pub(crate) fn refused_unread(&self, refusal: Refusal, address: &str, now_us: u64) {
+        if self.shows(refusal.outcome(), now_us) {
+            let (status, reason) = (refusal.status(), refusal.reason());
+            info!("{status}: a client's fault: {reason} (from {address:?})");
+        }
+    }
+
+    /// A client has more connections than it is told that it has too many on.
+    pub(crate) fn turned_out(&self, address: &str, now_us: u64) {
+        if self.shows(Outcome::TooManyConnections, now_us) {
+            info!(
+                "a client's fault: too many connections to be told so on each (from {address:?})"
+            );
+        }
+    }
+
+    /// Whether this one is to be shown.
+    fn shows(&self, reason: Outcome, now_us: u64) -> bool {
+        self.settle(now_us);
+        let mut repeats = self.0.borrow_mut();
+        let Some(repeat) = repeats.iter_mut().find(|one| one.reason == reason) else {
+            repeats.push(Repeat {
+                reason,
+                since_us: now_us,
+                count: 1,
+            });
+            return true;
+        };
+        repeat.count += 1;
+        repeat.count <= LINES_MAX
+    }
+
+    /// Tells of those that were not shown, once their second is over.
+    pub(crate) fn settle(&self, now_us: u64) {
+        let is_over = |repeat: &mut Repeat| now_us.saturating_sub(repeat.since_us) >= SECOND_US;
+        for Repeat { reason, count, .. } in self.0.borrow_mut().extract_if(.., is_over) {
+            if count > LINES_MAX {
+                let more = count - LINES_MAX;
+                warn!("{more} more like that in a second: {}", reason.name());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(repeats: &Repeats, reason: Outcome, times: u64, now_us: u64) -> usize {
+        (0..times).filter(|_| repeats.shows(reason, now_us)).count()
+    }
+
+    #[test]
+    fn ten_a_second_of_each_reason() {
+        let repeats = Repeats::default();
+        assert_eq!(shown(&repeats, Outcome::LineFull, 1_000, 5), 10);
+        assert_eq!(shown(&repeats, Outcome::Shed, 4, 5), 4, "another reason");
+        assert_eq!(shown(&repeats, Outcome::LineFull, 9, SECOND_US + 4), 0);
+        assert_eq!(shown(&repeats, Outcome::LineFull, 11, SECOND_US + 5), 10);
+    }
+
+    #[test]
+    fn what_is_over_is_forgotten() {
+        let repeats = Repeats::default();
+        shown(&repeats, Outcome::LineFull, 1_000, 0);
+        repeats.settle(SECOND_US - 1);
+        assert_eq!(repeats.0.borrow().len(), 1);
+        repeats.settle(SECOND_US);
+        assert!(repeats.0.borrow().is_empty());
+    }
+}

@@ -1,0 +1,300 @@
+//! The thread that makes spans of what is over, and sends them.
+
+use std::cell::Cell;
+use std::env;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use prost::Message;
+use stanchion_sys::clock::{monotonic_us, wall_us};
+use tokio::runtime::{Builder, Runtime};
+use tracing::{info, warn};
+
+use super::finished::Finished;
+use super::otlp::{Clock, Origin};
+use super::post::{Failure, post};
+use super::resource;
+use crate::acceptor::dispatch::random::Random;
+use crate::panics;
+use crate::settings::{Collector, Settings};
+
+/// Requests that may wait to be sent, as many as OpenTelemetry's own queues have room for; what
+/// ends when it is full is dropped.
+const WAITING_MAX: usize = 2048;
+/// Requests that are sent at a time, at most.
+const BATCH_MAX: usize = 512;
+/// How long requests are gathered, unless there are enough of them before.
+const GATHERING: Duration = Duration::from_secs(1);
+/// How long a collector is left alone that does not take any: at first, and at most.
+const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// How long the thread may send what is left when the process ends.
+const FAREWELL: Duration = Duration::from_millis(500);
+
+/// The end into which requests are put.
+pub(super) struct Exporter {
+    shared: Arc<Shared>,
+    /// Of the spans that were dropped, those that have been counted.
+    counted: Cell<u64>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Spans that were dropped so far.
+    dropped: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: Vec<Finished>,
+    /// What the thread has taken and not sent yet: requests, and their spans.
+    in_hand: usize,
+    in_hand_spans: u64,
+    /// The thread sleeps until something comes.
+    asleep: bool,
+    /// It is to send what there is, and to end.
+    leaving: bool,
+    finished: bool,
+}
+
+impl Exporter {
+    /// Starts the thread. To be called only in a process that does not fork any more.
+    pub(super) fn start(collector: &Collector, settings: &Settings) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            dropped: AtomicU64::new(0),
+        });
+        let variable = env::var_os("OTEL_RESOURCE_ATTRIBUTES");
+        let service = settings.otlp_service_name.as_deref();
+        let (attributes, unusable) = resource::attributes(variable.as_deref(), service);
+        if let Some(unusable) = unusable {
+            warn!("OTEL_RESOURCE_ATTRIBUTES counts for nothing: {unusable}");
+        }
+        let lanes = settings.lanes().into_iter().map(|lane| lane.name).collect();
+        let sender = Sender {
+            shared: Arc::clone(&shared),
+            runtime: Builder::new_current_thread().enable_all().build()?,
+            collector: collector.clone(),
+            origin: Origin::new(attributes, lanes),
+            random: Random::new()?,
+            trouble: None,
+        };
+        let builder = thread::Builder::new().name("stanchion-otlp".to_owned());
+        builder.spawn(move || panics::vital(|| sender.run()))?;
+        Ok(Self {
+            shared,
+            counted: Cell::new(0),
+        })
+    }
+
+    /// Puts a request in that makes so many spans, or drops it if there is no room. Never waits for
+    /// the collector.
+    pub(super) fn push(&self, spans: u64, finished: impl FnOnce() -> Finished) {
+        let mut state = self.shared.lock();
+        if state.waiting.len() + state.in_hand >= WAITING_MAX {
+            drop(state);
+            self.shared.drop_spans(spans);
+            return;
+        }
+        state.waiting.push(finished());
+        if state.waiting.len() == BATCH_MAX || std::mem::take(&mut state.asleep) {
+            self.shared.changed.notify_all();
+        }
+    }
+
+    /// Spans dropped since the last call.
+    pub(super) fn take_dropped(&self) -> u64 {
+        let dropped = self.shared.dropped.load(Ordering::Relaxed);
+        dropped - self.counted.replace(dropped)
+    }
+
+    /// Sends what is left and ends the thread, within a bound.
+    pub(super) fn finish(&self) {
+        let deadline = Instant::now() + FAREWELL;
+        let mut state = self.shared.lock();
+        state.leaving = true;
+        self.shared.changed.notify_all();
+        while !state.finished {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let waiting: u64 = state.waiting.drain(..).map(|one| one.spans()).sum();
+                let lost = waiting + std::mem::take(&mut state.in_hand_spans);
+                drop(state);
+                self.shared.drop_spans(lost);
+                warn!("{lost} spans were not sent: the collector did not take them in time");
+                return;
+            }
+            state = self.shared.wait(state, left);
+        }
+    }
+}
+
+impl Shared {
+    /// Nothing that holds the lock can panic halfway through a change.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a change, for at most so long.
+    fn wait<'s>(&'s self, state: MutexGuard<'s, State>, limit: Duration) -> MutexGuard<'s, State> {
+        let waited = self.changed.wait_timeout(state, limit);
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    fn drop_spans(&self, spans: u64) {
+        self.dropped.fetch_add(spans, Ordering::Relaxed);
+    }
+}
+
+/// The end that sends.
+struct Sender {
+    shared: Arc<Shared>,
+    runtime: Runtime,
+    collector: Collector,
+    origin: Origin,
+    random: Random,
+    /// Since the collector last took everything.
+    trouble: Option<Trouble>,
+}
+
+/// The collector does not take what it should.
+struct Trouble {
+    /// How many spans had been dropped before.
+    dropped_before: u64,
+    /// How long to leave it alone next time.
+    pause: Duration,
+}
+
+impl Sender {
+    fn run(mut self) {
+        let mut batch = Vec::new();
+        while self.next(&mut batch) {
+            for part in batch.chunks(BATCH_MAX) {
+                self.send(part);
+                let spans: u64 = part.iter().map(Finished::spans).sum();
+                let mut state = self.shared.lock();
+                state.in_hand -= part.len();
+                state.in_hand_spans = state.in_hand_spans.saturating_sub(spans);
+            }
+            batch.clear();
+        }
+        if let Some(trouble) = &self.trouble {
+            let dropped = self.dropped_since(trouble);
+            warn!(
+                "{} took no spans again; {dropped} were dropped",
+                self.collector
+            );
+        }
+        // Looking up a name may take long, and nobody waits for that.
+        self.runtime.shutdown_background();
+        self.shared.lock().finished = true;
+        self.shared.changed.notify_all();
+    }
+
+    /// Waits for requests, gathers some, and takes them; false if there will be none.
+    fn next(&self, batch: &mut Vec<Finished>) -> bool {
+        let shared = &self.shared;
+        let mut gathered = None;
+        let mut state = shared.lock();
+        loop {
+            if state.waiting.is_empty() {
+                if state.leaving {
+                    return false;
+                }
+                state.asleep = true;
+                state = shared
+                    .changed
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner);
+                state.asleep = false;
+                continue;
+            }
+            let until = *gathered.get_or_insert_with(|| Instant::now() + GATHERING);
+            let left = until.saturating_duration_since(Instant::now());
+            if state.leaving || state.waiting.len() >= BATCH_MAX || left.is_zero() {
+                std::mem::swap(batch, &mut state.waiting);
+                state.in_hand = batch.len();
+                state.in_hand_spans = batch.iter().map(Finished::spans).sum();
+                return true;
+            }
+            state = shared.wait(state, left);
+        }
+    }
+
+    /// Sends some, again and again while that may help.
+    fn send(&mut self, part: &[Finished]) {
+        let spans = part.iter().map(Finished::spans).sum();
+        // Both clocks are read here, and not for each request: when the one on the wall is set,
+        // the spans of a request still fit together.
+        let offset_us = wall_us().wrapping_sub(monotonic_us());
+        let clock = Clock { offset_us };
+        let message = self.origin.message(part, clock, &mut self.random);
+        let message = Bytes::from(message.encode_to_vec());
+        loop {
+            let sent = post(&self.collector, message.clone());
+            match self.runtime.block_on(sent) {
+                Ok(()) => return self.goes_well(),
+                Err(Failure::Refused { spans: some, why }) => {
+                    self.goes_wrong(&why);
+                    self.shared.drop_spans(some.unwrap_or(spans));
+                    return;
+                }
+                Err(Failure::Passing(why)) => {
+                    self.goes_wrong(&why);
+                    if !self.pause() {
+                        self.shared.drop_spans(spans);
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    fn dropped_since(&self, trouble: &Trouble) -> u64 {
+        self.shared.dropped.load(Ordering::Relaxed) - trouble.dropped_before
+    }
+
+    fn goes_well(&mut self) {
+        if let Some(trouble) = self.trouble.take() {
+            let dropped = self.dropped_since(&trouble);
+            info!(
+                "{} takes spans again; {dropped} were dropped",
+                self.collector
+            );
+        }
+    }
+
+    /// Says so, unless it has.
+    fn goes_wrong(&mut self, why: &str) {
+        if self.trouble.is_none() {
+            warn!("{} does not take spans: {why}", self.collector);
+            self.trouble = Some(Trouble {
+                dropped_before: self.shared.dropped.load(Ordering::Relaxed),
+                pause: PAUSE,
+            });
+        }
+    }
+
+    /// Leaves the collector alone for a while; false if there is no time for that.
+    fn pause(&mut self) -> bool {
+        let Some(trouble) = &mut self.trouble else {
+            return true;
+        };
+        let until = Instant::now() + trouble.pause;
+        trouble.pause = PAUSE_MAX.min(2 * trouble.pause);
+        let mut state = self.shared.lock();
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if state.leaving || left.is_zero() {
+                return !state.leaving;
+            }
+            state = self.shared.wait(state, left);
+        }
+    }
+}

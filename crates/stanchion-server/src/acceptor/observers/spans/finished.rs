@@ -1,0 +1,191 @@
+//! What is remembered of a request that is over, until spans are made of it.
+
+use stanchion_http::Head;
+
+use crate::acceptor::dispatch::over::Over;
+use crate::acceptor::dispatch::trace::Trace;
+use crate::acceptor::observers::traceparent::TRACESTATE;
+use crate::tally::Outcome;
+
+/// The longest text that is kept of a request, in bytes: a collector may be away for long, and
+/// clients choose what they send.
+const TEXT_BYTES_MAX: usize = 1024;
+
+/// A request that is over. Times are in microseconds of the monotonic clock.
+#[derive(Debug)]
+pub(super) struct Finished {
+    pub(super) trace_id: [u8; 16],
+    pub(super) parent_id: Option<[u8; 8]>,
+    pub(super) flags: u8,
+    pub(super) server_id: [u8; 8],
+    pub(super) run_id: [u8; 8],
+    pub(super) trace_state: Box<str>,
+    pub(super) times: Times,
+    pub(super) method: Box<str>,
+    pub(super) path: Box<str>,
+    pub(super) scheme: &'static str,
+    pub(super) host: Box<str>,
+    pub(super) client_address: Box<str>,
+    pub(super) client_port: u16,
+    pub(super) user_agent: Option<Box<str>>,
+    pub(super) minor_version: u8,
+    pub(super) status: u16,
+    pub(super) outcome: Outcome,
+    /// Its lane's number.
+    pub(super) lane: usize,
+    pub(super) worker_pid: i32,
+    pub(super) request_id: Option<Box<str>>,
+}
+
+/// When it was where, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Times {
+    /// Its head had been read.
+    pub(super) started_us: u64,
+    /// All of it had, and it joined the line.
+    pub(super) arrived_us: u64,
+    /// It left the line; `None` if it was never in it.
+    pub(super) left_us: Option<u64>,
+    /// A seat was done with it, or it was taken from it; `None` if none had it.
+    pub(super) run_until_us: Option<u64>,
+    /// Its answer was out, or there was nobody left to have one.
+    pub(super) ended_us: u64,
+}
+
+impl Times {
+    /// Puts them in order: when a seat took it and was done is what a worker's memory says, which
+    /// is the app's to spoil. 0 stands for what has not been.
+    fn new(
+        [started_us, arrived_us, ended_us]: [u64; 3],
+        has_waited: bool,
+        [taken_us, done_us, answered_us]: [u64; 3],
+    ) -> Self {
+        let ended_us = ended_us.max(arrived_us);
+        let between = |us: u64, from_us: u64| match us {
+            0 => ended_us,
+            us => us.clamp(from_us, ended_us),
+        };
+        let answered_us = between(answered_us, arrived_us);
+        let (left_us, run_until_us) = match taken_us {
+            0 => (answered_us, None),
+            _ => {
+                let taken_us = between(taken_us, arrived_us);
+                let until_us = match done_us {
+                    0 => answered_us.max(taken_us),
+                    _ => between(done_us, taken_us),
+                };
+                (taken_us, Some(until_us))
+            }
+        };
+        Self {
+            started_us: started_us.min(arrived_us),
+            arrived_us,
+            left_us: has_waited.then_some(left_us),
+            run_until_us: run_until_us.filter(|_| has_waited),
+            ended_us,
+        }
+    }
+}
+
+impl Finished {
+    pub(super) fn new(trace: &Trace, over: &Over<'_>, has_waited: bool) -> Self {
+        let ticket = over.ticket;
+        let (request, head) = (&ticket.request, &ticket.request.head);
+        let (taken_us, done_us) = (ticket.taken_us.get(), ticket.done_us.get());
+        Self {
+            trace_id: trace.trace_id,
+            parent_id: trace.parent_id,
+            flags: trace.flags,
+            server_id: trace.server_id,
+            run_id: trace.run_id,
+            trace_state: trace_state(head),
+            times: Times::new(
+                [trace.started_us, request.arrived_us, over.now_us],
+                has_waited,
+                [taken_us, done_us, trace.answered_us.get()],
+            ),
+            method: kept(head.method().as_bytes()),
+            path: kept(head.path()),
+            scheme: request.scheme,
+            host: field(head, "host").unwrap_or_default(),
+            client_address: kept(request.peer.address.as_bytes()),
+            client_port: request.peer.port,
+            user_agent: field(head, "user-agent"),
+            minor_version: head.minor_version(),
+            status: over.status,
+            outcome: over.outcome,
+            lane: ticket.lane.get().index(),
+            worker_pid: ticket.worker_pid.get(),
+            request_id: request.id().map(Box::from),
+        }
+    }
+
+    /// Spans that will be made of it.
+    pub(super) fn spans(&self) -> u64 {
+        let parts = [self.times.left_us, self.times.run_until_us];
+        1 + parts.iter().flatten().count() as u64
+    }
+}
+
+/// Several fields are one list (Trace Context section 3.3.1).
+fn trace_state(head: &Head) -> Box<str> {
+    let fields = head.all(TRACESTATE).filter(|value| value.is_ascii());
+    let texts: Vec<&str> = fields
+        .filter_map(|value| std::str::from_utf8(value).ok())
+        .collect();
+    texts.join(",").into()
+}
+
+fn field(head: &Head, name: &str) -> Option<Box<str>> {
+    head.first(name).map(kept)
+}
+
+/// The beginning of a text; OTLP has no place for what is no text.
+fn kept(bytes: &[u8]) -> Box<str> {
+    let bytes = &bytes[..bytes.len().min(TEXT_BYTES_MAX)];
+    String::from_utf8_lossy(bytes).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_in_order_whatever_a_worker_says() {
+        const ARRIVED: [u64; 3] = [10, 20, 90];
+        for (told, left_us, run_until_us) in [
+            // Taken, done, answered.
+            ([30, 70, 80], 30, Some(70)),
+            ([30, 70, 0], 30, Some(70)),
+            ([30, 0, 60], 30, Some(60)),
+            ([30, 0, 0], 30, Some(90)),
+            ([0, 0, 60], 60, None),
+            ([0, 0, 0], 90, None),
+            ([5, 7, 60], 20, Some(20)),
+            ([200, 300, 60], 90, Some(90)),
+            ([50, 40, 60], 50, Some(50)),
+            ([u64::MAX, 0, 60], 90, Some(90)),
+        ] {
+            let times = Times::new(ARRIVED, true, told);
+            let expected = Times {
+                started_us: 10,
+                arrived_us: 20,
+                left_us: Some(left_us),
+                run_until_us,
+                ended_us: 90,
+            };
+            assert_eq!(times, expected, "{told:?}");
+        }
+        let never = Times::new(ARRIVED, false, [0, 0, 60]);
+        assert_eq!((never.left_us, never.run_until_us), (None, None));
+    }
+
+    #[test]
+    fn of_a_long_text_the_beginning_is_kept() {
+        let long = "a".repeat(TEXT_BYTES_MAX - 1) + "\u{e9}more";
+        let short = kept(long.as_bytes());
+        assert_eq!(short.chars().count(), TEXT_BYTES_MAX);
+        assert!(short.ends_with("a\u{fffd}"));
+        assert_eq!(&*kept(b"/\xff"), "/\u{fffd}");
+    }
+}

@@ -1,0 +1,99 @@
+//! Spans of requests for OpenTelemetry: which requests have some, and what is known of them when
+//! they are over. A thread makes spans of that and sends them ([`exporter`]).
+
+mod exporter;
+mod finished;
+mod otlp;
+mod post;
+mod proto;
+mod resource;
+
+use std::cell::{Cell, RefCell};
+use std::io;
+
+use stanchion_http::Head;
+
+use super::traceparent::{SAMPLED, TRACEPARENT, TRACESTATE, Traceparent, traceparent};
+use crate::acceptor::dispatch::over::Over;
+use crate::acceptor::dispatch::random::Random;
+use crate::acceptor::dispatch::ticket::Stage;
+use crate::acceptor::dispatch::trace::Trace;
+use crate::settings::Settings;
+use crate::tally::Outcome;
+use exporter::Exporter;
+use finished::Finished;
+
+/// Gives requests their place in a trace, and takes them when they are over.
+pub(super) struct Spans {
+    /// Trace ids that begin below this are traced.
+    chosen_below: u64,
+    random: RefCell<Random>,
+    exporter: Exporter,
+}
+
+impl Spans {
+    /// Starts the thread that sends them, if there is somebody to send them to.
+    pub(super) fn open(settings: &Settings) -> io::Result<Option<Self>> {
+        let Some(collector) = &settings.otlp_endpoint else {
+            return Ok(None);
+        };
+        Ok(Some(Self {
+            chosen_below: u64::MAX / u64::from(settings.otlp_sample_one_in),
+            random: RefCell::new(Random::new()?),
+            exporter: Exporter::start(collector, settings)?,
+        }))
+    }
+
+    /// A request with this head has come. In it, the app is told of the span that its own are
+    /// to be children of. What somebody has decided not to trace is left as it is.
+    pub(super) fn begin(&self, head: &mut Head, started_us: u64) -> Option<Box<Trace>> {
+        let mut random = self.random.borrow_mut();
+        let (trace_id, parent_id, flags) = match Traceparent::of(head) {
+            Some(parent) if parent.flags & SAMPLED == 0 => return None,
+            Some(parent) => (parent.trace_id(), Some(parent.span_id()), parent.flags),
+            None => {
+                // Belongs to a trace that cannot be told (Trace Context section 4.3).
+                head.remove(TRACESTATE);
+                let id: [u8; 16] = random.take();
+                let number = u128::from_be_bytes(id) as u64;
+                let is_chosen = number <= self.chosen_below;
+                (id, None, if is_chosen { SAMPLED } else { 0 })
+            }
+        };
+        let trace = Trace {
+            trace_id,
+            parent_id,
+            flags,
+            server_id: random.take(),
+            run_id: random.take(),
+            started_us,
+            answered_us: Cell::new(0),
+        };
+        head.set(TRACEPARENT, &traceparent(trace_id, trace.run_id, flags));
+        (flags & SAMPLED != 0).then(|| Box::new(trace))
+    }
+
+    /// A request is over. Probes leave none.
+    pub(super) fn end(&self, over: &Over<'_>) {
+        let ticket = over.ticket;
+        if let Some(trace) = &ticket.trace
+            && over.outcome != Outcome::Probed
+        {
+            let has_waited = ticket.stage.get() != Stage::New;
+            let was_taken = ticket.taken_us.get() != 0;
+            let spans = 1 + u64::from(has_waited) + u64::from(has_waited && was_taken);
+            let finished = || Finished::new(trace, over, has_waited);
+            self.exporter.push(spans, finished);
+        }
+    }
+
+    /// Spans dropped since the last call, to be counted.
+    pub(super) fn take_dropped(&self) -> u64 {
+        self.exporter.take_dropped()
+    }
+
+    /// Sends what waits, within a bound, and ends.
+    pub(super) fn finish(&self) {
+        self.exporter.finish();
+    }
+}

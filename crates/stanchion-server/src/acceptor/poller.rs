@@ -1,0 +1,216 @@
+//! What the kernel has to tell: one epoll(7) for all that the acceptor watches.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::buffer::spare_capacity;
+use rustix::event::{Timespec, epoll};
+
+/// How many are told of at a time. Who is not is told of the next time.
+const EVENTS_MAX: usize = 256;
+
+/// What is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// Workers ring, or helper threads have done something: looked at in each turn anyway.
+    Bell,
+    /// The master says something.
+    Master,
+    /// Somebody is at a door.
+    Door(u32),
+    /// A client's connection.
+    Client(u32),
+    /// A connection of the admin listener.
+    Operator(u32),
+}
+
+impl Source {
+    const SHIFT: u32 = 32;
+
+    fn key(self) -> u64 {
+        let (kind, number) = match self {
+            Self::Bell => (0_u64, 0),
+            Self::Master => (1, 0),
+            Self::Door(number) => (2, number),
+            Self::Client(number) => (3, number),
+            Self::Operator(number) => (4, number),
+        };
+        kind << Self::SHIFT | u64::from(number)
+    }
+
+    fn of(key: u64) -> Self {
+        let number = key as u32;
+        match key >> Self::SHIFT {
+            0 => Self::Bell,
+            1 => Self::Master,
+            2 => Self::Door(number),
+            3 => Self::Client(number),
+            _ => Self::Operator(number),
+        }
+    }
+}
+
+/// What has become of something that is watched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "flags of epoll(7), of which any may be set"
+)]
+pub(crate) struct Ready {
+    /// There is something to read, or the end of it.
+    pub(crate) readable: bool,
+    pub(crate) writable: bool,
+    /// The other side sends no more.
+    pub(crate) ended: bool,
+    /// Both directions are closed, or it is reset.
+    pub(crate) hung_up: bool,
+}
+
+/// Watches descriptors, all of them edge-triggered: what is told once is not told again before there is more.
+pub(crate) struct Poller {
+    epoll: OwnedFd,
+    events: Vec<epoll::Event>,
+}
+
+impl Poller {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self {
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            events: Vec::with_capacity(EVENTS_MAX),
+        })
+    }
+
+    /// From now on it is told when there is something to read. It is watched until it is closed.
+    pub(crate) fn watch(&self, source: Source, fd: impl AsFd) -> io::Result<()> {
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
+        let data = epoll::EventData::new_u64(source.key());
+        Ok(epoll::add(&self.epoll, fd, data, flags)?)
+    }
+
+    /// Whether it is also told when there is room to write. Not always, since a unix socket has news of that whenever its
+    /// peer reads.
+    pub(crate) fn watch_room(&self, source: Source, fd: impl AsFd, wanted: bool) -> io::Result<()> {
+        let mut flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
+        flags.set(epoll::EventFlags::OUT, wanted);
+        let data = epoll::EventData::new_u64(source.key());
+        Ok(epoll::modify(&self.epoll, fd, data, flags)?)
+    }
+
+    /// Waits for news, at most so long; zero is a look. A signal ends the wait.
+    pub(crate) fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+        self.events.clear();
+        let timeout = Timespec {
+            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: timeout.subsec_nanos().into(),
+        };
+        match epoll::wait(
+            &self.epoll,
+            spare_capacity(&mut self.events),
+            Some(&timeout),
+        ) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// How much of the news there is.
+    pub(crate) fn news(&self) -> usize {
+        self.events.len()
+    }
+
+    /// One of them.
+    pub(crate) fn get(&self, index: usize) -> (Source, Ready) {
+        let event = self.events[index];
+        let flags = event.flags;
+        let failed = epoll::EventFlags::ERR | epoll::EventFlags::HUP;
+        let ready = Ready {
+            readable: flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::RDHUP | failed),
+            writable: flags.intersects(epoll::EventFlags::OUT | failed),
+            ended: flags.intersects(epoll::EventFlags::RDHUP | failed),
+            hung_up: flags.intersects(failed),
+        };
+        (Source::of(event.data.u64()), ready)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::Shutdown;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn a_source_comes_back_as_it_was_given() {
+        for source in [
+            Source::Bell,
+            Source::Master,
+            Source::Door(7),
+            Source::Client(0),
+            Source::Client(u32::MAX),
+            Source::Operator(3),
+        ] {
+            assert_eq!(Source::of(source.key()), source);
+        }
+    }
+
+    /// What is told now.
+    fn told(poller: &mut Poller) -> Vec<(Source, Ready)> {
+        poller.wait(Duration::ZERO).unwrap();
+        (0..poller.news()).map(|index| poller.get(index)).collect()
+    }
+
+    #[test]
+    fn what_is_told_once_is_told_again_when_there_is_more() {
+        let mut poller = Poller::new().unwrap();
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        poller.watch(Source::Client(7), &ours).unwrap();
+        let readable = Ready {
+            readable: true,
+            ..Ready::default()
+        };
+        assert_eq!(told(&mut poller), []);
+        for _ in 0..2 {
+            theirs.write_all(b"x").unwrap();
+            assert_eq!(told(&mut poller), [(Source::Client(7), readable)]);
+            assert_eq!(told(&mut poller), []);
+        }
+        theirs.shutdown(Shutdown::Write).unwrap();
+        let ended = Ready {
+            ended: true,
+            ..readable
+        };
+        assert_eq!(told(&mut poller), [(Source::Client(7), ended)]);
+        drop(theirs);
+        let [(_, gone)] = told(&mut poller)[..] else {
+            panic!("one thing is told");
+        };
+        assert!(gone.hung_up && gone.ended && gone.readable);
+        drop(ours);
+        assert_eq!(told(&mut poller), []);
+    }
+
+    #[test]
+    fn room_is_told_of_while_somebody_wants_it() {
+        let mut poller = Poller::new().unwrap();
+        let (mut ours, mut theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        poller.watch(Source::Client(0), &ours).unwrap();
+        while ours.write(&[0; 1 << 14]).is_ok() {}
+        assert_eq!(told(&mut poller), []);
+        poller.watch_room(Source::Client(0), &ours, true).unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        while theirs.read(&mut [0; 1 << 14]).is_ok() {}
+        let writable = Ready {
+            writable: true,
+            ..Ready::default()
+        };
+        assert_eq!(told(&mut poller), [(Source::Client(0), writable)]);
+        poller.watch_room(Source::Client(0), &ours, false).unwrap();
+        while ours.write(&[0; 1 << 14]).is_ok() {}
+        while theirs.read(&mut [0; 1 << 14]).is_ok() {}
+        assert_eq!(told(&mut poller), []);
+    }
+}

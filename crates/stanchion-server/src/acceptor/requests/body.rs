@@ -1,0 +1,248 @@
+//! Where the bytes of a request's body go: into memory while they are few, else into a file.
+
+use std::io;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use stanchion_http::Framing;
+
+use crate::acceptor::dispatch::refusal::Refusal;
+use crate::acceptor::dispatch::request::Body;
+use crate::acceptor::storage::clients::Client;
+use crate::acceptor::storage::disk::Disk;
+use crate::acceptor::storage::memory::{Held, Memory};
+use crate::acceptor::storage::spool::{Spool, SpoolError, SpoolFile};
+
+/// Most bytes of a piece. One is allocated when the one before it is full, so a client has no more memory
+/// than twice what it sent, whatever it has announced.
+const PIECE_BYTES_MAX: usize = 256 << 10;
+/// What there is room for at first, if so much is announced.
+const FIRST_PIECE_BYTES: usize = 64 << 10;
+/// Of a body whose length is not known, the smallest piece.
+const PIECE_BYTES_MIN: usize = 1 << 10;
+/// Bytes gathered before they are written to a spool file in one go.
+const SPOOL_WRITE_BYTES: usize = 256 << 10;
+
+/// Where a body goes that is being read.
+pub(crate) struct Sink {
+    /// What is in memory, in order: pieces that are full, and the one that is being filled.
+    pieces: Vec<Bytes>,
+    filling: Vec<u8>,
+    held: Held,
+    memory: Rc<Memory>,
+    /// So many bytes came, in memory or not.
+    len: u64,
+    /// What was announced, if it was.
+    announced: Option<u64>,
+    /// All of it came.
+    is_whole: bool,
+    file: Option<SpoolFile>,
+    /// Of what is held, the bytes that are being written.
+    writing: Option<Held>,
+    /// Whose body it is, if that is known.
+    owner: Option<Client>,
+    connection: u32,
+}
+
+/// Whether more can come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SinkState {
+    Ready,
+    /// The disk has something to do first; the connection is woken when it is done.
+    Busy,
+    Failed(Refusal),
+}
+
+/// What of a body going to a file is worth a note.
+#[derive(Debug)]
+pub(crate) enum Noted {
+    Nothing,
+    /// It has a file now.
+    Spooled,
+    /// The disk has no room, or fails.
+    Failed(io::Error),
+}
+
+/// What a sink works with.
+pub(crate) struct Means<'m> {
+    pub(crate) disk: &'m Disk,
+    pub(crate) spool: &'m Rc<Spool>,
+    /// Most bytes of one body in memory: `body_memory`.
+    pub(crate) own_bytes_max: usize,
+}
+
+impl Sink {
+    /// For a body of `connection` that counts in `memory`.
+    pub(crate) fn new(
+        memory: &Rc<Memory>,
+        owner: Option<Client>,
+        framing: Framing,
+        connection: u32,
+    ) -> Self {
+        let announced = match framing {
+            Framing::Empty => Some(0),
+            Framing::Length(len) => Some(len),
+            Framing::Chunked => None,
+        };
+        Self {
+            pieces: Vec::new(),
+            filling: Vec::new(),
+            held: Held::new(memory, 0),
+            memory: Rc::clone(memory),
+            len: 0,
+            announced,
+            is_whole: announced == Some(0),
+            file: None,
+            writing: None,
+            owner,
+            connection,
+        }
+    }
+
+    /// Bytes that came.
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Brings the next bytes.
+    pub(crate) fn add(&mut self, mut data: &[u8]) {
+        let len = data.len();
+        while !data.is_empty() {
+            self.make_room(data.len());
+            let room = self.filling.capacity() - self.filling.len();
+            let (fitting, rest) = data.split_at(room.min(data.len()));
+            self.filling.extend_from_slice(fitting);
+            data = rest;
+        }
+        self.count(len);
+    }
+
+    /// Where to read the next bytes straight to, behind what is there; [`Sink::placed`] tells how many they were. None
+    /// for a body of unknown length, where so few may come that they are better copied. `plain` bytes are still to come.
+    pub(crate) fn place(&mut self, plain: u64) -> Option<&mut Vec<u8>> {
+        if plain == 0 || self.announced.is_none() {
+            return None;
+        }
+        self.make_room(1);
+        Some(&mut self.filling)
+    }
+
+    /// So many bytes are in the place.
+    pub(crate) fn placed(&mut self, len: usize) {
+        self.count(len);
+    }
+
+    /// No more follows.
+    pub(crate) fn end(&mut self) {
+        self.is_whole = true;
+    }
+
+    /// Has room for at least a byte, if so many are there.
+    fn make_room(&mut self, wanted: usize) {
+        if self.filling.len() < self.filling.capacity() {
+            return;
+        }
+        self.put_away();
+        let came = self.len as usize;
+        let bytes = match self.announced {
+            // Exactly what is missing, if that is not much more than came.
+            Some(announced) => {
+                let missing = announced.saturating_sub(self.len);
+                let most = came.clamp(FIRST_PIECE_BYTES, PIECE_BYTES_MAX);
+                missing.min(most as u64) as usize
+            }
+            None => came.max(wanted).clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX),
+        };
+        self.filling = Vec::with_capacity(bytes.max(1));
+    }
+
+    fn put_away(&mut self) {
+        if !self.filling.is_empty() {
+            self.pieces.push(std::mem::take(&mut self.filling).into());
+        }
+    }
+
+    fn count(&mut self, len: usize) {
+        self.held.add(len);
+        self.len += len as u64;
+        self.is_whole |= self.announced == Some(self.len);
+    }
+
+    /// Goes on with the file, if there is one or has to be.
+    pub(crate) fn advance(&mut self, means: &Means<'_>) -> (SinkState, Noted) {
+        let mut noted = Noted::Nothing;
+        if self.writing.is_some() {
+            let file = self.file.as_mut();
+            let Some(file) = file else {
+                return (SinkState::Ready, noted);
+            };
+            let was_made = file.is_made();
+            match file.appended() {
+                None => return (SinkState::Busy, noted),
+                Some(Ok(())) if was_made => {}
+                Some(Ok(())) => noted = Noted::Spooled,
+                Some(Err(error)) => return failed(SpoolError::Disk(error)),
+            }
+            self.writing = None;
+        }
+        if !self.must_write(means) {
+            return (SinkState::Ready, noted);
+        }
+        self.put_away();
+        let owner = self.owner;
+        let file = self
+            .file
+            .get_or_insert_with(|| means.spool.file(means.disk, owner));
+        match file.append(self.connection, std::mem::take(&mut self.pieces)) {
+            Ok(()) => {
+                self.writing = Some(std::mem::replace(
+                    &mut self.held,
+                    Held::new(&self.memory, 0),
+                ));
+                (SinkState::Busy, noted)
+            }
+            Err(error) => failed(error),
+        }
+    }
+
+    fn must_write(&self, means: &Means<'_>) -> bool {
+        if self.held.bytes() == 0 {
+            return false;
+        }
+        let own_bytes_max = match &self.file {
+            Some(_) if self.is_whole => return true,
+            Some(_) => SPOOL_WRITE_BYTES,
+            None => means.own_bytes_max,
+        };
+        self.held.bytes() > own_bytes_max || self.memory.is_over()
+    }
+
+    /// The whole body; to be called once it is, and nothing is [`SinkState::Busy`].
+    pub(crate) fn into_body(mut self) -> Body {
+        self.put_away();
+        if let Some(spooled) = self.file.and_then(SpoolFile::close) {
+            return Body::Spooled(spooled);
+        }
+        if self.pieces.is_empty() {
+            return Body::Empty;
+        }
+        Body::Memory {
+            pieces: self.pieces,
+            _held: self.held,
+        }
+    }
+}
+
+fn failed(error: SpoolError) -> (SinkState, Noted) {
+    match error {
+        SpoolError::Full => (SinkState::Failed(Refusal::SpoolFull), Noted::Nothing),
+        SpoolError::ShareFull => (SinkState::Failed(Refusal::SpoolShareFull), Noted::Nothing),
+        SpoolError::Disk(error) => (
+            SinkState::Failed(Refusal::SpoolFailed),
+            Noted::Failed(error),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests;

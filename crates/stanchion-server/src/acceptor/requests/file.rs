@@ -1,0 +1,157 @@
+//! A file that a worker handed over, sent from here, so that the worker is free at once.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use tracing::warn;
+
+use crate::acceptor::storage::disk::{self, Disk, Job};
+use crate::record::FilePart;
+
+/// How much of a file is looked for in the page cache, and sent, at a time.
+const STRETCH_BYTES: u64 = 512 << 10;
+
+/// What is left of it.
+pub(crate) struct FileBody {
+    file: Arc<File>,
+    offset: u64,
+    left: u64,
+    /// As far as it was in the page cache when last looked.
+    warm_until: u64,
+    /// A helper thread fetches the next stretch from the disk, which must not hold up the event loop.
+    warming: Option<Job<()>>,
+}
+
+/// The next part of a file that can be sent at once.
+pub(crate) enum Stretch<'f> {
+    Bytes {
+        file: &'f File,
+        offset: u64,
+        len: usize,
+    },
+    /// A helper thread fetches it.
+    Waits,
+    Over,
+    /// It cannot be read, and the answer is not whole.
+    Broken,
+}
+
+impl FileBody {
+    pub(crate) fn new(file: File, part: FilePart) -> Self {
+        Self {
+            file: Arc::new(file),
+            offset: part.offset,
+            left: part.len,
+            warm_until: part.offset,
+            warming: None,
+        }
+    }
+
+    /// What can be sent now.
+    pub(crate) fn next(&mut self, disk: &Disk, connection: u32) -> Stretch<'_> {
+        if self.left == 0 {
+            return Stretch::Over;
+        }
+        let end = self.offset + self.left.min(STRETCH_BYTES);
+        if let Some(job) = &mut self.warming {
+            match job.take() {
+                None => return Stretch::Waits,
+                Some(Ok(())) => self.warm_until = end,
+                Some(Err(error)) => {
+                    warn!("a file cannot be sent whole: {error}");
+                    return Stretch::Broken;
+                }
+            }
+            self.warming = None;
+        }
+        if self.offset >= self.warm_until {
+            let is_cached = |at| disk::read_cached(&self.file, at, 1).is_some();
+            if is_cached(self.offset) && is_cached(end - 1) {
+                self.warm_until = end;
+            } else {
+                let (file, offset) = (Arc::clone(&self.file), self.offset);
+                let len = (end - offset) as usize;
+                let fetch = move || disk::read_at(&file, offset, len).map(drop);
+                self.warming = Some(disk.start(connection, fetch));
+                return Stretch::Waits;
+            }
+        }
+        Stretch::Bytes {
+            file: &self.file,
+            offset: self.offset,
+            len: (self.warm_until - self.offset) as usize,
+        }
+    }
+
+    /// So much of it was sent; false if there was nothing, though there should have been.
+    pub(crate) fn sent(&mut self, bytes: usize) -> bool {
+        if bytes == 0 {
+            warn!("a file cannot be sent whole: the file became shorter while it was sent");
+            return false;
+        }
+        self.offset += bytes as u64;
+        self.left -= bytes as u64;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::acceptor::storage::scratch::{Scratch, bytes};
+
+    /// A file of so many bytes, which has no name any more.
+    fn file(scratch: &Scratch, len: usize) -> File {
+        let path = scratch.directory.join("sent");
+        std::fs::write(&path, bytes(len)).unwrap();
+        let file = File::open(&path).unwrap();
+        std::fs::remove_file(path).unwrap();
+        file
+    }
+
+    #[test]
+    fn just_the_part_that_was_named_is_sent_in_stretches() {
+        let scratch = Scratch::new("file-part", 0);
+        let len = STRETCH_BYTES as usize * 2 + 5_000;
+        let (offset, part) = (1_000, len as u64 - 3_000);
+        let mut body = FileBody::new(file(&scratch, len), FilePart { offset, len: part });
+        let (mut at, end) = (offset, offset + part);
+        let mut stretches = 0;
+        loop {
+            let next = scratch.until(|| match body.next(&scratch.disk, 0) {
+                Stretch::Waits => None,
+                Stretch::Bytes { offset, len, .. } => Some(Some((offset, len))),
+                Stretch::Over => Some(None),
+                Stretch::Broken => panic!("it can be read"),
+            });
+            let Some((offset, len)) = next else { break };
+            assert_eq!(offset, at);
+            assert!(len as u64 <= STRETCH_BYTES && offset + len as u64 <= end);
+            // A socket takes what it has room for.
+            let taken = len.min(300_000);
+            assert!(body.sent(taken));
+            at += taken as u64;
+            stretches += 1;
+        }
+        assert_eq!(at, end);
+        assert!(stretches >= 4, "{stretches}");
+    }
+
+    #[test]
+    fn what_cannot_be_read_whole_is_noticed() {
+        let scratch = Scratch::new("file-short", 0);
+        let part = FilePart {
+            offset: 0,
+            len: 5_000,
+        };
+        let mut body = FileBody::new(file(&scratch, 5_000), part);
+        assert!(body.sent(4_000) && !body.sent(0));
+        // A directory opens like a file, and reads like none (EISDIR in read(2)).
+        let mut body = FileBody::new(File::open(&scratch.directory).unwrap(), part);
+        let is_broken = scratch.until(|| match body.next(&scratch.disk, 0) {
+            Stretch::Waits => None,
+            stretch => Some(matches!(stretch, Stretch::Broken)),
+        });
+        assert!(is_broken);
+    }
+}

@@ -1,0 +1,398 @@
+//! Requests, from a head to the last byte of an answer: what connections ask for, and what stands behind it.
+
+pub(crate) mod body;
+pub(crate) mod file;
+pub(crate) mod head;
+pub(crate) mod probe;
+#[cfg(test)]
+pub(crate) mod rig;
+pub(crate) mod spooler;
+mod storing;
+
+use std::cell::Cell;
+use std::io;
+use std::rc::Rc;
+
+use stanchion_http::{Framing, Head, HeadLimits};
+use stanchion_sys::channel::Channel;
+use tracing::info;
+
+use super::dispatch::Dispatch;
+use super::dispatch::outflow::{Limits, Outflow};
+use super::dispatch::over::Over;
+use super::dispatch::refusal::Refusal;
+use super::dispatch::reply::Reply;
+use super::dispatch::request::{Body, Peer, Request};
+use super::dispatch::request_id::RequestIds;
+use super::dispatch::ticket::{Answer, Ticket};
+use super::lifecycle::Lifecycle;
+use super::observers::{Observers, Repeats};
+use super::storage::clients::Client;
+use super::storage::disk::Disk;
+use super::storage::memory::Memory;
+use super::storage::shortage::Shortage;
+use super::storage::spool::Spool;
+use super::storage::woken::Woken;
+use crate::record::REQUEST_HEAD_BYTES_MAX;
+use crate::settings::Settings;
+use crate::tally::{Event, Outcome, Tally};
+use crate::tree::Common;
+use body::Sink;
+use head::Date;
+use probe::{Load, Verdict};
+
+/// What is read at a time, before it is known whose it is: one buffer for all connections, so that one that idles has none.
+const SCRATCH_BYTES: usize = 64 << 10;
+/// The most fields of a head when `limit_request_fields` is 0, as gunicorn has it.
+const FIELDS_MAX: usize = 32_768;
+/// Heads and buffers that are kept for the next requests; larger ones are given back.
+const SPARE_MAX: usize = 64;
+const SPARE_BYTES_MAX: usize = 32 << 10;
+/// What the access log shows for a client that left before it was answered: nginx's number.
+const CLIENT_GONE: u16 = 499;
+
+/// What requests need.
+pub(crate) struct Requests {
+    pub(crate) common: &'static Common,
+    pub(crate) dispatch: Dispatch,
+    pub(crate) observers: Observers,
+    /// Refusals that the log need not show one by one.
+    pub(crate) repeats: Repeats,
+    pub(crate) disk: Disk,
+    pub(crate) spool: Rc<Spool>,
+    pub(crate) answers: Rc<Limits>,
+    pub(crate) woken: Rc<Woken>,
+    pub(crate) lifecycle: Lifecycle,
+    /// Somebody waits for a place: answers then say that the connection closes, so that clients who never idle for
+    /// long share the places with those who have none.
+    pub(crate) is_pressed: bool,
+    pub(crate) unspooled: Shortage,
+    /// The disk has failed since accepting was last thought of.
+    has_disk_trouble: bool,
+    pub(crate) head_limits: HeadLimits,
+    /// When this turn began.
+    pub(crate) now_us: u64,
+    body_memory: Rc<Memory>,
+    request_ids: Option<RequestIds>,
+    date: Date,
+    scratch: Option<Box<[u8]>>,
+    out: Vec<u8>,
+    spare_heads: Vec<Head>,
+}
+
+impl Requests {
+    pub(crate) fn new(
+        common: &'static Common,
+        master: &Rc<Channel>,
+        now_us: u64,
+    ) -> io::Result<Self> {
+        let settings = &common.settings;
+        let header = settings.request_id_header.as_deref();
+        let answers = Rc::new(Limits {
+            buffer_bytes: settings.response_buffer,
+            memory: Memory::new(settings.max_response_memory),
+            spool_bytes: settings.response_spool,
+        });
+        let woken = Rc::new(Woken::default());
+        Ok(Self {
+            common,
+            dispatch: Dispatch::new(common, &answers, master, now_us),
+            observers: Observers::open(settings, &common.tally)?,
+            repeats: Repeats::default(),
+            disk: Disk::new(settings.max_connections as usize)?,
+            spool: Spool::new(&common.spool, settings.max_spool, &woken),
+            answers,
+            woken,
+            lifecycle: Lifecycle::Starting,
+            is_pressed: false,
+            unspooled: Shortage::of(
+                "bodies and answers cannot be written to the spool directory (disk full? open files? see --tmp-upload-dir)",
+            ),
+            has_disk_trouble: false,
+            head_limits: head_limits(settings),
+            now_us,
+            body_memory: Memory::new(settings.max_body_memory),
+            request_ids: header.map(RequestIds::new).transpose()?,
+            date: Date::default(),
+            scratch: Some(vec![0; SCRATCH_BYTES].into_boxed_slice()),
+            out: Vec::new(),
+            spare_heads: Vec::new(),
+        })
+    }
+
+    /// Lends the buffer into which everything is read first.
+    pub(crate) fn with_scratch<T>(&mut self, act: impl FnOnce(&mut [u8], &mut Self) -> T) -> T {
+        let scratch = self.scratch.take();
+        let mut scratch = scratch.unwrap_or_else(|| vec![0; SCRATCH_BYTES].into_boxed_slice());
+        let done = act(&mut scratch, self);
+        self.scratch = Some(scratch);
+        done
+    }
+
+    /// An empty head, with the memory of one before it if there is any.
+    pub(crate) fn spare_head(&mut self) -> Head {
+        self.spare_heads.pop().unwrap_or_default()
+    }
+
+    /// A request is over: its memory serves the next one.
+    pub(crate) fn reuse(&mut self, ticket: Rc<Ticket>) {
+        if let Ok(ticket) = Rc::try_unwrap(ticket)
+            && self.spare_heads.len() < SPARE_MAX
+            && ticket.request.head.bytes().len() <= SPARE_BYTES_MAX
+        {
+            let mut head = ticket.request.head;
+            head.clear();
+            self.spare_heads.push(head);
+        }
+    }
+
+    /// The buffer in which answers are put together.
+    pub(crate) fn take_out(&mut self) -> Vec<u8> {
+        let mut out = std::mem::take(&mut self.out);
+        out.clear();
+        out
+    }
+
+    pub(crate) fn give_out(&mut self, out: Vec<u8>) {
+        if out.capacity() <= SPARE_BYTES_MAX {
+            self.out = out;
+        }
+    }
+
+    /// An answer's bytes are out.
+    pub(crate) fn recycle(&mut self, bytes: Vec<u8>) {
+        self.dispatch.recycle(bytes);
+    }
+
+    /// A request has begun to arrive.
+    pub(crate) fn arrives(&self) -> Account {
+        self.common.tally.arrived();
+        Account {
+            tally: &self.common.tally,
+            closed: Cell::new(None),
+        }
+    }
+
+    /// Where a body goes that is about to come.
+    pub(crate) fn sink(&self, peer: &Peer, head: &Head, framing: Framing, connection: u32) -> Sink {
+        let believed = &self.common.settings.forwarded_allow_ips;
+        let owner = Client::behind_proxies(peer.ip, peer.said(head), believed);
+        Sink::new(&self.body_memory, owner, framing, connection)
+    }
+
+    /// A request has arrived whole: it joins the line, or is answered by us.
+    pub(crate) fn join(
+        &mut self,
+        head: Head,
+        body: Body,
+        peer: &Rc<Peer>,
+        started_us: u64,
+        connection: u32,
+    ) -> Rc<Ticket> {
+        let (ticket, contradiction) = self.ticket(head, body, peer, started_us, connection);
+        if let Some(refusal) = contradiction {
+            ticket.answer(Answer::Refused(refusal));
+        } else if let Some(reply) = self.probed(&ticket.request.head) {
+            ticket.answer(Answer::Probed(reply));
+        } else if self.lifecycle.is_refusing() {
+            ticket.answer(Answer::Refused(Refusal::ShuttingDown));
+        } else {
+            self.dispatch.join(&ticket, self.now_us);
+        }
+        ticket
+    }
+
+    /// A request that is answered by us before all of it was read.
+    pub(crate) fn refused(
+        &mut self,
+        refusal: Refusal,
+        head: Head,
+        peer: &Rc<Peer>,
+        started_us: u64,
+        connection: u32,
+    ) -> Rc<Ticket> {
+        let (ticket, _) = self.ticket(head, Body::Empty, peer, started_us, connection);
+        ticket.answer(Answer::Refused(refusal));
+        ticket
+    }
+
+    /// Puts a request together, and says what is wrong with it, if the proxies in front contradict each other.
+    fn ticket(
+        &mut self,
+        mut head: Head,
+        body: Body,
+        peer: &Rc<Peer>,
+        started_us: u64,
+        connection: u32,
+    ) -> (Rc<Ticket>, Option<Refusal>) {
+        let trace = self.observers.begin_trace(&mut head, started_us);
+        let scheme = if peer.trusted {
+            stanchion_http::forwarded_scheme(&head)
+        } else {
+            Ok("http")
+        };
+        let id = self.request_ids.as_ref();
+        let id = id.map(|ids| ids.name(&head, peer.trusted));
+        let proxy_us = if peer.trusted {
+            stanchion_http::proxy_us(&head, stanchion_sys::clock::wall_us())
+        } else {
+            None
+        };
+        let request = Request {
+            head,
+            body,
+            peer: Rc::clone(peer),
+            scheme: scheme.unwrap_or("http"),
+            id,
+            proxy_us,
+            arrived_us: self.now_us,
+        };
+        let ticket = Rc::new(Ticket::new(request, trace, connection, &self.woken));
+        (ticket, scheme.err().map(Refusal::from))
+    }
+
+    /// The answer to a probe on a listener of `bind`, if this is one.
+    fn probed(&self, head: &Head) -> Option<Reply> {
+        let verdict = Verdict::of_probe(&self.common.settings, head, || self.verdict_ready());
+        verdict.map(Verdict::reply)
+    }
+
+    /// Whether new clients are better sent elsewhere.
+    pub(crate) fn verdict_ready(&self) -> Verdict {
+        let load = Load {
+            waiting: self.dispatch.waiting(),
+            oldest_wait_us: self.dispatch.oldest_wait_us(self.now_us),
+            has_workers: self.dispatch.has_workers(),
+        };
+        Verdict::ready(&self.common.settings, self.lifecycle, load)
+    }
+
+    /// Whether connections end with their present requests.
+    pub(crate) fn ends_connections(&self) -> bool {
+        self.lifecycle.is_leaving() || self.is_pressed
+    }
+
+    /// The client of a request has gone before there was an answer.
+    pub(crate) fn client_gone(&mut self, ticket: &Rc<Ticket>, account: &Account) {
+        let outcome = self.dispatch.abandon(ticket, self.now_us);
+        let outcome = account.close(outcome);
+        self.over(ticket, CLIENT_GONE, outcome, &[], 0);
+    }
+
+    /// A request is over, and whoever keeps records is told.
+    pub(crate) fn over(
+        &self,
+        ticket: &Ticket,
+        status: u16,
+        outcome: Outcome,
+        head: &[u8],
+        bytes: u64,
+    ) {
+        if self.observers.wants() || ticket.trace.is_some() {
+            self.observers.over(&Over {
+                ticket,
+                status,
+                outcome,
+                head,
+                bytes,
+                // What a seat has done since this turn began is no later than its end.
+                now_us: self
+                    .now_us
+                    .max(ticket.taken_us.get())
+                    .max(ticket.done_us.get()),
+            });
+        }
+    }
+
+    /// Has an answer of ours say what its request is called, for whoever asks us about it. In the
+    /// app's answers that is the app's to say.
+    pub(crate) fn named(&self, reply: Reply, ticket: &Ticket) -> Reply {
+        match (&self.request_ids, ticket.request.id()) {
+            (Some(ids), Some(id)) => reply.with(ids.header().to_owned(), id),
+            _ => reply,
+        }
+    }
+
+    /// A request was refused of which no head was read.
+    pub(crate) fn refused_unread(&self, refusal: Refusal, address: &str) {
+        self.repeats.refused_unread(refusal, address, self.now_us);
+        self.count_unreadable(refusal.outcome());
+    }
+
+    /// A request whose head could not be read arrived, and was refused.
+    pub(crate) fn count_unreadable(&self, outcome: Outcome) {
+        let tally = &self.common.tally;
+        tally.arrived();
+        tally.ended(outcome);
+    }
+
+    /// A client is cut off.
+    pub(crate) fn cut_off(&self, event: Event, reason: &str, address: &str) {
+        self.common.tally.happened(event);
+        info!("a client's fault: {reason} (from {address:?})");
+    }
+
+    /// The error log is told of a request that was refused.
+    pub(crate) fn log_refusal(&self, ticket: &Ticket, refusal: Refusal) {
+        let lane = self.dispatch.lanes.name(ticket.lane.get());
+        self.repeats.refused(ticket, refusal, lane, self.now_us);
+    }
+
+    /// A body or an answer could not be spooled for want of something.
+    pub(crate) fn cannot_spool(&mut self, error: &io::Error) {
+        self.unspooled.failed(self.now_us, error);
+        self.common.tally.happened(Event::Paused);
+        self.has_disk_trouble = true;
+    }
+
+    /// Whether the disk has failed since this was last asked: who is here comes first then.
+    pub(crate) fn take_disk_trouble(&mut self) -> bool {
+        std::mem::take(&mut self.has_disk_trouble)
+    }
+
+    /// Has answers to slow clients go to files whose workers wait for them.
+    pub(crate) fn relieve(&mut self) {
+        for ticket in self.dispatch.slow_clients(self.now_us) {
+            ticket.pour(Outflow::spool);
+        }
+    }
+}
+
+/// A head's limits, as the settings have them.
+fn head_limits(settings: &Settings) -> HeadLimits {
+    let or_none = |limit: usize| if limit == 0 { usize::MAX } else { limit };
+    HeadLimits {
+        line_bytes: or_none(settings.limit_request_line),
+        field_bytes: or_none(settings.limit_request_field_size),
+        fields: match settings.limit_request_fields {
+            0 => FIELDS_MAX,
+            limit => limit,
+        },
+        head_bytes: REQUEST_HEAD_BYTES_MAX,
+    }
+}
+
+/// Counts a request once, however it ends.
+pub(crate) struct Account {
+    tally: &'static Tally,
+    closed: Cell<Option<Outcome>>,
+}
+
+impl Account {
+    /// The request has ended so, unless it has ended before. Gives how it ended.
+    pub(crate) fn close(&self, outcome: Outcome) -> Outcome {
+        if let Some(before) = self.closed.get() {
+            return before;
+        }
+        self.closed.set(Some(outcome));
+        self.tally.ended(outcome);
+        outcome
+    }
+}
+
+impl Drop for Account {
+    /// What comes after the body was read closes it.
+    fn drop(&mut self) {
+        self.close(Outcome::AbandonedReading);
+    }
+}

@@ -1,0 +1,100 @@
+//! For tests: what stands below connections, of a server of a test's own that has no worker.
+
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+
+use stanchion_exchange::{Exchange, Geometry};
+use stanchion_http::check;
+use stanchion_sys::channel::Channel;
+use stanchion_sys::memory::AppendFile;
+use stanchion_sys::process;
+
+use super::Requests;
+use crate::acceptor::dispatch::request::Peer;
+use crate::acceptor::dispatch::ticket::{Answer, AppAnswer, Start};
+use crate::figures::Figures;
+use crate::privileges::Identities;
+use crate::record::{REQUEST_HEAD_BYTES_MAX, REQUEST_RECORD_EXTRA_BYTES, RESPONSE_RING_BYTES};
+use crate::settings::Settings;
+use crate::tally::{Counts, Tally, Total};
+use crate::tree::{Common, Files};
+
+/// A second, in microseconds.
+pub(crate) const S: u64 = 1_000_000;
+
+/// What a house of these settings shares. It stays until the tests end, as it does until a process does.
+pub(crate) fn common(settings: &str) -> &'static Common {
+    let settings = Settings::from_json(settings).expect("settings");
+    let exchange = Exchange::create(Geometry {
+        seats: 1,
+        seats_per_worker: 1,
+        ahead_per_seat: 1,
+        request_bytes: REQUEST_HEAD_BYTES_MAX + REQUEST_RECORD_EXTRA_BYTES + settings.body_memory,
+        response_bytes: RESPONSE_RING_BYTES,
+    });
+    let (acceptor_end, worker_end) = Channel::pair().expect("a channel");
+    let tally = Arc::new(Tally::create().expect("memory"));
+    Box::leak(Box::new(Common {
+        generation: 1,
+        settings,
+        exchange: exchange.expect("an exchange"),
+        total: Total {
+            departed: Counts::default(),
+            others: Vec::new(),
+            own: Arc::clone(&tally),
+        },
+        tally,
+        figures: Arc::new(Figures::create().expect("memory")),
+        workers_max: 1,
+        master_pid: process::pid(),
+        files: Files {
+            acceptor_end: Mutex::new(Some(acceptor_end)),
+            worker_end,
+        },
+        // Nothing is spooled here.
+        spool: std::env::temp_dir(),
+        identities: Identities {
+            app: None,
+            acceptor: None,
+        },
+        dumps: AppendFile::create("stanchion-dumps").expect("memory"),
+    }))
+}
+
+/// Requests of such a house, whose master hears nothing; a second after the clock began.
+pub(crate) fn requests(settings: &str) -> Requests {
+    let (ours, _) = Channel::pair().expect("a channel");
+    Requests::new(common(settings), &Rc::new(ours), S).expect("what requests need")
+}
+
+/// Somebody on the same host.
+pub(crate) fn peer() -> Peer {
+    let address = "127.0.0.1";
+    Peer {
+        ip: address.parse().ok(),
+        address: address.to_owned(),
+        port: 50_000,
+        server_name: "127.0.0.1".into(),
+        server_port: "8000".into(),
+        trusted: false,
+        only_worker: None,
+    }
+}
+
+/// The app's answer: a head in wire form, and what there is of a body.
+pub(crate) fn answer(head: &str, body: &[u8], is_head: bool, start: Start) -> Answer {
+    let facts = check(head.as_bytes(), is_head).expect("an answer's head");
+    Answer::App(AppAnswer {
+        bytes: [head.as_bytes(), body].concat(),
+        head: 0..head.len(),
+        facts,
+        body: start,
+    })
+}
+
+/// What was sent, without the field that says when.
+pub(crate) fn undated(sent: &[u8]) -> String {
+    let text = String::from_utf8_lossy(sent);
+    let lines = text.split_inclusive('\n');
+    lines.filter(|line| !line.starts_with("Date: ")).collect()
+}

@@ -1,0 +1,70 @@
+//! Requests and the disk: what is told, counted and looked for when a body or an answer goes to a file.
+
+use tracing::error;
+
+use super::Requests;
+use super::body::{Means, Noted, Sink, SinkState};
+use super::spooler::{Spooler, Turn};
+use crate::acceptor::dispatch::ticket::Ticket;
+use crate::acceptor::storage::clients::Client;
+use crate::tally::Event;
+
+impl Requests {
+    /// Goes on with a body that is being kept.
+    pub(crate) fn advance(&mut self, sink: &mut Sink) -> SinkState {
+        let means = Means {
+            disk: &self.disk,
+            spool: &self.spool,
+            own_bytes_max: self.common.settings.body_memory,
+        };
+        let (state, noted) = sink.advance(&means);
+        match noted {
+            Noted::Nothing => {}
+            Noted::Spooled => self.common.tally.happened(Event::BodySpooled),
+            Noted::Failed(error) => self.cannot_spool(&error),
+        }
+        state
+    }
+
+    /// Goes on with an answer that goes to a file; true if something came of it for the client.
+    pub(crate) fn spool(&mut self, spooler: &mut Spooler, ticket: &Ticket) -> bool {
+        let believed = &self.common.settings.forwarded_allow_ips;
+        let request = &ticket.request;
+        let owner =
+            || Client::behind_proxies(request.peer.ip, request.peer.said(&request.head), believed);
+        let (mut changed, mut looked) = (false, false);
+        loop {
+            let advance =
+                |outflow: &mut _| spooler.advance(outflow, &self.spool, &self.disk, owner);
+            match ticket.outflow(advance).unwrap_or(Turn::Over) {
+                Turn::Busy => return changed,
+                Turn::Idle if looked => return changed,
+                Turn::Idle => {
+                    self.dispatch.look_for(ticket, self.now_us);
+                    looked = true;
+                }
+                Turn::Written { is_first } => {
+                    if is_first {
+                        self.common.tally.happened(Event::AnswerSpooled);
+                    }
+                    self.dispatch.refill(ticket, self.now_us);
+                    changed = true;
+                }
+                Turn::Read => changed = true,
+                Turn::Full | Turn::Over => {
+                    self.dispatch.look_for(ticket, self.now_us);
+                    return true;
+                }
+                Turn::DiskFailed(error) => {
+                    self.cannot_spool(&error);
+                    changed = true;
+                }
+                Turn::Lost(error) => {
+                    error!("an answer cannot be read back from the spool: {error}");
+                    self.dispatch.abandon(ticket, self.now_us);
+                    changed = true;
+                }
+            }
+        }
+    }
+}

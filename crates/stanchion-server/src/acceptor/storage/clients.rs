@@ -1,0 +1,173 @@
+//! Whose a connection or a request is, and what each client has of what there is.
+
+use std::cell::RefCell;
+use std::net::{IpAddr, Ipv6Addr};
+use std::rc::Rc;
+
+use stanchion_http::{Head, client_address};
+use stanchion_line::Clients;
+
+use crate::settings::AllowedPeers;
+
+/// A host that has IPv6 addresses at all mostly has the 2⁶⁴ of a network to itself (RFC 6177), and may
+/// take any of them (RFC 7421), so a network counts as one client.
+const V6_CLIENT_BITS: u32 = 64;
+
+/// Somebody who may have a share: an address, or a network of IPv6.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Client(IpAddr);
+
+impl Client {
+    /// Whoever is at this address.
+    pub(crate) fn at(address: IpAddr) -> Self {
+        Self(match address.to_canonical() {
+            IpAddr::V6(v6) => {
+                let network = v6.to_bits() & (u128::MAX << (128 - V6_CLIENT_BITS));
+                Ipv6Addr::from_bits(network).into()
+            }
+            v4 @ IpAddr::V4(_) => v4,
+        })
+    }
+
+    /// Whose a request is that came from `peer`; `None` if nobody says. What it `said` counts if the peer is believed.
+    pub(crate) fn of_request(
+        peer: Option<IpAddr>,
+        said: Option<&Head>,
+        believed: &AllowedPeers,
+    ) -> Option<Self> {
+        client_address(peer, said, |ip| believed.lists(ip)).map(Self::at)
+    }
+
+    /// The same, but nobody where a proxy does not say for whom it asks: then it may be for many.
+    pub(crate) fn behind_proxies(
+        peer: Option<IpAddr>,
+        said: Option<&Head>,
+        believed: &AllowedPeers,
+    ) -> Option<Self> {
+        let client = client_address(peer, said, |ip| believed.lists(ip))?;
+        // By address, and not by network: a client may live next to its proxy.
+        let itself = peer.map(|ip| ip.to_canonical()) == Some(client.to_canonical());
+        (said.is_none() || !itself).then(|| Self::at(client))
+    }
+}
+
+/// What each client has of something.
+#[derive(Default)]
+pub(crate) struct Shares(RefCell<Clients<Client>>);
+
+/// What a client has of it; given back when this is dropped.
+pub(crate) struct Share {
+    shares: Rc<Shares>,
+    client: Client,
+    amount: u64,
+}
+
+/// The client would have more than it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TooMuch;
+
+impl Shares {
+    /// Something for a client who is to have `most` of it in all.
+    pub(crate) fn take(
+        self: &Rc<Self>,
+        client: Client,
+        amount: u64,
+        most: u64,
+    ) -> Result<Share, TooMuch> {
+        let mut share = self.none_yet(client);
+        share.grow(amount, most)?;
+        Ok(share)
+    }
+
+    /// Nothing yet, for a client who is about to have something.
+    pub(crate) fn none_yet(self: &Rc<Self>, client: Client) -> Share {
+        Share {
+            shares: Rc::clone(self),
+            client,
+            amount: 0,
+        }
+    }
+}
+
+impl Share {
+    /// So much more, if the client has no more than `most` in all then.
+    pub(crate) fn grow(&mut self, amount: u64, most: u64) -> Result<(), TooMuch> {
+        let taken = self.shares.0.borrow_mut().take(self.client, amount, most);
+        if !taken {
+            return Err(TooMuch);
+        }
+        self.amount += amount;
+        Ok(())
+    }
+
+    /// So much less.
+    pub(crate) fn shrink(&mut self, amount: u64) {
+        self.amount -= amount;
+        let mut clients = self.shares.0.borrow_mut();
+        clients.give_back(self.client, amount);
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.shrink(self.amount);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(address: &str) -> Client {
+        Client::at(address.parse().unwrap())
+    }
+
+    #[test]
+    fn a_network_of_ipv6_is_one_client() {
+        assert_eq!(at("2001:db8::1"), at("2001:db8::ffff:0:0:2"));
+        assert_ne!(at("2001:db8::1"), at("2001:db8:0:1::1"));
+        assert_ne!(at("192.0.2.1"), at("192.0.2.2"));
+        // By a dual-stack socket (ipv6(7)).
+        assert_eq!(at("192.0.2.1"), at("::ffff:192.0.2.1"));
+    }
+
+    #[test]
+    fn what_is_dropped_is_given_back() {
+        let shares = Rc::new(Shares::default());
+        let (one, other) = (at("192.0.2.1"), at("192.0.2.2"));
+        let first = shares.take(one, 1, 2).unwrap();
+        let mut second = shares.take(one, 1, 2).unwrap();
+        assert!(shares.take(one, 1, 2).is_err());
+        assert!(shares.take(other, 1, 2).is_ok());
+        drop(first);
+        assert_eq!(second.grow(2, 2), Err(TooMuch));
+        assert_eq!(second.grow(1, 2), Ok(()));
+        second.shrink(2);
+        assert!(shares.take(one, 2, 2).is_ok());
+    }
+
+    #[test]
+    fn who_hides_behind_a_proxy_is_nobody() {
+        let believed = AllowedPeers::parse("127.0.0.1,2001:db8::1,unix").unwrap();
+        let none = Head::of("GET", "/", &[]);
+        let said = |text: &str| Head::of("GET", "/", &[("X-Forwarded-For", text)]);
+        for (ip, head, expected) in [
+            ("127.0.0.1", said("192.0.2.1"), Some("192.0.2.1")),
+            ("127.0.0.1", said("unknown"), None),
+            ("2001:db8::1", said("unknown"), None),
+            ("2001:db8::1", said("2001:db8::1"), None),
+            ("::ffff:127.0.0.1", none.clone(), None),
+            // A neighbour of the proxy's, who is somebody all the same.
+            ("2001:db8::1", said("2001:db8::2"), Some("2001:db8::2")),
+            ("127.0.0.1", none.clone(), None),
+            ("", none, None),
+            ("", said("192.0.2.1"), Some("192.0.2.1")),
+            ("192.0.2.9", said("192.0.2.1"), Some("192.0.2.9")),
+        ] {
+            let ip: Option<IpAddr> = ip.parse().ok();
+            let head = believed.allows(ip).then_some(&head);
+            let client = Client::behind_proxies(ip, head, &believed);
+            assert_eq!(client, expected.map(at), "{ip:?} {head:?}");
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! Files, read and written by helper threads, so that the disk does not hold up the event loop.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use stanchion_sys::eventfd::EventFd;
+use tracing::warn;
+
+use super::woken::Woken;
+use crate::panics;
+
+/// Threads that wait for the disk, at most. What else is to be read or written waits for one of
+/// them.
+const DISK_THREADS_MAX: usize = 32;
+/// What they are called, to the kernel and in the log.
+const THREAD_NAME: &str = "stanchion-disk";
+
+/// The helper threads. A clone is another handle of the same.
+#[derive(Clone)]
+pub(crate) struct Disk(Rc<Owner>);
+
+/// What was begun for a connection, and is done by a helper thread. It is not done any more if this is dropped before
+/// its turn has come.
+pub(crate) struct Job<T>(Arc<Slot<T>>);
+
+/// What has come of it, from when it is done until it is taken.
+type Slot<T> = Mutex<Option<io::Result<T>>>;
+type Work = Box<dyn FnOnce() + Send>;
+
+/// The threads end when this is dropped.
+struct Owner {
+    pool: Arc<Pool>,
+    /// Jobs that may wait while all threads are busy, and as many things that are to be let go of. A connection has one job at a time, so it is
+    /// `max_connections`; but those that are gone may have left theirs behind.
+    waiting_max: usize,
+}
+
+struct Pool {
+    state: Mutex<State>,
+    /// Notified when there is work, or none will come any more.
+    work: Condvar,
+    /// Notified when nothing is left to do.
+    rest: Condvar,
+    /// Whether there is anything in [`State::done`].
+    has_done: AtomicBool,
+    bell: EventFd,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Work>,
+    threads: usize,
+    /// Of these, those that do something.
+    busy: usize,
+    /// Whose jobs are done, until the event loop has heard of it.
+    done: Vec<u32>,
+    is_over: bool,
+}
+
+impl Disk {
+    /// For so many connections.
+    pub(crate) fn new(connections_max: usize) -> io::Result<Self> {
+        let pool = Arc::new(Pool {
+            state: Mutex::default(),
+            work: Condvar::new(),
+            rest: Condvar::new(),
+            has_done: AtomicBool::new(false),
+            bell: EventFd::new()?,
+        });
+        let waiting_max = connections_max;
+        Ok(Self(Rc::new(Owner { pool, waiting_max })))
+    }
+
+    /// Rings when jobs are done; to be watched edge-triggered.
+    pub(crate) fn bell(&self) -> &EventFd {
+        &self.0.pool.bell
+    }
+
+    /// Begins `work` for a connection, which is woken once it is done.
+    pub(crate) fn start<T: Send + 'static>(
+        &self,
+        connection: u32,
+        work: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> Job<T> {
+        let slot = Arc::new(Slot::new(None));
+        let pool = &self.0.pool;
+        let (taker, for_thread) = (Arc::downgrade(&slot), Arc::clone(pool));
+        let task = Box::new(move || for_thread.run(connection, &taker, work));
+        if let Err(error) = pool.queue(task, self.0.waiting_max) {
+            *locked(&slot) = Some(Err(error));
+            pool.report(connection);
+        }
+        Job(slot)
+    }
+
+    /// Drops what takes the disk a while to let go of: a large file takes a file system many writes.
+    pub(crate) fn discard<T: Send + 'static>(&self, thing: T) {
+        let waiting_max = self.0.waiting_max.saturating_mul(2);
+        // What is refused is dropped here and now: the disk is that slow for everybody, or nobody is held up any more.
+        let _refused = self
+            .0
+            .pool
+            .queue(Box::new(move || drop(thing)), waiting_max);
+    }
+
+    /// Tells who of the connections has a job that is done. To be called once per turn.
+    pub(crate) fn done(&self, woken: &Woken) {
+        let pool = &self.0.pool;
+        if pool.has_done.load(Ordering::Acquire) {
+            let mut state = pool.state();
+            pool.has_done.store(false, Ordering::Relaxed);
+            state.done.drain(..).for_each(|number| woken.add(number));
+        }
+    }
+
+    /// Nothing more is begun. What was is waited for, but no longer than `bound`.
+    pub(crate) fn finish(&self, bound: Duration) {
+        let pool = &self.0.pool;
+        pool.end();
+        let works = |state: &mut State| !state.queue.is_empty() || state.busy > 0;
+        let waited = pool.rest.wait_timeout_while(pool.state(), bound, works);
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let left = state.queue.len() + state.busy;
+        if left > 0 {
+            warn!("the disk is slow: left without waiting for {left} writes to the spool");
+        }
+    }
+}
+
+impl<T> Job<T> {
+    /// What has come of it, once it is done.
+    pub(crate) fn take(&mut self) -> Option<io::Result<T>> {
+        locked(&self.0).take()
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.pool.end();
+    }
+}
+
+impl Pool {
+    fn state(&self) -> MutexGuard<'_, State> {
+        locked(&self.state)
+    }
+
+    /// Has a thread do it, a new one if all are busy.
+    fn queue(self: &Arc<Self>, task: Work, waiting_max: usize) -> io::Result<()> {
+        let mut state = self.state();
+        if state.is_over {
+            return Err(io::Error::other("the server leaves"));
+        }
+        if state.queue.len() + state.busy >= DISK_THREADS_MAX + waiting_max {
+            let why = "the disk is too slow: there are as many jobs for it as connections";
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
+        }
+        let idle = state.threads - state.busy;
+        if idle <= state.queue.len() && state.threads < DISK_THREADS_MAX {
+            let pool = Arc::clone(self);
+            let thread = std::thread::Builder::new().name(THREAD_NAME.to_owned());
+            match thread.spawn(move || pool.work()) {
+                Ok(_) => state.threads += 1,
+                // The others do it.
+                Err(_) if state.threads > 0 => {}
+                Err(error) => return Err(error),
+            }
+        }
+        state.queue.push_back(task);
+        self.work.notify_one();
+        Ok(())
+    }
+
+    /// The life of a thread.
+    fn work(&self) {
+        let mut state = self.state();
+        loop {
+            if let Some(task) = state.queue.pop_front() {
+                state.busy += 1;
+                drop(state);
+                // A panic in what is dropped is told in the log, as any.
+                let _told = panics::caught(task);
+                state = self.state();
+                state.busy -= 1;
+            } else if state.is_over {
+                state.threads -= 1;
+                self.rest.notify_all();
+                return;
+            } else {
+                let waited = self.work.wait(state);
+                state = waited.unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+    }
+
+    /// Does a job, if anybody still wants to know.
+    fn run<T>(&self, connection: u32, taker: &Weak<Slot<T>>, work: impl FnOnce() -> io::Result<T>) {
+        if taker.strong_count() == 0 {
+            return;
+        }
+        let done = panics::caught(work)
+            .unwrap_or_else(|| Err(io::Error::other("our fault: the work has panicked")));
+        if let Some(slot) = taker.upgrade() {
+            *locked(&slot) = Some(done);
+            self.report(connection);
+        }
+    }
+
+    fn report(&self, connection: u32) {
+        let mut state = self.state();
+        state.done.push(connection);
+        let is_first = state.done.len() == 1;
+        self.has_done.store(true, Ordering::Release);
+        drop(state);
+        // Whoever heard the first ring looks at all there is.
+        if is_first {
+            self.bell.ring();
+        }
+    }
+
+    fn end(&self) {
+        self.state().is_over = true;
+        self.work.notify_all();
+    }
+}
+
+/// Nothing panics with a lock held, but what panics elsewhere is no reason to stop.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What the page cache has at once (preadv2(2), `RWF_NOWAIT`); `None` if it has nothing, or if
+/// the file system cannot tell.
+pub(crate) fn read_cached(file: &File, offset: u64, len: usize) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; len];
+    let mut slices = [io::IoSliceMut::new(&mut bytes)];
+    let read = rustix::io::preadv2(
+        file,
+        &mut slices,
+        offset,
+        rustix::io::ReadWriteFlags::NOWAIT,
+    )
+    .ok()?;
+    if read == 0 {
+        return None;
+    }
+    bytes.truncate(read);
+    Some(bytes)
+}
+
+/// Reads up to `len` bytes, however long it takes.
+pub(crate) fn read_at(file: &File, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; len];
+    let read = file.read_at(&mut bytes, offset)?;
+    bytes.truncate(read);
+    Ok(bytes)
+}
+
+/// Writes all of `pieces`, one after the other.
+pub(super) fn write_at(file: &File, offset: u64, pieces: &[Bytes]) -> io::Result<()> {
+    let mut at = offset;
+    for piece in pieces {
+        file.write_all_at(piece, at)?;
+        at += piece.len() as u64;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

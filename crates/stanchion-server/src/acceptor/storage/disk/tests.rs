@@ -1,0 +1,157 @@
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use super::super::scratch::until;
+use super::*;
+
+const BOUND: Duration = Duration::from_secs(10);
+
+fn taken(woken: &Woken) -> Vec<u32> {
+    let mut numbers = Vec::new();
+    woken.take(&mut numbers);
+    numbers.sort_unstable();
+    numbers
+}
+
+/// Has a job of each connection wait, until the sender is dropped.
+fn occupy(disk: &Disk, connections: std::ops::Range<u32>) -> (Sender<()>, Vec<Job<()>>) {
+    let (release, released): (_, Receiver<()>) = channel();
+    let released = Arc::new(Mutex::new(released));
+    let (begun, has_begun) = channel();
+    let job = |number| {
+        let (released, begun) = (Arc::clone(&released), begun.clone());
+        disk.start(number, move || {
+            begun.send(()).unwrap();
+            // One has the lock and waits for the end, and the others wait for the lock.
+            let _ended = locked(&released).recv();
+            Ok(())
+        })
+    };
+    let count = connections.len().min(DISK_THREADS_MAX);
+    let jobs: Vec<_> = connections.map(job).collect();
+    for _ in 0..count {
+        has_begun.recv_timeout(BOUND).unwrap();
+    }
+    (release, jobs)
+}
+
+#[test]
+fn a_connection_is_woken_when_its_job_is_done_and_gets_what_came_of_it() {
+    let (disk, woken) = (Disk::new(2).unwrap(), Woken::default());
+    let mut job = disk.start(7, || Ok(42));
+    let done = until(&disk, &woken, &mut || job.take());
+    assert_eq!(done.unwrap(), 42);
+    assert!(job.take().is_none(), "once");
+    disk.done(&woken);
+    assert_eq!(taken(&woken), [7]);
+}
+
+#[test]
+fn a_job_that_panics_fails() {
+    let (disk, woken) = (Disk::new(2).unwrap(), Woken::default());
+    for _ in 0..=DISK_THREADS_MAX {
+        let mut job = disk.start(7, || -> io::Result<()> { panic!("on purpose") });
+        let done = until(&disk, &woken, &mut || job.take());
+        assert!(done.unwrap_err().to_string().contains("panicked"));
+    }
+    // And its thread goes on.
+    let mut job = disk.start(7, || Ok(()));
+    until(&disk, &woken, &mut || job.take()).unwrap();
+}
+
+#[test]
+fn there_are_so_many_threads_and_no_more_and_so_many_jobs_wait() {
+    let woken = Woken::default();
+    let disk = Disk::new(2).unwrap();
+    let threads = DISK_THREADS_MAX as u32;
+    let (release, mut jobs) = occupy(&disk, 0..threads);
+    let later = [disk.start(100, || Ok(())), disk.start(101, || Ok(()))];
+    jobs.extend(later);
+    assert_eq!(disk.0.pool.state().threads, DISK_THREADS_MAX);
+    assert_eq!(disk.0.pool.state().queue.len(), 2);
+    let mut refused = disk.start(102, || Ok(()));
+    let error = refused.take().unwrap().unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::ResourceBusy);
+    disk.done(&woken);
+    assert_eq!(taken(&woken), [102], "who was refused is told so");
+    drop(release);
+    for mut job in jobs {
+        until(&disk, &woken, &mut || job.take()).unwrap();
+    }
+    disk.done(&woken);
+    assert_eq!(
+        taken(&woken),
+        (0..threads).chain([100, 101]).collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn threads_are_started_when_the_others_are_busy() {
+    let (disk, woken) = (Disk::new(9).unwrap(), Woken::default());
+    assert_eq!(disk.0.pool.state().threads, 0);
+    let (release, mut jobs) = occupy(&disk, 0..3);
+    assert_eq!(disk.0.pool.state().threads, 3);
+    drop(release);
+    until(&disk, &woken, &mut || jobs[0].take()).unwrap();
+}
+
+#[test]
+fn what_nobody_waits_for_any_more_is_not_begun() {
+    let (disk, woken) = (Disk::new(9).unwrap(), Woken::default());
+    let (release, jobs) = occupy(&disk, 0..DISK_THREADS_MAX as u32);
+    let (begun, has_begun) = channel();
+    let job = disk.start(100, move || {
+        begun.send(()).unwrap();
+        Ok(())
+    });
+    drop((job, release));
+    disk.finish(BOUND);
+    assert!(has_begun.try_recv().is_err());
+    drop(jobs);
+    disk.done(&woken);
+    assert!(!taken(&woken).contains(&100));
+}
+
+/// Tells by which thread it was dropped.
+struct Dropped(Sender<Option<String>>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        let name = std::thread::current().name().map(ToOwned::to_owned);
+        self.0.send(name).unwrap();
+    }
+}
+
+#[test]
+fn what_is_discarded_goes_elsewhere_while_there_is_room_and_before_the_end() {
+    let disk = Disk::new(1).unwrap();
+    let (dropped, was_dropped) = channel();
+    let (release, _jobs) = occupy(&disk, 0..DISK_THREADS_MAX as u32);
+    for _ in 0..3 {
+        disk.discard(Dropped(dropped.clone()));
+    }
+    // No thread has a hand free, and two things wait for one: the third has gone at once.
+    let own = std::thread::current().name().map(ToOwned::to_owned);
+    assert_eq!(was_dropped.try_recv().unwrap(), own);
+    assert!(was_dropped.try_recv().is_err());
+    drop(release);
+    disk.finish(BOUND);
+    for _ in 0..2 {
+        assert_eq!(
+            was_dropped.try_recv().unwrap().as_deref(),
+            Some(THREAD_NAME)
+        );
+    }
+    disk.discard(Dropped(dropped));
+    assert_eq!(was_dropped.try_recv().unwrap(), own);
+}
+
+#[test]
+fn the_end_does_not_wait_for_a_disk_that_hangs() {
+    let disk = Disk::new(1).unwrap();
+    let (release, _jobs) = occupy(&disk, 0..1);
+    disk.finish(Duration::from_millis(1));
+    assert_eq!(disk.0.pool.state().busy, 1);
+    let mut late = disk.start(1, || Ok(()));
+    assert!(late.take().unwrap().is_err());
+    drop(release);
+}

@@ -1,0 +1,10 @@
+//! What requests and answers are kept in: memory that connections share, files, and each client's part of both.
+
+pub(crate) mod clients;
+pub(crate) mod disk;
+pub(crate) mod memory;
+#[cfg(test)]
+pub(crate) mod scratch;
+pub(crate) mod shortage;
+pub(crate) mod spool;
+pub(crate) mod woken;

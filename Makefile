@@ -85,7 +85,7 @@ test-ordinary: test-needs ## As root: run the tests of processes, sockets and fi
 # Apart, since it needs a network and the tests must not.
 .PHONY: test-needs
 test-needs: $(STAMP)/wheel $(STAMP)/dev $(GUEST)/made
-	scripts/system-packages nginx=nginx-light ip=iproute2 prometheus=prometheus chromium=chromium
+	scripts/system-packages nginx=nginx-light haproxy=haproxy ip=iproute2 prometheus=prometheus chromium=chromium
 
 .PHONY: test-systemd
 test-systemd: $(STAMP)/wheel $(STAMP)/dev $(GUEST)/made ## Run the tests in a Debian that systemd has booted (as root)
@@ -107,6 +107,12 @@ FUZZ_S ?= 60
 fuzz: $(CARGO_FUZZ) ## Fuzz whatever reads bytes of strangers, FUZZ_S seconds in all
 	fuzz/run $(CARGO_FUZZ) $(FUZZ_S)
 
+DIFFERENTIAL_CASES ?= 15000
+
+.PHONY: differential
+differential: test-needs ## Compare with nginx, HAProxy and RFC 9112 how many mutated requests are read (minutes)
+	STANCHION_DIFFERENTIAL_CASES=$(DIFFERENTIAL_CASES) $(BIN)/pytest tests/http/test_differential.py
+
 # Each experiment in its small size: under ten minutes on two cores. A server or tool that cannot be had here costs only
 # its own trials, and the report says which.
 LAB = $(BIN)/stanchion lab run all --out lab-results
@@ -124,7 +130,7 @@ lab: $(STAMP)/wheel $(STAMP)/dev $(STAMP)/lab ## Run every experiment of the lab
 LAB_PACKAGES = scripts/system-packages nginx=nginx-light siege=siege ab=apache2-utils httperf=httperf unicorn=unicorn puma=puma
 
 .PHONY: nightly
-nightly: lint test fuzz chaos lab-quick ## Whatever is too long for every commit
+nightly: lint test fuzz chaos differential lab-quick ## Whatever is too long for every commit
 
 # ---- Check
 

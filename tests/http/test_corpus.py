@@ -1,32 +1,16 @@
 """Every request of tests/http/corpus, over a live socket: understood, or refused and the connection closed."""
 
 import hashlib
-import re
-import tomllib
 from pathlib import Path
 
 import pytest
 
+from support.corpus import CORPUS, INVALID, VALID, expectation, request_bytes
 from support.server import STANCHION, Serve, Server
-from support.wire import BrokenOff, request
-
-CORPUS = Path(__file__).parent / "corpus"
-VALID = sorted((CORPUS / "valid").glob("*.http"), key=lambda path: path.stem)
-INVALID = sorted((CORPUS / "invalid").glob("*.http"), key=lambda path: path.stem)
+from support.wire import BrokenOff
 
 BYTE_BY_BYTE_MAX = 2000
 """Longer requests are sent whole only; their point is their length."""
-
-
-def request_bytes(path: Path) -> bytes:
-    """The request that a corpus file describes; corpus/README.md has the notation."""
-    text = path.read_text("ascii").replace("\n", "")
-    text = re.sub(r"\\\*(\d+)\((.*?)\)", lambda found: int(found[1]) * found[2], text)
-    return text.encode().decode("unicode_escape").encode("latin-1")
-
-
-def expectation(path: Path) -> dict[str, object]:
-    return tomllib.loads(path.with_suffix(".toml").read_text())
 
 
 def skip_peers(echo: Server, expected: dict[str, object]) -> None:
@@ -89,26 +73,3 @@ def test_an_invalid_request_is_refused_and_the_connection_closed(echo: Server, p
         assert response.status in statuses, f"{expected['why']}; got {response.status} {response.body[:200]!r}"
         assert response.closes(), "the response must say that the connection ends"
         assert wire.closed(), "something came after the refusal: what followed was taken for another request"
-
-
-CHUNKED_AND_LENGTH = (
-    ("Transfer-Encoding: chunked", "Content-Length: 3"),
-    ("Content-Length: 3", "Transfer-Encoding: chunked"),
-)
-"""A server in front that goes by the length takes what follows the third byte for another request."""
-
-
-@pytest.mark.own("gunicorn refuses it, as it may")
-@pytest.mark.parametrize("fields", CHUNKED_AND_LENGTH, ids=["coding first", "length first"])
-def test_chunks_with_a_length_end_the_connection_and_the_app_sees_no_length_but_theirs(
-    echo: Server, fields: tuple[str, str]
-) -> None:
-    """RFC 9112 section 6.1: such a request MAY be processed by its coding alone, and then the connection MUST close."""
-    smuggled = request("GET", "/smuggled")
-    with echo.connect() as wire:
-        wire.send(request("POST", "/", fields) + b"5\r\nhello\r\n0\r\n\r\n" + smuggled)
-        response = wire.response()
-        assert response.status == 200
-        assert (response.json()["length"], response.json()["environ"]["CONTENT_LENGTH"]) == (5, "5")
-        assert response.closes()
-        assert wire.closed(), "what followed was taken for another request"

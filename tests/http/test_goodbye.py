@@ -4,6 +4,10 @@ Closing a socket with bytes unread sends a reset, which may overtake the answer 
 """
 
 import contextlib
+import fcntl
+import socket
+import sys
+import termios
 import threading
 import time
 from collections.abc import Iterator
@@ -20,6 +24,9 @@ pytestmark = pytest.mark.own("gunicorn resets")
 FLOOD = b"f" * 10_000_000
 CHUNKED = ["Transfer-Encoding: chunked"]
 BINDS = pytest.mark.parametrize("bind", ["127.0.0.1:0", "unix:server.sock"])
+
+TCP_CLOSE_WAIT = 8
+"""The other side has ended, and this one has not (include/net/tcp_states.h)."""
 
 LIMITS = ("--limit-request-body", "1000000", "--body-timeout", "1", "--header-timeout", "1", "--keep-alive", "60")
 
@@ -98,6 +105,28 @@ def test_a_client_that_reads_while_it_sends_is_told(server: Server, case: str) -
         with pouring(wire, flood) as problems:
             assert_told(wire, status)
         assert problems == []
+
+
+@pytest.mark.parametrize("case", [case for case in REFUSED if REFUSED[case][0] != 413])
+def test_a_client_that_pauses_is_told_at_once_that_no_more_comes(tcp: Server, case: str) -> None:
+    """The end follows the answer; that the client may still speak shows that it was not a close(2)."""
+    _, head, flood = REFUSED[case]
+    with tcp.connect() as wire:
+        wire.send(head)
+        wire.send(flood[:9000])
+        assert wire.response().closes()
+        assert wire.rest() == b""
+        for _ in range(2):
+            wire.send(b"more")
+            eventually(lambda: not unacknowledged(wire), "the server's side takes it")
+        state = wire.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+        assert state == TCP_CLOSE_WAIT, "a reset"
+
+
+def unacknowledged(wire: Wire) -> int:
+    """Bytes that the other side's kernel has not taken (SIOCOUTQ, tcp(7))."""
+    answer = fcntl.ioctl(wire.sock, termios.TIOCOUTQ, bytes(4))
+    return int.from_bytes(answer, sys.byteorder)
 
 
 def test_408_for_a_head_and_for_a_body(server: Server) -> None:

@@ -1,0 +1,111 @@
+"""A real nginx and a real HAProxy on loopback, each strict as it comes or as lax as it can be."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from support.address import Address
+from support.patience import PATIENCE_S, eventually
+from support.ports import LOOPBACK
+
+MARK = "X-Meant"
+"""A field that the proxy adds to each request that it means to forward, with a secret that clients do not have."""
+
+NGINX = """
+daemon off; master_process off; worker_processes 1; pid {home}/nginx.pid;
+events {{ worker_connections 512; }}
+http {{
+    access_log off;
+    client_body_temp_path {home}/body; proxy_temp_path {home}/proxy; fastcgi_temp_path {home}/fastcgi;
+    uwsgi_temp_path {home}/uwsgi; scgi_temp_path {home}/scgi;
+    client_header_timeout 5s; client_body_timeout 5s;
+    {laxity}
+    upstream app {{ server {upstream} max_fails=0; keepalive 8; }}
+    server {{
+        listen {listen};
+        location / {{
+            proxy_pass http://app;
+            proxy_http_version 1.1; proxy_set_header Connection ""; proxy_set_header Host $http_host;
+            proxy_set_header {mark} {secret}.$remote_port;
+            proxy_ignore_client_abort on; proxy_next_upstream off;
+        }}
+    }}
+}}
+"""
+# A body is passed on while it comes, in chunks if it came so.
+NGINX_LAXITY = "ignore_invalid_headers off; underscores_in_headers on; proxy_request_buffering off;"
+
+HAPROXY = """
+global
+    maxconn 512
+    nbthread 1
+defaults
+    mode http
+    timeout connect 5s
+    timeout client 5s
+    timeout server 5s
+    retries 0
+    http-reuse always
+frontend clients
+    bind {listen}
+    {laxity}
+    http-request set-header {mark} {secret}.%[src_port]
+    default_backend app
+backend app
+    server app {upstream}
+"""
+HAPROXY_LAXITY = "option accept-invalid-http-request"
+
+
+def program(name: str) -> str | None:
+    return shutil.which(name, path="/usr/sbin:/usr/bin:/sbin:/bin")
+
+
+class Proxy:
+    """One process in the foreground, which one signal ends."""
+
+    def __init__(self, kind: str, home: Path, port: int, upstream: Address, secret: str) -> None:
+        name, _, laxity = kind.partition(" ")
+        command = program(name)
+        assert command
+        home.mkdir()
+        template, lax = {"nginx": (NGINX, NGINX_LAXITY), "haproxy": (HAPROXY, HAPROXY_LAXITY)}[name]
+        config = home / "config"
+        config.write_text(
+            template.format(
+                home=home,
+                laxity=lax if laxity else "",
+                listen=f"{LOOPBACK}:{port}",
+                upstream=f"{upstream.host}:{upstream.port}",
+                mark=MARK,
+                secret=secret,
+            )
+        )
+        self.address = Address(LOOPBACK, port)
+        self._log = home / "log"
+        arguments = {
+            "nginx": ["-c", str(config), "-p", str(home), "-e", str(home / "error.log")],
+            "haproxy": ["-db", "-f", str(config)],
+        }[name]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen([command, *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def wait(self) -> None:
+        eventually(self._accepts, "the proxy accepts")
+
+    def _accepts(self) -> bool:
+        assert self._process.poll() is None, self._log.read_text()
+        try:
+            self.address.connect().close()
+        except ConnectionRefusedError:
+            return False
+        return True
+
+    def stop(self) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+            raise

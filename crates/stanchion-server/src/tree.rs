@@ -9,7 +9,7 @@ use stanchion_exchange::Exchange;
 use stanchion_sys::channel::Channel;
 use stanchion_sys::listener::Listener;
 use stanchion_sys::memory::AppendFile;
-use stanchion_sys::{process, signal};
+use stanchion_sys::{process, scheduling, signal};
 use tracing::{error, info};
 
 use crate::acceptor;
@@ -234,8 +234,10 @@ fn tree(prepared: Prepared, host: &mut dyn Host) -> io::Result<i32> {
             listeners,
             orders,
         } => {
+            // It takes rights that are given up next. What was set stays (sched(7)).
+            let promptness = scheduling::be_prompt();
             let code = match privileges::confine_acceptor(common) {
-                Ok(()) => acceptor::run(common, &listeners, orders),
+                Ok(()) => acceptor::run(common, &listeners, orders, promptness),
                 Err(code) => code,
             };
             process::exit_now(code)

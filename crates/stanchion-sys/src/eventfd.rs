@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// Written by workers, registered edge-triggered by the acceptor and never read: every write is
+/// Written by workers, registered edge-triggered by the acceptor and never read there: every write is
 /// an edge of its own, and the counter has room for 2^64 - 2 of them.
 #[derive(Debug)]
 pub struct EventFd(OwnedFd);
@@ -27,6 +27,11 @@ impl EventFd {
     /// Adds one. A full counter (2^64 - 2 unread writes) still wakes, so its error is no error.
     pub fn ring(&self) {
         let _full_is_fine = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+
+    /// Takes it back to zero, for who watches it level-triggered.
+    pub fn silence(&self) {
+        let _zero_is_fine = rustix::io::read(&self.0, &mut [0; size_of::<u64>()]);
     }
 }
 

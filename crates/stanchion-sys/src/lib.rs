@@ -34,6 +34,7 @@ pub mod plain_file;
 pub mod private_socket;
 pub mod process;
 pub mod random;
+pub mod scheduling;
 pub mod seccomp;
 pub mod sibling;
 pub mod signal;

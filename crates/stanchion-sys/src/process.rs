@@ -314,17 +314,6 @@ pub fn keep_freed_memory(kept_bytes: i32) {
     }
 }
 
-/// Has this process wait for its turn when it wakes up while every core is busy, instead of
-/// interrupting who runs there (`SCHED_BATCH` in sched(7)). Where a core is idle, nothing changes.
-pub fn interrupt_nobody() -> io::Result<()> {
-    let parameters = libc::sched_param { sched_priority: 0 };
-    // SAFETY: `parameters` lives through the call, which reads it and concerns only ourselves.
-    match unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameters) } {
-        -1 => Err(io::Error::last_os_error()),
-        _ => Ok(()),
-    }
-}
-
 /// Names the process as `ps -o comm` shows it; cut to 15 bytes by the kernel.
 pub fn set_name(name: &std::ffi::CStr) {
     let _only_cosmetic = rustix::thread::set_name(name);

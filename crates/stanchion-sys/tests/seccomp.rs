@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 
 use libc::c_long;
 use stanchion_sys::process::{self, Exit, Fork};
-use stanchion_sys::seccomp;
+use stanchion_sys::{scheduling, seccomp};
 
 /// How a child says that a call was let through.
 const LET_THROUGH: i32 = 77;
@@ -186,7 +186,7 @@ fn an_acceptors_work_goes_on() {
         let _ = std::fs::read_dir(&path)?.count();
         std::fs::remove_dir_all(&path)?;
         process::set_name(c"renamed");
-        process::interrupt_nobody()?;
+        scheduling::interrupt_nobody()?;
         process::raise_open_files();
         process::reserve_descriptors(100)?;
         std::thread::sleep(std::time::Duration::from_millis(1));

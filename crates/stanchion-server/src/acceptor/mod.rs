@@ -24,7 +24,8 @@ use stanchion_sys::channel::Channel;
 use stanchion_sys::clock::monotonic_us;
 use stanchion_sys::listener::{Listener, ListenerAddress};
 use stanchion_sys::process;
-use tracing::{debug, error, info};
+use stanchion_sys::scheduling::{self, Promptness};
+use tracing::{error, info, warn};
 
 use crate::exit_code;
 use crate::log;
@@ -38,7 +39,7 @@ use connections::{Audience, Connections, Fate, after};
 use dispatch::PortNumber;
 use dispatch::reply::Reply;
 use doors::lent::Sought;
-use doors::{Doors, Inside};
+use doors::{Doors, Inside, Porter};
 use lifecycle::Lifecycle;
 use observers::Gauges;
 use orders::Farewell;
@@ -81,8 +82,17 @@ pub(crate) fn check_settings(settings: &Settings) -> Result<(), String> {
 }
 
 /// The life of an acceptor process; gives its exit code.
-pub(crate) fn run(common: &'static Common, listeners: &[Listener], master: Channel) -> i32 {
+pub(crate) fn run(
+    common: &'static Common,
+    listeners: &[Listener],
+    master: Channel,
+    promptness: Promptness,
+) -> i32 {
     process::set_name(c"stanchion-acpt");
+    // Once, not at each reload.
+    if common.generation == 1 {
+        tell(promptness);
+    }
     let code = match panics::caught(|| start(common, listeners, master)) {
         Some(Ok(())) => exit_code::FINE,
         Some(Err(error)) => {
@@ -96,18 +106,37 @@ pub(crate) fn run(common: &'static Common, listeners: &[Listener], master: Chann
     code
 }
 
+/// Whether somebody may be turned away when all cores are taken is worth a line.
+fn tell(promptness: Promptness) {
+    match promptness {
+        Promptness::RealTime => info!("accepting needs no free core: its thread is real-time"),
+        Promptness::ShortSlices(why) => info!(
+            "accepting may wait when all cores are taken: its thread has short slices and is not real-time: {why} \
+             (CAP_SYS_NICE or ulimit -r 1 would let it)"
+        ),
+        Promptness::Ordinary(why) => info!(
+            "accepting may wait when all cores are taken: its thread is neither real-time nor has it short slices: {why} \
+             (CAP_SYS_NICE or ulimit -r 1 would let it)"
+        ),
+    }
+}
+
 fn start(common: &'static Common, listeners: &[Listener], master: Channel) -> io::Result<()> {
-    crate::spool::clear(&common.spool)?;
-    process::keep_freed_memory(FREED_BYTES_KEPT);
+    let connections_max = doors::connections_max(&common.settings);
+    // The first thread: it is to be as prompt as this one is still, and no other is.
+    let porter = Porter::start(connections_max)?;
     // When all cores are busy with workers, each answer and each packet would else throw one of
     // them off its core for a moment's work; waiting for the next gap does several at once. The
     // wait is at most a slice of the scheduler's, some 3 ms, and only when nothing is idle.
-    if let Err(error) = process::interrupt_nobody() {
-        debug!("the acceptor runs under the normal scheduling policy: {error}");
+    if let Err(error) = scheduling::interrupt_nobody() {
+        warn!(
+            "the acceptor interrupts whoever is at work when it wakes up, since it cannot change its policy: {error}"
+        );
     }
-    let connections_max = doors::connections_max(&common.settings);
+    crate::spool::clear(&common.spool)?;
+    process::keep_freed_memory(FREED_BYTES_KEPT);
     log::write_by_thread()?;
-    let mut acceptor = Acceptor::new(common, listeners, master, connections_max)?;
+    let mut acceptor = Acceptor::new(common, listeners, master, (connections_max, porter))?;
     let served = acceptor.serve();
     acceptor.close_books();
     if let Ok(Farewell::Orphaned) = served {
@@ -150,7 +179,7 @@ impl Acceptor {
         common: &'static Common,
         listeners: &[Listener],
         master: Channel,
-        connections_max: usize,
+        (connections_max, porter): (usize, Porter),
     ) -> io::Result<Self> {
         let settings = &common.settings;
         let now_us = monotonic_us();
@@ -161,7 +190,7 @@ impl Acceptor {
         // Never read: each ring ends a wait, and each turn looks at what it may have been for.
         poller.watch(Source::Bell, common.exchange.doorbell())?;
         poller.watch(Source::Bell, requests.disk.bell())?;
-        let mut doors = Doors::new(settings, connections_max);
+        let mut doors = Doors::new(settings, connections_max, porter, &poller)?;
         let mut admin_is_tcp = true;
         for listener in listeners {
             if settings.is_admin(listener) {
@@ -247,7 +276,7 @@ impl Acceptor {
     /// One turn; true if there is more to do at once.
     fn turn(&mut self, has_news: bool) -> io::Result<bool> {
         if has_news {
-            self.hear_doors();
+            self.hear_master_and_doors()?;
         }
         // Before everything else: a connection that waits in the kernel's queue may cost the next one its place there,
         // and nothing that is done for those who are here is worth that.
@@ -259,7 +288,7 @@ impl Acceptor {
         };
         let mut is_busy = self.doors.accept(&mut inside);
         if has_news {
-            self.hear_the_others()?;
+            self.hear_the_others();
         }
         self.requests.disk.done(&self.requests.woken);
         self.requests.dispatch.sweep(self.requests.now_us);
@@ -273,20 +302,26 @@ impl Acceptor {
         Ok(is_busy)
     }
 
-    fn hear_doors(&mut self) {
+    /// The master first: it may have left a door to another acceptor, and who comes there now is that one's.
+    fn hear_master_and_doors(&mut self) -> io::Result<()> {
+        for index in 0..self.poller.news() {
+            if let (Source::Master, _) = self.poller.get(index) {
+                self.obey()?;
+            }
+        }
         for index in 0..self.poller.news() {
             if let (Source::Door(number), _) = self.poller.get(index) {
                 self.doors.told(number);
             }
         }
+        Ok(())
     }
 
-    fn hear_the_others(&mut self) -> io::Result<()> {
+    fn hear_the_others(&mut self) {
         for index in 0..self.poller.news() {
             let (source, ready) = self.poller.get(index);
             match source {
-                Source::Bell | Source::Door(_) => {}
-                Source::Master => self.obey()?,
+                Source::Bell | Source::Master | Source::Door(_) => {}
                 Source::Client(number) => {
                     let (requests, poller) = (&mut self.requests, &self.poller);
                     self.clients.drive(number, Some(ready), requests, poller);
@@ -298,7 +333,6 @@ impl Acceptor {
                 }
             }
         }
-        Ok(())
     }
 
     /// Those for whom something was brought. What is brought to them meanwhile they get in the next turn.

@@ -262,12 +262,14 @@ mod tests {
     use stanchion_sys::channel::Channel;
 
     use super::*;
+    use crate::acceptor::doors::Porter;
     use crate::acceptor::requests::rig::{S, common};
 
     fn serving() -> (Acceptor, Channel) {
         let (ours, masters) = Channel::pair().expect("a channel");
         let common = common(r#"{"graceful_timeout": 30}"#);
-        let mut acceptor = Acceptor::new(common, &[], ours, 16).expect("an acceptor");
+        let porter = Porter::start(16).expect("a thread");
+        let mut acceptor = Acceptor::new(common, &[], ours, (16, porter)).expect("an acceptor");
         acceptor.requests.now_us = S;
         acceptor.open();
         (acceptor, masters)

@@ -1,8 +1,9 @@
 //! One door: a listener that clients, or operators, come in by.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use rustix::net::{SocketFlags, acceptfrom_with};
 use stanchion_sys::listener::{Listener, ListenerAddress};
 use tracing::{debug, warn};
 
+use super::porter::Porter;
 use crate::acceptor::connections::{Audience, after};
 use crate::acceptor::dispatch::PortNumber;
 use crate::acceptor::dispatch::request::Peer;
@@ -32,10 +34,12 @@ pub(super) struct Door {
     pub(super) port: Option<PortNumber>,
     /// Somebody may be in the kernel's queue.
     pub(super) is_ready: bool,
-    /// Somebody for whom there was no room yet. To be accepted first is what shows that somebody
-    /// is there, so that nobody who idles is closed for nobody.
-    pub(super) hall: Option<Guest>,
+    /// Whom the porter has accepted, and then at most one more for whom there was no room yet. To be accepted first is
+    /// what shows that somebody is there, so that nobody who idles is closed for nobody.
+    pub(super) hall: VecDeque<Guest>,
     state: State,
+    /// While the door is open, it accepts there too.
+    porter: Rc<Porter>,
     /// Whether it is to be closed, whatever the others do.
     closing: Option<Closing>,
     server_name: Rc<str>,
@@ -70,12 +74,6 @@ pub(super) struct Guest {
     pub(super) peer: Option<SocketAddr>,
 }
 
-/// What accepting has come to.
-pub(super) enum Accepted {
-    Guest(Guest),
-    Nobody,
-}
-
 impl Guest {
     /// A connection that is closed now is reset (tcp(7), `SO_LINGER` of zero in socket(7)).
     pub(super) fn reset(&self) {
@@ -91,6 +89,7 @@ impl Door {
         listener: &Listener,
         audience: Audience,
         port: Option<PortNumber>,
+        porter: &Rc<Porter>,
         poller: &Poller,
     ) -> io::Result<Self> {
         let listener = listener.try_clone()?;
@@ -107,8 +106,9 @@ impl Door {
             port,
             // Whoever came before it was watched.
             is_ready: true,
-            hall: None,
+            hall: VecDeque::new(),
             state: State::Shut,
+            porter: Rc::clone(porter),
             closing: None,
             server_name: name.into(),
             server_port: server_port.into(),
@@ -120,7 +120,7 @@ impl Door {
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        self.state == State::Closed && self.hall.is_none()
+        self.state == State::Closed && self.hall.is_empty()
     }
 
     /// Whoever comes now is let in whatever room there is.
@@ -129,7 +129,7 @@ impl Door {
     }
 
     pub(super) fn has_guest_in_hall(&self) -> bool {
-        self.hall.is_some()
+        !self.hall.is_empty()
     }
 
     pub(super) fn closes_at_us(&self) -> Option<u64> {
@@ -167,9 +167,13 @@ impl Door {
             };
             return;
         }
+        if was_open && (self.closing.is_some() || lifecycle > Lifecycle::Open) {
+            // Before anything is done to the door: whom it accepts later would not be let through, or not be ours.
+            self.hall.extend(self.porter.withdraw(self.number));
+        }
         match (self.closing, lifecycle) {
             (None, Lifecycle::Starting) => {}
-            (None, Lifecycle::Open) => self.state = State::Open,
+            (None, Lifecycle::Open) => self.open(was_open),
             (Some(Closing::AtOnce), _) | (None, Lifecycle::Retiring) => self.state = State::Closed,
             // Whoever was never let in is not ours.
             (None, Lifecycle::Draining | Lifecycle::Refusing) if !was_open => {
@@ -177,6 +181,16 @@ impl Door {
             }
             (Some(Closing::AfterTheLast), _)
             | (None, Lifecycle::Draining | Lifecycle::Refusing) => self.last_call(now_us),
+        }
+    }
+
+    fn open(&mut self, was_open: bool) {
+        self.state = State::Open;
+        if !was_open && let Err(error) = self.porter.watch(self.number, &self.listener) {
+            warn!(
+                "at {} some may be refused when all cores are taken: {error}",
+                self.listener.address()
+            );
         }
     }
 
@@ -202,34 +216,25 @@ impl Door {
         self.state = State::LastCall { until_us };
     }
 
-    /// The next one.
-    pub(super) fn accept(&mut self) -> io::Result<Accepted> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        match acceptfrom_with(&self.listener, flags) {
-            Ok((socket, peer)) => {
-                let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
-                if matches!(self.state, State::LastCall { .. }) {
-                    self.listener.let_through(&socket)?;
-                }
-                Ok(Accepted::Guest(Guest { socket, peer }))
-            }
-            Err(Errno::AGAIN) => {
-                self.is_ready = false;
-                if self.is_unix() && self.is_last_call() {
-                    self.state = State::Closed;
-                }
-                Ok(Accepted::Nobody)
-            }
+    /// The next one, if there is one.
+    pub(super) fn accept(&mut self) -> io::Result<Option<Guest>> {
+        let accepted = match accept_at(&self.listener) {
             // Of a unix socket that was shut, once its queue is empty.
-            Err(Errno::INVAL) if self.is_unix() => {
-                self.is_ready = false;
-                if self.is_last_call() {
-                    self.state = State::Closed;
-                }
-                Ok(Accepted::Nobody)
+            Err(error) if self.is_unix() && error.kind() == io::ErrorKind::InvalidInput => None,
+            accepted => accepted?,
+        };
+        let Some(guest) = accepted else {
+            self.is_ready = false;
+            if self.is_unix() && self.is_last_call() {
+                self.state = State::Closed;
             }
-            Err(error) => Err(error.into()),
+            return Ok(None);
+        };
+        self.porter.accepted_by_loop();
+        if matches!(self.state, State::LastCall { .. }) {
+            self.listener.let_through(&guest.socket)?;
         }
+        Ok(Some(guest))
     }
 
     /// What is known of somebody who comes in by this door.
@@ -246,6 +251,19 @@ impl Door {
             server_port: Rc::clone(&self.server_port),
             only_worker: self.port,
         }
+    }
+}
+
+/// The next one in a listener's queue, if there is one.
+pub(super) fn accept_at(listener: impl AsFd) -> io::Result<Option<Guest>> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    match acceptfrom_with(listener, flags) {
+        Ok((socket, peer)) => {
+            let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+            Ok(Some(Guest { socket, peer }))
+        }
+        Err(Errno::AGAIN) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -279,9 +297,16 @@ mod tests {
     use std::os::linux::net::SocketAddrExt;
     use std::os::unix::net as unix;
 
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
     use super::*;
 
     const NOW_US: u64 = 1_000_000;
+
+    /// One that accepts nowhere yet.
+    fn porter() -> Rc<Porter> {
+        Rc::new(Porter::start(4_000).unwrap())
+    }
 
     /// A door on a port of its own, and whoever has connected to it.
     fn door(audience: Audience, guests: usize) -> (Door, Vec<TcpStream>) {
@@ -292,12 +317,12 @@ mod tests {
         };
         let guests = (0..guests).map(|_| TcpStream::connect(address).unwrap());
         let guests = guests.collect();
-        let door = Door::new(0, &listener, audience, None, &poller).unwrap();
+        let door = Door::new(0, &listener, audience, None, &porter(), &poller).unwrap();
         (door, guests)
     }
 
     fn comes_in(door: &mut Door) -> bool {
-        matches!(door.accept(), Ok(Accepted::Guest(_)))
+        matches!(door.accept(), Ok(Some(_)))
     }
 
     #[test]
@@ -381,17 +406,39 @@ mod tests {
         door.advance(Lifecycle::Draining, NOW_US);
         assert!(door.is_last_call() && !door.is_closed() && door.may_accept());
         let until_us = door.closes_at_us().unwrap();
-        let Ok(Accepted::Guest(guest)) = door.accept() else {
+        let Ok(Some(guest)) = door.accept() else {
             panic!("somebody is in the queue");
         };
         door.advance(Lifecycle::Draining, until_us - 1);
         assert!(!door.is_closed());
         // There was no room for it yet.
-        door.hall = Some(guest);
+        door.hall.push_back(guest);
         door.advance(Lifecycle::Draining, until_us);
         assert!(!door.is_closed() && !door.may_accept());
-        door.hall = None;
+        door.hall.clear();
         assert!(door.is_closed());
+    }
+
+    #[test]
+    fn whom_the_porter_has_accepted_are_in_the_hall_of_a_door_that_closes() {
+        let (mut door, mut guests) = door(Audience::Clients, 3);
+        door.advance(Lifecycle::Open, NOW_US);
+        door.porter.permit(true);
+        let mut bell = [PollFd::new(door.porter.bell(), PollFlags::IN)];
+        let patience = Timespec {
+            tv_sec: 20,
+            tv_nsec: 0,
+        };
+        assert_eq!(poll(&mut bell, Some(&patience)), Ok(1));
+        door.advance(Lifecycle::Draining, NOW_US);
+        while comes_in(&mut door) {
+            // Who came later.
+            guests.pop();
+        }
+        assert!(!guests.is_empty());
+        assert_eq!(door.hall.len(), guests.len());
+        door.advance(Lifecycle::Draining, door.closes_at_us().unwrap());
+        assert!(!door.is_closed());
     }
 
     #[test]
@@ -401,7 +448,8 @@ mod tests {
         let address = unix::SocketAddr::from_abstract_name(&name).unwrap();
         let connect = || unix::UnixStream::connect_addr(&address);
         let poller = Poller::new().unwrap();
-        let mut door = Door::new(0, &listener, Audience::Clients, None, &poller).unwrap();
+        let mut door =
+            Door::new(0, &listener, Audience::Clients, None, &porter(), &poller).unwrap();
         let _guest = connect().unwrap();
         door.advance(Lifecycle::Open, NOW_US);
         door.advance(Lifecycle::Draining, NOW_US);

@@ -3,9 +3,11 @@
 
 mod door;
 pub(crate) mod lent;
+mod porter;
 mod room;
 
 use std::io;
+use std::rc::Rc;
 use std::time::Duration;
 
 use stanchion_sys::listener::Listener;
@@ -14,13 +16,14 @@ use tracing::{debug, error, info};
 use super::connections::{Audience, Connections, Newcomer, after};
 use super::dispatch::PortNumber;
 use super::lifecycle::Lifecycle;
-use super::poller::Poller;
+use super::poller::{Poller, Source};
 use super::requests::Requests;
 use super::storage::shortage::Shortage;
 use crate::settings::Settings;
 use crate::tally::{Event, Outcome};
 pub(crate) use door::Closing;
-use door::{Accepted, Door, Guest};
+use door::{Door, Guest};
+pub(crate) use porter::Porter;
 pub(crate) use room::connections_max;
 use room::{Claim, Room};
 
@@ -36,6 +39,7 @@ const OPERATORS_MAX: usize = 64;
 pub(crate) struct Doors {
     doors: Vec<Door>,
     next_number: u32,
+    porter: Rc<Porter>,
     room: Room,
     /// Nobody is accepted before.
     paused_until_us: u64,
@@ -53,15 +57,23 @@ pub(crate) struct Inside<'a> {
 }
 
 impl Doors {
-    pub(crate) fn new(settings: &Settings, connections_max: usize) -> Self {
-        Self {
+    pub(crate) fn new(
+        settings: &Settings,
+        connections_max: usize,
+        porter: Porter,
+        poller: &Poller,
+    ) -> io::Result<Self> {
+        // Each turn looks at what it may have rung for.
+        poller.watch(Source::Bell, porter.bell())?;
+        Ok(Self {
             doors: Vec::new(),
             next_number: 0,
+            porter: Rc::new(porter),
             room: Room::new(settings, connections_max),
             paused_until_us: 0,
             shed_at_us: 0,
             unaccepted: Shortage::of("connections cannot be accepted (open files? memory?)"),
-        }
+        })
     }
 
     /// One more; nobody comes in before the lifecycle says so.
@@ -73,7 +85,14 @@ impl Doors {
         settings: &Settings,
         poller: &Poller,
     ) -> io::Result<()> {
-        let door = Door::new(self.next_number, listener, audience, port, poller)?;
+        let door = Door::new(
+            self.next_number,
+            listener,
+            audience,
+            port,
+            &self.porter,
+            poller,
+        )?;
         self.next_number += 1;
         if audience == Audience::Clients
             && door.is_unix()
@@ -169,6 +188,9 @@ impl Doors {
             self.pause(inside);
         }
         self.make_room(inside);
+        let is_permitted = self.paused_until_us <= now_us && self.is_roomy(inside);
+        self.porter.permit(is_permitted);
+        self.take_from_porter();
         let mut more = false;
         let mut doors = std::mem::take(&mut self.doors);
         for door in &mut doors {
@@ -177,15 +199,40 @@ impl Doors {
         }
         doors.retain(|door| !(door.is_closed() && door.audience == Audience::Clients));
         self.doors.append(&mut doors);
-        inside.requests.is_pressed = self.doors.iter().any(Door::has_guest_in_hall);
+        inside.requests.is_pressed = self.somebody_waits(inside.clients);
         more
+    }
+
+    /// Whom the porter has accepted come in first by their door.
+    fn take_from_porter(&mut self) {
+        let doors = &mut self.doors;
+        self.porter.take(|number, guest| {
+            if let Some(door) = doors.iter_mut().find(|door| door.number == number) {
+                door.hall.push_back(guest);
+            }
+        });
+    }
+
+    /// Whether there is room for all whom loop and porter may accept before the loop looks again. Nearer to the limit the
+    /// loop is alone: who has to go for whom it decides with every single one.
+    fn is_roomy(&self, inside: &Inside<'_>) -> bool {
+        let in_halls: usize = self.doors.iter().map(|door| door.hall.len()).sum();
+        let of_a_turn = TURN_GUESTS_MAX * self.doors.len();
+        let needed = in_halls + of_a_turn + self.porter.places_needed();
+        inside.clients.len() + needed <= self.room.connections_max
+    }
+
+    /// Whether there is somebody for whom there is no place.
+    fn somebody_waits(&self, clients: &Connections) -> bool {
+        let in_hall = self.doors.iter().any(Door::has_guest_in_hall);
+        in_hall && clients.len() >= self.room.connections_max
     }
 
     fn accept_at(&mut self, door: &mut Door, inside: &mut Inside<'_>) -> bool {
         for _ in 0..TURN_GUESTS_MAX {
-            if let Some(guest) = door.hall.take() {
+            if let Some(guest) = door.hall.pop_front() {
                 if !door.is_last_call() && !self.has_room(inside) {
-                    door.hall = Some(guest);
+                    door.hall.push_front(guest);
                     return false;
                 }
                 self.welcome(guest, door, inside);
@@ -195,17 +242,17 @@ impl Doors {
                 return false;
             }
             match door.accept() {
-                Ok(Accepted::Nobody) => return false,
-                Ok(Accepted::Guest(guest)) if door.audience == Audience::Operators => {
+                Ok(None) => return false,
+                Ok(Some(guest)) if door.audience == Audience::Operators => {
                     welcome_operator(guest, door, inside);
                 }
-                Ok(Accepted::Guest(guest)) => {
+                Ok(Some(guest)) => {
                     if door.is_last_call() || self.has_room(inside) {
                         self.welcome(guest, door, inside);
                     } else {
                         inside.requests.common.tally.happened(Event::Waited);
                         self.shed_at_us = inside.requests.now_us;
-                        door.hall = Some(guest);
+                        door.hall.push_back(guest);
                         self.make_room_for(inside);
                     }
                 }
@@ -234,8 +281,7 @@ impl Doors {
 
     /// If somebody waits for a place, and nobody has left one: closes who can be spared.
     fn make_room(&mut self, inside: &mut Inside<'_>) {
-        let in_hall = self.doors.iter().any(Door::has_guest_in_hall);
-        if in_hall && !self.has_room(inside) {
+        if self.somebody_waits(inside.clients) {
             self.make_room_for(inside);
         }
     }
@@ -279,7 +325,7 @@ impl Doors {
 
     /// Whether nobody can be spared for those who wait for a place.
     pub(crate) fn is_starved(&self, clients: &Connections) -> bool {
-        self.doors.iter().any(Door::has_guest_in_hall) && clients.spare() == 0
+        self.somebody_waits(clients) && clients.spare() == 0
     }
 }
 

@@ -1,0 +1,176 @@
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+
+use rustix::event::Timespec;
+
+use super::*;
+
+/// How long a test waits for what must come.
+const PATIENCE: Timespec = Timespec {
+    tv_sec: 20,
+    tv_nsec: 0,
+};
+/// Twice as many places as may wait in the queue of a small porter.
+const PLACES: usize = 16;
+const IN_QUEUE_MAX: usize = PLACES / HANDED_OVER_SHARE;
+
+/// A listener whose queue has room for everybody, at an address of its own.
+fn listener(name: &str) -> Listener {
+    let name = format!("stanchion-porter-{}-{name}", stanchion_sys::process::pid());
+    Listener::unix_abstract(&name, 1_000).unwrap()
+}
+
+/// Connects, and says who it is by a byte that whoever is accepted can be known by.
+fn come(listener: &Listener, who: u8) -> UnixStream {
+    use std::os::linux::net::SocketAddrExt;
+    let stanchion_sys::listener::ListenerAddress::Abstract(name) = listener.address() else {
+        panic!("not abstract")
+    };
+    let address = std::os::unix::net::SocketAddr::from_abstract_name(name).unwrap();
+    let mut stream = UnixStream::connect_addr(&address).unwrap();
+    stream.write_all(&[who]).unwrap();
+    stream
+}
+
+fn who(guest: &Guest) -> u8 {
+    let mut byte = [0];
+    assert_eq!(rustix::io::read(&guest.socket, &mut byte), Ok(1));
+    byte[0]
+}
+
+/// What the loop does: waits for the bell, and takes who was handed over, until there are so many.
+fn taken(porter: &Porter, count: usize) -> Vec<(u32, u8)> {
+    let mut taken = Vec::new();
+    while taken.len() < count {
+        let mut bell = [PollFd::new(porter.bell(), PollFlags::IN)];
+        assert_eq!(poll(&mut bell, Some(&PATIENCE)), Ok(1), "after {taken:?}");
+        porter.bell().silence();
+        porter.take(|door, guest| taken.push((door, who(&guest))));
+    }
+    taken
+}
+
+fn until(probe: impl Fn() -> bool, what: &str) {
+    let begun = std::time::Instant::now();
+    while !probe() {
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "not within 20 s: {what}"
+        );
+        thread::yield_now();
+    }
+}
+
+/// Who is in the kernel's queue still.
+fn left(listener: &Listener) -> Vec<u8> {
+    let next = || door::accept_at(listener).unwrap();
+    std::iter::from_fn(next).map(|guest| who(&guest)).collect()
+}
+
+#[test]
+fn who_comes_while_the_loop_is_away_is_accepted_in_order_and_handed_over_with_the_door() {
+    let porter = Porter::start(4_000).unwrap();
+    let doors = [listener("order-0"), listener("order-1")];
+    for (number, door) in (0..).zip(&doors) {
+        porter.watch(number, door).unwrap();
+    }
+    porter.permit(true);
+    let _clients: Vec<_> = (0..200)
+        .map(|number| come(&doors[usize::from(number) % 2], number))
+        .collect();
+    let taken = taken(&porter, 200);
+    for door in 0..2 {
+        let at_door = taken.iter().filter(|(number, _)| *number == door);
+        let expected: Vec<u8> = (0..200)
+            .filter(|number| u32::from(number % 2) == door)
+            .collect();
+        assert_eq!(at_door.map(|(_, who)| *who).collect::<Vec<_>>(), expected);
+    }
+}
+
+#[test]
+fn who_finds_the_queue_full_stays_in_the_kernels_until_there_is_room() {
+    let porter = Porter::start(PLACES).unwrap();
+    assert_eq!(porter.places_needed(), 2 * IN_QUEUE_MAX);
+    let door = listener("full");
+    porter.watch(0, &door).unwrap();
+    porter.permit(true);
+    let _clients: Vec<_> = (0..10).map(|number| come(&door, number)).collect();
+    // Never more at a time, and in the end all.
+    let mut all = Vec::new();
+    while all.len() < 10 {
+        let batch = taken(&porter, 1);
+        assert!(batch.len() <= IN_QUEUE_MAX, "{batch:?}");
+        all.extend(batch.into_iter().map(|(_, who)| who));
+    }
+    assert_eq!(all, (0..10).collect::<Vec<_>>());
+}
+
+#[test]
+fn once_a_door_is_taken_from_it_nobody_is_accepted_there_and_nobody_is_lost() {
+    let porter = Porter::start(4_000).unwrap();
+    let (closing, open) = (listener("closing"), listener("open"));
+    porter.watch(0, &closing).unwrap();
+    porter.watch(1, &open).unwrap();
+    porter.permit(true);
+    // As many as it takes in two goes, so that it is at work when the door is taken from it.
+    let mut clients: Vec<_> = (0..100).map(|number| come(&closing, number)).collect();
+    let mut served: Vec<u8> = porter.withdraw(0).iter().map(who).collect();
+    served.extend(left(&closing));
+    assert_eq!(served, (0..100).collect::<Vec<_>>());
+    clients.extend((100..150).map(|number| come(&closing, number)));
+    // It has been at work since: it accepts at the other door.
+    clients.push(come(&open, 200));
+    assert_eq!(taken(&porter, 1), [(1, 200)]);
+    assert_eq!(left(&closing), (100..150).collect::<Vec<_>>());
+    assert!(porter.withdraw(0).is_empty());
+}
+
+#[test]
+fn without_leave_it_accepts_nobody() {
+    let porter = Porter::start(4_000).unwrap();
+    let door = listener("leave");
+    porter.watch(0, &door).unwrap();
+    let mut clients = vec![come(&door, 0)];
+    porter.permit(true);
+    assert_eq!(taken(&porter, 1), [(0, 0)]);
+    porter.permit(false);
+    clients.extend((1..5).map(|number| come(&door, number)));
+    // All that it may have begun before is over once the lock was free.
+    assert!(!porter.0.accept_some());
+    assert_eq!(porter.0.state().handed_over, 0);
+    porter.permit(true);
+    assert_eq!(taken(&porter, 4), [(0, 1), (0, 2), (0, 3), (0, 4)]);
+}
+
+#[test]
+fn a_door_that_somebody_has_shut_is_the_loops_until_it_says_otherwise() {
+    let porter = Porter::start(4_000).unwrap();
+    let door = listener("refused");
+    door.close_door().unwrap();
+    // poll(2) has news of it at once, and for ever.
+    porter.watch(0, &door).unwrap();
+    porter.permit(true);
+    let is_refused = || porter.0.state().doors[0].is_refused;
+    until(is_refused, "it is left alone");
+    let mut listeners = Vec::new();
+    assert!(porter.0.list(&mut listeners));
+    assert!(listeners.is_empty());
+    // Another one is watched still.
+    let open = listener("not-refused");
+    porter.watch(1, &open).unwrap();
+    let _client = come(&open, 1);
+    assert_eq!(taken(&porter, 1), [(1, 1)]);
+    assert!(is_refused());
+}
+
+#[test]
+fn its_thread_ends_with_it() {
+    let porter = Porter::start(4_000).unwrap();
+    let door = listener("end");
+    porter.watch(0, &door).unwrap();
+    porter.permit(true);
+    let shared = Arc::downgrade(&porter.0);
+    drop(porter);
+    until(|| shared.strong_count() == 0, "it has ended");
+}

@@ -74,3 +74,12 @@ def test_names_beyond_what_is_remembered_are_still_names(serve: Serve) -> None:
         for _ in range(2):
             environ = environ_of(wire, "GET", "/", *(f"{name}-{n}: {name}" for n in range(MANY) for name in ("X", "x")))
             assert [environ[f"HTTP_X_{n}"] for n in range(MANY)] == ["X,x"] * MANY
+
+
+def test_a_name_for_which_there_was_no_room_is_still_the_same_as_another_way_to_write_it(serve: Serve) -> None:
+    with serve("echo:app").connect() as wire:
+        environ_of(wire, "GET", "/", "Cookie: a=0")
+        for start in range(0, MANY, 50):
+            environ_of(wire, "GET", "/", *(f"X-{number}: 1" for number in range(start, start + 50)))
+        environ = environ_of(wire, "GET", "/", "cOOkie: a=1", "Cookie: b=2")
+        assert environ["HTTP_COOKIE"] == "a=1; b=2"

@@ -103,11 +103,12 @@ impl Names {
             return &self.known[place];
         }
         let mut made = Name::new(py, name);
+        let same = self.known.iter().position(|known| known.key.is(&made.key));
         if self.known.len() == NAMES_MAX {
+            made.number = same;
             return self.unknown.insert(made);
         }
         let place = self.known.len();
-        let same = self.known.iter().position(|known| known.key.is(&made.key));
         made.number = Some(same.unwrap_or(place));
         self.places.insert(name.into(), place);
         self.known.push(made);

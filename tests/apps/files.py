@@ -3,6 +3,7 @@
 Not under the validator, which hides the wrapper from the server.
 """
 
+import gzip
 import os
 from collections.abc import Iterable
 from typing import BinaryIO
@@ -25,6 +26,13 @@ class Announcing:
     def close(self) -> None:
         self._inner.close()
         announce("file closed")
+
+
+def unpacked(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+    """What is in a file of gzip's, whose descriptor leads to something else."""
+    start_response("200 OK", [("Content-Type", "application/octet-stream")])
+    answer: Iterable[bytes] = environ["wsgi.file_wrapper"](gzip.open(os.environ["FILE"]))
+    return answer
 
 
 def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:

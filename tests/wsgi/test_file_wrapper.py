@@ -1,5 +1,6 @@
 """wsgi.file_wrapper: whatever way the file takes, the client gets the bytes the app meant, and the file is closed."""
 
+import gzip
 import random
 from pathlib import Path
 
@@ -86,3 +87,10 @@ def test_a_client_that_leaves_in_the_middle_of_a_file_does_not_leave_it_open(fil
     assert gate.announcement() == "file closed"
     with files.connect() as wire:
         assert wire.get("/?length=5").body == CONTENT[:5]
+
+
+def test_what_a_file_unpacks_is_sent_and_not_what_it_unpacks(serve: Serve, tmp_path: Path) -> None:
+    path = tmp_path / "packed"
+    path.write_bytes(gzip.compress(CONTENT))
+    with serve("files:unpacked", env={"FILE": str(path)}).connect() as wire:
+        assert wire.get("/").body == CONTENT

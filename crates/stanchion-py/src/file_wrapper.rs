@@ -57,6 +57,9 @@ impl FileWrapper {
     /// opened anew, so that what the app does with its own later does not matter.
     pub(crate) fn regular_file(&self, py: Python<'_>) -> Option<(File, FilePart)> {
         let wrapped = self.file.bind(py);
+        if !is_plain(wrapped).ok()? {
+            return None;
+        }
         let fd: RawFd = wrapped
             .call_method0(intern!(py, "fileno"))
             .ok()?
@@ -77,4 +80,18 @@ impl FileWrapper {
         let len = metadata.len().saturating_sub(offset);
         (is_binary && metadata.is_file()).then_some((file, FilePart { offset, len }))
     }
+}
+
+/// What reads something else than lies on the disk, though it has a descriptor: these modules' files.
+const UNPACKING: [&str; 5] = ["gzip", "bz2", "lzma", "zipfile", "tarfile"];
+
+/// Whether a file's bytes are those that lie on the disk.
+fn is_plain(file: &Bound<'_, PyAny>) -> PyResult<bool> {
+    for kind in file.get_type().mro() {
+        let module = kind.getattr(intern!(file.py(), "__module__"))?;
+        if UNPACKING.contains(&module.extract::<&str>()?) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }

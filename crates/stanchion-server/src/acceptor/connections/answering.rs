@@ -216,11 +216,13 @@ impl Connection {
 }
 
 impl Connection {
-    /// A few bytes beside answers.
-    pub(super) fn write_interim(&mut self, bytes: &[u8]) {
-        if self.transport.write(bytes) != Written::Bytes(bytes.len()) {
-            // What the client has not taken of the last answer fills its window: it does not wait for this.
-            tracing::debug!("a client was not told to go on: it takes nothing");
+    /// A few bytes beside answers; false if the client has got a part of them, and the connection cannot go on. Where there
+    /// is no room for any, it has not taken its last answer, and does not wait for this.
+    pub(super) fn write_interim(&mut self, bytes: &[u8]) -> bool {
+        match self.transport.write(bytes) {
+            Written::Bytes(len) => len == bytes.len(),
+            Written::Full => true,
+            Written::Failed => false,
         }
     }
 

@@ -2,6 +2,8 @@
 
 use std::rc::Rc;
 
+use bytes::Bytes;
+
 use super::intake::{CutOff, Intake};
 use super::leaving::Leaving;
 use super::reading::{PartialHead, ReadingBody};
@@ -29,9 +31,11 @@ pub(crate) struct Connection {
     /// How the client takes what is written to it.
     pub(super) intake: Intake,
     /// Bytes that came behind the present request.
-    pub(super) ahead: Vec<u8>,
+    pub(super) ahead: Bytes,
     /// Requests so far.
     pub(super) requests: u32,
+    /// Bytes of a body that were read in this turn.
+    pub(super) turn_bytes: usize,
     /// The next answer is the last.
     pub(super) closing: bool,
     /// The client may still be sending what nobody will read as a request.
@@ -123,8 +127,9 @@ impl Connection {
             audience,
             phase: Phase::New { since_us: now_us },
             intake: Intake::default(),
-            ahead: Vec::new(),
+            ahead: Bytes::new(),
             requests: 0,
+            turn_bytes: 0,
             closing: false,
             unread: false,
             _claim: claim,
@@ -143,10 +148,11 @@ impl Connection {
             self.transport.told(ready);
         }
         let last = self.requests.wrapping_add(REQUESTS_A_TURN_MAX);
+        self.turn_bytes = 0;
         loop {
             let step = match &self.phase {
                 Phase::New { .. } | Phase::Idle { .. } if self.requests == last => {
-                    requests.woken.add(self.number);
+                    self.wake_later(requests);
                     Step::Wait
                 }
                 Phase::New { .. } | Phase::Idle { .. } | Phase::Head(_) => self.read_head(requests),
@@ -165,6 +171,14 @@ impl Connection {
                     return Fate::Ends;
                 }
             }
+        }
+    }
+
+    /// Others have their turn first.
+    pub(super) fn wake_later(&self, requests: &Requests) {
+        match self.audience {
+            Audience::Clients => requests.woken.add(self.number),
+            Audience::Operators => requests.operators_woken.add(self.number),
         }
     }
 

@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::connection::{Connection, Phase, Step};
 use super::transport::{Read, Written};
 use crate::acceptor::poller::Poller;
@@ -38,7 +40,7 @@ impl Connection {
     /// The last answer is out. Ends the connection, or waits until the client does where it may still be sending.
     pub(super) fn leave(&mut self, requests: &mut Requests) -> Step {
         let more = self.unread || !self.ahead.is_empty() || self.has_more(requests);
-        if !more || self.transport.has_ended() {
+        if !more {
             return Step::Close;
         }
         self.say_last(&[], requests)
@@ -52,7 +54,7 @@ impl Connection {
             Written::Full => 0,
             Written::Failed => return Step::Close,
         };
-        self.ahead = Vec::new();
+        self.ahead = Bytes::new();
         let leaving = Leaving {
             since_us: requests.now_us,
             last_us: requests.now_us,
@@ -92,7 +94,7 @@ impl Connection {
         let mut turn_bytes = 0;
         while self.transport.is_readable() {
             if turn_bytes >= TURN_BYTES_MAX {
-                requests.woken.add(self.number);
+                self.wake_later(requests);
                 return Step::Wait;
             }
             match requests.with_scratch(|scratch, _| self.transport.read(scratch)) {

@@ -13,11 +13,10 @@ mod sending;
 mod tests;
 pub(crate) mod transport;
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
-
-use tracing::debug;
 
 use super::dispatch::refusal::Refusal;
 use super::dispatch::reply::Reply;
@@ -83,20 +82,21 @@ impl Connections {
     }
 
     /// One more.
-    pub(crate) fn add(&mut self, newcomer: Newcomer, requests: &mut Requests, poller: &Poller) {
+    ///
+    /// # Errors
+    /// The kernel cannot watch it, and it is closed.
+    pub(crate) fn add(
+        &mut self,
+        newcomer: Newcomer,
+        requests: &mut Requests,
+        poller: &Poller,
+    ) -> io::Result<()> {
         let number = self.roll.next_number();
         let (source, tally) = match self.audience {
             Audience::Clients => (Source::Client(number), Some(&*requests.common.tally)),
             Audience::Operators => (Source::Operator(number), None),
         };
-        let transport = match Transport::new(newcomer.socket, source, tally, poller) {
-            Ok(transport) => transport,
-            Err(error) => {
-                // It is closed: the kernel has no memory to watch it.
-                debug!("a connection cannot be watched: {error}");
-                return;
-            }
-        };
+        let transport = Transport::new(newcomer.socket, source, tally, poller)?;
         let connection = Connection::new(
             number,
             transport,
@@ -117,6 +117,7 @@ impl Connections {
             let fate = connection.turn_away(Refusal::TooManyConnections, requests, poller);
             self.settle(number, fate, requests);
         }
+        Ok(())
     }
 
     /// Has a connection do what it can.
@@ -194,6 +195,9 @@ impl Connections {
             if looked.made_way {
                 to_shed = to_shed.saturating_sub(1);
             }
+            if looked.fate == Fate::Asks {
+                requests.operators_woken.add(number);
+            }
             let again_us = looked.again_us.min(after(now_us, least));
             self.roll.look_at(number, again_us);
             self.settle(number, looked.fate, requests);
@@ -221,20 +225,26 @@ impl Connections {
                 Doing::Idle => connection.close_soon(requests, poller),
                 _ => Fate::Ends,
             };
-            self.roll.set_spare(number, false);
-            requests.common.tally.happened(Event::Shed);
-            if fate == Fate::Ends {
-                self.remove(number, requests);
+            let connection = self.roll.get_mut(number);
+            let leaves = connection.is_some_and(|one| one.doing() == Doing::Leaving);
+            if fate == Fate::Ends || leaves {
+                requests.common.tally.happened(Event::Shed);
             }
+            // One that has just asked something stays.
+            self.settle(number, fate, requests);
         }
         SPARED_AFTER
     }
 
     /// Sends away who has asked nothing for the longest.
-    pub(crate) fn send_one_away(&mut self, requests: &Requests) {
-        if let Some(number) = self.roll.longest_spare() {
-            self.remove(number, requests);
-        }
+    /// Or anybody, if all of them ask or are being answered. False if nobody is here.
+    pub(crate) fn send_one_away(&mut self, requests: &Requests) -> bool {
+        let spare = self.roll.longest_spare();
+        let Some(number) = spare.or_else(|| self.roll.numbers().first().copied()) else {
+            return false;
+        };
+        self.remove(number, requests);
+        true
     }
 
     /// Has those end with their present requests that `is_meant` says.

@@ -1,6 +1,7 @@
 //! A request on its way in: its head, and its body.
 
-use stanchion_http::{Decoded, Decoder, Framing, Head, HeadReader};
+use bytes::Bytes;
+use stanchion_http::{Decoded, Decoder, Framing, Head, HeadLimits, HeadReader};
 
 use super::connection::{Audience, Connection, Phase, Step, Waiting};
 use super::pace::{Pace, doze_us};
@@ -13,6 +14,15 @@ use crate::acceptor::requests::{Account, Requests};
 /// What a client that speaks TLS sends first: a record of its handshake (RFC 8446 section 5.1). No
 /// method begins with it.
 const TLS_HANDSHAKE: u8 = 0x16;
+/// Of the head of an operator's request.
+const OPERATORS_LIMITS: HeadLimits = HeadLimits {
+    line_bytes: 8 << 10,
+    field_bytes: 8 << 10,
+    fields: 100,
+    head_bytes: 16 << 10,
+};
+/// How much of a body is read in one go, before others have their turn.
+const TURN_BYTES_MAX: usize = 1 << 20;
 /// RFC 9110 section 15.2.1.
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
@@ -37,17 +47,44 @@ pub(super) struct ReadingBody {
     started_us: u64,
 }
 
+/// Bytes that have come.
+#[derive(Clone, Copy)]
+enum Came<'b> {
+    /// Just read, into a buffer that is lent.
+    Now(&'b [u8]),
+    /// Behind the request before, and kept since.
+    Before(&'b Bytes),
+}
+
+impl Came<'_> {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Now(bytes) => bytes,
+            Self::Before(bytes) => bytes,
+        }
+    }
+
+    /// What stands behind the first `len`, to be kept. It is copied once, however many requests it holds.
+    fn behind(&self, len: usize) -> Bytes {
+        match self {
+            Self::Now(bytes) => Bytes::copy_from_slice(&bytes[len..]),
+            Self::Before(bytes) => bytes.slice(len..),
+        }
+    }
+}
+
 impl Connection {
     pub(super) fn read_head(&mut self, requests: &mut Requests) -> Step {
         if !self.ahead.is_empty() {
             let bytes = std::mem::take(&mut self.ahead);
-            return self.head_came(&bytes, requests);
+            return self.head_came(Came::Before(&bytes), requests);
         }
         if !self.transport.is_readable() {
+            self.doze(requests);
             return Step::Wait;
         }
         requests.with_scratch(|scratch, requests| match self.transport.read(scratch) {
-            Read::Bytes(len) => self.head_came(&scratch[..len], requests),
+            Read::Bytes(len) => self.head_came(Came::Now(&scratch[..len]), requests),
             Read::Nothing => {
                 self.doze(requests);
                 Step::Wait
@@ -57,13 +94,16 @@ impl Connection {
         })
     }
 
-    fn head_came(&mut self, bytes: &[u8], requests: &mut Requests) -> Step {
-        let now_us = requests.now_us;
+    fn head_came(&mut self, came: Came<'_>, requests: &mut Requests) -> Step {
+        let (now_us, bytes) = (requests.now_us, came.bytes());
         if matches!(self.phase, Phase::New { .. }) && bytes.first() == Some(&TLS_HANDSHAKE) {
             let refusal = Refusal::BadRequest("TLS on a port for plain HTTP");
             return self.refuse_unread(refusal, requests);
         }
-        let limits = requests.head_limits;
+        let limits = match self.audience {
+            Audience::Clients => requests.head_limits,
+            Audience::Operators => OPERATORS_LIMITS,
+        };
         if let Phase::Head(partial) = &mut self.phase {
             partial.bytes.extend_from_slice(bytes);
             let PartialHead {
@@ -81,7 +121,8 @@ impl Connection {
                         return Step::Close;
                     };
                     self.transport.wake_at(1);
-                    self.begin(partial.head, &partial.bytes[len..], requests)
+                    let rest = Bytes::copy_from_slice(&partial.bytes[len..]);
+                    self.begin(partial.head, rest, requests)
                 }
                 Err(fault) if !reader.is_whole() => self.refuse_unread(fault.into(), requests),
                 Err(fault) => {
@@ -93,7 +134,7 @@ impl Connection {
         let mut reader = HeadReader::default();
         let mut head = requests.spare_head();
         match reader.read(bytes, &limits, &mut head) {
-            Ok(Some(len)) => self.begin(head, &bytes[len..], requests),
+            Ok(Some(len)) => self.begin(head, came.behind(len), requests),
             Ok(None) => {
                 self.phase = Phase::Head(Box::new(PartialHead {
                     since_us: now_us,
@@ -140,10 +181,10 @@ impl Connection {
     }
 
     /// A head has come whole, and `rest` behind it.
-    fn begin(&mut self, head: Head, rest: &[u8], requests: &mut Requests) -> Step {
+    fn begin(&mut self, head: Head, rest: Bytes, requests: &mut Requests) -> Step {
         self.requests = self.requests.wrapping_add(1);
         if self.audience == Audience::Operators {
-            self.ahead.extend_from_slice(rest);
+            self.ahead = rest;
             // What is asked here has no body; one that comes all the same is not read.
             self.closing |= head.framing() != Framing::Empty;
             self.phase = Phase::Asked(Box::new(head));
@@ -153,7 +194,7 @@ impl Connection {
         let started_us = requests.now_us;
         let framing = head.framing();
         if framing == Framing::Empty {
-            self.ahead.extend_from_slice(rest);
+            self.ahead = rest;
             return self.arrive(head, Body::Empty, account, started_us, requests);
         }
         let body_max = requests.common.settings.limit_request_body;
@@ -166,11 +207,10 @@ impl Connection {
         if requests.lifecycle.is_refusing() {
             return self.refuse(Refusal::ShuttingDown, head, account, started_us, requests);
         }
-        if head.expects_continue() && rest.is_empty() {
-            // Where there is no room for this, what the client has not taken keeps us from going on.
-            self.write_interim(CONTINUE);
+        if head.expects_continue() && rest.is_empty() && !self.write_interim(CONTINUE) {
+            return Step::Close;
         }
-        self.ahead.extend_from_slice(rest);
+        self.ahead = rest;
         let sink = requests.sink(&self.peer, &head, framing, self.number);
         self.phase = Phase::Body(Box::new(ReadingBody {
             head,
@@ -203,9 +243,13 @@ impl Connection {
         }
         if !self.ahead.is_empty() {
             let bytes = std::mem::take(&mut self.ahead);
-            return self.body_came(&bytes, requests);
+            return self.body_came(Came::Before(&bytes), requests);
         }
         if !self.transport.is_readable() {
+            return Step::Wait;
+        }
+        if self.turn_bytes >= TURN_BYTES_MAX {
+            self.wake_later(requests);
             return Step::Wait;
         }
         // Straight into its place, where nothing else can be between.
@@ -215,15 +259,17 @@ impl Connection {
             let read = self.transport.read_onto(place);
             let extra = match read {
                 Read::Bytes(len) => {
+                    self.turn_bytes += len;
                     let extra = (len as u64).saturating_sub(plain) as usize;
                     let kept = place.len() - extra;
-                    self.ahead.extend_from_slice(&place[kept..]);
+                    self.ahead = Bytes::copy_from_slice(&place[kept..]);
                     place.truncate(kept);
                     kept - before
                 }
                 Read::Nothing => return Step::Wait,
-                Read::End => return self.refuse_body(Refusal::BodyCutShort, requests),
-                Read::Failed => return Step::Close,
+                Read::End | Read::Failed => {
+                    return self.refuse_body(Refusal::BodyCutShort, requests);
+                }
             };
             body.decoder.took(extra as u64);
             body.sink.placed(extra);
@@ -231,19 +277,21 @@ impl Connection {
             return Step::On;
         }
         requests.with_scratch(|scratch, requests| match self.transport.read(scratch) {
-            Read::Bytes(len) => self.body_came(&scratch[..len], requests),
+            Read::Bytes(len) => {
+                self.turn_bytes += len;
+                self.body_came(Came::Now(&scratch[..len]), requests)
+            }
             Read::Nothing => Step::Wait,
-            Read::End => self.refuse_body(Refusal::BodyCutShort, requests),
-            Read::Failed => Step::Close,
+            Read::End | Read::Failed => self.refuse_body(Refusal::BodyCutShort, requests),
         })
     }
 
-    fn body_came(&mut self, bytes: &[u8], requests: &mut Requests) -> Step {
+    fn body_came(&mut self, came: Came<'_>, requests: &mut Requests) -> Step {
         let body_max = requests.common.settings.limit_request_body;
         let Phase::Body(body) = &mut self.phase else {
             return Step::On;
         };
-        let mut rest = bytes;
+        let mut rest = came.bytes();
         loop {
             match body.decoder.decode(&mut rest) {
                 Ok(Decoded::Data(data)) => {
@@ -255,7 +303,7 @@ impl Connection {
                 }
                 Ok(Decoded::More) => return Step::On,
                 Ok(Decoded::End) => {
-                    self.ahead.extend_from_slice(rest);
+                    self.ahead = came.behind(came.bytes().len() - rest.len());
                     body.sink.end();
                     return Step::On;
                 }

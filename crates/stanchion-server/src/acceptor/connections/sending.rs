@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use stanchion_http::{CHUNK_END, LAST_CHUNK, chunk_head};
+use tracing::warn;
 
 use super::connection::{Connection, Phase, Step};
 use super::transport::{Transport, Written};
@@ -127,14 +128,18 @@ impl Connection {
                             offset,
                             len,
                         } => match self.transport.send_file(bytes, offset, len) {
-                            Written::Bytes(len) if file.sent(len) => {
+                            Ok(Written::Bytes(len)) if file.sent(len) => {
                                 self.intake.wrote(len, requests.now_us);
                                 turn_bytes += len;
                                 sending.count(len);
                             }
-                            Written::Bytes(_) => sending.break_off(),
-                            Written::Full => return self.stall(requests, poller),
-                            Written::Failed => return self.broke(requests),
+                            Ok(Written::Bytes(_)) => sending.break_off(),
+                            Ok(Written::Full) => return self.stall(requests, poller),
+                            Ok(Written::Failed) => return self.broke(requests),
+                            Err(error) => {
+                                warn!("a file cannot be sent whole: {error}");
+                                sending.break_off();
+                            }
                         },
                     },
                 }
@@ -149,7 +154,7 @@ impl Connection {
                 }
             }
             if turn_bytes >= TURN_BYTES_MAX {
-                requests.woken.add(self.number);
+                self.wake_later(requests);
                 return Step::Wait;
             }
         }

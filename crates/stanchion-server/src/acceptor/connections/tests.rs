@@ -47,7 +47,8 @@ impl Stage {
             claim: None,
             is_turned_away,
         };
-        self.clients.add(newcomer, &mut self.requests, &self.poller);
+        let added = self.clients.add(newcomer, &mut self.requests, &self.poller);
+        added.expect("it is watched");
     }
 
     /// Turns of the loop until there is no news.

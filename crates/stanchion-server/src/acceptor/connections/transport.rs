@@ -159,15 +159,21 @@ impl Transport {
         self.gave(sendmsg(&self.socket, slices, &mut nothing, flags))
     }
 
-    /// Sends part of a file (sendfile(2)); `Full` also if it would have to wait for the disk.
-    pub(super) fn send_file(&mut self, file: impl AsFd, offset: u64, len: usize) -> Written {
+    /// Sends part of a file (sendfile(2)).
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub(super) fn send_file(
+        &mut self,
+        file: impl AsFd,
+        offset: u64,
+        len: usize,
+    ) -> io::Result<Written> {
         let mut offset = offset;
-        self.gave(rustix::fs::sendfile(
-            &self.socket,
-            file,
-            Some(&mut offset),
-            len,
-        ))
+        match rustix::fs::sendfile(&self.socket, file, Some(&mut offset), len) {
+            Err(error) if !is_of_socket(error) => Err(error.into()),
+            sent => Ok(self.gave(sent)),
+        }
     }
 
     fn count(&self, traffic: Traffic, len: usize) {
@@ -235,6 +241,24 @@ impl Transport {
             debug!("the kernel keeps what the client did not take: {error}");
         }
     }
+}
+
+/// Whether a call that reads a file and writes to a socket failed for the socket.
+fn is_of_socket(error: Errno) -> bool {
+    matches!(
+        error,
+        Errno::AGAIN
+            | Errno::INTR
+            | Errno::PIPE
+            | Errno::CONNRESET
+            | Errno::CONNABORTED
+            | Errno::TIMEDOUT
+            | Errno::NOTCONN
+            | Errno::HOSTUNREACH
+            | Errno::NETUNREACH
+            | Errno::NETDOWN
+            | Errno::NOBUFS
+    )
 }
 
 impl AsFd for Transport {
@@ -342,10 +366,10 @@ mod tests {
         std::fs::write(&path, "0123456789").unwrap();
         let file = File::open(&path).unwrap();
         std::fs::remove_file(path).unwrap();
-        assert_eq!(ours.send_file(&file, 3, 4), Written::Bytes(4));
-        assert_eq!(ours.send_file(&file, 8, 4), Written::Bytes(2));
+        assert_eq!(ours.send_file(&file, 3, 4).unwrap(), Written::Bytes(4));
+        assert_eq!(ours.send_file(&file, 8, 4).unwrap(), Written::Bytes(2));
         // Past its end there is nothing, which is no wait.
-        assert_eq!(ours.send_file(&file, 10, 4), Written::Bytes(0));
+        assert_eq!(ours.send_file(&file, 10, 4).unwrap(), Written::Bytes(0));
         let mut got = [0; 16];
         assert_eq!(theirs.read(&mut got).unwrap(), 6);
         assert_eq!(&got[..6], b"345689");

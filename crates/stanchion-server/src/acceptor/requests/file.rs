@@ -1,6 +1,7 @@
 //! A file that a worker handed over, sent from here, so that the worker is free at once.
 
 use std::fs::File;
+use std::io;
 use std::sync::Arc;
 
 use tracing::warn;
@@ -10,6 +11,9 @@ use crate::record::FilePart;
 
 /// How much of a file is looked for in the page cache, and sent, at a time.
 const STRETCH_BYTES: u64 = 512 << 10;
+
+/// Of that, how much is taken to be there where its first byte is: the kernel reads ahead by more.
+const PROBE_BYTES: usize = 32 << 10;
 
 /// What is left of it.
 pub(crate) struct FileBody {
@@ -66,12 +70,12 @@ impl FileBody {
         }
         if self.offset >= self.warm_until {
             let is_cached = |at| disk::read_cached(&self.file, at, 1).is_some();
-            if is_cached(self.offset) && is_cached(end - 1) {
+            let probes = (self.offset..end).step_by(PROBE_BYTES).chain([end - 1]);
+            if probes.into_iter().all(is_cached) {
                 self.warm_until = end;
             } else {
                 let (file, offset) = (Arc::clone(&self.file), self.offset);
-                let len = (end - offset) as usize;
-                let fetch = move || disk::read_at(&file, offset, len).map(drop);
+                let fetch = move || fetch(&file, offset, end);
                 self.warming = Some(disk.start(connection, fetch));
                 return Stretch::Waits;
             }
@@ -93,6 +97,18 @@ impl FileBody {
         self.left -= bytes as u64;
         true
     }
+}
+
+/// Reads a stretch, so that it is in the page cache; to its end, or that of the file.
+fn fetch(file: &File, offset: u64, end: u64) -> io::Result<()> {
+    let mut at = offset;
+    while at < end {
+        match disk::read_at(file, at, (end - at) as usize)?.len() {
+            0 => break,
+            len => at += len as u64,
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -62,6 +62,8 @@ pub(crate) struct Requests {
     pub(crate) spool: Rc<Spool>,
     pub(crate) answers: Rc<Limits>,
     pub(crate) woken: Rc<Woken>,
+    /// The same of operators' connections.
+    pub(crate) operators_woken: Woken,
     pub(crate) lifecycle: Lifecycle,
     /// Somebody waits for a place: answers then say that the connection closes, so that clients who never idle for
     /// long share the places with those who have none.
@@ -103,6 +105,7 @@ impl Requests {
             spool: Spool::new(&common.spool, settings.max_spool, &woken),
             answers,
             woken,
+            operators_woken: Woken::default(),
             lifecycle: Lifecycle::Starting,
             is_pressed: false,
             unspooled: Shortage::of(

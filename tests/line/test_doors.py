@@ -117,6 +117,6 @@ def test_who_was_accepted_meanwhile_is_served_when_the_door_closes_next(
 
 def test_the_thread_is_as_prompt_as_the_log_says_and_the_loop_is_not(server: Server) -> None:
     policies = policies_of(acceptor(server))
-    is_real_time = bool(server.log.matches("accepting needs no free core"))
+    is_real_time = bool(server.log.matches("accepting does not wait for a free core"))
     assert policies.pop("stanchion-door") == (os.SCHED_RR if is_real_time else os.SCHED_OTHER)
     assert set(policies.values()) == {os.SCHED_BATCH}

@@ -235,9 +235,9 @@ fn tree(prepared: Prepared, host: &mut dyn Host) -> io::Result<i32> {
             orders,
         } => {
             // It takes rights that are given up next. What was set stays (sched(7)).
-            let promptness = scheduling::be_prompt();
+            let prompt = scheduling::be_prompt();
             let code = match privileges::confine_acceptor(common) {
-                Ok(()) => acceptor::run(common, &listeners, orders, promptness),
+                Ok(()) => acceptor::run(common, &listeners, orders, prompt),
                 Err(code) => code,
             };
             process::exit_now(code)

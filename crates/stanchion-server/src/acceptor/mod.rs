@@ -24,7 +24,7 @@ use stanchion_sys::channel::Channel;
 use stanchion_sys::clock::monotonic_us;
 use stanchion_sys::listener::{Listener, ListenerAddress};
 use stanchion_sys::process;
-use stanchion_sys::scheduling::{self, Promptness};
+use stanchion_sys::scheduling;
 use tracing::{error, info, warn};
 
 use crate::exit_code;
@@ -53,6 +53,8 @@ const FAREWELL: Duration = Duration::from_millis(500);
 const FREED_BYTES_KEPT: i32 = 16 << 20;
 /// How often those are looked for who dawdle, and everything else that is done now and then.
 const WATCH: Duration = Duration::from_millis(250);
+/// So many answers an operator gets in one turn who asks for more and more.
+const OPERATORS_ANSWERS_MAX: usize = 16;
 /// In one turn answers are swept up so often without a look at the kernel's news.
 const SWEEPS_MAX: u32 = 4;
 
@@ -86,14 +88,15 @@ pub(crate) fn run(
     common: &'static Common,
     listeners: &[Listener],
     master: Channel,
-    promptness: Promptness,
+    prompt: io::Result<()>,
 ) -> i32 {
     process::set_name(c"stanchion-acpt");
+    let is_prompt = prompt.is_ok();
     // Once, not at each reload.
     if common.generation == 1 {
-        tell(promptness);
+        tell(prompt);
     }
-    let code = match panics::caught(|| start(common, listeners, master)) {
+    let code = match panics::caught(|| start(common, listeners, master, is_prompt)) {
         Some(Ok(())) => exit_code::FINE,
         Some(Err(error)) => {
             error!("the acceptor cannot go on: {error}");
@@ -107,21 +110,22 @@ pub(crate) fn run(
 }
 
 /// Whether somebody may be turned away when all cores are taken is worth a line.
-fn tell(promptness: Promptness) {
-    match promptness {
-        Promptness::RealTime => info!("accepting needs no free core: its thread is real-time"),
-        Promptness::ShortSlices(why) => info!(
-            "accepting may wait when all cores are taken: its thread has short slices and is not real-time: {why} \
-             (CAP_SYS_NICE or ulimit -r 1 would let it)"
-        ),
-        Promptness::Ordinary(why) => info!(
-            "accepting may wait when all cores are taken: its thread is neither real-time nor has it short slices: {why} \
-             (CAP_SYS_NICE or ulimit -r 1 would let it)"
+fn tell(prompt: io::Result<()>) {
+    match prompt {
+        Ok(()) => info!("accepting does not wait for a free core (SCHED_RR)"),
+        Err(why) => info!(
+            "accepting may have to wait when all cores are taken, since SCHED_RR is refused: {why} \
+             (CAP_SYS_NICE or ulimit -r 1 would allow it)"
         ),
     }
 }
 
-fn start(common: &'static Common, listeners: &[Listener], master: Channel) -> io::Result<()> {
+fn start(
+    common: &'static Common,
+    listeners: &[Listener],
+    master: Channel,
+    is_prompt: bool,
+) -> io::Result<()> {
     let connections_max = doors::connections_max(&common.settings);
     // The first thread: it is to be as prompt as this one is still, and no other is.
     let porter = Porter::start(connections_max)?;
@@ -129,6 +133,10 @@ fn start(common: &'static Common, listeners: &[Listener], master: Channel) -> io
     // them off its core for a moment's work; waiting for the next gap does several at once. The
     // wait is at most a slice of the scheduler's, some 3 ms, and only when nothing is idle.
     if let Err(error) = scheduling::interrupt_nobody() {
+        // All of it real-time would leave no time to anybody else.
+        if is_prompt {
+            return Err(error);
+        }
         warn!(
             "the acceptor interrupts whoever is at work when it wakes up, since it cannot change its policy: {error}"
         );
@@ -298,7 +306,8 @@ impl Acceptor {
         self.requests.observers.flush();
         self.clients.end_turn();
         self.operators.end_turn();
-        is_busy |= !self.requests.woken.is_empty();
+        is_busy |= !self.requests.woken.is_empty() || !self.requests.operators_woken.is_empty();
+        is_busy |= self.doors.can_welcome(&self.clients);
         Ok(is_busy)
     }
 
@@ -342,6 +351,12 @@ impl Acceptor {
         for number in woken.drain(..) {
             self.clients
                 .drive(number, None, &mut self.requests, &self.poller);
+        }
+        self.requests.operators_woken.take(&mut woken);
+        for number in woken.drain(..) {
+            let (requests, poller) = (&mut self.requests, &self.poller);
+            let fate = self.operators.drive(number, None, requests, poller);
+            self.answer_operator(number, fate);
         }
         self.woken = woken;
     }
@@ -423,13 +438,20 @@ impl Acceptor {
     /// Answers what an operator has asked; and what was asked behind it.
     fn answer_operator(&mut self, number: u32, fate: Fate) {
         let mut fate = fate;
-        while fate == Fate::Asks {
+        for _ in 0..OPERATORS_ANSWERS_MAX {
+            if fate != Fate::Asks {
+                return;
+            }
             let Some(head) = self.operators.asked(number).cloned() else {
                 return;
             };
             let reply = self.admin_reply(&head);
             let (requests, poller) = (&mut self.requests, &self.poller);
             fate = self.operators.reply(number, &reply, requests, poller);
+        }
+        if fate == Fate::Asks {
+            // Others have their turn first.
+            self.requests.operators_woken.add(number);
         }
     }
 

@@ -97,6 +97,11 @@ impl Poller {
         Ok(epoll::modify(&self.epoll, fd, data, flags)?)
     }
 
+    /// It is watched no more, though it stays open elsewhere.
+    pub(crate) fn forget(&self, fd: impl AsFd) -> io::Result<()> {
+        Ok(epoll::delete(&self.epoll, fd)?)
+    }
+
     /// Waits for news, at most so long; zero is a look. A signal ends the wait.
     pub(crate) fn wait(&mut self, timeout: Duration) -> io::Result<()> {
         self.events.clear();

@@ -152,7 +152,8 @@ impl Door {
         let was_open = self.state == State::Open;
         match self.state {
             State::Shut | State::Open => {}
-            State::LastCall { until_us } if now_us >= until_us => {
+            // Not while somebody may be in the queue.
+            State::LastCall { until_us } if now_us >= until_us && !self.is_ready => {
                 self.state = State::Closed;
                 return;
             }
@@ -411,6 +412,9 @@ mod tests {
         };
         door.advance(Lifecycle::Draining, until_us - 1);
         assert!(!door.is_closed());
+        // However long it took to get here, there may be more in the queue.
+        door.advance(Lifecycle::Draining, until_us);
+        assert!(door.may_accept() && matches!(door.accept(), Ok(None)));
         // There was no room for it yet.
         door.hall.push_back(guest);
         door.advance(Lifecycle::Draining, until_us);

@@ -168,8 +168,10 @@ impl Doors {
 
     /// When to look again, whatever the kernel tells.
     pub(crate) fn due_us(&self, now_us: u64) -> Option<u64> {
-        let closing = self.doors.iter().filter_map(Door::closes_at_us).min();
         let pause = (self.paused_until_us > now_us).then_some(self.paused_until_us);
+        let closing = self.doors.iter().filter_map(Door::closes_at_us).min();
+        // Whoever is in the queue of a door that closes is let in once the pause is over.
+        let closing = closing.filter(|_| pause.is_none());
         let in_hall = self.doors.iter().any(Door::has_guest_in_hall);
         let shed = in_hall.then_some(self.shed_at_us);
         [closing, pause, shed].into_iter().flatten().min()
@@ -190,36 +192,50 @@ impl Doors {
         self.make_room(inside);
         let is_permitted = self.paused_until_us <= now_us && self.is_roomy(inside);
         self.porter.permit(is_permitted);
-        self.take_from_porter();
-        let mut more = false;
+        let mut more = !self.take_from_porter();
         let mut doors = std::mem::take(&mut self.doors);
         for door in &mut doors {
             door.advance(inside.requests.lifecycle, now_us);
             more |= self.accept_at(door, inside);
         }
-        doors.retain(|door| !(door.is_closed() && door.audience == Audience::Clients));
+        doors.retain(|door| {
+            let is_gone = door.is_closed() && door.audience == Audience::Clients;
+            // The socket may stay open elsewhere.
+            if is_gone && let Err(error) = inside.poller.forget(&door.listener) {
+                debug!("a door that is closed is still watched: {error}");
+            }
+            !is_gone
+        });
         self.doors.append(&mut doors);
         inside.requests.is_pressed = self.somebody_waits(inside.clients);
         more
     }
 
-    /// Whom the porter has accepted come in first by their door.
-    fn take_from_porter(&mut self) {
+    /// Whom the porter has accepted come in first by their door. False if it is at work, and is to be asked again.
+    fn take_from_porter(&mut self) -> bool {
         let doors = &mut self.doors;
         self.porter.take(|number, guest| {
             if let Some(door) = doors.iter_mut().find(|door| door.number == number) {
                 door.hall.push_back(guest);
             }
-        });
+        })
     }
 
     /// Whether there is room for all whom loop and porter may accept before the loop looks again. Nearer to the limit the
     /// loop is alone: who has to go for whom it decides with every single one.
     fn is_roomy(&self, inside: &Inside<'_>) -> bool {
         let in_halls: usize = self.doors.iter().map(|door| door.hall.len()).sum();
-        let of_a_turn = TURN_GUESTS_MAX * self.doors.len();
+        let doors = self.doors.iter();
+        let doors = doors.filter(|door| door.audience == Audience::Clients);
+        let of_a_turn = TURN_GUESTS_MAX * doors.count();
         let needed = in_halls + of_a_turn + self.porter.places_needed();
         inside.clients.len() + needed <= self.room.connections_max
+    }
+
+    /// Whether somebody waits for a place, and there is one by now.
+    pub(crate) fn can_welcome(&self, clients: &Connections) -> bool {
+        let in_hall = self.doors.iter().any(Door::has_guest_in_hall);
+        in_hall && clients.len() < self.room.connections_max
     }
 
     /// Whether there is somebody for whom there is no place.
@@ -265,9 +281,7 @@ impl Doors {
                     return false;
                 }
                 Err(error) => {
-                    self.unaccepted.failed(inside.requests.now_us, &error);
-                    inside.requests.common.tally.happened(Event::Paused);
-                    self.pause(inside);
+                    self.cannot_accept(&error, inside);
                     return false;
                 }
             }
@@ -315,7 +329,16 @@ impl Doors {
             claim,
             is_turned_away,
         };
-        inside.clients.add(newcomer, inside.requests, inside.poller);
+        let added = inside.clients.add(newcomer, inside.requests, inside.poller);
+        if let Err(error) = added {
+            self.cannot_accept(&error, inside);
+        }
+    }
+
+    fn cannot_accept(&mut self, error: &io::Error, inside: &mut Inside<'_>) {
+        self.unaccepted.failed(inside.requests.now_us, error);
+        inside.requests.common.tally.happened(Event::Paused);
+        self.pause(inside);
     }
 
     /// Now and then.
@@ -331,7 +354,9 @@ impl Doors {
 
 fn welcome_operator(guest: Guest, door: &Door, inside: &mut Inside<'_>) {
     while inside.operators.len() >= OPERATORS_MAX {
-        inside.operators.send_one_away(inside.requests);
+        if !inside.operators.send_one_away(inside.requests) {
+            break;
+        }
     }
     let peer = door.peer_of(guest.peer, &inside.requests.common.settings);
     let newcomer = Newcomer {
@@ -340,9 +365,12 @@ fn welcome_operator(guest: Guest, door: &Door, inside: &mut Inside<'_>) {
         claim: None,
         is_turned_away: false,
     };
-    inside
+    let added = inside
         .operators
         .add(newcomer, inside.requests, inside.poller);
+    if let Err(error) = added {
+        error!("a connection to the admin listener cannot be watched: {error}");
+    }
 }
 
 impl Requests {

@@ -35,7 +35,7 @@ const GRACE: Duration = Duration::from_millis(1);
 /// Guests that may wait for the loop; who comes when there are as many waits in the kernel's queue.
 const HANDED_OVER_MAX: usize = 1024;
 /// The same, as a share of all connections there may be.
-const HANDED_OVER_SHARE: usize = 4;
+const HANDED_OVER_SHARE: usize = 16;
 /// Guests that are accepted with the lock held, before the loop is told of them.
 const AT_A_TIME_MAX: usize = 64;
 
@@ -151,15 +151,14 @@ impl Porter {
         }
     }
 
-    /// Gives those who were handed over, and at which door. If it is just accepting they are given the next time: it
-    /// rings when it is done.
-    pub(super) fn take(&self, mut to: impl FnMut(u32, Guest)) {
+    /// Gives those who were handed over, and at which door. False if it is just at work, and is to be asked again.
+    pub(super) fn take(&self, mut to: impl FnMut(u32, Guest)) -> bool {
         if !self.0.has_guests.load(Ordering::Acquire) {
-            return;
+            return true;
         }
         let mut state = match self.0.state.try_lock() {
             Ok(state) => state,
-            Err(TryLockError::WouldBlock) => return,
+            Err(TryLockError::WouldBlock) => return false,
             Err(TryLockError::Poisoned(state)) => state.into_inner(),
         };
         self.0.has_guests.store(false, Ordering::Relaxed);
@@ -173,6 +172,7 @@ impl Porter {
         if was_full {
             self.0.call.ring();
         }
+        true
     }
 }
 
@@ -196,6 +196,8 @@ impl Shared {
             match self.somebody_came(&listeners) {
                 Ok(false) => {}
                 Ok(true) => {
+                    // A door that is closed meanwhile is not kept open by us.
+                    listeners.clear();
                     self.give_grace();
                     while self.accept_some() {}
                 }
@@ -290,14 +292,10 @@ impl Shared {
                         *handed_over += 1;
                         accepted += 1;
                     }
-                    Ok(None) => break,
                     // It is out of the queue.
                     Err(error) if door::is_of_one_connection(&error) => {}
-                    // The loop sees the same, tells of it and knows what to do.
-                    Err(_) => {
-                        door.is_refused = true;
-                        break;
-                    }
+                    // Of an error the loop hears the same, tells of it and knows what to do.
+                    Ok(None) | Err(_) => break,
                 }
             }
         }

@@ -233,12 +233,10 @@ impl Connection {
         self.closing = true;
         self.transport.glance();
         match self.drive(None, requests, poller) {
-            Fate::Stays if matches!(self.phase, Phase::New { .. } | Phase::Idle { .. }) => {
-                match self.leave(requests) {
-                    Step::Close => Fate::Ends,
-                    Step::On | Step::Wait => self.drive(None, requests, poller),
-                }
-            }
+            Fate::Stays if matches!(self.phase, Phase::Idle { .. }) => match self.leave(requests) {
+                Step::Close => Fate::Ends,
+                Step::On | Step::Wait => self.drive(None, requests, poller),
+            },
             fate => fate,
         }
     }

@@ -165,26 +165,6 @@ impl<T> Lane<T> {
         Some((Expiry::Shed, shed))
     }
 
-    pub(crate) fn next_expiry_us(&self, rules: &Rules) -> Option<u64> {
-        let front = self.entries.front();
-        let timeout_us = Some(rules.queue_timeout_us).filter(|&timeout_us| timeout_us > 0);
-        let timed_out_us = timeout_us.and_then(|timeout_us| {
-            let oldest_us = self.oldest_joined_us()?;
-            Some(oldest_us.saturating_add(timeout_us))
-        });
-        let shed_us = rules
-            .order
-            .target_us()
-            .zip(front)
-            .map(|(target_us, front)| {
-                let stands_us = front.joined_us.saturating_add(target_us);
-                let begun = Standing::begin(stands_us, target_us);
-                // If the oldest has left since, the lane may have to stand again before it sheds.
-                self.standing.unwrap_or(begun).next_us().max(stands_us)
-            });
-        timed_out_us.into_iter().chain(shed_us).min()
-    }
-
     /// Looks whether the lane stands. Done when somebody is to come out by time or by turn; not when
     /// one leaves, unless he is the last.
     fn judge(&mut self, now_us: u64, rules: &Rules) {

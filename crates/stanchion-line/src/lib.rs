@@ -24,7 +24,6 @@
 //! assert_eq!((head.item, head.wait_us), ("first", 500));
 //!
 //! // "second" joined at 10 µs and may wait for one second.
-//! assert_eq!(line.next_expiry_us(), Some(1_000_010));
 //! let (expiry, late) = line.expire(1_000_010).unwrap();
 //! assert_eq!((expiry, late.item), (Expiry::TimedOut, "second"));
 //! assert!(line.is_empty());

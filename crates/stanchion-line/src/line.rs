@@ -262,15 +262,6 @@ impl<T> Line<T> {
         Some((expiry, entry.into_pulled(lane, now_us)?))
     }
 
-    /// The moment from which [`expire`](Self::expire) has an entry to give; `None` if nobody
-    /// waits or everybody may wait for ever.
-    pub fn next_expiry_us(&self) -> Option<u64> {
-        let lanes = self.lanes.iter();
-        lanes
-            .filter_map(|turns| turns.lane.next_expiry_us(&self.rules))
-            .min()
-    }
-
     /// Tells the line that a request of `lane` left its seat, whatever its answer was.
     ///
     /// Feeds the estimate of how fast the lane moves. Say it before pulling the next request
@@ -296,11 +287,6 @@ impl<T> Line<T> {
     /// How `lane` is.
     pub fn view(&self, now_us: u64, lane: LaneId) -> LaneView {
         self.lanes[lane.index()].lane.view(now_us)
-    }
-
-    /// How many wait in `lane`.
-    pub fn len_of(&self, lane: LaneId) -> usize {
-        self.lanes[lane.index()].lane.len()
     }
 
     /// Whether nobody waits.

@@ -272,10 +272,8 @@ proptest! {
             prop_assert_eq!(line.is_empty(), model.len() == 0);
             let oldest_us = model.oldest_us();
             prop_assert_eq!(line.oldest_wait_us(now_us), oldest_us.map_or(0, |us| now_us - us));
-            let expiry_us = oldest_us.filter(|_| queue_timeout_us > 0).map(|us| us + queue_timeout_us);
-            prop_assert_eq!(line.next_expiry_us(), expiry_us);
             for (lane, one) in model.lanes.iter().enumerate() {
-                prop_assert_eq!(line.len_of(LaneId::new(lane)), one.len());
+                prop_assert_eq!(line.view(now_us, LaneId::new(lane)).waiting, one.len());
             }
         }
 
@@ -313,7 +311,7 @@ proptest! {
             }
             let served = line.pull(now_us).unwrap().place.lane();
             for (lane, turns) in turns_since.iter_mut().enumerate() {
-                if lane == served.index() || line.len_of(LaneId::new(lane)) == 0 {
+                if lane == served.index() || line.view(now_us, LaneId::new(lane)).waiting == 0 {
                     *turns = 0;
                 } else {
                     *turns += 1;

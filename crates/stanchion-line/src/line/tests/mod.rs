@@ -104,22 +104,21 @@ fn pull_passes_over_the_overdue_and_expire_finds_them() {
 }
 
 #[test]
-fn next_expiry_is_the_heads() {
+fn the_head_is_the_next_to_expire() {
     let mut line = line(10, 100);
-    assert_eq!(line.next_expiry_us(), None);
     let place = line.join(7, LaneId::DEFAULT, 'a').unwrap();
     line.join(9, LaneId::DEFAULT, 'b').unwrap();
-    assert_eq!(line.next_expiry_us(), Some(107));
+    assert_eq!(expired(&mut line, 106), "");
     line.leave(place);
-    assert_eq!(line.next_expiry_us(), Some(109));
     assert_eq!(line.oldest_wait_us(10), 1);
+    assert_eq!(expired(&mut line, 108), "");
+    assert_eq!(expired(&mut line, 109), "b");
 }
 
 #[test]
 fn without_a_timeout_nobody_expires() {
     let mut line = line(10, 0);
     line.join(0, LaneId::DEFAULT, 'a').unwrap();
-    assert_eq!(line.next_expiry_us(), None);
     assert_eq!(line.expire(u64::MAX), None);
     assert_eq!(line.oldest_wait_us(u64::MAX), u64::MAX);
     assert_eq!(items(&mut line, u64::MAX), "a");
@@ -133,7 +132,7 @@ fn drain_empties_even_if_dropped() {
     line.join(0, LaneId::DEFAULT, 'c').unwrap();
     line.leave(place);
     assert_eq!(line.drain(500).next().unwrap().item, 'b');
-    assert_eq!((line.len(), line.next_expiry_us()), (0, None));
+    assert_eq!((line.len(), line.expire(500)), (0, None));
     assert!(line.join(500, LaneId::DEFAULT, 'd').is_ok());
 }
 
@@ -215,7 +214,6 @@ fn one_put_back_is_next_and_keeps_his_time() {
     assert_eq!(line.len(), 5);
     assert!(line.join(50, LaneId::DEFAULT, 'f').is_err());
     assert_eq!(line.oldest_wait_us(50), 50);
-    assert_eq!(line.next_expiry_us(), Some(100));
     assert_eq!(expired(&mut line, 99), "");
     let again = line.pull(99).unwrap();
     assert_eq!((again.item, again.wait_us), ('a', 99));
@@ -278,14 +276,20 @@ fn a_line_that_stands_is_served_newest_first() {
 
 #[test]
 fn after_shedding_it_is_first_in_first_out_again() {
-    let mut line = adaptive(100, 1);
-    for (now_us, item) in [(150, 'x'), (160, 'y')] {
-        line.join(now_us, LaneId::DEFAULT, item).unwrap();
-    }
-    assert_eq!(line.next_expiry_us(), Some(200));
-    assert_eq!(expired(&mut line, 200), "A");
-    assert_eq!(line.next_expiry_us(), Some(350));
-    assert_eq!(items(&mut line, 210), "xy");
+    let shed = || {
+        let mut line = adaptive(100, 1);
+        for (now_us, item) in [(150, 'x'), (160, 'y')] {
+            line.join(now_us, LaneId::DEFAULT, item).unwrap();
+        }
+        assert_eq!(expired(&mut line, 199), "");
+        assert_eq!(expired(&mut line, 200), "A");
+        line
+    };
+    assert_eq!(items(&mut shed(), 210), "xy");
+    // Or else it stands again at 250, and sheds a target later.
+    let mut line = shed();
+    assert_eq!(expired(&mut line, 349), "");
+    assert_eq!(expired(&mut line, 350), "X");
 }
 
 #[test]
@@ -293,7 +297,8 @@ fn what_is_overdue_to_be_shed_is_shed_at_once() {
     // At 100 it stands; at 200, 300, 370, 427, 477 one is to go; nobody looked before 430.
     let mut line = adaptive(100, 10);
     assert_eq!(expired(&mut line, 430), "ABCD");
-    assert_eq!(line.next_expiry_us(), Some(477));
+    assert_eq!(expired(&mut line, 476), "");
+    assert_eq!(expired(&mut line, 477), "E");
 }
 
 #[test]
@@ -323,7 +328,7 @@ fn queue_timeout_holds_in_a_line_that_stands() {
     for (now_us, item) in [(0, 'a'), (10, 'b'), (20, 'c')] {
         line.join(now_us, LaneId::DEFAULT, item).unwrap();
     }
-    assert_eq!(line.next_expiry_us(), Some(150));
+    assert_eq!(expired(&mut line, 149), "");
     assert_eq!(line.pull(160).unwrap().item, 'c');
     assert_eq!(line.pull(160), None);
     assert_eq!(expired(&mut line, 160), "ab");
@@ -395,7 +400,7 @@ fn a_lane_with_a_bound_has_room_of_its_own() {
     line.join(0, own, 'x').unwrap();
     line.join(0, own, 'y').unwrap();
     assert!(line.join(0, own, 'z').is_err());
-    assert_eq!((line.len(), line.len_of(own)), (102, 2));
+    assert_eq!((line.len(), line.view(0, own).waiting), (102, 2));
     // Who waits elsewhere counts for the common bound alone.
     line.pull(0).unwrap();
     assert!(line.has_room(own, 50));
@@ -408,8 +413,8 @@ fn a_lane_with_a_bound_has_room_of_its_own() {
 fn a_lane_in_which_all_are_overdue_gets_no_turn() {
     let mut line = lanes([(10, None), (0, None)], "x1");
     line.join(500, LaneId::DEFAULT, 'a').unwrap();
+    assert_eq!(expired(&mut line, 999), "");
     assert_eq!(line.pull(1_000).unwrap().item, 'a');
-    assert_eq!(line.next_expiry_us(), Some(1_000));
     assert_eq!(expired(&mut line, 1_000), "x");
 }
 

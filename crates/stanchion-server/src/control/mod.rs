@@ -8,34 +8,6 @@
 //! Who may command is decided twice: by the mode of the file, which is 0600, and by asking the
 //! kernel who connected, since modes of files are changed easily.
 //!
-//! How the master's loop uses it; an order is answered when it has ended, whenever that is:
-//!
-//! ```ignore
-//! // At the start, or for an heir once it serves (`Control::take_over`, so that the socket is
-//! // never without a master behind it):
-//! let control = settings.control.map(|control| Control::open(control.path())).transpose()?;
-//!
-//! // wait(): its descriptors beside the others, and its deadlines.
-//! fds.extend(self.control.iter().flat_map(Control::fds));
-//! let due_ms = [self.master.next_tick_ms(), self.control.as_ref().and_then(Control::next_deadline_ms)];
-//!
-//! // gather():
-//! for (client, request) in self.control.as_mut().map_or_else(Vec::new, |control| control.gather(now_ms)) {
-//!     let order = match request {
-//!         Request::Status => { let data = Data::Status(self.status()); self.tell(client, &Reply::with(data)); continue }
-//!         Request::Workers => { let data = Data::Workers(self.workers()); self.tell(client, &Reply::with(data)); continue }
-//!         Request::Reload => Order::Reload,
-//!         Request::Scale { workers } => Order::Scale(workers),
-//!         …
-//!     };
-//!     self.events.push_back(Event::Ordered { order, by: "ctl", client: Some(client) });
-//! }
-//!
-//! // perform():
-//! Action::ShowDump { client: Some(client), .. } => control.add_stacks(client, WorkerStacks { .. }),
-//! Action::Reply { client, outcome } => control.reply(client, &Reply::of(outcome)),
-//! ```
-//!
 //! Dropped in a forked child it only closes its descriptors; dropped in the master it removes the
 //! file too, unless another master has put its own there.
 

@@ -45,7 +45,7 @@ def vocabulary(pids: list[int], workers: int) -> Iterator[object]:
             yield {"Listen": who | {"bind": "127.0.0.1:0"}}
             yield from ({name: who | {"pid": pid}} for name in ("WorkerReady", "Forked") for pid in pids)
             yield {"Forked": who | {"pid": None}}
-            yield {"WorkerGone": who | {"gone": {"Left": 0}}}
+            yield {"WorkerGone": who}
 
 
 def say(channel: socket.socket, message: bytes) -> None:

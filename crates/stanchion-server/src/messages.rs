@@ -9,28 +9,6 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use stanchion_sys::channel::{Channel, Message, Received};
-use stanchion_sys::process::Exit;
-
-use crate::exit_code;
-
-/// Why a worker is no longer there, as far as its clients are concerned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Gone {
-    /// It left with this exit code.
-    Left(i32),
-    /// A signal killed it.
-    Killed(i32),
-}
-
-impl From<Exit> for Gone {
-    fn from(exit: Exit) -> Self {
-        match exit {
-            Exit::Code(code) => Self::Left(code),
-            Exit::Signal(signal) => Self::Killed(signal),
-            Exit::Unseen => Self::Left(exit_code::INTERNAL),
-        }
-    }
-}
 
 /// Master to acceptor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,8 +30,6 @@ pub(crate) enum ToAcceptor {
         worker: u16,
         /// Its tenure of the seats.
         tenure: u16,
-        /// How it went.
-        gone: Gone,
     },
     /// A worker is to serve, alone, who comes in by this door (`worker.listen`), unless one that was
     /// told of it before does. The listener comes beside it; without one the address is in use by
@@ -124,8 +100,6 @@ pub(crate) enum ToTemplate {
     },
     /// Open the error log anew.
     Reopen,
-    /// Leave.
-    Quit,
 }
 
 /// Acceptor to master.

@@ -123,7 +123,6 @@ fn serve_orders(
                 }
             },
             ToTemplate::Reopen => log::reopen(),
-            ToTemplate::Quit => return Err(exit_code::FINE),
         }
     }
 }

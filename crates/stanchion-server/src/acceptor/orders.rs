@@ -68,7 +68,7 @@ impl Acceptor {
                 tenure,
                 pid,
             } => dispatch.worker_ready(worker, tenure, pid, now_us),
-            ToAcceptor::WorkerGone { worker, tenure, .. } => {
+            ToAcceptor::WorkerGone { worker, tenure } => {
                 dispatch.worker_gone(worker, tenure, now_us);
             }
             ToAcceptor::Overdue {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::messages::{Gone, ToAcceptor};
+use crate::messages::ToAcceptor;
 
 /// Ends of workers to keep, for each worker there is room for.
 const PER_WORKER: usize = 4;
@@ -12,7 +12,7 @@ const PER_WORKER: usize = 4;
 /// hear of an end twice does no harm: a tenure ends once.
 #[derive(Debug)]
 pub(super) struct Departed {
-    workers: VecDeque<(u16, u16, Gone)>,
+    workers: VecDeque<(u16, u16)>,
     most: usize,
 }
 
@@ -25,27 +25,19 @@ impl Departed {
     }
 
     /// Notes it, and gives what the acceptor is to be told.
-    pub(super) fn add(&mut self, worker: u16, tenure: u16, gone: Gone) -> ToAcceptor {
+    pub(super) fn add(&mut self, worker: u16, tenure: u16) -> ToAcceptor {
         if self.workers.len() == self.most {
             self.workers.pop_front();
         }
-        self.workers.push_back((worker, tenure, gone));
-        ToAcceptor::WorkerGone {
-            worker,
-            tenure,
-            gone,
-        }
+        self.workers.push_back((worker, tenure));
+        ToAcceptor::WorkerGone { worker, tenure }
     }
 
     /// All that a new acceptor is to be told, oldest first.
     pub(super) fn messages(&self) -> impl Iterator<Item = ToAcceptor> {
         self.workers
             .iter()
-            .map(|&(worker, tenure, gone)| ToAcceptor::WorkerGone {
-                worker,
-                tenure,
-                gone,
-            })
+            .map(|&(worker, tenure)| ToAcceptor::WorkerGone { worker, tenure })
     }
 }
 
@@ -57,13 +49,8 @@ mod tests {
     fn the_departed_are_remembered_up_to_a_bound() {
         let mut departed = Departed::new(1);
         for tenure in 1..=PER_WORKER as u16 + 1 {
-            let gone = Gone::Left(0);
-            let told = ToAcceptor::WorkerGone {
-                worker: 0,
-                tenure,
-                gone,
-            };
-            assert_eq!(departed.add(0, tenure, gone), told);
+            let told = ToAcceptor::WorkerGone { worker: 0, tenure };
+            assert_eq!(departed.add(0, tenure), told);
         }
         // The oldest made room.
         let tenures = departed.messages().map(|message| match message {

@@ -122,7 +122,7 @@ mod tests {
     fn it_is_bounded() {
         let (ours, _theirs) = Channel::pair().expect("a pair");
         let mut outbox = Outbox::new(ours);
-        (0..UNSENT_MAX + 2_000).for_each(|_| outbox.send(ToTemplate::Quit));
+        (0..UNSENT_MAX + 2_000).for_each(|_| outbox.send(ToTemplate::Reopen));
         assert_eq!(outbox.unsent.len(), UNSENT_MAX);
     }
 }

@@ -12,7 +12,7 @@ use super::stage::Stage;
 use super::worker::{BootFailure, Worker};
 use crate::exit_code;
 use crate::figures::Cause;
-use crate::messages::{Gone, ToAcceptor, ToTemplate};
+use crate::messages::{ToAcceptor, ToTemplate};
 
 /// How long a template may take for its next fork, hooks included, before it counts as stuck.
 const FORK_MS_MAX: u64 = 60_000;
@@ -422,7 +422,8 @@ impl Workers {
             generation: self.generation,
             worker: index,
         });
-        self.part(index, worker.tenure, exit, actions);
+        let message = self.departed.add(index, worker.tenure);
+        actions.push(self.tell_acceptor(message));
         actions.push(Action::Announce(News::WorkerGone {
             number: worker.number,
             pid,
@@ -452,10 +453,5 @@ impl Workers {
             _ => actions.push(Action::warning(who)),
         }
         Ok(())
-    }
-
-    fn part(&mut self, index: u16, tenure: u16, exit: Exit, actions: &mut Vec<Action>) {
-        let message = self.departed.add(index, tenure, Gone::from(exit));
-        actions.push(self.tell_acceptor(message));
     }
 }

@@ -111,7 +111,7 @@ fn an_app_that_no_worker_can_load_ends_the_server() {
             reaped(100, Exit::Code(code)),
             &format!(
                 "vacate 1:0
-                 acceptor 1: gone 0/1 Left({code})
+                 acceptor 1: gone 0/1
                  news: gone 0=100 boot
                  error: worker 0 (100) exited with code {code} while booting: no worker was ever ready
                  error: a worker did not boot: the server leaves
@@ -153,7 +153,7 @@ fn workers_that_die_while_booting_are_forked_ever_more_slowly() {
             reaped(100, KILLED),
             &format!(
                 "vacate 1:0
-                 acceptor 1: gone 0/{tenure} Killed(9)
+                 acceptor 1: gone 0/{tenure}
                  news: gone 0=100 boot
                  error: worker 0 (100) was killed by SIGKILL while booting, \
                  failure {failures} in a row; next try in {wait_ms} ms"

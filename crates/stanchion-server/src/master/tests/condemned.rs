@@ -40,7 +40,7 @@ fn its_client_is_told_its_stacks_are_shown_and_it_is_killed_at_once_if_it_does_n
     tree.expect(
         reaped(100, KILLED),
         "vacate 1:0
-         acceptor 1: gone 0/1 Killed(9)
+         acceptor 1: gone 0/1
          news: gone 0=100 timeout
          warning: worker 0 (100) was killed by SIGKILL",
     );
@@ -92,7 +92,7 @@ fn one_that_ends_while_it_writes_is_shown_as_far_as_it_got() {
     let mut tree = condemned(false);
     tree.expect(
         reaped(100, LEFT),
-        "show 1:0=100\nvacate 1:0\nacceptor 1: gone 0/1 Left(0)\nnews: gone 0=100 timeout",
+        "show 1:0=100\nvacate 1:0\nacceptor 1: gone 0/1\nnews: gone 0=100 timeout",
     );
     // Its place is free for the next one.
     tree.expect_among(overdue(1, 1, false), "dump 1:101");

@@ -5,7 +5,7 @@ use super::*;
 const READY_102: &str =
     "acceptor 1: ready 0/2=102\ninfo: worker ready worker=0 pid=102 generation=1";
 const REPLACED: &str = "vacate 1:0
-     acceptor 1: gone 0/1 Left(0)
+     acceptor 1: gone 0/1
      news: gone 0=100 exited
      template 1: fork 0/2";
 const NEW_TEMPLATE: &str =
@@ -21,7 +21,7 @@ fn a_killed_worker_is_replaced_at_once_under_a_new_tenure() {
             reaped(pid, KILLED),
             &format!(
                 "vacate 1:0
-                 acceptor 1: gone 0/{tenure} Killed(9)
+                 acceptor 1: gone 0/{tenure}
                  news: gone 0={pid} killed
                  warning: worker 0 ({pid}) was killed by SIGKILL
                  template 1: fork 0/{}",
@@ -51,7 +51,7 @@ fn a_worker_that_wrote_where_it_should_not_is_killed_once() {
     tree.expect(
         reaped(101, KILLED),
         "vacate 1:1
-         acceptor 1: gone 1/1 Killed(9)
+         acceptor 1: gone 1/1
          news: gone 1=101 corrupt
          warning: worker 1 (101) was killed by SIGKILL",
     );
@@ -113,7 +113,7 @@ fn a_worker_that_closes_what_it_was_given_is_replaced_and_finishes_first() {
     tree.expect_among(ready(1, 2, 1), "TERM 100");
     tree.expect(
         reaped(100, LEFT),
-        "vacate 1:0\nacceptor 1: gone 0/1 Left(0)\nnews: gone 0=100 descriptors",
+        "vacate 1:0\nacceptor 1: gone 0/1\nnews: gone 0=100 descriptors",
     );
 }
 
@@ -239,7 +239,7 @@ fn a_killed_acceptor_is_replaced_and_told_who_has_gone_and_who_serves() {
     let mut tree = Tree::serving();
     // The dying acceptor may not have heard of this one.
     tree.play([reaped(100, KILLED), here(1, 0, 2, 102)]);
-    let heard = "acceptor 1: gone 0/1 Killed(9)\nacceptor 1: ready 1/1=101";
+    let heard = "acceptor 1: gone 0/1\nacceptor 1: ready 1/1=101";
     tree.expect(reaped(10, KILLED), &format!("{NEW_ACCEPTOR}\n{heard}"));
     tree.expect(acceptor_forked(1, Some(15)), "");
     tree.expect(ready(1, 0, 2), READY_102);
@@ -274,7 +274,7 @@ fn while_there_is_no_acceptor_nobody_is_told_and_its_successor_hears_it_all() {
     tree.expect_tick_after(
         100,
         "fork acceptor 1
-         acceptor 1: gone 0/1 Left(0)
+         acceptor 1: gone 0/1
          acceptor 1: ready 0/2=102
          acceptor 1: ready 1/1=101",
     );

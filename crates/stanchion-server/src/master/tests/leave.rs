@@ -196,7 +196,7 @@ fn a_worker_that_leaves_too_slowly_is_killed_once() {
     tree.expect(
         reaped(101, KILLED),
         "vacate 1:1
-         acceptor 1: gone 1/1 Killed(9)
+         acceptor 1: gone 1/1
          news: gone 1=101
          warning: worker 1 (101) was killed by SIGKILL",
     );

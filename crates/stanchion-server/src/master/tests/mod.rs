@@ -438,11 +438,7 @@ fn to_acceptor(message: &ToAcceptor) -> String {
             tenure,
             pid,
         } => format!("ready {worker}/{tenure}={pid}"),
-        ToAcceptor::WorkerGone {
-            worker,
-            tenure,
-            gone,
-        } => format!("gone {worker}/{tenure} {gone:?}"),
+        ToAcceptor::WorkerGone { worker, tenure } => format!("gone {worker}/{tenure}"),
         ToAcceptor::Overdue {
             seat,
             tenure,
@@ -475,7 +471,6 @@ fn to_template(message: &ToTemplate) -> String {
             format!("fork {worker}/{tenure}{of}")
         }
         ToTemplate::Reopen => "reopen".to_owned(),
-        ToTemplate::Quit => "quit".to_owned(),
     }
 }
 

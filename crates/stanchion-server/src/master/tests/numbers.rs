@@ -37,7 +37,7 @@ fn ttou_takes_the_last_worker_away_and_leaves_one_or_none() {
         tree.expect(fewer, "warning: TTOU: there are no workers");
         tree.expect(
             reaped(101, LEFT),
-            "vacate 1:1\nacceptor 1: gone 1/1 Left(0)\nnews: gone 1=101",
+            "vacate 1:1\nacceptor 1: gone 1/1\nnews: gone 1=101",
         );
     }
 }
@@ -65,7 +65,7 @@ fn a_worker_that_is_no_longer_wanted_leaves_as_soon_as_it_is_there() {
     tree.expect(ready(1, 1, 1), "TERM 101");
     tree.expect(
         reaped(101, LEFT),
-        "vacate 1:1\nacceptor 1: gone 1/1 Left(0)\nnews: gone 1=101",
+        "vacate 1:1\nacceptor 1: gone 1/1\nnews: gone 1=101",
     );
 }
 

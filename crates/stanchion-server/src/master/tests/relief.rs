@@ -25,7 +25,7 @@ fn the_successor_comes_first_and_then_the_worker_leaves() {
     );
     tree.expect(
         reaped(100, LEFT),
-        "vacate 1:0\nacceptor 1: gone 0/1 Left(0)\nnews: gone 0=100 max_requests",
+        "vacate 1:0\nacceptor 1: gone 0/1\nnews: gone 0=100 max_requests",
     );
     assert_eq!(tree.due_in_ms(), None);
 }
@@ -42,7 +42,7 @@ fn of_several_the_next_one_waits_until_the_one_before_is_gone() {
         reaped(101, LEFT),
         &format!(
             "vacate 1:1
-             acceptor 1: gone 1/1 Left(0)
+             acceptor 1: gone 1/1
              news: gone 1=101 max_requests
              info: worker 0 (100) is to be replaced: {MANY}
              template 1: fork 1/2 nr=0"

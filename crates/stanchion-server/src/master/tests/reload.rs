@@ -399,7 +399,7 @@ fn tenures_and_indices_of_two_houses_have_nothing_to_do_with_each_other() {
     let mut tree = Tree::retiring();
     tree.expect_among(
         reaped(200, KILLED),
-        "vacate 2:0\nacceptor 2: gone 0/1 Killed(9)\ntemplate 2: fork 0/2",
+        "vacate 2:0\nacceptor 2: gone 0/1\ntemplate 2: fork 0/2",
     );
     tree.expect(here(1, 0, 2, 102), "KILL 102");
     tree.expect(here(2, 0, 2, 202), "");

@@ -39,12 +39,12 @@ def vocabulary(pids: list[int], workers: int) -> Iterator[object]:
     yield {"Changed": {"path": "app.py"}}
     for worker in range(workers):
         for tenure in (1, 2, 9_999):
-            who = {"worker": worker, "tenure": tenure}
+            who = {"index": worker, "tenure": tenure}
             yield from ({name: who} for name in ("Replace", "NotForked", "Dumped"))
-            yield {"Due": who | {"served": 1}}
-            yield {"Listen": who | {"bind": "127.0.0.1:0"}}
-            yield from ({name: who | {"pid": pid}} for name in ("WorkerReady", "Forked") for pid in pids)
-            yield {"Forked": who | {"pid": None}}
+            yield {"Due": {"worker": who, "served": 1}}
+            yield {"Listen": {"worker": who, "bind": "127.0.0.1:0"}}
+            yield from ({name: {"worker": who, "pid": pid}} for name in ("WorkerReady", "Forked") for pid in pids)
+            yield {"Forked": {"worker": who, "pid": None}}
             yield {"WorkerGone": who}
 
 

@@ -10,6 +10,16 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use stanchion_sys::channel::{Channel, Message, Received};
 
+/// A worker of a house: whose seats it has, and which of those who had them it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WorkerRef {
+    /// Its index, which gives its seats.
+    pub(crate) index: u16,
+    /// Its tenure of them.
+    pub(crate) tenure: u16,
+}
+
 /// Master to acceptor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum ToAcceptor {
@@ -17,30 +27,21 @@ pub(crate) enum ToAcceptor {
     Accept,
     /// A worker has sat down at its seats.
     WorkerReady {
-        /// Index of the worker.
-        worker: u16,
-        /// Its tenure of the seats.
-        tenure: u16,
+        /// Which.
+        worker: WorkerRef,
         /// Its process.
         pid: i32,
     },
     /// A worker is dead; whatever it held is to be cleared up.
-    WorkerGone {
-        /// Index of the worker.
-        worker: u16,
-        /// Its tenure of the seats.
-        tenure: u16,
-    },
+    WorkerGone(WorkerRef),
     /// A worker is to serve, alone, who comes in by this door (`worker.listen`), unless one that was
     /// told of it before does. The listener comes beside it; without one the address is in use by
     /// somebody else, and is tried again.
     Listen {
         /// Number of the door.
         door: u32,
-        /// Index of the worker.
-        worker: u16,
-        /// Its tenure of the seats.
-        tenure: u16,
+        /// Which worker.
+        worker: WorkerRef,
         /// The address and its options, as `bind` spells them.
         bind: String,
     },
@@ -91,10 +92,8 @@ pub(crate) enum ToAcceptor {
 pub(crate) enum ToTemplate {
     /// Fork a worker, and give it the channel that comes beside this.
     Fork {
-        /// Index of the worker, which gives its seats.
-        worker: u16,
-        /// The tenure it starts.
-        tenure: u16,
+        /// Which seats it gets, and the tenure it starts.
+        worker: WorkerRef,
         /// Which of the workers wanted it is, for hooks: `worker.nr`.
         number: u16,
     },
@@ -109,18 +108,11 @@ pub(crate) enum FromAcceptor {
     /// It accepts.
     Ready,
     /// A worker has written where it should not and must not go on.
-    Replace {
-        /// Index of the worker.
-        worker: u16,
-        /// Its tenure.
-        tenure: u16,
-    },
+    Replace(WorkerRef),
     /// An address that a worker wanted for itself is free now: the listener comes beside it.
     Listen {
-        /// Index of the worker.
-        worker: u16,
-        /// Its tenure.
-        tenure: u16,
+        /// Which worker.
+        worker: WorkerRef,
         /// The address and its options, as `bind` spells them.
         bind: String,
     },
@@ -133,12 +125,7 @@ pub(crate) enum FromTemplate {
     /// It can fork workers.
     Ready,
     /// It could not fork this one, and why is in the log. A worker that was forked speaks for itself.
-    NotForked {
-        /// Index of the worker.
-        worker: u16,
-        /// The tenure it was to start.
-        tenure: u16,
-    },
+    NotForked(WorkerRef),
     /// A watched file has changed (`--reload`).
     Changed {
         /// Its path.

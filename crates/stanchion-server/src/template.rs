@@ -16,7 +16,7 @@ use crate::host::{Hook, Host};
 use crate::log;
 use crate::messages::{self, FromTemplate, Incoming, Said, ToTemplate};
 use crate::tree::Common;
-use crate::worker::{self, Place};
+use crate::worker::{self, Assignment};
 
 /// How often watched files are looked at, with `--reload`.
 const WATCH_MS: i32 = 500;
@@ -35,10 +35,10 @@ pub(crate) enum Ended {
 pub(crate) fn run(common: &'static Common, master: Channel, host: &mut dyn Host) -> Ended {
     match serve_orders(common, &master, host) {
         Err(code) => Ended::Template(code),
-        Ok(place) => {
+        Ok(assignment) => {
             // A worker has one of its own.
             drop(master);
-            Ended::Worker(worker::run(common, place, host))
+            Ended::Worker(worker::run(common, assignment, host))
         }
     }
 }
@@ -48,7 +48,7 @@ fn serve_orders(
     common: &'static Common,
     master: &Channel,
     host: &mut dyn Host,
-) -> Result<Place, i32> {
+) -> Result<Assignment, i32> {
     process::set_name(c"stanchion-tmpl");
     match process::die_with(common.master_pid, signal::SIGKILL) {
         Ok(false) => {}
@@ -99,23 +99,18 @@ fn serve_orders(
             }
         };
         match order {
-            ToTemplate::Fork {
-                worker,
-                tenure,
-                number,
-            } => match forked(host, number, fd, between) {
+            ToTemplate::Fork { worker, number } => match forked(host, number, fd, between) {
                 Ok(Some(reports)) => {
-                    return Ok(Place {
-                        index: worker,
-                        tenure,
+                    return Ok(Assignment {
+                        worker,
                         number,
                         reports,
                     });
                 }
                 Ok(None) => {}
                 Err(error) => {
-                    error!("worker {worker} cannot be forked: {error}");
-                    let not_forked = FromTemplate::NotForked { worker, tenure };
+                    error!("worker {} cannot be forked: {error}", worker.index);
+                    let not_forked = FromTemplate::NotForked(worker);
                     if let Err(error) = messages::report(master, &not_forked) {
                         error!("template cannot report to the master: {error}");
                         return Err(exit_code::INTERNAL);

@@ -16,7 +16,7 @@ use crate::exit_code;
 use crate::host::{Hook, Host, LoadError};
 use crate::listeners::of_worker::{self, Failure};
 use crate::log;
-use crate::messages::{self, FromWorker};
+use crate::messages::{self, FromWorker, WorkerRef};
 use crate::panics;
 use crate::settings::{Bind, BindAddress, Settings};
 use crate::tree::Common;
@@ -26,13 +26,11 @@ const ADOPTION_MS_MAX: u64 = 5_000;
 /// How long a leaving worker's supervisor sleeps between looks, should a wake-up be lost.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Who a worker is among the others.
+/// What a worker is told when it is forked.
 #[derive(Debug)]
-pub(crate) struct Place {
-    /// Gives its seats.
-    pub(crate) index: u16,
-    /// Of those seats.
-    pub(crate) tenure: u16,
+pub(crate) struct Assignment {
+    /// Which it is, and so which seats it has.
+    pub(crate) worker: WorkerRef,
     /// Which of the workers wanted it is, for hooks: `worker.nr`.
     pub(crate) number: u16,
     /// Where it reports.
@@ -42,8 +40,7 @@ pub(crate) struct Place {
 /// One worker process, as its host sees it.
 pub struct Worker {
     common: &'static Common,
-    index: u16,
-    tenure: u16,
+    id: WorkerRef,
     number: u16,
     reports: Channel,
     /// Requests after which it is to be replaced; `u64::MAX` = never.
@@ -78,8 +75,8 @@ impl Worker {
     pub fn seat(&self, thread: usize) -> Seat<'_> {
         let exchange: &Exchange = &self.common.exchange;
         let tenant = Tenant {
-            seat: seat_index(self.index, thread, self.seats()),
-            tenure: self.tenure,
+            seat: seat_index(self.id.index, thread, self.seats()),
+            tenure: self.id.tenure,
         };
         let timeout = self.common.settings.timeout.as_duration();
         let side = SeatSide::new(exchange, tenant, process::pid().cast_unsigned(), timeout);
@@ -244,13 +241,13 @@ impl<'w> Seat<'w> {
 }
 
 /// The life of a worker process, from right after its fork until its exit code.
-pub(crate) fn run(common: &'static Common, place: Place, host: &mut dyn Host) -> i32 {
+pub(crate) fn run(common: &'static Common, assignment: Assignment, host: &mut dyn Host) -> i32 {
     process::set_name(c"stanchion-work");
     let settings = &common.settings;
     // Until it is the master's child, the death of the process in between must not end it.
     let introduced = signal::ignore(&[signal::SIGTERM])
         .and_then(|()| adopted(common))
-        .and_then(|()| messages::report(&place.reports, &FromWorker::Here));
+        .and_then(|()| messages::report(&assignment.reports, &FromWorker::Here));
     if let Err(error) = introduced {
         error!("worker cannot start: {error}");
         return exit_code::WORKER_BOOT;
@@ -260,12 +257,11 @@ pub(crate) fn run(common: &'static Common, place: Place, host: &mut dyn Host) ->
         served: AtomicU64::new(0),
         is_due: AtomicBool::new(false),
         departing: AtomicBool::new(false),
-        reports: place.reports,
+        reports: assignment.reports,
         broken: AtomicBool::new(false),
         common,
-        index: place.index,
-        tenure: place.tenure,
-        number: place.number,
+        id: assignment.worker,
+        number: assignment.number,
     }));
     if let Err(problem) = host.enter(worker).and_then(|()| {
         catch_signals(worker).map_err(|error| format!("it cannot catch signals: {error}"))

@@ -8,12 +8,12 @@ use stanchion_sys::listener::Listener;
 use tracing::{error, info};
 
 use super::connections::{Audience, Doing, after};
-use super::dispatch::{PortNumber, Who};
+use super::dispatch::PortNumber;
 use super::lifecycle::Lifecycle;
 use super::{Acceptor, Ending, FAREWELL};
 use crate::listeners::of_worker;
 use crate::log;
-use crate::messages::{self, Incoming, Said, ToAcceptor};
+use crate::messages::{self, Incoming, Said, ToAcceptor, WorkerRef};
 use crate::settings::Bind;
 
 /// How it ends.
@@ -63,25 +63,14 @@ impl Acceptor {
         let now_us = self.requests.now_us;
         let dispatch = &mut self.requests.dispatch;
         match message {
-            ToAcceptor::WorkerReady {
-                worker,
-                tenure,
-                pid,
-            } => dispatch.worker_ready(worker, tenure, pid, now_us),
-            ToAcceptor::WorkerGone { worker, tenure } => {
-                dispatch.worker_gone(worker, tenure, now_us);
-            }
+            ToAcceptor::WorkerReady { worker, pid } => dispatch.worker_ready(worker, pid, now_us),
+            ToAcceptor::WorkerGone(worker) => dispatch.worker_gone(worker, now_us),
             ToAcceptor::Overdue {
                 seat,
                 tenure,
                 ran_ms,
             } => dispatch.overdue(seat, tenure, ran_ms, now_us),
-            ToAcceptor::Listen {
-                door,
-                worker,
-                tenure,
-                bind,
-            } => self.lend(door, (worker, tenure), &bind, fd),
+            ToAcceptor::Listen { door, worker, bind } => self.lend(door, worker, &bind, fd),
             ToAcceptor::LastOnes { address } => self.doors.let_in_last_ones(&address),
             ToAcceptor::Shared(is_shared) => self.is_shared = is_shared,
             ToAcceptor::CloseDoor { door, is_shared } => {
@@ -210,14 +199,16 @@ impl Acceptor {
 
     /// A worker is to serve, alone, who comes in by this door, once no other that has asked for it
     /// does. Without a listener somebody else has the address still.
-    fn lend(&mut self, port: PortNumber, who: Who, bind: &str, fd: Option<OwnedFd>) {
+    fn lend(&mut self, port: PortNumber, worker: WorkerRef, bind: &str, fd: Option<OwnedFd>) {
         let done = Bind::parse(bind)
             .map_err(io::Error::other)
             .and_then(|bind| {
                 let (name, now_us) = (bind.address.to_string(), self.requests.now_us);
-                self.requests.dispatch.claim_port(port, who, &name, now_us);
+                self.requests
+                    .dispatch
+                    .claim_port(port, worker, &name, now_us);
                 match fd {
-                    Some(fd) => self.open_lent(port, who, &bind, fd),
+                    Some(fd) => self.open_lent(port, worker.index, &bind, fd),
                     None => {
                         self.sought.seek(port, bind, now_us);
                         Ok(())
@@ -227,7 +218,7 @@ impl Acceptor {
         if let Err(error) = done {
             error!(
                 "{bind}, which is worker {}'s, is not served: {error}",
-                who.0
+                worker.index
             );
         }
     }
@@ -235,7 +226,7 @@ impl Acceptor {
     fn open_lent(
         &mut self,
         port: PortNumber,
-        (worker, _): Who,
+        worker: u16,
         bind: &Bind,
         fd: OwnedFd,
     ) -> io::Result<()> {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::messages::ToAcceptor;
+use crate::messages::{ToAcceptor, WorkerRef};
 
 /// Ends of workers to keep, for each worker there is room for.
 const PER_WORKER: usize = 4;
@@ -12,7 +12,7 @@ const PER_WORKER: usize = 4;
 /// hear of an end twice does no harm: a tenure ends once.
 #[derive(Debug)]
 pub(super) struct Departed {
-    workers: VecDeque<(u16, u16)>,
+    workers: VecDeque<WorkerRef>,
     most: usize,
 }
 
@@ -25,19 +25,17 @@ impl Departed {
     }
 
     /// Notes it, and gives what the acceptor is to be told.
-    pub(super) fn add(&mut self, worker: u16, tenure: u16) -> ToAcceptor {
+    pub(super) fn add(&mut self, worker: WorkerRef) -> ToAcceptor {
         if self.workers.len() == self.most {
             self.workers.pop_front();
         }
-        self.workers.push_back((worker, tenure));
-        ToAcceptor::WorkerGone { worker, tenure }
+        self.workers.push_back(worker);
+        ToAcceptor::WorkerGone(worker)
     }
 
     /// All that a new acceptor is to be told, oldest first.
     pub(super) fn messages(&self) -> impl Iterator<Item = ToAcceptor> {
-        self.workers
-            .iter()
-            .map(|&(worker, tenure)| ToAcceptor::WorkerGone { worker, tenure })
+        self.workers.iter().copied().map(ToAcceptor::WorkerGone)
     }
 }
 
@@ -49,12 +47,12 @@ mod tests {
     fn the_departed_are_remembered_up_to_a_bound() {
         let mut departed = Departed::new(1);
         for tenure in 1..=PER_WORKER as u16 + 1 {
-            let told = ToAcceptor::WorkerGone { worker: 0, tenure };
-            assert_eq!(departed.add(0, tenure), told);
+            let worker = WorkerRef { index: 0, tenure };
+            assert_eq!(departed.add(worker), ToAcceptor::WorkerGone(worker));
         }
         // The oldest made room.
         let tenures = departed.messages().map(|message| match message {
-            ToAcceptor::WorkerGone { tenure, .. } => tenure,
+            ToAcceptor::WorkerGone(worker) => worker.tenure,
             other => panic!("{other:?}"),
         });
         assert!(tenures.eq(2..=PER_WORKER as u16 + 1));

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use super::event::{Action, Client};
 use super::relief::{Condemned, DUMP_MS};
+use crate::messages::WorkerRef;
 
 /// Stacks that may be waited for; more are not asked for.
 const JOBS_MAX: usize = 4_096;
@@ -41,12 +42,10 @@ impl Dumps {
     pub(super) fn on_dumped(
         &mut self,
         generation: u32,
-        (worker, tenure): (u16, u16),
+        worker: WorkerRef,
         actions: &mut Vec<Action>,
     ) -> Option<Job> {
-        let is_it = |job: &Job| {
-            job.generation == generation && (job.whose.worker, job.whose.tenure) == (worker, tenure)
-        };
+        let is_it = |job: &Job| (job.generation, job.whose.worker) == (generation, worker);
         self.current
             .take_if(|(job, _)| is_it(job))
             .map(|(job, _)| show(job, actions))
@@ -96,7 +95,7 @@ impl Dumps {
 fn show(job: Job, actions: &mut Vec<Action>) -> Job {
     actions.push(Action::ShowDump {
         generation: job.generation,
-        worker: job.whose.worker,
+        worker: job.whose.worker.index,
         pid: job.whose.pid,
         client: job.client,
     });

@@ -3,7 +3,7 @@
 use stanchion_sys::process::Exit;
 
 use crate::figures::Cause;
-use crate::messages::{FromAcceptor, FromTemplate, FromWorker, ToAcceptor, ToTemplate};
+use crate::messages::{FromAcceptor, FromTemplate, FromWorker, ToAcceptor, ToTemplate, WorkerRef};
 
 /// What of a house's settings concerns the master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,24 +91,18 @@ pub(super) enum Event {
     /// A worker that was asked for is there, and this is its process.
     WorkerHere {
         generation: u32,
-        worker: u16,
-        tenure: u16,
+        worker: WorkerRef,
         pid: i32,
     },
     /// It reports.
     WorkerSaid {
         generation: u32,
-        worker: u16,
-        tenure: u16,
+        worker: WorkerRef,
         said: FromWorker,
     },
     /// Nobody has its end of the channel to us any more: it has ended, it was never forked, or it has
     /// closed what it was given.
-    WorkerSilent {
-        generation: u32,
-        worker: u16,
-        tenure: u16,
-    },
+    WorkerSilent { generation: u32, worker: WorkerRef },
     /// The request of this seat has run for so long, past its deadline; whether other seats of its
     /// worker are busy.
     Overdue {

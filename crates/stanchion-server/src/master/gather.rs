@@ -15,6 +15,7 @@ use super::premises::Premises;
 use super::reports::{Heard, Kin};
 use super::{Loop, now_ms};
 use crate::control::Control;
+use crate::messages::WorkerRef;
 use crate::settings::Settings;
 
 /// How often the master looks at the scoreboard for requests past their timeout. Their deadlines
@@ -167,7 +168,9 @@ impl Loop<'_> {
                 .master
                 .houses()
                 .find(|one| one.generation == generation);
-            for (worker, _, pid) in table.into_iter().flat_map(|one| one.workers.present()) {
+            for (WorkerRef { index: worker, .. }, pid) in
+                table.into_iter().flat_map(|one| one.workers.present())
+            {
                 // Its share is never more than what it has in all, which is cheaper to ask for.
                 if memory::resident_bytes(pid) <= least {
                     continue;

@@ -10,7 +10,7 @@ use super::template::Template;
 use super::worker::BootFailure;
 use super::workers::Workers;
 use crate::exit_code;
-use crate::messages::{FromAcceptor, FromTemplate, FromWorker};
+use crate::messages::{FromAcceptor, FromTemplate, FromWorker, WorkerRef};
 
 /// What a graceful end allows on top of `graceful_timeout`, for answers to be flushed.
 pub(super) const MARGIN_MS: u64 = 2_000;
@@ -156,26 +156,18 @@ impl House {
             }
             Event::AcceptorSaid { said, .. } => self.on_acceptor_said(&said, actions),
             Event::TemplateSaid { said, .. } => self.on_template_said(now_ms, &said, actions)?,
-            Event::WorkerHere {
-                worker,
-                tenure,
-                pid,
-                ..
-            } => {
-                let who = (worker, tenure);
-                if self.workers.on_here(now_ms, who, pid, actions) {
+            Event::WorkerHere { worker, pid, .. } => {
+                let was_awaited = self.workers.on_here(now_ms, worker, pid, actions);
+                if was_awaited {
                     self.template.has_forked();
                 }
             }
-            Event::WorkerSaid {
-                worker,
-                tenure,
-                said,
-                ..
-            } => self.on_worker_said(now_ms, (worker, tenure), &said, actions),
-            Event::WorkerSilent { worker, tenure, .. } => {
+            Event::WorkerSaid { worker, said, .. } => {
+                self.on_worker_said(now_ms, worker, &said, actions);
+            }
+            Event::WorkerSilent { worker, .. } => {
                 let is_asked = self.template.is_ready();
-                self.workers.on_silent(now_ms, (worker, tenure), is_asked);
+                self.workers.on_silent(now_ms, worker, is_asked);
             }
             Event::Overdue {
                 worker,
@@ -209,9 +201,7 @@ impl House {
     fn on_acceptor_said(&mut self, said: &FromAcceptor, actions: &mut Vec<Action>) {
         match *said {
             FromAcceptor::Ready => self.acceptor.on_ready(actions),
-            FromAcceptor::Replace { worker, tenure } => {
-                self.workers.on_replace(worker, tenure, actions);
-            }
+            FromAcceptor::Replace(worker) => self.workers.on_replace(worker, actions),
             // The loop's own business.
             FromAcceptor::Listen { .. } => {}
         }
@@ -225,9 +215,8 @@ impl House {
     ) -> Result<(), Ruin> {
         match *said {
             FromTemplate::Ready => self.template.on_ready(),
-            FromTemplate::NotForked { worker, tenure } => {
-                let who = (worker, tenure);
-                let booted = self.workers.on_not_forked(now_ms, who, actions);
+            FromTemplate::NotForked(worker) => {
+                let booted = self.workers.on_not_forked(now_ms, worker, actions);
                 self.must_boot(booted)?;
             }
             // The master's own business.
@@ -239,13 +228,13 @@ impl House {
     fn on_worker_said(
         &mut self,
         now_ms: u64,
-        who: (u16, u16),
+        worker: WorkerRef,
         said: &FromWorker,
         actions: &mut Vec<Action>,
     ) {
         match *said {
-            FromWorker::Ready => self.workers.on_ready(now_ms, who, actions),
-            FromWorker::Due { served } => self.workers.on_due(who.0, who.1, served),
+            FromWorker::Ready => self.workers.on_ready(now_ms, worker, actions),
+            FromWorker::Due { served } => self.workers.on_due(worker, served),
             // Its first word, or business of the loop's and the master's.
             FromWorker::Here | FromWorker::Dumped | FromWorker::Listen { .. } => {}
         }

@@ -13,7 +13,7 @@ use super::premises::Premises;
 use super::reports::Listens;
 use super::{Loop, now_ms};
 use crate::listeners::of_worker;
-use crate::messages::ToAcceptor;
+use crate::messages::{ToAcceptor, WorkerRef};
 use crate::settings::{Bind, BindAddress};
 
 /// Doors that one worker may ask for: it needs one or two, and a loop that asks for ever more must
@@ -23,9 +23,6 @@ const DOORS_EACH_MAX: usize = 16;
 const DOORS_MAX: usize = 1_024;
 /// Numbers below are those of `worker_port_base`.
 const FIRST: u32 = 1 << 16;
-
-/// Index and tenure of a worker.
-type Who = (u16, u16);
 
 /// The doors of one house.
 #[derive(Debug)]
@@ -42,7 +39,7 @@ struct Door<L> {
     /// `None`: somebody else has the address, and the acceptor tries it again.
     listener: Option<L>,
     /// Who has asked for it, the first of them first: it is whose turn it is.
-    claims: Vec<Who>,
+    claims: Vec<WorkerRef>,
 }
 
 impl<L> Default for Lent<L> {
@@ -57,14 +54,22 @@ impl<L> Default for Lent<L> {
 impl<L> Lent<L> {
     /// A worker asks for a door, and has perhaps opened it. Gives the door's number if that is news,
     /// or why it gets none.
-    fn claim(&mut self, who: Who, bind: &Bind, opened: Option<L>) -> Result<Option<u32>, String> {
-        let theirs = self.doors.iter().filter(|door| door.claims.contains(&who));
+    fn claim(
+        &mut self,
+        worker: WorkerRef,
+        bind: &Bind,
+        opened: Option<L>,
+    ) -> Result<Option<u32>, String> {
+        let theirs = self
+            .doors
+            .iter()
+            .filter(|door| door.claims.contains(&worker));
         let count = theirs.count();
         let found = self
             .doors
             .iter()
             .position(|door| door.bind.address == bind.address);
-        let is_new = found.is_none_or(|found| !self.doors[found].claims.contains(&who));
+        let is_new = found.is_none_or(|found| !self.doors[found].claims.contains(&worker));
         if is_new && count == DOORS_EACH_MAX {
             return Err(format!(
                 "it has {DOORS_EACH_MAX} listeners of its own already"
@@ -89,7 +94,7 @@ impl<L> Lent<L> {
             }
         };
         if is_new {
-            door.claims.push(who);
+            door.claims.push(worker);
             door.bind = bind.clone();
         }
         let is_opened = door.listener.is_none() && opened.is_some();
@@ -118,11 +123,11 @@ impl<L> Lent<L> {
 
     /// Lets go of doors that are nobody's, and gives their numbers. A door whose workers are all
     /// gone waits for their successors until the house is whole again without it.
-    fn let_go(&mut self, is_there: impl Fn(Who) -> bool, is_whole: bool) -> Vec<Door<L>> {
+    fn let_go(&mut self, is_there: impl Fn(WorkerRef) -> bool, is_whole: bool) -> Vec<Door<L>> {
         let gone = self.doors.extract_if(.., |door| {
-            let is_somebodys = door.claims.iter().any(|&who| is_there(who));
+            let is_somebodys = door.claims.iter().any(|&worker| is_there(worker));
             if is_somebodys {
-                door.claims.retain(|&who| is_there(who));
+                door.claims.retain(|&worker| is_there(worker));
             }
             !is_somebodys && is_whole
         });
@@ -132,11 +137,11 @@ impl<L> Lent<L> {
 
 impl Lent<Listener> {
     /// What the acceptor is told of a door; of all of them if it is new.
-    fn messages(&self, only: Option<(u32, Who)>) -> Vec<(ToAcceptor, Option<OwnedFd>)> {
+    fn messages(&self, only: Option<(u32, WorkerRef)>) -> Vec<(ToAcceptor, Option<OwnedFd>)> {
         let mut messages = Vec::new();
         for door in &self.doors {
-            for &who in &door.claims {
-                if only.is_some_and(|only| only != (door.number, who)) {
+            for &worker in &door.claims {
+                if only.is_some_and(|only| only != (door.number, worker)) {
                     continue;
                 }
                 let fd = match door
@@ -153,8 +158,7 @@ impl Lent<Listener> {
                 };
                 let message = ToAcceptor::Listen {
                     door: door.number,
-                    worker: who.0,
-                    tenure: who.1,
+                    worker,
                     bind: door.bind.to_string(),
                 };
                 messages.push((message, fd));
@@ -166,7 +170,7 @@ impl Lent<Listener> {
 
 impl Premises {
     /// Tells the acceptor of doors that are lent.
-    pub(super) fn tell_of_lent(&mut self, only: Option<(u32, Who)>) {
+    pub(super) fn tell_of_lent(&mut self, only: Option<(u32, WorkerRef)>) {
         if let Some(acceptor) = &mut self.acceptor {
             for (message, fd) in self.lent.messages(only) {
                 acceptor.outbox.send_with(message, fd);
@@ -178,7 +182,7 @@ impl Premises {
 impl Loop<'_> {
     /// A worker, or the acceptor for it, says that it listens, or wants to.
     pub(super) fn lend(&mut self, asked: Listens) {
-        let (generation, worker) = (asked.generation, asked.who.0);
+        let (generation, worker) = (asked.generation, asked.worker.index);
         if let Err(problem) = self.try_to_lend(asked)
             && let Some(house) = self.houses.get_mut(&generation)
         {
@@ -189,7 +193,7 @@ impl Loop<'_> {
     fn try_to_lend(&mut self, asked: Listens) -> Result<(), String> {
         let Listens {
             generation,
-            who,
+            worker,
             bind,
             fd,
         } = asked;
@@ -213,9 +217,9 @@ impl Loop<'_> {
             (opened, _) => opened,
         };
         if let Some(house) = self.houses.get_mut(&generation)
-            && let Some(number) = house.lent.claim(who, &bind, opened)?
+            && let Some(number) = house.lent.claim(worker, &bind, opened)?
         {
-            house.tell_of_lent(Some((number, who)));
+            house.tell_of_lent(Some((number, worker)));
         }
         Ok(())
     }
@@ -226,7 +230,7 @@ impl Loop<'_> {
         for (&generation, premises) in &mut self.houses {
             let mut houses = self.master.houses();
             let house = houses.find(|house| house.generation == generation);
-            let is_there = |(index, tenure)| {
+            let is_there = |WorkerRef { index, tenure }| {
                 let seated = house.and_then(|house| house.workers.seated.get(&index));
                 seated.is_some_and(|worker| worker.tenure == tenure)
             };
@@ -270,14 +274,22 @@ mod tests {
         Bind::parse(text).unwrap()
     }
 
-    fn claims<L>(lent: &Lent<L>) -> Vec<(u32, Vec<Who>)> {
+    fn worker(index: u16, tenure: u16) -> WorkerRef {
+        WorkerRef { index, tenure }
+    }
+
+    fn claims<L>(lent: &Lent<L>) -> Vec<(u32, Vec<WorkerRef>)> {
         let doors = lent.doors.iter();
         doors
             .map(|door| (door.number - FIRST, door.claims.clone()))
             .collect()
     }
 
-    fn let_go<L>(lent: &mut Lent<L>, is_there: impl Fn(Who) -> bool, is_whole: bool) -> Vec<u32> {
+    fn let_go<L>(
+        lent: &mut Lent<L>,
+        is_there: impl Fn(WorkerRef) -> bool,
+        is_whole: bool,
+    ) -> Vec<u32> {
         let gone = lent.let_go(is_there, is_whole);
         gone.into_iter().map(|door| door.number).collect()
     }
@@ -287,15 +299,18 @@ mod tests {
         let mut lent = Lent::default();
         let address = |number: usize| bind(&format!("unix:/run/{number}"));
         for number in 0..DOORS_MAX {
-            let who = (0, (number / DOORS_EACH_MAX) as u16);
+            let who = worker(0, (number / DOORS_EACH_MAX) as u16);
             assert!(matches!(
                 lent.claim(who, &address(number), Some('a')),
                 Ok(Some(_))
             ));
         }
-        assert!(lent.claim((1, 1), &address(DOORS_MAX), Some('b')).is_err());
         assert!(
-            lent.claim((1, 1), &address(0), None).is_ok(),
+            lent.claim(worker(1, 1), &address(DOORS_MAX), Some('b'))
+                .is_err()
+        );
+        assert!(
+            lent.claim(worker(1, 1), &address(0), None).is_ok(),
             "one that is there"
         );
     }
@@ -303,25 +318,44 @@ mod tests {
     #[test]
     fn a_door_waits_for_the_successor_and_no_longer() {
         let mut lent = Lent::default();
-        assert_eq!(lent.claim((0, 1), &bind(":90"), Some('a')), Ok(Some(FIRST)));
-        assert_eq!(lent.claim((1, 1), &bind(":91"), None), Ok(Some(FIRST + 1)));
-        assert_eq!(lent.claim((1, 1), &bind(":91"), None), Ok(None), "no news");
+        assert_eq!(
+            lent.claim(worker(0, 1), &bind(":90"), Some('a')),
+            Ok(Some(FIRST))
+        );
+        assert_eq!(
+            lent.claim(worker(1, 1), &bind(":91"), None),
+            Ok(Some(FIRST + 1))
+        );
+        assert_eq!(
+            lent.claim(worker(1, 1), &bind(":91"), None),
+            Ok(None),
+            "no news"
+        );
         // 0 is relieved by 2, which sits elsewhere and asks before 0 is gone.
-        let tried = lent.claim((2, 1), &bind(":90?backlog=7"), None);
+        let tried = lent.claim(worker(2, 1), &bind(":90?backlog=7"), None);
         assert_eq!(tried, Ok(Some(FIRST)));
         assert_eq!(lent.at(&bind(":90").address), Some(&'a'));
         assert_eq!(let_go(&mut lent, |_| true, true), [0; 0]);
-        assert_eq!(let_go(&mut lent, |who| who != (0, 1), false), [0; 0]);
-        assert_eq!(claims(&lent), [(0, vec![(2, 1)]), (1, vec![(1, 1)])]);
+        assert_eq!(let_go(&mut lent, |who| who != worker(0, 1), false), [0; 0]);
+        assert_eq!(
+            claims(&lent),
+            [(0, vec![worker(2, 1)]), (1, vec![worker(1, 1)])]
+        );
         // 1 dies, and its successor asks for nothing.
-        assert_eq!(let_go(&mut lent, |who| who == (2, 1), false), [0; 0]);
-        assert_eq!(let_go(&mut lent, |who| who == (2, 1), true), [FIRST + 1]);
-        assert_eq!(claims(&lent), [(0, vec![(2, 1)])]);
-        assert_eq!(lent.claim((1, 2), &bind(":91"), None), Ok(Some(FIRST + 2)));
+        assert_eq!(let_go(&mut lent, |who| who == worker(2, 1), false), [0; 0]);
+        assert_eq!(
+            let_go(&mut lent, |who| who == worker(2, 1), true),
+            [FIRST + 1]
+        );
+        assert_eq!(claims(&lent), [(0, vec![worker(2, 1)])]);
+        assert_eq!(
+            lent.claim(worker(1, 2), &bind(":91"), None),
+            Ok(Some(FIRST + 2))
+        );
         // Somebody else has left the address, and the acceptor has bound it.
-        let opened = lent.claim((1, 2), &bind(":91"), Some('b'));
+        let opened = lent.claim(worker(1, 2), &bind(":91"), Some('b'));
         assert_eq!(opened, Ok(Some(FIRST + 2)));
-        assert_eq!(lent.claim((1, 2), &bind(":91"), Some('c')), Ok(None));
+        assert_eq!(lent.claim(worker(1, 2), &bind(":91"), Some('c')), Ok(None));
         assert_eq!(lent.listeners().collect::<Vec<_>>(), [&'a', &'b']);
     }
 
@@ -330,21 +364,27 @@ mod tests {
         let mut lent: Lent<char> = Lent::default();
         let at = |port: usize| bind(&format!(":{port}"));
         for port in 1..=DOORS_EACH_MAX {
-            assert!(lent.claim((0, 1), &at(port), None).is_ok());
+            assert!(lent.claim(worker(0, 1), &at(port), None).is_ok());
         }
-        assert!(lent.claim((0, 1), &at(DOORS_EACH_MAX + 1), None).is_err());
-        assert_eq!(lent.claim((0, 1), &at(1), None), Ok(None));
-        assert!(lent.claim((1, 1), &at(DOORS_EACH_MAX + 1), None).is_ok());
+        assert!(
+            lent.claim(worker(0, 1), &at(DOORS_EACH_MAX + 1), None)
+                .is_err()
+        );
+        assert_eq!(lent.claim(worker(0, 1), &at(1), None), Ok(None));
+        assert!(
+            lent.claim(worker(1, 1), &at(DOORS_EACH_MAX + 1), None)
+                .is_ok()
+        );
     }
 
     #[derive(Clone, Debug)]
     enum Event {
-        Claim(Who, u16, bool),
-        Settle(Vec<Who>, bool),
+        Claim(WorkerRef, u16, bool),
+        Settle(Vec<WorkerRef>, bool),
     }
 
     fn event() -> impl Strategy<Value = Event> {
-        let who = || (0..3u16, 0..3u16);
+        let who = || (0..3u16, 0..3u16).prop_map(|(index, tenure)| worker(index, tenure));
         prop_oneof![
             (who(), 1..5u16, any::<bool>())
                 .prop_map(|(who, at, opens)| Event::Claim(who, at, opens)),

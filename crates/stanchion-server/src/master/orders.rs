@@ -161,7 +161,7 @@ impl Master {
                 generation,
                 message: ToTemplate::Reopen,
             });
-            let pids = house.workers.present().map(|(_, _, pid)| pid);
+            let pids = house.workers.present().map(|(_, pid)| pid);
             actions.extend(pids.map(|pid| Action::Kill(pid, SIGUSR1)));
         }
     }
@@ -170,14 +170,10 @@ impl Master {
     fn dump(&mut self, client: Option<Client>) {
         let Some(client) = client else { return };
         for house in self.houses.values() {
-            for (worker, tenure, pid) in house.workers.present() {
+            for (worker, pid) in house.workers.present() {
                 self.dumps.add(Job {
                     generation: house.generation,
-                    whose: Condemned {
-                        worker,
-                        tenure,
-                        pid,
-                    },
+                    whose: Condemned { worker, pid },
                     client: Some(client),
                 });
             }

@@ -78,13 +78,12 @@ impl<T: Serialize + std::fmt::Debug> Outbox<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::messages::{Incoming, ToTemplate};
+    use crate::messages::{Incoming, ToTemplate, WorkerRef};
 
-    fn fork(worker: u16) -> ToTemplate {
+    fn fork(index: u16) -> ToTemplate {
         ToTemplate::Fork {
-            worker,
-            tenure: 1,
-            number: worker,
+            worker: WorkerRef { index, tenure: 1 },
+            number: index,
         }
     }
 

@@ -18,7 +18,7 @@ use super::{Loop, Role, SIGNALS};
 use crate::control::{Reply, WorkerStacks};
 use crate::figures::Attempt;
 use crate::host::Hook;
-use crate::messages::{FromTemplate, ToTemplate};
+use crate::messages::{FromTemplate, ToTemplate, WorkerRef};
 use crate::settings::Settings;
 use crate::tree::leave_signals_to_master;
 use crate::{listeners, log, threads};
@@ -140,7 +140,7 @@ impl Loop<'_> {
         let Some(house) = self.houses.get_mut(&generation) else {
             return;
         };
-        let ToTemplate::Fork { worker, tenure, .. } = message else {
+        let ToTemplate::Fork { worker, .. } = message else {
             if let Some(link) = &mut house.template {
                 link.outbox.send(message);
             }
@@ -148,14 +148,16 @@ impl Loop<'_> {
         };
         match Channel::pair() {
             Ok((ours, theirs)) => {
-                house.posts.insert(worker, Post::new(tenure, ours));
+                let WorkerRef { index, tenure } = worker;
+                house.posts.insert(index, Post::new(tenure, ours));
                 if let Some(link) = &mut house.template {
                     link.outbox.send_with(message, Some(theirs.into()));
                 }
             }
             Err(error) => {
-                error!("worker {worker} cannot be given a channel to the master: {error}");
-                let said = FromTemplate::NotForked { worker, tenure };
+                let index = worker.index;
+                error!("worker {index} cannot be given a channel to the master: {error}");
+                let said = FromTemplate::NotForked(worker);
                 self.events
                     .push_back(Event::TemplateSaid { generation, said });
             }

@@ -9,7 +9,7 @@ use super::stage::Stage;
 use super::worker::Worker;
 use super::workers::Workers;
 use crate::figures::Cause;
-use crate::messages::ToAcceptor;
+use crate::messages::{ToAcceptor, WorkerRef};
 use crate::worker::jitter;
 
 /// What a condemned worker is given to write its stacks down.
@@ -20,8 +20,7 @@ const GRACE_MS: u64 = 1_000;
 /// A worker whose stacks are wanted before it is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Condemned {
-    pub(super) worker: u16,
-    pub(super) tenure: u16,
+    pub(super) worker: WorkerRef,
     pub(super) pid: i32,
 }
 
@@ -36,9 +35,8 @@ pub(super) struct Sentence {
 
 impl Workers {
     /// A worker says that it has served enough.
-    pub(super) fn on_due(&mut self, index: u16, tenure: u16, served: u64) {
-        let of_this_tenure = |worker: &&mut Worker| worker.tenure == tenure;
-        if let Some(worker) = self.seated.get_mut(&index).filter(of_this_tenure) {
+    pub(super) fn on_due(&mut self, worker: WorkerRef, served: u64) {
+        if let Some(worker) = self.entry(worker) {
             let why = || format!("it has served {served} requests (max_requests)");
             worker.is_due(Cause::MaxRequests, why);
         }
@@ -177,19 +175,14 @@ impl Workers {
         )));
         // Whatever becomes of its stacks, this is its end.
         worker.ask_to_leave(now_ms + DUMP_MS + GRACE_MS, actions);
-        let tenure = worker.tenure;
-        Some(Condemned {
-            worker: index,
-            tenure,
-            pid,
-        })
+        let worker = worker.at(index);
+        Some(Condemned { worker, pid })
     }
 
     /// Its stacks are written down, or it had its time for that: it dies as soon as no other
     /// request of it can still end.
-    pub(super) fn on_dumped(&mut self, now_ms: u64, index: u16, tenure: u16) {
-        let of_this_tenure = |worker: &&mut Worker| worker.tenure == tenure;
-        if let Some(worker) = self.seated.get_mut(&index).filter(of_this_tenure)
+    pub(super) fn on_dumped(&mut self, now_ms: u64, worker: WorkerRef) {
+        if let Some(worker) = self.entry(worker)
             && let Some(condemned) = &mut worker.condemned
         {
             condemned.dumped = true;

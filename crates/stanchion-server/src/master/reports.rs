@@ -14,7 +14,7 @@ use super::event::Event;
 use super::outbox::Outbox;
 use super::premises::Premises;
 use super::step::Master;
-use crate::messages::{self, FromAcceptor, FromTemplate, FromWorker, Incoming, Said};
+use crate::messages::{self, FromAcceptor, FromTemplate, FromWorker, Incoming, Said, WorkerRef};
 
 /// Reports of one child that are read in a turn of the loop: far more than it has to say.
 const REPORTS_PER_TURN_MAX: usize = 64;
@@ -139,9 +139,10 @@ impl Post {
         }
     }
 
-    fn hear(&mut self, (generation, worker): (u32, u16), now_ms: u64, heard: &mut Heard<'_>) {
+    fn hear(&mut self, (generation, index): (u32, u16), now_ms: u64, heard: &mut Heard<'_>) {
         let tenure = self.tenure;
-        let who = format!("worker {worker}");
+        let worker = WorkerRef { index, tenure };
+        let who = format!("worker {index}");
         self.inbox.read(now_ms, &self.channel, &who, |said| {
             let Said {
                 message,
@@ -155,7 +156,6 @@ impl Post {
                     heard.events.push(Event::WorkerHere {
                         generation,
                         worker,
-                        tenure,
                         pid: sender,
                     });
                 }
@@ -168,7 +168,7 @@ impl Post {
                 (Some(_), FromWorker::Listen { bind }) => {
                     heard.listens.push(Listens {
                         generation,
-                        who: (worker, tenure),
+                        worker,
                         bind,
                         fd,
                     });
@@ -176,18 +176,15 @@ impl Post {
                 (Some(_), said) => heard.events.push(Event::WorkerSaid {
                     generation,
                     worker,
-                    tenure,
                     said,
                 }),
             }
             Ok(())
         });
         if self.inbox.has_ended && !std::mem::replace(&mut self.was_ended, true) {
-            heard.silent.push(Event::WorkerSilent {
-                generation,
-                worker,
-                tenure,
-            });
+            heard
+                .silent
+                .push(Event::WorkerSilent { generation, worker });
         }
     }
 }
@@ -225,8 +222,7 @@ impl<'m> Kin<'m> {
 #[derive(Debug)]
 pub(super) struct Listens {
     pub(super) generation: u32,
-    /// Index and tenure.
-    pub(super) who: (u16, u16),
+    pub(super) worker: WorkerRef,
     pub(super) bind: String,
     pub(super) fd: Option<OwnedFd>,
 }
@@ -292,13 +288,9 @@ impl Premises {
         if let Some(acceptor) = &mut self.acceptor {
             acceptor.hear(now_ms, "the acceptor", |said, fd| {
                 match said {
-                    FromAcceptor::Listen {
-                        worker,
-                        tenure,
-                        bind,
-                    } => heard.listens.push(Listens {
+                    FromAcceptor::Listen { worker, bind } => heard.listens.push(Listens {
                         generation,
-                        who: (worker, tenure),
+                        worker,
                         bind,
                         fd,
                     }),

@@ -13,7 +13,6 @@ use super::dumps::{Dumps, Job};
 use super::event::{Action, Client, Event, News};
 use super::heir::Heir;
 use super::house::{House, MARGIN_MS, Standing};
-use super::relief::Condemned;
 use crate::exit_code;
 use crate::messages::{FromTemplate, FromWorker};
 
@@ -184,11 +183,9 @@ impl Master {
             Event::WorkerSaid {
                 generation,
                 worker,
-                tenure,
                 said: FromWorker::Dumped,
             } => {
-                let who = (worker, tenure);
-                let dumped = self.dumps.on_dumped(generation, who, actions);
+                let dumped = self.dumps.on_dumped(generation, worker, actions);
                 self.on_dumped(now_ms, dumped, actions);
             }
             Event::AcceptorForked { generation, .. }
@@ -362,8 +359,7 @@ impl Master {
         if let Some(job) = job
             && let Some(house) = self.houses.get_mut(&job.generation)
         {
-            let Condemned { worker, tenure, .. } = job.whose;
-            house.workers.on_dumped(now_ms, worker, tenure);
+            house.workers.on_dumped(now_ms, job.whose.worker);
             house.workers.kill_overstayers(now_ms, actions);
         }
         let (waiting, done): (Vec<_>, Vec<_>) = self

@@ -7,6 +7,7 @@ use super::event::Action;
 use super::relief::Sentence;
 use super::stage::Stage;
 use crate::figures::Cause;
+use crate::messages::WorkerRef;
 
 #[derive(Debug)]
 pub(super) struct Worker {
@@ -46,6 +47,12 @@ impl Worker {
             cause: None,
             condemned: None,
         }
+    }
+
+    /// What it is called, if these seats are its.
+    pub(super) fn at(&self, index: u16) -> WorkerRef {
+        let tenure = self.tenure;
+        WorkerRef { index, tenure }
     }
 
     /// Whether it counts among those wanted: it is there or on the way, and not about to go.

@@ -12,7 +12,7 @@ use super::stage::Stage;
 use super::worker::{BootFailure, Worker};
 use crate::exit_code;
 use crate::figures::Cause;
-use crate::messages::{ToAcceptor, ToTemplate};
+use crate::messages::{ToAcceptor, ToTemplate, WorkerRef};
 
 /// How long a template may take for its next fork, hooks included, before it counts as stuck.
 const FORK_MS_MAX: u64 = 60_000;
@@ -77,11 +77,11 @@ impl Workers {
             .take(missing)
     }
 
-    /// Those that have reported, and serve or finish: index, tenure and pid.
-    pub(super) fn present(&self) -> impl Iterator<Item = (u16, u16, i32)> {
+    /// Those that have reported, and serve or finish, each with its process.
+    pub(super) fn present(&self) -> impl Iterator<Item = (WorkerRef, i32)> {
         self.seated
             .iter()
-            .filter_map(|(&index, worker)| Some((index, worker.tenure, worker.present()?)))
+            .filter_map(|(&index, worker)| Some((worker.at(index), worker.present()?)))
     }
 
     /// Whether `pid` is one of them.
@@ -101,10 +101,10 @@ impl Workers {
         found.map(|(&index, _)| index)
     }
 
-    fn entry(&mut self, index: u16, tenure: u16) -> Option<&mut Worker> {
+    pub(super) fn entry(&mut self, worker: WorkerRef) -> Option<&mut Worker> {
         self.seated
-            .get_mut(&index)
-            .filter(|worker| worker.tenure == tenure)
+            .get_mut(&worker.index)
+            .filter(|seated| seated.tenure == worker.tenure)
     }
 
     // What must be done.
@@ -115,18 +115,15 @@ impl Workers {
             return;
         }
         let missing: Vec<u16> = self.missing(target).collect();
-        for worker in missing {
-            let last = &mut self.tenures[usize::from(worker)];
+        for index in missing {
+            let last = &mut self.tenures[usize::from(index)];
             *last = last.wrapping_add(1);
             let tenure = *last;
             let number = self.free_number();
             let asked_for = Worker::asked_for(tenure, number, now_ms);
-            self.seated.insert(worker, asked_for);
-            let message = ToTemplate::Fork {
-                worker,
-                tenure,
-                number,
-            };
+            let worker = asked_for.at(index);
+            self.seated.insert(index, asked_for);
+            let message = ToTemplate::Fork { worker, number };
             let generation = self.generation;
             actions.push(Action::TellTemplate {
                 generation,
@@ -270,11 +267,7 @@ impl Workers {
             message,
         };
         actions.extend(self.departed.messages().map(tell));
-        let ready = |(worker, tenure, pid)| ToAcceptor::WorkerReady {
-            worker,
-            tenure,
-            pid,
-        };
+        let ready = |(worker, pid)| ToAcceptor::WorkerReady { worker, pid };
         actions.extend(self.present().map(ready).map(tell));
     }
 
@@ -292,11 +285,12 @@ impl Workers {
     pub(super) fn on_not_forked(
         &mut self,
         now_ms: u64,
-        (index, tenure): (u16, u16),
+        worker: WorkerRef,
         actions: &mut Vec<Action>,
     ) -> Result<(), BootFailure> {
+        let WorkerRef { index, .. } = worker;
         let asked = |worker: &mut Worker| worker.stage == Stage::Asked;
-        if !self.entry(index, tenure).is_some_and(asked) {
+        if !self.entry(worker).is_some_and(asked) {
             return Ok(());
         }
         self.seated.remove(&index);
@@ -313,11 +307,11 @@ impl Workers {
     pub(super) fn on_here(
         &mut self,
         now_ms: u64,
-        (index, tenure): (u16, u16),
+        worker: WorkerRef,
         pid: i32,
         actions: &mut Vec<Action>,
     ) -> bool {
-        match self.entry(index, tenure) {
+        match self.entry(worker) {
             Some(worker) if worker.stage == Stage::Asked => {
                 worker.stage = Stage::Booting { pid };
                 worker.silent_since_ms = None;
@@ -334,14 +328,15 @@ impl Workers {
 
     /// Nobody has a worker's end of its channel any more. `is_asked`: there is a template that may
     /// be forking it.
-    pub(super) fn on_silent(&mut self, now_ms: u64, (index, tenure): (u16, u16), is_asked: bool) {
-        let Some(worker) = self.entry(index, tenure) else {
+    pub(super) fn on_silent(&mut self, now_ms: u64, worker: WorkerRef, is_asked: bool) {
+        let WorkerRef { index, .. } = worker;
+        let Some(seated) = self.entry(worker) else {
             return;
         };
-        if worker.stage == Stage::Asked && !is_asked {
+        if seated.stage == Stage::Asked && !is_asked {
             self.seated.remove(&index);
         } else {
-            worker.silent_since_ms.get_or_insert(now_ms);
+            seated.silent_since_ms.get_or_insert(now_ms);
         }
     }
 
@@ -357,35 +352,25 @@ impl Workers {
     }
 
     /// A worker says that it serves.
-    pub(super) fn on_ready(
-        &mut self,
-        now_ms: u64,
-        (index, tenure): (u16, u16),
-        actions: &mut Vec<Action>,
-    ) {
-        let generation = self.generation;
-        let Some(worker) = self.entry(index, tenure) else {
+    pub(super) fn on_ready(&mut self, now_ms: u64, worker: WorkerRef, actions: &mut Vec<Action>) {
+        let (generation, WorkerRef { index, .. }) = (self.generation, worker);
+        let Some(seated) = self.entry(worker) else {
             return;
         };
-        match worker.stage {
+        match seated.stage {
             Stage::Booting { pid } => {
-                worker.stage = Stage::Ready { pid };
-                worker.ready_ms = Some(now_ms);
+                seated.stage = Stage::Ready { pid };
+                seated.ready_ms = Some(now_ms);
                 self.backoff = Backoff::default();
                 self.have_served = true;
-                let ready = ToAcceptor::WorkerReady {
-                    worker: index,
-                    tenure,
-                    pid,
-                };
-                actions.push(self.tell_acceptor(ready));
+                actions.push(self.tell_acceptor(ToAcceptor::WorkerReady { worker, pid }));
                 actions.push(Action::info(format!(
                     "worker ready worker={index} pid={pid} generation={generation}"
                 )));
             }
             // It was told while it was booting, when it may not have listened yet.
             Stage::Leaving { pid, .. } => {
-                worker.ready_ms = Some(now_ms);
+                seated.ready_ms = Some(now_ms);
                 actions.push(Action::Kill(pid, SIGTERM));
             }
             Stage::Wanted | Stage::Asked | Stage::Ready { .. } | Stage::Killed { .. } => {}
@@ -393,12 +378,13 @@ impl Workers {
     }
 
     /// The acceptor finds that a worker must not go on.
-    pub(super) fn on_replace(&mut self, index: u16, tenure: u16, actions: &mut Vec<Action>) {
-        let Some(worker) = self.entry(index, tenure) else {
+    pub(super) fn on_replace(&mut self, worker: WorkerRef, actions: &mut Vec<Action>) {
+        let WorkerRef { index, .. } = worker;
+        let Some(seated) = self.entry(worker) else {
             return;
         };
-        if let Some(pid) = worker.stage.kill() {
-            worker.cause = Some(Cause::Corrupt);
+        if let Some(pid) = seated.stage.kill() {
+            seated.cause = Some(Cause::Corrupt);
             actions.push(Action::error(format!(
                 "worker {index} ({pid}) is replaced: it wrote where it should not"
             )));
@@ -422,7 +408,7 @@ impl Workers {
             generation: self.generation,
             worker: index,
         });
-        let message = self.departed.add(index, worker.tenure);
+        let message = self.departed.add(worker.at(index));
         actions.push(self.tell_acceptor(message));
         actions.push(Action::Announce(News::WorkerGone {
             number: worker.number,

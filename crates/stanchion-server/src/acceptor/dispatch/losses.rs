@@ -9,12 +9,14 @@ use super::{Dispatch, refuse};
 use crate::acceptor::dispatch::outflow::StreamEnd;
 use crate::acceptor::dispatch::refusal::Refusal;
 use crate::acceptor::dispatch::ticket::{Stage, Ticket};
+use crate::messages::WorkerRef;
 use crate::tally::Event;
 
 impl Dispatch {
     /// A worker is dead: what it had in hand is answered for it, and its slots are free.
-    pub(crate) fn worker_gone(&mut self, worker: u16, tenure: u16, now_us: u64) {
-        let seats = worker * self.threads..(worker + 1) * self.threads;
+    pub(crate) fn worker_gone(&mut self, worker: WorkerRef, now_us: u64) {
+        let WorkerRef { index, tenure } = worker;
+        let seats = index * self.threads..(index + 1) * self.threads;
         let theirs = |tenant: Tenant| seats.contains(&tenant.seat) && tenant.tenure == tenure;
         for slot in self.side.held_by(theirs) {
             if self.side.settle_orphan(slot, true) {
@@ -34,15 +36,15 @@ impl Dispatch {
                 self.bury(slot, &ticket, now_us);
             }
         }
-        self.free_poisoned_of(worker, tenure);
+        self.free_poisoned_of(worker);
         if self
             .workers
-            .get(&worker)
+            .get(&index)
             .is_some_and(|sitting| sitting.tenure == tenure)
         {
-            self.workers.remove(&worker);
+            self.workers.remove(&index);
         }
-        self.ports.forget((worker, tenure));
+        self.ports.forget(worker);
         self.pass_ports_on(now_us);
         self.fill(now_us);
         self.side.announce();

@@ -11,7 +11,7 @@ use super::{Dispatch, Sitting, refuse};
 use crate::acceptor::dispatch::outflow::StreamEnd;
 use crate::acceptor::dispatch::refusal::Refusal;
 use crate::acceptor::dispatch::ticket::{Stage, Ticket};
-use crate::messages::{self, FromAcceptor};
+use crate::messages::{self, FromAcceptor, WorkerRef};
 
 /// How often the exchange is held to what we know. It bounds how long a request can stand in a ring in which no seat
 /// sees it, and an answer be there without a notice.
@@ -34,8 +34,8 @@ enum Doubt {
     Untold,
     /// We were not told of him, and he says that he has it.
     Unannounced,
-    /// His seat is empty, as if he were dead: the worker and its tenure.
-    Left(u16, u16),
+    /// His seat is empty, as if he were dead.
+    Left(WorkerRef),
 }
 
 impl Doubt {
@@ -55,19 +55,19 @@ pub(super) struct Poisoned {
     owner: Owner,
 }
 
-/// Who may still write to a slot, each with its tenure.
+/// Who may still write to a slot.
 enum Owner {
     /// The one that had it. It is replaced.
-    Known(u16, u16),
+    Known(WorkerRef),
     /// Nobody says so: one of these. Looked for so many times.
-    Unknown(Vec<(u16, u16)>, u32),
+    Unknown(Vec<WorkerRef>, u32),
 }
 
 impl Owner {
     /// A worker is dead; true if it is the last of them.
-    fn forget(&mut self, dead: (u16, u16)) -> bool {
+    fn forget(&mut self, dead: WorkerRef) -> bool {
         match self {
-            Self::Known(worker, tenure) => (*worker, *tenure) == dead,
+            Self::Known(worker) => *worker == dead,
             Self::Unknown(some, _) => {
                 some.retain(|&owner| owner != dead);
                 some.is_empty()
@@ -129,12 +129,15 @@ impl Dispatch {
         if self.side.is_stray(slot) {
             return Some(Doubt::Elsewhere);
         }
-        let worker = tenant.seat / self.threads;
+        let index = tenant.seat / self.threads;
         let is_announced = self.pid_of(tenant) != 0;
         match (is_announced, self.exchange.seat_state(tenant.seat)) {
             (false, SeatState::Busy) => Some(Doubt::Unannounced),
             (false, _) => Some(Doubt::Untold),
-            (true, SeatState::Empty) => Some(Doubt::Left(worker, tenant.tenure)),
+            (true, SeatState::Empty) => Some(Doubt::Left(WorkerRef {
+                index,
+                tenure: tenant.tenure,
+            })),
             (true, _) => None,
         }
     }
@@ -144,7 +147,7 @@ impl Dispatch {
         match (self.slots[slot as usize].clone(), doubt) {
             (Some(ticket), Doubt::Left(..)) => self.poison(slot, &ticket, corrupt),
             (Some(ticket), _) => self.poison_without_owner(slot, &ticket, corrupt),
-            (None, Doubt::Left(worker, tenure)) => self.replace(*worker, *tenure),
+            (None, Doubt::Left(worker)) => self.replace(*worker),
             (None, _) => {
                 error!("{corrupt} (slot {slot}, of the acceptor before this one)");
                 self.side.settle_orphan(slot, true);
@@ -161,9 +164,9 @@ impl Dispatch {
                 return true;
             };
             let seat = self.exchange.busy_seat_of(*slot);
-            if let Some((worker, tenure)) = seat.and_then(|seat| self.sitter_at(seat)) {
-                *owner = Owner::Known(worker, tenure);
-                found.push((worker, tenure));
+            if let Some(worker) = seat.and_then(|seat| self.sitter_at(seat)) {
+                *owner = Owner::Known(worker);
+                found.push(worker);
                 return true;
             }
             *looks += 1;
@@ -176,16 +179,16 @@ impl Dispatch {
         for slot in free {
             self.free(slot);
         }
-        for (worker, tenure) in found {
-            self.replace(worker, tenure);
+        for worker in found {
+            self.replace(worker);
         }
     }
 
     /// A worker is dead: slots that only it may still have written to are used again.
-    pub(super) fn free_poisoned_of(&mut self, worker: u16, tenure: u16) {
+    pub(super) fn free_poisoned_of(&mut self, worker: WorkerRef) {
         let (freed, kept) = std::mem::take(&mut self.poisoned)
             .into_iter()
-            .map(|mut poisoned| (poisoned.owner.forget((worker, tenure)), poisoned))
+            .map(|mut poisoned| (poisoned.owner.forget(worker), poisoned))
             .partition::<Vec<_>, _>(|(is_free, _)| *is_free);
         self.poisoned = kept.into_iter().map(|(_, poisoned)| poisoned).collect();
         for (_, Poisoned { slot, .. }) in freed {
@@ -208,35 +211,37 @@ impl Dispatch {
             }
             _ => self.exchange.busy_seat_of(slot),
         };
-        let Some((worker, tenure)) = seat.and_then(|seat| self.sitter_at(seat)) else {
+        let Some(worker) = seat.and_then(|seat| self.sitter_at(seat)) else {
             return self.poison_without_owner(slot, ticket, corrupt);
         };
         tell_client(slot, ticket, corrupt);
-        let owner = Owner::Known(worker, tenure);
+        let owner = Owner::Known(worker);
         self.poisoned.push(Poisoned { slot, owner });
-        self.replace(worker, tenure);
+        self.replace(worker);
     }
 
     fn poison_without_owner(&mut self, slot: u32, ticket: &Ticket, corrupt: Corrupt) {
         tell_client(slot, ticket, corrupt);
         let owners = self.possible_owners();
+        let pairs = owners.iter().map(|owner| (owner.index, owner.tenure));
+        let pairs: Vec<_> = pairs.collect();
         warn!(
-            "slot {slot} is not used until it is sure that none of these writes to it: {owners:?}"
+            "slot {slot} is not used until it is sure that none of these writes to it: {pairs:?}"
         );
         let owner = Owner::Unknown(owners, 0);
         self.poisoned.push(Poisoned { slot, owner });
     }
 
-    /// The worker that has a seat, and its tenure.
-    fn sitter_at(&self, seat: u16) -> Option<(u16, u16)> {
-        let worker = seat / self.threads;
-        let Sitting { tenure, .. } = self.workers.get(&worker)?;
-        Some((worker, *tenure))
+    /// The worker that has a seat.
+    fn sitter_at(&self, seat: u16) -> Option<WorkerRef> {
+        let index = seat / self.threads;
+        let &Sitting { tenure, .. } = self.workers.get(&index)?;
+        Some(WorkerRef { index, tenure })
     }
 
-    /// Who may have a slot, each with its tenure, when nobody says so: those that are dead, as far as
+    /// Who may have a slot when nobody says so: those that are dead, as far as
     /// we have not been told yet, since the master empties their seats first; else anybody.
-    fn possible_owners(&self) -> Vec<(u16, u16)> {
+    fn possible_owners(&self) -> Vec<WorkerRef> {
         let pid_of = |worker: u16| self.exchange.seat(worker * self.threads).pid.load(Relaxed);
         let all = self.workers.iter();
         let all = all.map(|(&worker, sitting)| (worker, *sitting));
@@ -245,12 +250,12 @@ impl Dispatch {
         let some = if dead.is_empty() { sitting } else { dead };
         let tenures = some.into_iter();
         tenures
-            .map(|(worker, sitting)| (worker, sitting.tenure))
+            .map(|(index, Sitting { tenure, .. })| WorkerRef { index, tenure })
             .collect()
     }
 
-    fn replace(&mut self, worker: u16, tenure: u16) {
-        self.unreported.insert((worker, tenure));
+    fn replace(&mut self, worker: WorkerRef) {
+        self.unreported.insert(worker);
         self.report_culprits();
     }
 
@@ -258,13 +263,14 @@ impl Dispatch {
     /// for the next look: as long as such a worker lives, its slot is out of use.
     pub(crate) fn report_culprits(&mut self) {
         let master = &self.master;
-        self.unreported.retain(|&(worker, tenure)| {
-            let replace = FromAcceptor::Replace { worker, tenure };
+        self.unreported.retain(|&worker| {
+            let replace = FromAcceptor::Replace(worker);
             match messages::send(master, &replace) {
                 Ok(()) => false,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => true,
                 Err(error) => {
-                    error!("the master could not be told to replace worker {worker}: {error}");
+                    let index = worker.index;
+                    error!("the master could not be told to replace worker {index}: {error}");
                     false
                 }
             }

@@ -26,14 +26,15 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
+use crate::messages::WorkerRef;
 use crate::tally::{Outcome, Tally};
 use crate::tree::Common;
 use admission::{ClientLimit, Lanes, line_limits};
 use durations::Durations;
 use mending::Poisoned;
 use outflow::Limits;
+pub(crate) use ports::PortNumber;
 use ports::Ports;
-pub(crate) use ports::{PortNumber, Who};
 use refusal::Refusal;
 use stanchion_exchange::{AcceptorSide, Exchange, SlotState, Submitted, Tenant};
 use stanchion_line::{Ahead, Line, LineLimits, Pulled, Reserve};
@@ -77,8 +78,8 @@ pub(crate) struct Dispatch {
     /// Messages there that were over the limit, since they were last logged.
     files_cut: u64,
     master: Rc<Channel>,
-    /// Workers that must not go on, of which the master could not be told yet: index and tenure.
-    unreported: BTreeSet<(u16, u16)>,
+    /// Workers that must not go on, of which the master could not be told yet.
+    unreported: BTreeSet<WorkerRef>,
     /// When the oldest request was submitted that no seat was woken for.
     unannounced_since_us: u64,
     poisoned: Vec<Poisoned>,
@@ -343,8 +344,9 @@ impl Dispatch {
     }
 
     /// A worker has sat down.
-    pub(crate) fn worker_ready(&mut self, worker: u16, tenure: u16, pid: i32, now_us: u64) {
-        self.workers.insert(worker, Sitting { tenure, pid });
+    pub(crate) fn worker_ready(&mut self, worker: WorkerRef, pid: i32, now_us: u64) {
+        let WorkerRef { index, tenure } = worker;
+        self.workers.insert(index, Sitting { tenure, pid });
         self.pass_ports_on(now_us);
         self.fill(now_us);
     }

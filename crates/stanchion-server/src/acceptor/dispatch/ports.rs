@@ -13,12 +13,10 @@ use tracing::info;
 use super::{Dispatch, refuse};
 use crate::acceptor::dispatch::refusal::Refusal;
 use crate::acceptor::dispatch::ticket::{Stage, Ticket};
+use crate::messages::WorkerRef;
 
 /// Those of `worker_port_base` are counted from 0; the master numbers the others, beyond them.
 pub(crate) type PortNumber = u32;
-
-/// Index and tenure of a worker.
-pub(crate) type Who = (u16, u16);
 
 /// Every port.
 pub(super) struct Ports<T> {
@@ -37,7 +35,7 @@ struct Port<T> {
     worker: u16,
     /// Of a port that workers have asked for, those that are not gone, first come first served;
     /// `None` for one of `worker_port_base`, which any worker may take over.
-    claims: Option<Vec<Who>>,
+    claims: Option<Vec<WorkerRef>>,
     line: Line<T>,
     /// Its requests in the exchange.
     submitted: usize,
@@ -72,33 +70,33 @@ impl<T> Ports<T> {
     }
 
     /// A worker asks for a port that may be another's: then it is next.
-    fn claim(&mut self, port: PortNumber, who: Who, name: &str) {
+    fn claim(&mut self, port: PortNumber, worker: WorkerRef, name: &str) {
         let share = self.share;
         let port = self.ports.entry(port).or_insert_with(|| Port {
             name: name.to_owned(),
-            worker: who.0,
+            worker: worker.index,
             claims: Some(Vec::new()),
             line: Line::new(share),
             submitted: 0,
         });
         if let Some(claims) = &mut port.claims
-            && !claims.contains(&who)
+            && !claims.contains(&worker)
         {
-            claims.push(who);
+            claims.push(worker);
         }
     }
 
     /// Who has asked for a port, and is first.
-    fn claimant(&self, port: PortNumber) -> Option<Who> {
+    fn claimant(&self, port: PortNumber) -> Option<WorkerRef> {
         let claims = self.ports.get(&port)?.claims.as_ref()?;
         claims.first().copied()
     }
 
     /// A worker is gone.
-    pub(super) fn forget(&mut self, who: Who) {
+    pub(super) fn forget(&mut self, worker: WorkerRef) {
         for port in self.ports.values_mut() {
             if let Some(claims) = &mut port.claims {
-                claims.retain(|claim| *claim != who);
+                claims.retain(|claim| *claim != worker);
             }
         }
     }
@@ -195,9 +193,9 @@ impl<T> Ports<T> {
                     sitting.iter().copied().find(|&worker| !has_port(worker))
                 }
                 Some(claims) => {
-                    let sits = |&(worker, _): &Who| sitting.contains(&worker);
+                    let sits = |claim: &WorkerRef| sitting.contains(&claim.index);
                     let mut claims = claims.iter().filter(|claim| sits(claim));
-                    claims.next().map(|&(worker, _)| worker)
+                    claims.next().map(|claim| claim.index)
                 }
             };
             if let Some(to) = to.filter(|&to| to != from) {
@@ -222,14 +220,20 @@ impl Dispatch {
     }
 
     /// A worker asks for a port.
-    pub(crate) fn claim_port(&mut self, port: PortNumber, who: Who, name: &str, now_us: u64) {
-        self.ports.claim(port, who, name);
+    pub(crate) fn claim_port(
+        &mut self,
+        port: PortNumber,
+        worker: WorkerRef,
+        name: &str,
+        now_us: u64,
+    ) {
+        self.ports.claim(port, worker, name);
         self.pass_ports_on(now_us);
         self.fill(now_us);
     }
 
     /// The worker whose turn it is to have a port.
-    pub(crate) fn claimant(&self, port: PortNumber) -> Option<Who> {
+    pub(crate) fn claimant(&self, port: PortNumber) -> Option<WorkerRef> {
         self.ports.claimant(port)
     }
 
@@ -317,6 +321,8 @@ impl Dispatch {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use proptest::prelude::*;
     use stanchion_line::Order;
 
@@ -329,6 +335,10 @@ mod tests {
     };
 
     const LENT: PortNumber = 1 << 16;
+
+    fn worker(index: u16, tenure: u16) -> WorkerRef {
+        WorkerRef { index, tenure }
+    }
 
     fn workers<T>(ports: &Ports<T>) -> Vec<u16> {
         ports.ports.values().map(|port| port.worker).collect()
@@ -377,7 +387,7 @@ mod tests {
     #[test]
     fn each_port_has_its_share_of_what_may_wait() {
         let mut ports = Ports::new(9293, 3, LIMITS, 2);
-        ports.claim(LENT, (1, 1), "another of worker 1");
+        ports.claim(LENT, worker(1, 1), "another of worker 1");
         for (port, others, fits) in [(0, 0, 9), (1, 0, 4), (LENT, 4, 5), (2, 0, 9)] {
             for joined in others..others + fits {
                 assert!(
@@ -441,22 +451,22 @@ mod tests {
                 to,
             }]
         };
-        ports.claim(LENT, (0, 1), "one");
+        ports.claim(LENT, worker(0, 1), "one");
         assert_eq!(ports.pass_on(&[0, 1]), []);
         // 2 is to relieve 0, and 1 has asked too.
-        ports.claim(LENT, (2, 1), "one");
-        ports.claim(LENT, (1, 1), "one");
+        ports.claim(LENT, worker(2, 1), "one");
+        ports.claim(LENT, worker(1, 1), "one");
         assert_eq!(ports.pass_on(&[0, 1, 2]), []);
-        ports.forget((0, 1));
+        ports.forget(worker(0, 1));
         assert_eq!(ports.pass_on(&[1]), passed(0, 1), "2 is not there yet");
         assert_eq!(ports.pass_on(&[1, 2]), passed(1, 2), "and it came before 1");
-        ports.forget((2, 1));
+        ports.forget(worker(2, 1));
         assert_eq!(ports.pass_on(&[1]), passed(2, 1));
         // It dies, and comes back to the same seats.
-        ports.forget((1, 1));
+        ports.forget(worker(1, 1));
         assert_eq!(ports.pass_on(&[]), []);
         assert_eq!(ports.pass_on(&[0, 2, 3]), [], "they have not asked");
-        ports.claim(LENT, (1, 2), "one");
+        ports.claim(LENT, worker(1, 2), "one");
         assert_eq!(ports.pass_on(&[0, 1, 2, 3]), []);
         assert_eq!(ports.worker(LENT), Some(1));
     }
@@ -464,7 +474,7 @@ mod tests {
     #[test]
     fn all_ports_of_a_worker_together_give_it_as_many_as_it_has_use_for() {
         let mut ports = Ports::new(9293, 2, LIMITS, 2);
-        ports.claim(LENT, (1, 1), "another of worker 1");
+        ports.claim(LENT, worker(1, 1), "another of worker 1");
         for port in [0, 1, LENT] {
             for item in "abc".chars() {
                 ports
@@ -492,16 +502,16 @@ mod tests {
     /// What the ports that were asked for are to be, in plain words.
     #[derive(Default)]
     struct Model {
-        ports: BTreeMap<PortNumber, (Vec<Who>, u16, usize)>,
-        sitting: BTreeMap<u16, u16>,
+        ports: BTreeMap<PortNumber, (Vec<WorkerRef>, u16, usize)>,
+        sitting: BTreeSet<u16>,
     }
 
     impl Model {
         fn settle(&mut self) {
             for (claims, worker, _) in self.ports.values_mut() {
-                let sits = |who: &&Who| self.sitting.contains_key(&who.0);
-                if let Some(&(first, _)) = claims.iter().find(sits) {
-                    *worker = first;
+                let sits = |who: &&WorkerRef| self.sitting.contains(&who.index);
+                if let Some(first) = claims.iter().find(sits) {
+                    *worker = first.index;
                 }
             }
         }
@@ -515,27 +525,28 @@ mod tests {
             let mut ports: Ports<usize> = Ports::new(0, 0, LIMITS, 2);
             let mut model = Model::default();
             let mut tenures = [0u16; 4];
-            for (kind, number, worker) in events {
-                let (number, tenure) = (LENT + number, tenures[usize::from(worker)]);
+            for (kind, number, index) in events {
+                let number = LENT + number;
+                let worker = worker(index, tenures[usize::from(index)]);
                 match kind {
                     // It asks, before it sits or after.
                     0 => {
-                        ports.claim(number, (worker, tenure), "p");
-                        let (claims, ..) = model.ports.entry(number).or_insert((vec![], worker, 0));
-                        if !claims.contains(&(worker, tenure)) {
-                            claims.push((worker, tenure));
+                        ports.claim(number, worker, "p");
+                        let (claims, ..) = model.ports.entry(number).or_insert((vec![], index, 0));
+                        if !claims.contains(&worker) {
+                            claims.push(worker);
                         }
                     }
                     1 => {
-                        model.sitting.insert(worker, tenure);
+                        model.sitting.insert(index);
                     }
                     2 => {
-                        model.sitting.remove(&worker);
-                        ports.forget((worker, tenure));
+                        model.sitting.remove(&index);
+                        ports.forget(worker);
                         for (claims, ..) in model.ports.values_mut() {
-                            claims.retain(|who| *who != (worker, tenure));
+                            claims.retain(|who| *who != worker);
                         }
-                        tenures[usize::from(worker)] += 1;
+                        tenures[usize::from(index)] += 1;
                     }
                     // It is nobody's any more.
                     3 => {
@@ -553,7 +564,7 @@ mod tests {
                     }
                 }
                 model.settle();
-                let sitting: Vec<u16> = model.sitting.keys().copied().collect();
+                let sitting: Vec<u16> = model.sitting.iter().copied().collect();
                 ports.pass_on(&sitting);
                 prop_assert_eq!(ports.pass_on(&sitting), vec![], "it has settled");
                 let numbers: Vec<_> = ports.ports.keys().copied().collect();

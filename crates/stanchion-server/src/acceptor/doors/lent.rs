@@ -69,13 +69,9 @@ impl Sought {
             match of_worker::open(settings, &seeking.bind) {
                 Ok((_, listener)) => {
                     // If nobody asks any more, whoever comes next asks for it again.
-                    if let Some((worker, tenure)) = dispatch.claimant(*port) {
+                    if let Some(worker) = dispatch.claimant(*port) {
                         let bind = seeking.bind.to_string();
-                        let had = FromAcceptor::Listen {
-                            worker,
-                            tenure,
-                            bind,
-                        };
+                        let had = FromAcceptor::Listen { worker, bind };
                         if let Err(error) =
                             messages::send_with(master, &had, Some(listener.as_fd()))
                         {

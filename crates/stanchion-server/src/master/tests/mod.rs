@@ -21,7 +21,7 @@ use super::event::{Action, Client, Event, News, Order, Plan, Severity};
 use super::orders::order_of;
 use super::step::Master;
 use crate::figures::Cause;
-use crate::messages::{FromAcceptor, FromTemplate, FromWorker, ToAcceptor, ToTemplate};
+use crate::messages::{FromAcceptor, FromTemplate, FromWorker, ToAcceptor, ToTemplate, WorkerRef};
 use crate::settings::SignalStyle;
 
 const KILLED: Exit = Exit::Signal(SIGKILL);
@@ -303,11 +303,10 @@ fn template_said(generation: u32, said: FromTemplate) -> Event {
     Event::TemplateSaid { generation, said }
 }
 
-fn worker_said(generation: u32, worker: u16, tenure: u16, said: FromWorker) -> Event {
+fn worker_said(generation: u32, index: u16, tenure: u16, said: FromWorker) -> Event {
     Event::WorkerSaid {
         generation,
-        worker,
-        tenure,
+        worker: WorkerRef { index, tenure },
         said,
     }
 }
@@ -320,42 +319,46 @@ fn template_ready(generation: u32) -> Event {
     template_said(generation, FromTemplate::Ready)
 }
 
-fn here(generation: u32, worker: u16, tenure: u16, pid: i32) -> Event {
+fn here(generation: u32, index: u16, tenure: u16, pid: i32) -> Event {
     Event::WorkerHere {
         generation,
-        worker,
-        tenure,
+        worker: WorkerRef { index, tenure },
         pid,
     }
 }
 
-fn silent(generation: u32, worker: u16, tenure: u16) -> Event {
+fn silent(generation: u32, index: u16, tenure: u16) -> Event {
     Event::WorkerSilent {
         generation,
-        worker,
-        tenure,
+        worker: WorkerRef { index, tenure },
     }
 }
 
-fn not_forked(generation: u32, worker: u16, tenure: u16) -> Event {
-    template_said(generation, FromTemplate::NotForked { worker, tenure })
+fn not_forked(generation: u32, index: u16, tenure: u16) -> Event {
+    template_said(
+        generation,
+        FromTemplate::NotForked(WorkerRef { index, tenure }),
+    )
 }
 
-fn ready(generation: u32, worker: u16, tenure: u16) -> Event {
-    worker_said(generation, worker, tenure, FromWorker::Ready)
+fn ready(generation: u32, index: u16, tenure: u16) -> Event {
+    worker_said(generation, index, tenure, FromWorker::Ready)
 }
 
-fn replace(generation: u32, worker: u16, tenure: u16) -> Event {
-    acceptor_said(generation, FromAcceptor::Replace { worker, tenure })
+fn replace(generation: u32, index: u16, tenure: u16) -> Event {
+    acceptor_said(
+        generation,
+        FromAcceptor::Replace(WorkerRef { index, tenure }),
+    )
 }
 
-fn due(generation: u32, worker: u16, tenure: u16) -> Event {
+fn due(generation: u32, index: u16, tenure: u16) -> Event {
     let served = 1_000;
-    worker_said(generation, worker, tenure, FromWorker::Due { served })
+    worker_said(generation, index, tenure, FromWorker::Due { served })
 }
 
-fn dumped(generation: u32, worker: u16, tenure: u16) -> Event {
-    worker_said(generation, worker, tenure, FromWorker::Dumped)
+fn dumped(generation: u32, index: u16, tenure: u16) -> Event {
+    worker_said(generation, index, tenure, FromWorker::Dumped)
 }
 
 fn changed(generation: u32) -> Event {
@@ -430,15 +433,15 @@ fn line(action: &Action) -> String {
     }
 }
 
+fn short(WorkerRef { index, tenure }: WorkerRef) -> String {
+    format!("{index}/{tenure}")
+}
+
 fn to_acceptor(message: &ToAcceptor) -> String {
     match message {
         ToAcceptor::Accept => "accept".to_owned(),
-        ToAcceptor::WorkerReady {
-            worker,
-            tenure,
-            pid,
-        } => format!("ready {worker}/{tenure}={pid}"),
-        ToAcceptor::WorkerGone { worker, tenure } => format!("gone {worker}/{tenure}"),
+        ToAcceptor::WorkerReady { worker, pid } => format!("ready {}={pid}", short(*worker)),
+        ToAcceptor::WorkerGone(worker) => format!("gone {}", short(*worker)),
         ToAcceptor::Overdue {
             seat,
             tenure,
@@ -458,17 +461,13 @@ fn to_acceptor(message: &ToAcceptor) -> String {
 
 fn to_template(message: &ToTemplate) -> String {
     match message {
-        ToTemplate::Fork {
-            worker,
-            tenure,
-            number,
-        } => {
-            let of = if number == worker {
+        ToTemplate::Fork { worker, number } => {
+            let of = if *number == worker.index {
                 String::new()
             } else {
                 format!(" nr={number}")
             };
-            format!("fork {worker}/{tenure}{of}")
+            format!("fork {}{of}", short(*worker))
         }
         ToTemplate::Reopen => "reopen".to_owned(),
     }

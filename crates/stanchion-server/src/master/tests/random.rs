@@ -20,13 +20,12 @@ enum Role {
         open: bool,
     },
     Template {
-        orders: VecDeque<(u16, u16)>,
+        orders: VecDeque<WorkerRef>,
         /// What it could not fork, and has not reported.
-        unreported: VecDeque<(u16, u16)>,
+        unreported: VecDeque<WorkerRef>,
     },
     Worker {
-        worker: u16,
-        tenure: u16,
+        worker: WorkerRef,
         /// It has said that it is there.
         here: bool,
         /// It was asked for its stacks.
@@ -78,8 +77,8 @@ struct World {
     seated: BTreeMap<(u32, u16), (u16, bool)>,
     tenures: BTreeMap<(u32, u16), u16>,
     /// Workers that may have held requests, have been reaped, and of which no acceptor was told.
-    owed: BTreeSet<(u32, u16, u16)>,
-    served: BTreeMap<i32, (u32, u16, u16)>,
+    owed: BTreeSet<(u32, WorkerRef)>,
+    served: BTreeMap<i32, (u32, WorkerRef)>,
     last_client: Client,
     /// Clients that have not been told the outcome.
     waiting: BTreeSet<Client>,
@@ -162,26 +161,21 @@ impl World {
         match *event {
             Event::Reaped(pid, _) => {
                 let served = self.served.remove(&pid);
-                let of_a_house = |who: &(u32, u16, u16)| self.houses.contains(&who.0);
+                let of_a_house = |who: &(u32, WorkerRef)| self.houses.contains(&who.0);
                 self.owed.extend(served.filter(of_a_house));
                 self.templates.remove(&pid);
             }
             Event::WorkerHere {
-                generation,
-                worker,
-                tenure,
-                ..
-            } => self.note_fork((generation, worker), tenure, true),
+                generation, worker, ..
+            } => self.note_fork(generation, worker, true),
             // If it was not there so far, it may be asked for again.
             Event::TemplateSaid {
                 generation,
-                said: FromTemplate::NotForked { worker, tenure },
+                said: FromTemplate::NotForked(worker),
             }
-            | Event::WorkerSilent {
-                generation,
-                worker,
-                tenure,
-            } => self.note_fork((generation, worker), tenure, false),
+            | Event::WorkerSilent { generation, worker } => {
+                self.note_fork(generation, worker, false);
+            }
             Event::Ordered {
                 client: Some(client),
                 ..
@@ -191,9 +185,10 @@ impl World {
         }
     }
 
-    fn note_fork(&mut self, who: (u32, u16), tenure: u16, lives: bool) {
+    fn note_fork(&mut self, generation: u32, worker: WorkerRef, lives: bool) {
+        let who = (generation, worker.index);
         if let Some((seated, known)) = self.seated.get_mut(&who)
-            && *seated == tenure
+            && *seated == worker.tenure
         {
             *known |= lives;
             if !*known {
@@ -297,14 +292,15 @@ impl World {
 
     fn tell_acceptor(&mut self, generation: u32, message: &ToAcceptor) {
         assert!(self.houses.contains(&generation), "{message:?}");
-        if let ToAcceptor::WorkerGone { worker, tenure, .. } = *message {
-            let is_it = |role: &Role| matches!(role, Role::Worker { worker: w, tenure: t, .. } if (*w, *t) == (worker, tenure));
+        if let ToAcceptor::WorkerGone(gone) = *message {
+            let is_it =
+                |role: &Role| matches!(role, Role::Worker { worker, .. } if *worker == gone);
             let alive = self.find(generation, is_it);
             assert_eq!(
                 alive, None,
-                "{worker}/{tenure} is alive, and its slots were taken from it"
+                "{gone:?} is alive, and its slots were taken from it"
             );
-            self.owed.remove(&(generation, worker, tenure));
+            self.owed.remove(&(generation, gone));
         }
         let Some(pid) = self.find(generation, |role| matches!(role, Role::Acceptor { .. })) else {
             // It has died, which is not known yet.
@@ -325,10 +321,11 @@ impl World {
     }
 
     fn tell_template(&mut self, generation: u32, message: &ToTemplate) {
-        let ToTemplate::Fork { worker, tenure, .. } = *message else {
+        let ToTemplate::Fork { worker, .. } = *message else {
             return;
         };
-        let who = (generation, worker);
+        let WorkerRef { index, tenure } = worker;
+        let who = (generation, index);
         let last = self.tenures.insert(who, tenure);
         assert!(
             last.is_none_or(|last| last < tenure),
@@ -342,10 +339,10 @@ impl World {
             && let Some(child) = self.children.get_mut(&pid)
             && let Role::Template { orders, .. } = &mut child.role
         {
-            orders.push_back((worker, tenure));
+            orders.push_back(worker);
         } else {
             // One that is dead does not read it.
-            self.silent.push_back(silent(generation, worker, tenure));
+            self.silent.push_back(silent(generation, index, tenure));
         }
     }
 
@@ -360,7 +357,7 @@ impl World {
             }
             | Event::WorkerSilent {
                 generation, worker, ..
-            } => (generation, worker) == who,
+            } => (generation, worker.index) == who,
             _ => false,
         };
         if self.posts.remove(&who).is_some() {
@@ -370,10 +367,16 @@ impl World {
     }
 
     /// Whoever had a worker's end of its channel is gone.
-    fn end_channel(&mut self, house: u32, worker: u16, tenure: u16) {
-        if self.posts.get(&(house, worker)) == Some(&tenure) {
-            self.silent.push_back(silent(house, worker, tenure));
+    fn end_channel(&mut self, house: u32, worker: WorkerRef) {
+        if self.holds_post(house, worker) {
+            let silent = silent(house, worker.index, worker.tenure);
+            self.silent.push_back(silent);
         }
+    }
+
+    /// Whether the master holds this worker's channel.
+    fn holds_post(&self, house: u32, worker: WorkerRef) -> bool {
+        self.posts.get(&(house, worker.index)) == Some(&worker.tenure)
     }
 
     fn kill(&mut self, pid: i32, signal: i32) {
@@ -437,10 +440,10 @@ impl World {
     fn die(&mut self, pid: i32, exit: Exit) {
         let child = self.children.remove(&pid).expect("it lives");
         match child.role {
-            Role::Worker { worker, tenure, .. } => self.end_channel(child.house, worker, tenure),
+            Role::Worker { worker, .. } => self.end_channel(child.house, worker),
             Role::Template { orders, .. } => {
-                for (worker, tenure) in orders {
-                    self.end_channel(child.house, worker, tenure);
+                for worker in orders {
+                    self.end_channel(child.house, worker);
                 }
             }
             Role::Acceptor { .. } | Role::Heir => {}
@@ -455,16 +458,15 @@ impl World {
         };
         let house = child.house;
         if let Role::Worker {
-            worker,
-            tenure,
+            worker: worker @ WorkerRef { index, tenure },
             ref mut here,
             ..
         } = child.role
             && !std::mem::replace(here, true)
         {
-            if self.posts.get(&(house, worker)) == Some(&tenure) {
+            if self.holds_post(house, worker) {
                 self.reports
-                    .push_back(super::here(house, worker, tenure, pid));
+                    .push_back(super::here(house, index, tenure, pid));
             } else {
                 // There is nobody to say it to.
                 self.die(pid, Exit::Code(3));
@@ -476,9 +478,9 @@ impl World {
             let ready = match child.role {
                 Role::Acceptor { .. } => acceptor_ready(house),
                 Role::Template { .. } => template_ready(house),
-                Role::Worker { worker, tenure, .. } => {
-                    self.served.insert(pid, (house, worker, tenure));
-                    ready(house, worker, tenure)
+                Role::Worker { worker, .. } => {
+                    self.served.insert(pid, (house, worker));
+                    ready(house, worker.index, worker.tenure)
                 }
                 Role::Heir => Event::HeirReady,
             };
@@ -490,22 +492,17 @@ impl World {
             return true;
         }
         match &mut child.role {
-            Role::Worker {
-                worker,
-                tenure,
-                asked,
-                ..
-            } if *asked => {
+            Role::Worker { worker, asked, .. } if *asked => {
                 *asked = false;
-                let stacks = dumped(house, *worker, *tenure);
+                let stacks = dumped(house, worker.index, worker.tenure);
                 self.reports.push_back(stacks);
             }
             Role::Template { orders, unreported } => {
                 let reports = orders.is_empty() || choice.is_multiple_of(2);
-                if reports && let Some((worker, tenure)) = unreported.pop_front() {
-                    self.reports.push_back(not_forked(house, worker, tenure));
-                } else if let Some((worker, tenure)) = orders.pop_front() {
-                    self.fork_worker(pid, worker, tenure);
+                if reports && let Some(WorkerRef { index, tenure }) = unreported.pop_front() {
+                    self.reports.push_back(not_forked(house, index, tenure));
+                } else if let Some(worker) = orders.pop_front() {
+                    self.fork_worker(pid, worker);
                 } else {
                     return false;
                 }
@@ -515,22 +512,21 @@ impl World {
         true
     }
 
-    fn fork_worker(&mut self, template: i32, worker: u16, tenure: u16) {
+    fn fork_worker(&mut self, template: i32, worker: WorkerRef) {
         let house = self.children[&template].house;
         let role = Role::Worker {
             worker,
-            tenure,
             here: false,
             asked: false,
         };
         if self.fork(house, role).is_some() {
             return;
         }
-        self.end_channel(house, worker, tenure);
+        self.end_channel(house, worker);
         if let Some(child) = self.children.get_mut(&template)
             && let Role::Template { unreported, .. } = &mut child.role
         {
-            unreported.push_back((worker, tenure));
+            unreported.push_back(worker);
         }
     }
 

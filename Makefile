@@ -85,7 +85,7 @@ test-ordinary: test-needs ## As root: run the tests of processes, sockets and fi
 # Apart, since it needs a network and the tests must not.
 .PHONY: test-needs
 test-needs: $(STAMP)/wheel $(STAMP)/dev $(GUEST)/made
-	scripts/system-packages nginx=nginx-light haproxy=haproxy ip=iproute2 prometheus=prometheus chromium=chromium
+	scripts/system-packages nginx=nginx-light haproxy=haproxy ip=iproute2 prometheus=prometheus chromium=chromium strace=strace
 
 .PHONY: test-systemd
 test-systemd: $(STAMP)/wheel $(STAMP)/dev $(GUEST)/made ## Run the tests in a Debian that systemd has booted (as root)

@@ -49,6 +49,7 @@ UNSAFE_HOMES = (
     "crates/stanchion-exchange/",
     "crates/stanchion-py/src/fork.rs",
     "crates/stanchion-http/tests/allocations.rs",
+    "crates/stanchion-server/tests/allocations.rs",
 )
 UNSAFE_FORBIDDEN = ("stanchion-line", "stanchion-http", "stanchion-server")
 

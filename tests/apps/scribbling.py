@@ -3,6 +3,7 @@
 import os
 import signal
 import struct
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from wsgiref.types import StartResponse, WSGIEnvironment
 
@@ -11,9 +12,12 @@ from shared_memory import exchange
 
 SEARCHED_BYTES = 65536
 """Of the shared memory, from its start: the words of all slots lie there."""
+CLOSED_OFFSET = 24
+"""Of the word that says that nobody is left who would hand out requests."""
 TAKEN, ANSWERING, NO_PHASE = 3, 4, 9
 NOBODY = 7 << 16 | 5 << 4 | TAKEN
 """The lower half of a word: taken by a seat at which nobody has ever sat."""
+ANOTHER_TENURE = 7 << 16
 
 
 def spoil_own_slot(phase: int, how: Callable[[int], int] = lambda word: word & ~0xF | NO_PHASE) -> None:
@@ -29,6 +33,20 @@ def spoil_own_slot(phase: int, how: Callable[[int], int] = lambda word: word & ~
 
 def give_away_own_slot() -> None:
     spoil_own_slot(TAKEN, lambda word: word & ~0xFFFFFFFF | NOBODY)
+
+
+def close_until_another_seat_has_left() -> None:
+    """Say so for as long as that takes, whatever the acceptor says."""
+
+    def seats() -> int:
+        return sum(thread.name.startswith("stanchion-seat-") for thread in threading.enumerate())
+
+    with exchange() as memory:
+        before = seats()
+        announce("closed")
+        while seats() == before:
+            memory.write(CLOSED_OFFSET, struct.pack("=I", 1))
+        memory.write(CLOSED_OFFSET, struct.pack("=I", 0))
 
 
 def given_away() -> int:
@@ -49,6 +67,12 @@ def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[byt
         wait_for_pass()
         give_away_own_slot()
         os.kill(os.getpid(), signal.SIGKILL)
+    if environ["PATH_INFO"] == "/close":
+        close_until_another_seat_has_left()
+    if environ["PATH_INFO"] == "/under-another-name":
+        spoil_own_slot(TAKEN, lambda word: word & ~(0xFFFF << 16) | ANOTHER_TENURE)
+        announce(f"{os.getpid()}")
+        wait_for_pass()
     if environ["PATH_INFO"] == "/given-away":
         return [str(given_away()).encode()]
     return [f"{os.getpid()} {environ['QUERY_STRING']}".encode()]

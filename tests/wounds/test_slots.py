@@ -96,3 +96,29 @@ def test_a_slot_that_was_given_away_to_a_seat_where_nobody_sits_is_free_again(
     with server.connect() as wire:
         eventually(lambda: wire.get("/given-away").text == "0", "the slot is free again")
     assert server.acceptor().is_running()
+
+
+@pytest.mark.own("gunicorn's processes share no memory")
+def test_who_says_that_somebody_else_sits_at_its_seat_holds_no_request_for_long(serve: Serve, gate: Gate) -> None:
+    """The scoreboard confirms it, as it is in the worker's memory too. The master has told who sits there."""
+    server = serve("scribbling:app", env=gate.environment)
+    with server.connect() as wire:
+        wire.send(request("GET", "/under-another-name"))
+        liar = int(gate.announcement())
+        assert wire.response().status == 502
+    eventually(lambda: not psutil.pid_exists(liar), "it is replaced")
+
+
+@pytest.mark.own("gunicorn's processes share no memory")
+def test_a_worker_one_of_whose_seats_was_talked_into_leaving_leaves_and_is_replaced(serve: Serve, gate: Gate) -> None:
+    """Or it would stay with fewer seats, and without any when it happens to all: nobody would be served."""
+    server = serve("scribbling:app", "--threads", "2", env=gate.environment)
+    with server.connect() as closing, server.connect() as waking:
+        closing.send(request("GET", "/close"))
+        assert gate.announcement() == "closed"
+        waking.send(request("GET", "/?woken"))
+        left = int(closing.response().text.split()[0])
+        assert waking.response().text.endswith("woken")
+    eventually(lambda: not psutil.pid_exists(left), "the worker has left")
+    with server.connect() as wire:
+        assert wire.get("/").status == 200

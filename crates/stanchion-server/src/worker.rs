@@ -110,7 +110,16 @@ impl Worker {
         if bits & asked::REOPEN != 0 && asked::take(asked::REOPEN) {
             log::reopen();
         }
-        bits & asked::LEAVING != 0 || self.common.exchange.is_closed()
+        if bits & asked::LEAVING == 0 && self.common.exchange.is_closed() {
+            // Once one seat has seen it all must: the acceptor takes it back if another worker wrote it, and a
+            // worker whose seats are empty would stay.
+            info!(
+                "nobody is left who would hand out requests, as the exchange says: the worker leaves"
+            );
+            self.leave();
+            return true;
+        }
+        bits & asked::LEAVING != 0
     }
 
     /// Serves, alone, who comes in at this address from now on; gives the address with the port in

@@ -32,7 +32,7 @@ enum Doubt {
     Elsewhere,
     /// We were not told of him, or were told that he is dead, and he does not say that he has it.
     Untold,
-    /// We were not told of him, and he says that he has it.
+    /// We were told of nobody at that seat, and he says that he has it.
     Unannounced,
     /// His seat is empty, as if he were dead.
     Left(WorkerRef),
@@ -130,15 +130,14 @@ impl Dispatch {
             return Some(Doubt::Elsewhere);
         }
         let index = tenant.seat / self.threads;
-        let is_announced = self.pid_of(tenant) != 0;
-        match (is_announced, self.exchange.seat_state(tenant.seat)) {
-            (false, SeatState::Busy) => Some(Doubt::Unannounced),
-            (false, _) => Some(Doubt::Untold),
-            (true, SeatState::Empty) => Some(Doubt::Left(WorkerRef {
-                index,
-                tenure: tenant.tenure,
-            })),
-            (true, _) => None,
+        let sitter = self.workers.get(&index).map(|sitting| sitting.tenure);
+        match (sitter, self.exchange.seat_state(tenant.seat)) {
+            // The master tells of an end before it has anybody else sit down there.
+            (None, SeatState::Busy) => Some(Doubt::Unannounced),
+            (Some(tenure), state) if tenure == tenant.tenure => {
+                (state == SeatState::Empty).then_some(Doubt::Left(WorkerRef { index, tenure }))
+            }
+            (_, _) => Some(Doubt::Untold),
         }
     }
 

@@ -117,6 +117,14 @@ def test_usr1_opens_the_error_log_anew_for_master_acceptor_and_workers(
         eventually(lambda: path.read_text().count("opened anew") == 4, "each process says so in the new one")
 
 
+def reload(server: Server) -> None:
+    """Until who comes meets the new generation only."""
+    before = server.acceptor()
+    server.signal(signal.SIGHUP)
+    server.log.wait("reloaded")
+    gone(before.pid)
+
+
 @pytest.mark.parametrize("style", [GUNICORN, UNICORN])
 def test_winch_pauses_and_ttin_goes_on(serve: Serve, gate: Gate, style: tuple[str, str]) -> None:
     server = serve("waiting:app", "-w", "2", *style, env=gate.environment)
@@ -132,8 +140,7 @@ def test_winch_pauses_and_ttin_goes_on(serve: Serve, gate: Gate, style: tuple[st
         assert response.status == 200
         assert int(response.text.split()[0]) not in workers
     seats(server, gate, 1)
-    server.signal(signal.SIGHUP)
-    server.log.wait("reloaded")
+    reload(server)
     seats(server, gate, 1)
 
 
@@ -141,9 +148,24 @@ def test_hup_ends_a_pause(serve: Serve, gate: Gate) -> None:
     server = serve("waiting:app", "-w", "2", env=gate.environment)
     server.signal(signal.SIGWINCH)
     server.log.wait("WINCH: 0 workers")
-    server.signal(signal.SIGHUP)
-    server.log.wait("reloaded")
+    reload(server)
     seats(server, gate, 2)
+
+
+@pytest.mark.parametrize("end", [signal.SIGHUP, signal.SIGTERM])
+def test_who_waits_while_all_workers_are_away_is_served_when_the_pause_ends(
+    serve: Serve, gate: Gate, end: signal.Signals
+) -> None:
+    server = serve("waiting:app", "-w", "2", env=gate.environment)
+    workers = {seat.pid for seat in seats(server, gate, 2)}
+    server.signal(signal.SIGWINCH)
+    for pid in workers:
+        gone(pid)
+    with server.connect() as wire:
+        wire.send(request("GET", "/pid?patient"))
+        assert wire.silent(0.3), "it waits in the line"
+        server.signal(end)
+        assert wire.response().status == 200
 
 
 def test_ttou_goes_down_to_none_in_unicorns_way(serve: Serve, gate: Gate) -> None:

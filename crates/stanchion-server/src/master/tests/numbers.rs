@@ -163,6 +163,24 @@ fn a_pause_sends_all_workers_away_and_more_brings_them_back() {
     );
 }
 
+/// Whoever waits there cannot go over to the new house.
+#[test]
+fn a_house_that_retires_after_a_pause_has_its_workers_again() {
+    let mut tree = Tree::serving();
+    tree.play([signal(SIGWINCH)]);
+    tree.play([100, 101].map(|pid| reaped(pid, LEFT)));
+    tree.play([signal(SIGHUP), built(2, PLAN)]);
+    tree.fork(2);
+    tree.load(2);
+    tree.fill(2, 1);
+    tree.play([here(2, 1, 1, 201)]);
+    tree.expect_among(ready(2, 1, 1), "template 1: fork 0/2");
+    let mut tree = Tree::serving();
+    tree.play([ask(Order::Scale(0))]);
+    tree.play([100, 101].map(|pid| reaped(pid, LEFT)));
+    tree.expect_among(signal(SIGTERM), "template 1: fork 0/2");
+}
+
 /// Workers that a reload brings after these orders.
 #[track_caller]
 fn assert_reloaded_with(workers: usize, plan: Plan, orders: impl IntoIterator<Item = Event>) {

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
+use crate::discipline::{Discipline, Standing};
 use crate::drain_rate::DrainRate;
-use crate::order::{Order, Standing};
 
 /// The bounds of `Retry-After`, in seconds. Less than one would be "at once", which is what the
 /// client just did; beyond a minute an estimate is a guess, and a client has mostly given up.
@@ -18,7 +18,7 @@ const GAPS_SPARE: usize = 32;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
     pub(crate) queue_timeout_us: u64,
-    pub(crate) order: Order,
+    pub(crate) discipline: Discipline,
 }
 
 /// Why an entry was taken out before its turn.
@@ -26,7 +26,7 @@ pub(crate) struct Rules {
 pub enum Expiry {
     /// It has waited as long as one may.
     TimedOut,
-    /// The lane stands ([`Order::Adaptive`]), and it is the oldest.
+    /// The lane stands ([`Discipline::Adaptive`]), and it is the oldest.
     Shed,
 }
 
@@ -39,7 +39,7 @@ pub struct LaneView {
     pub oldest_wait_us: u64,
     /// Requests that leave the seats per second while somebody waits.
     pub drain_per_s: f64,
-    /// Whether it stands ([`Order::Adaptive`]).
+    /// Whether it stands ([`Discipline::Adaptive`]).
     pub stands: bool,
 }
 
@@ -168,7 +168,7 @@ impl<T> Lane<T> {
     /// Looks whether the lane stands. Done when somebody is to come out by time or by turn; not when
     /// one leaves, unless he is the last.
     fn judge(&mut self, now_us: u64, rules: &Rules) {
-        let Some(target_us) = rules.order.target_us() else {
+        let Some(target_us) = rules.discipline.target_us() else {
             return;
         };
         let stands_us = self
@@ -272,7 +272,7 @@ mod tests {
     fn gaps_stay_in_proportion() {
         let rules = Rules {
             queue_timeout_us: 0,
-            order: Order::Fifo,
+            discipline: Discipline::Fifo,
         };
         let mut lane = Lane::new();
         let join = |lane: &mut Lane<u64>, number| {

@@ -5,19 +5,19 @@
 //! run in the acceptor, in a table test and in a simulator, and give the same answers.
 //!
 //! ```
-//! use stanchion_line::{Expiry, LaneId, Line, LineLimits, Order, Refusal};
+//! use stanchion_line::{Discipline, Expiry, Full, LaneId, Line, LineLimits};
 //!
 //! let lane = LaneId::DEFAULT; // there may be more
 //! let mut line = Line::new(LineLimits {
 //!     waiting_max: 2,
 //!     queue_timeout_us: 1_000_000,
-//!     order: Order::Fifo,
+//!     discipline: Discipline::Fifo,
 //! });
 //! line.join(0, lane, "first").unwrap();
 //! line.join(10, lane, "second").unwrap();
 //!
 //! // A limit that is reached is an answer, not an accident.
-//! let (item, Refusal::Full { retry_after_s }) = line.join(20, lane, "third").unwrap_err();
+//! let (item, Full { retry_after_s }) = line.join(20, lane, "third").unwrap_err();
 //! assert_eq!((item, retry_after_s), ("third", 1));
 //!
 //! let head = line.pull(500).unwrap();
@@ -35,15 +35,15 @@
 
 mod ahead;
 mod clients;
+mod discipline;
 mod drain_rate;
 mod lane;
 mod line;
-mod order;
 mod reserve;
 
 pub use ahead::Ahead;
 pub use clients::Clients;
+pub use discipline::Discipline;
 pub use lane::{Expiry, LaneView};
-pub use line::{LaneId, LaneLimits, Line, LineLimits, Place, Pulled, Refusal};
-pub use order::Order;
+pub use line::{Full, LaneId, LaneLimits, Line, LineLimits, Place, Pulled};
 pub use reserve::Reserve;

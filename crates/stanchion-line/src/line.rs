@@ -2,8 +2,8 @@
 
 use std::cmp::Reverse;
 
+use crate::discipline::Discipline;
 use crate::lane::{Entry, Expiry, Lane, LaneView, Rules};
-use crate::order::Order;
 
 /// How often a lane with somebody in it may be passed over before the next turn is its own: rare
 /// enough that an overtaking lane overtakes, often enough that everybody moves.
@@ -18,7 +18,7 @@ pub struct LineLimits {
     /// How long one may wait, in microseconds; zero for as long as it takes.
     pub queue_timeout_us: u64,
     /// Who of a lane goes first.
-    pub order: Order,
+    pub discipline: Discipline,
 }
 
 /// What the operator chose for one lane.
@@ -43,14 +43,12 @@ pub struct Place {
     number: u64,
 }
 
-/// Why somebody was not let into the line.
+/// Why somebody was not let into the line: as many wait as may. The operator's limit, or more work than
+/// the seats can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// As many wait as may. The operator's limit, or more work than the seats can do.
-    Full {
-        /// When to come back: the value for `Retry-After` (RFC 9110 section 10.2.3), in seconds.
-        retry_after_s: u64,
-    },
+pub struct Full {
+    /// When to come back: the value for `Retry-After` (RFC 9110 section 10.2.3), in seconds.
+    pub retry_after_s: u64,
 }
 
 /// An entry that came out of the line.
@@ -141,7 +139,7 @@ impl<T> Line<T> {
             waiting_max: limits.waiting_max,
             rules: Rules {
                 queue_timeout_us: limits.queue_timeout_us,
-                order: limits.order,
+                discipline: limits.discipline,
             },
             lanes: lanes.collect(),
             number_next: 0,
@@ -171,10 +169,10 @@ impl<T> Line<T> {
     ///
     /// Entries past their deadline keep their room until [`expire`](Self::expire) took them out,
     /// so let it do so first.
-    pub fn join(&mut self, now_us: u64, lane: LaneId, item: T) -> Result<Place, (T, Refusal)> {
+    pub fn join(&mut self, now_us: u64, lane: LaneId, item: T) -> Result<Place, (T, Full)> {
         if !self.has_room(lane, 0) {
             let retry_after_s = self.retry_after_s(now_us, lane);
-            return Err((item, Refusal::Full { retry_after_s }));
+            return Err((item, Full { retry_after_s }));
         }
         let (place, entry) = self.entry(lane, now_us, item);
         self.lanes[lane.index()].lane.join(now_us, entry);

@@ -4,7 +4,7 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use stanchion_line::{Expiry, LaneId, Line, LineLimits, Order, Place};
+use stanchion_line::{Discipline, Expiry, LaneId, Line, LineLimits, Place};
 
 const LANE: LaneId = LaneId::DEFAULT;
 
@@ -30,11 +30,11 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn line(order: Order) -> Line<usize> {
+fn line(discipline: Discipline) -> Line<usize> {
     Line::new(LineLimits {
         waiting_max: 1_000,
         queue_timeout_us: 0,
-        order,
+        discipline,
     })
 }
 
@@ -79,7 +79,7 @@ proptest! {
         steps in vec(step(), 0..200),
         target_us in 1..200_u64,
     ) {
-        let mut line = line(Order::Adaptive { target_us });
+        let mut line = line(Discipline::Adaptive { target_us });
         let mut model = Model { target_us, waiting: Vec::new(), standing: None };
         let mut now_us = 0;
         for (item, step) in steps.into_iter().enumerate() {
@@ -128,8 +128,8 @@ proptest! {
     #[test]
     fn the_same_as_fifo_while_nobody_waits_for_long(steps in vec(step(), 0..200)) {
         const TARGET_US: u64 = 100;
-        let mut fifo = line(Order::Fifo);
-        let mut adaptive = line(Order::Adaptive { target_us: TARGET_US });
+        let mut fifo = line(Discipline::Fifo);
+        let mut adaptive = line(Discipline::Adaptive { target_us: TARGET_US });
         let mut places: Vec<Place> = Vec::new();
         let mut now_us = 0;
         for (item, step) in steps.into_iter().enumerate() {

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use stanchion_line::{Expiry, LaneId, LaneLimits, Line, LineLimits, Order, Place, Refusal};
+use stanchion_line::{Discipline, Expiry, Full, LaneId, LaneLimits, Line, LineLimits, Place};
 
 /// The line's own constant: how often a lane may be passed over.
 const PASSED_OVER_MAX: usize = 8;
@@ -195,7 +195,7 @@ proptest! {
         queue_timeout_us in prop_oneof![Just(0), 1..200_u64],
         lanes in lane_limits(),
     ) {
-        let limits = LineLimits { waiting_max, queue_timeout_us, order: Order::Fifo };
+        let limits = LineLimits { waiting_max, queue_timeout_us, discipline: Discipline::Fifo };
         let mut line = Line::with_lanes(limits, &lanes);
         let empty = |&limits: &LaneLimits| {
             Lane { limits, returned: Vec::new(), joined: Vec::new(), passed_over: 0 }
@@ -221,7 +221,7 @@ proptest! {
                             joined += 1;
                             model.lanes[lane].joined.push(Waiting { place, item, joined_us: now_us });
                         }
-                        Err((back, Refusal::Full { retry_after_s })) => {
+                        Err((back, Full { retry_after_s })) => {
                             prop_assert_eq!(back, item);
                             prop_assert!(!has_room);
                             prop_assert!((1..=60).contains(&retry_after_s));
@@ -297,7 +297,7 @@ proptest! {
         priorities in vec(0..4_u32, 1..20),
         arrivals in vec(0..20_usize, 0..400),
     ) {
-        let limits = LineLimits { waiting_max: 10_000, queue_timeout_us: 0, order: Order::Fifo };
+        let limits = LineLimits { waiting_max: 10_000, queue_timeout_us: 0, discipline: Discipline::Fifo };
         let lanes: Vec<_> = priorities
             .iter()
             .map(|&priority| LaneLimits { priority, waiting_max: None })

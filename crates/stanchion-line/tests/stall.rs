@@ -6,7 +6,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use stanchion_line::{LaneId, Line, LineLimits, Order};
+use stanchion_line::{Discipline, LaneId, Line, LineLimits};
 
 const SECOND_US: u64 = 1_000_000;
 const SEATS: u64 = 8;
@@ -50,11 +50,11 @@ fn random(state: &mut u64) -> u64 {
 
 /// Plays it from beginning to end: gives how requests ended that came before the stall, in it, and in the
 /// 15 seconds after it.
-fn play(order: Order) -> [Ends; 3] {
+fn play(discipline: Discipline) -> [Ends; 3] {
     let mut line = Line::new(LineLimits {
         waiting_max: 2_048,
         queue_timeout_us: 60 * SECOND_US,
-        order,
+        discipline,
     });
     let mut seed = 0x5eed;
     let mut ends = [Ends::default(); 3];
@@ -114,8 +114,8 @@ fn play(order: Order) -> [Ends; 3] {
 
 #[test]
 fn after_a_stall_live_clients_are_served_before_those_who_have_given_up() {
-    let fifo = play(Order::Fifo);
-    let adaptive = play(Order::Adaptive {
+    let fifo = play(Discipline::Fifo);
+    let adaptive = play(Discipline::Adaptive {
         target_us: SECOND_US,
     });
     for (before, adaptive) in fifo.iter().zip(&adaptive) {

@@ -6,12 +6,12 @@ fn line(waiting_max: usize, queue_timeout_us: u64) -> Line<char> {
     Line::new(LineLimits {
         waiting_max,
         queue_timeout_us,
-        order: Order::Fifo,
+        discipline: Discipline::Fifo,
     })
 }
 
-fn retry_after_s(refused: Result<Place, (char, Refusal)>) -> u64 {
-    let (_, Refusal::Full { retry_after_s }) = refused.unwrap_err();
+fn retry_after_s(refused: Result<Place, (char, Full)>) -> u64 {
+    let (_, Full { retry_after_s }) = refused.unwrap_err();
     retry_after_s
 }
 
@@ -39,7 +39,7 @@ fn full_line_gives_the_item_back() {
     line.join(0, LaneId::DEFAULT, 'a').unwrap();
     assert_eq!(
         line.join(0, LaneId::DEFAULT, 'b'),
-        Err(('b', Refusal::Full { retry_after_s: 1 }))
+        Err(('b', Full { retry_after_s: 1 }))
     );
     line.pull(0).unwrap();
     assert!(line.join(0, LaneId::DEFAULT, 'b').is_ok());
@@ -240,7 +240,7 @@ fn adaptive(target_us: u64, joined: usize) -> Line<char> {
     let mut line = Line::new(LineLimits {
         waiting_max: 26,
         queue_timeout_us: 0,
-        order: Order::Adaptive { target_us },
+        discipline: Discipline::Adaptive { target_us },
     });
     for (now_us, item) in (0..).step_by(10).zip(('a'..='z').take(joined)) {
         line.join(now_us, LaneId::DEFAULT, item).unwrap();
@@ -323,7 +323,7 @@ fn queue_timeout_holds_in_a_line_that_stands() {
     let mut line = Line::new(LineLimits {
         waiting_max: 9,
         queue_timeout_us: 150,
-        order: Order::Adaptive { target_us: 100 },
+        discipline: Discipline::Adaptive { target_us: 100 },
     });
     for (now_us, item) in [(0, 'a'), (10, 'b'), (20, 'c')] {
         line.join(now_us, LaneId::DEFAULT, item).unwrap();
@@ -343,7 +343,7 @@ fn lanes<const N: usize>(lanes: [(u32, Option<usize>); N], joined: &str) -> Line
     let limits = LineLimits {
         waiting_max: 100,
         queue_timeout_us: 1_000,
-        order: Order::Fifo,
+        discipline: Discipline::Fifo,
     };
     let mut line = Line::with_lanes(limits, &lanes);
     for (now_us, joins) in (0..).zip(joined.split_whitespace()) {

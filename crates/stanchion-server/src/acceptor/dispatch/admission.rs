@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use stanchion_line::{LaneId, LaneLimits, Line, LineLimits, Order, Place, Reserve};
+use stanchion_line::{Discipline, Full, LaneId, LaneLimits, Line, LineLimits, Place, Reserve};
 
 use super::Dispatch;
 use crate::acceptor::dispatch::refusal::Refusal;
@@ -21,9 +21,9 @@ pub(super) fn line_limits(settings: &Settings) -> LineLimits {
     LineLimits {
         waiting_max: settings.max_waiting as usize,
         queue_timeout_us: us(settings.queue_timeout),
-        order: match settings.queue_order {
-            QueueOrder::Fifo => Order::Fifo,
-            QueueOrder::Adaptive => Order::Adaptive {
+        discipline: match settings.queue_order {
+            QueueOrder::Fifo => Discipline::Fifo,
+            QueueOrder::Adaptive => Discipline::Adaptive {
                 target_us: us(settings.queue_target),
             },
         },
@@ -147,9 +147,8 @@ impl Dispatch {
             return Err(Refusal::LineFull { retry_after_s });
         }
         let joined = line.join(now_us, lane, Rc::clone(ticket));
-        let place = joined.map_err(|(_, stanchion_line::Refusal::Full { retry_after_s })| {
-            Refusal::LineFull { retry_after_s }
-        })?;
+        let place =
+            joined.map_err(|(_, Full { retry_after_s })| Refusal::LineFull { retry_after_s })?;
         ticket.client_share.set(share);
         Ok(place)
     }

@@ -324,14 +324,14 @@ mod tests {
     use std::collections::BTreeSet;
 
     use proptest::prelude::*;
-    use stanchion_line::Order;
+    use stanchion_line::Discipline;
 
     use super::*;
 
     const LIMITS: LineLimits = LineLimits {
         waiting_max: 9,
         queue_timeout_us: 100,
-        order: Order::Fifo,
+        discipline: Discipline::Fifo,
     };
 
     const LENT: PortNumber = 1 << 16;

@@ -1,8 +1,8 @@
-//! In which order a lane is served, and which of those who have waited long are shed.
+//! The queue discipline: in which order a lane is served, and which of those who have waited long are shed.
 
-/// The order of a lane.
+/// The discipline of a lane, as queueing theory has it: who goes first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Order {
+pub enum Discipline {
     /// First in, first out.
     #[default]
     Fifo,
@@ -28,7 +28,7 @@ pub(crate) struct Standing {
     next_us: u64,
 }
 
-impl Order {
+impl Discipline {
     /// The time after which a lane stands; `None` if it never does.
     pub(crate) fn target_us(self) -> Option<u64> {
         match self {
@@ -80,9 +80,9 @@ mod tests {
 
     #[test]
     fn no_target_is_never_reached() {
-        assert_eq!(Order::Fifo.target_us(), None);
-        assert_eq!(Order::Adaptive { target_us: 0 }.target_us(), None);
-        assert_eq!(Order::Adaptive { target_us: 7 }.target_us(), Some(7));
+        assert_eq!(Discipline::Fifo.target_us(), None);
+        assert_eq!(Discipline::Adaptive { target_us: 0 }.target_us(), None);
+        assert_eq!(Discipline::Adaptive { target_us: 7 }.target_us(), Some(7));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The control socket: orders to the master, and answers, for `stanchion ctl`.
+//! The control socket: commands to the master, and answers, for `stanchion ctl`.
 //!
 //! It lives in the master's loop: no thread, no wait of its own, and bounds on everything that a
 //! client can make it keep. A request is a JSON object on a line ([`Request`]), and so is its

@@ -180,7 +180,7 @@ impl Reply {
         }
     }
 
-    /// The outcome of an order.
+    /// The outcome of a command.
     pub(crate) fn of(outcome: Result<String, String>) -> Self {
         match outcome {
             Ok(message) => Self::done(message),

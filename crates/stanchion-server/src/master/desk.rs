@@ -1,4 +1,4 @@
-//! The control socket's place in the loop: what clients ask for becomes an order, or is answered from
+//! The control socket's place in the loop: what clients ask for becomes a command, or is answered from
 //! what is there.
 
 use std::path::Path;
@@ -7,15 +7,15 @@ use stanchion_sys::clock::monotonic_us;
 use stanchion_sys::{memory, process};
 use tracing::warn;
 
-use super::event::{Client, Event, Order};
+use super::event::{Command, Event};
 use super::heir::Heir;
 use super::house::{House, Standing};
 use super::stage::Stage;
-use super::step::Phase;
+use super::step::RunState;
 use super::{Loop, now_ms};
 use crate::control::{
-    Control, Data, Reply, Request, SeatStatus, ServerPhase, Status, WorkerStacks, WorkerStage,
-    WorkerStatus,
+    ClientId, Control, Data, Reply, Request, SeatStatus, ServerPhase, Status, WorkerStacks,
+    WorkerStage, WorkerStatus,
 };
 use crate::settings::SignalStyle;
 use crate::tally::{EventCounts, RequestCounts};
@@ -27,7 +27,7 @@ impl Loop<'_> {
             return;
         };
         for (client, request) in control.gather(now_ms()) {
-            let order = match request {
+            let command = match request {
                 Request::Status => {
                     let status = Data::Status(Box::new(self.status()));
                     self.tell(client, &Reply::with(status));
@@ -38,29 +38,29 @@ impl Loop<'_> {
                     self.tell(client, &Reply::with(workers));
                     continue;
                 }
-                Request::Reload => Order::Reload,
-                Request::Upgrade => Order::Upgrade,
-                Request::Scale { workers } => Order::Scale(workers),
-                Request::Drain => Order::Drain,
-                Request::Reopen => Order::Reopen,
-                Request::Quit => Order::Quit,
-                Request::Dump => Order::Dump,
+                Request::Reload => Command::Reload,
+                Request::Upgrade => Command::Upgrade,
+                Request::Scale { workers } => Command::Scale(workers),
+                Request::Drain => Command::Drain,
+                Request::Reopen => Command::Reopen,
+                Request::Quit => Command::Quit,
+                Request::Dump => Command::Dump,
             };
-            self.events.push_back(Event::Ordered {
-                order,
+            self.events.push_back(Event::Commanded {
+                command,
                 by: "ctl",
                 client: Some(client),
             });
         }
     }
 
-    pub(super) fn tell(&mut self, client: Client, reply: &Reply) {
+    pub(super) fn tell(&mut self, client: ClientId, reply: &Reply) {
         if let Some(control) = &mut self.control {
             control.reply(client, reply);
         }
     }
 
-    pub(super) fn keep_stacks(&mut self, client: Client, stacks: WorkerStacks) {
+    pub(super) fn keep_stacks(&mut self, client: ClientId, stacks: WorkerStacks) {
         if let Some(control) = &mut self.control {
             control.add_stacks(client, stacks);
         }
@@ -82,13 +82,13 @@ impl Loop<'_> {
     fn status(&self) -> Status {
         let serving = self.master.serving.or(self.master.building);
         let house = serving.and_then(|serving| self.master.houses.get(&serving));
-        let phase = match self.master.phase {
-            Phase::Draining => ServerPhase::Draining,
-            Phase::Stopping { .. } | Phase::Gone => ServerPhase::Stopping,
-            Phase::Running if self.master.serving.is_none() => ServerPhase::Starting,
-            Phase::Running if self.master.building.is_some() => ServerPhase::Reloading,
-            Phase::Running if self.master.heir != Heir::None => ServerPhase::Upgrading,
-            Phase::Running => ServerPhase::Serving,
+        let phase = match self.master.run_state {
+            RunState::Draining => ServerPhase::Draining,
+            RunState::Stopping { .. } | RunState::Gone => ServerPhase::Stopping,
+            RunState::Running if self.master.serving.is_none() => ServerPhase::Starting,
+            RunState::Running if self.master.building.is_some() => ServerPhase::Reloading,
+            RunState::Running if self.master.heir != Heir::None => ServerPhase::Upgrading,
+            RunState::Running => ServerPhase::Serving,
         };
         let goes = |house: &&House| {
             matches!(
@@ -157,7 +157,7 @@ impl Loop<'_> {
 
 fn warn_of(path: &Path, error: &std::io::Error) {
     warn!(
-        "the control socket {} could not be taken over, orders are taken by signals only: {error}",
+        "the control socket {} could not be taken over, commands are taken by signals only: {error}",
         path.display()
     );
 }

@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 
-use super::event::{Action, Client};
+use super::event::Action;
 use super::relief::{Condemned, DUMP_MS};
+use crate::control::ClientId;
 use crate::messages::WorkerRef;
 
 /// Stacks that may be waited for; more are not asked for.
@@ -14,7 +15,7 @@ pub(super) struct Job {
     pub(super) generation: u32,
     pub(super) whose: Condemned,
     /// Who asked for it; nobody if the worker is condemned.
-    pub(super) client: Option<Client>,
+    pub(super) client: Option<ClientId>,
 }
 
 #[derive(Debug, Default)]
@@ -83,7 +84,7 @@ impl Dumps {
     }
 
     /// Whether anything is still to come for this client.
-    pub(super) fn has_any_for(&self, client: Client) -> bool {
+    pub(super) fn has_any_for(&self, client: ClientId) -> bool {
         let current = self.current.iter().map(|(job, _)| job);
         self.waiting
             .iter()

@@ -2,6 +2,7 @@
 
 use stanchion_sys::process::Exit;
 
+use crate::control::ClientId;
 use crate::figures::Cause;
 use crate::messages::{FromAcceptor, FromTemplate, FromWorker, ToAcceptor, ToTemplate, WorkerRef};
 
@@ -24,12 +25,9 @@ pub(super) struct Plan {
     pub(super) lifetime_jitter_ms: u64,
 }
 
-/// Whoever asked for something over the control socket and is to be told the outcome.
-pub(super) type Client = u64;
-
 /// What the tree is told to do, by a signal or over the control socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum Command {
     /// Serve who is here, then leave.
     Drain,
     /// Leave now.
@@ -66,10 +64,10 @@ pub(super) enum Event {
     /// Time has passed.
     Tick,
     /// Somebody said so: the name of a signal or of a command, and who waits for the outcome.
-    Ordered {
-        order: Order,
+    Commanded {
+        command: Command,
         by: &'static str,
-        client: Option<Client>,
+        client: Option<ClientId>,
     },
     /// A child has ended.
     Reaped(i32, Exit),
@@ -162,7 +160,7 @@ pub(super) enum Action {
         generation: u32,
         worker: u16,
         pid: i32,
-        client: Option<Client>,
+        client: Option<ClientId>,
     },
     /// Open the logs of this process anew.
     Reopen,
@@ -174,7 +172,7 @@ pub(super) enum Action {
     DropHeir,
     /// Whoever asked is told the outcome.
     Reply {
-        client: Client,
+        client: ClientId,
         outcome: Result<String, String>,
     },
     /// Something that the operator's hooks and the service manager may want to know.

@@ -9,8 +9,8 @@ use stanchion_sys::clock::monotonic_us;
 use stanchion_sys::{memory, process, signal};
 use tracing::{debug, warn};
 
+use super::commands::command_of;
 use super::event::Event;
-use super::orders::order_of;
 use super::premises::Premises;
 use super::reports::{Heard, Kin};
 use super::{Loop, now_ms};
@@ -83,11 +83,11 @@ impl Loop<'_> {
         self.events.extend(self.succession.gather());
         let mode = self.settings().signals;
         for signal in signals {
-            match order_of(signal, mode) {
+            match command_of(signal, mode) {
                 // A terminal sends it to whoever runs in it when its size changes.
                 Some(_) if signal == signal::SIGWINCH && process::is_in_terminal() => {}
-                Some((order, by)) => self.events.push_back(Event::Ordered {
-                    order,
+                Some((command, by)) => self.events.push_back(Event::Commanded {
+                    command,
                     by,
                     client: None,
                 }),

@@ -1,8 +1,9 @@
 //! An upgrade: a new master of the stanchion that is installed now gets the door, and this one retires.
 //! If that one fails, this one goes on, untouched.
 
-use super::event::{Action, Client, News};
-use super::step::{Master, Phase, answer};
+use super::event::{Action, News};
+use super::step::{Master, RunState, answer};
+use crate::control::ClientId;
 
 /// A new master that is to follow this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +37,7 @@ impl Heir {
 }
 
 impl Master {
-    pub(super) fn upgrade(&mut self, client: Option<Client>, actions: &mut Vec<Action>) {
+    pub(super) fn upgrade(&mut self, client: Option<ClientId>, actions: &mut Vec<Action>) {
         let refusal = match self.heir {
             Heir::None if self.building.is_some() => {
                 Some("upgrade: not while a generation is being made ready".to_owned())
@@ -68,7 +69,7 @@ impl Master {
         match pid {
             Some(pid) => {
                 self.heir = Heir::Booting { pid };
-                if self.phase != Phase::Running {
+                if self.run_state != RunState::Running {
                     actions.push(Action::EndHeir);
                 }
             }
@@ -87,8 +88,8 @@ impl Master {
     fn on_heir_lost(&mut self, why: &str, actions: &mut Vec<Action>) {
         self.heir = Heir::None;
         self.share_doors(false, actions);
-        let rest = match self.phase {
-            Phase::Running => "this master goes on serving",
+        let rest = match self.run_state {
+            RunState::Running => "this master goes on serving",
             _ => "the server leaves",
         };
         let outcome = format!("upgrade failed: {why}; {rest}");
@@ -106,8 +107,8 @@ impl Master {
         actions.push(Action::info(&*outcome));
         actions.push(Action::Announce(News::Heir { pid }));
         answer(&mut self.upgrading, &Ok(outcome), actions);
-        if self.phase == Phase::Running {
-            self.phase = Phase::Draining;
+        if self.run_state == RunState::Running {
+            self.run_state = RunState::Draining;
             self.retire_all(now_ms, false, actions);
         }
     }

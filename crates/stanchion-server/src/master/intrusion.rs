@@ -7,8 +7,8 @@ use stanchion_sys::signal::SIGCHLD;
 use tracing::warn;
 
 use super::Loop;
+use super::commands::command_of;
 use super::event::Event;
-use super::orders::order_of;
 use crate::settings::SignalStyle;
 
 impl Loop<'_> {
@@ -43,7 +43,7 @@ impl Loop<'_> {
 }
 
 fn name(signal: i32) -> &'static str {
-    match order_of(signal, SignalStyle::Gunicorn) {
+    match command_of(signal, SignalStyle::Gunicorn) {
         Some((_, name)) => name,
         None if signal == SIGCHLD => "CHLD",
         None => "a signal",

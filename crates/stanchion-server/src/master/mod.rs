@@ -3,6 +3,7 @@
 
 mod acceptor;
 mod backoff;
+mod commands;
 mod departed;
 mod desk;
 mod doors;
@@ -14,7 +15,6 @@ mod house;
 mod intrusion;
 mod lent;
 mod news;
-mod orders;
 mod outbox;
 mod perform;
 mod premises;
@@ -111,7 +111,7 @@ struct Loop<'h> {
     doors: Vec<Listener>,
     succession: Succession,
     events: VecDeque<Event>,
-    /// Where orders come from beside signals.
+    /// Where commands come from beside signals.
     control: Option<Control>,
     /// Whoever started us and wants to know how we are.
     manager: Notifier,

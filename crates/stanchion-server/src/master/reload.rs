@@ -1,17 +1,18 @@
 //! A reload: another house is made ready beside the one that serves, gets the door, and the old one
 //! retires. If it cannot be made ready the old one goes on, untouched.
 
-use super::event::{Action, Client, News, Plan};
+use super::event::{Action, News, Plan};
 use super::heir::Heir;
 use super::house::{House, Ruin, Standing};
 use super::step::{Master, QUICK_MS, answer};
+use crate::control::ClientId;
 use crate::exit_code;
 
 /// Houses that may be on their way out at once: the next reload waits for one to be gone.
 const RETIRING_MAX: usize = 3;
 
 impl Master {
-    pub(super) fn reload(&mut self, client: Option<Client>, actions: &mut Vec<Action>) {
+    pub(super) fn reload(&mut self, client: Option<ClientId>, actions: &mut Vec<Action>) {
         self.reloading_next.extend(client);
         if let Some(generation) = self.building {
             actions.push(Action::info(format!(

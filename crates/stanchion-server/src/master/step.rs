@@ -10,9 +10,10 @@ use std::collections::BTreeMap;
 use stanchion_sys::process::Exit;
 
 use super::dumps::{Dumps, Job};
-use super::event::{Action, Client, Event, News};
+use super::event::{Action, Event, News};
 use super::heir::Heir;
 use super::house::{House, MARGIN_MS, Standing};
+use crate::control::ClientId;
 use crate::exit_code;
 use crate::messages::{FromTemplate, FromWorker};
 
@@ -20,8 +21,9 @@ use crate::messages::{FromTemplate, FromWorker};
 /// themselves.
 pub(super) const QUICK_MS: u64 = 1_500;
 
+/// How far the server is from its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum RunState {
     Running,
     /// Whoever is here is served; then all go.
     Draining,
@@ -35,7 +37,7 @@ pub(super) enum Phase {
 /// The state of the tree.
 #[derive(Debug)]
 pub(super) struct Master {
-    pub(super) phase: Phase,
+    pub(super) run_state: RunState,
     pub(super) houses: BTreeMap<u32, House>,
     /// The one that has the door.
     pub(super) serving: Option<u32>,
@@ -56,17 +58,17 @@ pub(super) struct Master {
     pub(super) dumps: Dumps,
     /// Who waits for the end of the reload that is under way, of the one that follows it, of an
     /// upgrade, of a set of stacks.
-    pub(super) reloading: Vec<Client>,
-    pub(super) reloading_next: Vec<Client>,
-    pub(super) upgrading: Vec<Client>,
-    pub(super) dumping: Vec<Client>,
+    pub(super) reloading: Vec<ClientId>,
+    pub(super) reloading_next: Vec<ClientId>,
+    pub(super) upgrading: Vec<ClientId>,
+    pub(super) dumping: Vec<ClientId>,
 }
 
 impl Master {
     /// Before anything was forked.
     pub(super) fn new() -> Self {
         Self {
-            phase: Phase::Running,
+            run_state: RunState::Running,
             houses: BTreeMap::new(),
             serving: None,
             building: None,
@@ -87,7 +89,7 @@ impl Master {
     /// The step.
     pub(super) fn step(&mut self, now_ms: u64, event: Event) -> Vec<Action> {
         let mut actions = Vec::new();
-        if self.phase == Phase::Gone {
+        if self.run_state == RunState::Gone {
             return actions;
         }
         self.note(now_ms, event, &mut actions);
@@ -105,12 +107,12 @@ impl Master {
 
     /// When the next `Tick` is due at the latest; never in the past after a step.
     pub(super) fn next_tick_ms(&self) -> Option<u64> {
-        if self.phase == Phase::Gone {
+        if self.run_state == RunState::Gone {
             return None;
         }
         let houses = self.houses.values().filter_map(House::due_ms);
-        let predecessor = match self.phase {
-            Phase::Draining if self.houses.is_empty() => self.predecessor_until_ms,
+        let predecessor = match self.run_state {
+            RunState::Draining if self.houses.is_empty() => self.predecessor_until_ms,
             _ => None,
         };
         houses.chain(self.dumps.due_ms()).chain(predecessor).min()
@@ -143,8 +145,12 @@ impl Master {
                 self.houses.insert(1, house);
                 self.share_doors(is_heir, actions);
             }
-            Event::Ordered { order, by, client } => {
-                self.on_order(now_ms, order, by, client, actions);
+            Event::Commanded {
+                command,
+                by,
+                client,
+            } => {
+                self.on_command(now_ms, command, by, client, actions);
             }
             Event::Reaped(pid, exit) => self.on_reaped(now_ms, pid, exit, actions),
             Event::Childless { generation } => {
@@ -176,7 +182,7 @@ impl Master {
             } => {
                 // The templates of houses on their way out look at the same files.
                 let present = [self.serving, self.building];
-                if self.phase == Phase::Running && present.contains(&Some(generation)) {
+                if self.run_state == RunState::Running && present.contains(&Some(generation)) {
                     self.reload(None, actions);
                 }
             }
@@ -265,11 +271,11 @@ impl Master {
 
     /// From here on all are to go; the first reason to stop gives the exit code.
     pub(super) fn stop(&mut self, now_ms: u64, code: i32, actions: &mut Vec<Action>) {
-        if let Phase::Running | Phase::Draining = self.phase {
-            if self.phase == Phase::Running {
+        if let RunState::Running | RunState::Draining = self.run_state {
+            if self.run_state == RunState::Running {
                 actions.push(Action::Announce(News::Stopping));
             }
-            self.phase = Phase::Stopping { code };
+            self.run_state = RunState::Stopping { code };
             self.building = None;
             if let Heir::Booting { .. } = self.heir {
                 actions.push(Action::EndHeir);
@@ -307,7 +313,7 @@ impl Master {
             }
             house.settle(now_ms, actions);
         }
-        if self.phase == Phase::Running {
+        if self.run_state == RunState::Running {
             self.promote(now_ms, actions);
             self.announce(actions);
             if self.again && self.may_reload() {
@@ -326,19 +332,19 @@ impl Master {
             }
             !house.is_empty()
         });
-        let code = match self.phase {
-            Phase::Draining => exit_code::FINE,
-            Phase::Stopping { code } => code,
-            Phase::Running | Phase::Gone => return,
+        let code = match self.run_state {
+            RunState::Draining => exit_code::FINE,
+            RunState::Stopping { code } => code,
+            RunState::Running | RunState::Gone => return,
         };
         // A service manager takes the end of this process for the end of the service, and kills whoever
         // is left of it: also the master before us, which still answers.
-        let is_waited_for = self.phase == Phase::Draining
+        let is_waited_for = self.run_state == RunState::Draining
             && self
                 .predecessor_until_ms
                 .is_some_and(|until_ms| now_ms < until_ms);
         if self.houses.is_empty() && !is_waited_for {
-            self.phase = Phase::Gone;
+            self.run_state = RunState::Gone;
             let leaves = Err("the server has left".to_owned());
             answer(&mut self.upgrading, &leaves, actions);
             answer(&mut self.dumping, &leaves, actions);
@@ -379,7 +385,7 @@ impl Master {
 
 /// Tells all who waited.
 pub(super) fn answer(
-    clients: &mut Vec<Client>,
+    clients: &mut Vec<ClientId>,
     outcome: &Result<String, String>,
     actions: &mut Vec<Action>,
 ) {

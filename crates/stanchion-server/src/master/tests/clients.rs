@@ -1,11 +1,11 @@
-//! Who asks over the control socket is told the outcome, once; and orders that change nothing.
+//! Who asks over the control socket is told the outcome, once; and commands that change nothing.
 
 use super::*;
 
 #[test]
 fn the_stacks_of_all_workers_are_written_one_after_the_other_and_shown() {
     let mut tree = Tree::retiring();
-    tree.expect(ask(Order::Dump), "dump 1:100");
+    tree.expect(ask(Command::Dump), "dump 1:100");
     tree.expect(dumped(1, 0, 1), "show 1:0=100 to 7\ndump 1:101");
     // One that hangs does not hold up the others.
     tree.expect_tick_after(1_000, "show 1:1=101 to 7\ndump 2:200");
@@ -18,7 +18,7 @@ fn the_stacks_of_all_workers_are_written_one_after_the_other_and_shown() {
 #[test]
 fn several_who_ask_are_told_each_and_nobody_is_told_nothing() {
     let mut tree = Tree::serving();
-    tree.play([ask(Order::Dump), ask_as(8, Order::Dump)]);
+    tree.play([ask(Command::Dump), ask_as(8, Command::Dump)]);
     tree.expect(dumped(1, 0, 1), "show 1:0=100 to 7\ndump 1:101");
     tree.expect(
         dumped(1, 1, 1),
@@ -26,13 +26,13 @@ fn several_who_ask_are_told_each_and_nobody_is_told_nothing() {
     );
     tree.expect(dumped(1, 0, 1), "show 1:0=100 to 8\ndump 1:101");
     tree.expect(dumped(1, 1, 1), "show 1:1=101 to 8\nreply 8: ok");
-    Tree::loaded().expect(ask(Order::Dump), "reply 7: ok");
+    Tree::loaded().expect(ask(Command::Dump), "reply 7: ok");
 }
 
 #[test]
 fn condemned_workers_come_first() {
     let mut tree = Tree::serving();
-    tree.play([ask(Order::Dump)]);
+    tree.play([ask(Command::Dump)]);
     tree.play([memory(1, 1, 201)]);
     tree.expect(dumped(1, 0, 1), "show 1:0=100 to 7\ndump 1:101");
     tree.expect(dumped(1, 1, 1), "show 1:1=101\nKILL 101\ndump 1:101");
@@ -45,7 +45,7 @@ fn condemned_workers_come_first() {
 #[test]
 fn whoever_waits_when_the_last_one_goes_is_told() {
     let mut tree = Tree::loaded();
-    tree.play([ask(Order::Reload)]);
+    tree.play([ask(Command::Reload)]);
     tree.expect_among(
         signal(SIGTERM),
         "reply 7: error: reload given up: the server leaves",
@@ -62,9 +62,9 @@ fn whoever_waits_when_the_last_one_goes_is_told() {
 #[test]
 fn a_client_of_a_reload_and_one_of_an_upgrade_are_told_by_a_quick_stop() {
     let mut tree = Tree::upgrading();
-    tree.play([ask_as(8, Order::Reload)]);
+    tree.play([ask_as(8, Command::Reload)]);
     tree.expect_among(
-        ask_as(9, Order::Quit),
+        ask_as(9, Command::Quit),
         "reply 8: error: the server leaves
          reply 7: error: the server leaves
          reply 9: ok: leaving at once",
@@ -83,7 +83,7 @@ fn the_logs_are_opened_anew_by_all_who_listen() {
         &format!("info: USR1: opening the logs anew\n{all}"),
     );
     tree.expect(
-        ask(Order::Reopen),
+        ask(Command::Reopen),
         &format!("info: ctl: opening the logs anew\n{all}\nreply 7: ok: the logs are opened anew"),
     );
 }

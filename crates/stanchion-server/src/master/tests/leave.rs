@@ -34,9 +34,9 @@ fn the_styles_differ_in_which_signal_drains() {
     assert!(drains(SIGTERM, Gunicorn) && drains(SIGQUIT, Unicorn));
     assert!(!drains(SIGQUIT, Gunicorn) && !drains(SIGTERM, Unicorn));
     assert!(!drains(SIGINT, Gunicorn) && !drains(SIGINT, Unicorn));
-    // What is no order at all.
+    // What is no command at all.
     for style in [Gunicorn, Unicorn] {
-        assert_eq!(order_of(stanchion_sys::signal::SIGCHLD, style), None);
+        assert_eq!(command_of(stanchion_sys::signal::SIGCHLD, style), None);
     }
 }
 

@@ -6,10 +6,10 @@ mod condemned;
 mod death;
 mod leave;
 mod numbers;
-mod phases;
 mod random;
 mod relief;
 mod reload;
+mod situations;
 mod upgrade;
 
 use stanchion_sys::process::Exit;
@@ -17,9 +17,10 @@ use stanchion_sys::signal::{
     SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2, SIGWINCH,
 };
 
-use super::event::{Action, Client, Event, News, Order, Plan, Severity};
-use super::orders::order_of;
+use super::commands::command_of;
+use super::event::{Action, Command, Event, News, Plan, Severity};
 use super::step::Master;
+use crate::control::ClientId;
 use crate::figures::Cause;
 use crate::messages::{FromAcceptor, FromTemplate, FromWorker, ToAcceptor, ToTemplate, WorkerRef};
 use crate::settings::SignalStyle;
@@ -30,7 +31,7 @@ const BROKEN: Exit = Exit::Code(4);
 
 const HEIR: i32 = 50;
 /// Whoever asks over the control socket.
-const CLIENT: Client = 7;
+const CLIENT: ClientId = 7;
 
 const PLAN: Plan = Plan {
     workers: 2,
@@ -109,7 +110,7 @@ impl Tree {
     /// As serving, and acceptor and template of another house boot, which a client asked for.
     fn building() -> Self {
         let mut tree = Self::serving();
-        tree.play([ask(Order::Reload), built(2, PLAN)]);
+        tree.play([ask(Command::Reload), built(2, PLAN)]);
         tree.fork(2);
         tree
     }
@@ -125,7 +126,7 @@ impl Tree {
     /// As serving, and another master boots, which a client asked for.
     fn upgrading() -> Self {
         let mut tree = Self::serving();
-        tree.play([ask(Order::Upgrade), Event::HeirStarted(Some(HEIR))]);
+        tree.play([ask(Command::Upgrade), Event::HeirStarted(Some(HEIR))]);
         tree
     }
 
@@ -254,23 +255,31 @@ fn started(plan: Plan) -> Event {
 }
 
 fn signal_as(number: i32, style: SignalStyle) -> Event {
-    let (order, by) = order_of(number, style).expect("a signal that means something");
+    let (command, by) = command_of(number, style).expect("a signal that means something");
     let client = None;
-    Event::Ordered { order, by, client }
+    Event::Commanded {
+        command,
+        by,
+        client,
+    }
 }
 
 fn signal(number: i32) -> Event {
     signal_as(number, SignalStyle::Gunicorn)
 }
 
-fn ask_as(client: Client, order: Order) -> Event {
+fn ask_as(client: ClientId, command: Command) -> Event {
     let client = Some(client);
     let by = "ctl";
-    Event::Ordered { order, by, client }
+    Event::Commanded {
+        command,
+        by,
+        client,
+    }
 }
 
-fn ask(order: Order) -> Event {
-    ask_as(CLIENT, order)
+fn ask(command: Command) -> Event {
+    ask_as(CLIENT, command)
 }
 
 fn reaped(pid: i32, exit: Exit) -> Event {

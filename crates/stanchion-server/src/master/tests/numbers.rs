@@ -84,13 +84,13 @@ fn it_is_scaled_to_so_many_and_who_asked_is_told() {
          news: target 3, was 2
          reply 7: ok: ctl: 3 workers
          template 1: fork 2/1";
-    tree.expect(ask(Order::Scale(3)), outcome);
+    tree.expect(ask(Command::Scale(3)), outcome);
     let same = "info: ctl: 3 workers\nreply 7: ok: ctl: 3 workers";
-    tree.expect(ask(Order::Scale(3)), same);
+    tree.expect(ask(Command::Scale(3)), same);
     tree.play([here(1, 2, 1, 102)]);
     tree.play([ready(1, 2, 1)]);
     tree.expect(
-        ask(Order::Scale(1)),
+        ask(Command::Scale(1)),
         "info: ctl: 1 workers
          news: target 1, was 3
          reply 7: ok: ctl: 1 workers
@@ -126,7 +126,7 @@ fn one_more_is_one_more_than_each_house_has() {
         (signal(SIGTTIN), [3, 5]),
         (signal(SIGTTOU), [2, 4]),
         (signal(SIGTTOU), [1, 3]),
-        (ask(Order::Scale(2)), [2, 2]),
+        (ask(Command::Scale(2)), [2, 2]),
         (signal(SIGTTIN), [3, 3]),
         // There are seats for three in the first house.
         (signal(SIGTTIN), [3, 3]),
@@ -176,16 +176,16 @@ fn a_house_that_retires_after_a_pause_has_its_workers_again() {
     tree.play([here(2, 1, 1, 201)]);
     tree.expect_among(ready(2, 1, 1), "template 1: fork 0/2");
     let mut tree = Tree::serving();
-    tree.play([ask(Order::Scale(0))]);
+    tree.play([ask(Command::Scale(0))]);
     tree.play([100, 101].map(|pid| reaped(pid, LEFT)));
     tree.expect_among(signal(SIGTERM), "template 1: fork 0/2");
 }
 
-/// Workers that a reload brings after these orders.
+/// Workers that a reload brings after these commands.
 #[track_caller]
-fn assert_reloaded_with(workers: usize, plan: Plan, orders: impl IntoIterator<Item = Event>) {
+fn assert_reloaded_with(workers: usize, plan: Plan, commands: impl IntoIterator<Item = Event>) {
     let mut tree = Tree::serving();
-    tree.play(orders);
+    tree.play(commands);
     let generation = tree.master.generations + 1;
     tree.play([signal(SIGHUP), built(generation, plan)]);
     tree.fork(generation);
@@ -228,7 +228,7 @@ fn a_reload_ends_a_pause_also_if_it_was_told_twice_or_the_first_reload_failed() 
 #[test]
 fn a_worker_that_breaks_in_a_house_that_began_without_any_is_not_the_end() {
     let mut tree = Tree::serving();
-    tree.play([ask(Order::Scale(0)), signal(SIGHUP), built(2, PLAN)]);
+    tree.play([ask(Command::Scale(0)), signal(SIGHUP), built(2, PLAN)]);
     tree.fork(2);
     tree.load(2);
     tree.play([signal(SIGTTIN), here(2, 0, 1, 200)]);

@@ -65,7 +65,7 @@ struct World {
     zombies: VecDeque<(i32, Exit)>,
     /// Reaped, and not yet in `events`.
     reaped: VecDeque<Event>,
-    orders: Vec<Event>,
+    commands: Vec<Event>,
     houses: BTreeSet<u32>,
     /// Which generation each template ever had.
     templates: BTreeMap<i32, u32>,
@@ -79,9 +79,9 @@ struct World {
     /// Workers that may have held requests, have been reaped, and of which no acceptor was told.
     owed: BTreeSet<(u32, WorkerRef)>,
     served: BTreeMap<i32, (u32, WorkerRef)>,
-    last_client: Client,
+    last_client: ClientId,
     /// Clients that have not been told the outcome.
-    waiting: BTreeSet<Client>,
+    waiting: BTreeSet<ClientId>,
     handed_over: bool,
 }
 
@@ -105,7 +105,7 @@ impl World {
             posts: BTreeMap::new(),
             zombies: VecDeque::new(),
             reaped: VecDeque::new(),
-            orders: Vec::new(),
+            commands: Vec::new(),
             houses: BTreeSet::from([1]),
             templates: BTreeMap::new(),
             last_pid: 99,
@@ -153,7 +153,7 @@ impl World {
         self.events.append(&mut self.reports);
         self.events.append(&mut self.reaped);
         self.events.append(&mut self.silent);
-        self.events.extend(self.orders.drain(..));
+        self.events.extend(self.commands.drain(..));
         self.events.push_back(Event::Tick);
     }
 
@@ -176,7 +176,7 @@ impl World {
             | Event::WorkerSilent { generation, worker } => {
                 self.note_fork(generation, worker, false);
             }
-            Event::Ordered {
+            Event::Commanded {
                 client: Some(client),
                 ..
             } => assert!(self.waiting.insert(client)),
@@ -581,20 +581,20 @@ impl World {
             58..=60 => {
                 let numbers = [SIGHUP, SIGHUP, SIGTTIN, SIGTTOU, SIGUSR1, SIGWINCH, SIGUSR2];
                 let number = numbers[usize::from(detail % 7)];
-                self.orders.push(signal(number));
+                self.commands.push(signal(number));
             }
             _ => {
-                let orders = [
-                    Order::Reload,
-                    Order::Reload,
-                    Order::Scale(detail / 8 % 6),
-                    Order::Dump,
-                    Order::More,
-                    Order::Upgrade,
+                let commands = [
+                    Command::Reload,
+                    Command::Reload,
+                    Command::Scale(detail / 8 % 6),
+                    Command::Dump,
+                    Command::More,
+                    Command::Upgrade,
                 ];
                 self.last_client += 1;
-                let order = orders[usize::from(detail % 6)];
-                self.orders.push(ask_as(self.last_client, order));
+                let command = commands[usize::from(detail % 6)];
+                self.commands.push(ask_as(self.last_client, command));
             }
         }
     }
@@ -607,13 +607,13 @@ impl World {
         match kind {
             53 => {
                 let others = detail.is_multiple_of(2);
-                self.orders.push(overdue(house, worker, others));
+                self.commands.push(overdue(house, worker, others));
             }
             54 => self.reports.push_back(replace(house, worker, tenure)),
             55 => self.reports.push_back(due(house, worker, tenure)),
             _ => {
                 let megabytes = u64::from(detail % 300);
-                self.orders.push(memory(house, worker, megabytes));
+                self.commands.push(memory(house, worker, megabytes));
                 if detail.is_multiple_of(4) {
                     self.reports.push_back(changed(house));
                 }
@@ -643,7 +643,7 @@ impl World {
                 && self.silent.is_empty()
                 && self.zombies.is_empty()
                 && self.reaped.is_empty()
-                && self.orders.is_empty());
+                && self.commands.is_empty());
             if !moved {
                 match self.tree.due_in_ms() {
                     Some(due_ms) if due_ms < LIFETIME_MS / 2 => self.tree.now_ms += due_ms,
@@ -709,12 +709,12 @@ proptest! {
     ) {
         let mut world = World::new(workers);
         world.stir_all(before);
-        world.orders.extend(signals.into_iter().map(signal));
+        world.commands.extend(signals.into_iter().map(signal));
         world.stir_all(after);
         world.calm_down();
         prop_assert_eq!(world.exits.len(), 1);
         prop_assert_eq!(&world.waiting, &BTreeSet::new(), "these were not told");
-        for event in [Event::Tick, reaped(1, LEFT), ask(Order::Dump)] {
+        for event in [Event::Tick, reaped(1, LEFT), ask(Command::Dump)] {
             prop_assert_eq!(world.tree.step(event), "");
         }
     }

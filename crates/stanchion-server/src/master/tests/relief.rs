@@ -102,7 +102,7 @@ fn without_a_free_seat_it_leaves_first() {
 #[test]
 fn when_fewer_are_wanted_no_successor_is_waited_for() {
     let mut tree = Tree::serving();
-    tree.play([due(1, 0, 1), ask(Order::Scale(1))]);
+    tree.play([due(1, 0, 1), ask(Command::Scale(1))]);
     // It was asked for already.
     tree.expect_among(here(1, 2, 1, 102), "TERM 102");
     tree.expect_among(reaped(102, LEFT), "TERM 100");

@@ -77,7 +77,7 @@ fn acceptor_template_and_workers_may_be_ready_in_any_order() {
 #[test]
 fn a_house_without_workers_is_ready_when_its_template_is() {
     let mut tree = Tree::serving();
-    tree.play([ask(Order::Scale(0)), signal(SIGHUP), built(2, PLAN)]);
+    tree.play([ask(Command::Scale(0)), signal(SIGHUP), built(2, PLAN)]);
     tree.fork(2);
     tree.expect(acceptor_ready(2), "");
     // Whoever waits in the old one is still served.
@@ -108,7 +108,7 @@ type Failure = (Situation, Event, &'static str, &'static str);
 fn whatever_fails_in_the_new_house_ends_the_reload_and_nothing_is_tried_twice() {
     let forking: Situation = || {
         let mut tree = Tree::serving();
-        tree.play([ask(Order::Reload), built(2, PLAN)]);
+        tree.play([ask(Command::Reload), built(2, PLAN)]);
         tree
     };
     let loaded: Situation = || {
@@ -331,8 +331,8 @@ fn a_reload_during_a_reload_follows_it() {
 fn who_asked_hears_of_the_reload_that_is_theirs() {
     let refused = "reload failed: a worker did not boot; generation 1 goes on serving";
     let mut tree = nearly_ready();
-    tree.expect(ask_as(8, Order::Reload), LATER);
-    tree.expect(ask_as(9, Order::Reload), LATER);
+    tree.expect(ask_as(8, Command::Reload), LATER);
+    tree.expect(ask_as(9, Command::Reload), LATER);
     tree.expect_among(
         reaped(201, BROKEN),
         &format!("error: {refused}\nnews: reloaded 1\nreply 7: error: {refused}"),
@@ -349,7 +349,7 @@ fn who_asked_hears_of_the_reload_that_is_theirs() {
     );
 
     let mut tree = nearly_ready();
-    tree.play([ask_as(8, Order::Reload)]);
+    tree.play([ask_as(8, Command::Reload)]);
     let leaves = "error: reload given up: the server leaves";
     tree.expect_among(
         signal(SIGTERM),
@@ -383,7 +383,7 @@ fn a_fourth_house_on_its_way_out_is_waited_for() {
         assert_eq!(tree.master.serving, Some(generation));
     }
     let waits = "info: reload: begins when an earlier generation has gone";
-    tree.expect(ask(Order::Reload), waits);
+    tree.expect(ask(Command::Reload), waits);
     tree.expect(Event::Tick, "");
     assert!(tree.bury(2).contains("drop 2"), "any of them makes room");
     tree.expect(

@@ -17,7 +17,7 @@ fn failed(why: &str) -> String {
 #[test]
 fn the_new_master_is_started_serves_and_this_one_leaves_when_all_of_it_is_gone() {
     let mut tree = Tree::serving();
-    tree.expect(ask(Order::Upgrade), STARTING);
+    tree.expect(ask(Command::Upgrade), STARTING);
     tree.expect(Event::HeirStarted(Some(HEIR)), "");
     // The door stays open: it is the other's now.
     tree.expect(Event::HeirReady, HEIR_SERVES);
@@ -31,7 +31,7 @@ fn the_new_master_is_started_serves_and_this_one_leaves_when_all_of_it_is_gone()
 fn an_upgrade_that_fails_leaves_this_master_serving_and_may_be_tried_again() {
     let asked: Situation = || {
         let mut tree = Tree::serving();
-        tree.play([ask(Order::Upgrade)]);
+        tree.play([ask(Command::Upgrade)]);
         tree
     };
     let failures: [(Situation, Event, &str); 4] = [
@@ -68,7 +68,7 @@ fn one_at_a_time() {
     tree.play([Event::HeirStarted(Some(HEIR))]);
     let refusal = "upgrade: there is one under way (the new master is 50)";
     tree.expect(
-        ask(Order::Upgrade),
+        ask(Command::Upgrade),
         &format!("warning: {refusal}\nreply 7: error: {refusal}"),
     );
     let mut tree = Tree::building();
@@ -155,7 +155,7 @@ fn a_reload_waits_for_a_new_master_that_boots() {
     tree.expect(signal(SIGHUP), waits);
     tree.expect_among(Event::HeirEnded(HEIR), "drop heir\nbuild 2");
     let mut tree = Tree::upgrading();
-    tree.play([ask_as(8, Order::Reload)]);
+    tree.play([ask_as(8, Command::Reload)]);
     tree.expect_among(
         Event::HeirReady,
         "reply 8: error: reload given up: the server leaves",

@@ -1,10 +1,10 @@
-//! Every situation and every kind of event, in `phases.txt`: what is not in the table does nothing.
+//! Every situation and every kind of event, in `situations.txt`: what is not in the table does nothing.
 
 use std::collections::BTreeMap;
 
 use super::*;
 
-const TABLE: &str = include_str!("phases.txt");
+const TABLE: &str = include_str!("situations.txt");
 
 const SITUATIONS: [(&str, Situation); 10] = [
     ("booting", Tree::booting),
@@ -31,12 +31,12 @@ fn every_event() -> Vec<(String, Event)> {
         ("WINCH", signal(SIGWINCH)),
         ("TTIN", signal(SIGTTIN)),
         ("TTOU", signal(SIGTTOU)),
-        ("asked to scale to 1", ask_as(8, Order::Scale(1))),
-        ("asked to scale to 4", ask_as(8, Order::Scale(4))),
-        ("asked to reload", ask_as(8, Order::Reload)),
-        ("asked to upgrade", ask_as(8, Order::Upgrade)),
-        ("asked to drain", ask_as(8, Order::Drain)),
-        ("asked for stacks", ask_as(8, Order::Dump)),
+        ("asked to scale to 1", ask_as(8, Command::Scale(1))),
+        ("asked to scale to 4", ask_as(8, Command::Scale(4))),
+        ("asked to reload", ask_as(8, Command::Reload)),
+        ("asked to upgrade", ask_as(8, Command::Upgrade)),
+        ("asked to drain", ask_as(8, Command::Drain)),
+        ("asked for stacks", ask_as(8, Command::Dump)),
         ("stranger left", reaped(999, LEFT)),
         ("heir started", Event::HeirStarted(Some(51))),
         ("heir not started", Event::HeirStarted(None)),

@@ -1,60 +1,61 @@
-//! What the tree is told: which signal means what, gunicorn's way or Unicorn's, where TERM and QUIT are
-//! the other way round; and what follows from each order.
+//! What the master is commanded: which signal means what, gunicorn's way or Unicorn's, where TERM and QUIT are
+//! the other way round; and what follows from each command.
 
 use stanchion_sys::signal::{
     SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2, SIGWINCH,
 };
 
 use super::dumps::Job;
-use super::event::{Action, Client, News, Order};
+use super::event::{Action, Command, News};
 use super::heir::Heir;
 use super::house::Standing;
 use super::relief::Condemned;
-use super::step::{Master, Phase, answer};
+use super::step::{Master, RunState, answer};
+use crate::control::ClientId;
 use crate::exit_code;
 use crate::messages::{ToAcceptor, ToTemplate};
 use crate::settings::SignalStyle;
 
 /// What a signal tells the master to do, and its name for the log. `None`: nothing.
-pub(super) fn order_of(signal: i32, signals: SignalStyle) -> Option<(Order, &'static str)> {
+pub(super) fn command_of(signal: i32, signals: SignalStyle) -> Option<(Command, &'static str)> {
     use SignalStyle::{Gunicorn, Unicorn};
     Some(match (signal, signals) {
-        (SIGTERM, Gunicorn) => (Order::Drain, "TERM"),
-        (SIGTERM, Unicorn) => (Order::Quit, "TERM"),
-        (SIGQUIT, Gunicorn) => (Order::Quit, "QUIT"),
-        (SIGQUIT, Unicorn) => (Order::Drain, "QUIT"),
-        (SIGINT, _) => (Order::Quit, "INT"),
-        (SIGHUP, _) => (Order::Reload, "HUP"),
-        (SIGUSR1, _) => (Order::Reopen, "USR1"),
-        (SIGUSR2, _) => (Order::Upgrade, "USR2"),
-        (SIGWINCH, _) => (Order::Pause, "WINCH"),
-        (SIGTTIN, _) => (Order::More, "TTIN"),
-        (SIGTTOU, Gunicorn) => (Order::Fewer { least: 1 }, "TTOU"),
-        (SIGTTOU, Unicorn) => (Order::Fewer { least: 0 }, "TTOU"),
+        (SIGTERM, Gunicorn) => (Command::Drain, "TERM"),
+        (SIGTERM, Unicorn) => (Command::Quit, "TERM"),
+        (SIGQUIT, Gunicorn) => (Command::Quit, "QUIT"),
+        (SIGQUIT, Unicorn) => (Command::Drain, "QUIT"),
+        (SIGINT, _) => (Command::Quit, "INT"),
+        (SIGHUP, _) => (Command::Reload, "HUP"),
+        (SIGUSR1, _) => (Command::Reopen, "USR1"),
+        (SIGUSR2, _) => (Command::Upgrade, "USR2"),
+        (SIGWINCH, _) => (Command::Pause, "WINCH"),
+        (SIGTTIN, _) => (Command::More, "TTIN"),
+        (SIGTTOU, Gunicorn) => (Command::Fewer { least: 1 }, "TTOU"),
+        (SIGTTOU, Unicorn) => (Command::Fewer { least: 0 }, "TTOU"),
         _ => return None,
     })
 }
 
 impl Master {
-    pub(super) fn on_order(
+    pub(super) fn on_command(
         &mut self,
         now_ms: u64,
-        order: Order,
+        command: Command,
         by: &'static str,
-        client: Option<Client>,
+        client: Option<ClientId>,
         actions: &mut Vec<Action>,
     ) {
-        let outcome = match (order, self.phase) {
-            (Order::Dump, _) => return self.dump(client),
-            (Order::Reopen, _) => {
+        let outcome = match (command, self.run_state) {
+            (Command::Dump, _) => return self.dump(client),
+            (Command::Reopen, _) => {
                 self.reopen(by, actions);
                 Ok("the logs are opened anew".to_owned())
             }
-            (Order::Reload, Phase::Running) => return self.reload(client, actions),
-            (Order::Upgrade, Phase::Running) => return self.upgrade(client, actions),
-            (Order::Drain, Phase::Running) => {
+            (Command::Reload, RunState::Running) => return self.reload(client, actions),
+            (Command::Upgrade, RunState::Running) => return self.upgrade(client, actions),
+            (Command::Drain, RunState::Running) => {
                 actions.push(Action::info(format!("{by}: draining, then leaving")));
-                self.phase = Phase::Draining;
+                self.run_state = RunState::Draining;
                 if let Heir::Booting { .. } = self.heir {
                     actions.push(Action::EndHeir);
                 }
@@ -63,30 +64,30 @@ impl Master {
                 Ok("draining".to_owned())
             }
             // As from deploy scripts that send the old master away themselves.
-            (Order::Drain, Phase::Draining) if self.heir.has_served() => {
+            (Command::Drain, RunState::Draining) if self.heir.has_served() => {
                 actions.push(Action::info(format!("{by}: draining already")));
                 Ok("draining already".to_owned())
             }
-            (Order::Drain | Order::Quit, Phase::Running | Phase::Draining) => {
+            (Command::Drain | Command::Quit, RunState::Running | RunState::Draining) => {
                 actions.push(Action::info(format!("{by}: leaving at once")));
                 self.stop(now_ms, exit_code::FINE, actions);
                 Ok("leaving at once".to_owned())
             }
-            (Order::Drain | Order::Quit, Phase::Stopping { .. } | Phase::Gone) => {
+            (Command::Drain | Command::Quit, RunState::Stopping { .. } | RunState::Gone) => {
                 actions.push(Action::info(format!("{by}: leaving already")));
                 Ok("leaving already".to_owned())
             }
-            (Order::Pause, Phase::Running) => {
+            (Command::Pause, RunState::Running) => {
                 let before = self.target().filter(|&before| before > 0);
                 let before = before.or(self.paused_from);
                 let told = self.scale(by, |_| 0, actions);
                 self.paused_from = before;
                 told
             }
-            (Order::More, Phase::Running) => {
+            (Command::More, RunState::Running) => {
                 self.scale(by, |target| target.saturating_add(1), actions)
             }
-            (Order::Fewer { least }, Phase::Running) => match self.target() {
+            (Command::Fewer { least }, RunState::Running) => match self.target() {
                 Some(target) if target > least => {
                     self.scale(by, |target| target.saturating_sub(1).max(least), actions)
                 }
@@ -99,8 +100,8 @@ impl Master {
                     Err(refusal)
                 }
             },
-            (Order::Scale(workers), Phase::Running) => self.scale(by, |_| workers, actions),
-            (_, Phase::Draining | Phase::Stopping { .. } | Phase::Gone) => {
+            (Command::Scale(workers), RunState::Running) => self.scale(by, |_| workers, actions),
+            (_, RunState::Draining | RunState::Stopping { .. } | RunState::Gone) => {
                 let refusal = format!("{by}: not while the server leaves");
                 actions.push(Action::warning(&*refusal));
                 Err(refusal)
@@ -167,7 +168,7 @@ impl Master {
     }
 
     /// Who asked is told when all are shown.
-    fn dump(&mut self, client: Option<Client>) {
+    fn dump(&mut self, client: Option<ClientId>) {
         let Some(client) = client else { return };
         for house in self.houses.values() {
             for (worker, pid) in house.workers.present() {

@@ -11,7 +11,7 @@ use crate::area::Area;
 use crate::corrupt::Corrupt;
 use crate::ring::{Published, ReadyRing};
 use crate::shared::Exchange;
-use crate::word::{Phase, Tenant, Word};
+use crate::word::{SlotPhase, Tenant, Word};
 
 /// What the acceptor keeps of the exchange: which slots are free, and how many sleepers are owed
 /// a wake. One per process, and one process at a time.
@@ -93,9 +93,10 @@ impl<'x> AcceptorSide<'x> {
             let bits = exchange.words()[slot as usize].load(Ordering::Acquire);
             side.turns[slot as usize] = (bits >> 32) as u32;
             match Word::unpack(bits).map(|word| word.phase) {
-                Some(Phase::Taken | Phase::Answering) => side.orphan(slot),
-                Some(Phase::Ready) if !side.withdraw_word(slot) => side.orphan(slot),
-                Some(Phase::Free | Phase::Filling | Phase::Ready | Phase::Done) | None => {
+                Some(SlotPhase::Taken | SlotPhase::Answering) => side.orphan(slot),
+                Some(SlotPhase::Ready) if !side.withdraw_word(slot) => side.orphan(slot),
+                Some(SlotPhase::Free | SlotPhase::Filling | SlotPhase::Ready | SlotPhase::Done)
+                | None => {
                     side.free_slot(slot);
                 }
             }
@@ -227,7 +228,7 @@ impl<'x> AcceptorSide<'x> {
         self.consumed[slot as usize] = 0;
         self.gone[slot as usize] = false;
         self.exchange
-            .set_word(slot, Phase::Filling, Tenant::default(), turn);
+            .set_word(slot, SlotPhase::Filling, Tenant::default(), turn);
         let bytes = self.exchange.geometry().request_bytes;
         // SAFETY: the request area is of this size and mapped for as long as the exchange; only copies are
         // made of it anywhere.
@@ -306,8 +307,8 @@ impl<'x> AcceptorSide<'x> {
 
     fn withdraw_word(&self, slot: u32) -> bool {
         let turn = self.turns[slot as usize];
-        let ready = Word::unowned(Phase::Ready, turn).pack();
-        let filling = Word::unowned(Phase::Filling, turn).pack();
+        let ready = Word::unowned(SlotPhase::Ready, turn).pack();
+        let filling = Word::unowned(SlotPhase::Filling, turn).pack();
         self.exchange.words()[slot as usize]
             .compare_exchange(ready, filling, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
@@ -321,16 +322,16 @@ impl<'x> AcceptorSide<'x> {
     fn free_slot(&mut self, slot: u32) {
         debug_assert!(self.used[slot as usize], "slot {slot} was freed twice");
         let written = match self.exchange.word(slot).map(|word| word.phase) {
-            Some(Phase::Free | Phase::Filling | Phase::Ready) => 0,
-            Some(Phase::Done) => self.consumed[slot as usize],
+            Some(SlotPhase::Free | SlotPhase::Filling | SlotPhase::Ready) => 0,
+            Some(SlotPhase::Done) => self.consumed[slot as usize],
             // Its seat is dead, and may have written what it had not yet published.
-            Some(Phase::Taken | Phase::Answering) | None => u64::MAX,
+            Some(SlotPhase::Taken | SlotPhase::Answering) | None => u64::MAX,
         };
         self.exchange.wipe(slot, written);
         self.used[slot as usize] = false;
         let turn = self.turns[slot as usize];
         self.exchange
-            .set_word(slot, Phase::Free, Tenant::default(), turn);
+            .set_word(slot, SlotPhase::Free, Tenant::default(), turn);
         self.free.push(slot);
     }
 

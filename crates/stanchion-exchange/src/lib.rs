@@ -19,7 +19,7 @@ mod word;
 pub use corrupt::Corrupt;
 pub use protocol::{Bell, Flow, Notices, Seen};
 pub use ring::{Entry, Published, ReadyRing, Sources};
-pub use word::{Phase, Tenant, Word};
+pub use word::{SlotPhase, Tenant, Word};
 
 #[cfg(not(loom))]
 mod acceptor;

@@ -6,7 +6,7 @@
 
 use crate::corrupt::Corrupt;
 use crate::sync::{AtomicU64, Ordering};
-use crate::word::{Phase, Tenant, Word};
+use crate::word::{SlotPhase, Tenant, Word};
 
 /// The slots that are ready, in the order in which they became so. One producer, the acceptor;
 /// any number of consumers.
@@ -50,7 +50,7 @@ impl Entry {
 }
 
 fn is_ready(entry: u64, words: &[AtomicU64]) -> bool {
-    let ready = Word::unowned(Phase::Ready, (entry >> 32) as u32).pack();
+    let ready = Word::unowned(SlotPhase::Ready, (entry >> 32) as u32).pack();
     words
         .get(entry as u32 as usize)
         .is_some_and(|word| word.load(Ordering::Acquire) == ready)
@@ -80,7 +80,10 @@ impl ReadyRing<'_> {
     /// Hands over a slot that is Filling: it becomes Ready, then visible. Only while there is
     /// room. Gives its position.
     pub fn publish(&self, mine: &mut Published, words: &[AtomicU64], slot: u32, turn: u32) -> u64 {
-        words[slot as usize].store(Word::unowned(Phase::Ready, turn).pack(), Ordering::Release);
+        words[slot as usize].store(
+            Word::unowned(SlotPhase::Ready, turn).pack(),
+            Ordering::Release,
+        );
         self.append(mine, slot, turn)
     }
 
@@ -195,9 +198,9 @@ impl ReadyRing<'_> {
             }
             let (slot, turn) = (entry as u32, (entry >> 32) as u32);
             let claimed = words.get(slot as usize).is_some_and(|word| {
-                let ready = Word::unowned(Phase::Ready, turn).pack();
+                let ready = Word::unowned(SlotPhase::Ready, turn).pack();
                 let taken = Word {
-                    phase: Phase::Taken,
+                    phase: SlotPhase::Taken,
                     tenant,
                     turn,
                 }

@@ -10,7 +10,7 @@ use crate::layout::SeatState;
 use crate::ring::Sources;
 use crate::shared::Exchange;
 use crate::sync::AtomicU64;
-use crate::word::{Phase, Tenant};
+use crate::word::{SlotPhase, Tenant};
 
 /// How long a worker sleeps at most before it looks again whether it should leave or its
 /// acceptor was replaced. Both are announced; this only bounds what a lost announcement costs.
@@ -314,7 +314,7 @@ impl Taken<'_> {
         flow.produced.store(self.written, Ordering::Release);
         if self.published == 0 {
             self.exchange
-                .set_word(self.slot, Phase::Answering, self.tenant, self.turn);
+                .set_word(self.slot, SlotPhase::Answering, self.tenant, self.turn);
         }
         self.published = self.written;
         self.notify();
@@ -333,7 +333,7 @@ impl Taken<'_> {
         head.ending.store(ending as u32, Ordering::Relaxed);
         head.flow.0.produced.store(self.written, Ordering::Relaxed);
         self.exchange
-            .set_word(self.slot, Phase::Done, self.tenant, self.turn);
+            .set_word(self.slot, SlotPhase::Done, self.tenant, self.turn);
         self.notify();
     }
 

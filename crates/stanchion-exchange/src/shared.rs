@@ -13,7 +13,7 @@ use crate::layout::{
 use crate::protocol::{Bell, Notices};
 use crate::ring::ReadyRing;
 use crate::sync::AtomicU64;
-use crate::word::{Phase, Tenant, Word};
+use crate::word::{SlotPhase, Tenant, Word};
 
 /// The shared memory, made by the master before any fork and inherited by everybody.
 #[derive(Debug)]
@@ -228,7 +228,7 @@ impl Exchange {
         Word::unpack(self.words()[slot as usize].load(Ordering::Acquire))
     }
 
-    pub(crate) fn set_word(&self, slot: u32, phase: Phase, tenant: Tenant, turn: u32) {
+    pub(crate) fn set_word(&self, slot: u32, phase: SlotPhase, tenant: Tenant, turn: u32) {
         let word = Word {
             phase,
             tenant,

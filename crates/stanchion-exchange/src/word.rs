@@ -3,7 +3,7 @@
 /// Where a slot is on its way round: Free → Filling → Ready → Taken → Answering → Done → Free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Phase {
+pub enum SlotPhase {
     /// The acceptor's, unused.
     Free = 0,
     /// The acceptor is writing a request into it.
@@ -18,7 +18,7 @@ pub enum Phase {
     Done = 5,
 }
 
-impl Phase {
+impl SlotPhase {
     fn from_bits(bits: u64) -> Option<Self> {
         Some(match bits {
             0 => Self::Free,
@@ -48,7 +48,7 @@ pub struct Tenant {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Word {
     /// Where the slot is.
-    pub phase: Phase,
+    pub phase: SlotPhase,
     /// Whose it is while Taken, Answering, Done; zero otherwise.
     pub tenant: Tenant,
     /// Which use of the slot this is.
@@ -64,7 +64,7 @@ impl Word {
     const TURN_SHIFT: u32 = 32;
 
     /// A word that is nobody's.
-    pub fn unowned(phase: Phase, turn: u32) -> Self {
+    pub fn unowned(phase: SlotPhase, turn: u32) -> Self {
         Self {
             phase,
             tenant: Tenant::default(),
@@ -83,7 +83,7 @@ impl Word {
     /// `None` for a phase that does not exist: somebody wrote where they should not.
     pub fn unpack(bits: u64) -> Option<Self> {
         Some(Self {
-            phase: Phase::from_bits(bits & 0xf)?,
+            phase: SlotPhase::from_bits(bits & 0xf)?,
             tenant: Tenant {
                 seat: (bits >> Self::SEAT_SHIFT & 0xfff) as u16,
                 tenure: (bits >> Self::TENURE_SHIFT) as u16,
@@ -101,7 +101,7 @@ mod tests {
     proptest! {
         #[test]
         fn packing_loses_nothing(phase in 0_u64..6, seat in 0_u16..4096, tenure: u16, turn: u32) {
-            let phase = Phase::from_bits(phase).expect("a phase");
+            let phase = SlotPhase::from_bits(phase).expect("a phase");
             let word = Word { phase, tenant: Tenant { seat, tenure }, turn };
             prop_assert_eq!(Word::unpack(word.pack()), Some(word));
         }

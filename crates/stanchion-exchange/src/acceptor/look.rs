@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use super::{AcceptorSide, Submitted};
 use crate::corrupt::Corrupt;
 use crate::seat::Ending;
-use crate::word::{Phase, Tenant};
+use crate::word::{SlotPhase, Tenant};
 
 /// Where a submitted request stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,13 +50,13 @@ impl AcceptorSide<'_> {
         let head = self.exchange.head(slot);
         let taken_us = head.taken_us.load(Ordering::Relaxed);
         match word.phase {
-            Phase::Ready if word.tenant == Tenant::default() => Ok(SlotState::Ready),
-            Phase::Ready => Err(Corrupt("a slot that is ready has an owner")),
-            Phase::Taken | Phase::Answering => Ok(SlotState::Running {
+            SlotPhase::Ready if word.tenant == Tenant::default() => Ok(SlotState::Ready),
+            SlotPhase::Ready => Err(Corrupt("a slot that is ready has an owner")),
+            SlotPhase::Taken | SlotPhase::Answering => Ok(SlotState::Running {
                 tenant: word.tenant,
                 taken_us,
             }),
-            Phase::Done => Ok(SlotState::Done {
+            SlotPhase::Done => Ok(SlotState::Done {
                 tenant: word.tenant,
                 ending: match head.ending.load(Ordering::Relaxed) {
                     1 => Some(Ending::Complete),
@@ -66,7 +66,7 @@ impl AcceptorSide<'_> {
                 taken_us,
                 done_us: head.done_us.load(Ordering::Relaxed),
             }),
-            Phase::Free | Phase::Filling => Err(Corrupt("a slot in use calls itself free")),
+            SlotPhase::Free | SlotPhase::Filling => Err(Corrupt("a slot in use calls itself free")),
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
-use stanchion_exchange::{Bell, Entry, Phase, Published, ReadyRing, Tenant, Word};
+use stanchion_exchange::{Bell, Entry, Published, ReadyRing, SlotPhase, Tenant, Word};
 
 use crate::{explore, explore_bounded, join_all, wait_for};
 
@@ -75,7 +75,7 @@ impl Slots {
 
     /// The same in another ring, for these slots.
     pub(crate) fn publish_in(&self, ring: &Ring, (slot, turn): Request) -> Entry {
-        self.set(slot, Phase::Filling, turn);
+        self.set(slot, SlotPhase::Filling, turn);
         let mut mine = ring.mine.lock().unwrap();
         let position = ring.shared().publish(&mut mine, &self.words, slot, turn);
         Entry {
@@ -96,33 +96,33 @@ impl Slots {
     /// The first half of a take, after which the worker is killed.
     fn claim_and_die(&self, (slot, turn): Request) -> bool {
         let taken = Word {
-            phase: Phase::Taken,
+            phase: SlotPhase::Taken,
             tenant: Tenant { seat: 9, tenure: 1 },
             turn,
         };
-        self.change((slot, turn), Phase::Ready, taken)
+        self.change((slot, turn), SlotPhase::Ready, taken)
     }
 
     pub(crate) fn withdraw(&self, (slot, turn): Request) -> bool {
         self.change(
             (slot, turn),
-            Phase::Ready,
-            Word::unowned(Phase::Filling, turn),
+            SlotPhase::Ready,
+            Word::unowned(SlotPhase::Filling, turn),
         )
     }
 
-    fn change(&self, (slot, turn): Request, from: Phase, to: Word) -> bool {
+    fn change(&self, (slot, turn): Request, from: SlotPhase, to: Word) -> bool {
         let from = Word::unowned(from, turn).pack();
         self.words[slot as usize]
             .compare_exchange(from, to.pack(), Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
     }
 
-    fn set(&self, slot: u32, phase: Phase, turn: u32) {
+    fn set(&self, slot: u32, phase: SlotPhase, turn: u32) {
         self.words[slot as usize].store(Word::unowned(phase, turn).pack(), Ordering::Release);
     }
 
-    fn is(&self, (slot, turn): Request, phase: Phase) -> bool {
+    fn is(&self, (slot, turn): Request, phase: SlotPhase) -> bool {
         let bits = self.words[slot as usize].load(Ordering::Acquire);
         Word::unpack(bits).is_some_and(|word| word.phase == phase && word.turn == turn)
     }
@@ -144,7 +144,7 @@ fn each_request_is_taken_once_and_in_order() {
                 let taken: Vec<_> = slots.take(seat).into_iter().collect();
                 if taken == [(1, 1)] {
                     assert!(
-                        !slots.is((0, 1), Phase::Ready),
+                        !slots.is((0, 1), SlotPhase::Ready),
                         "the second jumped the queue"
                     );
                 }
@@ -173,7 +173,7 @@ fn a_slow_consumer_neither_jumps_the_queue_nor_lets_others() {
             thread::spawn(move || {
                 let taken = slots.take(0);
                 if taken.is_some_and(|(slot, _)| slot > 1) {
-                    assert!(!slots.is((1, 1), Phase::Ready), "jumped the queue");
+                    assert!(!slots.is((1, 1), SlotPhase::Ready), "jumped the queue");
                 }
                 taken
             })
@@ -259,12 +259,12 @@ fn a_stale_entry_does_not_claim_the_next_use_of_its_slot() {
             thread::spawn(move || {
                 let taken = slots.take(1);
                 if let Some((slot, turn)) = taken {
-                    slots.set(slot, Phase::Done, turn);
+                    slots.set(slot, SlotPhase::Done, turn);
                 }
                 taken
             })
         };
-        let again = slots.is((0, 1), Phase::Done) && slots.has_room();
+        let again = slots.is((0, 1), SlotPhase::Done) && slots.has_room();
         if again {
             slots.submit((0, 2));
         }
@@ -301,7 +301,7 @@ fn a_request_is_withdrawn_or_taken_but_not_both() {
         assert_eq!(first, if withdrawn { (1, 1) } else { (0, 1) });
         let rest: Vec<_> = slots.take_all(1);
         assert_eq!(rest.contains(&(1, 1)), !withdrawn);
-        assert_eq!(rest.contains(&(0, 2)), slots.is((0, 2), Phase::Taken));
+        assert_eq!(rest.contains(&(0, 2)), slots.is((0, 2), SlotPhase::Taken));
     });
 }
 

@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use serde::{Deserialize, Serialize};
 use stanchion_sys::listener::{Listener, Origin, Provenance};
-use stanchion_sys::place::FileId;
+use stanchion_sys::pinned_path::FileId;
 
 /// A listener as a descriptor and words. Keys may be missing: then it is taken for one that a
 /// master has made, with the file that is there.

@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use stanchion_sys::place::Place;
+use stanchion_sys::pinned_path::PinnedPath;
 use stanchion_sys::process;
 use tracing::warn;
 
@@ -42,9 +42,9 @@ impl PidFile {
     pub(crate) fn rename(&mut self, to: &Path) {
         // By now it may be that of a master after this one, which does with it what is to be done.
         if let Some(path) = &mut self.path
-            && let Some(place) = place_of_pid(path, self.owner)
+            && let Some(pinned) = pinned_path_of_pid(path, self.owner)
         {
-            match Place::of(to).and_then(|to| place.rename_to(&to)) {
+            match PinnedPath::of(to).and_then(|to| pinned.rename_to(&to)) {
                 Ok(()) => to.clone_into(path),
                 Err(error) => warn!(
                     "the pid file {} cannot be renamed to {}: {error}",
@@ -59,9 +59,9 @@ impl PidFile {
 /// Whoever reads the file finds all of it, or what was there before: as in gunicorn and Unicorn, it is
 /// written beside its place and renamed.
 fn write_whole(path: &Path, text: &str) -> io::Result<()> {
-    let place = Place::of(path)?;
+    let pinned = PinnedPath::of(path)?;
     let name = with_suffix(path, &format!(".{}.new", process::pid()));
-    let beside = place.beside(name.file_name().unwrap_or_default())?;
+    let beside = pinned.beside(name.file_name().unwrap_or_default())?;
     // From one of the same pid, such as the first process of a container, that was killed here.
     match beside.remove() {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -70,7 +70,7 @@ fn write_whole(path: &Path, text: &str) -> io::Result<()> {
     let mut file = beside.make_file(0o666)?;
     let done = file
         .write_all(text.as_bytes())
-        .and_then(|()| beside.rename_to(&place));
+        .and_then(|()| beside.rename_to(&pinned));
     done.inspect_err(|_| {
         // The first error tells more.
         let _ = beside.remove();
@@ -85,21 +85,21 @@ pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 }
 
 fn pid_in(path: &Path) -> Option<i32> {
-    pid_at(&Place::of(path).ok()?)
+    pid_at(&PinnedPath::of(path).ok()?)
 }
 
-fn pid_at(place: &Place) -> Option<i32> {
+fn pid_at(pinned: &PinnedPath) -> Option<i32> {
     let mut text = String::new();
-    let file = place.open_plain().ok()?;
+    let file = pinned.open_plain().ok()?;
     file.take(BYTES_MAX).read_to_string(&mut text).ok()?;
     text.trim().parse().ok()
 }
 
 /// Where the file is, if it names this process.
-fn place_of_pid(path: &Path, pid: i32) -> Option<Place> {
-    Place::of(path)
+fn pinned_path_of_pid(path: &Path, pid: i32) -> Option<PinnedPath> {
+    PinnedPath::of(path)
         .ok()
-        .filter(|place| pid_at(place) == Some(pid))
+        .filter(|pinned| pid_at(pinned) == Some(pid))
 }
 
 impl Drop for PidFile {
@@ -107,8 +107,8 @@ impl Drop for PidFile {
         let Some(path) = &self.path else { return };
         // A child has a copy of this, and the file is not its to remove.
         if process::pid() == self.owner
-            && let Some(place) = place_of_pid(path, self.owner)
-            && let Err(error) = place.remove()
+            && let Some(pinned) = pinned_path_of_pid(path, self.owner)
+            && let Err(error) = pinned.remove()
         {
             warn!("the pid file {} stays: {error}", path.display());
         }

@@ -6,7 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use stanchion_sys::clock::monotonic_us;
-use stanchion_sys::place::{FileId, Found, Place};
+use stanchion_sys::pinned_path::{FileId, Found, PinnedPath};
 use stanchion_sys::process;
 use tracing::warn;
 
@@ -44,7 +44,7 @@ impl SpoolDir {
         // mkdir(2) fails if the name exists, so nobody can have put a directory of theirs there;
         // pid and clock make the name free.
         let path = parent.join(format!("stanchion-{}-{}", process::pid(), monotonic_us()));
-        let made = Place::of(&path).and_then(|place| place.make_directory(0o700));
+        let made = PinnedPath::of(&path).and_then(|pinned| pinned.make_directory(0o700));
         let given = made.and_then(|made| {
             owner.map_or(Ok(()), |owner| owner.take(&made))?;
             Ok(made.id())
@@ -69,7 +69,7 @@ impl Drop for SpoolDir {
         // A child has a copy of this, and the directory is not its to remove.
         if process::pid() == self.owner
             && let Err(error) =
-                Place::of(&self.path).and_then(|place| place.remove_directory(self.id))
+                PinnedPath::of(&self.path).and_then(|pinned| pinned.remove_directory(self.id))
         {
             warn!("the spool directory {} stays: {error}", self.path.display());
         }

@@ -29,7 +29,7 @@ pub mod memory;
 pub mod network_namespace;
 pub mod notify;
 pub mod outgoing;
-pub mod place;
+pub mod pinned_path;
 pub mod plain_file;
 pub mod private_socket;
 pub mod process;

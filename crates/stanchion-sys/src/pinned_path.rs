@@ -19,12 +19,12 @@ use crate::plain_file;
 
 /// Where a file is, or may be.
 #[derive(Debug)]
-pub struct Place {
+pub struct PinnedPath {
     directory: OwnedFd,
     name: OsString,
 }
 
-/// What was found at a place: this file, also if another one is there by now.
+/// What was found at a pinned path: this file, also if another one is there by now.
 #[derive(Debug)]
 pub struct Found {
     fd: OwnedFd,
@@ -40,7 +40,7 @@ pub struct FileId {
     pub inode: u64,
 }
 
-impl Place {
+impl PinnedPath {
     /// Opens the directory that `path` leads to now.
     pub fn of(path: &Path) -> io::Result<Self> {
         let no_file = || io::Error::new(io::ErrorKind::InvalidInput, "it is the name of no file");
@@ -54,17 +54,17 @@ impl Place {
     /// The same for a log: where others than root may lead the way elsewhere, no link of theirs is followed, unless it is
     /// to a directory of `owner`, whose the log is. Also whether nobody may lead it elsewhere.
     pub fn of_log(path: &Path, owner: u32) -> io::Result<(Self, bool)> {
-        let mut place = Self::of(path)?;
+        let mut pinned = Self::of(path)?;
         let exposed = match path.parent() {
             Some(directory) => plain_file::first_exposed(directory)?,
             None => None,
         };
         if let Some(exposed) = &exposed
-            && fstat(&place.directory)?.st_uid != owner
+            && fstat(&pinned.directory)?.st_uid != owner
         {
-            place.directory = exposed.open_without_links()?;
+            pinned.directory = exposed.open_without_links()?;
         }
-        Ok((place, exposed.is_none()))
+        Ok((pinned, exposed.is_none()))
     }
 
     /// Another name in the same directory.
@@ -244,8 +244,10 @@ mod tests {
     use super::*;
 
     fn home(name: &str) -> PathBuf {
-        let home =
-            std::env::temp_dir().join(format!("stanchion-place-{name}-{}", crate::process::pid()));
+        let home = std::env::temp_dir().join(format!(
+            "stanchion-pinned-path-{name}-{}",
+            crate::process::pid()
+        ));
         fs::create_dir(&home).expect("made");
         home
     }
@@ -258,7 +260,7 @@ mod tests {
             fs::write(path, "").expect("written");
             fs::set_permissions(path, fs::Permissions::from_mode(0o640)).expect("set");
         }
-        let found = Place::of(&file)
+        let found = PinnedPath::of(&file)
             .expect("a directory")
             .find()
             .expect("asked");
@@ -281,14 +283,14 @@ mod tests {
             fs::create_dir(home.join(name)).expect("made");
             fs::write(home.join(name).join("f"), name).expect("written");
         }
-        let place = Place::of(&home.join("one/f")).expect("a directory");
+        let pinned = PinnedPath::of(&home.join("one/f")).expect("a directory");
         fs::rename(home.join("one"), home.join("was-one")).expect("renamed");
         symlink(home.join("two"), home.join("one")).expect("linked");
-        place.remove().expect("removed");
+        pinned.remove().expect("removed");
         assert!(home.join("two/f").exists() && !home.join("was-one/f").exists());
-        drop(place.make_file(0o600).expect("made"));
-        place
-            .rename_to(&place.beside(OsStr::new("g")).expect("a name"))
+        drop(pinned.make_file(0o600).expect("made"));
+        pinned
+            .rename_to(&pinned.beside(OsStr::new("g")).expect("a name"))
             .expect("renamed");
         assert!(home.join("was-one/g").exists());
         fs::remove_dir_all(&home).expect("removed");
@@ -302,15 +304,15 @@ mod tests {
         rustix::fs::mkfifoat(CWD, home.join("pipe"), Mode::RUSR)
             .expect("a pipe that nobody writes to");
         for name in ["link", "pipe"] {
-            let place = Place::of(&home.join(name)).expect("a directory");
-            assert!(place.open_plain().is_err(), "{name}");
-            assert!(place.make_file(0o600).is_err() && place.make_directory(0o700).is_err());
-            assert!(place.made(Found::is_socket).is_err());
+            let pinned = PinnedPath::of(&home.join(name)).expect("a directory");
+            assert!(pinned.open_plain().is_err(), "{name}");
+            assert!(pinned.make_file(0o600).is_err() && pinned.make_directory(0o700).is_err());
+            assert!(pinned.made(Found::is_socket).is_err());
         }
-        let nothing = Place::of(&home.join("nothing")).expect("a directory");
+        let nothing = PinnedPath::of(&home.join("nothing")).expect("a directory");
         assert!(nothing.find().expect("asked").is_none());
-        assert!(Place::of(Path::new("/")).is_err());
-        assert!(Place::of(Path::new("relative")).is_ok());
+        assert!(PinnedPath::of(Path::new("/")).is_err());
+        assert!(PinnedPath::of(Path::new("relative")).is_ok());
         fs::remove_dir_all(&home).expect("removed");
     }
 
@@ -318,7 +320,7 @@ mod tests {
     fn a_plain_file_is_appended_to_and_all_else_refused() {
         use std::io::Write;
         let home = home("append");
-        let at = |name: &str| Place::of(&home.join(name)).expect("a directory");
+        let at = |name: &str| PinnedPath::of(&home.join(name)).expect("a directory");
         let append = |name: &str| at(name).append_plain();
         let mut made = at("plain").make_log().expect("made");
         made.write_all(b"one\n").expect("written");
@@ -337,7 +339,7 @@ mod tests {
             assert!(append(name).is_err(), "{name}");
             assert!(at(name).make_log().is_err(), "{name}");
         }
-        let device = Place::of(Path::new("/dev/null")).expect("a directory");
+        let device = PinnedPath::of(Path::new("/dev/null")).expect("a directory");
         assert!(device.append_plain().is_err(), "no plain file");
         assert!(!home.join("nothing").exists());
         fs::remove_dir_all(&home).expect("removed");
@@ -358,7 +360,8 @@ mod tests {
             symlink(home.join(name), home.join("theirs").join(name)).expect("linked");
         }
         fs::create_dir(home.join("theirs/moved")).expect("made");
-        let of = |path: &str| Place::of_log(&home.join(path), 65534).map(|(_, is_roots)| is_roots);
+        let of =
+            |path: &str| PinnedPath::of_log(&home.join(path), 65534).map(|(_, is_roots)| is_roots);
         assert!(of("roots/log").expect("root's alone"));
         for path in [
             "theirs/log",
@@ -375,8 +378,8 @@ mod tests {
     #[test]
     fn a_directory_is_removed_with_its_files_but_none_that_took_its_place() {
         let home = home("remove");
-        let place = Place::of(&home.join("ours")).expect("a directory");
-        let id = place.make_directory(0o700).expect("made").id();
+        let pinned = PinnedPath::of(&home.join("ours")).expect("a directory");
+        let id = pinned.make_directory(0o700).expect("made").id();
         let fill = |name: &str| {
             for number in 0..300 {
                 fs::write(home.join(name).join(number.to_string()), "").expect("written");
@@ -391,7 +394,7 @@ mod tests {
                 0 => fs::rename(home.join("other"), home.join("ours")).expect("renamed"),
                 _ => symlink(home.join("moved"), home.join("ours")).expect("linked"),
             }
-            assert!(place.remove_directory(id).is_err());
+            assert!(pinned.remove_directory(id).is_err());
             if put == 0 {
                 fs::rename(home.join("ours"), home.join("other")).expect("renamed");
             }
@@ -399,7 +402,7 @@ mod tests {
         for name in ["other", "moved"] {
             assert_eq!(fs::read_dir(home.join(name)).expect("read").count(), 300);
         }
-        let moved = Place::of(&home.join("moved")).expect("a directory");
+        let moved = PinnedPath::of(&home.join("moved")).expect("a directory");
         moved.remove_directory(id).expect("removed");
         assert!(!home.join("moved").exists());
         fs::remove_dir_all(&home).expect("removed");
@@ -411,7 +414,7 @@ mod tests {
             return; // it is root's rule
         }
         let home = home("ours");
-        let at = |name: &str| Place::of(&home.join(name)).expect("a directory");
+        let at = |name: &str| PinnedPath::of(&home.join(name)).expect("a directory");
         let bound = |name: &str| {
             drop(std::os::unix::net::UnixListener::bind(home.join(name)).expect("bound"));
         };

@@ -9,7 +9,7 @@ use rustix::net::{
 };
 
 use crate::listener::remove_if_stale;
-use crate::place::{FileId, Found, Place};
+use crate::pinned_path::{FileId, Found, PinnedPath};
 use crate::{process, random};
 
 /// Connections that wait in the kernel until they are accepted.
@@ -39,9 +39,9 @@ impl PrivateListener {
     /// Listens at `path`. A socket file that nobody listens on is replaced; one that somebody does
     /// listen on is `AddrInUse`.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let place = Place::of(path)?;
-        remove_if_stale(&place)?;
-        Self::bound(path, path, &place)
+        let pinned = PinnedPath::of(path)?;
+        remove_if_stale(&pinned)?;
+        Self::bound(path, path, &pinned)
     }
 
     /// Listens at `path` in place of whoever listens there now: the file is made under another
@@ -52,17 +52,17 @@ impl PrivateListener {
         let mut bits = [0; 4];
         random::fill(&mut bits)?;
         let name = format!(".{:08x}", u32::from_ne_bytes(bits));
-        let place = Place::of(path)?;
-        let beside = place.beside(name.as_ref())?;
+        let pinned = PinnedPath::of(path)?;
+        let beside = pinned.beside(name.as_ref())?;
         let listener = Self::bound(&path.with_file_name(&name), path, &beside)?;
-        beside.rename_to(&place).inspect_err(|_| {
+        beside.rename_to(&pinned).inspect_err(|_| {
             // The error to tell is the first one.
             let _ = beside.remove();
         })?;
         Ok(listener)
     }
 
-    fn bound(at: &Path, path: &Path, place: &Place) -> io::Result<Self> {
+    fn bound(at: &Path, path: &Path, pinned: &PinnedPath) -> io::Result<Self> {
         let socket = socket_with(
             AddressFamily::UNIX,
             SocketType::STREAM,
@@ -70,14 +70,14 @@ impl PrivateListener {
             None,
         )?;
         bind(&socket, &SocketAddrUnix::new(at)?)?;
-        let file = place.made(Found::is_socket)?;
+        let file = pinned.made(Found::is_socket)?;
         // Nobody can connect before the listen(2), so nobody finds the mode too wide.
         let ready = file
             .set_mode(0o600)
             .and_then(|()| Ok(listen(&socket, BACKLOG)?));
         ready.inspect_err(|_| {
             // The error to tell is the first one.
-            let _ = place.remove();
+            let _ = pinned.remove();
         })?;
         Ok(Self {
             socket,
@@ -114,13 +114,13 @@ impl PrivateListener {
         if self.owner != process::pid() {
             return Ok(());
         }
-        let place = match Place::of(&self.path) {
-            Ok(place) => place,
+        let pinned = match PinnedPath::of(&self.path) {
+            Ok(pinned) => pinned,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(error),
         };
-        match place.find()? {
-            Some(found) if found.id() == self.file => place.remove(),
+        match pinned.find()? {
+            Some(found) if found.id() == self.file => pinned.remove(),
             _ => Ok(()),
         }
     }

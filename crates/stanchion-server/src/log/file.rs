@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::net::SendFlags;
 use stanchion_sys::identity::{Identity, effective_uid};
-use stanchion_sys::place::Place;
+use stanchion_sys::pinned_path::PinnedPath;
 use stanchion_sys::process;
 
 /// A write of up to so many bytes into a pipe is whole or not at all (`PIPE_BUF` in pipe(7)).
@@ -181,10 +181,10 @@ fn append_to(path: &Path, owner: Option<Owner>) -> io::Result<File> {
     let mut options = nonblocking();
     options.append(true);
     if let Some(owner) = owner {
-        let (place, is_way_roots) = Place::of_log(path, owner.uid)?;
+        let (pinned, is_way_roots) = PinnedPath::of_log(path, owner.uid)?;
         // Only a file that we have just made is given away: what is there already might be a link
         // that somebody has put there, to get what it leads to.
-        match place.make_log() {
+        match pinned.make_log() {
             Ok(file) => {
                 owner.take(&file)?;
                 return Ok(file);
@@ -193,7 +193,7 @@ fn append_to(path: &Path, owner: Option<Owner>) -> io::Result<File> {
             Err(error) => return Err(error),
         }
         if !is_way_roots {
-            return place.append_plain();
+            return pinned.append_plain();
         }
     }
     options.create(true).open(path)

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use crate::place::{Found, Place};
+use crate::pinned_path::{Found, PinnedPath};
 
 /// Who may connect to a unix socket: whoever may write to its file (unix(7)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,21 +40,21 @@ impl FileOptions {
 }
 
 /// The socket file at `path`, if there is one.
-pub(super) fn socket_at(path: &Path) -> io::Result<Option<(Place, Found)>> {
-    let place = match Place::of(path) {
-        Ok(place) => place,
+pub(super) fn socket_at(path: &Path) -> io::Result<Option<(PinnedPath, Found)>> {
+    let pinned = match PinnedPath::of(path) {
+        Ok(pinned) => pinned,
         // Its directory is gone, and so is the file.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    let found = place.find()?.filter(Found::is_socket);
-    Ok(found.map(|found| (place, found)))
+    let found = pinned.find()?.filter(Found::is_socket);
+    Ok(found.map(|found| (pinned, found)))
 }
 
 /// Whether somebody listens is asked by connecting, as Unicorn does: only a refusal proves that
 /// nobody does.
-pub(crate) fn remove_if_stale(place: &Place) -> io::Result<()> {
-    let Some(found) = place.find()? else {
+pub(crate) fn remove_if_stale(pinned: &PinnedPath) -> io::Result<()> {
+    let Some(found) = pinned.find()? else {
         return Ok(());
     };
     if !found.is_socket() {
@@ -66,7 +66,7 @@ pub(crate) fn remove_if_stale(place: &Place) -> io::Result<()> {
     let probe = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     probe.set_nonblocking(true)?;
     match probe.connect(&SockAddr::unix(found.path())?) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => place.remove(),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => pinned.remove(),
         // Connected, or EAGAIN: a listener with a full queue is a listener.
         _ => Err(io::Error::from(io::ErrorKind::AddrInUse)),
     }

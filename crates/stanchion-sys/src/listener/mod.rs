@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use crate::place::{FileId, Found, Place};
+use crate::pinned_path::{FileId, Found, PinnedPath};
 use crate::private_socket::peer_of;
 use crate::process::inherited_fd;
 pub use file::FileOptions;
@@ -110,12 +110,12 @@ impl Listener {
 
     /// As [`Self::unix`], with all options.
     pub fn unix_with(path: &Path, options: &Options) -> io::Result<Self> {
-        let place = Place::of(path)?;
-        remove_if_stale(&place)?;
+        let pinned = PinnedPath::of(path)?;
+        remove_if_stale(&pinned)?;
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
         options.apply(&socket, false)?;
         socket.bind(&SockAddr::unix(path)?)?;
-        let file = place.made(Found::is_socket)?;
+        let file = pinned.made(Found::is_socket)?;
         // Nobody can connect before listen(2), so whatever mode the umask left harms nobody.
         let listening = options
             .file
@@ -123,7 +123,7 @@ impl Listener {
             .and_then(|()| Self::listening(socket, options, Origin::Bound));
         let mut listener = listening.inspect_err(|_| {
             // The file is of no use, and the first error tells more than one about the file.
-            let _ = place.remove();
+            let _ = pinned.remove();
         })?;
         listener.provenance.file = Some(file.id());
         Ok(listener)
@@ -288,13 +288,13 @@ impl Listener {
     /// itself lives on. A file that another server has put in its place stays.
     pub fn remove_file(&self) -> io::Result<()> {
         match self.own_file()? {
-            Some((place, _)) if !self.is_passed() => place.remove(),
+            Some((pinned, _)) if !self.is_passed() => pinned.remove(),
             _ => Ok(()),
         }
     }
 
     /// The file that we made, if it is still where we made it.
-    fn own_file(&self) -> io::Result<Option<(Place, Found)>> {
+    fn own_file(&self) -> io::Result<Option<(PinnedPath, Found)>> {
         let (ListenerAddress::Unix(path), Some(id)) = (&self.address, self.provenance.file) else {
             return Ok(None);
         };

@@ -18,7 +18,7 @@ use crate::exit_code;
 use crate::figures::Figures;
 use crate::handover::Handover;
 use crate::host::{Hook, Host};
-use crate::listeners::{self, Refusal};
+use crate::listeners::{self, ListenError};
 use crate::log;
 use crate::master::{self, Before, Premises, Role, Succession};
 use crate::panics;
@@ -201,9 +201,9 @@ fn listen(settings: &Settings, inherited: Option<Vec<Listener>>) -> Result<Vec<L
     if let Some(inherited) = inherited {
         return listeners::open(settings, inherited).map_err(of_bind);
     }
-    listeners::boot(settings).map_err(|refusal| match refusal {
-        Refusal::Failed(problem) => of_bind(problem),
-        Refusal::Told(signal) => (
+    listeners::boot(settings).map_err(|error| match error {
+        ListenError::Failed(problem) => of_bind(problem),
+        ListenError::Interrupted(signal) => (
             format!("signal {signal} came before there was a place to listen"),
             exit_code::FINE,
         ),

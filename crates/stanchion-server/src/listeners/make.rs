@@ -10,7 +10,7 @@ use stanchion_sys::listener::{
 };
 use tracing::warn;
 
-use super::{Refusal, Wanted};
+use super::{ListenError, Wanted};
 use crate::settings::{Bind, BindAddress, Settings, UMASK};
 
 /// How long to wait between two attempts where nothing else is said, as in Unicorn.
@@ -90,7 +90,7 @@ pub(super) fn missing(
     wanted: &mut [Wanted],
     others: &[Listener],
     patience: Option<&HeldSignals>,
-) -> Result<(), Refusal> {
+) -> Result<(), ListenError> {
     // Descriptors that were left open for us come first: a socket made here might get the number
     // of one that is not there, and would be taken for it.
     let (passed, made): (Vec<_>, Vec<_>) = wanted
@@ -109,7 +109,7 @@ fn patiently(
     one: &Wanted,
     others: &[Listener],
     patience: Option<&HeldSignals>,
-) -> Result<Listener, Refusal> {
+) -> Result<Listener, ListenError> {
     let Wanted { bind, options, .. } = one;
     let mut tries_left = bind.options.tries.unwrap_or(1);
     let delay = delay(bind);
@@ -126,7 +126,7 @@ fn patiently(
             patience.filter(|_| error.kind() == io::ErrorKind::AddrInUse && tries_left != 0)
         else {
             let advice = advice(&error, bind, others);
-            return Err(Refusal::Failed(format!(
+            return Err(ListenError::Failed(format!(
                 "cannot listen on {bind}: {error}{advice}"
             )));
         };
@@ -136,9 +136,9 @@ fn patiently(
         }
         let told = held
             .wait(delay)
-            .map_err(|error| Refusal::Failed(format!("cannot wait for {bind}: {error}")))?;
+            .map_err(|error| ListenError::Failed(format!("cannot wait for {bind}: {error}")))?;
         if let Some(signal) = told {
-            return Err(Refusal::Told(signal));
+            return Err(ListenError::Interrupted(signal));
         }
     }
 }

@@ -20,20 +20,20 @@ use crate::settings::{Bind, BindAddress, Settings};
 
 /// Why there are no listeners.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum ListenError {
     /// One could not be made; mostly the operator's fault.
     Failed(String),
     /// This signal came while an address was waited for.
-    Told(i32),
+    Interrupted(i32),
 }
 
 /// Opens what a server needs that has just started: the sockets that a service manager has passed,
 /// or else what `bind` says. An address in use is tried again as its `tries` say, until one of TERM,
 /// INT and QUIT comes.
-pub(crate) fn boot(settings: &Settings) -> Result<Vec<Listener>, Refusal> {
-    let passed = activated::take(settings).map_err(Refusal::Failed)?;
+pub(crate) fn boot(settings: &Settings) -> Result<Vec<Listener>, ListenError> {
+    let passed = activated::take(settings).map_err(ListenError::Failed)?;
     let patience = HeldSignals::hold(&[signal::SIGTERM, signal::SIGINT, signal::SIGQUIT])
-        .map_err(|error| Refusal::Failed(format!("signals cannot be held back: {error}")))?;
+        .map_err(|error| ListenError::Failed(format!("signals cannot be held back: {error}")))?;
     opened(settings, passed, Some(&patience))
 }
 
@@ -46,9 +46,9 @@ pub(crate) fn boot(settings: &Settings) -> Result<Vec<Listener>, Refusal> {
 ///
 /// After an error everything is as it was, but for options that were applied again already.
 pub(crate) fn open(settings: &Settings, inherited: Vec<Listener>) -> Result<Vec<Listener>, String> {
-    opened(settings, inherited, None).map_err(|refusal| match refusal {
-        Refusal::Failed(problem) => problem,
-        Refusal::Told(signal) => format!("signal {signal} came"),
+    opened(settings, inherited, None).map_err(|error| match error {
+        ListenError::Failed(problem) => problem,
+        ListenError::Interrupted(signal) => format!("signal {signal} came"),
     })
 }
 
@@ -93,11 +93,11 @@ fn opened(
     settings: &Settings,
     inherited: Vec<Listener>,
     patience: Option<&HeldSignals>,
-) -> Result<Vec<Listener>, Refusal> {
+) -> Result<Vec<Listener>, ListenError> {
     let (mut listeners, mut inherited): (Vec<_>, Vec<_>) = inherited
         .into_iter()
         .partition(|listener| listener.provenance().origin == Origin::Activated);
-    let mut wanted = wanted(settings, listeners.is_empty()).map_err(Refusal::Failed)?;
+    let mut wanted = wanted(settings, listeners.is_empty()).map_err(ListenError::Failed)?;
     for one in &mut wanted {
         let found = inherited
             .iter()
@@ -199,13 +199,13 @@ fn is_for(listener: &Listener, wanted: &BindAddress) -> bool {
     }
 }
 
-fn apply_again(wanted: &[Wanted]) -> Result<(), Refusal> {
+fn apply_again(wanted: &[Wanted]) -> Result<(), ListenError> {
     for one in wanted.iter().filter(|one| one.is_kept) {
         let Some(listener) = &one.listener else {
             continue;
         };
         let failed = |error: io::Error| {
-            Refusal::Failed(format!(
+            ListenError::Failed(format!(
                 "the options of {} cannot be set: {error}",
                 one.bind
             ))

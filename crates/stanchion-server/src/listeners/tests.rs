@@ -136,7 +136,7 @@ fn an_address_in_use_is_tried_as_often_as_asked() {
     let start_us = monotonic_us();
     assert!(matches!(
         try_with("tries=3&delay=0.05"),
-        Err(Refusal::Failed(_))
+        Err(ListenError::Failed(_))
     ));
     assert!(
         monotonic_us() - start_us >= 100_000,

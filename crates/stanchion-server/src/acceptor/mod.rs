@@ -274,7 +274,7 @@ impl Acceptor {
             Some(self.watch_at_us),
             self.doors.due_us(now_us),
             self.sought.due_us(),
-            self.requests.dispatch.relief_due_us(),
+            self.requests.dispatch.held_due_us(),
             self.ending.map(|ending| ending.until_us),
         ];
         let due_us = due.into_iter().flatten().min().unwrap_or(u64::MAX);
@@ -366,10 +366,10 @@ impl Acceptor {
         if self
             .requests
             .dispatch
-            .relief_due_us()
+            .held_due_us()
             .is_some_and(|due_us| due_us <= now_us)
         {
-            self.requests.relieve();
+            self.requests.spool_for_slow_clients();
         }
         if self.sought.due_us().is_some_and(|due_us| due_us <= now_us) {
             let settings = &self.common.settings;

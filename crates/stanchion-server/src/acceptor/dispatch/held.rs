@@ -1,4 +1,4 @@
-//! Workers that wait for a client: which of them are to be relieved, since it is a slow one.
+//! Workers that wait for a client: for which of them it is a slow one.
 
 use std::rc::Rc;
 
@@ -31,7 +31,7 @@ impl Dispatch {
     }
 
     /// When workers that wait for clients are to be looked at, if any do.
-    pub(crate) fn relief_due_us(&self) -> Option<u64> {
+    pub(crate) fn held_due_us(&self) -> Option<u64> {
         self.held_since_us.map(|since_us| since_us + PATIENCE_US)
     }
 

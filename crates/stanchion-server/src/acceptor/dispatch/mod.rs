@@ -1,10 +1,11 @@
 //! The line and the exchange together: requests join, go to seats in order, and come back
 //! ([`collect`]). A few are for one worker alone ([`ports`]), and a few answers meet slow clients
-//! ([`relief`]).
+//! ([`held`]).
 
 mod admission;
 mod collect;
 pub(crate) mod durations;
+mod held;
 mod losses;
 mod mending;
 pub(crate) mod outflow;
@@ -12,7 +13,6 @@ pub(crate) mod over;
 mod ports;
 pub(crate) mod random;
 pub(crate) mod refusal;
-mod relief;
 pub(crate) mod reply;
 pub(crate) mod request;
 pub(crate) mod request_id;

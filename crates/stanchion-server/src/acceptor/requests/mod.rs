@@ -354,7 +354,7 @@ impl Requests {
     }
 
     /// Has answers to slow clients go to files whose workers wait for them.
-    pub(crate) fn relieve(&mut self) {
+    pub(crate) fn spool_for_slow_clients(&mut self) {
         for ticket in self.dispatch.slow_clients(self.now_us) {
             ticket.pour(Outflow::spool);
         }

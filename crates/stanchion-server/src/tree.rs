@@ -20,7 +20,7 @@ use crate::handover::Handover;
 use crate::host::{Hook, Host};
 use crate::listeners::{self, ListenError};
 use crate::log;
-use crate::master::{self, Before, Premises, Role, Succession};
+use crate::master::{self, Before, HouseResources, Role, Succession};
 use crate::panics;
 use crate::privileges::{self, Identities};
 use crate::settings::Settings;
@@ -183,7 +183,7 @@ fn prepare(settings: Settings, host: &mut dyn Host) -> Result<Prepared, Problem>
         leave();
         of_kernel(&error)
     })?;
-    let first = Premises::build(1, settings, listeners, &Before::nothing(figures));
+    let first = HouseResources::build(1, settings, listeners, &Before::nothing(figures));
     let first = first.map_err(|(error, _)| {
         leave();
         of_kernel(&error)
@@ -212,7 +212,7 @@ fn listen(settings: &Settings, inherited: Option<Vec<Listener>>) -> Result<Vec<L
 
 /// What there is before the first fork.
 struct Prepared {
-    first: Premises,
+    first: HouseResources,
     succession: Succession,
     control: Option<Control>,
 }

@@ -127,13 +127,13 @@ impl Loop<'_> {
         let now_us = monotonic_us();
         let mut workers = Vec::new();
         for house in self.master.houses() {
-            let Some(premises) = self.houses.get(&house.generation) else {
+            let Some(resources) = self.houses.get(&house.generation) else {
                 continue;
             };
-            let threads = premises.common.settings.threads as u16;
+            let threads = resources.common.settings.threads as u16;
             for (&index, worker) in &house.workers.seated {
                 let pid = worker.stage.pid();
-                let exchange = &premises.common.exchange;
+                let exchange = &resources.common.exchange;
                 let stage = match worker.stage {
                     Stage::Wanted => WorkerStage::Wanted,
                     Stage::Asked | Stage::Booting { .. } => WorkerStage::Booting,

@@ -6,7 +6,7 @@ use stanchion_sys::listener::Listener;
 use super::Loop;
 use super::heir::Heir;
 use super::house::House;
-use super::premises::Premises;
+use super::resources::HouseResources;
 use crate::messages::ToAcceptor;
 
 impl Loop<'_> {
@@ -26,7 +26,7 @@ impl Loop<'_> {
             .filter(|house| house.may_have_the_door());
         let next = next.filter_map(|house: &House| self.houses.get(&house.generation));
         let kept: Vec<_> = next
-            .flat_map(Premises::doors)
+            .flat_map(HouseResources::doors)
             .map(|door| door.address().clone())
             .collect();
         let Some(house) = self.houses.get_mut(&generation) else {

@@ -11,8 +11,8 @@ use tracing::{debug, warn};
 
 use super::commands::command_of;
 use super::event::Event;
-use super::premises::Premises;
 use super::reports::{Heard, Kin};
+use super::resources::HouseResources;
 use super::{Loop, now_ms};
 use crate::control::Control;
 use crate::messages::WorkerRef;
@@ -35,7 +35,7 @@ impl Loop<'_> {
         let settings = || self.houses.values().map(|house| &house.common.settings);
         let longest_ms = if self.has_more_dead {
             0
-        } else if self.houses.values().any(Premises::has_unsent) {
+        } else if self.houses.values().any(HouseResources::has_unsent) {
             SEND_AGAIN_MS
         } else if settings().any(|settings| settings.timeout.as_duration().is_some()) {
             OVERDUE_CHECK_MS
@@ -199,7 +199,7 @@ fn weighs(settings: &Settings) -> bool {
     settings.max_memory > 0 || settings.max_memory_hard > 0
 }
 
-impl Premises {
+impl HouseResources {
     fn threads(&self) -> u16 {
         self.common.settings.threads as u16
     }

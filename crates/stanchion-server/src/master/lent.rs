@@ -9,8 +9,8 @@ use tracing::error;
 
 use super::heir::Heir;
 use super::house::House;
-use super::premises::Premises;
 use super::reports::Listens;
+use super::resources::HouseResources;
 use super::{Loop, now_ms};
 use crate::listeners::of_worker;
 use crate::messages::{ToAcceptor, WorkerRef};
@@ -168,7 +168,7 @@ impl Lent<Listener> {
     }
 }
 
-impl Premises {
+impl HouseResources {
     /// Tells the acceptor of doors that are lent.
     pub(super) fn tell_of_lent(&mut self, only: Option<(u32, WorkerRef)>) {
         if let Some(acceptor) = &mut self.acceptor {
@@ -208,7 +208,7 @@ impl Loop<'_> {
             let others = others.filter_map(|lent| lent.at(&bind.address)).next_back();
             others.or_else(|| self.succession.lent(&bind.address))
         };
-        let is_open = |house: &Premises| house.lent.is_open(&bind.address);
+        let is_open = |house: &HouseResources| house.lent.is_open(&bind.address);
         let opened = match (opened, self.houses.get(&generation)) {
             (None, Some(house)) if !is_open(house) => elsewhere()
                 .map(Listener::try_clone)
@@ -227,7 +227,7 @@ impl Loop<'_> {
     /// Lets go of doors whose workers are gone for good.
     pub(super) fn let_go_of_lent(&mut self) {
         let mut gone = Vec::new();
-        for (&generation, premises) in &mut self.houses {
+        for (&generation, resources) in &mut self.houses {
             let mut houses = self.master.houses();
             let house = houses.find(|house| house.generation == generation);
             let is_there = |WorkerRef { index, tenure }| {
@@ -235,7 +235,7 @@ impl Loop<'_> {
                 seated.is_some_and(|worker| worker.tenure == tenure)
             };
             let is_whole = house.is_none_or(House::has_its_workers);
-            let doors = premises.lent.let_go(is_there, is_whole);
+            let doors = resources.lent.let_go(is_there, is_whole);
             gone.extend(doors.into_iter().map(|door| (generation, door)));
         }
         for (generation, door) in gone {

@@ -17,10 +17,10 @@ mod lent;
 mod news;
 mod outbox;
 mod perform;
-mod premises;
 mod relief;
 mod reload;
 mod reports;
+mod resources;
 mod stage;
 mod step;
 mod succession;
@@ -47,7 +47,7 @@ use crate::host::Host;
 use crate::tally::Counts;
 use crate::tree::Common;
 use event::Event;
-pub(crate) use premises::{Before, Premises};
+pub(crate) use resources::{Before, HouseResources};
 use step::Master;
 pub use succession::StartedAs;
 pub(crate) use succession::Succession;
@@ -102,7 +102,7 @@ struct Loop<'h> {
     master: Master,
     signals: SignalPipe,
     /// By generation.
-    houses: BTreeMap<u32, Premises>,
+    houses: BTreeMap<u32, HouseResources>,
     /// The house that serves, or is to: what is left of it once it is gone is still asked for.
     present: Rc<Common>,
     /// What has come of the requests of houses that are gone.
@@ -129,7 +129,7 @@ struct Loop<'h> {
 
 /// Runs the tree until it has ended, in the master; in each child it returns right after the fork.
 pub(crate) fn run(
-    first: Premises,
+    first: HouseResources,
     succession: Succession,
     control: Option<Control>,
     host: &mut dyn Host,
@@ -172,7 +172,9 @@ pub(crate) fn run(
             }
         }
         this.let_go_of_lent();
-        this.houses.values_mut().for_each(Premises::send_again);
+        this.houses
+            .values_mut()
+            .for_each(HouseResources::send_again);
         this.wait()?;
         this.gather()?;
     }

@@ -7,7 +7,7 @@ use stanchion_sys::notify::Notifier;
 use tracing::warn;
 
 use super::event::News;
-use super::premises::Premises;
+use super::resources::HouseResources;
 use super::{Loop, now_ms};
 use crate::figures::Attempt;
 use crate::host::Hook;
@@ -17,7 +17,7 @@ impl Loop<'_> {
     pub(super) fn announce(&mut self, news: News) {
         match news {
             News::Ready { workers } => {
-                let ours = self.houses.values().flat_map(Premises::doors);
+                let ours = self.houses.values().flat_map(HouseResources::doors);
                 let ours: Vec<_> = ours.map(|door| door.address().clone()).collect();
                 self.succession.announce(&ours);
                 self.take_over_control();

@@ -12,8 +12,8 @@ use stanchion_sys::signal;
 use tracing::{error, info, warn};
 
 use super::event::{Action, Event, Severity};
-use super::premises::{Before, Premises};
 use super::reports::{Link, Post};
+use super::resources::{Before, HouseResources};
 use super::{Loop, Role, SIGNALS};
 use crate::control::{Reply, WorkerStacks};
 use crate::figures::Attempt;
@@ -59,9 +59,9 @@ impl Loop<'_> {
         match action {
             Action::BuildHouse { generation } => {
                 let built = self.build(generation);
-                let plan = built.map(|premises| {
-                    let plan = premises.plan();
-                    self.houses.insert(generation, premises);
+                let plan = built.map(|resources| {
+                    let plan = resources.plan();
+                    self.houses.insert(generation, resources);
                     plan
                 });
                 self.events
@@ -175,7 +175,7 @@ impl Loop<'_> {
     }
 
     /// Reads the configuration again and makes what a house needs.
-    fn build(&mut self, generation: u32) -> Result<Premises, String> {
+    fn build(&mut self, generation: u32) -> Result<HouseResources, String> {
         self.hook(Hook::Reload);
         let settings = self.host.reconfigure();
         self.recover_from("the configuration");
@@ -196,12 +196,14 @@ impl Loop<'_> {
         let before = Before {
             figures: Arc::clone(&self.present.figures),
             departed: self.departed,
-            others: self.houses.values().map(Premises::tally).collect(),
+            others: self.houses.values().map(HouseResources::tally).collect(),
         };
-        Premises::build(generation, settings, listeners, &before).map_err(|(error, listeners)| {
-            self.remove_files_of_others(listeners);
-            format!("the kernel refused what the server needs: {error}")
-        })
+        HouseResources::build(generation, settings, listeners, &before).map_err(
+            |(error, listeners)| {
+                self.remove_files_of_others(listeners);
+                format!("the kernel refused what the server needs: {error}")
+            },
+        )
     }
 
     /// Removes the socket files of listeners that the present house does not have.

@@ -12,7 +12,7 @@ use tracing::warn;
 
 use super::event::Event;
 use super::outbox::Outbox;
-use super::premises::Premises;
+use super::resources::HouseResources;
 use super::step::Master;
 use crate::messages::{self, FromAcceptor, FromTemplate, FromWorker, Incoming, Said, WorkerRef};
 
@@ -248,7 +248,7 @@ impl<'m> Heard<'m> {
     }
 }
 
-impl Premises {
+impl HouseResources {
     /// Whom to listen to now.
     pub(super) fn listened_to(&self, now_ms: u64) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.inboxes()

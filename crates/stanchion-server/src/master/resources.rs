@@ -104,8 +104,8 @@ impl Before {
     }
 }
 
-/// A house, as the loop sees it.
-pub(crate) struct Premises {
+/// What the loop holds for a house: what the step decides about it is a `House`.
+pub(crate) struct HouseResources {
     pub(super) common: Rc<Common>,
     pub(super) listeners: Vec<Listener>,
     /// And those that single workers asked for.
@@ -118,7 +118,7 @@ pub(crate) struct Premises {
     _spool: SpoolDir,
 }
 
-impl Premises {
+impl HouseResources {
     /// Makes all of it, or gives the listeners back with the error.
     pub(crate) fn build(
         generation: u32,
@@ -202,7 +202,7 @@ impl Premises {
     }
 }
 
-impl Drop for Premises {
+impl Drop for HouseResources {
     fn drop(&mut self) {
         if process::pid() == self.common.master_pid {
             // A worker that its template could not report any more finds out here.
@@ -211,7 +211,7 @@ impl Drop for Premises {
     }
 }
 
-impl Premises {
+impl HouseResources {
     /// There is no acceptor: what the last one had in hand, if it was killed, is counted as lost.
     pub(super) fn settle(&self) {
         let lost = self.common.tally.settle();

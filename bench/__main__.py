@@ -1,4 +1,4 @@
-"""The command line: runs cells in alternating rounds and writes a directory below bench/runs/."""
+"""The command line: has servers take turns and writes a directory below bench/runs/."""
 
 import argparse
 import dataclasses
@@ -6,7 +6,6 @@ import datetime
 import json
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
@@ -14,9 +13,9 @@ from pathlib import Path
 from bench import host, report
 from bench.cases import CASES, Case
 from bench.measure import FULL, QUICK, Plan
-from bench.processes import ServerError
 from bench.report import Record
 from bench.servers import SERVERS, Server
+from bench.turns import FAILURES, take_turns
 
 RUNS = Path("bench/runs")
 PROGRAMS = ("wrk", "taskset", "nginx")
@@ -52,28 +51,38 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def measure(cases: Sequence[Case], servers: Sequence[Server], plan: Plan) -> Iterator[Record]:
-    """Case by case; within one A B C A B C, so that a slow minute of the machine hits all alike."""
     for case in cases:
-        broken: set[str] = set()
-        for number in range(plan.rounds):
-            for server in servers:
-                if server.name in case.servers and server.name not in broken:
-                    record = cell(case, server, plan, number)
-                    if record.error:
-                        broken.add(server.name)
-                    yield record
+        chosen = [server for server in servers if server.name in case.servers]
+        if case.stand:
+            for taken in take_turns(case.stand, chosen, plan.rounds * plan.turns):
+                yield Record(case.name, taken.server, taken.number, taken.figures, taken.error)
+        else:
+            yield from alternating(case, chosen, plan)
+
+
+def alternating(case: Case, servers: Sequence[Server], plan: Plan) -> Iterator[Record]:
+    """Each server by itself, A B C A B C, so that a slow minute of the machine hits all alike."""
+    broken: set[str] = set()
+    for number in range(plan.rounds):
+        for server in servers:
+            if server.name not in broken:
+                record = cell(case, server, plan, number)
+                if record.error:
+                    broken.add(server.name)
+                yield record
 
 
 def cell(case: Case, server: Server, plan: Plan, number: int) -> Record:
+    assert case.run
     try:
         return Record(case.name, server.name, number, case.run(server, plan, number))
-    except (ServerError, OSError, subprocess.SubprocessError, ExceptionGroup) as error:
-        # One server's failure is a result and must not cost the others theirs.
+    except FAILURES as error:
         return Record(case.name, server.name, number, {}, f"{type(error).__name__}: {error}")
 
 
 def progress(record: Record) -> str:
-    figures = " ".join(f"{key}={value:,.2f}" for key, value in record.figures.items())
+    keys = [column.key for column in CASES[record.case].columns] + ["failures"]
+    figures = " ".join(f"{key}={record.figures[key]:,.2f}" for key in keys if key in record.figures)
     return f"{record.case:9} {record.round + 1:2} {record.server:17} {record.error or figures}"
 
 
@@ -110,11 +119,17 @@ def parse(arguments: Sequence[str]) -> Options:
     )
     parser.add_argument("--quick", action="store_true", help="one short round, about three minutes")
     parser.add_argument("--rounds", type=int, help=f"default {FULL.rounds}")
-    parser.add_argument("--seconds", type=int, help=f"of load a cell, default {FULL.load_s}")
+    parser.add_argument("--turns", type=int, help=f"of each server in a round, default {FULL.turns}")
+    parser.add_argument("--seconds", type=int, help=f"of load, where a server runs by itself; default {FULL.load_s}")
     parser.add_argument("--out", type=Path, help="directory of the results, default a new one in bench/runs/")
     parsed = parser.parse_args(arguments)
     plan = QUICK if parsed.quick else FULL
-    plan = dataclasses.replace(plan, rounds=parsed.rounds or plan.rounds, load_s=parsed.seconds or plan.load_s)
+    plan = dataclasses.replace(
+        plan,
+        rounds=parsed.rounds or plan.rounds,
+        turns=parsed.turns or plan.turns,
+        load_s=parsed.seconds or plan.load_s,
+    )
     return Options([CASES[name] for name in parsed.case], [SERVERS[name] for name in parsed.server], plan, parsed.out)
 
 

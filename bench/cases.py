@@ -3,10 +3,10 @@
 import json
 from dataclasses import dataclass, replace
 
-from bench import cells, deploys, overload, slow_clients
+from bench import cells, deploys, overload, slow_clients, turns
 from bench.apps import stream
-from bench.cells import HELLO, Workload, one_worker
 from bench.servers import SERVERS
+from bench.turns import HELLO, Stand, Workload, one_worker
 from bench.wrk import Load
 
 
@@ -21,11 +21,15 @@ class Column:
 
 @dataclass(frozen=True)
 class Case:
+    """Its first column is what it is about."""
+
     name: str
     title: str
     servers: tuple[str, ...]
     columns: tuple[Column, ...]
-    run: cells.Cell
+    # Either one server runs at a time, or all of them stand side by side and take turns.
+    run: cells.Cell | None = None
+    stand: Stand | None = None
 
 
 def is_flask_json(body: bytes) -> bool:
@@ -37,18 +41,15 @@ def is_whole_stream(body: bytes) -> bool:
     return body == b"x" * stream.TOTAL_BYTES
 
 
+WATCHED = ("stanchion", "stanchion-watched")
 ONE_WORKER = ("stanchion", "bjoern", "fastpysgi", "granian", "uwsgi", "gunicorn-sync", "gunicorn-gthread")
-WATCHED_COLUMNS = (
-    Column("cost", "cost", 3),
-    Column("cpu_us", "CPU µs/request without", 2),
-    Column("watched_cpu_us", "with them", 2),
-)
 LOAD_COLUMNS = (
+    Column("cpu_us", "CPU µs/request", 2, ratio=True),
+    Column("user_us", "user", 2),
+    Column("kernel_us", "kernel", 2),
     Column("rps", "requests/s", 0, ratio=True),
-    Column("cpu_us", "CPU µs/request", ratio=True),
     Column("p50_ms", "p50 ms", 2),
     Column("p99_ms", "p99 ms", 2),
-    Column("pss_mb", "PSS MB"),
 )
 DEPLOY_COLUMNS = (
     Column("p50_ms", "p50 ms", 0, ratio=True),
@@ -81,8 +82,8 @@ WORKLOADS = {
     "close": replace(HELLO, load=Load(close=True)),
     "flask": Workload("flask_json:app", Load(), is_flask_json),
     "upload": Workload("upload:app", Load(post_bytes=UPLOAD_BYTES), lambda body: body == b"%d\n" % UPLOAD_BYTES),
-    "stream16": Workload("stream:app", Load(STREAMS, path="/16"), is_whole_stream),
-    "stream64": Workload("stream:app", Load(STREAMS, path="/64"), is_whole_stream),
+    "stream16": Workload("stream:app", Load(STREAMS, path="/16"), is_whole_stream, is_long=True),
+    "stream64": Workload("stream:app", Load(STREAMS, path="/64"), is_whole_stream, is_long=True),
 }
 
 CASES = {
@@ -93,63 +94,63 @@ CASES = {
             "Hello over 32 keep-alive connections",
             ("nginx", *ONE_WORKER, "granian-default", "uwsgi-http"),
             LOAD_COLUMNS,
-            one_worker(WORKLOADS["hello"]),
+            stand=one_worker(WORKLOADS["hello"]),
         ),
         Case(
             "close",
             "Hello with a connection per request, 32 at a time",
             ("nginx", *ONE_WORKER),
             LOAD_COLUMNS,
-            one_worker(WORKLOADS["close"]),
+            stand=one_worker(WORKLOADS["close"]),
         ),
         Case(
             "nginx",
-            "Hello behind nginx, over a unix socket",
+            "Hello behind nginx, over a unix socket, 2 workers",
             tuple(name for name in ONE_WORKER if SERVERS[name].upstream),
-            (*LOAD_COLUMNS, Column("nginx_cpu_us", "nginx's CPU µs/request")),
-            cells.behind_nginx,
+            (*LOAD_COLUMNS, Column("nginx_cpu_us", "nginx's CPU µs/request", 2)),
+            stand=turns.behind_nginx,
         ),
         Case(
             "flask",
             "A Flask view that answers JSON",
             ONE_WORKER,
             LOAD_COLUMNS,
-            one_worker(WORKLOADS["flask"]),
+            stand=one_worker(WORKLOADS["flask"]),
         ),
         Case(
             "watched",
             "What an access log and an admin listener cost the Flask view",
-            ("stanchion",),
-            WATCHED_COLUMNS,
-            cells.watched(WORKLOADS["flask"]),
+            WATCHED,
+            LOAD_COLUMNS,
+            stand=one_worker(WORKLOADS["flask"]),
         ),
         Case(
             "watched-hello",
             "What they cost hello",
-            ("stanchion",),
-            WATCHED_COLUMNS,
-            cells.watched(WORKLOADS["hello"]),
+            WATCHED,
+            LOAD_COLUMNS,
+            stand=one_worker(HELLO),
         ),
         Case(
             "upload",
             "A POST of 64 KiB, read by the app",
             ONE_WORKER,
             LOAD_COLUMNS,
-            one_worker(WORKLOADS["upload"]),
+            stand=one_worker(WORKLOADS["upload"]),
         ),
         Case(
             "stream16",
             "A streamed answer of 1 MiB in chunks of 16 KiB, 8 connections",
             STREAMING,
             LOAD_COLUMNS,
-            one_worker(WORKLOADS["stream16"]),
+            stand=one_worker(WORKLOADS["stream16"]),
         ),
         Case(
             "stream64",
             "A streamed answer of 1 MiB in chunks of 64 KiB, 8 connections",
             STREAMING,
             LOAD_COLUMNS,
-            one_worker(WORKLOADS["stream64"]),
+            stand=one_worker(WORKLOADS["stream64"]),
         ),
         Case(
             "mixed",

@@ -1,21 +1,18 @@
-"""What happens in one cell of each case: one server, one round."""
+"""What happens in one cell of the cases in which one server runs at a time: one server, one round."""
 
 import asyncio
 import contextlib
 import http.client
 import os
 import signal
-import statistics
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
-from bench import mixed_load, wrk
-from bench.apps import hello
-from bench.measure import Figures, Plan, ask, check, loaded, serving, serving_behind_nginx, under_load, watching
+from bench import mixed_load
+from bench.measure import Figures, Plan, ask, serving
 from bench.processes import ServerError, Tree
-from bench.servers import SERVERS, Server
+from bench.servers import Server
 
 # The last argument is the number of the round, from 0.
 Cell = Callable[[Server, Plan, int], Figures]
@@ -25,66 +22,6 @@ RECOVERY_S = 20.0
 MEMORY_WORKERS = 4
 # Batches of requests sent together, until each worker has answered one.
 MEMORY_BATCHES = 50
-# Of a second, for each second of load that other cases have.
-TURNS_EACH_S = 10
-
-
-@dataclass(frozen=True)
-class Workload:
-    """An app, what is asked of it, and whether a body is what it should have answered."""
-
-    app: str
-    load: wrk.Load
-    expected: Callable[[bytes], bool]
-
-
-HELLO = Workload("hello:app", wrk.Load(), lambda body: body == hello.BODY)
-
-
-def one_worker(work: Workload) -> Cell:
-    """One worker on one core, and wrk on the other."""
-
-    def run(server: Server, plan: Plan, _round: int) -> Figures:
-        with serving(server, work.app) as (tree, port):
-            body_bytes = check(port, work.load, work.expected)
-            return under_load(tree, port, work.load, plan.load_s, body_bytes)
-
-    return run
-
-
-def watched(work: Workload) -> Cell:
-    """What it costs to be watched: both servers run and take turns, so that a slow second of the machine hits both."""
-
-    def run(server: Server, plan: Plan, _round: int) -> Figures:
-        with serving(server, work.app) as plain, serving(SERVERS["stanchion-watched"], work.app) as with_log:
-            others_share = watching(plain[0], with_log[0])
-            for _, port in (plain, with_log):
-                body_bytes = check(port, work.load, work.expected)
-            spent_us: tuple[list[float], list[float]] = ([], [])
-            failures = 0
-            for turn in range(TURNS_EACH_S * plan.load_s):
-                pair = [(plain, spent_us[0]), (with_log, spent_us[1])]
-                for (tree, port), us in pair if turn % 2 else reversed(pair):
-                    seen, (spent_ns,) = loaded([tree], port, work.load, 1, body_bytes)
-                    us.append(spent_ns / 1e3 / seen.requests)
-                    failures += seen.failures
-            plain_us, watched_us = map(statistics.median, spent_us)
-            return {
-                "cost": watched_us / plain_us - 1,
-                "cpu_us": plain_us,
-                "watched_cpu_us": watched_us,
-                "failures": failures,
-                "others_share": others_share(),
-            }
-
-    return run
-
-
-def behind_nginx(server: Server, plan: Plan, _round: int) -> Figures:
-    """nginx and the server on one core, a unix socket between them; the CPU time of the two apart."""
-    with serving_behind_nginx(server, HELLO.app) as (tree, nginx_tree, port):
-        body_bytes = check(port, HELLO.load, HELLO.expected)
-        return under_load(tree, port, HELLO.load, plan.load_s, body_bytes, front=nginx_tree)
 
 
 def mixed(server: Server, plan: Plan, round_number: int) -> Figures:
@@ -148,7 +85,8 @@ def lost_until_served(port: int, since_s: float) -> int:
 def memory(server: Server, _plan: Plan, _round: int) -> Figures:
     """The app's 100 MB in four workers, before and after each has collected garbage once."""
     copies = 1 if server.name == "one copy" else MEMORY_WORKERS
-    with serving(server, "heavy:app", workers=copies, pinned=False, preload=True) as (tree, port):
+    app = "bench/apps/heavy.ru" if server.name == "unicorn" else "heavy:app"
+    with serving(server, app, workers=copies, pinned=False, preload=True) as (tree, port):
         # All must be there: a fork between the looks at two processes would make their shares add up wrongly.
         reach_all(tree, port, copies, "/hold")
         fresh_bytes = tree.pss_bytes()

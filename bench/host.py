@@ -17,11 +17,20 @@ from bench.servers import SERVERS, Address, Launch
 UNFAIR = """\
 - CPU time is that of the server's processes. The kernel does much of the work of the loopback in the context of whoever
   sends, so the server pays for the delivery of its answers and the client for that of its requests; equal for all.
-- stanchion is two busy processes on the one core; bjoern and fastpysgi are one process with no master, and could
-  neither survive a fault of the app nor replace a worker.
+- stanchion is two busy processes on the one core; bjoern and fastpysgi have no master, and could neither survive a
+  fault of the app nor replace a worker. Where bjoern has several workers, the benchmark forks them.
+- The servers of a case that take turns run all the time, the others idle while one is asked: each pays for caches that
+  the others have used, and for the few wake-ups of those that idle.
+- `user` and `kernel` divide the time by where the clock's ticks found the processes; the sum is exact.
 - gunicorn sync and uWSGI's http-socket know no keep-alive: in the keep-alive cases each of their requests pays for a
   connection. wrk measures latency from the first write on, so the time to connect is not in it.
 - gunicorn runs without its optional C parser, as `pip install gunicorn` gives it.
+- wrk is done with an answer when it has read it, and the kernel takes in some MB of the next ones meanwhile. Streams
+  and files are counted by the bytes that wrk has read.
+- `sendfile` sends pages without copying them, and on the loopback the client's copying is all that is left. fastpysgi
+  and granian have no wsgi.file_wrapper: the app reads the file in blocks there.
+- The memory of idle connections is that of the processes. What the kernel keeps of each socket is the same for all and
+  not in it. granian takes about 1,000 connections at a time and is left out.
 - Behind nginx the server gets HTTP/1.0 and a connection per request, nginx's default; uWSGI its own protocol.
 - p50 and p99 are those of a client that always has its next request ready (closed loop): they show a server at its
   limit, not one in service. `mixed` is the case for latency: an open loop with Poisson arrivals.
@@ -87,11 +96,14 @@ def commands() -> list[str]:
 README = """\
 # Benchmark run of {date}
 
-Made by `{made_by}`: {plan.rounds} rounds, in each of which the servers take turns;
-{plan.load_s} s of load a cell after 1 s to warm up, {plan.mixed_s} s for `mixed`, {plan.kills} kills for `death`,
-{plan.deploys} deploys for each of `reload` and `upgrade`. The one-worker cases have the whole server on core 0 and the
-client on core 1; `mixed`, `death`, `reload`, `upgrade` and `memory` are not pinned.
-`raw.jsonl` has every cell of every round, `summary.md` the tables.
+Made by `{made_by}`: {plan.rounds} rounds.
+
+Where servers are compared under load, all of a case run at the same time and take turns, A B C, C B A, {plan.turns}
+each in a round, after 1 s each to warm up. A turn is one second of load (`file100`: three). In the other cases one
+server runs at a time, A B C, A B C: `slow` has {plan.load_s} s a cell, `mixed` {plan.mixed_s} s, `death` {plan.kills}
+kills, `reload` and `upgrade` {plan.deploys} deploys each. There is one worker, behind nginx there are two, and the
+whole server is on core 0 and the client on core 1; `mixed`, `death`, `reload`, `upgrade` and `memory` are not pinned.
+`raw.jsonl` has every turn or round of each server, `summary.md` the tables.
 
 ## Machine
 

@@ -3,7 +3,7 @@
 import contextlib
 import http.client
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,14 +25,17 @@ class Plan:
     """How long each cell lasts, and how often it is repeated."""
 
     rounds: int
+    # Where servers stand side by side: turns of each server in a round. A turn is a second, or what the case says.
+    turns: int
+    # Where one server runs at a time.
     load_s: int
     mixed_s: int
     kills: int
     deploys: int
 
 
-FULL = Plan(rounds=5, load_s=2, mixed_s=20, kills=10, deploys=10)
-QUICK = Plan(rounds=1, load_s=1, mixed_s=8, kills=5, deploys=3)
+FULL = Plan(rounds=5, turns=4, load_s=2, mixed_s=20, kills=10, deploys=10)
+QUICK = Plan(rounds=1, turns=2, load_s=1, mixed_s=8, kills=5, deploys=3)
 
 
 @dataclass(frozen=True)
@@ -62,12 +65,12 @@ def answers(port: int, status: int = 200) -> Callable[[], bool]:
 
 @contextlib.contextmanager
 def serving(
-    server: Server, app: str, *, workers: int = 1, pinned: bool = True, preload: bool = False
+    server: Server, app: str, *, workers: int = 1, pinned: bool = True, preload: bool = False, floor: str = ""
 ) -> Iterator[tuple[Tree, int]]:
-    """The server with an app on a TCP port; its process tree and the port."""
+    """The server with an app on a TCP port; its process tree and the port. nginx, which has no app, serves `floor`."""
     port = free_port()
     if server.name == "nginx":
-        command = nginx.command(SCRATCH / "floor", port, nginx.floor())
+        command = nginx.command(SCRATCH / "floor", port, floor)
     else:
         command = server.command(Launch(app, Address(port=port), workers, preload))
     with running(
@@ -77,18 +80,19 @@ def serving(
 
 
 @contextlib.contextmanager
-def serving_behind_nginx(server: Server, app: str) -> Iterator[tuple[Tree, Tree, int]]:
+def serving_behind_nginx(server: Server, app: str, workers: int) -> Iterator[tuple[Tree, Tree, int]]:
     """The server on a unix socket and nginx before it, on the same core: both trees, and nginx's port."""
     assert server.upstream is not None
     SCRATCH.mkdir(exist_ok=True)
-    socket_path = SCRATCH / "server.sock"
+    socket_path = SCRATCH / f"{server.name}.sock"
     socket_path.unlink(missing_ok=True)
     port = free_port()
     address = Address(path=str(socket_path))
-    command = server.command(Launch(app, address))
+    command = server.command(Launch(app, address, workers))
     with running(command, core=SERVER_CORE, log=SCRATCH / f"{server.name}.log", ready=socket_path.exists) as tree:
-        front = nginx.command(SCRATCH / "front", port, nginx.front(server.upstream, address))
-        with running(front, core=SERVER_CORE, log=SCRATCH / "nginx.log", ready=answers(port)) as nginx_tree:
+        front = nginx.command(SCRATCH / f"front-{server.name}", port, nginx.front(server.upstream, address))
+        log = SCRATCH / f"nginx-{server.name}.log"
+        with running(front, core=SERVER_CORE, log=log, ready=answers(port)) as nginx_tree:
             yield tree, nginx_tree, port
 
 
@@ -98,39 +102,6 @@ def check(port: int, load: wrk.Load, expected: Callable[[bytes], bool]) -> int:
     if answer.status != 200 or not expected(answer.body):
         raise ServerError(f"answered {answer.status} with {len(answer.body)} bytes: {answer.body[:60]!r}")
     return len(answer.body)
-
-
-def under_load(
-    tree: Tree, port: int, load: wrk.Load, load_s: int, body_bytes: int, front: Tree | None = None
-) -> Figures:
-    """The figures of one run of wrk, after a warm-up; those of `front`, what stands before the server, apart."""
-    wrk.run(load, port, WARM_UP_S, CLIENT_CORE, body_bytes)
-    measured = [tree] if front is None else [tree, front]
-    others = OtherLoad()
-    seen, spent_ns = loaded(measured, port, load, load_s, body_bytes)
-    return {
-        "rps": seen.requests / seen.duration_s,
-        "cpu_us": spent_ns[0] / 1e3 / seen.requests,
-        **({"nginx_cpu_us": spent_ns[1] / 1e3 / seen.requests} if front else {}),
-        "p50_ms": seen.p50_ms,
-        "p99_ms": seen.p99_ms,
-        "pss_mb": tree.pss_bytes() / 1e6,
-        "failures": seen.failures,
-        "requests": seen.requests,
-        "others_share": others.share(sum(spent_ns)),
-    }
-
-
-def loaded(
-    trees: Sequence[Tree], port: int, load: wrk.Load, load_s: int, body_bytes: int
-) -> tuple[wrk.Seen, list[int]]:
-    """What wrk saw, and the CPU time that each of the trees spent meanwhile, in ns."""
-    began_ns = [tree.cpu_ns() for tree in trees]
-    seen = wrk.run(load, port, load_s, CLIENT_CORE, body_bytes)
-    spent_ns = [tree.cpu_ns() - began for tree, began in zip(trees, began_ns, strict=True)]
-    if seen.requests == 0:
-        raise ServerError("answered no request under load")
-    return seen, spent_ns
 
 
 class OtherLoad:

@@ -7,7 +7,9 @@ import signal
 import socket
 import subprocess
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -20,6 +22,28 @@ TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 class ServerError(Exception):
     """A server that did not start, or did not answer as it must."""
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """CPU time of processes: all of it as the scheduler counts it, and how it divides by the ticks of the clock."""
+
+    all_ns: int = 0
+    user_ns: int = 0
+    kernel_ns: int = 0
+
+    def __add__(self, other: "Cpu") -> "Cpu":
+        return Cpu(self.all_ns + other.all_ns, self.user_ns + other.user_ns, self.kernel_ns + other.kernel_ns)
+
+    def __sub__(self, other: "Cpu") -> "Cpu":
+        return Cpu(self.all_ns - other.all_ns, self.user_ns - other.user_ns, self.kernel_ns - other.kernel_ns)
+
+    def parts_us(self, requests: float) -> tuple[float, float]:
+        """User's and kernel's part of what a request costs. Where there was no tick, all is the user's."""
+        ticked_ns = self.user_ns + self.kernel_ns
+        kernel_share = self.kernel_ns / ticked_ns if ticked_ns else 0.0
+        each_us = self.all_ns / 1e3 / requests
+        return each_us * (1 - kernel_share), each_us * kernel_share
 
 
 class Tree:
@@ -37,9 +61,21 @@ class Tree:
         """User and system time of the tree so far, with that of the children that ended and were waited for."""
         return sum(map(process_cpu_ns, self.pids()))
 
+    def cpu(self) -> dict[str, Cpu]:
+        """The same by what the processes are called."""
+        found: defaultdict[str, Cpu] = defaultdict(Cpu)
+        for pid in self.pids():
+            name, cpu = process_cpu(pid)
+            found[name] += cpu
+        return dict(found)
+
     def pss_bytes(self) -> int:
         """Proportional set size: what is shared counts once, split among those who share it (proc(5), smaps_rollup)."""
-        return sum(map(process_pss_bytes, self.pids()))
+        return sum(process_pss_bytes(pid) for pid in self.pids())
+
+    def anonymous_bytes(self) -> int:
+        """Of these, what is no file's: heaps and stacks, not programs and libraries (proc(5), Pss_Anon)."""
+        return sum(process_pss_bytes(pid, "Pss_Anon") for pid in self.pids())
 
     def pids(self) -> list[int]:
         return [member.pid for member in self.members()]
@@ -66,27 +102,33 @@ class Tree:
 
 
 def process_cpu_ns(pid: int) -> int:
-    """The scheduler's own count of its threads, in ns; where some have ended, the coarser sum in ticks is greater.
+    return process_cpu(pid)[1].all_ns
+
+
+def process_cpu(pid: int) -> tuple[str, Cpu]:
+    """What a process is called, and the scheduler's own count of its threads, in ns; where some have ended, the coarser
+    sum in ticks is greater.
 
     Neither counts too much, so the greater is the better: proc(5), /proc/pid/stat, fields 14 to 17; and
     Documentation/scheduler/sched-stats.rst for schedstat.
     """
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        head, _, rest = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")
         threads = [task.joinpath("schedstat").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
     except (FileNotFoundError, ProcessLookupError):
-        return 0  # It ended between the two looks; its parent has its time once it has waited for it.
-    user, system, children_user, children_system = map(int, fields[11:15])
+        return "", Cpu()  # It ended between the two looks; its parent has its time once it has waited for it.
+    user, kernel, children_user, children_kernel = (int(ticks) * TICK_NS for ticks in rest.split()[11:15])
     alive_ns = sum(int(line.split()[0]) for line in threads)
-    return max(alive_ns, (user + system) * TICK_NS) + (children_user + children_system) * TICK_NS
+    all_ns = max(alive_ns, user + kernel) + children_user + children_kernel
+    return head.partition("(")[2], Cpu(all_ns, user + children_user, kernel + children_kernel)
 
 
-def process_pss_bytes(pid: int) -> int:
+def process_pss_bytes(pid: int, field: str = "Pss") -> int:
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except (FileNotFoundError, ProcessLookupError):
         return 0
-    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:"))
 
 
 def free_port() -> int:

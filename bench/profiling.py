@@ -33,7 +33,8 @@ def main() -> None:
     if server.version() is None:
         sys.exit(f"bench: MISSING: {server.name} is not installed")
     out = options.out or SCRATCH / f"profile-{server.name}-{options.case}.txt"
-    with serving(server, work.app) as (tree, port):
+    work.prepare()
+    with serving(server, work.app, floor=work.floor) as (tree, port):
         body_bytes = check(port, work.load, work.expected)
         wrk.run(work.load, port, WARM_UP_S, CLIENT_CORE, body_bytes)
         shares, seen = record(tree, work.load, port, body_bytes)

@@ -33,7 +33,7 @@ def summary(records: Sequence[Record], missing: Sequence[str]) -> str:
     parts = [
         "# Summary",
         "",
-        "Medians over the rounds (least..greatest); `x` is the multiple of stanchion's median.",
+        "Medians over the turns or rounds (least..greatest); `x` is the multiple of stanchion's median.",
         "",
     ]
     parts += [f"**MISSING: {line}**\n" for line in missing]
@@ -57,11 +57,16 @@ def disturbed(records: Sequence[Record]) -> list[str]:
 def medians_of(records: Sequence[Record]) -> targets.Medians:
     return {
         case: {
-            server: {key: median(row[key] for row in rounds) for key in rounds[0]}
+            server: {key: median(row[key] for row in rounds) for key in keys_of_all(rounds)}
             for server, rounds in rounds_by_server([record for record in records if record.case == case]).items()
         }
         for case in {record.case for record in records}
     }
+
+
+def keys_of_all(rounds: Rounds) -> list[str]:
+    """Some are there only where a process of that name was seen at the time."""
+    return [key for key in rounds[0] if all(key in row for row in rounds)]
 
 
 def rounds_by_server(records: Sequence[Record]) -> dict[str, Rounds]:

@@ -126,7 +126,7 @@ def uwsgi_with(*sockets: str) -> Callable[[Launch], list[str]]:
 
 
 def embedded(name: str) -> Callable[[Launch], list[str]]:
-    return lambda launch: [PYTHON, "-m", "bench.embed", name, launch.app, str(launch.address)]
+    return lambda launch: [PYTHON, "-m", "bench.embed", name, launch.app, str(launch.address), str(launch.workers)]
 
 
 def unicorn(launch: Launch) -> list[str]:
@@ -156,7 +156,7 @@ SERVERS = {
             stanchion_watched,
             note="with an access log in a file and an admin listener; only to see what these cost",
         ),
-        Server("bjoern", "bjoern", embedded("bjoern"), note="one process, no master; in C"),
+        Server("bjoern", "bjoern", embedded("bjoern"), note="no master, its workers are forked by hand; in C"),
         Server(
             "fastpysgi",
             "fastpysgi",
@@ -197,10 +197,10 @@ SERVERS = {
             "unicorn",
             None,
             unicorn,
-            note="Ruby, of the distribution; only where deploys and overload are compared",
+            note="Ruby, of the distribution; only where deploys, overload and memory are compared",
             program="unicorn",
         ),
-        Server("nginx", None, lambda _: [], upstream=None, note="`return 200`: no app at all, the floor"),
+        Server("nginx", None, lambda _: [], upstream=None, note="`return 200` or a file: no app at all, the floor"),
         Server("one copy", None, plain_python, upstream=None, note="wsgiref in one plain Python process"),
     )
 }

@@ -27,6 +27,8 @@ class Seen:
     p99_ms: float
     # Answers of 400 and above, reads and writes that failed, answers that were short, and those that took over 2 s.
     failures: int
+    # Of heads and bodies, also of answers that the end of the time cut off.
+    bytes: int = 0
 
 
 def command(load: Load, port: int, seconds: int, core: int) -> list[str]:
@@ -54,4 +56,5 @@ def run(load: Load, port: int, seconds: int, core: int, body_bytes: int) -> Seen
         p50_ms=seen["p50_us"] / 1e3,
         p99_ms=seen["p99_us"] / 1e3,
         failures=errors + short,
+        bytes=seen["bytes"],
     )

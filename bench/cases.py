@@ -1,10 +1,11 @@
 """The cases: which servers each is run on, and which figures of a cell are shown."""
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from bench import cells, deploys, overload, slow_clients, turns
-from bench.apps import stream
+from bench import cells, deploys, idle, nginx, overload, slow_clients, turns
+from bench.apps import files, stream
 from bench.servers import SERVERS
 from bench.turns import HELLO, Stand, Workload, one_worker
 from bench.wrk import Load
@@ -39,6 +40,18 @@ def is_flask_json(body: bytes) -> bool:
 
 def is_whole_stream(body: bytes) -> bool:
     return body == b"x" * stream.TOTAL_BYTES
+
+
+def is_page(body: bytes) -> bool:
+    return (
+        body.count(b"<tr ") == 40
+        and b"Articles &amp; prices" in body
+        and b'{"name": "Article \\u003c39\\u003e"' in body
+    )
+
+
+def is_file(size_mb: int) -> Callable[[bytes], bool]:
+    return lambda body: len(body) == size_mb << 20 == body.count(b"x")
 
 
 WATCHED = ("stanchion", "stanchion-watched")
@@ -81,9 +94,22 @@ WORKLOADS = {
     "hello": HELLO,
     "close": replace(HELLO, load=Load(close=True)),
     "flask": Workload("flask_json:app", Load(), is_flask_json),
+    "page": Workload("flask_page:app", Load(), is_page),
     "upload": Workload("upload:app", Load(post_bytes=UPLOAD_BYTES), lambda body: body == b"%d\n" % UPLOAD_BYTES),
     "stream16": Workload("stream:app", Load(STREAMS, path="/16"), is_whole_stream, is_long=True),
     "stream64": Workload("stream:app", Load(STREAMS, path="/64"), is_whole_stream, is_long=True),
+    **{
+        f"file{size_mb}": Workload(
+            "files:app",
+            Load(connections, path=f"/{size_mb}"),
+            is_file(size_mb),
+            floor=nginx.files(files.FOLDER),
+            turn_s=turn_s,
+            is_long=True,
+            prepare=files.prepare,
+        )
+        for size_mb, connections, turn_s in ((1, STREAMS, 1), (100, 4, 3))
+    },
 }
 
 CASES = {
@@ -116,6 +142,13 @@ CASES = {
             ONE_WORKER,
             LOAD_COLUMNS,
             stand=one_worker(WORKLOADS["flask"]),
+        ),
+        Case(
+            "page",
+            "A Flask view: a Jinja template of 40 rows, with JSON",
+            ONE_WORKER,
+            LOAD_COLUMNS,
+            stand=one_worker(WORKLOADS["page"]),
         ),
         Case(
             "watched",
@@ -151,6 +184,30 @@ CASES = {
             STREAMING,
             LOAD_COLUMNS,
             stand=one_worker(WORKLOADS["stream64"]),
+        ),
+        Case(
+            "file1",
+            "A file of 1 MiB by wsgi.file_wrapper, 8 connections",
+            ("nginx", *ONE_WORKER),
+            LOAD_COLUMNS,
+            stand=one_worker(WORKLOADS["file1"]),
+        ),
+        Case(
+            "file100",
+            "A file of 100 MiB by wsgi.file_wrapper, 4 connections",
+            ("nginx", *ONE_WORKER),
+            LOAD_COLUMNS,
+            stand=one_worker(WORKLOADS["file100"]),
+        ),
+        Case(
+            "idle",
+            "Memory of the server for each of 5,000 connections that were answered once and idle",
+            ("nginx", "stanchion", "bjoern", "fastpysgi"),
+            (
+                Column("pss_kb", "KB each", 2),
+                Column("anonymous_kb", "of it no file's", 2),
+            ),
+            idle.idle,
         ),
         Case(
             "mixed",
@@ -241,7 +298,7 @@ CASES = {
         Case(
             "memory",
             "Memory of 4 workers with a preloaded app of 100 MB, against one copy in a plain Python",
-            ("one copy", "stanchion", "uwsgi", "gunicorn-sync", "gunicorn-gthread", "granian"),
+            ("one copy", "stanchion", "bjoern", "uwsgi", "gunicorn-sync", "gunicorn-gthread", "granian", "unicorn"),
             (
                 Column("pss_mb", "PSS MB, garbage collected once in each"),
                 Column("fresh_mb", "PSS MB, fresh"),

@@ -33,6 +33,11 @@ def floor() -> str:
     return f'default_type text/plain; return 200 "{text}";'
 
 
+def files(folder: Path) -> str:
+    """A folder whose only page without a name is the file `1`."""
+    return f"default_type application/octet-stream; root {folder.resolve()}; index 1; sendfile on; tcp_nopush on;"
+
+
 def front(upstream: str, address: Address) -> str:
     """nginx's defaults, as most have them: HTTP/1.0 and a connection per request towards the server."""
     return f"{UWSGI_PARAMS if upstream.startswith('uwsgi') else ''}{upstream}{address};"

@@ -36,8 +36,13 @@ TARGETS = (
     Target("nginx", "cpu_us", ("bjoern",), 1.1, "behind nginx, 2 workers: at most 1.1 x bjoern's CPU"),
     Target("upload", "cpu_us", ("fastpysgi",), 1.0, "64 KiB POST: no more CPU than fastpysgi"),
     Target("stream64", "cpu_us", ("fastpysgi",), 1.0, "1 MiB in chunks of 64 KiB: no more CPU than fastpysgi"),
+    Target("file1", "cpu_us", ("nginx",), 1.2, "a file of 1 MiB: at most 1.2 x nginx's CPU"),
+    Target("file100", "cpu_us", ("nginx",), 1.2, "a file of 100 MiB: at most 1.2 x nginx's CPU"),
+    Target("page", "cpu_us", PEERS, 1.03, "Flask, Jinja, JSON: at most 1.03 x the CPU of the best peer"),
+    Target("page", "p99_ms", PEERS, 1.0, "Flask, Jinja, JSON: the lowest p99"),
     Target("memory", "pss_mb", (), 119.0, "4 workers, 100 MB preloaded: at most 119 MB"),
     Target("memory", "pss_mb", ("one copy",), 1.25, "the same: at most 1.25 x one copy"),
+    Target("idle", "pss_kb", (), 4.0, "an idle connection that was answered: at most 4 KB"),
     Target("mixed", "to_ideal", (), 1.03, "mixed load: fast p99 at most 1.03 x the ideal line's"),
     Target("overload", "unused", (), 0.05, "overload: at most 5 % of the capacity unused"),
     Target(

@@ -43,9 +43,13 @@ def run(load: Load, port: int, seconds: int, core: int, body_bytes: int) -> Seen
     done = subprocess.run(
         command(load, port, seconds, core), capture_output=True, text=True, check=True, timeout=seconds + GRACE_S
     )
-    result = re.search(r"^RESULT (.*)$", done.stdout, re.MULTILINE)
+    return parsed(done.stdout + done.stderr, body_bytes)
+
+
+def parsed(output: str, body_bytes: int) -> Seen:
+    result = re.search(r"^RESULT (.*)$", output, re.MULTILINE)
     if result is None:
-        raise RuntimeError(f"wrk gave no result: {done.stdout}{done.stderr}")
+        raise RuntimeError(f"wrk gave no result: {output}")
     seen = json.loads(result[1])
     errors = sum(seen[kind] for kind in ("connect", "read", "write", "status", "timeout"))
     # wrk does not look at bodies, but counts bytes, and heads come on top of these.

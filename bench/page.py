@@ -1,0 +1,119 @@
+"""Makes docs/benchmarks.md and its pictures of runs: `python -m bench.page RUN [RUN ...]`.
+
+A case is shown as the last of the runs has it. What is said of the machine and of what is not equal is that of the run.
+"""
+
+import json
+import os
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench import pictures, report, targets
+from bench.cases import CASES, Case
+from bench.report import Record
+
+PAGE = Path("docs/benchmarks.md")
+PICTURES = Path("docs/benchmarks")
+
+INTRODUCTION = """\
+# Benchmarks
+
+What a request costs, side by side with other servers for Python and with nginx, which runs no app and is the floor. The
+figure to look at is CPU time for each request: of the whole server, user and kernel, on one core. It says how many
+requests a core can serve; requests per second say the same, less steadily. Bars are medians, the line at the end of
+each covers the middle half of the turns. Less is better in all of them. A bar with a gap is longer than is shown.
+
+This page is made by `python -m bench.page` from a run of `make bench`, and is not edited by hand.
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    directories = [Path(argument) for argument in arguments]
+    if not directories:
+        sys.exit("bench: which runs? python -m bench.page bench/runs/NAME ...")
+    runs: dict[str, tuple[Path, list[Record]]] = {}
+    for directory in directories:
+        for name, records in by_case(read(directory)).items():
+            runs[name] = directory, records
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    for old in PICTURES.glob("*.svg"):
+        old.unlink()
+    PAGE.write_text(page(runs))
+    for name, (_, records) in runs.items():
+        if drawn := picture(CASES[name], records):
+            (PICTURES / f"{name}.svg").write_text(drawn)
+    print(f"Written: {PAGE}, {PICTURES}/")
+    return 0
+
+
+def read(directory: Path) -> list[Record]:
+    lines = (directory / "raw.jsonl").read_text().splitlines()
+    return [Record(**json.loads(line)) for line in lines]
+
+
+def by_case(records: Sequence[Record]) -> dict[str, list[Record]]:
+    """In the order of the cases. One that is no more is left out."""
+    found = {name: [record for record in records if record.case == name] for name in CASES}
+    return {name: of_case for name, of_case in found.items() if of_case}
+
+
+def page(runs: dict[str, tuple[Path, list[Record]]]) -> str:
+    directories = list(dict.fromkeys(directory for directory, _ in runs.values()))
+    everything = [record for _, records in runs.values() for record in records]
+    parts = [INTRODUCTION, *report.disturbed(everything), "## What was to be reached", ""]
+    parts += [*targets.lines(report.medians_of(everything)), ""]
+    for name, case in CASES.items():
+        if name in runs:
+            parts += section(case, *runs[name])
+    for directory in directories:
+        parts += set_up(directory)
+    return "\n".join(parts)
+
+
+def section(case: Case, directory: Path, records: Sequence[Record]) -> list[str]:
+    parts = [f"## {case.title}", ""]
+    if picture(case, records):
+        parts += [f"![{case.columns[0].title}]({PICTURES.name}/{case.name}.svg)", ""]
+    count = 1 + max(record.round for record in records)
+    source = f"[`{directory.name}`]({os.path.relpath(directory / 'raw.jsonl', PAGE.parent)})"
+    return [
+        *parts,
+        *report.table(case, records),
+        "",
+        f"Turns or rounds of each: {count}. Case `{case.name}` of {source}.",
+        "",
+    ]
+
+
+def picture(case: Case, records: Sequence[Record]) -> str:
+    """Of the case's first column; empty if nobody has one."""
+    column = case.columns[0]
+    rounds = report.rounds_by_server(records)
+    bars = [pictures.bar(server, column, rounds[server]) for server in case.servers if server in rounds]
+    return pictures.svg(column, bars) if bars else ""
+
+
+def set_up(directory: Path) -> list[str]:
+    """What the run's own page says of it."""
+    text = (directory / "README.md").read_text()
+    parts = [f"## Set-up of `{directory.name}`", "", *introduction(text), ""]
+    for title in ("Machine", "Versions", "Servers", "What is not equal, and what the figures do not say"):
+        parts += [f"### {title}", "", chapter(text, title), ""]
+    return parts
+
+
+def introduction(text: str) -> list[str]:
+    return text.split("\n## ", 1)[0].strip().splitlines()[2:]
+
+
+def chapter(text: str, title: str) -> str:
+    found = re.search(rf"^## {re.escape(title)}\n\n(.*?)\n*(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    if not found:
+        sys.exit(f"bench: the run's README.md has no chapter {title!r}: was it made by another version?")
+    return found[1]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

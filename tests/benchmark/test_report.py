@@ -1,0 +1,143 @@
+"""What is judged and shown of a run."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from bench import host, page, pictures, report, targets
+from bench.apps.flask_page import app
+from bench.cases import CASES, WORKLOADS, Column
+from bench.measure import QUICK
+from bench.report import Record
+from bench.targets import TARGETS, Target, measured
+
+HELLO = CASES["hello"]
+
+
+def record(server: str, number: int, cpu_us: float, case: str = "hello", **more: float) -> Record:
+    figures = dict.fromkeys((column.key for column in HELLO.columns), 1.0)
+    return Record(case, server, number, {**figures, "kernel_us": cpu_us / 4, "failures": 0, **more, "cpu_us": cpu_us})
+
+
+def test_a_figure_is_compared_with_the_least_of_the_others():
+    target = Target("hello", "cpu_us", ("bjoern", "fastpysgi"), 1.0, "")
+    rows = {
+        "stanchion": {"cpu_us": 6.0},
+        "bjoern": {"cpu_us": 5.0},
+        "fastpysgi": {"cpu_us": 4.0},
+        "nginx": {"cpu_us": 1.0},
+    }
+    assert measured(target, {"hello": rows}) == (1.5, "fastpysgi")
+
+
+def test_a_figure_may_be_another_servers_or_stand_alone():
+    rows = {"stanchion": {"cpu_us": 5.0, "pss_kb": 3.0}, "stanchion-watched": {"cpu_us": 5.1}}
+    watched = Target("hello", "cpu_us", ("stanchion",), 1.02, "", of="stanchion-watched")
+    assert measured(watched, {"hello": rows}) == (pytest.approx(1.02), "stanchion")
+    assert measured(Target("hello", "pss_kb", (), 4.0, ""), {"hello": rows}) == (3.0, "the figure itself")
+
+
+def test_what_is_missing_is_not_judged():
+    target = Target("hello", "cpu_us", ("bjoern",), 1.0, "")
+    assert measured(target, {}) is None
+    assert measured(target, {"hello": {"stanchion": {"cpu_us": 1.0}}}) is None
+    assert measured(target, {"hello": {"stanchion": {"rps": 1.0}, "bjoern": {"cpu_us": 1.0}}}) is None
+
+
+def test_verdicts_are_by_the_limit():
+    medians = {
+        "file1": {"stanchion": {"cpu_us": 121.0}, "nginx": {"cpu_us": 100.0}},
+        "idle": {"stanchion": {"pss_kb": 4.0}},
+    }
+    lines = targets.lines(medians)
+    assert any("1 MiB" in line and "1.21 | nginx | **not met**" in line for line in lines)
+    assert any("idle" in line and "4.00 | the figure itself | met" in line for line in lines)
+    assert sum("not measured" in line for line in lines) == len(TARGETS) - 2
+
+
+def test_every_target_names_a_case_its_servers_and_its_figure():
+    for target in TARGETS:
+        case = CASES[target.case]
+        assert target.of in case.servers
+        assert not target.against or set(target.against) & set(case.servers)
+        assert target.key in {column.key for column in case.columns} | {"unused", "lost"}
+
+
+def test_every_case_either_has_its_servers_stand_side_by_side_or_not():
+    assert all((case.run is None) != (case.stand is None) for case in CASES.values())
+
+
+def test_medians_are_over_the_turns_that_did_not_fail():
+    records = [record("stanchion", number, cpu_us) for number, cpu_us in enumerate((5.0, 9.0, 6.0))]
+    records += [Record("hello", "bjoern", 0, {}, "ServerError: broke")]
+    medians = report.medians_of(records)
+    assert medians["hello"]["stanchion"]["cpu_us"] == 6.0
+    assert "bjoern" not in medians["hello"]
+    table = report.table(HELLO, records)
+    assert "| 6.00 (5.00..9.00) | 1.00 |" in table[2]
+    assert "**FAILED**: ServerError: broke" in table[3]
+
+
+def test_a_figure_that_is_not_in_every_turn_has_no_median():
+    records = [record("stanchion", 0, 5.0, **{"helper:cpu_us": 1.0}), record("stanchion", 1, 5.0)]
+    assert "helper:cpu_us" not in report.medians_of(records)["hello"]["stanchion"]
+
+
+def test_a_run_beside_other_load_says_so():
+    assert report.disturbed([record("stanchion", 0, 5.0, others_share=0.02)]) == []
+    assert "in 1 cells" in report.disturbed([record("stanchion", 0, 5.0, others_share=0.04)])[0]
+
+
+def bars(**medians: float) -> list[pictures.Bar]:
+    return [pictures.Bar(server, median, median / 4, median, median) for server, median in medians.items()]
+
+
+def widths(svg: str) -> list[float]:
+    """Of each bar: user's and kernel's part."""
+    found = [float(width) for width in re.findall(r'<rect[^>]* width="([\d.]+)"', svg)]
+    return [user + kernel for user, kernel in zip(found[::2], found[1::2], strict=True)]
+
+
+def test_bars_are_as_long_as_their_figures():
+    stanchion, bjoern = widths(pictures.svg(Column("cpu_us", "CPU"), bars(stanchion=4.0, bjoern=8.0)))
+    assert bjoern == pytest.approx(2 * stanchion, abs=0.2)
+
+
+def test_a_bar_that_is_far_longer_than_ours_is_cut_and_says_so():
+    svg = pictures.svg(Column("cpu_us", "CPU"), bars(stanchion=4.0, gunicorn=400.0, bjoern=8.0))
+    stanchion, gunicorn, bjoern = widths(svg)
+    assert gunicorn == pytest.approx(pictures.CUT * stanchion, abs=0.5)
+    assert bjoern == pytest.approx(2 * stanchion, abs=0.2)
+    assert svg.count('class="cut"') == 1 and ">400.0</text>" in svg
+
+
+def test_a_bar_shows_the_median_the_middle_half_and_the_kernels_part():
+    turns = [record("stanchion", number, float(cpu_us)).figures for number, cpu_us in enumerate((1, 2, 3, 4, 100))]
+    assert pictures.bar("stanchion", Column("cpu_us", "CPU"), turns) == pictures.Bar("stanchion", 3.0, 0.75, 2.0, 4.0)
+    one = pictures.bar("stanchion", Column("rps", "rps"), turns[:1])
+    assert (one.median, one.kernel, one.lower, one.upper) == (1.0, 0.0, 1.0, 1.0)
+
+
+def test_a_page_shows_the_last_run_of_a_case_and_how_it_was_made(home: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(host, "said", lambda command, pattern: "1.0")
+    for name, cpu_us in (("first", 5.0), ("second", 7.0)):
+        run = home / "bench" / "runs" / name
+        run.mkdir(parents=True)
+        (run / "README.md").write_text(host.readme(["--case", "hello"], QUICK))
+        case = "close" if name == "first" else "hello"
+        lines = [record("stanchion", 0, cpu_us), record("stanchion", 0, cpu_us + 1, case)]
+        (run / "raw.jsonl").write_text("\n".join(json.dumps(line.as_dict()) for line in lines))
+    assert page.main(["bench/runs/first", "bench/runs/second"]) == 0
+    text = (home / "docs" / "benchmarks.md").read_text()
+    assert "| stanchion | 7.50 (7.00..8.00) | 1.00 |" in text, "hello is the second run's"
+    assert "| stanchion | 6.00 | 1.00 |" in text, "close is the first one's"
+    assert "(../bench/runs/second/raw.jsonl)" in text and "## Set-up of `first`" in text
+    assert "Made by `bench/run.sh --case hello`" in text and "stanchion is two busy processes" in text
+    for picture in re.findall(r"!\[[^]]*\]\((.*)\)", text):
+        assert (home / "docs" / picture).read_text().startswith("<svg ")
+
+
+def test_the_page_that_is_served_is_what_is_expected_of_it():
+    assert WORKLOADS["page"].expected(app.test_client().get("/").data)
+    assert not WORKLOADS["page"].expected(b"<tr " * 40)

@@ -193,7 +193,7 @@ wheel: $(STAMP)/wheel ## Build the wheel into dist/, and beside it the list of w
 	@ls dist/stanchion-*
 
 .PHONY: bench
-bench: $(STAMP)/wheel ## Compare with other servers, side by side (minutes; results in bench/runs/)
+bench: $(STAMP)/wheel ## Compare with other servers, side by side (an hour or two; results in bench/runs/)
 	bench/run
 
 .PHONY: venv

@@ -7,6 +7,8 @@
 //! Everything up to the areas is atomics on cache lines of their own. The areas are plain bytes,
 //! owned by whoever the slot's word says.
 
+use std::ops::Range;
+
 use crate::protocol::{Bell, Flow};
 use crate::sync::{AtomicU32, AtomicU64};
 use crate::word::Word;
@@ -61,6 +63,22 @@ impl Geometry {
     /// Workers there may be at once.
     pub fn workers(&self) -> usize {
         self.seats / self.seats_per_worker
+    }
+
+    /// The seats of a worker, one for each of its threads.
+    pub fn seats_of(&self, worker: u16) -> Range<u16> {
+        let each = self.seats_per_worker as u16;
+        worker * each..(worker + 1) * each
+    }
+
+    /// Whose seat this is.
+    pub fn worker_of(&self, seat: u16) -> u16 {
+        seat / self.seats_per_worker as u16
+    }
+
+    /// Which of its worker's threads has this seat.
+    pub fn thread_of(&self, seat: u16) -> u16 {
+        seat % self.seats_per_worker as u16
     }
 
     /// Requests that are worth handing to one worker alone at a time: for each of its seats the one
@@ -189,4 +207,31 @@ pub(crate) struct SlotHead {
     pub(crate) done_us: AtomicU64,
     /// On a line of its own: the acceptor writes it while the seat reads what is above.
     pub(crate) flow: Padded<Flow>,
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_seat_is_one_threads_of_one_worker() {
+        for (workers, threads) in [(1, 1), (3, 1), (1, 4), (5, 3), (1024, 4), (1, 4096)] {
+            let geometry = Geometry {
+                seats: workers * threads,
+                seats_per_worker: threads,
+                ahead_per_seat: 1,
+                request_bytes: 1,
+                response_bytes: 1,
+            };
+            assert_eq!(geometry.check(), Ok(()));
+            let all = (0..workers as u16).flat_map(|worker| geometry.seats_of(worker));
+            assert!(all.eq(0..geometry.seats as u16), "{workers} of {threads}");
+            for worker in 0..workers as u16 {
+                for (thread, seat) in (0..).zip(geometry.seats_of(worker)) {
+                    let found = (geometry.worker_of(seat), geometry.thread_of(seat));
+                    assert_eq!(found, (worker, thread), "seat {seat}, {threads} each");
+                }
+            }
+        }
+    }
 }

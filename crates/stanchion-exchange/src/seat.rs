@@ -69,7 +69,7 @@ impl<'x> SeatSide<'x> {
         board.busy_us.store(0, Ordering::Relaxed);
         board.deadline_us.store(0, Ordering::Relaxed);
         board.state.store(SeatState::Idle as u32, Ordering::Release);
-        let worker = tenant.seat / exchange.geometry().seats_per_worker as u16;
+        let worker = exchange.geometry().worker_of(tenant.seat);
         let timeout_us = timeout.map_or(0, |timeout| timeout.as_micros() as u64);
         Self {
             exchange,

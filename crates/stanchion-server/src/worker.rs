@@ -74,8 +74,9 @@ impl Worker {
     /// that has the seat.
     pub fn seat(&self, thread: usize) -> Seat<'_> {
         let exchange: &Exchange = &self.common.exchange;
+        let seats = exchange.geometry().seats_of(self.id.index);
         let tenant = Tenant {
-            seat: seat_index(self.id.index, thread, self.seats()),
+            seat: seats.start + thread as u16,
             tenure: self.id.tenure,
         };
         let timeout = self.common.settings.timeout.as_duration();
@@ -190,10 +191,6 @@ impl Worker {
         let _ = hook(Hook::WorkerExit);
         Some(code)
     }
-}
-
-fn seat_index(worker: u16, thread: usize, threads: usize) -> u16 {
-    (usize::from(worker) * threads + thread) as u16
 }
 
 /// A seat of a worker.

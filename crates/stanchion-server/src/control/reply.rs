@@ -204,10 +204,10 @@ impl Reply {
 }
 
 impl SeatStatus {
-    /// What the scoreboard says of the `count` seats from `first` on. Workers write there, so it
-    /// may say anything; nothing here depends on it.
-    pub(crate) fn of_worker(exchange: &Exchange, first: u16, count: u16, now_us: u64) -> Vec<Self> {
-        let seats = first..first.saturating_add(count);
+    /// What the scoreboard says of the seats of a worker. Workers write there, so it may say anything;
+    /// nothing here depends on it.
+    pub(crate) fn of_worker(exchange: &Exchange, worker: u16, now_us: u64) -> Vec<Self> {
+        let seats = exchange.geometry().seats_of(worker);
         seats
             .map(|index| {
                 let seat = exchange.seat(index);

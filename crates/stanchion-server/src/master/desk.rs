@@ -130,7 +130,6 @@ impl Loop<'_> {
             let Some(resources) = self.houses.get(&house.generation) else {
                 continue;
             };
-            let threads = resources.common.settings.threads as u16;
             for (&index, worker) in &house.workers.seated {
                 let pid = worker.stage.pid();
                 let exchange = &resources.common.exchange;
@@ -147,7 +146,7 @@ impl Loop<'_> {
                     generation: house.generation,
                     stage,
                     memory_bytes: pid.and_then(memory::proportional_bytes),
-                    seats: SeatStatus::of_worker(exchange, index * threads, threads, now_us),
+                    seats: SeatStatus::of_worker(exchange, index, now_us),
                 });
             }
         }

@@ -139,7 +139,7 @@ impl Loop<'_> {
             let exchange = &house.common.exchange;
             for seat in 0..exchange.geometry().seats as u16 {
                 if let Some(ran_us) = exchange.overdue_us(seat, now_us) {
-                    let worker = seat / house.threads();
+                    let worker = exchange.geometry().worker_of(seat);
                     self.events.push_back(Event::Overdue {
                         generation,
                         worker,
@@ -200,15 +200,10 @@ fn weighs(settings: &Settings) -> bool {
 }
 
 impl HouseResources {
-    fn threads(&self) -> u16 {
-        self.common.settings.threads as u16
-    }
-
     /// Whether any seat of a worker is busy, but for one.
     fn is_busy(&self, worker: u16, but: Option<u16>) -> bool {
-        let mut seats = worker * self.threads()..(worker + 1) * self.threads();
-        seats.any(|seat| {
-            Some(seat) != but && self.common.exchange.seat_state(seat) == SeatState::Busy
-        })
+        let exchange = &self.common.exchange;
+        let mut seats = exchange.geometry().seats_of(worker);
+        seats.any(|seat| Some(seat) != but && exchange.seat_state(seat) == SeatState::Busy)
     }
 }

@@ -223,9 +223,8 @@ impl HouseResources {
     /// A worker has ended, or will not come: its seats are empty, and it has nothing to report.
     pub(super) fn vacate(&mut self, worker: u16) {
         self.posts.remove(&worker);
-        let threads = self.common.settings.threads as u16;
-        for seat in worker * threads..(worker + 1) * threads {
-            self.common.exchange.vacate(seat);
-        }
+        let exchange = &self.common.exchange;
+        let seats = exchange.geometry().seats_of(worker);
+        seats.for_each(|seat| exchange.vacate(seat));
     }
 }

@@ -79,7 +79,8 @@ impl Dispatch {
     pub(super) fn seen_with(&self, tenant: Tenant, taken_us: u64, ticket: &Ticket) {
         ticket.taken_us.set(taken_us);
         ticket.worker_pid.set(self.pid_of(tenant));
-        ticket.worker.set(Some(tenant.seat / self.threads));
+        let worker = self.exchange.geometry().worker_of(tenant.seat);
+        ticket.worker.set(Some(worker));
     }
 
     /// The answer is whole, or will never be.

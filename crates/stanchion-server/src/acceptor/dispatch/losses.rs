@@ -16,7 +16,7 @@ impl Dispatch {
     /// A worker is dead: what it had in hand is answered for it, and its slots are free.
     pub(crate) fn worker_gone(&mut self, worker: WorkerRef, now_us: u64) {
         let WorkerRef { index, tenure } = worker;
-        let seats = index * self.threads..(index + 1) * self.threads;
+        let seats = self.exchange.geometry().seats_of(index);
         let theirs = |tenant: Tenant| seats.contains(&tenant.seat) && tenant.tenure == tenure;
         for slot in self.side.held_by(theirs) {
             if self.side.settle_orphan(slot, true) {

@@ -129,7 +129,7 @@ impl Dispatch {
         if self.side.is_stray(slot) {
             return Some(Doubt::Elsewhere);
         }
-        let index = tenant.seat / self.threads;
+        let index = self.exchange.geometry().worker_of(tenant.seat);
         let sitter = self.workers.get(&index).map(|sitting| sitting.tenure);
         match (sitter, self.exchange.seat_state(tenant.seat)) {
             // The master tells of an end before it has anybody else sit down there.
@@ -233,7 +233,7 @@ impl Dispatch {
 
     /// The worker that has a seat.
     fn sitter_at(&self, seat: u16) -> Option<WorkerRef> {
-        let index = seat / self.threads;
+        let index = self.exchange.geometry().worker_of(seat);
         let &Sitting { tenure, .. } = self.workers.get(&index)?;
         Some(WorkerRef { index, tenure })
     }
@@ -241,7 +241,8 @@ impl Dispatch {
     /// Who may have a slot when nobody says so: those that are dead, as far as
     /// we have not been told yet, since the master empties their seats first; else anybody.
     fn possible_owners(&self) -> Vec<WorkerRef> {
-        let pid_of = |worker: u16| self.exchange.seat(worker * self.threads).pid.load(Relaxed);
+        let first_of = |worker: u16| self.exchange.geometry().seats_of(worker).start;
+        let pid_of = |worker: u16| self.exchange.seat(first_of(worker)).pid.load(Relaxed);
         let all = self.workers.iter();
         let all = all.map(|(&worker, sitting)| (worker, *sitting));
         let (sitting, dead): (Vec<_>, Vec<_>) =

@@ -352,7 +352,8 @@ impl Dispatch {
     }
 
     fn pid_of(&self, tenant: Tenant) -> i32 {
-        let sitting = self.workers.get(&(tenant.seat / self.threads));
+        let worker = self.exchange.geometry().worker_of(tenant.seat);
+        let sitting = self.workers.get(&worker);
         sitting
             .filter(|sitting| sitting.tenure == tenant.tenure)
             .map_or(0, |sitting| sitting.pid)

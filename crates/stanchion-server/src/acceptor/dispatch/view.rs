@@ -68,6 +68,7 @@ impl Dispatch {
 
     /// Every seat that somebody has, or that should be had by one of the first `workers`.
     pub(crate) fn seat_statuses(&self, workers: usize, now_us: u64) -> Vec<SeatStatus> {
+        let geometry = self.exchange.geometry();
         let seats = (0..).zip(self.exchange.seats());
         let all = seats.map(|(number, seat)| {
             let state = match self.exchange.seat_state(number) {
@@ -80,8 +81,8 @@ impl Dispatch {
             let ticket = ticket.flatten();
             let started_us = seat.started_us.load(Ordering::Relaxed);
             SeatStatus {
-                worker: number / self.threads,
-                seat: number % self.threads,
+                worker: geometry.worker_of(number),
+                seat: geometry.thread_of(number),
                 pid: seat.pid.load(Ordering::Relaxed).cast_signed(),
                 tenure: seat.tenure.load(Ordering::Relaxed),
                 state,

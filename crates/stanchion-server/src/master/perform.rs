@@ -19,7 +19,7 @@ use crate::control::{Reply, WorkerStacks};
 use crate::figures::Attempt;
 use crate::host::Hook;
 use crate::messages::{FromTemplate, ToTemplate, WorkerRef};
-use crate::settings::Settings;
+use crate::settings::{Settings, kept_by_a_reload};
 use crate::tree::leave_signals_to_master;
 use crate::{listeners, log, threads};
 
@@ -216,42 +216,11 @@ impl Loop<'_> {
 
     /// Settings that a running server cannot change are named.
     fn name_what_stays(&self, new: &Settings) {
-        let old = self.settings();
-        let syslog = |settings: &Settings| {
-            let (prefix, facility) = (settings.syslog_prefix.clone(), settings.syslog_facility);
-            (
-                settings.syslog,
-                settings.syslog_addr.clone(),
-                prefix,
-                facility,
-            )
-        };
-        let statsd = |settings: &Settings| {
-            (
-                settings.statsd_host.clone(),
-                settings.statsd_prefix.clone(),
-                settings.dogstatsd_tags.clone(),
-            )
-        };
-        let changed = [
-            ("pidfile", old.pidfile != new.pidfile),
-            ("signals", old.signals != new.signals),
-            ("errorlog", old.errorlog != new.errorlog),
-            ("loglevel", old.loglevel != new.loglevel),
-            ("syslog of the error log", syslog(old) != syslog(new)),
-            ("statsd of the error log", statsd(old) != statsd(new)),
-            ("control", old.control != new.control),
-            ("umask", old.umask != new.umask),
-        ];
-        let changed: Vec<_> = changed
-            .iter()
-            .filter(|(_, changed)| *changed)
-            .map(|(name, _)| *name)
-            .collect();
-        if !changed.is_empty() {
+        let kept = kept_by_a_reload(self.settings(), new);
+        if !kept.is_empty() {
             warn!(
                 "reload: a change of {} takes effect when the server is started anew",
-                changed.join(", ")
+                kept.join(", ")
             );
         }
     }

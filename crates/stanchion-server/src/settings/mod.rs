@@ -39,7 +39,7 @@ pub use schema::schema_json;
 pub use seconds::Seconds;
 pub use statsd::StatsdAddress;
 pub use syslog::{Facility, SyslogAddress};
-pub(crate) use table::UMASK;
+pub(crate) use table::{UMASK, kept_by_a_reload};
 
 /// Why settings could not be made of what was given.
 #[derive(Debug, thiserror::Error)]

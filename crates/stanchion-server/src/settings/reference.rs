@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use super::coerce::expected;
-use super::table::{GROUPS, Kind, Setting};
+use super::table::{GROUPS, Kind, OnReload, Setting};
 
 /// Columns that prose on the page is filled to.
 const COLUMNS: usize = 72;
@@ -55,6 +55,15 @@ fn describe(page: &mut String, setting: &Setting) {
     }
     let _ = writeln!(page, "- Takes: {}", expected(&setting.kind));
     let _ = writeln!(page, "- Default: {}", default(setting));
+    match setting.on_reload {
+        OnReload::Applies => {}
+        OnReload::Stays(_) => page.push_str("- A change needs a restart, not a reload\n"),
+        OnReload::StaysInErrorLog { .. } => {
+            page.push_str(
+                "- A change needs a restart for the error log; for all else a reload will do\n",
+            );
+        }
+    }
     if !setting.gunicorn {
         let _ = writeln!(page, "- Not in gunicorn");
     }

@@ -1,6 +1,6 @@
 //! Settings of what the server tells about itself.
 
-use super::{ANY_TIME, Env, Group, Kind, OPTIONAL, Preset, Range, Setting};
+use super::{ANY_TIME, Env, Group, Kind, OPTIONAL, OnReload, Preset, Range, Setting};
 use crate::settings::statsd::{check_prefix, check_tags};
 use crate::settings::{Bind, Collector, StatsdAddress};
 
@@ -18,6 +18,7 @@ pub(super) const ADMIN: Group = Group {
             },
             default: Preset::Null,
             gunicorn: false,
+            on_reload: OnReload::Applies,
             help: "Tell here how the server is",
             long_help: "\
 HOST:PORT or unix:PATH, with the options that bind takes. GET / is a page \
@@ -37,6 +38,7 @@ It shows the paths of requests, so keep it from strangers.",
             },
             default: Preset::List(&[]),
             gunicorn: false,
+            on_reload: OnReload::Applies,
             help: "A name for admin (may be repeated)",
             long_help: "\
 Who asks the admin listener by a name is told 421, unless it is localhost, \
@@ -52,6 +54,7 @@ be listed, nor anything for /live and /ready. * allows every name.",
             kind: Kind::Int(Range::between(0, u32::MAX as u64)),
             default: Preset::Number(0),
             gunicorn: false,
+            on_reload: OnReload::Applies,
             help: "Not ready while more than N wait (0: any)",
             long_help: "\
 What /ready then answers is 503, so that a balancer sends new clients \
@@ -65,6 +68,7 @@ elsewhere. Those who come all the same are let in.",
             kind: ANY_TIME,
             default: Preset::Number(0),
             gunicorn: false,
+            on_reload: OnReload::Applies,
             help: "Nor while one waits for longer (0: any)",
             long_help: "\
 As ready_waiting_max, for how long the oldest request in the line has \
@@ -81,6 +85,7 @@ waited.",
             },
             default: Preset::Null,
             gunicorn: false,
+            on_reload: OnReload::Applies,
             help: "Answer PREFIX/live and /ready here too",
             long_help: "\
 On the listeners of bind, by the server itself and without waiting, \
@@ -97,6 +102,10 @@ whatever the app has at these paths. An example is /-, for /-/ready.",
             },
             default: Preset::Null,
             gunicorn: true,
+            on_reload: OnReload::StaysInErrorLog {
+                what: "statsd",
+                differs: |old, new| old.statsd_host != new.statsd_host,
+            },
             help: "Send metrics to this statsd server",
             long_help: "\
 HOST:PORT, 8125 without a port, or unix://PATH for a datagram socket. \
@@ -115,6 +124,10 @@ dropped and counted; nobody waits for it.",
             },
             default: Preset::Text(""),
             gunicorn: true,
+            on_reload: OnReload::StaysInErrorLog {
+                what: "statsd",
+                differs: |old, new| old.statsd_prefix != new.statsd_prefix,
+            },
             help: "Begin the name of each metric with this",
             long_help: "\
 One dot comes between it and the name, whether it ends with dots or not.",
@@ -130,6 +143,10 @@ One dot comes between it and the name, whether it ends with dots or not.",
             },
             default: Preset::Text(""),
             gunicorn: true,
+            on_reload: OnReload::StaysInErrorLog {
+                what: "statsd",
+                differs: |old, new| old.dogstatsd_tags != new.dogstatsd_tags,
+            },
             help: "Tag each metric, as Datadog reads it",
             long_help: "\
 Written behind each metric as |#tag:value,other:value. Other statsd \
@@ -143,6 +160,7 @@ servers may not understand it.",
             kind: Kind::Bool,
             default: Preset::Bool(false),
             gunicorn: true,
+            on_reload: OnReload::Applies,
             help: "Send gunicorn.backlog too",
             long_help: "\
 How many connections the kernel holds that were not accepted yet, at all \
@@ -160,6 +178,7 @@ without it, for each listener.",
             },
             default: Preset::Null,
             gunicorn: false,
+            on_reload: OnReload::Applies,
             help: "Send spans to an OpenTelemetry collector",
             long_help: "\
 Such as http://127.0.0.1:4318, by OTLP over HTTP, without TLS; /v1/traces \
@@ -180,6 +199,7 @@ switch it on, as that is the app's; OTEL_RESOURCE_ATTRIBUTES counts.",
             kind: OPTIONAL,
             default: Preset::Null,
             gunicorn: false,
+            on_reload: OnReload::Applies,
             help: "What service its spans are of",
             long_help: "\
 Without it, what service.name in OTEL_RESOURCE_ATTRIBUTES says, or else \
@@ -193,6 +213,7 @@ stanchion.",
             kind: Kind::Int(Range::between(1, u32::MAX as u64)),
             default: Preset::Number(1),
             gunicorn: false,
+            on_reload: OnReload::Applies,
             help: "Of requests in no trace, trace one in N",
             long_help: "\
 The app is told in its traceparent which those are. A request that comes \

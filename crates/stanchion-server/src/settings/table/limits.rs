@@ -1,6 +1,6 @@
 //! Settings of how much a client may ask of the server.
 
-use super::{ANY_TIME, Group, Kind, OPTIONAL, Preset, Range, Setting};
+use super::{ANY_TIME, Group, Kind, OPTIONAL, OnReload, Preset, Range, Setting};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -23,6 +23,7 @@ pub(super) const LIMITS: Group = Group {
             kind: Kind::Bytes(Range::between(0, REQUEST_LINE_BYTES_MAX)),
             default: Preset::Number(4094),
             gunicorn: true,
+            on_reload: OnReload::Applies,
             help: "Longest request line, in bytes",
             long_help: "\
 Method, target and version together. A longer line is answered 414. 0 \
@@ -36,6 +37,7 @@ means 65534, the most that the parser takes.",
             kind: Kind::Int(Range::between(0, REQUEST_FIELDS_MAX)),
             default: Preset::Number(100),
             gunicorn: true,
+            on_reload: OnReload::Applies,
             help: "Most header fields in a request",
             long_help: "\
 A request with more is answered 431. 0 means 32768, the most that may \
@@ -50,6 +52,7 @@ be asked for.",
             kind: Kind::Bytes(Range::from(0)),
             default: Preset::Number(8190),
             gunicorn: true,
+            on_reload: OnReload::Applies,
             help: "Longest header field, in bytes",
             long_help: "\
 Name and value of one field. A request with a longer one is answered \
@@ -63,6 +66,7 @@ Name and value of one field. A request with a longer one is answered \
             kind: Kind::Bytes(Range::from(0)),
             default: Preset::Number(GIB),
             gunicorn: false,
+            on_reload: OnReload::Applies,
             help: "Largest request body, in bytes (0: any)",
             long_help: "\
 A larger body is answered 413: before it is read where its length is \
@@ -77,6 +81,7 @@ the room in tmp_upload_dir.",
             kind: ANY_TIME,
             default: Preset::Number(30),
             gunicorn: false,
+            on_reload: OnReload::Applies,
             help: "Time a client has to send a request's head",
             long_help: "\
 Counted from the first byte of the request. Past it the connection is \
@@ -91,6 +96,7 @@ switches it off.",
             kind: ANY_TIME,
             default: Preset::Number(60),
             gunicorn: false,
+            on_reload: OnReload::Applies,
             help: "Longest pause between two parts of a body",
             long_help: "\
 A client that sends nothing of its body for this long is answered 408. \
@@ -105,6 +111,7 @@ it off.",
             kind: Kind::Bytes(Range::from(0)),
             default: Preset::Number(240),
             gunicorn: false,
+            on_reload: OnReload::Applies,
             help: "Least bytes a second of a body (0: any)",
             long_help: "\
 A body that comes more slowly than this is answered 408. Its first five \
@@ -121,6 +128,7 @@ server itself did not read does not count. 0 leaves only body_timeout.",
             kind: ANY_TIME,
             default: Preset::Number(60),
             gunicorn: false,
+            on_reload: OnReload::Applies,
             help: "Drop a client that takes nothing this long",
             long_help: "\
 A client that takes not a byte of its answer for this long, while the \
@@ -135,6 +143,7 @@ is a matter of min_response_rate. 0 switches it off.",
             kind: Kind::Bytes(Range::from(0)),
             default: Preset::Number(240),
             gunicorn: false,
+            on_reload: OnReload::Applies,
             help: "Least bytes a second of an answer (0: any)",
             long_help: "\
 A client that takes its answer more slowly than this is cut off. It \
@@ -152,6 +161,7 @@ leaves only write_timeout.",
             kind: Kind::Int(Range::between(1, u32::MAX as u64)),
             default: Preset::Number(16_384),
             gunicorn: false,
+            on_reload: OnReload::Applies,
             help: "Most client connections at once",
             long_help: "\
 Past it, connections that have idled for a second or more are closed, \
@@ -170,6 +180,7 @@ Each connection takes a descriptor: where the hard limit of open files \
             kind: Kind::Int(Range::between(0, u32::MAX as u64)),
             default: Preset::Number(1_024),
             gunicorn: false,
+            on_reload: OnReload::Applies,
             help: "Most connections of a client (0: any)",
             long_help: "\
 A client that has this many and opens another is told 429 on it, with a \
@@ -190,6 +201,7 @@ one; nor has a peer on a unix socket, which has no address.",
             kind: Kind::Int(Range::between(0, u32::MAX as u64)),
             default: Preset::Number(0),
             gunicorn: false,
+            on_reload: OnReload::Applies,
             help: "Most requests of a connection (0: any)",
             long_help: "\
 The answer to this many says that the connection ends, and then it is \
@@ -209,6 +221,7 @@ pub(super) const BUFFERS: Group = Group {
             kind: Kind::Bytes(Range::between(0, MIB)),
             default: Preset::Number(112 * KIB),
             gunicorn: false,
+            on_reload: OnReload::Applies,
             help: "Largest body kept in memory, in bytes",
             long_help: "\
 A larger request body is written to a spool file in tmp_upload_dir and \
@@ -223,6 +236,7 @@ that is being handed over, so the memory of the cgroup bounds it too.",
             kind: Kind::Bytes(Range::from(0)),
             default: Preset::Number(64 * MIB),
             gunicorn: false,
+            on_reload: OnReload::Applies,
             help: "Memory of all request bodies, in bytes",
             long_help: "\
 Bodies that are being read and those whose requests wait in the line, \
@@ -238,6 +252,7 @@ until it is written.",
             kind: Kind::Bytes(Range::from(0)),
             default: Preset::Number(MIB),
             gunicorn: false,
+            on_reload: OnReload::Applies,
             help: "Response bytes in memory for a reader",
             long_help: "\
 Up to this much of a response is held in memory for a client that reads \
@@ -253,6 +268,7 @@ worker waits for a moment (50 ms, and longer for a client that takes \
             kind: Kind::Bytes(Range::from(0)),
             default: Preset::Number(256 * MIB),
             gunicorn: false,
+            on_reload: OnReload::Applies,
             help: "Memory of all responses, in bytes",
             long_help: "\
 Responses that wait for slow readers, together. Past it they go on to \
@@ -267,6 +283,7 @@ memory all the same, or it would not get ahead at all.",
             kind: Kind::Bytes(Range::from(0)),
             default: Preset::Number(GIB),
             gunicorn: false,
+            on_reload: OnReload::Applies,
             help: "Response bytes spooled for one slow reader",
             long_help: "\
 Up to this much of a response is kept in a file in tmp_upload_dir for a \
@@ -282,6 +299,7 @@ have no name, so that nothing of them can be left behind.",
             kind: Kind::Bytes(Range::from(0)),
             default: Preset::Number(4 * GIB),
             gunicorn: false,
+            on_reload: OnReload::Applies,
             help: "Size of all spool files, in bytes (0: any)",
             long_help: "\
 Request bodies and responses together. Past it a request whose body \
@@ -304,6 +322,7 @@ max_spool itself counts.",
             kind: OPTIONAL,
             default: Preset::Null,
             gunicorn: true,
+            on_reload: OnReload::Applies,
             help: "Where large bodies and responses are kept",
             long_help: "\
 A private directory (mode 0700) is made in it and removed at the end. \
@@ -320,6 +339,7 @@ its client.",
             kind: Kind::Bool,
             default: Preset::Bool(true),
             gunicorn: true,
+            on_reload: OnReload::Applies,
             help: "Have files sent by the acceptor",
             long_help: "\
 A regular file that the app returns by wsgi.file_wrapper is handed over \

@@ -1,6 +1,6 @@
 //! Settings of the waiting line.
 
-use super::{ANY_TIME, Group, Kind, Preset, Range, Setting};
+use super::{ANY_TIME, Group, Kind, OnReload, Preset, Range, Setting};
 use crate::settings::Lane;
 
 pub(super) const LINE: Group = Group {
@@ -14,6 +14,7 @@ pub(super) const LINE: Group = Group {
             kind: Kind::Int(Range::between(1, u32::MAX as u64)),
             default: Preset::Number(2048),
             gunicorn: false,
+            on_reload: OnReload::Applies,
             help: "Requests that may wait in the line",
             long_help: "\
 A request that arrives when this many wait already is answered 503 at \
@@ -28,6 +29,7 @@ who wait in a lane with a bound of its own are not among them.",
             kind: Kind::Int(Range::between(0, u32::MAX as u64)),
             default: Preset::Number(0),
             gunicorn: false,
+            on_reload: OnReload::Applies,
             help: "Of which of one client (0: any number)",
             long_help: "\
 A further request of the same client address is answered 429 at once, \
@@ -49,6 +51,7 @@ X-Forwarded-For) are not limited.",
             kind: ANY_TIME,
             default: Preset::Number(60),
             gunicorn: false,
+            on_reload: OnReload::Applies,
             help: "Answer 503 after waiting in line this long",
             long_help: "\
 A request that has waited this long in the line is answered 503 and \
@@ -63,6 +66,7 @@ answer (proxy_read_timeout). 0 switches it off.",
             kind: Kind::Choice(&["fifo", "adaptive"]),
             default: Preset::Text("fifo"),
             gunicorn: false,
+            on_reload: OnReload::Applies,
             help: "Who in the line is served first",
             long_help: "\
 fifo: whoever came first. adaptive: the same until the line stands, that \
@@ -80,6 +84,7 @@ whoever came first again. Each lane stands for itself.",
             kind: ANY_TIME,
             default: Preset::Number(1),
             gunicorn: false,
+            on_reload: OnReload::Applies,
             help: "A wait past which the line stands",
             long_help: "\
 For queue_order adaptive: longer than anybody waits on a normal day, and \
@@ -97,6 +102,7 @@ shorter than clients wait before they give up. 0 leaves it at fifo.",
             },
             default: Preset::List(&[]),
             gunicorn: false,
+            on_reload: OnReload::Applies,
             help: "A lane of the line (may be repeated)",
             long_help: "\
 Written NAME=PATH KEY=VALUE…, as in 'health=/healthz priority=0 seats=1 \

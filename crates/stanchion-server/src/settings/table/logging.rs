@@ -1,6 +1,6 @@
 //! Settings of the logs.
 
-use super::{Group, Kind, OPTIONAL, Preset, Setting, without_nul};
+use super::{Group, Kind, OPTIONAL, OnReload, Preset, Setting, without_nul};
 use crate::settings::SyslogAddress;
 use crate::settings::syslog::FACILITIES;
 
@@ -15,6 +15,7 @@ pub(super) const LOGGING: Group = Group {
             kind: OPTIONAL,
             default: Preset::Null,
             gunicorn: true,
+            on_reload: OnReload::Applies,
             help: "Log requests to this file ('-': stdout)",
             long_help: "\
 One line for each request, written by the acceptor. Without it none are \
@@ -31,6 +32,7 @@ written.",
             },
             default: Preset::Text(r#"%(h)s %(l)s %(u)s %(t)s "%(r)s" %(s)s %(b)s "%(f)s" "%(a)s""#),
             gunicorn: true,
+            on_reload: OnReload::Applies,
             help: "What a line of the access log holds",
             long_help: "\
 gunicorn's atoms. h: client address; l: '-'; u: user name; t: time; r: \
@@ -48,6 +50,7 @@ response header, a variable.",
             kind: Kind::Bool,
             default: Preset::Bool(false),
             gunicorn: false,
+            on_reload: OnReload::Applies,
             help: "Write the access log as JSON lines",
             long_help: "\
 One object a line, with the keys of docs/reference/access-log.md; \
@@ -64,6 +67,7 @@ access_log_format does not count then.",
             },
             default: Preset::Text("-"),
             gunicorn: true,
+            on_reload: OnReload::Stays(|old, new| old.errorlog != new.errorlog),
             help: "Log events to this file ('-': stderr)",
             long_help: "\
 What the server has to say, tracebacks, and what the app writes to \
@@ -77,6 +81,7 @@ wsgi.errors.",
             kind: Kind::Choice(&["debug", "info", "warning", "error", "critical"]),
             default: Preset::Text("info"),
             gunicorn: true,
+            on_reload: OnReload::Stays(|old, new| old.loglevel != new.loglevel),
             help: "debug, info, warning, error or critical",
             long_help: "\
 Events below this level are not logged. The access log does not depend \
@@ -93,6 +98,7 @@ on it.",
             },
             default: Preset::Text("X-Request-Id"),
             gunicorn: false,
+            on_reload: OnReload::Applies,
             help: "The field with a request's id; empty: none",
             long_help: "\
 A proxy of forwarded_allow_ips may name a request in it, in up to 128 \
@@ -110,6 +116,7 @@ as it came.",
             kind: Kind::Bool,
             default: Preset::Bool(false),
             gunicorn: false,
+            on_reload: OnReload::Applies,
             help: "Tell clients how long they waited",
             long_help: "\
 Adds a Server-Timing field to every answer: wait, the time in the line; \
@@ -125,6 +132,10 @@ tells everybody how busy you are.",
             kind: Kind::Bool,
             default: Preset::Bool(false),
             gunicorn: true,
+            on_reload: OnReload::StaysInErrorLog {
+                what: "syslog",
+                differs: |old, new| old.syslog != new.syslog,
+            },
             help: "Send both logs to syslog as well",
             long_help: "\
 The error log and the access log, each besides its file; the access log \
@@ -143,6 +154,10 @@ process id in brackets, and what the line says.",
             },
             default: Preset::Text("udp://localhost:514"),
             gunicorn: true,
+            on_reload: OnReload::StaysInErrorLog {
+                what: "syslog",
+                differs: |old, new| old.syslog_addr != new.syslog_addr,
+            },
             help: "unix://PATH or udp://HOST:PORT",
             long_help: "\
 unix:///dev/log is the daemon of this machine. A name is looked up once, \
@@ -157,6 +172,10 @@ and counted.",
             kind: OPTIONAL,
             default: Preset::Null,
             gunicorn: true,
+            on_reload: OnReload::StaysInErrorLog {
+                what: "syslog",
+                differs: |old, new| old.syslog_prefix != new.syslog_prefix,
+            },
             help: "A name to find its messages by",
             long_help: "\
 Comes between stanchion. and .error or .access. Without it there is \
@@ -170,6 +189,10 @@ nothing between.",
             kind: Kind::Choice(FACILITIES),
             default: Preset::Text("user"),
             gunicorn: true,
+            on_reload: OnReload::StaysInErrorLog {
+                what: "syslog",
+                differs: |old, new| old.syslog_facility != new.syslog_facility,
+            },
             help: "user, daemon, local0 and so on",
             long_help: "\
 By which the daemon sorts messages, in the words of syslog.conf(5).",
@@ -185,6 +208,7 @@ By which the daemon sorts messages, in the words of syslog.conf(5).",
             kind: Kind::Bool,
             default: Preset::Bool(false),
             gunicorn: true,
+            on_reload: OnReload::Applies,
             help: "Keep the access log out of it",
             long_help: "\
 With syslog, send the error log alone. --log-syslog-error-only is a \

@@ -7,6 +7,7 @@ mod logging;
 mod process;
 mod serving;
 
+use super::Settings;
 pub(crate) use process::UMASK;
 
 /// Every setting, in the order in which people read about them.
@@ -50,6 +51,8 @@ pub struct Setting {
     pub default: Preset,
     /// Whether gunicorn has a setting of this name and meaning.
     pub gunicorn: bool,
+    /// What a reload makes of a change of it.
+    pub on_reload: OnReload,
     /// One line, short enough to stand beside the flags in 79 columns.
     pub help: &'static str,
     /// What happens past the limit, and which limit of the kernel silently wins.
@@ -131,6 +134,25 @@ pub enum Preset {
     List(&'static [&'static str]),
 }
 
+/// What a reload makes of a change of a setting.
+#[derive(Debug)]
+pub enum OnReload {
+    /// The new house goes by the new value.
+    Applies,
+    /// Nothing: it is the master's, and a master lives until the server is started anew.
+    Stays(Differs),
+    /// Nothing as far as the error log is concerned, which is the master's; all else goes by the new value.
+    StaysInErrorLog {
+        /// What of the error log this setting is about.
+        what: &'static str,
+        /// Whether it has changed.
+        differs: Differs,
+    },
+}
+
+/// Whether a setting has one value here and another there.
+pub type Differs = fn(&Settings, &Settings) -> bool;
+
 /// Every setting of every group.
 pub fn settings() -> impl Iterator<Item = &'static Setting> {
     GROUPS.iter().flat_map(|group| group.settings)
@@ -139,6 +161,21 @@ pub fn settings() -> impl Iterator<Item = &'static Setting> {
 /// The setting of this name.
 pub fn find(name: &str) -> Option<&'static Setting> {
     settings().find(|setting| setting.name == name)
+}
+
+/// What of these settings a running server keeps when it reloads, where the new ones say otherwise.
+pub(crate) fn kept_by_a_reload(old: &Settings, new: &Settings) -> Vec<String> {
+    let kept = settings().filter_map(|setting| match setting.on_reload {
+        OnReload::Stays(differs) if differs(old, new) => Some(setting.name.to_owned()),
+        OnReload::StaysInErrorLog { what, differs } if differs(old, new) => {
+            Some(format!("{what} of the error log"))
+        }
+        _ => None,
+    });
+    let mut kept: Vec<_> = kept.collect();
+    // The settings of one thing stand together.
+    kept.dedup();
+    kept
 }
 
 impl Range {
@@ -240,6 +277,43 @@ mod tests {
             assert!(!setting.help.ends_with('.'), "{}", setting.name);
             assert!(setting.long_help.ends_with('.'), "{}", setting.name);
         }
+    }
+
+    /// A value that is not the default, for each setting that a reload does not change.
+    const OTHERS: [(&str, &str, &str); 13] = [
+        ("pidfile", r#""/run/p""#, "pidfile"),
+        ("signals", r#""unicorn""#, "signals"),
+        ("control", r#""unix:/run/c""#, "control"),
+        ("umask", "18", "umask"),
+        ("errorlog", r#""/var/log/e""#, "errorlog"),
+        ("loglevel", r#""debug""#, "loglevel"),
+        ("syslog", "true", "syslog of the error log"),
+        ("syslog_addr", r#""udp://h:1""#, "syslog of the error log"),
+        ("syslog_prefix", r#""p""#, "syslog of the error log"),
+        ("syslog_facility", r#""local0""#, "syslog of the error log"),
+        ("statsd_host", r#""h:1""#, "statsd of the error log"),
+        ("statsd_prefix", r#""p""#, "statsd of the error log"),
+        ("dogstatsd_tags", r#""a:b""#, "statsd of the error log"),
+    ];
+
+    #[test]
+    fn what_a_reload_keeps_is_told_by_its_own_change_alone() {
+        let keeps = settings().filter(|setting| !matches!(setting.on_reload, OnReload::Applies));
+        let mut keeps: Vec<_> = keeps.map(|setting| setting.name).collect();
+        let mut tested = OTHERS.map(|(name, ..)| name);
+        keeps.sort_unstable();
+        tested.sort_unstable();
+        assert_eq!(keeps, tested);
+        let old = Settings::default();
+        assert_eq!(kept_by_a_reload(&old, &old), [""; 0]);
+        for (name, value, told) in OTHERS {
+            let new = Settings::from_json(&format!("{{\"{name}\": {value}}}")).unwrap();
+            assert_eq!(kept_by_a_reload(&old, &new), [told], "{name}");
+        }
+        let together = OTHERS.map(|(name, value, _)| format!("\"{name}\": {value}"));
+        let new = Settings::from_json(&format!("{{{}}}", together.join(","))).unwrap();
+        let kept = kept_by_a_reload(&old, &new);
+        assert_eq!(kept.len(), 8, "each thing is told once: {kept:?}");
     }
 
     #[test]

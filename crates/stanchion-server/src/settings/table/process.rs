@@ -1,6 +1,6 @@
 //! Settings of the process and its surroundings.
 
-use super::{Env, Group, Kind, OPTIONAL, Preset, Range, Setting, without_nul};
+use super::{Env, Group, Kind, OPTIONAL, OnReload, Preset, Range, Setting, without_nul};
 use crate::settings::{AllowedPeers, ControlAddress};
 
 /// What a socket file lacks by default: 0660 is left, so that owner and group may connect.
@@ -17,6 +17,7 @@ pub(super) const PROCESS: Group = Group {
             kind: OPTIONAL,
             default: Preset::Null,
             gunicorn: true,
+            on_reload: OnReload::Stays(|old, new| old.pidfile != new.pidfile),
             help: "Write the master's process id to this file",
             long_help: "\
 Written once the server listens, removed at the end. If it names a \
@@ -30,6 +31,7 @@ process that lives, the server does not start.",
             kind: Kind::Choice(&["gunicorn", "unicorn"]),
             default: Preset::Text("gunicorn"),
             gunicorn: false,
+            on_reload: OnReload::Stays(|old, new| old.signals != new.signals),
             help: "Whose signals: gunicorn or unicorn",
             long_help: "\
 gunicorn: TERM stops gracefully, QUIT at once. unicorn: QUIT stops \
@@ -47,6 +49,7 @@ docs/reference/signals.md.",
             },
             default: Preset::Null,
             gunicorn: false,
+            on_reload: OnReload::Stays(|old, new| old.control != new.control),
             help: "Take orders of `stanchion ctl` here",
             long_help: "\
 unix:PATH, a unix socket of mode 0600 that the master listens on. \
@@ -60,6 +63,7 @@ Whoever may connect to it may stop the server. Without it there is none.",
             kind: Kind::Account,
             default: Preset::Null,
             gunicorn: true,
+            on_reload: OnReload::Applies,
             help: "Run the app as this user (as root only)",
             long_help: "\
 A name or a number. The master stays root, to bind ports and to start \
@@ -74,6 +78,7 @@ they see the first byte of a client or of the app.",
             kind: Kind::Account,
             default: Preset::Null,
             gunicorn: true,
+            on_reload: OnReload::Applies,
             help: "Run the app in this group (as root only)",
             long_help: "\
 A name or a number. Without it, that of user is taken from the password \
@@ -87,6 +92,7 @@ database.",
             kind: Kind::Bool,
             default: Preset::Bool(false),
             gunicorn: true,
+            on_reload: OnReload::Applies,
             help: "Add the user's other groups",
             long_help: "\
 Gives the app all groups that the group database lists for user \
@@ -100,6 +106,7 @@ Gives the app all groups that the group database lists for user \
             kind: Kind::Account,
             default: Preset::Null,
             gunicorn: false,
+            on_reload: OnReload::Applies,
             help: "Run the acceptor as this user (root only)",
             long_help: "\
 A name or a number that the password database knows, which gives the \
@@ -117,6 +124,7 @@ docs/privileges.md.",
             kind: Kind::Bool,
             default: Preset::Bool(false),
             gunicorn: false,
+            on_reload: OnReload::Applies,
             help: "Programs that the app runs gain nothing",
             long_help: "\
 Sets no_new_privs (prctl(2)) for the template and its workers, and, \
@@ -133,6 +141,7 @@ for. The acceptor always runs like this. See docs/privileges.md.",
             kind: Kind::Octal(Range::between(0, 0o777)),
             default: Preset::Number(UMASK as u64),
             gunicorn: true,
+            on_reload: OnReload::Stays(|old, new| old.umask != new.umask),
             help: "Bits that the unix socket's mode lacks",
             long_help: "\
 As in gunicorn it counts for the files of unix sockets, whose mode is \
@@ -150,6 +159,7 @@ with a leading 0 or 0o is octal, any other decimal.",
             kind: OPTIONAL,
             default: Preset::Null,
             gunicorn: true,
+            on_reload: OnReload::Applies,
             help: "Change to this directory before loading",
             long_help: "\
 It also becomes the first place to import from. Relative paths of other \
@@ -163,6 +173,7 @@ settings are read from it; the config file is found before.",
             kind: OPTIONAL,
             default: Preset::Null,
             gunicorn: true,
+            on_reload: OnReload::Applies,
             help: "Directories to import from, with commas",
             long_help: "\
 Directories with commas between, put before the others that Python \
@@ -180,6 +191,7 @@ imports from.",
             },
             default: Preset::List(&[]),
             gunicorn: true,
+            on_reload: OnReload::Applies,
             help: "Set an environment variable (repeatable)",
             long_help: "\
 Set before the app is imported. May be repeated. Those of the command \
@@ -193,6 +205,7 @@ line replace those of the config file.",
             kind: Kind::Bool,
             default: Preset::Bool(false),
             gunicorn: true,
+            on_reload: OnReload::Applies,
             help: "Start anew when a source file changes",
             long_help: "\
 For development. The files of loaded modules and the Python files below \
@@ -214,6 +227,7 @@ used, so it works on network and shared file systems too.",
             },
             default: Preset::List(&[]),
             gunicorn: true,
+            on_reload: OnReload::Applies,
             help: "Watch this file too (repeatable)",
             long_help: "\
 Further files for reload, such as templates and configuration; patterns \
@@ -238,6 +252,7 @@ pub(super) const PROXIES: Group = Group {
         },
         default: Preset::Text("127.0.0.1,::1,unix"),
         gunicorn: true,
+        on_reload: OnReload::Applies,
         help: "Proxies whose forwarding headers count",
         long_help: "\
 Addresses and networks with commas between, the word unix for peers on \
@@ -261,6 +276,7 @@ pub(super) const APP: Group = Group {
             kind: OPTIONAL,
             default: Preset::Null,
             gunicorn: true,
+            on_reload: OnReload::Applies,
             help: "The app, if not named as APP",
             long_help: "\
 MODULE:NAME, MODULE:FACTORY() with literal arguments, or MODULE alone \
@@ -274,6 +290,7 @@ for MODULE:application. The argument APP of the command line wins.",
             kind: OPTIONAL,
             default: Preset::Null,
             gunicorn: true,
+            on_reload: OnReload::Applies,
             help: "Python file with settings",
             long_help: "\
 A file whose variables have the names of settings; python:MODULE reads \

@@ -1,6 +1,6 @@
 //! Settings of what listens and what works.
 
-use super::{ANY_TIME, Env, Group, Kind, Preset, Range, Setting};
+use super::{ANY_TIME, Env, Group, Kind, OnReload, Preset, Range, Setting};
 use crate::settings::Bind;
 
 pub(super) const SERVER_SOCKET: Group = Group {
@@ -21,6 +21,7 @@ pub(super) const SERVER_SOCKET: Group = Group {
             },
             default: Preset::List(&["127.0.0.1:8000"]),
             gunicorn: true,
+            on_reload: OnReload::Applies,
             help: "Where to listen (may be repeated)",
             long_help: "\
 One of: HOST:PORT, [V6]:PORT, :PORT (every IPv4 address), unix:PATH, \
@@ -50,6 +51,7 @@ owner and group of the file.",
             kind: Kind::Int(Range::between(1, i32::MAX as u64)),
             default: Preset::Number(2048),
             gunicorn: true,
+            on_reload: OnReload::Applies,
             help: "Connections the kernel may hold unaccepted",
             long_help: "\
 Connections are accepted as fast as they come and wait in the line, not \
@@ -67,6 +69,7 @@ on a unix socket its connect fails with EAGAIN.",
             kind: Kind::Bool,
             default: Preset::Bool(false),
             gunicorn: true,
+            on_reload: OnReload::Applies,
             help: "Let other servers bind the same port too",
             long_help: "\
 Sets SO_REUSEPORT on every TCP listener: the kernel then spreads new \
@@ -81,6 +84,7 @@ A forgotten second server is then no error, but gets half of the clients.",
             kind: Kind::Int(Range::between(0, u16::MAX as u64)),
             default: Preset::Number(0),
             gunicorn: false,
+            on_reload: OnReload::Applies,
             help: "Give worker N the port PORT+N as well",
             long_help: "\
 Requests that come to port PORT+N of 127.0.0.1 are answered by worker N \
@@ -110,6 +114,7 @@ pub(super) const WORKERS: Group = Group {
             kind: Kind::Int(Range::from(1)),
             default: Preset::Number(1),
             gunicorn: true,
+            on_reload: OnReload::Applies,
             help: "Worker processes",
             long_help: "\
 Workers times threads is the number of requests that run at once; the \
@@ -126,6 +131,7 @@ cgroup) the fork fails, which is logged and tried again.",
             kind: Kind::Int(Range::from(1)),
             default: Preset::Number(1),
             gunicorn: true,
+            on_reload: OnReload::Applies,
             help: "Threads in each worker",
             long_help: "\
 Each thread takes a request of its own from the line, so the app must \
@@ -141,6 +147,7 @@ computes.",
             kind: ANY_TIME,
             default: Preset::Number(30),
             gunicorn: true,
+            on_reload: OnReload::Applies,
             help: "Kill a worker that runs a request longer",
             long_help: "\
 Counted from the moment a worker takes the request; time in the line is \
@@ -156,6 +163,7 @@ and are answered 502. 0 switches it off.",
             kind: ANY_TIME,
             default: Preset::Number(30),
             gunicorn: true,
+            on_reload: OnReload::Applies,
             help: "Time to finish at shutdown and reload",
             long_help: "\
 After TERM the requests that run and those that wait in the line are \
@@ -173,6 +181,7 @@ after TimeoutStopSec (90 s), Docker after 10 s.",
             kind: ANY_TIME,
             default: Preset::Number(2),
             gunicorn: true,
+            on_reload: OnReload::Applies,
             help: "Keep an idle connection open this long",
             long_help: "\
 How long a connection may stay open between two requests. It is bound \
@@ -189,6 +198,7 @@ after each response.",
             kind: Kind::Bool,
             default: Preset::Bool(false),
             gunicorn: false,
+            on_reload: OnReload::Applies,
             help: "Serve clients that shut their sending side",
             long_help: "\
 While a request waits or runs, the end of what its client sends means \
@@ -210,6 +220,7 @@ is not seen to leave before its answer is sent.",
             kind: Kind::Bool,
             default: Preset::Bool(false),
             gunicorn: false,
+            on_reload: OnReload::Applies,
             help: "Repeat requests whose worker died",
             long_help: "\
 A request whose worker dies before it has begun to answer is answered \
@@ -230,6 +241,7 @@ requests_retried.",
             kind: Kind::Int(Range::from(0)),
             default: Preset::Number(0),
             gunicorn: true,
+            on_reload: OnReload::Applies,
             help: "Replace a worker after this many (0: never)",
             long_help: "\
 A worker that has answered this many requests leaves once it is idle \
@@ -244,6 +256,7 @@ request is lost. 0 keeps workers for ever.",
             kind: Kind::Int(Range::from(0)),
             default: Preset::Number(0),
             gunicorn: true,
+            on_reload: OnReload::Applies,
             help: "Add up to this many, at random, to that",
             long_help: "\
 Each worker adds a random number from 0 to N to max_requests, so that \
@@ -257,6 +270,7 @@ they are not all replaced at once.",
             kind: ANY_TIME,
             default: Preset::Number(0),
             gunicorn: false,
+            on_reload: OnReload::Applies,
             help: "Replace a worker this old (0: never)",
             long_help: "\
 A worker that has been ready for this long leaves once it is idle and a \
@@ -270,6 +284,7 @@ new one is forked. No request is lost. 0 keeps workers for ever.",
             kind: ANY_TIME,
             default: Preset::Number(0),
             gunicorn: false,
+            on_reload: OnReload::Applies,
             help: "Add up to this long, at random, to that",
             long_help: "\
 Each worker adds a random time up to this to max_lifetime, so that they \
@@ -283,6 +298,7 @@ are not all replaced at once.",
             kind: Kind::Bytes(Range::from(0)),
             default: Preset::Number(0),
             gunicorn: false,
+            on_reload: OnReload::Applies,
             help: "Replace a worker that has grown past this",
             long_help: "\
 A worker with more memory than this leaves once it is idle and a new one \
@@ -298,6 +314,7 @@ with others. 0 sets no bound.",
             kind: Kind::Bytes(Range::from(0)),
             default: Preset::Number(0),
             gunicorn: false,
+            on_reload: OnReload::Applies,
             help: "Kill a worker that has grown past this",
             long_help: "\
 As max_memory, but the worker is killed at once, as for a request past \
@@ -313,6 +330,7 @@ bound.",
             kind: Kind::Bool,
             default: Preset::Bool(true),
             gunicorn: true,
+            on_reload: OnReload::Applies,
             help: "Import the app once, before the fork",
             long_help: "\
 The app is imported once in the template, and workers are forked from \
@@ -331,6 +349,7 @@ fork.",
             kind: Kind::Bool,
             default: Preset::Bool(true),
             gunicorn: false,
+            on_reload: OnReload::Applies,
             help: "Copy the template's memory once, not twice",
             long_help: "\
 A worker is forked by a process that shares the template's memory, as \

@@ -18,6 +18,8 @@ pytestmark = pytest.mark.own("options of listeners are Unicorn's")
 
 EXIT_USAGE = 2
 EXIT_CANNOT_BIND = 5
+EXIT_BOOT_FAILED = 3
+EXIT_INTERNAL = 1
 RELOADED = r"listening at"
 
 needs_ss = pytest.mark.skipif(not shutil.which("ss"), reason="ss (iproute2) is not installed")
@@ -109,6 +111,30 @@ def test_waiting_for_an_address_can_be_called_off(build: Serve, tmp_path: Path, 
         server.signal(number)
         assert server.exit_code() == 0
     assert not path.exists(), "the listener before it has left its file"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "why"),
+    [
+        (("--pid", "{folder}/alive.pid"), EXIT_USAGE, "the pid file .* names process"),
+        (("--control", "unix:{folder}/nowhere/c"), EXIT_CANNOT_BIND, "cannot listen for orders at --control"),
+        (("--config", "{folder}/raises.py"), EXIT_BOOT_FAILED, "the hook on_starting"),
+        (("--tmp-upload-dir", "{folder}/nowhere"), EXIT_INTERNAL, "the kernel refused what the server needs"),
+    ],
+    ids=["pid file", "control socket", "hook", "spool"],
+)
+def test_a_start_that_fails_later_leaves_no_socket_file(
+    build: Serve, tmp_path: Path, arguments: tuple[str, ...], code: int, why: str
+) -> None:
+    path = tmp_path / "s"
+    (tmp_path / "alive.pid").write_text(f"{os.getpid()}\n")
+    (tmp_path / "raises.py").write_text("def on_starting(server):\n    raise RuntimeError('no')\n")
+    arguments = tuple(one.format(folder=tmp_path) for one in arguments)
+    server = build("hello:app", *arguments, bind=f"unix:{path}").launch()
+    assert server.exit_code() == code
+    server.log.wait(why)
+    server.log.wait("listening at")
+    assert not path.exists()
 
 
 def test_nobody_may_connect_but_owner_and_group_unless_asked(serve: Serve, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use stanchion_exchange::Exchange;
 use stanchion_sys::channel::Channel;
-use stanchion_sys::listener::Listener;
+use stanchion_sys::listener::{Listener, ListenerAddress};
 use stanchion_sys::memory::AppendFile;
 use stanchion_sys::{process, scheduling, signal};
 use tracing::{error, info};
@@ -16,7 +16,7 @@ use crate::acceptor;
 use crate::control::Control;
 use crate::exit_code;
 use crate::figures::Figures;
-use crate::handover::Handover;
+use crate::handover::{Handover, Taken};
 use crate::host::{Hook, Host};
 use crate::listeners::{self, ListenError};
 use crate::log;
@@ -135,7 +135,6 @@ fn prepare(settings: Settings, host: &mut dyn Host) -> Result<Prepared, Problem>
     let identities = privileges::find(&settings).map_err(of_usage)?;
     privileges::say_what_is_root(&identities);
     let mut handed_over = Handover::take().map_err(of_usage)?;
-    let is_heir = handed_over.is_some();
     let inherited = handed_over
         .as_mut()
         .map(|taken| std::mem::take(&mut taken.listeners));
@@ -147,47 +146,48 @@ fn prepare(settings: Settings, host: &mut dyn Host) -> Result<Prepared, Problem>
     let made = listeners::clones(&listeners).map_err(|error| of_bind(error.to_string()))?;
     // What an heir that fails has from its predecessor is still that one's.
     let made = listeners::not_at(made, &theirs);
-    let leave = || listeners::remove_files(&made);
+    let leftover = listeners::not_among(before, &listeners);
+    furnish(settings, listeners, handed_over, (leftover, theirs), host)
+        .inspect_err(|_| listeners::remove_files(&made))
+}
+
+/// The rest of it, once there are listeners: if it fails, so does the start, and their files go.
+fn furnish(
+    settings: Settings,
+    listeners: Vec<Listener>,
+    handed_over: Option<Taken>,
+    of_predecessor: (Vec<Listener>, Vec<ListenerAddress>),
+    host: &mut dyn Host,
+) -> Result<Prepared, Problem> {
+    let is_heir = handed_over.is_some();
     let succession = Succession::begin(
         settings.pidfile.as_deref(),
         settings.signals,
         handed_over,
-        (listeners::not_among(before, &listeners), theirs),
+        of_predecessor,
     );
-    let succession = succession.map_err(|problem| {
-        leave();
-        of_usage(problem)
-    })?;
+    let succession = succession.map_err(|problem| (problem, exit_code::USAGE))?;
     let control = match &settings.control {
         // An heir's is its predecessor's until it serves.
         Some(control) if !is_heir => Control::open(control.path()).map(Some),
         _ => Ok(None),
     };
     let control = control.map_err(|error| {
-        leave();
-        of_bind(format!("cannot listen for orders at --control: {error}"))
+        let problem = format!("cannot listen for orders at --control: {error}");
+        (problem, exit_code::BIND)
     })?;
-    if let Err(error) = host.hook(Hook::Starting) {
-        leave();
-        return Err((error.report, exit_code::WORKER_BOOT));
-    }
-    if let Err(threads) = threads::refuse(host) {
-        leave();
+    host.hook(Hook::Starting)
+        .map_err(|error| (error.report, exit_code::WORKER_BOOT))?;
+    threads::refuse(host).map_err(|threads| {
         let problem = format!(
             "the hook on_starting has left {threads} in the master, which cannot fork with them: start \
              them in post_fork or post_worker_init"
         );
-        return Err((problem, exit_code::WORKER_BOOT));
-    }
-    let figures = Figures::create().map_err(|error| {
-        leave();
-        of_kernel(&error)
+        (problem, exit_code::WORKER_BOOT)
     })?;
-    let first = HouseResources::build(1, settings, listeners, &Before::nothing(figures));
-    let first = first.map_err(|(error, _)| {
-        leave();
-        of_kernel(&error)
-    })?;
+    let figures = Figures::create().map_err(|error| of_kernel(&error))?;
+    let first = HouseResources::build(1, settings, listeners, &Before::nothing(figures))
+        .map_err(|(error, _)| of_kernel(&error))?;
     Ok(Prepared {
         first,
         succession,

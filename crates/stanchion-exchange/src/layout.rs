@@ -152,7 +152,7 @@ pub(crate) struct OwnPositions {
 /// What a seat does, for the master and for people to look at: the scoreboard.
 #[derive(Debug)]
 #[repr(C, align(128))]
-pub struct Seat {
+pub struct SeatFigures {
     /// The worker's pid, 0 while the seat is empty.
     pub pid: AtomicU32,
     /// See [`crate::Tenant`].

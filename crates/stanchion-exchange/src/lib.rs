@@ -37,7 +37,7 @@ pub use acceptor::{AcceptorSide, SlotState, Submitted};
 #[cfg(not(loom))]
 pub use area::Area;
 #[cfg(not(loom))]
-pub use layout::{BadGeometry, Geometry, LAYOUT_VERSION, Seat, SeatState};
+pub use layout::{BadGeometry, Geometry, LAYOUT_VERSION, SeatFigures, SeatState};
 #[cfg(not(loom))]
 pub use seat::{Ending, Gone, SeatSide, Taken};
 #[cfg(not(loom))]

@@ -7,8 +7,8 @@ use stanchion_sys::eventfd::EventFd;
 use stanchion_sys::memory::SharedMemory;
 
 use crate::layout::{
-    Geometry, Header, LAYOUT_VERSION, LINE_BYTES, MAGIC, OwnPositions, Padded, Seat, SeatState,
-    SlotHead,
+    Geometry, Header, LAYOUT_VERSION, LINE_BYTES, MAGIC, OwnPositions, Padded, SeatFigures,
+    SeatState, SlotHead,
 };
 use crate::protocol::{Bell, Notices};
 use crate::ring::ReadyRing;
@@ -48,7 +48,7 @@ impl Offsets {
             start
         };
         let _header = place(size_of::<Header>());
-        let seats = place(geometry.seats * size_of::<Seat>());
+        let seats = place(geometry.seats * size_of::<SeatFigures>());
         let words = place(geometry.slots() * size_of::<AtomicU64>());
         let heads = place(geometry.slots() * size_of::<SlotHead>());
         let ring = place(geometry.ring_entries() * size_of::<AtomicU64>());
@@ -109,12 +109,12 @@ impl Exchange {
     }
 
     /// The scoreboard's entry for a seat.
-    pub fn seat(&self, seat: u16) -> &Seat {
+    pub fn seat(&self, seat: u16) -> &SeatFigures {
         &self.seats()[usize::from(seat)]
     }
 
     /// The scoreboard.
-    pub fn seats(&self) -> &[Seat] {
+    pub fn seats(&self) -> &[SeatFigures] {
         self.slice(self.offsets.seats, self.geometry.seats)
     }
 
@@ -285,7 +285,7 @@ impl Exchange {
     fn slice<T>(&self, offset: usize, count: usize) -> &[T] {
         debug_assert!(offset + count * size_of::<T>() <= self.memory.len());
         // SAFETY: the range lies inside the mapping and is aligned, as `Offsets::of` placed it
-        // there. `T` is only ever made of atomics (Header, Seat, SlotHead, OwnPositions, AtomicU64), for which
+        // there. `T` is only ever made of atomics (Header, SeatFigures, SlotHead, OwnPositions, AtomicU64), for which
         // any bits, and zeroes to begin with, are valid, and which other processes may change
         // under a shared reference.
         unsafe {

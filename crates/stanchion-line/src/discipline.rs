@@ -22,7 +22,7 @@ pub enum Discipline {
 /// as long as the lane stands, the n-th an interval divided by √n after the one before. Its
 /// interval is our target: both mean "longer than any good reason to wait".
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Standing {
+pub(crate) struct Shedding {
     interval_us: u64,
     shed: u64,
     next_us: u64,
@@ -38,7 +38,7 @@ impl Discipline {
     }
 }
 
-impl Standing {
+impl Shedding {
     /// The lane stands since `since_us`.
     pub(crate) fn begin(since_us: u64, target_us: u64) -> Self {
         Self {
@@ -68,11 +68,11 @@ mod tests {
 
     #[test]
     fn the_law_of_rfc_8289() {
-        let mut standing = Standing::begin(5_000, 1_000);
+        let mut shedding = Shedding::begin(5_000, 1_000);
         let mut at_us = Vec::new();
         for _ in 0..6 {
-            at_us.push(standing.next_us());
-            standing.shed();
+            at_us.push(shedding.next_us());
+            shedding.shed();
         }
         // 1000 / √1, √2, √3, √4, √5 apart.
         assert_eq!(at_us, [6_000, 7_000, 7_707, 8_284, 8_784, 9_231]);
@@ -87,8 +87,8 @@ mod tests {
 
     #[test]
     fn the_longest_interval_overflows_nothing() {
-        let mut standing = Standing::begin(u64::MAX - 1, u64::MAX);
-        standing.shed();
-        assert_eq!(standing.next_us(), u64::MAX);
+        let mut shedding = Shedding::begin(u64::MAX - 1, u64::MAX);
+        shedding.shed();
+        assert_eq!(shedding.next_us(), u64::MAX);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::discipline::{Discipline, Standing};
+use crate::discipline::{Discipline, Shedding};
 use crate::drain_rate::DrainRate;
 
 /// The bounds of `Retry-After`, in seconds. Less than one would be "at once", which is what the
@@ -62,7 +62,7 @@ pub(crate) struct Lane<T> {
     returned: VecDeque<Entry<T>>,
     waiting: usize,
     drain_rate: DrainRate,
-    standing: Option<Standing>,
+    shedding: Option<Shedding>,
 }
 
 impl Rules {
@@ -79,7 +79,7 @@ impl<T> Lane<T> {
             returned: VecDeque::new(),
             waiting: 0,
             drain_rate: DrainRate::default(),
-            standing: None,
+            shedding: None,
         }
     }
 
@@ -123,7 +123,7 @@ impl<T> Lane<T> {
             return self.take_returned(index);
         }
         self.judge(now_us, rules);
-        let index = if self.standing.is_some() {
+        let index = if self.shedding.is_some() {
             let back = self.entries.len().checked_sub(1)?;
             Some(back).filter(|&back| may_wait(&self.entries[back]))
         } else {
@@ -156,9 +156,9 @@ impl<T> Lane<T> {
             return Some((Expiry::TimedOut, self.take(0)));
         }
         self.judge(now_us, rules);
-        let standing = self.standing.as_mut();
-        standing
-            .filter(|standing| standing.next_us() <= now_us)?
+        let shedding = self.shedding.as_mut();
+        shedding
+            .filter(|shedding| shedding.next_us() <= now_us)?
             .shed();
         let shed = self.take(0);
         self.judge(now_us, rules);
@@ -176,9 +176,9 @@ impl<T> Lane<T> {
             .front()
             .map(|front| front.joined_us.saturating_add(target_us))
             .filter(|&stands_us| stands_us <= now_us);
-        self.standing = stands_us.map(|stands_us| {
-            self.standing
-                .unwrap_or_else(|| Standing::begin(stands_us, target_us))
+        self.shedding = stands_us.map(|stands_us| {
+            self.shedding
+                .unwrap_or_else(|| Shedding::begin(stands_us, target_us))
         });
     }
 
@@ -206,14 +206,14 @@ impl<T> Lane<T> {
             waiting: self.waiting,
             oldest_wait_us: oldest_us.map_or(0, |joined_us| now_us.saturating_sub(joined_us)),
             drain_per_s: self.drain_rate.per_second(now_us),
-            stands: self.standing.is_some(),
+            stands: self.shedding.is_some(),
         }
     }
 
     /// Takes everybody out, in order.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Entry<T>> + use<T> {
         self.waiting = 0;
-        self.standing = None;
+        self.shedding = None;
         self.drain_rate.rest();
         let returned = std::mem::take(&mut self.returned);
         let entries = std::mem::take(&mut self.entries);
@@ -257,7 +257,7 @@ impl<T> Lane<T> {
             self.entries.pop_back();
         }
         if self.entries.is_empty() {
-            self.standing = None;
+            self.shedding = None;
         } else if self.entries.len() > 2 * self.waiting + GAPS_SPARE {
             self.entries.retain(|entry| entry.item.is_some());
         }

@@ -7,7 +7,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-use super::reply::{Data, Reply, WorkerStacks};
+use super::reply::{CtlReply, Data, WorkerStacks};
 use super::request::{REQUEST_BYTES_MAX, Request};
 
 /// How long a client has for its request, from when it has connected or got its last answer.
@@ -151,7 +151,7 @@ impl Client {
 
     /// It is told why, and the connection is closed.
     pub(super) fn refuse(&mut self, now_ms: u64, why: &str) -> Turn {
-        self.answer(now_ms, &Reply::refused(why), true)
+        self.answer(now_ms, &CtlReply::refused(why), true)
     }
 
     /// Keeps what is to go with the reply.
@@ -165,7 +165,7 @@ impl Client {
     }
 
     /// What it asked for has ended.
-    pub(super) fn reply(&mut self, now_ms: u64, reply: &Reply) -> Turn {
+    pub(super) fn reply(&mut self, now_ms: u64, reply: &CtlReply) -> Turn {
         if !matches!(self.stage, Stage::Waiting) {
             return Turn::Stays;
         }
@@ -174,14 +174,14 @@ impl Client {
         }
         self.stacks_bytes = 0;
         let data = Data::Stacks(std::mem::take(&mut self.stacks));
-        let with_stacks = Reply {
+        let with_stacks = CtlReply {
             data: Some(data),
             ..reply.clone()
         };
         self.answer(now_ms, &with_stacks, self.has_ended)
     }
 
-    fn answer(&mut self, now_ms: u64, reply: &Reply, last: bool) -> Turn {
+    fn answer(&mut self, now_ms: u64, reply: &CtlReply, last: bool) -> Turn {
         self.stage = Stage::Answering {
             unsent: reply.line(),
             sent: 0,
@@ -239,6 +239,6 @@ fn asking(now_ms: u64) -> Stage {
 
 /// Tells somebody who is not let in why; nobody waits for whether that arrives.
 pub(super) fn turn_away(socket: &OwnedFd, why: &str) -> io::Result<()> {
-    send(socket, &Reply::refused(why).line(), SendFlags::NOSIGNAL)?;
+    send(socket, &CtlReply::refused(why).line(), SendFlags::NOSIGNAL)?;
     Ok(())
 }

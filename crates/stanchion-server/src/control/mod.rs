@@ -2,7 +2,7 @@
 //!
 //! It lives in the master's loop: no thread, no wait of its own, and bounds on everything that a
 //! client can make it keep. A request is a JSON object on a line ([`Request`]), and so is its
-//! answer ([`Reply`]); a connection may carry several, one after the other. docs/reference/control.md
+//! answer ([`CtlReply`]); a connection may carry several, one after the other. docs/reference/control.md
 //! is the page for users.
 //!
 //! Who may command is decided twice: by the mode of the file, which is 0600, and by asking the
@@ -27,7 +27,7 @@ use tracing::{debug, error, warn};
 
 use client::{Client, Turn, turn_away};
 pub(crate) use reply::{
-    Data, Reply, SeatStatus, ServerPhase, Status, WorkerStacks, WorkerStage, WorkerStatus,
+    CtlReply, Data, SeatStatus, ServerPhase, Status, WorkerStacks, WorkerStage, WorkerStatus,
 };
 pub(crate) use request::Request;
 
@@ -104,7 +104,7 @@ impl Control {
     }
 
     /// Answers what a client asked for; one that has gone meanwhile is no error.
-    pub(crate) fn reply(&mut self, id: ClientId, reply: &Reply) {
+    pub(crate) fn reply(&mut self, id: ClientId, reply: &CtlReply) {
         let Some(client) = self.clients.get_mut(&id) else {
             debug!(
                 "a client of the control socket did not wait for: {}",

@@ -13,7 +13,7 @@ pub(super) const REPLY_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Reply {
+pub(crate) struct CtlReply {
     /// Whether what was asked for has been done.
     pub(crate) ok: bool,
     /// What was done, or why not; for people.
@@ -152,7 +152,7 @@ pub(crate) struct WorkerStacks {
     pub(crate) stacks: String,
 }
 
-impl Reply {
+impl CtlReply {
     /// It was done.
     pub(crate) fn done(message: impl Into<String>) -> Self {
         Self {
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn a_reply_is_one_line_whatever_it_says() {
-        let line = Reply::refused("one\ntwo\u{2028}").line();
+        let line = CtlReply::refused("one\ntwo\u{2028}").line();
         assert_eq!(
             line,
             "{\"ok\":false,\"message\":\"one\\ntwo\u{2028}\",\"data\":null}\n".as_bytes()
@@ -250,7 +250,7 @@ mod tests {
             generation: 1,
             stacks: "x".repeat(REPLY_BYTES_MAX),
         };
-        let line = Reply::with(Data::Stacks(vec![stacks])).line();
+        let line = CtlReply::with(Data::Stacks(vec![stacks])).line();
         let text = String::from_utf8(line).expect("text");
         assert!(text.starts_with(r#"{"ok":false,"message":"the answer of 4194"#));
     }
@@ -270,7 +270,7 @@ mod tests {
                 running_us: Some(3),
             }],
         };
-        let line = Reply::with(Data::Workers(vec![worker])).line();
+        let line = CtlReply::with(Data::Workers(vec![worker])).line();
         assert_eq!(
             String::from_utf8(line).expect("text"),
             concat!(

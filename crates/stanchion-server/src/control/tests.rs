@@ -86,7 +86,7 @@ fn one_connection_carries_request_after_request() {
     let mut client = desk.asking(STATUS);
     assert!(desk.has_news());
     assert_eq!(desk.gather(), [(1, Request::Status)]);
-    desk.control.reply(1, &Reply::done("fine"));
+    desk.control.reply(1, &CtlReply::done("fine"));
     assert_eq!(
         line(&client),
         "{\"ok\":true,\"message\":\"fine\",\"data\":null}\n"
@@ -94,7 +94,7 @@ fn one_connection_carries_request_after_request() {
     client.write_all(RELOAD.as_bytes()).expect("sent");
     assert!(desk.has_news());
     assert_eq!(desk.gather(), [(1, Request::Reload)]);
-    desk.control.reply(1, &Reply::refused("broken"));
+    desk.control.reply(1, &CtlReply::refused("broken"));
     assert!(line(&client).starts_with("{\"ok\":false,\"message\":\"broken\""));
 }
 
@@ -106,8 +106,8 @@ fn who_waits_is_answered_later_and_meanwhile_wakes_nobody() {
     assert!(!desk.has_news() && desk.control.next_deadline_ms().is_none());
     let quick = desk.asking(STATUS);
     assert_eq!(desk.after(3_600_000), [(2, Request::Status)]);
-    desk.control.reply(2, &Reply::done("quick"));
-    desk.control.reply(1, &Reply::done("slow"));
+    desk.control.reply(2, &CtlReply::done("quick"));
+    desk.control.reply(1, &CtlReply::done("slow"));
     assert!(line(&quick).contains("quick"));
     assert!(line(&slow).contains("slow"));
 }
@@ -118,14 +118,14 @@ fn requests_sent_at_once_are_taken_one_by_one() {
     let client = desk.asking(&format!("{RELOAD}{STATUS}"));
     assert_eq!(desk.gather(), [(1, Request::Reload)]);
     assert_eq!(desk.gather(), []);
-    desk.control.reply(1, &Reply::done("first"));
+    desk.control.reply(1, &CtlReply::done("first"));
     assert_eq!(
         desk.control.next_deadline_ms(),
         Some(0),
         "it is here already"
     );
     assert_eq!(desk.gather(), [(1, Request::Status)]);
-    desk.control.reply(1, &Reply::done("second"));
+    desk.control.reply(1, &CtlReply::done("second"));
     assert!(line(&client).contains("first"));
     assert!(line(&client).contains("second"));
 }
@@ -162,7 +162,7 @@ fn who_says_no_more_is_still_answered() {
     client.shutdown(Shutdown::Write).expect("shut");
     assert_eq!(desk.gather(), [(1, Request::Reload)]);
     assert_eq!(desk.after(60_000), []);
-    desk.control.reply(1, &Reply::done("done"));
+    desk.control.reply(1, &CtlReply::done("done"));
     assert!(line(&client).contains("done"));
     assert_eq!(desk.gather(), []);
     assert!(rest(&client).is_empty());
@@ -188,7 +188,7 @@ fn who_has_gone_is_forgotten_whatever_it_waited_for() {
     drop((waiting, silent));
     assert_eq!(desk.gather(), []);
     assert!(desk.control.clients.is_empty());
-    desk.control.reply(1, &Reply::done("to nobody"));
+    desk.control.reply(1, &CtlReply::done("to nobody"));
 }
 
 #[test]
@@ -206,8 +206,8 @@ fn who_asks_for_nothing_has_to_leave() {
 }
 
 /// Longer than the kernel keeps for one socket.
-fn long_reply(len: usize) -> Reply {
-    Reply::done("x".repeat(len))
+fn long_reply(len: usize) -> CtlReply {
+    CtlReply::done("x".repeat(len))
 }
 
 #[test]
@@ -275,7 +275,7 @@ fn stacks_are_kept_until_the_reply_and_are_bounded() {
         };
         desk.control.add_stacks(1, stacks);
     }
-    desk.control.reply(1, &Reply::done("3 workers"));
+    desk.control.reply(1, &CtlReply::done("3 workers"));
     let reader = std::thread::spawn(move || rest(&client));
     while !desk.control.clients.is_empty() {
         desk.gather();

@@ -14,7 +14,7 @@ use super::stage::Stage;
 use super::step::RunState;
 use super::{Loop, now_ms};
 use crate::control::{
-    ClientId, Control, Data, Reply, Request, SeatStatus, ServerPhase, Status, WorkerStacks,
+    ClientId, Control, CtlReply, Data, Request, SeatStatus, ServerPhase, Status, WorkerStacks,
     WorkerStage, WorkerStatus,
 };
 use crate::settings::SignalStyle;
@@ -30,12 +30,12 @@ impl Loop<'_> {
             let command = match request {
                 Request::Status => {
                     let status = Data::Status(Box::new(self.status()));
-                    self.tell(client, &Reply::with(status));
+                    self.tell(client, &CtlReply::with(status));
                     continue;
                 }
                 Request::Workers => {
                     let workers = Data::Workers(self.workers());
-                    self.tell(client, &Reply::with(workers));
+                    self.tell(client, &CtlReply::with(workers));
                     continue;
                 }
                 Request::Reload => Command::Reload,
@@ -54,7 +54,7 @@ impl Loop<'_> {
         }
     }
 
-    pub(super) fn tell(&mut self, client: ClientId, reply: &Reply) {
+    pub(super) fn tell(&mut self, client: ClientId, reply: &CtlReply) {
         if let Some(control) = &mut self.control {
             control.reply(client, reply);
         }

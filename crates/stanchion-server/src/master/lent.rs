@@ -27,13 +27,13 @@ const FIRST: u32 = 1 << 16;
 /// The doors of one house.
 #[derive(Debug)]
 pub(super) struct Lent<L> {
-    doors: Vec<Door<L>>,
+    doors: Vec<LentDoor<L>>,
     /// The number of the next one.
     next: u32,
 }
 
 #[derive(Debug)]
-struct Door<L> {
+struct LentDoor<L> {
     number: u32,
     bind: Bind,
     /// `None`: somebody else has the address, and the acceptor tries it again.
@@ -84,7 +84,7 @@ impl<L> Lent<L> {
             }
             None => {
                 self.next += 1;
-                self.doors.push(Door {
+                self.doors.push(LentDoor {
                     number: self.next - 1,
                     bind: bind.clone(),
                     listener: None,
@@ -123,7 +123,7 @@ impl<L> Lent<L> {
 
     /// Lets go of doors that are nobody's, and gives their numbers. A door whose workers are all
     /// gone waits for their successors until the house is whole again without it.
-    fn let_go(&mut self, is_there: impl Fn(WorkerRef) -> bool, is_whole: bool) -> Vec<Door<L>> {
+    fn let_go(&mut self, is_there: impl Fn(WorkerRef) -> bool, is_whole: bool) -> Vec<LentDoor<L>> {
         let gone = self.doors.extract_if(.., |door| {
             let is_somebodys = door.claims.iter().any(|&worker| is_there(worker));
             if is_somebodys {
@@ -243,7 +243,7 @@ impl Loop<'_> {
         }
     }
 
-    fn close_lent(&mut self, generation: u32, door: &Door<Listener>) {
+    fn close_lent(&mut self, generation: u32, door: &LentDoor<Listener>) {
         let address = &door.bind.address;
         let mut others = self
             .master

@@ -15,7 +15,7 @@ use super::event::{Action, Event, Severity};
 use super::reports::{Link, Post};
 use super::resources::{Before, HouseResources};
 use super::{Loop, Role, SIGNALS};
-use crate::control::{Reply, WorkerStacks};
+use crate::control::{CtlReply, WorkerStacks};
 use crate::figures::Attempt;
 use crate::host::Hook;
 use crate::messages::{FromTemplate, ToTemplate, WorkerRef};
@@ -120,7 +120,7 @@ impl Loop<'_> {
                 self.present.figures.attempted(Attempt::UpgradeFailed);
                 self.succession.drop_heir();
             }
-            Action::Reply { client, outcome } => self.tell(client, &Reply::of(outcome)),
+            Action::Reply { client, outcome } => self.tell(client, &CtlReply::of(outcome)),
             Action::Announce(news) => self.announce(news),
             Action::Log(Severity::Info, message) => info!("{message}"),
             Action::Log(Severity::Warning, message) => warn!("{message}"),

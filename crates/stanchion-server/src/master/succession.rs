@@ -55,12 +55,12 @@ pub(crate) struct Succession {
     /// What single workers of that master listen on.
     lent: Vec<Listener>,
     scaled_to: Option<u16>,
-    heir: Option<Heir>,
+    heir: Option<HeirProcess>,
     heir_serves: bool,
 }
 
 /// The master after this one.
-struct Heir {
+struct HeirProcess {
     pid: i32,
     /// If it is our parent's child; otherwise it is ours, and its end is reaped.
     sibling: Option<Sibling>,
@@ -210,7 +210,7 @@ impl Succession {
 
     /// Has the heir leave.
     pub(super) fn end_heir(&self) {
-        let Some(Heir { pid, sibling, .. }) = &self.heir else {
+        let Some(HeirProcess { pid, sibling, .. }) = &self.heir else {
             return;
         };
         let told = match sibling {
@@ -242,7 +242,7 @@ impl Succession {
     }
 }
 
-impl Heir {
+impl HeirProcess {
     /// Whether it has, as far as we are not told by its being reaped.
     fn has_ended(&self) -> bool {
         let asked = self.sibling.as_ref().map(Sibling::has_ended);
@@ -355,7 +355,7 @@ impl Loop<'_> {
         let in_child = || open_files.restore().and_then(|()| signal::reset(&SIGNALS));
         match held_signals::fork_with(&SIGNALS, fork, in_child)? {
             Fork::Parent(pid) => {
-                self.succession.heir = Some(Heir {
+                self.succession.heir = Some(HeirProcess {
                     pid,
                     sibling: beside,
                     channel: Some(ours),

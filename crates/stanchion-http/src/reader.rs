@@ -70,7 +70,7 @@ enum Section {
 }
 
 /// A whole line.
-struct Line<'b> {
+struct TextLine<'b> {
     /// Without its end.
     text: &'b [u8],
     /// Whether it is sure to have no control character.
@@ -145,12 +145,12 @@ impl HeadReader {
 
     /// The next line, if it is whole. It almost always is, when it is first looked at, and has no control character
     /// before the CR LF at its end.
-    fn whole_line<'b>(&self, bytes: &'b [u8]) -> Option<Line<'b>> {
+    fn whole_line<'b>(&self, bytes: &'b [u8]) -> Option<TextLine<'b>> {
         let line = &bytes[self.line..];
         if self.searched == self.line {
             let len = before_control(line);
             if let [b'\r', b'\n', ..] = line[len..] {
-                return Some(Line {
+                return Some(TextLine {
                     text: &line[..len],
                     is_vetted: true,
                     next: self.line + len + "\r\n".len(),
@@ -158,7 +158,7 @@ impl HeadReader {
             }
         }
         let end = self.searched + memchr(b'\n', &bytes[self.searched..])?;
-        Some(Line {
+        Some(TextLine {
             text: without_cr(&bytes[self.line..end]),
             is_vetted: false,
             next: end + 1,
@@ -199,7 +199,7 @@ impl HeadReader {
 
     fn field_line(
         &mut self,
-        line: &Line<'_>,
+        line: &TextLine<'_>,
         limits: &HeadLimits,
         head: &mut Head,
     ) -> Result<(), Fault> {
@@ -374,7 +374,7 @@ fn http_version(rest: &[u8]) -> Result<(&[u8], u8), Fault> {
 }
 
 /// field-line = field-name ":" OWS field-value OWS (RFC 9112 section 5): the length of its name.
-fn field_name(line: &Line<'_>) -> Result<usize, Fault> {
+fn field_name(line: &TextLine<'_>) -> Result<usize, Fault> {
     let text = line.text;
     let len = TOKEN.run(text);
     match text.get(len) {

@@ -100,7 +100,7 @@ fn write_seats(dumps: RawFd) {
         if thread == 0 {
             continue;
         }
-        let mut line = Line::default();
+        let mut line = DumpLine::default();
         line.text(b"seat ");
         if seat >= 10 {
             line.byte(b'0' + (seat / 10) as u8);
@@ -119,12 +119,12 @@ fn write_seats(dumps: RawFd) {
 }
 
 /// Bytes on the stack; what does not fit is cut.
-struct Line {
+struct DumpLine {
     bytes: [u8; LINE_BYTES_MAX],
     len: usize,
 }
 
-impl Default for Line {
+impl Default for DumpLine {
     fn default() -> Self {
         Self {
             bytes: [0; LINE_BYTES_MAX],
@@ -133,7 +133,7 @@ impl Default for Line {
     }
 }
 
-impl Line {
+impl DumpLine {
     fn byte(&mut self, byte: u8) {
         if let Some(place) = self.bytes.get_mut(self.len) {
             *place = byte;

@@ -2,7 +2,7 @@
 
 use stanchion_http::{Head, answer, percent_decoded};
 
-use super::Line;
+use super::LogLine;
 use super::format::{Atom, Own};
 use super::text::{decimal_s, escaped, number};
 use super::user::user;
@@ -10,7 +10,7 @@ use crate::acceptor::observers::traceparent::Traceparent;
 
 impl Atom {
     /// Appends what it stands for.
-    pub(super) fn write(&self, out: &mut Vec<u8>, line: &Line<'_>) {
+    pub(super) fn write(&self, out: &mut Vec<u8>, line: &LogLine<'_>) {
         let over = line.over;
         let request = &over.ticket.request;
         let head = &request.head;
@@ -59,7 +59,7 @@ impl Atom {
 }
 
 impl Own {
-    fn write(self, out: &mut Vec<u8>, line: &Line<'_>) {
+    fn write(self, out: &mut Vec<u8>, line: &LogLine<'_>) {
         let ticket = line.over.ticket;
         match self {
             Self::WaitUs => number(out, line.wait_us()),
@@ -94,7 +94,7 @@ fn answer_field<'h>(head: &'h [u8], lower_case: &str) -> Option<&'h [u8]> {
 }
 
 /// What the acceptor knows of the environ.
-fn environ(out: &mut Vec<u8>, name: &str, line: &Line<'_>) {
+fn environ(out: &mut Vec<u8>, name: &str, line: &LogLine<'_>) {
     let ticket = line.over.ticket;
     let request = &ticket.request;
     let head = &request.head;

@@ -1,14 +1,14 @@
 //! A line of the access log as a JSON object (RFC 8259). Its keys and their order are a promise
 //! (docs/reference/access-log.md); what is not known is null.
 
-use super::Line;
+use super::LogLine;
 use super::atom::{protocol, trace_id};
 use super::text::{byte_escaped, is_plain, number as digits};
 use super::user::user;
 use crate::log::is_obeyed;
 
 /// Appends the object.
-pub(super) fn write(out: &mut Vec<u8>, line: &Line<'_>) {
+pub(super) fn write(out: &mut Vec<u8>, line: &LogLine<'_>) {
     let (over, known) = (line.over, &line.known);
     let ticket = over.ticket;
     let request = &ticket.request;

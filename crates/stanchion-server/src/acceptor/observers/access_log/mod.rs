@@ -61,7 +61,7 @@ struct Gathered {
 }
 
 /// What a line is written of.
-struct Line<'o> {
+struct LogLine<'o> {
     over: &'o Over<'o>,
     time: &'o str,
     lane: &'o str,
@@ -95,7 +95,7 @@ impl<'h> Known<'h> {
     }
 }
 
-impl Line<'_> {
+impl LogLine<'_> {
     /// Since it had arrived.
     fn took_us(&self) -> u64 {
         let arrived_us = self.over.ticket.request.arrived_us;
@@ -173,7 +173,7 @@ impl AccessLog {
         {
             *pieces = format::at(format, &time.text);
         }
-        let line = Line {
+        let line = LogLine {
             over,
             time: &time.text,
             lane: &self.lanes[over.ticket.lane.get().index()],

@@ -1,4 +1,4 @@
-"""`stanchion ctl`: orders to a running server over its control socket, and its answers for people.
+"""`stanchion ctl`: commands to a running server over its control socket, and its answers for people.
 
 What goes over the socket is fixed by crates/stanchion-server/src/control/: one JSON object on a
 line for each request, and one for each answer.
@@ -19,10 +19,10 @@ EXIT_DONE = 0
 EXIT_FAILED = 1
 EXIT_NOBODY = 3
 
-# Seconds to wait for the answer to an order that the server carries out at once.
+# Seconds to wait for the answer to a command that the server carries out at once.
 PROMPT_S = 10.0
 
-# A day: no order takes longer.
+# A day: no command takes longer.
 TIMEOUT_S_MAX = 86_400.0
 
 # What fits into the request; the server knows how many it has seats for.
@@ -61,14 +61,14 @@ Exit codes: 0 done; 1 refused or failed, the reason is on standard error;
 
 
 class Failed(Exception):
-    """The order was not carried out, or nobody knows; its text says why, and `exit_code` what to end with."""
+    """The command was not carried out, or nobody knows; its text says why, and `exit_code` what to end with."""
 
     def __init__(self, reason: str, exit_code: int = EXIT_FAILED) -> None:
         super().__init__(reason)
         self.exit_code = exit_code
 
 
-class Order(NamedTuple):
+class CommandLine(NamedTuple):
     """What the command line asks for."""
 
     command: str
@@ -94,21 +94,21 @@ _LASTING = {
 
 
 def run(arguments: Sequence[str], control_of: Callable[[str | None], str | None]) -> int:
-    """Give one order; the exit code. `control_of` finds the `control` setting, given a config file or None."""
+    """Give one command; the exit code. `control_of` finds the `control` setting, given a config file or None."""
     if any(word in ("-h", "--help") for word in arguments):
         show(USAGE)
         return EXIT_DONE
-    order = parse(arguments)
-    path = socket_path(order.control or os.environ.get("STANCHION_CONTROL") or control_of(order.config))
+    given = parse(arguments)
+    path = socket_path(given.control or os.environ.get("STANCHION_CONTROL") or control_of(given.config))
     try:
-        line = ask(path, order.request, order.timeout_s)
+        line = ask(path, given.request, given.timeout_s)
         answer = checked(line)
-        if order.json:
+        if given.json:
             show(as_json(answer))
         if not answer["ok"]:
             raise Failed(answer["message"])
-        if not order.json:
-            show(shown(order.command, answer))
+        if not given.json:
+            show(shown(given.command, answer))
     except Failed as failure:
         complain(f"stanchion ctl: {failure}")
         return failure.exit_code
@@ -122,8 +122,8 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"ctl: {message}")
 
 
-def parse(arguments: Sequence[str]) -> Order:
-    """The order that the words mean. UsageError where they mean none."""
+def parse(arguments: Sequence[str]) -> CommandLine:
+    """The command that the words mean. UsageError where they mean none."""
     parser = _Parser(prog="stanchion ctl", add_help=False, allow_abbrev=False)
     parser.add_argument("words", nargs="*")
     parser.add_argument("--control", metavar="unix:PATH")
@@ -133,7 +133,7 @@ def parse(arguments: Sequence[str]) -> Order:
     options = parser.parse_intermixed_args(arguments)
     request = _request(options.words)
     timeout_s = None if _LASTING[request["command"]] else PROMPT_S
-    return Order(
+    return CommandLine(
         request["command"],
         request,
         options.control,

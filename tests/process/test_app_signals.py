@@ -137,7 +137,7 @@ class TestWhoeverStartedTheServer:
 
 
 class TestAHookInTheMaster:
-    """It runs in the process that reaps and takes orders."""
+    """It runs in the process that reaps and takes commands."""
 
     def start(self, start: Start, tmp_path: Path, text: str) -> Server:
         config = tmp_path / "signals.conf.py"

@@ -117,7 +117,7 @@ def test_waiting_for_an_address_can_be_called_off(build: Serve, tmp_path: Path, 
     ("arguments", "code", "why"),
     [
         (("--pid", "{folder}/alive.pid"), EXIT_USAGE, "the pid file .* names process"),
-        (("--control", "unix:{folder}/nowhere/c"), EXIT_CANNOT_BIND, "cannot listen for orders at --control"),
+        (("--control", "unix:{folder}/nowhere/c"), EXIT_CANNOT_BIND, "cannot listen for commands at --control"),
         (("--config", "{folder}/raises.py"), EXIT_BOOT_FAILED, "the hook on_starting"),
         (("--tmp-upload-dir", "{folder}/nowhere"), EXIT_INTERNAL, "the kernel refused what the server needs"),
     ],

@@ -173,7 +173,7 @@ fn furnish(
         _ => Ok(None),
     };
     let control = control.map_err(|error| {
-        let problem = format!("cannot listen for orders at --control: {error}");
+        let problem = format!("cannot listen for commands at --control: {error}");
         (problem, exit_code::BIND)
     })?;
     host.hook(Hook::Starting)

@@ -36,13 +36,13 @@ pub(crate) enum Request {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wire {
-    command: Command,
+    command: Verb,
     workers: Option<u16>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Command {
+enum Verb {
     Status,
     Workers,
     Reload,
@@ -58,21 +58,21 @@ impl TryFrom<Wire> for Request {
     type Error = &'static str;
 
     fn try_from(wire: Wire) -> Result<Self, Self::Error> {
-        if wire.workers.is_some() && wire.command != Command::Scale {
+        if wire.workers.is_some() && wire.command != Verb::Scale {
             return Err("`workers` belongs to `scale` alone");
         }
         Ok(match wire.command {
-            Command::Status => Self::Status,
-            Command::Workers => Self::Workers,
-            Command::Reload => Self::Reload,
-            Command::Upgrade => Self::Upgrade,
-            Command::Scale => Self::Scale {
+            Verb::Status => Self::Status,
+            Verb::Workers => Self::Workers,
+            Verb::Reload => Self::Reload,
+            Verb::Upgrade => Self::Upgrade,
+            Verb::Scale => Self::Scale {
                 workers: wire.workers.ok_or("`scale` needs `workers`")?,
             },
-            Command::Drain => Self::Drain,
-            Command::Reopen => Self::Reopen,
-            Command::Quit => Self::Quit,
-            Command::Dump => Self::Dump,
+            Verb::Drain => Self::Drain,
+            Verb::Reopen => Self::Reopen,
+            Verb::Quit => Self::Quit,
+            Verb::Dump => Self::Dump,
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Where the master takes orders.
+//! Where the master takes commands.
 
 use std::path::{Path, PathBuf};
 

@@ -111,7 +111,7 @@ pub struct Settings {
     pub pidfile: Option<PathBuf>,
     /// Whose meanings signals have.
     pub signals: SignalStyle,
-    /// Where the master takes orders; `None` = nowhere.
+    /// Where the master takes commands; `None` = nowhere.
     pub control: Option<ControlAddress>,
     /// Where the server tells how it is; `None` = nowhere.
     pub admin: Option<Bind>,

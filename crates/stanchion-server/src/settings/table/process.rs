@@ -50,7 +50,7 @@ docs/reference/signals.md.",
             default: Preset::Null,
             gunicorn: false,
             on_reload: OnReload::Stays(|old, new| old.control != new.control),
-            help: "Take orders of `stanchion ctl` here",
+            help: "Take commands of `stanchion ctl` here",
             long_help: "\
 unix:PATH, a unix socket of mode 0600 that the master listens on. \
 Whoever may connect to it may stop the server. Without it there is none.",

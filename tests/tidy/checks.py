@@ -7,6 +7,7 @@ import ast
 import os
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -329,6 +330,40 @@ def promises_have_tests(root: Path) -> list[str]:
     return complaints
 
 
+def words_are_in_the_code(root: Path) -> list[str]:
+    """Each row of ARCHITECTURE.md's glossary names, in its last cell, types of which there is one, or functions.
+
+    A word that no code has is none, and a type that is there twice means two things.
+    """
+    page = root / "ARCHITECTURE.md"
+    text = page.read_text() if page.exists() else ""
+    _, _, glossary = text.partition("\n## Words\n")
+    rows = re.findall(r"^\|(.*?)\|.*\|(.*?)\|$", glossary.partition("\n## ")[0], re.MULTILINE)[2:]
+    if not rows:
+        return ["ARCHITECTURE.md: has no glossary"]
+    types: Counter[str] = Counter()
+    functions: set[str] = set()
+    for name, _, source in rust_sources(root):
+        if "tests" in name.removesuffix(".rs").split("/"):
+            continue
+        code = rust_code(without_tests(source))
+        types.update(re.findall(r"\b(?:struct|enum|trait|type)\s+(\w+)", code))
+        # The macro makes an enum of it.
+        types.update(re.findall(r"\bcounted!\s*\{\s*(\w+)", code))
+        functions.update(re.findall(r"\bfn\s+(\w+)", code))
+    complaints = []
+    for word, cell in rows:
+        names = re.findall(r"`(\w+)`", cell)
+        if not names:
+            complaints.append(f"ARCHITECTURE.md:{word}is nowhere in the code")
+        for name in names:
+            if name[0].islower() and name not in functions:
+                complaints.append(f"ARCHITECTURE.md:{word}is a function {name} that is not there")
+            if name[0].isupper() and types[name] != 1:
+                complaints.append(f"ARCHITECTURE.md:{word}is a type {name} of which there are {types[name]}")
+    return complaints
+
+
 def named_paths_exist(root: Path) -> list[str]:
     """Paths in backticks in ARCHITECTURE.md, from the root; a bare file name may be anywhere."""
     page = root / "ARCHITECTURE.md"
@@ -450,6 +485,7 @@ CHECKS = [
     files_are_short,
     waits_know_no_calendar,
     promises_have_tests,
+    words_are_in_the_code,
     named_paths_exist,
     links_lead_somewhere,
     changelog_is_open,

@@ -15,6 +15,7 @@ Tree = dict[str, str]
 
 MANIFEST = '[package]\nname = "{}"\n'
 FORBID = "#![forbid(unsafe_code)]\n"
+GLOSSARY = "\n## Words\n\n| word | it is | in the code |\n|---|---|---|\n| line | who waits | `Line`, by `join` |\n"
 HASH = f" \\\n    --hash=sha256:{'0a' * 32}"
 
 TIDY: Tree = {
@@ -26,7 +27,10 @@ TIDY: Tree = {
     **{f"{checks.ACCEPTOR}{layer}/layer.rs": "" for layer in checks.LAYERS},
     "crates/stanchion-sys/src/lib.rs": "fn f() {\n    // SAFETY: shown above.\n    unsafe { g() }\n}\n",
     "python/stanchion/__init__.py": "",
-    "ARCHITECTURE.md": "See `crates/stanchion-line/`, `lib.rs` and `a::b`.\n```\n`gone/gone.rs`\n```\n",
+    "ARCHITECTURE.md": f"See `crates/stanchion-line/`, `lib.rs` and `a::b`.\n```\n`gone/gone.rs`\n```\n{GLOSSARY}",
+    "crates/stanchion-line/src/line.rs": "// struct Line\npub struct Line;\nfn join() {}\n"
+    "#[cfg(test)]\nmod tests { struct Line; }",
+    "crates/stanchion-line/tests/model.rs": "struct Line;\n",
     **dict.fromkeys(checks.PROMISES, "| What | Test |\n|---|---|\n| a | `crates/stanchion-sys/src/lib.rs::f` |\n"),
     "CHANGELOG.md": "# Changelog\n\n## Unreleased\n",
     "README.md": "[inside](ARCHITECTURE.md#tour) [elsewhere](https://example.com/x)\n",
@@ -99,6 +103,11 @@ BROKEN: list[tuple[Check, Tree]] = [
     (checks.promises_have_tests, {PROMISE: f"| slow heads | `{SYS}` |\n"}),
     (checks.promises_have_tests, {PROMISE: f"| slow heads | `{SYS}::f`, `{SYS}::gone` |\n"}),
     (checks.promises_have_tests, {PROMISE: f"| slow heads | `{SYS}::f`, `tests/http/test_gone.py::test_x` |\n"}),
+    (checks.words_are_in_the_code, {"ARCHITECTURE.md": "# Architecture\n\n| line | who waits | `Line` |\n"}),
+    (checks.words_are_in_the_code, {"ARCHITECTURE.md": f"{GLOSSARY}| hall | where they stand | a list |\n"}),
+    (checks.words_are_in_the_code, {"ARCHITECTURE.md": f"{GLOSSARY}| hall | where they stand | `Hall` |\n"}),
+    (checks.words_are_in_the_code, {"ARCHITECTURE.md": f"{GLOSSARY}| to leave | to stop waiting | `leave` |\n"}),
+    (checks.words_are_in_the_code, {SYS: "pub(crate) enum Line {}\n"}),
     (checks.named_paths_exist, {"ARCHITECTURE.md": "`crates/gone/`"}),
     (checks.named_paths_exist, {"ARCHITECTURE.md": "`gone.rs`"}),
     (checks.links_lead_somewhere, {"docs/a.md": "[up](../GONE.md)"}),

@@ -61,8 +61,8 @@ pub(super) enum Event {
         is_heir: bool,
         scaled_to: Option<u16>,
     },
-    /// Time has passed.
-    Tick,
+    /// Time has passed. Whatever children had said by `heard_ms` was heard.
+    Tick { heard_ms: u64 },
     /// Somebody said so: the name of a signal or of a command, and who waits for the outcome.
     Commanded {
         command: Command,

@@ -71,6 +71,7 @@ impl Loop<'_> {
     /// channel has ended comes after them: most often it is because somebody died.
     pub(super) fn gather(&mut self) -> io::Result<()> {
         let signals = self.signals.take();
+        let heard_ms = now_ms();
         let mut dead = Vec::new();
         while dead.len() < REAPED_PER_TURN_MAX
             && let Some(one) = process::reap()?
@@ -103,7 +104,7 @@ impl Loop<'_> {
         self.gather_requests();
         self.gather_overdue();
         self.gather_memory();
-        self.events.push_back(Event::Tick);
+        self.events.push_back(Event::Tick { heard_ms });
         Ok(())
     }
 

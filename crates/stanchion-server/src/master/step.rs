@@ -105,7 +105,7 @@ impl Master {
         actions
     }
 
-    /// When the next `Tick` is due at the latest; never in the past after a step.
+    /// When the next `Tick` is due at the latest; never in the past after one.
     pub(super) fn next_tick_ms(&self) -> Option<u64> {
         if self.run_state == RunState::Gone {
             return None;
@@ -130,7 +130,7 @@ impl Master {
 
     fn note(&mut self, now_ms: u64, event: Event, actions: &mut Vec<Action>) {
         match event {
-            Event::Tick => {}
+            Event::Tick { heard_ms } => self.end_silences(heard_ms.min(now_ms), actions),
             Event::Started {
                 plan,
                 is_heir,
@@ -289,8 +289,8 @@ impl Master {
         }
     }
 
-    /// Derives what follows from the state, whatever led to it.
-    fn settle(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+    /// Who should have spoken by then has not.
+    fn end_silences(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
         let mut ruins = Vec::new();
         for house in self.houses.values_mut() {
             let silences = house.end_silences(now_ms, actions);
@@ -299,6 +299,10 @@ impl Master {
         for (generation, ruin) in ruins {
             self.on_ruin(now_ms, generation, &ruin, actions);
         }
+    }
+
+    /// Derives what follows from the state, whatever led to it.
+    fn settle(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
         for house in self.houses.values_mut() {
             if let Standing::Retiring { deadline_ms } = house.standing {
                 let is_late = now_ms >= deadline_ms;

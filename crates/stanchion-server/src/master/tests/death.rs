@@ -82,7 +82,7 @@ fn a_reload_fails_if_a_worker_ends_before_it_says_anything() {
     tree.play([silent(2, 0, 1)]);
     tree.now_ms += 1_000;
     tree.expect_among(
-        Event::Tick,
+        TICK,
         "error: worker 0 ended before it said anything; next try in 100 ms
          vacate 2:0
          error: reload failed: a worker did not boot; generation 1 goes on serving

@@ -75,7 +75,7 @@ fn past_the_quick_deadline_everybody_is_killed_once() {
     );
     assert_eq!(tree.due_in_ms(), None);
     tree.now_ms += 60_000;
-    tree.expect(Event::Tick, "");
+    tree.expect(TICK, "");
     tree.expect(reaped(10, KILLED), "");
 }
 
@@ -191,7 +191,7 @@ fn a_worker_that_leaves_too_slowly_is_killed_once() {
     tree.play([signal(SIGTTOU)]);
     tree.expect_tick_after(5_000, SLOW);
     tree.now_ms += 60_000;
-    tree.expect(Event::Tick, "");
+    tree.expect(TICK, "");
     tree.expect(overdue(1, 1, false), "");
     tree.expect(
         reaped(101, KILLED),

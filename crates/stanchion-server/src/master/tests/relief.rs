@@ -209,7 +209,7 @@ fn a_house_on_its_way_out_does_not_wait_for_lives() {
     tree.now_ms += 59_000;
     tree.play([signal(SIGINT)]);
     tree.now_ms += 1_000;
-    tree.expect(Event::Tick, "");
+    tree.expect(TICK, "");
 }
 
 #[test]

@@ -42,12 +42,12 @@ fn the_new_house_serves_when_all_of_it_is_ready_and_the_old_one_retires() {
         let ready_201 =
             "acceptor 2: ready 1/1=201\ninfo: worker ready worker=1 pid=201 generation=2";
         tree.expect(ready(2, 1, 1), &format!("{ready_201}\n{PROMOTED}"));
-        tree.expect(Event::Tick, "");
+        tree.expect(TICK, "");
         // Its acceptor has served all who were there.
         tree.expect(reaped(10, LEFT), "KILL 11\nTERM 100\nTERM 101");
         tree.play([100, 101].map(|pid| reaped(pid, LEFT)));
         tree.expect(reaped(11, KILLED), "drop 1");
-        tree.expect(Event::Tick, "");
+        tree.expect(TICK, "");
         assert_eq!(tree.due_in_ms(), None);
     }
 }
@@ -235,7 +235,7 @@ fn without_an_acceptor_the_old_house_has_nobody_to_serve() {
         !actions.contains("retire"),
         "nobody is there to be told: {actions}"
     );
-    tree.expect(Event::Tick, "KILL 11\nTERM 100\nTERM 101");
+    tree.expect(TICK, "KILL 11\nTERM 100\nTERM 101");
 }
 
 /// It would open the door beside the other's.
@@ -319,7 +319,7 @@ fn a_reload_during_a_reload_follows_it() {
              info: reloaded: generation 3 serves
              news: reloaded 3",
         );
-        tree.expect(Event::Tick, "");
+        tree.expect(TICK, "");
 
         let mut tree = nearly_ready();
         tree.play([reload]);
@@ -384,10 +384,10 @@ fn a_fourth_house_on_its_way_out_is_waited_for() {
     }
     let waits = "info: reload: begins when an earlier generation has gone";
     tree.expect(ask(Command::Reload), waits);
-    tree.expect(Event::Tick, "");
+    tree.expect(TICK, "");
     assert!(tree.bury(2).contains("drop 2"), "any of them makes room");
     tree.expect(
-        Event::Tick,
+        TICK,
         "info: reload: making generation 5 ready\nnews: reloading\nbuild 5",
     );
     tree.expect_among(

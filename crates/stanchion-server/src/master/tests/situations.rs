@@ -21,7 +21,7 @@ const SITUATIONS: [(&str, Situation); 10] = [
 
 fn every_event() -> Vec<(String, Event)> {
     let mut events: Vec<(String, Event)> = [
-        ("tick", Event::Tick),
+        ("tick", TICK),
         ("TERM", signal(SIGTERM)),
         ("INT", signal(SIGINT)),
         ("QUIT", signal(SIGQUIT)),

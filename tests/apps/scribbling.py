@@ -12,6 +12,8 @@ from shared_memory import exchange
 
 SEARCHED_BYTES = 65536
 """Of the shared memory, from its start: the words of all slots lie there."""
+SEATS = 2
+"""Threads of the worker that is asked to close."""
 CLOSED_OFFSET = 24
 """Of the word that says that nobody is left who would hand out requests."""
 TAKEN, ANSWERING, NO_PHASE = 3, 4, 9
@@ -41,10 +43,11 @@ def close_until_another_seat_has_left() -> None:
     def seats() -> int:
         return sum(thread.name.startswith("stanchion-seat-") for thread in threading.enumerate())
 
+    while seats() < SEATS:
+        """The last of them may not have started."""
     with exchange() as memory:
-        before = seats()
         announce("closed")
-        while seats() == before:
+        while seats() == SEATS:
             memory.write(CLOSED_OFFSET, struct.pack("=I", 1))
         memory.write(CLOSED_OFFSET, struct.pack("=I", 0))
 

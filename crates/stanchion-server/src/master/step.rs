@@ -317,6 +317,13 @@ impl Master {
             }
             house.settle(now_ms, actions);
         }
+        // A reload may wait for one to be gone.
+        self.houses.retain(|&generation, house| {
+            if house.is_empty() {
+                actions.push(Action::DropHouse { generation });
+            }
+            !house.is_empty()
+        });
         if self.run_state == RunState::Running {
             self.promote(now_ms, actions);
             self.announce(actions);
@@ -330,12 +337,6 @@ impl Master {
     }
 
     fn clear_up(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
-        self.houses.retain(|&generation, house| {
-            if house.is_empty() {
-                actions.push(Action::DropHouse { generation });
-            }
-            !house.is_empty()
-        });
         let code = match self.run_state {
             RunState::Draining => exit_code::FINE,
             RunState::Stopping { code } => code,

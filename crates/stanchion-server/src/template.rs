@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use stanchion_sys::channel::{Channel, poll_readable};
@@ -43,12 +43,8 @@ pub(crate) fn run(common: &'static Common, master: Channel, host: &mut dyn Host)
     }
 }
 
-/// Gives the worker we have become, or the template's exit code.
-fn serve_orders(
-    common: &'static Common,
-    master: &Channel,
-    host: &mut dyn Host,
-) -> Result<Assignment, i32> {
+/// Up to where the app is loaded, if it is to be loaded here; or the template's exit code.
+fn load(common: &Common, host: &mut dyn Host) -> Result<(), i32> {
     process::set_name(c"stanchion-tmpl");
     match process::die_with(common.master_pid, signal::SIGKILL) {
         Ok(false) => {}
@@ -65,15 +61,22 @@ fn serve_orders(
         }
         host.settle();
     }
+    Ok(())
+}
+
+/// Gives the worker we have become, or the template's exit code.
+fn serve_orders(
+    common: &'static Common,
+    master: &Channel,
+    host: &mut dyn Host,
+) -> Result<Assignment, i32> {
+    load(common, host)?;
     let between = between(common);
     let mut watch = common
         .settings
         .reload
         .then(|| Watch::new(host.watched_files()));
-    if let Err(error) = messages::report(master, &FromTemplate::Ready) {
-        error!("template cannot report to the master: {error}");
-        return Err(exit_code::INTERNAL);
-    }
+    report(master, &FromTemplate::Ready)?;
     loop {
         let timeout_ms = if watch.is_some() { WATCH_MS } else { IDLE_MS };
         if let Err(error) = poll_readable(&[master.as_fd()], timeout_ms) {
@@ -81,13 +84,7 @@ fn serve_orders(
             return Err(exit_code::INTERNAL);
         }
         if let Some(path) = watch.as_mut().and_then(|watch| watch.changed(host)) {
-            info!("{} has changed: reload", path.display());
-            let changed = FromTemplate::Changed {
-                path: path.display().to_string(),
-            };
-            if let Err(error) = messages::report(master, &changed) {
-                error!("template cannot report a changed file: {error}");
-            }
+            tell_of_change(master, &path);
         }
         let (order, fd) = match messages::receive_from(master) {
             Ok(Incoming::Message(Said { message, fd, .. })) => (message, fd),
@@ -110,15 +107,27 @@ fn serve_orders(
                 Ok(None) => {}
                 Err(error) => {
                     error!("worker {} cannot be forked: {error}", worker.index);
-                    let not_forked = FromTemplate::NotForked(worker);
-                    if let Err(error) = messages::report(master, &not_forked) {
-                        error!("template cannot report to the master: {error}");
-                        return Err(exit_code::INTERNAL);
-                    }
+                    report(master, &FromTemplate::NotForked(worker))?;
                 }
             },
             ToTemplate::Reopen => log::reopen(),
         }
+    }
+}
+
+/// Without a master to hear it there is nothing left to do.
+fn report(master: &Channel, said: &FromTemplate) -> Result<(), i32> {
+    messages::report(master, said).map_err(|error| {
+        error!("template cannot report to the master: {error}");
+        exit_code::INTERNAL
+    })
+}
+
+fn tell_of_change(master: &Channel, path: &Path) {
+    info!("{} has changed: reload", path.display());
+    let path = path.display().to_string();
+    if let Err(error) = messages::report(master, &FromTemplate::Changed { path }) {
+        error!("template cannot report a changed file: {error}");
     }
 }
 
@@ -190,7 +199,7 @@ impl Watch {
     }
 }
 
-fn changed_at(file: &std::path::Path) -> Option<SystemTime> {
+fn changed_at(file: &Path) -> Option<SystemTime> {
     file.metadata()
         .and_then(|metadata| metadata.modified())
         .ok()

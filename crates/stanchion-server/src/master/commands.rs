@@ -54,13 +54,7 @@ impl Master {
             (Command::Reload, RunState::Running) => return self.reload(client, actions),
             (Command::Upgrade, RunState::Running) => return self.upgrade(client, actions),
             (Command::Drain, RunState::Running) => {
-                actions.push(Action::info(format!("{by}: draining, then leaving")));
-                self.run_state = RunState::Draining;
-                if let Heir::Booting { .. } = self.heir {
-                    actions.push(Action::EndHeir);
-                }
-                self.retire_all(now_ms, true, actions);
-                actions.push(Action::Announce(News::Stopping));
+                self.drain(now_ms, by, actions);
                 Ok("draining".to_owned())
             }
             // As from deploy scripts that send the old master away themselves.
@@ -77,29 +71,11 @@ impl Master {
                 actions.push(Action::info(format!("{by}: leaving already")));
                 Ok("leaving already".to_owned())
             }
-            (Command::Pause, RunState::Running) => {
-                let before = self.target().filter(|&before| before > 0);
-                let before = before.or(self.paused_from);
-                let told = self.scale(by, |_| 0, actions);
-                self.paused_from = before;
-                told
-            }
+            (Command::Pause, RunState::Running) => self.pause(by, actions),
             (Command::More, RunState::Running) => {
                 self.scale(by, |target| target.saturating_add(1), actions)
             }
-            (Command::Fewer { least }, RunState::Running) => match self.target() {
-                Some(target) if target > least => {
-                    self.scale(by, |target| target.saturating_sub(1).max(least), actions)
-                }
-                _ => {
-                    let refusal = match least {
-                        0 => format!("{by}: there are no workers"),
-                        least => format!("{by}: the least number of workers is {least}"),
-                    };
-                    actions.push(Action::warning(&*refusal));
-                    Err(refusal)
-                }
-            },
+            (Command::Fewer { least }, RunState::Running) => self.one_fewer(by, least, actions),
             (Command::Scale(workers), RunState::Running) => self.scale(by, |_| workers, actions),
             (_, RunState::Draining | RunState::Stopping { .. } | RunState::Gone) => {
                 let refusal = format!("{by}: not while the server leaves");
@@ -108,6 +84,41 @@ impl Master {
             }
         };
         answer(&mut client.into_iter().collect(), &outcome, actions);
+    }
+
+    fn drain(&mut self, now_ms: u64, by: &'static str, actions: &mut Vec<Action>) {
+        actions.push(Action::info(format!("{by}: draining, then leaving")));
+        self.run_state = RunState::Draining;
+        if let Heir::Booting { .. } = self.heir {
+            actions.push(Action::EndHeir);
+        }
+        self.retire_all(now_ms, true, actions);
+        actions.push(Action::Announce(News::Stopping));
+    }
+
+    fn pause(&mut self, by: &'static str, actions: &mut Vec<Action>) -> Result<String, String> {
+        let before = self.target().filter(|&before| before > 0);
+        let before = before.or(self.paused_from);
+        let told = self.scale(by, |_| 0, actions);
+        self.paused_from = before;
+        told
+    }
+
+    fn one_fewer(
+        &mut self,
+        by: &'static str,
+        least: u16,
+        actions: &mut Vec<Action>,
+    ) -> Result<String, String> {
+        if self.target().is_some_and(|target| target > least) {
+            return self.scale(by, |target| target.saturating_sub(1).max(least), actions);
+        }
+        let refusal = match least {
+            0 => format!("{by}: there are no workers"),
+            least => format!("{by}: the least number of workers is {least}"),
+        };
+        actions.push(Action::warning(&*refusal));
+        Err(refusal)
     }
 
     /// Workers wanted.

@@ -15,10 +15,10 @@ use super::event::{Action, Event, Severity};
 use super::reports::{Link, Post};
 use super::resources::{Before, HouseResources};
 use super::{Loop, Role, SIGNALS};
-use crate::control::{CtlReply, WorkerStacks};
+use crate::control::{ClientId, CtlReply, WorkerStacks};
 use crate::figures::Attempt;
 use crate::host::Hook;
-use crate::messages::{FromTemplate, ToTemplate, WorkerRef};
+use crate::messages::{FromTemplate, ToAcceptor, ToTemplate, WorkerRef};
 use crate::settings::{Settings, kept_by_a_reload};
 use crate::tree::leave_signals_to_master;
 use crate::{listeners, log, threads};
@@ -57,29 +57,14 @@ fn kill(pid: i32, signal: i32) {
 impl Loop<'_> {
     pub(super) fn perform(&mut self, action: Action) -> Option<Role> {
         match action {
-            Action::BuildHouse { generation } => {
-                let built = self.build(generation);
-                let plan = built.map(|resources| {
-                    let plan = resources.plan();
-                    self.houses.insert(generation, resources);
-                    plan
-                });
-                self.events
-                    .push_front(Event::HouseBuilt { generation, plan });
-            }
+            Action::BuildHouse { generation } => self.build_house(generation),
             Action::DropHouse { generation } => self.drop_house(generation),
             Action::ForkAcceptor { generation } => return self.fork_acceptor(generation),
             Action::ForkTemplate { generation } => return self.fork_template(generation),
             Action::TellAcceptor {
                 generation,
                 message,
-            } => {
-                self.see_to_doors(generation, &message);
-                let house = self.houses.get_mut(&generation);
-                if let Some(link) = house.and_then(|house| house.acceptor.as_mut()) {
-                    link.outbox.send(message);
-                }
-            }
+            } => self.tell_acceptor(generation, message),
             Action::TellTemplate {
                 generation,
                 message,
@@ -96,23 +81,7 @@ impl Loop<'_> {
                 worker,
                 pid,
                 client,
-            } => {
-                let stacks = self.stacks(generation);
-                match client {
-                    None => {
-                        error!(target: log::CRITICAL, "the stacks of worker {worker} ({pid}):\n{stacks}");
-                    }
-                    Some(client) => self.keep_stacks(
-                        client,
-                        WorkerStacks {
-                            index: worker,
-                            pid,
-                            generation,
-                            stacks,
-                        },
-                    ),
-                }
-            }
+            } => self.show_stacks(generation, (worker, pid), client),
             Action::Reopen => self.reopen_logs(),
             Action::StartHeir => self.start_heir(),
             Action::EndHeir => self.succession.end_heir(),
@@ -133,6 +102,14 @@ impl Loop<'_> {
             }
         }
         None
+    }
+
+    fn tell_acceptor(&mut self, generation: u32, message: ToAcceptor) {
+        self.see_to_doors(generation, &message);
+        let house = self.houses.get_mut(&generation);
+        if let Some(link) = house.and_then(|house| house.acceptor.as_mut()) {
+            link.outbox.send(message);
+        }
     }
 
     /// Whom it is to fork gets a channel of its own, by which it is known.
@@ -172,6 +149,17 @@ impl Loop<'_> {
         if let Err(error) = log::create(accesslog, owner) {
             error!("the access log cannot be made anew: {error}");
         }
+    }
+
+    fn build_house(&mut self, generation: u32) {
+        let built = self.build(generation);
+        let plan = built.map(|resources| {
+            let plan = resources.plan();
+            self.houses.insert(generation, resources);
+            plan
+        });
+        self.events
+            .push_front(Event::HouseBuilt { generation, plan });
     }
 
     /// Reads the configuration again and makes what a house needs.
@@ -312,6 +300,30 @@ impl Loop<'_> {
             warn!("the stacks of worker {pid} are mixed with earlier ones: {error}");
         }
         kill(pid, signal::DUMP);
+    }
+
+    /// To whoever asked for them, or else in the log.
+    fn show_stacks(
+        &mut self,
+        generation: u32,
+        (worker, pid): (u16, i32),
+        client: Option<ClientId>,
+    ) {
+        let stacks = self.stacks(generation);
+        match client {
+            None => {
+                error!(target: log::CRITICAL, "the stacks of worker {worker} ({pid}):\n{stacks}");
+            }
+            Some(client) => self.keep_stacks(
+                client,
+                WorkerStacks {
+                    index: worker,
+                    pid,
+                    generation,
+                    stacks,
+                },
+            ),
+        }
     }
 
     fn stacks(&self, generation: u32) -> String {

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use stanchion_sys::process::Exit;
 
 use super::dumps::{Dumps, Job};
-use super::event::{Action, Event, News};
+use super::event::{Action, Event, News, Plan};
 use super::heir::Heir;
 use super::house::{House, MARGIN_MS, Standing};
 use crate::control::ClientId;
@@ -135,16 +135,7 @@ impl Master {
                 plan,
                 is_heir,
                 scaled_to,
-            } => {
-                self.generations = 1;
-                self.building = Some(1);
-                let target = scaled_to.unwrap_or(plan.workers).min(plan.workers_max);
-                // Not before it was told to go, which gives the time.
-                self.predecessor_until_ms = is_heir.then_some(u64::MAX);
-                let house = House::new(1, plan, target, !is_heir);
-                self.houses.insert(1, house);
-                self.share_doors(is_heir, actions);
-            }
+            } => self.on_started(plan, is_heir, scaled_to, actions),
             Event::Commanded {
                 command,
                 by,
@@ -153,15 +144,7 @@ impl Master {
                 self.on_command(now_ms, command, by, client, actions);
             }
             Event::Reaped(pid, exit) => self.on_reaped(now_ms, pid, exit, actions),
-            Event::Childless { generation } => {
-                // A house beside another one is given up like any that cannot be built.
-                let only = self.houses.len() == 1;
-                if self.houses.contains_key(&generation) && only {
-                    let why = "the server leaves, as nobody can be served without an acceptor: it is to be started anew";
-                    actions.push(Action::error(why));
-                    self.stop(now_ms, exit_code::INTERNAL, actions);
-                }
-            }
+            Event::Childless { generation } => self.on_childless(now_ms, generation, actions),
             Event::HouseBuilt { generation, plan } => {
                 self.on_built(now_ms, generation, plan, actions);
             }
@@ -205,6 +188,33 @@ impl Master {
             | Event::Memory { generation, .. } => {
                 self.on_house_event(now_ms, generation, event, actions);
             }
+        }
+    }
+
+    fn on_started(
+        &mut self,
+        plan: Plan,
+        is_heir: bool,
+        scaled_to: Option<u16>,
+        actions: &mut Vec<Action>,
+    ) {
+        self.generations = 1;
+        self.building = Some(1);
+        let target = scaled_to.unwrap_or(plan.workers).min(plan.workers_max);
+        // Not before it was told to go, which gives the time.
+        self.predecessor_until_ms = is_heir.then_some(u64::MAX);
+        let house = House::new(1, plan, target, !is_heir);
+        self.houses.insert(1, house);
+        self.share_doors(is_heir, actions);
+    }
+
+    fn on_childless(&mut self, now_ms: u64, generation: u32, actions: &mut Vec<Action>) {
+        // A house beside another one is given up like any that cannot be built.
+        let only = self.houses.len() == 1;
+        if self.houses.contains_key(&generation) && only {
+            let why = "the server leaves, as nobody can be served without an acceptor: it is to be started anew";
+            actions.push(Action::error(why));
+            self.stop(now_ms, exit_code::INTERNAL, actions);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -303,47 +303,10 @@ impl Loop<'_> {
                  end with it: start the container anew instead",
             ));
         }
-        let present = self.houses.get(&self.present.generation);
-        let listeners: Vec<_> = present.iter().flat_map(|house| &house.listeners).collect();
-        let lent: Vec<_> = present
-            .iter()
-            .flat_map(|house| house.lent.listeners())
-            .collect();
         let (ours, theirs) = Channel::pair()?;
         // Before the fork: a child of a process that had threads could not allocate.
-        let doors: Vec<_> = listeners
-            .iter()
-            .chain(&lent)
-            .map(|listener| listener.try_clone_fd())
-            .collect::<io::Result<_>>()?;
-        let both = listeners.iter().chain(&lent).zip(&doors);
-        let mut heirlooms: Vec<_> = both.map(|(one, fd)| Heirloom::of(one, fd)).collect();
-        let lent = heirlooms.split_off(listeners.len());
-        let wanted = self.master.target();
-        let scaled_to = wanted.filter(|&wanted| u32::from(wanted) != self.settings().workers);
-        let handover = Handover::new(
-            process::pid(),
-            theirs.as_raw_fd(),
-            heirlooms,
-            lent,
-            scaled_to,
-        );
-        let started_as = self.host.started_as();
-        let mut words = started_as.command.into_iter();
-        let program = words
-            .next()
-            .ok_or_else(|| io::Error::other("it is not known how this one was started"))?;
-        let mut command = Command::new(program);
-        command
-            .args(words)
-            .current_dir(started_as.directory)
-            .env(VARIABLE, handover.to_json()?);
-        for (name, value) in Notifier::environment() {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
-        }
+        let (handover, doors) = self.handover(&theirs)?;
+        let mut command = self.command_for_heir(&handover)?;
         let mut beside = None;
         let fork = || {
             let (forked, sibling) = sibling::fork()?;
@@ -373,5 +336,50 @@ impl Loop<'_> {
                 process::exit_now(crate::exit_code::INTERNAL)
             }
         }
+    }
+
+    /// What a new master gets, which is to say over `channel` that it serves; and descriptors of the listeners, which it
+    /// has once they are kept over the exec.
+    fn handover(&self, channel: &Channel) -> io::Result<(Handover, Vec<OwnedFd>)> {
+        let present = self.houses.get(&self.present.generation);
+        let listeners: Vec<_> = present.iter().flat_map(|house| &house.listeners).collect();
+        let lent: Vec<_> = present
+            .iter()
+            .flat_map(|house| house.lent.listeners())
+            .collect();
+        let doors: Vec<_> = listeners
+            .iter()
+            .chain(&lent)
+            .map(|listener| listener.try_clone_fd())
+            .collect::<io::Result<_>>()?;
+        let both = listeners.iter().chain(&lent).zip(&doors);
+        let mut heirlooms: Vec<_> = both.map(|(one, fd)| Heirloom::of(one, fd)).collect();
+        let lent = heirlooms.split_off(listeners.len());
+        let wanted = self.master.target();
+        let scaled_to = wanted.filter(|&wanted| u32::from(wanted) != self.settings().workers);
+        let channel = channel.as_raw_fd();
+        let handover = Handover::new(process::pid(), channel, heirlooms, lent, scaled_to);
+        Ok((handover, doors))
+    }
+
+    /// The stanchion that is installed now, started as this one was.
+    fn command_for_heir(&self, handover: &Handover) -> io::Result<Command> {
+        let started_as = self.host.started_as();
+        let mut words = started_as.command.into_iter();
+        let program = words
+            .next()
+            .ok_or_else(|| io::Error::other("it is not known how this one was started"))?;
+        let mut command = Command::new(program);
+        command
+            .args(words)
+            .current_dir(started_as.directory)
+            .env(VARIABLE, handover.to_json()?);
+        for (name, value) in Notifier::environment() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        Ok(command)
     }
 }

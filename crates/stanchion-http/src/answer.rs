@@ -20,8 +20,10 @@ const VERSION: &[u8] = b"HTTP/1.1 ";
 
 /// Writes a status line (RFC 9112 section 4), with the usual reason if none is given.
 pub fn put_status(out: &mut Vec<u8>, status: u16, reason: &[u8]) {
-    let canonical = canonical_reason(status).as_bytes();
-    let reason = if reason.is_empty() { canonical } else { reason };
+    let reason = match reason {
+        [] => canonical_reason(status).as_bytes(),
+        given => given,
+    };
     let digit = |unit: u16| b'0' + (status / unit % 10) as u8;
     out.extend_from_slice(VERSION);
     out.extend_from_slice(&[digit(100), digit(10), digit(1), b' ']);

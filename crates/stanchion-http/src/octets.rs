@@ -112,11 +112,25 @@ pub(crate) fn before_control(bytes: &[u8]) -> usize {
     last.map_or(bytes.len(), |at| len + at)
 }
 
+/// Whether all of `bytes` are printable ASCII, SP among them: looked at eight at a time.
+pub(crate) fn is_printable(bytes: &[u8]) -> bool {
+    let is_other = |word: &[u8; 8]| {
+        let word = u64::from_le_bytes(*word);
+        (controls(word) | word & HIGHEST) != 0
+    };
+    match bytes.last_chunk() {
+        // Some are looked at twice.
+        Some(last) => !bytes.as_chunks().0.iter().any(is_other) && !is_other(last),
+        None => bytes.iter().all(|byte| matches!(byte, b' '..=b'~')),
+    }
+}
+
+const ONES: u64 = u64::from_ne_bytes([1; 8]);
+const HIGHEST: u64 = ONES << 7;
+
 /// Where among eight bytes one is below 0x20, or DEL, the highest bit is set. Only the lowest that is set is sure:
 /// subtraction borrows from the bytes above, but it begins at such a byte.
 fn controls(word: u64) -> u64 {
-    const ONES: u64 = u64::from_ne_bytes([1; 8]);
-    const HIGHEST: u64 = ONES << 7;
     let without_del = word ^ (ONES * 0x7f);
     let below_space = word.wrapping_sub(ONES * 0x20) & !word;
     let del = without_del.wrapping_sub(ONES) & !without_del;

@@ -55,6 +55,11 @@ pub fn is_field_text(value: &[u8]) -> bool {
     octets::is_field_text(value)
 }
 
+/// Whether a value is what most are, printable ASCII: then it is field text, and the same bytes in UTF-8 and latin-1.
+pub fn is_plain_text(value: &[u8]) -> bool {
+    octets::is_printable(value)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,7 +7,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString, PyTuple};
 use stanchion_http::answer;
 use stanchion_http::rules::{
-    STATUSES, content_length, is_field_text, is_hop_by_hop, is_token, may_tell_length,
+    STATUSES, content_length, is_field_text, is_hop_by_hop, is_plain_text, is_token,
+    may_tell_length,
 };
 use stanchion_server::record::{ANSWER_HEAD_BYTES_MAX, AnswerHead, FilePart};
 
@@ -32,13 +33,15 @@ impl Head {
             PyTypeError::new_err("the headers must be a list of (name, value) pairs")
         })?;
         for pair in headers {
-            let pair = pair.cast::<PyTuple>().ok().filter(|pair| pair.len() == 2);
-            let Some(pair) = pair else {
+            let parts = pair.cast::<PyTuple>().ok().and_then(|pair| {
+                let mut parts = pair.iter_borrowed();
+                Some((parts.next()?, parts.next()?)).filter(|_| parts.len() == 0)
+            });
+            let Some((name, value)) = parts else {
                 return Err(PyTypeError::new_err(format!(
                     "not a pair of a name and a value: {pair:?}"
                 )));
             };
-            let (name, value) = (pair.get_borrowed_item(0)?, pair.get_borrowed_item(1)?);
             self.add(&name, &value)?;
         }
         Ok(())
@@ -63,33 +66,35 @@ impl Head {
 
     fn add(&mut self, name: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let name_text = str_of(name, || "a header's name".to_owned())?;
-        let name_bytes = latin1(name_text)?;
-        // Field names are tokens (RFC 9110 section 5.6.2).
-        if !is_token(&name_bytes) {
+        let name = name_text.to_str()?;
+        // Field names are tokens (RFC 9110 section 5.6.2), and so ASCII.
+        if !is_token(name.as_bytes()) {
+            latin1(name_text)?;
             return Err(PyValueError::new_err(format!(
-                "not a header name: {name:?}"
+                "not a header name: {name_text:?}"
             )));
         }
-        let shown = || String::from_utf8_lossy(&name_bytes).into_owned();
-        let value_text = str_of(value, || format!("the value of {}", shown()))?;
-        let value_bytes = latin1(value_text)?;
-        let trimmed = value_bytes.trim_ascii();
+        let value_text = str_of(value, || format!("the value of {name}"))?;
+        let mut bytes = Cow::Borrowed(value_text.to_str()?.as_bytes());
         // Field values have no control characters (RFC 9110 section 5.5): with them, one header could
         // become two, or a body.
-        if !is_field_text(trimmed) {
-            let shown = shown();
-            return Err(PyValueError::new_err(format!(
-                "a control character in the value of {shown}: {value:?}"
-            )));
+        if !is_plain_text(&bytes) {
+            bytes = latin1(value_text)?;
+            if !is_field_text(bytes.trim_ascii()) {
+                return Err(PyValueError::new_err(format!(
+                    "a control character in the value of {name}: {value:?}"
+                )));
+            }
         }
-        if is_hop_by_hop(&name_bytes) {
+        let trimmed = bytes.trim_ascii();
+        if is_hop_by_hop(name.as_bytes()) {
             // Dropped, as gunicorn does.
             return Ok(());
         }
-        if name_bytes.eq_ignore_ascii_case(b"content-length") && !self.tells(trimmed)? {
+        if name.eq_ignore_ascii_case("content-length") && !self.tells(trimmed)? {
             return Ok(());
         }
-        self.wire.field(&name_bytes, trimmed);
+        self.wire.field(name.as_bytes(), trimmed);
         Ok(())
     }
 

@@ -65,6 +65,8 @@ struct Shown {
     remote_addr: Value,
     server_name: Value,
     server_port: Value,
+    /// 0 if there is none.
+    peer_port: u16,
 }
 
 impl Shown {
@@ -80,7 +82,28 @@ impl Shown {
             remote_addr: value("REMOTE_ADDR")?,
             server_name: value("SERVER_NAME")?,
             server_port: value("SERVER_PORT")?,
+            peer_port: 0,
         })
+    }
+
+    /// Has the template say it of this client. On a unix socket there is no such key.
+    fn show_peer_port(
+        &mut self,
+        template: &Bound<'_, PyDict>,
+        port: u16,
+        strings: &mut Strings,
+    ) -> PyResult<()> {
+        if port != self.peer_port {
+            let py = template.py();
+            let key = intern!(py, "REMOTE_PORT");
+            if port == 0 {
+                template.del_item(key)?;
+            } else {
+                template.set_item(key, strings.port(py, port))?;
+            }
+            self.peer_port = port;
+        }
+        Ok(())
     }
 
     /// Has the template say it of this request.
@@ -140,12 +163,10 @@ impl Environs {
         let script_name = std::env::var("SCRIPT_NAME").unwrap_or_default();
         template.set_item("SCRIPT_NAME", &script_name)?;
         let shown = Shown::new(&template)?;
-        // So that the copies have room for them.
+        // So that the copies have room for them, under the very keys that will be looked for.
         for key in [
-            "wsgi.input",
-            "stanchion.queue_wait",
-            "stanchion.client_gone",
-            "stanchion.extend_deadline",
+            intern!(py, "wsgi.input"),
+            intern!(py, "stanchion.queue_wait"),
         ] {
             template.set_item(key, py.None())?;
         }
@@ -153,7 +174,7 @@ impl Environs {
         let request_id_key = header.map(|name| environ_key(py, name.as_bytes()));
         if let Some(key) = &request_id_key {
             template.set_item(key, py.None())?;
-            template.set_item("stanchion.request_id", py.None())?;
+            template.set_item(intern!(py, "stanchion.request_id"), py.None())?;
         }
         let io = py.import("io")?;
         Ok(Self {
@@ -168,6 +189,11 @@ impl Environs {
         })
     }
 
+    /// What every environ begins as.
+    pub(crate) fn template<'py>(&self, py: Python<'py>) -> &Bound<'py, PyDict> {
+        self.template.bind(py)
+    }
+
     /// The environ of one request, but for what its answer is to be asked for.
     pub(crate) fn make<'py>(
         &mut self,
@@ -178,12 +204,12 @@ impl Environs {
         let template = self.template.bind(py);
         self.shown
             .show(template, request, self.script_name.as_bytes())?;
-        let environ = template.copy()?;
         let port = request.facts.peer_port;
-        if port != 0 {
-            let port = self.strings.port(py, port);
-            environ.set_item(intern!(py, "REMOTE_PORT"), port)?;
-        }
+        self.shown
+            .show_peer_port(template, port, &mut self.strings)?;
+        let environ = template.copy()?;
+        let wait_s = taken.wait_us() as f64 / 1e6;
+        environ.set_item(intern!(py, "stanchion.queue_wait"), wait_s)?;
         let input = self.input(py, request, taken)?;
         environ.set_item(intern!(py, "wsgi.input"), input)?;
         self.add_fields(py, &environ, request)?;

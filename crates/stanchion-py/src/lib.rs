@@ -1,6 +1,7 @@
 //! `stanchion._stanchion`: hosts WSGI apps for the server, and shows it its settings. It
 //! translates between Python and Rust and decides nothing.
 
+mod answerer;
 mod environ;
 mod errors;
 mod file_wrapper;

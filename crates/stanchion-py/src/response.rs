@@ -31,7 +31,7 @@ pyo3::create_exception!(
 /// See [`Response::told`].
 pub(crate) type Told = (u16, Py<PyString>, Vec<(Py<PyString>, Py<PyString>)>, u64);
 
-/// The answer to one request: callable as `start_response`.
+/// The answer to a request. It answers one after the other, as long as no app keeps it: see [`Answerer`].
 #[pyclass(frozen, module = "stanchion")]
 pub(crate) struct Response {
     state: Mutex<State>,
@@ -61,12 +61,14 @@ struct State {
     /// Bytes of the body that were given away.
     sent: u64,
     excess_is_logged: bool,
+    /// The bound method, while a request is answered: afterwards it would keep itself alive.
+    write: Option<Py<PyAny>>,
 }
 
 #[pymethods]
 impl Response {
     #[pyo3(signature = (status, headers, exc_info = None))]
-    fn __call__<'py>(
+    fn start_response<'py>(
         this: &Bound<'py, Self>,
         status: &Bound<'py, PyAny>,
         headers: &Bound<'py, PyAny>,
@@ -92,8 +94,9 @@ impl Response {
             state.head.take_in(status, headers)?;
             state.stage = Stage::Head;
         }
+        let write = state.write.as_ref().map(|write| write.bind(py).clone());
         drop(state);
-        this.getattr(intern!(py, "write"))
+        write.map_or_else(|| this.getattr(intern!(py, "write")), Ok)
     }
 
     /// PEP 3333's imperative way to send.
@@ -130,21 +133,28 @@ fn raised(exc_info: &Bound<'_, PyAny>) -> PyResult<PyErr> {
 }
 
 impl Response {
-    /// `head` is one that nobody needs any more.
-    pub(crate) fn new(taken: Taken<'static>, is_head_request: bool, head: Head) -> Self {
-        let state = State {
-            taken: Some(taken),
-            head,
-            stage: Stage::NoHead,
-            is_head_request,
-            has_body: false,
-            promised: None,
-            sent: 0,
-            excess_is_logged: false,
-        };
+    /// One that has nothing to answer.
+    pub(crate) fn new() -> Self {
         Self {
-            state: Mutex::new(state),
+            state: Mutex::new(State::new()),
         }
+    }
+
+    /// It answers this request from now on. `write` is the method of that name.
+    pub(crate) fn begin(
+        &self,
+        py: Python<'_>,
+        taken: Taken<'static>,
+        is_head_request: bool,
+        write: Py<PyAny>,
+    ) {
+        self.lock(py).begin(taken, is_head_request, write);
+    }
+
+    /// The request is over, though the app may have kept what belongs to it.
+    pub(crate) fn end(&self, py: Python<'_>) {
+        // Dropped without the lock.
+        let _write = self.lock(py).write.take();
     }
 
     /// Other threads of the app may hold the lock while they wait for a slow client; whoever
@@ -166,11 +176,6 @@ impl Response {
             .map(|(name, value)| (text(name), text(value)))
             .collect();
         Some((head.status, text(head.reason()), fields, state.sent))
-    }
-
-    /// The request is over: gives the head back, for the next one.
-    pub(crate) fn leave_head(&self, py: Python<'_>) -> Head {
-        std::mem::take(&mut self.lock(py).head)
     }
 
     /// Sends a body that is known to be all of it.
@@ -279,6 +284,32 @@ impl Response {
 }
 
 impl State {
+    fn new() -> Self {
+        Self {
+            taken: None,
+            head: Head::default(),
+            stage: Stage::NoHead,
+            is_head_request: false,
+            has_body: false,
+            promised: None,
+            sent: 0,
+            excess_is_logged: false,
+            write: None,
+        }
+    }
+
+    /// As it was at first, but for memory that can be used again.
+    fn begin(&mut self, taken: Taken<'static>, is_head_request: bool, write: Py<PyAny>) {
+        let head = std::mem::take(&mut self.head);
+        *self = Self {
+            taken: Some(taken),
+            head,
+            is_head_request,
+            write: Some(write),
+            ..Self::new()
+        };
+    }
+
     /// Sends the head before the first byte of the body. `body_len` is the whole body's length,
     /// where it is known.
     fn put_head(&mut self, py: Python<'_>, body_len: Option<u64>) -> PyResult<()> {

@@ -11,9 +11,9 @@ use stanchion_server::record::{RequestBuffer, RequestRecord};
 use stanchion_server::{Ending, Seat, Taken, Worker};
 use tracing::{error, info};
 
+use crate::answerer::Answerer;
 use crate::environ::Environs;
 use crate::file_wrapper::FileWrapper;
-use crate::head::Head;
 use crate::hooks::RequestHooks;
 use crate::response::{ClientGone, Response};
 
@@ -28,8 +28,9 @@ pub(crate) struct App {
 pub(crate) struct Gateway {
     app: Arc<App>,
     environs: Environs,
+    /// `None` if the app has kept the one before.
+    answerer: Option<Answerer>,
     buffer: RequestBuffer,
-    head: Head,
 }
 
 /// Why a request was not answered as it should be.
@@ -53,14 +54,13 @@ impl Gateway {
         Ok(Self {
             app,
             environs,
+            answerer: None,
             buffer: RequestBuffer::default(),
-            head: Head::default(),
         })
     }
 
     /// Answers one request, whatever the app does.
     pub(crate) fn answer(&mut self, py: Python<'_>, seat: &Seat<'_>, taken: Taken<'static>) {
-        let wait_s = taken.wait_us() as f64 / 1e6;
         let request = match self.buffer.read(&taken) {
             Ok(request) => request,
             Err(bad) => {
@@ -69,45 +69,32 @@ impl Gateway {
                 return;
             }
         };
-        let made = self.environs.make(py, &request, &taken);
-        let is_head = request.method == "HEAD";
-        let response = Response::new(taken, is_head, std::mem::take(&mut self.head));
-        let response = match Bound::new(py, response) {
-            Ok(response) => response,
-            Err(failure) => {
-                error!("no memory for a response: {failure}");
-                return;
-            }
+        // Before the environ, which has its methods.
+        let answerer = match self.answerer.take() {
+            Some(answerer) => answerer,
+            None => match Answerer::new(self.environs.template(py)) {
+                Ok(answerer) => answerer,
+                Err(failure) => {
+                    error!("no memory for a response: {failure}");
+                    return;
+                }
+            },
         };
-        let made = made.and_then(|environ| {
-            environ.set_item(intern!(py, "stanchion.queue_wait"), wait_s)?;
-            for method in [
-                (
-                    intern!(py, "stanchion.client_gone"),
-                    intern!(py, "client_gone"),
-                ),
-                (
-                    intern!(py, "stanchion.extend_deadline"),
-                    intern!(py, "extend_deadline"),
-                ),
-            ] {
-                environ.set_item(method.0, response.getattr(method.1)?)?;
-            }
-            Ok(environ)
-        });
+        let made = self.environs.make(py, &request, &taken);
+        answerer.begin(py, taken, request.method == "HEAD");
         let app = &self.app;
         match (made, &app.hooks) {
             (Ok(environ), None) => {
-                if let Err(failure) = app.run(py, seat, &environ, &response) {
-                    app.on_failure(py, &response, &of_app(failure), &request);
+                if let Err(failure) = app.run(py, seat, &environ, &answerer) {
+                    app.on_failure(py, &answerer, &of_app(failure), &request);
                 }
             }
             (Ok(environ), Some(hooks)) => {
-                app.run_with(hooks, py, seat, &environ, &response, &request);
+                app.run_with(hooks, py, seat, &environ, &answerer, &request);
             }
-            (Err(failure), _) => app.on_failure(py, &response, &of_app(failure), &request),
+            (Err(failure), _) => app.on_failure(py, &answerer, &of_app(failure), &request),
         }
-        self.head = response.get().leave_head(py);
+        self.answerer = answerer.is_free(py).then_some(answerer);
     }
 }
 
@@ -127,7 +114,7 @@ impl App {
         py: Python<'py>,
         seat: &Seat<'_>,
         environ: &Bound<'py, PyDict>,
-        response: &Bound<'py, Response>,
+        answerer: &Answerer,
         request: &RequestRecord<'_>,
     ) {
         let by_hook = |error| Failure {
@@ -136,16 +123,16 @@ impl App {
         };
         let req = match hooks.begin(py, environ) {
             Ok(req) => req,
-            Err(error) => return self.on_failure(py, response, &by_hook(error), request),
+            Err(error) => return self.on_failure(py, answerer, &by_hook(error), request),
         };
         let outcome = hooks
             .before(py, &req, environ)
             .map_err(by_hook)
-            .and_then(|()| self.run(py, seat, environ, response).map_err(of_app));
+            .and_then(|()| self.run(py, seat, environ, answerer).map_err(of_app));
         if let Err(failure) = outcome {
-            self.on_failure(py, response, &failure, request);
+            self.on_failure(py, answerer, &failure, request);
         }
-        hooks.after(py, &req, environ, response.get(), request);
+        hooks.after(py, &req, environ, answerer.response(), request);
     }
 
     fn run<'py>(
@@ -153,10 +140,13 @@ impl App {
         py: Python<'py>,
         seat: &Seat<'_>,
         environ: &Bound<'py, PyDict>,
-        response: &Bound<'py, Response>,
+        answerer: &Answerer,
     ) -> PyResult<()> {
-        let result = self.app.bind(py).call1((environ, response))?;
-        let sent = self.send(py, seat, &result, response.get());
+        let result = self
+            .app
+            .bind(py)
+            .call1((environ, answerer.start_response(py)))?;
+        let sent = self.send(py, seat, &result, answerer.response());
         // PEP 3333: called whether or not all went well. A list has none, and most apps of few
         // words return one.
         if !result.is_exact_instance_of::<PyList>()
@@ -196,7 +186,7 @@ impl App {
     fn on_failure(
         &self,
         py: Python<'_>,
-        response: &Bound<'_, Response>,
+        answerer: &Answerer,
         failure: &Failure,
         request: &RequestRecord<'_>,
     ) {
@@ -210,7 +200,7 @@ impl App {
             error!(target: EXCEPTION, "{by} failed at {what}\n{}", traceback(py, failure));
         }
         // Also when the client has gone: the slot goes back, however long the app keeps `environ`.
-        response.get().fail(py);
+        answerer.response().fail(py);
     }
 }
 

@@ -20,7 +20,7 @@ impl Octets {
 
     /// Whether all of `bytes` are in the set.
     pub(crate) fn has_all(&self, bytes: &[u8]) -> bool {
-        bytes.iter().all(|&byte| self.has(byte))
+        self.run(bytes) == bytes.len()
     }
 
     pub(crate) fn has(&self, byte: u8) -> bool {

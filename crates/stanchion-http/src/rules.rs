@@ -84,6 +84,22 @@ mod tests {
     }
 
     #[test]
+    fn plain_text_is_printable_ascii_wherever_a_byte_stands() {
+        for len in 0..20 {
+            let mut value = vec![b'x'; len];
+            assert!(is_plain_text(&value), "{len}");
+            for at in 0..len {
+                for byte in 0..=u8::MAX {
+                    value[at] = byte;
+                    let expected = (b' '..=b'~').contains(&byte);
+                    assert_eq!(is_plain_text(&value), expected, "{byte} at {at} of {len}");
+                }
+                value[at] = b'x';
+            }
+        }
+    }
+
+    #[test]
     fn names_of_one_hop_in_any_case() {
         for name in HOP_BY_HOP {
             assert!(is_hop_by_hop(name), "{name:?}");

@@ -91,7 +91,8 @@ impl Head {
             // Dropped, as gunicorn does.
             return Ok(());
         }
-        if name.eq_ignore_ascii_case("content-length") && !self.tells(trimmed)? {
+        let is_length = name == "Content-Length" || name.eq_ignore_ascii_case("content-length");
+        if is_length && !self.tells(trimmed)? {
             return Ok(());
         }
         self.wire.field(name.as_bytes(), trimmed);

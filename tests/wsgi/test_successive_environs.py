@@ -1,5 +1,6 @@
 """A worker keeps what it can of one environ for the next: what is different must be seen all the same."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -83,3 +84,61 @@ def test_a_name_for_which_there_was_no_room_is_still_the_same_as_another_way_to_
             environ_of(wire, "GET", "/", *(f"X-{number}: 1" for number in range(start, start + 50)))
         environ = environ_of(wire, "GET", "/", "cOOkie: a=1", "Cookie: b=2")
         assert environ["HTTP_COOKIE"] == "a=1; b=2"
+
+
+def fields_of(environ: dict[str, Any]) -> dict[str, str]:
+    of_server = {"HTTP_HOST", "HTTP_X_REQUEST_ID"}
+    return {key: value for key, value in environ.items() if key.startswith("HTTP_") and key not in of_server}
+
+
+KINDS = [
+    *(["Accept"], ["accept"], ["Accept", "X-A"], ["X-A", "Accept"], ["X-B", "Accept"], ["X-A", "Accept", "X-B"]),
+    *([], ["X-A"], ["X-B"], ["X-B", "X-A"]),
+]
+"""What clients of several kinds send: more of them than a worker has templates."""
+
+
+@pytest.mark.parametrize("kinds", [3, len(KINDS)])
+@pytest.mark.parametrize("times", [1, 3])
+def test_clients_of_many_kinds_in_turn(echo: Server, times: int, kinds: int) -> None:
+    with echo.connect() as wire:
+        for number in range(12 * kinds):
+            names = KINDS[number // times % kinds]
+            values = {name: f"{name} {number // 2}" for name in names}
+            environ = environ_of(wire, "GET", "/", *(f"{name}: {value}" for name, value in values.items()))
+            expected = {f"HTTP_{name.upper().replace('-', '_')}": value for name, value in values.items()}
+            assert fields_of(environ) == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        (["X-A: 1", "Accept: 2", "X-A: 3"], {"HTTP_X_A": "1,3", "HTTP_ACCEPT": "2"}),
+        (["Accept: 1", "aCCEPT: 2"], {"HTTP_ACCEPT": "1,2"}),
+        (["X_A: 1", "X-B: 2"], {"HTTP_X_B": "2"}),
+        (["SCRIPT_NAME: /app"], {}),
+    ],
+)
+def test_what_is_no_key_of_its_own_is_treated_the_same_each_time(
+    echo: Server, fields: list[str], expected: dict[str, str]
+) -> None:
+    with echo.connect() as wire:
+        for _ in range(4):
+            assert fields_of(environ_of(wire, "GET", "/app/x", *fields)) == expected
+
+
+def test_over_a_unix_socket_each_host_is_the_name_of_its_own_request(serve: Serve, tmp_path: Path) -> None:
+    server = serve("echo:app", bind=f"unix:{tmp_path}/s")
+    with server.connect() as wire:
+        for host in ["one.test:1", "one.test:1", "two.test", "two.test:2", "one.test:1"]:
+            environ = environ_of(wire, "GET", "/", host=host)
+            name, _, port = host.partition(":")
+            assert (environ["SERVER_NAME"], environ["SERVER_PORT"]) == (name, port or "80")
+            assert environ["HTTP_HOST"] == host
+
+
+def test_an_input_without_a_body_is_as_good_as_new_each_time(shared_serve: Serve) -> None:
+    with shared_serve("empty_input:app").connect() as wire:
+        for way in ["file", "lines", "text", "close", "write", "seek", "with", "next", "unknown"] * 2:
+            response = wire.get(f"/{way}")
+            assert (response.status, response.body) == (200, b"as it should be"), way

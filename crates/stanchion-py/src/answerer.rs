@@ -2,9 +2,10 @@
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
 use stanchion_server::Taken;
 
+use crate::environ::Environs;
+use crate::kept::references;
 use crate::response::Response;
 
 /// A response, and its methods as the app gets them.
@@ -12,14 +13,13 @@ pub(crate) struct Answerer {
     response: Py<Response>,
     start_response: Py<PyAny>,
     write: Py<PyAny>,
-    /// What stands in the template of environs, too.
+    /// What stands in the templates of environs, too.
     in_environ: [Py<PyAny>; 2],
 }
 
 impl Answerer {
-    /// One that nobody knows yet, and has `template` say so.
-    pub(crate) fn new(template: &Bound<'_, PyDict>) -> PyResult<Self> {
-        let py = template.py();
+    /// One that nobody has but the templates of `environs`.
+    pub(crate) fn new(py: Python<'_>, environs: &Environs) -> PyResult<Self> {
         let response = Bound::new(py, Response::new())?;
         let (gone_key, gone) = (
             intern!(py, "stanchion.client_gone"),
@@ -29,8 +29,8 @@ impl Answerer {
             intern!(py, "stanchion.extend_deadline"),
             response.getattr(intern!(py, "extend_deadline"))?,
         );
-        template.set_item(gone_key, &gone)?;
-        template.set_item(extend_key, &extend)?;
+        environs.set_in_all(py, gone_key, &gone)?;
+        environs.set_in_all(py, extend_key, &extend)?;
         Ok(Self {
             start_response: response.getattr(intern!(py, "start_response"))?.unbind(),
             write: response.getattr(intern!(py, "write"))?.unbind(),
@@ -55,23 +55,16 @@ impl Answerer {
 
     /// The request is over. False if the app has kept something that belongs to it, by which it could have a part
     /// in the next one: then that needs an answerer of its own.
-    pub(crate) fn is_free(&self, py: Python<'_>) -> bool {
+    pub(crate) fn is_free(&self, py: Python<'_>, environs: &Environs) -> bool {
         self.response.get().end(py);
-        // The response is ours and that of its four methods, two of which are the template's, too.
+        let holders = environs.templates() + 1;
+        // The response is ours and that of its four methods.
         references(py, &self.response) == 5
             && references(py, &self.start_response) == 1
             && references(py, &self.write) == 1
             && self
                 .in_environ
                 .iter()
-                .all(|method| references(py, method) == 2)
+                .all(|method| references(py, method) == holders)
     }
-}
-
-#[expect(
-    deprecated,
-    reason = "what is to be used instead, of pyo3::ffi, is unsafe, and this is the same"
-)]
-fn references<T>(py: Python<'_>, object: &Py<T>) -> isize {
-    object.get_refcnt(py)
 }

@@ -1,148 +1,48 @@
 //! The environ of a request (PEP 3333, with gunicorn's additions).
 
+use std::hash::Hasher;
+
 use pyo3::exceptions::PyOSError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString, PyType};
-use stanchion_http::gateway::{percent_decoded, separator, split_host, split_mount, split_target};
+use stanchion_http::gateway::{percent_decoded, separator, split_target};
 use stanchion_server::record::{BodyRecord, RequestRecord};
 use stanchion_server::{Taken, Worker};
 
 use crate::errors::ErrorLog;
 use crate::file_wrapper::FileWrapper;
-use crate::names::{Name, Names, Role, Seen, environ_key};
+use crate::input::{EmptyInput, bytes_io};
+use crate::names::{Name, NameHasher, Names, Role, Seen, environ_key};
 use crate::strings::{Strings, text};
+use crate::template::{Template, below_mount};
 
-/// Makes the environs of one seat's requests, each as a copy of one that has all keys already that
-/// every environ has. Most of what it says of one request is true of the next one as well.
+/// How many templates a seat keeps besides the one without fields: clients of one kind send the same ones.
+const TEMPLATES: usize = 8;
+/// How many heads are remembered for which there was none.
+const UNKNOWN: usize = 8;
+
+/// Makes the environs of one seat's requests, each as a copy of a template.
 pub(crate) struct Environs {
-    template: Py<PyDict>,
-    shown: Shown,
+    /// Has no fields.
+    bare: Template,
+    /// Have those of requests that came twice, or nearly so, in a short time.
+    templates: Vec<Template>,
+    /// Which of them is the next to be replaced, counted on and on.
+    template_turn: usize,
+    /// Hashes of the names in the last heads for which there was no template.
+    unknown: [u64; UNKNOWN],
+    /// Which of them is the next to be replaced, likewise.
+    unknown_turn: usize,
+    /// In all templates.
+    empty_input: Py<EmptyInput>,
     names: Names,
     strings: Strings,
-    bytes_io: Py<PyAny>,
     open: Py<PyAny>,
     /// `SCRIPT_NAME` of the process's own environment, as gunicorn has it.
     script_name: String,
     /// The key of the field that carries requests' names, if they have any.
     request_id_key: Option<Py<PyString>>,
-}
-
-/// A value of the template, and the bytes that it was made of.
-struct Value {
-    key: Py<PyString>,
-    bytes: Vec<u8>,
-}
-
-impl Value {
-    fn new(template: &Bound<'_, PyDict>, key: &str) -> PyResult<Self> {
-        let py = template.py();
-        let key = PyString::intern(py, key);
-        template.set_item(&key, "")?;
-        let (key, bytes) = (key.unbind(), Vec::new());
-        Ok(Self { key, bytes })
-    }
-
-    fn show(&mut self, template: &Bound<'_, PyDict>, bytes: &[u8]) -> PyResult<()> {
-        if self.bytes != bytes {
-            let py = template.py();
-            template.set_item(&self.key, text(py, bytes))?;
-            self.bytes.clear();
-            self.bytes.extend_from_slice(bytes);
-        }
-        Ok(())
-    }
-}
-
-/// What the template says of the request that was shown last.
-struct Shown {
-    method: Value,
-    raw_uri: Value,
-    path_info: Value,
-    query_string: Value,
-    protocol: Value,
-    scheme: Value,
-    remote_addr: Value,
-    server_name: Value,
-    server_port: Value,
-    /// 0 if there is none.
-    peer_port: u16,
-}
-
-impl Shown {
-    fn new(template: &Bound<'_, PyDict>) -> PyResult<Self> {
-        let value = |key| Value::new(template, key);
-        Ok(Self {
-            method: value("REQUEST_METHOD")?,
-            raw_uri: value("RAW_URI")?,
-            path_info: value("PATH_INFO")?,
-            query_string: value("QUERY_STRING")?,
-            protocol: value("SERVER_PROTOCOL")?,
-            scheme: value("wsgi.url_scheme")?,
-            remote_addr: value("REMOTE_ADDR")?,
-            server_name: value("SERVER_NAME")?,
-            server_port: value("SERVER_PORT")?,
-            peer_port: 0,
-        })
-    }
-
-    /// Has the template say it of this client. On a unix socket there is no such key.
-    fn show_peer_port(
-        &mut self,
-        template: &Bound<'_, PyDict>,
-        port: u16,
-        strings: &mut Strings,
-    ) -> PyResult<()> {
-        if port != self.peer_port {
-            let py = template.py();
-            let key = intern!(py, "REMOTE_PORT");
-            if port == 0 {
-                template.del_item(key)?;
-            } else {
-                template.set_item(key, strings.port(py, port))?;
-            }
-            self.peer_port = port;
-        }
-        Ok(())
-    }
-
-    /// Has the template say it of this request.
-    fn show(
-        &mut self,
-        template: &Bound<'_, PyDict>,
-        request: &RequestRecord<'_>,
-        script_name: &[u8],
-    ) -> PyResult<()> {
-        let facts = &request.facts;
-        let protocol = match request.minor_version {
-            0 => "HTTP/1.0",
-            _ => "HTTP/1.1",
-        };
-        self.method.show(template, request.method.as_bytes())?;
-        self.protocol.show(template, protocol.as_bytes())?;
-        let scheme = if facts.is_https { "https" } else { "http" };
-        self.scheme.show(template, scheme.as_bytes())?;
-        self.remote_addr.show(template, facts.peer_address)?;
-        // On a unix socket the Host field says it.
-        if !facts.server_port.is_empty() {
-            self.server_name.show(template, facts.server_name)?;
-            self.server_port.show(template, facts.server_port)?;
-        }
-        if self.raw_uri.bytes != request.target {
-            let (path, query) = split_target(request.target);
-            let path = percent_decoded(path);
-            self.path_info
-                .show(template, below_mount(&path, script_name))?;
-            self.query_string.show(template, query)?;
-            self.raw_uri.show(template, request.target)?;
-        }
-        Ok(())
-    }
-}
-
-/// A path outside the mount point is left whole: the app will not find it.
-fn below_mount<'p>(path: &'p [u8], script_name: &[u8]) -> &'p [u8] {
-    split_mount(path, script_name).unwrap_or(path)
 }
 
 impl Environs {
@@ -162,59 +62,123 @@ impl Environs {
         // As gunicorn has it.
         let script_name = std::env::var("SCRIPT_NAME").unwrap_or_default();
         template.set_item("SCRIPT_NAME", &script_name)?;
-        let shown = Shown::new(&template)?;
+        let empty_input = Py::new(py, EmptyInput::new())?;
+        template.set_item(intern!(py, "wsgi.input"), &empty_input)?;
         // So that the copies have room for them, under the very keys that will be looked for.
-        for key in [
-            intern!(py, "wsgi.input"),
-            intern!(py, "stanchion.queue_wait"),
-        ] {
-            template.set_item(key, py.None())?;
-        }
+        template.set_item(intern!(py, "stanchion.queue_wait"), py.None())?;
         let header = worker.settings().request_id_header.as_deref();
         let request_id_key = header.map(|name| environ_key(py, name.as_bytes()));
         if let Some(key) = &request_id_key {
             template.set_item(key, py.None())?;
             template.set_item(intern!(py, "stanchion.request_id"), py.None())?;
         }
-        let io = py.import("io")?;
         Ok(Self {
-            template: template.unbind(),
-            shown,
+            bare: Template::new(template)?,
+            templates: Vec::new(),
+            template_turn: 0,
+            unknown: [0; UNKNOWN],
+            unknown_turn: 0,
+            empty_input,
             names: Names::new(),
             strings: Strings::new(),
-            bytes_io: io.getattr("BytesIO")?.unbind(),
-            open: io.getattr("open")?.unbind(),
+            open: py.import("io")?.getattr("open")?.unbind(),
             script_name,
             request_id_key,
         })
     }
 
-    /// What every environ begins as.
-    pub(crate) fn template<'py>(&self, py: Python<'py>) -> &Bound<'py, PyDict> {
-        self.template.bind(py)
+    /// Has every environ say this from now on.
+    pub(crate) fn set_in_all(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyString>,
+        value: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let mut all = self.templates.iter().chain([&self.bare]);
+        all.try_for_each(|template| template.dict.bind(py).set_item(key, value))
     }
 
-    /// The environ of one request, but for what its answer is to be asked for.
+    /// How many templates there are, each of which refers to what every environ says.
+    pub(crate) fn templates(&self) -> usize {
+        self.templates.len() + 1
+    }
+
+    /// The environ of one request.
     pub(crate) fn make<'py>(
         &mut self,
         py: Python<'py>,
         request: &RequestRecord<'_>,
         taken: &Taken<'_>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let template = self.template.bind(py);
-        self.shown
-            .show(template, request, self.script_name.as_bytes())?;
-        let port = request.facts.peer_port;
-        self.shown
-            .show_peer_port(template, port, &mut self.strings)?;
-        let environ = template.copy()?;
+        if !EmptyInput::is_untouched(&self.empty_input, py, self.templates() + 1) {
+            let input = Bound::new(py, EmptyInput::new())?;
+            self.set_in_all(py, intern!(py, "wsgi.input"), &input)?;
+            self.empty_input = input.unbind();
+        }
+        let fitting = self.templates.iter_mut().find(|known| known.fits(request));
+        let script_name = self.script_name.as_bytes();
+        let environ = match fitting {
+            Some(known) => known.environ_of(py, request, &mut self.strings, script_name)?,
+            None => self.make_without_template(py, request)?,
+        };
         let wait_s = taken.wait_us() as f64 / 1e6;
         environ.set_item(intern!(py, "stanchion.queue_wait"), wait_s)?;
-        let input = self.input(py, request, taken)?;
-        environ.set_item(intern!(py, "wsgi.input"), input)?;
-        self.add_fields(py, &environ, request)?;
+        if let Some(input) = self.input(py, request, taken)? {
+            environ.set_item(intern!(py, "wsgi.input"), input)?;
+        }
         self.add_names(py, &environ, request)?;
         Ok(environ)
+    }
+
+    /// An environ of a request whose fields are those of no template. Should another one have the same ones
+    /// soon, there will be a template for them.
+    fn make_without_template<'py>(
+        &mut self,
+        py: Python<'py>,
+        request: &RequestRecord<'_>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let hosts = request.fields().map(|(name, value)| {
+            let is_host = name.eq_ignore_ascii_case(b"host");
+            is_host.then_some(value)
+        });
+        let (host, script_name) = (hosts.flatten().last(), self.script_name.as_bytes());
+        let environ =
+            self.bare
+                .environ_without_fields(py, request, &mut self.strings, script_name, host)?;
+        let is_simple = self.add_fields(py, &environ, request)?;
+        if is_simple {
+            self.learn(py, request)?;
+        }
+        Ok(environ)
+    }
+
+    /// Makes a template for the fields of a request, if one came lately that had them, too. Should two sets of names
+    /// have the same hash, one is made too early.
+    fn learn(&mut self, py: Python<'_>, request: &RequestRecord<'_>) -> PyResult<()> {
+        let mut hasher = NameHasher::default();
+        for (name, _) in request.fields() {
+            hasher.write(name);
+        }
+        let hash = hasher.finish();
+        let Some(known) = self.unknown.iter_mut().find(|known| **known == hash) else {
+            self.unknown[self.unknown_turn % UNKNOWN] = hash;
+            self.unknown_turn += 1;
+            return Ok(());
+        };
+        *known = 0;
+        let mut keys = Vec::new();
+        for (name, _) in request.fields() {
+            keys.push(self.names.get(py, name).clone_ref(py));
+        }
+        let names = request.fields().map(|(name, _)| name).zip(&keys);
+        let made = self.bare.with_fields(py, names)?;
+        let place = self.template_turn % TEMPLATES;
+        self.template_turn += 1;
+        match self.templates.get_mut(place) {
+            Some(old) => *old = made,
+            None => self.templates.push(made),
+        }
+        Ok(())
     }
 
     /// What the request is called, also in place of what a client says it is, and how long it took
@@ -239,15 +203,15 @@ impl Environs {
     }
 
     /// The whole body has arrived, so a file of Python's own serves: `BytesIO` for what is in
-    /// memory, a `BufferedReader` for what is in the spool.
+    /// memory, a `BufferedReader` for what is in the spool. `None` if there is no body.
     fn input<'py>(
         &self,
         py: Python<'py>,
         request: &RequestRecord<'_>,
         taken: &Taken<'_>,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
         match request.body {
-            BodyRecord::Memory { len: 0, .. } => self.bytes_io.bind(py).call0(),
+            BodyRecord::Memory { len: 0, .. } => Ok(None),
             // `BytesIO` shares the bytes until somebody writes.
             BodyRecord::Memory { at, len } => {
                 let bytes = PyBytes::new_with(py, len, |bytes| {
@@ -256,31 +220,37 @@ impl Environs {
                     }
                     Ok(())
                 })?;
-                self.bytes_io.bind(py).call1((bytes,))
+                bytes_io(py)?.call1((bytes,)).map(Some)
             }
-            BodyRecord::Spooled { path, .. } => self.open.bind(py).call1((path, "rb")),
+            BodyRecord::Spooled { path, .. } => self.open.bind(py).call1((path, "rb")).map(Some),
         }
     }
 
+    /// Gives whether each field has a key of its own.
     fn add_fields(
         &mut self,
         py: Python<'_>,
         environ: &Bound<'_, PyDict>,
         request: &RequestRecord<'_>,
-    ) -> PyResult<()> {
-        let (mut seen, mut host, mut mount) = (Seen::default(), None, None);
+    ) -> PyResult<bool> {
+        let (mut seen, mut mount, mut is_simple) = (Seen::default(), None, true);
         for (sent, value) in request.fields() {
             let name = self.names.get(py, sent);
             match name.role {
-                Role::Hidden => continue,
-                Role::Mount => {
-                    mount = Some(value).filter(|_| request.facts.trusted_peer).or(mount);
+                Role::Hidden => {
+                    is_simple = false;
                     continue;
                 }
-                Role::Host => host = Some(value),
-                Role::Content | Role::Other => {}
+                Role::Mount => {
+                    mount = Some(value).filter(|_| request.facts.trusted_peer).or(mount);
+                    is_simple = false;
+                    continue;
+                }
+                Role::Host | Role::Content | Role::Other => {}
             }
-            if seen.again(name) && name.role != Role::Content {
+            let again = seen.again(name);
+            is_simple &= !again;
+            if again && name.role != Role::Content {
                 join(py, environ, name, sent, value)?;
             } else if name.is_usual {
                 environ.set_item(&name.key, self.strings.text(py, value))?;
@@ -295,28 +265,7 @@ impl Environs {
             environ.set_item(intern!(py, "SCRIPT_NAME"), text(py, script_name))?;
             environ.set_item(intern!(py, "PATH_INFO"), path_info)?;
         }
-        if request.facts.server_port.is_empty() {
-            self.add_server(py, environ, request, host)?;
-        }
-        Ok(())
-    }
-
-    /// On a unix socket, what the Host field says, as in gunicorn.
-    fn add_server(
-        &mut self,
-        py: Python<'_>,
-        environ: &Bound<'_, PyDict>,
-        request: &RequestRecord<'_>,
-        host: Option<&[u8]>,
-    ) -> PyResult<()> {
-        let facts = &request.facts;
-        let default_port: &[u8] = if facts.is_https { b"443" } else { b"80" };
-        let own = (facts.server_name, default_port);
-        let (name, port) = host.map_or(own, |host| split_host(host, default_port));
-        let name = self.strings.text(py, name);
-        environ.set_item(intern!(py, "SERVER_NAME"), name)?;
-        let port = self.strings.text(py, port);
-        environ.set_item(intern!(py, "SERVER_PORT"), port)
+        Ok(is_simple)
     }
 }
 

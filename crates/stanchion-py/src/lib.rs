@@ -9,9 +9,12 @@ mod fork;
 mod head;
 mod hooks;
 mod host;
+mod input;
+mod kept;
 mod names;
 mod response;
 mod strings;
+mod template;
 mod wsgi;
 
 use pyo3::prelude::*;

@@ -117,6 +117,13 @@ impl Names {
 }
 
 impl Name {
+    pub(crate) fn clone_ref(&self, py: Python<'_>) -> Self {
+        Self {
+            key: self.key.clone_ref(py),
+            ..*self
+        }
+    }
+
     fn new(py: Python<'_>, name: &[u8]) -> Self {
         let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
         let role = if is(b"script_name") {

@@ -72,7 +72,7 @@ impl Gateway {
         // Before the environ, which has its methods.
         let answerer = match self.answerer.take() {
             Some(answerer) => answerer,
-            None => match Answerer::new(self.environs.template(py)) {
+            None => match Answerer::new(py, &self.environs) {
                 Ok(answerer) => answerer,
                 Err(failure) => {
                     error!("no memory for a response: {failure}");
@@ -94,7 +94,7 @@ impl Gateway {
             }
             (Err(failure), _) => app.on_failure(py, &answerer, &of_app(failure), &request),
         }
-        self.answerer = answerer.is_free(py).then_some(answerer);
+        self.answerer = answerer.is_free(py, &self.environs).then_some(answerer);
     }
 }
 

@@ -261,7 +261,7 @@ impl<'a> RequestRecord<'a> {
     }
 
     /// The fields in the order in which they were sent, names as they were sent.
-    pub fn fields(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+    pub fn fields(&self) -> impl ExactSizeIterator<Item = (&'a [u8], &'a [u8])> {
         let head = self.head;
         let fields = self.spans.iter();
         fields.map(move |spans| field(spans, head).expect("it was checked when it was read"))

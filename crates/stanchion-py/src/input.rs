@@ -1,0 +1,100 @@
+//! `wsgi.input` of a request without a body, of which most apps ask nothing.
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyIterator, PyTuple, PyType};
+
+use crate::kept::references;
+
+static BYTES_IO: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+
+/// `io.BytesIO`, in which a body in memory is.
+pub(crate) fn bytes_io(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
+    BYTES_IO.import(py, "io", "BytesIO")
+}
+
+/// An empty `BytesIO` that is made once it is asked for anything.
+#[pyclass(frozen, module = "stanchion")]
+pub(crate) struct EmptyInput {
+    file: PyOnceLock<Py<PyAny>>,
+}
+
+#[pymethods]
+impl EmptyInput {
+    #[pyo3(signature = (size = None, /))]
+    fn read<'py>(
+        &self,
+        py: Python<'py>,
+        size: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.file(py)?.call_method1(intern!(py, "read"), (size,))
+    }
+
+    #[pyo3(signature = (size = None, /))]
+    fn readline<'py>(
+        &self,
+        py: Python<'py>,
+        size: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.file(py)?
+            .call_method1(intern!(py, "readline"), (size,))
+    }
+
+    #[pyo3(signature = (hint = None, /))]
+    fn readlines<'py>(
+        &self,
+        py: Python<'py>,
+        hint: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.file(py)?
+            .call_method1(intern!(py, "readlines"), (hint,))
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+        self.file(py)?.try_iter()
+    }
+
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.file(py)?.call_method0(intern!(py, "__next__"))
+    }
+
+    fn __enter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.file(py)?.call_method0(intern!(py, "__enter__"))
+    }
+
+    #[pyo3(signature = (*failure))]
+    fn __exit__<'py>(
+        &self,
+        py: Python<'py>,
+        failure: &Bound<'py, PyTuple>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.file(py)?
+            .call_method1(intern!(py, "__exit__"), failure)
+    }
+
+    /// Whatever else a `BytesIO` has.
+    fn __getattr__<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+        self.file(py)?.getattr(name)
+    }
+}
+
+impl EmptyInput {
+    pub(crate) fn new() -> Self {
+        Self {
+            file: PyOnceLock::new(),
+        }
+    }
+
+    fn file<'py>(&self, py: Python<'py>) -> PyResult<&Bound<'py, PyAny>> {
+        let file = self
+            .file
+            .get_or_try_init(py, || Ok::<_, PyErr>(bytes_io(py)?.call0()?.unbind()))?;
+        Ok(file.bind(py))
+    }
+
+    /// Whether it is as it was made, and nobody has it but those `holders`.
+    pub(crate) fn is_untouched(this: &Py<Self>, py: Python<'_>, holders: usize) -> bool {
+        references(py, this) == holders && this.get().file.get(py).is_none()
+    }
+}

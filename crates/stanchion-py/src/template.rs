@@ -1,0 +1,289 @@
+//! What environs are copies of. Most of what they say of one request is true of the next one as well.
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+use stanchion_http::gateway::{percent_decoded, split_host, split_mount, split_target};
+use stanchion_server::record::RequestRecord;
+
+use crate::names::{Name, Role};
+use crate::strings::{Strings, text};
+
+/// An environ that has all keys already, for requests with the same fields in the same order.
+pub(crate) struct Template {
+    pub(crate) dict: Py<PyDict>,
+    shown: Shown,
+    fields: Vec<Field>,
+}
+
+/// A field that such a request has.
+struct Field {
+    /// Its name, as it is sent.
+    sent: Box<[u8]>,
+    is_host: bool,
+    shown: ShownField,
+}
+
+enum ShownField {
+    /// In the template, as its value is likely to come again.
+    Usual(Value),
+    /// In each environ. It may be a secret, so it is not kept.
+    Other(Py<PyString>),
+}
+
+/// A value of a template, and the bytes that it was made of.
+struct Value {
+    key: Py<PyString>,
+    bytes: Vec<u8>,
+}
+
+impl Value {
+    fn new(dict: &Bound<'_, PyDict>, key: &Bound<'_, PyString>) -> PyResult<Self> {
+        dict.set_item(key, "")?;
+        let (key, bytes) = (key.clone().unbind(), Vec::new());
+        Ok(Self { key, bytes })
+    }
+
+    fn show(&mut self, dict: &Bound<'_, PyDict>, bytes: &[u8]) -> PyResult<()> {
+        self.show_with(dict, bytes, |py| text(py, bytes))
+    }
+
+    fn show_with<'py>(
+        &mut self,
+        dict: &Bound<'py, PyDict>,
+        bytes: &[u8],
+        text: impl FnOnce(Python<'py>) -> Bound<'py, PyString>,
+    ) -> PyResult<()> {
+        if self.bytes != bytes {
+            dict.set_item(&self.key, text(dict.py()))?;
+            self.bytes.clear();
+            self.bytes.extend_from_slice(bytes);
+        }
+        Ok(())
+    }
+
+    fn clone_ref(&self, py: Python<'_>) -> Self {
+        Self {
+            key: self.key.clone_ref(py),
+            bytes: self.bytes.clone(),
+        }
+    }
+}
+
+impl Template {
+    /// One without fields. `dict` has what is true of every request.
+    pub(crate) fn new(dict: Bound<'_, PyDict>) -> PyResult<Self> {
+        Ok(Self {
+            shown: Shown::new(&dict)?,
+            fields: Vec::new(),
+            dict: dict.unbind(),
+        })
+    }
+
+    /// One for requests that have these fields as well, whose names are told apart by their keys.
+    pub(crate) fn with_fields<'n>(
+        &self,
+        py: Python<'_>,
+        names: impl Iterator<Item = (&'n [u8], &'n Name)>,
+    ) -> PyResult<Self> {
+        let dict = self.dict.bind(py).copy()?;
+        let fields = names.map(|(sent, name)| {
+            let key = name.key.bind(py);
+            let value = Value::new(&dict, key)?;
+            Ok(Field {
+                sent: sent.into(),
+                is_host: name.role == Role::Host,
+                shown: if name.is_usual {
+                    ShownField::Usual(value)
+                } else {
+                    ShownField::Other(value.key)
+                },
+            })
+        });
+        Ok(Self {
+            fields: fields.collect::<PyResult<_>>()?,
+            shown: self.shown.clone_ref(py),
+            dict: dict.unbind(),
+        })
+    }
+
+    /// Whether the request has just these fields.
+    pub(crate) fn fits(&self, request: &RequestRecord<'_>) -> bool {
+        let sent = request.fields();
+        sent.len() == self.fields.len()
+            && sent
+                .zip(&self.fields)
+                .all(|((name, _), field)| *field.sent == *name)
+    }
+
+    /// An environ that says it of this request, which has the template's fields.
+    pub(crate) fn environ_of<'py>(
+        &mut self,
+        py: Python<'py>,
+        request: &RequestRecord<'_>,
+        strings: &mut Strings,
+        script_name: &[u8],
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let dict = self.dict.bind(py);
+        let (mut host, mut is_whole) = (None, true);
+        for ((_, value), field) in request.fields().zip(&mut self.fields) {
+            if field.is_host {
+                host = Some(value);
+            }
+            match &mut field.shown {
+                ShownField::Usual(shown) => {
+                    shown.show_with(dict, value, |py| strings.text(py, value))?;
+                }
+                ShownField::Other(_) => is_whole = false,
+            }
+        }
+        let environ = self.environ_without_fields(py, request, strings, script_name, host)?;
+        if !is_whole {
+            for ((_, value), field) in request.fields().zip(&self.fields) {
+                if let ShownField::Other(key) = &field.shown {
+                    environ.set_item(key, text(py, value))?;
+                }
+            }
+        }
+        Ok(environ)
+    }
+
+    /// An environ that says it of this request, but nothing of its fields. `host` is what its Host field says.
+    pub(crate) fn environ_without_fields<'py>(
+        &mut self,
+        py: Python<'py>,
+        request: &RequestRecord<'_>,
+        strings: &mut Strings,
+        script_name: &[u8],
+        host: Option<&[u8]>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let dict = self.dict.bind(py);
+        self.shown.show_request(dict, request, script_name)?;
+        self.shown.show_server(dict, request, strings, host)?;
+        let port = request.facts.peer_port;
+        self.shown.show_peer_port(dict, port, strings)?;
+        dict.copy()
+    }
+}
+
+/// What a template says of the request that was shown last.
+struct Shown {
+    method: Value,
+    raw_uri: Value,
+    path_info: Value,
+    query_string: Value,
+    protocol: Value,
+    scheme: Value,
+    remote_addr: Value,
+    server_name: Value,
+    server_port: Value,
+    /// 0 if there is none.
+    peer_port: u16,
+}
+
+impl Shown {
+    fn new(dict: &Bound<'_, PyDict>) -> PyResult<Self> {
+        let value = |key| Value::new(dict, &PyString::intern(dict.py(), key));
+        Ok(Self {
+            method: value("REQUEST_METHOD")?,
+            raw_uri: value("RAW_URI")?,
+            path_info: value("PATH_INFO")?,
+            query_string: value("QUERY_STRING")?,
+            protocol: value("SERVER_PROTOCOL")?,
+            scheme: value("wsgi.url_scheme")?,
+            remote_addr: value("REMOTE_ADDR")?,
+            server_name: value("SERVER_NAME")?,
+            server_port: value("SERVER_PORT")?,
+            peer_port: 0,
+        })
+    }
+
+    /// The same for a copy of the template.
+    fn clone_ref(&self, py: Python<'_>) -> Self {
+        Self {
+            method: self.method.clone_ref(py),
+            raw_uri: self.raw_uri.clone_ref(py),
+            path_info: self.path_info.clone_ref(py),
+            query_string: self.query_string.clone_ref(py),
+            protocol: self.protocol.clone_ref(py),
+            scheme: self.scheme.clone_ref(py),
+            remote_addr: self.remote_addr.clone_ref(py),
+            server_name: self.server_name.clone_ref(py),
+            server_port: self.server_port.clone_ref(py),
+            peer_port: self.peer_port,
+        }
+    }
+
+    fn show_request(
+        &mut self,
+        dict: &Bound<'_, PyDict>,
+        request: &RequestRecord<'_>,
+        script_name: &[u8],
+    ) -> PyResult<()> {
+        let facts = &request.facts;
+        let protocol = match request.minor_version {
+            0 => "HTTP/1.0",
+            _ => "HTTP/1.1",
+        };
+        self.method.show(dict, request.method.as_bytes())?;
+        self.protocol.show(dict, protocol.as_bytes())?;
+        let scheme = if facts.is_https { "https" } else { "http" };
+        self.scheme.show(dict, scheme.as_bytes())?;
+        self.remote_addr.show(dict, facts.peer_address)?;
+        if self.raw_uri.bytes != request.target {
+            let (path, query) = split_target(request.target);
+            let path = percent_decoded(path);
+            self.path_info.show(dict, below_mount(&path, script_name))?;
+            self.query_string.show(dict, query)?;
+            self.raw_uri.show(dict, request.target)?;
+        }
+        Ok(())
+    }
+
+    /// The listener; on a unix socket, what the Host field says, as in gunicorn.
+    fn show_server(
+        &mut self,
+        dict: &Bound<'_, PyDict>,
+        request: &RequestRecord<'_>,
+        strings: &mut Strings,
+        host: Option<&[u8]>,
+    ) -> PyResult<()> {
+        let facts = &request.facts;
+        let (name, port) = if facts.server_port.is_empty() {
+            let default_port: &[u8] = if facts.is_https { b"443" } else { b"80" };
+            let own = (facts.server_name, default_port);
+            host.map_or(own, |host| split_host(host, default_port))
+        } else {
+            (facts.server_name, facts.server_port)
+        };
+        self.server_name
+            .show_with(dict, name, |py| strings.text(py, name))?;
+        self.server_port
+            .show_with(dict, port, |py| strings.text(py, port))
+    }
+
+    /// On a unix socket there is no such key.
+    fn show_peer_port(
+        &mut self,
+        dict: &Bound<'_, PyDict>,
+        port: u16,
+        strings: &mut Strings,
+    ) -> PyResult<()> {
+        if port != self.peer_port {
+            let py = dict.py();
+            let key = intern!(py, "REMOTE_PORT");
+            if port == 0 {
+                dict.del_item(key)?;
+            } else {
+                dict.set_item(key, strings.port(py, port))?;
+            }
+            self.peer_port = port;
+        }
+        Ok(())
+    }
+}
+
+/// A path outside the mount point is left whole: the app will not find it.
+pub(crate) fn below_mount<'p>(path: &'p [u8], script_name: &[u8]) -> &'p [u8] {
+    split_mount(path, script_name).unwrap_or(path)
+}

@@ -1,7 +1,52 @@
-//! What a socket still has to send.
+//! What a socket has to send: memory that is shared with other processes, and how much is left.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// Stretches that [`send_around`] takes before those that are shared.
+pub const BEFORE_MAX: usize = 8;
+const PARTS_MAX: usize = BEFORE_MAX + 3;
+
+/// Sends these in turn, as much as there is room for, without waiting (sendmsg(2)): what is `before`, two stretches of
+/// memory that other processes may write to meanwhile, and what is `after` them. Gives how many bytes were sent.
+///
+/// # Errors
+/// What the kernel says. `InvalidInput` if more than [`BEFORE_MAX`] stretches are before.
+///
+/// # Safety
+/// All of `shared`, each where it starts and how many bytes it has, must stay mapped and readable.
+pub unsafe fn send_around(
+    socket: BorrowedFd<'_>,
+    before: &[&[u8]],
+    shared: [(*const u8, usize); 2],
+    after: &[u8],
+) -> io::Result<usize> {
+    if before.len() > BEFORE_MAX {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let ours = |bytes: &[u8]| (bytes.as_ptr(), bytes.len());
+    let parts = before.iter().map(|bytes| ours(bytes));
+    let parts = parts.chain(shared).chain([ours(after)]);
+    let mut iovecs = [libc::iovec {
+        iov_base: std::ptr::null_mut(),
+        iov_len: 0,
+    }; PARTS_MAX];
+    let mut count = 0;
+    for (iovec, (start, len)) in iovecs.iter_mut().zip(parts) {
+        iovec.iov_base = start.cast_mut().cast();
+        iovec.iov_len = len;
+        count += 1;
+    }
+    // SAFETY: all zeroes is a message without address, ancillary data or flags.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = iovecs.as_mut_ptr();
+    message.msg_iovlen = count;
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: `message` names `count` stretches, which are borrowed or, as the caller says, stay mapped; the kernel only
+    // copies from them, so it does not matter who writes there meanwhile.
+    let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, flags) };
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+}
 
 /// How much the peer has not taken yet of what was written to a stream socket: bytes on TCP
 /// (tcp(7), `SIOCOUTQ`), and on unix sockets the memory they take (unix(7)). It falls when the peer
@@ -23,6 +68,23 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
+
+    #[test]
+    fn stretches_are_sent_in_turn_and_too_many_are_not() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let shared = b"0123456789";
+        let stretches = [(shared[7..].as_ptr(), 3), (shared.as_ptr(), 2)];
+        // SAFETY: they are borrowed until the end of the test.
+        let sent = unsafe { send_around(ours.as_fd(), &[b"a", b"", b"bc"], stretches, b"z") };
+        assert_eq!(sent.unwrap(), 9);
+        let mut got = [0; 16];
+        assert_eq!(theirs.read(&mut got).unwrap(), 9);
+        assert_eq!(&got[..9], b"abc78901z");
+        let many: [&[u8]; BEFORE_MAX + 1] = [b"x"; BEFORE_MAX + 1];
+        // SAFETY: as above.
+        let refused = unsafe { send_around(ours.as_fd(), &many, stretches, b"") };
+        assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
 
     #[test]
     fn it_grows_with_writing_and_falls_with_the_peers_reading() {

@@ -1,6 +1,10 @@
 //! What seats bring back: where a request stands, and the bytes of its answer.
 
+use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
+
+use stanchion_sys::outgoing::send_around;
 
 use super::{AcceptorSide, Submitted};
 use crate::corrupt::Corrupt;
@@ -94,28 +98,133 @@ impl AcceptorSide<'_> {
         if len == 0 {
             return Ok(0);
         }
-        let capacity = self.exchange.geometry().response_bytes;
-        let at = (self.consumed[slot as usize] % capacity as u64) as usize;
-        let first = len.min(capacity - at);
-        out.reserve(len);
-        let end = out.len();
-        // SAFETY: both pieces lie within the slot's response ring, and `out` has room for `len`.
-        // The seat published these bytes and writes them no more until they are consumed; one
-        // that does all the same spoils its own answer, for the bytes are only copied, never
-        // looked at in place.
-        unsafe {
-            let area = self.exchange.response_area(slot);
-            let target = out.as_mut_ptr().add(end);
-            std::ptr::copy_nonoverlapping(area.add(at), target, first);
-            std::ptr::copy_nonoverlapping(area, target.add(first), len - first);
-            out.set_len(end + len);
-        }
-        self.consumed[slot as usize] += len as u64;
-        self.exchange
-            .head(slot)
-            .flow
-            .0
-            .consume(self.consumed[slot as usize]);
+        self.copy_unread(slot, 0, len, out);
+        self.consume(slot, len);
         Ok(len)
+    }
+
+    /// Sends `len` unread bytes of the answer over `socket` from where they stand, with what is to go `before` and
+    /// `after` them, and frees their room. Gives how many bytes of all that the kernel took; those of the answer that it
+    /// did not are appended to `left`.
+    ///
+    /// # Errors
+    /// There are not as many. Or, with nothing sent and nothing freed, what the kernel says.
+    pub fn send(
+        &mut self,
+        slot: u32,
+        len: usize,
+        socket: BorrowedFd<'_>,
+        before: &[&[u8]],
+        after: &[u8],
+        left: &mut Vec<u8>,
+    ) -> Result<io::Result<usize>, Corrupt> {
+        if len > self.readable(slot)? {
+            return Err(Corrupt("an answer has become shorter"));
+        }
+        // SAFETY: both stretches lie within the slot's response ring, which stays mapped.
+        let sent = unsafe { send_around(socket, before, self.unread(slot, 0, len), after) };
+        if let Ok(bytes) = sent {
+            let of_others: usize = before.iter().map(|bytes| bytes.len()).sum();
+            let of_answer = bytes.saturating_sub(of_others).min(len);
+            self.copy_unread(slot, of_answer, len, left);
+            self.consume(slot, len);
+        }
+        Ok(sent)
+    }
+
+    /// Where the unread bytes `from..to` of the answer stand in its ring: two stretches, as they may go over its end.
+    fn unread(&self, slot: u32, from: usize, to: usize) -> [(*const u8, usize); 2] {
+        let capacity = self.exchange.geometry().response_bytes;
+        let at = ((self.consumed[slot as usize] + from as u64) % capacity as u64) as usize;
+        let (len, first) = (to - from, (to - from).min(capacity - at));
+        let area = self.exchange.response_area(slot).cast_const();
+        [(area.wrapping_add(at), first), (area, len - first)]
+    }
+
+    /// Appends the unread bytes `from..to` of the answer.
+    fn copy_unread(&self, slot: u32, from: usize, to: usize, out: &mut Vec<u8>) {
+        for (start, len) in self.unread(slot, from, to) {
+            out.reserve(len);
+            let end = out.len();
+            // SAFETY: the stretch lies within the slot's response ring, and `out` has room for `len`. The seat
+            // published these bytes and writes them no more until they are consumed; one that does all the same
+            // spoils its own answer, for the bytes are only copied, never looked at in place.
+            unsafe {
+                std::ptr::copy_nonoverlapping(start, out.as_mut_ptr().add(end), len);
+                out.set_len(end + len);
+            }
+        }
+    }
+
+    fn consume(&mut self, slot: u32, len: usize) {
+        let consumed = &mut self.consumed[slot as usize];
+        *consumed += len as u64;
+        self.exchange.head(slot).flow.0.consume(*consumed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::layout::Geometry;
+    use crate::seat::SeatSide;
+    use crate::shared::Exchange;
+
+    const GEOMETRY: Geometry = Geometry {
+        seats: 1,
+        seats_per_worker: 1,
+        ahead_per_seat: 0,
+        request_bytes: 8,
+        response_bytes: 8,
+    };
+
+    #[test]
+    fn an_answer_is_sent_from_where_it_stands_also_over_the_end_of_its_ring() {
+        let exchange = Exchange::create(GEOMETRY).expect("memory");
+        let mut side = AcceptorSide::take_over(&exchange);
+        let slot = side.submit(0, |_| Some(0)).expect("a free slot").slot;
+        let seat = SeatSide::new(&exchange, Tenant { seat: 0, tenure: 1 }, 1, None);
+        let mut taken = seat.take().expect("a request");
+        let (ours, mut theirs) = UnixStream::pair().expect("sockets");
+        let mut left = Vec::new();
+        for bytes in [b"abcdef", b"ghijkl"] {
+            taken.write(bytes).expect("room");
+            taken.publish();
+            let socket = ours.as_fd();
+            assert_eq!(
+                side.send(slot, 7, socket, &[], b"", &mut left)
+                    .expect_err("there is less"),
+                Corrupt("an answer has become shorter")
+            );
+            let sent = side.send(slot, 6, socket, &[b"<", b"6>"], b";", &mut left);
+            assert_eq!(sent.expect("as it should be").expect("room"), 10);
+            let mut got = [0; 16];
+            assert_eq!(theirs.read(&mut got).expect("bytes"), 10);
+            assert_eq!(&got[..10], [&b"<6>"[..], bytes, b";"].concat());
+            assert_eq!((side.readable(slot), left.len()), (Ok(0), 0));
+        }
+    }
+
+    #[test]
+    fn what_a_full_socket_does_not_take_stays_where_it_is() {
+        let exchange = Exchange::create(GEOMETRY).expect("memory");
+        let mut side = AcceptorSide::take_over(&exchange);
+        let slot = side.submit(0, |_| Some(0)).expect("a free slot").slot;
+        let seat = SeatSide::new(&exchange, Tenant { seat: 0, tenure: 1 }, 1, None);
+        let mut taken = seat.take().expect("a request");
+        taken.write(b"abc").expect("room");
+        taken.publish();
+        let (mut ours, _theirs) = UnixStream::pair().expect("sockets");
+        ours.set_nonblocking(true).expect("set");
+        while ours.write(&[0; 4096]).is_ok() {}
+        let mut left = Vec::new();
+        let sent = side.send(slot, 3, ours.as_fd(), &[], b"", &mut left);
+        let error = sent.expect("as it should be").expect_err("it is full");
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        assert_eq!((side.readable(slot), left.len()), (Ok(3), 0));
     }
 }

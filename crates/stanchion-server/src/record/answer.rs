@@ -8,7 +8,7 @@ use super::{BadRecord, KEPT_BYTES, Numbers, Reader};
 pub const ANSWER_HEAD_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of a slot's response ring: an answer up to this size frees its worker at once, however
 /// slowly the client reads. It has room for the longest head.
-pub const RESPONSE_RING_BYTES: usize = 128 * 1024;
+pub const RESPONSE_RING_BYTES: usize = 512 * 1024;
 /// What stands before the head of an answer.
 pub const PREFIX_BYTES: usize = 24;
 

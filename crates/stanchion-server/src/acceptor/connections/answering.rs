@@ -59,7 +59,7 @@ impl Connection {
         let (length, known) = match (facts.length, &body) {
             (BodyLength::Unknown, Start::Whole) => (Some(whole as u64), true),
             (BodyLength::Unknown, Start::File(_, part)) => (Some(part.len), true),
-            (BodyLength::Unknown, Start::Streamed) => (None, false),
+            (BodyLength::Unknown, Start::Streamed(whole)) => (*whole, whole.is_some()),
             (BodyLength::Bytes(len), _) => (Some(len), false),
             (BodyLength::Nothing, _) => (Some(0), false),
         };
@@ -108,7 +108,7 @@ impl Connection {
                     (Bytes::from(bytes).slice(head.end..), Source::Over)
                 }
             }
-            Start::Streamed => (Bytes::new(), Source::Stream),
+            Start::Streamed(_) => (Bytes::new(), Source::Stream),
             Start::File(file, part) => (Bytes::new(), Source::File(FileBody::new(file, part))),
         };
         self.start(
@@ -121,6 +121,7 @@ impl Connection {
                 is_chunked,
                 keeps,
                 spooler: None,
+                is_behind: false,
             },
             requests,
         )
@@ -169,6 +170,7 @@ impl Connection {
                 is_chunked: false,
                 keeps,
                 spooler: None,
+                is_behind: false,
             },
             requests,
         )
@@ -197,6 +199,7 @@ impl Connection {
             is_chunked: false,
             keeps,
             spooler: None,
+            is_behind: false,
         };
         if self.start(out, rest, sending, requests) == Step::Close {
             self.phase = Phase::Over;

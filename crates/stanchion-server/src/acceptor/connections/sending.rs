@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use stanchion_http::{CHUNK_END, LAST_CHUNK, chunk_head};
+use stanchion_sys::outgoing::BEFORE_MAX;
 use tracing::warn;
 
 use super::connection::{Connection, Phase, Step};
@@ -35,6 +36,8 @@ pub(super) struct Sending {
     /// The connection goes on after it.
     pub(super) keeps: bool,
     pub(super) spooler: Option<Spooler>,
+    /// The kernel has not taken all of what it was given last.
+    pub(super) is_behind: bool,
 }
 
 /// Whose answer it is, and what is to be told of it.
@@ -105,7 +108,18 @@ impl Connection {
                 return Step::On;
             };
             sending.fill(self.number, requests);
-            if sending.pending.is_empty() {
+            if let Some(written) = sending.fetch(&mut self.transport, requests) {
+                match written {
+                    // It is the end; or what is there is kept for a client that is behind, or its worker would have to
+                    // wait for it.
+                    Written::Bytes(0) | Written::Full => {}
+                    Written::Bytes(bytes) => {
+                        self.intake.wrote(bytes, requests.now_us);
+                        turn_bytes += bytes;
+                    }
+                    Written::Failed => return self.broke(requests),
+                }
+            } else if sending.pending.is_empty() {
                 match &mut sending.source {
                     Source::Over | Source::Broken => {
                         let idle = Phase::Idle {
@@ -263,10 +277,15 @@ impl Sending {
                 }
             }
             if self.has_all() {
-                // As long as its head says, so the client has no use for more.
+                // As long as its head says, so the client has no use for more. Its worker may be through with it.
+                requests.dispatch.look_for(&ticket, requests.now_us);
                 self.source = Source::Over;
                 ticket.pour(Outflow::give_up);
                 requests.dispatch.abandon(&ticket, requests.now_us);
+                return;
+            }
+            let fetches = !self.is_behind && matches!(self.source, Source::Stream);
+            if ticket.outflow(|outflow| outflow.fetches(fetches)) == Some(true) {
                 return;
             }
             requests.dispatch.refill(&ticket, requests.now_us);
@@ -283,6 +302,70 @@ impl Sending {
                 return;
             }
         }
+    }
+
+    /// Sends what a worker has written of a stream from where it stands, with what is pending before it. `None` if there
+    /// is nothing, or it is not to be fetched.
+    fn fetch(&mut self, transport: &mut Transport, requests: &mut Requests) -> Option<Written> {
+        let (Source::Stream, Some(asked)) = (&self.source, &self.request) else {
+            return None;
+        };
+        if !asked.ticket.is_fetched() || self.pending.len() >= BEFORE_MAX {
+            return None;
+        }
+        let ticket = Rc::clone(&asked.ticket);
+        let mut before = [&[] as &[u8]; BEFORE_MAX];
+        for (part, piece) in before.iter_mut().zip(&self.pending) {
+            *part = piece.as_slice();
+        }
+        let before = &before[..self.pending.len()];
+        let mut rest = None;
+        let written = transport.write_by(|socket| {
+            let dispatch = &mut requests.dispatch;
+            let sent = dispatch.send(&ticket, socket, before, self.is_chunked);
+            let Some(sent) = sent else { return Ok(0) };
+            rest = Some((sent.of_answer, sent.left));
+            sent.bytes
+        });
+        let Some((of_answer, left)) = rest else {
+            // Nothing is there; perhaps it is the end.
+            ticket.expects();
+            requests.dispatch.look_for(&ticket, requests.now_us);
+            ticket.seen();
+            let has_news = ticket.outflow(|outflow| outflow.has_news()) == Some(true);
+            return has_news.then_some(Written::Bytes(0));
+        };
+        match written {
+            Written::Bytes(bytes) => self.fetched(bytes, of_answer, &left, requests),
+            Written::Full | Written::Failed => self.is_behind = true,
+        }
+        requests.recycle(left);
+        Some(written)
+    }
+
+    /// So many `bytes` are out, of what was pending and `of_answer` of the body, of which this is `left`.
+    fn fetched(&mut self, bytes: usize, of_answer: usize, left: &[u8], requests: &Requests) {
+        self.count(of_answer);
+        let over = self.advance(bytes);
+        let head = chunk_head(of_answer);
+        let (head, end) = if self.is_chunked {
+            (&head[..], CHUNK_END)
+        } else {
+            Default::default()
+        };
+        let unsent = (head.len() + of_answer + end.len()).saturating_sub(over);
+        let head_left = unsent.saturating_sub(of_answer + end.len());
+        let end_left = unsent.min(end.len());
+        self.push(
+            Bytes::copy_from_slice(&head[head.len() - head_left..]),
+            requests,
+        );
+        self.push(Bytes::copy_from_slice(left), requests);
+        self.push(
+            Bytes::copy_from_slice(&end[end.len() - end_left..]),
+            requests,
+        );
+        self.is_behind = !self.pending.is_empty();
     }
 
     /// Whether a stream is as long as its head says.
@@ -331,18 +414,25 @@ impl Sending {
             .collect();
         let written = transport.write_all_of(&slices);
         if let Written::Bytes(len) = written {
-            let mut left = len;
-            while let Some(piece) = self.pending.front_mut() {
-                let taken = left.min(piece.len());
-                piece.advance(taken);
-                left -= taken;
-                if piece.len() > 0 {
-                    break;
-                }
-                self.pending.pop_front();
-            }
+            self.advance(len);
         }
+        self.is_behind = written == Written::Full || !self.pending.is_empty();
         written
+    }
+
+    /// So many bytes are out, of what was pending first. Gives how many of them were not pending.
+    fn advance(&mut self, bytes: usize) -> usize {
+        let mut left = bytes;
+        while let Some(piece) = self.pending.front_mut() {
+            let taken = left.min(piece.len());
+            piece.advance(taken);
+            left -= taken;
+            if piece.len() > 0 {
+                break;
+            }
+            self.pending.pop_front();
+        }
+        left
     }
 
     /// The client does not get the rest.

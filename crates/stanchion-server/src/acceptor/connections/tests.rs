@@ -1,6 +1,7 @@
 //! Connections as clients see them: each over a socket pair, with real requests and no worker.
 
 mod deadlines;
+mod fetching;
 mod order;
 
 use std::io::{self, Read, Write};

@@ -2,15 +2,16 @@
 
 use std::io;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use bytes::Bytes;
-use stanchion_exchange::{Corrupt, Ending, SlotState, Tenant};
-use stanchion_http::{AnswerFacts, BodyLength};
+use stanchion_exchange::{Corrupt, Ending, SlotState, Submitted, Tenant};
+use stanchion_http::{AnswerFacts, BodyLength, CHUNK_END, chunk_head};
 use stanchion_sys::channel::{Message, Received};
+use stanchion_sys::outgoing::BEFORE_MAX;
 use tracing::{error, warn};
 
-use super::{Dispatch, refuse};
+use super::{Dispatch, SPARE_BYTES_MAX, refuse};
 use crate::acceptor::dispatch::outflow::StreamEnd;
 use crate::acceptor::dispatch::refusal::Refusal;
 use crate::acceptor::dispatch::ticket::{Answer, AppAnswer, Stage, Start, Ticket, bytes_of};
@@ -49,6 +50,9 @@ impl Dispatch {
         };
         self.seen_with(tenant, taken_us, ticket);
         let wanted = ticket.stage.get() != Stage::Over;
+        if wanted && self.is_left(slot, ticket, state)? {
+            return Ok(());
+        }
         if let SlotState::Done {
             ending, done_us, ..
         } = state
@@ -75,6 +79,31 @@ impl Dispatch {
         Ok(())
     }
 
+    /// Whether what there is of an answer is left where it stands, for the connection to fetch it: what comes after
+    /// all that it has fetched, and a body that is there as a whole and too long to be copied for nothing.
+    fn is_left(&mut self, slot: u32, ticket: &Ticket, state: SlotState) -> Result<bool, Corrupt> {
+        if ticket.is_fetched() {
+            let is_news = self.side.readable(slot)? > 0;
+            if is_news {
+                ticket.wake();
+            }
+            return Ok(is_news);
+        }
+        let is_whole = matches!(
+            state,
+            SlotState::Done {
+                ending: Some(Ending::Complete),
+                ..
+            }
+        );
+        let is_left =
+            is_whole && !ticket.is_streaming() && self.side.readable(slot)? > SPARE_BYTES_MAX;
+        if is_left {
+            self.take_head(slot, ticket, true)?;
+        }
+        Ok(is_left)
+    }
+
     /// A seat has it.
     pub(super) fn seen_with(&self, tenant: Tenant, taken_us: u64, ticket: &Ticket) {
         ticket.taken_us.set(taken_us);
@@ -97,7 +126,7 @@ impl Dispatch {
         } else if self.side.readable(slot)? == 0 {
             refuse(ticket, Refusal::NoAnswer);
         } else {
-            let head = self.read_head(slot, ticket)?;
+            let head = self.read_head(slot, ticket, true)?;
             let whole = (head.bytes.len() - head.head.end) as u64;
             let answer = match (head.file, end) {
                 (Some(part), StreamEnd::Complete) => {
@@ -119,7 +148,7 @@ impl Dispatch {
                     head.begins(Start::Whole)
                 }
                 (_, StreamEnd::Broken) => {
-                    let answer = self.streamed(head, ticket)?;
+                    let answer = self.streamed(head, ticket, None)?;
                     ticket.end(end)?;
                     answer
                 }
@@ -128,6 +157,66 @@ impl Dispatch {
         }
         ticket.stage.set(Stage::Over);
         Ok(())
+    }
+
+    /// Sends what the worker has written of a body over `socket`, with what is to go `before` it, and in a chunk if it
+    /// `is_chunked`. `None` if there is nothing. Only for who fetches it: [`Outflow::fetches`].
+    pub(crate) fn send(
+        &mut self,
+        ticket: &Ticket,
+        socket: BorrowedFd<'_>,
+        before: &[&[u8]],
+        is_chunked: bool,
+    ) -> Option<Sent> {
+        let Stage::Submitted(Submitted { slot, .. }) = ticket.stage.get() else {
+            return None;
+        };
+        if self.is_poisoned(slot) {
+            return None;
+        }
+        let sent = self.send_from(slot, ticket, socket, before, is_chunked);
+        sent.unwrap_or_else(|corrupt| {
+            self.poison(slot, ticket, corrupt);
+            None
+        })
+    }
+
+    fn send_from(
+        &mut self,
+        slot: u32,
+        ticket: &Ticket,
+        socket: BorrowedFd<'_>,
+        before: &[&[u8]],
+        is_chunked: bool,
+    ) -> Result<Option<Sent>, Corrupt> {
+        let room = ticket.outflow(|outflow| outflow.room()).unwrap_or(0);
+        // A slot that makes no sense has nothing to send.
+        self.side.state(slot)?;
+        let len = self.side.readable(slot)?.min(room);
+        if len == 0 {
+            return Ok(None);
+        }
+        let owed = ticket.owed_after(len)?;
+        let mut left = self.spare();
+        let head = chunk_head(len);
+        let (mut parts, mut count) = ([&[] as &[u8]; BEFORE_MAX], before.len());
+        parts[..count].copy_from_slice(before);
+        if is_chunked {
+            parts[count] = &head;
+            count += 1;
+        }
+        let after = if is_chunked { CHUNK_END } else { &[] };
+        let bytes = self
+            .side
+            .send(slot, len, socket, &parts[..count], after, &mut left)?;
+        if bytes.is_ok() {
+            ticket.fetched(len, owed);
+        }
+        Ok(Some(Sent {
+            bytes,
+            of_answer: len,
+            left,
+        }))
     }
 
     /// There may be more of the answer later.
@@ -144,15 +233,33 @@ impl Dispatch {
                 ticket.push(Bytes::from(bytes))?;
             }
         } else {
-            let head = self.read_head(slot, ticket)?;
-            let answer = self.streamed(head, ticket)?;
-            ticket.answer(Answer::App(answer));
+            self.take_head(slot, ticket, false)?;
         }
         Ok(())
     }
 
-    /// The body comes in pieces, the first of which is behind the head.
-    fn streamed(&self, head: Headed, ticket: &Ticket) -> Result<AppAnswer, Corrupt> {
+    /// What there is of the body is fetched from where it stands: all of it, if it `is_whole`.
+    fn take_head(&mut self, slot: u32, ticket: &Ticket, is_whole: bool) -> Result<(), Corrupt> {
+        let head = self.read_head(slot, ticket, false)?;
+        let mut whole = None;
+        if is_whole {
+            let bytes = self.side.readable(slot)? as u64;
+            keep_with(head.facts.length, bytes)?;
+            whole = Some(bytes);
+        }
+        let answer = self.streamed(head, ticket, whole)?;
+        ticket.answer(Answer::App(answer));
+        Ok(())
+    }
+
+    /// The body comes in pieces, the first of which is behind the head; `whole` bytes, if that is known without
+    /// the head.
+    fn streamed(
+        &self,
+        head: Headed,
+        ticket: &Ticket,
+        whole: Option<u64>,
+    ) -> Result<AppAnswer, Corrupt> {
         let Headed {
             bytes, head, facts, ..
         } = head;
@@ -163,17 +270,21 @@ impl Dispatch {
             head: 0..head.len(),
             bytes: bytes[head].to_vec(),
             facts,
-            body: Start::Streamed,
+            body: Start::Streamed(whole),
         })
     }
 
-    /// A seat publishes the head in one piece, with the start of the body behind it.
-    fn read_head(&mut self, slot: u32, ticket: &Ticket) -> Result<Headed, Corrupt> {
+    /// A seat publishes the head in one piece, with the start of the body behind it, which is read too if all `is_there`.
+    fn read_head(&mut self, slot: u32, ticket: &Ticket, is_there: bool) -> Result<Headed, Corrupt> {
         let mut bytes = self.spare();
-        self.side.read(slot, usize::MAX, &mut bytes)?;
+        let first = if is_there { usize::MAX } else { PREFIX_BYTES };
+        self.side.read(slot, first, &mut bytes)?;
         let cut = Corrupt("the head of an answer is cut");
         let prefix = answer_prefix(&bytes).map_err(|_| cut)?;
         let head = PREFIX_BYTES..PREFIX_BYTES + prefix.head_len;
+        if !is_there {
+            self.side.read(slot, prefix.head_len, &mut bytes)?;
+        }
         let wire = bytes.get(head.clone()).ok_or(cut)?;
         let is_head_request = ticket.request.head.method() == "HEAD";
         let facts = stanchion_http::check(wire, is_head_request).map_err(Corrupt)?;
@@ -255,6 +366,16 @@ impl Dispatch {
             sitting => sitting == pid,
         }
     }
+}
+
+/// What [`Dispatch::send`] has done.
+pub(crate) struct Sent {
+    /// How many bytes the kernel took.
+    pub(crate) bytes: io::Result<usize>,
+    /// How many there were of the body.
+    pub(crate) of_answer: usize,
+    /// Those that it did not take, if any.
+    pub(crate) left: Vec<u8>,
 }
 
 /// A head that a seat has published, held to the rules, and what came behind it.

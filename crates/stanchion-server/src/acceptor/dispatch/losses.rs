@@ -28,9 +28,16 @@ impl Dispatch {
             if self.is_poisoned(slot) {
                 continue;
             }
-            // It may have finished this one, or written part of it, in its last moment.
-            if let Err(corrupt) = self.advance(slot, &ticket, now_us) {
-                self.poison(slot, &ticket, corrupt);
+            // It may have finished this one, or written part of it, in its last moment: first the head, then what
+            // would else be fetched from a slot that is not free.
+            for _ in 0..2 {
+                if self.slots[slot as usize].is_none() || self.is_poisoned(slot) {
+                    break;
+                }
+                ticket.outflow(|outflow| outflow.fetches(false));
+                if let Err(corrupt) = self.advance(slot, &ticket, now_us) {
+                    self.poison(slot, &ticket, corrupt);
+                }
             }
             if self.slots[slot as usize].is_some() && !self.is_poisoned(slot) {
                 self.bury(slot, &ticket, now_us);

@@ -86,6 +86,9 @@ pub(crate) struct Outflow {
     /// How long it has waited before that.
     held_us: u64,
     was_stuck: bool,
+    /// The client has all there was, and who sends to it fetches what comes next from the exchange: see
+    /// [`Outflow::fetches`].
+    is_fetched: bool,
 }
 
 #[derive(Default)]
@@ -120,7 +123,32 @@ impl Outflow {
             held_since_us: None,
             held_us: 0,
             was_stuck: false,
+            is_fetched: false,
         }
+    }
+
+    /// Whoever sends to the client has sent all that it was given, and fetches what comes next from the exchange
+    /// itself, without a copy; or does not. Not as long as there is something here, which goes first: gives
+    /// whether it is so.
+    pub(crate) fn fetches(&mut self, wanted: bool) -> bool {
+        let is_empty = self.front.pieces.is_empty() && self.spooling.is_none();
+        self.is_fetched = wanted && is_empty && self.end.is_none();
+        self.is_fetched
+    }
+
+    /// Whether the client can take something, or its end.
+    pub(crate) fn has_news(&self) -> bool {
+        self.end.is_some() || self.front.bytes > 0
+    }
+
+    /// What the worker writes is left in the exchange.
+    pub(crate) fn is_fetched(&self) -> bool {
+        self.is_fetched
+    }
+
+    /// The client has been sent so much that was fetched.
+    pub(crate) fn fetched(&mut self, bytes: usize) {
+        self.taken += bytes as u64;
     }
 
     /// How many bytes may be pushed now.

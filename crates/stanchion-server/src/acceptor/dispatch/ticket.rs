@@ -86,8 +86,8 @@ pub(crate) struct AppAnswer {
 pub(crate) enum Start {
     /// All of it, behind the head.
     Whole,
-    /// It comes through the ticket's outflow.
-    Streamed,
+    /// It comes through the ticket's outflow; so many bytes, if that is known.
+    Streamed(Option<u64>),
     /// A file.
     File(std::fs::File, FilePart),
 }
@@ -158,7 +158,7 @@ impl Ticket {
         promised: BodyLength,
         first: Bytes,
     ) -> Result<(), Corrupt> {
-        let owed = left_of(bytes_of(promised), &first)?;
+        let owed = left_of(bytes_of(promised), first.len())?;
         let mut outflow = Outflow::new(limits);
         outflow.push(first);
         *self.outflow.borrow_mut() = Some(Box::new(outflow));
@@ -169,9 +169,26 @@ impl Ticket {
     /// Brings a piece of the body. Nothing of one with which the body is longer than its head says:
     /// the client would take the rest for another answer.
     pub(crate) fn push(&self, piece: Bytes) -> Result<(), Corrupt> {
-        self.owed.set(left_of(self.owed.get(), &piece)?);
+        self.owed.set(self.owed_after(piece.len())?);
         self.pour(|outflow| outflow.push(piece));
         Ok(())
+    }
+
+    /// What the head still promises after so many bytes more, if it says.
+    pub(crate) fn owed_after(&self, bytes: usize) -> Result<Option<u64>, Corrupt> {
+        left_of(self.owed.get(), bytes)
+    }
+
+    /// So much of the body was fetched and sent.
+    pub(crate) fn fetched(&self, bytes: usize, owed: Option<u64>) {
+        self.owed.set(owed);
+        self.outflow(|outflow| outflow.fetched(bytes));
+    }
+
+    /// Whether the connection fetches the body from the exchange.
+    pub(crate) fn is_fetched(&self) -> bool {
+        let outflow = self.outflow.borrow();
+        outflow.as_deref().is_some_and(Outflow::is_fetched)
     }
 
     /// Ends the body. It is not whole if there is less of it than its head says.
@@ -206,6 +223,11 @@ impl Ticket {
         self.outflow(Outflow::pop).unwrap_or(Next::Nothing)
     }
 
+    /// What is brought until the connection looks again is no news: it waits for it.
+    pub(crate) fn expects(&self) {
+        self.is_woken.set(true);
+    }
+
     /// The connection has looked, though it fetched nothing: what is brought now is news.
     pub(crate) fn seen(&self) {
         self.is_woken.set(false);
@@ -228,10 +250,10 @@ pub(crate) fn bytes_of(length: BodyLength) -> Option<u64> {
     }
 }
 
-/// Bytes that are owed after this piece.
-fn left_of(owed: Option<u64>, piece: &Bytes) -> Result<Option<u64>, Corrupt> {
+/// Bytes that are owed after so many.
+fn left_of(owed: Option<u64>, bytes: usize) -> Result<Option<u64>, Corrupt> {
     let Some(owed) = owed else { return Ok(None) };
-    let left = owed.checked_sub(piece.len() as u64);
+    let left = owed.checked_sub(bytes as u64);
     let left = left.ok_or(Corrupt("an answer is longer than it says"))?;
     Ok(Some(left))
 }

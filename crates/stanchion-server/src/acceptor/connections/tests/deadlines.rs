@@ -100,7 +100,7 @@ fn who_takes_nothing_of_its_answer_is_cut_off() {
             ticket
                 .start_streaming(&limits, BodyLength::Unknown, first)
                 .unwrap();
-            ticket.answer(answer(OK, b"", false, Start::Streamed));
+            ticket.answer(answer(OK, b"", false, Start::Streamed(None)));
             stage.turn();
         }
         stage.later(40 * S - 1);

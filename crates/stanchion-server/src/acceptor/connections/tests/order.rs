@@ -122,7 +122,7 @@ fn a_body_in_pieces_is_framed_as_its_client_understands_it() {
         ticket
             .start_streaming(&limits, BodyLength::Unknown, "one".into())
             .unwrap();
-        ticket.answer(answer(head, b"", false, Start::Streamed));
+        ticket.answer(answer(head, b"", false, Start::Streamed(None)));
         stage.turn();
         assert_eq!(stage.doing(), Some(Doing::Busy));
         let first = stage.heard();
@@ -152,7 +152,7 @@ fn an_answer_that_breaks_off_ends_without_an_end() {
     ticket
         .start_streaming(&limits, BodyLength::Unknown, "one".into())
         .unwrap();
-    ticket.answer(answer(OK, b"", false, Start::Streamed));
+    ticket.answer(answer(OK, b"", false, Start::Streamed(None)));
     ticket.pour(|outflow: &mut Outflow| outflow.end(StreamEnd::Broken));
     drop(ticket);
     stage.turn();

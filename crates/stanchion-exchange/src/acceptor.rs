@@ -262,10 +262,11 @@ impl<'x> AcceptorSide<'x> {
     /// choose whom it wakes.
     pub fn announce(&mut self) {
         let own = std::mem::take(&mut self.unannounced_own);
+        let seats = self.exchange.geometry().seats as u32;
         match std::mem::take(&mut self.unannounced) {
             0 => {}
-            _ if own => self.exchange.ready_bell().ring(u32::MAX),
-            count => self.exchange.ready_bell().ring(count),
+            count if own || count >= seats => self.exchange.ready_bell().ring(seats, seats),
+            count => self.exchange.ready_bell().ring(count, seats),
         }
     }
 
@@ -342,7 +343,8 @@ impl<'x> AcceptorSide<'x> {
     /// come to take it.
     pub fn held_by(&self, is_theirs: impl Fn(Tenant) -> bool) -> Vec<u32> {
         if !self.exchange.ready().is_empty() {
-            self.exchange.ready_bell().ring(u32::MAX);
+            let seats = self.exchange.geometry().seats as u32;
+            self.exchange.ready_bell().ring(seats, seats);
         }
         (0..self.turns.len() as u32)
             .filter(|&slot| self.used[slot as usize])

@@ -24,8 +24,6 @@ const REQUESTS: usize = 200;
 /// Of these, so many may cost more: what the acceptor does four times a second, and the date of answers once.
 const CLOCK_MAX: usize = REQUESTS / 4;
 
-/// The list of doors is put together anew in each turn of the loop: one for the head, one for the answer.
-const TURNS: u64 = 2;
 /// What connection and dispatch share of a request.
 const TICKET: u64 = 1;
 /// What came behind the head in one piece with it; the state of reading a body; where the body is kept; the list of
@@ -168,9 +166,9 @@ fn each_request_costs_as_much() {
     let mut server = Server::start(1);
     let address = server.ready();
     for (name, request, expected) in [
-        ("plain", plain.as_str(), TURNS + TICKET),
-        ("of a browser", of_a_browser, TURNS + TICKET),
-        ("with a body", with_a_body.as_str(), TURNS + TICKET + BODY),
+        ("plain", plain.as_str(), TICKET),
+        ("of a browser", of_a_browser, TICKET),
+        ("with a body", with_a_body.as_str(), TICKET + BODY),
     ] {
         let costs = costs(&address, request.as_bytes());
         let usual = costs.iter().filter(|cost| **cost == expected).count();

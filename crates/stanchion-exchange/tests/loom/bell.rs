@@ -41,7 +41,28 @@ fn a_sleeper_and_a_ringer_do_not_miss_each_other() {
         let work = Arc::new(Work::default());
         let [sleeper] = work.sleepers();
         work.add(1);
-        work.bell.ring(1);
+        work.bell.ring(1, 1);
+        sleeper.join().unwrap();
+    });
+}
+
+/// No bit is left behind for the only one there can be.
+#[test]
+fn who_sleeps_again_is_woken_again() {
+    explore_bounded(3, || {
+        let work = Arc::new(Work::default());
+        let sleeper = {
+            let work = Arc::clone(&work);
+            thread::spawn(move || {
+                for _ in 0..2 {
+                    wait_for(&work.bell, || work.take());
+                }
+            })
+        };
+        for _ in 0..2 {
+            work.add(1);
+            work.bell.ring(1, 1);
+        }
         sleeper.join().unwrap();
     });
 }
@@ -53,7 +74,7 @@ fn two_rings_wake_two_sleepers() {
         let sleepers: [_; 2] = work.sleepers();
         for _ in 0..2 {
             work.add(1);
-            work.bell.ring(1);
+            work.bell.ring(1, 2);
         }
         join_all(sleepers);
     });
@@ -65,7 +86,7 @@ fn one_ring_for_two_wakes_two_sleepers() {
         let work = Arc::new(Work::default());
         let sleepers: [_; 2] = work.sleepers();
         work.add(2);
-        work.bell.ring(2);
+        work.bell.ring(2, 2);
         join_all(sleepers);
     });
 }
@@ -92,7 +113,7 @@ fn a_wake_is_not_lost_with_the_one_who_leaves() {
         leave.store(1, Ordering::Release);
         for _ in 0..2 {
             work.add(1);
-            work.bell.ring(1);
+            work.bell.ring(1, 3);
         }
         join_all(staying);
         // Nobody else would wake it here; outside, its signal does.

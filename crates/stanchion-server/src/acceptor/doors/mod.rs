@@ -206,7 +206,7 @@ impl Doors {
             }
             !is_gone
         });
-        self.doors.append(&mut doors);
+        self.doors = doors;
         inside.requests.is_pressed = self.somebody_waits(inside.clients);
         more
     }

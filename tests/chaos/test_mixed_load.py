@@ -16,7 +16,7 @@ from support.gate import Gate
 from support.havoc import DURATION_S, Account, Holding, Load, at_random, nap, seed
 from support.load import run_all
 from support.patience import PATIENCE_S, eventually
-from support.processes import holder_of_connections, open_paths
+from support.processes import open_paths
 from support.seats import seats
 from support.server import Serve, Server
 from support.wire import request
@@ -46,12 +46,14 @@ class Victim:
     counts: Counts
 
     def acceptor(self) -> psutil.Process:
-        """By its connections; there is none for a moment while another one is started."""
+        """There is none for a moment while another one is started. Not by its connections, which end with it."""
         return eventually(self._acceptor, "there is an acceptor")  # type: ignore[return-value]
 
     def _acceptor(self) -> psutil.Process | None:
-        with contextlib.suppress(psutil.NoSuchProcess, OSError, AssertionError):
-            return holder_of_connections(self.server.processes(), self.server.address)
+        for process in self.server.processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if process.name() == "stanchion-acpt" and process.status() != psutil.STATUS_ZOMBIE:
+                    return process
         return None
 
     def workers(self) -> list[psutil.Process]:

@@ -278,5 +278,7 @@ def test_a_browser_has_nothing_to_complain_of(rendered: Path, tmp_path: Path) ->
     switches += ["window-size=350,800", "dump-dom"]
     command = [CHROMIUM, *(f"--{switch}" for switch in switches), rendered.as_uri()]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
-    assert "CONSOLE" not in done.stderr
+    # The browser complains of a slow machine, too, from a page of its own.
+    complaints = [line for line in done.stderr.splitlines() if "CONSOLE" in line and "source: chrome://" not in line]
+    assert not complaints
     assert done.stdout.rstrip().endswith("</html>") and "How to read it" in done.stdout

@@ -1,11 +1,13 @@
-"""Keeps one of the things that it gets with a request, and uses it during a later one."""
+"""Keeps one of the things that it gets with a request, or a note on it, and uses it during a later one."""
 
 import json
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 kept: list[Any] = []
+notes: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 
 
 def things(environ: WSGIEnvironment, start_response: StartResponse) -> dict[str, Callable[[], Any]]:
@@ -28,6 +30,11 @@ def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[byt
     if verb == "keep":
         kept.append(thing)
         return [b"kept"]
+    if verb == "note":
+        notes[thing] = "of an earlier request"
+        return [b"noted"]
+    if verb == "look":
+        return [json.dumps(notes.get(thing)).encode()]
     old = kept.pop()
     return [json.dumps({"is_same": old is thing, "came_of_it": use(name, old)}).encode()]
 

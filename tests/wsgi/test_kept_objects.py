@@ -29,3 +29,12 @@ def test_what_an_app_has_kept_has_no_part_in_a_later_request(keeping: Server, na
             response = wire.get(f"/use/{name}")
             assert (response.status, response.header("X-By")) == (200, "itself")
             assert response.json() == {"is_same": False, "came_of_it": came_of_it}
+
+
+@pytest.mark.parametrize("name", ["start_response", "write", "client_gone", "extend_deadline"])
+def test_a_note_on_something_of_one_request_is_not_found_in_the_next(keeping: Server, name: str) -> None:
+    """Who keeps it in a WeakKeyDictionary has no reference that counts."""
+    with keeping.connect() as wire:
+        for _ in range(3):
+            assert wire.get(f"/note/{name}").body == b"noted"
+            assert wire.get(f"/look/{name}").json() is None

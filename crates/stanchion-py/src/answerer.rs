@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use stanchion_server::Taken;
 
 use crate::environ::Environs;
-use crate::kept::references;
+use crate::kept::{is_weakly_held, references};
 use crate::response::Response;
 
 /// A response, and its methods as the app gets them.
@@ -54,17 +54,28 @@ impl Answerer {
     }
 
     /// The request is over. False if the app has kept something that belongs to it, by which it could have a part
-    /// in the next one: then that needs an answerer of its own.
-    pub(crate) fn is_free(&self, py: Python<'_>, environs: &Environs) -> bool {
+    /// in the next one, or could take it for this one: then that needs an answerer of its own.
+    pub(crate) fn is_free(&self, py: Python<'_>, environs: &Environs) -> PyResult<bool> {
         self.response.get().end(py);
         let holders = environs.templates() + 1;
         // The response is ours and that of its four methods.
-        references(py, &self.response) == 5
+        let is_ours = references(py, &self.response) == 5
             && references(py, &self.start_response) == 1
             && references(py, &self.write) == 1
             && self
                 .in_environ
                 .iter()
-                .all(|method| references(py, method) == holders)
+                .all(|method| references(py, method) == holders);
+        if !is_ours {
+            return Ok(false);
+        }
+        // Methods can be weakly referenced, unlike the response.
+        let [gone, extend] = &self.in_environ;
+        for method in [&self.start_response, &self.write, gone, extend] {
+            if is_weakly_held(method.bind(py))? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }

@@ -1,6 +1,9 @@
 //! What is made once and used for one request after the other, unless the app has kept it.
 
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+
+static WEAK_COUNT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
 /// How many references there are to an object. Weak ones do not count.
 #[expect(
@@ -9,4 +12,11 @@ use pyo3::prelude::*;
 )]
 pub(crate) fn references<T>(py: Python<'_>, object: &Py<T>) -> usize {
     object.get_refcnt(py).unsigned_abs()
+}
+
+/// Whether there are weak references to an object: by one of them the app would find it again in a later request.
+pub(crate) fn is_weakly_held(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = object.py();
+    let count = WEAK_COUNT.import(py, "_weakref", "getweakrefcount")?;
+    Ok(count.call1((object,))?.extract::<usize>()? > 0)
 }

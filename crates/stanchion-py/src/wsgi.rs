@@ -94,7 +94,13 @@ impl Gateway {
             }
             (Err(failure), _) => app.on_failure(py, &answerer, &of_app(failure), &request),
         }
-        self.answerer = answerer.is_free(py, &self.environs).then_some(answerer);
+        self.answerer = match answerer.is_free(py, &self.environs) {
+            Ok(is_free) => is_free.then_some(answerer),
+            Err(failure) => {
+                error!("who still has a response cannot be told, so another is made: {failure}");
+                None
+            }
+        };
     }
 }
 

@@ -142,3 +142,21 @@ def test_an_input_without_a_body_is_as_good_as_new_each_time(shared_serve: Serve
         for way in ["file", "lines", "text", "close", "write", "seek", "with", "next", "unknown"] * 2:
             response = wire.get(f"/{way}")
             assert (response.status, response.body) == (200, b"as it should be"), way
+
+
+def retained(wire: Wire, target: str, *fields: str) -> dict[str, Any]:
+    response = wire.get(target, *fields)
+    assert response.status == 200, response.body
+    answer: dict[str, Any] = response.json()
+    return answer
+
+
+def test_only_names_that_are_remembered_are_interned(serve: Serve) -> None:
+    """Interned strings may live for ever, so a client must not make as many as it likes."""
+    with serve("retaining:app").connect() as wire:
+        assert "HTTP_X_EARLY" in retained(wire, "/", "X-Early: 1")["interned"]
+        for start in range(0, MANY, 50):
+            retained(wire, "/", *(f"X-{number}: 1" for number in range(start, start + 50)))
+        answer = retained(wire, "/", "X-Early: 1", "X-Late: 2")
+        assert (answer["environ"]["HTTP_X_EARLY"], answer["environ"]["HTTP_X_LATE"]) == ("1", "2")
+        assert {"HTTP_X_EARLY", "HTTP_X_LATE"} & set(answer["interned"]) == {"HTTP_X_EARLY"}

@@ -64,9 +64,13 @@ pub(crate) struct Name {
     number: Option<usize>,
 }
 
+type Places = HashMap<Box<[u8]>, usize, BuildHasherDefault<NameHasher>>;
+
 /// Names by their bytes. One seat's, so that looking takes no lock.
 pub(crate) struct Names {
-    places: HashMap<Box<[u8]>, usize, BuildHasherDefault<NameHasher>>,
+    places: Places,
+    /// By their keys in an environ, the first way to write each.
+    places_of_keys: Places,
     known: Vec<Name>,
     /// The last one for which there was no room.
     unknown: Option<Name>,
@@ -93,6 +97,7 @@ impl Names {
     pub(crate) fn new() -> Self {
         Self {
             places: HashMap::default(),
+            places_of_keys: HashMap::default(),
             known: Vec::new(),
             unknown: None,
         }
@@ -102,16 +107,24 @@ impl Names {
         if let Some(&place) = self.places.get(name) {
             return &self.known[place];
         }
-        let mut made = Name::new(py, name);
-        let same = self.known.iter().position(|known| known.key.is(&made.key));
+        let mut key = String::new();
+        environ_name(name, &mut key);
+        let same = self.places_of_keys.get(key.as_bytes()).copied();
+        let known_key = same.map(|place| self.known[place].key.clone_ref(py));
         if self.known.len() == NAMES_MAX {
-            made.number = same;
-            return self.unknown.insert(made);
+            // Some versions of CPython never free an interned string, and a client could have us make as many
+            // as it likes (PEP 683).
+            let key = known_key.unwrap_or_else(|| PyString::new(py, &key).unbind());
+            return self.unknown.insert(Name::new(name, key, same));
         }
         let place = self.known.len();
-        made.number = Some(same.unwrap_or(place));
+        let number = same.unwrap_or(place);
+        let interned = known_key.unwrap_or_else(|| PyString::intern(py, &key).unbind());
         self.places.insert(name.into(), place);
-        self.known.push(made);
+        if same.is_none() {
+            self.places_of_keys.insert(key.into_bytes().into(), place);
+        }
+        self.known.push(Name::new(name, interned, Some(number)));
         &self.known[place]
     }
 }
@@ -124,7 +137,7 @@ impl Name {
         }
     }
 
-    fn new(py: Python<'_>, name: &[u8]) -> Self {
+    fn new(name: &[u8], key: Py<PyString>, number: Option<usize>) -> Self {
         let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
         let role = if is(b"script_name") {
             Role::Mount
@@ -138,15 +151,15 @@ impl Name {
             Role::Other
         };
         Self {
-            key: environ_key(py, name),
+            key,
             role,
             is_usual: USUAL.into_iter().any(is),
-            number: None,
+            number,
         }
     }
 }
 
-/// `HTTP_X_REQUEST_ID` for `X-Request-Id`. The same object for the same text.
+/// `HTTP_X_REQUEST_ID` for `X-Request-Id`, as an interned string. Not for names that a client has chosen.
 pub(crate) fn environ_key(py: Python<'_>, name: &[u8]) -> Py<PyString> {
     let mut key = String::new();
     environ_name(name, &mut key);

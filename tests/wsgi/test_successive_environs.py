@@ -10,6 +10,8 @@ from support.wire import Wire, request
 
 MANY = 300
 """Names of fields, more than a worker remembers."""
+LONG = 300
+"""The length of a value that a worker does not keep."""
 
 
 @pytest.fixture(scope="module")
@@ -160,3 +162,24 @@ def test_only_names_that_are_remembered_are_interned(serve: Serve) -> None:
         answer = retained(wire, "/", "X-Early: 1", "X-Late: 2")
         assert (answer["environ"]["HTTP_X_EARLY"], answer["environ"]["HTTP_X_LATE"]) == ("1", "2")
         assert {"HTTP_X_EARLY", "HTTP_X_LATE"} & set(answer["interned"]) == {"HTTP_X_EARLY"}
+
+
+def test_long_names_are_not_kept(shared_serve: Serve) -> None:
+    short, long = "X-" + "a" * 62, "X-" + "b" * 63
+    with shared_serve("retaining:app").connect() as wire:
+        for name, is_kept in [(short, True), (long, False)] * 3:
+            key = f"HTTP_{name.upper().replace('-', '_')}"
+            answers = [retained(wire, "/", f"{name}: 1") for _ in range(3)]
+            assert [answer["environ"][key] for answer in answers] == ["1"] * 3
+            assert (key in answers[-1]["kept"], key in answers[-1]["interned"]) == (is_kept, is_kept)
+
+
+def test_long_values_are_in_their_own_environ_only(shared_serve: Serve) -> None:
+    with shared_serve("retaining:app").connect() as wire:
+        for path, agent in [("/a", "one"), ("/a", "u" * LONG), ("/" + "b" * LONG, "one"), ("/a", "two")] * 3:
+            answer = retained(wire, path, f"User-Agent: {agent}")
+            environ = answer["environ"]
+            assert (environ["RAW_URI"], environ["PATH_INFO"]) == (path, path)
+            assert environ["HTTP_USER_AGENT"] == agent
+            assert max(map(len, answer["kept"])) < LONG
+        assert {"/a", "two"} <= set(answer["kept"])

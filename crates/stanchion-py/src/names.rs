@@ -9,6 +9,8 @@ use stanchion_http::gateway::{environ_name, is_hidden};
 
 /// How many names are remembered; a client cannot make us keep more.
 const NAMES_MAX: usize = 256;
+/// A longer one is not remembered.
+const NAME_BYTES_MAX: usize = 64;
 
 /// Fields whose values clients send again and again, in lower case. None that is secret or one client's.
 const USUAL: [&[u8]; 26] = [
@@ -72,7 +74,7 @@ pub(crate) struct Names {
     /// By their keys in an environ, the first way to write each.
     places_of_keys: Places,
     known: Vec<Name>,
-    /// The last one for which there was no room.
+    /// The last one that is not remembered.
     unknown: Option<Name>,
 }
 
@@ -111,7 +113,7 @@ impl Names {
         environ_name(name, &mut key);
         let same = self.places_of_keys.get(key.as_bytes()).copied();
         let known_key = same.map(|place| self.known[place].key.clone_ref(py));
-        if self.known.len() == NAMES_MAX {
+        if self.known.len() == NAMES_MAX || name.len() > NAME_BYTES_MAX {
             // Some versions of CPython never free an interned string, and a client could have us make as many
             // as it likes (PEP 683).
             let key = known_key.unwrap_or_else(|| PyString::new(py, &key).unbind());

@@ -5,8 +5,8 @@ use pyo3::types::PyString;
 
 /// How many strings a seat keeps. A new one takes the place of one whose bytes look alike.
 const PLACES: usize = 128;
-/// A longer one is not kept.
-const KEPT_BYTES_MAX: usize = 256;
+/// A longer one is not kept, nor in a template.
+pub(crate) const KEPT_BYTES_MAX: usize = 256;
 /// How many ports a seat keeps the strings of: clients that stay connected come with the same ones.
 const PORTS: usize = 256;
 

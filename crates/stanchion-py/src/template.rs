@@ -7,7 +7,7 @@ use stanchion_http::gateway::{percent_decoded, split_host, split_mount, split_ta
 use stanchion_server::record::RequestRecord;
 
 use crate::names::{Name, Role};
-use crate::strings::{Strings, text};
+use crate::strings::{KEPT_BYTES_MAX, Strings, text};
 
 /// An environ that has all keys already, for requests with the same fields in the same order.
 pub(crate) struct Template {
@@ -31,7 +31,10 @@ enum ShownField {
     Other(Py<PyString>),
 }
 
-/// A value of a template, and the bytes that it was made of.
+/// What an environ says and its template does not, by key.
+type Unkept<'py> = Vec<(Bound<'py, PyString>, Bound<'py, PyString>)>;
+
+/// A value of a template, and the bytes that it was made of. Both are empty while it is not to be kept.
 struct Value {
     key: Py<PyString>,
     bytes: Vec<u8>,
@@ -44,21 +47,45 @@ impl Value {
         Ok(Self { key, bytes })
     }
 
-    fn show(&mut self, dict: &Bound<'_, PyDict>, bytes: &[u8]) -> PyResult<()> {
-        self.show_with(dict, bytes, |py| text(py, bytes))
+    fn show<'py>(
+        &mut self,
+        dict: &Bound<'py, PyDict>,
+        bytes: &[u8],
+        unkept: &mut Unkept<'py>,
+    ) -> PyResult<()> {
+        self.show_with(dict, bytes, unkept, |py| text(py, bytes))
     }
 
+    /// What is too long to keep goes to `unkept`.
     fn show_with<'py>(
         &mut self,
         dict: &Bound<'py, PyDict>,
         bytes: &[u8],
+        unkept: &mut Unkept<'py>,
         text: impl FnOnce(Python<'py>) -> Bound<'py, PyString>,
     ) -> PyResult<()> {
+        if bytes.len() > KEPT_BYTES_MAX {
+            return self.withhold(dict, text(dict.py()), unkept);
+        }
         if self.bytes != bytes {
             dict.set_item(&self.key, text(dict.py()))?;
             self.bytes.clear();
             self.bytes.extend_from_slice(bytes);
         }
+        Ok(())
+    }
+
+    fn withhold<'py>(
+        &mut self,
+        dict: &Bound<'py, PyDict>,
+        text: Bound<'py, PyString>,
+        unkept: &mut Unkept<'py>,
+    ) -> PyResult<()> {
+        if !self.bytes.is_empty() {
+            dict.set_item(&self.key, "")?;
+            self.bytes.clear();
+        }
+        unkept.push((self.key.bind(dict.py()).clone(), text));
         Ok(())
     }
 
@@ -125,19 +152,22 @@ impl Template {
         script_name: &[u8],
     ) -> PyResult<Bound<'py, PyDict>> {
         let dict = self.dict.bind(py);
-        let (mut host, mut is_whole) = (None, true);
+        let (mut host, mut is_whole, mut unkept) = (None, true, Unkept::new());
         for ((_, value), field) in request.fields().zip(&mut self.fields) {
             if field.is_host {
                 host = Some(value);
             }
             match &mut field.shown {
                 ShownField::Usual(shown) => {
-                    shown.show_with(dict, value, |py| strings.text(py, value))?;
+                    shown.show_with(dict, value, &mut unkept, |py| strings.text(py, value))?;
                 }
                 ShownField::Other(_) => is_whole = false,
             }
         }
         let environ = self.environ_without_fields(py, request, strings, script_name, host)?;
+        for (key, value) in unkept {
+            environ.set_item(key, value)?;
+        }
         if !is_whole {
             for ((_, value), field) in request.fields().zip(&self.fields) {
                 if let ShownField::Other(key) = &field.shown {
@@ -157,12 +187,18 @@ impl Template {
         script_name: &[u8],
         host: Option<&[u8]>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let dict = self.dict.bind(py);
-        self.shown.show_request(dict, request, script_name)?;
-        self.shown.show_server(dict, request, strings, host)?;
+        let (dict, mut unkept) = (self.dict.bind(py), Unkept::new());
+        self.shown
+            .show_request(dict, request, script_name, &mut unkept)?;
+        self.shown
+            .show_server(dict, request, strings, host, &mut unkept)?;
         let port = request.facts.peer_port;
         self.shown.show_peer_port(dict, port, strings)?;
-        dict.copy()
+        let environ = dict.copy()?;
+        for (key, value) in unkept {
+            environ.set_item(key, value)?;
+        }
+        Ok(environ)
     }
 }
 
@@ -214,39 +250,42 @@ impl Shown {
         }
     }
 
-    fn show_request(
+    fn show_request<'py>(
         &mut self,
-        dict: &Bound<'_, PyDict>,
+        dict: &Bound<'py, PyDict>,
         request: &RequestRecord<'_>,
         script_name: &[u8],
+        unkept: &mut Unkept<'py>,
     ) -> PyResult<()> {
         let facts = &request.facts;
         let protocol = match request.minor_version {
             0 => "HTTP/1.0",
             _ => "HTTP/1.1",
         };
-        self.method.show(dict, request.method.as_bytes())?;
-        self.protocol.show(dict, protocol.as_bytes())?;
+        self.method.show(dict, request.method.as_bytes(), unkept)?;
+        self.protocol.show(dict, protocol.as_bytes(), unkept)?;
         let scheme = if facts.is_https { "https" } else { "http" };
-        self.scheme.show(dict, scheme.as_bytes())?;
-        self.remote_addr.show(dict, facts.peer_address)?;
+        self.scheme.show(dict, scheme.as_bytes(), unkept)?;
+        self.remote_addr.show(dict, facts.peer_address, unkept)?;
         if self.raw_uri.bytes != request.target {
             let (path, query) = split_target(request.target);
             let path = percent_decoded(path);
-            self.path_info.show(dict, below_mount(&path, script_name))?;
-            self.query_string.show(dict, query)?;
-            self.raw_uri.show(dict, request.target)?;
+            let path_info = below_mount(&path, script_name);
+            self.path_info.show(dict, path_info, unkept)?;
+            self.query_string.show(dict, query, unkept)?;
+            self.raw_uri.show(dict, request.target, unkept)?;
         }
         Ok(())
     }
 
     /// The listener; on a unix socket, what the Host field says, as in gunicorn.
-    fn show_server(
+    fn show_server<'py>(
         &mut self,
-        dict: &Bound<'_, PyDict>,
+        dict: &Bound<'py, PyDict>,
         request: &RequestRecord<'_>,
         strings: &mut Strings,
         host: Option<&[u8]>,
+        unkept: &mut Unkept<'py>,
     ) -> PyResult<()> {
         let facts = &request.facts;
         let (name, port) = if facts.server_port.is_empty() {
@@ -257,9 +296,9 @@ impl Shown {
             (facts.server_name, facts.server_port)
         };
         self.server_name
-            .show_with(dict, name, |py| strings.text(py, name))?;
+            .show_with(dict, name, unkept, |py| strings.text(py, name))?;
         self.server_port
-            .show_with(dict, port, |py| strings.text(py, port))
+            .show_with(dict, port, unkept, |py| strings.text(py, port))
     }
 
     /// On a unix socket there is no such key.

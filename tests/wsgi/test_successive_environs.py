@@ -183,3 +183,15 @@ def test_long_values_are_in_their_own_environ_only(shared_serve: Serve) -> None:
             assert environ["HTTP_USER_AGENT"] == agent
             assert max(map(len, answer["kept"])) < LONG
         assert {"/a", "two"} <= set(answer["kept"])
+
+
+def test_queries_are_in_their_own_environ_only(shared_serve: Serve) -> None:
+    """They may hold tokens."""
+    with shared_serve("retaining:app").connect() as wire:
+        for path, query in [("/a", ""), ("/b", "token=secret"), ("/a", ""), ("/a", "token=secret")] * 3:
+            target = f"{path}?{query}" if query else path
+            answer = retained(wire, target)
+            environ = answer["environ"]
+            assert (environ["RAW_URI"], environ["PATH_INFO"], environ["QUERY_STRING"]) == (target, path, query)
+            assert path in answer["kept"]
+            assert not [text for text in answer["kept"] if "secret" in text]

@@ -207,7 +207,8 @@ struct Shown {
     method: Value,
     raw_uri: Value,
     path_info: Value,
-    query_string: Value,
+    /// Its key alone: it may hold a secret, so in templates it is empty.
+    query_string: Py<PyString>,
     protocol: Value,
     scheme: Value,
     remote_addr: Value,
@@ -220,11 +221,13 @@ struct Shown {
 impl Shown {
     fn new(dict: &Bound<'_, PyDict>) -> PyResult<Self> {
         let value = |key| Value::new(dict, &PyString::intern(dict.py(), key));
+        let query_string = intern!(dict.py(), "QUERY_STRING");
+        dict.set_item(query_string, "")?;
         Ok(Self {
             method: value("REQUEST_METHOD")?,
             raw_uri: value("RAW_URI")?,
             path_info: value("PATH_INFO")?,
-            query_string: value("QUERY_STRING")?,
+            query_string: query_string.clone().unbind(),
             protocol: value("SERVER_PROTOCOL")?,
             scheme: value("wsgi.url_scheme")?,
             remote_addr: value("REMOTE_ADDR")?,
@@ -272,8 +275,14 @@ impl Shown {
             let path = percent_decoded(path);
             let path_info = below_mount(&path, script_name);
             self.path_info.show(dict, path_info, unkept)?;
-            self.query_string.show(dict, query, unkept)?;
-            self.raw_uri.show(dict, request.target, unkept)?;
+            if query.is_empty() {
+                self.raw_uri.show(dict, request.target, unkept)?;
+            } else {
+                let py = dict.py();
+                let raw_uri = text(py, request.target);
+                self.raw_uri.withhold(dict, raw_uri, unkept)?;
+                unkept.push((self.query_string.bind(py).clone(), text(py, query)));
+            }
         }
         Ok(())
     }

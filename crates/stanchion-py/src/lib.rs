@@ -20,7 +20,8 @@ mod wsgi;
 use pyo3::prelude::*;
 
 /// The Rust core.
-#[pymodule]
+// Free-threaded Python takes its GIL with us: nothing here was tested without one.
+#[pymodule(gil_used = true)]
 mod _stanchion {
     use std::io;
     use std::path::PathBuf;

@@ -202,6 +202,40 @@ def start_again_after(environ: WSGIEnvironment, start_response: StartResponse) -
     yield b"never"
 
 
+@illegal("/calls-back")
+def calls_back(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+    """start_response with a header whose repr, which is part of the complaint, calls the response itself."""
+    calls: dict[str, Callable[[], object]] = {
+        "client-gone": environ["stanchion.client_gone"],
+        "start-response": lambda: start_response("200 OK", [TEXT]),
+    }
+
+    class Header:
+        def __repr__(self) -> str:
+            calls[environ["QUERY_STRING"]]()
+            return "a header that calls back"
+
+    headers: Any = [Header()]
+    start_response("200 OK", headers)
+    return [b"never"]
+
+
+@illegal("/calls-back-after-the-head")
+def calls_back_after(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+    class Triple(tuple[Any, ...]):
+        def __getitem__(self, at: Any) -> Any:
+            environ["stanchion.client_gone"]()
+            return super().__getitem__(at)
+
+    start_response("200 OK", [TEXT])
+    yield b"sent"
+    try:
+        raise RuntimeError("called back too late")
+    except RuntimeError:
+        exc_info: Any = Triple(sys.exc_info())
+        start_response("500 Too Late", [TEXT], exc_info)
+
+
 @illegal("/never-starts")
 def never_starts(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
     return [b"no status"]

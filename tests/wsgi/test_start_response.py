@@ -54,6 +54,25 @@ def test_start_response_again_after_the_head_raises_what_the_app_gave_it(answers
     assert_still_serving(answers)
 
 
+@pytest.mark.own("gunicorn has no stanchion.client_gone")
+@pytest.mark.parametrize("called", ["client-gone", "start-response"])
+def test_what_the_app_gives_to_start_response_may_call_the_response(answers: Server, called: str) -> None:
+    mark = answers.log.mark()
+    with answers.connect() as wire:
+        assert wire.get(f"/calls-back?{called}").status == 500
+    answers.log.wait("not a pair of a name and a value: a header that calls back", mark)
+
+
+@pytest.mark.own("gunicorn has no stanchion.client_gone")
+def test_an_exc_info_that_comes_too_late_may_call_the_response(answers: Server) -> None:
+    mark = answers.log.mark()
+    with answers.connect() as wire:
+        wire.send(request("GET", "/calls-back-after-the-head"))
+        with pytest.raises(BrokenOff):
+            wire.response()
+    answers.log.wait("called back too late", mark)
+
+
 def test_start_response_may_be_called_by_the_first_step_of_the_iterable(answers: Server) -> None:
     with answers.connect() as wire:
         assert wire.get("/start-in-the-generator").body == b"started late"

@@ -74,26 +74,27 @@ impl Response {
         headers: &Bound<'py, PyAny>,
         exc_info: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let py = this.py();
+        let (py, is_after_error) = (this.py(), exc_info.is_some());
         let mut state = this.get().lock(py);
-        match exc_info {
-            Some(exc_info) if state.stage == Stage::Sending => return Err(raised(exc_info)?),
-            None if state.stage != Stage::NoHead => {
-                return Err(PyAssertionError::new_err(
-                    "start_response was called already",
-                ));
-            }
-            _ => {}
+        if !state.stage.takes_head(is_after_error) {
+            drop(state);
+            return Err(refusal(exc_info));
         }
-        if state.stage == Stage::Head {
+        let mut head = match state.stage {
+            Stage::NoHead => std::mem::take(&mut state.head),
             // If this one is no good, the one before stays.
-            let mut head = Head::default();
-            head.take_in(status, headers)?;
-            state.head = head;
-        } else {
-            state.head.take_in(status, headers)?;
-            state.stage = Stage::Head;
+            _ => Head::default(),
+        };
+        // What the app gives may have code of its own, which may call this very response: a lock would never come free.
+        drop(state);
+        head.take_in(status, headers)?;
+        let mut state = this.get().lock(py);
+        if !state.stage.takes_head(is_after_error) {
+            drop(state);
+            return Err(refusal(exc_info));
         }
+        state.head = head;
+        state.stage = Stage::Head;
         let write = state.write.as_ref().map(|write| write.bind(py).clone());
         drop(state);
         write.map_or_else(|| this.getattr(intern!(py, "write")), Ok)
@@ -123,6 +124,25 @@ impl Response {
         }
         Ok(())
     }
+}
+
+impl Stage {
+    /// Whether the app may give a head: only after an error one in place of another, and none for what is out.
+    fn takes_head(self, is_after_error: bool) -> bool {
+        match self {
+            Self::NoHead => true,
+            Self::Head => is_after_error,
+            Self::Sending => false,
+        }
+    }
+}
+
+/// What `start_response` raises when it takes no head (PEP 3333).
+fn refusal(exc_info: Option<&Bound<'_, PyAny>>) -> PyErr {
+    exc_info.map_or_else(
+        || PyAssertionError::new_err("start_response was called already"),
+        |exc_info| raised(exc_info).unwrap_or_else(|bad| bad),
+    )
 }
 
 /// The exception in an `exc_info` triple, with its traceback.

@@ -1,6 +1,8 @@
 """wsgi.input of requests without a body, asked for more than PEP 3333 has."""
 
+import copy
 import io
+import pickle
 from collections.abc import Iterable
 from typing import Any
 from wsgiref.types import StartResponse, WSGIEnvironment
@@ -38,6 +40,18 @@ def look(way: str, body: Any) -> None:
             assert body.closed
         case "next":
             assert next(body, "the end") == "the end"
+        case "set":
+            body.note = "x"
+            body.read = lambda _size: body.note
+            assert body.read() == "x"
+            del body.read, body.note
+            assert (body.read(), hasattr(body, "note")) == (b"", False)
+        case "copy":
+            body.write(b"x")
+            assert (copy.copy(body).getvalue(), pickle.loads(pickle.dumps(body)).getvalue()) == (b"x", b"x")
+        case "kind":
+            assert (isinstance(body, io.BufferedIOBase), isinstance(body, io.IOBase)) == (True, True)
+            body.seek(1)
         case "unknown":
             assert not hasattr(body, "no_such_attribute")
 

@@ -139,9 +139,13 @@ def test_over_a_unix_socket_each_host_is_the_name_of_its_own_request(serve: Serv
             assert environ["HTTP_HOST"] == host
 
 
+WAYS = ["file", "lines", "text", "close", "write", "seek", "with", "next", "set", "copy", "kind", "unknown"]
+"""What an app may do with an input."""
+
+
 def test_an_input_without_a_body_is_as_good_as_new_each_time(shared_serve: Serve) -> None:
     with shared_serve("empty_input:app").connect() as wire:
-        for way in ["file", "lines", "text", "close", "write", "seek", "with", "next", "unknown"] * 2:
+        for way in WAYS * 2:
             response = wire.get(f"/{way}")
             assert (response.status, response.body) == (200, b"as it should be"), way
 

@@ -12,7 +12,7 @@ use stanchion_server::{Taken, Worker};
 
 use crate::errors::ErrorLog;
 use crate::file_wrapper::FileWrapper;
-use crate::input::{EmptyInput, bytes_io};
+use crate::input::{EmptyInput, bytes_io, register};
 use crate::names::{Name, NameHasher, Names, Role, Seen, environ_key};
 use crate::strings::{Strings, text};
 use crate::template::{Template, below_mount};
@@ -62,6 +62,7 @@ impl Environs {
         // As gunicorn has it.
         let script_name = std::env::var("SCRIPT_NAME").unwrap_or_default();
         template.set_item("SCRIPT_NAME", &script_name)?;
+        register(py)?;
         let empty_input = Py::new(py, EmptyInput::new())?;
         template.set_item(intern!(py, "wsgi.input"), &empty_input)?;
         // So that the copies have room for them, under the very keys that will be looked for.

@@ -3,7 +3,7 @@
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyIterator, PyTuple, PyType};
+use pyo3::types::{PyIterator, PyString, PyTuple, PyType};
 
 use crate::kept::references;
 
@@ -12,6 +12,13 @@ static BYTES_IO: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 /// `io.BytesIO`, in which a body in memory is.
 pub(crate) fn bytes_io(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     BYTES_IO.import(py, "io", "BytesIO")
+}
+
+/// Has `isinstance` say that an [`EmptyInput`] is a file.
+pub(crate) fn register(py: Python<'_>) -> PyResult<()> {
+    let base = py.import("io")?.getattr("BufferedIOBase")?;
+    base.call_method1("register", (PyType::new::<EmptyInput>(py),))?;
+    Ok(())
 }
 
 /// An empty `BytesIO` that is made once it is asked for anything.
@@ -76,6 +83,20 @@ impl EmptyInput {
     /// Whatever else a `BytesIO` has.
     fn __getattr__<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
         self.file(py)?.getattr(name)
+    }
+
+    fn __setattr__(&self, name: &Bound<'_, PyString>, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.file(name.py())?.setattr(name, value)
+    }
+
+    fn __delattr__(&self, name: &Bound<'_, PyString>) -> PyResult<()> {
+        self.file(name.py())?.delattr(name)
+    }
+
+    /// What `copy` and `pickle` make is a `BytesIO`.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let state = self.file(py)?.call_method0(intern!(py, "__getstate__"))?;
+        (bytes_io(py)?, (), state).into_pyobject(py)
     }
 }
 

@@ -12,7 +12,7 @@ from support.patience import eventually
 from support.server import Serve, Server
 from support.wire import Wire, request
 
-COPIED_BYTES = 32 << 10
+COPIED_BYTES = 64 << 10
 """Whole answers up to this are copied."""
 RING_BYTES = 512 << 10
 """What a worker can write before any of it is taken."""

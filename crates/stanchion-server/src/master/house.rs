@@ -118,16 +118,10 @@ impl House {
         self.acceptor.open(actions);
     }
 
-    /// It serves who is there and then goes, with `least` workers or more: after a pause it has none, and who
+    /// It serves who is there and then goes, with a worker at least: after a pause it has none, and who
     /// waited for its end would be refused. `close_door` says whether nobody else has the door.
-    pub(super) fn retire(
-        &mut self,
-        now_ms: u64,
-        least: u16,
-        close_door: bool,
-        actions: &mut Vec<Action>,
-    ) {
-        self.target = self.target.max(least);
+    pub(super) fn retire(&mut self, now_ms: u64, close_door: bool, actions: &mut Vec<Action>) {
+        self.target = self.target.max(1);
         let timeout_ms = self.plan.graceful_ms;
         // The door is another master's as long as an heir is not ready.
         let has_door = self.only || self.standing == Standing::Serving;

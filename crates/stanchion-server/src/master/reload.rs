@@ -152,7 +152,6 @@ impl Master {
         let Some(generation) = ready else { return };
         self.building = None;
         let before = self.serving.replace(generation);
-        let least = self.paused_from.unwrap_or(1);
         if let Some(house) = self.houses.get_mut(&generation) {
             house.serve(actions);
             if house.target > 0 {
@@ -162,7 +161,7 @@ impl Master {
         let Some(old) = before.and_then(|before| self.houses.get_mut(&before)) else {
             return;
         };
-        old.retire(now_ms, least, false, actions);
+        old.retire(now_ms, false, actions);
         old.settle(now_ms, actions);
         let outcome = format!("reloaded: generation {generation} serves");
         actions.push(Action::info(&*outcome));

@@ -267,12 +267,11 @@ impl Master {
         if let Some(predecessor_until_ms) = &mut self.predecessor_until_ms {
             *predecessor_until_ms = until_ms;
         }
-        let least = self.paused_from.unwrap_or(1);
         for house in self.houses.values_mut() {
             match house.standing {
                 // The first one has the door since its boot.
                 Standing::Building | Standing::Serving => {
-                    house.retire(now_ms, least, close_door, actions);
+                    house.retire(now_ms, close_door, actions);
                 }
                 Standing::Retiring { .. } | Standing::Dismissed { .. } => {}
             }

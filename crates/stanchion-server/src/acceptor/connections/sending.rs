@@ -285,7 +285,7 @@ impl Sending {
                 return;
             }
             let fetches = !self.is_behind && matches!(self.source, Source::Stream);
-            if ticket.outflow(|outflow| outflow.fetches(fetches)) == Some(true) {
+            if ticket.outflow(|outflow| outflow.fetches(fetches, requests.now_us)) == Some(true) {
                 return;
             }
             requests.dispatch.refill(&ticket, requests.now_us);
@@ -336,15 +336,14 @@ impl Sending {
             return has_news.then_some(Written::Bytes(0));
         };
         match written {
-            Written::Bytes(bytes) => self.fetched(bytes, of_answer, &left, requests),
+            Written::Bytes(bytes) => self.fetched(bytes, of_answer, left, requests),
             Written::Full | Written::Failed => self.is_behind = true,
         }
-        requests.recycle(left);
         Some(written)
     }
 
     /// So many `bytes` are out, of what was pending and `of_answer` of the body, of which this is `left`.
-    fn fetched(&mut self, bytes: usize, of_answer: usize, left: &[u8], requests: &Requests) {
+    fn fetched(&mut self, bytes: usize, of_answer: usize, left: Vec<u8>, requests: &mut Requests) {
         self.count(of_answer);
         let over = self.advance(bytes);
         let head = chunk_head(of_answer);
@@ -360,7 +359,11 @@ impl Sending {
             Bytes::copy_from_slice(&head[head.len() - head_left..]),
             requests,
         );
-        self.push(Bytes::copy_from_slice(left), requests);
+        if left.is_empty() {
+            requests.recycle(left);
+        } else {
+            self.push(Bytes::from(left), requests);
+        }
         self.push(
             Bytes::copy_from_slice(&end[end.len() - end_left..]),
             requests,

@@ -11,12 +11,14 @@ use stanchion_sys::channel::{Message, Received};
 use stanchion_sys::outgoing::BEFORE_MAX;
 use tracing::{error, warn};
 
-use super::{Dispatch, SPARE_BYTES_MAX, refuse};
+use super::{Dispatch, refuse};
 use crate::acceptor::dispatch::outflow::StreamEnd;
 use crate::acceptor::dispatch::refusal::Refusal;
 use crate::acceptor::dispatch::ticket::{Answer, AppAnswer, Stage, Start, Ticket, bytes_of};
-use crate::record::{FilePart, PREFIX_BYTES, answer_prefix};
+use crate::record::{ANSWER_HEAD_BYTES_MAX, FilePart, PREFIX_BYTES, answer_prefix};
 
+/// Answers up to this are copied: any head alone is, which may name a file.
+const COPIED_BYTES_MAX: usize = PREFIX_BYTES + ANSWER_HEAD_BYTES_MAX;
 /// Files that are taken in at a time. There are no more on their way than the kernel has buffers for.
 const FILES_MAX: usize = 1024;
 
@@ -50,6 +52,9 @@ impl Dispatch {
         };
         self.seen_with(tenant, taken_us, ticket);
         let wanted = ticket.stage.get() != Stage::Over;
+        if let SlotState::Done { done_us, .. } = state {
+            ticket.done_us.set(done_us);
+        }
         if wanted && self.is_left(slot, ticket, state)? {
             return Ok(());
         }
@@ -57,7 +62,6 @@ impl Dispatch {
             ending, done_us, ..
         } = state
         {
-            ticket.done_us.set(done_us);
             self.ahead.served(done_us.saturating_sub(taken_us));
             self.waits
                 .add(taken_us.saturating_sub(ticket.request.arrived_us));
@@ -97,7 +101,7 @@ impl Dispatch {
             }
         );
         let is_left =
-            is_whole && !ticket.is_streaming() && self.side.readable(slot)? > SPARE_BYTES_MAX;
+            is_whole && !ticket.is_streaming() && self.side.readable(slot)? > COPIED_BYTES_MAX;
         if is_left {
             self.take_head(slot, ticket, true)?;
         }
@@ -119,6 +123,8 @@ impl Dispatch {
             Ending::Broken => StreamEnd::Broken,
         };
         if ticket.is_streaming() {
+            let left = self.side.readable(slot)?;
+            ticket.outflow(|outflow| outflow.make_room(left));
             let mut bytes = Vec::new();
             self.side.read(slot, usize::MAX, &mut bytes)?;
             ticket.push(Bytes::from(bytes))?;
@@ -265,7 +271,8 @@ impl Dispatch {
         } = head;
         let bytes = Bytes::from(bytes);
         let first = bytes.slice(head.end..);
-        ticket.start_streaming(&self.answers, facts.length, first)?;
+        let promised = whole.map_or(facts.length, BodyLength::Bytes);
+        ticket.start_streaming(&self.answers, promised, first)?;
         Ok(AppAnswer {
             head: 0..head.len(),
             bytes: bytes[head].to_vec(),

@@ -34,7 +34,7 @@ impl Dispatch {
                 if self.slots[slot as usize].is_none() || self.is_poisoned(slot) {
                     break;
                 }
-                ticket.outflow(|outflow| outflow.fetches(false));
+                ticket.outflow(|outflow| outflow.fetches(false, now_us));
                 if let Err(corrupt) = self.advance(slot, &ticket, now_us) {
                     self.poison(slot, &ticket, corrupt);
                 }

@@ -306,6 +306,10 @@ impl Dispatch {
     pub(crate) fn look_for(&mut self, ticket: &Ticket, now_us: u64) {
         if let Stage::Submitted(submitted) = ticket.stage.get() {
             self.look(submitted.slot, now_us);
+            if ticket.stage.get() == Stage::Over {
+                // Its slot is free for the next one in the line.
+                self.fill(now_us);
+            }
         }
     }
 
@@ -329,6 +333,7 @@ impl Dispatch {
                         self.seen_with(tenant, taken_us, ticket);
                     }
                     self.side.give_up(submitted.slot);
+                    self.look(submitted.slot, now_us);
                 }
                 self.fill(now_us);
                 if withdrawn {

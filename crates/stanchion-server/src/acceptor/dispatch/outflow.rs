@@ -130,9 +130,12 @@ impl Outflow {
     /// Whoever sends to the client has sent all that it was given, and fetches what comes next from the exchange
     /// itself, without a copy; or does not. Not as long as there is something here, which goes first: gives
     /// whether it is so.
-    pub(crate) fn fetches(&mut self, wanted: bool) -> bool {
+    pub(crate) fn fetches(&mut self, wanted: bool, now_us: u64) -> bool {
         let is_empty = self.front.pieces.is_empty() && self.spooling.is_none();
         self.is_fetched = wanted && is_empty && self.end.is_none();
+        if self.is_fetched {
+            self.hold(false, now_us);
+        }
         self.is_fetched
     }
 
@@ -237,6 +240,13 @@ impl Outflow {
     /// From now on what is pushed goes to a file, until the client has taken all that is in it.
     pub(crate) fn spool(&mut self) {
         self.spooling.get_or_insert_default();
+    }
+
+    /// So many bytes are about to be pushed, the last ones: to a file, if there is no room for them.
+    pub(crate) fn make_room(&mut self, bytes: usize) {
+        if bytes > self.room() && self.limits.spool_bytes > 0 {
+            self.spool();
+        }
     }
 
     pub(crate) fn is_spooling(&self) -> bool {

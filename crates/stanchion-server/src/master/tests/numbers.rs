@@ -165,7 +165,7 @@ fn a_pause_sends_all_workers_away_and_more_brings_them_back() {
 
 /// Whoever waits there cannot go over to the new house.
 #[test]
-fn a_house_that_retires_after_a_pause_has_its_workers_again() {
+fn a_house_that_retires_after_a_pause_has_a_worker_again() {
     let mut tree = Tree::serving();
     tree.play([signal(SIGWINCH)]);
     tree.play([100, 101].map(|pid| reaped(pid, LEFT)));

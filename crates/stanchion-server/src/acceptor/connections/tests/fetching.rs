@@ -1,10 +1,13 @@
 //! Long answers, which go out from where a worker has written them.
 
+use std::os::fd::AsFd;
+
 use stanchion_exchange::{Ending, SeatSide, Taken, Tenant};
 
 use super::*;
+use crate::acceptor::dispatch::outflow::Patience;
 use crate::messages::WorkerRef;
-use crate::record::{AnswerHead, RESPONSE_RING_BYTES};
+use crate::record::{AnswerHead, FilePart, RESPONSE_RING_BYTES};
 
 const WORKER: WorkerRef = WorkerRef {
     index: 0,
@@ -12,16 +15,30 @@ const WORKER: WorkerRef = WorkerRef {
 };
 const LONG_BYTES: usize = 100_000;
 
+fn seat(stage: &Stage) -> SeatSide<'static> {
+    let tenant = Tenant {
+        seat: 0,
+        tenure: WORKER.tenure,
+    };
+    SeatSide::new(&stage.requests.common.exchange, tenant, 1, None)
+}
+
+/// Another client asks.
+fn ask(stage: &mut Stage) -> UnixStream {
+    let (mut other, ours) = UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    stage.admit(ours, false);
+    other.write_all(GET.as_bytes()).unwrap();
+    stage.turn();
+    other
+}
+
 /// The client has asked, and the only seat has taken it.
 fn taken(stage: &mut Stage) -> Taken<'static> {
     let now_us = stage.requests.now_us;
     stage.requests.dispatch.worker_ready(WORKER, 1, now_us);
     stage.say(GET);
-    let tenant = Tenant {
-        seat: 0,
-        tenure: WORKER.tenure,
-    };
-    let seat = SeatSide::new(&stage.requests.common.exchange, tenant, 1, None);
+    let seat = seat(stage);
     let taken = seat.take().expect("the request");
     // It is still there when its seat has gone.
     std::mem::forget(seat);
@@ -132,4 +149,113 @@ fn an_answer_that_turns_out_longer_than_it_says_is_broken_off_before() {
     assert_eq!(stage.ended(Outcome::BrokenOff), 1);
     drop(taken);
     stage.close_books();
+}
+
+#[test]
+fn the_next_in_the_line_are_handed_out_when_fetched_answers_are_out() {
+    let mut stage = Stage::new("{}");
+    let first = taken(&mut stage);
+    let others = [(); 3].map(|()| ask(&mut stage));
+    let seat = seat(&stage);
+    let second = seat.take().expect("handed out ahead");
+    assert!(seat.take().is_none(), "there is room for two");
+    for mut taken in [first, second] {
+        write(&mut taken, None, &vec![b'x'; LONG_BYTES]);
+        taken.finish(Ending::Complete);
+    }
+    stage.sweep();
+    let next = seat.take();
+    assert!(next.is_some(), "two wait, and nobody is served");
+    drop((next, others));
+}
+
+#[test]
+fn a_long_answer_whose_client_has_gone_leaves_its_slot_at_once() {
+    let mut stage = Stage::new("{}");
+    let mut taken = taken(&mut stage);
+    write(&mut taken, None, &vec![b'x'; LONG_BYTES]);
+    taken.finish(Ending::Complete);
+    let (socket, ours) = UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    drop(std::mem::replace(&mut stage.socket, socket));
+    // What the kernel has to tell of that is heard after this.
+    let now_us = stage.requests.now_us;
+    stage.requests.dispatch.sweep(now_us);
+    stage
+        .clients
+        .drive(0, None, &mut stage.requests, &stage.poller);
+    stage.clients.end_turn();
+    stage.turn();
+    stage.admit(ours, false);
+    let other = ask(&mut stage);
+    stage.say(GET);
+    let seat = seat(&stage);
+    let both = [seat.take(), seat.take()];
+    assert!(both.iter().all(Option::is_some), "there are two slots");
+    drop((both, other));
+}
+
+#[test]
+fn a_file_whose_head_is_long_is_sent() {
+    let mut stage = Stage::new("{}");
+    let now_us = stage.requests.now_us;
+    let pid = stanchion_sys::process::pid();
+    stage.requests.dispatch.worker_ready(WORKER, pid, now_us);
+    stage.say(GET);
+    let mut taken = seat(&stage).take().expect("the request");
+    let path = std::env::temp_dir().join(format!("stanchion-fetched-{pid}"));
+    std::fs::write(&path, "12345").unwrap();
+    let file = std::fs::File::open(&path).unwrap();
+    std::fs::remove_file(path).unwrap();
+    let (slot, turn) = taken.ticket();
+    let name = [slot.to_le_bytes(), turn.to_le_bytes()].concat();
+    let files = &stage.requests.common.files.worker_end;
+    files.send(&name, Some(file.as_fd())).expect("room");
+    let mut head = AnswerHead::default();
+    head.begin(200, b"OK");
+    head.field(b"Content-Length", b"5");
+    head.field(b"X-Long", &[b'a'; 15_000].repeat(4));
+    let part = FilePart { offset: 0, len: 5 };
+    taken.write(head.whole(Some(part))).expect("room");
+    taken.finish(Ending::Complete);
+    stage.sweep();
+    let heard = stage.all();
+    assert!(heard.starts_with(OK) && heard.ends_with("12345"));
+}
+
+#[test]
+fn what_is_left_of_an_answer_goes_to_a_file_if_there_is_no_room_for_it() {
+    let mut stage = Stage::new(r#"{"max_response_memory": 150000}"#);
+    let mut taken = taken(&mut stage);
+    let ticket = stage.ticket();
+    write(&mut taken, None, &vec![b'x'; RESPONSE_RING_BYTES - 1_000]);
+    taken.finish(Ending::Complete);
+    let now_us = stage.requests.now_us;
+    stage.requests.dispatch.sweep(now_us);
+    stage.requests.dispatch.worker_gone(WORKER, now_us);
+    assert_eq!(ticket.outflow(|outflow| outflow.is_spooling()), Some(true));
+}
+
+#[test]
+fn who_keeps_up_again_is_no_slow_client() {
+    let mut stage = Stage::new(r#"{"response_buffer": 65536}"#);
+    let mut taken = taken(&mut stage);
+    let ticket = stage.ticket();
+    for len in [400_000, 5_000] {
+        write(&mut taken, None, &vec![b'x'; len]);
+        taken.publish();
+        stage.sweep();
+    }
+    stage.all();
+    for _ in 0..100 {
+        stage.requests.now_us += 10_000;
+        taken.write(b"more").expect("room");
+        taken.publish();
+        stage.sweep();
+        assert!(stage.all().contains("more"));
+    }
+    let now_us = stage.requests.now_us;
+    let patience = ticket.outflow(|outflow| outflow.patience(now_us));
+    assert_eq!(patience, Some(Patience::Unneeded));
 }

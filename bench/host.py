@@ -99,10 +99,11 @@ README = """\
 Made by `{made_by}`: {plan.rounds} rounds.
 
 Where servers are compared under load, all of a case run at the same time and take turns, A B C, C B A, {plan.turns}
-each in a round, after 1 s each to warm up. A turn is one second of load (`file100`: three). In the other cases one
-server runs at a time, A B C, A B C: `slow` has {plan.load_s} s a cell, `mixed` {plan.mixed_s} s, `death` {plan.kills}
-kills, `reload` and `upgrade` {plan.deploys} deploys each. There is one worker, behind nginx there are two, and the
-whole server is on core 0 and the client on core 1; `mixed`, `death`, `reload`, `upgrade` and `memory` are not pinned.
+each in a round, after 1 s each to warm up; each round starts them anew. A turn is one second of load (`file100`:
+three). In the other cases one server runs at a time, A B C, A B C: `slow` has {plan.load_s} s a cell, `mixed`
+{plan.mixed_s} s, `death` {plan.kills} kills, `reload` and `upgrade` {plan.deploys} deploys each. There is one worker,
+behind nginx there are two, and the whole server is on core 0 and the client on core 1; `mixed`, `death`, `reload`,
+`upgrade` and `memory` are not pinned.
 `raw.jsonl` has every turn or round of each server, `summary.md` the tables.
 
 ## Machine
@@ -122,7 +123,7 @@ whole server is on core 0 and the client on core 1; `mixed`, `death`, `reload`, 
 {unfair}
 ## Commands
 
-With `PYTHONPATH=bench/apps`, from the checkout.
+With `PYTHONPATH=bench/apps PYTHONHASHSEED=0`, from the checkout.
 
 ```sh
 {commands}

@@ -143,7 +143,8 @@ def running(command: list[str], *, core: int | None, log: Path, ready: Callable[
     """Start a server on one core (or all), wait until `ready`, and end it and its children afterwards."""
     log.parent.mkdir(parents=True, exist_ok=True)
     pinned = [*(["taskset", "-c", str(core)] if core is not None else []), *command]
-    environment = {**os.environ, "PYTHONPATH": "bench/apps"}
+    # The same hashes in all, or some have luckier dicts than others.
+    environment = {**os.environ, "PYTHONPATH": "bench/apps", "PYTHONHASHSEED": "0"}
     with log.open("wb") as output:
         root = subprocess.Popen(pinned, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment)
     tree = Tree(root, log)

@@ -123,11 +123,7 @@ impl Dispatch {
             Ending::Broken => StreamEnd::Broken,
         };
         if ticket.is_streaming() {
-            let left = self.side.readable(slot)?;
-            ticket.outflow(|outflow| outflow.make_room(left));
-            let mut bytes = Vec::new();
-            self.side.read(slot, usize::MAX, &mut bytes)?;
-            ticket.push(Bytes::from(bytes))?;
+            self.take_last(slot, ticket)?;
             ticket.end(end)?;
         } else if self.side.readable(slot)? == 0 {
             refuse(ticket, Refusal::NoAnswer);
@@ -223,6 +219,15 @@ impl Dispatch {
             of_answer: len,
             left,
         }))
+    }
+
+    /// Takes what is left of a body, whether or not its client has room for it: the slot is needed.
+    pub(super) fn take_last(&mut self, slot: u32, ticket: &Ticket) -> Result<(), Corrupt> {
+        let left = self.side.readable(slot)?;
+        ticket.outflow(|outflow| outflow.make_room(left));
+        let mut bytes = Vec::new();
+        self.side.read(slot, usize::MAX, &mut bytes)?;
+        ticket.push(Bytes::from(bytes))
     }
 
     /// There may be more of the answer later.

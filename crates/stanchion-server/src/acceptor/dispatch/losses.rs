@@ -35,7 +35,14 @@ impl Dispatch {
                     break;
                 }
                 ticket.outflow(|outflow| outflow.fetches(false, now_us));
-                if let Err(corrupt) = self.advance(slot, &ticket, now_us) {
+                let taken = self.advance(slot, &ticket, now_us).and_then(|()| {
+                    let is_left = self.slots[slot as usize].is_some() && ticket.is_streaming();
+                    if is_left && ticket.stage.get() != Stage::Over {
+                        self.take_last(slot, &ticket)?;
+                    }
+                    Ok(())
+                });
+                if let Err(corrupt) = taken {
                     self.poison(slot, &ticket, corrupt);
                 }
             }

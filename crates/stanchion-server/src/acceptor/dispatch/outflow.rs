@@ -242,9 +242,10 @@ impl Outflow {
         self.spooling.get_or_insert_default();
     }
 
-    /// So many bytes are about to be pushed, the last ones: to a file, if there is no room for them.
+    /// So many bytes are about to be pushed, the last ones: to a file, if all answers together have no room for them.
+    /// More than its own buffer takes them, or a client that keeps up would cost a file for once lagging.
     pub(crate) fn make_room(&mut self, bytes: usize) {
-        if bytes > self.room() && self.limits.spool_bytes > 0 {
+        if bytes > self.limits.memory.left() && self.limits.spool_bytes > 0 {
             self.spool();
         }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
+use std::os::fd::AsFd;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -108,7 +109,7 @@ impl Connection {
                 return Step::On;
             };
             sending.fill(self.number, requests);
-            if let Some(written) = sending.fetch(&mut self.transport, requests) {
+            if let Some(written) = sending.fetch(&self.transport, requests) {
                 match written {
                     // It is the end; or what is there is kept for a client that is behind, or its worker would have to
                     // wait for it.
@@ -304,9 +305,9 @@ impl Sending {
         }
     }
 
-    /// Sends what a worker has written of a stream from where it stands, with what is pending before it. `None` if there
-    /// is nothing, or it is not to be fetched.
-    fn fetch(&mut self, transport: &mut Transport, requests: &mut Requests) -> Option<Written> {
+    /// Sends what a worker has written of a stream from where it stands. `None` if there is nothing, or it is not to be
+    /// fetched.
+    fn fetch(&mut self, transport: &Transport, requests: &mut Requests) -> Option<Written> {
         let (Source::Stream, Some(asked)) = (&self.source, &self.request) else {
             return None;
         };
@@ -314,46 +315,51 @@ impl Sending {
             return None;
         }
         let ticket = Rc::clone(&asked.ticket);
-        let mut before = [&[] as &[u8]; BEFORE_MAX];
-        for (part, piece) in before.iter_mut().zip(&self.pending) {
-            *part = piece.as_slice();
+        let len = requests.dispatch.fetchable(&ticket);
+        if len > 0
+            && let Some(written) = self.send_from_worker(&ticket, len, transport, requests)
+        {
+            return Some(written);
         }
-        let before = &before[..self.pending.len()];
-        let mut rest = None;
-        let written = transport.write_by(|socket| {
-            let dispatch = &mut requests.dispatch;
-            let sent = dispatch.send(&ticket, socket, before, self.is_chunked);
-            let Some(sent) = sent else { return Ok(0) };
-            rest = Some((sent.of_answer, sent.left));
-            sent.bytes
-        });
-        let Some((of_answer, left)) = rest else {
-            // Nothing is there; perhaps it is the end.
-            ticket.expects();
-            requests.dispatch.look_for(&ticket, requests.now_us);
-            ticket.seen();
-            let has_news = ticket.outflow(|outflow| outflow.has_news()) == Some(true);
-            return has_news.then_some(Written::Bytes(0));
-        };
-        match written {
-            Written::Bytes(bytes) => self.fetched(bytes, of_answer, left, requests),
-            Written::Full | Written::Failed => self.is_behind = true,
-        }
-        Some(written)
+        // Nothing is there; perhaps it is the end.
+        ticket.expects();
+        requests.dispatch.look_for(&ticket, requests.now_us);
+        ticket.seen();
+        let has_news = ticket.outflow(|outflow| outflow.has_news()) == Some(true);
+        has_news.then_some(Written::Bytes(0))
     }
 
-    /// So many `bytes` are out, of what was pending and `of_answer` of the body, of which this is `left`.
-    fn fetched(&mut self, bytes: usize, of_answer: usize, left: Vec<u8>, requests: &mut Requests) {
-        self.count(of_answer);
-        let over = self.advance(bytes);
-        let head = chunk_head(of_answer);
+    /// Sends what is pending and `len` bytes of a stream behind it, in its frame.
+    fn send_from_worker(
+        &mut self,
+        ticket: &Ticket,
+        len: usize,
+        transport: &Transport,
+        requests: &mut Requests,
+    ) -> Option<Written> {
+        let head = chunk_head(len);
         let (head, end) = if self.is_chunked {
             (&head[..], CHUNK_END)
         } else {
             Default::default()
         };
-        let unsent = (head.len() + of_answer + end.len()).saturating_sub(over);
-        let head_left = unsent.saturating_sub(of_answer + end.len());
+        let mut before = [&[] as &[u8]; BEFORE_MAX];
+        let pieces = self.pending.iter().map(Piece::as_slice).chain([head]);
+        for (part, piece) in before.iter_mut().zip(pieces) {
+            *part = piece;
+        }
+        let before = &before[..=self.pending.len()];
+        let mut left = requests.dispatch.spare();
+        let dispatch = &mut requests.dispatch;
+        let sent = dispatch.send(ticket, len, transport.as_fd(), (before, end), &mut left)?;
+        let written = transport.wrote(sent);
+        let Written::Bytes(bytes) = written else {
+            self.is_behind = true;
+            return Some(written);
+        };
+        self.count(len);
+        let unsent = (head.len() + len + end.len()).saturating_sub(self.advance(bytes));
+        let head_left = unsent.saturating_sub(len + end.len());
         let end_left = unsent.min(end.len());
         self.push(
             Bytes::copy_from_slice(&head[head.len() - head_left..]),
@@ -369,6 +375,7 @@ impl Sending {
             requests,
         );
         self.is_behind = !self.pending.is_empty();
+        Some(written)
     }
 
     /// Whether a stream is as long as its head says.

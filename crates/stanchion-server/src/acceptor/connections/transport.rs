@@ -159,12 +159,8 @@ impl Transport {
         self.gave(sendmsg(&self.socket, slices, &mut nothing, flags))
     }
 
-    /// Has `send` write to the socket, which says what has come of it.
-    pub(super) fn write_by(
-        &mut self,
-        send: impl FnOnce(BorrowedFd<'_>) -> io::Result<usize>,
-    ) -> Written {
-        let sent = send(self.socket.as_fd());
+    /// Somebody else has written to the socket, and this has come of it.
+    pub(super) fn wrote(&self, sent: io::Result<usize>) -> Written {
         self.gave(sent.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO)))
     }
 

@@ -5,10 +5,9 @@ use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use bytes::Bytes;
-use stanchion_exchange::{Corrupt, Ending, SlotState, Submitted, Tenant};
-use stanchion_http::{AnswerFacts, BodyLength, CHUNK_END, chunk_head};
+use stanchion_exchange::{AcceptorSide, Corrupt, Ending, SlotState, Submitted, Tenant};
+use stanchion_http::{AnswerFacts, BodyLength};
 use stanchion_sys::channel::{Message, Received};
-use stanchion_sys::outgoing::BEFORE_MAX;
 use tracing::{error, warn};
 
 use super::{Dispatch, refuse};
@@ -161,64 +160,54 @@ impl Dispatch {
         Ok(())
     }
 
-    /// Sends what the worker has written of a body over `socket`, with what is to go `before` it, and in a chunk if it
-    /// `is_chunked`. `None` if there is nothing. Only for who fetches it: [`Outflow::fetches`].
+    /// How much the worker has written of a body, as far as there is room for what the client does not take of it.
+    /// Only for who fetches it: [`Outflow::fetches`].
+    pub(crate) fn fetchable(&mut self, ticket: &Ticket) -> usize {
+        let room = ticket.outflow(|outflow| outflow.room()).unwrap_or(0);
+        let len = self.fetching(ticket, |side, slot| {
+            // A slot that makes no sense has nothing to send.
+            side.state(slot)?;
+            Ok(side.readable(slot)?.min(room))
+        });
+        len.unwrap_or(0)
+    }
+
+    /// Sends `len` bytes of a body over `socket`, with what is to go `before` and `after` them. Gives how many bytes
+    /// the kernel took of all; what it did not take of the body is appended to `left`. `None` if the body makes no sense
+    /// any more.
     pub(crate) fn send(
         &mut self,
         ticket: &Ticket,
+        len: usize,
         socket: BorrowedFd<'_>,
-        before: &[&[u8]],
-        is_chunked: bool,
-    ) -> Option<Sent> {
+        (before, after): (&[&[u8]], &[u8]),
+        left: &mut Vec<u8>,
+    ) -> Option<io::Result<usize>> {
+        self.fetching(ticket, |side, slot| {
+            let owed = ticket.owed_after(len)?;
+            let sent = side.send(slot, len, socket, before, after, left)?;
+            if sent.is_ok() {
+                ticket.fetched(len, owed);
+            }
+            Ok(sent)
+        })
+    }
+
+    /// Looks at the slot of a request, unless it makes no sense.
+    fn fetching<T>(
+        &mut self,
+        ticket: &Ticket,
+        look: impl FnOnce(&mut AcceptorSide<'_>, u32) -> Result<T, Corrupt>,
+    ) -> Option<T> {
         let Stage::Submitted(Submitted { slot, .. }) = ticket.stage.get() else {
             return None;
         };
         if self.is_poisoned(slot) {
             return None;
         }
-        let sent = self.send_from(slot, ticket, socket, before, is_chunked);
-        sent.unwrap_or_else(|corrupt| {
-            self.poison(slot, ticket, corrupt);
-            None
-        })
-    }
-
-    fn send_from(
-        &mut self,
-        slot: u32,
-        ticket: &Ticket,
-        socket: BorrowedFd<'_>,
-        before: &[&[u8]],
-        is_chunked: bool,
-    ) -> Result<Option<Sent>, Corrupt> {
-        let room = ticket.outflow(|outflow| outflow.room()).unwrap_or(0);
-        // A slot that makes no sense has nothing to send.
-        self.side.state(slot)?;
-        let len = self.side.readable(slot)?.min(room);
-        if len == 0 {
-            return Ok(None);
-        }
-        let owed = ticket.owed_after(len)?;
-        let mut left = self.spare();
-        let head = chunk_head(len);
-        let (mut parts, mut count) = ([&[] as &[u8]; BEFORE_MAX], before.len());
-        parts[..count].copy_from_slice(before);
-        if is_chunked {
-            parts[count] = &head;
-            count += 1;
-        }
-        let after = if is_chunked { CHUNK_END } else { &[] };
-        let bytes = self
-            .side
-            .send(slot, len, socket, &parts[..count], after, &mut left)?;
-        if bytes.is_ok() {
-            ticket.fetched(len, owed);
-        }
-        Ok(Some(Sent {
-            bytes,
-            of_answer: len,
-            left,
-        }))
+        let seen = look(&mut self.side, slot);
+        seen.map_err(|corrupt| self.poison(slot, ticket, corrupt))
+            .ok()
     }
 
     /// Takes what is left of a body, whether or not its client has room for it: the slot is needed.
@@ -378,16 +367,6 @@ impl Dispatch {
             sitting => sitting == pid,
         }
     }
-}
-
-/// What [`Dispatch::send`] has done.
-pub(crate) struct Sent {
-    /// How many bytes the kernel took.
-    pub(crate) bytes: io::Result<usize>,
-    /// How many there were of the body.
-    pub(crate) of_answer: usize,
-    /// Those that it did not take, if any.
-    pub(crate) left: Vec<u8>,
 }
 
 /// A head that a seat has published, held to the rules, and what came behind it.

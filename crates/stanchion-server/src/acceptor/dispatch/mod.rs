@@ -261,7 +261,7 @@ impl Dispatch {
     }
 
     /// A buffer for an answer.
-    fn spare(&mut self) -> Vec<u8> {
+    pub(crate) fn spare(&mut self) -> Vec<u8> {
         self.spare.pop().unwrap_or_default()
     }
 

@@ -143,9 +143,10 @@ impl Environs {
             is_host.then_some(value)
         });
         let (host, script_name) = (hosts.flatten().last(), self.script_name.as_bytes());
+        let (strings, unkept) = (&mut self.strings, Vec::new());
         let environ =
             self.bare
-                .environ_without_fields(py, request, &mut self.strings, script_name, host)?;
+                .environ_without_fields(py, request, strings, script_name, host, unkept)?;
         let is_simple = self.add_fields(py, &environ, request)?;
         if is_simple {
             self.learn(py, request)?;

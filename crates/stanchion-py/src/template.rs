@@ -152,7 +152,7 @@ impl Template {
         script_name: &[u8],
     ) -> PyResult<Bound<'py, PyDict>> {
         let dict = self.dict.bind(py);
-        let (mut host, mut is_whole, mut unkept) = (None, true, Unkept::new());
+        let (mut host, mut unkept) = (None, Unkept::new());
         for ((_, value), field) in request.fields().zip(&mut self.fields) {
             if field.is_host {
                 host = Some(value);
@@ -161,24 +161,16 @@ impl Template {
                 ShownField::Usual(shown) => {
                     shown.show_with(dict, value, &mut unkept, |py| strings.text(py, value))?;
                 }
-                ShownField::Other(_) => is_whole = false,
-            }
-        }
-        let environ = self.environ_without_fields(py, request, strings, script_name, host)?;
-        for (key, value) in unkept {
-            environ.set_item(key, value)?;
-        }
-        if !is_whole {
-            for ((_, value), field) in request.fields().zip(&self.fields) {
-                if let ShownField::Other(key) = &field.shown {
-                    environ.set_item(key, text(py, value))?;
+                ShownField::Other(key) => {
+                    unkept.push((key.bind(py).clone(), text(py, value)));
                 }
             }
         }
-        Ok(environ)
+        self.environ_without_fields(py, request, strings, script_name, host, unkept)
     }
 
-    /// An environ that says it of this request, but nothing of its fields. `host` is what its Host field says.
+    /// An environ that says it of this request, and of its fields only what is `unkept`. `host` is what its Host field
+    /// says.
     pub(crate) fn environ_without_fields<'py>(
         &mut self,
         py: Python<'py>,
@@ -186,8 +178,9 @@ impl Template {
         strings: &mut Strings,
         script_name: &[u8],
         host: Option<&[u8]>,
+        mut unkept: Unkept<'py>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let (dict, mut unkept) = (self.dict.bind(py), Unkept::new());
+        let dict = self.dict.bind(py);
         self.shown
             .show_request(dict, request, script_name, &mut unkept)?;
         self.shown

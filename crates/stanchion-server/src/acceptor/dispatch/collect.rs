@@ -29,17 +29,19 @@ impl Dispatch {
         let Some(ticket) = self.slots[slot as usize].clone() else {
             return;
         };
-        if let Err(corrupt) = self.advance(slot, &ticket, now_us) {
+        if let Err(corrupt) = self.advance(slot, &ticket, now_us, true) {
             self.poison(slot, &ticket, corrupt);
         }
     }
 
-    /// Takes what the slot's seat has written since we last looked.
+    /// Takes what the slot's seat has written since we last looked; if it `may_leave` some, not what the connection
+    /// fetches or has no room for.
     pub(super) fn advance(
         &mut self,
         slot: u32,
         ticket: &Ticket,
         now_us: u64,
+        may_leave: bool,
     ) -> Result<(), Corrupt> {
         let state = self.side.state(slot)?;
         let (tenant, taken_us) = match state {
@@ -54,7 +56,7 @@ impl Dispatch {
         if let SlotState::Done { done_us, .. } = state {
             ticket.done_us.set(done_us);
         }
-        if wanted && self.is_left(slot, ticket, state)? {
+        if wanted && may_leave && self.is_left(slot, ticket, state)? {
             return Ok(());
         }
         if let SlotState::Done {
@@ -78,6 +80,9 @@ impl Dispatch {
             self.free(slot);
         } else if wanted {
             self.take_more(slot, ticket, now_us)?;
+            if !may_leave && ticket.is_streaming() {
+                self.take_last(slot, ticket)?;
+            }
         }
         Ok(())
     }
@@ -211,7 +216,7 @@ impl Dispatch {
     }
 
     /// Takes what is left of a body, whether or not its client has room for it: the slot is needed.
-    pub(super) fn take_last(&mut self, slot: u32, ticket: &Ticket) -> Result<(), Corrupt> {
+    fn take_last(&mut self, slot: u32, ticket: &Ticket) -> Result<(), Corrupt> {
         let left = self.side.readable(slot)?;
         ticket.outflow(|outflow| outflow.make_room(left));
         let mut bytes = Vec::new();

@@ -28,23 +28,9 @@ impl Dispatch {
             if self.is_poisoned(slot) {
                 continue;
             }
-            // It may have finished this one, or written part of it, in its last moment: first the head, then what
-            // would else be fetched from a slot that is not free.
-            for _ in 0..2 {
-                if self.slots[slot as usize].is_none() || self.is_poisoned(slot) {
-                    break;
-                }
-                ticket.outflow(|outflow| outflow.fetches(false, now_us));
-                let taken = self.advance(slot, &ticket, now_us).and_then(|()| {
-                    let is_left = self.slots[slot as usize].is_some() && ticket.is_streaming();
-                    if is_left && ticket.stage.get() != Stage::Over {
-                        self.take_last(slot, &ticket)?;
-                    }
-                    Ok(())
-                });
-                if let Err(corrupt) = taken {
-                    self.poison(slot, &ticket, corrupt);
-                }
+            // It may have finished this one, or written part of it, in its last moment.
+            if let Err(corrupt) = self.advance(slot, &ticket, now_us, false) {
+                self.poison(slot, &ticket, corrupt);
             }
             if self.slots[slot as usize].is_some() && !self.is_poisoned(slot) {
                 self.bury(slot, &ticket, now_us);

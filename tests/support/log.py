@@ -61,6 +61,16 @@ class Log:
     def text(self) -> str:
         return "\n".join(self.lines())
 
+    def entries(self) -> list[list[str]]:
+        """The lines, those that begin with no time with the line that they follow: a traceback is one entry."""
+        entries: list[list[str]] = []
+        for line in self.lines():
+            if entries and not re.match(r"\[\d{4}-", line):
+                entries[-1].append(line)
+            else:
+                entries.append([line])
+        return entries
+
     def mark(self) -> int:
         """A position to search from, so that a test does not find what an earlier step logged."""
         return len(self.lines())

@@ -6,6 +6,7 @@ and gunicorn's flags that have no meaning here.
 
 import argparse
 import atexit
+import gc
 import json
 import os
 import shlex
@@ -57,6 +58,9 @@ def _serve(arguments: list[str]) -> int:
     configuration = Configuration(lambda: _servable(options))
     effective = configuration.effective
     _warn(effective)
+    # The children share what there is by now, as long as no collection of garbage writes to it.
+    gc.collect()
+    gc.freeze()
     configuration.apply()
     master = os.getpid()
     code = _stanchion.serve(json.dumps(dict(effective.values)), AppHost(configuration))

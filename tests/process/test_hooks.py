@@ -219,6 +219,12 @@ def test_a_hook_that_raises_does_not_end_the_master(start: Start) -> None:
         assert wire.get("/pid").status == 200
 
 
+def test_what_the_master_has_is_frozen_before_it_forks(start: Start, gate: Gate) -> None:
+    """Else a collection in the template writes to it, and so copies it."""
+    start("import gc\ndef on_starting(server): announce(f'{gc.get_freeze_count() > 1000}')\n")
+    assert gate.announcement() == "True"
+
+
 def test_hup_brings_in_new_hooks_and_a_broken_file_changes_nothing(start: Start, gate: Gate, tmp_path: Path) -> None:
     server = start("def post_fork(server, worker): announce('old')\ndef on_reload(server): announce('reload')\n")
     assert gate.announcement() == "old"

@@ -9,20 +9,16 @@ import atexit
 import gc
 import json
 import os
-import shlex
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from functools import partial
 from typing import Any, NoReturn
 
-from stanchion import __version__, _stanchion, config, gunicorn, usage
+from stanchion import __version__, _stanchion, config, gunicorn
 from stanchion.config import Effective, Layer, UsageError
 from stanchion.configuration import Configuration
 from stanchion.hooks import Function
 from stanchion.loader import AppHost
-from stanchion.output import as_json, complain, show
 
 # The other exit codes come from the server; usage.py tells them all.
 EXIT_OK = 0
@@ -36,6 +32,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         command = _command(arguments)
         return command(arguments)
     except UsageError as error:
+        # Imported here, as all that only some commands need: else each process of a server would have it in its memory.
+        from stanchion.output import complain
+
         if error.traceback is not None:
             complain(error.traceback)
         for reason in error.reasons:
@@ -58,10 +57,10 @@ def _serve(arguments: list[str]) -> int:
     configuration = Configuration(lambda: _servable(options))
     effective = configuration.effective
     _warn(effective)
+    configuration.apply()
     # The children share what there is by now, as long as no collection of garbage writes to it.
     gc.collect()
     gc.freeze()
-    configuration.apply()
     master = os.getpid()
     code = _stanchion.serve(json.dumps(dict(effective.values)), AppHost(configuration))
     if os.getpid() == master:
@@ -71,6 +70,8 @@ def _serve(arguments: list[str]) -> int:
 
 def _leave_threads_behind(code: int) -> None:
     """End the process if others' threads would keep it: Python waits for all but daemons, for ever if need be."""
+    import threading
+
     others = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
     if any(not thread.daemon for thread in others):
         atexit._run_exitfuncs()
@@ -83,6 +84,9 @@ def _check(arguments: list[str]) -> int:
     options = _parse(arguments, "command line", for_check=True)
     if _answered(options):
         return EXIT_OK
+    from stanchion import usage
+    from stanchion.output import show
+
     effective = _effective(options)
     _warn(effective)
     if options.json:
@@ -151,11 +155,16 @@ def _address_of(name: str, location: str | None) -> str | None:
 
 def _answered(options: argparse.Namespace) -> bool:
     """Whether the arguments asked for words only, which are printed here."""
+    if options.help is None and not options.version:
+        return False
+    from stanchion import usage
+    from stanchion.output import show
+
     if options.help is not None:
         show(usage.full_help() if options.help == "full" else usage.short_help())
-    elif options.version:
+    else:
         show(f"stanchion {__version__}")
-    return options.help is not None or bool(options.version)
+    return True
 
 
 def _effective(options: argparse.Namespace) -> Effective:
@@ -196,6 +205,10 @@ def _servable(options: argparse.Namespace) -> Effective:
 
 
 def _split(text: str) -> list[str]:
+    if not text:
+        return []
+    import shlex
+
     try:
         return shlex.split(text)
     except ValueError as error:
@@ -208,11 +221,18 @@ def _settings_of(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _warn(effective: Effective) -> None:
+    if not effective.warnings:
+        return
+    from stanchion.output import complain
+
     for warning in effective.warnings:
         complain(f"stanchion: warning: {warning}")
 
 
 def _as_json(effective: Effective) -> str:
+    from stanchion import usage
+    from stanchion.output import as_json
+
     both = {
         name: {"value": usage.without_secrets(name, value), "origin": effective.origins[name]}
         for name, value in effective.values.items()
@@ -224,7 +244,9 @@ class _Parser(argparse.ArgumentParser):
     """An argument parser whose complaints are UsageErrors that name the place of the arguments."""
 
     def __init__(self, place: str) -> None:
-        super().__init__(prog="stanchion", add_help=False, allow_abbrev=False)
+        # A formatter is made for each flag, and without a width each asks `shutil` for the terminal's.
+        formatter = partial(argparse.HelpFormatter, width=79)
+        super().__init__(prog="stanchion", add_help=False, allow_abbrev=False, formatter_class=formatter)
         self.place = place
 
     def error(self, message: str) -> NoReturn:
@@ -291,5 +313,7 @@ def _unknown(argument: str) -> str:
         return f"one app at a time, not also {argument!r}"
     flag = argument.partition("=")[0]
     known = [known for setting in config.schema() for known in (*setting.flags, *setting.off_flags)]
+    from difflib import get_close_matches
+
     near = get_close_matches(flag, known, n=1)
     return f"there is no flag {flag}" + (f"; did you mean {near[0]}?" if near else "")

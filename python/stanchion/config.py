@@ -14,12 +14,10 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple
 
 from stanchion import _stanchion, gunicorn, hooks, trust
-from stanchion.tracebacks import user_traceback
 
 # Looked for in the working directory, in this order, when no -c says otherwise.
 DEFAULT_FILES = ("stanchion.conf.py", "gunicorn.conf.py")
@@ -118,6 +116,9 @@ def read_file(location: str) -> ConfigFile:
 
 def _slips(held: Mapping[str, Any]) -> Iterator[str]:
     """Of names that mean nothing, those which are nearly, or as a flag, the name of something that the file lacks."""
+    # Imported here, so that no process has it in its memory for nothing.
+    from difflib import get_close_matches
+
     functions = {name: name for name in hooks.NAMES}
     values = {
         flag.removeprefix("--").replace("-", "_"): setting.name
@@ -219,6 +220,8 @@ def _run(location: str, read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         raise
     # One that calls sys.exit() is as broken as one that raises.
     except (Exception, SystemExit) as error:
+        from stanchion.tracebacks import user_traceback
+
         reason = f"the config file {location!r} cannot be read to its end: correct what the traceback shows"
         if isinstance(error, trust.NotRoots):
             reason += f": {error}"

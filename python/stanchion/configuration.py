@@ -3,7 +3,6 @@
 import contextlib
 import os
 import sys
-import sysconfig
 from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import NamedTuple
@@ -14,7 +13,7 @@ from stanchion.hooks import Hooks
 
 _NOT_OF_THE_CONFIG = (
     os.path.dirname(os.path.abspath(__file__)) + os.sep,
-    sysconfig.get_path("stdlib") + os.sep,
+    os.path.dirname(os.path.abspath(os.__file__)) + os.sep,
 )
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 

@@ -3,37 +3,17 @@
 They have of gunicorn's objects what such functions use in practice, under the same names.
 """
 
-import functools
 import json
-import logging
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from stanchion import _stanchion
+if TYPE_CHECKING:
+    import logging
 
 Environ = dict[str, Any]
 
 Listen = Callable[[str], str | None]
 """Gives this worker a listener of its own: from `bind` as JSON to the address, None while that is in use."""
-
-
-class _ServerLog(logging.Handler):
-    """Writes to the server's error log, whose level decides."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        # As the handlers of `logging` do: a line that cannot be written is no reason to fail.
-        try:
-            _stanchion.log(record.levelno, self.format(record))
-        except (KeyError, TypeError, ValueError):
-            self.handleError(record)
-
-
-@functools.cache
-def server_log() -> logging.Logger:
-    """A logger of its own, beside those that the app configures."""
-    log = logging.Logger("stanchion.hooks")
-    log.addHandler(_ServerLog())
-    return log
 
 
 class Config:
@@ -73,7 +53,10 @@ class Server:
         """How many are wanted; in a worker, how many were when its template was forked."""
 
     @property
-    def log(self) -> logging.Logger:
+    def log(self) -> "logging.Logger":
+        # Imported here, so that no process has `logging` in its memory for nothing.
+        from stanchion.server_log import server_log
+
         return server_log()
 
     @property
@@ -103,7 +86,10 @@ class Worker:
         """The app, once it is loaded."""
 
     @property
-    def log(self) -> logging.Logger:
+    def log(self) -> "logging.Logger":
+        # Imported here, so that no process has `logging` in its memory for nothing.
+        from stanchion.server_log import server_log
+
         return server_log()
 
     def listen(

@@ -7,7 +7,6 @@ called.
 
 import functools
 import importlib
-import inspect
 import os
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -95,6 +94,9 @@ def _fitting(name: str, function: object) -> Function:
     wanted = ", ".join(arguments)
     if not callable(function):
         raise TypeError(f"must be a function of ({wanted}), not {type(function).__name__}")
+    # Imported here, so that no process has it in its memory for nothing.
+    import inspect
+
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):

@@ -5,26 +5,25 @@ The app is named as in gunicorn: `module:attr`, `module:attr.attr`, `module:fact
 its `app` where it has no `application`.
 """
 
-import ast
-import difflib
 import faulthandler
 import importlib
-import inspect
 import json
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from keyword import iskeyword
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stanchion import config
 from stanchion.config import UsageError
 from stanchion.configuration import Configuration
-from stanchion.facades import Listen, server_log
+from stanchion.facades import Listen
 from stanchion.hooks import HookError, Hooks
-from stanchion.reload import watched_files
-from stanchion.tracebacks import last_user_frame, user_traceback
+
+if TYPE_CHECKING:
+    import ast
 
 WSGIApp = Callable[..., Iterable[bytes]]
 
@@ -81,6 +80,9 @@ class AppHost:
 
     def watched_files(self) -> list[str]:
         """The files whose change calls for a reload, once the app is loaded."""
+        # Imported here, as all that only some servers need: else each process would have it in its memory.
+        from stanchion.reload import watched_files
+
         return watched_files(self.configuration.effective.values["reload_extra_files"])
 
     def hook(self, name: str, *facts: int) -> None:
@@ -106,12 +108,17 @@ class AppHost:
         """Read the configuration again, and give the settings, as JSON. What raises has changed nothing."""
         self.configuration.reread()
         effective = self.configuration.effective
-        for warning in effective.warnings:
-            server_log().warning("%s", warning)
+        if effective.warnings:
+            from stanchion.server_log import server_log
+
+            for warning in effective.warnings:
+                server_log().warning("%s", warning)
         return json.dumps(dict(effective.values))
 
     def thread_names(self) -> dict[int, str]:
         """What Python calls the threads of this process, by the kernel's ids."""
+        import threading
+
         return {thread.native_id: thread.name for thread in threading.enumerate() if thread.native_id is not None}
 
     def revert(self) -> None:
@@ -149,7 +156,11 @@ def describe_failure(error: BaseException) -> str:
             return "\n".join((*([error.traceback] if error.traceback else []), *error.reasons))
         case _:
             shown, line = error, f"cannot load the app: {_first_line(error)}"
-    return line if shown is None else f"{user_traceback(shown)}\n{line}"
+    if shown is None:
+        return line
+    from stanchion.tracebacks import user_traceback
+
+    return f"{user_traceback(shown)}\n{line}"
 
 
 def _parse(spec: str) -> _Spec:
@@ -164,6 +175,11 @@ def _parse(spec: str) -> _Spec:
         raise AppLoadError(f"{module!r} is not the name of a module", "write MODULE:NAME")
     if not colon:
         return _Spec(spec, module, None, None)
+    # Most apps are named by no more than this, which takes no parser.
+    if all(part.isidentifier() and not iskeyword(part) for part in expression.split(".")):
+        return _Spec(spec, module, expression, None)
+    import ast
+
     try:
         node = ast.parse(expression, mode="eval").body
         if isinstance(node, ast.Call):
@@ -182,8 +198,10 @@ def _parse(spec: str) -> _Spec:
     )
 
 
-def _dotted(node: ast.expr) -> str:
+def _dotted(node: "ast.expr") -> str:
     """`a.b.c` of an expression that is nothing else; ValueError otherwise."""
+    import ast
+
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
@@ -228,6 +246,8 @@ def _find(module: object, spec: _Spec) -> object:
     owner = spec.module
     for name in spec.path.split("."):
         if not hasattr(found, name):
+            import difflib
+
             near = difflib.get_close_matches(name, dir(found), n=3)
             known = f"did you mean {' or '.join(near)}?" if near else f"name the app's object: {spec.module}:NAME"
             raise AppLoadError(f"{owner!r} has no {name!r}", known)
@@ -281,6 +301,12 @@ def _checked(app: object, spec: _Spec) -> WSGIApp:
 
 def _call_mismatch(function: Callable[..., object], *args: object, **kwargs: object) -> str | None:
     """Why these arguments do not fit, or None if they do or nothing is known about it."""
+    if isinstance(function, FunctionType) and not kwargs:
+        code = function.__code__
+        if code.co_argcount == len(args) and not code.co_kwonlyargcount:
+            return None  # as most apps that are functions, for which `inspect` need not be imported
+    import inspect
+
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -300,6 +326,8 @@ def _first_line(error: BaseException) -> str:
 def _at(error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         return f" at {error.filename}:{error.lineno}"
+    from stanchion.tracebacks import last_user_frame
+
     place = last_user_frame(error)
     return f" at {place}" if place else ""
 

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import sys
-import unicodedata
 from typing import Any
 
 MASK = "***"
@@ -82,6 +81,11 @@ def _without_named(text: str) -> str:
 
 
 def _escaped(character: str) -> str:
+    if character.isprintable():
+        return character
+    # Imported here, so that no process has it in its memory for nothing.
+    import unicodedata
+
     # Cc are the control characters, Cf among others those of direction, Cs surrogates; Zl and Zp break lines.
     category = unicodedata.category(character)
     if not category.startswith("C") and category not in ("Zl", "Zp"):

@@ -10,10 +10,16 @@ HEAVY_MB = 100
 WORKERS = 4
 ROUNDS_MAX = 100
 
+# What the master may need, and no app here does.
+UNUSED = {
+    *("ast", "bz2", "difflib", "dis", "glob", "inspect", "linecache", "logging", "lzma", "shlex", "shutil", "string"),
+    *("sysconfig", "textwrap", "threading", "traceback", "unicodedata", "stanchion.output", "stanchion.usage"),
+}
 
-def pss_after_work_bytes(server: Server) -> int:
-    """The memory of the tree when every worker has collected garbage."""
-    pids: set[str] = set()
+
+def work(server: Server) -> set[int]:
+    """Have every worker answer and collect garbage; gives their process ids."""
+    pids: set[int] = set()
     for _ in range(ROUNDS_MAX):
         wires = [server.connect() for _ in range(WORKERS)]
         for wire in wires:
@@ -21,11 +27,16 @@ def pss_after_work_bytes(server: Server) -> int:
         for wire in wires:
             response = wire.response()
             assert response.status == 200
-            pids.add(response.text.split()[0])
+            pids.add(int(response.text.split()[0]))
             wire.close()
         if len(pids) == WORKERS:
-            return processes.pss_bytes(server.processes())
+            return pids
     raise AssertionError(f"only {len(pids)} of {WORKERS} workers have answered")
+
+
+def pss_after_work_bytes(server: Server) -> int:
+    work(server)
+    return processes.pss_bytes(server.processes())
 
 
 @pytest.mark.own("gunicorn does not freeze the heap before it forks")
@@ -35,3 +46,11 @@ def test_four_workers_share_a_preloaded_app_of_100_mb(serve: Serve) -> None:
     heavy = pss_after_work_bytes(serve("heavy:app", "-w", str(WORKERS), env={"HEAVY_MB": str(HEAVY_MB)}))
     copies = (heavy - bare) / (HEAVY_MB * 1_000_000)
     assert 0.9 < copies <= 1.25, f"{copies:.2f} copies of the app's data in memory"
+
+
+@pytest.mark.own("gunicorn's workers import what they like")
+def test_a_worker_has_no_modules_that_its_app_does_not_use(serve: Serve) -> None:
+    with serve("modules:app").connect() as wire:
+        loaded = set(wire.get("/").text.split())
+    assert "stanchion.loader" in loaded
+    assert not loaded & UNUSED

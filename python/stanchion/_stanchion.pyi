@@ -29,6 +29,10 @@ class _Host(Protocol):
     def watched_files(self) -> list[str]:
         """The files whose change calls for a reload."""
 
+    @property
+    def has_hooks(self) -> bool:
+        """Whether there is any hook to run."""
+
     def hook(self, name: str, *facts: int) -> None:
         """Run a hook; raise stanchion.hooks.HookError if it fails."""
 

@@ -85,6 +85,11 @@ class AppHost:
 
         return watched_files(self.configuration.effective.values["reload_extra_files"])
 
+    @property
+    def has_hooks(self) -> bool:
+        """Whether there is any to run."""
+        return bool(self.configuration.effective.hooks)
+
     def hook(self, name: str, *facts: int) -> None:
         """Run a hook; HookError if it raises."""
         self.configuration.hooks.run(name, *facts)

@@ -225,6 +225,14 @@ def test_what_the_master_has_is_frozen_before_it_forks(start: Start, gate: Gate)
     assert gate.announcement() == "True"
 
 
+def test_hup_brings_in_hooks_where_there_were_none(start: Start, gate: Gate, tmp_path: Path) -> None:
+    server = start("")
+    config = tmp_path / "hooks.conf.py"
+    config.write_text(config.read_text() + "def post_fork(server, worker): announce(f'forked {worker.nr}')\n")
+    server.signal(signal.SIGHUP)
+    assert gate.announcement() == "forked 0"
+
+
 def test_hup_brings_in_new_hooks_and_a_broken_file_changes_nothing(start: Start, gate: Gate, tmp_path: Path) -> None:
     server = start("def post_fork(server, worker): announce('old')\ndef on_reload(server): announce('reload')\n")
     assert gate.announcement() == "old"

@@ -23,12 +23,18 @@ use crate::wsgi::{App, Gateway};
 /// Hosts the app that a Python object loads.
 pub(crate) struct PythonHost {
     host: Py<PyAny>,
+    /// Whether the configuration has any, so that no process runs Python for those that are not there.
+    has_hooks: bool,
     app: Option<Py<PyAny>>,
 }
 
 impl PythonHost {
     pub(crate) fn new(host: Py<PyAny>) -> Self {
-        Self { host, app: None }
+        Self {
+            has_hooks: has_hooks(&host),
+            host,
+            app: None,
+        }
     }
 }
 
@@ -111,6 +117,9 @@ impl Host for PythonHost {
     }
 
     fn run_hook(&mut self, hook: Hook) -> Result<(), LoadError> {
+        if !self.has_hooks {
+            return Ok(());
+        }
         Python::attach(|py| hooks::run(py, &self.host, hook))
     }
 
@@ -138,12 +147,14 @@ impl Host for PythonHost {
                 .and_then(|text| text.extract::<String>(py))
                 .map_err(|error| describe(py, &error))
         })?;
+        self.has_hooks = has_hooks(&self.host);
         // Checked by the same table a moment ago.
         Settings::from_json(&text).map_err(|error| error.to_string())
     }
 
     fn revert(&mut self) {
         let done = Python::attach(|py| self.host.call_method0(py, intern!(py, "revert")));
+        self.has_hooks = has_hooks(&self.host);
         if let Err(error) = done {
             error!("the configuration before the last one cannot be taken up again: {error}");
         }
@@ -172,6 +183,18 @@ impl Host for PythonHost {
             Vec::new()
         })
     }
+}
+
+/// Whether the configuration in force has any hook.
+fn has_hooks(host: &Py<PyAny>) -> bool {
+    let has_hooks = Python::attach(|py| {
+        host.getattr(py, intern!(py, "has_hooks"))?
+            .extract::<bool>(py)
+    });
+    has_hooks.unwrap_or_else(|error| {
+        error!("whether there are hooks cannot be told, so they are looked for each time: {error}");
+        true
+    })
 }
 
 /// The trimmed traceback and the advice, as the loader words them.

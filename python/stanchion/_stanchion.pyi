@@ -1,6 +1,5 @@
 """The server itself, in Rust."""
 
-from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
 from typing import Protocol, type_check_only
@@ -39,8 +38,11 @@ class _Host(Protocol):
     def request_hooks(self) -> Hooks | None:
         """What runs for each request."""
 
-    def enter(self, dump_signal: int, dumps: int, depart: Callable[[int, object], None], listen: Listen) -> None:
-        """Set a worker's signal handlers; `listen` gives it a listener of its own."""
+    def enter(self, listen: Listen) -> None:
+        """Tell a worker's hooks how to get a listener of its own."""
+
+    def write_stacks_to(self, dump_signal: int, dumps: int) -> None:
+        """Have the stacks of all threads written there at this signal."""
 
     def thread_names(self) -> dict[int, str]:
         """What Python calls the threads of this process, by the kernel's ids."""

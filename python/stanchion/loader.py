@@ -9,7 +9,6 @@ import faulthandler
 import importlib
 import json
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterable
 from keyword import iskeyword
@@ -99,14 +98,12 @@ class AppHost:
         hooks = self.configuration.hooks
         return hooks if hooks.of_requests else None
 
-    def enter(self, dump_signal: int, dumps: int, depart: Callable[[int, object], None], listen: Listen) -> None:
-        """In a worker: let signals be answered at Python's safe points, or, for the dump, at any.
-
-        The server's own handlers are set in front of these afterwards. `listen` is for the hooks.
-        """
+    def enter(self, listen: Listen) -> None:
+        """In a worker that has hooks: what lets them listen by themselves."""
         self.configuration.hooks.entered(listen)
-        for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGABRT, signal.SIGUSR1):
-            signal.signal(number, depart)
+
+    def write_stacks_to(self, dump_signal: int, dumps: int) -> None:
+        """At this signal, write where all threads are, wherever Python is."""
         faulthandler.register(dump_signal, file=dumps, all_threads=True)
 
     def reconfigure(self) -> str:

@@ -1,5 +1,6 @@
 """The app is loaded once and its memory shared: four workers cost little more than one copy of it."""
 
+import psutil
 import pytest
 
 from support import processes
@@ -9,6 +10,7 @@ from support.wire import request
 HEAVY_MB = 100
 WORKERS = 4
 ROUNDS_MAX = 100
+WORKER_OWN_BYTES_MAX = 1_000_000
 
 # What the master may need, and no app here does.
 UNUSED = {
@@ -46,6 +48,14 @@ def test_four_workers_share_a_preloaded_app_of_100_mb(serve: Serve) -> None:
     heavy = pss_after_work_bytes(serve("heavy:app", "-w", str(WORKERS), env={"HEAVY_MB": str(HEAVY_MB)}))
     copies = (heavy - bare) / (HEAVY_MB * 1_000_000)
     assert 0.9 < copies <= 1.25, f"{copies:.2f} copies of the app's data in memory"
+
+
+@pytest.mark.own("gunicorn's workers import what they like")
+def test_a_worker_has_little_for_itself(serve: Serve) -> None:
+    """Nothing is made or run in each worker that the template could have made for all."""
+    pids = work(serve("heavy:app", "-w", str(WORKERS), env={"HEAVY_MB": "0"}))
+    own_bytes = [psutil.Process(pid).memory_full_info().uss for pid in pids]
+    assert max(own_bytes) < WORKER_OWN_BYTES_MAX
 
 
 @pytest.mark.own("gunicorn's workers import what they like")

@@ -5,6 +5,7 @@ use std::hash::Hasher;
 use pyo3::exceptions::PyOSError;
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyString, PyType};
 use stanchion_http::gateway::{percent_decoded, separator, split_target};
 use stanchion_server::record::{BodyRecord, RequestRecord};
@@ -14,6 +15,7 @@ use crate::errors::ErrorLog;
 use crate::file_wrapper::FileWrapper;
 use crate::input::{EmptyInput, bytes_io, register};
 use crate::names::{Name, NameHasher, Names, Role, Seen, environ_key};
+use crate::response::Response;
 use crate::strings::{Strings, text};
 use crate::template::{Template, below_mount};
 
@@ -45,6 +47,19 @@ pub(crate) struct Environs {
     request_id_key: Option<Py<PyString>>,
 }
 
+/// What all environs have in common. The template makes it, so that its workers share it.
+pub(crate) fn prepare(py: Python<'_>) -> PyResult<()> {
+    static PREPARED: PyOnceLock<()> = PyOnceLock::new();
+    let prepared = PREPARED.get_or_try_init(py, || {
+        register(py)?;
+        PyType::new::<ErrorLog>(py);
+        PyType::new::<FileWrapper>(py);
+        PyType::new::<Response>(py);
+        bytes_io(py).map(drop)
+    });
+    prepared.map(drop)
+}
+
 impl Environs {
     pub(crate) fn new(py: Python<'_>, worker: &Worker) -> PyResult<Self> {
         let template = PyDict::new(py);
@@ -62,7 +77,7 @@ impl Environs {
         // As gunicorn has it.
         let script_name = std::env::var("SCRIPT_NAME").unwrap_or_default();
         template.set_item("SCRIPT_NAME", &script_name)?;
-        register(py)?;
+        prepare(py)?;
         let empty_input = Py::new(py, EmptyInput::new())?;
         template.set_item(intern!(py, "wsgi.input"), &empty_input)?;
         // So that the copies have room for them, under the very keys that will be looked for.

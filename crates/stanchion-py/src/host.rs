@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -55,13 +55,23 @@ impl Host for PythonHost {
         // Garbage first, so that it is not kept for ever; then everything that lives moves out of
         // the collector's sight, which would else write to each object and unshare its page.
         let settled = Python::attach(|py| {
+            crate::environ::prepare(py)?;
             let gc = py.import("gc")?;
             gc.call_method0("collect")?;
             gc.call_method0("freeze").map(drop)
         });
         if let Err(error) = settled {
-            warn!("what the app loaded is shared less well, since gc.freeze failed: {error}");
+            warn!("what the app loaded is shared less well: {error}");
         }
+    }
+
+    fn write_stacks_to(&mut self, dumps: BorrowedFd<'static>) -> Result<(), String> {
+        let arguments = (signal::DUMP, dumps.as_raw_fd());
+        let done = Python::attach(|py| {
+            self.host
+                .call_method1(py, intern!(py, "write_stacks_to"), arguments)
+        });
+        done.map(drop).map_err(|error| error.to_string())
     }
 
     fn fork(&mut self) -> io::Result<Fork> {
@@ -103,17 +113,30 @@ impl Host for PythonHost {
                 hooks::depart_if_told(arguments.py(), &host, worker);
             };
             let depart = PyCFunction::new_closure(py, None, None, depart)?;
+            // What Python's `signal` wraps: that makes enums of what it is given and gives back, at the cost of
+            // a tenth of a megabyte of each worker that it would share with the others.
+            let signals = py.import("_signal")?;
+            for number in [
+                signal::SIGINT,
+                signal::SIGQUIT,
+                signal::SIGABRT,
+                signal::SIGUSR1,
+            ] {
+                signals.call_method1("signal", (number, &depart))?;
+            }
+            if !self.has_hooks {
+                return Ok(());
+            }
             let listen = move |arguments: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| {
                 let (wanted,) = arguments.extract::<(String,)>()?;
                 hooks::listen(arguments.py(), worker, &wanted)
             };
             let listen = PyCFunction::new_closure(py, None, None, listen)?;
-            let arguments = (signal::DUMP, worker.dumps().as_raw_fd(), depart, listen);
             self.host
-                .call_method1(py, intern!(py, "enter"), arguments)
+                .call_method1(py, intern!(py, "enter"), (listen,))
                 .map(drop)
         })
-        .map_err(|error| format!("Python cannot be told of signals: {error}"))
+        .map_err(|error: PyErr| format!("Python cannot be told of signals: {error}"))
     }
 
     fn run_hook(&mut self, hook: Hook) -> Result<(), LoadError> {

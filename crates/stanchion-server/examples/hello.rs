@@ -4,6 +4,7 @@
 //! `curl -i http://127.0.0.1:8000/any/path`. Ctrl-C ends it.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 
 use stanchion_server::record::{AnswerHead, RequestBuffer};
@@ -58,6 +59,10 @@ impl Host for Hello {
     }
 
     fn settle(&mut self) {}
+
+    fn write_stacks_to(&mut self, _dumps: BorrowedFd<'static>) -> Result<(), String> {
+        Ok(())
+    }
 
     fn fork(&mut self) -> io::Result<Fork> {
         process::fork_single_threaded()

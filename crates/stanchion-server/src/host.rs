@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -144,6 +145,11 @@ pub trait Host {
     /// was loaded cheap to share.
     fn settle(&mut self);
 
+    /// In the template, before the first worker is forked: sets a handler for
+    /// [`stanchion_sys::signal::DUMP`] that writes the stacks of all threads to `dumps` from within the
+    /// signal. The workers have it from here, each with a handler of its own in front of it.
+    fn write_stacks_to(&mut self, dumps: BorrowedFd<'static>) -> Result<(), String>;
+
     /// In the master: forks the template.
     fn fork(&mut self) -> io::Result<Fork>;
 
@@ -153,8 +159,7 @@ pub trait Host {
 
     /// In a worker, first of all: sets what handlers the host's language has for the signals of
     /// [`stanchion_sys::signal::asked`], such that they call [`Worker::depart`] at the next safe
-    /// point; and one for [`stanchion_sys::signal::DUMP`] that writes the stacks of all threads to
-    /// [`Worker::dumps`] from within the signal. The worker's own handlers stand in front of both.
+    /// point. The worker's own handlers stand in front of these.
     fn enter(&mut self, worker: &'static Worker) -> Result<(), String>;
 
     /// In a worker: serves until [`Worker::should_leave`], each seat on a thread of its own; a

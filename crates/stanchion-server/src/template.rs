@@ -44,7 +44,7 @@ pub(crate) fn run(common: &'static Common, master: Channel, host: &mut dyn Host)
 }
 
 /// Up to where the app is loaded, if it is to be loaded here; or the template's exit code.
-fn load(common: &Common, host: &mut dyn Host) -> Result<(), i32> {
+fn load(common: &'static Common, host: &mut dyn Host) -> Result<(), i32> {
     process::set_name(c"stanchion-tmpl");
     match process::die_with(common.master_pid, signal::SIGKILL) {
         Ok(false) => {}
@@ -61,7 +61,11 @@ fn load(common: &Common, host: &mut dyn Host) -> Result<(), i32> {
         }
         host.settle();
     }
-    Ok(())
+    host.write_stacks_to(common.dumps.as_fd())
+        .map_err(|problem| {
+            error!("workers could not show their stacks: {problem}");
+            exit_code::INTERNAL
+        })
 }
 
 /// Gives the worker we have become, or the template's exit code.

@@ -65,11 +65,6 @@ impl Worker {
         &self.common.settings
     }
 
-    /// Where a handler for [`signal::DUMP`] is to write the stacks of all threads.
-    pub fn dumps(&self) -> BorrowedFd<'static> {
-        self.common.dumps.as_fd()
-    }
-
     /// Sits down at seat `thread` of this worker's, counted from 0; to be called on the thread
     /// that has the seat.
     pub fn seat(&self, thread: usize) -> Seat<'_> {

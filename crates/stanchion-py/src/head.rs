@@ -12,6 +12,11 @@ use stanchion_http::rules::{
 };
 use stanchion_server::record::{ANSWER_HEAD_BYTES_MAX, AnswerHead, FilePart};
 
+/// What was given for a longer head is not remembered.
+const REMEMBERED_BYTES_MAX: usize = 4 * 1024;
+/// Nor for one of more fields.
+const REMEMBERED_FIELDS_MAX: usize = 32;
+
 /// What the app gave to `start_response`, checked, and as it will go out. It can be used again, so
 /// that a head of usual shape allocates nothing.
 #[derive(Default)]
@@ -19,9 +24,35 @@ pub(crate) struct Head {
     pub(crate) status: u16,
     pub(crate) content_length: Option<u64>,
     wire: AnswerHead,
+    given: Given,
+}
+
+/// What the app gave for a head, and what came of it. Strings never change, so the same ones make the same head. Each
+/// is kept for as long as what it says in wire form.
+#[derive(Default)]
+struct Given {
+    /// `None` if nothing is remembered.
+    status: Option<Py<PyAny>>,
+    fields: Vec<(Py<PyAny>, Py<PyAny>)>,
+    content_length: Option<u64>,
+    wire_len: usize,
 }
 
 impl Head {
+    /// Takes in a head that is the very one that was taken in before; false if it is another.
+    pub(crate) fn take_in_again(
+        &mut self,
+        status: &Bound<'_, PyAny>,
+        headers: &Bound<'_, PyAny>,
+    ) -> bool {
+        let is_same = self.given.is(status, headers);
+        if is_same {
+            self.content_length = self.given.content_length;
+            self.wire.shorten(self.given.wire_len);
+        }
+        is_same
+    }
+
     /// Takes in a head in place of what was here, of which nothing is left even if that fails.
     pub(crate) fn take_in(
         &mut self,
@@ -29,6 +60,9 @@ impl Head {
         headers: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         self.begin(status)?;
+        // Objects of other classes may have more to them, and are the app's to let go.
+        let is_plain = |object: &Bound<'_, PyAny>| object.is_exact_instance_of::<PyString>();
+        let mut is_usual = is_plain(status);
         let headers = headers.cast::<PyList>().map_err(|_| {
             PyTypeError::new_err("the headers must be a list of (name, value) pairs")
         })?;
@@ -43,11 +77,27 @@ impl Head {
                 )));
             };
             self.add(&name, &value)?;
+            is_usual &= is_plain(&name)
+                && is_plain(&value)
+                && self.given.fields.len() < REMEMBERED_FIELDS_MAX;
+            if is_usual {
+                let pair = (name.to_owned().unbind(), value.to_owned().unbind());
+                self.given.fields.push(pair);
+            }
+        }
+        let wire_len = self.wire.wire().len();
+        if is_usual && wire_len <= REMEMBERED_BYTES_MAX {
+            self.given.status = Some(status.clone().unbind());
+            self.given.content_length = self.content_length;
+            self.given.wire_len = wire_len;
+        } else {
+            self.given.forget();
         }
         Ok(())
     }
 
     fn begin(&mut self, status: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.given.forget();
         let text = status.cast::<PyString>().map_err(|_| {
             PyTypeError::new_err(format!(
                 "the status must be a str, not {}",
@@ -120,6 +170,7 @@ impl Head {
 
     /// Makes it the head of an answer that the app has no part in.
     pub(crate) fn become_failure(&mut self) {
+        self.given.forget();
         self.status = 500;
         self.content_length = None;
         self.wire.begin(self.status, b"");
@@ -155,6 +206,34 @@ impl Head {
     /// Names and values.
     pub(crate) fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         answer::fields(self.wire.wire())
+    }
+}
+
+impl Given {
+    fn forget(&mut self) {
+        self.status = None;
+        self.fields.clear();
+    }
+
+    /// Whether just this is given, as the very same objects.
+    fn is(&self, status: &Bound<'_, PyAny>, headers: &Bound<'_, PyAny>) -> bool {
+        let Ok(headers) = headers.cast::<PyList>() else {
+            return false;
+        };
+        self.status.as_ref().is_some_and(|known| known.is(status))
+            && self.fields.len() == headers.len()
+            && self
+                .fields
+                .iter()
+                .zip(headers)
+                .all(|((name, value), pair)| {
+                    pair.cast::<PyTuple>().is_ok_and(|pair| {
+                        let mut parts = pair.iter_borrowed();
+                        parts.len() == 2
+                            && parts.next().is_some_and(|part| part.is(name))
+                            && parts.next().is_some_and(|part| part.is(value))
+                    })
+                })
     }
 }
 

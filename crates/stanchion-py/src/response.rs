@@ -80,20 +80,25 @@ impl Response {
             drop(state);
             return Err(refusal(exc_info));
         }
-        let mut head = match state.stage {
-            Stage::NoHead => std::mem::take(&mut state.head),
-            // If this one is no good, the one before stays.
-            _ => Head::default(),
-        };
-        // What the app gives may have code of its own, which may call this very response: a lock would never come free.
-        drop(state);
-        head.take_in(status, headers)?;
-        let mut state = this.get().lock(py);
-        if !state.stage.takes_head(is_after_error) {
+        // Most apps of few words say the same each time, as the very same objects, which have no code of their own.
+        let is_known = state.stage == Stage::NoHead && state.head.take_in_again(status, headers);
+        if !is_known {
+            let mut head = match state.stage {
+                Stage::NoHead => std::mem::take(&mut state.head),
+                // If this one is no good, the one before stays.
+                _ => Head::default(),
+            };
+            // What the app gives may have code of its own, which may call this very response: a lock would never come
+            // free.
             drop(state);
-            return Err(refusal(exc_info));
+            head.take_in(status, headers)?;
+            state = this.get().lock(py);
+            if !state.stage.takes_head(is_after_error) {
+                drop(state);
+                return Err(refusal(exc_info));
+            }
+            state.head = head;
         }
-        state.head = head;
         state.stage = Stage::Head;
         let write = state.write.as_ref().map(|write| write.bind(py).clone());
         drop(state);

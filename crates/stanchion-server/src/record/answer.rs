@@ -42,6 +42,11 @@ impl AnswerHead {
         put_field(&mut self.bytes, name, value);
     }
 
+    /// Takes back what was added since its wire form was so long.
+    pub fn shorten(&mut self, wire_len: usize) {
+        self.bytes.truncate(PREFIX_BYTES + wire_len);
+    }
+
     /// What there is of it, as the client will read it.
     pub fn wire(&self) -> &[u8] {
         self.bytes.get(PREFIX_BYTES..).unwrap_or_default()
@@ -120,6 +125,9 @@ mod tests {
             prop_assert_eq!(prefix, AnswerPrefix { head_len: expected.len(), file });
             prop_assert_eq!(&whole[PREFIX_BYTES..], &expected);
             prop_assert_eq!(answer_prefix(&whole[..PREFIX_BYTES - 1]), Err(BadRecord));
+            head.field(b"X-Later", b"and taken back");
+            head.shorten(expected.len());
+            prop_assert_eq!(head.wire(), &expected);
         }
 
         #[test]

@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use stanchion_server::Taken;
 
 use crate::environ::Environs;
-use crate::kept::{is_weakly_held, references};
+use crate::kept::{is_one_weakly_held, references};
 use crate::response::Response;
 
 /// A response, and its methods as the app gets them.
@@ -31,9 +31,11 @@ impl Answerer {
         );
         environs.set_in_all(py, gone_key, &gone)?;
         environs.set_in_all(py, extend_key, &extend)?;
+        let write = response.getattr(intern!(py, "write"))?.unbind();
+        response.get().keep_write(py, write.clone_ref(py));
         Ok(Self {
             start_response: response.getattr(intern!(py, "start_response"))?.unbind(),
-            write: response.getattr(intern!(py, "write"))?.unbind(),
+            write,
             in_environ: [gone.unbind(), extend.unbind()],
             response: response.unbind(),
         })
@@ -41,8 +43,7 @@ impl Answerer {
 
     /// It answers this request from now on.
     pub(crate) fn begin(&self, py: Python<'_>, taken: Taken<'static>, is_head_request: bool) {
-        let write = self.write.clone_ref(py);
-        self.response.get().begin(py, taken, is_head_request, write);
+        self.response.get().begin(py, taken, is_head_request);
     }
 
     pub(crate) fn response(&self) -> &Response {
@@ -53,15 +54,23 @@ impl Answerer {
         self.start_response.bind(py)
     }
 
-    /// The request is over. False if the app has kept something that belongs to it, by which it could have a part
+    /// The request is over. `None` if the app has kept something that belongs to it, by which it could have a part
     /// in the next one, or could take it for this one: then that needs an answerer of its own.
-    pub(crate) fn is_free(&self, py: Python<'_>, environs: &Environs) -> PyResult<bool> {
-        self.response.get().end(py);
+    pub(crate) fn reused(self, py: Python<'_>, environs: &Environs) -> PyResult<Option<Self>> {
+        let is_free = self.is_free(py, environs);
+        if !matches!(is_free, Ok(true)) {
+            self.response.get().end(py);
+        }
+        Ok(is_free?.then_some(self))
+    }
+
+    /// Whether nobody else has any of it.
+    fn is_free(&self, py: Python<'_>, environs: &Environs) -> PyResult<bool> {
         let holders = environs.templates() + 1;
-        // The response is ours and that of its four methods.
+        // The response is ours and that of its four methods. It has one of them itself.
         let is_ours = references(py, &self.response) == 5
             && references(py, &self.start_response) == 1
-            && references(py, &self.write) == 1
+            && references(py, &self.write) == 2
             && self
                 .in_environ
                 .iter()
@@ -71,11 +80,7 @@ impl Answerer {
         }
         // Methods can be weakly referenced, unlike the response.
         let [gone, extend] = &self.in_environ;
-        for method in [&self.start_response, &self.write, gone, extend] {
-            if is_weakly_held(method.bind(py))? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        let methods = [&self.start_response, &self.write, gone, extend];
+        Ok(!is_one_weakly_held(py, methods)?)
     }
 }

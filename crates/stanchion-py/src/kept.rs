@@ -14,9 +14,16 @@ pub(crate) fn references<T>(py: Python<'_>, object: &Py<T>) -> usize {
     object.get_refcnt(py).unsigned_abs()
 }
 
-/// Whether there are weak references to an object: by one of them the app would find it again in a later request.
-pub(crate) fn is_weakly_held(object: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let py = object.py();
+/// Whether there are weak references to one of these: by it the app would find it again in a later request.
+pub(crate) fn is_one_weakly_held<const N: usize>(
+    py: Python<'_>,
+    objects: [&Py<PyAny>; N],
+) -> PyResult<bool> {
     let count = WEAK_COUNT.import(py, "_weakref", "getweakrefcount")?;
-    Ok(count.call1((object,))?.extract::<usize>()? > 0)
+    for object in objects {
+        if count.call1((object,))?.is_truthy()? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }

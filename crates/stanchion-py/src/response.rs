@@ -61,7 +61,7 @@ struct State {
     /// Bytes of the body that were given away.
     sent: u64,
     excess_is_logged: bool,
-    /// The bound method, while a request is answered: afterwards it would keep itself alive.
+    /// The bound method, until [`Response::end`]: afterwards it would keep itself alive.
     write: Option<Py<PyAny>>,
 }
 
@@ -165,18 +165,17 @@ impl Response {
         }
     }
 
-    /// It answers this request from now on. `write` is the method of that name.
-    pub(crate) fn begin(
-        &self,
-        py: Python<'_>,
-        taken: Taken<'static>,
-        is_head_request: bool,
-        write: Py<PyAny>,
-    ) {
-        self.lock(py).begin(taken, is_head_request, write);
+    /// Keeps its method of that name at hand.
+    pub(crate) fn keep_write(&self, py: Python<'_>, write: Py<PyAny>) {
+        self.lock(py).write = Some(write);
     }
 
-    /// The request is over, though the app may have kept what belongs to it.
+    /// It answers this request from now on.
+    pub(crate) fn begin(&self, py: Python<'_>, taken: Taken<'static>, is_head_request: bool) {
+        self.lock(py).begin(taken, is_head_request);
+    }
+
+    /// It answers nothing more, though the app may have kept what belongs to it.
     pub(crate) fn end(&self, py: Python<'_>) {
         // Dropped without the lock.
         let _write = self.lock(py).write.take();
@@ -323,16 +322,15 @@ impl State {
         }
     }
 
-    /// As it was at first, but for memory that can be used again.
-    fn begin(&mut self, taken: Taken<'static>, is_head_request: bool, write: Py<PyAny>) {
-        let head = std::mem::take(&mut self.head);
-        *self = Self {
-            taken: Some(taken),
-            head,
-            is_head_request,
-            write: Some(write),
-            ..Self::new()
-        };
+    /// As it was at first, but for what can be used again: the head's memory, and `write`.
+    fn begin(&mut self, taken: Taken<'static>, is_head_request: bool) {
+        self.taken = Some(taken);
+        self.stage = Stage::NoHead;
+        self.is_head_request = is_head_request;
+        self.has_body = false;
+        self.promised = None;
+        self.sent = 0;
+        self.excess_is_logged = false;
     }
 
     /// Sends the head before the first byte of the body. `body_len` is the whole body's length,

@@ -94,13 +94,12 @@ impl Gateway {
             }
             (Err(failure), _) => app.on_failure(py, &answerer, &of_app(failure), &request),
         }
-        self.answerer = match answerer.is_free(py, &self.environs) {
-            Ok(is_free) => is_free.then_some(answerer),
-            Err(failure) => {
+        self.answerer = answerer
+            .reused(py, &self.environs)
+            .unwrap_or_else(|failure| {
                 error!("who still has a response cannot be told, so another is made: {failure}");
                 None
-            }
-        };
+            });
     }
 }
 

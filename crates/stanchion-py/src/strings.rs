@@ -12,16 +12,11 @@ const PORTS: usize = 256;
 
 /// Bytes as PEP 3333 wants them: a str whose characters are the bytes (latin-1).
 pub(crate) fn text<'py>(py: Python<'py>, bytes: &[u8]) -> Bound<'py, PyString> {
-    match std::str::from_utf8(bytes) {
-        Ok(ascii) if ascii.is_ascii() => PyString::new(py, ascii),
-        _ => PyString::new(
-            py,
-            &bytes
-                .iter()
-                .map(|&byte| char::from(byte))
-                .collect::<String>(),
-        ),
+    if bytes.is_ascii() {
+        return PyString::from_bytes(py, bytes).expect("there is memory for a string of ASCII");
     }
+    let text: String = bytes.iter().map(|&byte| char::from(byte)).collect();
+    PyString::new(py, &text)
 }
 
 /// Strings by their bytes. One seat's, so that looking takes no lock.

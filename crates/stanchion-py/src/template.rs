@@ -258,7 +258,7 @@ impl Shown {
             0 => "HTTP/1.0",
             _ => "HTTP/1.1",
         };
-        self.method.show(dict, request.method.as_bytes(), unkept)?;
+        self.method.show(dict, request.method, unkept)?;
         self.protocol.show(dict, protocol.as_bytes(), unkept)?;
         let scheme = if facts.is_https { "https" } else { "http" };
         self.scheme.show(dict, scheme.as_bytes(), unkept)?;

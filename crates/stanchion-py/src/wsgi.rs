@@ -81,7 +81,7 @@ impl Gateway {
             },
         };
         let made = self.environs.make(py, &request, &taken);
-        answerer.begin(py, taken, request.method == "HEAD");
+        answerer.begin(py, taken, request.method == b"HEAD");
         let app = &self.app;
         match (made, &app.hooks) {
             (Ok(environ), None) => {

@@ -23,10 +23,10 @@ fn answer(
     let mut has_body = true;
     let body = match buffer.read(&taken) {
         Ok(request) => {
-            has_body = request.method != "HEAD";
+            has_body = request.method != b"HEAD";
             format!(
                 "{} {}, after {} µs in the line\n",
-                request.method,
+                String::from_utf8_lossy(request.method),
                 String::from_utf8_lossy(request.target),
                 taken.wait_us(),
             )

@@ -81,7 +81,7 @@ pub struct RequestFacts<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct RequestRecord<'a> {
     /// Such as `GET`.
-    pub method: &'a str,
+    pub method: &'a [u8],
     /// The request target as it was sent.
     pub target: &'a [u8],
     /// Minor version of HTTP/1: 0 or 1.
@@ -227,7 +227,6 @@ impl<'a> RequestRecord<'a> {
         let (spans, _) = spans.as_chunks();
         let head = reader.take(head_len)?;
         let part = |span| within(span_at(span)?, head);
-        let method = part(method).and_then(|method| std::str::from_utf8(method).ok());
         if bytes.len() - reader.0.len() != body_at
             || !spans.iter().all(|spans| field(spans, head).is_some())
         {
@@ -250,7 +249,7 @@ impl<'a> RequestRecord<'a> {
             return Err(BadRecord);
         }
         Ok(Self {
-            method: method.ok_or(BadRecord)?,
+            method: part(method).ok_or(BadRecord)?,
             target: part(target).ok_or(BadRecord)?,
             minor_version,
             facts,
@@ -269,8 +268,9 @@ impl<'a> RequestRecord<'a> {
 
     /// Method, target and name, for logs.
     pub fn describe(&self) -> String {
+        let method = String::from_utf8_lossy(self.method);
         let name = String::from_utf8_lossy(self.facts.request_id);
-        describe(self.method, self.target, &name)
+        describe(&method, self.target, &name)
     }
 }
 
@@ -357,7 +357,7 @@ mod tests {
             let len = len.expect("it fits");
             let body_at = len - body.len();
             let record = RequestRecord::read(&area[..body_at], len).expect("readable");
-            prop_assert_eq!(record.method, method);
+            prop_assert_eq!(record.method, method.as_bytes());
             prop_assert_eq!(record.target, target.as_bytes());
             prop_assert_eq!(record.minor_version, 1);
             prop_assert_eq!(record.facts, facts());

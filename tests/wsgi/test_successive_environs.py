@@ -132,7 +132,7 @@ def test_what_is_no_key_of_its_own_is_treated_the_same_each_time(
 def test_over_a_unix_socket_each_host_is_the_name_of_its_own_request(serve: Serve, tmp_path: Path) -> None:
     server = serve("echo:app", bind=f"unix:{tmp_path}/s")
     with server.connect() as wire:
-        for host in ["one.test:1", "one.test:1", "two.test", "two.test:2", "one.test:1"]:
+        for host in ["one.test:1", "one.test:1", "two.test", "two.test:2", "one.test:1", "one.test:1"]:
             environ = environ_of(wire, "GET", "/", host=host)
             name, _, port = host.partition(":")
             assert (environ["SERVER_NAME"], environ["SERVER_PORT"]) == (name, port or "80")

@@ -131,10 +131,13 @@ impl Environs {
             self.set_in_all(py, intern!(py, "wsgi.input"), &input)?;
             self.empty_input = input.unbind();
         }
-        let fitting = self.templates.iter_mut().find(|known| known.fits(request));
+        let mut templates = self.templates.iter_mut();
+        let fitting = templates.find_map(|known| known.fit(request).map(|fit| (known, fit)));
         let script_name = self.script_name.as_bytes();
         let environ = match fitting {
-            Some(known) => known.environ_of(py, request, &mut self.strings, script_name)?,
+            Some((known, fit)) => {
+                known.environ_of(py, request, fit, &mut self.strings, script_name)?
+            }
             None => self.make_without_template(py, request)?,
         };
         let wait_s = taken.wait_us() as f64 / 1e6;

@@ -9,11 +9,25 @@ use stanchion_server::record::RequestRecord;
 use crate::names::{Name, Role};
 use crate::strings::{KEPT_BYTES_MAX, Strings, text};
 
+/// What was sent is remembered up to this length.
+const SENT_BYTES_MAX: usize = 1024;
+
 /// An environ that has all keys already, for requests with the same fields in the same order.
 pub(crate) struct Template {
     pub(crate) dict: Py<PyDict>,
     shown: Shown,
     fields: Vec<Field>,
+    /// What the request was like that was shown last. Empty if it is too long, or if the template does not say all of it.
+    sent: Vec<u8>,
+}
+
+/// How a request fits a template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fit {
+    /// It is what was sent last.
+    Whole,
+    /// It has the template's fields.
+    Names,
 }
 
 /// A field that such a request has.
@@ -103,6 +117,7 @@ impl Template {
         Ok(Self {
             shown: Shown::new(&dict)?,
             fields: Vec::new(),
+            sent: Vec::new(),
             dict: dict.unbind(),
         })
     }
@@ -131,28 +146,41 @@ impl Template {
             fields: fields.collect::<PyResult<_>>()?,
             shown: self.shown.clone_ref(py),
             dict: dict.unbind(),
+            sent: Vec::new(),
         })
     }
 
-    /// Whether the request has just these fields.
-    pub(crate) fn fits(&self, request: &RequestRecord<'_>) -> bool {
+    /// Whether the request has just these fields, or even says just the same.
+    pub(crate) fn fit(&self, request: &RequestRecord<'_>) -> Option<Fit> {
+        // No record is empty. On a unix socket the server's name is what the Host field says.
+        if self.sent == request.as_sent && !request.facts.server_port.is_empty() {
+            return Some(Fit::Whole);
+        }
         let sent = request.fields();
-        sent.len() == self.fields.len()
+        let is_fitting = sent.len() == self.fields.len()
             && sent
                 .zip(&self.fields)
-                .all(|((name, _), field)| *field.sent == *name)
+                .all(|((name, _), field)| *field.sent == *name);
+        is_fitting.then_some(Fit::Names)
     }
 
-    /// An environ that says it of this request, which has the template's fields.
+    /// An environ that says it of this request, which fits the template like this.
     pub(crate) fn environ_of<'py>(
         &mut self,
         py: Python<'py>,
         request: &RequestRecord<'_>,
+        fit: Fit,
         strings: &mut Strings,
         script_name: &[u8],
     ) -> PyResult<Bound<'py, PyDict>> {
         let dict = self.dict.bind(py);
         let (mut host, mut unkept) = (None, Unkept::new());
+        if fit == Fit::Whole {
+            self.shown
+                .show_connection(dict, request, strings, host, &mut unkept)?;
+            return environ_with(dict, unkept);
+        }
+        self.sent.clear();
         for ((_, value), field) in request.fields().zip(&mut self.fields) {
             if field.is_host {
                 host = Some(value);
@@ -166,7 +194,14 @@ impl Template {
                 }
             }
         }
-        self.environ_without_fields(py, request, strings, script_name, host, unkept)
+        self.shown
+            .show_request(dict, request, script_name, &mut unkept)?;
+        self.shown
+            .show_connection(dict, request, strings, host, &mut unkept)?;
+        if unkept.is_empty() && request.as_sent.len() <= SENT_BYTES_MAX {
+            self.sent.extend_from_slice(request.as_sent);
+        }
+        environ_with(dict, unkept)
     }
 
     /// An environ that says it of this request, and of its fields only what is `unkept`. `host` is what its Host field
@@ -184,15 +219,21 @@ impl Template {
         self.shown
             .show_request(dict, request, script_name, &mut unkept)?;
         self.shown
-            .show_server(dict, request, strings, host, &mut unkept)?;
-        let port = request.facts.peer_port;
-        self.shown.show_peer_port(dict, port, strings)?;
-        let environ = dict.copy()?;
-        for (key, value) in unkept {
-            environ.set_item(key, value)?;
-        }
-        Ok(environ)
+            .show_connection(dict, request, strings, host, &mut unkept)?;
+        environ_with(dict, unkept)
     }
+}
+
+/// What a template says, and more.
+fn environ_with<'py>(
+    dict: &Bound<'py, PyDict>,
+    unkept: Unkept<'py>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let environ = dict.copy()?;
+    for (key, value) in unkept {
+        environ.set_item(key, value)?;
+    }
+    Ok(environ)
 }
 
 /// What a template says of the request that was shown last.
@@ -202,8 +243,10 @@ struct Shown {
     path_info: Value,
     /// Its key alone: it may hold a secret, so in templates it is empty.
     query_string: Py<PyString>,
-    protocol: Value,
-    scheme: Value,
+    /// `None` if none was shown.
+    minor_version: Option<u8>,
+    /// The same.
+    is_https: Option<bool>,
     remote_addr: Value,
     server_name: Value,
     server_port: Value,
@@ -214,15 +257,22 @@ struct Shown {
 impl Shown {
     fn new(dict: &Bound<'_, PyDict>) -> PyResult<Self> {
         let value = |key| Value::new(dict, &PyString::intern(dict.py(), key));
-        let query_string = intern!(dict.py(), "QUERY_STRING");
-        dict.set_item(query_string, "")?;
+        let py = dict.py();
+        let query_string = intern!(py, "QUERY_STRING");
+        for key in [
+            query_string,
+            intern!(py, "SERVER_PROTOCOL"),
+            intern!(py, "wsgi.url_scheme"),
+        ] {
+            dict.set_item(key, "")?;
+        }
         Ok(Self {
             method: value("REQUEST_METHOD")?,
             raw_uri: value("RAW_URI")?,
             path_info: value("PATH_INFO")?,
             query_string: query_string.clone().unbind(),
-            protocol: value("SERVER_PROTOCOL")?,
-            scheme: value("wsgi.url_scheme")?,
+            minor_version: None,
+            is_https: None,
             remote_addr: value("REMOTE_ADDR")?,
             server_name: value("SERVER_NAME")?,
             server_port: value("SERVER_PORT")?,
@@ -237,8 +287,8 @@ impl Shown {
             raw_uri: self.raw_uri.clone_ref(py),
             path_info: self.path_info.clone_ref(py),
             query_string: self.query_string.clone_ref(py),
-            protocol: self.protocol.clone_ref(py),
-            scheme: self.scheme.clone_ref(py),
+            minor_version: self.minor_version,
+            is_https: self.is_https,
             remote_addr: self.remote_addr.clone_ref(py),
             server_name: self.server_name.clone_ref(py),
             server_port: self.server_port.clone_ref(py),
@@ -246,6 +296,7 @@ impl Shown {
         }
     }
 
+    /// What a request says of itself, but for its fields.
     fn show_request<'py>(
         &mut self,
         dict: &Bound<'py, PyDict>,
@@ -253,16 +304,16 @@ impl Shown {
         script_name: &[u8],
         unkept: &mut Unkept<'py>,
     ) -> PyResult<()> {
-        let facts = &request.facts;
-        let protocol = match request.minor_version {
-            0 => "HTTP/1.0",
-            _ => "HTTP/1.1",
-        };
+        let py = dict.py();
+        if self.minor_version != Some(request.minor_version) {
+            let protocol = match request.minor_version {
+                0 => "HTTP/1.0",
+                _ => "HTTP/1.1",
+            };
+            dict.set_item(intern!(py, "SERVER_PROTOCOL"), protocol)?;
+            self.minor_version = Some(request.minor_version);
+        }
         self.method.show(dict, request.method, unkept)?;
-        self.protocol.show(dict, protocol.as_bytes(), unkept)?;
-        let scheme = if facts.is_https { "https" } else { "http" };
-        self.scheme.show(dict, scheme.as_bytes(), unkept)?;
-        self.remote_addr.show(dict, facts.peer_address, unkept)?;
         if self.raw_uri.bytes != request.target {
             let (path, query) = split_target(request.target);
             let path = percent_decoded(path);
@@ -271,13 +322,32 @@ impl Shown {
             if query.is_empty() {
                 self.raw_uri.show(dict, request.target, unkept)?;
             } else {
-                let py = dict.py();
                 let raw_uri = text(py, request.target);
                 self.raw_uri.withhold(dict, raw_uri, unkept)?;
                 unkept.push((self.query_string.bind(py).clone(), text(py, query)));
             }
         }
         Ok(())
+    }
+
+    /// Where it came from and how. `host` is what its Host field says.
+    fn show_connection<'py>(
+        &mut self,
+        dict: &Bound<'py, PyDict>,
+        request: &RequestRecord<'_>,
+        strings: &mut Strings,
+        host: Option<&[u8]>,
+        unkept: &mut Unkept<'py>,
+    ) -> PyResult<()> {
+        let facts = &request.facts;
+        if self.is_https != Some(facts.is_https) {
+            let scheme = if facts.is_https { "https" } else { "http" };
+            dict.set_item(intern!(dict.py(), "wsgi.url_scheme"), scheme)?;
+            self.is_https = Some(facts.is_https);
+        }
+        self.remote_addr.show(dict, facts.peer_address, unkept)?;
+        self.show_server(dict, request, strings, host, unkept)?;
+        self.show_peer_port(dict, facts.peer_port, strings)
     }
 
     /// The listener; on a unix socket, what the Host field says, as in gunicorn.

@@ -90,6 +90,9 @@ pub struct RequestRecord<'a> {
     pub facts: RequestFacts<'a>,
     /// The body.
     pub body: BodyRecord<'a>,
+    /// Where its fields are, and its head as it was sent. Two requests with the same here are alike in method, target,
+    /// version and fields.
+    pub as_sent: &'a [u8],
     head: &'a [u8],
     /// Checked against the head.
     spans: &'a [[u8; FIELD_BYTES]],
@@ -223,9 +226,10 @@ impl<'a> RequestRecord<'a> {
             proxy_us,
         };
         let path = reader.take(lens[4])?;
-        let spans = reader.take(field_count.checked_mul(FIELD_BYTES).ok_or(BadRecord)?)?;
+        let spans_len = field_count.checked_mul(FIELD_BYTES).ok_or(BadRecord)?;
+        let as_sent = reader.take(spans_len.checked_add(head_len).ok_or(BadRecord)?)?;
+        let (spans, head) = as_sent.split_at(spans_len);
         let (spans, _) = spans.as_chunks();
-        let head = reader.take(head_len)?;
         let part = |span| within(span_at(span)?, head);
         if bytes.len() - reader.0.len() != body_at
             || !spans.iter().all(|spans| field(spans, head).is_some())
@@ -254,6 +258,7 @@ impl<'a> RequestRecord<'a> {
             minor_version,
             facts,
             body,
+            as_sent,
             head,
             spans,
         })

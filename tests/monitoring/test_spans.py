@@ -298,15 +298,17 @@ def test_a_reload_sends_what_the_old_house_has(echo: Server, collector: Collecto
 
 
 def test_nobody_notices_that_there_is_no_collector(serve: Serve) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        endpoint = f"http://127.0.0.1:{closed.getsockname()[1]}"
-    server = serve("echo:app", "--otlp-endpoint", endpoint)
-    environ_of(server)
-    server.log.wait(f"{endpoint}/v1/traces does not take spans: .*refused")
-    for _ in range(20):
+    # Bound, so that nobody else gets the port, and listened at by nobody.
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        endpoint = f"http://127.0.0.1:{deaf.getsockname()[1]}"
+        server = serve("echo:app", "--otlp-endpoint", endpoint)
         environ_of(server)
-    server.signal(signal.SIGTERM)
-    assert server.exit_code() == 0
+        server.log.wait(f"{endpoint}/v1/traces does not take spans: .*refused")
+        for _ in range(20):
+            environ_of(server)
+        server.signal(signal.SIGTERM)
+        assert server.exit_code() == 0
     assert len(server.log.matches("does not take spans")) == 1
     server.log.wait("took no spans again; 63 were dropped")
 

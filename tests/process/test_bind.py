@@ -111,7 +111,7 @@ def test_a_port_in_use_is_one_clear_line_and_its_exit_code(build: Serve) -> None
         server = build("hello:app", bind=f"127.0.0.1:{port}").launch()
         assert server.exit_code() == EXIT_CANNOT_BIND
     server.log.wait_end()
-    [line] = [line for line in server.log.lines() if str(port) in line]
+    [line] = [line for line in server.log.lines() if f":{port}" in line]
     assert "in use" in line
     assert "Traceback" not in server.log.text()
 

@@ -21,9 +21,9 @@ from support.server import GUNICORN, STANCHION, Kind, Serve
 BURST = 400
 SPACING_S = 0.002
 """400 requests in 0.8 s."""
-SERVICE_MS = 50
-PATIENCE_S = 30
-"""All of the burst is 20 s of work."""
+SERVICE_MS = 25
+PATIENCE_S = 20
+"""All of the burst is 10 s of work."""
 STOP_S = 40
 """gunicorn waits 30 s for its workers before it kills them."""
 OVERTAKING_MAX_S = 0.4

@@ -62,23 +62,30 @@ LOOM = RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom \
 test-loom: ## Search the exchange's interleavings, each model within its own bound
 	$(LOOM)
 
-# What compares times, fills the machine or boots another one runs by itself. The others mostly wait, so two run at once.
-ALONE := tests/chaos tests/lab tests/systemd tests/doctor/test_kernel.py tests/line/test_work_conserving.py \
+# What compares times, fills the machine or boots another one runs by itself. The others mostly wait, so some run at once.
+ALONE := tests/chaos tests/lab/load tests/lab/test_unix_backlog.py tests/lab/test_witnesses.py \
+	tests/lab/test_run.py::test_an_experiment_of_ones_own_is_run_and_reported \
+	tests/systemd tests/doctor/test_kernel.py tests/line/test_work_conserving.py \
 	tests/nginx/test_burst.py tests/wounds/test_floods.py
+AT_ONCE := --numprocesses 3 --dist worksteal $(addprefix --deselect=,$(ALONE))
 
 # Whatever fails of the first (1 in pytest's exit codes), the second runs too.
 .PHONY: test-python
 test-python: test-needs ## Run the Python and end-to-end tests
 	status=0; \
-	$(BIN)/pytest --numprocesses 2 --dist worksteal $(addprefix --ignore=,$(ALONE)) tests || status=$$?; \
+	$(BIN)/pytest $(AT_ONCE) tests || status=$$?; \
 	[[ $$status -le 1 ]] || exit $$status; \
 	$(BIN)/pytest $(ALONE) || status=$$?; \
 	exit $$status
 
-# What deals with processes, sockets and files. These tests mostly wait, so some may run at once.
+# What is the same whoever the server runs as: how bytes are read, what is written, when time is over, how a page looks.
+SAME_FOR_ALL := tests/admin/test_page.py $(addprefix tests/http/test_,corpus.py deadlines.py differential.py limits.py \
+	proxies.py responses.py strict_client.py)
+
+# What deals with processes, sockets and files.
 .PHONY: test-ordinary
 test-ordinary: test-needs ## As root: run the tests of processes, sockets and files as an ordinary user
-	scripts/as-ordinary-user $(BIN)/pytest --numprocesses 3 --dist worksteal \
+	scripts/as-ordinary-user $(BIN)/pytest $(AT_ONCE) $(addprefix --deselect=,$(SAME_FOR_ALL)) \
 		tests/process tests/line tests/deploy tests/http tests/wounds tests/admin
 	cargo test --locked --package stanchion-sys --config 'target."cfg(unix)".runner = ["env", "--chdir=$(CURDIR)", "scripts/as-ordinary-user"]'
 

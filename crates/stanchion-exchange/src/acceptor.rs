@@ -262,11 +262,10 @@ impl<'x> AcceptorSide<'x> {
     /// choose whom it wakes.
     pub fn announce(&mut self) {
         let own = std::mem::take(&mut self.unannounced_own);
-        let seats = self.exchange.geometry().seats as u32;
         match std::mem::take(&mut self.unannounced) {
             0 => {}
-            count if own || count >= seats => self.exchange.ready_bell().ring(seats, seats),
-            count => self.exchange.ready_bell().ring(count, seats),
+            _ if own => self.exchange.ready_bell().ring(u32::MAX),
+            count => self.exchange.ready_bell().ring(count),
         }
     }
 
@@ -343,8 +342,7 @@ impl<'x> AcceptorSide<'x> {
     /// come to take it.
     pub fn held_by(&self, is_theirs: impl Fn(Tenant) -> bool) -> Vec<u32> {
         if !self.exchange.ready().is_empty() {
-            let seats = self.exchange.geometry().seats as u32;
-            self.exchange.ready_bell().ring(seats, seats);
+            self.exchange.ready_bell().ring(u32::MAX);
         }
         (0..self.turns.len() as u32)
             .filter(|&slot| self.used[slot as usize])

@@ -37,16 +37,15 @@ impl Bell {
         futex::wait(&self.0, seen.0, timeout);
     }
 
-    /// Wakes up to `count` sleepers of at most `sleepers_max` that there can be, those who have slept longest
-    /// first. For one ringer only, the acceptor: another would take the cleared bit for nobody asleep.
-    pub fn ring(&self, count: u32, sleepers_max: u32) {
+    /// Wakes up to `count` sleepers, those who have slept longest first. For one ringer only, the acceptor: another
+    /// would take the cleared bit for nobody asleep. `u32::MAX` wakes all, and so leaves no bit behind.
+    pub fn ring(&self, count: u32) {
         if self.0.fetch_add(ONE_RING, Ordering::AcqRel) & SLEEPERS == 0 {
             return;
         }
         // Cleared before the wake: whoever sets it anew from here on also sees the ring.
         self.0.fetch_and(!SLEEPERS, Ordering::AcqRel);
-        let woken = futex::wake(&self.0, count);
-        if woken == count && woken < sleepers_max {
+        if futex::wake(&self.0, count) == count {
             // There may be more of them than we woke.
             self.0.fetch_or(SLEEPERS, Ordering::AcqRel);
         }
@@ -149,8 +148,8 @@ impl Flow {
     /// The acceptor has read up to `consumed`.
     pub fn consume(&self, consumed: u64) {
         self.consumed.store(consumed, Ordering::Release);
-        // Whoever writes the answer.
-        self.room.ring(1, 1);
+        // Whoever writes the answer: nobody else can sleep there.
+        self.room.ring(u32::MAX);
     }
 
     /// Nobody reads the answer any more.

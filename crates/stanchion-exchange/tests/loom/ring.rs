@@ -317,7 +317,7 @@ fn two_idle_workers_get_a_request_each() {
         });
         slots.submit((0, 1));
         slots.submit((1, 1));
-        bell.ring(2, 2);
+        bell.ring(2);
         assert_eq!(sorted(join_all(workers)), [(0, 1), (1, 1)]);
     });
 }

@@ -356,3 +356,6 @@ impl<'x> AcceptorSide<'x> {
             .collect()
     }
 }
+
+#[cfg(test)]
+mod rig;

@@ -170,25 +170,14 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
-    use crate::layout::Geometry;
-    use crate::seat::SeatSide;
+    use crate::acceptor::rig::{GEOMETRY, taken};
     use crate::shared::Exchange;
-
-    const GEOMETRY: Geometry = Geometry {
-        seats: 1,
-        seats_per_worker: 1,
-        ahead_per_seat: 0,
-        request_bytes: 8,
-        response_bytes: 8,
-    };
 
     #[test]
     fn an_answer_is_sent_from_where_it_stands_also_over_the_end_of_its_ring() {
         let exchange = Exchange::create(GEOMETRY).expect("memory");
         let mut side = AcceptorSide::take_over(&exchange);
-        let slot = side.submit(0, |_| Some(0)).expect("a free slot").slot;
-        let seat = SeatSide::new(&exchange, Tenant { seat: 0, tenure: 1 }, 1, None);
-        let mut taken = seat.take().expect("a request");
+        let (slot, mut taken) = taken(&exchange, &mut side);
         let (ours, mut theirs) = UnixStream::pair().expect("sockets");
         let mut left = Vec::new();
         for bytes in [b"abcdef", b"ghijkl"] {
@@ -213,9 +202,7 @@ mod tests {
     fn what_a_full_socket_does_not_take_stays_where_it_is() {
         let exchange = Exchange::create(GEOMETRY).expect("memory");
         let mut side = AcceptorSide::take_over(&exchange);
-        let slot = side.submit(0, |_| Some(0)).expect("a free slot").slot;
-        let seat = SeatSide::new(&exchange, Tenant { seat: 0, tenure: 1 }, 1, None);
-        let mut taken = seat.take().expect("a request");
+        let (slot, mut taken) = taken(&exchange, &mut side);
         taken.write(b"abc").expect("room");
         taken.publish();
         let (mut ours, _theirs) = UnixStream::pair().expect("sockets");

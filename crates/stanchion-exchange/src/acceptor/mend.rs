@@ -113,25 +113,8 @@ impl AcceptorSide<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::Geometry;
-    use crate::seat::{SeatSide, Taken};
+    use crate::acceptor::rig::{GEOMETRY, taken};
     use crate::shared::Exchange;
-
-    const GEOMETRY: Geometry = Geometry {
-        seats: 1,
-        seats_per_worker: 1,
-        ahead_per_seat: 0,
-        request_bytes: 8,
-        response_bytes: 8,
-    };
-
-    /// The only request, and in whose hands it is.
-    fn taken<'x>(exchange: &'x Exchange, side: &mut AcceptorSide<'x>) -> (u32, Taken<'x>) {
-        let submitted = side.submit(0, |_| Some(0)).expect("a free slot");
-        let tenant = Tenant { seat: 0, tenure: 1 };
-        let seat = SeatSide::new(exchange, tenant, 1, None);
-        (submitted.slot, seat.take().expect("it is ready"))
-    }
 
     #[test]
     fn whether_the_client_has_gone_is_put_right() {

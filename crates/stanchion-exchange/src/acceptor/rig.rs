@@ -1,0 +1,24 @@
+//! What tests of both parts of the acceptor's side begin with.
+
+use super::AcceptorSide;
+use crate::layout::Geometry;
+use crate::seat::{SeatSide, Taken};
+use crate::shared::Exchange;
+use crate::word::Tenant;
+
+/// One seat, and room for one request.
+pub(super) const GEOMETRY: Geometry = Geometry {
+    seats: 1,
+    seats_per_worker: 1,
+    ahead_per_seat: 0,
+    request_bytes: 8,
+    response_bytes: 8,
+};
+
+/// The only request, and in whose hands it is.
+pub(super) fn taken<'x>(exchange: &'x Exchange, side: &mut AcceptorSide<'x>) -> (u32, Taken<'x>) {
+    let submitted = side.submit(0, |_| Some(0)).expect("a free slot");
+    let tenant = Tenant { seat: 0, tenure: 1 };
+    let seat = SeatSide::new(exchange, tenant, 1, None);
+    (submitted.slot, seat.take().expect("it is ready"))
+}

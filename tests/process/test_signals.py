@@ -125,13 +125,19 @@ def reload(server: Server) -> None:
     gone(before.pid)
 
 
-@pytest.mark.parametrize("style", [GUNICORN, UNICORN])
-def test_winch_pauses_and_ttin_goes_on(serve: Serve, gate: Gate, style: tuple[str, str]) -> None:
+def paused(serve: Serve, gate: Gate, *style: str) -> tuple[Server, set[int]]:
+    """A server whose two workers WINCH has sent away, and who they were."""
     server = serve("waiting:app", "-w", "2", *style, env=gate.environment)
     workers = {seat.pid for seat in seats(server, gate, 2)}
     server.signal(signal.SIGWINCH)
     for pid in workers:
         gone(pid)
+    return server, workers
+
+
+@pytest.mark.parametrize("style", [GUNICORN, UNICORN])
+def test_winch_pauses_and_ttin_goes_on(serve: Serve, gate: Gate, style: tuple[str, str]) -> None:
+    server, workers = paused(serve, gate, *style)
     with server.connect() as wire:
         wire.send(request("GET", "/pid?patient"))
         assert wire.silent(0.5), "it waits in the line"
@@ -156,11 +162,7 @@ def test_hup_ends_a_pause(serve: Serve, gate: Gate) -> None:
 def test_who_waits_while_all_workers_are_away_is_served_when_the_pause_ends(
     serve: Serve, gate: Gate, end: signal.Signals
 ) -> None:
-    server = serve("waiting:app", "-w", "2", env=gate.environment)
-    workers = {seat.pid for seat in seats(server, gate, 2)}
-    server.signal(signal.SIGWINCH)
-    for pid in workers:
-        gone(pid)
+    server, _ = paused(serve, gate)
     with server.connect() as wire:
         wire.send(request("GET", "/pid?patient"))
         assert wire.silent(0.3), "it waits in the line"

@@ -91,13 +91,13 @@ impl Head {
             self.given.content_length = self.content_length;
             self.given.wire_len = wire_len;
         } else {
-            self.given.forget();
+            self.given.forget(status.py());
         }
         Ok(())
     }
 
     fn begin(&mut self, status: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.given.forget();
+        self.given.forget(status.py());
         let text = status.cast::<PyString>().map_err(|_| {
             PyTypeError::new_err(format!(
                 "the status must be a str, not {}",
@@ -169,8 +169,8 @@ impl Head {
     }
 
     /// Makes it the head of an answer that the app has no part in.
-    pub(crate) fn become_failure(&mut self) {
-        self.given.forget();
+    pub(crate) fn become_failure(&mut self, py: Python<'_>) {
+        self.given.forget(py);
         self.status = 500;
         self.content_length = None;
         self.wire.begin(self.status, b"");
@@ -210,9 +210,14 @@ impl Head {
 }
 
 impl Given {
-    fn forget(&mut self) {
-        self.status = None;
-        self.fields.clear();
+    fn forget(&mut self, py: Python<'_>) {
+        if let Some(status) = self.status.take() {
+            status.drop_ref(py);
+        }
+        for (name, value) in self.fields.drain(..) {
+            name.drop_ref(py);
+            value.drop_ref(py);
+        }
     }
 
     /// Whether just this is given, as the very same objects.

@@ -290,7 +290,7 @@ impl Response {
             }
             return;
         }
-        state.head.become_failure();
+        state.head.become_failure(py);
         state.stage = Stage::Head;
         let body = b"500 Internal Server Error: the application failed\n";
         let sent = state

@@ -145,11 +145,15 @@ impl Flow {
         self.gone.store(0, Ordering::Relaxed);
     }
 
-    /// The acceptor has read up to `consumed`.
-    pub fn consume(&self, consumed: u64) {
+    /// The acceptor has read up to `consumed`, of a ring of `capacity` bytes.
+    pub fn consume(&self, consumed: u64, capacity: u64) {
         self.consumed.store(consumed, Ordering::Release);
-        // Whoever writes the answer: nobody else can sleep there.
-        self.room.ring(u32::MAX);
+        // Of a seat that sleeps we see at most as much as it had written by then. So whenever it may go on, we ring.
+        let produced = self.produced.load(Ordering::Relaxed);
+        if produced.saturating_sub(consumed) <= low_water(capacity) {
+            // Whoever writes the answer: nobody else can sleep there.
+            self.room.ring(u32::MAX);
+        }
     }
 
     /// Nobody reads the answer any more.
@@ -169,9 +173,9 @@ impl Flow {
         self.gone.load(Ordering::Acquire) != 0
     }
 
-    /// Waits, in steps of `step`, until fewer than `capacity` of the `produced` bytes are unread;
-    /// gives the free bytes, or `None` when the client is gone or `orphaned` says that nobody
-    /// will ever read.
+    /// Waits, in steps of `step`, until no more than half of the ring's `capacity` is taken by what is unread of the
+    /// `produced` bytes; gives the free bytes, or `None` when the client is gone or `orphaned` says that nobody will
+    /// ever read.
     pub fn wait_for_room(
         &self,
         produced: u64,
@@ -185,10 +189,17 @@ impl Flow {
                 return None;
             }
             let unread = produced - self.consumed.load(Ordering::Acquire).min(produced);
-            if unread < capacity {
+            if unread <= low_water(capacity) {
                 return Some(capacity - unread);
             }
             self.room.sleep(seen, step);
         }
     }
+}
+
+/// How much of a ring may be unread when whoever waits for room goes on. Not as soon as there is any: a switch between
+/// two processes costs as much as some 64 KiB, and an answer that is read in turns of a few bytes would cost one each
+/// time.
+fn low_water(capacity: u64) -> u64 {
+    capacity / 2
 }

@@ -157,9 +157,15 @@ impl AcceptorSide<'_> {
     }
 
     fn consume(&mut self, slot: u32, len: usize) {
-        let consumed = &mut self.consumed[slot as usize];
-        *consumed += len as u64;
-        self.exchange.head(slot).flow.0.consume(*consumed);
+        self.consumed[slot as usize] += len as u64;
+        self.tell_consumed(slot);
+    }
+
+    /// Tells the seat how far the answer is read.
+    pub(super) fn tell_consumed(&self, slot: u32) {
+        let capacity = self.exchange.geometry().response_bytes as u64;
+        let flow = &self.exchange.head(slot).flow.0;
+        flow.consume(self.consumed[slot as usize], capacity);
     }
 }
 

@@ -74,7 +74,7 @@ impl AcceptorSide<'_> {
         for slot in (0..self.turns.len()).filter(|&slot| self.used[slot]) {
             let flow = &self.exchange.head(slot as u32).flow.0;
             if flow.consumed.load(Ordering::Relaxed) != self.consumed[slot] {
-                flow.consume(self.consumed[slot]);
+                self.tell_consumed(slot as u32);
                 self.mended
                     .get_or_insert(Corrupt("an answer was read up to elsewhere"));
             }

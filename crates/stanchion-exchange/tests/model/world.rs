@@ -216,7 +216,11 @@ impl<'x> World<'x> {
         let (slot, turn) = taken.ticket();
         let used = self.used.get_mut(&slot).unwrap();
         let capacity = GEOMETRY.response_bytes as u64;
-        let len = (len as u64).min(capacity - (used.written - used.consumed));
+        let mut len = (len as u64).min(capacity - (used.written - used.consumed));
+        // Once it has filled what it knew to be free, it waits while more than half is unread.
+        if !used.gone && used.written + used.room - used.consumed > capacity / 2 {
+            len = len.min(used.room);
+        }
         let more = bytes(Submitted { slot, turn }, used.written, used.written + len);
         let looks = len > used.room;
         let gone = looks && used.gone;

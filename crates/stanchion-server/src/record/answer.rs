@@ -6,9 +6,9 @@ use super::{BadRecord, KEPT_BYTES, Numbers, Reader};
 
 /// The longest head of an answer in wire form; a longer one is the app's fault.
 pub const ANSWER_HEAD_BYTES_MAX: usize = 64 * 1024;
-/// Bytes of a slot's response ring: an answer up to this size frees its worker at once, however
-/// slowly the client reads. It has room for the longest head.
-pub const RESPONSE_RING_BYTES: usize = 512 * 1024;
+/// Bytes of a slot's response ring: an answer whose body has up to half a MiB frees its worker at once, whatever its
+/// head, and however slowly the client reads. So half of a stream of a MiB has room beside its head.
+pub const RESPONSE_RING_BYTES: usize = 512 * 1024 + ANSWER_HEAD_BYTES_MAX;
 /// What stands before the head of an answer.
 pub const PREFIX_BYTES: usize = 24;
 

@@ -31,7 +31,7 @@ use crate::tree::{Common, Files};
 const WORKERS_SPARE: usize = 32;
 /// How many requests may be handed out ahead of each seat while they are short; beyond this a
 /// bigger batch saves little (hello: 11.0 µs with one, 10.1 with three, 9.6 with seven).
-const AHEAD_PER_SEAT_MAX: usize = 7;
+const AHEAD_PER_SEAT_MAX: usize = 31;
 
 /// What every process of the house shares.
 fn common(

@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::connection::Phase;
 use super::*;
 use crate::acceptor::dispatch::ticket::{Start, Ticket};
-use crate::acceptor::requests::rig::{answer, peer, requests, undated};
+use crate::acceptor::requests::rig::{S, answer, peer, requests, undated};
 use crate::tally::Outcome;
 
 /// Turns of the loop that anything here takes at most.

@@ -41,10 +41,8 @@ use stanchion_line::{Ahead, Line, LineLimits, Pulled, Reserve};
 use stanchion_sys::channel::Channel;
 use ticket::{Answer, Stage, Ticket};
 
-/// Sleeping seats are woken once per turn of the event loop; within a long turn, after this many
-/// requests or this long at the latest.
-const UNANNOUNCED_MAX: u32 = 8;
-const UNANNOUNCED_US_MAX: u64 = 100;
+/// Sleeping seats are woken once per turn of the event loop; within a long turn, after this many requests.
+const UNANNOUNCED_MAX: u32 = 32;
 /// Buffers of answers that are kept for the next ones; larger ones are given back.
 const SPARE_MAX: usize = 64;
 const SPARE_BYTES_MAX: usize = 32 << 10;
@@ -80,8 +78,6 @@ pub(crate) struct Dispatch {
     master: Rc<Channel>,
     /// Workers that must not go on, of which the master could not be told yet.
     unreported: BTreeSet<WorkerRef>,
-    /// When the oldest request was submitted that no seat was woken for.
-    unannounced_since_us: u64,
     poisoned: Vec<Poisoned>,
     /// Uses of slots that were taken, and that nobody had in hand at the last looks, and at how many.
     strays: Vec<(Submitted, u32)>,
@@ -104,12 +100,7 @@ struct Sitting {
 }
 
 impl Dispatch {
-    pub(crate) fn new(
-        common: &'static Common,
-        answers: &Rc<Limits>,
-        master: &Rc<Channel>,
-        now_us: u64,
-    ) -> Self {
+    pub(crate) fn new(common: &'static Common, answers: &Rc<Limits>, master: &Rc<Channel>) -> Self {
         let settings = &common.settings;
         let limits = line_limits(settings);
         let lanes = Lanes::new(settings);
@@ -142,7 +133,6 @@ impl Dispatch {
             files_cut: 0,
             master: Rc::clone(master),
             unreported: BTreeSet::new(),
-            unannounced_since_us: now_us,
             poisoned: Vec::new(),
             strays: Vec::new(),
             mended_us: 0,
@@ -195,7 +185,9 @@ impl Dispatch {
                 .submit(request.arrived_us, |area| request.write(area));
             self.submitted(ticket, submitted);
         }
-        self.announce_if_late(now_us);
+        if self.side.unannounced() >= UNANNOUNCED_MAX {
+            self.side.announce();
+        }
     }
 
     fn submitted(&mut self, ticket: Rc<Ticket>, submitted: Option<Submitted>) {
@@ -214,20 +206,6 @@ impl Dispatch {
         }
         ticket.stage.set(Stage::Submitted(submitted));
         self.slots[submitted.slot as usize] = Some(ticket);
-    }
-
-    fn announce_if_late(&mut self, now_us: u64) {
-        match self.side.unannounced() {
-            0 => self.unannounced_since_us = now_us,
-            count
-                if count >= UNANNOUNCED_MAX
-                    || now_us - self.unannounced_since_us > UNANNOUNCED_US_MAX =>
-            {
-                self.side.announce();
-                self.unannounced_since_us = now_us;
-            }
-            _ => {}
-        }
     }
 
     /// Sweeps up what seats have brought, once: what they bring meanwhile waits for the next turn, so that quick

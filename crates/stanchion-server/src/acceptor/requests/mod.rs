@@ -98,7 +98,7 @@ impl Requests {
         let woken = Rc::new(Woken::default());
         Ok(Self {
             common,
-            dispatch: Dispatch::new(common, &answers, master, now_us),
+            dispatch: Dispatch::new(common, &answers, master),
             observers: Observers::open(settings, &common.tally)?,
             repeats: Repeats::default(),
             disk: Disk::new(settings.max_connections as usize)?,

@@ -1,6 +1,7 @@
 //! Long answers, which go out from where a worker has written them.
 
 use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
 
 use stanchion_exchange::{Ending, SeatSide, Taken, Tenant};
 
@@ -258,4 +259,20 @@ fn who_keeps_up_again_is_no_slow_client() {
     let now_us = stage.requests.now_us;
     let patience = ticket.outflow(|outflow| outflow.patience(now_us));
     assert_eq!(patience, Some(Patience::Unneeded));
+}
+
+/// To be woken costs two switches between the processes, where both are on one core.
+#[test]
+fn a_seat_is_not_woken_before_the_turn_is_over() {
+    let mut stage = Stage::new("{}");
+    let now_us = stage.requests.now_us;
+    stage.requests.dispatch.worker_ready(WORKER, 1, now_us);
+    // Nothing has happened for a while.
+    stage.requests.now_us += S;
+    let bell = stage.requests.common.exchange.ready_bell();
+    let rung = bell.word().load(Ordering::Relaxed);
+    stage.say(GET);
+    assert_eq!(bell.word().load(Ordering::Relaxed), rung);
+    stage.requests.dispatch.announce();
+    assert_ne!(bell.word().load(Ordering::Relaxed), rung);
 }

@@ -26,9 +26,8 @@ const CLOCK_MAX: usize = REQUESTS / 4;
 
 /// What connection and dispatch share of a request.
 const TICKET: u64 = 1;
-/// What came behind the head in one piece with it; the state of reading a body; where the body is kept; the list of
-/// its pieces.
-const BODY: u64 = 4;
+/// The state of reading a body; where the body is kept; the list of its pieces.
+const BODY: u64 = 3;
 
 /// Counts what the first thread of each process allocates, and lets the system do it.
 struct Counting;

@@ -47,29 +47,62 @@ pub(super) struct ReadingBody {
     started_us: u64,
 }
 
-/// Bytes that have come.
-#[derive(Clone, Copy)]
+/// Bytes that have come, and not been understood yet.
 enum Came<'b> {
-    /// Just read, into a buffer that is lent.
-    Now(&'b [u8]),
+    /// Just read: those of a buffer that is lent, from there on.
+    Now {
+        buffer: &'b mut Vec<u8>,
+        from: usize,
+    },
     /// Behind the request before, and kept since.
-    Before(&'b Bytes),
+    Before(Bytes),
 }
 
-impl Came<'_> {
+impl<'b> Came<'b> {
+    fn now(buffer: &'b mut Vec<u8>) -> Self {
+        Self::Now { buffer, from: 0 }
+    }
+
     fn bytes(&self) -> &[u8] {
         match self {
-            Self::Now(bytes) => bytes,
+            Self::Now { buffer, from } => &buffer[*from..],
             Self::Before(bytes) => bytes,
         }
     }
 
-    /// What stands behind the first `len`, to be kept. It is copied once, however many requests it holds.
-    fn behind(&self, len: usize) -> Bytes {
+    /// What stands behind the first `len`.
+    fn behind(self, len: usize) -> Self {
         match self {
-            Self::Now(bytes) => Bytes::copy_from_slice(&bytes[len..]),
-            Self::Before(bytes) => bytes.slice(len..),
+            Self::Now { buffer, from } => Self::Now {
+                buffer,
+                from: from + len,
+            },
+            Self::Before(bytes) => Self::Before(bytes.slice(len..)),
         }
+    }
+
+    /// To be kept. It is copied once, however many requests it holds.
+    fn kept(self) -> Bytes {
+        match self {
+            Self::Now { buffer, from } => Bytes::copy_from_slice(&buffer[from..]),
+            Self::Before(bytes) => bytes,
+        }
+    }
+
+    /// Takes the first `max` bytes, or as many as there are, with the buffer that they are in. Nothing if they do not
+    /// fill half of it: then they are better copied.
+    fn take_with_buffer(&mut self, max: u64) -> Option<Bytes> {
+        let Self::Now { buffer, from } = self else {
+            return None;
+        };
+        let len = max.min((buffer.len() - *from) as u64) as usize;
+        if len < buffer.capacity() / 2 {
+            return None;
+        }
+        let mut piece = Bytes::from(std::mem::take(*buffer)).split_off(*from);
+        let behind = piece.split_off(len);
+        *self = Self::Before(behind);
+        Some(piece)
     }
 }
 
@@ -77,14 +110,14 @@ impl Connection {
     pub(super) fn read_head(&mut self, requests: &mut Requests) -> Step {
         if !self.ahead.is_empty() {
             let bytes = std::mem::take(&mut self.ahead);
-            return self.head_came(Came::Before(&bytes), requests);
+            return self.head_came(Came::Before(bytes), requests);
         }
         if !self.transport.is_readable() {
             self.doze(requests);
             return Step::Wait;
         }
         requests.with_scratch(|scratch, requests| match self.transport.read(scratch) {
-            Read::Bytes(len) => self.head_came(Came::Now(&scratch[..len]), requests),
+            Read::Bytes(_) => self.head_came(Came::now(scratch), requests),
             Read::Nothing => {
                 self.doze(requests);
                 Step::Wait
@@ -122,7 +155,7 @@ impl Connection {
                     };
                     self.transport.wake_at(1);
                     let rest = Bytes::copy_from_slice(&partial.bytes[len..]);
-                    self.begin(partial.head, rest, requests)
+                    self.begin(partial.head, Came::Before(rest), requests)
                 }
                 Err(fault) if !reader.is_whole() => self.refuse_unread(fault.into(), requests),
                 Err(fault) => {
@@ -181,10 +214,10 @@ impl Connection {
     }
 
     /// A head has come whole, and `rest` behind it.
-    fn begin(&mut self, head: Head, rest: Bytes, requests: &mut Requests) -> Step {
+    fn begin(&mut self, head: Head, rest: Came<'_>, requests: &mut Requests) -> Step {
         self.requests = self.requests.wrapping_add(1);
         if self.audience == Audience::Operators {
-            self.ahead = rest;
+            self.ahead = rest.kept();
             // What is asked here has no body; one that comes all the same is not read.
             self.closing |= head.framing() != Framing::Empty;
             self.phase = Phase::Asked(Box::new(head));
@@ -194,7 +227,7 @@ impl Connection {
         let started_us = requests.now_us;
         let framing = head.framing();
         if framing == Framing::Empty {
-            self.ahead = rest;
+            self.ahead = rest.kept();
             return self.arrive(head, Body::Empty, account, started_us, requests);
         }
         let body_max = requests.common.settings.limit_request_body;
@@ -207,10 +240,10 @@ impl Connection {
         if requests.lifecycle.is_refusing() {
             return self.refuse(Refusal::ShuttingDown, head, account, started_us, requests);
         }
-        if head.expects_continue() && rest.is_empty() && !self.write_interim(CONTINUE) {
+        let has_begun = !rest.bytes().is_empty();
+        if head.expects_continue() && !has_begun && !self.write_interim(CONTINUE) {
             return Step::Close;
         }
-        self.ahead = rest;
         let sink = requests.sink(&self.peer, &head, framing, self.number);
         self.phase = Phase::Body(Box::new(ReadingBody {
             head,
@@ -220,6 +253,9 @@ impl Connection {
             account,
             started_us,
         }));
+        if has_begun {
+            return self.body_came(rest, requests);
+        }
         Step::On
     }
 
@@ -243,7 +279,7 @@ impl Connection {
         }
         if !self.ahead.is_empty() {
             let bytes = std::mem::take(&mut self.ahead);
-            return self.body_came(Came::Before(&bytes), requests);
+            return self.body_came(Came::Before(bytes), requests);
         }
         if !self.transport.is_readable() {
             return Step::Wait;
@@ -256,7 +292,7 @@ impl Connection {
         let plain = body.decoder.plain_left();
         if let Some(place) = body.sink.place(plain) {
             let before = place.len();
-            let read = self.transport.read_onto(place);
+            let read = self.transport.read(place);
             let extra = match read {
                 Read::Bytes(len) => {
                     self.turn_bytes += len;
@@ -279,32 +315,42 @@ impl Connection {
         requests.with_scratch(|scratch, requests| match self.transport.read(scratch) {
             Read::Bytes(len) => {
                 self.turn_bytes += len;
-                self.body_came(Came::Now(&scratch[..len]), requests)
+                self.body_came(Came::now(scratch), requests)
             }
             Read::Nothing => Step::Wait,
             Read::End | Read::Failed => self.refuse_body(Refusal::BodyCutShort, requests),
         })
     }
 
-    fn body_came(&mut self, came: Came<'_>, requests: &mut Requests) -> Step {
+    fn body_came(&mut self, mut came: Came<'_>, requests: &mut Requests) -> Step {
         let body_max = requests.common.settings.limit_request_body;
+        let is_too_long = |sink: &Sink| body_max > 0 && sink.len() > body_max;
         let Phase::Body(body) = &mut self.phase else {
             return Step::On;
         };
+        if let Some(piece) = came.take_with_buffer(body.decoder.plain_left()) {
+            body.decoder.took(piece.len() as u64);
+            body.pace.came(piece.len(), requests.now_us);
+            body.sink.add_piece(piece);
+            if is_too_long(&body.sink) {
+                return self.refuse_body(Refusal::BodyTooLarge, requests);
+            }
+        }
         let mut rest = came.bytes();
         loop {
             match body.decoder.decode(&mut rest) {
                 Ok(Decoded::Data(data)) => {
                     body.sink.add(data);
-                    if body_max > 0 && body.sink.len() > body_max {
+                    if is_too_long(&body.sink) {
                         return self.refuse_body(Refusal::BodyTooLarge, requests);
                     }
                     body.pace.came(data.len(), requests.now_us);
                 }
                 Ok(Decoded::More) => return Step::On,
                 Ok(Decoded::End) => {
-                    self.ahead = came.behind(came.bytes().len() - rest.len());
+                    let len = came.bytes().len() - rest.len();
                     body.sink.end();
+                    self.ahead = came.behind(len).kept();
                     return Step::On;
                 }
                 Err(fault) => return self.refuse_body(Refusal::of_body(fault), requests),

@@ -105,24 +105,11 @@ impl Transport {
         self.hung_up
     }
 
-    /// Reads what there is, into what of `buffer` is unused.
-    pub(super) fn read(&mut self, buffer: &mut [u8]) -> Read {
-        let room = buffer.len();
-        self.took(
-            recv(&self.socket, buffer, RecvFlags::DONTWAIT).map(|(_, len)| len),
-            room,
-        )
-    }
-
     /// Reads what there is behind the bytes of `buffer`, as far as it has room without growing.
-    pub(super) fn read_onto(&mut self, buffer: &mut Vec<u8>) -> Read {
+    pub(super) fn read(&mut self, buffer: &mut Vec<u8>) -> Read {
         let room = buffer.capacity() - buffer.len();
         let read = recv(&self.socket, spare_capacity(buffer), RecvFlags::DONTWAIT);
-        self.took(read.map(|(len, _)| len), room)
-    }
-
-    fn took(&mut self, read: Result<usize, Errno>, room: usize) -> Read {
-        match read {
+        match read.map(|(len, _)| len) {
             Ok(0) if room > 0 => {
                 self.ended = true;
                 Read::End
@@ -306,15 +293,15 @@ mod tests {
         let mut poller = Poller::new().unwrap();
         let (mut ours, mut theirs) = pair(&poller);
         assert!(!ours.is_readable());
-        assert_eq!(ours.read(&mut [0; 4]), Read::Nothing);
+        let mut buffer = Vec::with_capacity(4);
+        assert_eq!(ours.read(&mut buffer), Read::Nothing);
         theirs.write_all(b"123456").unwrap();
         hear(&mut poller, &mut ours);
-        let mut buffer = [0; 4];
         assert_eq!(ours.read(&mut buffer), Read::Bytes(4));
-        assert!(ours.is_readable() && &buffer == b"1234");
+        assert!(ours.is_readable() && buffer == b"1234");
         let mut buffer = Vec::with_capacity(8);
         buffer.push(b'>');
-        assert_eq!(ours.read_onto(&mut buffer), Read::Bytes(2));
+        assert_eq!(ours.read(&mut buffer), Read::Bytes(2));
         assert!(!ours.is_readable() && buffer == b">56");
     }
 
@@ -326,7 +313,7 @@ mod tests {
         theirs.shutdown(std::net::Shutdown::Write).unwrap();
         assert_eq!(hear(&mut poller, &mut ours), 1);
         assert!(ours.has_ended() && !ours.is_hung_up());
-        let mut buffer = [0; 8];
+        let mut buffer = Vec::with_capacity(8);
         assert_eq!(ours.read(&mut buffer), Read::Bytes(3));
         // Nothing more is told of it.
         assert_eq!(hear(&mut poller, &mut ours), 0);

@@ -117,6 +117,14 @@ impl Sink {
         self.count(len);
     }
 
+    /// Brings the next bytes, which are kept as they are.
+    pub(crate) fn add_piece(&mut self, piece: Bytes) {
+        self.put_away();
+        let len = piece.len();
+        self.pieces.push(piece);
+        self.count(len);
+    }
+
     /// Where to read the next bytes straight to, behind what is there; [`Sink::placed`] tells how many they were. None
     /// for a body of unknown length, where so few may come that they are better copied. `plain` bytes are still to come.
     pub(crate) fn place(&mut self, plain: u64) -> Option<&mut Vec<u8>> {

@@ -42,7 +42,8 @@ use head::Date;
 use probe::{Load, Verdict};
 
 /// What is read at a time, before it is known whose it is: one buffer for all connections, so that one that idles has none.
-const SCRATCH_BYTES: usize = 64 << 10;
+/// A body of 64 KiB fits with a head of usual size.
+const SCRATCH_BYTES: usize = 68 << 10;
 /// The most fields of a head when `limit_request_fields` is 0, as gunicorn has it.
 const FIELDS_MAX: usize = 32_768;
 /// Heads and buffers that are kept for the next requests; larger ones are given back.
@@ -77,7 +78,7 @@ pub(crate) struct Requests {
     body_memory: Rc<Memory>,
     request_ids: Option<RequestIds>,
     date: Date,
-    scratch: Option<Box<[u8]>>,
+    scratch: Vec<u8>,
     out: Vec<u8>,
     spare_heads: Vec<Head>,
 }
@@ -117,18 +118,19 @@ impl Requests {
             body_memory: Memory::new(settings.max_body_memory),
             request_ids: header.map(RequestIds::new).transpose()?,
             date: Date::default(),
-            scratch: Some(vec![0; SCRATCH_BYTES].into_boxed_slice()),
+            scratch: Vec::new(),
             out: Vec::new(),
             spare_heads: Vec::new(),
         })
     }
 
-    /// Lends the buffer into which everything is read first.
-    pub(crate) fn with_scratch<T>(&mut self, act: impl FnOnce(&mut [u8], &mut Self) -> T) -> T {
-        let scratch = self.scratch.take();
-        let mut scratch = scratch.unwrap_or_else(|| vec![0; SCRATCH_BYTES].into_boxed_slice());
+    /// Lends the buffer into which everything is read first. Whoever wants to keep what is in it may take it away.
+    pub(crate) fn with_scratch<T>(&mut self, act: impl FnOnce(&mut Vec<u8>, &mut Self) -> T) -> T {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        scratch.reserve_exact(SCRATCH_BYTES);
         let done = act(&mut scratch, self);
-        self.scratch = Some(scratch);
+        self.scratch = scratch;
         done
     }
 

@@ -90,6 +90,7 @@ class Configuration:
 
         The file runs again, and so does what it imports, unless that is installed.
         """
+        self._before = None
         before = (self._reading, _Surroundings.take())
         try:
             self._undo()

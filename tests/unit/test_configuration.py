@@ -90,6 +90,19 @@ def test_a_reading_that_came_to_nothing_is_reverted(home, write):
     assert configuration.effective.values["workers"] == 2
 
 
+def test_one_that_was_wrong_leaves_nothing_to_revert_to(home, write):
+    write("workers = 2\n")
+    configuration = Configuration(read)
+    configuration.apply()
+    write("workers = 3\n")
+    configuration.reread()
+    write("workers =\n")
+    with pytest.raises(UsageError):
+        configuration.reread()
+    configuration.revert()
+    assert configuration.effective.values["workers"] == 3
+
+
 def test_a_symlink_leads_to_the_next_release(home, write, monkeypatch):
     for release in ("one", "two"):
         (home / release / "c.py").write_text(f"wsgi_app = '{release}:app'\n")

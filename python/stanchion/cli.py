@@ -70,8 +70,9 @@ def _serve(arguments: list[str]) -> int:
 
 def _leave_threads_behind(code: int) -> None:
     """End the process if others' threads would keep it: Python waits for all but daemons, for ever if need be."""
-    import threading
-
+    threading = sys.modules.get("threading")
+    if threading is None:
+        return  # nobody has started a thread through it
     others = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
     if any(not thread.daemon for thread in others):
         atexit._run_exitfuncs()

@@ -119,8 +119,9 @@ class AppHost:
 
     def thread_names(self) -> dict[int, str]:
         """What Python calls the threads of this process, by the kernel's ids."""
-        import threading
-
+        threading = sys.modules.get("threading")
+        if threading is None:
+            return {}  # nobody has started a thread through it
         return {thread.native_id: thread.name for thread in threading.enumerate() if thread.native_id is not None}
 
     def revert(self) -> None:

@@ -200,6 +200,6 @@ impl Flow {
 /// How much of a ring may be unread when whoever waits for room goes on. Not as soon as there is any: a switch between
 /// two processes costs as much as some 64 KiB, and an answer that is read in turns of a few bytes would cost one each
 /// time.
-fn low_water(capacity: u64) -> u64 {
+pub(crate) fn low_water(capacity: u64) -> u64 {
     capacity / 2
 }

@@ -8,6 +8,7 @@ use stanchion_sys::outgoing::send_around;
 
 use super::{AcceptorSide, Submitted};
 use crate::corrupt::Corrupt;
+use crate::protocol::low_water;
 use crate::seat::Ending;
 use crate::word::{SlotPhase, Tenant};
 
@@ -154,6 +155,11 @@ impl AcceptorSide<'_> {
                 out.set_len(end + len);
             }
         }
+    }
+
+    /// Whether a seat that waits for room in its ring goes on waiting while so much of it is unread.
+    pub fn is_held_by(&self, unread: usize) -> bool {
+        unread as u64 > low_water(self.exchange.geometry().response_bytes as u64)
     }
 
     fn consume(&mut self, slot: u32, len: usize) {

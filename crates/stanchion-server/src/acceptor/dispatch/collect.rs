@@ -231,7 +231,9 @@ impl Dispatch {
             return Ok(());
         }
         if let Some(room) = ticket.outflow(|outflow| outflow.room()) {
-            self.hold(slot, ticket, room == 0, now_us);
+            let unread = readable.saturating_sub(room);
+            let is_held = room == 0 || self.side.is_held_by(unread);
+            self.hold(slot, ticket, is_held, now_us);
             if room > 0 {
                 let mut bytes = Vec::new();
                 self.side.read(slot, room, &mut bytes)?;

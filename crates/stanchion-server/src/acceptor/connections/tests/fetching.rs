@@ -3,6 +3,7 @@
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
+use rustix::net::sockopt::set_socket_send_buffer_size;
 use stanchion_exchange::{Ending, SeatSide, Taken, Tenant};
 
 use super::*;
@@ -275,4 +276,37 @@ fn a_seat_is_not_woken_before_the_turn_is_over() {
     assert_eq!(bell.word().load(Ordering::Relaxed), rung);
     stage.requests.dispatch.announce();
     assert_ne!(bell.word().load(Ordering::Relaxed), rung);
+}
+
+#[test]
+fn a_seat_is_woken_in_the_middle_of_a_long_turn() {
+    let mut stage = Stage::new("{}");
+    let now_us = stage.requests.now_us;
+    stage.requests.dispatch.worker_ready(WORKER, 1, now_us);
+    let bell = stage.requests.common.exchange.ready_bell();
+    let rung = bell.word().load(Ordering::Relaxed);
+    let dispatch = &mut stage.requests.dispatch;
+    dispatch.announce_if_late(|| unreachable!("nobody is to be woken"));
+    stage.say(GET);
+    let dispatch = &mut stage.requests.dispatch;
+    // (when somebody looks, whether it is time)
+    for (at_us, is_late) in [(S, false), (S + 100, false), (S + 101, true)] {
+        dispatch.announce_if_late(|| at_us);
+        assert_eq!(bell.word().load(Ordering::Relaxed) != rung, is_late);
+    }
+}
+
+/// Its ring is full, and that a little of it is taken does not have it go on: it waits, and for the client.
+#[test]
+fn a_worker_whom_little_room_does_not_help_waits_for_its_client() {
+    let mut stage = Stage::new(r#"{"max_response_memory": 0, "response_buffer": 65536}"#);
+    set_socket_send_buffer_size(&stage.connection().transport, 1).unwrap();
+    let mut taken = taken(&mut stage);
+    let ticket = stage.ticket();
+    write(&mut taken, None, &vec![b'x'; RESPONSE_RING_BYTES - 1_000]);
+    taken.publish();
+    stage.sweep();
+    let now_us = stage.requests.now_us;
+    let patience = ticket.outflow(|outflow| outflow.patience(now_us));
+    assert_eq!(patience, Some(Patience::Left));
 }

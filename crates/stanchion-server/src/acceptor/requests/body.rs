@@ -166,6 +166,9 @@ impl Sink {
 
     fn put_away(&mut self) {
         if !self.filling.is_empty() {
+            if self.filling.len() < self.filling.capacity() / 2 {
+                self.filling.shrink_to_fit();
+            }
             self.pieces.push(std::mem::take(&mut self.filling).into());
         }
     }

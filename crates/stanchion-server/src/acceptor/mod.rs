@@ -341,6 +341,7 @@ impl Acceptor {
                     self.answer_operator(number, fate);
                 }
             }
+            self.requests.dispatch.announce_if_late(monotonic_us);
         }
     }
 
@@ -351,6 +352,7 @@ impl Acceptor {
         for number in woken.drain(..) {
             self.clients
                 .drive(number, None, &mut self.requests, &self.poller);
+            self.requests.dispatch.announce_if_late(monotonic_us);
         }
         self.requests.operators_woken.take(&mut woken);
         for number in woken.drain(..) {
@@ -363,15 +365,11 @@ impl Acceptor {
 
     fn look_at_the_clock(&mut self) {
         let now_us = self.requests.now_us;
-        if self
-            .requests
-            .dispatch
-            .held_due_us()
-            .is_some_and(|due_us| due_us <= now_us)
-        {
+        let is_due = |due_us: Option<u64>| due_us.is_some_and(|due_us| due_us <= now_us);
+        if is_due(self.requests.dispatch.held_due_us()) {
             self.requests.spool_for_slow_clients();
         }
-        if self.sought.due_us().is_some_and(|due_us| due_us <= now_us) {
+        if is_due(self.sought.due_us()) {
             let settings = &self.common.settings;
             let dispatch = &self.requests.dispatch;
             self.sought

@@ -27,6 +27,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use crate::messages::WorkerRef;
+use crate::settings::QueueOrder;
 use crate::tally::{Outcome, Tally};
 use crate::tree::Common;
 use admission::{ClientLimit, Lanes, line_limits};
@@ -41,8 +42,12 @@ use stanchion_line::{Ahead, Line, LineLimits, Pulled, Reserve};
 use stanchion_sys::channel::Channel;
 use ticket::{Answer, Stage, Ticket};
 
-/// Sleeping seats are woken once per turn of the event loop; within a long turn, after this many requests.
-const UNANNOUNCED_MAX: u32 = 32;
+/// Sleeping seats are woken once per turn of the event loop; within a long turn, this long after they might have been
+/// at the latest.
+const UNANNOUNCED_US_MAX: u64 = 100;
+/// So many requests are handed out ahead of a seat where the line has an order to keep besides who came first: what is
+/// handed out cannot be overtaken.
+const AHEAD_IN_ORDER_MAX: usize = 7;
 /// Buffers of answers that are kept for the next ones; larger ones are given back.
 const SPARE_MAX: usize = 64;
 const SPARE_BYTES_MAX: usize = 32 << 10;
@@ -78,6 +83,8 @@ pub(crate) struct Dispatch {
     master: Rc<Channel>,
     /// Workers that must not go on, of which the master could not be told yet.
     unreported: BTreeSet<WorkerRef>,
+    /// Since when there are requests that no seat was woken for, as far as we have looked.
+    unannounced_since_us: Option<u64>,
     poisoned: Vec<Poisoned>,
     /// Uses of slots that were taken, and that nobody had in hand at the last looks, and at how many.
     strays: Vec<(Submitted, u32)>,
@@ -111,6 +118,11 @@ impl Dispatch {
         };
         let (base, count) = (settings.worker_port_base, settings.worker_ports());
         let own_max = common.exchange.geometry().own_per_worker();
+        let ahead_max = match settings.queue_order {
+            QueueOrder::Fifo if settings.lane.is_empty() => usize::MAX,
+            QueueOrder::Fifo | QueueOrder::Adaptive => AHEAD_IN_ORDER_MAX,
+        };
+        let ahead_max = ahead_max.min(common.exchange.geometry().ahead_per_seat);
         Self {
             exchange: &common.exchange,
             side: AcceptorSide::take_over(&common.exchange),
@@ -119,7 +131,7 @@ impl Dispatch {
             lanes,
             client_limit: ClientLimit::new(settings),
             ports: Ports::new(base, count, share, own_max),
-            ahead: Ahead::new(common.exchange.geometry().ahead_per_seat),
+            ahead: Ahead::new(ahead_max),
             slots: vec![None; common.exchange.geometry().slots()],
             submitted: 0,
             workers: BTreeMap::new(),
@@ -133,6 +145,7 @@ impl Dispatch {
             files_cut: 0,
             master: Rc::clone(master),
             unreported: BTreeSet::new(),
+            unannounced_since_us: None,
             poisoned: Vec::new(),
             strays: Vec::new(),
             mended_us: 0,
@@ -185,9 +198,6 @@ impl Dispatch {
                 .submit(request.arrived_us, |area| request.write(area));
             self.submitted(ticket, submitted);
         }
-        if self.side.unannounced() >= UNANNOUNCED_MAX {
-            self.side.announce();
-        }
     }
 
     fn submitted(&mut self, ticket: Rc<Ticket>, submitted: Option<Submitted>) {
@@ -225,7 +235,21 @@ impl Dispatch {
 
     /// Wakes seats for what has come since: the last thing of a turn.
     pub(crate) fn announce(&mut self) {
+        self.unannounced_since_us = None;
         self.side.announce();
+    }
+
+    /// Likewise, in the middle of a turn, if that has become a long one. `clock` tells the time, which is not asked for
+    /// without need.
+    pub(crate) fn announce_if_late(&mut self, clock: impl FnOnce() -> u64) {
+        if self.side.unannounced() == 0 {
+            return;
+        }
+        let now_us = clock();
+        let since_us = *self.unannounced_since_us.get_or_insert(now_us);
+        if now_us.saturating_sub(since_us) > UNANNOUNCED_US_MAX {
+            self.announce();
+        }
     }
 
     /// Says that we are about to sleep; false if there is news, and it must not be.

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple
 
-from stanchion import _stanchion, gunicorn, hooks, trust
+from stanchion import _stanchion, gunicorn, hooks, standard, trust
 
 # Looked for in the working directory, in this order, when no -c says otherwise.
 DEFAULT_FILES = ("stanchion.conf.py", "gunicorn.conf.py")
@@ -177,6 +177,7 @@ def import_app(effective: Effective) -> None:
     trust.GUARD.leave()
     for directory in _of_app(effective):
         if directory not in sys.path:
+            standard.STANDARD.lead()
             sys.path.insert(0, directory)
 
 
@@ -189,8 +190,9 @@ def _of_app(effective: Effective) -> list[str]:
 def import_first(directory: str) -> None:
     """Let imports look here before anywhere else, unless they look here already, or root would run others' code."""
     if directory not in sys.path and trust.may_import_from(directory):
-        sys.path.insert(0, directory)
         trust.GUARD.watch(directory)
+        standard.STANDARD.lead()
+        sys.path.insert(0, directory)
 
 
 def _run_config(location: str) -> dict[str, Any]:

@@ -62,6 +62,34 @@ def test_pythonpath_is_where_the_app_is_found(serve: Serve, tmp_path: Path) -> N
         assert wire.get("/").body == b"hello\n"
 
 
+@pytest.mark.parametrize("name", ["instance", "function"])
+def test_an_app_may_have_modules_with_the_names_of_those_that_the_server_needs(
+    serve: Serve, tmp_path: Path, name: str
+) -> None:
+    place = tmp_path / "elsewhere"
+    place.mkdir()
+    for standard in ("token", "traceback"):
+        (place / f"{standard}.py").write_text("raise RuntimeError('not the one that was meant')\n")
+    (place / "only_here.py").write_text(
+        "from hello import app\n"
+        "def function(environ, start_response):\n"
+        "    if environ['PATH_INFO'] == '/broken':\n"
+        "        raise ValueError('on request')\n"
+        "    return app(environ, start_response)\n"
+        "class App:\n"
+        "    def __call__(self, environ, start_response):\n"
+        "        return function(environ, start_response)\n"
+        "instance = App()\n"
+    )
+    server = serve(f"only_here:{name}", "--chdir", str(place))
+    with server.connect() as wire:
+        assert wire.get("/").body == b"hello\n"
+        assert wire.get("/broken").status == 500
+    server.log.wait("ValueError: on request")
+    assert "    raise ValueError('on request')" in server.log.text()
+    assert "not the one that was meant" not in server.log.text()
+
+
 def test_the_pid_file_holds_the_masters_pid_and_goes_with_it(serve: Serve, tmp_path: Path) -> None:
     pid_file = tmp_path / "server.pid"
     server = serve("hello:app", "--pid", str(pid_file))

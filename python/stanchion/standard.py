@@ -1,0 +1,40 @@
+"""Standard modules that are imported late, found as they would have been at the start."""
+
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+
+# What the server itself may import after the app's directory, and what that imports in its turn.
+NAMES = frozenset(
+    (
+        *("_bz2", "_compression", "_heapq", "_lzma", "_opcode", "_weakrefset", "ast", "bz2", "difflib", "dis"),
+        *("fnmatch", "glob", "heapq", "inspect", "linecache", "logging", "lzma", "opcode", "shlex", "shutil"),
+        *("signal", "string", "sysconfig", "textwrap", "threading", "token", "tokenize", "traceback", "unicodedata"),
+        *("weakref", "zlib"),
+    )
+)
+
+
+class Standard:
+    """Keeps an app's own `token.py` or `logging.py` from standing in for the module that the server means. The server
+    had these loaded before it looked into the app's directory, once; now it is Python's path from then that tells.
+    """
+
+    def __init__(self) -> None:
+        self._path: list[str] = []
+
+    def lead(self) -> None:
+        """From now on, before all other finders: the app's directories are about to be put on the path."""
+        if self not in sys.meta_path:
+            self._path = list(sys.path)
+            sys.meta_path.insert(0, self)
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Nothing where Python is to find it as ever (importlib.abc.MetaPathFinder)."""
+        return PathFinder.find_spec(name, self._path) if name in NAMES else None
+
+
+STANDARD = Standard()

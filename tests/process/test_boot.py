@@ -84,6 +84,7 @@ def test_an_app_may_have_modules_with_the_names_of_those_that_the_server_needs(
     server = serve(f"only_here:{name}", "--chdir", str(place))
     with server.connect() as wire:
         assert wire.get("/").body == b"hello\n"
+    with server.connect() as wire:
         assert wire.get("/broken").status == 500
     server.log.wait("ValueError: on request")
     assert "    raise ValueError('on request')" in server.log.text()

@@ -5,12 +5,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
 use rustix::fs::{MemfdFlags, OFlags, fcntl_getfl, fcntl_setfl, ftruncate, memfd_create};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 /// A shared mapping that every later child inherits at the same address.
 ///
 /// The pages come into being when they are first touched, so a generous length costs nothing.
-/// The memory starts as zeroes (`memfd_create(2)`, ftruncate(2)).
+/// The memory starts as zeroes (`memfd_create(2)`, ftruncate(2)). It is in no core dump.
 #[derive(Debug)]
 pub struct SharedMemory {
     base: NonNull<u8>,
@@ -42,8 +42,13 @@ impl SharedMemory {
                 0,
             )?
         };
+        // Made first, so that it is unmapped again if the rest fails.
         let base = NonNull::new(base.cast::<u8>()).expect("mmap(2) never returns a null mapping");
-        Ok(Self { base, len })
+        let memory = Self { base, len };
+        // A dump would touch every page, and a crash cost more memory than there is.
+        // SAFETY: the range is that of the mapping; only what core(5) does with it changes.
+        unsafe { madvise(memory.base.as_ptr().cast(), len, Advice::LinuxDontDump)? };
+        Ok(memory)
     }
 
     /// The first byte.
@@ -143,6 +148,17 @@ impl AsFd for AppendFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_shared_is_in_no_core_dump() {
+        let memory = SharedMemory::create("stanchion-undumped", 1 << 20).unwrap();
+        assert_eq!(memory.len(), 1 << 20);
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let (_, ours) = maps.split_once("stanchion-undumped").unwrap();
+        let flags = ours.lines().find(|line| line.starts_with("VmFlags:"));
+        // "do not include area into core dump" (proc(5))
+        assert!(flags.unwrap().split(' ').any(|flag| flag == "dd"));
+    }
 
     #[test]
     fn what_is_appended_is_read_up_to_the_limit_and_begins_anew_after_a_clear() {

@@ -177,8 +177,7 @@ def import_app(effective: Effective) -> None:
     trust.GUARD.leave()
     for directory in _of_app(effective):
         if directory not in sys.path:
-            standard.STANDARD.lead()
-            sys.path.insert(0, directory)
+            standard.put_first(directory)
 
 
 def _of_app(effective: Effective) -> list[str]:
@@ -191,8 +190,7 @@ def import_first(directory: str) -> None:
     """Let imports look here before anywhere else, unless they look here already, or root would run others' code."""
     if directory not in sys.path and trust.may_import_from(directory):
         trust.GUARD.watch(directory)
-        standard.STANDARD.lead()
-        sys.path.insert(0, directory)
+        standard.put_first(directory)
 
 
 def _run_config(location: str) -> dict[str, Any]:

@@ -16,19 +16,13 @@ NAMES = frozenset(
 )
 
 
-class Standard:
+class _Standard:
     """Keeps an app's own `token.py` or `logging.py` from standing in for the module that the server means. The server
     had these loaded before it looked into the app's directory, once; now it is Python's path from then that tells.
     """
 
-    def __init__(self) -> None:
-        self._path: list[str] = []
-
-    def lead(self) -> None:
-        """From now on, before all other finders: the app's directories are about to be put on the path."""
-        if self not in sys.meta_path:
-            self._path = list(sys.path)
-            sys.meta_path.insert(0, self)
+    def __init__(self, path: Sequence[str]) -> None:
+        self._path = path
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -37,4 +31,8 @@ class Standard:
         return PathFinder.find_spec(name, self._path) if name in NAMES else None
 
 
-STANDARD = Standard()
+def put_first(directory: str) -> None:
+    """Let imports look here before anywhere else, but for these modules."""
+    if not any(isinstance(finder, _Standard) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Standard(list(sys.path)))
+    sys.path.insert(0, directory)

@@ -116,9 +116,6 @@ def read_file(location: str) -> ConfigFile:
 
 def _slips(held: Mapping[str, Any]) -> Iterator[str]:
     """Of names that mean nothing, those which are nearly, or as a flag, the name of something that the file lacks."""
-    # Imported here, so that no process has it in its memory for nothing.
-    from difflib import get_close_matches
-
     functions = {name: name for name in hooks.NAMES}
     values = {
         flag.removeprefix("--").replace("-", "_"): setting.name
@@ -131,6 +128,11 @@ def _slips(held: Mapping[str, Any]) -> Iterator[str]:
         if name.startswith("_") or isinstance(value, type | ModuleType) or name in hooks.NAMES:
             continue
         meant = functions if callable(value) else values
+        if meant.get(name) == name:
+            continue
+        # Imported here, so that no process has it in its memory for a file that has no names but those of settings.
+        from difflib import get_close_matches
+
         near = get_close_matches(name, meant, n=1, cutoff=0.8)
         # A helper's name may well be near that of the setting which is made with it.
         if near and meant[near[0]] not in held:

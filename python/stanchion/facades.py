@@ -16,6 +16,14 @@ Listen = Callable[[str], str | None]
 """Gives this worker a listener of its own: from `bind` as JSON to the address, None while that is in use."""
 
 
+def server_log() -> "logging.Logger":
+    """The logger of hooks."""
+    # Imported here, so that no process has `logging` in its memory for nothing.
+    from stanchion.server_log import LOGGER
+
+    return LOGGER
+
+
 class Config:
     """The settings in force, as attributes."""
 
@@ -54,9 +62,6 @@ class Server:
 
     @property
     def log(self) -> "logging.Logger":
-        # Imported here, so that no process has `logging` in its memory for nothing.
-        from stanchion.server_log import server_log
-
         return server_log()
 
     @property
@@ -87,9 +92,6 @@ class Worker:
 
     @property
     def log(self) -> "logging.Logger":
-        # Imported here, so that no process has `logging` in its memory for nothing.
-        from stanchion.server_log import server_log
-
         return server_log()
 
     def listen(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from stanchion import config
 from stanchion.config import UsageError
 from stanchion.configuration import Configuration
-from stanchion.facades import Listen
+from stanchion.facades import Listen, server_log
 from stanchion.hooks import HookError, Hooks
 
 if TYPE_CHECKING:
@@ -110,11 +110,8 @@ class AppHost:
         """Read the configuration again, and give the settings, as JSON. What raises has changed nothing."""
         self.configuration.reread()
         effective = self.configuration.effective
-        if effective.warnings:
-            from stanchion.server_log import server_log
-
-            for warning in effective.warnings:
-                server_log().warning("%s", warning)
+        for warning in effective.warnings:
+            server_log().warning("%s", warning)
         return json.dumps(dict(effective.values))
 
     def thread_names(self) -> dict[int, str]:

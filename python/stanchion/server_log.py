@@ -1,6 +1,5 @@
 """The logger of hooks, which writes to the server's error log."""
 
-import functools
 import logging
 
 from stanchion import _stanchion
@@ -17,9 +16,6 @@ class _ServerLog(logging.Handler):
             self.handleError(record)
 
 
-@functools.cache
-def server_log() -> logging.Logger:
-    """A logger of its own, beside those that the app configures."""
-    log = logging.Logger("stanchion.hooks")
-    log.addHandler(_ServerLog())
-    return log
+# Of its own, beside those that the app configures.
+LOGGER = logging.Logger("stanchion.hooks")
+LOGGER.addHandler(_ServerLog())

@@ -8,10 +8,9 @@ import pytest
 
 from stanchion import hooks
 from stanchion.cli import main
-from stanchion.facades import Answer, Config, Request
+from stanchion.facades import Answer, Config, Request, server_log
 from stanchion.hooks import HookError, Hooks
 from stanchion.loader import describe_failure
-from stanchion.server_log import server_log
 
 SETTINGS = {"workers": 3, "bind": ["127.0.0.1:8000", "[::1]:80", "unix:/run/a.sock", "fd://3"], "loglevel": "info"}
 

@@ -4,7 +4,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use stanchion_http::gateway::{percent_decoded, split_host, split_mount, split_target};
-use stanchion_server::record::RequestRecord;
+use stanchion_server::record::{RequestFacts, RequestRecord};
 
 use crate::names::{Name, Role};
 use crate::strings::{KEPT_BYTES_MAX, Strings, text};
@@ -346,31 +346,12 @@ impl Shown {
             self.is_https = Some(facts.is_https);
         }
         self.remote_addr.show(dict, facts.peer_address, unkept)?;
-        self.show_server(dict, request, strings, host, unkept)?;
-        self.show_peer_port(dict, facts.peer_port, strings)
-    }
-
-    /// The listener; on a unix socket, what the Host field says, as in gunicorn.
-    fn show_server<'py>(
-        &mut self,
-        dict: &Bound<'py, PyDict>,
-        request: &RequestRecord<'_>,
-        strings: &mut Strings,
-        host: Option<&[u8]>,
-        unkept: &mut Unkept<'py>,
-    ) -> PyResult<()> {
-        let facts = &request.facts;
-        let (name, port) = if facts.server_port.is_empty() {
-            let default_port: &[u8] = if facts.is_https { b"443" } else { b"80" };
-            let own = (facts.server_name, default_port);
-            host.map_or(own, |host| split_host(host, default_port))
-        } else {
-            (facts.server_name, facts.server_port)
-        };
+        let (name, port) = server_of(facts, host);
         self.server_name
             .show_with(dict, name, unkept, |py| strings.text(py, name))?;
         self.server_port
-            .show_with(dict, port, unkept, |py| strings.text(py, port))
+            .show_with(dict, port, unkept, |py| strings.text(py, port))?;
+        self.show_peer_port(dict, facts.peer_port, strings)
     }
 
     /// On a unix socket there is no such key.
@@ -392,6 +373,16 @@ impl Shown {
         }
         Ok(())
     }
+}
+
+/// Name and port of the listener; on a unix socket, what the Host field says, as in gunicorn.
+fn server_of<'r>(facts: &RequestFacts<'r>, host: Option<&'r [u8]>) -> (&'r [u8], &'r [u8]) {
+    if !facts.server_port.is_empty() {
+        return (facts.server_name, facts.server_port);
+    }
+    let default_port: &[u8] = if facts.is_https { b"443" } else { b"80" };
+    let own = (facts.server_name, default_port);
+    host.map_or(own, |host| split_host(host, default_port))
 }
 
 /// A path outside the mount point is left whole: the app will not find it.

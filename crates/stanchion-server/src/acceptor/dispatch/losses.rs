@@ -47,7 +47,7 @@ impl Dispatch {
         self.ports.forget(worker);
         self.pass_ports_on(now_us);
         self.fill(now_us);
-        self.side.announce();
+        self.announce();
     }
 
     /// The request of a seat has run past its deadline, and its worker will be killed: the client

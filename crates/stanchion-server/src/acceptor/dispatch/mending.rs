@@ -95,7 +95,7 @@ impl Dispatch {
         self.take_files();
         self.log_cut_files();
         self.fill(now_us);
-        self.side.announce();
+        self.announce();
     }
 
     /// Requests that were taken, as their slots say, and that no seat has in hand, also those of an acceptor before

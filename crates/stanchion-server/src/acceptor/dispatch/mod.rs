@@ -118,11 +118,10 @@ impl Dispatch {
         };
         let (base, count) = (settings.worker_port_base, settings.worker_ports());
         let own_max = common.exchange.geometry().own_per_worker();
-        let ahead_max = match settings.queue_order {
-            QueueOrder::Fifo if settings.lane.is_empty() => usize::MAX,
-            QueueOrder::Fifo | QueueOrder::Adaptive => AHEAD_IN_ORDER_MAX,
-        };
-        let ahead_max = ahead_max.min(common.exchange.geometry().ahead_per_seat);
+        let mut ahead_max = common.exchange.geometry().ahead_per_seat;
+        if settings.queue_order != QueueOrder::Fifo || !settings.lane.is_empty() {
+            ahead_max = ahead_max.min(AHEAD_IN_ORDER_MAX);
+        }
         Self {
             exchange: &common.exchange,
             side: AcceptorSide::take_over(&common.exchange),

@@ -87,6 +87,7 @@ SAME_FOR_ALL := tests/admin/test_page.py $(addprefix tests/http/test_,corpus.py 
 test-ordinary: test-needs ## As root: run the tests of processes, sockets and files as an ordinary user
 	scripts/as-ordinary-user $(BIN)/pytest $(AT_ONCE) $(addprefix --deselect=,$(SAME_FOR_ALL)) \
 		tests/process tests/line tests/deploy tests/http tests/wounds tests/admin
+	scripts/as-ordinary-user $(BIN)/pytest tests/line/test_work_conserving.py tests/wounds/test_floods.py
 	cargo test --locked --package stanchion-sys --config 'target."cfg(unix)".runner = ["env", "--chdir=$(CURDIR)", "scripts/as-ordinary-user"]'
 
 # Apart, since it needs a network and the tests must not.

@@ -41,6 +41,53 @@ fn a_request_that_comes_byte_by_byte_is_one_request() {
     stage.close_books();
 }
 
+/// So much that the buffer is kept into which it was read.
+#[test]
+fn a_long_body_that_comes_with_its_head_is_whole_and_what_follows_it_too() {
+    let body: String = (0..40_000)
+        .map(|number| char::from(b'a' + number as u8 % 23))
+        .collect();
+    let chunk = format!("9c40\r\n{body}\r\n");
+    for (framing, sent, expected) in [
+        ("Content-Length: 40000", body.clone(), body.clone()),
+        (
+            "Transfer-Encoding: chunked",
+            format!("{chunk}0\r\n\r\n"),
+            body.clone(),
+        ),
+        (
+            "Transfer-Encoding: chunked",
+            format!("{chunk}{chunk}0\r\n\r\n"),
+            body.repeat(2),
+        ),
+    ] {
+        let mut stage = Stage::new("{}");
+        stage.say(&format!("POST /1 HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n{sent}GET /2 HTTP/1.1\r\nHost: a\r\n\r\n"));
+        let ticket = stage.ticket();
+        let Body::Memory { pieces, .. } = &ticket.request.body else {
+            panic!("it is small");
+        };
+        assert!(pieces.concat() == expected.as_bytes(), "{framing}");
+        drop(ticket);
+        stage.answer(OK, "fine");
+        assert_eq!(stage.ticket().request.head.target(), b"/2");
+        stage.answer(OK, "fine");
+        assert_eq!(stage.ended(Outcome::Answered), 2);
+        stage.close_books();
+    }
+}
+
+#[test]
+fn a_long_chunk_is_refused_as_soon_as_too_much_of_it_has_come() {
+    let mut stage = Stage::new(r#"{"limit_request_body": 100000}"#);
+    stage.say("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n30d40\r\n");
+    for _ in 0..2 {
+        assert_eq!(stage.heard(), (String::new(), false));
+        stage.say(&"x".repeat(60_000));
+    }
+    assert!(stage.heard().0.starts_with("HTTP/1.1 413 "));
+}
+
 #[test]
 fn of_requests_that_come_at_once_each_waits_for_the_one_before() {
     let mut stage = Stage::new("{}");

@@ -30,6 +30,11 @@ def sleep_in_python(queue_name: str) -> None:
     wait_for_pass()
 
 
+def leave_signals_to_another_thread() -> None:
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGQUIT, signal.SIGABRT])
+
+
 def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
     query = environ["QUERY_STRING"]
     match environ["PATH_INFO"]:
@@ -37,6 +42,9 @@ def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[byt
             announce(f"{os.getpid()} {threading.get_ident()} c")
             lock_in_c()
         case "/wait":
+            sleep_in_python(query)
+        case "/deaf":
+            leave_signals_to_another_thread()
             sleep_in_python(query)
         case "/until":
             announce(f"{os.getpid()} {threading.get_ident()} until")

@@ -96,6 +96,20 @@ def test_int_and_quit_give_up_what_runs(hooked, gate: Gate, number: signal.Signa
     assert pid_of(server) != pid
 
 
+@pytest.mark.parametrize("number", [*QUICK, signal.SIGABRT])
+def test_a_signal_that_does_not_end_the_wait_is_heard_as_well(hooked, gate: Gate, number: signal.Signals) -> None:
+    """It may come just before the main thread begins to wait, or, as here, to another thread."""
+    server = hooked("stuck:app")
+    with ask(server, "/deaf?held") as held:
+        pid = int(gate.announcement().split()[0])
+        eventually(lambda: is_asleep(pid), "it waits")
+        os.kill(pid, number)
+        [hook, left] = gate.announcements(2)
+        assert (hook.split()[0], left) == ("abort" if number == signal.SIGABRT else "int", "exit 0")
+        assert held.response().status == 502
+    gone(pid)
+
+
 @pytest.mark.parametrize("threads", ["1", "2"])
 def test_busy_python_is_given_up_as_well(hooked, gate: Gate, threads: str) -> None:
     server = hooked("waiting:app", "--threads", threads)

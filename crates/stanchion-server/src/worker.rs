@@ -180,6 +180,7 @@ impl Worker {
         if self.departing.swap(true, Ordering::AcqRel) {
             return None;
         }
+        asked::heard();
         info!("worker leaves at once: it was sent {signal}");
         // What they raise is in the log; it leaves all the same.
         let _ = hook(moment);

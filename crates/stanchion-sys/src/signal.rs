@@ -17,8 +17,8 @@ pub use libc::{
 /// Has a worker write the stacks of its threads ([`dump`]). A real-time signal, since those below
 /// all mean something to somebody; the last ones but a few, since libraries count from the front.
 pub const DUMP: i32 = 62;
-/// Ends a worker that was told to leave at once and could not ([`asked`]).
-const LATE: i32 = 61;
+/// Nudges a worker that was told to leave at once, and ends it when it could not ([`asked`]).
+const NUDGE: i32 = 61;
 
 /// Signals there are, and one for the unused 0.
 const SIGNALS: usize = 65;

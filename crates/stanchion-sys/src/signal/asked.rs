@@ -4,11 +4,11 @@
 //! the bits, wakes who sleeps, and calls the runtime's, which acts at its next safe point.
 
 use std::io;
-use std::sync::atomic::{AtomicI32, AtomicIsize, AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicIsize, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use super::{LATE, SIGABRT, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
+use super::{NUDGE, SIGABRT, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 use super::{call_behind, is_owner, put_in_front, set_action, unblock};
-use crate::futex;
+use crate::{clock, futex};
 
 /// Leave once what is under way is done (SIGTERM).
 pub const LEAVE: u32 = 1;
@@ -25,14 +25,22 @@ pub const LEAVING: u32 = LEAVE | QUICK | ABORT;
 /// exit code 1 wherever it is, even if it is stuck in C.
 pub const QUICK_S_MAX: u32 = 5;
 
+/// How often, until then, the main thread is nudged out of the system call that it waits in. The
+/// signal itself is not enough: it may come just before the thread begins to wait, or to another
+/// thread.
+const NUDGE_MS: u32 = 100;
+
 /// The bits.
 static ASKED: AtomicU32 = AtomicU32::new(0);
 /// The word on which this process's seats sleep.
 static BELL: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
 /// The process that catches; its children do not.
 static OWNER: AtomicI32 = AtomicI32::new(0);
-/// The timer of [`QUICK_S_MAX`]; -1 = none, since the kernel counts them from 0.
+/// The timer of the nudges; -1 = none, since the kernel counts them from 0.
 static TIMER: AtomicIsize = AtomicIsize::new(-1);
+/// When this process must have left, on the monotonic clock; [`NEVER`] = not told to leave at once.
+static DEADLINE_US: AtomicU64 = AtomicU64::new(NEVER);
+const NEVER: u64 = u64::MAX;
 
 extern "C" fn on_signal(signal: libc::c_int) {
     if !is_owner(&OWNER, signal) {
@@ -55,9 +63,21 @@ extern "C" fn on_signal(signal: libc::c_int) {
     unsafe { *libc::__errno_location() = errno };
 }
 
-extern "C" fn on_late(_signal: libc::c_int) {
-    // SAFETY: _exit(2) has no preconditions and is async-signal-safe.
-    unsafe { libc::_exit(1) };
+extern "C" fn on_nudge(_signal: libc::c_int) {
+    // SAFETY: _exit(2), gettid(2) and tgkill(2) are async-signal-safe, as clock_gettime(2) is; errno
+    // is thread-local.
+    unsafe {
+        let errno = *libc::__errno_location();
+        if clock::monotonic_us() >= DEADLINE_US.load(Ordering::Acquire) {
+            libc::_exit(1);
+        }
+        // A process's main thread has its number. If that is not this one, it is the one to nudge.
+        let main = OWNER.load(Ordering::Relaxed);
+        if libc::gettid() != main {
+            libc::syscall(libc::SYS_tgkill, main, main, NUDGE);
+        }
+        *libc::__errno_location() = errno;
+    }
 }
 
 /// Catches SIGTERM, SIGINT, SIGQUIT, SIGABRT and SIGUSR1, in front of the handlers that are there:
@@ -71,8 +91,9 @@ pub fn catch(bell: &'static AtomicU32) -> io::Result<()> {
     ASKED.store(0, Ordering::Release);
     BELL.store(std::ptr::from_ref(bell).cast_mut(), Ordering::Release);
     OWNER.store(crate::process::pid(), Ordering::Release);
-    let late = on_late as *const () as libc::sighandler_t;
-    set_action(LATE, late, libc::SA_RESTART)?;
+    // Without SA_RESTART: see below.
+    set_action(NUDGE, on_nudge as *const () as libc::sighandler_t, 0)?;
+    DEADLINE_US.store(NEVER, Ordering::Release);
     TIMER.store(make_timer()?, Ordering::Release);
     for signal in [SIGTERM, SIGUSR1] {
         put_in_front(signal, on_signal, libc::SA_RESTART)?;
@@ -82,7 +103,7 @@ pub fn catch(bell: &'static AtomicU32) -> io::Result<()> {
     for signal in [SIGINT, SIGQUIT, SIGABRT] {
         put_in_front(signal, on_signal, 0)?;
     }
-    unblock(&[LATE, SIGTERM, SIGUSR1, SIGINT, SIGQUIT, SIGABRT]).map(drop)
+    unblock(&[NUDGE, SIGTERM, SIGUSR1, SIGINT, SIGQUIT, SIGABRT]).map(drop)
 }
 
 /// The bits that were asked for. Also a futex word, for a thread that only waits for them.
@@ -114,13 +135,13 @@ pub fn take(bit: u32) -> bool {
     ASKED.fetch_and(!bit, Ordering::AcqRel) & bit != 0
 }
 
-/// A timer that sends [`LATE`] to this process; it is not running yet.
+/// A timer that sends [`NUDGE`] to this process; it is not running yet.
 fn make_timer() -> io::Result<isize> {
     // SAFETY: a zeroed sigevent is valid, and both live through the call (timer_create(2)).
     unsafe {
         let mut event: libc::sigevent = std::mem::zeroed();
         event.sigev_notify = libc::SIGEV_SIGNAL;
-        event.sigev_signo = LATE;
+        event.sigev_signo = NUDGE;
         let mut timer: libc::timer_t = std::ptr::null_mut();
         match libc::timer_create(libc::CLOCK_MONOTONIC, &raw mut event, &raw mut timer) {
             -1 => Err(io::Error::last_os_error()),
@@ -129,21 +150,43 @@ fn make_timer() -> io::Result<isize> {
     }
 }
 
-/// Async-signal-safe, as `timer_settime(2)` is. The first of several signals counts.
+/// Async-signal-safe. The first of several signals counts.
 fn start_timer() {
-    let timer = TIMER.swap(-1, Ordering::AcqRel);
+    let deadline_us = clock::monotonic_us() + u64::from(QUICK_S_MAX) * 1_000_000;
+    let is_first = DEADLINE_US
+        .compare_exchange(NEVER, deadline_us, Ordering::AcqRel, Ordering::Relaxed)
+        .is_ok();
+    if is_first {
+        set_timer(0, u64::from(NUDGE_MS) * 1_000, u64::from(NUDGE_MS) * 1_000);
+    }
+}
+
+/// For the main thread, once it knows that it is to leave at once: it is not nudged any more, as
+/// what it now does should not be broken off. What it may take stays.
+pub fn heard() {
+    let deadline_us = DEADLINE_US.load(Ordering::Acquire);
+    if deadline_us != NEVER {
+        set_timer(libc::TIMER_ABSTIME, deadline_us, 0);
+    }
+}
+
+/// Async-signal-safe, as `timer_settime(2)` is.
+fn set_timer(flags: libc::c_int, first_us: u64, then_us: u64) {
+    let time_of = |us: u64| libc::timespec {
+        tv_sec: (us / 1_000_000).cast_signed(),
+        tv_nsec: (us % 1_000_000 * 1_000).cast_signed(),
+    };
+    let times = libc::itimerspec {
+        it_value: time_of(first_us),
+        it_interval: time_of(then_us),
+    };
+    let timer = TIMER.load(Ordering::Acquire);
     if timer >= 0 {
         // SAFETY: the timer is ours (`catch` made it in this process), the times live through the
         // call.
         unsafe {
-            let mut times: libc::itimerspec = std::mem::zeroed();
-            times.it_value.tv_sec = libc::time_t::from(QUICK_S_MAX.cast_signed());
-            libc::timer_settime(
-                timer as libc::timer_t,
-                0,
-                &raw const times,
-                std::ptr::null_mut(),
-            );
+            let timer = timer as libc::timer_t;
+            libc::timer_settime(timer, flags, &raw const times, std::ptr::null_mut());
         }
     }
 }

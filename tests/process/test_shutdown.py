@@ -126,6 +126,19 @@ def test_int_during_a_drain_makes_it_quick(serve: Serve, gate: Gate) -> None:
     held.close()
 
 
+def test_a_second_term_does_not_make_it_quick(serve: Serve, gate: Gate) -> None:
+    """Heroku and others send it more than once."""
+    server = serve("waiting:app", "--graceful-timeout", "50", env=gate.environment)
+    held = hold_one(server, gate)
+    for _ in range(2):
+        server.signal(signal.SIGTERM)
+        assert held.silent(0.3)
+    gate.open()
+    assert held.response().text.endswith("held")
+    held.close()
+    assert server.exit_code() == 0
+
+
 @pytest.mark.own("gunicorn announces nothing")
 def test_during_a_drain_every_response_says_that_the_connection_ends(serve: Serve, gate: Gate) -> None:
     server = serve("waiting:app", env=gate.environment)

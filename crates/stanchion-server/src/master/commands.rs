@@ -57,12 +57,13 @@ impl Master {
                 self.drain(now_ms, by, actions);
                 Ok("draining".to_owned())
             }
-            // As from deploy scripts that send the old master away themselves.
-            (Command::Drain, RunState::Draining) if self.heir.has_served() => {
+            // Some send it more than once: deploy scripts to a master that an upgrade sends away
+            // by itself, Heroku to whoever is to leave. Only a quick stop is one.
+            (Command::Drain, RunState::Draining) => {
                 actions.push(Action::info(format!("{by}: draining already")));
                 Ok("draining already".to_owned())
             }
-            (Command::Drain | Command::Quit, RunState::Running | RunState::Draining) => {
+            (Command::Quit, RunState::Running | RunState::Draining) => {
                 actions.push(Action::info(format!("{by}: leaving at once")));
                 self.stop(now_ms, exit_code::FINE, actions);
                 Ok("leaving at once".to_owned())

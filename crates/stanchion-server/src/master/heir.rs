@@ -29,11 +29,6 @@ impl Heir {
             Self::None | Self::Asked | Self::Left => None,
         }
     }
-
-    /// Whether this master has given the door away.
-    pub(super) fn has_served(self) -> bool {
-        matches!(self, Self::Serving { .. } | Self::Left)
-    }
 }
 
 impl Master {

@@ -128,6 +128,10 @@ def _doctor(arguments: list[str]) -> int:
 
 def _lab(arguments: list[str]) -> NoReturn:
     """It becomes another program, of which nothing here knows more than the name."""
+    if sys.version_info < (3, 11):
+        raise UsageError(
+            "the lab needs Python 3.11 or newer, as its plots do; this is Python {}.{}".format(*sys.version_info)
+        )
     # -P: what lies in the working directory must not stand in for a module of the lab.
     os.execv(sys.executable, [sys.executable, "-P", "-m", "stanchion.lab", *arguments])
 

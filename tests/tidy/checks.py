@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from tidy.packaging import pins_agree, pins_have_hashes, python_is_old_enough
+
 ARROWS: dict[str, set[str]] = {
     "stanchion-line": set(),
     "stanchion-http": set(),
@@ -400,52 +402,6 @@ def changelog_is_open(root: Path) -> list[str]:
     return []
 
 
-def requirement_files(root: Path) -> Iterator[tuple[str, list[str]]]:
-    """(path, requirements with their hashes) of each file that `make requirements` reads or writes."""
-    for path in sorted(path for folder in ("requirements", "bench") for path in (root / folder).glob("*.*")):
-        if path.suffix in {".in", ".txt"}:
-            lines = (line.split("#")[0].strip() for line in path.read_text().replace("\\\n", " ").splitlines())
-            yield path.relative_to(root).as_posix(), [line for line in lines if line]
-
-
-def project(requirement: str) -> str:
-    """The name of what is required, of its spellings the one that counts (PEP 503)."""
-    name = re.match(r"[\w.-]*", requirement)
-    return re.sub(r"[-_.]+", "-", name[0] if name else "").lower()
-
-
-def pins_agree(root: Path) -> list[str]:
-    """Every requirement is exact, and the same one everywhere but in bench/, which has a venv of its own."""
-    complaints = []
-    pinned: dict[str, str] = {}
-    build = tomllib.loads((root / "pyproject.toml").read_text())["build-system"]["requires"]
-    for source, requirements in [("pyproject.toml", build), *requirement_files(root)]:
-        for requirement in requirements:
-            found = re.fullmatch(r"([\w.-]+)(?:\[[\w,-]+\])?==([\w.!+]+)(?: *;[^-]*)?(?: +--hash=\S+)*", requirement)
-            if not found:
-                complaints.append(f"{source}: '{requirement}' is not pinned")
-            elif not source.startswith("bench/"):
-                name = project(found[1])
-                if pinned.setdefault(name, found[2]) != found[2]:
-                    complaints.append(f"{source}: {name} {found[2]}, elsewhere {pinned[name]}")
-    return complaints
-
-
-def pins_have_hashes(root: Path) -> list[str]:
-    """What is installed was seen before: pip compares it with what `make requirements` wrote."""
-    files = dict(requirement_files(root))
-    complaints = [f"{name}: made from no .in" for name in files if f"{Path(name).with_suffix('.in')}" not in files]
-    for name, requirements in files.items():
-        if name.endswith(".txt"):
-            bare = [line for line in requirements if not re.search(r" --hash=sha256:[0-9a-f]{64}(?!\S)", line)]
-            complaints += [f"{name}: '{line}' has no hash" for line in bare]
-        else:
-            made = {project(line) for line in files.get(f"{Path(name).with_suffix('.txt')}", [])}
-            missing = sorted({project(line) for line in requirements} - made)
-            complaints += [f"{name}: {gone} is not in the .txt: make requirements" for gone in missing]
-    return complaints
-
-
 # Written so that they do not find themselves.
 TRACES = {
     "names a registry": re.compile(
@@ -491,5 +447,6 @@ CHECKS = [
     changelog_is_open,
     pins_agree,
     pins_have_hashes,
+    python_is_old_enough,
     no_traces_of_a_machine,
 ]

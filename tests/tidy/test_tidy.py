@@ -34,7 +34,10 @@ TIDY: Tree = {
     **dict.fromkeys(checks.PROMISES, "| What | Test |\n|---|---|\n| a | `crates/stanchion-sys/src/lib.rs::f` |\n"),
     "CHANGELOG.md": "# Changelog\n\n## Unreleased\n",
     "README.md": "[inside](ARCHITECTURE.md#tour) [elsewhere](https://example.com/x)\n",
-    "pyproject.toml": '[build-system]\nrequires = ["maturin==1.16.0"]\n',
+    "pyproject.toml": (
+        '[build-system]\nrequires = ["maturin==1.16.0"]\n[project]\nrequires-python = ">=3.10"\n'
+        '[tool.mypy]\npython_version = "3.10"\n[tool.ruff]\ntarget-version = "py310"\n'
+    ),
     "requirements/dev.in": "maturin==1.16.0\nruamel.yaml==1.0  # why\n",
     "requirements/dev.txt": f"maturin==1.16.0{HASH}{HASH}\nruamel-yaml==1.0 ; os_name == 'posix'{HASH}\n    # via x\n",
     "bench/peers.in": "maturin==1.0\n",
@@ -122,6 +125,12 @@ BROKEN: list[tuple[Check, Tree]] = [
     (checks.pins_have_hashes, {"requirements/demo.in": "flask==3.1.3\n"}),
     (checks.pins_have_hashes, {"bench/requirements.txt": f"flask==3.1.3{HASH}\n"}),
     (checks.pins_have_hashes, {"bench/peers.txt": "maturin==1.0\n"}),
+    (checks.python_is_old_enough, {"python/stanchion/lab/a.py": "try:\n    f()\nexcept* OSError:\n    pass\n"}),
+    (
+        checks.python_is_old_enough,
+        {"pyproject.toml": TIDY["pyproject.toml"].replace('version = "3.10"', 'version = "3.11"')},
+    ),
+    (checks.python_is_old_enough, {"pyproject.toml": TIDY["pyproject.toml"].replace("py310", "py311")}),
     (checks.no_traces_of_a_machine, {"docs/a.md": "cd /" + "root/stanchion"}),
     (checks.no_traces_of_a_machine, {"docs/a.md": "in /" + "home/ada/stanchion"}),
     (checks.no_traces_of_a_machine, {"a.toml": "https://" + "pypi" + ".org/simple"}),

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 
 import msgspec
@@ -38,7 +38,7 @@ def run(experiment: Experiment, watch: Watch) -> Result:
         name=experiment.name,
         size=experiment.size,
         scenario=scenario,
-        began=datetime.now(UTC).isoformat(timespec="seconds"),
+        began=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         host=_host(experiment),
         measured=[],
         missing=missing,

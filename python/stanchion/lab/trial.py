@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Literal
 
@@ -69,7 +69,8 @@ def main() -> None:
             notes.write(msgspec.json.encode(note) + b"\n")
 
     trial = next(one for one in task.scenario.trials if one.name == task.trial)
-    measured = Measured(trial=trial.name, repeat=task.repeat, began=datetime.now(UTC).isoformat(timespec="seconds"))
+    began = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    measured = Measured(trial=trial.name, repeat=task.repeat, began=began)
     began_s = time.monotonic()
     try:
         measured.sysctl = cage.furnish(task.outside, trial.sysctl)

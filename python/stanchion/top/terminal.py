@@ -7,7 +7,6 @@ import termios
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Self
 
 from stanchion.top.source import Failed
 from stanchion.top.words import encodable
@@ -44,7 +43,7 @@ class Terminal:
         self._pending = b""
         self._shown: list[str] = []
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Terminal":
         self.enter()
         return self
 

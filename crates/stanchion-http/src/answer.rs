@@ -15,6 +15,8 @@ use crate::rules::{
 pub const CHUNK_END: &[u8] = b"\r\n";
 /// The last chunk, and no trailer fields.
 pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+/// Both, behind the data of the chunk before the last.
+pub const CHUNK_END_AND_LAST: &[u8] = b"\r\n0\r\n\r\n";
 
 const VERSION: &[u8] = b"HTTP/1.1 ";
 

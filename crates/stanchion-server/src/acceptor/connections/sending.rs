@@ -6,12 +6,13 @@ use std::os::fd::AsFd;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use stanchion_http::{CHUNK_END, LAST_CHUNK, chunk_head};
+use stanchion_http::{CHUNK_END, CHUNK_END_AND_LAST, LAST_CHUNK, chunk_head};
 use stanchion_sys::outgoing::BEFORE_MAX;
 use tracing::warn;
 
 use super::connection::{Connection, Phase, Step};
 use super::transport::{Transport, Written};
+use crate::acceptor::dispatch::collect::Fetchable;
 use crate::acceptor::dispatch::outflow::{Next, Outflow, StreamEnd};
 use crate::acceptor::dispatch::ticket::Ticket;
 use crate::acceptor::poller::Poller;
@@ -278,11 +279,7 @@ impl Sending {
                 }
             }
             if self.has_all() {
-                // As long as its head says, so the client has no use for more. Its worker may be through with it.
-                requests.dispatch.look_for(&ticket, requests.now_us);
-                self.source = Source::Over;
-                ticket.pour(Outflow::give_up);
-                requests.dispatch.abandon(&ticket, requests.now_us);
+                self.let_go(&ticket, requests);
                 return;
             }
             let fetches = !self.is_behind && matches!(self.source, Source::Stream);
@@ -315,9 +312,9 @@ impl Sending {
             return None;
         }
         let ticket = Rc::clone(&asked.ticket);
-        let len = requests.dispatch.fetchable(&ticket);
-        if len > 0
-            && let Some(written) = self.send_from_worker(&ticket, len, transport, requests)
+        let there = requests.dispatch.fetchable(&ticket);
+        if there.len > 0
+            && let Some(written) = self.send_from_worker(&ticket, there, transport, requests)
         {
             return Some(written);
         }
@@ -329,19 +326,23 @@ impl Sending {
         has_news.then_some(Written::Bytes(0))
     }
 
-    /// Sends what is pending and `len` bytes of a stream behind it, in its frame.
+    /// Sends what is pending and what is `there` of a stream behind it, in its frame: with the last chunk, if it is the
+    /// end, since a segment of its own would wake the client again.
     fn send_from_worker(
         &mut self,
         ticket: &Ticket,
-        len: usize,
+        there: Fetchable,
         transport: &Transport,
         requests: &mut Requests,
     ) -> Option<Written> {
+        let len = there.len;
+        // Of a body whose length is promised, that is the end of it: `has_all`.
+        let is_last = there.is_last && self.is_chunked;
         let head = chunk_head(len);
-        let (head, end) = if self.is_chunked {
-            (&head[..], CHUNK_END)
-        } else {
-            Default::default()
+        let (head, end): (&[u8], &[u8]) = match self.is_chunked {
+            true if is_last => (&head, CHUNK_END_AND_LAST),
+            true => (&head, CHUNK_END),
+            false => Default::default(),
         };
         let mut before = [&[] as &[u8]; BEFORE_MAX];
         let pieces = self.pending.iter().map(Piece::as_slice).chain([head]);
@@ -375,7 +376,18 @@ impl Sending {
             requests,
         );
         self.is_behind = !self.pending.is_empty();
+        if is_last {
+            self.let_go(ticket, requests);
+        }
         Some(written)
+    }
+
+    /// The client is given all that there is of a stream. Its worker may be through with it.
+    fn let_go(&mut self, ticket: &Ticket, requests: &mut Requests) {
+        requests.dispatch.look_for(ticket, requests.now_us);
+        self.source = Source::Over;
+        ticket.pour(Outflow::give_up);
+        requests.dispatch.abandon(ticket, requests.now_us);
     }
 
     /// Whether a stream is as long as its head says.

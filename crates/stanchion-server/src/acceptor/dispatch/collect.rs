@@ -97,15 +97,9 @@ impl Dispatch {
             }
             return Ok(is_news);
         }
-        let is_whole = matches!(
-            state,
-            SlotState::Done {
-                ending: Some(Ending::Complete),
-                ..
-            }
-        );
-        let is_left =
-            is_whole && !ticket.is_streaming() && self.side.readable(slot)? > COPIED_BYTES_MAX;
+        let is_left = is_whole(state)
+            && !ticket.is_streaming()
+            && self.side.readable(slot)? > COPIED_BYTES_MAX;
         if is_left {
             self.take_head(slot, ticket, true)?;
         }
@@ -167,14 +161,18 @@ impl Dispatch {
 
     /// How much the worker has written of a body, as far as there is room for what the client does not take of it.
     /// Only for who fetches it: [`Outflow::fetches`].
-    pub(crate) fn fetchable(&mut self, ticket: &Ticket) -> usize {
+    pub(crate) fn fetchable(&mut self, ticket: &Ticket) -> Fetchable {
         let room = ticket.outflow(|outflow| outflow.room()).unwrap_or(0);
-        let len = self.fetching(ticket, |side, slot| {
-            // A slot that makes no sense has nothing to send.
-            side.state(slot)?;
-            Ok(side.readable(slot)?.min(room))
+        let found = self.fetching(ticket, |side, slot| {
+            // A slot that makes no sense has nothing to send. The state first: no seat writes once it is done.
+            let state = side.state(slot)?;
+            let readable = side.readable(slot)?;
+            Ok(Fetchable {
+                len: readable.min(room),
+                is_last: is_whole(state) && readable <= room,
+            })
         });
-        len.unwrap_or(0)
+        found.unwrap_or_default()
     }
 
     /// Sends `len` bytes of a body over `socket`, with what is to go `before` and `after` them. Gives how many bytes
@@ -374,6 +372,24 @@ impl Dispatch {
             sitting => sitting == pid,
         }
     }
+}
+
+/// What there is to fetch of a body.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Fetchable {
+    pub(crate) len: usize,
+    /// Nothing comes after it: the body is whole.
+    pub(crate) is_last: bool,
+}
+
+fn is_whole(state: SlotState) -> bool {
+    matches!(
+        state,
+        SlotState::Done {
+            ending: Some(Ending::Complete),
+            ..
+        }
+    )
 }
 
 /// A head that a seat has published, held to the rules, and what came behind it.

@@ -3,7 +3,7 @@
 //! ([`held`]).
 
 mod admission;
-mod collect;
+pub(crate) mod collect;
 pub(crate) mod durations;
 mod held;
 mod losses;

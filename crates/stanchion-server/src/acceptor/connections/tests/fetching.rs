@@ -4,6 +4,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
 use rustix::net::sockopt::set_socket_send_buffer_size;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use stanchion_exchange::{Ending, SeatSide, Taken, Tenant};
 
 use super::*;
@@ -131,6 +132,64 @@ fn a_client_that_is_behind_frees_the_ring_all_the_same() {
     let heard = stage.all();
     assert_eq!(heard.matches('x').count(), 2 * piece.len());
     assert!(heard.ends_with("\r\n0\r\n\r\n"));
+    stage.close_books();
+}
+
+/// On a socket that keeps apart what was sent apart (unix(7), `SOCK_SEQPACKET`).
+#[test]
+fn the_last_chunk_goes_out_with_the_one_before_it() {
+    let mut stage = Stage::new("{}");
+    let (theirs, ours) = socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::NONBLOCK,
+        None,
+    )
+    .unwrap();
+    let mut client = UnixStream::from(theirs);
+    stage.admit(UnixStream::from(ours), false);
+    client.write_all(GET.as_bytes()).unwrap();
+    let mut taken = taken(&mut stage);
+    write(&mut taken, None, b"first");
+    taken.publish();
+    stage.sweep();
+    taken.write(b"last").expect("room");
+    taken.finish(Ending::Complete);
+    stage.sweep();
+    let mut buffer = [0; 1024];
+    let mut packets = Vec::new();
+    while let Ok(len) = client.read(&mut buffer) {
+        packets.push(undated(&buffer[..len]));
+    }
+    let [head, .., last] = &packets[..] else {
+        panic!("{packets:?}");
+    };
+    assert!(head.starts_with(OK), "{packets:?}");
+    assert_eq!(last, "4\r\nlast\r\n0\r\n\r\n");
+    assert_eq!(stage.ended(Outcome::Answered), 1);
+    stage.close_books();
+}
+
+#[test]
+fn what_is_left_of_the_last_piece_goes_out_once_there_is_room() {
+    let mut stage = Stage::new("{}");
+    let mut taken = taken(&mut stage);
+    write(&mut taken, None, b"x");
+    taken.publish();
+    stage.sweep();
+    let piece = vec![b'x'; RESPONSE_RING_BYTES - 1_000];
+    taken.write(&piece).expect("room");
+    taken.finish(Ending::Complete);
+    stage.sweep();
+    assert_eq!(
+        stage.ended(Outcome::Answered),
+        0,
+        "more than a socket takes"
+    );
+    let heard = stage.all();
+    assert_eq!(heard.matches('x').count(), 1 + piece.len());
+    assert!(heard.ends_with("x\r\n0\r\n\r\n"));
+    assert_eq!(stage.ended(Outcome::Answered), 1);
     stage.close_books();
 }
 

@@ -5,13 +5,15 @@ from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
-# What the server itself may import after the app's directory, and what that imports in its turn.
+# What the server itself may import after the app's directory, and what that imports in its turn, in any Python that it
+# runs on. tests/unit/test_standard.py asks each that the machine has.
 NAMES = frozenset(
     (
-        *("_bz2", "_compression", "_heapq", "_lzma", "_opcode", "_weakrefset", "ast", "bz2", "difflib", "dis"),
+        *("_bz2", "_colorize", "_compression", "_heapq", "_lzma", "_opcode", "_opcode_metadata", "_weakrefset", "ast"),
+        *("bz2", "difflib", "dis"),
         *("fnmatch", "glob", "heapq", "inspect", "linecache", "logging", "lzma", "opcode", "shlex", "shutil"),
         *("signal", "string", "sysconfig", "textwrap", "threading", "token", "tokenize", "traceback", "unicodedata"),
-        *("weakref", "zlib"),
+        *("warnings", "weakref", "zlib"),
     )
 )
 

@@ -43,10 +43,11 @@ def test_what_the_server_believes_is_nginxs_own(serve: Serve, namespace: Namespa
     bind = f"unix:{tmp_path}/app.sock"
     nginx = Nginx(tmp_path / "nginx", bind, namespace)
     try:
-        serve("echo:raw", bind=bind)
+        server = serve("echo:raw", "--access-logfile", "-", bind=bind)
         with namespace.run(lambda: Wire.connect(nginx.address)) as wire:
             wire.send(request("GET", "/", [*SPOOFED, "X-Untouched: as it was"]))
             environ = wire.response().json()["environ"]
+        assert server.stdout.wait("GET").string.startswith("127.0.0.1 - - ["), "the client of nginx"
     finally:
         nginx.stop()
     assert environ["HTTP_X_UNTOUCHED"] == "as it was"

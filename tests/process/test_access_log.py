@@ -102,6 +102,30 @@ def test_environ_atoms(serve: Serve) -> None:
     }
 
 
+@pytest.mark.own("gunicorn shows no client over a unix socket")
+class TestBehindAProxy:
+    FORWARDED = "X-Forwarded-For: 198.51.100.1, 203.0.113.7"
+
+    def first_words(self, server: Server) -> str:
+        with server.connect() as wire:
+            wire.get("/", self.FORWARDED)
+        return server.stdout.wait("GET").string.partition(" [")[0]
+
+    @pytest.mark.parametrize(("believed", "shown"), [("unix", "203.0.113.7"), ("127.0.0.1", "-")])
+    def test_the_default_format_shows_the_client_over_a_unix_socket_where_the_proxy_is_believed(
+        self, serve: Serve, tmp_path: Path, believed: str, shown: str
+    ) -> None:
+        options = ("--access-logfile", "-", "--forwarded-allow-ips", believed)
+        server = serve("hello:app", *options, bind=f"unix:{tmp_path}/s")
+        assert self.first_words(server) == f"{shown} - -"
+
+    @pytest.mark.parametrize(("believed", "shown"), [("127.0.0.1", "203.0.113.7"), ("192.0.2.1", "127.0.0.1")])
+    def test_over_tcp_an_atom_shows_the_client_and_h_the_proxy(self, serve: Serve, believed: str, shown: str) -> None:
+        form = "%(h)s %({client}x)s %(t)s %(m)s"
+        options = ("--access-logfile", "-", "--access-logformat", form, "--forwarded-allow-ips", believed)
+        assert self.first_words(serve("hello:app", *options)) == f"127.0.0.1 {shown}"
+
+
 def test_a_file_gets_the_same_lines(serve: Serve, tmp_path: Path) -> None:
     path = tmp_path / "access.log"
     server = serve("hello:app", "--access-logfile", str(path))

@@ -131,6 +131,62 @@ fn a_line_is_as_gunicorn_has_it() {
     assert_eq!(format!("{before} {after}"), expected[1]);
 }
 
+/// A request by a peer, who may have an address, with what proxies say of the client.
+fn ticket_by(peer: Option<&str>, trusted: bool, said: &[(&str, &str)]) -> Ticket {
+    let mut ticket = ticket(Head::of("GET", "/", said), None);
+    let by = Rc::get_mut(&mut ticket.request.peer).expect("nobody else has it");
+    by.ip = peer.map(|peer| peer.parse().expect("an address"));
+    by.address = peer.unwrap_or_default().to_owned();
+    by.trusted = trusted;
+    ticket
+}
+
+#[test]
+fn the_client_is_whom_believed_proxies_name() {
+    let said = [("X-Forwarded-For", "198.51.100.1, 2001:db8::7, 10.0.0.1")];
+    let hidden = [("X-Forwarded-For", "198.51.100.1, unknown")];
+    let tickets = [
+        ticket_by(Some("127.0.0.1"), true, &said),
+        ticket_by(Some("192.0.2.1"), false, &said),
+        ticket_by(None, true, &said),
+        ticket_by(None, false, &said),
+        ticket_by(None, true, &[]),
+        ticket_by(None, true, &hidden),
+    ];
+    let settings = serde_json::json!({
+        "access_log_format": "%(h)s %({client}x)s %({remote_addr}e)s",
+        "forwarded_allow_ips": "127.0.0.1,10.0.0.0/8,unix",
+    });
+    let expected = [
+        "127.0.0.1 2001:db8::7 127.0.0.1",
+        "192.0.2.1 192.0.2.1 192.0.2.1",
+        "2001:db8::7 2001:db8::7 ",
+        "- - ",
+        "- - ",
+        "- - ",
+    ];
+    assert_eq!(lines(settings, &tickets), expected);
+    let settings =
+        serde_json::json!({"access_log_json": true, "forwarded_allow_ips": "10.0.0.0/8,unix"});
+    let clients = lines(settings, &tickets).into_iter().map(|line| {
+        let line: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+        line["client"].as_str().map(str::to_owned)
+    });
+    let expected = [
+        Some("2001:db8::7"),
+        Some("192.0.2.1"),
+        Some("2001:db8::7"),
+        None,
+        None,
+        None,
+    ];
+    let expected: Vec<_> = expected
+        .iter()
+        .map(|client| client.map(str::to_owned))
+        .collect();
+    assert_eq!(clients.collect::<Vec<_>>(), expected);
+}
+
 #[test]
 fn every_atom_says_what_it_stands_for() {
     let table = [
@@ -178,7 +234,7 @@ fn a_line_of_json_has_every_key_in_its_place() {
     let written = lines(serde_json::json!({"access_log_json": true}), &tickets);
     let (time, rest) = written[0].split_once(",\"remote_addr\"").expect("keys");
     assert!(time.starts_with("{\"time\":\"2"), "{time}");
-    let expected = r#":"127.0.0.1","user":"ada","method":"GET","host":"shop.example","path":"/caf%C3%A9","query":"a=é","protocol":"HTTP/1.1","status":404,"bytes":1234,"referer":"http://shop.example/","user_agent":"Mozilla/5.0 \"X\"","duration_us":1500043,"wait_us":250,"service_us":1000,"proxy_us":17,"outcome":"answered","lane":"default","worker":3,"pid":77,"request_id":"req-1","trace_id":"0af7651916cd43dd8448eb211c80319c"}"#;
+    let expected = r#":"127.0.0.1","user":"ada","method":"GET","host":"shop.example","path":"/caf%C3%A9","query":"a=é","protocol":"HTTP/1.1","status":404,"bytes":1234,"referer":"http://shop.example/","user_agent":"Mozilla/5.0 \"X\"","duration_us":1500043,"wait_us":250,"service_us":1000,"proxy_us":17,"outcome":"answered","lane":"default","worker":3,"pid":77,"request_id":"req-1","trace_id":"0af7651916cd43dd8448eb211c80319c","client":"127.0.0.1"}"#;
     assert_eq!(rest, expected);
     let bare: serde_json::Value = serde_json::from_str(&written[1]).expect("JSON");
     assert_eq!((&bare["query"], &bare["path"]), (&"".into(), &"/a".into()));

@@ -40,7 +40,8 @@ request line; m: method; U: path; q: query; H: protocol; s: status; B: \
 response bytes; b: the same, '-' for none; f: referer; a: user agent; \
 T, M, D, L: time in seconds, milliseconds, microseconds, decimal \
 seconds; p: process id; {name}i, {name}o, {name}e: a request header, a \
-response header, a variable.",
+response header, a variable. {client}x is the client's address also \
+behind proxies; docs/reference/access-log.md has more of these.",
         },
         Setting {
             name: "access_log_json",

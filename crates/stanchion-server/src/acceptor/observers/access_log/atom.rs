@@ -1,5 +1,8 @@
 //! What an atom of a format stands for in a line.
 
+use std::io::Write as _;
+use std::net::IpAddr;
+
 use stanchion_http::{Head, answer, percent_decoded};
 
 use super::LogLine;
@@ -15,10 +18,11 @@ impl Atom {
         let request = &over.ticket.request;
         let head = &request.head;
         match self {
-            Self::Address => {
-                let address = request.peer.address.as_str();
-                text(out, Some(address).filter(|address| !address.is_empty()));
-            }
+            Self::Address => match request.peer.address.as_str() {
+                // On a unix socket, where gunicorn shows nothing.
+                "" => address(out, line.client()),
+                peer => text(out, Some(peer)),
+            },
             Self::User => match line.known.authorization.and_then(user) {
                 Some(user) => escaped(out, user.as_bytes()),
                 None => out.push(b'-'),
@@ -66,6 +70,7 @@ impl Own {
             Self::ServiceUs => known_number(out, line.service_us()),
             Self::ProxyUs => known_number(out, ticket.request.proxy_us),
             Self::Worker => known_number(out, ticket.worker.get().map(u64::from)),
+            Self::Client => address(out, line.client()),
             Self::Outcome => text(out, Some(line.over.outcome.name())),
             Self::Lane => text(out, Some(line.lane)),
             Self::RequestId => text(out, ticket.request.id()),
@@ -131,6 +136,16 @@ fn text(out: &mut Vec<u8>, text: Option<&str>) {
 fn known(out: &mut Vec<u8>, sent: Option<&[u8]>) {
     match sent {
         Some(sent) => escaped(out, sent),
+        None => out.push(b'-'),
+    }
+}
+
+fn address(out: &mut Vec<u8>, address: Option<IpAddr>) {
+    match address {
+        Some(address) => {
+            // Writing to memory cannot fail.
+            let _ = write!(out, "{address}");
+        }
         None => out.push(b'-'),
     }
 }

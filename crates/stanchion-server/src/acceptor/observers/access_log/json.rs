@@ -1,6 +1,8 @@
 //! A line of the access log as a JSON object (RFC 8259). Its keys and their order are a promise
 //! (docs/reference/access-log.md); what is not known is null.
 
+use std::io::Write as _;
+
 use super::LogLine;
 use super::atom::{protocol, trace_id};
 use super::text::{byte_escaped, is_plain, number as digits};
@@ -42,6 +44,14 @@ pub(super) fn write(out: &mut Vec<u8>, line: &LogLine<'_>) {
     number(out, "pid", u64::try_from(pid).ok().filter(|&pid| pid != 0));
     text(out, "request_id", request.id().map(str::as_bytes));
     text(out, "trace_id", trace_id(head).map(str::as_bytes));
+    key(out, "client");
+    match line.client() {
+        Some(address) => {
+            // Writing to memory cannot fail.
+            let _ = write!(out, "\"{address}\"");
+        }
+        None => out.extend_from_slice(b"null"),
+    }
     out.push(b'}');
 }
 

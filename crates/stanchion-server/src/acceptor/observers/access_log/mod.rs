@@ -10,16 +10,17 @@ mod user;
 
 use std::cell::RefCell;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use stanchion_http::Head;
+use stanchion_http::{Head, client_address};
 use stanchion_sys::clock::wall_us;
 use tracing::Level;
 
 use crate::acceptor::dispatch::over::Over;
 use crate::log::{LogFile, Of, Outlet, Queue, Syslog};
-use crate::settings::Settings;
+use crate::settings::{AllowedPeers, Settings};
 use format::{Atom, Piece, parse};
 use time::Time;
 
@@ -34,6 +35,8 @@ pub(super) struct AccessLog {
     pub(super) wants_answer_head: bool,
     /// Names of the lanes.
     lanes: Vec<String>,
+    /// Proxies whose word on the client's address counts.
+    believed: AllowedPeers,
     gathered: RefCell<Gathered>,
 }
 
@@ -65,6 +68,7 @@ struct LogLine<'o> {
     over: &'o Over<'o>,
     time: &'o str,
     lane: &'o str,
+    believed: &'o AllowedPeers,
     known: Known<'o>,
 }
 
@@ -105,6 +109,13 @@ impl LogLine<'_> {
     /// In the line.
     fn wait_us(&self) -> u64 {
         self.over.ticket.wait_us(self.over.now_us)
+    }
+
+    /// The client's address: the peer's, or what the proxies in front say, as far as they are believed.
+    fn client(&self) -> Option<IpAddr> {
+        let request = &self.over.ticket.request;
+        let said = request.peer.said(&request.head);
+        client_address(request.peer.ip, said, |ip| self.believed.lists(ip))
     }
 
     /// At a seat, if it came to one.
@@ -148,6 +159,7 @@ impl AccessLog {
             form,
             wants_answer_head,
             lanes: settings.lanes().into_iter().map(|lane| lane.name).collect(),
+            believed: settings.forwarded_allow_ips.clone(),
             gathered: RefCell::default(),
         }))
     }
@@ -177,6 +189,7 @@ impl AccessLog {
             over,
             time: &time.text,
             lane: &self.lanes[over.ticket.lane.get().index()],
+            believed: &self.believed,
             known: Known::of(&over.ticket.request.head),
         };
         match self.form {

@@ -60,7 +60,6 @@ FOREIGN = (
     Foreign("worker_tmp_dir", ("--worker-tmp-dir",)),
     Foreign("reload_engine", ("--reload-engine",), same=("auto",)),
     Foreign("http_parser", ("--http-parser",), same=("auto",)),
-    Foreign("proc_name", ("-n", "--name")),
     Foreign("default_proc_name", same=("gunicorn",)),
     Foreign("capture_output", ("--capture-output",), takes_value=False, same=(False,)),
     Foreign("enable_stdio_inheritance", ("-R", "--enable-stdio-inheritance"), takes_value=False, same=(False,)),

@@ -54,7 +54,7 @@ def test_start_returns_when_it_serves(deployment: Deployment) -> None:
     assert deployment.shown("StatusText") == [f"serving, {WORKERS} workers"]
     assert "Failed to parse" not in deployment.guest.run("journalctl", "--no-pager").stdout
     assert deployment.answer(deployment.nginx) == "1"
-    owners = deployment.guest.owners("stanchion serve") + deployment.guest.owners("nginx: worker")
+    owners = deployment.guest.owners("stanchion: ") + deployment.guest.owners("nginx: worker")
     assert len(owners) > 1 + 1 + 1 + WORKERS
     assert set(owners) == {"www-data"}
 

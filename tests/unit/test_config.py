@@ -53,10 +53,10 @@ def values(location: str) -> dict[str, object]:
 def test_a_gunicorn_file_runs_unchanged(home):
     (home / "g.py").write_text(A_GUNICORN_FILE)
     layer, hooks, errors, warnings = config.read_file("g.py")
-    assert set(layer.values) == {"bind", "workers", "threads", "timeout", "accesslog", "raw_env"}
+    assert set(layer.values) == {"bind", "workers", "threads", "timeout", "accesslog", "raw_env", "proc_name"}
     assert set(hooks) == {"post_fork", "when_ready"}
     assert errors == []
-    assert warnings == ["g.py: ignored, without meaning here: proc_name, capture_output"]
+    assert warnings == ["g.py: ignored, without meaning here: capture_output"]
     effective = config.resolve([layer])
     assert effective.values["bind"] == ["0.0.0.0:8080"]
     assert effective.values["accesslog"] == "logs/access.log"
@@ -68,7 +68,7 @@ def test_names_without_meaning_are_one_warning(home, capsys):
     (home / "gunicorn.conf.py").write_text(A_GUNICORN_FILE)
     assert main(["check"]) == 0
     assert capsys.readouterr().err.splitlines() == [
-        "stanchion: warning: gunicorn.conf.py: ignored, without meaning here: proc_name, capture_output"
+        "stanchion: warning: gunicorn.conf.py: ignored, without meaning here: capture_output"
     ]
 
 

@@ -17,6 +17,7 @@ OTHER_DEFAULTS = {
     "user",  # gunicorn shows who it runs as, we show that it stays
     "group",  # likewise
     "umask",  # everybody may connect to gunicorn's unix sockets, to ours the owner and the group
+    "proc_name",  # gunicorn's is its own name until it knows the app
     "chdir",  # gunicorn shows the working directory, we show that it stays
     "forwarded_allow_ips",  # gunicorn believes peers on unix sockets whatever it says, ours says so
 }

@@ -26,6 +26,7 @@ mod statsd;
 mod tally;
 mod template;
 mod threads;
+mod title;
 mod tree;
 mod worker;
 

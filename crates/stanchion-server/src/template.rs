@@ -15,6 +15,7 @@ use crate::exit_code;
 use crate::host::{Hook, Host};
 use crate::log;
 use crate::messages::{self, FromTemplate, Incoming, Said, ToTemplate};
+use crate::title;
 use crate::tree::Common;
 use crate::worker::{self, Assignment};
 
@@ -46,6 +47,7 @@ pub(crate) fn run(common: &'static Common, master: Channel, host: &mut dyn Host)
 /// Up to where the app is loaded, if it is to be loaded here; or the template's exit code.
 fn load(common: &'static Common, host: &mut dyn Host) -> Result<(), i32> {
     process::set_name(c"stanchion-tmpl");
+    title::show("template", &common.settings);
     match process::die_with(common.master_pid, signal::SIGKILL) {
         Ok(false) => {}
         Ok(true) => return Err(exit_code::FINE),

@@ -27,6 +27,7 @@ use crate::settings::Settings;
 use crate::tally::{Tally, Total};
 use crate::template::{self, Ended};
 use crate::threads;
+use crate::title;
 
 /// What every process of a house shares from its birth.
 pub(crate) struct Common {
@@ -234,6 +235,8 @@ fn tree(prepared: Prepared, host: &mut dyn Host) -> io::Result<i32> {
             listeners,
             orders,
         } => {
+            // The filter of system calls lets nobody show another title later.
+            title::show("acceptor", &common.settings);
             // It takes rights that are given up next. What was set stays (sched(7)).
             let prompt = scheduling::be_prompt();
             let code = match privileges::confine_acceptor(common) {

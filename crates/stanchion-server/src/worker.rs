@@ -19,6 +19,7 @@ use crate::log;
 use crate::messages::{self, FromWorker, WorkerRef};
 use crate::panics;
 use crate::settings::{Bind, BindAddress, Settings};
+use crate::title;
 use crate::tree::Common;
 
 /// How long a new worker waits to become the master's child; it takes microseconds.
@@ -245,6 +246,7 @@ impl<'w> Seat<'w> {
 /// The life of a worker process, from right after its fork until its exit code.
 pub(crate) fn run(common: &'static Common, assignment: Assignment, host: &mut dyn Host) -> i32 {
     process::set_name(c"stanchion-work");
+    title::show(&format!("worker {}", assignment.number), &common.settings);
     let settings = &common.settings;
     // Until it is the master's child, the death of the process in between must not end it.
     let introduced = signal::ignore(&[signal::SIGTERM])

@@ -1,5 +1,7 @@
 //! Processes: fork, reap, and the ties between parent and child.
 
+pub mod title;
+
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 

@@ -44,7 +44,9 @@ use tracing::warn;
 
 use crate::control::Control;
 use crate::host::Host;
+use crate::settings::Settings;
 use crate::tally::Counts;
+use crate::title;
 use crate::tree::Common;
 use event::Event;
 pub(crate) use resources::{Before, HouseResources};
@@ -135,6 +137,7 @@ pub(crate) fn run(
     host: &mut dyn Host,
 ) -> io::Result<Role> {
     process::set_name(c"stanchion");
+    show_title(host, &first.common.settings);
     process::become_subreaper()?;
     let manager = Notifier::from_env().unwrap_or_else(|problem| {
         warn!("no service manager is told anything: {problem}");
@@ -178,6 +181,11 @@ pub(crate) fn run(
         this.wait()?;
         this.gather()?;
     }
+}
+
+/// With the command line behind it, from which `stanchion doctor` reads settings.
+fn show_title(host: &dyn Host, settings: &Settings) {
+    title::show_with("master", settings, &host.started_as().command);
 }
 
 fn now_ms() -> u64 {

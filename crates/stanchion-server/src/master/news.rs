@@ -8,7 +8,7 @@ use tracing::warn;
 
 use super::event::News;
 use super::resources::HouseResources;
-use super::{Loop, now_ms};
+use super::{Loop, now_ms, show_title};
 use crate::figures::Attempt;
 use crate::host::Hook;
 use crate::log;
@@ -43,7 +43,10 @@ impl Loop<'_> {
                     log::belong_to(self.present.identities.of_error_log());
                 }
                 if let Some(house) = self.houses.get(&generation) {
-                    self.present = Rc::clone(&house.common);
+                    let before = std::mem::replace(&mut self.present, Rc::clone(&house.common));
+                    if before.settings.name() != self.settings().name() {
+                        show_title(self.host, self.settings());
+                    }
                 }
                 self.tell_manager("READY=1", Notifier::ready);
                 self.show(&format!("serving, generation {generation}"));

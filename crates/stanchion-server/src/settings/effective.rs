@@ -107,6 +107,8 @@ pub struct Settings {
     pub tmp_upload_dir: Option<PathBuf>,
     /// Have files sent by the acceptor, not by the worker.
     pub sendfile: bool,
+    /// What process titles name instead of the app.
+    pub proc_name: Option<String>,
     /// Where the master's process id is written.
     pub pidfile: Option<PathBuf>,
     /// Whose meanings signals have.
@@ -248,6 +250,11 @@ impl Settings {
             .into_iter()
             .map(|(name, one)| (name.to_owned(), one.value));
         Ok(serde_json::from_value(Value::Object(values.collect()))?)
+    }
+
+    /// What the server is called in the titles of its processes: as `proc_name` says, or else by its app.
+    pub fn name(&self) -> Option<&str> {
+        self.proc_name.as_deref().or(self.wsgi_app.as_deref())
     }
 
     /// Requests that can run at once: a seat for each thread of each worker.

@@ -10,6 +10,23 @@ pub(super) const PROCESS: Group = Group {
     title: "Process",
     settings: &[
         Setting {
+            name: "proc_name",
+            flags: &["-n", "--name"],
+            metavar: "NAME",
+            env: None,
+            kind: OPTIONAL,
+            default: Preset::Null,
+            gunicorn: true,
+            on_reload: OnReload::Applies,
+            help: "Name in process titles, not the app's",
+            long_help: "\
+ps and top show the role of each process and the app, such as \
+stanchion: worker 0 [shop:app]. This name then stands in the brackets \
+instead of the app's. The master's command line stands behind its title. \
+A kernel without CONFIG_CHECKPOINT_RESTORE shows command lines as they \
+are.",
+        },
+        Setting {
             name: "pidfile",
             flags: &["-p", "--pid"],
             metavar: "FILE",

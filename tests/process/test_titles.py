@@ -1,0 +1,95 @@
+"""What ps and top show of each process: its role and its app; and who reads command lines still finds one."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from stanchion.cli import _parse, _settings_of
+from stanchion.doctor import settings
+from support.ctl import ctl
+from support.patience import PATIENCE_S, eventually
+from support.server import Serve, Server
+
+pytestmark = pytest.mark.own("gunicorn's titles need a package beside it")
+
+
+def shown(pid: int) -> list[str]:
+    """As the kernel tells it: psutil takes a title apart at its spaces."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().rstrip("\0").split("\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return ["gone"]
+
+
+def titles(server: Server) -> Counter[str]:
+    """The first word of each process's command line, and how many have it."""
+    return Counter(shown(process.pid)[0] for process in server.processes())
+
+
+def every(name: str, workers: int) -> Counter[str]:
+    roles = ["master", "acceptor", "template", *(f"worker {number}" for number in range(workers))]
+    return Counter(f"stanchion: {role} [{name}]" for role in roles)
+
+
+def test_each_process_has_its_role_and_its_app_in_its_title(serve: Serve) -> None:
+    server = serve("hello:app", "-w", "2")
+    assert titles(server) == every("hello:app", 2)
+    command = [sys.executable, "-m", "stanchion", "serve", *server.arguments]
+    assert shown(server.pid) == ["stanchion: master [hello:app]", *command]
+    listed = subprocess.run(
+        ["ps", "-ww", "-o", "args=", "-p", ",".join(str(one.pid) for one in server.processes())],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    assert sorted(line.strip() for line in listed) == sorted(
+        [f"stanchion: master [hello:app] {' '.join(command)}", *list(every("hello:app", 2))[1:]]
+    )
+    # The short names stay as they are, for whoever looks for these.
+    names = sorted(process.name() for process in server.processes())
+    assert names == ["stanchion", "stanchion-acpt", "stanchion-tmpl", "stanchion-work", "stanchion-work"]
+
+
+def test_a_title_is_a_page_of_its_own_and_the_environment_stays(serve: Serve) -> None:
+    server = serve("hello:app", env={"STANCHION_CMD_ARGS": "--timeout 7"})
+    for process in server.processes():
+        if os.geteuid() == 0 or process.name() != "stanchion-acpt":
+            assert process.environ()["STANCHION_CMD_ARGS"] == "--timeout 7"
+    found = settings.of(server.pid, lambda words, place: _settings_of(_parse(words, place)))
+    assert found is not None
+    assert found.values["timeout"] == 7
+    assert found.sources["timeout"] == f"STANCHION_CMD_ARGS of process {server.pid}"
+
+
+def test_a_reload_and_a_successor_have_the_name_that_counts_now(serve: Serve, tmp_path: Path) -> None:
+    config = tmp_path / "conf.py"
+    config.write_text("proc_name = 'shop'\n")
+    control = tmp_path / "control"
+    server = serve("hello:app", "-c", str(config), "--control", f"unix:{control}")
+    assert titles(server) == every("shop", 1)
+    (worker,) = (one for one in server.processes() if one.name() == "stanchion-work")
+    worker.kill()
+    worker.wait()
+    eventually(lambda: titles(server) == every("shop", 1), "the successor has the title of its predecessor")
+    config.write_text("proc_name = 'warehouse'\n")
+    assert ctl(control, "reload").returncode == 0
+    eventually(lambda: titles(server) == every("warehouse", 1), "all have the new name")
+    # What fails changes nothing.
+    config.write_text("proc_name = 'nowhere'\nworkers = 0\n")
+    assert ctl(control, "reload").returncode == 1
+    assert titles(server) == every("warehouse", 1)
+
+
+def test_a_new_master_is_started_by_the_command_and_not_by_the_title(serve: Serve) -> None:
+    server = serve("hello:app", "--name", "shop")
+    before = shown(server.pid)
+    server.signal(signal.SIGUSR2)
+    server.follow(int(server.log.wait(r"upgraded: the new master (\d+) serves")[1]))
+    assert server.process.wait(PATIENCE_S) == 0
+    assert shown(server.pid) == before
+    assert titles(server) == every("shop", 1)

@@ -11,6 +11,7 @@ from stanchion.loader import WSGIApp
 __all__ = [
     "first_not_roots_alone",
     "log",
+    "log_as_it_is",
     "network_view",
     "privileges",
     "serve",
@@ -55,6 +56,9 @@ class _Host(Protocol):
 
 def log(level: int, text: str) -> None:
     """Write a line to the error log; the level is one of the logging module's."""
+
+def log_as_it_is(text: bytes) -> None:
+    """Write text to the error log without a time, level or pid before it."""
 
 def privileges(settings: str) -> list[tuple[str, str]]:
     """What each process of a server would be allowed, by its role; raise ValueError if it would not start for this."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
-from stanchion import __version__, _stanchion, config, gunicorn
+from stanchion import __version__, _stanchion, config, gunicorn, standard
 from stanchion.config import Effective, Layer, UsageError
 from stanchion.configuration import Configuration
 from stanchion.hooks import Function
@@ -58,6 +58,7 @@ def _serve(arguments: list[str]) -> int:
     effective = configuration.effective
     _warn(effective)
     configuration.apply()
+    standard.once_imported("logging", partial(_lend_loggers, configuration))
     # The children share what there is by now, as long as no collection of garbage writes to it.
     gc.collect()
     gc.freeze()
@@ -66,6 +67,13 @@ def _serve(arguments: list[str]) -> int:
     if os.getpid() == master:
         _leave_threads_behind(code)
     return code
+
+
+def _lend_loggers(configuration: Configuration) -> None:
+    """Python's logging has been imported, in whichever process it was."""
+    from stanchion import server_log
+
+    server_log.lend(configuration)
 
 
 def _leave_threads_behind(code: int) -> None:

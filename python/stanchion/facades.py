@@ -19,6 +19,9 @@ Listen = Callable[[str], str | None]
 def server_log() -> "logging.Logger":
     """The logger of hooks."""
     # Imported here, so that no process has `logging` in its memory for nothing.
+    # `logging` first, since its import may bring in the other.
+    import logging  # noqa: F401
+
     from stanchion.server_log import LOGGER
 
     return LOGGER

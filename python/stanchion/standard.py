@@ -1,9 +1,10 @@
 """Standard modules that are imported late, found as they would have been at the start."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
+from typing import Any
 
 # What the server itself may import after the app's directory, and what that imports in its turn, in any Python that it
 # runs on. tests/unit/test_standard.py asks each that the machine has.
@@ -25,16 +26,60 @@ class _Standard:
 
     def __init__(self, path: Sequence[str]) -> None:
         self._path = path
+        self.afterwards: dict[str, Callable[[], None]] = {}
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Nothing where Python is to find it as ever (importlib.abc.MetaPathFinder)."""
-        return PathFinder.find_spec(name, self._path) if name in NAMES else None
+        if name not in NAMES:
+            return None
+        spec = PathFinder.find_spec(name, self._path)
+        afterwards = self.afterwards.pop(name, None)
+        if spec is not None and afterwards is not None:
+            # Typed as `object` by importlib's own protocol; what is there need only be called through.
+            spec.loader = _Followed(spec.loader, afterwards)  # type: ignore[assignment]
+        return spec
+
+
+class _Followed:
+    """A loader after which something else is done, once (importlib.abc.Loader)."""
+
+    def __init__(self, loader: Any, afterwards: Callable[[], None]) -> None:
+        self._loader = loader
+        self._afterwards = afterwards
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        module: ModuleType | None = self._loader.create_module(spec)
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        # As if this had never been: `inspect` and others ask the loader.
+        module.__loader__ = self._loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
+        self._afterwards()
 
 
 def put_first(directory: str) -> None:
     """Let imports look here before anywhere else, but for these modules."""
-    if not any(isinstance(finder, _Standard) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Standard(list(sys.path)))
+    _finder()
     sys.path.insert(0, directory)
+
+
+def once_imported(name: str, afterwards: Callable[[], None]) -> None:
+    """Call this right after the first import of one of these modules, by whomever: now, if that has been."""
+    if name in sys.modules:
+        afterwards()
+    else:
+        _finder().afterwards[name] = afterwards
+
+
+def _finder() -> _Standard:
+    for finder in sys.meta_path:
+        if isinstance(finder, _Standard):
+            return finder
+    made = _Standard(list(sys.path))
+    sys.meta_path.insert(0, made)
+    return made

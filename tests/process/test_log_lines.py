@@ -241,7 +241,8 @@ def test_the_logging_of_the_app_is_its_own(serve: Serve, tmp_path: Path) -> None
     server = serve("logging_app:app", "--access-logfile", str(tmp_path / "access.log"))
     with server.connect() as wire:
         answer = wire.get("/here").json()
-    assert answer == {"untouched": True, "with handlers": [], "lastResort": True, "disabled": 0}
+    lent = ["gunicorn.error", "stanchion.error", "gunicorn.access", "stanchion.access"]
+    assert answer == {"untouched": True, "with handlers": lent, "lastResort": True, "disabled": 0}
     assert server.log.wait("a word").string == "of the app: a word at /here"
 
 

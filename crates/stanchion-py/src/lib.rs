@@ -28,11 +28,8 @@ mod _stanchion {
 
     use pyo3::exceptions::PyValueError;
     use pyo3::prelude::*;
-    use stanchion_server::log::CRITICAL;
     use stanchion_server::network;
     use stanchion_server::settings::{Settings, resolve_json, schema_json};
-
-    use tracing::{debug, error, info, warn};
 
     use crate::host::PythonHost;
 
@@ -57,17 +54,17 @@ mod _stanchion {
         stanchion_sys::plain_file::first_not_roots_alone(&path)
     }
 
-    /// Writes a line to the error log, for the loggers of hooks. `level` is one of Python's logging
-    /// module, where higher is louder.
+    /// Writes a line to the error log, for a handler of Python's logging. `level` is one of that module's, where higher
+    /// is louder.
     #[pyfunction]
     fn log(level: i32, text: &str) {
-        match level {
-            50.. => error!(target: CRITICAL, "{text}"),
-            40.. => error!("{text}"),
-            30.. => warn!("{text}"),
-            20.. => info!("{text}"),
-            _ => debug!("{text}"),
-        }
+        stanchion_server::log::record(level, text);
+    }
+
+    /// Writes text to the error log as it is, for a handler that was given a format of its own.
+    #[pyfunction]
+    fn log_as_it_is(text: &[u8]) {
+        stanchion_server::log::raw(text);
     }
 
     /// What each process of a server would be allowed, by the name of its role: for effective settings as

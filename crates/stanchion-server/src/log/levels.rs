@@ -2,7 +2,7 @@
 
 use std::io;
 
-use tracing::{Level, Metadata};
+use tracing::Level;
 
 use crate::settings::Settings;
 use crate::statsd::Statsd;
@@ -11,6 +11,17 @@ use crate::statsd::Statsd;
 pub const CRITICAL: &str = "critical";
 /// The target of an event that gunicorn logs as an exception: one of the app's, with its traceback.
 pub const EXCEPTION: &str = "exception";
+
+/// A level as a line shows it, in gunicorn's words.
+pub(super) fn shown(level: Level, target: &str) -> &'static str {
+    match level {
+        Level::ERROR if target == CRITICAL => "CRITICAL",
+        Level::ERROR => "ERROR",
+        Level::WARN => "WARNING",
+        Level::INFO => "INFO",
+        Level::DEBUG | Level::TRACE => "DEBUG",
+    }
+}
 
 /// Tells of each line at once, from the process that wrote it: there are few of them, and some of these
 /// processes never look at a clock.
@@ -27,8 +38,8 @@ impl Levels {
     }
 
     /// There was one like this.
-    pub(super) fn count(&self, metadata: &Metadata<'_>) {
-        let name = match (*metadata.level(), metadata.target()) {
+    pub(super) fn count(&self, level: Level, target: &str) {
+        let name = match (level, target) {
             (Level::ERROR, CRITICAL) => "gunicorn.log.critical",
             (Level::ERROR, EXCEPTION) => "gunicorn.log.exception",
             (Level::ERROR, _) => "gunicorn.log.error",

@@ -141,12 +141,54 @@ impl ErrorLog {
         counted.map_or(self.level, |counted| self.level.max(counted))
     }
 
+    fn count(&self, level: Level, target: &str) {
+        if let Some(levels) = &self.levels {
+            levels.count(level, target);
+        }
+    }
+
+    /// Writes a line to each outlet. One of several lines is a report for people (a traceback); it keeps them.
+    fn tell(&self, level: Level, target: &str, text: &str) {
+        for (index, direct) in self.outlets.iter().enumerate() {
+            let mut line = String::with_capacity(64 + text.len());
+            match &*direct.outlet {
+                Outlet::File(_) => {
+                    event_head(&mut line, level, target);
+                    line.push_str(text);
+                    line.push('\n');
+                    if self.journal {
+                        line = with_levels(&line, level);
+                    }
+                }
+                Outlet::Syslog(syslog) => syslog.frame(&mut line, level, text),
+            }
+            self.write(index, line.as_bytes());
+        }
+    }
+
     fn write(&self, outlet: usize, bytes: &[u8]) {
         match self.queues.get() {
             Some(queues) => queues[outlet].push(bytes),
             None => self.outlets[outlet].write(bytes),
         }
     }
+}
+
+/// Writes a record of Python's logging, whose levels are numbers, higher is louder. The logger that it was given to
+/// has let it pass: the level of the log has no say any more.
+pub fn record(level: i32, text: &str) {
+    let Some(log) = ERROR_LOG.get() else { return };
+    let (level, target) = match level {
+        50.. => (Level::ERROR, CRITICAL),
+        40.. => (Level::ERROR, ""),
+        30.. => (Level::WARN, ""),
+        20.. => (Level::INFO, ""),
+        _ => (Level::DEBUG, ""),
+    };
+    log.count(level, target);
+    let mut harmless = String::with_capacity(text.len());
+    harmless::push(&mut harmless, text, true);
+    log.tell(level, target, &harmless);
 }
 
 /// Appends what a client sent so that it stays on its line and harmless to a terminal: anything
@@ -202,14 +244,9 @@ fn filter(level: LogLevel) -> LevelFilter {
 }
 
 /// Appends how a line begins, as gunicorn's: `[2026-11-21 05:26:41 +0000] [1234] [INFO] `.
-fn event_head(line: &mut String, level: Level) {
+fn event_head(line: &mut String, level: Level, target: &str) {
     let now = LocalTime::now();
-    let level = match level {
-        Level::ERROR => "ERROR",
-        Level::WARN => "WARNING",
-        Level::INFO => "INFO",
-        Level::DEBUG | Level::TRACE => "DEBUG",
-    };
+    let level = levels::shown(level, target);
     // Writing to a String cannot fail.
     let _ = write!(
         line,
@@ -253,35 +290,14 @@ impl Subscriber for Events {
 
     fn event(&self, event: &Event<'_>) {
         let Some(log) = ERROR_LOG.get() else { return };
-        let level = *event.metadata().level();
-        if let Some(levels) = &log.levels {
-            levels.count(event.metadata());
-        }
+        let (level, target) = (*event.metadata().level(), event.metadata().target());
+        log.count(level, target);
         if level > log.level {
             return;
         }
         let mut text = Text::default();
         event.record(&mut text);
-        let Text { message, fields } = text;
-        for (index, direct) in log.outlets.iter().enumerate() {
-            let mut line = String::with_capacity(64 + message.len() + fields.len());
-            match &*direct.outlet {
-                Outlet::File(_) => {
-                    event_head(&mut line, level);
-                    // One of several lines is a report for people (a traceback); it keeps them.
-                    line.push_str(&message);
-                    line.push_str(&fields);
-                    line.push('\n');
-                    if log.journal {
-                        line = with_levels(&line, level);
-                    }
-                }
-                Outlet::Syslog(syslog) => {
-                    syslog.frame(&mut line, level, &format!("{message}{fields}"));
-                }
-            }
-            log.write(index, line.as_bytes());
-        }
+        log.tell(level, target, &(text.message + &text.fields));
     }
 
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {

@@ -131,7 +131,7 @@ impl Direct {
                 if self.torn.swap(false, Ordering::Relaxed) {
                     note.push('\n');
                 }
-                event_head(&mut note, Level::WARN);
+                event_head(&mut note, Level::WARN, "");
                 note.push_str(&text);
                 note.push('\n');
             }

@@ -33,11 +33,11 @@ class Kind:
     ready: str
 
 
-STANCHION = Kind("stanchion", ("-m", "stanchion", "serve"), r"listening at (\S+)", r"ready: \d+ worker")
+STANCHION = Kind("stanchion", (sys.executable, "-m", "stanchion", "serve"), r"listening at (\S+)", r"ready: \d+ worker")
 GUNICORN = Kind(
     # The control socket would be one well-known path for every test at once.
     "gunicorn",
-    ("-m", "gunicorn", "--no-control-socket"),
+    (sys.executable, "-m", "gunicorn", "--no-control-socket"),
     r"Listening at: (\S+)",
     r"Listening at",
 )
@@ -71,7 +71,7 @@ class Server:
         pipes = [full_pipe(), full_pipe()] if stuffed else []
         stdout, stderr = [writer for _, writer in pipes] or [subprocess.PIPE, subprocess.PIPE]
         self.process = subprocess.Popen(
-            [*self.prefix, sys.executable, *self.kind.command, *self.arguments],
+            [*self.prefix, *self.kind.command, *self.arguments],
             cwd=self.home,
             env=self._environment(),
             stdin=subprocess.DEVNULL,

@@ -10,11 +10,11 @@ from typing import Any
 # runs on. tests/unit/test_standard.py asks each that the machine has.
 NAMES = frozenset(
     (
-        *("_bz2", "_colorize", "_compression", "_heapq", "_lzma", "_opcode", "_opcode_metadata", "_weakrefset", "ast"),
-        *("bz2", "difflib", "dis"),
-        *("fnmatch", "glob", "heapq", "inspect", "linecache", "logging", "lzma", "opcode", "shlex", "shutil"),
-        *("signal", "string", "sysconfig", "textwrap", "threading", "token", "tokenize", "traceback", "unicodedata"),
-        *("warnings", "weakref", "zlib"),
+        *("__future__", "_bz2", "_colorize", "_compression", "_heapq", "_lzma", "_opcode", "_opcode_metadata"),
+        *("_py_warnings", "_weakrefset", "annotationlib", "ast", "bz2", "codeop", "copy", "dataclasses", "difflib"),
+        *("dis", "fnmatch", "glob", "heapq", "inspect", "io", "linecache", "logging", "lzma", "opcode", "shlex"),
+        *("shutil", "signal", "string", "sysconfig", "textwrap", "threading", "token", "tokenize", "traceback"),
+        *("unicodedata", "warnings", "weakref", "zlib"),
     )
 )
 

@@ -99,6 +99,10 @@ test-needs: $(STAMP)/wheel $(STAMP)/dev $(GUEST)/made
 test-systemd: $(STAMP)/wheel $(STAMP)/dev $(GUEST)/made ## Run the tests in a Debian that systemd has booted (as root)
 	$(BIN)/pytest tests/systemd
 
+.PHONY: test-install
+test-install: wheels sdist $(STAMP)/dev ## Install the wheels, on each Python that is here, and build one of the source distribution
+	STANCHION_WHEELS=$(abspath $(GIVEN)) $(BIN)/pytest tests/install
+
 .PHONY: loom-full
 loom-full: ## Search every interleaving of the exchange, which may take hours
 	LOOM_MAX_PREEMPTIONS=99 $(LOOM)
@@ -138,7 +142,7 @@ lab: $(STAMP)/wheel $(STAMP)/dev $(STAMP)/lab ## Run every experiment of the lab
 LAB_PACKAGES = scripts/system-packages nginx=nginx-light siege=siege ab=apache2-utils httperf=httperf unicorn=unicorn puma=puma
 
 .PHONY: nightly
-nightly: lint test fuzz chaos differential lab-quick ## Whatever is too long for every commit
+nightly: lint test test-install fuzz chaos differential lab-quick ## Whatever is too long for every commit
 
 # ---- Check
 
@@ -200,6 +204,20 @@ wheel: $(STAMP)/wheel ## Build the wheel into dist/, and beside it the list of w
 		cp "$$wheel" dist/; cp $(SBOM) "dist/$$(basename "$$wheel" .whl).cyclonedx.json"; done
 	@ls dist/stanchion-*
 
+GIVEN := dist/wheels
+PYTHONS ?= 3.10 3.11 3.12 3.13 3.14
+MACHINES ?= x86_64 aarch64
+
+.PHONY: wheels
+wheels: $(STAMP)/build $(STAMP)/wheels ## Build the wheels that are given away into dist/wheels/, for PYTHONS on MACHINES
+	rm -rf $(GIVEN)
+	for machine in $(MACHINES); do scripts/wheels $(GIVEN) $$machine $(PYTHONS); done
+
+.PHONY: sdist
+sdist: $(STAMP)/build ## Build the source distribution into dist/
+	rm -f dist/stanchion-*.tar.gz
+	$(BIN)/maturin sdist --out dist
+
 .PHONY: bench
 bench: $(STAMP)/wheel ## Compare with other servers, side by side (an hour or two; results in bench/runs/)
 	bench/run
@@ -218,7 +236,7 @@ $(STAMP)/venv: scripts/make-venv
 	scripts/make-venv $(PYTHON) $(VENV)
 	@mkdir -p $(STAMP) && touch $@
 
-$(STAMP)/build $(STAMP)/demo $(STAMP)/dev $(STAMP)/lab $(STAMP)/uv: $(STAMP)/%: requirements/%.txt $(STAMP)/venv
+$(STAMP)/build $(STAMP)/demo $(STAMP)/dev $(STAMP)/lab $(STAMP)/uv $(STAMP)/wheels: $(STAMP)/%: requirements/%.txt $(STAMP)/venv
 	$(BIN)/pip install --quiet --require-hashes --requirement $<
 	@touch $@
 

@@ -13,18 +13,30 @@ MINOR_MIN = 10
 MINOR_MAX = 20
 """How far names such as `python3.14` are tried."""
 
-ASKED = "import sys; print(sys.implementation.name, sys.version_info[1], getattr(sys, 'abiflags', ''))"
+ASKED = "import ensurepip, sys; print(sys.implementation.name, sys.version_info[1], getattr(sys, 'abiflags', ''))"
 
 
 @dataclass(frozen=True)
 class Interpreter:
     path: Path
     minor: int
-    abi: str
-    """As in a wheel's name, such as `cp313`; `cp313t` is one without the global lock (PEP 703)."""
+    flags: str
+    """Of its ABI; `t` is a Python without the global lock (PEP 703)."""
 
     def __str__(self) -> str:
-        return self.abi
+        return f"3.{self.minor}{self.flags}"
+
+    @property
+    def tag(self) -> str:
+        """As in the name of a wheel for it."""
+        return f"cp3{self.minor}-cp3{self.minor}{self.flags}"
+
+
+def this() -> Interpreter:
+    """The one that runs the tests."""
+    interpreter = _asked(Path(sys.executable))
+    assert interpreter, f"{sys.executable} does not say what it is"
+    return interpreter
 
 
 @functools.cache
@@ -34,8 +46,8 @@ def found() -> list[Interpreter]:
     for path in _candidates():
         interpreter = _asked(path)
         if interpreter is not None:
-            known.setdefault(interpreter.abi, interpreter)
-    return sorted(known.values(), key=lambda one: (one.minor, one.abi))
+            known.setdefault(str(interpreter), interpreter)
+    return sorted(known.values(), key=lambda one: (one.minor, one.flags))
 
 
 def _candidates() -> Iterator[Path]:
@@ -50,11 +62,12 @@ def _candidates() -> Iterator[Path]:
 
 
 def _asked(path: Path) -> Interpreter | None:
-    """None if it is none, as pyenv's `python3.12` on the path is none where no 3.12 is chosen."""
+    """None if it is none, as pyenv's `python3.12` on the path is none where no 3.12 is chosen, or has no `ensurepip`
+    and so nothing can be installed for it, as Debian's without its package for virtual environments."""
     if not os.access(path, os.X_OK):
         return None
     asked = subprocess.run([path, "-I", "-c", ASKED], capture_output=True, text=True, check=False, timeout=60)
     match asked.stdout.split():
         case ["cpython", minor, *flags] if asked.returncode == 0:
-            return Interpreter(path, int(minor), f"cp3{minor}{''.join(flags)}")
+            return Interpreter(path, int(minor), "".join(flags))
     return None

@@ -93,7 +93,8 @@ test-ordinary: test-needs ## As root: run the tests of processes, sockets and fi
 # Apart, since it needs a network and the tests must not.
 .PHONY: test-needs
 test-needs: $(STAMP)/wheel $(STAMP)/dev $(GUEST)/made
-	scripts/system-packages nginx=nginx-light haproxy=haproxy ip=iproute2 prometheus=prometheus chromium=chromium strace=strace
+	scripts/system-packages nginx=nginx-light haproxy=haproxy ip=iproute2 prometheus=prometheus chromium=chromium strace=strace \
+		uwsgi_python3=uwsgi-plugin-python3 apache2=libapache2-mod-wsgi-py3 unicorn=unicorn runc=runc
 
 .PHONY: test-systemd
 test-systemd: $(STAMP)/wheel $(STAMP)/dev $(GUEST)/made ## Run the tests in a Debian that systemd has booted (as root)

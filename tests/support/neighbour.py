@@ -7,8 +7,6 @@ import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-import psutil
-
 from support import processes
 from support.address import Address
 from support.patience import PATIENCE_S, eventually
@@ -60,8 +58,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.send_signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(PATIENCE_S)
-    for left in [psutil.Process(process.pid)] if process.poll() is None else []:
-        processes.kill(left)
     for left in processes.of_session(process.pid):
         processes.kill(left)
+        processes.gone(left.pid)
     process.wait(PATIENCE_S)

@@ -3,8 +3,9 @@
 //! What `ss -ltx` shows, and for TCP the drops that it does not. Needs no privilege.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -46,7 +47,7 @@ pub struct Queue {
     /// `net.core.somaxconn` at that moment. One more than this fits (`sk_acceptq_is_full`).
     pub backlog: u32,
     /// Connection attempts dropped here since the socket listens; `None` where the kernel does not
-    /// count them (unix).
+    /// count them (unix), or they were not asked for.
     pub drops: Option<u32>,
 }
 
@@ -84,6 +85,41 @@ pub fn queue_of(listener: &impl AsFd) -> io::Result<Option<Queue>> {
         .into_iter()
         .find(|socket| socket.inode == inode)
         .map(|socket| socket.queue))
+}
+
+/// How full the queue of a TCP listener is, for the price of one system call; `None` of any other socket, and of one that
+/// does not listen. Of a listener `TCP_INFO` (tcp(7)) has the queue where connections have what is unacknowledged
+/// (`tcp_get_info` of the kernel).
+pub fn tcp_queue(listener: BorrowedFd<'_>) -> io::Result<Option<Queue>> {
+    /// Of `tcpi_state` (`TCP_LISTEN` of the kernel).
+    const LISTENS: u8 = 10;
+
+    let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
+    let mut bytes = size_of::<libc::tcp_info>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `bytes` to `info`, which is zeroed and of integers only, so that any bytes of it
+    // are valid.
+    let (status, info) = unsafe {
+        let status = libc::getsockopt(
+            listener.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &raw mut bytes,
+        );
+        (status, info.assume_init())
+    };
+    if status == -1 {
+        let error = io::Error::last_os_error();
+        return match error.raw_os_error() {
+            Some(libc::EOPNOTSUPP | libc::ENOPROTOOPT) => Ok(None),
+            _ => Err(error),
+        };
+    }
+    Ok((info.tcpi_state == LISTENS).then_some(Queue {
+        waiting: info.tcpi_unacked,
+        backlog: info.tcpi_sacked,
+        drops: None,
+    }))
 }
 
 fn tcp_request(family: u8, states: inet::StateFlags) -> SockDiagMessage {
@@ -271,5 +307,20 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         assert_eq!(queue_of(&stream).unwrap(), None);
+        assert_eq!(tcp_queue(stream.as_fd()).unwrap(), None);
+    }
+
+    #[test]
+    fn a_tcp_listener_tells_by_itself_how_full_it_is() {
+        let options = Options::with_backlog(5);
+        let listener = Listener::tcp_with("127.0.0.1", 0, &options).unwrap();
+        let ListenerAddress::Tcp(address) = *listener.address() else {
+            panic!("not TCP")
+        };
+        let _guests = [0; 3].map(|_| TcpStream::connect(address).unwrap());
+        let queue = tcp_queue(listener.as_fd()).unwrap().expect("it listens");
+        assert_eq!((queue.waiting, queue.backlog), (3, 5));
+        let unix = Listener::unix_abstract("stanchion-sock-diag-none", 5).unwrap();
+        assert_eq!(tcp_queue(unix.as_fd()).unwrap(), None);
     }
 }

@@ -5,8 +5,8 @@
 //! core at once, whoever is at work there ([`stanchion_sys::scheduling::be_prompt`]).
 //!
 //! It wakes when somebody comes, gives the loop [`GRACE`] to accept, and takes who stands there still, unless the loop
-//! has accepted somebody meanwhile: then it gives it another one. So it wakes once per [`GRACE`], however many come, and a
-//! loop that goes round has nobody taken from it.
+//! has accepted somebody meanwhile, or the kernel's queue has plenty of room: then it gives it another one. So it wakes once
+//! per [`GRACE`], however many come, and a loop that goes round has nobody taken from it.
 //!
 //! It accepts with the lock held: whoever takes a door from it knows, from then on, that it accepts nobody there, and
 //! has everybody it did accept.
@@ -23,6 +23,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use stanchion_sys::eventfd::EventFd;
 use stanchion_sys::listener::Listener;
+use stanchion_sys::sock_diag::tcp_queue;
 use tracing::error;
 
 use super::door::{self, Guest};
@@ -32,6 +33,8 @@ use crate::panics;
 const THREAD_NAME: &str = "stanchion-door";
 /// How long the loop has to accept somebody itself: what comes in twice as long has to fit the kernel's queue.
 const GRACE: Duration = Duration::from_millis(1);
+/// A queue has plenty of room while less than one in so many of its places is taken.
+const PLENTY: u32 = 4;
 /// Guests that may wait for the loop; who comes when there are as many waits in the kernel's queue.
 const HANDED_OVER_MAX: usize = 1024;
 /// The same, as a share of all connections there may be.
@@ -217,11 +220,27 @@ impl Shared {
         loop {
             thread::sleep(GRACE);
             let now = self.by_loop.load(Ordering::Relaxed);
-            if now == before {
+            if now == before && !self.they_can_wait() {
                 return;
             }
             before = now;
         }
+    }
+
+    /// Whether somebody stands at a door, and nobody at one whose queue might soon be full. Of a unix socket's the kernel
+    /// does not tell.
+    fn they_can_wait(&self) -> bool {
+        let mut standing = 0;
+        for door in self.state().doors.iter().filter(|door| !door.is_refused) {
+            match tcp_queue(door.listener.as_fd()) {
+                Ok(Some(queue)) if queue.waiting * PLENTY < queue.backlog => {
+                    standing += queue.waiting;
+                }
+                // If it cannot be told, it might be full.
+                Ok(_) | Err(_) => return false,
+            }
+        }
+        standing > 0
     }
 
     /// Where it may accept now. False if it is to end.

@@ -1,4 +1,5 @@
 use std::io::Write;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 
 use rustix::event::Timespec;
@@ -173,4 +174,37 @@ fn its_thread_ends_with_it() {
     let shared = Arc::downgrade(&porter.0);
     drop(porter);
     until(|| shared.strong_count() == 0, "it has ended");
+}
+
+#[test]
+fn the_loop_has_time_while_a_tcp_queue_has_plenty_of_room() {
+    // A porter that is not at work.
+    let porter = Porter::start(4_000).unwrap();
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    rustix::net::listen(&socket, 16).unwrap();
+    let address = socket.local_addr().unwrap();
+    let door = Watched {
+        number: 0,
+        listener: Arc::new(socket.into()),
+        guests: VecDeque::new(),
+        is_refused: false,
+    };
+    porter.0.state().doors.push(door);
+    // (how many stand there, whether they can wait)
+    let mut standing = Vec::new();
+    for (count, can_wait) in [(0, false), (1, true), (3, true), (4, false), (17, false)] {
+        while standing.len() < count {
+            standing.push(TcpStream::connect(address).unwrap());
+        }
+        assert_eq!(porter.0.they_can_wait(), can_wait, "{count}");
+    }
+}
+
+#[test]
+fn how_full_the_queue_of_a_unix_socket_is_nobody_tells() {
+    let porter = Porter::start(4_000).unwrap();
+    let door = listener("unknown");
+    porter.watch(0, &door).unwrap();
+    let _client = come(&door, 1);
+    assert!(!porter.0.they_can_wait());
 }

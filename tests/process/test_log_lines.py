@@ -42,6 +42,7 @@ KEYS = [
     "pid",
     "request_id",
     "trace_id",
+    "client",
 ]
 OWN = "%({wait_us}x)s %({service_us}x)s %({proxy_us}x)s %({worker}x)s %({outcome}x)s %({request_id}x)s %({trace_id}x)s"
 MADE = re.compile(r"[0-9a-f]{32}")

@@ -70,9 +70,16 @@ def test_a_quick_stop_tells_whoever_waits(
     assert server.exit_code() == 0
 
 
-@pytest.mark.parametrize(("style", "graceful"), [(GUNICORN, signal.SIGTERM), (UNICORN, signal.SIGQUIT)])
-@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT])
-def test_a_second_one_makes_a_graceful_stop_quick(
+@pytest.mark.parametrize(
+    ("style", "graceful", "second"),
+    [
+        (GUNICORN, signal.SIGTERM, signal.SIGINT),
+        (GUNICORN, signal.SIGTERM, signal.SIGQUIT),
+        (UNICORN, signal.SIGQUIT, signal.SIGINT),
+        (UNICORN, signal.SIGQUIT, signal.SIGTERM),
+    ],
+)
+def test_a_quick_one_makes_a_graceful_stop_quick(
     serve: Serve, gate: Gate, style: tuple[str, str], graceful: signal.Signals, second: signal.Signals
 ) -> None:
     server = serve("waiting:app", *style, env=gate.environment)

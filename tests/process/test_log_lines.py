@@ -95,6 +95,7 @@ class TestJson:
             "pid": int(response.text.split()[0]),
             "request_id": "given-1",
             "trace_id": TRACE,
+            "client": "127.0.0.1",
         }
 
     def test_what_is_not_known_is_null(self, server: Server) -> None:

@@ -37,6 +37,12 @@ def test_it_lists_what_is_linked_and_nothing_else(crates: dict[str, Any]) -> Non
     assert not {"syn", "serde_derive", "loom", "proptest", "target-lexicon", "windows-sys", "cc"} & set(crates)
 
 
+def test_it_lists_what_the_target_needs_that_is_named(crates: dict[str, Any]) -> None:
+    elsewhere = {one["name"] for one in json.loads(run("scripts/sbom", "x86_64-pc-windows-msvc"))["components"]}
+    assert [name for name in elsewhere if name.startswith("windows-")]
+    assert not [name for name in crates if name.startswith("windows-")]
+
+
 def test_each_crate_has_the_hash_that_the_lock_file_has(crates: dict[str, Any]) -> None:
     lock = tomllib.loads((ROOT / "Cargo.lock").read_text())["package"]
     checksums = {(crate["name"], crate["version"]): crate["checksum"] for crate in lock if "checksum" in crate}

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from support.example import EXAMPLES, SCRIPTS, settings
 from support.gate import Gate
 from support.patience import eventually
 from support.ports import row_of_ports
-from support.server import Serve, Server
+from support.server import STANCHION, Serve, Server
 from support.wire import request
 
 pytestmark = pytest.mark.own("the example is stanchion's")
@@ -80,8 +80,8 @@ def test_its_probes_are_answered_while_every_worker_is_busy(build: Serve, gate: 
     with row_of_ports(1) as port:
         given = {**manifest.environment, **gate.environment, "PORT": str(port)}
         path = {"PATH": f"{SCRIPTS}:{os.environ['PATH']}"}
-        # The words that come behind are the shell's to ignore.
-        server = build("", bind=None, prefix=["sh", "-c", f"exec {' '.join(manifest.command)}"], env={**given, **path})
+        pod = replace(STANCHION, command=tuple(manifest.command))
+        server = build("", bind=None, kind=pod, env={**given, **path})
         server.start()
     wires = [server.connect() for _ in range(3)]
     for wire in wires:

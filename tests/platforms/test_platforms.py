@@ -5,7 +5,7 @@ import shlex
 import signal
 import tomllib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from support import processes
 from support.example import EXAMPLES, SCRIPTS, settings
 from support.gate import Gate
 from support.ports import row_of_ports
-from support.server import Serve, Server
+from support.server import STANCHION, Serve, Server
 from support.wire import request
 
 pytestmark = pytest.mark.own("the examples are stanchion's")
@@ -92,8 +92,8 @@ def test_the_command_serves_and_a_stop_answers_whoever_has_come(
             "PORT": str(port),
             "PATH": f"{SCRIPTS}:{os.environ['PATH']}",
         }
-        # A shell runs it; the words that come behind are the shell's to ignore.
-        server = build("", bind=None, prefix=["bash", "-c", given.command], env=environment).start()
+        by_a_shell = replace(STANCHION, command=("bash", "-c", given.command))
+        server = build("", bind=None, kind=by_a_shell, env=environment).start()
     assert server.address.port == port
     assert len(server.log.matches("worker ready")) == int(given.environment["WEB_CONCURRENCY"])
     with server.connect() as proxy:

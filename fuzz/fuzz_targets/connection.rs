@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stanchion_http::{Framing, HeadLimits, split_target};
+use stanchion_http::{Framing, HeadRules, Permits, split_target};
 
 #[path = "../../crates/stanchion-http/tests/connection/mod.rs"]
 mod connection;
@@ -12,17 +12,35 @@ mod connection;
 use connection::{read_all, rewritten};
 
 /// Small, so that they are reached.
-const LIMITS: HeadLimits = HeadLimits {
+const LIMITS: HeadRules = HeadRules {
     line_bytes: 200,
     field_bytes: 120,
     fields: 8,
     head_bytes: 400,
+    permits: Permits::NONE,
+};
+
+/// The same, and all is taken that can be.
+const LAX: HeadRules = HeadRules {
+    permits: Permits {
+        unconventional_method: true,
+        unconventional_version: true,
+        casefold_method: true,
+        obsolete_folding: true,
+        header_spaces: true,
+    },
+    ..LIMITS
 };
 
 fuzz_target!(|bytes: &[u8]| {
-    let (requests, fault) = read_all(bytes, &LIMITS, bytes.len().max(1));
+    look(bytes, &LIMITS);
+    look(bytes, &LAX);
+});
+
+fn look(bytes: &[u8], rules: &HeadRules) {
+    let (requests, fault) = read_all(bytes, rules, bytes.len().max(1));
     for piece in [1, 2, 7] {
-        let in_pieces = read_all(bytes, &LIMITS, piece);
+        let in_pieces = read_all(bytes, rules, piece);
         assert_eq!(in_pieces, (requests.clone(), fault), "in pieces of {piece}");
     }
     for request in &requests {
@@ -39,11 +57,17 @@ fuzz_target!(|bytes: &[u8]| {
         }
         let (read, fault) = read_all(
             &again,
-            &HeadLimits {
-                fields: LIMITS.fields + 1,
+            // What was folded is in one line now, and no space comes before a colon.
+            &HeadRules {
+                fields: rules.fields + 1,
                 field_bytes: 200,
                 head_bytes: 1000,
-                ..LIMITS
+                permits: Permits {
+                    obsolete_folding: false,
+                    header_spaces: false,
+                    ..rules.permits
+                },
+                ..*rules
             },
             3,
         );
@@ -69,4 +93,4 @@ fuzz_target!(|bytes: &[u8]| {
             ),
         );
     }
-});
+}

@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use libfuzzer_sys::fuzz_target;
 use stanchion_http::{
-    Head, client_address, environ_name, forwarded_scheme, percent_decoded, proxy_us, split_host,
-    split_mount,
+    FieldRules, Head, HeaderMap, SchemeFields, client_address, environ_name, percent_decoded,
+    proxy_us, split_host, split_mount,
 };
 
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -25,13 +25,17 @@ fuzz_target!(|bytes: &[u8]| {
     if !last.contains(|char: char| char.is_ascii_hexdigit() || char == ':') {
         assert_eq!(client, Some(PEER), "nobody was named");
     }
-    let scheme = forwarded_scheme(&head).expect("one value contradicts nobody");
+    let fields = SchemeFields::new([("x-forwarded-proto", "https")].into_iter());
+    let scheme = fields.scheme(&head).expect("one value contradicts nobody");
     assert_eq!(scheme == "https", bytes.eq_ignore_ascii_case(b"https"));
     assert!(proxy_us(&head, NOW_US).is_none_or(|us| us <= 3_600_000_000));
     assert!(percent_decoded(bytes).len() <= bytes.len());
     let mut name = String::new();
     environ_name(bytes, &mut name);
     assert!(!name.contains('-') && name.chars().count() <= bytes.len() + "HTTP_".len());
+    for header_map in [HeaderMap::Drop, HeaderMap::Refuse, HeaderMap::Dangerous] {
+        let _ = FieldRules::new(header_map, &text).fate(bytes, true);
+    }
     let (host, port) = split_host(bytes, b"80");
     assert!(bytes.starts_with(host) && (port == b"80" || bytes.ends_with(port)));
     if let Some(rest) = split_mount(bytes, b"/a") {

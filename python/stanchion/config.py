@@ -158,7 +158,10 @@ def resolve(
     if errors:
         raise UsageError(*errors)
     return Effective(
-        MappingProxyType(values), MappingProxyType(origins), MappingProxyType(dict(functions or {})), tuple(warnings)
+        MappingProxyType(values),
+        MappingProxyType(origins),
+        MappingProxyType(dict(functions or {})),
+        (*warnings, *answer["warnings"]),
     )
 
 

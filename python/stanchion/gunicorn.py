@@ -40,12 +40,10 @@ def _is_same(value: object, wanted: object) -> bool:
 
 _TLS = "TLS is not served here: terminate it in a proxy such as nginx"
 _HTTP2 = "only HTTP/1 is served here: put a proxy such as nginx in front for HTTP/2"
-_PARSER = "which requests are refused is not for choice (docs/differences-from-gunicorn.md)"
 _CHECK = "run `stanchion check`"
 _PROXY = "only HTTP is spoken here"
 _DIRTY = "there are no dirty workers here"
 _PASTE = "name a factory that loads it: MODULE:FACTORY()"
-_FORWARDED = "which fields of a trusted proxy count is fixed"
 
 _LOOPBACK = "127.0.0.1,::1"
 
@@ -84,45 +82,14 @@ FOREIGN = (
     Foreign("print_config", ("--print-config",), takes_value=False, refusal=_CHECK, same=(False,)),
     Foreign("paste", ("--paste", "--paster"), refusal=_PASTE, same=("",)),
     Foreign("raw_paste_global_conf", ("--paste-global",), same=("",)),
-    Foreign("root_path", ("--root-path",), refusal="let the proxy strip the prefix", same=("",)),
     Foreign("logger_class", ("--logger-class",), same=("gunicorn.glogging.Logger",)),
     Foreign("logconfig", ("--log-config",), same=("",)),
     Foreign("logconfig_dict", same=({},)),
     Foreign("logconfig_json", ("--log-config-json",), same=("",)),
-    Foreign(
-        "secure_scheme_headers",
-        refusal=_FORWARDED,
-        same=({"X-FORWARDED-PROTOCOL": "ssl", "X-FORWARDED-PROTO": "https", "X-FORWARDED-SSL": "on"},),
-    ),
-    Foreign("forwarder_headers", ("--forwarder-headers",), refusal=_FORWARDED, same=("SCRIPT_NAME,PATH_INFO",)),
-    Foreign("header_map", ("--header-map",), refusal=_PARSER, same=("drop",)),
     Foreign("proxy_protocol", ("--proxy-protocol",), refusal=_PROXY, same=("off", False)),
     Foreign("proxy_allow_ips", ("--proxy-allow-from",), same=(_LOOPBACK,)),
     Foreign("protocol", ("--protocol",), refusal=_PROXY, same=("http",)),
     Foreign("uwsgi_allow_ips", ("--uwsgi-allow-from",), same=(_LOOPBACK,)),
-    Foreign(
-        "permit_obsolete_folding",
-        ("--permit-obsolete-folding",),
-        takes_value=False,
-        refusal=_PARSER,
-        same=(False,),
-    ),
-    Foreign("strip_header_spaces", ("--strip-header-spaces",), takes_value=False, refusal=_PARSER, same=(False,)),
-    Foreign(
-        "permit_unconventional_http_method",
-        ("--permit-unconventional-http-method",),
-        takes_value=False,
-        refusal=_PARSER,
-        same=(False,),
-    ),
-    Foreign(
-        "permit_unconventional_http_version",
-        ("--permit-unconventional-http-version",),
-        takes_value=False,
-        refusal=_PARSER,
-        same=(False,),
-    ),
-    Foreign("casefold_http_method", ("--casefold-http-method",), takes_value=False, refusal=_PARSER, same=(False,)),
     Foreign("keyfile", ("--keyfile",), refusal=_TLS, same=("",)),
     Foreign("certfile", ("--certfile",), refusal=_TLS, same=("",)),
     Foreign("ca_certs", ("--ca-certs",), same=("",)),

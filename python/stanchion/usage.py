@@ -10,6 +10,9 @@ from stanchion.output import MASK, masked
 
 _COLUMNS = 79
 
+# Beyond this a flag pushes its help aside rather than every other one.
+_FLAGS_COLUMNS_MAX = 32
+
 # Beyond this a value pushes its origin aside rather than every other one.
 _VALUE_COLUMNS_MAX = 40
 
@@ -42,7 +45,7 @@ address could not be bound."""
 def short_help() -> str:
     """One line for each flag, in 79 columns."""
     rows = [(_short_flags(setting), setting) for setting in schema() if setting.flags]
-    width = max(len(flags) for flags, _ in rows)
+    width = max(len(flags) for flags, _ in rows if len(flags) <= _FLAGS_COLUMNS_MAX)
     lines = [_HEAD]
     for section, group in groupby(rows, key=lambda row: row[1].section):
         lines.append(f"\n{section}:")
@@ -101,12 +104,14 @@ def show(value: Any, kind: str = "") -> str:
     match value:
         case int() if kind == "octal":
             return f"{value:#o}"
-        case None | []:
+        case None | [] | "" | dict() if not value:
             return "none"
         case bool():
             return "true" if value else "false"
         case list():
             return ", ".join(value)
+        case dict():
+            return ", ".join(f"{name}: {text}" for name, text in value.items())
     return str(value)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 TCHAR = rb"!#$%&'*+.^_`|~0-9A-Za-z-"  # RFC 9110 section 5.6.2
 TOKEN = re.compile(rb"[%b]+" % TCHAR)
+CONVENTIONAL_METHOD = re.compile(rb"[^a-z#]{3,20}")  # as gunicorn has it
 FIELD_TEXT = re.compile(rb"[\t -~\x80-\xff]*")  # RFC 9110 section 5.5
 PCHAR = rb"A-Za-z0-9._~!$&'()*+,;=:@-"  # RFC 3986 section 3.3, without "%"
 PATH_AND_QUERY = re.compile(rb"(?:/(?:[%b]|%%[0-9A-Fa-f]{2})*)+(?:\?(?:[/?%b]|%%[0-9A-Fa-f]{2})*)?" % (PCHAR, PCHAR))
@@ -167,6 +168,8 @@ class _Reader:
         method, target, version = parts.groups()
         if not TOKEN.fullmatch(method):
             raise Refused("the method is no token")
+        if not CONVENTIONAL_METHOD.fullmatch(method):
+            self.choices.append("an unconventional method")
         found = re.fullmatch(rb"HTTP/1\.([0-9])", version)
         if not found:
             raise Refused("not HTTP/1")

@@ -53,7 +53,9 @@ def values(location: str) -> dict[str, object]:
 def test_a_gunicorn_file_runs_unchanged(home):
     (home / "g.py").write_text(A_GUNICORN_FILE)
     layer, hooks, errors, warnings = config.read_file("g.py")
-    assert set(layer.values) == {"bind", "workers", "threads", "timeout", "accesslog", "raw_env", "proc_name"}
+    assert set(layer.values) == {
+        *("bind", "workers", "threads", "timeout", "accesslog", "raw_env", "proc_name", "header_map"),
+    }
     assert set(hooks) == {"post_fork", "when_ready"}
     assert errors == []
     assert warnings == ["g.py: ignored, without meaning here: capture_output"]
@@ -78,20 +80,66 @@ NOT_HONOURED = {
     "certfile": "'c.pem'",
     "ssl_context": "print",
     "http_protocols": "'h2,h1'",
-    "forwarder_headers": "'REMOTE_USER'",
-    "secure_scheme_headers": "{'X-FORWARDED-PROTO': 'https'}",
-    "header_map": "'refuse'",
     "proxy_protocol": "True",
     "protocol": "'uwsgi'",
-    "strip_header_spaces": "True",
-    "permit_obsolete_folding": "'true'",
-    "permit_unconventional_http_method": "True",
-    "permit_unconventional_http_version": "True",
-    "casefold_http_method": "True",
     "worker_class": "'gevent'",
-    "root_path": "'/shop'",
     "dirty_apps": "['mine:app']",
 }
+
+
+RISKY = {
+    "header_map": "dangerous",
+    "forwarder_headers": "*",
+    "permit_unconventional_http_method": True,
+    "casefold_http_method": True,
+    "permit_unconventional_http_version": True,
+    "permit_obsolete_folding": True,
+    "strip_header_spaces": True,
+}
+
+
+def test_what_lets_in_what_nobody_should_send_is_warned_of_with_its_risk(home, capsys):
+    (home / "gunicorn.conf.py").write_text("".join(f"{name} = {value!r}\n" for name, value in RISKY.items()))
+    assert main(["check"]) == 0
+    shown = capsys.readouterr()
+    warnings = shown.err.splitlines()
+    assert [line.partition(": ")[2].partition(" from ")[0] for line in warnings] == [
+        f"warning: setting `{name}`" for name in RISKY
+    ]
+    assert all("from config file gunicorn.conf.py: " in line and len(line) > 90 for line in warnings)
+    assert "dangerous" in shown.out
+    (home / "gunicorn.conf.py").write_text("".join(f"{name} = False\n" for name in RISKY if RISKY[name] is True))
+    assert main(["check", "--header-map", "refuse"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_fields_of_proxies_are_a_mapping_of_a_file(home, capsys):
+    (home / "gunicorn.conf.py").write_text("secure_scheme_headers = {'Front-End-Https': 'on'}\n")
+    assert values("gunicorn.conf.py")["secure_scheme_headers"] == {"Front-End-Https": "on"}
+    assert main(["check"]) == 0
+    assert "Front-End-Https: on" in capsys.readouterr().out
+    for wrong, reason in [
+        ("['X-Forwarded-Proto']", "expected a mapping of texts to texts"),
+        ("{'X-Forwarded-Proto': 1}", "expected a mapping of texts to texts"),
+        ("{'X Forwarded': 'on'}", "a name in it is not a name of a field"),
+        ("{'X-Forwarded-Ssl': 'o\\n'}", "a value in it is none that a field can have"),
+    ]:
+        (home / "gunicorn.conf.py").write_text(f"secure_scheme_headers = {wrong}\n")
+        assert main(["check"]) == 2
+        assert f"setting `secure_scheme_headers` from config file gunicorn.conf.py: {reason}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("path", ["shop", "/shop/", "/", "/a?b", "/a#b"])
+def test_a_mount_point_is_a_path(path, home, capsys):
+    assert main(["check", "--root-path", "/shop/v1"]) == 0
+    assert main(["check", "--root-path", path]) == 2
+    assert "it is written /PATH, with no slash at its end" in capsys.readouterr().err
+
+
+def test_names_of_forwarders_are_names_of_fields(home, capsys):
+    assert main(["check", "--forwarder-headers", "SCRIPT_NAME, REMOTE_USER,"]) == 0
+    assert main(["check", "--forwarder-headers", "REMOTE USER"]) == 2
+    assert "'REMOTE USER' is not a name of a field" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["serve", "check"])
@@ -167,12 +215,9 @@ def test_a_flag_and_a_file_are_held_to_one_rule(flag, home, capsys):
 
 SAME_AS_HERE = {
     "worker_class": ["gthread", "gunicorn.workers.sync.SyncWorker"],
-    "secure_scheme_headers": [{"x-forwarded-proto": "https", "x-forwarded-protocol": "ssl", "X-Forwarded-SSL": "on"}],
     "proxy_allow_ips": [["127.0.0.1", "::1"], "127.0.0.1, ::1"],
-    "header_map": ["DROP"],
     "proxy_protocol": [False, "off"],
     "certfile": [None, ""],
-    "permit_obsolete_folding": ["false"],
     "dirty_apps": [[]],
     "cert_reqs": ["0"],
     "ssl_context": [None],
@@ -184,7 +229,7 @@ def test_what_asks_for_what_happens_here_anyway_is_accepted_without_a_word(home,
     for setting in pytest.importorskip("gunicorn.config").KNOWN_SETTINGS:
         if setting.name in gunicorn.BY_NAME and not callable(setting.default) and setting.name != "control_socket":
             defaults[setting.name] = setting.default
-    assert {"certfile", "ssl_version", "secure_scheme_headers", "cert_reqs"} < defaults.keys()
+    assert {"certfile", "ssl_version", "cert_reqs"} < defaults.keys()
     held = [defaults, *({name: value} for name, values in SAME_AS_HERE.items() for value in values)]
     assert [gunicorn.sort_out(one) for one in held] == [([], [])] * len(held)
     text = "".join(

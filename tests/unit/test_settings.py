@@ -75,6 +75,7 @@ def test_defaults_are_gunicorns():
     gunicorn_config = pytest.importorskip("gunicorn.config").Config()
     compared = set(ours()) - OTHER_DEFAULTS
     theirs = {name: getattr(gunicorn_config, name) for name in compared}
+    theirs["forwarder_headers"] = ",".join(theirs["forwarder_headers"])
     assert {name: ours()[name].default for name in compared} == theirs
     believed = [*gunicorn_config.forwarded_allow_ips, "unix"]
     assert ours()["forwarded_allow_ips"].default == ",".join(believed)

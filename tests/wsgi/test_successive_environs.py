@@ -118,7 +118,7 @@ def test_clients_of_many_kinds_in_turn(echo: Server, times: int, kinds: int) -> 
         (["X-A: 1", "Accept: 2", "X-A: 3"], {"HTTP_X_A": "1,3", "HTTP_ACCEPT": "2"}),
         (["Accept: 1", "aCCEPT: 2"], {"HTTP_ACCEPT": "1,2"}),
         (["X_A: 1", "X-B: 2"], {"HTTP_X_B": "2"}),
-        (["SCRIPT_NAME: /app"], {}),
+        (["SCRIPT_NAME: /app"], {"HTTP_SCRIPT_NAME": "/app"}),
     ],
 )
 def test_what_is_no_key_of_its_own_is_treated_the_same_each_time(

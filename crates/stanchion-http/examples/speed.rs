@@ -6,13 +6,16 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use stanchion_http::{AnswerFacts, Decoded, Decoder, Framing, Head, HeadLimits, HeadReader, check};
+use stanchion_http::{
+    AnswerFacts, Decoded, Decoder, Framing, Head, HeadReader, HeadRules, Permits, check,
+};
 
-const LIMITS: HeadLimits = HeadLimits {
+const LIMITS: HeadRules = HeadRules {
     line_bytes: 4094,
     field_bytes: 8190,
     fields: 100,
     head_bytes: 64 << 10,
+    permits: Permits::NONE,
 };
 
 /// As wrk sends it.

@@ -13,25 +13,45 @@ const SKEW_US_MAX: u64 = 1_000_000;
 /// No proxy holds a request for longer; what says so is not a time.
 const TIME_US_MAX: u64 = 3_600 * 1_000_000;
 
-/// gunicorn's default `secure_scheme_headers`: the fields that say so, and what each says for https.
-const SCHEME_FIELDS: [(&str, &str); 3] = [
-    ("x-forwarded-proto", "https"),
-    ("x-forwarded-protocol", "ssl"),
-    ("x-forwarded-ssl", "on"),
-];
+/// The fields in which proxies say by which scheme the client came, and what each says for https: gunicorn's
+/// `secure_scheme_headers`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SchemeFields {
+    fields: Vec<(Box<str>, Box<[u8]>)>,
+    /// Bit n: a name is n bytes long, or n more than a multiple of 64. Most fields are told apart by that.
+    lengths: u64,
+}
 
-/// The scheme by which the client came. All that is said of it counts, also twice by one field: a
-/// proxy that adds its own to what the client sent must not leave the client's in force.
-pub fn forwarded_scheme(head: &Head) -> Result<&'static str, Fault> {
-    let mut said = SCHEME_FIELDS.into_iter().flat_map(|(name, https)| {
-        let values = head.all(name);
-        values.map(move |value| value.eq_ignore_ascii_case(https.as_bytes()))
-    });
-    let first = said.next();
-    if said.any(|other| Some(other) != first) {
-        return Err(Fault::BadRequest("contradictory scheme headers"));
+impl SchemeFields {
+    /// Names, and what they say for https.
+    pub fn new<'f>(fields: impl Iterator<Item = (&'f str, &'f str)>) -> Self {
+        let fields: Vec<(Box<str>, Box<[u8]>)> = fields
+            .map(|(name, https)| (name.into(), https.as_bytes().into()))
+            .collect();
+        let lengths = fields.iter().map(|(name, _)| 1 << (name.len() % 64));
+        Self {
+            lengths: lengths.fold(0, |all, one| all | one),
+            fields,
+        }
     }
-    Ok(if first == Some(true) { "https" } else { "http" })
+
+    /// The scheme by which the client came. All that is said of it counts, also twice by one field: a
+    /// proxy that adds its own to what the client sent must not leave the client's in force.
+    pub fn scheme(&self, head: &Head) -> Result<&'static str, Fault> {
+        let mut said = head.fields().filter_map(|(name, value)| {
+            if self.lengths >> (name.len() % 64) & 1 == 0 {
+                return None;
+            }
+            let is_called = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+            let (_, https) = self.fields.iter().find(|(known, _)| is_called(known))?;
+            Some(value.eq_ignore_ascii_case(https))
+        });
+        let first = said.next();
+        if said.any(|other| Some(other) != first) {
+            return Err(Fault::BadRequest("contradictory scheme headers"));
+        }
+        Ok(if first == Some(true) { "https" } else { "http" })
+    }
 }
 
 /// Microseconds from when the first proxy had the request until `now_us`, in microseconds since the epoch;

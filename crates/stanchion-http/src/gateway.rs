@@ -2,6 +2,9 @@
 
 use std::borrow::Cow;
 
+use crate::fault::Fault;
+use crate::head::Head;
+
 /// Path and query of a target in any of its forms (RFC 9112 section 3.2).
 pub fn split_target(target: &[u8]) -> (&[u8], &[u8]) {
     let mut rest = target;
@@ -57,10 +60,84 @@ pub fn environ_name(name: &[u8], out: &mut String) {
     }));
 }
 
-/// Whether an app may not see a field: `X_Real_IP` would become the same name as `X-Real-IP`, which a proxy
-/// vouches for.
-pub fn is_hidden(name: &[u8]) -> bool {
-    name.contains(&b'_')
+/// What becomes of fields with an underscore in their names: in an environ `X_Real_IP` would be the same as `X-Real-IP`,
+/// which a proxy vouches for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeaderMap {
+    /// The app does not see them.
+    Drop,
+    /// A request with one is refused.
+    Refuse,
+    /// The app sees them.
+    Dangerous,
+}
+
+/// What becomes of one field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// The app sees it.
+    Shown,
+    /// The app does not see it.
+    Dropped,
+    /// Its request is refused.
+    Refused,
+}
+
+/// Which fields an app sees.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldRules {
+    header_map: HeaderMap,
+    /// Names that count from proxies we believe, whatever `header_map` says.
+    forwarded: Vec<Box<[u8]>>,
+    forwards_any: bool,
+}
+
+impl FieldRules {
+    /// `forwarder_headers` are names with commas between, or `*` for any.
+    pub fn new(header_map: HeaderMap, forwarder_headers: &str) -> Self {
+        let names = forwarder_headers.split(',').map(str::trim);
+        let (any, names): (Vec<&str>, Vec<&str>) = names.partition(|name| *name == "*");
+        Self {
+            header_map,
+            forwarded: names
+                .into_iter()
+                .map(|name| name.as_bytes().into())
+                .collect(),
+            forwards_any: !any.is_empty(),
+        }
+    }
+
+    /// What becomes of a field of this name, which came from a proxy that we believe or from somebody else.
+    pub fn fate(&self, name: &[u8], from_proxy: bool) -> Fate {
+        if !name.contains(&b'_') {
+            return Fate::Shown;
+        }
+        let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
+        // An app that passes its request on must not make framing of what was none here.
+        let is_framing = is(b"content_length") || is(b"transfer_encoding");
+        let is_forwarded =
+            from_proxy && (self.forwards_any || self.forwarded.iter().any(|one| is(one)));
+        match self.header_map {
+            HeaderMap::Refuse if is_framing || !is_forwarded => Fate::Refused,
+            _ if is_framing => Fate::Dropped,
+            HeaderMap::Drop if !is_forwarded => Fate::Dropped,
+            _ => Fate::Shown,
+        }
+    }
+
+    /// Holds a head to them.
+    pub fn check(&self, head: &Head, from_proxy: bool) -> Result<(), Fault> {
+        let is_refused = |name| self.fate(name, from_proxy) == Fate::Refused;
+        if self.header_map == HeaderMap::Refuse && head.fields().any(|(name, _)| is_refused(name)) {
+            return Err(Fault::BadRequest("a field with an underscore in its name"));
+        }
+        Ok(())
+    }
+}
+
+/// Whether a field of this name says where the app is mounted, if it is from a proxy that may say so.
+pub fn is_script_name(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"script_name")
 }
 
 /// What comes between the values of repeated fields: they are one list (RFC 9110 section 5.2), and cookies have

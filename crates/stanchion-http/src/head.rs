@@ -1,7 +1,10 @@
 //! The head of a request, as it was understood.
 
+use memchr::memchr;
+
 use crate::body::Framing;
-use crate::reader::{HeadLimits, HeadReader};
+use crate::octets::{leading_whitespace, trimmed};
+use crate::reader::{HeadReader, HeadRules};
 
 /// Name and value of a field.
 pub type Field<'a> = (&'a [u8], &'a [u8]);
@@ -25,6 +28,10 @@ impl Span {
 
     pub(crate) fn of(self, bytes: &[u8]) -> &[u8] {
         &bytes[self.at as usize..][..self.len as usize]
+    }
+
+    pub(crate) fn of_mut(self, bytes: &mut [u8]) -> &mut [u8] {
+        &mut bytes[self.at as usize..][..self.len as usize]
     }
 }
 
@@ -51,6 +58,7 @@ pub struct Head {
     pub(crate) query: Span,
     /// Of the target, if that has one.
     pub(crate) authority: Option<Span>,
+    pub(crate) protocol: Span,
     pub(crate) minor_version: u8,
     pub(crate) framing: Framing,
     pub(crate) expects_continue: bool,
@@ -83,7 +91,12 @@ impl Head {
         self.target.of(&self.bytes)
     }
 
-    /// 0 or 1.
+    /// Such as `HTTP/1.1`.
+    pub fn protocol(&self) -> &str {
+        std::str::from_utf8(self.protocol.of(&self.bytes)).expect("letters and digits")
+    }
+
+    /// Of HTTP/1 as which it is read: 0 or 1.
     pub fn minor_version(&self) -> u8 {
         self.minor_version
     }
@@ -177,6 +190,33 @@ impl Head {
         }
     }
 
+    /// Puts one space for each line's end, with the whitespace around it, in the values (RFC 9112 section 5.2). They stay
+    /// where they are, and become shorter.
+    pub(crate) fn unfold(&mut self) {
+        for field in &mut self.fields {
+            let value = field.value.of_mut(&mut self.bytes);
+            let (mut from, mut len) = (0, 0);
+            while from < value.len() {
+                let line = &value[from..];
+                let line = &line[..memchr(b'\n', line).unwrap_or(line.len())];
+                let next = from + line.len() + 1;
+                let words = trimmed(line.strip_suffix(b"\r").unwrap_or(line));
+                if !words.is_empty() {
+                    let start = from + leading_whitespace(line);
+                    let end = start + words.len();
+                    if len > 0 {
+                        value[len] = b' ';
+                        len += 1;
+                    }
+                    value.copy_within(start..end, len);
+                    len += end - start;
+                }
+                from = next;
+            }
+            field.value.len = len as u32;
+        }
+    }
+
     fn append(&mut self, bytes: &[u8]) -> Span {
         let at = self.bytes.len();
         self.bytes.extend_from_slice(bytes);
@@ -220,6 +260,11 @@ impl Head {
         self.method
     }
 
+    /// Where the version is, with the name of the protocol.
+    pub fn protocol_span(&self) -> Span {
+        self.protocol
+    }
+
     /// Where the target is.
     pub fn target_span(&self) -> Span {
         self.target
@@ -237,7 +282,7 @@ impl Head {
             .collect();
         let text = format!("{method} {target} HTTP/1.1\r\n{lines}\r\n");
         let mut head = Self::default();
-        let read = HeadReader::without_host().read(text.as_bytes(), &HeadLimits::NONE, &mut head);
+        let read = HeadReader::without_host().read(text.as_bytes(), &HeadRules::NONE, &mut head);
         assert_eq!(read, Ok(Some(text.len())), "{text:?} is no head");
         head
     }

@@ -8,9 +8,9 @@
 //! `docs/internals/http.md`.
 //!
 //! ```
-//! use stanchion_http::{Framing, Head, HeadLimits, HeadReader};
+//! use stanchion_http::{Framing, Head, HeadReader, HeadRules, Permits};
 //!
-//! let limits = HeadLimits { line_bytes: 4094, field_bytes: 8190, fields: 100, head_bytes: 65536 };
+//! let limits = HeadRules { line_bytes: 4094, field_bytes: 8190, fields: 100, head_bytes: 65536, permits: Permits::NONE };
 //! let (mut reader, mut head) = (HeadReader::default(), Head::default());
 //! let came = b"POST /a?b HTTP/1.1\r\nHost: c\r\nContent-Length: 2\r\n\r\nhi";
 //! assert_eq!(reader.read(&came[..30], &limits, &mut head), Ok(None));
@@ -31,6 +31,7 @@ mod head;
 mod meaning;
 mod octets;
 mod reader;
+mod request_line;
 pub mod rules;
 mod target;
 
@@ -40,4 +41,4 @@ pub use fault::Fault;
 pub use forwarded::*;
 pub use gateway::*;
 pub use head::{Field, FieldSpan, Head, Span};
-pub use reader::{HeadLimits, HeadReader};
+pub use reader::{HeadReader, HeadRules, Permits};

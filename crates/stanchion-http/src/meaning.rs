@@ -21,6 +21,18 @@ pub(crate) struct Meaning {
     keep_alive: bool,
 }
 
+/// Whether a field says how its message is framed.
+pub(crate) fn is_framing(name: &[u8]) -> bool {
+    let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+    is("content-length") || is("transfer-encoding")
+}
+
+/// Whether a field is one that [`Meaning::note`] understands.
+pub(crate) fn is_understood(name: &[u8]) -> bool {
+    let is = |known: &&str| name.eq_ignore_ascii_case(known.as_bytes());
+    is_framing(name) || ["host", "expect", "connection"].iter().any(is)
+}
+
 impl Meaning {
     /// Takes note of a field. `false` if it only says again what another has said, and is to be dropped.
     pub(crate) fn note(&mut self, name: &[u8], value: &[u8]) -> Result<bool, Fault> {

@@ -65,6 +65,12 @@ const ALPHANUMERIC: Octets = NONE
 /// tchar: RFC 9110 section 5.6.2.
 pub(crate) static TOKEN: Octets = Octets(ALPHANUMERIC.0).with(b"!#$%&'*+-.^_`|~");
 
+/// What methods are made of by convention, as gunicorn has it: a token without lower case and `#`.
+pub(crate) static CONVENTIONAL_METHOD: Octets = NONE
+    .with_range(b'0', b'9')
+    .with_range(b'A', b'Z')
+    .with(b"!$%&'*+-.^_`|~");
+
 /// What a field's value may hold: VCHAR, obs-text, SP and HTAB (RFC 9110 section 5.5).
 pub(crate) static FIELD_TEXT: Octets = NONE
     .with(b"\t")

@@ -5,21 +5,21 @@ use memchr::memchr;
 use crate::body::Framing;
 use crate::fault::Fault;
 use crate::head::{FieldSpan, Head, Span};
-use crate::meaning::Meaning;
+use crate::meaning::{Meaning, is_framing, is_understood};
 use crate::octets::{
     FIELD_TEXT, LINE_TEXT, Octets, TOKEN, before_control, is_field_text, leading_whitespace,
     trimmed,
 };
-use crate::target;
+use crate::request_line::request_line;
 
 /// Empty lines that may come before a request line: old clients sent one after a body (RFC 9112 section 2.2).
 pub(crate) const EMPTY_LINES_MAX: u32 = 4;
 /// No head is larger, whatever the limits say: places in it are counted in 32 bits.
 const HEAD_BYTES_MAX: usize = 1 << 30;
 
-/// How large a head may be; `usize::MAX` is no limit.
+/// How large a head may be, where `usize::MAX` is no limit, and what is taken that nobody should send.
 #[derive(Clone, Copy, Debug)]
-pub struct HeadLimits {
+pub struct HeadRules {
     /// Bytes of the request line, without its end.
     pub line_bytes: usize,
     /// Bytes of one field's line, without its end.
@@ -28,14 +28,49 @@ pub struct HeadLimits {
     pub fields: usize,
     /// Bytes of the whole, without the empty line at the end.
     pub head_bytes: usize,
+    /// What is taken all the same.
+    pub permits: Permits,
 }
 
-impl HeadLimits {
+/// What nobody should send, and is taken all the same: gunicorn's settings of these names. Nothing of it changes how a
+/// message is framed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a setting")]
+pub struct Permits {
+    /// Methods that are not 3 to 20 characters without lower case and `#`.
+    pub unconventional_method: bool,
+    /// Versions other than 1.0 and 1.1: earlier ones are read as 1.0, later ones as 1.1.
+    pub unconventional_version: bool,
+    /// Methods are taken for the same in upper case.
+    pub casefold_method: bool,
+    /// Values that go on in the next line (RFC 9112 section 5.2), but not those that a server must understand.
+    pub obsolete_folding: bool,
+    /// Whitespace between the name of a field and its colon, but not where that says how the message is framed.
+    pub header_spaces: bool,
+}
+
+impl Permits {
+    /// As it should be.
+    pub const NONE: Self = Self {
+        unconventional_method: false,
+        unconventional_version: false,
+        casefold_method: false,
+        obsolete_folding: false,
+        header_spaces: false,
+    };
+}
+
+impl HeadRules {
+    /// For heads of our own making.
     pub(crate) const NONE: Self = Self {
         line_bytes: usize::MAX,
         field_bytes: usize::MAX,
         fields: usize::MAX,
         head_bytes: usize::MAX,
+        permits: Permits {
+            unconventional_method: true,
+            ..Permits::NONE
+        },
     };
 }
 
@@ -56,6 +91,10 @@ pub struct HeadReader {
     has_begun: bool,
     host_may_lack: bool,
     is_whole: bool,
+    /// How many lines a value goes on in.
+    folds: u32,
+    /// The line that starts here follows a field that was dropped.
+    after_dropped: Option<usize>,
     /// The first thing that is wrong with the head, though it can be read on.
     flaw: Option<Fault>,
     meaning: Meaning,
@@ -119,7 +158,7 @@ impl HeadReader {
     pub fn read(
         &mut self,
         bytes: &[u8],
-        limits: &HeadLimits,
+        rules: &HeadRules,
         head: &mut Head,
     ) -> Result<Option<usize>, Fault> {
         if !self.has_begun {
@@ -129,17 +168,22 @@ impl HeadReader {
             let next = line.next;
             match self.section {
                 Section::StartLine if line.text.is_empty() => self.empty_line(next)?,
-                Section::StartLine => self.start_line(line.text, limits, head)?,
+                Section::StartLine => self.start_line(line.text, rules, head)?,
                 Section::FieldLines if line.text.is_empty() => {
-                    self.end(&bytes[self.start..next], limits, head)?;
+                    self.end(&bytes[self.start..next], rules, head)?;
                     return self.flaw.map_or(Ok(Some(next)), Err);
                 }
-                Section::FieldLines => self.field_line(&line, limits, head)?,
+                Section::FieldLines
+                    if rules.permits.obsolete_folding && goes_on(line.text, head) =>
+                {
+                    self.folded_line(&line, &bytes[self.start..], rules, head)?;
+                }
+                Section::FieldLines => self.field_line(&line, rules, head)?,
             }
             (self.line, self.searched, self.vetted) = (next, next, next);
         }
         self.searched = bytes.len();
-        self.part_of_line(without_cr(&bytes[self.line..]), limits, head)?;
+        self.part_of_line(without_cr(&bytes[self.line..]), rules, head)?;
         Ok(None)
     }
 
@@ -175,17 +219,12 @@ impl HeadReader {
         Ok(())
     }
 
-    fn start_line(
-        &mut self,
-        text: &[u8],
-        limits: &HeadLimits,
-        head: &mut Head,
-    ) -> Result<(), Fault> {
+    fn start_line(&mut self, text: &[u8], rules: &HeadRules, head: &mut Head) -> Result<(), Fault> {
         self.has_begun = true;
-        let bounds = self.bounds(limits);
-        let parsed = request_line(text, head);
+        let bounds = self.bounds(rules);
+        let parsed = request_line(text, rules.permits, head);
         bounds.check(text, parsed)?;
-        if text.len() > limits.line_bytes {
+        if text.len() > rules.line_bytes {
             self.flawed(Fault::LineTooLong);
         }
         self.section = Section::FieldLines;
@@ -200,16 +239,16 @@ impl HeadReader {
     fn field_line(
         &mut self,
         line: &TextLine<'_>,
-        limits: &HeadLimits,
+        rules: &HeadRules,
         head: &mut Head,
     ) -> Result<(), Fault> {
-        check_count(limits, head)?;
-        let (text, bounds) = (line.text, self.bounds(limits));
-        let name_len = bounds.check(text, field_name(line))?;
-        if text.len() > limits.field_bytes {
+        check_count(rules, head)?;
+        let (text, bounds) = (line.text, self.bounds(rules));
+        let (name_len, colon) = bounds.check(text, field_name(line, rules.permits))?;
+        if text.len() > rules.field_bytes {
             self.flawed(Fault::FieldTooLarge);
         }
-        let after_colon = &text[name_len + 1..];
+        let after_colon = &text[colon + 1..];
         let value = trimmed(after_colon);
         let is_new = self.meaning.note(&text[..name_len], value);
         if is_new.unwrap_or_else(|fault| {
@@ -217,38 +256,78 @@ impl HeadReader {
             true
         }) {
             let line = self.line - self.start;
-            let value_at = name_len + 1 + leading_whitespace(after_colon);
+            let value_at = colon + 1 + leading_whitespace(after_colon);
             head.fields.push(FieldSpan {
                 name: Span::new(line, name_len),
                 value: Span::new(line + value_at, value.len()),
             });
+        } else {
+            self.after_dropped = Some(line.next);
+        }
+        Ok(())
+    }
+
+    /// obs-fold (RFC 9112 section 5.2): the value of the field before goes on. What a server must understand has been
+    /// noted by then, and is in one line: another server may read two, or none.
+    fn folded_line(
+        &mut self,
+        line: &TextLine<'_>,
+        bytes: &[u8],
+        rules: &HeadRules,
+        head: &mut Head,
+    ) -> Result<(), Fault> {
+        let (text, bounds) = (line.text, self.bounds(rules));
+        bounds.check_text(0, text)?;
+        let is_dropped = self.after_dropped == Some(self.line);
+        let field = head.fields.last_mut().filter(|_| !is_dropped);
+        let field = field.filter(|field| !is_understood(field.name.of(bytes)));
+        let Some(field) = field else {
+            return Err(Fault::BadRequest(
+                "a field that goes on in the next line and must not",
+            ));
+        };
+        let at = self.line - self.start;
+        if at + text.len() - field.name.at as usize > rules.field_bytes {
+            self.flaw.get_or_insert(Fault::FieldTooLarge);
+        }
+        let words = trimmed(text);
+        if !words.is_empty() {
+            let end = at + leading_whitespace(text) + words.len();
+            field.value.len = (end - field.value.at as usize) as u32;
+            self.folds += 1;
         }
         Ok(())
     }
 
     /// What can be told of a line whose end has not come: that must be what would be told of it with its end.
-    fn part_of_line(&mut self, text: &[u8], limits: &HeadLimits, head: &Head) -> Result<(), Fault> {
+    fn part_of_line(&mut self, text: &[u8], rules: &HeadRules, head: &Head) -> Result<(), Fault> {
         if text.is_empty() {
             return Ok(());
         }
         self.has_begun = true;
-        if self.section == Section::FieldLines {
-            check_count(limits, head)?;
+        let (vetted, bounds) = (self.vetted - self.line, self.bounds(rules));
+        match self.section {
+            Section::FieldLines if rules.permits.obsolete_folding && goes_on(text, head) => {
+                bounds.check_text(vetted, text)?;
+            }
+            Section::FieldLines => {
+                check_count(rules, head)?;
+                bounds.check_from(vetted, text)?;
+            }
+            Section::StartLine => bounds.check_from(vetted, text)?,
         }
-        let vetted = self.vetted - self.line;
-        self.bounds(limits).check_from(vetted, text)?;
         self.vetted = self.line + text.len();
         Ok(())
     }
 
     /// What is left for the head. What is found wrong first is told: of one line that takes it all, that it is too long.
-    fn bounds(&self, limits: &HeadLimits) -> Bounds {
+    fn bounds(&self, rules: &HeadRules) -> Bounds {
         let (text, own_max, too_long) = match self.section {
-            Section::StartLine => (&LINE_TEXT, limits.line_bytes, Fault::LineTooLong),
-            Section::FieldLines => (&FIELD_TEXT, limits.field_bytes, Fault::FieldTooLarge),
+            Section::StartLine => (&LINE_TEXT, rules.line_bytes, Fault::LineTooLong),
+            Section::FieldLines => (&FIELD_TEXT, rules.field_bytes, Fault::FieldTooLarge),
         };
         let before = self.line - self.start;
-        let len_max = limits.head_bytes.min(HEAD_BYTES_MAX).saturating_sub(before);
+        let len_max = rules.head_bytes.min(HEAD_BYTES_MAX).saturating_sub(before);
         let too_large = if own_max <= len_max {
             too_long
         } else {
@@ -262,8 +341,8 @@ impl HeadReader {
     }
 
     /// The empty line after the fields: what they mean together.
-    fn end(&mut self, bytes: &[u8], limits: &HeadLimits, head: &mut Head) -> Result<(), Fault> {
-        if self.line - self.start > limits.head_bytes {
+    fn end(&mut self, bytes: &[u8], rules: &HeadRules, head: &mut Head) -> Result<(), Fault> {
+        if self.line - self.start > rules.head_bytes {
             return Err(self.flaw.unwrap_or(Fault::HeadTooLarge));
         }
         let minor_version = head.minor_version;
@@ -280,6 +359,12 @@ impl HeadReader {
         head.keeps_alive = self.meaning.keeps_alive(minor_version);
         head.bytes.extend_from_slice(bytes);
         self.is_whole = true;
+        if self.folds > 0 {
+            head.unfold();
+        }
+        if rules.permits.casefold_method {
+            head.method.of_mut(&mut head.bytes).make_ascii_uppercase();
+        }
         // RFC 9112 section 3.2.2: what the target says replaces the field.
         if let Some(authority) = head.authority {
             let authority = authority.of(bytes);
@@ -304,6 +389,10 @@ impl Bounds {
         if first.is_some_and(|first| !TOKEN.has(first)) {
             return Err(Fault::BadRequest("a line does not begin with a token"));
         }
+        self.check_text(vetted, text)
+    }
+
+    fn check_text(&self, vetted: usize, text: &[u8]) -> Result<(), Fault> {
         let end = text.len().min(self.len_max);
         if vetted < end && !self.text.has_all(&text[vetted..end]) {
             return Err(Fault::BadRequest("a control character in the head"));
@@ -316,11 +405,16 @@ impl Bounds {
 }
 
 /// Whether there is room for one more field.
-fn check_count(limits: &HeadLimits, head: &Head) -> Result<(), Fault> {
-    if head.fields.len() >= limits.fields {
+fn check_count(rules: &HeadRules, head: &Head) -> Result<(), Fault> {
+    if head.fields.len() >= rules.fields {
         return Err(Fault::HeadTooLarge);
     }
     Ok(())
+}
+
+/// Whether a line goes on with the field before it: there is one, and it begins with whitespace.
+fn goes_on(text: &[u8], head: &Head) -> bool {
+    matches!(text, [b' ' | b'\t', ..]) && !head.fields.is_empty()
 }
 
 /// A line without the CR of its end: a recipient may take a lone LF for one (RFC 9112 section 2.2).
@@ -328,66 +422,30 @@ fn without_cr(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)
 }
 
-/// request-line = method SP request-target SP HTTP-version (RFC 9112 section 3).
-fn request_line(text: &[u8], head: &mut Head) -> Result<(), Fault> {
-    let method_len = TOKEN.run(text);
-    if method_len == 0 || text.get(method_len) != Some(&b' ') {
-        return Err(Fault::BadRequest("the method is not a token and a space"));
-    }
-    let (method, rest) = (&text[..method_len], &text[method_len + 1..]);
-    let (target, minor_version) = http_version(rest)?;
-    let parts = target::parse(method, target)?;
-    let at = method_len + 1;
-    let span = |range: std::ops::Range<usize>| Span::new(at + range.start, range.len());
-    head.minor_version = minor_version;
-    head.method = Span::new(0, method_len);
-    head.target = span(0..parts.len);
-    head.path = span(parts.path);
-    head.query = span(parts.query);
-    head.authority = parts.authority.map(span);
-    Ok(())
-}
-
-/// HTTP-version = HTTP-name "/" DIGIT "." DIGIT (RFC 9112 section 2.3): what comes before it, and the digit
-/// that differs.
-fn http_version(rest: &[u8]) -> Result<(&[u8], u8), Fault> {
-    match rest {
-        [
-            target @ ..,
-            b' ',
-            b'H',
-            b'T',
-            b'T',
-            b'P',
-            b'/',
-            b'1',
-            b'.',
-            minor @ (b'0' | b'1'),
-        ] => Ok((target, minor - b'0')),
-        [.., b' ', b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
-            if major.is_ascii_digit() && minor.is_ascii_digit() =>
-        {
-            Err(Fault::Version)
-        }
-        _ => Err(Fault::BadRequest("the request line ends in no version")),
-    }
-}
-
-/// field-line = field-name ":" OWS field-value OWS (RFC 9112 section 5): the length of its name.
-fn field_name(line: &TextLine<'_>) -> Result<usize, Fault> {
+/// field-line = field-name ":" OWS field-value OWS (RFC 9112 section 5): the length of its name, and where the colon is.
+fn field_name(line: &TextLine<'_>, permits: Permits) -> Result<(usize, usize), Fault> {
     let text = line.text;
     let len = TOKEN.run(text);
+    let mut colon = len;
     match text.get(len) {
         Some(b':') if len > 0 => {}
-        // RFC 9112 section 5.1: no whitespace there, since not everybody would take it for the same name.
-        Some(b' ' | b'\t') if len > 0 => {
-            return Err(Fault::BadRequest("whitespace after the name of a field"));
-        }
+        Some(b' ' | b'\t') if len > 0 => colon += spaces_before_colon(text, len, permits)?,
         // With the folding of old (RFC 9112 section 5.2) a line begins with whitespace.
         _ => return Err(Fault::BadRequest("a field without a name and a colon")),
     }
-    if !line.is_vetted && !is_field_text(&text[len + 1..]) {
+    if !line.is_vetted && !is_field_text(&text[colon + 1..]) {
         return Err(Fault::BadRequest("a control character in the head"));
+    }
+    Ok((len, colon))
+}
+
+/// RFC 9112 section 5.1: no whitespace there, since not everybody would take it for the same name.
+fn spaces_before_colon(text: &[u8], name_len: usize, permits: Permits) -> Result<usize, Fault> {
+    let (name, rest) = text.split_at(name_len);
+    let len = leading_whitespace(rest);
+    let is_one = permits.header_spaces && rest.get(len) == Some(&b':');
+    if !is_one || is_framing(name) {
+        return Err(Fault::BadRequest("whitespace after the name of a field"));
     }
     Ok(len)
 }

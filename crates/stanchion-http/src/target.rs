@@ -18,12 +18,13 @@ pub(crate) struct Parts {
     pub(crate) authority: Option<Range<usize>>,
 }
 
-/// Takes a target apart that was sent with `method`.
-pub(crate) fn parse(method: &[u8], target: &[u8]) -> Result<Parts, Fault> {
+/// Takes a target apart that was sent with `method`, whose case may mean nothing.
+pub(crate) fn parse(method: &[u8], casefold: bool, target: &[u8]) -> Result<Parts, Fault> {
+    let is = |known: &[u8]| method == known || casefold && method.eq_ignore_ascii_case(known);
     match target {
-        _ if method == b"CONNECT" => Err(Fault::Unimplemented("CONNECT, which is for proxies")),
+        _ if is(b"CONNECT") => Err(Fault::Unimplemented("CONNECT, which is for proxies")),
         [b'/', ..] => path_and_query(target, 0),
-        b"*" if method == b"OPTIONS" => Ok(Parts {
+        b"*" if is(b"OPTIONS") => Ok(Parts {
             len: 1,
             path: 0..1,
             query: 1..1,

@@ -4,7 +4,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use stanchion_http::{
-    BodyLength, Decoded, Decoder, Head, HeadLimits, HeadReader, check, fields, put_field,
+    BodyLength, Decoded, Decoder, Head, HeadReader, HeadRules, Permits, check, fields, put_field,
     put_status,
 };
 
@@ -32,11 +32,12 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-const LIMITS: HeadLimits = HeadLimits {
+const LIMITS: HeadRules = HeadRules {
     line_bytes: 4094,
     field_bytes: 8190,
     fields: 100,
     head_bytes: 64 << 10,
+    permits: Permits::NONE,
 };
 
 const HEADS: [&str; 3] = [

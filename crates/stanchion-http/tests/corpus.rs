@@ -7,14 +7,15 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use connection::{Request, read_all};
-use stanchion_http::{Fault, HeadLimits, percent_decoded};
+use stanchion_http::{Fault, HeadRules, Permits, percent_decoded};
 
 /// The server's default settings.
-const LIMITS: HeadLimits = HeadLimits {
+const LIMITS: HeadRules = HeadRules {
     line_bytes: 4094,
     field_bytes: 8190,
     fields: 100,
     head_bytes: 64 << 10,
+    permits: Permits::NONE,
 };
 
 /// What the corpus says of a request: its method, path, query and body.

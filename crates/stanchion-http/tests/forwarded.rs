@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use stanchion_http::{Fault, Head, client_address, forwarded_scheme, proxy_us};
+use stanchion_http::{Fault, Head, SchemeFields, client_address, proxy_us};
 
 #[test]
 fn all_that_is_said_of_the_scheme_counts() {
@@ -34,10 +34,38 @@ fn all_that_is_said_of_the_scheme_counts() {
             contradiction,
         ),
     ];
+    let gunicorns = [(PROTOCOL, "ssl"), (PROTO, "https"), (SSL, "on")];
+    let gunicorns = SchemeFields::new(gunicorns.into_iter());
     for (said, expected) in table {
         let head = Head::of("GET", "/", said);
-        assert_eq!(forwarded_scheme(&head), *expected, "{said:?}");
+        assert_eq!(gunicorns.scheme(&head), *expected, "{said:?}");
     }
+}
+
+#[test]
+fn the_scheme_is_said_in_the_fields_that_are_named_and_no_others() {
+    // The second is as long as the first, but for 64 bytes.
+    let long = format!("X-{}", "a".repeat(64 + 6));
+    let fields = SchemeFields::new([("FRONT-ON", "1"), (&*long, "yes")].into_iter());
+    let contradiction = Err(Fault::BadRequest("contradictory scheme headers"));
+    for (said, expected) in [
+        (&[("Front-On", "1")][..], Ok("https")),
+        (&[("Front-On", "on")], Ok("http")),
+        (&[("X-Forwarded-Proto", "https")], Ok("http")),
+        (&[("Front-Of", "1")], Ok("http")),
+        (&[(&long, "YES")], Ok("https")),
+        (&[(&long, "YES"), ("Front-On", "1")], Ok("https")),
+        (&[(&long, "yes"), ("Front-On", "0")], contradiction),
+    ] {
+        assert_eq!(
+            fields.scheme(&Head::of("GET", "/", said)),
+            expected,
+            "{said:?}"
+        );
+    }
+    let nobody = SchemeFields::new([].into_iter());
+    let said = Head::of("GET", "/", &[("X-Forwarded-Proto", "https")]);
+    assert_eq!(nobody.scheme(&said), Ok("http"));
 }
 
 /// How long a request was with a proxy that says so, at `NOW_US`.

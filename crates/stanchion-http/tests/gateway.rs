@@ -1,8 +1,8 @@
 //! What CGI and PEP 3333 make of a request.
 
 use stanchion_http::{
-    Head, environ_name, is_hidden, percent_decoded, separator, split_host, split_mount,
-    split_target,
+    Fate, FieldRules, Head, HeaderMap, environ_name, percent_decoded, separator, split_host,
+    split_mount, split_target,
 };
 
 #[test]
@@ -58,11 +58,79 @@ fn names_in_an_environ() {
         environ_name(field.as_bytes(), &mut name);
         assert_eq!(name, expected);
     }
-    for (field, hidden) in [("X_Real_IP", true), ("X-Real-IP", false), ("_", true)] {
-        assert_eq!(is_hidden(field.as_bytes()), hidden, "{field}");
-    }
     for (field, expected) in [("Cookie", "; "), ("cookie", "; "), ("Accept", ",")] {
         assert_eq!(separator(field.as_bytes()), expected, "{field}");
+    }
+}
+
+#[test]
+fn names_with_an_underscore() {
+    use Fate::{Dropped, Refused, Shown};
+    use HeaderMap::{Dangerous, Drop, Refuse};
+    // (forwarder_headers, name; from a proxy and from somebody else, for each header_map)
+    let table = [
+        (
+            "",
+            "X-Real-IP",
+            [(Shown, Shown), (Shown, Shown), (Shown, Shown)],
+        ),
+        (
+            "",
+            "X_Real_IP",
+            [(Dropped, Dropped), (Refused, Refused), (Shown, Shown)],
+        ),
+        (
+            "",
+            "_",
+            [(Dropped, Dropped), (Refused, Refused), (Shown, Shown)],
+        ),
+        (
+            "SCRIPT_NAME, REMOTE_USER",
+            "Remote_User",
+            [(Shown, Dropped), (Shown, Refused), (Shown, Shown)],
+        ),
+        (
+            "SCRIPT_NAME,REMOTE_USER",
+            "Script_Name",
+            [(Shown, Dropped), (Shown, Refused), (Shown, Shown)],
+        ),
+        (
+            "SCRIPT_NAME",
+            "Remote_User",
+            [(Dropped, Dropped), (Refused, Refused), (Shown, Shown)],
+        ),
+        (
+            "*",
+            "Remote_User",
+            [(Shown, Dropped), (Shown, Refused), (Shown, Shown)],
+        ),
+        (
+            "*",
+            "Content_Length",
+            [(Dropped, Dropped), (Refused, Refused), (Dropped, Dropped)],
+        ),
+        (
+            "TRANSFER_ENCODING",
+            "transfer_Encoding",
+            [(Dropped, Dropped), (Refused, Refused), (Dropped, Dropped)],
+        ),
+    ];
+    for (forwarder_headers, name, expected) in table {
+        let fates = [Drop, Refuse, Dangerous].map(|map| {
+            let rules = FieldRules::new(map, forwarder_headers);
+            let head = Head::of("GET", "/", &[("A", "1"), (name, "2")]);
+            let fates = [true, false].map(|from_proxy| {
+                let fate = rules.fate(name.as_bytes(), from_proxy);
+                assert_eq!(
+                    rules.check(&head, from_proxy).is_err(),
+                    fate == Refused,
+                    "{name}"
+                );
+                fate
+            });
+            (fates[0], fates[1])
+        });
+        assert_eq!(fates, expected, "{name} with {forwarder_headers:?}");
     }
 }
 

@@ -1,16 +1,17 @@
 //! Heads, section by section of RFC 9112 and RFC 9110.
 
 use stanchion_http::rules::is_field_text;
-use stanchion_http::{Fault, Framing, Head, HeadLimits, HeadReader};
+use stanchion_http::{Fault, Framing, Head, HeadReader, HeadRules, Permits};
 
-const NO_LIMITS: HeadLimits = HeadLimits {
+const NO_LIMITS: HeadRules = HeadRules {
     line_bytes: usize::MAX,
     field_bytes: usize::MAX,
     fields: usize::MAX,
     head_bytes: usize::MAX,
+    permits: Permits::NONE,
 };
 
-fn read_within(bytes: &[u8], limits: &HeadLimits) -> Result<(Head, usize), Fault> {
+fn read_within(bytes: &[u8], limits: &HeadRules) -> Result<(Head, usize), Fault> {
     let mut head = Head::default();
     let read = HeadReader::default().read(bytes, limits, &mut head)?;
     Ok((head, read.expect("the whole head")))
@@ -46,7 +47,11 @@ fn request_lines() {
         ("9112 3", "GET ", 400),
         ("9112 3", " / HTTP/1.1", 400),
         ("9112 3", "GET HTTP/1.1", 400),
-        ("9112 3.1", "get / HTTP/1.1", 200),
+        ("9112 3.1", "get / HTTP/1.1", 400),
+        ("9112 3.1", "PU / HTTP/1.1", 400),
+        ("9112 3.1", "PUT# / HTTP/1.1", 400),
+        ("9112 3.1", "ABCDEFGHIJKLMNOPQRST / HTTP/1.1", 200),
+        ("9112 3.1", "ABCDEFGHIJKLMNOPQRSTU / HTTP/1.1", 400),
         ("9110 9.1", "M-SEARCH / HTTP/1.1", 200),
         ("9110 9.1", "GE(T / HTTP/1.1", 400),
         ("9110 9.1", "G\u{e9}T / HTTP/1.1", 400),
@@ -415,34 +420,35 @@ fn who_may_send_another_request() {
 fn every_limit_has_its_fault() {
     let text = b"GET /23456 HTTP/1.1\r\nHost: a\r\nX: 3456\r\n\r\n";
     let (line, field, whole) = (19, 7, 39);
-    let fits = HeadLimits {
+    let fits = HeadRules {
         line_bytes: line,
         field_bytes: field,
         fields: 2,
         head_bytes: whole,
+        permits: Permits::NONE,
     };
     assert!(read_within(text, &fits).is_ok());
     let head_bytes = whole - 1;
-    let too_large = read_within(text, &HeadLimits { head_bytes, ..fits });
+    let too_large = read_within(text, &HeadRules { head_bytes, ..fits });
     assert_eq!(too_large.err(), Some(Fault::HeadTooLarge));
     for (limits, fault) in [
         (
-            HeadLimits {
+            HeadRules {
                 line_bytes: line - 1,
                 ..fits
             },
             Fault::LineTooLong,
         ),
         (
-            HeadLimits {
+            HeadRules {
                 field_bytes: field - 1,
                 ..fits
             },
             Fault::FieldTooLarge,
         ),
-        (HeadLimits { fields: 1, ..fits }, Fault::HeadTooLarge),
+        (HeadRules { fields: 1, ..fits }, Fault::HeadTooLarge),
         (
-            HeadLimits {
+            HeadRules {
                 head_bytes: whole - 3,
                 ..fits
             },
@@ -463,7 +469,7 @@ fn every_limit_has_its_fault() {
 /// For logs it matters who has sent what is refused. What cannot be read is refused at once.
 #[test]
 fn a_head_with_a_flaw_is_read_to_its_end() {
-    let limits = HeadLimits {
+    let limits = HeadRules {
         line_bytes: 30,
         field_bytes: 20,
         ..NO_LIMITS

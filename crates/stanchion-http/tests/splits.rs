@@ -5,13 +5,26 @@ mod connection;
 use connection::rewritten;
 use proptest::prelude::*;
 use proptest::sample::Index;
-use stanchion_http::{Decoded, Decoder, Fault, Framing, Head, HeadLimits, HeadReader};
+use stanchion_http::{Decoded, Decoder, Fault, Framing, Head, HeadReader, HeadRules, Permits};
 
-const LIMITS: HeadLimits = HeadLimits {
+const LIMITS: HeadRules = HeadRules {
     line_bytes: 60,
     field_bytes: 40,
     fields: 5,
     head_bytes: 120,
+    permits: Permits::NONE,
+};
+
+/// The same, and all is taken that can be.
+const LAX: HeadRules = HeadRules {
+    permits: Permits {
+        unconventional_method: true,
+        unconventional_version: true,
+        casefold_method: true,
+        obsolete_folding: true,
+        header_spaces: true,
+    },
+    ..LIMITS
 };
 
 /// All that was understood of a head.
@@ -38,10 +51,10 @@ fn understood(head: &Head, len: usize) -> Understood {
 }
 
 /// Reads what has come each time that `bytes` is there up to one of `ends`, and at the end.
-fn read(bytes: &[u8], ends: &[usize]) -> Result<Option<Understood>, Fault> {
+fn read(rules: &HeadRules, bytes: &[u8], ends: &[usize]) -> Result<Option<Understood>, Fault> {
     let (mut reader, mut head) = (HeadReader::default(), Head::default());
     for end in ends.iter().copied().chain([bytes.len()]) {
-        if let Some(len) = reader.read(&bytes[..end], &LIMITS, &mut head)? {
+        if let Some(len) = reader.read(&bytes[..end], rules, &mut head)? {
             return Ok(Some(understood(&head, len)));
         }
     }
@@ -81,6 +94,8 @@ fn heads() -> impl Strategy<Value = Vec<u8>> {
         "GET / HTTP/1.1\r\nHost: a\r\n",
         "\r\nPOST /b?c HTTP/1.1\r\nHost: a:80\r\nContent-Length: 5\r\n",
         "OPTIONS * HTTP/1.0\r\n",
+        "get / HTTP/3.7\r\nHost: a\r\nX:",
+        "POST / HTTP/0.9\r\nContent-Length: 5\r\n",
         "GET http://a/ HTTP/1.1\r\nHost: b\r\n",
         "",
     ];
@@ -96,6 +111,10 @@ fn heads() -> impl Strategy<Value = Vec<u8>> {
         "X-A: 1\r\n",
         "X-B: \r\n",
         "Host: b\r\n",
+        "\r\n ",
+        "\r\n\t",
+        "b : ",
+        "Content-Length : 5\r\n",
         "Content-Length: 5\r\n",
         "Transfer-Encoding: chunked\r\n",
         "Connection: close\r\n",
@@ -138,10 +157,12 @@ proptest! {
 
     #[test]
     fn a_head_in_pieces_is_the_same_head(bytes in heads(), at in proptest::collection::vec(any::<Index>(), 0..6)) {
-        let whole = read(&bytes, &[]);
-        prop_assert_eq!(&read(&bytes, &cuts(&bytes, &at)), &whole);
-        let every: Vec<usize> = (0..bytes.len()).collect();
-        prop_assert_eq!(read(&bytes, &every), whole);
+        for rules in [&LIMITS, &LAX] {
+            let whole = read(rules, &bytes, &[]);
+            prop_assert_eq!(&read(rules, &bytes, &cuts(&bytes, &at)), &whole);
+            let every: Vec<usize> = (0..bytes.len()).collect();
+            prop_assert_eq!(read(rules, &bytes, &every), whole);
+        }
     }
 
     #[test]
@@ -156,23 +177,39 @@ proptest! {
 
     #[test]
     fn garbage_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-        let _ = read(&bytes, &[]);
+        let _ = read(&LIMITS, &bytes, &[]);
+        let _ = read(&LAX, &bytes, &[]);
         let _ = decode(Framing::Chunked, &bytes, &[]);
         let _ = stanchion_http::check(&bytes, false);
         let _ = stanchion_http::split_target(&bytes);
         let _ = stanchion_http::percent_decoded(&bytes);
     }
 
-    /// Written again from what was understood, a head means the same.
+    /// Written again from what was understood, a head means the same, also where nothing is permitted but methods and
+    /// versions: folds and spaces are gone.
     #[test]
     fn a_head_that_is_written_again_is_the_same_head(bytes in heads()) {
-        let (mut reader, mut head) = (HeadReader::default(), Head::default());
-        let Ok(Some(_)) = reader.read(&bytes, &LIMITS, &mut head) else { return Ok(()) };
-        let again = rewritten(&head);
-        let expected = understood(&head, again.len());
-        reader.reset();
-        let len = reader.read(&again, &LIMITS, &mut head);
-        prop_assert_eq!(len, Ok(Some(again.len())));
-        prop_assert_eq!(understood(&head, again.len()), expected);
+        for rules in [&LIMITS, &LAX] {
+            let (mut reader, mut head) = (HeadReader::default(), Head::default());
+            let Ok(Some(_)) = reader.read(&bytes, rules, &mut head) else { continue };
+            let again = rewritten(&head);
+            let expected = understood(&head, again.len());
+            reader.reset();
+            let permits = Permits { obsolete_folding: false, header_spaces: false, ..rules.permits };
+            let rules = HeadRules { permits, ..*rules };
+            let len = reader.read(&again, &rules, &mut head);
+            prop_assert_eq!(len, Ok(Some(again.len())));
+            prop_assert_eq!(understood(&head, again.len()), expected);
+        }
+    }
+
+    /// What is permitted adds to what is understood, and changes nothing of it.
+    #[test]
+    fn what_is_read_without_permits_is_the_same_with_all(bytes in heads()) {
+        let upper_case = |method: &str| method.to_ascii_uppercase() == method;
+        if let Ok(Some(strict)) = read(&LIMITS, &bytes, &[]) {
+            prop_assert!(upper_case(&strict.0));
+            prop_assert_eq!(read(&LAX, &bytes, &[]), Ok(Some(strict)));
+        }
     }
 }

@@ -7,7 +7,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyString, PyType};
-use stanchion_http::gateway::{percent_decoded, separator, split_target};
+use stanchion_http::gateway::{is_script_name, percent_decoded, separator, split_target};
 use stanchion_server::record::{BodyRecord, RequestRecord};
 use stanchion_server::{Taken, Worker};
 
@@ -41,7 +41,7 @@ pub(crate) struct Environs {
     names: Names,
     strings: Strings,
     open: Py<PyAny>,
-    /// `SCRIPT_NAME` of the process's own environment, as gunicorn has it.
+    /// Where the app is mounted, unless a proxy says otherwise.
     script_name: String,
     /// The key of the field that carries requests' names, if they have any.
     request_id_key: Option<Py<PyString>>,
@@ -74,9 +74,12 @@ impl Environs {
             "SERVER_SOFTWARE",
             concat!("stanchion/", env!("CARGO_PKG_VERSION")),
         )?;
-        // As gunicorn has it.
-        let script_name = std::env::var("SCRIPT_NAME").unwrap_or_default();
-        template.set_item("SCRIPT_NAME", &script_name)?;
+        let mut script_name = worker.settings().root_path.clone();
+        if script_name.is_empty() {
+            // As gunicorn has it.
+            script_name = std::env::var("SCRIPT_NAME").unwrap_or_default();
+        }
+        template.set_item("SCRIPT_NAME", text(py, script_name.as_bytes()))?;
         prepare(py)?;
         let empty_input = Py::new(py, EmptyInput::new())?;
         template.set_item(intern!(py, "wsgi.input"), &empty_input)?;
@@ -95,7 +98,7 @@ impl Environs {
             unknown: [0; UNKNOWN],
             unknown_turn: 0,
             empty_input,
-            names: Names::new(),
+            names: Names::new(worker.settings().field_rules()),
             strings: Strings::new(),
             open: py.import("io")?.getattr("open")?.unbind(),
             script_name,
@@ -257,14 +260,14 @@ impl Environs {
         for (sent, value) in request.fields() {
             let name = self.names.get(py, sent);
             match name.role {
-                Role::Hidden => {
+                Role::Underscored { proxy, anybody } => {
                     is_simple = false;
-                    continue;
-                }
-                Role::Mount => {
-                    mount = Some(value).filter(|_| request.facts.trusted_peer).or(mount);
-                    is_simple = false;
-                    continue;
+                    let is_said = proxy && request.facts.trusted_peer;
+                    if is_said && is_script_name(sent) {
+                        mount = Some(value);
+                    } else if !is_said && !anybody {
+                        continue;
+                    }
                 }
                 Role::Host | Role::Content | Role::Other => {}
             }

@@ -5,7 +5,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use pyo3::prelude::*;
 use pyo3::types::PyString;
-use stanchion_http::gateway::{environ_name, is_hidden};
+use stanchion_http::gateway::{Fate, FieldRules, environ_name};
 
 /// How many names are remembered; a client cannot make us keep more.
 const NAMES_MAX: usize = 256;
@@ -45,10 +45,11 @@ const USUAL: [&[u8]; 26] = [
 /// What a field is to an environ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// The app does not see it.
-    Hidden,
-    /// Says where the app is mounted, if a proxy that we believe sends it (gunicorn's `forwarder_headers`).
-    Mount,
+    /// Its name has an underscore: the app sees it if it is from one of these.
+    Underscored {
+        proxy: bool,
+        anybody: bool,
+    },
     /// The last one counts.
     Content,
     Host,
@@ -70,6 +71,7 @@ type Places = HashMap<Box<[u8]>, usize, BuildHasherDefault<NameHasher>>;
 
 /// Names by their bytes. One seat's, so that looking takes no lock.
 pub(crate) struct Names {
+    rules: FieldRules,
     places: Places,
     /// By their keys in an environ, the first way to write each.
     places_of_keys: Places,
@@ -96,8 +98,9 @@ impl Seen {
 }
 
 impl Names {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(rules: FieldRules) -> Self {
         Self {
+            rules,
             places: HashMap::default(),
             places_of_keys: HashMap::default(),
             known: Vec::new(),
@@ -117,7 +120,7 @@ impl Names {
             // Some versions of CPython never free an interned string, and a client could have us make as many
             // as it likes (PEP 683).
             let key = known_key.unwrap_or_else(|| PyString::new(py, &key).unbind());
-            return self.unknown.insert(Name::new(name, key, same));
+            return self.unknown.insert(Name::new(name, key, same, &self.rules));
         }
         let place = self.known.len();
         let number = same.unwrap_or(place);
@@ -126,7 +129,8 @@ impl Names {
         if same.is_none() {
             self.places_of_keys.insert(key.into_bytes().into(), place);
         }
-        self.known.push(Name::new(name, interned, Some(number)));
+        let name = Name::new(name, interned, Some(number), &self.rules);
+        self.known.push(name);
         &self.known[place]
     }
 }
@@ -139,12 +143,14 @@ impl Name {
         }
     }
 
-    fn new(name: &[u8], key: Py<PyString>, number: Option<usize>) -> Self {
+    fn new(name: &[u8], key: Py<PyString>, number: Option<usize>, rules: &FieldRules) -> Self {
         let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
-        let role = if is(b"script_name") {
-            Role::Mount
-        } else if is_hidden(name) {
-            Role::Hidden
+        let is_shown = |from_proxy| rules.fate(name, from_proxy) == Fate::Shown;
+        let role = if name.contains(&b'_') {
+            Role::Underscored {
+                proxy: is_shown(true),
+                anybody: is_shown(false),
+            }
         } else if is(b"content-length") || is(b"content-type") {
             Role::Content
         } else if is(b"host") {

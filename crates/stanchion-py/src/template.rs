@@ -243,9 +243,8 @@ struct Shown {
     path_info: Value,
     /// Its key alone: it may hold a secret, so in templates it is empty.
     query_string: Py<PyString>,
+    protocol: Value,
     /// `None` if none was shown.
-    minor_version: Option<u8>,
-    /// The same.
     is_https: Option<bool>,
     remote_addr: Value,
     server_name: Value,
@@ -259,11 +258,7 @@ impl Shown {
         let value = |key| Value::new(dict, &PyString::intern(dict.py(), key));
         let py = dict.py();
         let query_string = intern!(py, "QUERY_STRING");
-        for key in [
-            query_string,
-            intern!(py, "SERVER_PROTOCOL"),
-            intern!(py, "wsgi.url_scheme"),
-        ] {
+        for key in [query_string, intern!(py, "wsgi.url_scheme")] {
             dict.set_item(key, "")?;
         }
         Ok(Self {
@@ -271,7 +266,7 @@ impl Shown {
             raw_uri: value("RAW_URI")?,
             path_info: value("PATH_INFO")?,
             query_string: query_string.clone().unbind(),
-            minor_version: None,
+            protocol: value("SERVER_PROTOCOL")?,
             is_https: None,
             remote_addr: value("REMOTE_ADDR")?,
             server_name: value("SERVER_NAME")?,
@@ -287,7 +282,7 @@ impl Shown {
             raw_uri: self.raw_uri.clone_ref(py),
             path_info: self.path_info.clone_ref(py),
             query_string: self.query_string.clone_ref(py),
-            minor_version: self.minor_version,
+            protocol: self.protocol.clone_ref(py),
             is_https: self.is_https,
             remote_addr: self.remote_addr.clone_ref(py),
             server_name: self.server_name.clone_ref(py),
@@ -305,14 +300,7 @@ impl Shown {
         unkept: &mut Unkept<'py>,
     ) -> PyResult<()> {
         let py = dict.py();
-        if self.minor_version != Some(request.minor_version) {
-            let protocol = match request.minor_version {
-                0 => "HTTP/1.0",
-                _ => "HTTP/1.1",
-            };
-            dict.set_item(intern!(py, "SERVER_PROTOCOL"), protocol)?;
-            self.minor_version = Some(request.minor_version);
-        }
+        self.protocol.show(dict, request.protocol, unkept)?;
         self.method.show(dict, request.method, unkept)?;
         if self.raw_uri.bytes != request.target {
             let (path, query) = split_target(request.target);

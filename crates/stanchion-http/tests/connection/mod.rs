@@ -2,7 +2,7 @@
 
 #![allow(dead_code)] // each test that has this file uses a part of it
 
-use stanchion_http::{Decoded, Decoder, Fault, Head, HeadLimits, HeadReader};
+use stanchion_http::{Decoded, Decoder, Fault, Head, HeadReader, HeadRules};
 
 /// A request as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub(crate) struct Request {
 /// The requests in `bytes`, which come in pieces of so many, and what is wrong with the one after them.
 pub(crate) fn read_all(
     bytes: &[u8],
-    limits: &HeadLimits,
+    limits: &HeadRules,
     piece: usize,
 ) -> (Vec<Request>, Option<Fault>) {
     let mut requests = Vec::new();
@@ -31,7 +31,7 @@ pub(crate) fn read_all(
     (requests, None)
 }
 
-fn read_one(rest: &mut &[u8], limits: &HeadLimits, piece: usize) -> Result<Option<Request>, Fault> {
+fn read_one(rest: &mut &[u8], limits: &HeadRules, piece: usize) -> Result<Option<Request>, Fault> {
     let (mut reader, mut head) = (HeadReader::default(), Head::default());
     let ends = (1..=rest.len().div_ceil(piece)).map(|n| (n * piece).min(rest.len()));
     let mut lens = ends.map(|end| reader.read(&rest[..end], limits, &mut head));
@@ -56,8 +56,14 @@ fn read_one(rest: &mut &[u8], limits: &HeadLimits, piece: usize) -> Result<Optio
 
 /// A head written again from what was understood of it.
 pub(crate) fn rewritten(head: &Head) -> Vec<u8> {
-    let mut bytes = [head.method().as_bytes(), b" ", head.target(), b" HTTP/1."].concat();
-    bytes.push(b'0' + head.minor_version());
+    let mut bytes = [
+        head.method().as_bytes(),
+        b" ",
+        head.target(),
+        b" ",
+        head.protocol().as_bytes(),
+    ]
+    .concat();
     bytes.extend_from_slice(b"\r\n");
     for (name, value) in head.fields() {
         bytes.extend_from_slice(&[name, b":", value, b"\r\n"].concat());

@@ -13,7 +13,7 @@ pub const REQUEST_HEAD_BYTES_MAX: usize = 64 * 1024;
 /// For very many fields it may be too little: such a request is refused.
 pub const REQUEST_RECORD_EXTRA_BYTES: usize = 16 * 1024;
 /// The numbers at the start of a request's record.
-const FIXED_BYTES: usize = 60;
+const FIXED_BYTES: usize = 67;
 /// Where one field is: two spans of two numbers.
 const FIELD_BYTES: usize = 16;
 /// Fields whose places are written at a time.
@@ -84,8 +84,8 @@ pub struct RequestRecord<'a> {
     pub method: &'a [u8],
     /// The request target as it was sent.
     pub target: &'a [u8],
-    /// Minor version of HTTP/1: 0 or 1.
-    pub minor_version: u8,
+    /// Such as `HTTP/1.1`.
+    pub protocol: &'a [u8],
     /// What else is known.
     pub facts: RequestFacts<'a>,
     /// The body.
@@ -138,12 +138,12 @@ pub fn write_request(
     fixed.put(u32::try_from(head.spans().len()).ok()?.to_le_bytes());
     put_span(&mut fixed, head.method_span());
     put_span(&mut fixed, head.target_span());
+    put_span(&mut fixed, head.protocol_span());
     for text in texts {
         fixed.put(u16::try_from(text.len()).ok()?.to_le_bytes());
     }
     fixed.put(facts.peer_port.to_le_bytes());
     fixed.put([
-        head.minor_version(),
         u8::from(facts.trusted_peer),
         u8::from(facts.is_https),
         u8::from(matches!(body, WholeBody::Spooled { .. })),
@@ -206,13 +206,13 @@ impl<'a> RequestRecord<'a> {
         let body_at = reader.word()?;
         let head_len = reader.word()?;
         let field_count = reader.word()?;
-        let (method, target) = (reader.take(8)?, reader.take(8)?);
+        let (method, target, protocol) = (reader.take(8)?, reader.take(8)?, reader.take(8)?);
         let mut lens = [0; 5];
         for len in &mut lens {
             *len = reader.short()?;
         }
         let peer_port = u16::from_le_bytes(reader.array()?);
-        let [minor_version, trusted, is_https, is_spooled] = reader.array()?;
+        let [trusted, is_https, is_spooled] = reader.array()?;
         let proxy_us = Some(reader.number()?).filter(|&us| us != UNKNOWN);
         let body_len = reader.number()?;
         let facts = RequestFacts {
@@ -255,7 +255,7 @@ impl<'a> RequestRecord<'a> {
         Ok(Self {
             method: part(method).ok_or(BadRecord)?,
             target: part(target).ok_or(BadRecord)?,
-            minor_version,
+            protocol: part(protocol).ok_or(BadRecord)?,
             facts,
             body,
             as_sent,
@@ -364,7 +364,7 @@ mod tests {
             let record = RequestRecord::read(&area[..body_at], len).expect("readable");
             prop_assert_eq!(record.method, method.as_bytes());
             prop_assert_eq!(record.target, target.as_bytes());
-            prop_assert_eq!(record.minor_version, 1);
+            prop_assert_eq!(record.protocol, b"HTTP/1.1");
             prop_assert_eq!(record.facts, facts());
             prop_assert_eq!(record.fields().collect::<Vec<_>>(), head.fields().collect::<Vec<_>>());
             prop_assert_eq!(record.body, BodyRecord::Memory { at: body_at, len: body.len() });

@@ -1,6 +1,6 @@
 //! From what somebody wrote to a value of the setting's kind.
 
-use serde_json::{Number, Value};
+use serde_json::{Map, Number, Value};
 
 use super::table::{Check, FromMap, Kind, Preset, Range};
 
@@ -26,6 +26,7 @@ pub(super) fn coerce(kind: &Kind, raw: &Value) -> Result<Value, String> {
             check,
             from_map,
         } => return list(*may_be_empty, *check, *from_map, raw),
+        Kind::Map { check } => return map(*check, raw),
     };
     value.ok_or_else(|| unlike(&expected(kind), raw))
 }
@@ -48,6 +49,7 @@ pub(super) fn expected(kind: &Kind) -> String {
             nullable: false, ..
         } => "a text".into(),
         Kind::List { .. } => "a list of texts".into(),
+        Kind::Map { .. } => "a mapping of texts to texts".into(),
     }
 }
 
@@ -201,6 +203,18 @@ fn list(
         .map(Value::Array)
 }
 
+fn map(check: fn(&str, &str) -> Result<(), String>, raw: &Value) -> Result<Value, String> {
+    let texts = |map: &Map<String, Value>| map.values().all(Value::is_string);
+    let Some(map) = raw.as_object().filter(|map| texts(map)) else {
+        return Err(unlike("a mapping of texts to texts", raw));
+    };
+    for (name, text) in map {
+        check(name, text.as_str().unwrap_or_default())
+            .map_err(|reason| format!("{reason}, got {}", shown(raw)))?;
+    }
+    Ok(raw.clone())
+}
+
 fn checked(check: Check, text: &str) -> Result<Value, String> {
     match check(text) {
         Ok(()) => Ok(text.into()),
@@ -237,6 +251,10 @@ impl From<&Preset> for Value {
             Preset::Number(number) => (*number).into(),
             Preset::Text(text) => (*text).into(),
             Preset::List(items) => items.to_vec().into(),
+            Preset::Map(items) => items
+                .iter()
+                .map(|&(name, text)| (name, text))
+                .collect::<Value>(),
         }
     }
 }

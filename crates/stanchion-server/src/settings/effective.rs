@@ -1,9 +1,11 @@
 //! The settings as the server reads them: typed, checked, complete.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
+use stanchion_http::{FieldRules, HeaderMap, Permits, SchemeFields};
 
 use super::resolve::{Layer, resolve};
 use super::{
@@ -155,6 +157,25 @@ pub struct Settings {
     pub reload_extra_files: Vec<String>,
     /// Proxies whose forwarding headers count.
     pub forwarded_allow_ips: AllowedPeers,
+    /// Fields in which proxies say by which scheme the client came, and what each says for https.
+    pub secure_scheme_headers: BTreeMap<String, String>,
+    /// Names of fields with an underscore that count from proxies, with commas between; `*` = any.
+    pub forwarder_headers: String,
+    /// Where the app is mounted; empty = nowhere, or where its environment says.
+    pub root_path: String,
+    /// What becomes of other fields with an underscore in their names.
+    #[serde(deserialize_with = "header_map")]
+    pub header_map: HeaderMap,
+    /// Take methods with lower case, and of any length.
+    pub permit_unconventional_http_method: bool,
+    /// Make methods upper case.
+    pub casefold_http_method: bool,
+    /// Take versions other than 1.0 and 1.1.
+    pub permit_unconventional_http_version: bool,
+    /// Take values that go on in the next line.
+    pub permit_obsolete_folding: bool,
+    /// Take whitespace before the colon of a field.
+    pub strip_header_spaces: bool,
     /// Access log: `None` = none, `-` = stdout.
     pub accesslog: Option<PathBuf>,
     /// Format of the access log in gunicorn's atoms, not parsed yet.
@@ -229,6 +250,18 @@ pub enum QueueOrder {
     Adaptive,
 }
 
+/// The word of the table.
+fn header_map<'de, D: Deserializer<'de>>(deserializer: D) -> Result<HeaderMap, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "lowercase", remote = "HeaderMap")]
+    enum Word {
+        Drop,
+        Refuse,
+        Dangerous,
+    }
+    Word::deserialize(deserializer)
+}
+
 impl Settings {
     /// Reads `{name: value}` over the defaults, with every check of the table.
     pub fn from_json(text: &str) -> Result<Self, SettingsError> {
@@ -255,6 +288,28 @@ impl Settings {
     /// What the server is called in the titles of its processes: as `proc_name` says, or else by its app.
     pub fn name(&self) -> Option<&str> {
         self.proc_name.as_deref().or(self.wsgi_app.as_deref())
+    }
+
+    /// Which of the things that nobody should send are taken.
+    pub fn permits(&self) -> Permits {
+        Permits {
+            unconventional_method: self.permit_unconventional_http_method,
+            unconventional_version: self.permit_unconventional_http_version,
+            casefold_method: self.casefold_http_method,
+            obsolete_folding: self.permit_obsolete_folding,
+            header_spaces: self.strip_header_spaces,
+        }
+    }
+
+    /// Which fields the app sees.
+    pub fn field_rules(&self) -> FieldRules {
+        FieldRules::new(self.header_map, &self.forwarder_headers)
+    }
+
+    /// Where proxies say by which scheme the client came.
+    pub fn scheme_fields(&self) -> SchemeFields {
+        let fields = self.secure_scheme_headers.iter();
+        SchemeFields::new(fields.map(|(name, https)| (&**name, &**https)))
     }
 
     /// Requests that can run at once: a seat for each thread of each worker.

@@ -37,6 +37,8 @@ pub struct Resolution {
     pub errors: Vec<String>,
     /// Names that are no settings.
     pub unknown: Vec<Unknown>,
+    /// One line for each value that lets in what nobody should send.
+    pub warnings: Vec<String>,
 }
 
 /// A value and the place that it came from.
@@ -67,6 +69,7 @@ pub fn resolve(layers: &[Layer]) -> Resolution {
         }
     }
     resolution.check_together();
+    resolution.warn_of_risks();
     resolution
 }
 
@@ -93,6 +96,7 @@ impl Resolution {
             values,
             errors: Vec::new(),
             unknown: Vec::new(),
+            warnings: Vec::new(),
         }
     }
 
@@ -124,6 +128,20 @@ impl Resolution {
         self.check_memory();
         self.check_worker_ports();
         self.check_lanes();
+    }
+
+    fn warn_of_risks(&mut self) {
+        for &(name, risky, risk) in table::RISKS {
+            let Resolved { value, origin } = &self.values[name];
+            let is_risky = match value {
+                Value::Bool(value) => *value,
+                value => value.as_str().is_some_and(|text| text.trim() == risky),
+            };
+            if is_risky {
+                let line = format!("setting `{name}` from {origin}: {risk}");
+                self.warnings.push(line);
+            }
+        }
     }
 
     fn number(&self, name: &str) -> u64 {

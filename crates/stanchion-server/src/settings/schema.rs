@@ -13,7 +13,7 @@ use super::table::{GROUPS, Group, Kind, Range, Setting};
 ///  "help": "…", "long_help": "…"}
 /// ```
 ///
-/// `kind` is one of int, bytes, seconds, octal, bool, account, str, list, choice. `off_flags` are those that
+/// `kind` is one of int, bytes, seconds, octal, bool, account, str, list, map, choice. `off_flags` are those that
 /// switch a bool off. `env_format` has `{}` where the variable's text goes.
 pub fn schema_json() -> String {
     let of_group = |group: &'static Group| {
@@ -43,6 +43,7 @@ fn describe(section: &str, setting: &Setting) -> Value {
         Kind::Bool => ("bool", Value::Null, Value::Null),
         Kind::Text { .. } => ("str", Value::Null, Value::Null),
         Kind::List { .. } => ("list", Value::Null, Value::Null),
+        Kind::Map { .. } => ("map", Value::Null, Value::Null),
         Kind::Choice(words) => ("choice", Value::Null, json!(words)),
     };
     json!({

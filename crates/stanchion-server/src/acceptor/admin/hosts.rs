@@ -94,7 +94,7 @@ pub(super) fn host_of(head: &Head) -> Result<Option<&str>, NoHost> {
 
 #[cfg(test)]
 mod tests {
-    use stanchion_http::{HeadLimits, HeadReader};
+    use stanchion_http::{HeadReader, HeadRules, Permits};
 
     use super::*;
 
@@ -112,11 +112,12 @@ mod tests {
 
     /// The same of a request as it comes; `None` if that is not HTTP.
     fn allows_read(hosts: &AllowedHosts, request: &str) -> Option<bool> {
-        let limits = HeadLimits {
+        let limits = HeadRules {
             line_bytes: 1024,
             field_bytes: 1024,
             fields: 10,
             head_bytes: 4096,
+            permits: Permits::NONE,
         };
         let mut head = Head::default();
         let mut reader = HeadReader::default();

@@ -1,7 +1,7 @@
 //! A request on its way in: its head, and its body.
 
 use bytes::Bytes;
-use stanchion_http::{Decoded, Decoder, Framing, Head, HeadLimits, HeadReader};
+use stanchion_http::{Decoded, Decoder, Framing, Head, HeadReader, HeadRules, Permits};
 
 use super::connection::{Audience, Connection, Phase, Step, Waiting};
 use super::pace::{Pace, doze_us};
@@ -14,12 +14,13 @@ use crate::acceptor::requests::{Account, Requests};
 /// What a client that speaks TLS sends first: a record of its handshake (RFC 8446 section 5.1). No
 /// method begins with it.
 const TLS_HANDSHAKE: u8 = 0x16;
-/// Of the head of an operator's request.
-const OPERATORS_LIMITS: HeadLimits = HeadLimits {
+/// How the head of an operator's request is read.
+const OPERATORS_RULES: HeadRules = HeadRules {
     line_bytes: 8 << 10,
     field_bytes: 8 << 10,
     fields: 100,
     head_bytes: 16 << 10,
+    permits: Permits::NONE,
 };
 /// How much of a body is read in one go, before others have their turn.
 const TURN_BYTES_MAX: usize = 1 << 20;
@@ -133,9 +134,9 @@ impl Connection {
             let refusal = Refusal::BadRequest("TLS on a port for plain HTTP");
             return self.refuse_unread(refusal, requests);
         }
-        let limits = match self.audience {
-            Audience::Clients => requests.head_limits,
-            Audience::Operators => OPERATORS_LIMITS,
+        let rules = match self.audience {
+            Audience::Clients => requests.head_rules,
+            Audience::Operators => OPERATORS_RULES,
         };
         if let Phase::Head(partial) = &mut self.phase {
             partial.bytes.extend_from_slice(bytes);
@@ -145,7 +146,7 @@ impl Connection {
                 head,
                 ..
             } = &mut **partial;
-            return match reader.read(bytes, &limits, head) {
+            return match reader.read(bytes, &rules, head) {
                 Ok(None) => Step::On,
                 Ok(Some(len)) => {
                     let Phase::Head(partial) =
@@ -166,7 +167,7 @@ impl Connection {
         }
         let mut reader = HeadReader::default();
         let mut head = requests.spare_head();
-        match reader.read(bytes, &limits, &mut head) {
+        match reader.read(bytes, &rules, &mut head) {
             Ok(Some(len)) => self.begin(head, came.behind(len), requests),
             Ok(None) => {
                 self.phase = Phase::Head(Box::new(PartialHead {

@@ -13,7 +13,7 @@ use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
 
-use stanchion_http::{Framing, Head, HeadLimits};
+use stanchion_http::{FieldRules, Framing, Head, HeadRules, SchemeFields};
 use stanchion_sys::channel::Channel;
 use tracing::info;
 
@@ -72,7 +72,9 @@ pub(crate) struct Requests {
     pub(crate) unspooled: Shortage,
     /// The disk has failed since accepting was last thought of.
     has_disk_trouble: bool,
-    pub(crate) head_limits: HeadLimits,
+    pub(crate) head_rules: HeadRules,
+    field_rules: FieldRules,
+    scheme_fields: SchemeFields,
     /// When this turn began.
     pub(crate) now_us: u64,
     body_memory: Rc<Memory>,
@@ -113,7 +115,9 @@ impl Requests {
                 "bodies and answers cannot be written to the spool directory (disk full? open files? see --tmp-upload-dir)",
             ),
             has_disk_trouble: false,
-            head_limits: head_limits(settings),
+            head_rules: head_rules(settings),
+            field_rules: settings.field_rules(),
+            scheme_fields: settings.scheme_fields(),
             now_us,
             body_memory: Memory::new(settings.max_body_memory),
             request_ids: header.map(RequestIds::new).transpose()?,
@@ -194,8 +198,8 @@ impl Requests {
         started_us: u64,
         connection: u32,
     ) -> Rc<Ticket> {
-        let (ticket, contradiction) = self.ticket(head, body, peer, started_us, connection);
-        if let Some(refusal) = contradiction {
+        let (ticket, fault) = self.ticket(head, body, peer, started_us, connection);
+        if let Some(refusal) = fault {
             ticket.answer(Answer::Refused(refusal));
         } else if let Some(reply) = self.probed(&ticket.request.head) {
             ticket.answer(Answer::Probed(reply));
@@ -221,7 +225,8 @@ impl Requests {
         ticket
     }
 
-    /// Puts a request together, and says what is wrong with it, if the proxies in front contradict each other.
+    /// Puts a request together, and says what is wrong with its fields: the proxies in front contradict each other, or
+    /// one has a name that is not taken.
     fn ticket(
         &mut self,
         mut head: Head,
@@ -232,10 +237,11 @@ impl Requests {
     ) -> (Rc<Ticket>, Option<Refusal>) {
         let trace = self.observers.begin_trace(&mut head, started_us);
         let scheme = if peer.trusted {
-            stanchion_http::forwarded_scheme(&head)
+            self.scheme_fields.scheme(&head)
         } else {
             Ok("http")
         };
+        let fault = self.field_rules.check(&head, peer.trusted).err();
         let id = self.request_ids.as_ref();
         let id = id.map(|ids| ids.name(&head, peer.trusted));
         let proxy_us = if peer.trusted {
@@ -253,7 +259,7 @@ impl Requests {
             arrived_us: self.now_us,
         };
         let ticket = Rc::new(Ticket::new(request, trace, connection, &self.woken));
-        (ticket, scheme.err().map(Refusal::from))
+        (ticket, fault.or(scheme.err()).map(Refusal::from))
     }
 
     /// The answer to a probe on a listener of `bind`, if this is one.
@@ -363,10 +369,10 @@ impl Requests {
     }
 }
 
-/// A head's limits, as the settings have them.
-fn head_limits(settings: &Settings) -> HeadLimits {
+/// How heads are read, as the settings have it.
+fn head_rules(settings: &Settings) -> HeadRules {
     let or_none = |limit: usize| if limit == 0 { usize::MAX } else { limit };
-    HeadLimits {
+    HeadRules {
         line_bytes: or_none(settings.limit_request_line),
         field_bytes: or_none(settings.limit_request_field_size),
         fields: match settings.limit_request_fields {
@@ -374,6 +380,7 @@ fn head_limits(settings: &Settings) -> HeadLimits {
             limit => limit,
         },
         head_bytes: REQUEST_HEAD_BYTES_MAX,
+        permits: settings.permits(),
     }
 }
 

@@ -5,10 +5,12 @@ mod limits;
 mod line;
 mod logging;
 mod process;
+mod requests;
 mod serving;
 
 use super::Settings;
 pub(crate) use process::UMASK;
+pub(super) use requests::RISKS;
 
 /// Every setting, in the order in which people read about them.
 pub const GROUPS: &[Group] = &[
@@ -18,7 +20,8 @@ pub const GROUPS: &[Group] = &[
     limits::LIMITS,
     limits::BUFFERS,
     process::PROCESS,
-    process::PROXIES,
+    requests::PROXIES,
+    requests::REQUESTS,
     logging::LOGGING,
     admin::ADMIN,
     process::APP,
@@ -106,6 +109,11 @@ pub enum Kind {
         /// What a mapping in a config file stands for, where it may stand for an item.
         from_map: Option<FromMap>,
     },
+    /// Texts by name, from a config file.
+    Map {
+        /// Whether this name with this text will do.
+        check: fn(&str, &str) -> Result<(), String>,
+    },
     /// One of these words, in any case.
     Choice(&'static [&'static str]),
 }
@@ -132,6 +140,8 @@ pub enum Preset {
     Text(&'static str),
     /// A list of texts.
     List(&'static [&'static str]),
+    /// Texts by name.
+    Map(&'static [(&'static str, &'static str)]),
 }
 
 /// What a reload makes of a change of a setting.
@@ -223,6 +233,8 @@ mod tests {
 
     /// Columns of a terminal that `-h` may fill, and what it puts around flags and help.
     const HELP_COLUMNS: usize = 79;
+    /// As in python/stanchion/usage.py.
+    const FLAGS_COLUMNS_MAX: usize = 32;
     const INDENT_AND_GAP: usize = 4;
 
     /// The widest left column of `-h`: the short flag and the first long one, with the metavar.
@@ -266,8 +278,11 @@ mod tests {
 
     #[test]
     fn help_fits_its_column() {
-        let left = settings().map(flags_columns).max().unwrap();
+        let usual = settings().map(flags_columns);
+        let left = usual.filter(|&columns| columns <= FLAGS_COLUMNS_MAX).max();
         for setting in settings() {
+            // Longer ones push their help aside.
+            let left = flags_columns(setting).max(left.unwrap());
             let columns = left + INDENT_AND_GAP + setting.help.len();
             assert!(
                 columns <= HELP_COLUMNS,

@@ -1,7 +1,7 @@
 //! Settings of the process and its surroundings.
 
-use super::{Env, Group, Kind, OPTIONAL, OnReload, Preset, Range, Setting, without_nul};
-use crate::settings::{AllowedPeers, ControlAddress};
+use super::{Group, Kind, OPTIONAL, OnReload, Preset, Range, Setting, without_nul};
+use crate::settings::ControlAddress;
 
 /// What a socket file lacks by default: 0660 is left, so that owner and group may connect.
 pub(crate) const UMASK: u32 = 0o117;
@@ -253,35 +253,6 @@ like templates/*.html are expanded anew at each look. May be repeated.",
     ],
 };
 
-pub(super) const PROXIES: Group = Group {
-    title: "Proxies",
-    settings: &[Setting {
-        name: "forwarded_allow_ips",
-        flags: &["--forwarded-allow-ips"],
-        metavar: "LIST",
-        env: Some(Env {
-            name: "FORWARDED_ALLOW_IPS",
-            format: "{}",
-        }),
-        kind: Kind::Text {
-            nullable: false,
-            check: allowed_peers,
-        },
-        default: Preset::Text("127.0.0.1,::1,unix"),
-        gunicorn: true,
-        on_reload: OnReload::Applies,
-        help: "Proxies whose forwarding headers count",
-        long_help: "\
-Addresses and networks with commas between, the word unix for peers on \
-unix sockets, which have no address, or * for all. Such a peer is \
-believed in X-Forwarded-Proto, X-Forwarded-For, SCRIPT_NAME, \
-X-Request-Id and X-Request-Start, so have your proxy set them all. Do not \
-use * where others than your proxy can reach the port: they could claim \
-to be anybody. In gunicorn peers on unix sockets always count; here a \
-list without unix leaves them out.",
-    }],
-};
-
 pub(super) const APP: Group = Group {
     title: "App",
     settings: &[
@@ -328,9 +299,4 @@ fn assignment(text: &str) -> Result<(), String> {
 /// Where the master may be told what to do.
 fn control_address(text: &str) -> Result<(), String> {
     ControlAddress::parse(text).map(drop)
-}
-
-/// A list of addresses and networks.
-fn allowed_peers(text: &str) -> Result<(), String> {
-    AllowedPeers::parse(text).map(drop)
 }

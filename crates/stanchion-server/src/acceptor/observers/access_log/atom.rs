@@ -33,12 +33,12 @@ impl Atom {
                 out.push(b' ');
                 escaped(out, head.target());
                 out.push(b' ');
-                text(out, Some(protocol(head)));
+                text(out, Some(head.protocol()));
             }
             Self::Method => text(out, Some(head.method())),
             Self::Path => escaped(out, &percent_decoded(head.path())),
             Self::Query => escaped(out, head.query()),
-            Self::Protocol => text(out, Some(protocol(head))),
+            Self::Protocol => text(out, Some(head.protocol())),
             Self::Status => number(out, over.status.into()),
             Self::Bytes => number(out, over.bytes),
             Self::Referer => known(out, line.known.referer),
@@ -84,13 +84,6 @@ pub(super) fn trace_id(head: &Head) -> Option<&str> {
     Traceparent::of(head).map(|parent| parent.trace)
 }
 
-pub(super) fn protocol(head: &Head) -> &'static str {
-    match head.minor_version() {
-        0 => "HTTP/1.0",
-        _ => "HTTP/1.1",
-    }
-}
-
 /// What of an answer's head a field says first.
 fn answer_field<'h>(head: &'h [u8], lower_case: &str) -> Option<&'h [u8]> {
     let mut fields = answer::fields(head);
@@ -118,7 +111,7 @@ fn environ(out: &mut Vec<u8>, name: &str, line: &LogLine<'_>) {
         "query_string" => escaped(out, head.query()),
         "content_type" => known(out, head.first("content-type")),
         "content_length" => known(out, head.first("content-length")),
-        "server_protocol" => text(out, Some(protocol(head))),
+        "server_protocol" => text(out, Some(head.protocol())),
         "remote_addr" => text(out, Some(&request.peer.address)),
         "remote_port" => number(out, request.peer.port.into()),
         "server_name" => text(out, Some(&request.peer.server_name)),

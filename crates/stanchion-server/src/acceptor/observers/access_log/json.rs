@@ -4,7 +4,7 @@
 use std::io::Write as _;
 
 use super::LogLine;
-use super::atom::{protocol, trace_id};
+use super::atom::trace_id;
 use super::text::{byte_escaped, is_plain, number as digits};
 use super::user::user;
 use crate::log::is_obeyed;
@@ -28,7 +28,7 @@ pub(super) fn write(out: &mut Vec<u8>, line: &LogLine<'_>) {
     text(out, "host", head.host());
     text(out, "path", Some(head.path()));
     text(out, "query", has_query.then(|| head.query()));
-    text(out, "protocol", Some(protocol(head).as_bytes()));
+    text(out, "protocol", Some(head.protocol().as_bytes()));
     number(out, "status", Some(over.status.into()));
     number(out, "bytes", Some(over.bytes));
     text(out, "referer", known.referer);

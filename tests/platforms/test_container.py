@@ -98,6 +98,7 @@ def shop(request: pytest.FixtureRequest, built: tuple[Cave, Image], tmp_path: Pa
     try:
         eventually(lambda: container.runc.poll() is not None or "ready: " in container.log(), "it is ready")
         assert container.runc.poll() is None, container.log()
+        eventually(lambda: container.pid, "runc has said which process it is")
         yield Shop(container, image, gate)
     finally:
         container.close()

@@ -25,6 +25,8 @@ SPOOFED = [
     f"Forwarded: for={MARK};proto=https",
     f"X-Request-Id: {MARK}",
     f"SCRIPT_NAME: /{MARK}",
+    f"PATH_INFO: /{MARK}",
+    f"REMOTE_USER: {MARK}",
     "X-Forwarded-Proto: https",
     "X-Request-Start: t=1.5",
     "traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
@@ -57,3 +59,26 @@ def test_what_the_server_believes_is_nginxs_own(serve: Serve, namespace: Namespa
     assert "HTTP_TRACEPARENT" not in environ
     assert re.fullmatch("[0-9a-f]{32}", environ["stanchion.request_id"])
     assert 0 <= environ["stanchion.proxy_wait"] < 60
+
+
+def test_what_nginx_says_in_forwarder_headers_is_what_the_app_sees(
+    serve: Serve, namespace: Namespace, tmp_path: Path
+) -> None:
+    """Whatever the client says, and also where nginx passes on names with an underscore."""
+    bind = f"unix:{tmp_path}/app.sock"
+    changes = {
+        "        location / {": "        underscores_in_headers on;\n        location / {",
+        'SCRIPT_NAME "";': "SCRIPT_NAME /shop; proxy_set_header REMOTE_USER $remote_user;",
+    }
+    nginx = Nginx(tmp_path / "nginx", bind, namespace, changes)
+    try:
+        serve("echo:raw", "--forwarder-headers", "SCRIPT_NAME,REMOTE_USER", bind=bind)
+        with namespace.run(lambda: Wire.connect(nginx.address)) as wire:
+            wire.send(
+                request("GET", "/shop/x", [*SPOOFED, "X_Forwarded_For: spoofed", "Authorization: Basic YWRhOng="])
+            )
+            environ = wire.response().json()["environ"]
+    finally:
+        nginx.stop()
+    assert (environ["SCRIPT_NAME"], environ["PATH_INFO"], environ["HTTP_REMOTE_USER"]) == ("/shop", "/x", "ada")
+    assert not {key: value for key, value in environ.items() if MARK in str(value)}

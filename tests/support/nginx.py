@@ -2,7 +2,9 @@
 
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from support.address import Address
 from support.netns import Namespace
@@ -13,8 +15,9 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "nginx.conf"
 PORT = 80
 
 
-def adapted(home: Path, upstream: str) -> str:
-    """The example that users are given, with nothing changed but where things are and that one process does it all."""
+def adapted(home: Path, upstream: str, changes: Mapping[str, str]) -> str:
+    """The example that users are given, with nothing changed but where things are, that one process does it all, and
+    what the test asks for."""
     config = EXAMPLE.read_text()
     for given, here in {
         # The one process is whoever runs the test.
@@ -27,6 +30,7 @@ def adapted(home: Path, upstream: str) -> str:
         "http {": f"http {{ access_log {home}/access.log; client_body_temp_path {home}/body; "
         f"proxy_temp_path {home}/proxy; fastcgi_temp_path {home}/fastcgi; uwsgi_temp_path {home}/uwsgi; "
         f"scgi_temp_path {home}/scgi;",
+        **changes,
     }.items():
         assert config.count(given) == 1, f"{EXAMPLE.name} has no {given!r} any more, or more than one"
         config = config.replace(given, here)
@@ -36,12 +40,14 @@ def adapted(home: Path, upstream: str) -> str:
 class Nginx:
     """In the foreground and in one process, so that one signal ends all of it."""
 
-    def __init__(self, home: Path, upstream: str, namespace: Namespace) -> None:
+    def __init__(
+        self, home: Path, upstream: str, namespace: Namespace, changes: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         assert NGINX
         home.mkdir()
         self._home = home
         config = home / "nginx.conf"
-        config.write_text(adapted(home, upstream))
+        config.write_text(adapted(home, upstream, changes))
         command = [NGINX, "-c", str(config), "-p", str(home), "-e", f"{home}/error.log"]
         self._process = subprocess.Popen(
             [*namespace.prefix, *command, "-g", "daemon off; master_process off;"], stdin=subprocess.DEVNULL

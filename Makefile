@@ -104,6 +104,10 @@ test-systemd: $(STAMP)/wheel $(STAMP)/dev $(GUEST)/made ## Run the tests in a De
 test-install: wheels sdist $(STAMP)/dev ## Install the wheels, on each Python that is here, and build one of the source distribution
 	STANCHION_WHEELS=$(abspath $(GIVEN)) $(BIN)/pytest tests/install
 
+.PHONY: test-site
+test-site: site $(STAMP)/dev ## Look whether the web site loads anything from elsewhere
+	STANCHION_SITE=$(abspath $(SITE)) $(BIN)/pytest tests/site
+
 .PHONY: loom-full
 loom-full: ## Search every interleaving of the exchange, which may take hours
 	LOOM_MAX_PREEMPTIONS=99 $(LOOM)
@@ -143,7 +147,7 @@ lab: $(STAMP)/wheel $(STAMP)/dev $(STAMP)/lab ## Run every experiment of the lab
 LAB_PACKAGES = scripts/system-packages nginx=nginx-light siege=siege ab=apache2-utils httperf=httperf unicorn=unicorn puma=puma
 
 .PHONY: nightly
-nightly: lint test test-install fuzz chaos differential lab-quick ## Whatever is too long for every commit
+nightly: lint test test-install test-site fuzz chaos differential lab-quick ## Whatever is too long for every commit
 
 # ---- Check
 
@@ -196,6 +200,18 @@ docs: ## Write docs/reference/settings.md from the table of settings
 	cargo run --quiet --locked --package stanchion-server --example settings_reference > target/settings.md
 	mv target/settings.md docs/reference/settings.md
 
+SITE := target/site
+
+# Strict: a dead link, a heading that is not there, or a page that no menu has is an error.
+.PHONY: site
+site: $(STAMP)/site ## Make the web site of the docs, with search, in target/site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --site-dir $(SITE)
+
+.PHONY: pictures
+pictures: $(STAMP)/wheel $(STAMP)/venv ## Draw docs/pictures/ anew
+	scripts/system-packages chromium=chromium
+	$(BIN)/python scripts/pictures/line.py docs/pictures
+
 # ---- Build
 
 .PHONY: wheel
@@ -237,7 +253,7 @@ $(STAMP)/venv: scripts/make-venv
 	scripts/make-venv $(PYTHON) $(VENV)
 	@mkdir -p $(STAMP) && touch $@
 
-$(STAMP)/build $(STAMP)/demo $(STAMP)/dev $(STAMP)/lab $(STAMP)/uv $(STAMP)/wheels: $(STAMP)/%: requirements/%.txt $(STAMP)/venv
+$(STAMP)/build $(STAMP)/demo $(STAMP)/dev $(STAMP)/lab $(STAMP)/site $(STAMP)/uv $(STAMP)/wheels: $(STAMP)/%: requirements/%.txt $(STAMP)/venv
 	$(BIN)/pip install --quiet --require-hashes --requirement $<
 	@touch $@
 

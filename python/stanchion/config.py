@@ -204,6 +204,8 @@ def _run_config(location: str) -> dict[str, Any]:
         module = location.removeprefix("python:")
         return _run(location, lambda: vars(_import_anew(module)))
     path = location.removeprefix("file:")
+    if path == os.devnull:  # How scripts say that no file is to be read, not even the one in the working directory.
+        return {}
     if not os.path.isfile(path):
         raise UsageError(f"there is no config file {path!r}")
     _refuse(location, trust.obstacle(path))

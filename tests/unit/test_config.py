@@ -336,6 +336,13 @@ def test_a_missing_file(location, part, capsys):
     assert part in capsys.readouterr().err
 
 
+def test_dev_null_is_no_file_in_place_of_the_one_that_would_be_read(home, capsys):
+    (home / "gunicorn.conf.py").write_text("workers = 6\n")
+    assert main(["check", "-c", "/dev/null"]) == 0
+    out, err = capsys.readouterr()
+    assert (err, "config file" in out) == ("", False)
+
+
 def test_a_value_that_is_no_plain_one(home):
     (home / "c.py").write_text("workers = object()\ntimeout = float('nan')\nbind = [1]\n")
     with pytest.raises(UsageError) as caught:

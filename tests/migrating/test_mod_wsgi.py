@@ -72,7 +72,7 @@ def test_the_app_sees_the_same(site: Site, mount: str) -> None:
     with apache(site, WSGI, before) as address:
         there = seen(address, mount)
     after = site.bring("mod_wsgi/after.conf.py")
-    after.write_text(f"{after.read_text()}raw_env = ['SCRIPT_NAME={mount}']\n")
+    after.write_text(f"{after.read_text()}root_path = '{mount}'\n")
     proxy = {'ProxyPass "/"': f'ProxyPass "{mount or "/"}"', "http://shop/": f"http://shop{mount or '/'}"}
     with (
         site.serving(site.stanchion(after), site.socket),

@@ -42,13 +42,23 @@ help: ## List the verbs
 # ---- Run
 
 .PHONY: demo
-demo: $(STAMP)/wheel $(STAMP)/demo ## Serve the example app on http://127.0.0.1:8000 until Ctrl-C
+demo: $(STAMP)/wheel-release $(STAMP)/demo ## Serve the example app on http://127.0.0.1:8000 until Ctrl-C
 	@exec $(BIN)/stanchion serve --chdir examples/demo --bind 127.0.0.1:8000 --workers 2 app:app
 
 # ---- Test
 
+# dev or release: the profile of the wheel that is tested. .ci/run tests what people install.
+WHEEL_PROFILE ?= dev
+TESTED := $(STAMP)/wheel-$(WHEEL_PROFILE)
+
+.PHONY: dev
+dev: $(STAMP)/wheel-dev $(STAMP)/dev ## Build and install what pytest tests, quickly (no optimisation)
+
 .PHONY: test
-test: test-rust test-loom test-python ## Run every test
+test: test-rust test-quick ## Run what a change should wait for: a few minutes
+
+.PHONY: test-all
+test-all: test-rust test-loom test-python ## Run every test: what .ci/run does, but for the tests as an ordinary user
 
 .PHONY: test-rust
 test-rust: ## Run the Rust tests
@@ -68,10 +78,17 @@ ALONE := tests/chaos tests/lab/load tests/lab/test_unix_backlog.py tests/lab/tes
 	tests/systemd tests/doctor/test_kernel.py tests/line/test_work_conserving.py \
 	tests/nginx/test_burst.py tests/wounds/test_floods.py
 AT_ONCE := --numprocesses 3 --dist worksteal $(addprefix --deselect=,$(ALONE))
+# What takes long and looks at one corner: clients that drip, workers that lie, other people's servers, the lab.
+LONG := tests/admin/test_page.py tests/http/test_deadlines.py tests/http/test_differential.py tests/install tests/lab \
+	tests/migrating tests/monitoring tests/platforms tests/wounds
+
+.PHONY: test-quick
+test-quick: test-needs ## Run the Python and end-to-end tests, but for the long ones
+	$(BIN)/pytest $(AT_ONCE) $(addprefix --ignore=,$(LONG)) tests
 
 # Whatever fails of the first (1 in pytest's exit codes), the second runs too.
 .PHONY: test-python
-test-python: test-needs ## Run the Python and end-to-end tests
+test-python: test-needs ## Run all Python and end-to-end tests
 	status=0; \
 	$(BIN)/pytest $(AT_ONCE) tests || status=$$?; \
 	[[ $$status -le 1 ]] || exit $$status; \
@@ -92,12 +109,12 @@ test-ordinary: test-needs ## As root: run the tests of processes, sockets and fi
 
 # Apart, since it needs a network and the tests must not.
 .PHONY: test-needs
-test-needs: $(STAMP)/wheel $(STAMP)/dev $(GUEST)/made
+test-needs: $(TESTED) $(STAMP)/dev $(GUEST)/made
 	scripts/system-packages nginx=nginx-light haproxy=haproxy ip=iproute2 prometheus=prometheus chromium=chromium strace=strace \
 		uwsgi_python3=uwsgi-plugin-python3 apache2=libapache2-mod-wsgi-py3 unicorn=unicorn runc=runc
 
 .PHONY: test-systemd
-test-systemd: $(STAMP)/wheel $(STAMP)/dev $(GUEST)/made ## Run the tests in a Debian that systemd has booted (as root)
+test-systemd: $(TESTED) $(STAMP)/dev $(GUEST)/made ## Run the tests in a Debian that systemd has booted (as root)
 	$(BIN)/pytest tests/systemd
 
 .PHONY: test-install
@@ -115,7 +132,7 @@ loom-full: ## Search every interleaving of the exchange, which may take hours
 CHAOS_S ?= 60
 
 .PHONY: chaos
-chaos: $(STAMP)/wheel $(STAMP)/dev ## Break whatever can break under load, each test for CHAOS_S seconds, and account for every request
+chaos: $(TESTED) $(STAMP)/dev ## Break whatever can break under load, each test for CHAOS_S seconds, and account for every request
 	STANCHION_CHAOS_S=$(CHAOS_S) $(BIN)/pytest tests/chaos
 
 FUZZ_S ?= 60
@@ -135,19 +152,19 @@ differential: test-needs ## Compare with nginx, HAProxy and RFC 9112 how many mu
 LAB = $(BIN)/stanchion lab run all --out lab-results
 
 .PHONY: lab-quick
-lab-quick: $(STAMP)/wheel $(STAMP)/dev $(STAMP)/lab ## Run every experiment of the lab, small (under ten minutes; reports in lab-results/)
+lab-quick: $(STAMP)/wheel-release $(STAMP)/dev $(STAMP)/lab ## Run every experiment of the lab, small (under ten minutes; reports in lab-results/)
 	$(LAB_PACKAGES)
 	$(LAB) --quick
 
 .PHONY: lab
-lab: $(STAMP)/wheel $(STAMP)/dev $(STAMP)/lab ## Run every experiment of the lab as large as in its document (hours; reports in lab-results/)
+lab: $(STAMP)/wheel-release $(STAMP)/dev $(STAMP)/lab ## Run every experiment of the lab as large as in its document (hours; reports in lab-results/)
 	$(LAB_PACKAGES)
 	$(LAB) --full
 
 LAB_PACKAGES = scripts/system-packages nginx=nginx-light siege=siege ab=apache2-utils httperf=httperf unicorn=unicorn puma=puma
 
 .PHONY: nightly
-nightly: lint test test-install test-site fuzz chaos differential lab-quick ## Whatever is too long for every commit
+nightly: lint test-all test-install test-site fuzz chaos differential lab-quick ## Whatever is too long for every commit
 
 # ---- Check
 
@@ -162,7 +179,7 @@ lint-rust: $(STAMP)/venv
 
 # stubtest imports the built module, and holds the stub to it.
 .PHONY: lint-python
-lint-python: $(STAMP)/wheel $(STAMP)/dev
+lint-python: $(TESTED) $(STAMP)/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict python
@@ -215,7 +232,7 @@ pictures: $(STAMP)/wheel $(STAMP)/venv ## Draw docs/pictures/ anew
 # ---- Build
 
 .PHONY: wheel
-wheel: $(STAMP)/wheel ## Build the wheel into dist/, and beside it the list of what is in it
+wheel: $(STAMP)/wheel-release ## Build the wheel into dist/, and beside it the list of what is in it
 	mkdir -p dist
 	for wheel in $(WHEEL_DIR)/stanchion-*.whl; do \
 		cp "$$wheel" dist/; cp $(SBOM) "dist/$$(basename "$$wheel" .whl).cyclonedx.json"; done
@@ -236,7 +253,7 @@ sdist: $(STAMP)/build ## Build the source distribution into dist/
 	$(BIN)/maturin sdist --out dist
 
 .PHONY: bench
-bench: $(STAMP)/wheel ## Compare with other servers, side by side (an hour or two; results in bench/runs/)
+bench: $(STAMP)/wheel-release ## Compare with other servers, side by side (an hour or two; results in bench/runs/)
 	bench/run
 
 .PHONY: venv
@@ -272,10 +289,10 @@ $(GUEST)/made: scripts/make-guest
 	scripts/make-guest $(GUEST)
 
 # A wheel and no link to the sources: what is tested is what will be installed.
-$(STAMP)/wheel: $(WHEEL_SOURCES) $(STAMP)/build
-	rm -f $(WHEEL_DIR)/stanchion-*.whl
+$(STAMP)/wheel-dev $(STAMP)/wheel-release: $(STAMP)/wheel-%: $(WHEEL_SOURCES) $(STAMP)/build
+	rm -f $(WHEEL_DIR)/stanchion-*.whl $(STAMP)/wheel-dev $(STAMP)/wheel-release
 	mkdir -p target
 	$(BIN)/python scripts/sbom > $(SBOM)
-	$(BIN)/maturin build --release --locked --interpreter $(BIN)/python --sbom-include $(SBOM) --out $(WHEEL_DIR)
+	$(BIN)/maturin build --profile $* --locked --interpreter $(BIN)/python --sbom-include $(SBOM) --out $(WHEEL_DIR)
 	$(BIN)/pip install --quiet --force-reinstall --no-deps $(WHEEL_DIR)/stanchion-*.whl
 	@touch $@

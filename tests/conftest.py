@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 from collections.abc import Generator, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -40,8 +41,26 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.default_int_handler(number, frame)
 
     signal.signal(signal.SIGTERM, end)
+    if config.getoption("--server") == STANCHION.name and not hasattr(config, "workerinput"):
+        refuse_an_old_wheel()
     config.addinivalue_line("markers", "slow: takes longer than 5 s")
     config.addinivalue_line("markers", "own(why): a promise of stanchion alone; skipped when a peer is the server")
+
+
+def refuse_an_old_wheel() -> None:
+    """What is tested is what is installed, not the checkout."""
+    found = find_spec("stanchion._stanchion")
+    if found is None or found.origin is None:
+        raise pytest.UsageError("stanchion is not installed here: run `make dev`")
+    installed_s = Path(found.origin).stat().st_mtime
+    checkout = Path(__file__).parent.parent
+    sources = [checkout / "Cargo.lock", *(checkout / "python").rglob("*.py")]
+    sources += [path for path in (checkout / "crates").rglob("*.rs") if "tests" not in path.relative_to(checkout).parts]
+    newer = [path for path in sources if path.stat().st_mtime > installed_s]
+    if newer:
+        raise pytest.UsageError(
+            f"the stanchion that is installed here is older than {newer[0].relative_to(checkout)}: run `make dev`"
+        )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -7,7 +7,6 @@ and gunicorn's flags that have no meaning here.
 import argparse
 import atexit
 import gc
-import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -63,7 +62,7 @@ def _serve(arguments: list[str]) -> int:
     gc.collect()
     gc.freeze()
     master = os.getpid()
-    code = _stanchion.serve(json.dumps(dict(effective.values)), AppHost(configuration))
+    code = _stanchion.serve(effective.as_json(), AppHost(configuration))
     if os.getpid() == master:
         _leave_threads_behind(code)
     return code
@@ -109,7 +108,7 @@ def _check(arguments: list[str]) -> int:
 def _privileges(effective: Effective) -> list[tuple[str, str]] | str:
     """What each process would be allowed. That whoever checks may not start it is no mistake of the settings."""
     try:
-        return _stanchion.privileges(json.dumps(dict(effective.values)))
+        return _stanchion.privileges(effective.as_json())
     except ValueError as error:
         return str(error)
 

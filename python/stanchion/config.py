@@ -66,6 +66,10 @@ class Effective(NamedTuple):
     hooks: Mapping[str, hooks.Function]
     warnings: tuple[str, ...]
 
+    def as_json(self) -> str:
+        """The values for the server: those that somebody has set, as the others are the table's own."""
+        return json.dumps({name: value for name, value in self.values.items() if self.origins[name] != "default"})
+
 
 class ConfigFile(NamedTuple):
     """What a config file holds, why it must not be used, and what there is to warn of."""

@@ -7,7 +7,6 @@ its `app` where it has no `application`.
 
 import faulthandler
 import importlib
-import json
 import os
 import sys
 from collections.abc import Callable, Iterable
@@ -112,7 +111,7 @@ class AppHost:
         effective = self.configuration.effective
         for warning in effective.warnings:
             server_log().warning("%s", warning)
-        return json.dumps(dict(effective.values))
+        return effective.as_json()
 
     def thread_names(self) -> dict[int, str]:
         """What Python calls the threads of this process, by the kernel's ids."""

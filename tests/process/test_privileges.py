@@ -39,8 +39,8 @@ def home() -> Iterator[Path]:
 def start(home: Path) -> Iterator[Start]:
     started = []
 
-    def start(*arguments: str, ready: bool = True) -> Server:
-        words = ["--bind", "127.0.0.1:0", *arguments, "surroundings:app"]
+    def start(*arguments: str, app: str = "surroundings:app", ready: bool = True) -> Server:
+        words = ["--bind", "127.0.0.1:0", *arguments, app]
         server = Server(STANCHION, words, home / str(len(started)), prefix=open_house.prefix())
         server.home.mkdir()
         started.append(server)
@@ -76,6 +76,18 @@ def test_the_group_is_the_users_own(start: Start) -> None:
     server = start("--user", "nobody", "--no-preload")
     gid = pwd.getpwnam("nobody").pw_gid
     assert ask(server, "/identity") == {"uids": [NOBODY] * 3, "gids": [gid] * 3, "groups": [gid]}
+
+
+def test_a_template_that_is_nobody_sees_what_the_import_has_left(start: Start, home: Path) -> None:
+    (home / "flushing.py").write_text(
+        "import select, threading\n"
+        "from surroundings import app\n"
+        "loop = select.epoll()\n"
+        "threading.Thread(target=threading.Event().wait, name='flush', daemon=True).start()\n"
+    )
+    server = start("--user", "nobody", "--pythonpath", str(home), app="flushing:app")
+    server.log.wait('the app is not preloaded, as its import left 1 thread: "flush"; epoll: ')
+    assert ask(server, "/identity")["uids"] == [NOBODY] * 3
 
 
 def test_all_groups_of_the_user(start: Start) -> None:

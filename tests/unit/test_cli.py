@@ -40,9 +40,9 @@ def test_the_app_stands_anywhere_and_serve_goes_without_saying(arguments, served
     assert served.host.spec == "site:app"
 
 
-def test_every_setting_reaches_the_server(served):
-    main(["site:app"])
-    assert list(served.settings) == [setting.name for setting in config.schema()]
+def test_what_somebody_has_set_reaches_the_server_though_it_be_the_default(served):
+    main(["--preload", "--workers", "1", "site:app"])
+    assert served.settings == {"preload_app": True, "workers": 1, "wsgi_app": "site:app"}
 
 
 def test_without_an_app_it_says_how_to_name_one(served, capsys):

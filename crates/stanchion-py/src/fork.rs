@@ -5,7 +5,6 @@ use std::io;
 use pyo3::prelude::*;
 use stanchion_server::Fork;
 use stanchion_sys::process::{self, Between};
-use tracing::warn;
 
 /// Forks a child of ours.
 pub(crate) fn fork(py: Python<'_>) -> io::Result<Fork> {
@@ -24,18 +23,11 @@ pub(crate) fn fork_for_subreaper(py: Python<'_>, between: Between) -> io::Result
 ///
 /// A process that already has other threads may be forked like this, as gunicorn and `os.fork` do
 /// it; those threads do not exist in the child, and locks they hold stay held. That is the app's
-/// doing (it started threads while it was imported), so it is told.
+/// doing (it started threads while it was imported), and the template tells.
 fn with_interpreter(
     _attached: Python<'_>,
     fork: impl FnOnce() -> io::Result<Fork>,
 ) -> io::Result<Fork> {
-    let threads = process::thread_count()?;
-    if threads > 1 {
-        warn!(
-            "the app started {} threads while it was imported; workers are forked without them",
-            threads - 1
-        );
-    }
     // SAFETY: we are attached to the interpreter (the token proves it), as these three require;
     // each is called once, in the order the C API asks for. The locks of glibc are seen to by
     // fork(2)'s own handlers, those of the interpreter by these calls; ours do not exist, since

@@ -11,6 +11,7 @@ mod figures;
 mod handover;
 mod heirloom;
 mod host;
+mod leftovers;
 mod listeners;
 pub mod log;
 mod master;

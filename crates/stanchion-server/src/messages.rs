@@ -124,6 +124,9 @@ pub(crate) enum FromAcceptor {
 pub(crate) enum FromTemplate {
     /// It can fork workers.
     Ready,
+    /// It cannot, and why is in the log: the import of the app has left what workers cannot have from a
+    /// fork. It leaves, and each worker is to import the app for itself.
+    NotForWorkers,
     /// It could not fork this one, and why is in the log. A worker that was forked speaks for itself.
     NotForked(WorkerRef),
     /// A watched file has changed (`--reload`).

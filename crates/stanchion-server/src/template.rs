@@ -13,6 +13,7 @@ use tracing::{error, info, warn};
 
 use crate::exit_code;
 use crate::host::{Hook, Host};
+use crate::leftovers::{Before, Leftovers};
 use crate::log;
 use crate::messages::{self, FromTemplate, Incoming, Said, ToTemplate};
 use crate::title;
@@ -33,8 +34,13 @@ pub(crate) enum Ended {
 }
 
 /// The life of a template process, or that of a worker forked from it.
-pub(crate) fn run(common: &'static Common, master: Channel, host: &mut dyn Host) -> Ended {
-    match serve_orders(common, &master, host) {
+pub(crate) fn run(
+    common: &'static Common,
+    master: Channel,
+    may_preload: bool,
+    host: &mut dyn Host,
+) -> Ended {
+    match serve_orders(common, &master, may_preload, host) {
         Err(code) => Ended::Template(code),
         Ok(assignment) => {
             // A worker has one of its own.
@@ -44,8 +50,13 @@ pub(crate) fn run(common: &'static Common, master: Channel, host: &mut dyn Host)
     }
 }
 
-/// Up to where the app is loaded, if it is to be loaded here; or the template's exit code.
-fn load(common: &'static Common, host: &mut dyn Host) -> Result<(), i32> {
+/// Up to where workers can be forked: true if the app is loaded; or the template's exit code.
+fn prepare(
+    common: &'static Common,
+    master: &Channel,
+    may_preload: bool,
+    host: &mut dyn Host,
+) -> Result<bool, i32> {
     process::set_name(c"stanchion-tmpl");
     title::show("template", &common.settings);
     match process::die_with(common.master_pid, signal::SIGKILL) {
@@ -56,27 +67,70 @@ fn load(common: &'static Common, host: &mut dyn Host) -> Result<(), i32> {
             return Err(exit_code::INTERNAL);
         }
     }
-    if common.settings.preload_app {
-        if let Err(error) = host.load() {
-            error!("{}", error.report);
-            return Err(exit_code::APP_LOAD);
-        }
-        host.settle();
+    let has_app = common.settings.preload_app && may_preload;
+    if has_app {
+        preload(common, master, host)?;
     }
-    host.write_stacks_to(common.dumps.as_fd())
-        .map_err(|problem| {
+    match host.write_stacks_to(common.dumps.as_fd()) {
+        Ok(()) => Ok(has_app),
+        Err(problem) => {
             error!("workers could not show their stacks: {problem}");
-            exit_code::INTERNAL
-        })
+            Err(exit_code::INTERNAL)
+        }
+    }
+}
+
+/// Imports the app for all workers; unless it has left what they cannot have, and nobody has asked for this.
+fn preload(common: &Common, master: &Channel, host: &mut dyn Host) -> Result<(), i32> {
+    let before = Before::now();
+    if let Err(error) = host.load() {
+        error!("{}", error.report);
+        return Err(exit_code::APP_LOAD);
+    }
+    let left = before.and_then(|before| before.leftovers(host));
+    let Leftovers {
+        not_for_workers,
+        shared,
+    } = left.unwrap_or_else(|error| {
+        warn!("what the import of the app has left open cannot be seen: {error}");
+        Leftovers::default()
+    });
+    let of_workers = not_for_workers.join("; ");
+    if !not_for_workers.is_empty() && !common.settings.is_preload_asked_for {
+        warn!(
+            "the app is not preloaded, as its import left {of_workers}: workers would be forked without the \
+             threads, and would share the rest. Each imports the app for itself, as with --no-preload. To \
+             preload, start these in post_fork (docs/what-survives-a-fork.md)"
+        );
+        report(master, &FromTemplate::NotForWorkers)?;
+        return Err(exit_code::FINE);
+    }
+    if !not_for_workers.is_empty() {
+        warn!(
+            "the app is preloaded, as preload_app says, though its import left {of_workers}: workers are \
+             forked without the threads, and share the rest. Start these in post_fork, or use --no-preload \
+             (docs/what-survives-a-fork.md)"
+        );
+    }
+    if !shared.is_empty() {
+        warn!(
+            "the import of the app left {}: workers share it, and each takes what comes \
+             (docs/what-survives-a-fork.md)",
+            shared.join("; ")
+        );
+    }
+    host.settle();
+    Ok(())
 }
 
 /// Gives the worker we have become, or the template's exit code.
 fn serve_orders(
     common: &'static Common,
     master: &Channel,
+    may_preload: bool,
     host: &mut dyn Host,
 ) -> Result<Assignment, i32> {
-    load(common, host)?;
+    let has_app = prepare(common, master, may_preload, host)?;
     let between = between(common);
     let mut watch = common
         .settings
@@ -107,6 +161,7 @@ fn serve_orders(
                     return Ok(Assignment {
                         worker,
                         number,
+                        has_app,
                         reports,
                     });
                 }

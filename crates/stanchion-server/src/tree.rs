@@ -245,12 +245,16 @@ fn tree(prepared: Prepared, host: &mut dyn Host) -> io::Result<i32> {
             };
             process::exit_now(code)
         }
-        Role::Template { common, orders } => {
+        Role::Template {
+            common,
+            orders,
+            may_preload,
+        } => {
             drop(common.files.take_acceptor_end());
             if let Err(code) = privileges::confine_app(common) {
                 process::exit_now(code);
             }
-            match template::run(common, orders, host) {
+            match template::run(common, orders, may_preload, host) {
                 Ended::Template(code) => process::exit_now(code),
                 Ended::Worker(code) => Ok(code),
             }

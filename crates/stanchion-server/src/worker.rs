@@ -34,6 +34,8 @@ pub(crate) struct Assignment {
     pub(crate) worker: WorkerRef,
     /// Which of the workers wanted it is, for hooks: `worker.nr`.
     pub(crate) number: u16,
+    /// Whether it has the app from the template.
+    pub(crate) has_app: bool,
     /// Where it reports.
     pub(crate) reports: Channel,
 }
@@ -273,7 +275,7 @@ pub(crate) fn run(common: &'static Common, assignment: Assignment, host: &mut dy
         error!("worker cannot start: {problem}");
         return exit_code::WORKER_BOOT;
     }
-    let code = live(worker, host);
+    let code = live(worker, assignment.has_app, host);
     let code = worker.depart(|hook| host.hook(hook)).unwrap_or_else(|| {
         // What it raises is in the log.
         let _ = host.hook(Hook::WorkerExit);
@@ -284,14 +286,12 @@ pub(crate) fn run(common: &'static Common, assignment: Assignment, host: &mut dy
 }
 
 /// From the first hook until it leaves; gives the exit code.
-fn live(worker: &'static Worker, host: &mut dyn Host) -> i32 {
-    let (common, number) = (worker.common, worker.number);
+fn live(worker: &'static Worker, has_app: bool, host: &mut dyn Host) -> i32 {
+    let number = worker.number;
     if host.hook(Hook::PostFork { number }).is_err() {
         return exit_code::WORKER_BOOT;
     }
-    if !common.settings.preload_app
-        && let Err(error) = host.load()
-    {
+    if !has_app && let Err(error) = host.load() {
         error!("{}", error.report);
         return exit_code::APP_LOAD;
     }

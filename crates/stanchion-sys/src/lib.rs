@@ -16,6 +16,7 @@ pub mod channel;
 pub mod child;
 pub mod clock;
 pub mod counts;
+pub mod descriptors;
 pub mod environment;
 mod errand;
 pub mod eventfd;

@@ -137,8 +137,8 @@ pub(super) enum Action {
     DropHouse { generation: u32 },
     /// Fork the acceptor.
     ForkAcceptor { generation: u32 },
-    /// Fork a template.
-    ForkTemplate { generation: u32 },
+    /// Fork a template, which may import the app if the settings say so.
+    ForkTemplate { generation: u32, may_preload: bool },
     /// Send to the acceptor.
     TellAcceptor {
         generation: u32,

@@ -217,6 +217,7 @@ impl House {
     ) -> Result<(), Ruin> {
         match *said {
             FromTemplate::Ready => self.template.on_ready(),
+            FromTemplate::NotForWorkers => self.template.on_not_for_workers(actions),
             FromTemplate::NotForked(worker) => {
                 let booted = self.workers.on_not_forked(now_ms, worker, actions);
                 self.must_boot(booted)?;
@@ -290,7 +291,8 @@ impl House {
         actions: &mut Vec<Action>,
     ) -> Result<(), Ruin> {
         let was_forking = self.workers.on_template_lost(now_ms);
-        if matches!(self.standing, Standing::Dismissed { .. }) {
+        let is_dismissed = matches!(self.standing, Standing::Dismissed { .. });
+        if is_dismissed || self.template.is_leaving() {
             self.template.on_left();
             return Ok(());
         }

@@ -78,6 +78,8 @@ pub(crate) enum Role {
         common: &'static Common,
         /// Where its orders come from.
         orders: Channel,
+        /// Whether it may import the app, if the settings say so.
+        may_preload: bool,
     },
 }
 

@@ -60,7 +60,10 @@ impl Loop<'_> {
             Action::BuildHouse { generation } => self.build_house(generation),
             Action::DropHouse { generation } => self.drop_house(generation),
             Action::ForkAcceptor { generation } => return self.fork_acceptor(generation),
-            Action::ForkTemplate { generation } => return self.fork_template(generation),
+            Action::ForkTemplate {
+                generation,
+                may_preload,
+            } => return self.fork_template(generation, may_preload),
             Action::TellAcceptor {
                 generation,
                 message,
@@ -265,7 +268,7 @@ impl Loop<'_> {
         None
     }
 
-    fn fork_template(&mut self, generation: u32) -> Option<Role> {
+    fn fork_template(&mut self, generation: u32, may_preload: bool) -> Option<Role> {
         let alone = threads::refuse(self.host);
         let house = self.houses.get_mut(&generation)?;
         let mut fork = || fork_with_channel(self.open_files, || self.host.fork());
@@ -277,6 +280,7 @@ impl Loop<'_> {
                 return Some(Role::Template {
                     common: house.common_for_life(),
                     orders,
+                    may_preload,
                 });
             }
             Ok((Fork::Parent(pid), channel)) => {

@@ -12,6 +12,8 @@ pub(super) struct Template {
     generation: u32,
     stage: Stage,
     backoff: Backoff,
+    /// The one that found, after the import, that each worker has to import the app for itself.
+    found_by: Option<i32>,
 }
 
 impl Template {
@@ -21,6 +23,7 @@ impl Template {
             generation,
             stage: Stage::Wanted,
             backoff: Backoff::default(),
+            found_by: None,
         }
     }
 
@@ -30,6 +33,11 @@ impl Template {
 
     pub(super) fn is_ready(&self) -> bool {
         self.stage.is_ready()
+    }
+
+    /// Whether it is to end, as it has the app and workers cannot have it from there.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.found_by.is_some() && self.found_by == self.pid()
     }
 
     /// Whether none runs or is about to.
@@ -44,7 +52,10 @@ impl Template {
         if self.stage == Stage::Wanted && self.backoff.is_over(now_ms) {
             self.stage = Stage::Asked;
             let generation = self.generation;
-            actions.push(Action::ForkTemplate { generation });
+            actions.push(Action::ForkTemplate {
+                generation,
+                may_preload: self.found_by.is_none(),
+            });
         }
     }
 
@@ -77,6 +88,18 @@ impl Template {
     pub(super) fn on_ready(&mut self) {
         if let Stage::Booting { pid } = self.stage {
             self.stage = Stage::Ready { pid };
+        }
+    }
+
+    /// It has imported the app and cannot fork workers with it. The next one does without, as long as this
+    /// house stands.
+    pub(super) fn on_not_for_workers(&mut self, actions: &mut Vec<Action>) {
+        if let Stage::Booting { pid } = self.stage
+            && self.found_by.is_none()
+        {
+            self.found_by = Some(pid);
+            // It leaves by itself, unless a thread of the app's holds it up.
+            self.kill(actions);
         }
     }
 

@@ -55,6 +55,9 @@ pub struct Settings {
     pub max_memory_hard: u64,
     /// Import the app in the template, not in each worker.
     pub preload_app: bool,
+    /// Whether somebody has asked for that, and it is more than the default.
+    #[serde(skip)]
+    pub is_preload_asked_for: bool,
     /// Fork workers by a process that borrows the template's memory, where that works.
     pub fast_fork: bool,
     /// Most requests in the line, at least 1.
@@ -263,7 +266,7 @@ fn header_map<'de, D: Deserializer<'de>>(deserializer: D) -> Result<HeaderMap, D
 }
 
 impl Settings {
-    /// Reads `{name: value}` over the defaults, with every check of the table.
+    /// Reads `{name: value}`, of what somebody has set, over the defaults, with every check of the table.
     pub fn from_json(text: &str) -> Result<Self, SettingsError> {
         Self::from_values(serde_json::from_str(text)?)
     }
@@ -278,11 +281,17 @@ impl Settings {
         if !errors.is_empty() {
             return Err(SettingsError::Invalid(errors));
         }
+        let preload = &resolution.values["preload_app"];
+        let is_preload_asked_for = !preload.is_default() && preload.value == Value::Bool(true);
         let values = resolution
             .values
             .into_iter()
             .map(|(name, one)| (name.to_owned(), one.value));
-        Ok(serde_json::from_value(Value::Object(values.collect()))?)
+        let settings: Self = serde_json::from_value(Value::Object(values.collect()))?;
+        Ok(Self {
+            is_preload_asked_for,
+            ..settings
+        })
     }
 
     /// What the server is called in the titles of its processes: as `proc_name` says, or else by its app.

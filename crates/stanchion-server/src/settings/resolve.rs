@@ -50,6 +50,13 @@ pub struct Resolved {
     pub origin: String,
 }
 
+impl Resolved {
+    /// Whether nobody has set it.
+    pub(super) fn is_default(&self) -> bool {
+        self.origin == TABLE_ORIGIN
+    }
+}
+
 /// A name that is no setting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Unknown {

@@ -103,6 +103,48 @@ fn an_app_that_the_template_cannot_load_ends_the_server() {
 }
 
 #[test]
+fn an_app_that_workers_cannot_have_from_the_template_is_left_to_them_once_and_for_all() {
+    let mut tree = Tree::booting();
+    tree.expect(not_for_workers(1), "KILL 11");
+    // Whether it left by itself or was killed: nothing has failed, and nothing is waited for.
+    for exit in [LEFT, KILLED] {
+        let mut tree = Tree::booting();
+        tree.play([not_for_workers(1)]);
+        tree.expect(reaped(11, exit), "fork template 1 without the app");
+    }
+    tree.play([reaped(11, LEFT), template_forked(1, Some(12))]);
+    tree.expect(not_for_workers(1), "");
+    tree.expect(
+        template_ready(1),
+        "template 1: fork 0/1\ntemplate 1: fork 1/1",
+    );
+    tree.fill(1, 2);
+    // One that ends later is followed by another such one.
+    tree.expect(
+        reaped(12, KILLED),
+        "warning: the template was killed by SIGKILL; another one is started
+         fork template 1 without the app",
+    );
+}
+
+#[test]
+fn a_reload_asks_again_whether_the_app_can_be_preloaded() {
+    let mut tree = Tree::booting();
+    tree.play([not_for_workers(1), reaped(11, LEFT)]);
+    tree.play([
+        template_forked(1, Some(12)),
+        acceptor_ready(1),
+        template_ready(1),
+    ]);
+    tree.fill(1, 2);
+    tree.play([signal(SIGHUP)]);
+    tree.expect(built(2, PLAN), "fork acceptor 2\nfork template 2");
+    tree.fork(2);
+    tree.expect(not_for_workers(2), "KILL 21");
+    tree.expect(reaped(21, LEFT), "fork template 2 without the app");
+}
+
+#[test]
 fn an_app_that_no_worker_can_load_ends_the_server() {
     for code in [3, 4] {
         let mut tree = Tree::loaded();

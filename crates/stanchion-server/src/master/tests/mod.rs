@@ -332,6 +332,10 @@ fn template_ready(generation: u32) -> Event {
     template_said(generation, FromTemplate::Ready)
 }
 
+fn not_for_workers(generation: u32) -> Event {
+    template_said(generation, FromTemplate::NotForWorkers)
+}
+
 fn here(generation: u32, index: u16, tenure: u16, pid: i32) -> Event {
     Event::WorkerHere {
         generation,
@@ -405,7 +409,13 @@ fn line(action: &Action) -> String {
         Action::BuildHouse { generation } => format!("build {generation}"),
         Action::DropHouse { generation } => format!("drop {generation}"),
         Action::ForkAcceptor { generation } => format!("fork acceptor {generation}"),
-        Action::ForkTemplate { generation } => format!("fork template {generation}"),
+        Action::ForkTemplate {
+            generation,
+            may_preload: true,
+        } => format!("fork template {generation}"),
+        Action::ForkTemplate { generation, .. } => {
+            format!("fork template {generation} without the app")
+        }
         Action::TellAcceptor {
             generation,
             message,

@@ -20,6 +20,8 @@ enum Role {
         open: bool,
     },
     Template {
+        /// It has imported the app, unless workers have to.
+        may_preload: bool,
         orders: VecDeque<WorkerRef>,
         /// What it could not fork, and has not reported.
         unreported: VecDeque<WorkerRef>,
@@ -67,6 +69,8 @@ struct World {
     reaped: VecDeque<Event>,
     commands: Vec<Event>,
     houses: BTreeSet<u32>,
+    /// Houses whose template was heard to say that workers cannot have the app from it.
+    not_for_workers: BTreeSet<u32>,
     /// Which generation each template ever had.
     templates: BTreeMap<i32, u32>,
     last_pid: i32,
@@ -107,6 +111,7 @@ impl World {
             reaped: VecDeque::new(),
             commands: Vec::new(),
             houses: BTreeSet::from([1]),
+            not_for_workers: BTreeSet::new(),
             templates: BTreeMap::new(),
             last_pid: 99,
             refuse_next: false,
@@ -182,6 +187,12 @@ impl World {
             | Event::WorkerSilent { generation, worker } => {
                 self.note_fork(generation, worker, false);
             }
+            Event::TemplateSaid {
+                generation,
+                said: FromTemplate::NotForWorkers,
+            } => {
+                self.not_for_workers.insert(generation);
+            }
             Event::Commanded {
                 client: Some(client),
                 ..
@@ -222,9 +233,15 @@ impl World {
                 let pid = self.fork(generation, Role::Acceptor { open: false });
                 self.events.push_front(acceptor_forked(generation, pid));
             }
-            Action::ForkTemplate { generation } => {
+            Action::ForkTemplate {
+                generation,
+                may_preload,
+            } => {
                 assert_eq!(self.template(generation), None, "two templates");
+                let is_found = self.not_for_workers.contains(&generation);
+                assert!(!(is_found && may_preload), "imported for nothing");
                 let role = Role::Template {
+                    may_preload,
                     orders: VecDeque::new(),
                     unreported: VecDeque::new(),
                 };
@@ -479,6 +496,16 @@ impl World {
             }
             return true;
         }
+        if let Role::Template {
+            may_preload: true, ..
+        } = child.role
+            && !child.ready
+            && choice.is_multiple_of(3)
+        {
+            self.reports.push_back(not_for_workers(house));
+            self.die(pid, LEFT);
+            return true;
+        }
         if !child.ready {
             child.ready = true;
             let ready = match child.role {
@@ -503,7 +530,9 @@ impl World {
                 let stacks = dumped(house, worker.index, worker.tenure);
                 self.reports.push_back(stacks);
             }
-            Role::Template { orders, unreported } => {
+            Role::Template {
+                orders, unreported, ..
+            } => {
                 let reports = orders.is_empty() || choice.is_multiple_of(2);
                 if reports && let Some(WorkerRef { index, tenure }) = unreported.pop_front() {
                     self.reports.push_back(not_forked(house, index, tenure));

@@ -59,6 +59,7 @@ fn every_event() -> Vec<(String, Event)> {
             ("template forked", template_forked(house, Some(16))),
             ("template not forked", template_forked(house, None)),
             ("template ready", template_ready(house)),
+            ("template not for workers", not_for_workers(house)),
             ("template killed", reaped(template(house), KILLED)),
             ("worker there", here(house, 0, 1, worker(house, 0))),
             ("worker not forked", not_forked(house, 0, 1)),

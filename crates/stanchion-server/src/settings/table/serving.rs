@@ -337,9 +337,10 @@ The app is imported once in the template, and workers are forked from \
 it: they start in milliseconds and share its memory. This is the default \
 here; in gunicorn it is not.
 
-With --no-preload each worker imports the app for itself: needed where \
-the import opens connections or starts threads that do not outlive a \
-fork.",
+With --no-preload each worker imports the app for itself. Where neither \
+is said, this is also done if the import has started threads or an event \
+loop, or is connected to something, none of which a fork brings to \
+workers; a warning names what it was.",
         },
         Setting {
             name: "fast_fork",

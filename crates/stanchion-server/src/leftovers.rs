@@ -1,0 +1,146 @@
+//! What the import of an app has left in the template that forked workers cannot have: threads, which a fork does
+//! not take along, and what all workers would use as one, the queues of event loops and connections.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::RawFd;
+
+use stanchion_sys::descriptors::{self, Stream};
+
+use crate::host::Host;
+use crate::threads;
+
+/// Of so many descriptors of a kind at most the names are told.
+const NAMED_MAX: usize = 16;
+
+/// What an event loop waits on, by the kernel's name for it (proc(5)): whatever one worker changes in it,
+/// or takes out of it, is changed and taken for all.
+const OF_EVENT_LOOPS: [(&str, &str); 3] = [
+    ("anon_inode:[eventpoll]", "epoll"),
+    ("anon_inode:[eventfd]", "eventfd"),
+    ("anon_inode:[io_uring]", "io_uring"),
+];
+
+/// What was there before the import.
+#[derive(Debug)]
+pub(crate) struct Before(BTreeMap<RawFd, String>);
+
+/// What it has left, in words.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Leftovers {
+    /// Threads, event loops, connections.
+    pub(crate) not_for_workers: Vec<String>,
+    /// Listening sockets, which processes may share.
+    pub(crate) shared: Vec<String>,
+}
+
+impl Before {
+    pub(crate) fn now() -> io::Result<Self> {
+        descriptors::open().map(Self)
+    }
+
+    /// Looks again. Threads that are about to end are given a moment.
+    pub(crate) fn leftovers(&self, host: &mut (impl Host + ?Sized)) -> io::Result<Leftovers> {
+        let threads = threads::staying(host, &[])?;
+        let mut new = descriptors::open()?;
+        new.retain(|number, file| self.0.get(number) != Some(file));
+        let streams = new.keys().filter_map(|&number| descriptors::stream(number));
+        let mut left = Leftovers::of_descriptors(new.values(), streams);
+        left.not_for_workers.splice(0..0, threads);
+        Ok(left)
+    }
+}
+
+impl Leftovers {
+    fn of_descriptors<'a>(
+        files: impl Iterator<Item = &'a String>,
+        streams: impl Iterator<Item = Stream>,
+    ) -> Self {
+        let (mut loops, mut to, mut at) = (Vec::new(), Vec::new(), Vec::new());
+        for file in files {
+            let known = OF_EVENT_LOOPS.iter().find(|(name, _)| name == file);
+            loops.extend(known.map(|&(_, called)| called.to_owned()));
+        }
+        for stream in streams {
+            match stream {
+                Stream::To(address) => to.push(format!("a connection to {address}")),
+                Stream::At(address) => at.push(format!("a socket that listens at {address}")),
+            }
+        }
+        Self {
+            not_for_workers: counted(loops).chain(counted(to)).collect(),
+            shared: counted(at).collect(),
+        }
+    }
+}
+
+/// The same ones together, `epoll (2)`, and of many the first ones.
+fn counted(mut all: Vec<String>) -> impl Iterator<Item = String> {
+    all.sort();
+    let mut counts: Vec<(String, usize)> = Vec::new();
+    for one in all {
+        match counts.last_mut() {
+            Some((last, count)) if *last == one => *count += 1,
+            _ => counts.push((one, 1)),
+        }
+    }
+    let more = counts.len().saturating_sub(NAMED_MAX);
+    let named = counts.into_iter().take(NAMED_MAX);
+    let named = named.map(|(one, count)| match count {
+        1 => one,
+        _ => format!("{one} ({count})"),
+    });
+    named.chain((more > 0).then(|| format!("{more} more")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(files: &[&str], streams: &[Stream]) -> Leftovers {
+        let files: Vec<_> = files.iter().map(|&file| file.to_owned()).collect();
+        Leftovers::of_descriptors(files.iter(), streams.iter().cloned())
+    }
+
+    #[test]
+    fn event_loops_and_connections_are_not_for_workers_and_listening_sockets_are_shared() {
+        let left = of(
+            &[
+                "anon_inode:[eventpoll]",
+                "anon_inode:[eventfd]",
+                "anon_inode:[eventpoll]",
+                "anon_inode:[timerfd]",
+                "/srv/app.db",
+                "socket:[7]",
+            ],
+            &[
+                Stream::At("0.0.0.0:9090 (tcp)".to_owned()),
+                Stream::To("10.0.0.5:5432 (tcp)".to_owned()),
+            ],
+        );
+        assert_eq!(
+            left.not_for_workers,
+            [
+                "epoll (2)",
+                "eventfd",
+                "a connection to 10.0.0.5:5432 (tcp)"
+            ]
+        );
+        assert_eq!(left.shared, ["a socket that listens at 0.0.0.0:9090 (tcp)"]);
+    }
+
+    #[test]
+    fn files_are_nothing_to_tell() {
+        assert_eq!(of(&["/dev/null", "pipe:[8]"], &[]), Leftovers::default());
+    }
+
+    #[test]
+    fn of_many_some_are_named() {
+        let streams: Vec<_> = (0..20)
+            .map(|port| Stream::To(format!("{port:02}")))
+            .collect();
+        let left = of(&[], &streams).not_for_workers;
+        assert_eq!(left.len(), NAMED_MAX + 1);
+        assert_eq!(left[NAMED_MAX], "4 more");
+    }
+}

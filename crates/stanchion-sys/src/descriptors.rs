@@ -1,0 +1,133 @@
+//! What this process has open, and what its sockets are connected to (proc(5), getpeername(2)).
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{BorrowedFd, RawFd};
+
+use rustix::net::sockopt::{socket_acceptconn, socket_type};
+use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, SocketType};
+
+/// Where [`open`] looks.
+const DESCRIPTORS: &str = "/proc/self/fd";
+
+/// Of each descriptor of this process what the kernel calls it: a path, `socket:[INODE]`, `anon_inode:[eventpoll]`.
+/// One that is closed meanwhile may be missing.
+pub fn open() -> io::Result<BTreeMap<RawFd, String>> {
+    let mut open = BTreeMap::new();
+    for entry in std::fs::read_dir(DESCRIPTORS)? {
+        let entry = entry?;
+        let number = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok());
+        if let Some(number) = number
+            && let Ok(target) = std::fs::read_link(entry.path())
+        {
+            open.insert(number, target.to_string_lossy().into_owned());
+        }
+    }
+    Ok(open)
+}
+
+/// How a socket of a stream is used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stream {
+    /// It is connected to this address.
+    To(String),
+    /// It listens at this one.
+    At(String),
+}
+
+/// What a socket is used for, if it is one of a stream that is connected or listens. `None` also if it was closed
+/// meanwhile.
+pub fn stream(number: RawFd) -> Option<Stream> {
+    // SAFETY: the descriptor is only asked about. If another thread has closed it, or opened something else in its
+    // place, the answer is an error or about that one; nothing is read, written or closed.
+    let socket = unsafe { BorrowedFd::borrow_raw(number) };
+    if !matches!(
+        socket_type(socket).ok()?,
+        SocketType::STREAM | SocketType::SEQPACKET
+    ) {
+        return None;
+    }
+    if socket_acceptconn(socket).ok()? {
+        return Some(Stream::At(told(&rustix::net::getsockname(socket).ok()?)));
+    }
+    Some(Stream::To(told(&rustix::net::getpeername(socket).ok()??)))
+}
+
+/// Such as `10.0.0.5:5432 (tcp)`, `/run/postgresql/.s.PGSQL.5432 (unix)`.
+fn told(address: &SocketAddrAny) -> String {
+    let family = address.address_family();
+    if family == AddressFamily::UNIX {
+        let unix = SocketAddrUnix::try_from(address.clone()).ok();
+        let abstract_name = |unix: &SocketAddrUnix| {
+            let name = unix.abstract_name().filter(|name| !name.is_empty())?;
+            Some(format!("@{}", String::from_utf8_lossy(name)))
+        };
+        let name = unix.as_ref().and_then(|unix| match unix.path_bytes() {
+            Some(path) => Some(String::from_utf8_lossy(path).into_owned()),
+            None => abstract_name(unix),
+        });
+        return format!(
+            "{} (unix)",
+            name.unwrap_or_else(|| "a socket without a name".to_owned())
+        );
+    }
+    match std::net::SocketAddr::try_from(address.clone()) {
+        Ok(address) => format!("{address} (tcp)"),
+        Err(_) => format!("an address of family {}", family.as_raw()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream, UdpSocket};
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::{UnixDatagram, UnixStream};
+
+    use super::*;
+
+    #[test]
+    fn what_is_open_is_named_by_the_kernel() {
+        let epoll =
+            rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).unwrap();
+        let open = open().unwrap();
+        assert_eq!(open[&epoll.as_raw_fd()], "anon_inode:[eventpoll]");
+    }
+
+    #[test]
+    fn streams_say_whom_they_are_connected_to_and_where_they_listen() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let client = TcpStream::connect(address).unwrap();
+        assert_eq!(
+            stream(listener.as_raw_fd()),
+            Some(Stream::At(format!("{address} (tcp)")))
+        );
+        assert_eq!(
+            stream(client.as_raw_fd()),
+            Some(Stream::To(format!("{address} (tcp)")))
+        );
+        let (one, _other) = UnixStream::pair().unwrap();
+        let nameless = Stream::To("a socket without a name (unix)".to_owned());
+        assert_eq!(stream(one.as_raw_fd()), Some(nameless));
+    }
+
+    #[test]
+    fn datagrams_unconnected_sockets_and_files_are_no_streams() {
+        let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+        udp.connect(udp.local_addr().unwrap()).unwrap();
+        let (unix, _other) = UnixDatagram::pair().unwrap();
+        let idle = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        let file = std::fs::File::open("/dev/null").unwrap();
+        for number in [
+            udp.as_raw_fd(),
+            unix.as_raw_fd(),
+            idle.as_raw_fd(),
+            file.as_raw_fd(),
+        ] {
+            assert_eq!(stream(number), None);
+        }
+    }
+}

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import pwd
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,8 @@ NEEDED = ("mod_wsgi.so", "mod_proxy_http.so", "mod_headers.so")
 def not_here() -> str:
     if os.geteuid() != 0:
         return "needs root, as Apache starts"
+    if not any(user.pw_name == "www-data" for user in pwd.getpwall()):
+        return "there is no user www-data"
     there = APACHE and all((MODULES / module).exists() for module in NEEDED)
     return "" if there else "Apache and mod_wsgi are not installed"
 

@@ -14,7 +14,7 @@ from support.example import settings
 from support.nginx import NGINX
 from support.patience import eventually
 from support.ports import row_of_ports
-from support.site import Site, seen
+from support.site import Site, seen, seen_of_a_liar
 from support.wire import Wire, request
 
 UWSGI = shutil.which("uwsgi_python3")
@@ -71,8 +71,11 @@ def test_the_app_sees_the_same(site: Site) -> None:
         nginx(site, site.bring("uwsgi/after.nginx")) as address,
     ):
         here = seen(address)
+        spoofed = seen_of_a_liar(address)
         eventually(lambda: idle_seats(site) == 4 * 2, "there is a seat for each thread")
         site.stopped_by(signal.SIGTERM, process, address)
+    assert "spoofed" not in str(spoofed)
+    assert (spoofed["SCRIPT_NAME"], spoofed["wsgi.url_scheme"]) == ("", "http")
     # uwsgi_params hands the client's address over, HTTP over a unix socket has none. uWSGI believes what the client
     # says of the scheme, which our nginx does not pass on. And it leaves out a name that is empty.
     assert [one["wsgi.url_scheme"] for one in there] == ["https"] * 2

@@ -25,6 +25,12 @@ SEEN = (
 )
 """What apps look at."""
 
+SPOOFED = [
+    *("SCRIPT_NAME: /spoofed", "PATH_INFO: /spoofed", "X-Forwarded-For: spoofed", "X-Forwarded-Ssl: on"),
+    *("X-Forwarded-Protocol: ssl", "X-Request-Id: spoofed", "X-Request-Start: spoofed"),
+]
+"""What the server believes of a proxy."""
+
 Seen = list[dict[str, Any]]
 
 
@@ -107,3 +113,12 @@ def seen(address: Address, mount: str = "") -> Seen:
         kept = {key: value or "" if key.startswith("CONTENT_") else value for key, value in kept.items()}
         found.append({**kept, "length": answer["length"], "sha256": answer["sha256"]})
     return found
+
+
+def seen_of_a_liar(address: Address, mount: str = "") -> dict[str, Any]:
+    """The environ of a request in which a client says what only the proxy may."""
+    with Wire.connect(address) as wire:
+        response = wire.get(f"{mount}/", *SPOOFED)
+    assert response.status == 200, response.body
+    environ: dict[str, Any] = response.json()["environ"]
+    return environ

@@ -1,6 +1,6 @@
 """Whoever has a Python has all that stanchion needs: its wheel is installed, serves, and goes without a trace.
 
-`make test` does this with the wheel for its own Python, `make test-install` with one for every Python of the machine.
+`make test-all` does this with the wheel for its own Python, `make test-install` with one for every Python that is here.
 """
 
 import importlib.util

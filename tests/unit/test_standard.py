@@ -31,7 +31,7 @@ before = set(sys.modules)
 for name in late:
     __import__(name)
 import json, logging, traceback
-for mistake in ("json.loads('[')", "traceback.format_tb"[:-1], "prinnt", "f("):
+for mistake in ("json.loads('[')", "traceback.format_t", "prinnt", "f("):
     try:
         eval(mistake)
     except Exception as error:

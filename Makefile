@@ -225,7 +225,7 @@ site: $(STAMP)/site ## Make the web site of the docs, with search, in target/sit
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --site-dir $(SITE)
 
 .PHONY: pictures
-pictures: $(STAMP)/wheel $(STAMP)/venv ## Make docs/pictures/ anew (two minutes): the line, and the admin page as chromium shows it
+pictures: $(TESTED) $(STAMP)/venv ## Make docs/pictures/ anew (two minutes): the line, and the admin page as chromium shows it
 	scripts/system-packages chromium=chromium
 	$(BIN)/python scripts/pictures/line.py docs/pictures
 	$(BIN)/python scripts/pictures/admin_page.py docs/pictures

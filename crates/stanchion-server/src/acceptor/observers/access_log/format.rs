@@ -194,4 +194,33 @@ mod tests {
         ];
         assert_eq!(at(&pieces, "[now]"), expected);
     }
+
+    /// docs/reference/access-log.md has a row for each atom, and no other.
+    #[test]
+    fn the_page_has_every_atom() {
+        let page = include_str!("../../../../../../docs/reference/access-log.md");
+        let rows = page.lines().filter_map(|line| line.strip_prefix("| `%("));
+        let mut listed: Vec<_> = rows
+            .filter_map(|row| Some(row.split_once(")s`")?.0))
+            .collect();
+        let code = include_str!("format.rs");
+        let own = code
+            .lines()
+            .filter_map(|line| {
+                Some(
+                    line.trim_start()
+                        .strip_prefix('"')?
+                        .split_once("\" => Own::")?
+                        .0,
+                )
+            })
+            .map(|name| format!("{{{name}}}x"));
+        let letters = ('A'..='z').map(String::from);
+        let known = letters.filter(|letter| matches!(atom(letter), Ok(Some(_))));
+        let others = ["{name}i", "{name}o", "{name}e", "l"].map(String::from);
+        let mut expected: Vec<_> = known.chain(own).chain(others).collect();
+        expected.sort_unstable();
+        listed.sort_unstable();
+        assert_eq!(listed, expected);
+    }
 }

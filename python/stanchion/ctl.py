@@ -8,7 +8,10 @@ import argparse
 import contextlib
 import json
 import os
+import select
 import socket
+import struct
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
@@ -34,9 +37,12 @@ ANSWER_BYTES_MAX = 4 * 1024 * 1024 + 1024
 
 _PREFIX = "unix:"
 
+# `struct ucred` in unix(7).
+_CREDENTIALS = struct.Struct("iII")
+
 USAGE = """\
 Usage: stanchion ctl [--control unix:PATH] [-c CONFIG] [--json]
-                     [--timeout SECONDS] COMMAND
+                     [--timeout SECONDS] [--wait] COMMAND
 
 Commands:
   status    What the server is doing
@@ -44,9 +50,10 @@ Commands:
   reload    Read configuration and code anew; ends when the new code serves
   upgrade   Hand over to the stanchion installed now; ends when that one serves
   scale N   Keep N workers
-  drain     Serve who is here, then stop
+  drain     Serve who is here, then stop; ends when that has begun, or with
+            --wait when the server has ended
   reopen    Open the log files anew
-  quit      Stop now
+  quit      Stop now; with --wait as above
   dump      Show the Python stacks of all workers
 
 Where the server is: --control, else $STANCHION_CONTROL, else `control` as
@@ -54,7 +61,8 @@ Where the server is: --control, else $STANCHION_CONTROL, else `control` as
 
   --json             Print the server's answer as it came
   --timeout SECONDS  Wait no longer for the answer (default: as long as it
-                     takes for reload, upgrade, drain and dump, else 10)
+                     takes for reload, upgrade, dump and --wait, else 10)
+  --wait             With drain or quit: end when the server has ended
 
 Exit codes: 0 done; 1 refused or failed, the reason is on standard error;
 2 wrong usage; 3 there is no server."""
@@ -77,6 +85,8 @@ class CommandLine(NamedTuple):
     config: str | None
     json: bool
     timeout_s: float | None
+    wait: bool
+    """For the server's end."""
 
 
 # The commands, and whether their end is worth waiting for however long it takes.
@@ -86,11 +96,13 @@ _LASTING = {
     "reload": True,
     "upgrade": True,
     "scale": False,
-    "drain": True,
+    "drain": False,
     "reopen": False,
     "quit": False,
     "dump": True,
 }
+
+_ENDING = ("drain", "quit")
 
 
 def run(arguments: Sequence[str], control_of: Callable[[str | None], str | None]) -> int:
@@ -101,14 +113,16 @@ def run(arguments: Sequence[str], control_of: Callable[[str | None], str | None]
     given = parse(arguments)
     path = socket_path(given.control or os.environ.get("STANCHION_CONTROL") or control_of(given.config))
     try:
-        line = ask(path, given.request, given.timeout_s)
-        answer = checked(line)
-        if given.json:
-            show(as_json(answer))
-        if not answer["ok"]:
-            raise Failed(answer["message"])
-        if not given.json:
-            show(shown(given.command, answer))
+        with Call(path, given.timeout_s) as call:
+            answer = checked(call.ask(given.request))
+            if given.json:
+                show(as_json(answer))
+            if not answer["ok"]:
+                raise Failed(answer["message"])
+            if not given.json:
+                show(shown(given.command, answer))
+            if given.wait:
+                call.wait_for_end()
     except Failed as failure:
         complain(f"stanchion ctl: {failure}")
         return failure.exit_code
@@ -129,10 +143,13 @@ def parse(arguments: Sequence[str]) -> CommandLine:
     parser.add_argument("--control", metavar="unix:PATH")
     parser.add_argument("-c", "--config")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--wait", action="store_true")
     parser.add_argument("--timeout", type=_seconds, metavar="SECONDS")
     options = parser.parse_intermixed_args(arguments)
     request = _request(options.words)
-    timeout_s = None if _LASTING[request["command"]] else PROMPT_S
+    if options.wait and request["command"] not in _ENDING:
+        raise UsageError(f"ctl: --wait waits for the server's end, so it goes with {' and '.join(_ENDING)} alone")
+    timeout_s = None if _LASTING[request["command"]] or options.wait else PROMPT_S
     return CommandLine(
         request["command"],
         request,
@@ -140,6 +157,7 @@ def parse(arguments: Sequence[str]) -> CommandLine:
         options.config,
         options.json,
         timeout_s if options.timeout is None else options.timeout,
+        options.wait,
     )
 
 
@@ -180,26 +198,69 @@ def socket_path(control: str | None) -> str:
     return path
 
 
-def ask(path: str, request: Mapping[str, Any], timeout_s: float | None) -> bytes:
-    """Send one request and give the line that answers it."""
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(timeout_s)
+class Call:
+    """A connection to a server that is told something; Failed if there is none, or no answer in time."""
+
+    def __init__(self, path: str, timeout_s: float | None) -> None:
+        self._where = f"{_PREFIX}{path}"
+        self._timeout_s = timeout_s
+        self._until = None if timeout_s is None else time.monotonic() + timeout_s
+        self._connection = socket.socket(socket.AF_UNIX)
         try:
-            connection.connect(path)
+            self._connect(path)
+            # Before it is told to leave: later the number may be another's.
+            self._server = self._pidfd()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def __enter__(self) -> "Call":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+        if self._server is not None:
+            os.close(self._server)
+
+    def _connect(self, path: str) -> None:
+        self._connection.settimeout(self._timeout_s)
+        try:
+            self._connection.connect(path)
         except (FileNotFoundError, ConnectionRefusedError) as error:
-            reason = f"no server listens at {_PREFIX}{path}: is it running, and with this `control`?"
+            reason = f"no server listens at {self._where}: is it running, and with this `control`?"
             raise Failed(reason, EXIT_NOBODY) from error
         except BlockingIOError as error:
-            raise Failed(f"the server at {_PREFIX}{path} has too many such clients waiting; try again") from error
+            raise Failed(f"the server at {self._where} has too many such clients waiting; try again") from error
         except OSError as error:
-            raise Failed(f"cannot connect to {_PREFIX}{path}: {error.strerror or error}") from error
+            raise Failed(f"cannot connect to {self._where}: {error.strerror or error}") from error
+
+    def _pidfd(self) -> int | None:
+        """The master, which listens (SO_PEERCRED in unix(7)); None if it is out of our sight or has gone."""
+        credentials = self._connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        pid, _, _ = _CREDENTIALS.unpack(credentials)
         try:
-            return _exchange(connection, request)
+            return os.pidfd_open(pid)
+        except (OSError, ValueError):
+            return None
+
+    def ask(self, request: Mapping[str, Any]) -> bytes:
+        """Send one request and give the line that answers it."""
+        try:
+            return _exchange(self._connection, request)
         except TimeoutError as error:
-            reason = f"no answer within {timeout_s:g} s; what was ordered may still be done: see the server's log"
+            reason = f"no answer within {self._timeout_s:g} s; what was ordered may still be done: see the server's log"
             raise Failed(reason) from error
         except OSError as error:
-            raise Failed(f"the connection to {_PREFIX}{path} broke: {error.strerror or error}") from error
+            raise Failed(f"the connection to {self._where} broke: {error.strerror or error}") from error
+
+    def wait_for_end(self) -> None:
+        """Until the server has ended."""
+        if self._server is None:
+            raise Failed("the server's end cannot be waited for: its process is not seen from here")
+        left_s = None if self._until is None else max(0.0, self._until - time.monotonic())
+        # A descriptor of a process is readable when that has ended (pidfd_open(2)).
+        if not select.select([self._server], [], [], left_s)[0]:
+            raise Failed(f"the server has not ended within {self._timeout_s:g} s; it goes on to leave")
 
 
 def _exchange(connection: socket.socket, request: Mapping[str, Any]) -> bytes:

@@ -2,10 +2,13 @@
 
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import psutil
 import pytest
 
+from support.ctl import ctl
 from support.gate import Gate
 from support.server import Serve, Server
 from support.wire import Wire, request
@@ -149,3 +152,24 @@ def test_during_a_drain_every_response_says_that_the_connection_ends(serve: Serv
     assert held.response().closes()
     held.close()
     assert server.exit_code() == 0
+
+
+@pytest.mark.own("gunicorn's control is another")
+def test_ctl_drain_answers_when_it_has_begun_or_waits_for_the_end(serve: Serve, gate: Gate, tmp_path: Path) -> None:
+    control = tmp_path / "control"
+    server = serve("waiting:app", "--control", f"unix:{control}", env=gate.environment)
+    with server.connect() as held:
+        held.send(request("GET", "/wait?held"))
+        gate.announcement()
+        begun = ctl(control, "drain")
+        assert (begun.returncode, begun.stdout) == (0, "draining\n")
+        too_long = ctl(control, "drain", "--wait", "--timeout", "0.3")
+        assert too_long.returncode == 1
+        assert "the server has not ended within 0.3 s; it goes on to leave" in too_long.stderr
+        with ThreadPoolExecutor() as pool:
+            waits = pool.submit(ctl, control, "drain", "--wait")
+            gate.open()
+            assert held.response().status == 200
+            assert waits.result().returncode == 0
+    # Not a moment later: whoever has waited may start the next one.
+    assert server.process.poll() == 0

@@ -350,3 +350,8 @@ def test_a_control_that_is_no_text_is_refused(home, capsys):
 def test_no_worker_has_this_in_its_memory(home):
     code = "import stanchion.cli, sys; sys.exit('stanchion.ctl' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=home, check=False).returncode == 0
+
+
+def test_only_what_ends_the_server_can_be_waited_for(capsys):
+    assert main(["ctl", "reload", "--wait"]) == 2
+    assert "it goes with drain and quit alone" in capsys.readouterr().err

@@ -88,7 +88,8 @@ class Looker(Generic[T]):
 def stacks(control: str, worker: int) -> tuple[str, ...]:
     """The lines of a page: the stacks of one worker, or why there are none."""
     try:
-        answer = ctl.checked(ctl.ask(control, {"command": "dump"}, DUMP_S))
+        with ctl.Call(control, DUMP_S) as call:
+            answer = ctl.checked(call.ask({"command": "dump"}))
         if not answer["ok"]:
             raise ctl.Failed(answer["message"])
         lines = [line for one in answer["data"] if one["index"] == worker for line in _stack(one)]

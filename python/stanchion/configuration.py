@@ -15,7 +15,7 @@ _NOT_OF_THE_CONFIG = (
     os.path.dirname(os.path.abspath(__file__)) + os.sep,
     os.path.dirname(os.path.abspath(os.__file__)) + os.sep,
 )
-_INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 
 class _Surroundings(NamedTuple):
@@ -156,5 +156,5 @@ def _is_own(path: object) -> bool:
         isinstance(path, str)
         and path.endswith(".py")
         and not path.startswith(_NOT_OF_THE_CONFIG)
-        and not any(part in path for part in _INSTALLED)
+        and not any(part in path for part in INSTALLED)
     )

@@ -4,7 +4,10 @@ import importlib
 import os
 import traceback
 
+from stanchion.configuration import INSTALLED
+
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_STANDARD = ("<frozen ", os.path.dirname(os.__file__) + os.sep)
 _IMPORT_MACHINERY = ("<frozen importlib", "<frozen runpy", os.path.dirname(importlib.__file__) + os.sep)
 
 
@@ -16,9 +19,12 @@ def user_traceback(error: BaseException) -> str:
 
 
 def last_user_frame(error: BaseException) -> str | None:
-    """`file:line` of the user's code that was running, if any was."""
+    """`file:line` of the user's code that was running, of their own rather than of what is installed."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame)]
-    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None
+    installed = [frame for frame in frames if not frame.filename.startswith(_STANDARD)]
+    own = [frame for frame in installed if not any(part in frame.filename for part in INSTALLED)]
+    shown = own or installed or frames
+    return f"{shown[-1].filename}:{shown[-1].lineno}" if shown else None
 
 
 def _trim(shown: traceback.TracebackException) -> None:

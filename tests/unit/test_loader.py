@@ -164,6 +164,19 @@ def test_a_failure_is_described_by_the_users_frames_and_one_line(site):
     assert not any("importlib" in line or "loader.py" in line for line in lines)
 
 
+def test_advice_names_the_last_line_of_the_app_and_not_of_the_library(site):
+    packages = site / "site-packages"
+    packages.mkdir()
+    (packages / "library.py").write_text("def ask(function):\n    return function()\n")
+    (site / "bad.py").write_text(
+        f"import os, sys\nsys.path.append({str(packages)!r})\nimport library\n\nlibrary.ask(lambda: os.environ['NO'])\n"
+    )
+    with pytest.raises(AppLoadError) as raised:
+        load_app("bad")
+    sys.path.remove(str(packages))
+    assert raised.value.advice == f"correct the app at {site / 'bad.py'}:5"
+
+
 def test_a_failure_without_the_users_code_is_one_line():
     assert describe_failure(failure("nowhere:app")).count("\n") == 0
 

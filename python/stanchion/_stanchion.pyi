@@ -76,5 +76,6 @@ def settings_schema() -> str:
 def settings_resolve(layers: str) -> str:
     """Merge a JSON list of {"origin", "values"}, lowest first, into {"values", "errors", "unknown"}."""
 
-def serve(settings: str, host: _Host) -> int:
-    """Run the process tree. Returns, in each process that has to end, its exit code."""
+def serve(settings: str, host: _Host, launcher: int | None = None) -> int:
+    """Run the process tree. Returns, in each process that has to end, its exit code. To the pipe `launcher` goes one
+    byte: 0 once the server serves, or the exit code if it ends before that."""

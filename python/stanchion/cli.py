@@ -5,19 +5,29 @@ and gunicorn's flags that have no meaning here.
 """
 
 import argparse
-import atexit
-import gc
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NoReturn
+from types import MappingProxyType
+from typing import Any, NamedTuple, NoReturn
 
-from stanchion import __version__, _stanchion, config, gunicorn, standard
+from stanchion import __version__, _stanchion, config, gunicorn
 from stanchion.config import Effective, Layer, UsageError
 from stanchion.configuration import Configuration
 from stanchion.hooks import Function
 from stanchion.loader import AppHost
+from stanchion.serving import serve, warn
+
+
+class Layers(NamedTuple):
+    """What each place says, the lowest first; what there is to warn of; hooks; and what is wrong already."""
+
+    layers: Sequence[Layer]
+    warnings: Sequence[str]
+    hooks: Mapping[str, Function]
+    errors: Sequence[str]
+
 
 # The other exit codes come from the server; usage.py tells them all.
 EXIT_OK = 0
@@ -54,38 +64,7 @@ def _serve(arguments: list[str]) -> int:
     if _answered(options):
         return EXIT_OK
     configuration = Configuration(lambda: _servable(options))
-    effective = configuration.effective
-    _warn(effective)
-    configuration.apply()
-    standard.once_imported("logging", partial(_lend_loggers, configuration))
-    # The children share what there is by now, as long as no collection of garbage writes to it.
-    gc.collect()
-    gc.freeze()
-    master = os.getpid()
-    code = _stanchion.serve(effective.as_json(), AppHost(configuration))
-    if os.getpid() == master:
-        _leave_threads_behind(code)
-    return code
-
-
-def _lend_loggers(configuration: Configuration) -> None:
-    """Python's logging has been imported, in whichever process it was."""
-    from stanchion import server_log
-
-    server_log.lend(configuration)
-
-
-def _leave_threads_behind(code: int) -> None:
-    """End the process if others' threads would keep it: Python waits for all but daemons, for ever if need be."""
-    threading = sys.modules.get("threading")
-    if threading is None:
-        return  # nobody has started a thread through it
-    others = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
-    if any(not thread.daemon for thread in others):
-        atexit._run_exitfuncs()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+    return serve(configuration, AppHost(configuration))
 
 
 def _check(arguments: list[str]) -> int:
@@ -96,7 +75,7 @@ def _check(arguments: list[str]) -> int:
     from stanchion.output import show
 
     effective = _effective(options)
-    _warn(effective)
+    warn(effective.warnings)
     if options.json:
         show(_as_json(effective))
         return EXIT_OK
@@ -179,12 +158,32 @@ def _answered(options: argparse.Namespace) -> bool:
     return True
 
 
+def layers_of_program(
+    arguments: Sequence[str], init: Callable[[argparse.ArgumentParser, argparse.Namespace, list[str]], Any]
+) -> Layers:
+    """What `serve` would read, for a program that reads its own command line so. `init` may add settings below these;
+    it is given all settings, None for those that are not on the command line, and the app.
+    """
+    options = _parse(arguments, "command line")
+    if _answered(options):
+        sys.exit(EXIT_OK)
+    given = _settings_of(options)
+    every = argparse.Namespace(**(dict.fromkeys(setting.name for setting in config.schema()) | given))
+    added = init(_Parser("command line"), every, [given["wsgi_app"]] if "wsgi_app" in given else [])
+    return _layers(options, added or {})
+
+
 def _effective(options: argparse.Namespace) -> Effective:
     """Every layer, merged and checked."""
+    return config.resolve(*_layers(options))
+
+
+def _layers(options: argparse.Namespace, of_program: Mapping[str, Any] = MappingProxyType({})) -> Layers:
+    """What each place says, as `config.resolve` takes it."""
     from_env = _parse(_split(os.environ.get("STANCHION_CMD_ARGS", "")), "STANCHION_CMD_ARGS")
     # A config file imports what lies beside it, as it may in gunicorn.
     config.import_first(os.getcwd())
-    layers = config.environment_layers(os.environ)
+    layers = [*config.environment_layers(os.environ), Layer("the program", of_program)]
     warnings = []
     if os.environ.get("GUNICORN_CMD_ARGS"):
         warnings.append("GUNICORN_CMD_ARGS is not read: call it STANCHION_CMD_ARGS")
@@ -205,7 +204,7 @@ def _effective(options: argparse.Namespace) -> Effective:
         if parsed.ignored:
             warnings.append(f"{place}: ignored, without meaning here: {', '.join(parsed.ignored)}")
         layers.append(Layer(place, _settings_of(parsed)))
-    return config.resolve(layers, warnings, functions, errors)
+    return Layers(layers, warnings, functions, errors)
 
 
 def _servable(options: argparse.Namespace) -> Effective:
@@ -230,15 +229,6 @@ def _split(text: str) -> list[str]:
 def _settings_of(options: argparse.Namespace) -> dict[str, Any]:
     names = {setting.name for setting in config.schema()}
     return {name: value for name, value in vars(options).items() if name in names}
-
-
-def _warn(effective: Effective) -> None:
-    if not effective.warnings:
-        return
-    from stanchion.output import complain
-
-    for warning in effective.warnings:
-        complain(f"stanchion: warning: {warning}")
 
 
 def _as_json(effective: Effective) -> str:

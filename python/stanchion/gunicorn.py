@@ -60,17 +60,9 @@ FOREIGN = (
     Foreign("http_parser", ("--http-parser",), same=("auto",)),
     Foreign("default_proc_name", same=("gunicorn",)),
     Foreign("capture_output", ("--capture-output",), takes_value=False, same=(False,)),
-    Foreign("enable_stdio_inheritance", ("-R", "--enable-stdio-inheritance"), takes_value=False, same=(False,)),
     Foreign("control_socket", ("--control-socket",)),
     Foreign("control_socket_mode", ("--control-socket-mode",), same=(0o600,)),
     Foreign("control_socket_disable", ("--no-control-socket",), takes_value=False, same=(False, True)),
-    Foreign(
-        "daemon",
-        ("-D", "--daemon"),
-        takes_value=False,
-        refusal="run it under systemd or in a container, or as `stanchion serve ... &`",
-        same=(False,),
-    ),
     Foreign(
         "spew",
         ("--spew",),

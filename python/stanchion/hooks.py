@@ -141,6 +141,10 @@ class Hooks:
         except BaseException as error:
             raise HookError(name) from error
 
+    def are_of_this_master(self) -> None:
+        """Tell hooks of this process as the master: a daemon is not the one that has read the configuration."""
+        self._server.pid = os.getpid()
+
     def entered(self, listen: Listen) -> None:
         """This process is a worker, which may listen by itself."""
         self._listen = listen

@@ -72,9 +72,13 @@ class AppHost:
         for name in _MASTERS_OWN:
             os.environ.pop(name, None)
         config.import_app(self.configuration.effective)
-        app = load_app(self.spec)
+        app = self.find_app()
         self.configuration.hooks.loaded(app)
         return app
+
+    def find_app(self) -> WSGIApp:
+        """The app that the settings name."""
+        return load_app(self.spec)
 
     def watched_files(self) -> list[str]:
         """The files whose change calls for a reload, once the app is loaded."""
@@ -142,6 +146,11 @@ def load_app(spec: str) -> WSGIApp:
     if parts.call is not None:
         found = _call_factory(found, parts)
     return _checked(found, parts)
+
+
+def product(app: object, factory: str) -> WSGIApp:
+    """What a function of the program's own has given, if it is an app."""
+    return _checked(app, _Spec(factory, "", None, ([], {})))
 
 
 def describe_failure(error: BaseException) -> str:

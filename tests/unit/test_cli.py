@@ -130,14 +130,15 @@ def test_a_slip_in_the_variable_is_told_from_one_on_the_command_line(text, monke
 
 
 def test_harmless_flags_of_gunicorn_are_named_in_one_warning(capsys):
-    assert main(["check", "-k", "gthread", "--worker-tmp-dir", "/dev/shm", "-R"]) == 0
-    assert errors(capsys) == ["stanchion: warning: command line: ignored, without meaning here: --worker-tmp-dir, -R"]
+    assert main(["check", "-k", "gthread", "--worker-tmp-dir", "/dev/shm", "--reload-engine", "poll"]) == 0
+    assert errors(capsys) == [
+        "stanchion: warning: command line: ignored, without meaning here: --worker-tmp-dir, --reload-engine"
+    ]
 
 
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        (["-D"], "systemd"),
         (["-k", "gevent"], "-k gevent is gunicorn's and not supported"),
         (["--certfile", "c.pem"], "nginx"),
         (["--check-config"], "stanchion check"),

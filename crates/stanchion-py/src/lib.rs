@@ -28,8 +28,10 @@ mod _stanchion {
 
     use pyo3::exceptions::PyValueError;
     use pyo3::prelude::*;
+    use stanchion_server::Launcher;
     use stanchion_server::network;
     use stanchion_server::settings::{Settings, resolve_json, schema_json};
+    use stanchion_sys::process;
 
     use crate::host::PythonHost;
 
@@ -92,14 +94,17 @@ mod _stanchion {
 
     /// Runs the server with effective settings, a JSON object of `{name: value}`, for the app
     /// that `host.load()` gives. Returns in the master and in each worker, with the exit code of
-    /// that process.
+    /// that process. `launcher` is the pipe at whose other end somebody waits to be told how the start went.
     #[pyfunction]
-    fn serve(settings: &str, host: Py<PyAny>) -> PyResult<i32> {
+    #[pyo3(signature = (settings, host, launcher=None))]
+    fn serve(settings: &str, host: Py<PyAny>, launcher: Option<i32>) -> PyResult<i32> {
         let settings = Settings::from_json(settings)
             .map_err(|error| PyValueError::new_err(error.to_string()))?;
-        Ok(stanchion_server::serve(
-            settings,
-            &mut PythonHost::new(host),
-        ))
+        let launcher = match launcher {
+            Some(pipe) => Launcher::at(process::inherited_fd(pipe)?),
+            None => Launcher::none(),
+        };
+        let host = &mut PythonHost::new(host);
+        Ok(stanchion_server::serve(settings, host, launcher))
     }
 }

@@ -9,7 +9,9 @@ use std::path::PathBuf;
 
 use stanchion_server::record::{AnswerHead, RequestBuffer};
 use stanchion_server::settings::Settings;
-use stanchion_server::{Ending, Fork, Gone, Hook, Host, LoadError, Seat, StartedAs, Taken, Worker};
+use stanchion_server::{
+    Ending, Fork, Gone, Hook, Host, Launcher, LoadError, Seat, StartedAs, Taken, Worker,
+};
 use stanchion_sys::process::{self, Between};
 
 /// Answers every request with its method, its target and how long it waited.
@@ -123,5 +125,9 @@ fn main() {
             std::process::exit(stanchion_server::exit_code::USAGE);
         }
     };
-    std::process::exit(stanchion_server::serve(settings, &mut Hello));
+    std::process::exit(stanchion_server::serve(
+        settings,
+        &mut Hello,
+        Launcher::none(),
+    ));
 }

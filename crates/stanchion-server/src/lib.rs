@@ -11,6 +11,7 @@ mod figures;
 mod handover;
 mod heirloom;
 mod host;
+mod launcher;
 mod leftovers;
 mod listeners;
 pub mod log;
@@ -32,6 +33,7 @@ mod tree;
 mod worker;
 
 pub use host::{Hook, Host, LoadError};
+pub use launcher::Launcher;
 pub use master::StartedAs;
 pub use stanchion_exchange::{Ending, Gone, Taken};
 pub use stanchion_sys::process::Fork;

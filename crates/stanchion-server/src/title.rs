@@ -15,7 +15,7 @@ pub(crate) fn show(role: &str, settings: &Settings) {
 
 /// The same with words behind it.
 pub(crate) fn show_with(role: &str, settings: &Settings, words: &[OsString]) {
-    let title = title(role, settings.name());
+    let title = title(role, settings.name().as_deref());
     let words = words.iter().map(|word| word.as_bytes());
     let all: Vec<_> = std::iter::once(title.as_bytes()).chain(words).collect();
     if let Err(error) = title::show(&all) {

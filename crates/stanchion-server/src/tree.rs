@@ -18,6 +18,7 @@ use crate::exit_code;
 use crate::figures::Figures;
 use crate::handover::{Handover, Taken};
 use crate::host::{Hook, Host};
+use crate::launcher::Launcher;
 use crate::listeners::{self, ListenError};
 use crate::log;
 use crate::master::{self, Before, HouseResources, Role, Succession};
@@ -68,8 +69,17 @@ impl Files {
 }
 
 /// Runs the server. Returns in the master and in each worker, with that process's exit code, so
-/// that its runtime can end as it should; the other children end inside.
-pub fn serve(settings: Settings, host: &mut dyn Host) -> i32 {
+/// that its runtime can end as it should; the other children end inside. `launcher` is told how the
+/// start went.
+#[allow(clippy::needless_pass_by_value)] // nobody is told after this
+pub fn serve(settings: Settings, host: &mut dyn Host, launcher: Launcher) -> i32 {
+    let code = start(settings, host, &launcher);
+    // In a worker there is nobody to be told any more.
+    launcher.tell(code);
+    code
+}
+
+fn start(settings: Settings, host: &mut dyn Host, launcher: &Launcher) -> i32 {
     // Whoever it cannot find, it names once there is a log to say it in.
     let found = privileges::find(&settings).ok();
     log::belong_to(found.and_then(|found| found.of_error_log()));
@@ -86,7 +96,7 @@ pub fn serve(settings: Settings, host: &mut dyn Host) -> i32 {
         process::pid()
     );
     match prepare(settings, host)
-        .and_then(|prepared| tree(prepared, host).map_err(|error| of_kernel(&error)))
+        .and_then(|prepared| tree(prepared, host, launcher).map_err(|error| of_kernel(&error)))
     {
         Ok(code) => code,
         Err((reason, exit_code::FINE)) => {
@@ -218,13 +228,17 @@ struct Prepared {
     control: Option<Control>,
 }
 
-fn tree(prepared: Prepared, host: &mut dyn Host) -> io::Result<i32> {
+fn tree(prepared: Prepared, host: &mut dyn Host, launcher: &Launcher) -> io::Result<i32> {
     let Prepared {
         first,
         succession,
         control,
     } = prepared;
-    match master::run(first, succession, control, host)? {
+    let role = master::run(first, succession, control, host, launcher)?;
+    if !matches!(role, Role::Master { .. }) {
+        launcher.forget();
+    }
+    match role {
         Role::Master { code, listeners } => {
             listeners::remove_files(&listeners);
             info!("stanchion leaves");

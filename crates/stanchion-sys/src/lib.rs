@@ -40,4 +40,5 @@ pub mod seccomp;
 pub mod sibling;
 pub mod signal;
 pub mod sock_diag;
+pub mod standard_streams;
 pub mod trial;

@@ -291,10 +291,19 @@ pub fn reserve_descriptors(count: usize) -> io::Result<()> {
 /// Puts `file` in the place of `old`, whose number stays and is open at every moment (dup3(2));
 /// whoever writes to it meanwhile writes to the one or the other.
 pub fn replace_file(old: BorrowedFd<'_>, file: BorrowedFd<'_>) -> io::Result<()> {
+    replace(old, file, libc::O_CLOEXEC)
+}
+
+/// The same for a descriptor that programs which are executed are to have as well.
+pub(crate) fn replace_file_for_all(old: BorrowedFd<'_>, file: BorrowedFd<'_>) -> io::Result<()> {
+    replace(old, file, 0)
+}
+
+fn replace(old: BorrowedFd<'_>, file: BorrowedFd<'_>, flags: libc::c_int) -> io::Result<()> {
     loop {
         // SAFETY: both descriptors are open; the one that is replaced stays open, so that who
         // borrows it goes on to hold an open file.
-        match unsafe { libc::dup3(file.as_raw_fd(), old.as_raw_fd(), libc::O_CLOEXEC) } {
+        match unsafe { libc::dup3(file.as_raw_fd(), old.as_raw_fd(), flags) } {
             -1 => {
                 let error = io::Error::last_os_error();
                 if error.kind() != io::ErrorKind::Interrupted {

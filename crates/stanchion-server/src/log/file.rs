@@ -87,11 +87,14 @@ impl LogFile {
         })
     }
 
-    /// Opens its path anew; false if it has none. The descriptor's number stays and never
+    /// Opens its path anew; false if it has none, and a daemon then leaves the stream that it is. The descriptor's number stays and never
     /// dangles, so that nobody who writes meanwhile, in whichever thread, needs to know, and no
     /// lock can be held by a thread that a fork leaves behind.
     pub(crate) fn reopen(&self) -> io::Result<bool> {
         let Some(path) = &self.path else {
+            if let Some(streams) = super::streams() {
+                streams.leave_by(self.file.as_fd())?;
+            }
             return Ok(false);
         };
         let file = append_to(path, owner())?;

@@ -17,6 +17,7 @@ use std::sync::{Arc, OnceLock};
 
 use stanchion_sys::clock::LocalTime;
 use stanchion_sys::process;
+use stanchion_sys::standard_streams::StandardStreams;
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::{Event, Level, Metadata, Subscriber, error, info, span};
@@ -42,6 +43,8 @@ struct ErrorLog {
     outlets: Vec<Direct>,
     /// journald reads it, and takes levels.
     journal: bool,
+    /// Of a daemon, which leaves them once it serves.
+    streams: Option<StandardStreams>,
     /// In the acceptor: what stands before each outlet.
     queues: OnceLock<Vec<Queue>>,
 }
@@ -63,16 +66,25 @@ pub fn start(settings: &Settings) -> io::Result<()> {
     }
     let level = filter(settings.loglevel);
     let levels = Levels::open(settings)?;
+    let inherits = settings.enable_stdio_inheritance;
+    let streams = settings.daemon.then(|| StandardStreams::to_leave(inherits));
+    let streams = streams.transpose().map_err(named("-".to_owned()))?;
     ERROR_LOG.get_or_init(|| ErrorLog {
         level,
         levels,
         outlets,
         journal,
+        streams,
         queues: OnceLock::new(),
     });
     // Only a second start in one process can find one set; the first stays.
     let _ = tracing::subscriber::set_global_default(Events);
     Ok(())
+}
+
+/// The standard streams of a daemon, which it is to leave.
+fn streams() -> Option<&'static StandardStreams> {
+    ERROR_LOG.get()?.streams.as_ref()
 }
 
 /// From now on this process, which must not fork any more, leaves writing to threads.
@@ -104,9 +116,12 @@ pub(crate) fn path() -> Option<&'static Path> {
 }
 
 /// Opens the error log of this process anew, after it was renamed. If that fails the old file
-/// goes on, and says so.
+/// goes on, and says so. A daemon leaves the standard streams that the shell gave it.
 pub fn reopen() {
     let Some(log) = ERROR_LOG.get() else { return };
+    if let Some(Err(error)) = log.streams.as_ref().map(StandardStreams::leave) {
+        error!("standard output and error cannot be left: {error}");
+    }
     if let Some(queues) = log.queues.get() {
         queues.iter().for_each(Queue::reopen);
         return;

@@ -44,6 +44,7 @@ use tracing::warn;
 
 use crate::control::Control;
 use crate::host::Host;
+use crate::launcher::Launcher;
 use crate::settings::Settings;
 use crate::tally::Counts;
 use crate::title;
@@ -103,6 +104,7 @@ const OPEN_FILES_MAX: u64 = 16_384;
 
 struct Loop<'h> {
     host: &'h mut dyn Host,
+    launcher: &'h Launcher,
     master: Master,
     signals: SignalPipe,
     /// By generation.
@@ -137,6 +139,7 @@ pub(crate) fn run(
     succession: Succession,
     control: Option<Control>,
     host: &mut dyn Host,
+    launcher: &Launcher,
 ) -> io::Result<Role> {
     process::set_name(c"stanchion");
     show_title(host, &first.common.settings);
@@ -152,6 +155,7 @@ pub(crate) fn run(
     };
     let mut this = Loop {
         host,
+        launcher,
         master: Master::new(),
         signals: SignalPipe::install(&SIGNALS)?,
         present: Rc::clone(&first.common),

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use stanchion_sys::notify::Notifier;
 use tracing::warn;
 
-use super::event::News;
+use super::event::{Command, Event, News};
 use super::resources::HouseResources;
 use super::{Loop, now_ms, show_title};
 use crate::figures::Attempt;
@@ -24,6 +24,14 @@ impl Loop<'_> {
                 self.hook(Hook::Ready);
                 self.tell_manager("READY=1", Notifier::ready);
                 self.show(&format!("serving, {workers} workers"));
+                if self.launcher.is_waiting() {
+                    // All processes leave the terminal, and the shell goes on.
+                    self.events.push_back(Event::Commanded {
+                        command: Command::Reopen,
+                        by: "in the background",
+                        client: None,
+                    });
+                }
             }
             News::Reloading => {
                 self.tell_manager("RELOADING=1", Notifier::reloading);

@@ -21,7 +21,7 @@ use crate::host::Hook;
 use crate::messages::{FromTemplate, ToAcceptor, ToTemplate, WorkerRef};
 use crate::settings::{Settings, kept_by_a_reload};
 use crate::tree::leave_signals_to_master;
-use crate::{listeners, log, threads};
+use crate::{exit_code, listeners, log, threads};
 
 /// Of a worker's stacks at most so many bytes are shown.
 const DUMP_BYTES_MAX: usize = 64 << 10;
@@ -147,6 +147,7 @@ impl Loop<'_> {
     /// The acceptor opens the access log itself, as whoever it has become; so it must be there.
     fn reopen_logs(&self) {
         log::reopen();
+        self.launcher.tell(exit_code::FINE);
         let accesslog = self.settings().accesslog.as_deref();
         let owner = self.present.identities.of_access_log();
         if let Err(error) = log::create(accesslog, owner) {

@@ -1,5 +1,6 @@
 //! The settings as the server reads them: typed, checked, complete.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -112,6 +113,10 @@ pub struct Settings {
     pub tmp_upload_dir: Option<PathBuf>,
     /// Have files sent by the acceptor, not by the worker.
     pub sendfile: bool,
+    /// Run in the background; the command line has gone there before the server sees this.
+    pub daemon: bool,
+    /// Keep what standard output and error of a daemon lead to, if that is no terminal.
+    pub enable_stdio_inheritance: bool,
     /// What process titles name instead of the app.
     pub proc_name: Option<String>,
     /// Where the master's process id is written.
@@ -294,9 +299,17 @@ impl Settings {
         })
     }
 
-    /// What the server is called in the titles of its processes: as `proc_name` says, or else by its app.
-    pub fn name(&self) -> Option<&str> {
-        self.proc_name.as_deref().or(self.wsgi_app.as_deref())
+    /// What the server is called in the titles of its processes: as `proc_name` says, or else by its app. All users of
+    /// the host see titles, so the arguments of a factory, among which passwords may be, are left out.
+    pub fn name(&self) -> Option<Cow<'_, str>> {
+        if let Some(name) = &self.proc_name {
+            return Some(name.into());
+        }
+        let app = self.wsgi_app.as_deref()?;
+        Some(match app.split_once('(') {
+            Some((factory, _)) => format!("{factory}()").into(),
+            None => app.into(),
+        })
     }
 
     /// Which of the things that nobody should send are taken.
@@ -364,6 +377,23 @@ mod tests {
         assert_eq!(settings.timeout.as_duration(), None);
         assert_eq!(settings.bind, [Bind::parse("[::1]:0").unwrap()]);
         assert_eq!(settings.max_waiting, 2048);
+    }
+
+    #[test]
+    fn a_server_is_called_as_it_is_told_or_by_its_app() {
+        let name = |text| {
+            let settings = Settings::from_json(text).unwrap();
+            settings.name().map(Cow::into_owned)
+        };
+        assert_eq!(name("{}"), None);
+        assert_eq!(
+            name(r#"{"wsgi_app": "shop:make('s3cret')"}"#).as_deref(),
+            Some("shop:make()")
+        );
+        assert_eq!(
+            name(r#"{"wsgi_app": "shop:app", "proc_name": "x"}"#).as_deref(),
+            Some("x")
+        );
     }
 
     #[test]

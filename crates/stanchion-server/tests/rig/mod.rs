@@ -8,7 +8,7 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::Duration;
 
 use stanchion_server::settings::Settings;
-use stanchion_server::{Fork, Hook, Host, LoadError, Seat, StartedAs, Taken, Worker};
+use stanchion_server::{Fork, Hook, Host, Launcher, LoadError, Seat, StartedAs, Taken, Worker};
 use stanchion_sys::process::{self, Between};
 
 /// Bound of every wait for an answer.
@@ -144,7 +144,11 @@ pub(crate) fn run(answer: fn(Taken<'_>), test: impl FnOnce()) {
     let first = std::env::args().nth(1).unwrap_or_default();
     if first.starts_with('{') {
         let settings = Settings::from_json(&first).expect("settings");
-        std::process::exit(stanchion_server::serve(settings, &mut Answering(answer)));
+        std::process::exit(stanchion_server::serve(
+            settings,
+            &mut Answering(answer),
+            Launcher::none(),
+        ));
     }
     std::thread::spawn(|| {
         std::thread::sleep(3 * PATIENCE);

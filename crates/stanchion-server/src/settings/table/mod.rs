@@ -295,7 +295,13 @@ mod tests {
     }
 
     /// A value that is not the default, for each setting that a reload does not change.
-    const OTHERS: [(&str, &str, &str); 13] = [
+    const OTHERS: [(&str, &str, &str); 15] = [
+        ("daemon", "true", "daemon"),
+        (
+            "enable_stdio_inheritance",
+            "true",
+            "enable_stdio_inheritance",
+        ),
         ("pidfile", r#""/run/p""#, "pidfile"),
         ("signals", r#""unicorn""#, "signals"),
         ("control", r#""unix:/run/c""#, "control"),
@@ -328,7 +334,7 @@ mod tests {
         let together = OTHERS.map(|(name, value, _)| format!("\"{name}\": {value}"));
         let new = Settings::from_json(&format!("{{{}}}", together.join(","))).unwrap();
         let kept = kept_by_a_reload(&old, &new);
-        assert_eq!(kept.len(), 8, "each thing is told once: {kept:?}");
+        assert_eq!(kept.len(), 10, "each thing is told once: {kept:?}");
     }
 
     #[test]

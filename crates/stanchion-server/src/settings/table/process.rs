@@ -27,6 +27,40 @@ A kernel without CONFIG_CHECKPOINT_RESTORE shows command lines as they \
 are.",
         },
         Setting {
+            name: "daemon",
+            flags: &["-D", "--daemon"],
+            metavar: "",
+            env: None,
+            kind: Kind::Bool,
+            default: Preset::Bool(false),
+            gunicorn: true,
+            on_reload: OnReload::Stays(|old, new| old.daemon != new.daemon),
+            help: "Go into the background",
+            long_help: "\
+The command returns once the server serves, with exit code 0; or when it \
+has failed to start, with the reason on standard error and its exit code. \
+From then on standard output and error lead to /dev/null: give \
+--error-logfile and --pid. Not for systemd, containers and supervisord, \
+which watch the process that they start. See docs/daemon.md.",
+        },
+        Setting {
+            name: "enable_stdio_inheritance",
+            flags: &["-R", "--enable-stdio-inheritance"],
+            metavar: "",
+            env: None,
+            kind: Kind::Bool,
+            default: Preset::Bool(false),
+            gunicorn: true,
+            on_reload: OnReload::Stays(|old, new| {
+                old.enable_stdio_inheritance != new.enable_stdio_inheritance
+            }),
+            help: "Let a daemon keep its output files",
+            long_help: "\
+Of a daemon whose standard output and error the shell has sent to files \
+or pipes, as in stanchion serve -D -R shop:app >out.log 2>&1: they stay. \
+What is a terminal is replaced by /dev/null all the same.",
+        },
+        Setting {
             name: "pidfile",
             flags: &["-p", "--pid"],
             metavar: "FILE",

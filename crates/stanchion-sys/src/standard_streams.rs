@@ -1,0 +1,71 @@
+//! Standard output and standard error of a server that goes into the background: what the shell gave it is left, so
+//! that the terminal may close, and whoever reads a pipe to its end finds the end.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::fs::FileType;
+use rustix::io::Errno;
+
+use crate::process::{replace_file, replace_file_for_all};
+
+/// What was there when the server started, and what is to take its place.
+#[derive(Debug)]
+pub struct StandardStreams {
+    null: File,
+    /// Device and inode (inode(7)) of each that is to be left.
+    left: Vec<(u64, u64)>,
+}
+
+impl StandardStreams {
+    /// Those that there are now; with `only_terminals` others are kept. A socket is kept in any case: it leads to
+    /// a log such as journald's.
+    pub fn to_leave(only_terminals: bool) -> io::Result<Self> {
+        let null = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open("/dev/null")?;
+        let mut left = Vec::new();
+        for stream in [rustix::stdio::stdout(), rustix::stdio::stderr()] {
+            let stat = match rustix::fs::fstat(stream) {
+                Err(Errno::BADF) => continue,
+                other => other?,
+            };
+            let is_socket = FileType::from_raw_mode(stat.st_mode) == FileType::Socket;
+            let is_kept = only_terminals && !rustix::termios::isatty(stream);
+            if !is_socket && !is_kept {
+                left.push((stat.st_dev, stat.st_ino));
+            }
+        }
+        Ok(Self { null, left })
+    }
+
+    /// Leaves them in this process: what is still one of those that were there becomes /dev/null. Something else
+    /// that has taken the place of one stays.
+    pub fn leave(&self) -> io::Result<()> {
+        for stream in [rustix::stdio::stdout(), rustix::stdio::stderr()] {
+            if self.is_left(stream)? {
+                // Programs that the app starts have it too.
+                replace_file_for_all(stream, self.null.as_fd())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Has a descriptor of ours lead to /dev/null if it leads to one of those streams.
+    pub fn leave_by(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        if self.is_left(fd)? {
+            replace_file(fd, self.null.as_fd())?;
+        }
+        Ok(())
+    }
+
+    fn is_left(&self, fd: BorrowedFd<'_>) -> io::Result<bool> {
+        let stat = match rustix::fs::fstat(fd) {
+            Err(Errno::BADF) => return Ok(false),
+            other => other?,
+        };
+        Ok(self.left.contains(&(stat.st_dev, stat.st_ino)))
+    }
+}

@@ -1,0 +1,151 @@
+"""A server that a program makes and runs, as with `gunicorn.app.base`.
+
+The program derives a class from BaseApplication, says in `load_config` what is to be set and in `load` what is to be
+served, and calls `run`. Its own code is what it was at the start: a reload calls `load_config` and `load` again, and an
+upgrade (USR2) starts the program anew.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+from stanchion.app.config import Config
+from stanchion.config import Effective, UsageError
+from stanchion.configuration import Configuration
+from stanchion.loader import AppHost, WSGIApp, product
+from stanchion.serving import serve
+
+EXIT_USAGE = 2
+
+
+class BaseApplication:
+    """What is to be served, and how."""
+
+    def __init__(self, usage: str | None = None, prog: str | None = None) -> None:
+        self.usage = usage
+        self.prog = prog
+        self.cfg: Config
+        self.callable: WSGIApp | None = None
+        self.logger = None
+        self.do_load_config()
+
+    def do_load_config(self) -> None:
+        """Load the settings, or end the program with the reason."""
+        try:
+            self.load_default_config()
+            self.load_config()
+        except Exception as error:
+            _complain_of(error)
+            raise SystemExit(EXIT_USAGE) from error
+
+    def load_default_config(self) -> None:
+        """Begin with the defaults, and what the environment says."""
+        self.cfg = Config(self.usage, prog=self.prog)
+
+    def load_config(self) -> None:
+        """Say by `self.cfg.set(name, value)` what is to be set."""
+        raise NotImplementedError
+
+    def init(self, parser: argparse.ArgumentParser, opts: argparse.Namespace, args: Sequence[str]) -> Any:
+        """For those that read the command line: settings, as a dict, below the config file and the command line."""
+        raise NotImplementedError
+
+    def load(self) -> WSGIApp:
+        """Give the app. It is called in the template, or in each worker without preloading."""
+        raise NotImplementedError
+
+    def reload(self) -> None:
+        """Load the settings again, at HUP."""
+        self.do_load_config()
+
+    def wsgi(self) -> WSGIApp:
+        """The app, loaded when it is first asked for."""
+        if self.callable is None:
+            self.callable = self.load()
+        return self.callable
+
+    def run(self) -> NoReturn:
+        """Serve. The program ends here, in the master and in each worker, with the exit code of that process."""
+        try:
+            configuration = Configuration(_Readings(self).next)
+            code = serve(configuration, _Host(configuration, self))
+        except UsageError as error:
+            _complain_of(error)
+            code = EXIT_USAGE
+        sys.exit(code)
+
+
+def _complain_of(error: Exception) -> None:
+    # Imported here, so that no process of the server has it in its memory.
+    from stanchion.output import complain
+    from stanchion.tracebacks import user_traceback
+
+    traceback = error.traceback if isinstance(error, UsageError) else user_traceback(error)
+    reasons = error.reasons if isinstance(error, UsageError) else ("the program's settings cannot be loaded",)
+    if traceback is not None:
+        complain(traceback)
+    for reason in reasons:
+        complain(f"stanchion: {reason}")
+
+
+class _Readings:
+    """The settings of an application, one time after the other."""
+
+    def __init__(self, application: BaseApplication) -> None:
+        self._application = application
+        self._is_first = True
+
+    def next(self) -> Effective:
+        if not self._is_first:
+            try:
+                self._application.reload()
+            except SystemExit as error:
+                raise UsageError("the program cannot load its settings again: see standard error") from error
+        self._is_first = False
+        return self._application.cfg.effective()
+
+
+class _Host(AppHost):
+    """What the server asks of Python, where the app is what the program gives."""
+
+    def __init__(self, configuration: Configuration, application: BaseApplication) -> None:
+        super().__init__(configuration)
+        self._application = application
+
+    def find_app(self) -> WSGIApp:
+        return product(self._application.wsgi(), "load()")
+
+
+class Application(BaseApplication):
+    """One that reads the command line, the environment and a config file, as `stanchion serve` does."""
+
+    def load_config(self) -> None:
+        from stanchion import cli
+
+        self.cfg.take(*cli.layers_of_program(sys.argv[1:], self.init))
+        self.chdir()
+
+    def chdir(self) -> None:
+        """Go where the app is, and have imports look there."""
+        directory = self.cfg.chdir or os.getcwd()
+        os.chdir(directory)
+        if directory not in sys.path:
+            sys.path.insert(0, directory)
+
+    def load_config_from_module_name_or_filename(self, location: str) -> Mapping[str, Any]:
+        """Set what a config file says: PATH, file:PATH or python:MODULE. Gives its settings and hooks."""
+        from stanchion import config
+
+        file = config.read_file(location)
+        if file.errors:
+            raise UsageError(*file.errors)
+        held = {**file.layer.values, **file.hooks}
+        for name, value in held.items():
+            self.cfg.set(name, value)
+        return held
+
+    def load_config_from_file(self, filename: str) -> Mapping[str, Any]:
+        """The same."""
+        return self.load_config_from_module_name_or_filename(filename)

@@ -1,0 +1,44 @@
+"""What the command `stanchion` does, as a class to derive from: `gunicorn.app.wsgiapp`."""
+
+import argparse
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from stanchion.app.base import Application
+from stanchion.config import UsageError
+from stanchion.loader import WSGIApp, load_app
+
+
+class WSGIApplication(Application):
+    """One whose app is named: on the command line, in the settings, or by `app_uri`."""
+
+    app_uri: str | None = None
+
+    def init(self, parser: argparse.ArgumentParser, opts: argparse.Namespace, args: Sequence[str]) -> Any:
+        """Take the app that the command line names."""
+        if args:
+            self.app_uri = args[0]
+
+    def load_config(self) -> None:
+        super().load_config()
+        if self.app_uri is None:
+            self.app_uri = self.cfg.wsgi_app
+        if self.app_uri is None:
+            raise UsageError("no app to serve: name it, as in MODULE:NAME")
+
+    def load_wsgiapp(self) -> WSGIApp:
+        """Import it."""
+        assert self.app_uri is not None, "it is loaded after the settings"
+        return load_app(self.app_uri)
+
+    def load(self) -> WSGIApp:
+        return self.load_wsgiapp()
+
+
+def run(prog: str | None = None) -> NoReturn:
+    """Serve what the command line names."""
+    WSGIApplication("%(prog)s [FLAGS] [APP]", prog=prog).run()
+
+
+if __name__ == "__main__":
+    run()

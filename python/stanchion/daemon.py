@@ -1,0 +1,110 @@
+"""`--daemon`: the server goes into the background, and the command waits for it there to say how its start went."""
+
+import os
+import signal
+import sys
+import time
+from typing import NoReturn
+
+from stanchion.config import Effective, UsageError
+from stanchion.output import complain
+
+_ENDING_S = 1.0
+"""What a thread that is about to end is given for it."""
+
+_TASKS = "/proc/self/task"
+"""Threads by proc(5); where it is not mounted the server refuses to start."""
+
+_UMASK = 0o022
+"""gunicorn's for daemons."""
+
+
+def detach(effective: Effective) -> int | None:
+    """Go on in the background, in a session of its own and without a terminal to control it (setsid(2)). Gives the pipe
+    to which the server is to write a byte: 0 once it serves, or its exit code. None for one that follows another
+    master, since that one is in the background already.
+
+    The process that was called never returns from here: it ends with that exit code.
+    """
+    if "STANCHION_HANDOVER" in os.environ:
+        return None
+    _refuse_threads()
+    _warn(effective)
+    told, teller = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if between := os.fork():
+        os.close(teller)
+        os.waitpid(between, 0)
+        _wait(told, effective.values["errorlog"])
+    os.setsid()
+    # The leader of a session may get a terminal, by opening one; its child may not.
+    if os.fork():
+        os._exit(0)
+    os.close(told)
+    os.umask(_UMASK)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.close(null)
+    os.write(teller, b"%d\n" % os.getpid())
+    return teller
+
+
+def _refuse_threads() -> None:
+    """A thread that was started before would be missing in the background without a word."""
+    until = time.monotonic() + _ENDING_S
+    while os.path.isdir(_TASKS) and len(os.listdir(_TASKS)) > 1:
+        if time.monotonic() > until:
+            threading = sys.modules.get("threading")
+            known = [] if threading is None else threading.enumerate()
+            names = ", ".join(one.name for one in known if one.native_id != os.getpid()) or "not of Python"
+            raise UsageError(
+                f"the master has other threads than its own ({names}), and a daemon is forked without them: let the "
+                "config file and what it imports start none (start them in post_fork or post_worker_init)"
+            )
+        # Nobody tells when the kernel is through with a thread that Python has joined.
+        time.sleep(0.005)
+
+
+def _warn(effective: Effective) -> None:
+    values = effective.values
+    if values["errorlog"] == "-" and not values["syslog"] and not _is_kept(values["enable_stdio_inheritance"]):
+        complain(
+            "stanchion: warning: once it serves, this daemon logs nothing: give --error-logfile FILE or --log-syslog"
+        )
+    if "NOTIFY_SOCKET" in os.environ:
+        complain(
+            "stanchion: warning: systemd's Type=notify does not find a daemon: leave --daemon out, or say Type=forking"
+        )
+
+
+def _is_kept(asked: bool) -> bool:
+    return asked and not os.isatty(2)
+
+
+def _wait(told: int, errorlog: str) -> NoReturn:
+    """Until the server serves or has ended; Ctrl-C or TERM until then ends it too."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    text, interrupted = b"", False
+    while True:
+        try:
+            while piece := os.read(told, 64):
+                text += piece
+            break
+        except KeyboardInterrupt:
+            interrupted = True
+            pid = text.partition(b"\n")[0]
+            if pid:
+                os.kill(int(pid), signal.SIGINT)
+    code = text.partition(b"\n")[2]
+    if interrupted:
+        os._exit(128 + signal.SIGINT)
+    if code == b"\0":
+        os._exit(0)
+    where = "above" if errorlog == "-" else f"in {errorlog}"
+    if code:
+        complain(f"stanchion: the server has not started: the reason is {where}")
+        os._exit(code[0])
+    complain(f"stanchion: the server ended before it served, and without a word why; its log is {where}")
+    os._exit(1)

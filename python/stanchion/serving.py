@@ -1,0 +1,63 @@
+"""A server from its configuration to its exit code, for the command line and for programs that make one themselves."""
+
+import atexit
+import gc
+import os
+import sys
+from collections.abc import Iterable
+from functools import partial
+
+from stanchion import _stanchion, standard
+from stanchion.configuration import Configuration
+from stanchion.loader import AppHost
+
+
+def serve(configuration: Configuration, host: AppHost) -> int:
+    """Run the process tree. Returns in the master and in each worker, with the exit code of that process."""
+    effective = configuration.effective
+    warn(effective.warnings)
+    configuration.apply()
+    launcher = None
+    if effective.values["daemon"]:
+        from stanchion.daemon import detach
+
+        launcher = detach(effective)
+        configuration.hooks.are_of_this_master()
+    standard.once_imported("logging", partial(_lend_loggers, configuration))
+    # The children share what there is by now, as long as no collection of garbage writes to it.
+    gc.collect()
+    gc.freeze()
+    master = os.getpid()
+    code = _stanchion.serve(effective.as_json(), host, launcher)
+    if os.getpid() == master:
+        _leave_threads_behind(code)
+    return code
+
+
+def warn(warnings: Iterable[str]) -> None:
+    """Say what is not quite as it was meant, at the terminal."""
+    for warning in warnings:
+        # Imported here, as all that only some commands need: else each process of a server would have it in its memory.
+        from stanchion.output import complain
+
+        complain(f"stanchion: warning: {warning}")
+
+
+def _lend_loggers(configuration: Configuration) -> None:
+    """Python's logging has been imported, in whichever process it was."""
+    from stanchion import server_log
+
+    server_log.lend(configuration)
+
+
+def _leave_threads_behind(code: int) -> None:
+    """End the process if others' threads would keep it: Python waits for all but daemons, for ever if need be."""
+    threading = sys.modules.get("threading")
+    if threading is None:
+        return  # nobody has started a thread through it
+    others = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
+    if any(not thread.daemon for thread in others):
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)

@@ -4,7 +4,7 @@ import pytest
 
 from stanchion.doctor import asked
 from stanchion.doctor.facts import Owner
-from support.doctor import owner, tcp
+from support.doctor import owner, tcp, unix
 
 
 @pytest.mark.parametrize(
@@ -46,3 +46,13 @@ def test_the_flag_counts_and_else_a_default_that_fits(
 ) -> None:
     listener = tcp(backlog=in_force, owners=(owner("other"), owner(command.split()[0].rstrip(":"), 8, command)))
     assert asked.with_backlog_asked(listener, somaxconn).backlog_asked == expected
+
+
+def test_gunicorns_control_socket_is_not_taken_for_one_of_clients() -> None:
+    owners = (owner("gunicorn", 8, "gunicorn --backlog 300 a"),)
+    assert (
+        asked.with_backlog_asked(unix(backlog=16, address="/run/gunicorn.ctl", owners=owners), 16).backlog_asked is None
+    )
+    assert (
+        asked.with_backlog_asked(unix(backlog=16, address="/run/gunicorn.sock", owners=owners), 16).backlog_asked == 300
+    )

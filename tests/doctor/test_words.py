@@ -1,6 +1,8 @@
 """The report for people."""
 
-from stanchion.doctor import finding, limits, queues, words
+from dataclasses import replace
+
+from stanchion.doctor import asked, finding, limits, queues, words
 from support.doctor import facts, network, owner, tcp, unix
 
 SEEN = facts(
@@ -47,3 +49,28 @@ def test_nothing_found_is_said() -> None:
     text = words.report(facts(network()), [], coloured=False)
     assert text.startswith("Linux 6.18: 0 listening sockets in 1 network namespace.\nNothing found.\n")
     assert text.endswith("\n  nobody listens")
+
+
+def test_a_cure_is_told_once() -> None:
+    twice = facts(
+        network(
+            *(
+                unix(backlog=16, address=name, owners=(owner(name, 7, f"{name} --backlog 100"),))
+                for name in ("gunicorn", "stanchion")
+            ),
+            sysctls={"net.core.somaxconn": "16"},
+        )
+    )
+    twice = replace(
+        twice,
+        networks=tuple(
+            replace(one, listeners=tuple(asked.with_backlog_asked(listener, 16) for listener in one.listeners))
+            for one in twice.networks
+        ),
+    )
+    text = words.report(twice, list(queues.findings(twice)), coloured=False)
+    assert text.count("[backlog-cut]") == 2
+    assert text.count("docker run --sysctl net.core.somaxconn=") == 1
+    assert text.count("  Now          As above.") == 1
+    # What is not the same is told again.
+    assert "restart gunicorn: HUP keeps the socket" in text and "let stanchion reload" in text

@@ -13,12 +13,16 @@ _FLAG = re.compile(r"\s--backlog[= ](\d+)(?=\s|$)")
 # The servers whose own default we have seen in force.
 DEFAULTS = {"nginx": 511, "gunicorn": 2048, "stanchion": 2048}
 
+_CONTROL_SOCKET = "/gunicorn.ctl"
+
 OLD_SOMAXCONN = 128
 """What kernels before 5.4 had by themselves, and what many set-ups still say."""
 
 
 def with_backlog_asked(listener: Listener, somaxconn: int | None) -> Listener:
     """The first of the owners that tells counts: all of them have the same socket."""
+    if listener.address.endswith(_CONTROL_SOCKET):
+        return listener  # it is not for clients, and has a backlog of its own
     for owner in listener.owners:
         name = server(owner)
         if name is None:

@@ -30,6 +30,11 @@ SYSCTLS = (
 )
 COUNTERS = ("ListenOverflows", "ListenDrops", "TCPReqQFullDoCookies", "TCPReqQFullDrop", "TCPAbortOnOverflow")
 
+_TO_LOOK_INTO = (
+    "Run it as root.",
+    "Even root here may not: they hide from all but CAP_SYS_PTRACE of their own user namespace.",
+)
+
 # /proc/net would be that of the process, not of the thread that has entered a namespace (proc(5)).
 NETSTAT = "/proc/thread-self/net/netstat"
 SOCKSTAT = "/proc/thread-self/net/sockstat"
@@ -43,7 +48,7 @@ def look(all_networks: bool = True, proc: Path = Path("/proc"), cgroups: Path = 
     if owners.unseen:
         not_looked_at.append(
             f"processes that are not ours to look into, {len(owners.unseen)} of them: which sockets are theirs, "
-            "and whether they live in network namespaces of their own. Run it as root."
+            f"and whether they live in network namespaces of their own. {_TO_LOOK_INTO[os.geteuid() == 0]}"
         )
     open_now, _, files_max = (processes.read(proc / "sys/fs/file-nr") or "0 0 0").split()
     holders = [one for network in networks for listener in network.listeners for one in listener.owners]

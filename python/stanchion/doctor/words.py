@@ -19,8 +19,9 @@ _LISTENER_COLUMNS = ("waiting", "backlog", "asked", "drops", "half-open", "owner
 def report(facts: Facts, findings: Sequence[Finding], coloured: bool) -> str:
     """In lines of which none obeys the names and files of other people's processes, with colours of ours alone."""
     parts: list[tuple[str | None, Iterable[str]]] = [(None, _summary(facts, findings))]
+    said: set[str] = set()
     for finding in findings:
-        parts += [(None, [""]), (finding.severity, _title(finding)), (None, _finding(finding))]
+        parts += [(None, [""]), (finding.severity, _title(finding)), (None, list(_finding(finding, said)))]
     for network in facts.networks:
         parts += [(None, [""]), (None, _network(network))]
     if facts.not_looked_at:
@@ -54,14 +55,22 @@ def _title(finding: Finding) -> list[str]:
     return _wrapped(f"{finding.severity.upper()}: {finding.what} [{finding.code}]", "", "  ")
 
 
-def _finding(finding: Finding) -> Iterator[str]:
+def _finding(finding: Finding, said: set[str]) -> Iterator[str]:
+    """`said` are the steps that stand above already."""
     for label, text in (("How we know", finding.known), ("Clients see", finding.clients_see)):
         yield from _wrapped(text, f"  {label}".ljust(_LABEL_COLUMNS) + " ")
     for label, steps in (("Now", finding.now), ("For good", finding.for_good)):
-        for index, step in enumerate(steps):
+        for index, step in enumerate(_not_again(steps, said)):
             begin = f"  {label if index == 0 else ''}".ljust(_LABEL_COLUMNS) + " "
             # What is to be typed, or aligned by hand, stays on one line.
             yield from [begin + step] if step.startswith(("$ ", " ")) or ":  " in step else _wrapped(step, begin)
+
+
+def _not_again(steps: Sequence[str], said: set[str]) -> list[str]:
+    new = [step for step in steps if step not in said]
+    shown = new if len(new) == len(steps) else ["As above.", *new]
+    said.update(steps)
+    return shown
 
 
 def _wrapped(text: str, begin: str, then: str | None = None) -> list[str]:

@@ -112,11 +112,12 @@ def test_a_config_file_that_cannot_be_read_changes_nothing(serve: Serve, tmp_pat
     load.assert_no_failure()
 
 
-def test_ctl_says_how_a_reload_ended(serve: Serve, tmp_path: Path) -> None:
+@pytest.mark.parametrize("preload", ["--preload", "--no-preload"])
+def test_ctl_says_how_a_reload_ended(serve: Serve, tmp_path: Path, preload: str) -> None:
     releases = Releases(tmp_path / "releases")
     releases.put(0)
     control = tmp_path / "ctl"
-    server = serve("released:app", "--control", f"unix:{control}", *releases.arguments)
+    server = serve("released:app", "--control", f"unix:{control}", preload, *releases.arguments)
     releases.put(1)
     done = ctl(control, "reload")
     assert (done.returncode, done.stderr) == (0, "")
@@ -125,7 +126,10 @@ def test_ctl_says_how_a_reload_ended(serve: Serve, tmp_path: Path) -> None:
     releases.put(2, BROKEN_AT_IMPORT)
     done = ctl(control, "reload")
     assert done.returncode == 1
-    assert "reload failed" in done.stderr and "goes on serving" in done.stderr
+    who = "the app could not be loaded" if preload == "--preload" else "a worker could not load the app"
+    assert done.stderr.startswith(f"stanchion ctl: reload failed: {who}: it imports 'there_is_no_such_module', ")
+    assert "; install it for " in done.stderr
+    assert done.stderr.endswith("; generation 2 goes on serving\n")
     assert answer(server.address)[0] == 1
 
 

@@ -18,11 +18,23 @@ use crate::worker::Worker;
 /// A hook that took longer than this is named in the log.
 const HOOK_SLOW: Duration = Duration::from_secs(1);
 
+/// Of the reason why an app cannot be loaded the master is told so much.
+pub(crate) const REASON_CHARS_MAX: usize = 1024;
+
 /// What the app's, or the operator's, own code did wrong.
 #[derive(Debug)]
 pub struct LoadError {
     /// For the log: a traceback, and a line that says what to do.
     pub report: String,
+}
+
+impl LoadError {
+    /// Its last line, which says what is wrong and what to do.
+    pub(crate) fn line(&self) -> String {
+        let line = self.report.lines().next_back().unwrap_or_default();
+        let line = line.strip_prefix("cannot load the app: ").unwrap_or(line);
+        line.chars().take(REASON_CHARS_MAX).collect()
+    }
 }
 
 /// A moment at which the operator's own code may run (docs/reference/hooks.md). The names and

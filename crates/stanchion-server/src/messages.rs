@@ -129,6 +129,11 @@ pub(crate) enum FromTemplate {
     NotForWorkers,
     /// It could not fork this one, and why is in the log. A worker that was forked speaks for itself.
     NotForked(WorkerRef),
+    /// It cannot load the app, and leaves.
+    CannotLoad {
+        /// Why, on one line; all of it is in the log.
+        reason: String,
+    },
     /// A watched file has changed (`--reload`).
     Changed {
         /// Its path.
@@ -155,6 +160,11 @@ pub(crate) enum FromWorker {
     Due {
         /// Requests it has answered.
         served: u64,
+    },
+    /// It cannot load the app, and leaves.
+    CannotLoad {
+        /// Why, on one line; all of it is in the log.
+        reason: String,
     },
     /// It has written its stacks where the master asked it to.
     Dumped,

@@ -85,6 +85,8 @@ fn preload(common: &Common, master: &Channel, host: &mut dyn Host) -> Result<(),
     let before = Before::now();
     if let Err(error) = host.load() {
         error!("{}", error.report);
+        let reason = error.line();
+        report(master, &FromTemplate::CannotLoad { reason })?;
         return Err(exit_code::APP_LOAD);
     }
     let left = before.and_then(|before| before.leftovers(host));

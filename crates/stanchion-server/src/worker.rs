@@ -293,6 +293,10 @@ fn live(worker: &'static Worker, has_app: bool, host: &mut dyn Host) -> i32 {
     }
     if !has_app && let Err(error) = host.load() {
         error!("{}", error.report);
+        let reason = error.line();
+        if let Err(error) = messages::report(&worker.reports, &FromWorker::CannotLoad { reason }) {
+            error!("worker cannot report to the master: {error}");
+        }
         return exit_code::APP_LOAD;
     }
     if host.hook(Hook::PostWorkerInit).is_err() {

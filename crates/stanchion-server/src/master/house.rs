@@ -10,6 +10,7 @@ use super::template::Template;
 use super::worker::BootFailure;
 use super::workers::Workers;
 use crate::exit_code;
+use crate::host::REASON_CHARS_MAX;
 use crate::messages::{FromAcceptor, FromTemplate, FromWorker, WorkerRef};
 
 /// What a graceful end allows on top of `graceful_timeout`, for answers to be flushed.
@@ -49,6 +50,8 @@ pub(super) struct House {
     only: bool,
     pub(super) acceptor: Acceptor,
     template: Template,
+    /// Why a child of it could not load the app, if one could not.
+    unloadable: Option<String>,
     pub(super) workers: Workers,
 }
 
@@ -67,6 +70,7 @@ impl House {
             only,
             acceptor,
             template: Template::new(generation),
+            unloadable: None,
             workers: Workers::new(generation, plan.workers_max),
         }
     }
@@ -222,6 +226,7 @@ impl House {
                 let booted = self.workers.on_not_forked(now_ms, worker, actions);
                 self.must_boot(booted)?;
             }
+            FromTemplate::CannotLoad { ref reason } => self.cannot_load(reason),
             // The master's own business.
             FromTemplate::Changed { .. } => {}
         }
@@ -238,9 +243,15 @@ impl House {
         match *said {
             FromWorker::Ready => self.workers.on_ready(now_ms, worker, actions),
             FromWorker::Due { served } => self.workers.on_due(worker, served),
+            FromWorker::CannotLoad { ref reason } => self.cannot_load(reason),
             // Its first word, or business of the loop's and the master's.
             FromWorker::Here | FromWorker::Dumped | FromWorker::Listen { .. } => {}
         }
+    }
+
+    /// A child of it is about to end, and has said why. It runs the app's code, and may say anything.
+    fn cannot_load(&mut self, reason: &str) {
+        self.unloadable = Some(reason.chars().take(REASON_CHARS_MAX).collect());
     }
 
     /// A child of it has ended.
@@ -306,7 +317,9 @@ impl House {
             Exit::Code(exit_code::APP_LOAD) => exit_code::APP_LOAD,
             _ => exit_code::WORKER_BOOT,
         };
-        let why = format!("the app could not be loaded: the template {exit}");
+        let reason = self.unloadable.take();
+        let reason = reason.unwrap_or_else(|| format!("the template {exit}"));
+        let why = format!("the app could not be loaded: {reason}");
         Err(Ruin { why, code })
     }
 
@@ -322,15 +335,15 @@ impl House {
         })
     }
 
-    fn must_boot(&self, booted: Result<(), BootFailure>) -> Result<(), Ruin> {
-        let why = "a worker did not boot";
+    fn must_boot(&mut self, booted: Result<(), BootFailure>) -> Result<(), Ruin> {
+        let why = match self.unloadable.take_if(|_| booted.is_err()) {
+            Some(reason) => format!("a worker could not load the app: {reason}"),
+            None => "a worker did not boot".to_owned(),
+        };
         match booted {
             Ok(()) => Ok(()),
-            Err(BootFailure::Passing) => self.must(false, why),
-            Err(BootFailure::App(code)) => Err(Ruin {
-                why: why.to_owned(),
-                code,
-            }),
+            Err(BootFailure::Passing) => self.must(false, &why),
+            Err(BootFailure::App(code)) => Err(Ruin { why, code }),
         }
     }
 

@@ -117,7 +117,31 @@ fn whatever_fails_in_the_new_house_ends_the_reload_and_nothing_is_tried_twice() 
         tree
     };
     let not_booted = "a worker did not boot";
-    let failures: [Failure; 9] = [
+    let template_told: Situation = || {
+        let mut tree = Tree::building();
+        let reason = "it imports 'nonsuch'".to_owned();
+        tree.play([template_said(2, FromTemplate::CannotLoad { reason })]);
+        tree
+    };
+    let worker_told: Situation = || {
+        let mut tree = nearly_ready();
+        let reason = "it imports 'nonsuch'".to_owned();
+        tree.play([worker_said(2, 1, 1, FromWorker::CannotLoad { reason })]);
+        tree
+    };
+    let failures: [Failure; 11] = [
+        (
+            template_told,
+            reaped(21, BROKEN),
+            "the app could not be loaded: it imports 'nonsuch'",
+            "acceptor 2: quit",
+        ),
+        (
+            worker_told,
+            reaped(201, BROKEN),
+            "a worker could not load the app: it imports 'nonsuch'",
+            "acceptor 2: quit\nKILL 21\nTERM 200",
+        ),
         (
             forking,
             acceptor_forked(2, None),

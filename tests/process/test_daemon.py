@@ -5,7 +5,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,7 +32,7 @@ class Daemon:
 
     def command(self, *words: str, kind: Kind = STANCHION) -> list[str]:
         bind = ["--bind", f"127.0.0.1:{self.port}"]
-        return [sys.executable, *kind.command, "-D", "--pid", "pid", *bind, *words]
+        return [*kind.command, "-D", "--pid", "pid", *bind, *words]
 
     @property
     def environment(self) -> dict[str, str]:

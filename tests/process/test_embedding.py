@@ -64,7 +64,7 @@ class Program:
 
     def kind(self, of: Kind, text: str) -> Kind:
         self.path.write_text(text)
-        return Kind(of.name, (str(self.path),), of.listening, of.ready)
+        return Kind(of.name, (sys.executable, str(self.path)), of.listening, of.ready)
 
     def failed(self, text: str) -> subprocess.CompletedProcess[str]:
         self.path.write_text(text)

@@ -326,7 +326,7 @@ def _counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in counts.items() if count) or "none"
 
 
-_WORKER_COLUMNS = ("worker", "pid", "gen", "stage", "memory", "seats", "served", "busy", "running")
+_WORKER_COLUMNS = ("worker", "pid", "gen", "stage", "pss", "seats", "served", "busy", "running")
 
 
 def _workers(data: Sequence[Mapping[str, Any]]) -> str:

@@ -61,7 +61,7 @@ def test_one_that_may_be_repeated_is_answered_by_another_worker(
     if method != "HEAD":
         assert answer.text == f"{second} again"
     assert_counted(counts, 1, answered=1)
-    server.log.wait(f"{method} /wait\\?again.*: the worker died before it had answered.* worker={first}$")
+    server.log.wait(f"{method} /wait\\?again.*: the worker died before it had answered.* worker=\\d+ pid={first}$")
 
 
 def test_one_whose_second_worker_dies_too_is_told_so(server: Server, gate: Gate, counts: Counts) -> None:

@@ -113,7 +113,7 @@ def test_usr1_opens_the_error_log_anew_for_master_acceptor_and_workers(
     path, renamed, address = tmp_path / "log", tmp_path / "log.1", f"unix:{tmp_path}/s"
     server = build("waiting:app", "--error-logfile", str(path), "--bind", address, env=gate.environment).launch()
     # What else is waited for on its stderr is in the file.
-    eventually(lambda: path.exists() and "ready: 1 workers" in path.read_text(), "it is ready")
+    eventually(lambda: path.exists() and "ready: 1 worker" in path.read_text(), "it is ready")
     server.addresses = [Address.parse(address)]
     with server.connect() as wire:
         assert wire.get("/pid").status == 200

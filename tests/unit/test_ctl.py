@@ -177,7 +177,7 @@ def test_workers_for_people(master, capsys):
     master.says(data=WORKERS)
     assert run(master, "workers") == 0
     assert capsys.readouterr().out == (
-        "worker  pid  gen  stage   memory  seats        served  busy       running\n"
+        "worker  pid  gen  stage   pss     seats        served  busy       running\n"
         "0       101  3    ready   50 MiB  1 busy of 2  10      1 min 3 s  2.5 s\n"
         "1       -    3    wanted  -       0 busy of 0  0       0 ms       -\n"
     )

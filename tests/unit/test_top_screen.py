@@ -64,7 +64,7 @@ listener               queued  backlog  asked
 http://127.0.0.1:8000      12      128  2048  cut: see somaxconn
 unix:/run/shop.sock         -        -  2048
 1 of 3 seats busy · 0 of 10000 connections (new 0, reading 0, busy 0, idle 0) ·…
-worker  pid  tenure    memory  state     age  served  request
+worker  pid  tenure       rss  state     age  served  request
      0  200       1  50.0 MiB   busy  12.0 s       7  GET /slow?a=1
      1  201       1         -   idle       -       9
      2    -       1         -  empty       -       0"""

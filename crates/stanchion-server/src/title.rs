@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use stanchion_sys::process::title;
 use tracing::debug;
 
+use crate::log::is_obeyed;
 use crate::settings::Settings;
 
 /// Shows the role of this process, which has been forked a moment ago, in the place of its command line.
@@ -30,7 +31,7 @@ fn title(role: &str, name: Option<&str>) -> String {
         title.push_str(" [");
         title.extend(
             name.chars()
-                .map(|one| if one.is_control() { '?' } else { one }),
+                .map(|one| if is_obeyed(one) { '?' } else { one }),
         );
         title.push(']');
     }

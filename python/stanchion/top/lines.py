@@ -259,7 +259,7 @@ def _totals(model: Model) -> Text:
     return text
 
 
-_SEAT_HEADS = ("worker", "seat", "pid", "tenure", "memory", "state", "age", "served", "request")
+_SEAT_HEADS = ("worker", "seat", "pid", "tenure", "rss", "state", "age", "served", "request")
 
 
 def _seats(model: Model, view: View, rows: int | None) -> list[Text]:

@@ -126,7 +126,7 @@ fn start(
     master: Channel,
     is_prompt: bool,
 ) -> io::Result<()> {
-    let connections_max = doors::connections_max(&common.settings);
+    let connections_max = doors::connections_max(&common.settings, common.generation == 1);
     // The first thread: it is to be as prompt as this one is still, and no other is.
     let porter = Porter::start(connections_max)?;
     // When all cores are busy with workers, each answer and each packet would else throw one of

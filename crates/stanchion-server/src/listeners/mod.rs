@@ -118,7 +118,16 @@ fn opened(
     listeners.extend(wanted.into_iter().filter_map(|one| {
         let listener = one.listener?;
         let still = if one.is_kept { "still " } else { "" };
-        info!("{still}listening at {}", listener.address());
+        let is_admin = settings.admin.as_ref() == Some(&one.bind);
+        let whom = if is_admin { " for operators (admin)" } else { "" };
+        info!("{still}listening at {}{whom}", listener.address());
+        if is_admin && !one.is_kept && listener.address().is_open_to_other_hosts() {
+            warn!(
+                "whoever can connect to {} sees what this server does, without a password: let only those reach it who \
+                 may, or listen on 127.0.0.1 or a unix socket",
+                listener.address()
+            );
+        }
         if !one.is_kept {
             tell_if_cut(&listener, one.options.backlog);
             if let Some(words) = make::let_in(settings, &one.bind, &one.options) {

@@ -168,7 +168,10 @@ impl ErrorLog {
             let mut line = String::with_capacity(64 + text.len());
             match &*direct.outlet {
                 Outlet::File(_) => {
-                    event_head(&mut line, level, target);
+                    // journald keeps time and process by itself, and shows them.
+                    if !self.journal {
+                        event_head(&mut line, level, target);
+                    }
                     line.push_str(text);
                     line.push('\n');
                     if self.journal {

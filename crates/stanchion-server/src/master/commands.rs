@@ -10,7 +10,7 @@ use super::event::{Action, Command, News};
 use super::heir::Heir;
 use super::house::Standing;
 use super::relief::Condemned;
-use super::step::{Master, RunState, answer};
+use super::step::{Master, RunState, answer, counted};
 use crate::control::ClientId;
 use crate::exit_code;
 use crate::messages::{ToAcceptor, ToTemplate};
@@ -156,7 +156,7 @@ impl Master {
         }
         self.paused_from = None;
         let workers = to(old);
-        let outcome = format!("{by}: {workers} workers");
+        let outcome = format!("{by}: {}", counted(workers));
         actions.push(Action::info(&*outcome));
         if workers != old {
             actions.push(Action::Announce(News::Target { new: workers, old }));

@@ -8,6 +8,7 @@ use tracing::warn;
 
 use super::event::{Command, Event, News};
 use super::resources::HouseResources;
+use super::step::counted;
 use super::{Loop, now_ms, show_title};
 use crate::figures::Attempt;
 use crate::host::Hook;
@@ -23,7 +24,7 @@ impl Loop<'_> {
                 self.take_over_control();
                 self.hook(Hook::Ready);
                 self.tell_manager("READY=1", Notifier::ready);
-                self.show(&format!("serving, {workers} workers"));
+                self.show(&format!("serving, {}", counted(workers)));
                 if self.launcher.is_waiting() {
                     // All processes leave the terminal, and the shell goes on.
                     self.events.push_back(Event::Commanded {
@@ -71,7 +72,7 @@ impl Loop<'_> {
             }
             News::Target { new, old } => {
                 self.hook(Hook::WorkersChanged { new, old });
-                self.show(&format!("serving, {new} workers"));
+                self.show(&format!("serving, {}", counted(new)));
             }
             News::Heir { pid } => {
                 self.present.figures.attempted(Attempt::Upgraded);

@@ -373,7 +373,7 @@ impl Master {
         if !self.announced {
             self.announced = true;
             let workers = house.workers.ready();
-            actions.push(Action::info(format!("ready: {workers} workers")));
+            actions.push(Action::info(format!("ready: {}", counted(workers))));
             actions.push(Action::Announce(News::Ready { workers }));
         }
     }
@@ -407,4 +407,11 @@ pub(super) fn answer(
         let outcome = outcome.clone();
         actions.push(Action::Reply { client, outcome });
     }
+}
+
+/// Such as `2 workers`.
+pub(super) fn counted(workers: impl std::fmt::Display) -> String {
+    let number = workers.to_string();
+    let ending = if number == "1" { "" } else { "s" };
+    format!("{number} worker{ending}")
 }

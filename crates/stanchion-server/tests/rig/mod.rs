@@ -126,7 +126,7 @@ impl Server {
     pub(crate) fn ready(&mut self) -> String {
         let line = self.wait_for("listening at http://");
         let address = line.trim().rsplit("http://").next().expect("an address");
-        self.wait_for("ready: 1 workers");
+        self.wait_for("ready: 1 worker");
         address.to_owned()
     }
 

@@ -60,6 +60,13 @@ pub enum ListenerAddress {
     Abstract(String),
 }
 
+impl ListenerAddress {
+    /// Whether it is more than loopback and a socket file.
+    pub fn is_open_to_other_hosts(&self) -> bool {
+        matches!(self, Self::Tcp(address) if !address.ip().is_loopback())
+    }
+}
+
 impl std::fmt::Display for ListenerAddress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

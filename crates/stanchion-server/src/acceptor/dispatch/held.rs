@@ -23,9 +23,9 @@ impl Dispatch {
         }
         if held && ticket.outflow(|outflow| outflow.gets_stuck(now_us)) == Some(true) {
             self.tally.happened(Event::WorkerHeld);
-            let (request, worker) = (ticket.request.describe(), ticket.worker_pid.get());
+            let (request, worker) = (ticket.request.describe(), ticket.shown_worker());
             info!(
-                "a worker waits for a slow client: its answer may not be spooled ({request}) worker={worker}"
+                "a worker waits for a slow client: its answer may not be spooled ({request}){worker}"
             );
         }
     }

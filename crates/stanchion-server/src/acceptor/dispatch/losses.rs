@@ -109,13 +109,14 @@ impl Dispatch {
         };
         let place = line.put_back(now_us, ticket.lane.get(), arrived_us, Rc::clone(ticket));
         ticket.stage.set(Stage::Waiting(place));
-        let worker = ticket.worker_pid.replace(0);
+        let worker = ticket.shown_worker();
+        ticket.worker_pid.set(0);
         ticket.worker.set(None);
         ticket.taken_us.set(0);
         ticket.is_retried.set(true);
         self.tally.happened(Event::Retried);
         warn!(
-            "{}: the worker died before it had answered, another one gets the request worker={worker}",
+            "{}: the worker died before it had answered, another one gets the request{worker}",
             ticket.request.describe()
         );
         true

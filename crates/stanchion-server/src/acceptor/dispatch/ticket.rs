@@ -119,6 +119,14 @@ impl Ticket {
         }
     }
 
+    /// Such as ` worker=0 pid=4711`, to stand at the end of a line of the log; nothing if no worker took it.
+    pub(crate) fn shown_worker(&self) -> String {
+        match (self.worker.get(), self.worker_pid.get()) {
+            (None, _) | (_, 0) => String::new(),
+            (Some(worker), pid) => format!(" worker={worker} pid={pid}"),
+        }
+    }
+
     /// How long it was in the line; until now, if no seat has taken it.
     pub(crate) fn wait_us(&self, now_us: u64) -> u64 {
         let until_us = match self.taken_us.get() {

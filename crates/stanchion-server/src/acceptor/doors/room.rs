@@ -67,7 +67,7 @@ impl Room {
 
 /// How many connections there may be at a time. Makes room for their descriptors, so that none has to
 /// wait for one; to be called before there are threads.
-pub(crate) fn connections_max(settings: &Settings) -> usize {
+pub(crate) fn connections_max(settings: &Settings, is_first: bool) -> usize {
     let limit = process::raise_open_files();
     let descriptors = usize::try_from(limit).unwrap_or(usize::MAX);
     let wanted = settings.max_connections as usize;
@@ -75,7 +75,8 @@ pub(crate) fn connections_max(settings: &Settings) -> usize {
         .min(descriptors.saturating_sub(DESCRIPTORS_SPARE) / DESCRIPTORS_EACH)
         // Never none, which would be a server that is up and serves nobody.
         .max(1);
-    if connections_max < wanted {
+    // Once, not at each reload.
+    if connections_max < wanted && is_first {
         info!(
             "at most {connections_max} connections: the limit of open files is {limit} (ulimit -Hn)"
         );

@@ -48,9 +48,9 @@ impl Repeats {
             }
             _ => String::new(),
         };
-        let worker = ticket.worker_pid.get();
+        let worker = ticket.shown_worker();
         let lane = lane.map_or(String::new(), |lane| format!(" lane={lane}"));
-        warn!("{status} {request}: {reason}{ran} worker={worker}{lane}");
+        warn!("{status} {request}: {reason}{ran}{worker}{lane}");
     }
 
     /// A request was refused of which no head was read.

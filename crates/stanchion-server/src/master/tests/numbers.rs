@@ -23,7 +23,7 @@ fn ttou_takes_the_last_worker_away_and_leaves_one_or_none() {
         let fewer = signal_as(SIGTTOU, style);
         tree.expect(
             fewer.clone(),
-            "info: TTOU: 1 workers\nnews: target 1, was 2\nTERM 101",
+            "info: TTOU: 1 worker\nnews: target 1, was 2\nTERM 101",
         );
         if style == Gunicorn {
             let least = "warning: TTOU: the least number of workers is 1";
@@ -74,7 +74,7 @@ fn the_server_is_ready_with_as_many_as_are_wanted_by_then() {
     let mut tree = Tree::loaded();
     tree.play([signal(SIGTTOU)]);
     tree.play([here(1, 0, 1, 100)]);
-    tree.expect_among(ready(1, 0, 1), "info: ready: 1 workers\nnews: ready 1");
+    tree.expect_among(ready(1, 0, 1), "info: ready: 1 worker\nnews: ready 1");
 }
 
 #[test]
@@ -91,9 +91,9 @@ fn it_is_scaled_to_so_many_and_who_asked_is_told() {
     tree.play([ready(1, 2, 1)]);
     tree.expect(
         ask(Command::Scale(1)),
-        "info: ctl: 1 workers
+        "info: ctl: 1 worker
          news: target 1, was 3
-         reply 7: ok: ctl: 1 workers
+         reply 7: ok: ctl: 1 worker
          TERM 101
          TERM 102",
     );
@@ -159,7 +159,7 @@ fn a_pause_sends_all_workers_away_and_more_brings_them_back() {
     tree.play([100, 101].map(|pid| reaped(pid, LEFT)));
     tree.expect(
         signal(SIGTTIN),
-        "info: TTIN: 1 workers\nnews: target 1, was 0\ntemplate 1: fork 0/2",
+        "info: TTIN: 1 worker\nnews: target 1, was 0\ntemplate 1: fork 0/2",
     );
 }
 

@@ -117,31 +117,7 @@ fn whatever_fails_in_the_new_house_ends_the_reload_and_nothing_is_tried_twice() 
         tree
     };
     let not_booted = "a worker did not boot";
-    let template_told: Situation = || {
-        let mut tree = Tree::building();
-        let reason = "it imports 'nonsuch'".to_owned();
-        tree.play([template_said(2, FromTemplate::CannotLoad { reason })]);
-        tree
-    };
-    let worker_told: Situation = || {
-        let mut tree = nearly_ready();
-        let reason = "it imports 'nonsuch'".to_owned();
-        tree.play([worker_said(2, 1, 1, FromWorker::CannotLoad { reason })]);
-        tree
-    };
-    let failures: [Failure; 11] = [
-        (
-            template_told,
-            reaped(21, BROKEN),
-            "the app could not be loaded: it imports 'nonsuch'",
-            "acceptor 2: quit",
-        ),
-        (
-            worker_told,
-            reaped(201, BROKEN),
-            "a worker could not load the app: it imports 'nonsuch'",
-            "acceptor 2: quit\nKILL 21\nTERM 200",
-        ),
+    let failures: [Failure; 9] = [
         (
             forking,
             acceptor_forked(2, None),
@@ -208,6 +184,27 @@ fn whatever_fails_in_the_new_house_ends_the_reload_and_nothing_is_tried_twice() 
         tree.expect_among(reaped(100, LEFT), "vacate 1:0\ntemplate 1: fork 0/2");
         tree.expect(changed(1), FOLLOWS);
     }
+}
+
+#[test]
+fn whoever_asked_is_told_why_the_app_cannot_be_loaded() {
+    let reason = || "it imports 'nonsuch'".to_owned();
+    let mut tree = Tree::building();
+    let said = FromTemplate::CannotLoad { reason: reason() };
+    tree.play([template_said(2, said)]);
+    let outcome = "reload failed: the app could not be loaded: it imports 'nonsuch'; generation 1 goes on serving";
+    tree.expect_among(
+        reaped(21, BROKEN),
+        &format!("error: {outcome}\nreply 7: error: {outcome}"),
+    );
+    let mut tree = nearly_ready();
+    let said = FromWorker::CannotLoad { reason: reason() };
+    tree.play([worker_said(2, 1, 1, said)]);
+    let outcome = "reload failed: a worker could not load the app: it imports 'nonsuch'; generation 1 goes on serving";
+    tree.expect_among(
+        reaped(201, BROKEN),
+        &format!("error: {outcome}\nreply 7: error: {outcome}"),
+    );
 }
 
 #[test]

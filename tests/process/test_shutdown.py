@@ -167,7 +167,9 @@ def test_ctl_drain_answers_when_it_has_begun_or_waits_for_the_end(serve: Serve, 
         assert too_long.returncode == 1
         assert "the server has not ended within 0.3 s; it goes on to leave" in too_long.stderr
         with ThreadPoolExecutor() as pool:
+            mark = server.log.mark()
             waits = pool.submit(ctl, control, "drain", "--wait")
+            server.log.wait("draining already", mark)
             gate.open()
             assert held.response().status == 200
             assert waits.result().returncode == 0

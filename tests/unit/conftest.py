@@ -39,7 +39,8 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Served:
     """A server that only notes what it was given, and ends with 7."""
     record = Served()
 
-    def serve(settings: str, host: object) -> int:
+    def serve(settings: str, host: object, launcher: int | None) -> int:
+        assert launcher is None, "it is no daemon"
         record.settings = json.loads(settings)
         record.host = host
         return 7

@@ -1,5 +1,6 @@
 """`stanchion top` against an admin listener that a test plays: where it looks, what it prints, how it ends."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -262,7 +263,13 @@ def test_no_worker_has_this_in_its_memory(home):
     ],
 )
 def test_the_stacks_of_one_worker(answer, lines, monkeypatch):
-    monkeypatch.setattr(looker.ctl, "ask", lambda path, request, timeout_s: json.dumps(answer).encode())
+    class Call(contextlib.nullcontext):
+        def ask(self, request):
+            return json.dumps(answer).encode()
+
+    call = Call()
+    call.enter_result = call
+    monkeypatch.setattr(looker.ctl, "Call", lambda path, timeout_s: call)
     found = looker.stacks("/ctl", 1)
     assert len(found) == len(lines)
     assert all(line.startswith(start) for line, start in zip(found, lines, strict=True))

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tidy.packaging import pins_agree, pins_have_hashes, python_is_old_enough
+from tidy.pages import links_name_headings, menu_has_every_page
 
 ARROWS: dict[str, set[str]] = {
     "stanchion-line": set(),
@@ -444,6 +445,8 @@ CHECKS = [
     words_are_in_the_code,
     named_paths_exist,
     links_lead_somewhere,
+    links_name_headings,
+    menu_has_every_page,
     changelog_is_open,
     pins_agree,
     pins_have_hashes,

@@ -18,6 +18,8 @@ FORBID = "#![forbid(unsafe_code)]\n"
 GLOSSARY = "\n## Words\n\n| word | it is | in the code |\n|---|---|---|\n| line | who waits | `Line`, by `join` |\n"
 HASH = f" \\\n    --hash=sha256:{'0a' * 32}"
 
+MENU = "nav:\n  - Start: index.md\n  - Wounds: internals/past-wounds.md\n"
+
 TIDY: Tree = {
     **dict.fromkeys(checks.WALL_CLOCKS, "use std::time::SystemTime;\n"),
     **{f"crates/{crate}/Cargo.toml": MANIFEST.format(crate) for crate in checks.ARROWS},
@@ -33,7 +35,8 @@ TIDY: Tree = {
     "crates/stanchion-line/tests/model.rs": "struct Line;\n",
     **dict.fromkeys(checks.PROMISES, "| What | Test |\n|---|---|\n| a | `crates/stanchion-sys/src/lib.rs::f` |\n"),
     "CHANGELOG.md": "# Changelog\n\n## Unreleased\n",
-    "README.md": "[inside](ARCHITECTURE.md#tour) [elsewhere](https://example.com/x)\n",
+    "mkdocs.yml": MENU,
+    "README.md": "[inside](ARCHITECTURE.md#words) [elsewhere](https://example.com/x)\n",
     "pyproject.toml": (
         '[build-system]\nrequires = ["maturin==1.16.0"]\n[project]\nrequires-python = ">=3.10"\n'
         '[tool.mypy]\npython_version = "3.10"\n[tool.ruff]\ntarget-version = "py310"\n'
@@ -114,6 +117,10 @@ BROKEN: list[tuple[Check, Tree]] = [
     (checks.named_paths_exist, {"ARCHITECTURE.md": "`crates/gone/`"}),
     (checks.named_paths_exist, {"ARCHITECTURE.md": "`gone.rs`"}),
     (checks.links_lead_somewhere, {"docs/a.md": "[up](../GONE.md)"}),
+    (checks.links_name_headings, {"docs/a.md": "# Who, where?\n[a](#who-where) [b](#who)\n```\n[c](#c)\n```"}),
+    (checks.links_name_headings, {"docs/a.md": "[up](../ARCHITECTURE.md#tour)"}),
+    (checks.menu_has_every_page, {"docs/b/c.md": ""}),
+    (checks.menu_has_every_page, {"mkdocs.yml": f"{MENU}  - Gone: b/gone.md\n"}),
     (checks.changelog_is_open, {"CHANGELOG.md": "## 0.1.0\nUnreleased\n"}),
     (checks.pins_agree, {"requirements/demo.in": "flask>=3\n"}),
     (checks.pins_agree, {"requirements/demo.txt": f"Maturin.x==1.1{HASH}\nMaturin_X==1.2{HASH}\n"}),
@@ -160,6 +167,8 @@ FINE: list[tuple[Check, Tree]] = [
     (checks.waits_know_no_calendar, {LINE: f"{FORBID}// SystemTime\nuse std::time::Instant;\n"}),
     (checks.waits_know_no_calendar, {"python/stanchion/lab/a.py": "time.time()\n"}),
     (checks.lab_is_a_leaf, {"python/stanchion/lab/report.py": "from stanchion.lab import draw\n"}),
+    (checks.links_name_headings, {"docs/a.md": "## A `b_c` / d\n[a](#a-b_c--d)\n```\n[c](#c)\n```"}),
+    (checks.menu_has_every_page, {"docs/b/c.md": "", "mkdocs.yml": f"{MENU}  - C: b/c.md\n  - In: ARCHITECTURE.md\n"}),
     (checks.no_traces_of_a_machine, {"docs/a.md": "serve / work, /work, /rooted, examples/root/x"}),
     (checks.no_traces_of_a_machine, {"Cargo.lock": f'source = "{checks.CRATES_SOURCE}"'}),
     (checks.no_traces_of_a_machine, {"fuzz/Cargo.lock": f'source = "{checks.CRATES_SOURCE}"'}),

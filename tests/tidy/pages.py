@@ -1,0 +1,37 @@
+"""Rules of the pages for people, as those of checks.py are of the code."""
+
+import re
+from pathlib import Path
+
+CODE = re.compile(r"^ *(```|~~~).*?^ *\1", re.MULTILINE | re.DOTALL)
+
+
+def links_name_headings(root: Path) -> list[str]:
+    """Behind the # of a link stands a heading of the page that it leads to. That the page is there is another rule."""
+    complaints = []
+    for page in (*root.glob("*.md"), *root.glob("docs/**/*.md")):
+        text = CODE.sub("", page.read_text())
+        for target, anchor in re.findall(r"\]\(([^)#\s:]*)#([^)\s]+)\)", text):
+            path = page.parent / target if target else page
+            if path.suffix == ".md" and path.exists() and anchor not in headings(path):
+                complaints.append(f"{page.relative_to(root)}: {target}#{anchor} is no heading")
+    return complaints
+
+
+def headings(page: Path) -> set[str]:
+    """As GitHub and the web site name them."""
+    titles = re.findall(r"^#+ +(.*?) *$", CODE.sub("", page.read_text()), re.MULTILINE)
+    plain = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title).lower() for title in titles)
+    return {re.sub(r"[^\w\- ]", "", title).replace(" ", "-") for title in plain}
+
+
+def menu_has_every_page(root: Path) -> list[str]:
+    """The web site's menu, mkdocs.yml, has each page below docs/, and no other."""
+    menu = root / "mkdocs.yml"
+    named = set(re.findall(r": ([\w/.-]+\.md)$", menu.read_text(), re.MULTILINE)) if menu.exists() else set()
+    pages = {page.relative_to(root / "docs").as_posix() for page in root.glob("docs/**/*.md")}
+    # The first page is README.md, and others of the root are made pages too.
+    there = pages | {"index.md"} | {page.name for page in root.glob("*.md")}
+    return [f"mkdocs.yml: has no {page}" for page in sorted(pages - named)] + [
+        f"mkdocs.yml: {page} does not exist" for page in sorted(named - there)
+    ]

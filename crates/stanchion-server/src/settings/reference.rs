@@ -96,6 +96,7 @@ fn default(setting: &Setting) -> String {
                 .collect::<Vec<_>>()
                 .join(", ")
         }
+        Value::String(text) if text.is_empty() => "none".into(),
         Value::String(text) => format!("`{text}`"),
         Value::Number(number) if matches!(setting.kind, Kind::Bytes(_)) => sized(&number),
         Value::Number(number) if matches!(setting.kind, Kind::Octal(_)) => {

@@ -23,13 +23,13 @@ pub(super) const PROXIES: Group = Group {
             ]),
             gunicorn: true,
             on_reload: OnReload::Applies,
-            help: "Fields in which a proxy says https",
+            help: "Headers by which a proxy says https",
             long_help: "\
-Names of fields, and what each says for https; any other value says http. \
-They count from peers in forwarded_allow_ips, and one that has come says so \
-for the whole request. Proxies that contradict each other, in two fields or \
-in one that came twice, are answered 400. Case does not matter. Have your \
-proxy set or remove them all.",
+Header names, and for each the value that means https; any other value means \
+http. Only headers from peers in forwarded_allow_ips count. If two of them \
+disagree, or one came twice with different values, the request is answered \
+400. Upper and lower case are the same. Your proxy must set or remove each \
+of these headers.",
         },
         Setting {
             name: "forwarder_headers",
@@ -43,13 +43,13 @@ proxy set or remove them all.",
             default: Preset::Text("SCRIPT_NAME,PATH_INFO"),
             gunicorn: true,
             on_reload: OnReload::Applies,
-            help: "Fields with an underscore that may pass",
+            help: "Headers with _ that your proxy may send",
             long_help: "\
-Names with commas between, or * for any: fields with an underscore in their \
-names that the app sees if a peer in forwarded_allow_ips sends them, \
-whatever header_map says. REMOTE_USER becomes HTTP_REMOTE_USER, as any field \
-does; SCRIPT_NAME says besides where the app is mounted. Have your proxy set \
-or remove them all: what a client sends in them, it passes on.",
+Header names with an underscore, separated by commas, or * for all. If a \
+peer in forwarded_allow_ips sends one, the app sees it, whatever header_map \
+says: REMOTE_USER as HTTP_REMOTE_USER, like any header. SCRIPT_NAME also \
+sets where the app is mounted. Your proxy must set or remove each of these \
+headers; otherwise clients can set them.",
         },
         Setting {
             name: "root_path",
@@ -65,11 +65,12 @@ or remove them all: what a client sends in them, it passes on.",
             on_reload: OnReload::Applies,
             help: "Where the app is mounted, such as /shop",
             long_help: "\
-What SCRIPT_NAME says, so that the app makes its links with it. Of a path \
-that begins with it PATH_INFO has the rest; any other path is taken as it is, \
-as a proxy passes it on that has stripped the prefix. It comes before the \
-environment variable SCRIPT_NAME, and a SCRIPT_NAME field of a proxy \
-(forwarder_headers) before both. In gunicorn it counts for ASGI apps only.",
+The app finds it in SCRIPT_NAME and puts it in front of its links. If the \
+path of a request begins with it, PATH_INFO is the rest. If not, because the \
+proxy has removed it, PATH_INFO is the whole path. A SCRIPT_NAME header from \
+a trusted proxy (forwarder_headers) takes precedence over this setting, and \
+this setting over the environment variable SCRIPT_NAME. gunicorn uses it for \
+ASGI apps only.",
         },
     ],
 };
@@ -101,7 +102,7 @@ list without unix leaves them out.",
 };
 
 pub(super) const REQUESTS: Group = Group {
-    title: "Which requests are taken",
+    title: "Accepted requests",
     settings: &[
         Setting {
             name: "header_map",
@@ -112,14 +113,15 @@ pub(super) const REQUESTS: Group = Group {
             default: Preset::Text("drop"),
             gunicorn: true,
             on_reload: OnReload::Applies,
-            help: "Names with _: drop, refuse or dangerous",
+            help: "Headers with _: drop, refuse or dangerous",
             long_help: "\
-What becomes of fields with an underscore in their names: X_Real_IP would be \
-HTTP_X_REAL_IP, the same as X-Real-IP, which your proxy vouches for. drop: \
-the app does not see them. refuse: such a request is answered 400. dangerous: \
-the app sees them, joined with those of the other spelling, and cannot tell \
-who said what. Content_Length and Transfer_Encoding are never shown, and \
-SCRIPT_NAME counts only from a peer in forwarded_allow_ips.",
+What to do with headers whose names contain an underscore. To the app \
+X_Real_IP and X-Real-IP are the same name, HTTP_X_REAL_IP, so a client could \
+replace what your proxy says. drop: remove them. refuse: answer 400. \
+dangerous: keep them; the values of both spellings are joined with a comma. \
+Content_Length and Transfer_Encoding are always removed, and SCRIPT_NAME \
+sets where the app is mounted only if it comes from a peer in \
+forwarded_allow_ips.",
         },
         Setting {
             name: "permit_unconventional_http_method",
@@ -130,11 +132,11 @@ SCRIPT_NAME counts only from a peer in forwarded_allow_ips.",
             default: Preset::Bool(false),
             gunicorn: true,
             on_reload: OnReload::Applies,
-            help: "Take methods such as get, or PU",
+            help: "Accept methods such as get or PU",
             long_help: "\
-Methods of less than 3 or more than 20 characters, with lower case or with \
-a #. Otherwise they are answered 400. A rule of your proxy that names a \
-method in upper case does not hold for it.",
+Accept methods that have lower-case letters or a #, or that are shorter than \
+3 or longer than 20 characters. By default they are answered 400. Rules of a \
+proxy or firewall for GET or POST do not match get or post.",
         },
         Setting {
             name: "casefold_http_method",
@@ -145,11 +147,12 @@ method in upper case does not hold for it.",
             default: Preset::Bool(false),
             gunicorn: true,
             on_reload: OnReload::Applies,
-            help: "Make methods upper case",
+            help: "Convert methods to upper case",
             long_help: "\
-get becomes GET, where permit_unconventional_http_method lets it in; without \
-that it changes nothing, as in gunicorn. Methods differ by case (RFC 9110 \
-section 9.1), so your proxy and the app may see two methods in one request.",
+get becomes GET. As in gunicorn, this has an effect only together with \
+permit_unconventional_http_method, because get is refused otherwise. Methods \
+are case-sensitive (RFC 9110 section 9.1): your proxy may treat get \
+differently from GET.",
         },
         Setting {
             name: "permit_unconventional_http_version",
@@ -160,12 +163,12 @@ section 9.1), so your proxy and the app may see two methods in one request.",
             default: Preset::Bool(false),
             gunicorn: true,
             on_reload: OnReload::Applies,
-            help: "Take versions such as 1.2 and 2.0",
+            help: "Accept versions such as 1.2 and 2.0",
             long_help: "\
-A request line may end in HTTP/ and any two digits with a dot between. What \
-is below 1.1 is read as HTTP/1.0, all else as HTTP/1.1; SERVER_PROTOCOL is what \
-was sent. Otherwise they are answered 505. It does not make the server speak \
-HTTP/2.",
+Accept any HTTP/X.Y with two digits in a request line. Versions below 1.1 \
+are read as HTTP/1.0, all others as HTTP/1.1; the app finds the version that \
+was sent in SERVER_PROTOCOL. By default they are answered 505. The server \
+does not speak HTTP/2.",
         },
         Setting {
             name: "permit_obsolete_folding",
@@ -176,12 +179,12 @@ HTTP/2.",
             default: Preset::Bool(false),
             gunicorn: true,
             on_reload: OnReload::Applies,
-            help: "Take fields that go on in the next line",
+            help: "Accept header values over several lines",
             long_help: "\
-A line that begins with a space or a tab goes on with the value before it \
-(RFC 9112 section 5.2); a space stands for the break. Otherwise it is answered \
-400, and so it is in Content-Length, Transfer-Encoding, Connection, Expect and \
-Host whatever is said here.",
+A line that begins with a space or a tab continues the value of the line \
+before (RFC 9112 section 5.2); the parts are joined with a space. By default \
+such a request is answered 400. It always is if the header is Content- \
+Length, Transfer-Encoding, Connection, Expect or Host.",
         },
         Setting {
             name: "strip_header_spaces",
@@ -192,11 +195,11 @@ Host whatever is said here.",
             default: Preset::Bool(false),
             gunicorn: true,
             on_reload: OnReload::Applies,
-            help: "Take spaces before the colon of a field",
+            help: "Accept spaces before a header's colon",
             long_help: "\
-Name : value is taken for Name: value. Otherwise it is answered 400, as \
-RFC 9112 section 5.1 demands, and so are Content-Length and Transfer-Encoding \
-whatever is said here.",
+Read 'Name : value' as 'Name: value'. By default it is answered 400, as RFC \
+9112 section 5.1 requires. Content-Length and Transfer-Encoding with a space \
+are always answered 400.",
         },
     ],
 };
@@ -206,37 +209,37 @@ pub(in crate::settings) const RISKS: &[(&str, &str, &str)] = &[
     (
         "header_map",
         "dangerous",
-        "a client may send X_Real_IP, and the app takes it for the X-Real-IP of your proxy",
+        "a client can send X_Real_IP, which the app cannot tell from the X-Real-IP of your proxy",
     ),
     (
         "forwarder_headers",
         "*",
-        "an app that takes REMOTE_USER or the like from its proxy takes it from clients too, where the proxy does not remove it",
+        "every header with an underscore that your proxy passes on reaches the app, such as a REMOTE_USER from a client",
     ),
     (
         "permit_unconventional_http_method",
         "true",
-        "a proxy or firewall that has rules for methods may have none for these",
+        "rules of your proxy or firewall for GET or POST do not match get or post",
     ),
     (
         "casefold_http_method",
         "true",
-        "your proxy may see another method than the app, and so apply other rules",
+        "your proxy may treat get differently from GET, which is what the app sees",
     ),
     (
         "permit_unconventional_http_version",
         "true",
-        "your proxy may take such a request for something else, and end it elsewhere (request smuggling)",
+        "your proxy may read such a request differently from this server (request smuggling)",
     ),
     (
         "permit_obsolete_folding",
         "true",
-        "your proxy may take the second line for a field of its own, and see another request than the app (request smuggling)",
+        "your proxy may read the second line as a header of its own (request smuggling)",
     ),
     (
         "strip_header_spaces",
         "true",
-        "your proxy may not know the field, or pass it on by another name: it sees another request than the app (request smuggling)",
+        "your proxy may overlook such a header, or remove only the usual spelling of it (request smuggling)",
     ),
 ];
 

@@ -118,7 +118,7 @@ test-systemd: $(TESTED) $(STAMP)/dev $(GUEST)/made ## Run the tests in a Debian 
 	$(BIN)/pytest tests/systemd
 
 .PHONY: test-install
-test-install: wheels sdist $(STAMP)/dev ## Install the wheels, on each Python that is here, and build one of the source distribution
+test-install: wheels sdist $(TESTED) $(STAMP)/dev ## Install the wheels, on each Python that is here, and build one of the source distribution
 	STANCHION_WHEELS=$(abspath $(GIVEN)) $(BIN)/pytest tests/install
 
 .PHONY: test-site

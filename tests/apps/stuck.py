@@ -43,6 +43,8 @@ def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[byt
             lock_in_c()
         case "/wait":
             sleep_in_python(query)
+        case "/sleep":
+            time.sleep(float(query))
         case "/deaf":
             leave_signals_to_another_thread()
             sleep_in_python(query)

@@ -58,6 +58,64 @@ def test_the_log_has_the_stacks_and_what_was_asked(serve: Serve, gate: Gate, tar
         assert wire.get("/").status == 200
 
 
+@pytest.fixture
+def hooks(tmp_path: Path) -> list[str]:
+    """The arguments for a config file whose hooks announce how a worker ends."""
+    config = tmp_path / "end.conf.py"
+    config.write_text(
+        "import os, threading\n"
+        "from rendezvous import announce\n"
+        "def worker_abort(worker):\n"
+        "    assert threading.current_thread() is threading.main_thread()\n"
+        "    announce(f'worker_abort {os.getpid()}')\n"
+        "def worker_exit(server, worker): announce(f'worker_exit {os.getpid()}')\n"
+    )
+    return ["-c", str(config)]
+
+
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_a_worker_runs_its_hooks_before_it_goes(serve: Serve, gate: Gate, hooks: list[str], threads: str) -> None:
+    server = serve("stuck:app", "--timeout", "1", "--threads", threads, *hooks, env=gate.environment)
+    mark = server.log.mark()
+    with server.connect() as stuck:
+        assert stuck.get("/sleep?60").status == 504
+    aborted = gate.announcement()
+    pid = int(aborted.removeprefix("worker_abort "))
+    assert gate.announcement() == f"worker_exit {pid}"
+    server.log.wait(rf"worker 0 \({pid}\) exited with code 1: a request has run for .* past its deadline", mark)
+    server.log.wait("sleep", mark)
+    assert not server.log.matches("SIGKILL", mark)
+    server.log.wait(r"worker ready .*worker=\d", mark)
+    with server.connect() as wire:
+        assert wire.get("/").status == 200
+
+
+def test_a_worker_stuck_in_c_is_killed_without_its_hooks(serve: Serve, gate: Gate, hooks: list[str]) -> None:
+    server = serve("stuck:app", "--timeout", "1", *hooks, env=gate.environment)
+    mark = server.log.mark()
+    with server.connect() as stuck:
+        stuck.send(request("GET", "/c"))
+        pid = int(gate.announcement().split()[0])
+        assert stuck.response().status == 504
+    server.log.wait(rf"worker 0 \({pid}\) was killed by SIGKILL: a request has run for .* past its deadline", mark)
+    gone(pid)
+    assert not gate.announced()
+    with server.connect() as wire:
+        assert wire.get("/").status == 200
+
+
+def test_a_hook_that_takes_too_long_is_cut_short(serve: Serve, gate: Gate, tmp_path: Path) -> None:
+    config = tmp_path / "slow.conf.py"
+    config.write_text("import time\ndef worker_abort(worker): time.sleep(60)\n")
+    server = serve("stuck:app", "--timeout", "1", "-c", str(config), env=gate.environment)
+    mark = server.log.mark()
+    with server.connect() as stuck:
+        assert stuck.get("/sleep?60").status == 504
+    server.log.wait(r"was killed by SIGKILL: a request has run for .* past its deadline", mark)
+    with server.connect() as wire:
+        assert wire.get("/").status == 200
+
+
 def test_other_requests_of_the_worker_may_end_within_a_second(serve: Serve, gate: Gate, tmp_path: Path) -> None:
     server = serve("stuck:app", "--timeout", "2", "--threads", "3", env=gate.environment)
     with server.connect() as stuck, server.connect() as ends, server.connect() as stays:

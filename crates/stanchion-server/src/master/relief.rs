@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use stanchion_sys::signal::SIGABRT;
+
 use super::event::{Action, Plan};
 use super::stage::Stage;
 use super::worker::Worker;
@@ -16,6 +18,8 @@ use crate::worker::jitter;
 pub(super) const DUMP_MS: u64 = 1_000;
 /// What the other requests of a condemned worker are given to end.
 const GRACE_MS: u64 = 1_000;
+/// What a condemned worker is given for its hook, `worker_abort`, as in gunicorn.
+const ABORT_MS: u64 = 1_000;
 
 /// A worker whose stacks are wanted before it is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,12 +29,25 @@ pub(super) struct Condemned {
 }
 
 /// How far the end of a condemned worker is.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct Sentence {
+    /// For the log.
+    pub(super) why: String,
     /// Other seats of it are busy, with requests that may still end.
     others: bool,
     /// Its stacks are written down.
     dumped: bool,
+    /// Whether its hooks run first.
+    abort: Abort,
+}
+
+/// Whether a condemned worker is sent ABRT before it is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Abort {
+    Never,
+    Due,
+    /// From then on it has its time, whatever else is heard of it.
+    Sent,
 }
 
 impl Workers {
@@ -141,13 +158,13 @@ impl Workers {
         });
         if let Some(condemned) = &mut worker.condemned {
             condemned.others = others;
-            if condemned.dumped && !others {
+            if condemned.dumped && !others && condemned.abort != Abort::Sent {
                 worker.stage.leave_by(now_ms);
             }
             return None;
         }
         let ran_s = Duration::from_millis(ran_ms).as_secs_f64();
-        let why = format!("a request has run for {ran_s:.1} s, past its timeout");
+        let why = format!("a request has run for {ran_s:.1} s, past its deadline (timeout)");
         self.condemn(now_ms, index, others, (Cause::Timeout, &why), actions)
     }
 
@@ -167,8 +184,14 @@ impl Workers {
         }
         worker.cause = Some(cause);
         worker.condemned = Some(Sentence {
+            why: why.to_owned(),
             others,
             dumped: false,
+            // One that takes too much memory is not asked to take more.
+            abort: match cause {
+                Cause::Timeout => Abort::Due,
+                _ => Abort::Never,
+            },
         });
         actions.push(Action::error(format!(
             "worker {index} ({pid}) is killed: {why}"
@@ -187,8 +210,26 @@ impl Workers {
         {
             condemned.dumped = true;
             let grace_ms = if condemned.others { GRACE_MS } else { 0 };
-            worker.stage.leave_by(now_ms + grace_ms);
+            if condemned.abort != Abort::Sent {
+                worker.stage.leave_by(now_ms + grace_ms);
+            }
         }
+    }
+
+    /// Has one whose time is up run its hooks and leave, once. False if it had its time for that.
+    pub(super) fn abort(worker: &mut Worker, now_ms: u64, actions: &mut Vec<Action>) -> bool {
+        let is_up = |deadline_ms| now_ms >= deadline_ms;
+        if let Stage::Leaving { pid, deadline_ms } = &mut worker.stage
+            && is_up(*deadline_ms)
+            && let Some(condemned) = &mut worker.condemned
+            && condemned.abort == Abort::Due
+        {
+            condemned.abort = Abort::Sent;
+            actions.push(Action::Kill(*pid, SIGABRT));
+            *deadline_ms = now_ms + ABORT_MS;
+            return true;
+        }
+        false
     }
 }
 

@@ -239,6 +239,9 @@ impl Workers {
 
     pub(super) fn kill_overstayers(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
         for (index, worker) in &mut self.seated {
+            if Self::abort(worker, now_ms, actions) {
+                continue;
+            }
             if let Some(pid) = worker.stage.kill_if_overstaying(now_ms) {
                 if worker.condemned.is_none() {
                     let message =
@@ -415,7 +418,10 @@ impl Workers {
             pid,
             cause: worker.cause_of(exit),
         }));
-        let who = format!("worker {index} ({pid}) {exit}");
+        let who = match &worker.condemned {
+            Some(condemned) => format!("worker {index} ({pid}) {exit}: {}", condemned.why),
+            None => format!("worker {index} ({pid}) {exit}"),
+        };
         match (worker.stage, exit) {
             (
                 Stage::Booting { .. },

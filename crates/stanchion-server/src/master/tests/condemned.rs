@@ -1,16 +1,17 @@
 //! Workers whose request has run past its timeout, or that take too much memory: they write their
-//! stacks down and are killed.
+//! stacks down and are ended, by ABRT first if it was the request.
 
 use super::*;
 
 const DUMP_MS: u64 = 1_000;
 const GRACE_MS: u64 = 1_000;
+const ABORT_MS: u64 = 1_000;
 
 fn sentence(index: u16) -> String {
     let pid = worker(1, index);
     format!(
         "acceptor 1: overdue seat {index}/1 30042
-         error: worker {index} ({pid}) is killed: a request has run for 30.0 s, past its timeout
+         error: worker {index} ({pid}) is killed: a request has run for 30.0 s, past its deadline (timeout)
          TERM {pid}"
     )
 }
@@ -29,22 +30,42 @@ fn condemned(others: bool) -> Tree {
 const TOLD: &str = "acceptor 1: overdue seat 0/1 30042";
 
 #[test]
-fn its_client_is_told_its_stacks_are_shown_and_it_is_killed_at_once_if_it_does_nothing_else() {
+fn its_client_is_told_its_stacks_are_shown_and_it_is_ended_at_once_if_it_does_nothing_else() {
     let mut tree = condemned(false);
     tree.expect(overdue(1, 0, false), TOLD);
     tree.expect(dumped(1, 0, 2), "");
-    tree.expect(dumped(1, 0, 1), "show 1:0=100\nKILL 100");
+    tree.expect(dumped(1, 0, 1), "show 1:0=100\nABRT 100");
     tree.expect(dumped(1, 0, 1), "");
-    tree.expect(overdue(1, 0, false), "");
+    tree.expect(overdue(1, 0, false), TOLD);
     // Its successor has come already.
     tree.expect(
-        reaped(100, KILLED),
+        reaped(100, Exit::Code(1)),
         "vacate 1:0
          acceptor 1: gone 0/1
          news: gone 0=100 timeout
-         warning: worker 0 (100) was killed by SIGKILL",
+         warning: worker 0 (100) exited with code 1: a request has run for 30.0 s, past its deadline (timeout)",
     );
     tree.expect(overdue(1, 0, false), "");
+}
+
+#[test]
+fn one_that_does_not_heed_abrt_is_killed() {
+    let mut tree = condemned(false);
+    tree.play([dumped(1, 0, 1)]);
+    // Whatever is found meanwhile, it has its time for the hook.
+    tree.play([overdue(1, 0, false), overdue(1, 0, true)]);
+    tree.expect_tick_after(ABORT_MS, "KILL 100");
+    tree.expect_among(
+        reaped(100, KILLED),
+        "warning: worker 0 (100) was killed by SIGKILL: a request has run for 30.0 s, past its deadline (timeout)",
+    );
+}
+
+#[test]
+fn one_that_takes_too_much_memory_is_not_asked_to_take_more() {
+    let mut tree = Tree::serving();
+    tree.play([memory(1, 0, 201)]);
+    tree.expect(dumped(1, 0, 1), "show 1:0=100\nKILL 100");
 }
 
 #[test]
@@ -65,26 +86,26 @@ fn its_other_requests_have_a_grace_to_end() {
     tree.now_ms += 100;
     tree.expect(dumped(1, 0, 1), "show 1:0=100");
     tree.expect(overdue(1, 0, true), TOLD);
-    // In silence: that it is killed has been said.
-    tree.expect_tick_after(GRACE_MS, "KILL 100");
+    // In silence: that it is ended has been said.
+    tree.expect_tick_after(GRACE_MS, "ABRT 100");
 
     let mut tree = condemned(true);
     tree.play([dumped(1, 0, 1)]);
     tree.now_ms += GRACE_MS / 2;
-    tree.expect(overdue(1, 0, false), &format!("{TOLD}\nKILL 100"));
+    tree.expect(overdue(1, 0, false), &format!("{TOLD}\nABRT 100"));
 
     let mut tree = condemned(true);
     tree.play([overdue(1, 0, false)]);
-    tree.expect(dumped(1, 0, 1), "show 1:0=100\nKILL 100");
+    tree.expect(dumped(1, 0, 1), "show 1:0=100\nABRT 100");
 }
 
 #[test]
 fn stacks_that_never_come_are_given_up() {
     let mut tree = condemned(false);
-    tree.expect_tick_after(DUMP_MS, "show 1:0=100\nKILL 100");
+    tree.expect_tick_after(DUMP_MS, "show 1:0=100\nABRT 100");
     let mut tree = condemned(true);
     tree.expect_tick_after(DUMP_MS, "show 1:0=100");
-    tree.expect_tick_after(GRACE_MS, "KILL 100");
+    tree.expect_tick_after(GRACE_MS, "ABRT 100");
 }
 
 #[test]
@@ -104,9 +125,19 @@ fn several_write_one_after_the_other_and_all_die_in_time() {
     tree.play([here(1, 2, 1, 102), ready(1, 2, 1)]);
     tree.expect(overdue(1, 1, false), &sentence(1));
     tree.expect(overdue(1, 2, false), &sentence(2));
-    tree.expect(dumped(1, 0, 1), "show 1:0=100\nKILL 100\ndump 1:101");
-    tree.expect_tick_after(DUMP_MS, "show 1:1=101\ndump 1:102\nKILL 101");
-    tree.expect_tick_after(DUMP_MS, "KILL 102\nshow 1:2=102");
+    tree.expect(dumped(1, 0, 1), "show 1:0=100\nABRT 100\ndump 1:101");
+    tree.play([
+        reaped(100, Exit::Code(1)),
+        here(1, 0, 2, 103),
+        ready(1, 0, 2),
+    ]);
+    tree.expect_tick_after(DUMP_MS, "show 1:1=101\ndump 1:102\nABRT 101");
+    tree.play([
+        reaped(101, Exit::Code(1)),
+        here(1, 1, 2, 104),
+        ready(1, 1, 2),
+    ]);
+    tree.expect_tick_after(DUMP_MS, "ABRT 102\nshow 1:2=102");
 }
 
 #[test]
@@ -114,7 +145,7 @@ fn one_that_never_gets_to_write_dies_all_the_same() {
     let mut tree = condemned(true);
     tree.play([overdue(1, 1, true)]);
     tree.expect_tick_after(DUMP_MS, "show 1:0=100\ndump 1:101");
-    tree.expect_tick_after(GRACE_MS, "KILL 100\nKILL 101\nshow 1:1=101");
+    tree.expect_tick_after(GRACE_MS, "ABRT 100\nABRT 101\nshow 1:1=101");
 }
 
 #[test]
@@ -136,10 +167,10 @@ fn a_worker_that_leaves_is_condemned_but_given_no_longer() {
     tree.play([signal(SIGTTOU)]);
     tree.now_ms += 4_500;
     let told = "acceptor 1: overdue seat 1/1 30042
-         error: worker 1 (101) is killed: a request has run for 30.0 s, past its timeout
+         error: worker 1 (101) is killed: a request has run for 30.0 s, past its deadline (timeout)
          dump 1:101";
     tree.expect(overdue(1, 1, false), told);
-    tree.expect_tick_after(500, "KILL 101");
+    tree.expect_tick_after(500, "ABRT 101");
 }
 
 #[test]
@@ -150,5 +181,5 @@ fn a_condemned_worker_of_a_retiring_house_is_told_to_its_own_acceptor() {
         "acceptor 1: overdue seat 0/1 30042\ndump 1:100",
     );
     tree.expect_among(dumped(2, 0, 1), "");
-    tree.expect(dumped(1, 0, 1), "show 1:0=100\nKILL 100");
+    tree.expect(dumped(1, 0, 1), "show 1:0=100\nABRT 100");
 }

@@ -14,7 +14,8 @@ mod upgrade;
 
 use stanchion_sys::process::Exit;
 use stanchion_sys::signal::{
-    SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2, SIGWINCH,
+    SIGABRT, SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2,
+    SIGWINCH,
 };
 
 use super::commands::command_of;
@@ -426,6 +427,7 @@ fn line(action: &Action) -> String {
         } => format!("template {generation}: {}", to_template(message)),
         Action::Kill(pid, SIGTERM) => format!("TERM {pid}"),
         Action::Kill(pid, SIGKILL) => format!("KILL {pid}"),
+        Action::Kill(pid, SIGABRT) => format!("ABRT {pid}"),
         Action::Kill(pid, SIGUSR1) => format!("USR1 {pid}"),
         Action::Kill(pid, signal) => format!("signal {signal} to {pid}"),
         Action::Vacate { generation, worker } => format!("vacate {generation}:{worker}"),

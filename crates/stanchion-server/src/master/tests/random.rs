@@ -418,6 +418,7 @@ impl World {
             }
             // Before that it does not listen.
             SIGTERM => child.told_to_leave |= child.ready,
+            SIGABRT => child.told_to_leave = true,
             SIGUSR1 => assert!(child.ready, "{child:?} might die of it"),
             other => panic!("signal {other}"),
         }

@@ -233,6 +233,15 @@ def test_hup_brings_in_hooks_where_there_were_none(start: Start, gate: Gate, tmp
     assert gate.announcement() == "forked 0"
 
 
+def test_on_reload_is_the_new_files(start: Start, gate: Gate, tmp_path: Path) -> None:
+    server = start("def on_reload(server): announce('old')\n")
+    config = tmp_path / "hooks.conf.py"
+    text = config.read_text()
+    config.write_text(text.replace("'old'", "f'new {server.cfg.workers}'") + "workers = 2\n")
+    server.signal(signal.SIGHUP)
+    assert gate.announcement() == "new 2"
+
+
 def test_hup_brings_in_new_hooks_and_a_broken_file_changes_nothing(start: Start, gate: Gate, tmp_path: Path) -> None:
     server = start("def post_fork(server, worker): announce('old')\ndef on_reload(server): announce('reload')\n")
     assert gate.announcement() == "old"

@@ -90,7 +90,10 @@ class Server:
         return self
 
     def start(self) -> "Server":
-        self.launch()
+        return self.launch().wait_until_ready()
+
+    def wait_until_ready(self) -> "Server":
+        """And learn where it listens."""
         self.log.wait(self.kind.ready, within_s=2 * PATIENCE_S)
         self.addresses = [
             Address.parse(text)

@@ -43,7 +43,7 @@ impl LoadError {
 pub enum Hook {
     /// Master, before anything else is started. If it fails, so does the start.
     Starting,
-    /// Master, before the configuration is read anew.
+    /// Master, when the configuration was read anew, and before anything is made of it.
     Reload,
     /// Master, when the first workers are ready.
     Ready,

@@ -168,10 +168,10 @@ impl Loop<'_> {
 
     /// Reads the configuration again and makes what a house needs.
     fn build(&mut self, generation: u32) -> Result<HouseResources, String> {
-        self.hook(Hook::Reload);
         let settings = self.host.reconfigure();
         self.recover_from("the configuration");
         let settings = settings?;
+        self.hook(Hook::Reload);
         if let Err(threads) = threads::refuse(self.host) {
             return Err(format!(
                 "the new configuration, or a hook, has left {threads} in the master, which cannot fork \

@@ -46,13 +46,16 @@ fn all_that_is_said_of_the_scheme_counts() {
 fn the_scheme_is_said_in_the_fields_that_are_named_and_no_others() {
     // The second is as long as the first, but for 64 bytes.
     let long = format!("X-{}", "a".repeat(64 + 6));
-    let fields = SchemeFields::new([("FRONT-ON", "1"), (&*long, "yes")].into_iter());
+    let middle = "a".repeat(40);
+    let fields = [("FRONT-ON", "1"), (&*middle, "m"), (&*long, "yes")];
+    let fields = SchemeFields::new(fields.into_iter());
     let contradiction = Err(Fault::BadRequest("contradictory scheme headers"));
     for (said, expected) in [
         (&[("Front-On", "1")][..], Ok("https")),
         (&[("Front-On", "on")], Ok("http")),
         (&[("X-Forwarded-Proto", "https")], Ok("http")),
         (&[("Front-Of", "1")], Ok("http")),
+        (&[(&middle, "m")], Ok("https")),
         (&[(&long, "YES")], Ok("https")),
         (&[(&long, "YES"), ("Front-On", "1")], Ok("https")),
         (&[(&long, "yes"), ("Front-On", "0")], contradiction),

@@ -59,7 +59,6 @@ FOREIGN = (
     Foreign("reload_engine", ("--reload-engine",), same=("auto",)),
     Foreign("http_parser", ("--http-parser",), same=("auto",)),
     Foreign("default_proc_name", same=("gunicorn",)),
-    Foreign("capture_output", ("--capture-output",), takes_value=False, same=(False,)),
     Foreign("control_socket", ("--control-socket",)),
     Foreign("control_socket_mode", ("--control-socket-mode",), same=(0o600,)),
     Foreign("control_socket_disable", ("--no-control-socket",), takes_value=False, same=(False, True)),

@@ -32,6 +32,7 @@ timeout = 120
 accesslog = HERE / "access.log"
 raw_env = ("A=1", "B=2")
 proc_name = "mine"
+worker_tmp_dir = "/dev/shm"
 some_setting_of_another_tool = object()
 
 def post_fork(server, worker):
@@ -54,11 +55,11 @@ def test_a_gunicorn_file_runs_unchanged(home):
     (home / "g.py").write_text(A_GUNICORN_FILE)
     layer, hooks, errors, warnings = config.read_file("g.py")
     assert set(layer.values) == {
-        *("bind", "workers", "threads", "timeout", "accesslog", "raw_env", "proc_name", "header_map"),
+        *("bind", "workers", "threads", "timeout", "accesslog", "raw_env", "proc_name", "header_map", "capture_output"),
     }
     assert set(hooks) == {"post_fork", "when_ready"}
     assert errors == []
-    assert warnings == ["g.py: ignored, without meaning here: capture_output"]
+    assert warnings == ["g.py: ignored, without meaning here: worker_tmp_dir"]
     effective = config.resolve([layer])
     assert effective.values["bind"] == ["0.0.0.0:8080"]
     assert effective.values["accesslog"] == "logs/access.log"
@@ -70,7 +71,7 @@ def test_names_without_meaning_are_one_warning(home, capsys):
     (home / "gunicorn.conf.py").write_text(A_GUNICORN_FILE)
     assert main(["check"]) == 0
     assert capsys.readouterr().err.splitlines() == [
-        "stanchion: warning: gunicorn.conf.py: ignored, without meaning here: capture_output"
+        "stanchion: warning: gunicorn.conf.py: ignored, without meaning here: worker_tmp_dir"
     ]
 
 

@@ -67,6 +67,12 @@ fn prepare(
             return Err(exit_code::INTERNAL);
         }
     }
+    if common.settings.capture_output
+        && let Err(error) = log::capture_output()
+    {
+        error!("what the app prints cannot be sent to the error log: {error}");
+        return Err(exit_code::INTERNAL);
+    }
     let has_app = common.settings.preload_app && may_preload;
     if has_app {
         preload(common, master, host)?;

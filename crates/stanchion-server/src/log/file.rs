@@ -102,6 +102,15 @@ impl LogFile {
         Ok(true)
     }
 
+    /// Has stdout and stderr lead to it, also in what this process starts; nothing if it is a standard stream itself.
+    pub(super) fn capture_output(&self) -> io::Result<()> {
+        if self.path.is_some() {
+            rustix::stdio::dup2_stdout(&self.file)?;
+            rustix::stdio::dup2_stderr(&self.file)?;
+        }
+        Ok(())
+    }
+
     /// Writes what goes at once, in whole lines where others may write in between.
     pub(super) fn write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self.kind {

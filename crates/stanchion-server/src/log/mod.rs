@@ -13,6 +13,7 @@ use std::fmt::Write as _;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use stanchion_sys::clock::LocalTime;
@@ -45,6 +46,8 @@ struct ErrorLog {
     journal: bool,
     /// Of a daemon, which leaves them once it serves.
     streams: Option<StandardStreams>,
+    /// What this process, or one that it was forked from, writes to its standard streams goes there too.
+    captures: AtomicBool,
     /// In the acceptor: what stands before each outlet.
     queues: OnceLock<Vec<Queue>>,
 }
@@ -75,6 +78,7 @@ pub fn start(settings: &Settings) -> io::Result<()> {
         outlets,
         journal,
         streams,
+        captures: AtomicBool::new(false),
         queues: OnceLock::new(),
     });
     // Only a second start in one process can find one set; the first stays.
@@ -115,6 +119,16 @@ pub(crate) fn path() -> Option<&'static Path> {
         .find_map(|direct| direct.outlet.path())
 }
 
+/// From now on, what this process and its children write to stdout and stderr goes to the error log, if that is a file.
+pub(crate) fn capture_output() -> io::Result<()> {
+    let Some(log) = ERROR_LOG.get() else {
+        return Ok(());
+    };
+    log.captures.store(true, Ordering::Relaxed);
+    let mut outlets = log.outlets.iter();
+    outlets.try_for_each(|direct| direct.outlet.capture_output())
+}
+
 /// Opens the error log of this process anew, after it was renamed. If that fails the old file
 /// goes on, and says so. A daemon leaves the standard streams that the shell gave it.
 pub fn reopen() {
@@ -128,7 +142,14 @@ pub fn reopen() {
     }
     for Direct { outlet, .. } in &log.outlets {
         match outlet.reopen() {
-            Ok(true) => info!("the error log is opened anew"),
+            Ok(true) => {
+                info!("the error log is opened anew");
+                if log.captures.load(Ordering::Relaxed)
+                    && let Err(error) = outlet.capture_output()
+                {
+                    error!("what the app prints goes to the old error log: {error}");
+                }
+            }
             Ok(false) => {}
             Err(error) => error!(
                 "the error log cannot be opened anew, the old file goes on: {}: {error}",

@@ -50,6 +50,14 @@ impl Outlet {
         }
     }
 
+    /// Has this process's stdout and stderr lead there, if it has a name.
+    pub(super) fn capture_output(&self) -> io::Result<()> {
+        match self {
+            Self::File(file) => file.capture_output(),
+            Self::Syslog(_) => Ok(()),
+        }
+    }
+
     /// Its file, if it has one that has a name.
     pub(super) fn path(&self) -> Option<&Path> {
         match self {

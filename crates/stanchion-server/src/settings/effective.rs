@@ -192,6 +192,8 @@ pub struct Settings {
     pub access_log_json: bool,
     /// Error log: `-` = stderr.
     pub errorlog: PathBuf,
+    /// Send what template and workers write to stdout and stderr there, if it is a file.
+    pub capture_output: bool,
     /// Least important events that are logged.
     pub loglevel: LogLevel,
     /// The field that carries a request's name; `None` = requests have none.

@@ -75,6 +75,21 @@ What the server has to say, tracebacks, and what the app writes to \
 wsgi.errors.",
         },
         Setting {
+            name: "capture_output",
+            flags: &["--capture-output"],
+            metavar: "",
+            env: None,
+            kind: Kind::Bool,
+            default: Preset::Bool(false),
+            gunicorn: true,
+            on_reload: OnReload::Applies,
+            help: "Send what the app prints to the error log",
+            long_help: "\
+What the app, and the programs that it starts, write to stdout and stderr \
+goes to errorlog as it is, if that is a file. Python gathers what is \
+printed to a file: with PYTHONUNBUFFERED=1 it comes at once.",
+        },
+        Setting {
             name: "loglevel",
             flags: &["--log-level"],
             metavar: "LEVEL",

@@ -21,12 +21,13 @@ from stanchion.serving import serve, warn
 
 
 class Layers(NamedTuple):
-    """What each place says, the lowest first; what there is to warn of; hooks; and what is wrong already."""
+    """What each place says, the lowest first; what there is to warn of; hooks; what is wrong already; and objects."""
 
     layers: Sequence[Layer]
     warnings: Sequence[str]
     hooks: Mapping[str, Function]
     errors: Sequence[str]
+    objects: Mapping[str, Any]
 
 
 # The other exit codes come from the server; usage.py tells them all.
@@ -193,18 +194,20 @@ def _layers(options: argparse.Namespace, of_program: Mapping[str, Any] = Mapping
         if location is not None:
             layers.append(Layer("working directory", {"config": location}))
     functions: Mapping[str, Function] = {}
+    objects: Mapping[str, Any] = {}
     errors: Sequence[str] = ()
     if location is not None:
         file = config.read_file(location)
         layers.append(file.layer)
         functions = file.hooks
+        objects = file.objects
         errors = file.errors
         warnings += file.warnings
     for place, parsed in (("STANCHION_CMD_ARGS", from_env), ("command line", options)):
         if parsed.ignored:
             warnings.append(f"{place}: ignored, without meaning here: {', '.join(parsed.ignored)}")
         layers.append(Layer(place, _settings_of(parsed)))
-    return Layers(layers, warnings, functions, errors)
+    return Layers(layers, warnings, functions, errors, objects)
 
 
 def _servable(options: argparse.Namespace) -> Effective:

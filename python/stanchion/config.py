@@ -65,6 +65,8 @@ class Effective(NamedTuple):
     origins: Mapping[str, str]
     hooks: Mapping[str, hooks.Function]
     warnings: tuple[str, ...]
+    objects: Mapping[str, Any] = MappingProxyType({})
+    """What a config file has for settings that may hold more than a text can say."""
 
     def as_json(self) -> str:
         """The values for the server: those that somebody has set, as the others are the table's own."""
@@ -78,6 +80,7 @@ class ConfigFile(NamedTuple):
     hooks: Mapping[str, hooks.Function]
     errors: Sequence[str]
     warnings: Sequence[str]
+    objects: Mapping[str, Any]
 
 
 @functools.cache
@@ -109,13 +112,43 @@ def read_file(location: str) -> ConfigFile:
     """
     names = {setting.name for setting in schema()} - {"config"}
     held = _run_config(location)
-    layer = Layer(f"config file {location}", {name: value for name, value in held.items() if name in names})
+    objects, shown = objects_of(held)
+    values = {name: value for name, value in held.items() if name in names} | shown
+    layer = Layer(f"config file {location}", values)
     functions, complaints = hooks.find(held)
     refusals, ignored = gunicorn.sort_out(held)
     warnings = [f"{location}: {slip}" for slip in _slips(held)]
     if ignored:
         warnings.append(f"{location}: ignored, without meaning here: {', '.join(ignored)}")
-    return ConfigFile(layer, functions, [f"config file {location}: {one}" for one in complaints + refusals], warnings)
+    errors = [f"config file {location}: {one}" for one in complaints + refusals]
+    return ConfigFile(layer, functions, errors, warnings, objects)
+
+
+# Classes that ask for nothing beyond what the server does by itself.
+_PLAIN_LOGGERS = ("gunicorn.glogging.Logger", "gunicorn.instrument.statsd.Statsd", "stanchion.glogging.Logger")
+
+
+def of_logging(values: Mapping[str, Any]) -> list[str]:
+    """The settings of Python's logging that ask for something."""
+    names = ("logconfig", "logconfig_dict", "logconfig_json", "logger_class")
+    return [name for name in names if values[name] and values[name] not in _PLAIN_LOGGERS]
+
+
+# Settings that gunicorn takes as objects of Python's, too.
+_OBJECTS: Mapping[str, type] = MappingProxyType({"logconfig_dict": dict, "logger_class": type})
+
+
+def objects_of(held: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Those of these settings, and the texts that stand for them."""
+    objects = {name: held[name] for name, kind in _OBJECTS.items() if isinstance(held.get(name), kind)}
+    return objects, {name: _as_text(value) for name, value in objects.items()}
+
+
+def _as_text(value: Any) -> str:
+    """For those who need to know that there is one, and for people."""
+    if isinstance(value, type):
+        return f"{value.__module__}.{value.__qualname__}"
+    return json.dumps(value, default=repr) if value else ""
 
 
 def _slips(held: Mapping[str, Any]) -> Iterator[str]:
@@ -148,6 +181,7 @@ def resolve(
     warnings: Sequence[str] = (),
     functions: Mapping[str, hooks.Function] | None = None,
     known: Sequence[str] = (),
+    objects: Mapping[str, Any] | None = None,
 ) -> Effective:
     """Merge layers, lowest first. UsageError with one line for each bad value, after the errors that are known."""
     errors = list(known)
@@ -165,8 +199,20 @@ def resolve(
         MappingProxyType(values),
         MappingProxyType(origins),
         MappingProxyType(dict(functions or {})),
-        (*warnings, *answer["warnings"]),
+        (*warnings, *answer["warnings"], *_half_done(values)),
+        # A layer above the file may have set another one.
+        MappingProxyType({name: one for name, one in (objects or {}).items() if values[name] == _as_text(one)}),
     )
+
+
+def _half_done(values: Mapping[str, Any]) -> list[str]:
+    given = of_logging(values)
+    if not given:
+        return []
+    return [
+        f"only the app's own logging goes by {', '.join(given)}; the access log and the server's own lines are written "
+        "as without"
+    ]
 
 
 def apply(effective: Effective) -> None:

@@ -20,11 +20,12 @@ def server_log() -> "logging.Logger":
     """The logger of hooks."""
     # Imported here, so that no process has `logging` in its memory for nothing.
     # `logging` first, since its import may bring in the other.
-    import logging  # noqa: F401
+    import logging
 
     from stanchion.server_log import LOGGER
 
-    return LOGGER
+    logger: logging.Logger = LOGGER
+    return logger
 
 
 class Config:

@@ -72,6 +72,7 @@ class AppHost:
         for name in _MASTERS_OWN:
             os.environ.pop(name, None)
         config.import_app(self.configuration.effective)
+        self._set_up_logging()
         app = self.find_app()
         self.configuration.hooks.loaded(app)
         return app
@@ -79,6 +80,16 @@ class AppHost:
     def find_app(self) -> WSGIApp:
         """The app that the settings name."""
         return load_app(self.spec)
+
+    def _set_up_logging(self) -> None:
+        if config.of_logging(self.configuration.effective.values):
+            # Imported here, so that no process has `logging` in its memory for nothing; and that first, since its
+            # import brings in `server_log`, which the other needs whole.
+            import logging  # noqa: F401
+
+            from stanchion import glogging
+
+            glogging.set_up(self.configuration)
 
     def watched_files(self) -> list[str]:
         """The files whose change calls for a reload, once the app is loaded."""

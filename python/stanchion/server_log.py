@@ -6,6 +6,7 @@ Nothing imports this before somebody imports `logging`, so a process that does n
 import logging
 import os
 import sys
+from typing import Any
 
 from stanchion import _stanchion
 from stanchion.configuration import Configuration
@@ -14,7 +15,13 @@ ERROR_LOGS = ("gunicorn.error", "stanchion.error")
 ACCESS_LOGS = ("gunicorn.access", "stanchion.access")
 
 
-class _ErrorLog(logging.Handler):
+class _OfServer(logging.Handler):
+    """One that a configuration of logging, or a class of gunicorn's, replaces, as it would gunicorn's own."""
+
+    _gunicorn = True
+
+
+class _ErrorLog(_OfServer):
     """Writes to the error log, as the server's own lines are written. As in gunicorn the logger's level decides."""
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -30,7 +37,7 @@ class _ErrorLog(logging.Handler):
             self.handleError(record)
 
 
-class _AccessLog(logging.Handler):
+class _AccessLog(_OfServer):
     """Adds lines to the access log's file, if there is one. The server's own lines are the acceptor's to write."""
 
     def __init__(self, configuration: Configuration) -> None:
@@ -59,7 +66,7 @@ class _AccessLog(logging.Handler):
 
 
 # Of its own, so that nothing that the app does to its loggers touches the hooks'.
-LOGGER = logging.Logger("stanchion.hooks")
+LOGGER: Any = logging.Logger("stanchion.hooks")
 LOGGER.addHandler(_ErrorLog())
 
 

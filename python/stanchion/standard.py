@@ -15,6 +15,9 @@ NAMES = frozenset(
         *("dis", "fnmatch", "glob", "heapq", "inspect", "io", "linecache", "logging", "lzma", "opcode", "shlex"),
         *("shutil", "signal", "string", "sysconfig", "textwrap", "threading", "token", "tokenize", "traceback"),
         *("unicodedata", "warnings", "weakref", "zlib"),
+        # By `logging.config`, if gunicorn's settings of logging are set; under gunicorn too these are always Python's.
+        *("_compat_pickle", "_pickle", "_queue", "_socket", "_struct", "array", "pickle", "queue", "select"),
+        *("selectors", "socket", "socketserver", "struct"),
     )
 )
 

@@ -53,7 +53,7 @@ def values(location: str) -> dict[str, object]:
 
 def test_a_gunicorn_file_runs_unchanged(home):
     (home / "g.py").write_text(A_GUNICORN_FILE)
-    layer, hooks, errors, warnings = config.read_file("g.py")
+    layer, hooks, errors, warnings, _ = config.read_file("g.py")
     assert set(layer.values) == {
         *("bind", "workers", "threads", "timeout", "accesslog", "raw_env", "proc_name", "header_map", "capture_output"),
     }
@@ -186,16 +186,24 @@ def test_what_belongs_to_a_refused_setting_is_harmless_without_it(switch, rest, 
     assert f"{switch} is gunicorn's and not supported" in capsys.readouterr().err
 
 
-def test_how_gunicorn_would_write_its_logs_is_ignored(home, capsys, served):
+def test_what_python_says_of_logging_is_kept_as_it_is(home, capsys, served):
+    (home / "mine.py").write_text("class Logger: pass\n")
     (home / "gunicorn.conf.py").write_text(
-        "logconfig = 'l.ini'\nlogconfig_dict = {'version': 1}\nlogconfig_json = 'j'\nlogger_class = 'mine.Logger'\n"
+        "from mine import Logger\nlogger_class = Logger\n"
+        "logconfig_dict = {'version': 1, 'filters': {'f': {'()': Logger}}}\n"
     )
     assert main(["serve", "site:app", "--log-config", "l.ini"]) == 7
-    names = "logconfig, logconfig_dict, logconfig_json, logger_class"
+    names = "logconfig, logconfig_dict, logger_class"
     assert capsys.readouterr().err.splitlines() == [
-        f"stanchion: warning: gunicorn.conf.py: ignored, without meaning here: {names}",
-        "stanchion: warning: command line: ignored, without meaning here: --log-config",
+        f"stanchion: warning: only the app's own logging goes by {names}; "
+        "the access log and the server's own lines are written as without"
     ]
+    file = config.read_file("gunicorn.conf.py")
+    held = config.resolve([file.layer], objects=file.objects)
+    assert held.values["logger_class"] == "mine.Logger"
+    assert held.objects["logconfig_dict"]["filters"]["f"]["()"] is held.objects["logger_class"]
+    above = config.Layer("command line", {"logger_class": "other.Logger"})
+    assert set(config.resolve([file.layer, above], objects=file.objects).objects) == {"logconfig_dict"}
 
 
 @pytest.mark.parametrize("flag", [flag for foreign in gunicorn.FOREIGN for flag in foreign.flags])

@@ -19,6 +19,8 @@ OTHER_DEFAULTS = {
     "umask",  # everybody may connect to gunicorn's unix sockets, to ours the owner and the group
     "proc_name",  # gunicorn's is its own name until it knows the app
     "chdir",  # gunicorn shows the working directory, we show that it stays
+    "logconfig_dict",  # gunicorn's is empty, ours is not there
+    "logger_class",  # gunicorn's own, ours is not there
     "forwarded_allow_ips",  # gunicorn believes peers on unix sockets whatever it says, ours says so
 }
 

@@ -30,6 +30,7 @@ class Config(facades.Config):
         self._hooks: Mapping[str, hooks.Function] = {}
         self._warnings: list[str] = []
         self._given: dict[str, Any] = {}
+        self._objects: Mapping[str, Any] = {}
         rows: dict[str, Any] = {setting.name: setting.default for setting in config.schema()}
         rows |= dict.fromkeys((*hooks.NAMES, *gunicorn.BY_NAME))
         self.settings = {name: Option(name, default, self) for name, default in rows.items()}
@@ -47,15 +48,17 @@ class Config(facades.Config):
         if complaints or refusals:
             raise ValueError("\n".join(complaints + refusals))
         self._warnings += [f"ignored, without meaning here: {one}" for one in ignored]
-        before = (self._given, self._hooks)
+        before = (self._given, self._hooks, self._objects)
         if name in hooks.NAMES:
             self._hooks = {**self._hooks, **functions}
         elif name not in gunicorn.BY_NAME:
-            self._given = {**self._given, name: value}
+            objects, shown = config.objects_of({name: value})
+            self._objects = {**self._objects, **objects}
+            self._given = {**self._given, name: value, **shown}
         try:
             self._values = self.effective().values
         except UsageError as error:
-            self._given, self._hooks = before
+            self._given, self._hooks, self._objects = before
             raise ValueError(str(error)) from None
 
     def take(
@@ -64,17 +67,19 @@ class Config(facades.Config):
         warnings: Sequence[str],
         functions: Mapping[str, hooks.Function],
         errors: Sequence[str],
+        objects: Mapping[str, Any],
     ) -> None:
         """Have these below what is set by name, not the environment's alone. UsageError if they are wrong."""
         self._layers = layers
         self._warnings += warnings
         self._hooks = {**functions, **self._hooks}
+        self._objects = {**objects, **self._objects}
         self._values = config.resolve(layers, known=errors).values
 
     def effective(self) -> Effective:
         """All of it, checked."""
         layers = [*self._layers, Layer("the program", self._given)]
-        return config.resolve(layers, self._warnings, self._hooks)
+        return config.resolve(layers, self._warnings, self._hooks, objects=self._objects)
 
     def __getattr__(self, name: str) -> Any:
         if name in hooks.NAMES and "_hooks" in vars(self):

@@ -194,6 +194,14 @@ pub struct Settings {
     pub errorlog: PathBuf,
     /// Send what template and workers write to stdout and stderr there, if it is a file.
     pub capture_output: bool,
+    /// A file of Python's `logging.config.fileConfig`, for the processes that run the app.
+    pub logconfig: Option<String>,
+    /// The same as a dictionary, as JSON; the host of the app has the dictionary itself.
+    pub logconfig_dict: Option<String>,
+    /// The same in a file, as JSON.
+    pub logconfig_json: Option<String>,
+    /// The class that applies it: a module and a name.
+    pub logger_class: Option<String>,
     /// Least important events that are logged.
     pub loglevel: LogLevel,
     /// The field that carries a request's name; `None` = requests have none.

@@ -90,6 +90,63 @@ goes to errorlog as it is, if that is a file. Python gathers what is \
 printed to a file: with PYTHONUNBUFFERED=1 it comes at once.",
         },
         Setting {
+            name: "logconfig",
+            flags: &["--log-config"],
+            metavar: "FILE",
+            env: None,
+            kind: OPTIONAL,
+            default: Preset::Null,
+            gunicorn: true,
+            on_reload: OnReload::Applies,
+            help: "Set up the app's logging by this file",
+            long_help: "\
+Python's logging is set up by it before the app is imported: an ini file \
+of logging.config.fileConfig. The access log and the server's own lines \
+are not written by it. See docs/logs.md.",
+        },
+        Setting {
+            name: "logconfig_dict",
+            flags: &[],
+            metavar: "",
+            env: None,
+            kind: OPTIONAL,
+            default: Preset::Null,
+            gunicorn: true,
+            on_reload: OnReload::Applies,
+            help: "Set up the app's logging by this dictionary",
+            long_help: "\
+As logconfig, by logging.config.dictConfig. What it does not name is as in \
+gunicorn's own. It counts before logconfig_json, and that before \
+logconfig.",
+        },
+        Setting {
+            name: "logconfig_json",
+            flags: &["--log-config-json"],
+            metavar: "FILE",
+            env: None,
+            kind: OPTIONAL,
+            default: Preset::Null,
+            gunicorn: true,
+            on_reload: OnReload::Applies,
+            help: "Set up the app's logging by this JSON file",
+            long_help: "\
+As logconfig_dict, from a file that holds the dictionary as JSON.",
+        },
+        Setting {
+            name: "logger_class",
+            flags: &["--logger-class"],
+            metavar: "CLASS",
+            env: None,
+            kind: OPTIONAL,
+            default: Preset::Null,
+            gunicorn: true,
+            on_reload: OnReload::Applies,
+            help: "The class that sets up the app's logging",
+            long_help: "\
+MODULE.CLASS, derived from stanchion.glogging.Logger or from gunicorn's. It \
+is made in the processes that run the app; its access() is not called.",
+        },
+        Setting {
             name: "loglevel",
             flags: &["--log-level"],
             metavar: "LEVEL",

@@ -1,0 +1,154 @@
+"""The app's logging goes by gunicorn's settings of it; what these write is what they write under gunicorn."""
+
+import json
+import re
+import signal
+
+import pytest
+
+from support.address import Address
+from support.patience import eventually
+from support.server import GUNICORN, STANCHION, Kind, Serve, Server
+from support.wire import BrokenOff
+
+DICTIONARY = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"plain": {"format": "%(name)s|%(levelname)s|%(message)s"}},
+    "handlers": {
+        "file": {"class": "logging.handlers.RotatingFileHandler", "filename": "app.log", "formatter": "plain"}
+    },
+    "root": {"level": "INFO", "handlers": ["file"]},
+    "loggers": {"gunicorn.error": {"handlers": ["file"], "propagate": False}},
+}
+INI = """
+[loggers]
+keys=root,error
+[handlers]
+keys=file
+[formatters]
+keys=plain
+[logger_root]
+level=INFO
+handlers=file
+[logger_error]
+level=INFO
+handlers=file
+propagate=0
+qualname=gunicorn.error
+[handler_file]
+class=FileHandler
+args=("app.log",)
+formatter=plain
+[formatter_plain]
+format=%(name)s|%(levelname)s|%(message)s
+"""
+WITH_A_FILTER = """
+class NoHealth:
+    def filter(self, record):
+        return "/health" not in record.getMessage()
+
+logconfig_dict = {**DICTIONARY, "filters": {"no_health": {"()": NoHealth}}}
+logconfig_dict["handlers"] = {"file": {**DICTIONARY["handlers"]["file"], "filters": ["no_health"]}}
+"""
+CLASS = """
+import logging
+from {module} import Logger
+
+class Mine(Logger):
+    def setup(self, cfg):
+        super().setup(cfg)
+        handler = logging.FileHandler("app.log")
+        handler.setFormatter(logging.Formatter("%(name)s|%(levelname)s|%(message)s"))
+        logging.root.addHandler(handler)
+        logging.root.setLevel("INFO")
+        self.error_log.addHandler(handler)
+
+    def warning(self, msg, *args, **kwargs):
+        super().warning("by mine: " + msg, *args, **kwargs)
+
+def post_worker_init(worker):
+    worker.log.warning("worker %d", 0)
+"""
+SOLD = ["shop|INFO|imported", "shop|INFO|sold at /a", "gunicorn.error|WARNING|borrowed at /a"]
+
+
+def written(server: Server) -> list[str]:
+    """What the app has had written, once asked for two paths."""
+    server.launch()
+    # What says where it listens may go elsewhere, too.
+    server.addresses = [Address.parse(f"unix:{server.home}/socket")]
+    for path in ("/a", "/health"):
+        assert eventually(lambda path=path: answer(server, path), "it serves") == 200
+    lines = (server.home / "app.log").read_text().splitlines()
+    return [line for line in lines if re.search("sold|borrowed|imported|worker 0", line)]
+
+
+def answer(server: Server, path: str) -> int | None:
+    try:
+        with server.connect() as wire:
+            return wire.get(path).status
+    except (OSError, BrokenOff):
+        return None
+
+
+def prepared(build: Serve, kind: Kind, files: dict[str, str], *arguments: str) -> Server:
+    server = build("configured:app", *arguments, kind=kind, bind="unix:socket")
+    for name, text in files.items():
+        (server.home / name).write_text(text)
+    return server
+
+
+@pytest.mark.parametrize("preload", [True, False])
+@pytest.mark.parametrize(
+    ("files", "arguments"),
+    [
+        ({"gunicorn.conf.py": f"logconfig_dict = {DICTIONARY!r}"}, ()),
+        ({"l.json": json.dumps(DICTIONARY)}, ("--log-config-json", "l.json")),
+        ({"l.ini": INI}, ("--log-config", "l.ini")),
+    ],
+    ids=["dict", "json", "ini"],
+)
+def test_lines_are_gunicorns(build: Serve, files: dict[str, str], arguments: tuple[str, ...], preload: bool) -> None:
+    ours = written(prepared(build, STANCHION, files, *arguments, *([] if preload else ["--no-preload"])))
+    assert ours == written(prepared(build, GUNICORN, files, *arguments, *(["--preload"] if preload else [])))
+    assert ours[:3] == SOLD and len(ours) == 5
+
+
+def test_a_dictionary_may_hold_classes(build: Serve) -> None:
+    config = {"gunicorn.conf.py": f"DICTIONARY = {DICTIONARY!r}\n{WITH_A_FILTER}"}
+    ours, theirs = (written(prepared(build, kind, config)) for kind in (STANCHION, GUNICORN))
+    assert ours == theirs == SOLD
+
+
+@pytest.mark.parametrize("module", ["stanchion.glogging", "gunicorn.glogging"])
+@pytest.mark.parametrize("named", ["logger_class = Mine", "logger_class = 'mine.Mine'"])
+def test_a_class_of_the_operators(build: Serve, module: str, named: str) -> None:
+    files = {"gunicorn.conf.py": CLASS.format(module=module) + named, "mine.py": CLASS.format(module=module)}
+    ours = written(prepared(build, STANCHION, files))
+    assert ours[:2] == ["shop|INFO|imported", "gunicorn.error|WARNING|by mine: worker 0"]
+    assert ours[2:4] == SOLD[1:]
+
+
+@pytest.mark.own("gunicorn ends with a traceback, and at a reload altogether")
+def test_what_cannot_be_set_up_is_named_and_a_reload_keeps_what_there_is(build: Serve) -> None:
+    broken = "logconfig_dict = {'version': 1, 'handlers': {'file': {'class': 'no.such.Handler'}}}"
+    server = prepared(build, STANCHION, {"gunicorn.conf.py": broken}).launch()
+    assert server.exit_code() == 4
+    server.log.only(r"\] logging cannot be set up by `logconfig_dict`: ValueError.*'no\.such\.Handler'")
+
+    server = prepared(build, STANCHION, {"gunicorn.conf.py": f"logconfig_dict = {DICTIONARY!r}"})
+    written(server)
+    (server.home / "gunicorn.conf.py").write_text(broken)
+    server.signal(signal.SIGHUP)
+    server.log.wait("reload failed")
+    with server.connect() as wire:
+        assert wire.get("/later").status == 200
+    assert "sold at /later" in (server.home / "app.log").read_text()
+
+
+@pytest.mark.own("of gunicorn these are one and the same")
+def test_what_does_not_go_by_it_is_said(build: Serve) -> None:
+    server = prepared(build, STANCHION, {"gunicorn.conf.py": f"logconfig_dict = {DICTIONARY!r}"})
+    written(server)
+    server.log.only("only the app's own logging goes by logconfig_dict; the access log and the server's own lines")

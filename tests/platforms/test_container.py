@@ -128,4 +128,4 @@ def test_a_stop_answers_whoever_has_come(shop: Shop) -> None:
         shop.gate.let_pass(1)
         assert wire.response().status == 200
     assert shop.container.runc.wait(2 * PATIENCE_S) == 0
-    assert "cannot be closed to newcomers" not in shop.container.log()
+    assert "cannot be closed to new connections" not in shop.container.log()

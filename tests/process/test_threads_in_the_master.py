@@ -104,7 +104,7 @@ class TestOfAHook:
         mark = server.log.mark()
         kill(server.acceptor())
         server.log.wait(rf"ERROR\] the acceptor cannot be forked: a hook has left {NAMED} in the master", mark)
-        server.log.wait(r"ERROR\] the server leaves, as nobody can be served without an acceptor", mark)
+        server.log.wait(r"ERROR\] the server stops, since it cannot serve without an acceptor", mark)
         assert server.exit_code() == EXIT_INTERNAL
 
     def test_a_template_that_cannot_be_replaced_is_said_and_workers_serve_on(self, server: Server) -> None:

@@ -90,7 +90,7 @@ impl Worker {
         if panics::caught(seat).is_none() {
             self.broken.store(true, Ordering::Release);
             error!(
-                "a seat has panicked: the worker finishes what its other seats have, and leaves"
+                "a worker thread has panicked: the worker finishes the requests of its other threads, and leaves"
             );
             self.leave();
         }
@@ -112,9 +112,7 @@ impl Worker {
         if bits & asked::LEAVING == 0 && self.common.exchange.is_closed() {
             // Once one seat has seen it all must: the acceptor takes it back if another worker wrote it, and a
             // worker whose seats are empty would stay.
-            info!(
-                "nobody is left who would hand out requests, as the exchange says: the worker leaves"
-            );
+            info!("the exchange says that no more requests will be handed out: the worker leaves");
             self.leave();
             return true;
         }

@@ -47,7 +47,7 @@ fn is_answered_and_replaced(threads: u16) {
     let (status, _) = get(address, "/panic");
     assert_eq!(status, "HTTP/1.1 502 Bad Gateway");
     server.wait_for("our fault: thread");
-    server.wait_for("a seat has panicked");
+    server.wait_for("a worker thread has panicked");
     server.wait_for(&format!("worker 0 ({worker}) exited with code 1"));
     server.wait_for("worker ready worker=0");
     let (status, successor) = get(address, "/");

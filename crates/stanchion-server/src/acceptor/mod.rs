@@ -114,7 +114,7 @@ fn tell(prompt: io::Result<()>) {
     match prompt {
         Ok(()) => info!("accepting does not wait for a free core (SCHED_RR)"),
         Err(why) => info!(
-            "accepting may have to wait when all cores are taken, since SCHED_RR is refused: {why} \
+            "accepting may have to wait when all cores are busy, since SCHED_RR is refused: {why} \
              (CAP_SYS_NICE or ulimit -r 1 would allow it)"
         ),
     }
@@ -138,7 +138,7 @@ fn start(
             return Err(error);
         }
         warn!(
-            "the acceptor interrupts whoever is at work when it wakes up, since it cannot change its policy: {error}"
+            "the acceptor will interrupt workers, which costs CPU: SCHED_BATCH cannot be set: {error}"
         );
     }
     crate::spool::clear(&common.spool)?;
@@ -409,7 +409,7 @@ impl Acceptor {
             return Some(ending.farewell);
         }
         if now_us >= ending.until_us {
-            info!("graceful_timeout is over: whoever is not served is told 503");
+            info!("graceful_timeout is over: requests that are not answered yet get 503");
             self.refuse_everybody();
         }
         None

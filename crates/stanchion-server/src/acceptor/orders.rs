@@ -46,7 +46,9 @@ impl Acceptor {
                     None
                 }
                 Err(error) if self.ending.is_some() => {
-                    error!("the master cannot be heard, so nobody is waited for: {error}");
+                    error!(
+                        "the master's orders cannot be read, so requests that wait get 503 now: {error}"
+                    );
                     self.refuse_everybody();
                     return Ok(());
                 }
@@ -172,7 +174,7 @@ impl Acceptor {
 
     /// The master is gone: nobody replaces workers, so those who are with none need not wait.
     fn orphaned(&mut self) {
-        error!("the master is gone: finishing what workers have in hand, then leaving");
+        error!("the master is gone: finishing the requests that workers have, then leaving");
         self.requests.lifecycle = Lifecycle::Refusing;
         self.requests
             .dispatch

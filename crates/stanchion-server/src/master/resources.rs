@@ -46,7 +46,7 @@ fn common(
     let workers_max = (settings.workers as usize + WORKERS_SPARE).min(seated_max);
     if workers_max < settings.workers as usize {
         return Err(io::Error::other(format!(
-            "workers times threads is more than {} seats",
+            "workers times threads is more than {}, the most worker threads that there may be",
             Word::SEATS_MAX
         )));
     }

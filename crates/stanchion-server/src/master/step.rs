@@ -212,7 +212,7 @@ impl Master {
         // A house beside another one is given up like any that cannot be built.
         let only = self.houses.len() == 1;
         if self.houses.contains_key(&generation) && only {
-            let why = "the server leaves, as nobody can be served without an acceptor: it is to be started anew";
+            let why = "the server stops, since it cannot serve without an acceptor. Start it again";
             actions.push(Action::error(why));
             self.stop(now_ms, exit_code::INTERNAL, actions);
         }

@@ -157,7 +157,7 @@ impl Succession {
                 let message = ToPredecessor::Dropped { address };
                 if let Err(error) = messages::report(predecessor, &message) {
                     warn!(
-                        "the old master could not be told that {} is dropped, and may reset who waits there: {error}",
+                        "the old master could not be told that {} is dropped, and may reset connections that wait there: {error}",
                         listener.address()
                     );
                 }

@@ -84,7 +84,7 @@ impl Dispatch {
         }
         self.mended_us = now_us;
         if let Err(corrupt) = self.side.mend() {
-            error!("{corrupt}; it is put right, and which of the workers it was cannot be known");
+            error!("{corrupt}; it has been repaired. It cannot be known which worker wrote there");
         }
         // Notices may be lost too.
         for slot in 0..self.slots.len() as u32 {

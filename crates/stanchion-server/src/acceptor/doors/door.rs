@@ -189,7 +189,7 @@ impl Door {
         self.state = State::Open;
         if !was_open && let Err(error) = self.porter.watch(self.number, &self.listener) {
             warn!(
-                "at {} some may be refused when all cores are taken: {error}",
+                "at {} connections may be refused when all cores are busy: {error}",
                 self.listener.address()
             );
         }
@@ -203,7 +203,7 @@ impl Door {
         }
         if let Err(error) = self.listener.close_door() {
             warn!(
-                "{} cannot be closed to newcomers only, and some may be reset: {error}",
+                "{} cannot be closed to new connections only, and some that wait may be reset: {error}",
                 self.listener.address()
             );
         }

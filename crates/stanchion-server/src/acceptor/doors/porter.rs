@@ -206,7 +206,7 @@ impl Shared {
                 }
                 Err(error) => {
                     error!(
-                        "nobody accepts for the loop when all cores are taken: poll(2): {error}"
+                        "the accepting thread has ended, so connections may be refused when all cores are busy: poll(2): {error}"
                     );
                     return;
                 }

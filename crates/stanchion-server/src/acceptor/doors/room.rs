@@ -84,7 +84,7 @@ pub(crate) fn connections_max(settings: &Settings, is_first: bool) -> usize {
     let needed = connections_max * DESCRIPTORS_EACH + DESCRIPTORS_SPARE;
     if let Err(error) = process::reserve_descriptors(needed.min(descriptors)) {
         warn!(
-            "accepting will pause for some 10 ms, now and then, until {needed} files were open once: {error}"
+            "accepting will sometimes pause for about 10 ms until {needed} files have been open once: {error}"
         );
     }
     connections_max

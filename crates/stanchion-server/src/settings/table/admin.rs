@@ -19,12 +19,12 @@ pub(super) const ADMIN: Group = Group {
             default: Preset::Null,
             gunicorn: false,
             on_reload: OnReload::Applies,
-            help: "Tell here how the server is",
+            help: "Show the server's state and metrics here",
             long_help: "\
 HOST:PORT or unix:PATH, with the options that bind takes. GET / is a page \
 with live charts, /status the same as JSON, /metrics for Prometheus, \
-/live and /ready for probes. What is asked here never waits in the line. \
-It shows the paths of requests, so keep it from strangers.",
+/live and /ready for probes. Requests here never wait in the line. \
+It shows the paths of requests, so keep it on a private address.",
         },
         Setting {
             name: "admin_allowed_hosts",
@@ -41,9 +41,9 @@ It shows the paths of requests, so keep it from strangers.",
             on_reload: OnReload::Applies,
             help: "A name for admin (may be repeated)",
             long_help: "\
-Who asks the admin listener by a name is told 421, unless it is localhost, \
-the name in admin, or one of these: else a web page could read what a \
-browser near the server can reach (DNS rebinding). IP addresses need not \
+A request to the admin listener whose Host is a name is answered 421, \
+unless it is localhost, the name in admin, or one of these. Otherwise a \
+web page could read it through a browser (DNS rebinding). IP addresses need not \
 be listed, nor anything for /live and /ready. * allows every name.",
         },
         Setting {
@@ -57,8 +57,8 @@ be listed, nor anything for /live and /ready. * allows every name.",
             on_reload: OnReload::Applies,
             help: "Not ready while more than N wait (0: any)",
             long_help: "\
-What /ready then answers is 503, so that a balancer sends new clients \
-elsewhere. Those who come all the same are let in.",
+/ready then answers 503, so that a load balancer sends new clients \
+elsewhere. Requests that arrive all the same are served.",
         },
         Setting {
             name: "ready_wait_max",
@@ -71,8 +71,8 @@ elsewhere. Those who come all the same are let in.",
             on_reload: OnReload::Applies,
             help: "Nor while one waits for longer (0: any)",
             long_help: "\
-As ready_waiting_max, for how long the oldest request in the line has \
-waited.",
+/ready also answers 503 while the oldest request in the line has waited \
+for longer than this.",
         },
         Setting {
             name: "health_path",

@@ -100,8 +100,7 @@ switches it off.",
             help: "Longest pause between two parts of a body",
             long_help: "\
 A client that sends nothing of its body for this long is answered 408. \
-A slow body that keeps coming is a matter of min_body_rate. 0 switches \
-it off.",
+min_body_rate limits bodies that arrive slowly. 0 switches it off.",
         },
         Setting {
             name: "min_body_rate",
@@ -114,11 +113,12 @@ it off.",
             on_reload: OnReload::Applies,
             help: "Least bytes a second of a body (0: any)",
             long_help: "\
-A body that comes more slowly than this is answered 408. Its first five \
-seconds are free, and each byte makes up for the time that it takes at \
-this rate, up to body_timeout in all (a minute without one): so a sender \
-may stall for a while, but not live on a good start. Time in which the \
-server itself did not read does not count. 0 leaves only body_timeout.",
+A body that arrives more slowly than this is answered 408. A body begins \
+with a credit of five seconds. Time uses it up, and each byte adds the \
+time that it takes at this rate, up to body_timeout in all (a minute \
+without one). So a sender may pause for a while, but a quick start does \
+not make up for a slow rest. Time in which the server itself did not \
+read does not count. 0 leaves only body_timeout.",
         },
         Setting {
             name: "write_timeout",
@@ -129,11 +129,11 @@ server itself did not read does not count. 0 leaves only body_timeout.",
             default: Preset::Number(60),
             gunicorn: false,
             on_reload: OnReload::Applies,
-            help: "Drop a client that takes nothing this long",
+            help: "Drop a client that reads nothing this long",
             long_help: "\
-A client that takes not a byte of its answer for this long, while the \
-kernel's buffers for it are full, is cut off. One that reads, but slowly, \
-is a matter of min_response_rate. 0 switches it off.",
+A client that reads nothing of its answer for this long, while the \
+kernel's buffers for it are full, is cut off. min_response_rate limits \
+clients that read slowly. 0 switches it off.",
         },
         Setting {
             name: "min_response_rate",
@@ -146,12 +146,12 @@ is a matter of min_response_rate. 0 switches it off.",
             on_reload: OnReload::Applies,
             help: "Least bytes a second of an answer (0: any)",
             long_help: "\
-A client that takes its answer more slowly than this is cut off. It \
-counts like min_body_rate, over write_timeout (a minute without one), and \
-only while more is to be sent than the kernel's buffers hold: not while \
-the app is still making it. While others wait for a place among \
-max_connections, those who hardly do better than this rate make room. 0 \
-leaves only write_timeout.",
+A client that reads its answer more slowly than this is cut off. The rate \
+is measured as for min_body_rate, over write_timeout (a minute without \
+one), and only while more is to be sent than the kernel's buffers hold: \
+not while the app is still making the answer. While connections wait \
+because of max_connections, those that are hardly faster than this rate \
+are closed to make room. 0 leaves only write_timeout.",
         },
         Setting {
             name: "max_connections",
@@ -164,13 +164,13 @@ leaves only write_timeout.",
             on_reload: OnReload::Applies,
             help: "Most client connections at once",
             long_help: "\
-Past it, connections that have idled for a second or more are closed, \
-the longest first, and answers say that the connection ends, so that \
-clients share the places. Where that frees none, further connections \
+Past it, connections that have been idle for a second or more are closed, \
+longest idle first, and answers say that the connection ends, so that \
+clients share what there is. If that makes no room, further connections \
 wait in the kernel, up to backlog, until one ends.
 
-Each connection takes a descriptor: where the hard limit of open files \
-(RLIMIT_NOFILE, LimitNOFILE of systemd) is lower, that limit wins.",
+Each connection takes a descriptor or two: if the hard limit of open \
+files (RLIMIT_NOFILE, LimitNOFILE of systemd) allows fewer, that wins.",
         },
         Setting {
             name: "max_connections_per_client",
@@ -183,15 +183,15 @@ Each connection takes a descriptor: where the hard limit of open files \
             on_reload: OnReload::Applies,
             help: "Most connections of a client (0: any)",
             long_help: "\
-A client that has this many and opens another is told 429 on it, with a \
-Retry-After. Past a few of these at a time it is reset. A client is an \
-IPv4 address, or a network of 64 bits in IPv6, which one host mostly has \
-to itself.
+One more connection of this client is answered 429, with a Retry-After. \
+If it opens many more, some of them are reset. A client is an \
+IPv4 address, or a network of 64 bits in IPv6, which usually belongs to \
+one host.
 
-It is never more than half of the connections there may be, so that no \
-single client has them all. Proxies in forwarded_allow_ips have no limit, \
-since they bring many clients, and with forwarded_allow_ips=* nobody has \
-one; nor has a peer on a unix socket, which has no address.",
+The limit is never more than half of max_connections, so that no \
+single client has them all. It does not apply to proxies in \
+forwarded_allow_ips, which serve many clients, so with * to nobody, nor to \
+peers on unix sockets, which have no address.",
         },
         Setting {
             name: "keepalive_requests",
@@ -204,8 +204,8 @@ one; nor has a peer on a unix socket, which has no address.",
             on_reload: OnReload::Applies,
             help: "Most requests of a connection (0: any)",
             long_help: "\
-The answer to this many says that the connection ends, and then it is \
-closed. Of use where a balancer spreads connections, not requests.",
+The last answer says that the connection ends, and then it is \
+closed. Useful behind a balancer that spreads connections, not requests.",
         },
     ],
 };
@@ -271,9 +271,9 @@ worker waits for a moment (50 ms, and longer for a client that takes \
             on_reload: OnReload::Applies,
             help: "Memory of all responses, in bytes",
             long_help: "\
-Responses that wait for slow readers, together. Past it they go on to \
-spool files as past response_buffer. 128 KiB of each response may be in \
-memory all the same, or it would not get ahead at all.",
+Responses that wait for slow readers, together. Past it they are written \
+to spool files, as past response_buffer. 128 KiB of each response may be \
+in memory all the same, since they are needed to send it.",
         },
         Setting {
             name: "response_spool",
@@ -308,11 +308,11 @@ waits for its client. 0 leaves only the room in tmp_upload_dir: when that \
 file system is full, the same follows.
 
 No client may have more of it than is left for all others: one alone has \
-half of it, two have a third each, and so on, so that a few cannot keep \
-everybody else out. A body past that is answered 429. Of the default one \
-client may have two of the largest bodies. Whose a request is, \
-max_waiting_per_client says; where a proxy does not name the client, only \
-max_spool itself counts.",
+half of it, two have a third each, and so on, so that a few clients \
+cannot use it up. A body past that is answered 429. With the defaults, one \
+client may have two of the largest bodies. What a client is, \
+max_waiting_per_client says; if a proxy does not name the client, only \
+max_spool itself applies.",
         },
         Setting {
             name: "tmp_upload_dir",

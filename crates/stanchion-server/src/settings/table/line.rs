@@ -17,9 +17,9 @@ pub(super) const LINE: Group = Group {
             on_reload: OnReload::Applies,
             help: "Requests that may wait in the line",
             long_help: "\
-A request that arrives when this many wait already is answered 503 at \
-once, with a Retry-After worked out from how fast the line moves. Those \
-who wait in a lane with a bound of its own are not among them.",
+If this many requests wait already, the next one is answered 503 at \
+once, with a Retry-After calculated from how fast the line moves. \
+Requests in a lane with a limit of its own (waiting=) do not count.",
         },
         Setting {
             name: "max_waiting_per_client",
@@ -30,15 +30,15 @@ who wait in a lane with a bound of its own are not among them.",
             default: Preset::Number(0),
             gunicorn: false,
             on_reload: OnReload::Applies,
-            help: "Of which of one client (0: any number)",
+            help: "Of these, for one client (0: any number)",
             long_help: "\
-A further request of the same client address is answered 429 at once, \
-with a Retry-After. What a worker already has does not count, so a \
-client alone at an idle server is not limited. Nor does what waits in a \
-lane with room of its own.
+One more request of the same client is answered 429 at once, with a \
+Retry-After. Requests that already run do not count, so a client alone \
+at an idle server is not limited. Nor do requests in a lane with a limit \
+of its own.
 
-The address is the peer's. Where forwarded_allow_ips believes the peer, \
-it is the last one in X-Forwarded-For that is not itself listed there. A \
+A client is the address of the peer. If forwarded_allow_ips trusts the \
+peer, it is the last one in X-Forwarded-For that is not listed there. A \
 network of IPv6 (/64) is one client. \
 Requests without an address (over a unix socket, without \
 X-Forwarded-For) are not limited.",
@@ -67,14 +67,15 @@ answer (proxy_read_timeout). 0 switches it off.",
             default: Preset::Text("fifo"),
             gunicorn: false,
             on_reload: OnReload::Applies,
-            help: "Who in the line is served first",
+            help: "Which waiting request is served first",
             long_help: "\
-fifo: whoever came first. adaptive: the same until the line stands, that \
-is until its oldest request has waited for queue_target; then whoever \
-came last, whose client is still there most likely. While it stands the \
-oldest are answered 503: the first after another queue_target, and then \
-ever faster (RFC 8289). When nobody waits for so long any more it is \
-whoever came first again. Each lane stands for itself.",
+fifo: the oldest. adaptive: the oldest too, until the line stands, which \
+means that its oldest request has waited for queue_target; then the \
+newest, whose client has most likely not given up. While the line stands, \
+its oldest requests are answered 503: the first after another \
+queue_target, then ever faster (RFC 8289). When no request has waited for \
+that long any more, the oldest goes first again. This is decided for \
+each lane.",
         },
         Setting {
             name: "queue_target",
@@ -87,8 +88,8 @@ whoever came first again. Each lane stands for itself.",
             on_reload: OnReload::Applies,
             help: "A wait past which the line stands",
             long_help: "\
-For queue_order adaptive: longer than anybody waits on a normal day, and \
-shorter than clients wait before they give up. 0 leaves it at fifo.",
+For queue_order adaptive: longer than any request waits on a normal day, \
+and shorter than clients wait before they give up. 0 leaves it at fifo.",
         },
         Setting {
             name: "lane",
@@ -109,21 +110,20 @@ Written NAME=PATH KEY=VALUE…, as in 'health=/healthz priority=0 seats=1 \
 waiting=64'. A request is in the first lane of the list whose conditions \
 it meets, else in the lane `default`.
 
-Whose it is: path (a path, and all below it: /healthz, /healthz/db, not \
+Conditions: path (a path, and all below it: /healthz, /healthz/db, not \
 /healthzzz; as it was sent, without decoding), method, header (NAME, or \
-NAME:VALUE). Where several kinds are given each must hold; of several \
-values, with commas between or repeated, one must.
+NAME:VALUE). Conditions of different kinds must all match; of several \
+values of one kind, with commas between or repeated, one must.
 
-What it gets: priority (10: the smaller number goes first; lanes with \
-the same are served as one; one that was passed over 8 times has the \
-next turn), seats (0: kept for it, so that the other lanes together \
-cannot take them; fewer than there are), waiting (how many may wait in \
-it, apart from max_waiting; without it they share that, or, if seats \
-are kept, have as much for themselves). For `default`: priority and \
-seats.
+What the lane gets: priority (10: the smaller number goes first; lanes \
+with the same are served as one; a lane that was passed over 8 times goes \
+next), seats (0: worker threads reserved for it, fewer than there are), \
+waiting (how many requests may wait in it, in addition to max_waiting; \
+without it the lane shares max_waiting or, if it has seats, may hold as \
+many again). For `default`: priority and seats.
 
-As long as any seats are kept, no request is handed out ahead of a seat \
-that is free, which costs very short requests throughput. Requests at \
+While any seats are reserved, no request is handed to a worker before it \
+is free, which costs throughput with very short requests. Requests at \
 the port of one worker (worker_port_base) are in no lane.",
         },
     ],

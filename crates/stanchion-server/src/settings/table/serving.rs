@@ -89,10 +89,10 @@ A forgotten second server is then no error, but gets half of the clients.",
             long_help: "\
 Requests that come to port PORT+N of 127.0.0.1 are answered by worker N \
 alone (counted from 0): to look at one worker while the others serve, or \
-to move traffic by hand. While it is busy they wait, though others be \
-idle, in a line of their own, for queue_timeout at most; they count for \
-max_waiting, and each port has its share of that. If the worker dies, its \
-successor has the port. 0 opens no such ports.
+to move traffic by hand. While that worker is busy they wait, even if \
+others are idle, in a queue of their own, for queue_timeout at most. They \
+count towards max_waiting, and each port may use its share of it. If the \
+worker dies, its successor gets the port. 0 opens no such ports.
 
 There are as many ports as `workers` says; workers added by TTIN have \
 none.",
@@ -357,7 +357,7 @@ A worker is forked by a process that shares the template's memory, as \
 after vfork(2), on x86-64 and where a trial at the template's start goes \
 well; a line in the log says if not. With --no-fast-fork, and elsewhere, \
 that process has a copy of its own, which takes some 2 ms more for each \
-100 MB of the app. Turn it off if you suspect it of anything.",
+100 MB of the app. Turn it off if you suspect that it causes a fault.",
         },
     ],
 };

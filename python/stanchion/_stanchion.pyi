@@ -9,6 +9,7 @@ from stanchion.hooks import Hooks
 from stanchion.loader import WSGIApp
 
 __all__ = [
+    "become_app",
     "first_not_roots_alone",
     "log",
     "log_as_it_is",
@@ -62,6 +63,9 @@ def log_as_it_is(text: bytes) -> None:
 
 def privileges(settings: str) -> list[tuple[str, str]]:
     """What each process of a server would be allowed, by its role; raise ValueError if it would not start for this."""
+
+def become_app(settings: str) -> None:
+    """Make of this process what the app would run as, for good; raise ValueError if that cannot be."""
 
 def network_view(files: list[str], namespace: str | PathLike[str] | None = None, half_open: bool = True) -> str:
     """The listening sockets of a network namespace and what files say in there, as a JSON object. To count connections

@@ -12,12 +12,12 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
 
-from stanchion import __version__, _stanchion, config, gunicorn
+from stanchion import __version__, config, gunicorn
 from stanchion.config import Effective, Layer, UsageError
 from stanchion.configuration import Configuration
 from stanchion.hooks import Function
 from stanchion.loader import AppHost
-from stanchion.serving import serve, warn
+from stanchion.serving import leave_threads_behind, serve, warn
 
 
 class Layers(NamedTuple):
@@ -29,6 +29,11 @@ class Layers(NamedTuple):
     errors: Sequence[str]
     objects: Mapping[str, Any]
 
+
+# Command lines in the environment, the lowest first. Ours wins over the one that is there for gunicorn too.
+_FLAG_VARIABLES = ("GUNICORN_CMD_ARGS", "STANCHION_CMD_ARGS")
+
+_COMMANDS = ("serve", "check", "ctl", "top", "doctor", "lab")
 
 # The other exit codes come from the server; usage.py tells them all.
 EXIT_OK = 0
@@ -54,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _command(arguments: list[str]) -> Callable[[list[str]], int]:
     """The command that is meant, taken off the arguments: `stanchion app:app` means `serve`."""
-    commands = {"serve": _serve, "check": _check, "ctl": _ctl, "top": _top, "doctor": _doctor, "lab": _lab}
+    commands = dict(zip(_COMMANDS, (_serve, _check, _ctl, _top, _doctor, _lab), strict=True))
     if arguments and arguments[0] in commands:
         return commands[arguments.pop(0)]
     return _serve
@@ -72,25 +77,16 @@ def _check(arguments: list[str]) -> int:
     options = _parse(arguments, "command line", for_check=True)
     if _answered(options):
         return EXIT_OK
-    from stanchion import usage
-    from stanchion.output import show
+    from stanchion import check
 
-    effective = _effective(options)
-    warn(effective.warnings)
-    if options.json:
-        show(_as_json(effective))
+    configuration = Configuration(lambda: (_servable if options.load else _effective)(options))
+    warn(configuration.effective.warnings)
+    check.show(configuration.effective, as_json=options.json, changed=options.changed)
+    if not options.load:
         return EXIT_OK
-    show(usage.table(effective))
-    show(usage.privileges(_privileges(effective)))
-    return EXIT_OK
-
-
-def _privileges(effective: Effective) -> list[tuple[str, str]] | str:
-    """What each process would be allowed. That whoever checks may not start it is no mistake of the settings."""
-    try:
-        return _stanchion.privileges(effective.as_json())
-    except ValueError as error:
-        return str(error)
+    code = check.load(configuration, AppHost(configuration))
+    leave_threads_behind(code)
+    return code
 
 
 def _ctl(arguments: list[str]) -> int:
@@ -127,11 +123,13 @@ def _address_of(name: str, location: str | None) -> str | None:
     """The setting of this name, an address, that `serve` would have here, given a config file or None. Without a look
     at the others: a mistake among those must not lock the operator out.
     """
-    from_env = _parse(_split(os.environ.get("STANCHION_CMD_ARGS", "")), "STANCHION_CMD_ARGS")
-    given = getattr(from_env, name, None)
-    directory = getattr(from_env, "chdir", None)
+    from_env: dict[str, Any] = {}
+    for parsed in _from_environment().values():
+        from_env |= _settings_of(parsed)
+    given = from_env.get(name)
+    directory = from_env.get("chdir")
     config.import_first(os.getcwd())
-    location = location or getattr(from_env, "config", None) or config.default_file()
+    location = location or from_env.get("config") or config.default_file()
     if given is None and location is not None:
         values = config.read_file(location).layer.values
         given = values.get(name)
@@ -181,14 +179,14 @@ def _effective(options: argparse.Namespace) -> Effective:
 
 def _layers(options: argparse.Namespace, of_program: Mapping[str, Any] = MappingProxyType({})) -> Layers:
     """What each place says, as `config.resolve` takes it."""
-    from_env = _parse(_split(os.environ.get("STANCHION_CMD_ARGS", "")), "STANCHION_CMD_ARGS")
+    asked = {**_from_environment(), "command line": options}
     # A config file imports what lies beside it, as it may in gunicorn.
     config.import_first(os.getcwd())
     layers = [*config.environment_layers(os.environ), Layer("the program", of_program)]
-    warnings = []
-    if os.environ.get("GUNICORN_CMD_ARGS"):
-        warnings.append("GUNICORN_CMD_ARGS is not read: call it STANCHION_CMD_ARGS")
-    location = getattr(options, "config", None) or getattr(from_env, "config", None)
+    warnings: list[str] = []
+    location = None
+    for parsed in asked.values():
+        location = getattr(parsed, "config", None) or location
     if location is None:
         location = config.default_file()
         if location is not None:
@@ -203,7 +201,7 @@ def _layers(options: argparse.Namespace, of_program: Mapping[str, Any] = Mapping
         objects = file.objects
         errors = file.errors
         warnings += file.warnings
-    for place, parsed in (("STANCHION_CMD_ARGS", from_env), ("command line", options)):
+    for place, parsed in asked.items():
         if parsed.ignored:
             warnings.append(f"{place}: ignored, without meaning here: {', '.join(parsed.ignored)}")
         layers.append(Layer(place, _settings_of(parsed)))
@@ -213,36 +211,28 @@ def _layers(options: argparse.Namespace, of_program: Mapping[str, Any] = Mapping
 def _servable(options: argparse.Namespace) -> Effective:
     """The same, if it names an app."""
     effective = _effective(options)
-    if effective.values["wsgi_app"] is None:
+    if effective.values["wsgi_app"] is None and effective.values["paste"] is None:
         raise UsageError("no app to serve: name it, as in `stanchion serve module:app`")
     return effective
 
 
-def _split(text: str) -> list[str]:
-    if not text:
-        return []
+def _from_environment() -> dict[str, argparse.Namespace]:
+    """The flags in each of the variables that hold some, by its name, the lowest first."""
+    return {name: _parse(_split(os.environ[name], name), name) for name in _FLAG_VARIABLES if os.environ.get(name)}
+
+
+def _split(text: str, place: str) -> list[str]:
     import shlex
 
     try:
         return shlex.split(text)
     except ValueError as error:
-        raise UsageError(f"STANCHION_CMD_ARGS: {error}") from error
+        raise UsageError(f"{place}: {error}") from error
 
 
 def _settings_of(options: argparse.Namespace) -> dict[str, Any]:
     names = {setting.name for setting in config.schema()}
     return {name: value for name, value in vars(options).items() if name in names}
-
-
-def _as_json(effective: Effective) -> str:
-    from stanchion import usage
-    from stanchion.output import as_json
-
-    both = {
-        name: {"value": usage.without_secrets(name, value), "origin": effective.origins[name]}
-        for name, value in effective.values.items()
-    }
-    return as_json(both, indent=2)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -283,13 +273,14 @@ class _ForeignFlag(argparse.Action):
 def _parse(arguments: Sequence[str], place: str, for_check: bool = False) -> argparse.Namespace:
     """Flags to raw values under the names of settings; those not given are absent."""
     parser = _Parser(place)
-    parser.set_defaults(ignored=[], help=None, version=False, json=False)
+    parser.set_defaults(ignored=[], help=None, version=False)
     parser.add_argument("wsgi_app", nargs="?", metavar="APP", default=argparse.SUPPRESS)
     parser.add_argument("-h", dest="help", action="store_const", const="short")
     parser.add_argument("--help", dest="help", action="store_const", const="full")
     parser.add_argument("-v", "--version", action="store_true")
     if for_check:
-        parser.add_argument("--json", action="store_true")
+        for flag in ("--json", "--changed", "--load"):
+            parser.add_argument(flag, action="store_true")
     for setting in config.schema():
         _add_flags(parser, setting)
     for foreign in gunicorn.FOREIGN:
@@ -298,7 +289,7 @@ def _parse(arguments: Sequence[str], place: str, for_check: bool = False) -> arg
     # Intermixed: the app may stand before, between and after the flags.
     options, unknown = parser.parse_known_intermixed_args(arguments)
     if unknown:
-        parser.error(_unknown(unknown[0]))
+        parser.error(_unknown(unknown[0], getattr(options, "wsgi_app", None)))
     return options
 
 
@@ -313,12 +304,16 @@ def _add_flags(parser: argparse.ArgumentParser, setting: config.Setting) -> None
         parser.add_argument(*setting.flags, action=action, metavar=setting.metavar, **common)
 
 
-def _unknown(argument: str) -> str:
+def _unknown(argument: str, app: str | None) -> str:
+    # Imported here, as all that only some commands need.
+    from difflib import get_close_matches
+
     if not argument.startswith("-"):
+        meant = get_close_matches(app or "", _COMMANDS, n=1)
+        if meant and app != argument:
+            return f"there is no command {app!r}; did you mean {meant[0]}?"
         return f"one app at a time, not also {argument!r}"
     flag = argument.partition("=")[0]
     known = [known for setting in config.schema() for known in (*setting.flags, *setting.off_flags)]
-    from difflib import get_close_matches
-
     near = get_close_matches(flag, known, n=1)
     return f"there is no flag {flag}" + (f"; did you mean {near[0]}?" if near else "")

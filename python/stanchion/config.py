@@ -1,7 +1,7 @@
 """Where settings come from: environment, config file, command lines; merged and checked by the table in Rust.
 
 The order, lowest first: the table's defaults, environment variables, config file,
-STANCHION_CMD_ARGS, command line. This module collects the layers and decides nothing about
+GUNICORN_CMD_ARGS, STANCHION_CMD_ARGS, command line. This module collects the layers and decides nothing about
 values.
 """
 
@@ -193,6 +193,12 @@ def resolve(
     origins = {name: answer["values"][name]["origin"] for name in values}
     if values["chdir"] is not None and not os.path.isdir(values["chdir"]):
         errors.append(f"setting `chdir` from {origins['chdir']}: there is no directory {values['chdir']!r}")
+    if values["paste"] is not None:
+        # As in gunicorn from where the server is started, not from chdir.
+        values["paste"] = os.path.abspath(values["paste"])
+        file = values["paste"].partition("#")[0]
+        if not os.path.isfile(file):
+            errors.append(f"setting `paste` from {origins['paste']}: there is no file {file!r}")
     if errors:
         raise UsageError(*errors)
     return Effective(

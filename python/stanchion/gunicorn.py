@@ -40,10 +40,8 @@ def _is_same(value: object, wanted: object) -> bool:
 
 _TLS = "TLS is not served here: terminate it in a proxy such as nginx"
 _HTTP2 = "only HTTP/1 is served here: put a proxy such as nginx in front for HTTP/2"
-_CHECK = "run `stanchion check`"
 _PROXY = "only HTTP is spoken here"
 _DIRTY = "there are no dirty workers here"
-_PASTE = "name a factory that loads it: MODULE:FACTORY()"
 
 _LOOPBACK = "127.0.0.1,::1"
 
@@ -56,23 +54,11 @@ FOREIGN = (
     ),
     Foreign("worker_connections", ("--worker-connections",), same=(1000,)),
     Foreign("worker_tmp_dir", ("--worker-tmp-dir",)),
-    Foreign("reload_engine", ("--reload-engine",), same=("auto",)),
     Foreign("http_parser", ("--http-parser",), same=("auto",)),
     Foreign("default_proc_name", same=("gunicorn",)),
     Foreign("control_socket", ("--control-socket",)),
     Foreign("control_socket_mode", ("--control-socket-mode",), same=(0o600,)),
     Foreign("control_socket_disable", ("--no-control-socket",), takes_value=False, same=(False, True)),
-    Foreign(
-        "spew",
-        ("--spew",),
-        takes_value=False,
-        refusal="run the app under a debugger or `python -m trace`",
-        same=(False,),
-    ),
-    Foreign("check_config", ("--check-config",), takes_value=False, refusal=_CHECK, same=(False,)),
-    Foreign("print_config", ("--print-config",), takes_value=False, refusal=_CHECK, same=(False,)),
-    Foreign("paste", ("--paste", "--paster"), refusal=_PASTE, same=("",)),
-    Foreign("raw_paste_global_conf", ("--paste-global",), same=("",)),
     Foreign("proxy_protocol", ("--proxy-protocol",), refusal=_PROXY, same=("off", False)),
     Foreign("proxy_allow_ips", ("--proxy-allow-from",), same=(_LOOPBACK,)),
     Foreign("protocol", ("--protocol",), refusal=_PROXY, same=("http",)),

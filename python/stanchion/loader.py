@@ -63,23 +63,36 @@ class AppHost:
 
     @property
     def spec(self) -> str:
-        """What names the app."""
-        spec: str = self.configuration.effective.values["wsgi_app"]
+        """What names the app, or the PasteDeploy file that does."""
+        values = self.configuration.effective.values
+        spec: str = values["paste"] or values["wsgi_app"]
         return spec
 
     def load(self) -> WSGIApp:
         """Import the app; AppLoadError if it is broken."""
         for name in _MASTERS_OWN:
             os.environ.pop(name, None)
-        config.import_app(self.configuration.effective)
+        effective = self.configuration.effective
+        config.import_app(effective)
         self._set_up_logging()
+        if not effective.values["spew"]:
+            app = self.find_app()
+            self.configuration.hooks.loaded(app)
+            return app
+        # Imported here, as all that only some servers need.
+        from stanchion import spew
+
+        spew.begin()
         app = self.find_app()
         self.configuration.hooks.loaded(app)
-        return app
+        return spew.traced(app)
 
     def find_app(self) -> WSGIApp:
         """The app that the settings name."""
-        return load_app(self.spec)
+        values = self.configuration.effective.values
+        if values["paste"] is not None:
+            return load_paste_app(values["paste"], values["raw_paste_global_conf"])
+        return load_app(values["wsgi_app"])
 
     def _set_up_logging(self) -> None:
         if config.of_logging(self.configuration.effective.values):
@@ -162,6 +175,37 @@ def load_app(spec: str) -> WSGIApp:
 def product(app: object, factory: str) -> WSGIApp:
     """What a function of the program's own has given, if it is an app."""
     return _checked(app, _Spec(factory, "", None, ([], {})))
+
+
+def load_paste_app(location: str, variables: Iterable[str]) -> WSGIApp:
+    """The WSGI callable that PasteDeploy makes of `FILE` or `FILE#NAME`; AppLoadError if there is none."""
+    try:
+        from paste.deploy import loadapp  # type: ignore[import-untyped]
+    except ModuleNotFoundError as error:
+        if error.name not in ("paste", "paste.deploy"):
+            raise AppLoadError(
+                f"PasteDeploy imports {error.name!r}, which this Python does not have",
+                f"install it for {sys.executable}",
+            ) from error
+        raise AppLoadError(
+            "the setting `paste` needs PasteDeploy, which this Python does not have",
+            f"install it: {sys.executable} -m pip install PasteDeploy",
+        ) from None
+    try:
+        app = loadapp(f"config:{location}", relative_to=os.getcwd(), global_conf=dict(map(_variable, variables)))
+    # As a module that is imported may, what PasteDeploy imports and calls may raise anything.
+    except (Exception, SystemExit) as error:
+        raise AppLoadError(
+            f"PasteDeploy loads no app from {location!r}: {_first_line(error)}",
+            f"correct the file or the app{_at(error)}",
+        ) from error
+    return _checked(app, _Spec(location, "", None, ([], {})))
+
+
+def _variable(text: str) -> tuple[str, str]:
+    """The two sides of the first `=` that has no backslash before it, as gunicorn takes it apart."""
+    end = next(at for at, one in enumerate(text) if one == "=" and text[at - 1 : at] != "\\")
+    return text[:end].replace("\\=", "="), text[end + 1 :].replace("\\=", "=")
 
 
 def describe_failure(error: BaseException) -> str:

@@ -16,6 +16,12 @@ def serve(configuration: Configuration, host: AppHost) -> int:
     """Run the process tree. Returns in the master and in each worker, with the exit code of that process."""
     effective = configuration.effective
     warn(effective.warnings)
+    if effective.values["check_config"] or effective.values["print_config"]:
+        from stanchion import check
+
+        code = check.as_gunicorn(configuration, host)
+        leave_threads_behind(code)
+        return code
     configuration.apply()
     launcher = None
     if effective.values["daemon"]:
@@ -30,7 +36,7 @@ def serve(configuration: Configuration, host: AppHost) -> int:
     master = os.getpid()
     code = _stanchion.serve(effective.as_json(), host, launcher)
     if os.getpid() == master:
-        _leave_threads_behind(code)
+        leave_threads_behind(code)
     return code
 
 
@@ -50,7 +56,7 @@ def _lend_loggers(configuration: Configuration) -> None:
     server_log.lend(configuration)
 
 
-def _leave_threads_behind(code: int) -> None:
+def leave_threads_behind(code: int) -> None:
     """End the process if others' threads would keep it: Python waits for all but daemons, for ever if need be."""
     threading = sys.modules.get("threading")
     if threading is None:

@@ -1,7 +1,7 @@
 """The words of the command line: help and the table of `stanchion check`."""
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import groupby
 from typing import Any
 
@@ -18,7 +18,7 @@ _VALUE_COLUMNS_MAX = 40
 
 _HEAD = """\
 Usage: stanchion [serve] [FLAGS] [APP]         serve a WSGI app
-       stanchion check [--json] [FLAGS] [APP]  print the effective settings
+       stanchion check [FLAGS] [APP]           print the effective settings
        stanchion ctl COMMAND                   command a running server
        stanchion top                           look at a running server
        stanchion doctor                        say why connections get lost
@@ -35,7 +35,8 @@ _OTHER = (
 
 _TAIL = """\
 Order, the last wins: defaults, environment variables, config file,
-STANCHION_CMD_ARGS, command line. A list is replaced, not extended.
+GUNICORN_CMD_ARGS, STANCHION_CMD_ARGS, command line. A list is replaced, not
+extended.
 
 Exit codes: 0 stopped as asked; 1 an error of the server itself; 2 wrong usage
 or settings; 3 a worker failed to boot; 4 the app could not be loaded; 5 an
@@ -66,19 +67,26 @@ def full_help() -> str:
     return "\n".join(lines)
 
 
-def table(effective: Effective) -> str:
-    """Every effective setting with its value and where it came from, by section."""
-    kinds = {setting.name: setting.kind for setting in schema()}
-    shown = {name: show(without_secrets(name, value), kinds[name]) for name, value in effective.values.items()}
+def table(effective: Effective, names: Collection[str]) -> str:
+    """These effective settings with their values and where each came from, by section."""
+    rows = [setting for setting in schema() if setting.name in names]
+    shown = {row.name: show(without_secrets(row.name, effective.values[row.name]), row.kind) for row in rows}
     names_width = max(map(len, shown))
-    values_width = max(len(text) for text in shown.values() if len(text) <= _VALUE_COLUMNS_MAX)
+    values_width = max((len(text) for text in shown.values() if len(text) <= _VALUE_COLUMNS_MAX), default=0)
     lines: list[str] = []
-    for section, group in groupby(schema(), key=lambda setting: setting.section):
+    for section, group in groupby(rows, key=lambda setting: setting.section):
         lines.append(f"{section}:" if not lines else f"\n{section}:")
         for setting in group:
             name, origin = setting.name, effective.origins[setting.name]
             lines.append(f"  {name:{names_width}}  {shown[name]:{values_width}}  {origin}")
     return "\n".join(lines)
+
+
+def plain_table(effective: Effective) -> str:
+    """Every effective setting by its name, as gunicorn --print-config writes them."""
+    values = effective.values
+    width = max(map(len, values))
+    return "\n".join(f"{name:{width}} = {without_secrets(name, values[name])}" for name in sorted(values))
 
 
 def privileges(plan: list[tuple[str, str]] | str) -> str:

@@ -55,13 +55,15 @@ def test_each_layer_over_the_one_below(home, monkeypatch, capsys):
     monkeypatch.setenv("WEB_CONCURRENCY", "2")
     monkeypatch.setenv("PORT", "9000")
     (home / "gunicorn.conf.py").write_text("workers = 3\nthreads = 3\ntimeout = 3\n")
-    monkeypatch.setenv("STANCHION_CMD_ARGS", "--threads 4 --timeout 4")
-    answer = check("--timeout", "5", capsys=capsys)
+    monkeypatch.setenv("GUNICORN_CMD_ARGS", "--threads 4 --timeout 4 --keep-alive 4")
+    monkeypatch.setenv("STANCHION_CMD_ARGS", "--timeout 5 --keep-alive 5")
+    answer = check("--keep-alive", "6", capsys=capsys)
     shown = {name: (answer[name]["value"], answer[name]["origin"]) for name in answer}
     assert shown["bind"] == (["0.0.0.0:9000"], "environment PORT")
     assert shown["workers"] == (3, "config file gunicorn.conf.py")
-    assert shown["threads"] == (4, "STANCHION_CMD_ARGS")
-    assert shown["timeout"] == (5, "command line")
+    assert shown["threads"] == (4, "GUNICORN_CMD_ARGS")
+    assert shown["timeout"] == (5, "STANCHION_CMD_ARGS")
+    assert shown["keepalive"] == (6, "command line")
     assert shown["backlog"] == (2048, "default")
     assert shown["config"] == ("gunicorn.conf.py", "working directory")
 
@@ -115,6 +117,8 @@ def test_each_bad_value_is_one_line(capsys):
         (["a:a", "b:b"], "command line: one app at a time, not also 'b:b'"),
         (["--timeout"], "command line: argument -t/--timeout: expected one argument"),
         (["--work", "3"], "command line: there is no flag --work; did you mean --workers?"),
+        (["serv", "a:a"], "command line: there is no command 'serv'; did you mean serve?"),
+        (["-w", "2", "chek", "a:a"], "command line: there is no command 'chek'; did you mean check?"),
     ],
 )
 def test_each_slip_of_the_command_line_is_one_line(arguments, error, capsys):
@@ -122,11 +126,24 @@ def test_each_slip_of_the_command_line_is_one_line(arguments, error, capsys):
     assert errors(capsys) == [f"stanchion: {error}"]
 
 
-@pytest.mark.parametrize("text", ["--bogus", "-w 'two"])
-def test_a_slip_in_the_variable_is_told_from_one_on_the_command_line(text, monkeypatch, capsys):
-    monkeypatch.setenv("STANCHION_CMD_ARGS", text)
+@pytest.mark.parametrize("name", ["GUNICORN_CMD_ARGS", "STANCHION_CMD_ARGS"])
+@pytest.mark.parametrize("text", ["--bogus", "-w 'two", "--certfile c.pem"])
+def test_a_slip_in_a_variable_is_told_from_one_on_the_command_line(name, text, monkeypatch, capsys):
+    monkeypatch.setenv(name, text)
     assert main(["check"]) == 2
-    assert errors(capsys)[0].startswith("stanchion: STANCHION_CMD_ARGS: ")
+    assert errors(capsys)[0].startswith(f"stanchion: {name}: ")
+
+
+def test_a_variable_may_name_the_config_file(home, monkeypatch, capsys):
+    for name in ("a", "b", "c"):
+        (home / f"{name}.py").write_text(f"proc = '{name}'\nraw_env = ['FROM={name}']\n")
+    wanted = [("GUNICORN_CMD_ARGS", "-c a.py", "a.py"), ("STANCHION_CMD_ARGS", "-c b.py", "b.py")]
+    for variable, text, file in wanted:
+        monkeypatch.setenv(variable, text)
+        answer = check(capsys=capsys)
+        assert (answer["config"]["value"], answer["config"]["origin"]) == (file, variable)
+        assert answer["raw_env"]["origin"] == f"config file {file}"
+    assert check("-c", "c.py", capsys=capsys)["raw_env"]["origin"] == "config file c.py"
 
 
 def test_harmless_flags_of_gunicorn_are_named_in_one_warning(capsys):
@@ -141,7 +158,6 @@ def test_harmless_flags_of_gunicorn_are_named_in_one_warning(capsys):
     [
         (["-k", "gevent"], "-k gevent is gunicorn's and not supported"),
         (["--certfile", "c.pem"], "nginx"),
-        (["--check-config"], "stanchion check"),
     ],
 )
 def test_other_flags_of_gunicorn_are_refused_with_a_way_out(arguments, part, capsys):
@@ -178,6 +194,21 @@ def test_check_leaves_the_surroundings_alone(home, monkeypatch):
     assert main(["check", "--chdir", "site", "-e", "GREETING=hi"]) == 0
     assert Path.cwd() == home
     assert "GREETING" not in os.environ
+
+
+def test_check_shows_what_was_changed_alone(home, capsys):
+    (home / "gunicorn.conf.py").write_text("threads = 4\n")
+    assert list(check("--changed", "-w", "1", capsys=capsys)) == ["workers", "threads", "config"]
+    assert main(["check", "--changed", "-w", "1"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
+    assert lines == [
+        ["workers", "1", "command", "line"],
+        ["threads", "4", "config", "file", "gunicorn.conf.py"],
+        ["config", "gunicorn.conf.py", "working", "directory"],
+    ]
+    (home / "gunicorn.conf.py").unlink()
+    assert main(["check", "--changed"]) == 0
+    assert capsys.readouterr().out == "Every setting has its default value.\n"
 
 
 def test_the_table_is_aligned_and_whole(capsys):

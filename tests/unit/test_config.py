@@ -283,13 +283,6 @@ def test_a_helper_is_no_slip(text, home):
     assert config.read_file("c.py").warnings == []
 
 
-def test_gunicorns_variable_is_not_dropped_silently(monkeypatch, capsys):
-    monkeypatch.setenv("GUNICORN_CMD_ARGS", "--certfile c.pem")
-    assert main(["check"]) == 0
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line == "stanchion: warning: GUNICORN_CMD_ARGS is not read: call it STANCHION_CMD_ARGS"
-
-
 def test_our_own_file_is_preferred_to_gunicorns(home):
     assert config.default_file() is None
     (home / "gunicorn.conf.py").write_text("")

@@ -78,6 +78,15 @@ mod _stanchion {
         stanchion_server::privileges::plan(&settings).map_err(PyValueError::new_err)
     }
 
+    /// Makes of this process what the app would run as under effective settings, for good. Raises `ValueError`
+    /// if that cannot be.
+    #[pyfunction]
+    fn become_app(settings: &str) -> PyResult<()> {
+        let settings = Settings::from_json(settings)
+            .map_err(|error| PyValueError::new_err(error.to_string()))?;
+        stanchion_server::privileges::become_app(&settings).map_err(PyValueError::new_err)
+    }
+
     /// The listening sockets of a network namespace and what `files` say in there, as a JSON object.
     /// Without a `namespace`, a path such as `/proc/PID/ns/net`, it is our own; to enter another one
     /// takes root. To count connections that are half open costs milliseconds.

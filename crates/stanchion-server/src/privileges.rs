@@ -261,6 +261,15 @@ pub(crate) fn confine_app(common: &Common) -> Result<(), i32> {
     confined().map_err(|error| cannot("the template", &error))
 }
 
+/// Makes of this process what the app would run as, for whoever loads it outside of a server. There is no
+/// way back. The error says why.
+pub fn become_app(settings: &Settings) -> Result<(), String> {
+    let who = find(settings)?;
+    become_who(who.app.as_ref())
+        .and_then(|()| capabilities::keep_none_unless_root())
+        .map_err(|error| error.to_string())
+}
+
 fn become_who(identity: Option<&Identity>) -> io::Result<()> {
     identity.map_or(Ok(()), |identity| {
         identity.assume().map_err(|error| {

@@ -161,6 +161,8 @@ pub struct Settings {
     pub raw_env: Vec<String>,
     /// Start anew when a watched file changes.
     pub reload: bool,
+    /// How to watch; every word means the same.
+    pub reload_engine: String,
     /// Further files and patterns to watch; expanded by the host of the app.
     pub reload_extra_files: Vec<String>,
     /// Proxies whose forwarding headers count.
@@ -230,6 +232,16 @@ pub struct Settings {
     pub wsgi_app: Option<String>,
     /// The config file that was asked for.
     pub config: Option<String>,
+    /// The `PasteDeploy` file that the host of the app loads it from.
+    pub paste: Option<String>,
+    /// What it is given besides, as `KEY=VALUE`.
+    pub raw_paste_global_conf: Vec<String>,
+    /// Print each line that the app runs, which the host of the app does.
+    pub spew: bool,
+    /// Only look whether it could be served, which the command line has done before the server sees this.
+    pub check_config: bool,
+    /// The same, and print the settings.
+    pub print_config: bool,
 }
 
 /// How important an event of the error log is, the least first.
@@ -314,6 +326,13 @@ impl Settings {
     pub fn name(&self) -> Option<Cow<'_, str>> {
         if let Some(name) = &self.proc_name {
             return Some(name.into());
+        }
+        if let Some(file) = self
+            .paste
+            .as_deref()
+            .and_then(|file| file.split('#').next())
+        {
+            return Some(file.into());
         }
         let app = self.wsgi_app.as_deref()?;
         Some(match app.split_once('(') {

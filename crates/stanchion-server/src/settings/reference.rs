@@ -20,7 +20,7 @@ const HEAD: &str = "\
 Every setting has one name, used in the config file and in the output of
 `stanchion check`, which prints each effective value and where it came
 from. Later ones win: defaults, environment variables, config file,
-`STANCHION_CMD_ARGS`, command line. A list is replaced, not extended.
+`GUNICORN_CMD_ARGS`, `STANCHION_CMD_ARGS`, command line. A list is replaced, not extended.
 
 Names, flags and defaults are gunicorn's wherever gunicorn has the
 setting. Times are in seconds and may have fractions. Sizes are in bytes;

@@ -1,6 +1,7 @@
 //! The table that defines every setting, and the words it is written in.
 
 mod admin;
+mod app;
 mod limits;
 mod line;
 mod logging;
@@ -24,7 +25,7 @@ pub const GROUPS: &[Group] = &[
     requests::REQUESTS,
     logging::LOGGING,
     admin::ADMIN,
-    process::APP,
+    app::APP,
 ];
 
 /// Settings that belong together.

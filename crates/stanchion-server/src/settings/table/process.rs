@@ -267,6 +267,21 @@ Their times of change are looked at again and again. No inotify watch is \
 used, so it works on network and shared file systems too.",
         },
         Setting {
+            name: "reload_engine",
+            flags: &["--reload-engine"],
+            metavar: "ENGINE",
+            env: None,
+            kind: Kind::Choice(&["auto", "poll", "inotify"]),
+            default: Preset::Text("auto"),
+            gunicorn: true,
+            on_reload: OnReload::Applies,
+            help: "How to watch files: one way for all words",
+            long_help: "\
+gunicorn's words are accepted: auto, poll and inotify. Here they all mean \
+the same: the times of change of the files are looked at, as poll does in \
+gunicorn. No package has to be installed for it.",
+        },
+        Setting {
             name: "reload_extra_files",
             flags: &["--reload-extra-file"],
             metavar: "FILE",
@@ -283,41 +298,6 @@ used, so it works on network and shared file systems too.",
             long_help: "\
 Further files for reload, such as templates and configuration; patterns \
 like templates/*.html are expanded anew at each look. May be repeated.",
-        },
-    ],
-};
-
-pub(super) const APP: Group = Group {
-    title: "App",
-    settings: &[
-        Setting {
-            name: "wsgi_app",
-            flags: &[],
-            metavar: "",
-            env: None,
-            kind: OPTIONAL,
-            default: Preset::Null,
-            gunicorn: true,
-            on_reload: OnReload::Applies,
-            help: "The app, if not named as APP",
-            long_help: "\
-MODULE:NAME, MODULE:FACTORY() with literal arguments, or MODULE alone \
-for MODULE:application. The argument APP of the command line wins.",
-        },
-        Setting {
-            name: "config",
-            flags: &["-c", "--config"],
-            metavar: "FILE",
-            env: None,
-            kind: OPTIONAL,
-            default: Preset::Null,
-            gunicorn: true,
-            on_reload: OnReload::Applies,
-            help: "Python file with settings",
-            long_help: "\
-A file whose variables have the names of settings; python:MODULE reads \
-a module. Without it stanchion.conf.py is read, or else \
-gunicorn.conf.py, if the working directory has one.",
         },
     ],
 };

@@ -212,10 +212,16 @@ requirements: $(STAMP)/uv ## Write the .txt of each .in of Python requirements: 
 	$(UV_COMPILE) --no-deps --output-file bench/peers.txt bench/peers.in
 
 .PHONY: docs
-docs: ## Write docs/reference/settings.md from the table of settings
+docs: ## Write what is made from the table of settings: two pages of docs/reference/ and the manual page
 	mkdir -p target
-	cargo run --quiet --locked --package stanchion-server --example settings_reference > target/settings.md
-	mv target/settings.md docs/reference/settings.md
+	$(SETTINGS_REFERENCE) > target/settings.md
+	$(SETTINGS_REFERENCE) json > target/settings.json
+	$(PYTHON) -B scripts/gunicorn-settings < target/settings.json > target/gunicorn-settings.md
+	$(PYTHON) -B scripts/manual-page < target/settings.json > target/stanchion.1
+	mv target/settings.md target/gunicorn-settings.md docs/reference/
+	mv target/stanchion.1 packaging/data/share/man/man1/
+
+SETTINGS_REFERENCE = cargo run --quiet --locked --package stanchion-server --example settings_reference
 
 SITE := target/site
 

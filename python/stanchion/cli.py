@@ -267,7 +267,7 @@ class _ForeignFlag(argparse.Action):
         if self.foreign.refusal is not None:
             given = f"{option_string} {values}" if self.foreign.takes_value else str(option_string)
             parser.error(gunicorn.refused(given, self.foreign))
-        namespace.ignored.append(option_string)
+        namespace.ignored.append(self.foreign.ignored_as(str(option_string)))
 
 
 def _parse(arguments: Sequence[str], place: str, for_check: bool = False) -> argparse.Namespace:

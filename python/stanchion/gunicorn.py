@@ -1,10 +1,10 @@
 """What gunicorn knows and stanchion does not: names to explain, so that nothing is dropped silently.
 
 Each has one rule, wherever it comes from, a config file or a command line. A value that asks for
-what happens here anyway is accepted without a word. Any other of a setting without effect on what
-clients see is ignored with a warning, and so is one that gunicorn, too, makes use of only together
-with another that stops the start: `ciphers` without `certfile` changes nothing there either. Of all
-others it stops the start, with the way to get the same here.
+what happens here anyway is accepted without a word, and so is any of a setting that has no meaning
+here and whose effect nobody misses: `worker_tmp_dir`, or `ciphers`, which in gunicorn does nothing
+either without `certfile`. One that somebody may miss is ignored with a warning. Any other stops the
+start, with the way to get the same here. docs/reference/gunicorn-settings.md is made from this.
 """
 
 import reprlib
@@ -19,12 +19,18 @@ class Foreign(NamedTuple):
     name: str
     flags: tuple[str, ...] = ()
     takes_value: bool = True
-    refusal: str | None = None  # None: ignoring it is harmless, unless another that it belongs to is refused
+    refusal: str | None = None  # why it stops the start, and what to do instead
+    harmless: str | None = None  # why nobody misses it: it is accepted without a word
+    instead: str | None = None  # of one that is ignored with a warning: what to use
     same: tuple[object, ...] = ()  # values that ask for what happens here anyway; None always does
 
     def is_honoured(self, value: object) -> bool:
         """Whether the value asks for what happens here anyway."""
-        return value is None or any(_is_same(value, one) for one in self.same)
+        return value is None or self.harmless is not None or any(_is_same(value, one) for one in self.same)
+
+    def ignored_as(self, given: str) -> str:
+        """The words for what is given and ignored."""
+        return f"{given} ({self.instead})" if self.instead is not None else given
 
 
 def _is_same(value: object, wanted: object) -> bool:
@@ -40,8 +46,14 @@ def _is_same(value: object, wanted: object) -> bool:
 
 _TLS = "TLS is not served here: terminate it in a proxy such as nginx"
 _HTTP2 = "only HTTP/1 is served here: put a proxy such as nginx in front for HTTP/2"
-_PROXY = "only HTTP is spoken here"
-_DIRTY = "there are no dirty workers here"
+_PROXY = "only HTTP is spoken here: have the proxy send HTTP and X-Forwarded-For"
+_DIRTY = "there are no dirty workers here: give such work to a task queue"
+
+_NO_TLS = "used only with `certfile`"
+_NO_HTTP2 = "used only for HTTP/2, which `http_protocols` has to ask for"
+_NO_ASGI = "used only for ASGI apps, which `worker_class` has to ask for"
+_NO_DIRTY = "used only with `dirty_apps`"
+_NO_CONTROL = "used only for `control_socket`"
 
 _LOOPBACK = "127.0.0.1,::1"
 
@@ -52,50 +64,57 @@ FOREIGN = (
         refusal="workers run threads (--threads), no event loop",
         same=("sync", "gthread", "gunicorn.workers.sync.SyncWorker", "gunicorn.workers.gthread.ThreadWorker"),
     ),
-    Foreign("worker_connections", ("--worker-connections",), same=(1000,)),
-    Foreign("worker_tmp_dir", ("--worker-tmp-dir",)),
-    Foreign("http_parser", ("--http-parser",), same=("auto",)),
-    Foreign("default_proc_name", same=("gunicorn",)),
-    Foreign("control_socket", ("--control-socket",)),
-    Foreign("control_socket_mode", ("--control-socket-mode",), same=(0o600,)),
-    Foreign("control_socket_disable", ("--no-control-socket",), takes_value=False, same=(False, True)),
+    Foreign(
+        "worker_connections",
+        ("--worker-connections",),
+        harmless="connections belong to no worker here; `max_connections` bounds them all",
+    ),
+    Foreign(
+        "worker_tmp_dir",
+        ("--worker-tmp-dir",),
+        harmless="workers write no heartbeat files; the master sees them through shared memory",
+    ),
+    Foreign("http_parser", ("--http-parser",), harmless="there is one parser, written in Rust"),
+    Foreign("default_proc_name", harmless="gunicorn sets it itself; `proc_name` is the setting for people"),
+    Foreign(
+        "control_socket",
+        ("--control-socket",),
+        instead="gunicornc cannot talk to this server: use --control and `stanchion ctl`",
+    ),
+    Foreign("control_socket_mode", ("--control-socket-mode",), harmless=_NO_CONTROL),
+    Foreign("control_socket_disable", ("--no-control-socket",), takes_value=False, harmless="there is no such socket"),
     Foreign("proxy_protocol", ("--proxy-protocol",), refusal=_PROXY, same=("off", False)),
-    Foreign("proxy_allow_ips", ("--proxy-allow-from",), same=(_LOOPBACK,)),
+    Foreign("proxy_allow_ips", ("--proxy-allow-from",), harmless="used only with `proxy_protocol`"),
     Foreign("protocol", ("--protocol",), refusal=_PROXY, same=("http",)),
-    Foreign("uwsgi_allow_ips", ("--uwsgi-allow-from",), same=(_LOOPBACK,)),
+    Foreign("uwsgi_allow_ips", ("--uwsgi-allow-from",), harmless="used only with `protocol` uwsgi"),
     Foreign("keyfile", ("--keyfile",), refusal=_TLS, same=("",)),
     Foreign("certfile", ("--certfile",), refusal=_TLS, same=("",)),
-    Foreign("ca_certs", ("--ca-certs",), same=("",)),
-    Foreign("cert_reqs", ("--cert-reqs",), same=(0,)),
-    Foreign("ciphers", ("--ciphers",), same=("",)),
-    Foreign("ssl_version", ("--ssl-version",), same=(2,)),
+    Foreign("ca_certs", ("--ca-certs",), harmless=_NO_TLS),
+    Foreign("cert_reqs", ("--cert-reqs",), harmless=_NO_TLS),
+    Foreign("ciphers", ("--ciphers",), harmless=_NO_TLS),
+    Foreign("ssl_version", ("--ssl-version",), harmless=_NO_TLS),
     Foreign("ssl_context", refusal=_TLS),
-    Foreign("suppress_ragged_eofs", ("--suppress-ragged-eofs",), takes_value=False, same=(True,)),
-    Foreign(
-        "do_handshake_on_connect",
-        ("--do-handshake-on-connect",),
-        takes_value=False,
-        same=(False,),
-    ),
+    Foreign("suppress_ragged_eofs", ("--suppress-ragged-eofs",), takes_value=False, harmless=_NO_TLS),
+    Foreign("do_handshake_on_connect", ("--do-handshake-on-connect",), takes_value=False, harmless=_NO_TLS),
     Foreign("http_protocols", ("--http-protocols",), refusal=_HTTP2, same=("h1",)),
     Foreign("http2_cleartext", ("--http2-cleartext",), refusal=_HTTP2, same=("off", False)),
-    Foreign("http2_max_concurrent_streams", ("--http2-max-concurrent-streams",), same=(100,)),
-    Foreign("http2_initial_window_size", ("--http2-initial-window-size",), same=(65535,)),
-    Foreign("http2_max_frame_size", ("--http2-max-frame-size",), same=(16384,)),
-    Foreign("http2_max_header_list_size", ("--http2-max-header-list-size",), same=(65536,)),
-    Foreign("asgi_loop", ("--asgi-loop",), same=("auto",)),
-    Foreign("asgi_lifespan", ("--asgi-lifespan",), same=("auto",)),
-    Foreign("asgi_disconnect_grace_period", ("--asgi-disconnect-grace-period",), same=(3,)),
-    Foreign("websocket_max_message_size", ("--websocket-max-message-size",), same=(16 << 20,)),
+    Foreign("http2_max_concurrent_streams", ("--http2-max-concurrent-streams",), harmless=_NO_HTTP2),
+    Foreign("http2_initial_window_size", ("--http2-initial-window-size",), harmless=_NO_HTTP2),
+    Foreign("http2_max_frame_size", ("--http2-max-frame-size",), harmless=_NO_HTTP2),
+    Foreign("http2_max_header_list_size", ("--http2-max-header-list-size",), harmless=_NO_HTTP2),
+    Foreign("asgi_loop", ("--asgi-loop",), harmless=_NO_ASGI),
+    Foreign("asgi_lifespan", ("--asgi-lifespan",), harmless=_NO_ASGI),
+    Foreign("asgi_disconnect_grace_period", ("--asgi-disconnect-grace-period",), harmless=_NO_ASGI),
+    Foreign("websocket_max_message_size", ("--websocket-max-message-size",), harmless=_NO_ASGI),
     Foreign("dirty_apps", ("--dirty-app",), refusal=_DIRTY, same=("",)),
-    Foreign("dirty_workers", ("--dirty-workers",), same=(0,)),
-    Foreign("dirty_timeout", ("--dirty-timeout",), same=(300,)),
-    Foreign("dirty_threads", ("--dirty-threads",), same=(1,)),
-    Foreign("dirty_graceful_timeout", ("--dirty-graceful-timeout",), same=(30,)),
-    Foreign("on_dirty_starting"),
-    Foreign("dirty_post_fork"),
-    Foreign("dirty_worker_init"),
-    Foreign("dirty_worker_exit"),
+    Foreign("dirty_workers", ("--dirty-workers",), harmless=_NO_DIRTY),
+    Foreign("dirty_timeout", ("--dirty-timeout",), harmless=_NO_DIRTY),
+    Foreign("dirty_threads", ("--dirty-threads",), harmless=_NO_DIRTY),
+    Foreign("dirty_graceful_timeout", ("--dirty-graceful-timeout",), harmless=_NO_DIRTY),
+    Foreign("on_dirty_starting", harmless=_NO_DIRTY),
+    Foreign("dirty_post_fork", harmless=_NO_DIRTY),
+    Foreign("dirty_worker_init", harmless=_NO_DIRTY),
+    Foreign("dirty_worker_exit", harmless=_NO_DIRTY),
 )
 
 BY_NAME: Mapping[str, Foreign] = MappingProxyType({foreign.name: foreign for foreign in FOREIGN})
@@ -111,7 +130,7 @@ def sort_out(held: Mapping[str, object]) -> tuple[list[str], list[str]]:
     asked = [(BY_NAME[name], value) for name, value in held.items() if name in BY_NAME]
     unmet = [(foreign, value) for foreign, value in asked if not foreign.is_honoured(value)]
     refusals = [refused(_written(one.name, value), one) for one, value in unmet if one.refusal is not None]
-    return refusals, [foreign.name for foreign, _ in unmet if foreign.refusal is None]
+    return refusals, [foreign.ignored_as(foreign.name) for foreign, _ in unmet if foreign.refusal is None]
 
 
 def _written(name: str, value: object) -> str:

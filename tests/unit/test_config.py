@@ -175,15 +175,22 @@ suppress_ragged_eofs = False
 
 @pytest.mark.parametrize(("switch", "rest"), SUBORDINATE.items())
 def test_what_belongs_to_a_refused_setting_is_harmless_without_it(switch, rest, home, capsys, served):
-    names = ", ".join(line.partition(" ")[0] for line in rest.splitlines())
     (home / "gunicorn.conf.py").write_text(rest)
     assert main(["serve", "site:app"]) == 7
-    assert capsys.readouterr().err.splitlines() == [
-        f"stanchion: warning: gunicorn.conf.py: ignored, without meaning here: {names}"
-    ]
+    assert capsys.readouterr().err == ""
     (home / "gunicorn.conf.py").write_text(rest + switch)
     assert main(["serve", "site:app"]) == 2
     assert f"{switch} is gunicorn's and not supported" in capsys.readouterr().err
+
+
+def test_what_somebody_may_miss_is_ignored_with_advice(home, capsys, served):
+    (home / "gunicorn.conf.py").write_text("control_socket = '/run/c'\ncontrol_socket_mode = 0o660\n")
+    assert main(["serve", "site:app", "--control-socket", "/run/c", "--worker-tmp-dir", "/dev/shm"]) == 7
+    assert capsys.readouterr().err.splitlines() == [
+        f"stanchion: warning: {place}: ignored, without meaning here: {name} (gunicornc cannot talk to this server: "
+        "use --control and `stanchion ctl`)"
+        for place, name in (("gunicorn.conf.py", "control_socket"), ("command line", "--control-socket"))
+    ]
 
 
 def test_what_python_says_of_logging_is_kept_as_it_is(home, capsys, served):

@@ -1,0 +1,135 @@
+"""Each flag changes its setting and nothing else; each flag of gunicorn is taken as the list says that it is in."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stanchion import _stanchion, config, gunicorn, hooks
+from stanchion.cli import main
+
+ROOT = Path(__file__).parents[2]
+
+# What a flag is given, and what becomes of it, where the kind of value does not tell.
+VALUES: dict[str, tuple[str, object]] = {
+    "bind": ("unix:/run/s", ["unix:/run/s"]),
+    "lane": ("vip path=/vip", ["vip path=/vip"]),
+    "raw_env": ("A=1", ["A=***"]),  # as it is shown
+    "raw_paste_global_conf": ("a=1", ["a=1"]),
+    "chdir": (".", "."),
+    "root_path": ("/shop", "/shop"),
+    "forwarded_allow_ips": ("10.0.0.0/8", "10.0.0.0/8"),
+    "admin": ("127.0.0.1:9000", "127.0.0.1:9000"),
+    "control": ("unix:/run/c", "unix:/run/c"),
+    "health_path": ("/healthy", "/healthy"),
+    "otlp_endpoint": ("http://127.0.0.1:4318", "http://127.0.0.1:4318"),
+    "access_log_format": ("%(h)s", "%(h)s"),
+    "statsd_host": ("127.0.0.1:8125", "127.0.0.1:8125"),
+    "syslog_addr": ("udp://127.0.0.1:514", "udp://127.0.0.1:514"),
+    "syslog_facility": ("local0", "local0"),
+}
+
+
+def flags() -> Iterator[tuple[str, str]]:
+    """(setting, flag) of every flag."""
+    for setting in config.schema():
+        for flag in (*setting.flags, *setting.off_flags):
+            yield setting.name, flag
+
+
+def other_value(setting: config.Setting, flag: str) -> tuple[list[str], object]:
+    """Words for the flag which make another value of the setting than its default, and that value."""
+    if setting.kind == "bool":
+        return [], flag not in setting.off_flags
+    if setting.name in VALUES:
+        text, value = VALUES[setting.name]
+    elif setting.kind in ("int", "bytes", "seconds", "octal"):
+        value = setting.default + 1
+        text = str(value)
+    elif setting.kind == "choice":
+        text = value = next(word for word in setting.choices or () if word != setting.default)
+    else:
+        text, value = "other", ["other"] if setting.kind == "list" else "other"
+    return [text], value
+
+
+@pytest.mark.parametrize(("name", "flag"), [*flags()])
+def test_a_flag_changes_its_setting_alone(name, flag, home, capsys):
+    setting = next(setting for setting in config.schema() if setting.name == name)
+    (home / "other").write_text("")
+    words, value = other_value(setting, flag)
+    # A switch that is on by default shows only against a file that has switched it off.
+    (home / "c.py").write_text(f"{name} = {not value}\n" if setting.kind == "bool" else "")
+    before = [] if name == "config" else ["-c", "c.py"]
+    assert main(["check", "--json", *before, flag, *words]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    if name == "paste":
+        value = str(home / "other")
+    assert answer.pop(name) == {"value": value, "origin": "command line"}
+    expected = {one.name: one.default for one in config.schema() if one.name not in (name, "config")}
+    answer.pop("config", None)
+    assert {one: told["value"] for one, told in answer.items()} == expected
+    assert setting.kind == "bool" or value != setting.default
+
+
+# ---- gunicorn's
+
+
+def gunicorns() -> list[tuple[str, str, bool]]:
+    """(setting, flag, whether it takes a value) of every flag of the gunicorn that is installed."""
+    module = pytest.importorskip("gunicorn.config")
+    return [
+        (known.name, flag, known.action not in ("store_true", "store_const", "store_false"))
+        for known in module.KNOWN_SETTINGS
+        for flag in known.cli or ()
+    ]
+
+
+def test_every_setting_of_gunicorn_is_in_one_list():
+    lists = [
+        [setting.name for setting in config.schema() if setting.gunicorn] + list(hooks.ARGUMENTS),
+        [foreign.name for foreign in gunicorn.FOREIGN if foreign.refusal is None],
+        [foreign.name for foreign in gunicorn.FOREIGN if foreign.refusal is not None],
+    ]
+    names = [known.name for known in pytest.importorskip("gunicorn.config").KNOWN_SETTINGS]
+    assert sorted(name for one in lists for name in one) == sorted(names)
+
+
+@pytest.mark.parametrize("foreign", gunicorn.FOREIGN, ids=lambda foreign: foreign.name)
+def test_each_has_one_reason(foreign):
+    assert [foreign.refusal, foreign.harmless, foreign.instead].count(None) >= 2
+
+
+@pytest.mark.parametrize(("name", "flag", "takes_value"), gunicorns())
+def test_a_flag_of_gunicorn_is_taken_as_its_list_says(name, flag, takes_value, home, capsys):
+    setting = next((setting for setting in config.schema() if setting.name == name), None)
+    (home / "other").write_text("")
+    if setting is not None:
+        assert setting.gunicorn
+        words, _ = other_value(setting, flag)
+        assert bool(words) == takes_value
+        assert main(["check", flag, *words]) == 0
+        assert f"{flag} " not in capsys.readouterr().err
+        return
+    foreign = gunicorn.BY_NAME[name]
+    code = main(["check", flag, *(["other"] if takes_value else [])])
+    words = capsys.readouterr().err
+    if foreign.refusal is not None:
+        assert (code, foreign.refusal in words) == (2, True)
+    else:
+        assert (code, "ignored" in words) == (0, foreign.harmless is None)
+
+
+def test_the_page_is_current():
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts/gunicorn-settings"],
+        input=_stanchion.settings_schema(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    page = ROOT / "docs/reference/gunicorn-settings.md"
+    assert page.read_text() == done.stdout, "the tables have changed: run `make docs`"

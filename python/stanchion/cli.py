@@ -1,4 +1,4 @@
-"""The command line: `stanchion serve`, `check`, `ctl`, `top`, `doctor` and `lab`.
+"""The command line: `stanchion serve`, `check`, `ctl`, `top`, `doctor`, `lab`, `help` and `completion`.
 
 Flags are made from the table of settings in Rust; this module adds the commands around them
 and gunicorn's flags that have no meaning here.
@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
 
 from stanchion import __version__, config, gunicorn
+from stanchion.commands import CHECK_FLAGS, COMMANDS
 from stanchion.config import Effective, Layer, UsageError
 from stanchion.configuration import Configuration
 from stanchion.hooks import Function
@@ -33,7 +34,7 @@ class Layers(NamedTuple):
 # Command lines in the environment, the lowest first. Ours wins over the one that is there for gunicorn too.
 _FLAG_VARIABLES = ("GUNICORN_CMD_ARGS", "STANCHION_CMD_ARGS")
 
-_COMMANDS = ("serve", "check", "ctl", "top", "doctor", "lab")
+_COMMANDS = tuple(name for name, _, _ in COMMANDS)
 
 # The other exit codes come from the server; usage.py tells them all.
 EXIT_OK = 0
@@ -59,15 +60,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _command(arguments: list[str]) -> Callable[[list[str]], int]:
     """The command that is meant, taken off the arguments: `stanchion app:app` means `serve`."""
-    commands = dict(zip(_COMMANDS, (_serve, _check, _ctl, _top, _doctor, _lab), strict=True))
+    commands = dict(zip(_COMMANDS, (_serve, _check, _ctl, _top, _doctor, _lab, _help, _completion), strict=True))
     if arguments and arguments[0] in commands:
         return commands[arguments.pop(0)]
-    return _serve
+    return _help if arguments in (["-h"], ["--help"]) else _serve
 
 
 def _serve(arguments: list[str]) -> int:
+    if "--help" in arguments[:-1]:
+        # What stands behind it is what to explain, and no flag that wants a value.
+        return _help(arguments[arguments.index("--help") + 1 :])
     options = _parse(arguments, "command line")
-    if _answered(options):
+    if _answered(options, "serve"):
         return EXIT_OK
     configuration = Configuration(lambda: _servable(options))
     return serve(configuration, AppHost(configuration))
@@ -75,7 +79,7 @@ def _serve(arguments: list[str]) -> int:
 
 def _check(arguments: list[str]) -> int:
     options = _parse(arguments, "command line", for_check=True)
-    if _answered(options):
+    if _answered(options, "check"):
         return EXIT_OK
     from stanchion import check
 
@@ -119,6 +123,23 @@ def _lab(arguments: list[str]) -> NoReturn:
     os.execv(sys.executable, [sys.executable, "-P", "-m", "stanchion.lab", *arguments])
 
 
+def _help(arguments: list[str]) -> int:
+    from stanchion import guide
+
+    match arguments:
+        case ["help" | "completion"]:
+            return guide.run([])  # which tells all that there is to know of them
+        case [command] if command in _COMMANDS:
+            return main([command, "--help"])
+    return guide.run(arguments)
+
+
+def _completion(arguments: list[str]) -> int:
+    from stanchion import guide
+
+    return guide.completion(arguments)
+
+
 def _address_of(name: str, location: str | None) -> str | None:
     """The setting of this name, an address, that `serve` would have here, given a config file or None. Without a look
     at the others: a mistake among those must not lock the operator out.
@@ -143,7 +164,7 @@ def _address_of(name: str, location: str | None) -> str | None:
     return given
 
 
-def _answered(options: argparse.Namespace) -> bool:
+def _answered(options: argparse.Namespace, command: str) -> bool:
     """Whether the arguments asked for words only, which are printed here."""
     if options.help is None and not options.version:
         return False
@@ -151,7 +172,8 @@ def _answered(options: argparse.Namespace) -> bool:
     from stanchion.output import show
 
     if options.help is not None:
-        show(usage.full_help() if options.help == "full" else usage.short_help())
+        page = usage.check_page if command == "check" else usage.full_help
+        show(page() if options.help == "full" else usage.short_help())
     else:
         show(f"stanchion {__version__}")
     return True
@@ -164,7 +186,7 @@ def layers_of_program(
     it is given all settings, None for those that are not on the command line, and the app.
     """
     options = _parse(arguments, "command line")
-    if _answered(options):
+    if _answered(options, "serve"):
         sys.exit(EXIT_OK)
     given = _settings_of(options)
     every = argparse.Namespace(**(dict.fromkeys(setting.name for setting in config.schema()) | given))
@@ -279,7 +301,7 @@ def _parse(arguments: Sequence[str], place: str, for_check: bool = False) -> arg
     parser.add_argument("--help", dest="help", action="store_const", const="full")
     parser.add_argument("-v", "--version", action="store_true")
     if for_check:
-        for flag in ("--json", "--changed", "--load"):
+        for flag, _ in CHECK_FLAGS:
             parser.add_argument(flag, action="store_true")
     for setting in config.schema():
         _add_flags(parser, setting)

@@ -57,6 +57,22 @@ def printable(text: str) -> str:
     return "".join(map(_escaped, text))
 
 
+def written(value: Any, kind: str = "") -> str:
+    """A value of a setting of this kind as people write it."""
+    match value:
+        case int() if kind == "octal":
+            return f"{value:#o}"
+        case None | [] | "" | dict() if not value:
+            return "none"
+        case bool():
+            return "true" if value else "false"
+        case list():
+            return ", ".join(value)
+        case dict():
+            return ", ".join(f"{name}: {text}" for name, text in value.items())
+    return str(value)
+
+
 def masked(value: Any) -> Any:
     """A value without what looks like a secret in it: after a name that says so, or before the @ of a URL."""
     if isinstance(value, list):

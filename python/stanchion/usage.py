@@ -5,8 +5,10 @@ from collections.abc import Collection, Iterator
 from itertools import groupby
 from typing import Any
 
+from stanchion.commands import CHECK_FLAGS, COMMANDS
 from stanchion.config import Effective, Setting, schema
 from stanchion.output import MASK, masked
+from stanchion.output import written as show
 
 _COLUMNS = 79
 
@@ -16,22 +18,28 @@ _FLAGS_COLUMNS_MAX = 32
 # Beyond this a value pushes its origin aside rather than every other one.
 _VALUE_COLUMNS_MAX = 40
 
-_HEAD = """\
-Usage: stanchion [serve] [FLAGS] [APP]         serve a WSGI app
-       stanchion check [FLAGS] [APP]           print the effective settings
-       stanchion ctl COMMAND                   command a running server
-       stanchion top                           look at a running server
-       stanchion doctor                        say why connections get lost
-       stanchion lab                           repeat the experiments on lines
+# What most people need, in this order; the others are on the page of `serve`.
+_USUAL = ("bind", "workers", "threads", "timeout", "config", "chdir", "user", "accesslog", "loglevel", "reload")
 
-APP is MODULE:NAME, MODULE:FACTORY() or MODULE. Flags are gunicorn's where
-gunicorn has them."""
+_APP = """\
+APP is MODULE:NAME, MODULE:FACTORY() or MODULE, in which `application` is
+tried, then `app`."""
+
+_HEAD = f"""\
+Usage: stanchion [serve] [FLAGS] [APP]    serve a WSGI app
+       stanchion check [FLAGS] [APP]      show the settings in effect
+
+{_APP} Flags are gunicorn's where gunicorn has them."""
 
 _OTHER = (
-    ("-h", "This page"),
-    ("--help", "The same with every detail"),
+    ("-h", "One line for each flag"),
+    ("--help [FLAG]", "Everything about all flags, or about one"),
     ("-v, --version", "Print the version"),
 )
+
+_MORE = """\
+`stanchion serve -h` has a line for each flag, `stanchion serve --help` tells
+everything, `stanchion help WHAT` explains one command, flag or setting."""
 
 _TAIL = """\
 Order, the last wins: defaults, environment variables, config file,
@@ -41,6 +49,33 @@ extended.
 Exit codes: 0 stopped as asked; 1 an error of the server itself; 2 wrong usage
 or settings; 3 a worker failed to boot; 4 the app could not be loaded; 5 an
 address could not be bound."""
+
+
+def first_page() -> str:
+    """The commands, the flags that most people need, and where the rest is."""
+    rows = [(f"{name} {rest}", words) for name, rest, words in COMMANDS]
+    known = {setting.name: setting for setting in schema()}
+    flags = [(_short_flags(known[name]), known[name].help) for name in _USUAL]
+    width = max(len(left) for left, _ in rows + flags)
+    lines = ["Usage: stanchion COMMAND ...\n"]
+    lines += [f"  {left:{width}}  {words}" for left, words in rows]
+    lines += [f"\n{_APP}\n\nFlags that most people need:"]
+    lines += [f"  {left:{width}}  {words}" for left, words in (*flags, ("-v, --version", "Print the version"))]
+    return "\n".join((*lines, f"\n{_MORE}"))
+
+
+def check_page() -> str:
+    """What `check` has beside the flags of `serve`."""
+    width = max(len(flag) for flag, _ in CHECK_FLAGS)
+    lines = ["Usage: stanchion check [FLAGS] [APP]\n", "Takes the flags of `stanchion serve`, and:"]
+    lines += [f"  {flag:{width}}  {words}" for flag, words in CHECK_FLAGS]
+    tail = "Exit codes: 0 nothing is wrong; 2 wrong usage or settings; 4 with --load: the\napp could not be loaded."
+    return "\n".join((*lines, "", tail))
+
+
+def about(setting: Setting) -> str:
+    """Everything about one setting."""
+    return textwrap.dedent("\n".join(_described(setting)).lstrip("\n"))
 
 
 def short_help() -> str:
@@ -63,7 +98,8 @@ def full_help() -> str:
         lines.append(f"\n{section}:")
         for setting in group:
             lines.extend(_described(setting))
-    lines.extend(("\nOther:", *(f"  {flags:15}{text}" for flags, text in _OTHER), "", _TAIL))
+    lines.extend(("\nOther:", *(f"  {flags:15}{text}" for flags, text in _OTHER)))
+    lines.extend(("", check_page(), "", _TAIL))
     return "\n".join(lines)
 
 
@@ -105,22 +141,6 @@ def without_secrets(name: str, value: Any) -> Any:
         app, parenthesis, arguments = value.partition("(")
         return app + parenthesis + masked(arguments)
     return masked(value)
-
-
-def show(value: Any, kind: str = "") -> str:
-    """A value of a setting of this kind as people write it."""
-    match value:
-        case int() if kind == "octal":
-            return f"{value:#o}"
-        case None | [] | "" | dict() if not value:
-            return "none"
-        case bool():
-            return "true" if value else "false"
-        case list():
-            return ", ".join(value)
-        case dict():
-            return ", ".join(f"{name}: {text}" for name, text in value.items())
-    return str(value)
 
 
 def _short_flags(setting: Setting) -> str:

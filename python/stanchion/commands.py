@@ -1,0 +1,20 @@
+"""The commands of the command line."""
+
+COMMANDS = (
+    ("serve", "[FLAGS] [APP]", "Serve a WSGI app; the word serve may be left out"),
+    ("check", "[FLAGS] [APP]", "Show the settings in effect"),
+    ("ctl", "COMMAND", "Command a running server"),
+    ("top", "[FLAGS]", "Look at a running server"),
+    ("doctor", "[FLAGS]", "Say why connections get lost"),
+    ("lab", "COMMAND", "Repeat the experiments on waiting lines"),
+    ("help", "[WHAT]", "Explain a command, flag or setting"),
+    ("completion", "SHELL", "Print completions for bash, zsh or fish"),
+)
+"""Each with what follows it, and one line about it."""
+
+CHECK_FLAGS = (
+    ("--changed", "Show only what is not the default"),
+    ("--load", "Import the app too, and say why if that fails"),
+    ("--json", "Print JSON"),
+)
+"""The flags that `check` has beside those of `serve`."""

@@ -32,7 +32,7 @@ timeout = 120
 accesslog = HERE / "access.log"
 raw_env = ("A=1", "B=2")
 proc_name = "mine"
-worker_tmp_dir = "/dev/shm"
+control_socket = "/run/c"
 some_setting_of_another_tool = object()
 
 def post_fork(server, worker):
@@ -59,7 +59,10 @@ def test_a_gunicorn_file_runs_unchanged(home):
     }
     assert set(hooks) == {"post_fork", "when_ready"}
     assert errors == []
-    assert warnings == ["g.py: ignored, without meaning here: worker_tmp_dir"]
+    assert warnings == [
+        "g.py: ignored, without meaning here: control_socket"
+        " (gunicornc cannot talk to this server: use --control and `stanchion ctl`)"
+    ]
     effective = config.resolve([layer])
     assert effective.values["bind"] == ["0.0.0.0:8080"]
     assert effective.values["accesslog"] == "logs/access.log"
@@ -71,7 +74,8 @@ def test_names_without_meaning_are_one_warning(home, capsys):
     (home / "gunicorn.conf.py").write_text(A_GUNICORN_FILE)
     assert main(["check"]) == 0
     assert capsys.readouterr().err.splitlines() == [
-        "stanchion: warning: gunicorn.conf.py: ignored, without meaning here: worker_tmp_dir"
+        "stanchion: warning: gunicorn.conf.py: ignored, without meaning here: control_socket"
+        " (gunicornc cannot talk to this server: use --control and `stanchion ctl`)"
     ]
 
 

@@ -214,10 +214,12 @@ def test_a_worker_without_a_port_takes_over_one_whose_worker_dies(serve: Serve, 
     os.kill(pids[2], signal.SIGKILL)
     server.log.wait(rf"port {ports.base + 2} passes from worker 2 to worker 4")
     gate.open()
-    assert [(int(pid), query) for pid, _, query in map(str.split, gate.announcements(5))] == [
-        (heir, str(number)) for number in range(5)
-    ]
-    assert {pid_in(wire.response()) for wire in waiting} == {heir}
+    ran = [(query, int(pid)) for pid, _, query in map(str.split, gate.announcements(5))]
+    assert sorted(query for query, _ in ran) == ["0", "1", "2", "3", "4"]
+    by_heir = [query for query, pid in ran if pid == heir]
+    # The first was handed out to the seats of the one that died, and its successor there may have it.
+    assert by_heir in (["0", "1", "2", "3", "4"], ["1", "2", "3", "4"])
+    assert [pid_in(wire.response()) for wire in waiting] == [pid for _, pid in sorted(ran)]
     assert sorted(wire.response().status for wire in busy) == [200] * WORKERS + [502]
     assert [ports.pid(worker) for worker in range(WORKERS)] == [pids[0], pids[1], heir, pids[3]]
     for wire in [*busy, *waiting]:

@@ -73,13 +73,32 @@ class Daemon:
                 for one in processes.of_session(session):
                     processes.kill(one)
 
+    def left(self) -> set[psutil.Process]:
+        """Who has begun in this directory, and whoever is in one session with them, whatever the pid file says."""
+        found: set[psutil.Process] = set()
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, ProcessLookupError):
+                if process.cwd() == str(self.home):
+                    session = os.getsid(process.pid)
+                    found |= {process} if session == os.getsid(0) else set(processes.of_session(session))
+        return found
+
+    def end(self) -> None:
+        try:
+            self.stop()
+            eventually(lambda: not self.left(), "nothing outlives the test")
+        finally:
+            for one in self.left():
+                processes.kill(one)
+                processes.gone(one.pid)
+
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Daemon]:
     with row_of_ports(1) as port:
         daemon = Daemon(tmp_path, port)
         yield daemon
-        daemon.stop()
+        daemon.end()
 
 
 @pytest.mark.parametrize("kind", [STANCHION, GUNICORN], ids=lambda kind: kind.name)

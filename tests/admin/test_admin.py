@@ -94,6 +94,8 @@ def test_both_forms_of_metrics_say_what_status_says(serve: Serve, admin: str) ->
         with server.connect() as wire:
             assert wire.get("/").status == 200
     eventually(lambda: status(admin)["requests"]["answered"] == 5, "all are counted")
+    # The client has its answer before the seat has been left.
+    eventually(lambda: [seat["state"] for seat in status(admin)["seats"]] == ["idle"], "the seat is idle")
     for fields in ([], [OPENMETRICS]):
         seen = samples(admin, *fields)
         assert seen["stanchion_requests_total", (("outcome", "answered"),)] == 5

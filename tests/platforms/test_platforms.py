@@ -1,5 +1,6 @@
 """The files for Heroku, Fly and Render: their commands run and are stopped as each platform does it."""
 
+import contextlib
 import os
 import shlex
 import signal
@@ -8,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import psutil
 import pytest
 import yaml
 
@@ -43,7 +45,9 @@ def told_all_and_twice(server: Server) -> None:
     """As Heroku's dyno manager does: every process in the dyno, perhaps more than once."""
     for _ in range(2):
         for process in server.processes():
-            process.send_signal(signal.SIGTERM)
+            # Those who have heard it the first time may be gone.
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGTERM)
 
 
 def heroku() -> Platform:

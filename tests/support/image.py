@@ -25,8 +25,11 @@ PIP = """\
 #!/bin/sh
 PYTHONPATH=/run/pip PIP_NO_INDEX=1 PIP_ROOT_USER_ACTION=ignore exec python3 -m pip "$@"
 """
+# The upper layer is in memory: an overlay, as all files of a container may be, can be none (mount(8)).
 KEEP = """\
-mount -t overlay overlay -o "lowerdir=$1,upperdir=$2/upper,workdir=$2/work" "$2/root"
+mount -t tmpfs tmpfs "$2/layers"
+mkdir "$2/layers/upper" "$2/layers/work"
+mount -t overlay overlay -o "lowerdir=$1,upperdir=$2/layers/upper,workdir=$2/layers/work" "$2/root"
 mount --rbind /dev "$2/root/dev"
 mkdir -p "$2/root/run/pip/pip"
 mount --bind "$3" "$2/root/run/pip/pip"
@@ -39,7 +42,7 @@ class Cave:
     """A mount namespace with a root file system of its own, over that of the guests: what is written goes beside it."""
 
     def __init__(self, home: Path) -> None:
-        for name in ("upper", "work", "root"):
+        for name in ("layers", "root"):
             (home / name).mkdir(parents=True)
         self.root = home / "root"
         own = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--propagation", "private"]

@@ -111,7 +111,8 @@ test-ordinary: test-needs ## As root: run the tests of processes, sockets and fi
 .PHONY: test-needs
 test-needs: $(TESTED) $(STAMP)/dev $(GUEST)/made
 	scripts/system-packages nginx=nginx-light haproxy=haproxy ip=iproute2 prometheus=prometheus chromium=chromium strace=strace \
-		uwsgi_python3=uwsgi-plugin-python3 apache2=libapache2-mod-wsgi-py3 unicorn=unicorn runc=runc ps=procps
+		uwsgi_python3=uwsgi-plugin-python3 apache2=libapache2-mod-wsgi-py3 unicorn=unicorn runc=runc ps=procps \
+		fish=fish zsh=zsh groff=groff-base
 
 .PHONY: test-systemd
 test-systemd: $(TESTED) $(STAMP)/dev $(GUEST)/made ## Run the tests in a Debian that systemd has booted (as root)

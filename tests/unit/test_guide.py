@@ -12,6 +12,7 @@ import pytest
 from stanchion import _stanchion, config, gunicorn
 from stanchion.cli import main
 from stanchion.commands import COMMANDS
+from support import missing
 
 ROOT = Path(__file__).parents[2]
 MANUAL = "packaging/data/share/man/man1/stanchion.1"
@@ -73,8 +74,7 @@ def test_a_slip_is_one_line(words, error, capsys):
 
 
 def test_the_manual_page_has_every_setting_and_is_read_without_a_complaint(capsys, home):
-    if shutil.which("groff") is None:
-        pytest.skip("groff is not here")
+    here("groff")
     (home / "stanchion.1").write_text(told(capsys, "help", "--man"))
     done = subprocess.run(
         ["groff", "-man", "-Tutf8", "-ww", "-P-cbou", "-rLL=200n", "stanchion.1"],
@@ -107,13 +107,19 @@ def test_the_manual_page_that_is_installed_is_current(capsys):
     assert [path.locate().read_text() for path in installed] == [page]  # type: ignore[attr-defined]
 
 
+def here(name: str) -> str:
+    """Where this program is."""
+    found = shutil.which(name)
+    if why := missing.allowed("" if found else f"{name} is not installed"):
+        pytest.skip(why)
+    assert found
+    return found
+
+
 def offered(shell: str, script: str, home: Path) -> list[str]:
     """What a real shell prints when it runs this."""
-    found = shutil.which(shell)
-    if found is None:
-        pytest.skip(f"{shell} is not here")
     done = subprocess.run(
-        [found, *(["--noprofile", "--norc"] if shell == "bash" else []), "-c", script],
+        [here(shell), *(["--noprofile", "--norc"] if shell == "bash" else []), "-c", script],
         cwd=home,
         env={"PATH": os.environ["PATH"], "HOME": str(home), "LC_ALL": "C.UTF-8"},
         capture_output=True,

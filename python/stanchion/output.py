@@ -20,7 +20,10 @@ _SECRET_WORD = re.compile(
     r"(?:api|access|secret|private|signing)key))s?",
     re.IGNORECASE,
 )
-_SECRET = re.compile(r""""[^"]*"|'[^']*'|(?:(?:bearer|basic)\s+)?[^\s"',;&)]+""", re.IGNORECASE)
+# A list, as the user and password of a handler for mail; a text, in which a quote may be escaped; or a word.
+_SECRET = re.compile(
+    r"""[\[({][^\])}]*[\])}]|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|(?:(?:bearer|basic)\s+)?[^\s"',;&)]+""", re.IGNORECASE
+)
 # Credentials follow the name of a scheme, whichever it is (RFC 9110 section 11.4); the name of another value does not.
 _CREDENTIALS = re.compile(r""""[^"]*"|'[^']*'|[^\s"',;&)]+(?:[ \t]+(?![\w.-]+=[^\s=]|%\()[^\s"',;&)]+)?""")
 

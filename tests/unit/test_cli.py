@@ -305,6 +305,8 @@ def test_check_shows_which_app_whatever_it_is_called(app, capsys):
         ("vip header=Authorization:abc priority=1", "vip header=Authorization:*** priority=1"),
         ("lane=turkey:x monkey=1 tokenizer=2 sign=3", "lane=turkey:x monkey=1 tokenizer=2 sign=3"),
         ("token=password=abc n=1", "token=*** n=1"),
+        ('{"credentials": ["me", "abc"], "n": 1}', '{"credentials": ***, "n": 1}'),
+        (r'{"password": "a\"bc", "n": 1}', '{"password": ***, "n": 1}'),
     ],
 )
 def test_what_looks_like_a_secret(text, shown):

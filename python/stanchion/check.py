@@ -1,7 +1,7 @@
 """`stanchion check`: the effective settings, and whether the app can be loaded with them."""
 
 from stanchion import _stanchion, usage
-from stanchion.config import Effective
+from stanchion.config import Effective, UsageError
 from stanchion.configuration import Configuration
 from stanchion.loader import AppHost, AppLoadError, describe_failure
 from stanchion.output import as_json as written_as_json
@@ -37,7 +37,8 @@ def load(configuration: Configuration, host: AppHost) -> int:
         return EXIT_APP
     try:
         host.load()
-    except AppLoadError as error:
+    # The settings of logging are applied just before the app is imported: what they lack is told as in the template.
+    except (AppLoadError, UsageError) as error:
         complain(describe_failure(error))
         return EXIT_APP
     return 0

@@ -6,7 +6,6 @@ upgrade (USR2) starts the program anew.
 """
 
 import argparse
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
@@ -77,17 +76,25 @@ class BaseApplication:
         sys.exit(code)
 
 
-def _complain_of(error: Exception) -> None:
+def _complain_of(error: BaseException) -> None:
     # Imported here, so that no process of the server has it in its memory.
     from stanchion.output import complain
+
+    told = _told(error)
+    if told.traceback is not None:
+        complain(told.traceback)
+    for reason in told.reasons:
+        complain(f"stanchion: {reason}")
+
+
+def _told(error: BaseException) -> UsageError:
+    """What is wrong with the settings, for people."""
+    if isinstance(error, UsageError):
+        return error
     from stanchion.tracebacks import user_traceback
 
-    traceback = error.traceback if isinstance(error, UsageError) else user_traceback(error)
-    reasons = error.reasons if isinstance(error, UsageError) else ("the program's settings cannot be loaded",)
-    if traceback is not None:
-        complain(traceback)
-    for reason in reasons:
-        complain(f"stanchion: {reason}")
+    words = f"the program's settings cannot be loaded: {type(error).__name__}: {error}"
+    return UsageError(words, traceback=user_traceback(error))
 
 
 class _Readings:
@@ -102,7 +109,8 @@ class _Readings:
             try:
                 self._application.reload()
             except SystemExit as error:
-                raise UsageError("the program cannot load its settings again: see standard error") from error
+                # A daemon's standard error is read by nobody: the log is to have the reason, too.
+                raise _told(error.__cause__ or error) from error
         self._is_first = False
         return self._application.cfg.effective()
 
@@ -125,14 +133,9 @@ class Application(BaseApplication):
         from stanchion import cli
 
         self.cfg.take(*cli.layers_of_program(sys.argv[1:], self.init))
-        self.chdir()
 
     def chdir(self) -> None:
-        """Go where the app is, and have imports look there."""
-        directory = self.cfg.chdir or os.getcwd()
-        os.chdir(directory)
-        if directory not in sys.path:
-            sys.path.insert(0, directory)
+        """For programs that call it: `run` goes to `chdir`, since paths in the settings count from here until then."""
 
     def load_config_from_module_name_or_filename(self, location: str) -> Mapping[str, Any]:
         """Set what a config file says: PATH, file:PATH or python:MODULE. Gives its settings and hooks."""
@@ -141,9 +144,10 @@ class Application(BaseApplication):
         file = config.read_file(location)
         if file.errors:
             raise UsageError(*file.errors)
-        held = {**file.layer.values, **file.hooks}
+        held = {**file.layer.values, **file.hooks, **file.objects}
         for name, value in held.items():
             self.cfg.set(name, value)
+        self.cfg.warn(file.warnings)
         return held
 
     def load_config_from_file(self, filename: str) -> Mapping[str, Any]:

@@ -61,6 +61,10 @@ class Config(facades.Config):
             self._given, self._hooks, self._objects = before
             raise ValueError(str(error)) from None
 
+    def warn(self, warnings: Sequence[str]) -> None:
+        """Have these said when the server starts."""
+        self._warnings += warnings
+
     def take(
         self,
         layers: Sequence[Layer],
@@ -71,7 +75,7 @@ class Config(facades.Config):
     ) -> None:
         """Have these below what is set by name, not the environment's alone. UsageError if they are wrong."""
         self._layers = layers
-        self._warnings += warnings
+        self.warn(warnings)
         self._hooks = {**functions, **self._hooks}
         self._objects = {**objects, **self._objects}
         self._values = config.resolve(layers, known=errors).values

@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 from stanchion.app.base import Application
 from stanchion.config import UsageError
-from stanchion.loader import WSGIApp, load_app
+from stanchion.loader import WSGIApp, load_app, load_paste_app
 
 
 class WSGIApplication(Application):
@@ -15,15 +15,14 @@ class WSGIApplication(Application):
     app_uri: str | None = None
 
     def init(self, parser: argparse.ArgumentParser, opts: argparse.Namespace, args: Sequence[str]) -> Any:
-        """Take the app that the command line names."""
-        if args:
-            self.app_uri = args[0]
+        """Take the app that the command line names. What an earlier reading has found does not count any more."""
+        self.app_uri = args[0] if args else type(self).app_uri
 
     def load_config(self) -> None:
         super().load_config()
         if self.app_uri is None:
             self.app_uri = self.cfg.wsgi_app
-        if self.app_uri is None:
+        if self.app_uri is None and self.cfg.paste is None:
             raise UsageError("no app to serve: name it, as in MODULE:NAME")
 
     def load_wsgiapp(self) -> WSGIApp:
@@ -31,8 +30,12 @@ class WSGIApplication(Application):
         assert self.app_uri is not None, "it is loaded after the settings"
         return load_app(self.app_uri)
 
+    def load_pasteapp(self) -> WSGIApp:
+        """Have PasteDeploy make it."""
+        return load_paste_app(self.cfg.paste, self.cfg.raw_paste_global_conf)
+
     def load(self) -> WSGIApp:
-        return self.load_wsgiapp()
+        return self.load_wsgiapp() if self.cfg.paste is None else self.load_pasteapp()
 
 
 def run(prog: str | None = None) -> NoReturn:

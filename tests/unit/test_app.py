@@ -1,0 +1,27 @@
+"""The settings of a program that makes a server itself, without one."""
+
+from pathlib import Path
+
+from stanchion.app.base import Application
+
+FILE = """
+workerz = 3
+logconfig_dict = {"version": 1, "filters": {"mine": {"()": list}}}
+
+def post_fork(server, worker):
+    pass
+"""
+
+
+def test_a_config_file_that_a_program_reads_has_its_objects_hooks_and_warnings(tmp_path: Path) -> None:
+    path = tmp_path / "shop.conf.py"
+    path.write_text(FILE)
+
+    class Shop(Application):
+        def load_config(self) -> None:
+            self.load_config_from_file(str(path))
+
+    effective = Shop().cfg.effective()
+    assert effective.objects["logconfig_dict"]["filters"] == {"mine": {"()": list}}
+    assert "post_fork" in effective.hooks
+    assert any("workerz is no setting" in warning for warning in effective.warnings)

@@ -5,19 +5,23 @@
 written in Rust and do not pass here.
 """
 
+import contextlib
 import importlib
 import json
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from logging.config import dictConfig, fileConfig
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stanchion import server_log
 from stanchion.config import Effective, UsageError, of_logging
 from stanchion.configuration import Configuration
 from stanchion.facades import Config
+
+if TYPE_CHECKING:
+    from datetime import timedelta
 
 # What a dictionary leaves out is as in gunicorn.
 CONFIG_DEFAULTS: dict[str, Any] = {
@@ -52,8 +56,26 @@ CONFIG_DEFAULTS: dict[str, Any] = {
 }
 
 
+class SafeAtoms(dict[str, Any]):
+    """What a format may name of a request; `-` for what there is not."""
+
+    def __init__(self, atoms: Mapping[str, Any]) -> None:
+        super().__init__({name: _quotable(value) for name, value in atoms.items()})
+
+    def __getitem__(self, name: str) -> Any:
+        return self.get(name.lower() if name.startswith("{") else name, "-")
+
+
+def _quotable(value: Any) -> Any:
+    return value.replace('"', '\\"') if isinstance(value, str) else value
+
+
 class Logger:
-    """Sets logging up and writes to `gunicorn.error`: what hooks have as `server.log` and `worker.log`."""
+    """Sets logging up and writes to `gunicorn.error`: what hooks have as `server.log` and `worker.log`.
+
+    The server does not call `access`, `atoms`, `reopen_files` and `close_on_exec`. They are here for classes that call
+    what they override, and for apps that write such lines themselves.
+    """
 
     LOG_LEVELS: Mapping[str, int] = {
         "critical": logging.CRITICAL,
@@ -63,9 +85,18 @@ class Logger:
         "debug": logging.DEBUG,
     }
 
+    error_fmt = "%(asctime)s [%(process)d] [%(levelname)s] %(message)s"
+    datefmt = "[%Y-%m-%d %H:%M:%S %z]"
+    access_fmt = "%(message)s"
+    syslog_fmt = "[%(process)d] %(message)s"
+
+    atoms_wrapper_class: Any = SafeAtoms
+
     def __init__(self, cfg: Any) -> None:
         self.error_log = logging.getLogger("gunicorn.error")
         self.access_log = logging.getLogger("gunicorn.access")
+        self.error_handlers: list[logging.Handler] = []
+        self.access_handlers: list[logging.Handler] = []
         self.cfg = cfg
         self.setup(cfg)
 
@@ -76,6 +107,8 @@ class Logger:
         self.loglevel = self.LOG_LEVELS.get(cfg.loglevel.lower(), logging.INFO)
         self.error_log.setLevel(self.loglevel)
         self.access_log.setLevel(logging.INFO)
+        if (self.error_fmt, self.datefmt) != (Logger.error_fmt, Logger.datefmt):
+            self._set_handler(self.error_log, cfg.errorlog, logging.Formatter(self.error_fmt, self.datefmt))
         if cfg.logconfig_dict:
             dictConfig({**CONFIG_DEFAULTS, **cfg.logconfig_dict})
         elif cfg.logconfig_json:
@@ -113,6 +146,99 @@ class Logger:
     def now(self) -> str:
         """The time in Apache's common log format."""
         return time.strftime("[%d/%b/%Y:%H:%M:%S %z]")
+
+    def atoms(self, resp: Any, req: Any, environ: Mapping[str, Any], request_time: "timedelta") -> dict[str, Any]:
+        """What a format may name of a request."""
+        status = resp.status.split(None, 1)[0] if isinstance(resp.status, str) else resp.status
+        sent = getattr(resp, "sent", None)
+        taken_us = (request_time.days * 86_400 + request_time.seconds) * 1_000_000 + request_time.microseconds
+        atoms = {
+            "h": environ.get("REMOTE_ADDR", "-"),
+            "l": "-",
+            "u": _user_of(environ) or "-",
+            "t": self.now(),
+            "r": f"{environ['REQUEST_METHOD']} {environ['RAW_URI']} {environ['SERVER_PROTOCOL']}",
+            "s": status,
+            "m": environ.get("REQUEST_METHOD"),
+            "U": environ.get("PATH_INFO"),
+            "q": environ.get("QUERY_STRING"),
+            "H": environ.get("SERVER_PROTOCOL"),
+            "b": "-" if sent is None else str(sent),
+            "B": sent,
+            "f": environ.get("HTTP_REFERER", "-"),
+            "a": environ.get("HTTP_USER_AGENT", "-"),
+            "T": taken_us // 1_000_000,
+            "D": taken_us,
+            "M": taken_us // 1000,
+            "L": f"{taken_us // 1_000_000}.{taken_us % 1_000_000:06}",
+            "p": f"<{os.getpid()}>",
+        }
+        of_letters: Mapping[str, Any] = {"i": getattr(req, "headers", req), "o": resp.headers, "e": environ}
+        for letter, fields in of_letters.items():
+            pairs = fields.items() if hasattr(fields, "items") else fields
+            atoms.update({f"{{{name.lower()}}}{letter}": value for name, value in pairs})
+        return atoms
+
+    @property
+    def access_log_enabled(self) -> bool:
+        """Whether such lines are wanted."""
+        cfg = self.cfg
+        to_syslog = cfg.syslog and not cfg.disable_redirect_access_to_syslog
+        return bool(cfg.accesslog or cfg.logconfig or cfg.logconfig_dict or cfg.logconfig_json or to_syslog)
+
+    def access(self, resp: Any, req: Any, environ: Mapping[str, Any], request_time: "timedelta") -> None:
+        """Write a line on a request to `gunicorn.access`."""
+        if self.access_log_enabled:
+            atoms = self.atoms_wrapper_class(self.atoms(resp, req, environ, request_time))
+            self.access_log.info(self.cfg.access_log_format, atoms)
+
+    def reopen_files(self) -> None:
+        """Open the files of Python's handlers anew."""
+        for handler in _file_handlers():
+            with handler.lock or contextlib.nullcontext():
+                if handler.stream is not None:
+                    handler.close()
+                    handler.stream = handler._open()
+
+    def close_on_exec(self) -> None:
+        """Nothing to do: files that Python opens are not passed to other programs (PEP 446)."""
+
+    def _get_gunicorn_handler(self, log: logging.Logger) -> logging.Handler | None:
+        return next((handler for handler in log.handlers if getattr(handler, "_gunicorn", False)), None)
+
+    def _set_handler(self, log: logging.Logger, output: str | None, fmt: logging.Formatter, stream: Any = None) -> None:
+        """Give a logger this format, and this place to write to, instead of what it has from the server."""
+        held = self._get_gunicorn_handler(log)
+        if held is not None and output is not None and output in (self.cfg.errorlog, self.cfg.accesslog):
+            # It writes there already, through the server, and so into the new file after USR1.
+            held.setFormatter(fmt)
+            return
+        if held is not None:
+            log.removeHandler(held)
+        if output is not None:
+            handler = logging.StreamHandler(stream) if output == "-" else logging.FileHandler(output)
+            handler.setFormatter(fmt)
+            vars(handler)["_gunicorn"] = True
+            log.addHandler(handler)
+
+
+def _file_handlers() -> Iterator[logging.FileHandler]:
+    loggers = [logging.getLogger(name) for name in list(logging.root.manager.loggerDict)]
+    for logger in (logging.root, *loggers):
+        yield from (handler for handler in logger.handlers if isinstance(handler, logging.FileHandler))
+
+
+def _user_of(environ: Mapping[str, Any]) -> str | None:
+    """The name in Basic authentication (RFC 7617)."""
+    scheme, _, credentials = environ.get("HTTP_AUTHORIZATION", "").partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    import binascii
+
+    try:
+        return binascii.a2b_base64(credentials.strip()).partition(b":")[0].decode()
+    except ValueError:
+        return None
 
 
 class _Cfg(Config):

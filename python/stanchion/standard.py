@@ -18,6 +18,8 @@ NAMES = frozenset(
         # By `logging.config`, if gunicorn's settings of logging are set; under gunicorn too these are always Python's.
         *("_compat_pickle", "_pickle", "_queue", "_socket", "_struct", "array", "pickle", "queue", "select"),
         *("selectors", "socket", "socketserver", "struct"),
+        # By `glogging.Logger`, for whoever asks it for an access line.
+        "binascii",
     )
 )
 

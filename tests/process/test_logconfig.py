@@ -130,6 +130,40 @@ def test_a_class_of_the_operators(build: Serve, module: str, named: str) -> None
     assert ours[2:4] == SOLD[1:]
 
 
+FORMATS = """
+import logging
+from {module} import Logger
+
+class Mine(Logger):
+    error_fmt = "%(name)s|%(levelname)s|%(message)s"
+
+    def setup(self, cfg):
+        super().setup(cfg)
+        self._set_handler(self.access_log, "accesses.log", logging.Formatter("access|" + self.access_fmt))
+
+def post_worker_init(worker):
+    worker.log.warning("sold nothing yet")
+    worker.log.access_log.info("sold by %s", "hand")
+    worker.log.reopen_files()
+    worker.log.close_on_exec()
+"""
+
+
+@pytest.mark.parametrize("module", ["stanchion.glogging", "gunicorn.glogging"])
+def test_a_class_may_change_formats_and_handlers(build: Serve, module: str) -> None:
+    files = {"gunicorn.conf.py": FORMATS.format(module=module) + "logger_class = Mine\nerrorlog = 'error.log'"}
+    kind = STANCHION if module.startswith("stanchion") else GUNICORN
+    server = prepared(build, kind, files).launch()
+    server.addresses = [Address.parse(f"unix:{server.home}/socket")]
+    assert eventually(lambda: answer(server, "/a"), "it serves") == 200
+    lines = (server.home / "error.log").read_text().splitlines()
+    assert [line for line in lines if line.startswith("gunicorn.error|WARNING|")] == [
+        "gunicorn.error|WARNING|sold nothing yet",
+        "gunicorn.error|WARNING|borrowed at /a",
+    ]
+    assert (server.home / "accesses.log").read_text() == "access|sold by hand\n"
+
+
 @pytest.mark.own("gunicorn ends with a traceback, and at a reload altogether")
 def test_what_cannot_be_set_up_is_named_and_a_reload_keeps_what_there_is(build: Serve) -> None:
     broken = "logconfig_dict = {'version': 1, 'handlers': {'file': {'class': 'no.such.Handler'}}}"

@@ -5,6 +5,7 @@ GUNICORN_CMD_ARGS, STANCHION_CMD_ARGS, command line. This module collects the la
 values.
 """
 
+import contextlib
 import functools
 import importlib
 import importlib.machinery
@@ -199,6 +200,9 @@ def resolve(
         file = values["paste"].partition("#")[0]
         if not os.path.isfile(file):
             errors.append(f"setting `paste` from {origins['paste']}: there is no file {file!r}")
+        elif origins["paste"] == "command line" and origins["logconfig"] == "default" and _sets_up_logging(file):
+            # As in gunicorn, which looks at the command line's alone.
+            values["logconfig"], origins["logconfig"] = file, "the file of `paste`"
     if errors:
         raise UsageError(*errors)
     return Effective(
@@ -209,6 +213,14 @@ def resolve(
         # A layer above the file may have set another one.
         MappingProxyType({name: one for name, one in (objects or {}).items() if values[name] == _as_text(one)}),
     )
+
+
+def _sets_up_logging(path: str) -> bool:
+    """Whether an ini file has the section that logging.config.fileConfig begins with."""
+    # One that cannot be read is told of when the app is loaded from it.
+    with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
+        return any(line.startswith("[loggers]") for line in file)
+    return False
 
 
 def _half_done(values: Mapping[str, Any]) -> list[str]:

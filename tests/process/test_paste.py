@@ -71,6 +71,33 @@ def test_another_app_with_variables_of_its_own(serve, kind, ini):
     assert b"('greeting', 'me=you')" in told and b"('a=b', 'c')" in told
 
 
+LOGGERS = """
+[loggers]
+keys = root
+[handlers]
+keys = file
+[formatters]
+keys =
+[logger_root]
+level = INFO
+handlers = file
+[handler_file]
+class = FileHandler
+args = ("app.log",)
+"""
+
+
+@KINDS
+def test_the_file_sets_up_logging_if_it_says_how(build, kind, ini):
+    logged = APP.replace("    text =", "    logging.info('made')\n    text =", 1)
+    (ini.parent / "pasted.py").write_text(f"import logging\n\n{logged}")
+    ini.write_text(INI + LOGGERS)
+    server = build("", "--paste", str(ini), kind=kind, env={"PYTHONPATH": str(ini.parent)}).start()
+    with server.connect() as wire:
+        wire.get("/")
+    assert "made" in (server.home / "app.log").read_text().splitlines()
+
+
 def failing(build: Serve, ini: Path, *words: str, **environment: str) -> tuple[int, str]:
     """The exit code and the log of a server that does not come up."""
     server = build("", *words, kind=STANCHION, env={"PYTHONPATH": str(ini.parent), **environment}).launch()

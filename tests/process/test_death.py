@@ -112,6 +112,7 @@ def test_a_killed_acceptor_is_restarted_and_new_connections_are_served(serve: Se
         assert idle.closed(), "its connections end with it"
         assert busy.closed()
     gate.let_pass(1)
+    eventually(gate.is_passed, "the worker goes on, though nobody hears it")
     with server.connect() as wire:
         assert wire.get("/pid").status == 200, "no connect is refused: the master holds the listening sockets"
     seats(server, gate, 2)

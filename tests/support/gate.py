@@ -3,9 +3,12 @@
 Two FIFOs carry it, because they need no port and end with the test's directory. The other half is apps/rendezvous.py.
 """
 
+import fcntl
 import os
 import select
+import termios
 import time
+from array import array
 from pathlib import Path
 
 from support.patience import PATIENCE_S
@@ -51,6 +54,12 @@ class Gate:
 
     def let_pass(self, count: int) -> None:
         os.write(self._passes, b"." * count)
+
+    def is_passed(self) -> bool:
+        """Whether every pass that was handed out has been taken: a later comer could have it else."""
+        waiting = array("i", [0])
+        fcntl.ioctl(self._passes, termios.FIONREAD, waiting)
+        return waiting[0] == 0
 
     def open(self) -> None:
         """Let everyone pass, from now on."""

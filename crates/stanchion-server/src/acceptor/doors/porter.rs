@@ -80,15 +80,7 @@ struct Watched {
 impl Porter {
     /// Starts the thread. To be called only in a process that does not fork any more.
     pub(crate) fn start(connections_max: usize) -> io::Result<Self> {
-        let shared = Arc::new(Shared {
-            state: Mutex::default(),
-            handed_over_max: HANDED_OVER_MAX.min(connections_max / HANDED_OVER_SHARE),
-            has_guests: AtomicBool::new(false),
-            is_permitted: AtomicBool::new(false),
-            by_loop: AtomicU64::new(0),
-            bell: EventFd::new()?,
-            call: EventFd::new()?,
-        });
+        let shared = Arc::new(Shared::new(connections_max)?);
         let porter = Self(Arc::clone(&shared));
         let builder = thread::Builder::new().name(THREAD_NAME.to_owned());
         builder.spawn(move || panics::vital(|| shared.run()))?;
@@ -187,6 +179,18 @@ impl Drop for Porter {
 }
 
 impl Shared {
+    fn new(connections_max: usize) -> io::Result<Self> {
+        Ok(Self {
+            state: Mutex::default(),
+            handed_over_max: HANDED_OVER_MAX.min(connections_max / HANDED_OVER_SHARE),
+            has_guests: AtomicBool::new(false),
+            is_permitted: AtomicBool::new(false),
+            by_loop: AtomicU64::new(0),
+            bell: EventFd::new()?,
+            call: EventFd::new()?,
+        })
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         // Nothing panics with the lock held, but what panics elsewhere is no reason to stop.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -227,11 +231,20 @@ impl Shared {
         }
     }
 
+    /// Whether it may accept somebody at some door.
+    fn may_accept(&self, state: &State) -> bool {
+        self.is_permitted.load(Ordering::Relaxed) && state.handed_over < self.handed_over_max
+    }
+
     /// Whether somebody stands at a door, and nobody at one whose queue might soon be full. Of a unix socket's the kernel
-    /// does not tell.
+    /// does not tell. False if it may not accept them: it is called once it may, and need not look until then.
     fn they_can_wait(&self) -> bool {
+        let state = self.state();
+        if state.is_over || !self.may_accept(&state) {
+            return false;
+        }
         let mut standing = 0;
-        for door in self.state().doors.iter().filter(|door| !door.is_refused) {
+        for door in state.doors.iter().filter(|door| !door.is_refused) {
             match tcp_queue(door.listener.as_fd()) {
                 Ok(Some(queue)) if queue.waiting * PLENTY < queue.backlog => {
                     standing += queue.waiting;
@@ -247,7 +260,7 @@ impl Shared {
     fn list(&self, listeners: &mut Vec<Arc<OwnedFd>>) -> bool {
         listeners.clear();
         let state = self.state();
-        if self.is_permitted.load(Ordering::Relaxed) && state.handed_over < self.handed_over_max {
+        if self.may_accept(&state) {
             let doors = state.doors.iter().filter(|door| !door.is_refused);
             listeners.extend(doors.map(|door| Arc::clone(&door.listener)));
         }

@@ -1,5 +1,5 @@
 use std::io::Write;
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 
 use rustix::event::Timespec;
@@ -176,10 +176,9 @@ fn its_thread_ends_with_it() {
     until(|| shared.strong_count() == 0, "it has ended");
 }
 
-#[test]
-fn the_loop_has_time_while_a_tcp_queue_has_plenty_of_room() {
-    // A porter that is not at work.
-    let porter = Porter::start(4_000).unwrap();
+/// What a porter that is not at work knows, who has a door at which 16 may stand and may accept there.
+fn at_a_tcp_door() -> (Shared, SocketAddr) {
+    let shared = Shared::new(4_000).unwrap();
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     rustix::net::listen(&socket, 16).unwrap();
     let address = socket.local_addr().unwrap();
@@ -189,22 +188,52 @@ fn the_loop_has_time_while_a_tcp_queue_has_plenty_of_room() {
         guests: VecDeque::new(),
         is_refused: false,
     };
-    porter.0.state().doors.push(door);
+    shared.state().doors.push(door);
+    shared.is_permitted.store(true, Ordering::Relaxed);
+    (shared, address)
+}
+
+#[test]
+fn the_loop_has_time_while_a_tcp_queue_has_plenty_of_room() {
+    let (shared, address) = at_a_tcp_door();
     // (how many stand there, whether they can wait)
     let mut standing = Vec::new();
     for (count, can_wait) in [(0, false), (1, true), (3, true), (4, false), (17, false)] {
         while standing.len() < count {
             standing.push(TcpStream::connect(address).unwrap());
         }
-        assert_eq!(porter.0.they_can_wait(), can_wait, "{count}");
+        assert_eq!(shared.they_can_wait(), can_wait, "{count}");
     }
+}
+
+/// Else it would wake up a thousand times a second for as long as there is no room for those who stand there.
+#[test]
+fn nobody_is_watched_whom_it_may_not_accept() {
+    let (shared, address) = at_a_tcp_door();
+    let _client = TcpStream::connect(address).unwrap();
+    assert!(shared.they_can_wait());
+    shared.is_permitted.store(false, Ordering::Relaxed);
+    assert!(!shared.they_can_wait());
+    shared.is_permitted.store(true, Ordering::Relaxed);
+    shared.state().handed_over = shared.handed_over_max;
+    assert!(!shared.they_can_wait());
+    shared.state().handed_over = 0;
+    shared.state().is_over = true;
+    assert!(!shared.they_can_wait());
 }
 
 #[test]
 fn how_full_the_queue_of_a_unix_socket_is_nobody_tells() {
-    let porter = Porter::start(4_000).unwrap();
+    let (shared, address) = at_a_tcp_door();
+    let _client = TcpStream::connect(address).unwrap();
+    assert!(shared.they_can_wait());
     let door = listener("unknown");
-    porter.watch(0, &door).unwrap();
-    let _client = come(&door, 1);
-    assert!(!porter.0.they_can_wait());
+    let unix = Watched {
+        number: 1,
+        listener: Arc::new(door.as_fd().try_clone_to_owned().unwrap()),
+        guests: VecDeque::new(),
+        is_refused: false,
+    };
+    shared.state().doors.push(unix);
+    assert!(!shared.they_can_wait());
 }

@@ -18,8 +18,9 @@ use crate::worker::Worker;
 /// A hook that took longer than this is named in the log.
 const HOOK_SLOW: Duration = Duration::from_secs(1);
 
-/// Of the reason why an app cannot be loaded the master is told so much.
-pub(crate) const REASON_CHARS_MAX: usize = 1024;
+/// Of the reason why an app cannot be loaded the master is told so much. A message has room for it even if each
+/// character takes six bytes there, as control characters do in JSON.
+pub(crate) const REASON_CHARS_MAX: usize = 512;
 
 /// What the app's, or the operator's, own code did wrong.
 #[derive(Debug)]
@@ -230,4 +231,23 @@ pub trait Host {
     /// In the master, when what came of the last [`Host::reconfigure`] failed to boot: back to the
     /// configuration before it. Without one, nothing happens.
     fn revert(&mut self);
+}
+
+#[cfg(test)]
+mod tests {
+    use stanchion_sys::channel::MESSAGE_BYTES_MAX;
+
+    use super::*;
+    use crate::messages::{self, FromTemplate};
+
+    #[test]
+    fn whatever_the_reason_is_it_fits_a_message() {
+        for worst in ["\u{1}", "\u{1f600}", "\\", "e\u{301}"] {
+            let report = worst.repeat(5_000);
+            let reason = LoadError { report }.line();
+            assert!(!reason.is_empty());
+            let message = messages::prepare(&FromTemplate::CannotLoad { reason }).unwrap();
+            assert!(message.len() <= MESSAGE_BYTES_MAX, "{worst:?}");
+        }
+    }
 }

@@ -12,8 +12,10 @@ pub(super) struct Template {
     generation: u32,
     stage: Stage,
     backoff: Backoff,
-    /// The one that found, after the import, that each worker has to import the app for itself.
-    found_by: Option<i32>,
+    /// None has found, after the import, that each worker has to import the app for itself.
+    may_preload: bool,
+    /// The one that runs has found that, and is to end.
+    is_leaving: bool,
 }
 
 impl Template {
@@ -23,7 +25,8 @@ impl Template {
             generation,
             stage: Stage::Wanted,
             backoff: Backoff::default(),
-            found_by: None,
+            may_preload: true,
+            is_leaving: false,
         }
     }
 
@@ -37,7 +40,7 @@ impl Template {
 
     /// Whether it is to end, as it has the app and workers cannot have it from there.
     pub(super) fn is_leaving(&self) -> bool {
-        self.found_by.is_some() && self.found_by == self.pid()
+        self.is_leaving
     }
 
     /// Whether none runs or is about to.
@@ -54,7 +57,7 @@ impl Template {
             let generation = self.generation;
             actions.push(Action::ForkTemplate {
                 generation,
-                may_preload: self.found_by.is_none(),
+                may_preload: self.may_preload,
             });
         }
     }
@@ -94,10 +97,9 @@ impl Template {
     /// It has imported the app and cannot fork workers with it. The next one does without, as long as this
     /// house stands.
     pub(super) fn on_not_for_workers(&mut self, actions: &mut Vec<Action>) {
-        if let Stage::Booting { pid } = self.stage
-            && self.found_by.is_none()
-        {
-            self.found_by = Some(pid);
+        if matches!(self.stage, Stage::Booting { .. }) && self.may_preload {
+            self.may_preload = false;
+            self.is_leaving = true;
             // It leaves by itself, unless a thread of the app's holds it up.
             self.kill(actions);
         }
@@ -131,5 +133,6 @@ impl Template {
     /// It has ended, as it was to.
     pub(super) fn on_left(&mut self) {
         self.stage = Stage::Wanted;
+        self.is_leaving = false;
     }
 }

@@ -116,6 +116,8 @@ def test_what_lets_in_what_nobody_should_send_is_warned_of_with_its_risk(home, c
     (home / "gunicorn.conf.py").write_text("".join(f"{name} = False\n" for name in RISKY if RISKY[name] is True))
     assert main(["check", "--header-map", "refuse"]) == 0
     assert capsys.readouterr().err == ""
+    assert main(["check", "--forwarder-headers", "SCRIPT_NAME, *"]) == 0
+    assert "warning: setting `forwarder_headers` from command line" in capsys.readouterr().err
 
 
 def test_fields_of_proxies_are_a_mapping_of_a_file(home, capsys):

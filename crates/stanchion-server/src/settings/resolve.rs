@@ -142,7 +142,10 @@ impl Resolution {
             let Resolved { value, origin } = &self.values[name];
             let is_risky = match value {
                 Value::Bool(value) => *value,
-                value => value.as_str().is_some_and(|text| text.trim() == risky),
+                // It may be one of several names.
+                value => value
+                    .as_str()
+                    .is_some_and(|text| text.split(',').any(|word| word.trim() == risky)),
             };
             if is_risky {
                 let line = format!("setting `{name}` from {origin}: {risk}");

@@ -89,7 +89,8 @@ def _wait(told: int, errorlog: str) -> NoReturn:
     text, interrupted = b"", False
     while True:
         try:
-            while piece := os.read(told, 64):
+            # Not to the end of the pipe: a process that a hook has forked may keep that from coming.
+            while not text.partition(b"\n")[2] and (piece := os.read(told, 64)):
                 text += piece
             break
         except KeyboardInterrupt:

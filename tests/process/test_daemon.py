@@ -236,6 +236,51 @@ def test_an_upgrade_stays_in_the_background(daemon: Daemon) -> None:
     assert streams(psutil.Process(daemon.pid)) == ["/dev/null"] * 3
 
 
+@pytest.mark.parametrize("hook", ["on_starting", "when_ready"])
+def test_a_process_that_a_hook_has_forked_keeps_nobody_waiting(daemon: Daemon, hook: str) -> None:
+    (daemon.home / "gunicorn.conf.py").write_text(
+        "import os, signal\n"
+        f"def {hook}(server):\n"
+        "    if not (forked := os.fork()):\n"
+        "        signal.pause()\n"
+        "    open('forked', 'w').write(str(forked))\n"
+    )
+    command = daemon.command("--error-logfile", "log", "hello:app")
+    null = subprocess.DEVNULL
+    with subprocess.Popen(command, cwd=daemon.home, env=daemon.environment, stdout=null, stderr=null) as started:
+        try:
+            assert started.wait(PATIENCE_S) == 0
+            assert daemon.get() == b"hello\n"
+        finally:
+            os.kill(int((daemon.home / "forked").read_text()), signal.SIGKILL)
+
+
+def test_a_log_that_is_opened_anew_while_it_starts_is_no_word_that_it_serves(daemon: Daemon, gate: Gate) -> None:
+    (daemon.home / "slow.py").write_text(
+        "import rendezvous\nrendezvous.announce('loading')\nrendezvous.wait_for_pass()\nraise SystemError('no')\n"
+    )
+    env = daemon.environment | gate.environment
+    command = daemon.command("--error-logfile", "log", "slow:app")
+    with subprocess.Popen(command, cwd=daemon.home, env=env, stdout=-1, stderr=-1) as started:
+        gate.announcement()
+        os.kill(daemon.pid, signal.SIGUSR1)
+        eventually(lambda: "opening the logs anew" in (daemon.home / "log").read_text(), "it is heard")
+        gate.open()
+        assert started.wait(PATIENCE_S) == EXIT_APP_LOAD
+
+
+def test_one_that_is_told_to_leave_while_it_starts_does_not_serve(daemon: Daemon, gate: Gate) -> None:
+    (daemon.home / "slow.py").write_text(
+        "import rendezvous\nrendezvous.announce('loading')\nrendezvous.wait_for_pass()\n"
+    )
+    env = daemon.environment | gate.environment
+    command = daemon.command("--error-logfile", "log", "slow:app")
+    with subprocess.Popen(command, cwd=daemon.home, env=env, stdout=-1, stderr=-1) as started:
+        gate.announcement()
+        os.kill(daemon.pid, signal.SIGTERM)
+        assert started.wait(PATIENCE_S) == 1
+
+
 def test_hooks_are_told_the_pid_that_the_pid_file_has(daemon: Daemon) -> None:
     (daemon.home / "gunicorn.conf.py").write_text(
         "def when_ready(server):\n    open('told', 'w').write(str(server.pid))\n"

@@ -74,8 +74,11 @@ impl Files {
 #[allow(clippy::needless_pass_by_value)] // nobody is told after this
 pub fn serve(settings: Settings, host: &mut dyn Host, launcher: Launcher) -> i32 {
     let code = start(settings, host, &launcher);
-    // In a worker there is nobody to be told any more.
-    launcher.tell(code);
+    // In a worker there is nobody to be told any more. One that was told to leave before it served has not failed, but
+    // does not serve either, as 0 would say.
+    if code != exit_code::FINE {
+        launcher.tell(code);
+    }
     code
 }
 

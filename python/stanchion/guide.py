@@ -47,7 +47,8 @@ def _about(what: str) -> str:
 def _known() -> dict[str, Setting | str]:
     """What each name and flag stands for: a setting, or words about something else."""
     known: dict[str, Setting | str] = {}
-    for name, arguments in hooks.ARGUMENTS.items():
+    for name in sorted(hooks.NAMES):
+        arguments = hooks.ARGUMENTS[hooks.ALIASES.get(name, name)]
         known[name] = f"{name}({', '.join(arguments)})\n    A hook: a function of this name in the config file."
     for foreign in gunicorn.FOREIGN:
         for name in (foreign.name, *foreign.flags):

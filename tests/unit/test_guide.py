@@ -54,6 +54,7 @@ def test_what_is_not_ours_is_explained_too(capsys):
     assert gunicorn.BY_NAME["certfile"].refusal in told(capsys, "help", "--certfile")
     assert gunicorn.BY_NAME["worker_tmp_dir"].harmless in told(capsys, "help", "worker-tmp-dir")
     assert "post_fork(server, worker)" in told(capsys, "help", "post_fork")
+    assert "before_fork(server, worker)" in told(capsys, "help", "before_fork")
     assert "stanchion ctl" in told(capsys, "help", "ctl")
     assert "--changed" in told(capsys, "help", "check")
 

@@ -42,6 +42,13 @@ class Config:
             raise AttributeError(f"there is no setting {name!r} here") from None
 
     @property
+    def proc_name(self) -> str:
+        """What the server is called: as the setting says, or else by its app."""
+        values = self._values
+        name: str = values["proc_name"] or values["paste"] or values["wsgi_app"] or "stanchion"
+        return name
+
+    @property
     def address(self) -> list[tuple[str, int] | str]:
         """Where clients are let in: (host, port), or the path of a unix socket."""
         return [_address(text) for text in self._values["bind"]]

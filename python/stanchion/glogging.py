@@ -246,11 +246,7 @@ class _Cfg(Config):
 
     def __init__(self, effective: Effective) -> None:
         # An ordinary user may give a file to nobody else: the process is by now whoever it is to be.
-        own = {
-            "user": os.geteuid(),
-            "group": os.getegid(),
-            "proc_name": effective.values["proc_name"] or effective.values["wsgi_app"],
-        }
+        own = {"user": os.geteuid(), "group": os.getegid()}
         super().__init__({**effective.values, **own, **effective.objects})
 
 

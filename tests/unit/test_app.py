@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from stanchion.app.base import Application
+from stanchion.app.base import Application, BaseApplication
 
 FILE = """
 workerz = 3
@@ -25,3 +25,15 @@ def test_a_config_file_that_a_program_reads_has_its_objects_hooks_and_warnings(t
     assert effective.objects["logconfig_dict"]["filters"] == {"mine": {"()": list}}
     assert "post_fork" in effective.hooks
     assert any("workerz is no setting" in warning for warning in effective.warnings)
+
+
+def test_a_server_has_a_name_though_nobody_has_given_it_one() -> None:
+    class Shop(BaseApplication):
+        def load_config(self) -> None:
+            pass
+
+    cfg = Shop().cfg
+    assert cfg.proc_name == "stanchion"
+    for setting, name in (("wsgi_app", "shop:app"), ("paste", __file__), ("proc_name", "mine")):
+        cfg.set(setting, name)
+        assert cfg.proc_name == name

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pip
 
-from support import guest
+from support import guest, missing
 from support.patience import PATIENCE_S
 
 STEP_S = 6 * PATIENCE_S
@@ -256,8 +256,8 @@ def not_here() -> str:
     """Why no image can be made and run, or "" if one can."""
     if why := guest.not_here():
         return why
-    missing = [name for name in ("runc", "unshare", "nsenter") if not shutil.which(name)]
-    return f"{missing[0]} is not installed" if missing else ""
+    absent = [name for name in ("runc", "unshare", "nsenter") if not shutil.which(name)]
+    return missing.allowed(f"{absent[0]} is not installed" if absent else "")
 
 
 WHEELS = Path(__file__).parents[2] / "target" / "wheels"

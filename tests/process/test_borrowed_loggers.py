@@ -11,6 +11,7 @@ from support.server import GUNICORN, STANCHION, Kind, Serve
 from support.wire import BrokenOff, Wire
 
 HEAD = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d{4}\] (\[\d+\] \[[A-Z]+\] )")
+OTHERS = re.compile(r"\[\d+\] \[")
 FIRST = re.compile(r"a debug line|an info line|a warning|an exception")
 LAST = "the last line"
 
@@ -32,7 +33,8 @@ class Borrowed:
         server.log.wait(LAST)
         lines = [HEAD.sub(r"\1", line).replace(f"[{pid}]", "[PID]") for line in server.log.lines()]
         first = next(index for index, line in enumerate(lines) if FIRST.search(line))
-        return lines[first:]
+        # What other processes say meanwhile is not of the request.
+        return [line for line in lines[first:] if not OTHERS.match(line)]
 
 
 def _answer(address: Address) -> str | None:

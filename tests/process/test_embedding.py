@@ -97,10 +97,11 @@ HOOKED = RECIPE.replace(
     "    StandaloneApplication(",
     """\
     def post_worker_init(worker):
-        print(f"init {{worker.wsgi is handler_app}}", flush=True)
+        # In one write, since the other worker writes as well.
+        print(f"init {{worker.wsgi is handler_app}}\\n", end="", flush=True)
 
     def when_ready(server):
-        print(f"ready {{server.cfg.workers}} {{server.cfg.proc_name}}", flush=True)
+        print(f"ready {{server.cfg.workers}} {{server.cfg.proc_name}}\\n", end="", flush=True)
 
     options |= {{"post_worker_init": post_worker_init, "when_ready": when_ready}}
     StandaloneApplication(""",

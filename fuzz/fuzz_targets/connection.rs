@@ -9,7 +9,7 @@ use stanchion_http::{Framing, HeadRules, Permits, split_target};
 #[path = "../../crates/stanchion-http/tests/connection/mod.rs"]
 mod connection;
 
-use connection::{read_all, rewritten};
+use connection::{ALL, read_all, rewritten};
 
 /// Small, so that they are reached.
 const LIMITS: HeadRules = HeadRules {
@@ -22,13 +22,7 @@ const LIMITS: HeadRules = HeadRules {
 
 /// The same, and all is taken that can be.
 const LAX: HeadRules = HeadRules {
-    permits: Permits {
-        unconventional_method: true,
-        unconventional_version: true,
-        casefold_method: true,
-        obsolete_folding: true,
-        header_spaces: true,
-    },
+    permits: ALL,
     ..LIMITS
 };
 

@@ -1,14 +1,9 @@
 //! What is taken that nobody should send, where somebody asks for it; and what never is.
 
-use stanchion_http::{Fault, Framing, Head, HeadReader, HeadRules, Permits};
+mod connection;
 
-const ALL: Permits = Permits {
-    unconventional_method: true,
-    unconventional_version: true,
-    casefold_method: true,
-    obsolete_folding: true,
-    header_spaces: true,
-};
+use connection::ALL;
+use stanchion_http::{Fault, Framing, Head, HeadReader, HeadRules, Permits};
 
 const FOLDING: Permits = Permits {
     obsolete_folding: true,

@@ -2,7 +2,7 @@
 
 mod connection;
 
-use connection::rewritten;
+use connection::{ALL, rewritten};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use stanchion_http::{Decoded, Decoder, Fault, Framing, Head, HeadReader, HeadRules, Permits};
@@ -17,13 +17,7 @@ const LIMITS: HeadRules = HeadRules {
 
 /// The same, and all is taken that can be.
 const LAX: HeadRules = HeadRules {
-    permits: Permits {
-        unconventional_method: true,
-        unconventional_version: true,
-        casefold_method: true,
-        obsolete_folding: true,
-        header_spaces: true,
-    },
+    permits: ALL,
     ..LIMITS
 };
 

@@ -2,7 +2,16 @@
 
 #![allow(dead_code)] // each test that has this file uses a part of it
 
-use stanchion_http::{Decoded, Decoder, Fault, Head, HeadReader, HeadRules};
+use stanchion_http::{Decoded, Decoder, Fault, Head, HeadReader, HeadRules, Permits};
+
+/// Takes all that can be taken.
+pub(crate) const ALL: Permits = Permits {
+    unconventional_method: true,
+    unconventional_version: true,
+    casefold_method: true,
+    obsolete_folding: true,
+    header_spaces: true,
+};
 
 /// A request as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -51,36 +51,24 @@ fn bad_method(text: &[u8]) -> Fault {
 /// HTTP-version = HTTP-name "/" DIGIT "." DIGIT (RFC 9112 section 2.3): what comes before it, and the minor version
 /// of HTTP/1 that it is read as.
 fn http_version(rest: &[u8], permits: Permits) -> Result<(&[u8], u8), Fault> {
-    match rest {
-        [
-            target @ ..,
-            b' ',
-            b'H',
-            b'T',
-            b'T',
-            b'P',
-            b'/',
-            b'1',
-            b'.',
-            minor @ (b'0' | b'1'),
-        ] => Ok((target, minor - b'0')),
-        [
-            target @ ..,
-            b' ',
-            b'H',
-            b'T',
-            b'T',
-            b'P',
-            b'/',
-            major,
-            b'.',
-            minor,
-        ] if major.is_ascii_digit() && minor.is_ascii_digit() => {
-            if !permits.unconventional_version {
-                return Err(Fault::Version);
-            }
-            Ok((target, u8::from(*major > b'0')))
-        }
-        _ => Err(Fault::BadRequest("the request line ends in no version")),
+    let [
+        target @ ..,
+        b' ',
+        b'H',
+        b'T',
+        b'T',
+        b'P',
+        b'/',
+        major @ b'0'..=b'9',
+        b'.',
+        minor @ b'0'..=b'9',
+    ] = rest
+    else {
+        return Err(Fault::BadRequest("the request line ends in no version"));
+    };
+    match (major, minor) {
+        (b'1', b'0' | b'1') => Ok((target, minor - b'0')),
+        _ if permits.unconventional_version => Ok((target, u8::from(*major > b'0'))),
+        _ => Err(Fault::Version),
     }
 }

@@ -58,9 +58,9 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// How many seats it has: the `threads` setting.
+    /// How many seats it has: see [`Settings::seats_per_worker`](crate::settings::Settings::seats_per_worker).
     pub fn seats(&self) -> usize {
-        self.common.settings.threads as usize
+        self.common.settings.seats_per_worker()
     }
 
     /// The settings in force.

@@ -41,18 +41,18 @@ fn common(
     identities: Identities,
     before: &Before,
 ) -> io::Result<Common> {
-    let threads = settings.threads as usize;
-    let seated_max = Word::SEATS_MAX / threads;
+    let seats_per_worker = settings.seats_per_worker();
+    let seated_max = Word::SEATS_MAX / seats_per_worker;
     let workers_max = (settings.workers as usize + WORKERS_SPARE).min(seated_max);
     if workers_max < settings.workers as usize {
         return Err(io::Error::other(format!(
-            "workers times threads is more than {}, the most worker threads that there may be",
+            "the workers have more than {} seats, the most that there may be",
             Word::SEATS_MAX
         )));
     }
     let exchange = Exchange::create(Geometry {
-        seats: workers_max * threads,
-        seats_per_worker: threads,
+        seats: workers_max * seats_per_worker,
+        seats_per_worker,
         ahead_per_seat: AHEAD_PER_SEAT_MAX,
         request_bytes: REQUEST_HEAD_BYTES_MAX + REQUEST_RECORD_EXTRA_BYTES + settings.body_memory,
         response_bytes: RESPONSE_RING_BYTES,

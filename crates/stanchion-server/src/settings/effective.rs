@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 use stanchion_http::{FieldRules, HeaderMap, Permits, SchemeFields};
 
-use super::resolve::{Layer, resolve};
+use super::resolve::{LOOP_SEATS_MAX, Layer, resolve};
 use super::{
     AllowedPeers, Bind, Collector, ControlAddress, Facility, Lane, Seconds, SettingsError,
     StatsdAddress, SyslogAddress,
@@ -30,8 +30,17 @@ pub struct Settings {
     pub worker_port_base: u16,
     /// Worker processes, at least 1.
     pub workers: u32,
-    /// Threads in each worker, at least 1.
+    /// Threads in each worker of a WSGI app, at least 1.
     pub threads: u32,
+    /// What the app is.
+    pub interface: Interface,
+    /// Requests that one event loop runs at once, at least 1; see [`Settings::seats_per_worker`].
+    pub worker_concurrency: u32,
+    /// Which event loop runs an asynchronous app.
+    #[serde(rename = "loop")]
+    pub event_loop: EventLoop,
+    /// Whether an asynchronous app is told of the start and the end of its worker.
+    pub lifespan: Lifespan,
     /// How long a worker may run one request; 0 = no limit.
     pub timeout: Seconds,
     /// How long a shutdown or reload may drain; 0 = not at all.
@@ -270,6 +279,42 @@ pub enum SignalStyle {
     Unicorn,
 }
 
+/// What the app is called by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Interface {
+    /// As the app turns out to be.
+    Auto,
+    /// PEP 3333, in threads.
+    Wsgi,
+    /// ASGI 3, in an event loop.
+    Asgi,
+}
+
+/// Which event loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EventLoop {
+    /// uvloop where it is installed.
+    Auto,
+    /// Python's own.
+    Asyncio,
+    /// uvloop and no other.
+    Uvloop,
+}
+
+/// Whether the app is called with the lifespan scope.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Lifespan {
+    /// Yes, and it may refuse.
+    Auto,
+    /// Yes, and it must take it.
+    On,
+    /// No.
+    Off,
+}
+
 /// In which order the line is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -363,9 +408,24 @@ impl Settings {
         SchemeFields::new(fields.map(|(name, https)| (&**name, &**https)))
     }
 
-    /// Requests that can run at once: a seat for each thread of each worker.
+    /// Whether workers run an event loop. Where the app is to say so itself they do not, until it has.
+    pub fn is_event_loop(&self) -> bool {
+        self.interface == Interface::Asgi
+    }
+
+    /// Requests that one worker runs at once: a seat for each of its threads, or for each task of its event loop.
+    pub fn seats_per_worker(&self) -> usize {
+        let seats = if self.is_event_loop() {
+            self.worker_concurrency.min(LOOP_SEATS_MAX / self.workers)
+        } else {
+            self.threads
+        };
+        seats as usize
+    }
+
+    /// Requests that can run at once.
     pub fn seats(&self) -> usize {
-        self.workers as usize * self.threads as usize
+        self.workers as usize * self.seats_per_worker()
     }
 }
 
@@ -406,6 +466,35 @@ mod tests {
         assert_eq!(settings.timeout.as_duration(), None);
         assert_eq!(settings.bind, [Bind::parse("[::1]:0").unwrap()]);
         assert_eq!(settings.max_waiting, 2048);
+    }
+
+    #[test]
+    fn an_event_loop_has_seats_for_tasks_and_no_more_than_can_be_named() {
+        let settings = |text| Settings::from_json(text).unwrap();
+        let seats = |text| settings(text).seats_per_worker();
+        assert_eq!(seats(r#"{"threads": 3, "worker_concurrency": 9}"#), 3);
+        assert_eq!(
+            seats(r#"{"threads": 3, "worker_concurrency": 9, "interface": "wsgi"}"#),
+            3
+        );
+        assert_eq!(
+            seats(r#"{"threads": 3, "worker_concurrency": 9, "interface": "asgi"}"#),
+            9
+        );
+        assert_eq!(seats(r#"{"interface": "asgi"}"#), 1000);
+        assert_eq!(seats(r#"{"interface": "asgi", "workers": 65}"#), 1000);
+        assert_eq!(seats(r#"{"interface": "asgi", "workers": 66}"#), 992);
+        assert_eq!(seats(r#"{"interface": "asgi", "workers": 4096}"#), 16);
+        assert_eq!(
+            seats(r#"{"interface": "asgi", "worker_concurrency": 4000000000}"#),
+            65_536
+        );
+        let settings =
+            settings(r#"{"interface": "ASGI", "loop": "uvloop", "lifespan": "off", "workers": 2}"#);
+        assert!(settings.is_event_loop());
+        assert_eq!(settings.seats(), 2000);
+        assert_eq!(settings.event_loop, EventLoop::Uvloop);
+        assert_eq!(settings.lifespan, Lifespan::Off);
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub use bind::BindAddress;
 pub use collector::Collector;
 pub use control::ControlAddress;
 pub use datagram::DatagramAddress;
-pub use effective::{LogLevel, QueueOrder, Settings, SignalStyle};
+pub use effective::{EventLoop, Interface, Lifespan, LogLevel, QueueOrder, Settings, SignalStyle};
 pub use lane::Lane;
 pub use listen::{Bind, ListenOptions};
 pub use peers::AllowedPeers;

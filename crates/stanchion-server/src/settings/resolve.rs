@@ -11,9 +11,11 @@ use super::lane::LANES_MAX;
 use super::table;
 use super::{Lane, SettingsError};
 
-/// Most requests that can run at once: workers times threads. Each seat costs shared memory and
+/// Most requests that can run at once in threads: workers times threads. Each seat costs shared memory and
 /// a place in the scoreboard from the start.
 const SEATS_MAX: u64 = 4096;
+/// Most requests that can run at once in event loops: as many seats as a slot's word can name.
+pub(super) const LOOP_SEATS_MAX: u32 = 65_536;
 
 /// Where the values of the table come from, in `stanchion check`.
 const TABLE_ORIGIN: &str = "default";
@@ -77,6 +79,7 @@ pub fn resolve(layers: &[Layer]) -> Resolution {
     }
     resolution.check_together();
     resolution.warn_of_risks();
+    resolution.warn_of_the_meaningless();
     resolution
 }
 
@@ -158,8 +161,43 @@ impl Resolution {
         self.values[name].value.as_u64().unwrap_or_default()
     }
 
+    fn is_event_loop(&self) -> bool {
+        self.values["interface"].value == "asgi"
+    }
+
+    /// What [`super::Settings::seats_per_worker`] will say, and the settings that it comes from.
+    fn seats(&self) -> (u64, &'static str) {
+        let workers = self.number("workers");
+        if self.is_event_loop() {
+            let asked = workers.saturating_mul(self.number("worker_concurrency"));
+            let seats = asked.min(LOOP_SEATS_MAX.into());
+            (seats, "workers times worker_concurrency")
+        } else {
+            let seats = workers.saturating_mul(self.number("threads"));
+            (seats, "workers times threads")
+        }
+    }
+
+    /// What has no meaning in workers of the kind that was asked for by name.
+    fn warn_of_the_meaningless(&mut self) {
+        let Resolved { value, origin } = &self.values["threads"];
+        if self.is_event_loop() && value.as_u64() > Some(1) {
+            let line = format!(
+                "setting `threads` from {origin}: it has no meaning with an event loop, which runs up to \
+                 worker_concurrency requests at once"
+            );
+            self.warnings.push(line);
+        }
+    }
+
     fn check_seats(&mut self) {
-        let (workers, threads) = (self.number("workers"), self.number("threads"));
+        let workers = self.number("workers");
+        // A worker takes one at least, whatever it is.
+        let threads = if self.is_event_loop() {
+            1
+        } else {
+            self.number("threads")
+        };
         if workers.saturating_mul(threads) > SEATS_MAX {
             // The higher of the two is the likelier slip.
             let culprit = if workers >= threads {
@@ -203,9 +241,7 @@ impl Resolution {
         let lanes: Vec<Lane> = texts
             .filter_map(|text| Lane::parse(text.as_str()?).ok())
             .collect();
-        let seats = self
-            .number("workers")
-            .saturating_mul(self.number("threads"));
+        let (seats, product) = self.seats();
         let kept: usize = lanes.iter().map(|lane| lane.seats).sum();
         let again = (1..lanes.len())
             .map(|index| (&lanes[index].name, &lanes[..index]))
@@ -216,8 +252,7 @@ impl Resolution {
             format!("there are two lanes '{name}'")
         } else if kept > 0 && kept as u64 >= seats {
             format!(
-                "expected fewer seats to be kept than the {seats} there are (workers times \
-                 threads), got {kept}"
+                "expected fewer seats to be kept than the {seats} there are ({product}), got {kept}"
             )
         } else {
             return;
@@ -329,6 +364,36 @@ mod tests {
             [
                 "setting `workers` from command line: expected workers times threads <= 4096, got 513 \
               times 8"
+            ]
+        );
+    }
+
+    #[test]
+    fn of_an_event_loop_neither_threads_nor_their_number_count() {
+        let check = |values: Value| {
+            let resolution = resolve(&[layer("here", &values)]);
+            (resolution.errors, resolution.warnings)
+        };
+        let nothing: (Vec<String>, Vec<String>) = Default::default();
+        assert_eq!(check(json!({"interface": "asgi", "threads": 1})), nothing);
+        assert_eq!(check(json!({"interface": "auto", "threads": 8})), nothing);
+        let (errors, warnings) = check(json!({"interface": "asgi", "workers": 600, "threads": 8}));
+        assert_eq!(errors, [""; 0]);
+        assert_eq!(
+            warnings,
+            [
+                "setting `threads` from here: it has no meaning with an event loop, which runs up to \
+                 worker_concurrency requests at once"
+            ]
+        );
+        let (errors, _) = check(json!({"interface": "asgi", "workers": 4097}));
+        assert_eq!(errors.len(), 1, "{errors:?}");
+        let kept = json!({"interface": "asgi", "worker_concurrency": 2, "lane": ["a=/a seats=2"]});
+        assert_eq!(
+            check(kept).0,
+            [
+                "setting `lane` from here: expected fewer seats to be kept than the 2 there are \
+                 (workers times worker_concurrency), got 2"
             ]
         );
     }

@@ -68,7 +68,8 @@ pub(crate) struct Dispatch {
     submitted: usize,
     /// Workers that sit at their seats.
     workers: BTreeMap<u16, Sitting>,
-    threads: u16,
+    /// Each of them at so many.
+    seats_per_worker: usize,
     tally: &'static Tally,
     answers: Rc<Limits>,
     /// Uses of slots whose seats wait for a client.
@@ -134,7 +135,7 @@ impl Dispatch {
             slots: vec![None; common.exchange.geometry().slots()],
             submitted: 0,
             workers: BTreeMap::new(),
-            threads: settings.threads as u16,
+            seats_per_worker: settings.seats_per_worker(),
             tally: &common.tally,
             answers: Rc::clone(answers),
             held: Vec::new(),
@@ -174,13 +175,13 @@ impl Dispatch {
         self.expire_waiting(now_us);
         // First, as they are few, and what they are for may be to find out why all the others wait.
         self.fill_ports(now_us);
-        let threads = usize::from(self.threads);
-        let mut room = self.workers.len() * threads;
+        let mut room = self.workers.len() * self.seats_per_worker;
         if self.reserve.is_empty() {
             room *= 1 + self.ahead.per_seat();
         } else {
             let sitting = self.workers.keys().copied();
-            let elsewhere = self.ports.seats_held(sitting, threads) + self.side.orphans();
+            let elsewhere =
+                self.ports.seats_held(sitting, self.seats_per_worker) + self.side.orphans();
             room = room.saturating_sub(elsewhere);
         }
         while self.submitted < room && self.side.can_submit() {

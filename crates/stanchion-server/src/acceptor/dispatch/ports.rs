@@ -133,14 +133,21 @@ impl<T> Ports<T> {
         self.ports.get(&port).map(|port| port.worker)
     }
 
-    /// Seats of these workers, `threads` each, that requests of ports have or are about to have.
-    pub(super) fn seats_held(&self, workers: impl Iterator<Item = u16>, threads: usize) -> usize {
+    /// Seats of these workers, `per_worker` each, that requests of ports have or are about to have.
+    pub(super) fn seats_held(
+        &self,
+        workers: impl Iterator<Item = u16>,
+        per_worker: usize,
+    ) -> usize {
         if self.ports.is_empty() {
             return 0;
         }
         let held = |worker| {
             let ports = self.ports.values().filter(|port| port.worker == worker);
-            ports.map(|port| port.submitted).sum::<usize>().min(threads)
+            ports
+                .map(|port| port.submitted)
+                .sum::<usize>()
+                .min(per_worker)
         };
         workers.map(held).sum()
     }

@@ -2,6 +2,7 @@
 
 mod admin;
 mod app;
+mod event_loop;
 mod limits;
 mod line;
 mod logging;
@@ -17,6 +18,7 @@ pub(super) use requests::RISKS;
 pub const GROUPS: &[Group] = &[
     serving::SERVER_SOCKET,
     serving::WORKERS,
+    event_loop::EVENT_LOOP,
     line::LINE,
     limits::LIMITS,
     limits::BUFFERS,

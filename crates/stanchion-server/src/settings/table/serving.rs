@@ -118,7 +118,8 @@ pub(super) const WORKERS: Group = Group {
             help: "Worker processes",
             long_help: "\
 Workers times threads is the number of requests that run at once; the \
-others wait in the line. That product is at most 4096.
+others wait in the line. That product is at most 4096. Of an asynchronous \
+app it is workers times worker_concurrency, and at most 65536.
 
 Where the kernel allows fewer processes (RLIMIT_NPROC, pids.max of the \
 cgroup) the fork fails, which is logged and tried again.",
@@ -137,7 +138,7 @@ cgroup) the fork fails, which is logged and tried again.",
 Each thread takes a request of its own from the line, so the app must \
 be safe to call from several threads. Threads of one worker share \
 Python's interpreter lock: they help an app that waits, not one that \
-computes.",
+computes. An asynchronous app has one event loop in each worker instead.",
         },
         Setting {
             name: "timeout",

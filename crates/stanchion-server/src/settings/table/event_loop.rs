@@ -1,0 +1,79 @@
+//! Settings of asynchronous apps and of the event loops that run them.
+
+use super::{Group, Kind, OnReload, Preset, Range, Setting};
+
+/// As in gunicorn's `worker_connections`.
+const CONCURRENCY: u64 = 1000;
+
+pub(super) const EVENT_LOOP: Group = Group {
+    title: "Asynchronous apps",
+    settings: &[
+        Setting {
+            name: "interface",
+            flags: &["--interface"],
+            metavar: "NAME",
+            env: None,
+            kind: Kind::Choice(&["auto", "wsgi", "asgi"]),
+            default: Preset::Text("auto"),
+            gunicorn: false,
+            on_reload: OnReload::Applies,
+            help: "What the app is: auto, wsgi or asgi",
+            long_help: "\
+asgi: the app is asynchronous (ASGI 3, as FastAPI, Starlette, Quart and \
+Django's get_asgi_application() are), and each worker runs one event loop \
+for it. wsgi: each worker runs threads. auto looks at the app: it is \
+asynchronous if it is a coroutine function, or an object whose __call__ \
+is one.
+
+The server starts for a WSGI app. When auto finds another, it starts \
+again for that, which costs a second import of the app and a line in the \
+log; --interface asgi saves both. An app that is not what is said here is \
+refused.",
+        },
+        Setting {
+            name: "worker_concurrency",
+            flags: &["--worker-concurrency"],
+            metavar: "N",
+            env: None,
+            kind: Kind::Int(Range::between(1, u32::MAX as u64)),
+            default: Preset::Number(CONCURRENCY),
+            gunicorn: false,
+            on_reload: OnReload::Applies,
+            help: "Requests that one event loop runs at once",
+            long_help: "\
+Of asynchronous apps only. What is beyond that waits in the line, where \
+it can be served by another worker, refused, or leave. Workers times this \
+is at most 65536; above that each worker takes its share of 65536.",
+        },
+        Setting {
+            name: "loop",
+            flags: &["--loop"],
+            metavar: "NAME",
+            env: None,
+            kind: Kind::Choice(&["auto", "asyncio", "uvloop"]),
+            default: Preset::Text("auto"),
+            gunicorn: false,
+            on_reload: OnReload::Applies,
+            help: "Event loop: auto, asyncio or uvloop",
+            long_help: "\
+Of asynchronous apps only. auto takes uvloop if it can be imported, and \
+asyncio's own loop otherwise. uvloop is refused where it is not installed.",
+        },
+        Setting {
+            name: "lifespan",
+            flags: &["--lifespan"],
+            metavar: "MODE",
+            env: None,
+            kind: Kind::Choice(&["auto", "on", "off"]),
+            default: Preset::Text("auto"),
+            gunicorn: false,
+            on_reload: OnReload::Applies,
+            help: "Tell the app when a worker starts and ends",
+            long_help: "\
+Of asynchronous apps only. Each worker calls the app once with the \
+lifespan scope: what the app sets up there is ready before the first \
+request. auto serves an app too that raises at that call, since many know \
+no lifespan; on ends such a worker; off does not call.",
+        },
+    ],
+};

@@ -285,6 +285,8 @@ class _ForeignFlag(argparse.Action):
         option_string: str | None = None,
     ) -> None:
         if self.foreign.is_honoured(values if self.foreign.takes_value else True):
+            if self.foreign.name == "worker_class":
+                namespace.of_class = gunicorn.meaning_of_class(values)
             return
         if self.foreign.refusal is not None:
             given = f"{option_string} {values}" if self.foreign.takes_value else str(option_string)
@@ -295,7 +297,7 @@ class _ForeignFlag(argparse.Action):
 def _parse(arguments: Sequence[str], place: str, for_check: bool = False) -> argparse.Namespace:
     """Flags to raw values under the names of settings; those not given are absent."""
     parser = _Parser(place)
-    parser.set_defaults(ignored=[], help=None, version=False)
+    parser.set_defaults(ignored=[], of_class={}, help=None, version=False)
     parser.add_argument("wsgi_app", nargs="?", metavar="APP", default=argparse.SUPPRESS)
     parser.add_argument("-h", dest="help", action="store_const", const="short")
     parser.add_argument("--help", dest="help", action="store_const", const="full")
@@ -312,7 +314,8 @@ def _parse(arguments: Sequence[str], place: str, for_check: bool = False) -> arg
     options, unknown = parser.parse_known_intermixed_args(arguments)
     if unknown:
         parser.error(_unknown(unknown[0], getattr(options, "wsgi_app", None)))
-    return options
+    # What a class stands for is below what is said outright, whichever stands first.
+    return argparse.Namespace(**{**options.of_class, **vars(options)})
 
 
 def _add_flags(parser: argparse.ArgumentParser, setting: config.Setting) -> None:
@@ -323,7 +326,8 @@ def _add_flags(parser: argparse.ArgumentParser, setting: config.Setting) -> None
             parser.add_argument(*setting.off_flags, action="store_const", const=False, **common)
     elif setting.flags:
         action = "append" if setting.kind == "list" else "store"
-        parser.add_argument(*setting.flags, action=action, metavar=setting.metavar, **common)
+        synonyms = [flag for one in gunicorn.SYNONYMS if one.setting == setting.name for flag in one.flags]
+        parser.add_argument(*setting.flags, *synonyms, action=action, metavar=setting.metavar, **common)
 
 
 def _unknown(argument: str, app: str | None) -> str:

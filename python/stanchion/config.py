@@ -114,7 +114,7 @@ def read_file(location: str) -> ConfigFile:
     names = {setting.name for setting in schema()} - {"config"}
     held = _run_config(location)
     objects, shown = objects_of(held)
-    values = {name: value for name, value in held.items() if name in names} | shown
+    values = {name: value for name, value in held.items() if name in names} | gunicorn.translated(held) | shown
     layer = Layer(f"config file {location}", values)
     functions, complaints = hooks.find(held)
     refusals, ignored = gunicorn.sort_out(held)
@@ -161,7 +161,7 @@ def _slips(held: Mapping[str, Any]) -> Iterator[str]:
         for flag in setting.flags
         if flag.startswith("--")
     }
-    values |= {name: name for name in (*(setting.name for setting in schema()), *gunicorn.BY_NAME)}
+    values |= {name: name for name in (*(setting.name for setting in schema()), *gunicorn.NAMES)}
     for name, value in held.items():
         if name.startswith("_") or isinstance(value, type | ModuleType) or name in hooks.NAMES:
             continue

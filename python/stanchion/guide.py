@@ -56,10 +56,16 @@ def _known() -> dict[str, Setting | str]:
     for setting in schema():
         for name in (setting.name, *setting.flags, *setting.off_flags):
             known[name] = setting
+        for synonym in gunicorn.SYNONYMS:
+            if synonym.setting == setting.name:
+                known |= dict.fromkeys((synonym.name, *synonym.flags), setting)
     return known
 
 
 def _of_gunicorn(foreign: gunicorn.Foreign) -> str:
+    accepted = [str(value) for value in foreign.same if isinstance(value, str) and value]
+    if foreign.refusal is not None and accepted:
+        return f"A setting of gunicorn. Accepted: {', '.join(accepted)}. Else it is refused: {foreign.refusal}."
     if foreign.refusal is not None:
         return f"A setting of gunicorn that is refused here: {foreign.refusal}."
     why = foreign.harmless or foreign.instead

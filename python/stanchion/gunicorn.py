@@ -1,6 +1,7 @@
 """What gunicorn knows and stanchion does not: names to explain, so that nothing is dropped silently.
 
-Each has one rule, wherever it comes from, a config file or a command line. A value that asks for
+Some have another name here, and `worker_class` is `interface` for those classes of which there is the like. Each other
+one has one rule, wherever it comes from, a config file or a command line. A value that asks for
 what happens here anyway is accepted without a word, and so is any of a setting that has no meaning
 here and whose effect nobody misses: `worker_tmp_dir`, or `ciphers`, which in gunicorn does nothing
 either without `certfile`. One that somebody may miss is ignored with a warning. Any other stops the
@@ -37,6 +38,8 @@ def _is_same(value: object, wanted: object) -> bool:
     """Whether gunicorn would read them alike: a list is also written as a text, and so are numbers."""
     if isinstance(wanted, Mapping):
         return isinstance(value, Mapping) and {str(name).upper(): one for name, one in value.items()} == wanted
+    if isinstance(value, type):
+        value = f"{value.__module__}.{value.__qualname__}"
     if isinstance(value, list | tuple):
         value = ",".join(map(str, value))
     if not isinstance(value, str | int | float):
@@ -51,23 +54,54 @@ _DIRTY = "there are no dirty workers here: give such work to a task queue"
 
 _NO_TLS = "used only with `certfile`"
 _NO_HTTP2 = "used only for HTTP/2, which `http_protocols` has to ask for"
-_NO_ASGI = "used only for ASGI apps, which `worker_class` has to ask for"
 _NO_DIRTY = "used only with `dirty_apps`"
 _NO_CONTROL = "used only for `control_socket`"
 
 _LOOPBACK = "127.0.0.1,::1"
 
+_THREADS = MappingProxyType({"interface": "wsgi"})
+_EVENT_LOOP = MappingProxyType({"interface": "asgi"})
+# uvicorn's worker whose parser is h11 has asyncio's loop, too.
+_ASYNCIO = MappingProxyType({"interface": "asgi", "loop": "asyncio"})
+
+WORKER_CLASSES: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "sync": _THREADS,
+        "gthread": _THREADS,
+        "gunicorn.workers.sync.SyncWorker": _THREADS,
+        "gunicorn.workers.gthread.ThreadWorker": _THREADS,
+        "asgi": _EVENT_LOOP,
+        "gunicorn.workers.gasgi.ASGIWorker": _EVENT_LOOP,
+        "uvicorn.workers.UvicornWorker": _EVENT_LOOP,
+        "uvicorn.workers.UvicornH11Worker": _ASYNCIO,
+        "uvicorn_worker.UvicornWorker": _EVENT_LOOP,
+        "uvicorn_worker.UvicornH11Worker": _ASYNCIO,
+    }
+)
+"""What each stands for, by settings."""
+
+
+class Synonym(NamedTuple):
+    """A setting of gunicorn that has another name here."""
+
+    name: str
+    flags: tuple[str, ...]
+    setting: str
+
+
+SYNONYMS = (
+    Synonym("worker_connections", ("--worker-connections",), "worker_concurrency"),
+    Synonym("asgi_loop", ("--asgi-loop",), "loop"),
+    Synonym("asgi_lifespan", ("--asgi-lifespan",), "lifespan"),
+)
+
 FOREIGN = (
     Foreign(
         "worker_class",
         ("-k", "--worker-class"),
-        refusal="workers run threads (--threads), no event loop",
-        same=("sync", "gthread", "gunicorn.workers.sync.SyncWorker", "gunicorn.workers.gthread.ThreadWorker"),
-    ),
-    Foreign(
-        "worker_connections",
-        ("--worker-connections",),
-        harmless="connections belong to no worker here; `max_connections` bounds them all",
+        refusal="workers run threads (sync, gthread) or an event loop (asgi); an app for gevent or eventlet is served "
+        "in threads (--threads), one for tornado by tornado itself",
+        same=tuple(WORKER_CLASSES),
     ),
     Foreign(
         "worker_tmp_dir",
@@ -102,10 +136,12 @@ FOREIGN = (
     Foreign("http2_initial_window_size", ("--http2-initial-window-size",), harmless=_NO_HTTP2),
     Foreign("http2_max_frame_size", ("--http2-max-frame-size",), harmless=_NO_HTTP2),
     Foreign("http2_max_header_list_size", ("--http2-max-header-list-size",), harmless=_NO_HTTP2),
-    Foreign("asgi_loop", ("--asgi-loop",), harmless=_NO_ASGI),
-    Foreign("asgi_lifespan", ("--asgi-lifespan",), harmless=_NO_ASGI),
-    Foreign("asgi_disconnect_grace_period", ("--asgi-disconnect-grace-period",), harmless=_NO_ASGI),
-    Foreign("websocket_max_message_size", ("--websocket-max-message-size",), harmless=_NO_ASGI),
+    Foreign(
+        "asgi_disconnect_grace_period",
+        ("--asgi-disconnect-grace-period",),
+        harmless="an app is told that its client has left, and not cancelled",
+    ),
+    Foreign("websocket_max_message_size", ("--websocket-max-message-size",), harmless="there are no WebSockets here"),
     Foreign("dirty_apps", ("--dirty-app",), refusal=_DIRTY, same=("",)),
     Foreign("dirty_workers", ("--dirty-workers",), harmless=_NO_DIRTY),
     Foreign("dirty_timeout", ("--dirty-timeout",), harmless=_NO_DIRTY),
@@ -118,6 +154,20 @@ FOREIGN = (
 )
 
 BY_NAME: Mapping[str, Foreign] = MappingProxyType({foreign.name: foreign for foreign in FOREIGN})
+
+NAMES = (*BY_NAME, *(synonym.name for synonym in SYNONYMS))
+
+
+def meaning_of_class(value: object) -> Mapping[str, str]:
+    """What this `worker_class` stands for, by settings; nothing if it is None."""
+    return next((meaning for name, meaning in WORKER_CLASSES.items() if _is_same(value, name)), {})
+
+
+def translated(held: Mapping[str, object]) -> dict[str, object]:
+    """Settings that these variables of a config file give by gunicorn's names, but for those that it has itself."""
+    given: dict[str, object] = {**meaning_of_class(held.get("worker_class"))}
+    given |= {one.setting: held[one.name] for one in SYNONYMS if held.get(one.name) is not None}
+    return {name: value for name, value in given.items() if name not in held}
 
 
 def refused(given: str, foreign: Foreign) -> str:

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from stanchion.app.base import Application, BaseApplication
 
 FILE = """
@@ -25,6 +27,20 @@ def test_a_config_file_that_a_program_reads_has_its_objects_hooks_and_warnings(t
     assert effective.objects["logconfig_dict"]["filters"] == {"mine": {"()": list}}
     assert "post_fork" in effective.hooks
     assert any("workerz is no setting" in warning for warning in effective.warnings)
+
+
+def test_gunicorns_names_of_settings_are_taken() -> None:
+    class Shop(BaseApplication):
+        def load_config(self) -> None:
+            self.cfg.set("worker_class", "uvicorn.workers.UvicornH11Worker")
+            self.cfg.set("worker_connections", 7)
+
+    cfg = Shop().cfg
+    assert (cfg.interface, cfg.loop, cfg.worker_concurrency) == ("asgi", "asyncio", 7)
+    with pytest.raises(ValueError, match="worker_class = 'gevent' is gunicorn's and not supported"):
+        cfg.set("worker_class", "gevent")
+    cfg.set("interface", "wsgi")
+    assert (cfg.interface, cfg.loop) == ("wsgi", "asyncio")
 
 
 def test_a_server_has_a_name_though_nobody_has_given_it_one() -> None:

@@ -91,6 +91,7 @@ def gunicorns() -> list[tuple[str, str, bool]]:
 def test_every_setting_of_gunicorn_is_in_one_list():
     lists = [
         [setting.name for setting in config.schema() if setting.gunicorn] + list(hooks.ARGUMENTS),
+        [synonym.name for synonym in gunicorn.SYNONYMS],
         [foreign.name for foreign in gunicorn.FOREIGN if foreign.refusal is None],
         [foreign.name for foreign in gunicorn.FOREIGN if foreign.refusal is not None],
     ]
@@ -105,10 +106,11 @@ def test_each_has_one_reason(foreign):
 
 @pytest.mark.parametrize(("name", "flag", "takes_value"), gunicorns())
 def test_a_flag_of_gunicorn_is_taken_as_its_list_says(name, flag, takes_value, home, capsys):
-    setting = next((setting for setting in config.schema() if setting.name == name), None)
+    meant = next((synonym.setting for synonym in gunicorn.SYNONYMS if synonym.name == name), name)
+    setting = next((setting for setting in config.schema() if setting.name == meant), None)
     (home / "other").write_text("")
     if setting is not None:
-        assert setting.gunicorn
+        assert setting.gunicorn == (meant == name)
         words, _ = other_value(setting, flag)
         assert bool(words) == takes_value
         assert main(["check", flag, *words]) == 0
@@ -121,6 +123,54 @@ def test_a_flag_of_gunicorn_is_taken_as_its_list_says(name, flag, takes_value, h
         assert (code, foreign.refusal in words) == (2, True)
     else:
         assert (code, "ignored" in words) == (0, foreign.harmless is None)
+
+
+UVICORNS = ["uvicorn.workers.UvicornWorker", "uvicorn_worker.UvicornWorker"]
+H11 = ["uvicorn.workers.UvicornH11Worker", "uvicorn_worker.UvicornH11Worker"]
+CLASSES = {
+    ("wsgi", "auto"): ["sync", "gthread", "gunicorn.workers.sync.SyncWorker", "gunicorn.workers.gthread.ThreadWorker"],
+    ("asgi", "auto"): ["asgi", "ASGI", "gunicorn.workers.gasgi.ASGIWorker", *UVICORNS],
+    ("asgi", "asyncio"): H11,
+}
+
+
+def interface_and_loop(capsys, *words: str) -> tuple[str, str]:
+    assert main(["check", "--json", *words]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    answer = json.loads(shown.out)
+    return answer["interface"]["value"], answer["loop"]["value"]
+
+
+@pytest.mark.parametrize(("name", "meant"), [(name, meant) for meant, names in CLASSES.items() for name in names])
+def test_a_worker_class_says_how_the_app_is_called(name, meant, home, capsys):
+    (home / "c.py").write_text(f"worker_class = {name!r}\n")
+    for words in (["-k", name], ["--worker-class", name], ["-c", "c.py"]):
+        assert interface_and_loop(capsys, *words) == meant
+
+
+def test_a_worker_class_may_be_the_class_itself(home, capsys):
+    text = "class UvicornH11Worker: pass\nUvicornH11Worker.__module__ = 'uvicorn_worker'\n"
+    (home / "c.py").write_text(text + "worker_class = UvicornH11Worker\n")
+    assert interface_and_loop(capsys, "-c", "c.py") == ("asgi", "asyncio")
+
+
+def test_what_is_said_outright_stands_above_the_class_in_one_place_and_below_what_a_higher_place_says(home, capsys):
+    (home / "c.py").write_text("worker_class = 'uvicorn.workers.UvicornH11Worker'\nloop = 'uvloop'\n")
+    assert interface_and_loop(capsys, "-c", "c.py") == ("asgi", "uvloop")
+    assert interface_and_loop(capsys, "-c", "c.py", "--interface", "auto") == ("auto", "uvloop")
+    assert interface_and_loop(capsys, "-c", "c.py", "-k", "gthread") == ("wsgi", "uvloop")
+    for words in (["-k", H11[0], "--loop", "auto"], ["--loop", "auto", "-k", H11[0]]):
+        assert interface_and_loop(capsys, *words) == ("asgi", "auto")
+
+
+def test_a_synonym_in_a_file_gives_the_setting_and_the_setting_itself_stands_above_it(home, capsys):
+    (home / "c.py").write_text("worker_connections = 7\nasgi_loop = 'uvloop'\nasgi_lifespan = None\nloop = 'asyncio'\n")
+    values = dict(config.resolve([config.read_file("c.py").layer]).values)
+    assert (values["worker_concurrency"], values["loop"], values["lifespan"]) == (7, "asyncio", "auto")
+    (home / "c.py").write_text("worker_connections = 'many'\n")
+    assert main(["check", "-c", "c.py"]) == 2
+    assert capsys.readouterr().err.startswith("stanchion: setting `worker_concurrency` from config file c.py: ")
 
 
 def test_the_page_is_current():

@@ -40,12 +40,12 @@ def test_the_version_is_the_same_everywhere():
 
 
 def test_every_name_of_gunicorn_has_a_place():
-    placed = set(ours()) | gunicorn.BY_NAME.keys() | hooks.ARGUMENTS.keys()
+    placed = {*ours(), *gunicorn.NAMES, *hooks.ARGUMENTS}
     assert placed == set(gunicorns())
 
 
 def test_no_name_has_two_places():
-    names = [setting.name for setting in config.schema()] + [foreign.name for foreign in gunicorn.FOREIGN]
+    names = [*(setting.name for setting in config.schema()), *gunicorn.NAMES]
     assert len(names) == len(set(names))
     assert hooks.NAMES.isdisjoint(names)
 
@@ -55,7 +55,8 @@ def test_every_flag_of_gunicorn_is_known():
         if name in ours():
             mine = {*ours()[name].flags, *ours()[name].off_flags}
         else:
-            mine = {flag for foreign in gunicorn.FOREIGN if foreign.name == name for flag in foreign.flags}
+            others = (*gunicorn.FOREIGN, *gunicorn.SYNONYMS)
+            mine = {flag for one in others if one.name == name for flag in one.flags}
         assert set(setting.cli or ()) <= mine, name
 
 

@@ -32,7 +32,7 @@ class Config(facades.Config):
         self._given: dict[str, Any] = {}
         self._objects: Mapping[str, Any] = {}
         rows: dict[str, Any] = {setting.name: setting.default for setting in config.schema()}
-        rows |= dict.fromkeys((*hooks.NAMES, *gunicorn.BY_NAME))
+        rows |= dict.fromkeys((*hooks.NAMES, *gunicorn.NAMES))
         self.settings = {name: Option(name, default, self) for name, default in rows.items()}
         """Everything that may be set, by its name."""
         super().__init__(self.effective().values)
@@ -51,7 +51,9 @@ class Config(facades.Config):
         before = (self._given, self._hooks, self._objects)
         if name in hooks.NAMES:
             self._hooks = {**self._hooks, **functions}
-        elif name not in gunicorn.BY_NAME:
+        elif name in gunicorn.NAMES:
+            self._given = {**self._given, **gunicorn.translated({name: value})}
+        else:
             objects, shown = config.objects_of({name: value})
             self._objects = {**self._objects, **objects}
             self._given = {**self._given, name: value, **shown}

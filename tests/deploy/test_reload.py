@@ -48,7 +48,7 @@ def test_twenty_reloads_in_a_row_fail_no_request(serve: Serve, tmp_path: Path, t
             releases.put(release)
             reload(server)
             for address in server.addresses:
-                eventually(lambda a=address, r=release: answer(a) == (r, server.pid), f"release {release} answers")
+                assert answer(address) == (release, server.pid)
             load.more()
             assert load.failed() == 0, f"after reload {release}"
     load.assert_no_failure()
@@ -74,7 +74,7 @@ def test_a_broken_release_changes_nothing_and_the_mended_one_is_taken(
         assert {answer(server.address) for _ in range(20)} == {(0, server.pid)}
         releases.put(2)
         reload(server)
-        eventually(lambda: answer(server.address)[0] == 2, "the mended release answers")
+        assert answer(server.address)[0] == 2
         load.more()
     load.assert_no_failure()
     assert {int(text.split()[0]) for text in load.answers()} == {0, 2}
@@ -122,7 +122,7 @@ def test_ctl_says_how_a_reload_ended(serve: Serve, tmp_path: Path, preload: str)
     done = ctl(control, "reload")
     assert (done.returncode, done.stderr) == (0, "")
     # Told when it serves, not before.
-    eventually(lambda: answer(server.address)[0] == 1, "the new release answers")
+    assert answer(server.address)[0] == 1
     releases.put(2, BROKEN_AT_IMPORT)
     done = ctl(control, "reload")
     assert done.returncode == 1
@@ -131,6 +131,29 @@ def test_ctl_says_how_a_reload_ended(serve: Serve, tmp_path: Path, preload: str)
     assert "; install it for " in done.stderr
     assert done.stderr.endswith("; generation 2 goes on serving\n")
     assert answer(server.address)[0] == 1
+
+
+def test_an_acceptor_that_is_stopped_holds_up_a_reload_for_two_seconds_and_the_log_says_so(
+    serve: Serve, tmp_path: Path
+) -> None:
+    releases = Releases(tmp_path / "releases")
+    releases.put(0)
+    control = tmp_path / "ctl"
+    server = serve("released:app", "--control", f"unix:{control}", *releases.arguments)
+    acceptor = server.acceptor()
+    acceptor.suspend()
+    releases.put(1)
+    done = ctl(control, "reload")
+    assert (done.returncode, done.stderr) == (0, "")
+    silent = rf"the acceptor \({acceptor.pid}\) of generation 1 has not said within 2 s that it lets nobody else in"
+    told = [line[0] for line in server.log.matches(f"{silent}|{RELOADED}")]
+    assert len(told) == 2, told
+    assert told[1] == "reloaded: generation 2 serves", "it is told after the wait"
+    assert answer(server.address) == (1, server.pid)
+    # It leaves as ever, once it goes on.
+    acceptor.resume()
+    processes.gone(acceptor.pid)
+    assert "did not leave in time" not in server.log.text()
 
 
 # ---- Settings
@@ -151,8 +174,6 @@ def test_workers_and_threads_follow_the_config_file(serve: Serve, gate: Gate, tm
     for workers, threads in ((3, 1), (1, 4), (2, 2), (1, 1)):
         config.write_text(f"{bind}workers = {workers}\nthreads = {threads}\n")
         reload(server)
-        # The old generation may hold the door a moment longer; its seats would be counted too.
-        eventually(lambda n=workers: len(server.processes()) == 3 + n, "the old generation leaves")
         found = seats(server, gate, workers * threads)
         assert len({seat.pid for seat in found}) == workers
 
@@ -222,23 +243,6 @@ def test_the_backlog_follows_the_config_file(serve: Serve, gate: Gate, tmp_path:
     assert backlog(tmp_path / "s") == 55
 
 
-def let_in_anew(server: Server, gate: Gate, name: str) -> Wire:
-    """A request that a new worker runs: who connects at the moment of a reload may be let in by the generation that
-    retires, whose worker is busy, and leaves there.
-    """
-    for _ in range(20):
-        wire = server.connect()
-        wire.send(request("GET", f"/wait?{name}"))
-        try:
-            said = gate.announcement(within_s=2)
-        except AssertionError:
-            wire.close()
-            continue
-        assert said.endswith(name)
-        return wire
-    raise AssertionError(f"no new worker runs {name}")
-
-
 def test_the_timeout_follows_the_config_file(serve: Serve, gate: Gate, tmp_path: Path) -> None:
     config = tmp_path / "settings.py"
     bind = f"bind = 'unix:{tmp_path}/s'\n"
@@ -248,7 +252,10 @@ def test_the_timeout_follows_the_config_file(serve: Serve, gate: Gate, tmp_path:
         gate.announcement()
         config.write_text(f"{bind}timeout = 1\n")
         reload(server)
-        with let_in_anew(server, gate, "hasty") as hasty:
+        with server.connect() as hasty:
+            hasty.send(request("GET", "/wait?hasty"))
+            # A worker of the new generation: the only one of the old one is busy.
+            assert gate.announcement().endswith("hasty")
             mark = server.log.mark()
             assert hasty.response().status == 504
             # Its worker could take the pass else.

@@ -107,6 +107,8 @@ pub(crate) enum ToTemplate {
 pub(crate) enum FromAcceptor {
     /// It accepts.
     Ready,
+    /// It has heard that it retires: from now on it lets nobody else in.
+    Retired,
     /// A worker has written where it should not and must not go on.
     Replace(WorkerRef),
     /// An address that a worker wanted for itself is free now: the listener comes beside it.

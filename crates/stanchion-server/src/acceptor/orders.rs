@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use stanchion_sys::listener::Listener;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use super::connections::{Audience, Doing, after};
 use super::dispatch::PortNumber;
@@ -13,7 +13,7 @@ use super::lifecycle::Lifecycle;
 use super::{Acceptor, Ending, FAREWELL};
 use crate::listeners::of_worker;
 use crate::log;
-use crate::messages::{self, Incoming, Said, ToAcceptor, WorkerRef};
+use crate::messages::{self, FromAcceptor, Incoming, Said, ToAcceptor, WorkerRef};
 use crate::settings::Bind;
 
 /// How it ends.
@@ -154,6 +154,9 @@ impl Acceptor {
             }
         };
         self.let_doors_follow(self.requests.lifecycle);
+        if let Farewell::Retire(_) = farewell {
+            self.tell_that_it_retires();
+        }
         self.ending = Some(Ending {
             farewell,
             until_us: after(self.requests.now_us, timeout),
@@ -165,6 +168,17 @@ impl Acceptor {
             let is_meant = |doing| matches!(doing, Doing::Idle | Doing::Busy);
             let (requests, poller) = (&mut self.requests, &self.poller);
             self.clients.close_soon(is_meant, requests, poller);
+        }
+    }
+
+    /// Whoever waits for the reload is told of it then. The master does not wait for ever, and clients shall not wait
+    /// for the master.
+    fn tell_that_it_retires(&self) {
+        if let Err(error) = messages::send(&self.master, &FromAcceptor::Retired) {
+            warn!(
+                "the master could not be told that generation {} lets nobody else in, and says so later: {error}",
+                self.common.generation
+            );
         }
     }
 
@@ -362,6 +376,33 @@ mod tests {
                 "{said:?}"
             );
             assert_eq!(ending.is_last, is_last, "{said:?}");
+        }
+    }
+
+    #[test]
+    fn the_master_hears_that_nobody_else_is_let_in_once_and_only_of_one_that_retires() {
+        use Farewell::{Drain, Orphaned, Quit, Retire};
+        const FIVE: Duration = Duration::from_secs(5);
+        let table: [(&[Farewell], usize); 5] = [
+            (&[Retire(FIVE)], 1),
+            (&[Retire(FIVE), Retire(FIVE), Quit], 1),
+            (&[Drain(FIVE), Retire(FIVE)], 0),
+            (&[Quit], 0),
+            (&[Orphaned], 0),
+        ];
+        for (said, times) in table {
+            let (mut acceptor, master) = serving();
+            for farewell in said {
+                acceptor.leave(*farewell);
+            }
+            let mut heard = 0;
+            while let Incoming::Message(report) =
+                messages::receive::<FromAcceptor>(&master).expect("a report")
+            {
+                assert_eq!(report, FromAcceptor::Retired, "{said:?}");
+                heard += 1;
+            }
+            assert_eq!(heard, times, "{said:?}");
         }
     }
 

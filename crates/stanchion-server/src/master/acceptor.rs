@@ -9,6 +9,10 @@ use super::stage::Stage;
 use crate::exit_code;
 use crate::messages::ToAcceptor;
 
+/// How long one that retires is waited for until it says that it lets nobody else in: far longer than a turn of its
+/// loop takes. One that hangs or is stopped does not hold up a reload or an upgrade for longer.
+pub(super) const RETIRED_WITHIN_MS: u64 = 2_000;
+
 #[derive(Debug)]
 pub(super) struct Acceptor {
     generation: u32,
@@ -17,6 +21,8 @@ pub(super) struct Acceptor {
     open: bool,
     /// Whether another master has the same listeners.
     shared: bool,
+    /// If it is to say that it lets nobody else in: until when that is waited for.
+    retired_by_ms: Option<u64>,
     backoff: Backoff,
     /// Whether any was ever ready: before that, its end is the server's.
     has_accepted: bool,
@@ -30,6 +36,7 @@ impl Acceptor {
             stage: Stage::Wanted,
             open: false,
             shared: false,
+            retired_by_ms: None,
             backoff: Backoff::default(),
             has_accepted: false,
         }
@@ -81,7 +88,17 @@ impl Acceptor {
     }
 
     /// Has it serve who is there; `close_door` says whether nobody else has the door.
-    pub(super) fn retire(&mut self, timeout_ms: u64, close_door: bool, actions: &mut Vec<Action>) {
+    pub(super) fn retire(
+        &mut self,
+        now_ms: u64,
+        timeout_ms: u64,
+        close_door: bool,
+        actions: &mut Vec<Action>,
+    ) {
+        // One that boots has let nobody in.
+        if self.is_ready() && !close_door {
+            self.retired_by_ms = Some(now_ms + RETIRED_WITHIN_MS);
+        }
         // One that still boots is told here, and nothing else later.
         self.open = false;
         if !self.is_gone() {
@@ -91,6 +108,32 @@ impl Acceptor {
                 ToAcceptor::Retire { timeout_ms }
             }));
         }
+    }
+
+    /// Whether it may still let somebody in, though it was told to retire.
+    pub(super) fn may_let_in(&self) -> bool {
+        self.retired_by_ms.is_some()
+    }
+
+    /// Waits for its word no longer, if that is late.
+    pub(super) fn end_silence(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+        if let Some(pid) = self.pid()
+            && self
+                .retired_by_ms
+                .take_if(|by_ms| now_ms >= *by_ms)
+                .is_some()
+        {
+            let (generation, waited_s) = (self.generation, RETIRED_WITHIN_MS / 1_000);
+            actions.push(Action::warning(format!(
+                "the acceptor ({pid}) of generation {generation} has not said within {waited_s} s that it lets \
+                 nobody else in: it may be stopped, and clients may still be answered by generation {generation}"
+            )));
+        }
+    }
+
+    /// When [`Self::end_silence`] has something to do.
+    pub(super) fn silence_due_ms(&self) -> Option<u64> {
+        self.retired_by_ms
     }
 
     /// Tells it to leave at once.
@@ -150,6 +193,11 @@ impl Acceptor {
         }
     }
 
+    /// It lets nobody else in.
+    pub(super) fn on_retired(&mut self) {
+        self.retired_by_ms = None;
+    }
+
     /// It has ended, when it should have stayed. Gives the exit code of the server if that shall
     /// end too: what an acceptor needs is not there.
     pub(super) fn on_lost(
@@ -180,6 +228,7 @@ impl Acceptor {
     pub(super) fn on_left(&mut self, exit: Exit, actions: &mut Vec<Action>) {
         let was_killed = matches!(self.stage, Stage::Killed { .. });
         self.stage = Stage::Wanted;
+        self.retired_by_ms = None;
         if exit != Exit::Code(exit_code::FINE) && !was_killed {
             actions.push(Action::error(format!(
                 "the acceptor {exit} while leaving; its connections are lost"

@@ -86,7 +86,7 @@ impl Loop<'_> {
             RunState::Draining => ServerPhase::Draining,
             RunState::Stopping { .. } | RunState::Gone => ServerPhase::Stopping,
             RunState::Running if self.master.serving.is_none() => ServerPhase::Starting,
-            RunState::Running if self.master.building.is_some() => ServerPhase::Reloading,
+            RunState::Running if self.master.is_reloading() => ServerPhase::Reloading,
             RunState::Running if self.master.heir != Heir::None => ServerPhase::Upgrading,
             RunState::Running => ServerPhase::Serving,
         };

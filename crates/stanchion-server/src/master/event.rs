@@ -188,10 +188,14 @@ pub(super) enum Action {
 pub(super) enum News {
     /// The server is ready for the first time.
     Ready { workers: usize },
-    /// A reload begins, or it has ended and this generation serves.
+    /// A reload begins.
     Reloading,
-    /// A reload has ended, well or not.
+    /// This generation has the door.
+    Promoted { generation: u32 },
+    /// A reload has ended well: nobody is let in by the generation before this one.
     Reloaded { generation: u32 },
+    /// A reload has failed, and this generation goes on serving.
+    NotReloaded { generation: u32 },
     /// Nobody else is let in.
     Stopping,
     /// The worker of this number has ended, and why if it was to stay.

@@ -2,7 +2,7 @@
 //! If that one fails, this one goes on, untouched.
 
 use super::event::{Action, News};
-use super::step::{Master, RunState, answer};
+use super::step::{Master, RunState, Successor, answer};
 use crate::control::ClientId;
 
 /// A new master that is to follow this one.
@@ -98,14 +98,12 @@ impl Master {
             return;
         };
         self.heir = Heir::Serving { pid };
-        let outcome = format!("upgraded: the new master {pid} serves");
-        actions.push(Action::info(&*outcome));
         actions.push(Action::Announce(News::Heir { pid }));
-        answer(&mut self.upgrading, &Ok(outcome), actions);
         if self.run_state == RunState::Running {
             self.run_state = RunState::Draining;
             self.retire_all(now_ms, false, actions);
         }
+        self.successor = Some(Successor::Heir { pid });
     }
 
     /// True if it was the heir that has ended; `how` is the rest of a sentence on it.

@@ -130,7 +130,7 @@ impl House {
         // The door is another master's as long as an heir is not ready.
         let has_door = self.only || self.standing == Standing::Serving;
         self.acceptor
-            .retire(timeout_ms, close_door && has_door, actions);
+            .retire(now_ms, timeout_ms, close_door && has_door, actions);
         let deadline_ms = now_ms + timeout_ms + MARGIN_MS;
         self.standing = Standing::Retiring { deadline_ms };
     }
@@ -207,6 +207,7 @@ impl House {
     fn on_acceptor_said(&mut self, said: &FromAcceptor, actions: &mut Vec<Action>) {
         match *said {
             FromAcceptor::Ready => self.acceptor.on_ready(actions),
+            FromAcceptor::Retired => self.acceptor.on_retired(),
             FromAcceptor::Replace(worker) => self.workers.on_replace(worker, actions),
             // The loop's own business.
             FromAcceptor::Listen { .. } => {}
@@ -353,6 +354,7 @@ impl House {
         now_ms: u64,
         actions: &mut Vec<Action>,
     ) -> Result<(), Ruin> {
+        self.acceptor.end_silence(now_ms, actions);
         let booted = self.workers.end_silences(now_ms, actions);
         self.must_boot(booted)
     }
@@ -424,6 +426,7 @@ impl House {
             retired,
             forks,
             lives,
+            self.acceptor.silence_due_ms(),
             self.acceptor.deadline_ms(),
             self.workers.deadline_ms(),
             self.workers.silence_due_ms(),

@@ -38,27 +38,24 @@ impl Loop<'_> {
                 self.tell_manager("RELOADING=1", Notifier::reloading);
                 self.show("reloading");
             }
-            News::Reloaded { generation } => {
-                // The same as before if it has failed: the operator's settings are then those from
-                // before, too.
-                let has_failed = generation == self.present.generation;
-                self.present.figures.attempted(if has_failed {
-                    Attempt::ReloadFailed
-                } else {
-                    Attempt::Reloaded
-                });
-                if has_failed {
-                    self.host.revert();
-                    log::belong_to(self.present.identities.of_error_log());
-                }
+            News::Promoted { generation } => {
                 if let Some(house) = self.houses.get(&generation) {
                     let before = std::mem::replace(&mut self.present, Rc::clone(&house.common));
                     if before.settings.name() != self.settings().name() {
                         show_title(self.host, self.settings());
                     }
                 }
-                self.tell_manager("READY=1", Notifier::ready);
-                self.show(&format!("serving, generation {generation}"));
+            }
+            News::Reloaded { generation } => {
+                self.present.figures.attempted(Attempt::Reloaded);
+                self.show_that_serves(generation);
+            }
+            News::NotReloaded { generation } => {
+                self.present.figures.attempted(Attempt::ReloadFailed);
+                // The operator's settings are those from before.
+                self.host.revert();
+                log::belong_to(self.present.identities.of_error_log());
+                self.show_that_serves(generation);
             }
             News::Stopping => {
                 self.tell_manager("STOPPING=1", Notifier::stopping);
@@ -100,6 +97,11 @@ impl Loop<'_> {
     pub(super) fn alive_due_ms(&self) -> Option<u64> {
         let every = self.manager.watchdog_every()?;
         Some(self.alive_ms + every.as_millis() as u64)
+    }
+
+    fn show_that_serves(&self, generation: u32) {
+        self.tell_manager("READY=1", Notifier::ready);
+        self.show(&format!("serving, generation {generation}"));
     }
 
     fn show(&self, status: &str) {

@@ -4,7 +4,7 @@
 use super::event::{Action, News, Plan};
 use super::heir::Heir;
 use super::house::{House, Ruin, Standing};
-use super::step::{Master, QUICK_MS, answer};
+use super::step::{Master, QUICK_MS, Successor, answer};
 use crate::control::ClientId;
 use crate::exit_code;
 
@@ -17,6 +17,13 @@ impl Master {
         if let Some(generation) = self.building {
             actions.push(Action::info(format!(
                 "reload: generation {generation} is still being made ready, another one follows it"
+            )));
+            self.again = true;
+            return;
+        }
+        if let Some(Successor::Generation(generation)) = self.successor {
+            actions.push(Action::info(format!(
+                "reload: generation {generation} is still taking over, another one follows it"
             )));
             self.again = true;
             return;
@@ -46,7 +53,12 @@ impl Master {
     /// anew, and has the listeners of the generation that it was made from.
     pub(super) fn may_reload(&self) -> bool {
         let heir_boots = matches!(self.heir, Heir::Asked | Heir::Booting { .. });
-        self.building.is_none() && !heir_boots && self.retiring() < RETIRING_MAX
+        !self.is_reloading() && !heir_boots && self.retiring() < RETIRING_MAX
+    }
+
+    /// Whether one is under way.
+    pub(super) fn is_reloading(&self) -> bool {
+        self.building.is_some() || matches!(self.successor, Some(Successor::Generation(_)))
     }
 
     fn retiring(&self) -> usize {
@@ -131,7 +143,7 @@ impl Master {
             house.dismiss(now_ms + QUICK_MS);
         }
         if let Some(generation) = self.serving {
-            actions.push(Action::Announce(News::Reloaded { generation }));
+            actions.push(Action::Announce(News::NotReloaded { generation }));
         }
         answer(&mut self.reloading, &Err(outcome.to_owned()), actions);
     }
@@ -163,9 +175,34 @@ impl Master {
         };
         old.retire(now_ms, false, actions);
         old.settle(now_ms, actions);
-        let outcome = format!("reloaded: generation {generation} serves");
-        actions.push(Action::info(&*outcome));
-        actions.push(Action::Announce(News::Reloaded { generation }));
-        answer(&mut self.reloading, &Ok(outcome), actions);
+        actions.push(Action::Announce(News::Promoted { generation }));
+        self.successor = Some(Successor::Generation(generation));
+        self.tell_of_successor_if_alone(actions);
+    }
+
+    /// Once none of those that had the door before lets anybody in: who comes then is served by who has it now.
+    pub(super) fn tell_of_successor_if_alone(&mut self, actions: &mut Vec<Action>) {
+        let mut houses = self.houses.values();
+        if !houses.any(|house| house.acceptor.may_let_in()) {
+            self.tell_of_successor(actions);
+        }
+    }
+
+    /// The log, and whoever waits for it, hear who has the door, unless they have.
+    pub(super) fn tell_of_successor(&mut self, actions: &mut Vec<Action>) {
+        match self.successor.take() {
+            Some(Successor::Generation(generation)) => {
+                let outcome = format!("reloaded: generation {generation} serves");
+                actions.push(Action::info(&*outcome));
+                actions.push(Action::Announce(News::Reloaded { generation }));
+                answer(&mut self.reloading, &Ok(outcome), actions);
+            }
+            Some(Successor::Heir { pid }) => {
+                let outcome = format!("upgraded: the new master {pid} serves");
+                actions.push(Action::info(&*outcome));
+                answer(&mut self.upgrading, &Ok(outcome), actions);
+            }
+            None => {}
+        }
     }
 }

@@ -34,6 +34,15 @@ pub(super) enum RunState {
     Gone,
 }
 
+/// Who has got the door.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Successor {
+    /// A house of this master.
+    Generation(u32),
+    /// Another master.
+    Heir { pid: i32 },
+}
+
 /// The state of the tree.
 #[derive(Debug)]
 pub(super) struct Master {
@@ -43,6 +52,8 @@ pub(super) struct Master {
     pub(super) serving: Option<u32>,
     /// The one that is made ready; it may not be built yet.
     pub(super) building: Option<u32>,
+    /// Who has got the door, as long as that is not told: whoever had it before may still let somebody in.
+    pub(super) successor: Option<Successor>,
     /// The generation last given.
     pub(super) generations: u32,
     /// Another reload was asked for while one was under way: what that one loads may be older
@@ -72,6 +83,7 @@ impl Master {
             houses: BTreeMap::new(),
             serving: None,
             building: None,
+            successor: None,
             generations: 0,
             again: false,
             paused_from: None,
@@ -257,6 +269,7 @@ impl Master {
 
     pub(super) fn retire_all(&mut self, now_ms: u64, close_door: bool, actions: &mut Vec<Action>) {
         let outcome = "reload given up: the server leaves";
+        self.tell_of_successor(actions);
         if self.serving.is_some() {
             self.give_up_building(now_ms, outcome, actions);
         }
@@ -281,6 +294,7 @@ impl Master {
     /// From here on all are to go; the first reason to stop gives the exit code.
     pub(super) fn stop(&mut self, now_ms: u64, code: i32, actions: &mut Vec<Action>) {
         if let RunState::Running | RunState::Draining = self.run_state {
+            self.tell_of_successor(actions);
             if self.run_state == RunState::Running {
                 actions.push(Action::Announce(News::Stopping));
             }
@@ -326,6 +340,7 @@ impl Master {
             }
             house.settle(now_ms, actions);
         }
+        self.tell_of_successor_if_alone(actions);
         // A reload may wait for one to be gone.
         self.houses.retain(|&generation, house| {
             if house.is_empty() {

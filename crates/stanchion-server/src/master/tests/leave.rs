@@ -229,7 +229,7 @@ fn a_reload_under_way_is_given_up_and_its_house_leaves_at_once() {
     tree.expect(
         signal(SIGTERM),
         "info: TERM: draining, then leaving
-         news: reloaded 1
+         news: not reloaded 1
          reply 7: error: reload given up: the server leaves
          acceptor 1: drain 5000
          news: stopping

@@ -119,11 +119,18 @@ impl Tree {
         tree
     }
 
-    /// The second house serves, the first one has those that were there.
-    fn retiring() -> Self {
+    /// The second house serves, and the first one may still let somebody in.
+    fn taking_over() -> Self {
         let mut tree = Self::building();
         tree.load(2);
         tree.fill(2, 2);
+        tree
+    }
+
+    /// The second house serves, the first one has those that were there.
+    fn retiring() -> Self {
+        let mut tree = Self::taking_over();
+        tree.play([retired(1)]);
         tree
     }
 
@@ -134,10 +141,17 @@ impl Tree {
         tree
     }
 
-    /// The other master serves.
-    fn handed_over() -> Self {
+    /// The other master serves, and this one may still let somebody in.
+    fn handing_over() -> Self {
         let mut tree = Self::upgrading();
         tree.play([Event::HeirReady]);
+        tree
+    }
+
+    /// The other master serves.
+    fn handed_over() -> Self {
+        let mut tree = Self::handing_over();
+        tree.play([retired(1)]);
         tree
     }
 
@@ -329,6 +343,10 @@ fn acceptor_ready(generation: u32) -> Event {
     acceptor_said(generation, FromAcceptor::Ready)
 }
 
+fn retired(generation: u32) -> Event {
+    acceptor_said(generation, FromAcceptor::Retired)
+}
+
 fn template_ready(generation: u32) -> Event {
     template_said(generation, FromTemplate::Ready)
 }
@@ -502,7 +520,9 @@ fn of_the_world(news: News) -> String {
     match news {
         News::Ready { workers } => format!("ready {workers}"),
         News::Reloading => "reloading".to_owned(),
+        News::Promoted { generation } => format!("promoted {generation}"),
         News::Reloaded { generation } => format!("reloaded {generation}"),
+        News::NotReloaded { generation } => format!("not reloaded {generation}"),
         News::Stopping => "stopping".to_owned(),
         News::WorkerGone { number, pid, cause } => {
             let why = cause.map_or("", Cause::name);

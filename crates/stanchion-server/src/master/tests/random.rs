@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use proptest::prelude::*;
 
+use super::super::acceptor::RETIRED_WITHIN_MS;
 use super::*;
 
 const WORKERS_MAX: u16 = 4;
@@ -16,8 +17,10 @@ const LIFETIME_MS: u64 = 1_000_000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Role {
     Acceptor {
-        /// Whether it lets clients in.
+        /// Whether it is to let clients in.
         open: bool,
+        /// When it was told to retire, as long as it has not heard it: it still lets clients in.
+        retires_since_ms: Option<u64>,
     },
     Template {
         /// It has imported the app, unless workers have to.
@@ -35,6 +38,12 @@ enum Role {
     },
     Heir,
 }
+
+/// An acceptor that lets nobody in.
+const CLOSED: Role = Role::Acceptor {
+    open: false,
+    retires_since_ms: None,
+};
 
 #[derive(Debug)]
 struct Child {
@@ -87,6 +96,7 @@ struct World {
     /// Clients that have not been told the outcome.
     waiting: BTreeSet<ClientId>,
     handed_over: bool,
+    is_to_leave: bool,
 }
 
 impl World {
@@ -123,6 +133,7 @@ impl World {
             last_client: 0,
             waiting: BTreeSet::new(),
             handed_over: false,
+            is_to_leave: false,
         }
     }
 
@@ -146,7 +157,7 @@ impl World {
         if let (Some(heard_ms), Some(due_ms)) = (heard, master.next_tick_ms()) {
             assert!(due_ms > heard_ms, "it would spin: {master:?}");
         }
-        let open = |child: &&Child| child.role == Role::Acceptor { open: true };
+        let open = |child: &&Child| matches!(child.role, Role::Acceptor { open: true, .. });
         let doors = self.children.values().filter(open).count();
         assert!(doors <= 1, "two houses have the door: {master:?}");
         true
@@ -197,6 +208,10 @@ impl World {
                 client: Some(client),
                 ..
             } => assert!(self.waiting.insert(client)),
+            Event::Commanded {
+                command: Command::Drain | Command::Quit,
+                ..
+            } => self.is_to_leave = true,
             Event::HeirReady => self.handed_over = true,
             _ => {}
         }
@@ -230,7 +245,7 @@ impl World {
             Action::ForkAcceptor { generation } => {
                 let earlier = self.find(generation, |role| matches!(role, Role::Acceptor { .. }));
                 assert_eq!(earlier, None, "two acceptors");
-                let pid = self.fork(generation, Role::Acceptor { open: false });
+                let pid = self.fork(generation, CLOSED);
                 self.events.push_front(acceptor_forked(generation, pid));
             }
             Action::ForkTemplate {
@@ -284,6 +299,12 @@ impl World {
             Action::Reply { client, .. } => {
                 assert!(self.waiting.remove(&client), "{client} was told before");
             }
+            Action::Announce(News::Reloaded { .. }) if !self.handed_over => {
+                self.check_that_nobody_else_lets_in();
+            }
+            Action::Log(_, message) if message.starts_with("upgraded") => {
+                self.check_that_nobody_else_lets_in();
+            }
             Action::ShowDump { .. }
             | Action::Reopen
             | Action::DropHeir
@@ -292,6 +313,21 @@ impl World {
             Action::Exit(code) => {
                 self.exits.push(code);
                 assert_eq!(self.houses, BTreeSet::new(), "left behind");
+            }
+        }
+    }
+
+    /// Unless the server leaves: then nobody is served by anybody much longer.
+    fn check_that_nobody_else_lets_in(&self) {
+        let now_ms = self.tree.now_ms;
+        for child in self.children.values() {
+            if let Role::Acceptor {
+                retires_since_ms: Some(since_ms),
+                ..
+            } = child.role
+            {
+                let is_late = now_ms >= since_ms + RETIRED_WITHIN_MS;
+                assert!(is_late || self.is_to_leave, "told too early: {child:?}");
             }
         }
     }
@@ -333,10 +369,27 @@ impl World {
         match message {
             ToAcceptor::Accept => {
                 assert!(acceptor.ready && !acceptor.told_to_leave, "{acceptor:?}");
-                acceptor.role = Role::Acceptor { open: true };
+                acceptor.role = Role::Acceptor {
+                    open: true,
+                    retires_since_ms: None,
+                };
             }
-            ToAcceptor::Drain { .. } | ToAcceptor::Retire { .. } | ToAcceptor::Quit => {
-                acceptor.role = Role::Acceptor { open: false };
+            ToAcceptor::Retire { .. } => {
+                let was_open = acceptor.role != CLOSED;
+                acceptor.role = Role::Acceptor {
+                    open: false,
+                    retires_since_ms: was_open.then_some(self.tree.now_ms),
+                };
+                acceptor.told_to_leave = true;
+            }
+            ToAcceptor::Drain { .. } => {
+                acceptor.role = CLOSED;
+                acceptor.told_to_leave = true;
+            }
+            ToAcceptor::Quit => {
+                if let Role::Acceptor { open, .. } = &mut acceptor.role {
+                    *open = false;
+                }
                 acceptor.told_to_leave = true;
             }
             _ => {}
@@ -521,6 +574,14 @@ impl World {
             self.reports.push_back(ready);
             return true;
         }
+        if let Role::Acceptor {
+            retires_since_ms, ..
+        } = &mut child.role
+            && retires_since_ms.take().is_some()
+        {
+            self.reports.push_back(retired(house));
+            return true;
+        }
         if child.told_to_leave {
             self.die(pid, LEFT);
             return true;
@@ -703,7 +764,7 @@ impl World {
             assert!(child.ready, "{child:?} is not ready: {master:?}");
             assert_eq!(child.house, house, "{child:?} is left: {master:?}");
             match child.role {
-                Role::Acceptor { open } => acceptors += usize::from(open),
+                Role::Acceptor { open, .. } => acceptors += usize::from(open),
                 Role::Template { .. } => templates += 1,
                 Role::Worker { worker, .. } => assert!(workers.insert(worker)),
                 Role::Heir => panic!("it would serve: {master:?}"),

@@ -8,11 +8,11 @@ const FOLLOWS: &str = "info: reload: making generation 3 ready\nnews: reloading\
 const LATER: &str = "info: reload: generation 2 is still being made ready, another one follows it";
 const PROMOTED: &str = "acceptor 2: accept
      acceptor 1: retire 5000
-     info: reloaded: generation 2 serves
-     news: reloaded 2";
+     news: promoted 2";
+const RELOADED: &str = "info: reloaded: generation 2 serves\nnews: reloaded 2";
 
 fn failed(why: &str) -> String {
-    format!("error: reload failed: {why}; generation 1 goes on serving\nnews: reloaded 1")
+    format!("error: reload failed: {why}; generation 1 goes on serving\nnews: not reloaded 1")
 }
 
 /// The second house is ready but for its second worker.
@@ -43,6 +43,7 @@ fn the_new_house_serves_when_all_of_it_is_ready_and_the_old_one_retires() {
             "acceptor 2: ready 1/1=201\ninfo: worker ready worker=1 pid=201 generation=2";
         tree.expect(ready(2, 1, 1), &format!("{ready_201}\n{PROMOTED}"));
         tree.expect(TICK, "");
+        tree.expect(retired(1), RELOADED);
         // Its acceptor has served all who were there.
         tree.expect(reaped(10, LEFT), "KILL 11\nTERM 100\nTERM 101");
         tree.play([100, 101].map(|pid| reaped(pid, LEFT)));
@@ -178,7 +179,9 @@ fn whatever_fails_in_the_new_house_ends_the_reload_and_nothing_is_tried_twice() 
         let outcome = format!("reload failed: {why}; generation 1 goes on serving");
         tree.expect_among(
             event,
-            &format!("error: {outcome}\nnews: reloaded 1\nreply 7: error: {outcome}\n{dismissed}"),
+            &format!(
+                "error: {outcome}\nnews: not reloaded 1\nreply 7: error: {outcome}\n{dismissed}"
+            ),
         );
         // The old one has not noticed, and the mended code is another generation.
         tree.expect_among(reaped(100, LEFT), "vacate 1:0\ntemplate 1: fork 0/2");
@@ -251,10 +254,17 @@ fn without_an_acceptor_the_old_house_has_nobody_to_serve() {
         reaped(15, KILLED),
     ]);
     tree.play([here(2, 1, 1, 201)]);
-    let actions = tree.step(ready(2, 1, 1));
-    assert!(
-        !actions.contains("retire"),
-        "nobody is there to be told: {actions}"
+    // Nobody is there to be told, and to be waited for.
+    tree.expect(
+        ready(2, 1, 1),
+        &format!(
+            "acceptor 2: ready 1/1=201
+             info: worker ready worker=1 pid=201 generation=2
+             acceptor 2: accept
+             news: promoted 2
+             {RELOADED}
+             reply 7: ok: reloaded: generation 2 serves"
+        ),
     );
     tree.expect(TICK, "KILL 11\nTERM 100\nTERM 101");
 }
@@ -265,8 +275,73 @@ fn an_acceptor_of_the_old_house_that_boots_meanwhile_is_not_let_accept() {
     let mut tree = nearly_ready();
     tree.play([reaped(10, KILLED), acceptor_forked(1, Some(15))]);
     tree.play([here(2, 1, 1, 201)]);
-    tree.expect_among(ready(2, 1, 1), PROMOTED);
+    // It lets nobody in until it is told to.
+    tree.expect_among(ready(2, 1, 1), &format!("{PROMOTED}\n{RELOADED}"));
     tree.expect(acceptor_ready(1), "");
+}
+
+// Until the old house lets nobody else in.
+
+const REPLIED: &str = "reply 7: ok: reloaded: generation 2 serves";
+
+#[test]
+fn a_reload_is_told_once_the_old_acceptor_lets_nobody_else_in() {
+    let mut tree = Tree::taking_over();
+    tree.expect(TICK, "");
+    // That of another house, which was told nothing, changes nothing.
+    tree.expect(retired(2), "");
+    tree.expect(retired(1), &format!("{RELOADED}\n{REPLIED}"));
+    tree.expect(retired(1), "");
+}
+
+#[test]
+fn an_old_acceptor_that_is_gone_lets_nobody_in() {
+    for exit in [LEFT, KILLED] {
+        let mut tree = Tree::taking_over();
+        tree.expect_among(
+            reaped(10, exit),
+            &format!("KILL 11\nTERM 100\nTERM 101\n{RELOADED}\n{REPLIED}"),
+        );
+        // Told before the last of its house is forgotten, also if that is the acceptor.
+        let mut tree = Tree::taking_over();
+        tree.now_ms += 1;
+        tree.play([reaped(11, KILLED), template_forked(1, None)]);
+        tree.play([100, 101].map(|pid| reaped(pid, KILLED)));
+        tree.expect_among(reaped(10, exit), &format!("{RELOADED}\n{REPLIED}\ndrop 1"));
+    }
+}
+
+#[test]
+fn an_old_acceptor_that_says_nothing_is_waited_for_no_longer_than_two_seconds() {
+    let mut tree = Tree::taking_over();
+    tree.expect_tick_after(
+        2_000,
+        &format!(
+            "warning: the acceptor (10) of generation 1 has not said within 2 s that it lets nobody else in: it may be \
+             stopped, and clients may still be answered by generation 1\n{RELOADED}\n{REPLIED}"
+        ),
+    );
+    tree.expect(retired(1), "");
+    assert_eq!(tree.due_in_ms(), Some(5_000), "until it should have left");
+}
+
+#[test]
+fn a_reload_that_is_asked_for_while_the_new_house_takes_over_follows_it() {
+    let taking_over = "info: reload: generation 2 is still taking over, another one follows it";
+    for reload in [signal(SIGHUP), changed(2)] {
+        let mut tree = Tree::taking_over();
+        tree.expect(reload.clone(), taking_over);
+        tree.expect(reload, taking_over);
+        tree.expect(retired(1), &format!("{RELOADED}\n{REPLIED}\n{FOLLOWS}"));
+    }
+    let mut tree = Tree::taking_over();
+    tree.expect(ask_as(8, Command::Reload), taking_over);
+    let actions = tree.step(retired(1));
+    assert!(!actions.contains("reply 8"), "not theirs: {actions}");
+    tree.expect_among(
+        not_built(3),
+        "reply 8: error: reload failed: bind: the address is taken; generation 2 goes on serving",
+    );
 }
 
 // The old house.
@@ -325,9 +400,9 @@ fn a_reload_during_a_reload_follows_it() {
         let mut tree = nearly_ready();
         tree.expect(reload.clone(), LATER);
         tree.expect(reload.clone(), LATER);
-        let promoted = format!("{PROMOTED}\n{FOLLOWS}");
         tree.play([here(2, 1, 1, 201)]);
-        tree.expect_among(ready(2, 1, 1), &promoted);
+        tree.expect_among(ready(2, 1, 1), PROMOTED);
+        tree.expect(retired(1), &format!("{RELOADED}\n{REPLIED}\n{FOLLOWS}"));
         tree.play([built(3, PLAN)]);
         tree.fork(3);
         tree.load(3);
@@ -337,8 +412,11 @@ fn a_reload_during_a_reload_follows_it() {
             ready(3, 1, 1),
             "acceptor 3: accept
              acceptor 2: retire 5000
-             info: reloaded: generation 3 serves
-             news: reloaded 3",
+             news: promoted 3",
+        );
+        tree.expect(
+            retired(2),
+            "info: reloaded: generation 3 serves\nnews: reloaded 3",
         );
         tree.expect(TICK, "");
 
@@ -356,7 +434,7 @@ fn who_asked_hears_of_the_reload_that_is_theirs() {
     tree.expect(ask_as(9, Command::Reload), LATER);
     tree.expect_among(
         reaped(201, BROKEN),
-        &format!("error: {refused}\nnews: reloaded 1\nreply 7: error: {refused}"),
+        &format!("error: {refused}\nnews: not reloaded 1\nreply 7: error: {refused}"),
     );
     tree.play([built(3, PLAN)]);
     tree.fork(3);
@@ -364,8 +442,9 @@ fn who_asked_hears_of_the_reload_that_is_theirs() {
     tree.fill(3, 1);
     let served = "reloaded: generation 3 serves";
     tree.play([here(3, 1, 1, 301)]);
+    tree.play([ready(3, 1, 1)]);
     tree.expect_among(
-        ready(3, 1, 1),
+        retired(1),
         &format!("news: reloaded 3\nreply 8: ok: {served}\nreply 9: ok: {served}"),
     );
 
@@ -401,6 +480,7 @@ fn a_fourth_house_on_its_way_out_is_waited_for() {
         tree.fork(generation);
         tree.load(generation);
         tree.fill(generation, 2);
+        tree.play([retired(generation - 1)]);
         assert_eq!(tree.master.serving, Some(generation));
     }
     let waits = "info: reload: begins when an earlier generation has gone";

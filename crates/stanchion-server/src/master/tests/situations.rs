@@ -6,14 +6,16 @@ use super::*;
 
 const TABLE: &str = include_str!("situations.txt");
 
-const SITUATIONS: [(&str, Situation); 10] = [
+const SITUATIONS: [(&str, Situation); 12] = [
     ("booting", Tree::booting),
     ("loaded", Tree::loaded),
     ("serving", Tree::serving),
     ("building", Tree::building),
     ("retiring", Tree::retiring),
+    ("taking over", Tree::taking_over),
     ("upgrading", Tree::upgrading),
     ("handed over", Tree::handed_over),
+    ("handing over", Tree::handing_over),
     ("draining", Tree::draining),
     ("stopping", Tree::stopping),
     ("gone", Tree::gone),
@@ -54,6 +56,7 @@ fn every_event() -> Vec<(String, Event)> {
             ("acceptor forked", acceptor_forked(house, Some(15))),
             ("acceptor not forked", acceptor_forked(house, None)),
             ("acceptor ready", acceptor_ready(house)),
+            ("acceptor retired", retired(house)),
             ("acceptor killed", reaped(acceptor(house), KILLED)),
             ("acceptor left", reaped(acceptor(house), LEFT)),
             ("template forked", template_forked(house, Some(16))),

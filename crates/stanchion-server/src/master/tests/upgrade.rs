@@ -4,10 +4,9 @@ use super::*;
 
 const STARTING: &str = "acceptor 1: shared true
 info: upgrade: starting a new master\nstart heir";
-const HEIR_SERVES: &str = "info: upgraded: the new master 50 serves
-     news: heir 50
-     reply 7: ok: upgraded: the new master 50 serves
-     acceptor 1: retire 5000";
+const HEIR_SERVES: &str = "news: heir 50\nacceptor 1: retire 5000";
+const UPGRADED: &str = "info: upgraded: the new master 50 serves
+     reply 7: ok: upgraded: the new master 50 serves";
 
 fn failed(why: &str) -> String {
     let outcome = format!("upgrade failed: {why}; this master goes on serving");
@@ -22,6 +21,7 @@ fn the_new_master_is_started_serves_and_this_one_leaves_when_all_of_it_is_gone()
     // The door stays open: it is the other's now.
     tree.expect(Event::HeirReady, HEIR_SERVES);
     tree.expect(Event::HeirReady, "");
+    tree.expect(retired(1), UPGRADED);
     tree.expect_among(reaped(101, KILLED), "template 1: fork 1/2");
     tree.expect(here(1, 1, 2, 101), "");
     assert!(tree.bury(1).ends_with("drop 1\nexit 0"));
@@ -125,10 +125,46 @@ fn houses_that_retire_already_are_not_told_twice() {
     tree.play([signal(SIGUSR2), Event::HeirStarted(Some(HEIR))]);
     tree.expect(
         Event::HeirReady,
-        "info: upgraded: the new master 50 serves
-         news: heir 50
+        "news: heir 50
          acceptor 2: retire 5000",
     );
+    tree.expect(retired(2), "info: upgraded: the new master 50 serves");
+}
+
+#[test]
+fn an_upgrade_is_told_once_nobody_else_is_let_in_here_or_two_seconds_have_passed() {
+    let mut tree = Tree::handing_over();
+    tree.expect_among(
+        reaped(10, KILLED),
+        &format!("KILL 11\nTERM 100\nTERM 101\n{UPGRADED}"),
+    );
+    let mut tree = Tree::handing_over();
+    tree.expect_tick_after(
+        2_000,
+        &format!(
+            "warning: the acceptor (10) of generation 1 has not said within 2 s that it lets nobody else in: it may be \
+             stopped, and clients may still be answered by generation 1\n{UPGRADED}"
+        ),
+    );
+    // Whoever waits is told before all end.
+    let mut tree = Tree::handing_over();
+    tree.expect_among(signal(SIGINT), &format!("{UPGRADED}\nacceptor 1: quit"));
+}
+
+#[test]
+fn a_new_master_that_serves_while_a_generation_takes_over_is_the_end_of_that_reload() {
+    let mut tree = Tree::taking_over();
+    tree.play([signal(SIGUSR2), Event::HeirStarted(Some(HEIR))]);
+    tree.expect(
+        Event::HeirReady,
+        "news: heir 50
+         info: reloaded: generation 2 serves
+         news: reloaded 2
+         reply 7: ok: reloaded: generation 2 serves
+         acceptor 2: retire 5000",
+    );
+    tree.expect(retired(2), "");
+    tree.expect(retired(1), "info: upgraded: the new master 50 serves");
 }
 
 #[test]

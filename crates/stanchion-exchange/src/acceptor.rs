@@ -1,5 +1,6 @@
 //! The acceptor's side: submit requests, sweep up answers, clear up after the dead.
 
+mod inflow;
 mod look;
 mod mend;
 
@@ -9,9 +10,11 @@ use std::sync::atomic::Ordering;
 
 use crate::area::Area;
 use crate::corrupt::Corrupt;
+use crate::inbox::Inbox;
 use crate::ring::{Published, ReadyRing};
 use crate::shared::Exchange;
 use crate::word::{SlotPhase, Tenant, Word};
+use inflow::Poured;
 
 /// What the acceptor keeps of the exchange: which slots are free, and how many sleepers are owed
 /// a wake. One per process, and one process at a time.
@@ -35,6 +38,8 @@ pub struct AcceptorSide<'x> {
     handed_over: Vec<HandedOver>,
     /// Found and put right since the last [`Self::mend`].
     mended: Option<Corrupt>,
+    /// What was poured into the inflow of each slot, likewise; none without inflows.
+    poured: Vec<Poured>,
     /// Submitted since the last wake.
     unannounced: u32,
     /// One worker alone may take some of them.
@@ -84,6 +89,10 @@ impl<'x> AcceptorSide<'x> {
                 .map(|worker| exchange.own_ring(worker).take_over())
                 .collect(),
             handed_over: vec![HandedOver::default(); slots],
+            poured: match exchange.geometry().inflow_bytes {
+                0 => Vec::new(),
+                _ => vec![Poured::default(); slots],
+            },
             mended: None,
             unannounced: 0,
             unannounced_own: false,
@@ -102,7 +111,7 @@ impl<'x> AcceptorSide<'x> {
             }
         }
         // The one before us may have been killed in the middle of a ring.
-        exchange.ready_bell().rouse(u32::MAX);
+        exchange.rouse_all();
         side
     }
 
@@ -244,6 +253,7 @@ impl<'x> AcceptorSide<'x> {
         head.arrived_us.store(arrived_us, Ordering::Relaxed);
         head.taken_us.store(0, Ordering::Relaxed);
         head.flow.0.reset();
+        self.reset_inflow(slot);
         let words = self.exchange.words();
         let (ring, mine) = self.ring(worker);
         let position = ring.publish(mine, words, slot, turn);
@@ -259,14 +269,40 @@ impl<'x> AcceptorSide<'x> {
 
     /// Wakes as many sleeping seats as there are new requests: one system call for all of them,
     /// and none if nobody sleeps. All of them if a request is for one worker alone: the bell cannot
-    /// choose whom it wakes.
+    /// choose whom it wakes. Of event loops those that run the fewest requests.
     pub fn announce(&mut self) {
         let own = std::mem::take(&mut self.unannounced_own);
         match std::mem::take(&mut self.unannounced) {
             0 => {}
+            count if self.exchange.geometry().event_loops => {
+                self.call_loops(if own { u32::MAX } else { count });
+            }
             _ if own => self.exchange.ready_bell().ring(u32::MAX),
             count => self.exchange.ready_bell().ring(count),
         }
+    }
+
+    /// Wakes up to `count` event loops that sleep and have room, those with the fewest requests first.
+    fn call_loops(&self, count: u32) {
+        let room = self.exchange.geometry().seats_per_worker as u32;
+        for _ in 0..count {
+            let sleepers = self.exchange.inboxes();
+            let sleepers = sleepers.filter(|inbox| inbox.is_asleep() && inbox.load() < room);
+            match sleepers.min_by_key(Inbox::load) {
+                Some(inbox) => inbox.call(),
+                None => break,
+            };
+        }
+    }
+
+    /// Wakes every event loop that sleeps and has room if a request is there that nobody has taken: those that were
+    /// woken for it may be stuck. True if there is such a request, and somebody was woken.
+    pub fn call_all(&self) -> bool {
+        let is_awaited = !self.exchange.ready().is_empty();
+        if is_awaited {
+            self.call_loops(u32::MAX);
+        }
+        is_awaited
     }
 
     /// Takes the notices of seats: calls `look` with each slot that has news.
@@ -294,6 +330,20 @@ impl<'x> AcceptorSide<'x> {
     pub fn give_up(&mut self, slot: u32) {
         self.gone[slot as usize] = true;
         self.exchange.head(slot).flow.0.give_up();
+        self.post(slot);
+    }
+
+    /// Tells the event loop that has a slot that there is news, if it is one that has it.
+    fn post(&self, slot: u32) {
+        if !self.exchange.geometry().event_loops {
+            return;
+        }
+        // Nobody else minds if a worker has written another seat there.
+        let owner = self.exchange.word(slot).map(|word| word.tenant.seat);
+        let worker = owner.map(|seat| self.exchange.geometry().worker_of(seat));
+        if let Some(inbox) = worker.and_then(|worker| self.exchange.inbox(worker)) {
+            inbox.post(slot);
+        }
     }
 
     /// Takes back a request that no seat has taken yet: true, and its slot is free again.
@@ -343,6 +393,7 @@ impl<'x> AcceptorSide<'x> {
     pub fn held_by(&self, is_theirs: impl Fn(Tenant) -> bool) -> Vec<u32> {
         if !self.exchange.ready().is_empty() {
             self.exchange.ready_bell().ring(u32::MAX);
+            self.call_all();
         }
         (0..self.turns.len() as u32)
             .filter(|&slot| self.used[slot as usize])

@@ -1,7 +1,7 @@
 //! What lies where in the shared memory.
 //!
 //! ```text
-//! header | seats | words | heads | ready ring | own rings | notices | request areas | response areas
+//! header | seats | words | heads | ready ring | own rings | notices | inboxes | request areas | inflow areas | response areas
 //! ```
 //!
 //! Everything up to the areas is atomics on cache lines of their own. The areas are plain bytes,
@@ -16,7 +16,7 @@ use crate::word::Word;
 /// "STANCHIN" in ASCII: what the mapping starts with.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"STANCHIN");
 /// Changed with every change of the layout.
-pub const LAYOUT_VERSION: u64 = 2;
+pub const LAYOUT_VERSION: u64 = 3;
 /// Two lines at a time are fetched by the adjacent-line prefetcher of x86.
 pub(crate) const LINE_BYTES: usize = 128;
 
@@ -36,6 +36,12 @@ pub struct Geometry {
     pub seats_per_worker: usize,
     /// Slots for each seat beyond the one it answers: requests that can be handed out ahead.
     pub ahead_per_seat: usize,
+    /// Slots for each worker beyond these.
+    pub spare_per_worker: usize,
+    /// All seats of a worker are one event loop's, which sleeps at its [`crate::Inbox`], and not on a bell.
+    pub event_loops: bool,
+    /// Bytes of the ring of what comes in behind a request's head while it is answered; 0 = none.
+    pub inflow_bytes: usize,
     /// Bytes of a request record with its body in memory.
     pub request_bytes: usize,
     /// Bytes of a response ring.
@@ -57,7 +63,7 @@ impl std::error::Error for BadGeometry {}
 impl Geometry {
     /// Slots in all.
     pub fn slots(&self) -> usize {
-        self.seats * (1 + self.ahead_per_seat)
+        self.seats * (1 + self.ahead_per_seat) + self.workers() * self.spare_per_worker
     }
 
     /// Workers there may be at once.
@@ -87,6 +93,11 @@ impl Geometry {
         self.seats_per_worker * OWN_PER_SEAT
     }
 
+    /// One for each worker, if they run event loops.
+    pub(crate) fn inboxes(&self) -> usize {
+        if self.event_loops { self.workers() } else { 0 }
+    }
+
     pub(crate) fn ring_entries(&self) -> usize {
         (self.slots() * ENTRIES_EACH).next_power_of_two()
     }
@@ -102,7 +113,9 @@ impl Geometry {
 
     pub(crate) fn check(&self) -> Result<(), BadGeometry> {
         if self.seats == 0 || self.seats > Word::SEATS_MAX {
-            return Err(BadGeometry("the number of seats is not between 1 and 4096"));
+            return Err(BadGeometry(
+                "the number of seats is not between 1 and 65535",
+            ));
         }
         if self.seats_per_worker == 0 || !self.seats.is_multiple_of(self.seats_per_worker) {
             return Err(BadGeometry("the seats are not a multiple of a worker's"));
@@ -111,6 +124,9 @@ impl Geometry {
             return Err(BadGeometry(
                 "the request area is not between 1 byte and 4 GiB",
             ));
+        }
+        if self.inflow_bytes > u32::MAX as usize {
+            return Err(BadGeometry("the inflow ring is more than 4 GiB"));
         }
         if self.response_bytes == 0 || self.response_bytes > u32::MAX as usize {
             return Err(BadGeometry(
@@ -207,6 +223,19 @@ pub(crate) struct SlotHead {
     pub(crate) done_us: AtomicU64,
     /// On a line of its own: the acceptor writes it while the seat reads what is above.
     pub(crate) flow: Padded<Flow>,
+    /// Of what comes in: here the acceptor produces, and `gone` is an [`crate::Inflow`].
+    pub(crate) inflow: Padded<Flow>,
+}
+
+/// What an event loop shows of itself, and whether it sleeps.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub(crate) struct InboxHead {
+    pub(crate) asleep: AtomicU32,
+    /// Requests that it runs; only the worker writes it.
+    pub(crate) load: AtomicU32,
+    /// When its loop has turned last, in microseconds of the monotonic clock; only the worker writes it.
+    pub(crate) beat_us: AtomicU64,
 }
 
 #[cfg(all(test, not(loom)))]
@@ -215,11 +244,22 @@ mod tests {
 
     #[test]
     fn every_seat_is_one_threads_of_one_worker() {
-        for (workers, threads) in [(1, 1), (3, 1), (1, 4), (5, 3), (1024, 4), (1, 4096)] {
+        for (workers, threads) in [
+            (1, 1),
+            (3, 1),
+            (1, 4),
+            (5, 3),
+            (1024, 4),
+            (1, 4096),
+            (65, 1000),
+        ] {
             let geometry = Geometry {
                 seats: workers * threads,
                 seats_per_worker: threads,
                 ahead_per_seat: 1,
+                spare_per_worker: 0,
+                event_loops: false,
+                inflow_bytes: 0,
                 request_bytes: 1,
                 response_bytes: 1,
             };

@@ -26,6 +26,10 @@ mod acceptor;
 #[cfg(not(loom))]
 mod area;
 #[cfg(not(loom))]
+mod inbox;
+#[cfg(not(loom))]
+mod inflow;
+#[cfg(not(loom))]
 mod layout;
 #[cfg(not(loom))]
 mod seat;
@@ -36,6 +40,10 @@ mod shared;
 pub use acceptor::{AcceptorSide, SlotState, Submitted};
 #[cfg(not(loom))]
 pub use area::Area;
+#[cfg(not(loom))]
+pub use inbox::Inbox;
+#[cfg(not(loom))]
+pub use inflow::Inflow;
 #[cfg(not(loom))]
 pub use layout::{BadGeometry, Geometry, LAYOUT_VERSION, SeatFigures, SeatState};
 #[cfg(not(loom))]

@@ -51,6 +51,15 @@ impl Bell {
         }
     }
 
+    /// Rings, and gives whether somebody sleeps there or is about to, whom the caller wakes by other means.
+    pub fn ring_silently(&self) -> bool {
+        if self.0.fetch_add(ONE_RING, Ordering::AcqRel) & SLEEPERS == 0 {
+            return false;
+        }
+        self.0.fetch_and(!SLEEPERS, Ordering::AcqRel);
+        true
+    }
+
     /// Wakes up to `count` sleepers whatever the bit says, at the price of a system call. For
     /// everybody but the one ringer, and for whoever comes after a ringer that was killed
     /// between clearing the bit and the wake.
@@ -66,23 +75,34 @@ impl Bell {
     }
 }
 
-/// The slots at which the acceptor should look, one bit each, and whether it sleeps.
+/// The slots at which somebody should look, one bit each, and whether he sleeps: the acceptor, or a worker's event
+/// loop.
 #[derive(Clone, Copy, Debug)]
 pub struct Notices<'m> {
     /// A bit per slot.
     pub bits: &'m [AtomicU64],
-    /// 1 while the acceptor sleeps or is about to.
+    /// 1 while he sleeps or is about to.
     pub asleep: &'m AtomicU32,
 }
 
 impl Notices<'_> {
-    /// Notes that `slot` has news. True if the acceptor sleeps and it falls to the caller to wake
-    /// it; of several callers only one is told so.
+    /// Notes that `slot` has news. True if it falls to the caller to wake who sleeps, as for [`Notices::call`].
     pub fn post(&self, slot: u32) -> bool {
         self.bits[slot as usize / 64].fetch_or(1 << (slot % 64), Ordering::Release);
-        // With the fence in `try_sleep`: either we see `asleep`, or it sees our bit.
+        self.call()
+    }
+
+    /// There is news elsewhere, which was written before. True if who should look sleeps and it falls to the caller
+    /// to wake him; of several callers only one is told so.
+    pub fn call(&self) -> bool {
+        // With the fence in `try_sleep`: either we see `asleep`, or he sees what is new.
         fence(Ordering::SeqCst);
         self.asleep.load(Ordering::Relaxed) != 0 && self.asleep.swap(0, Ordering::AcqRel) != 0
+    }
+
+    /// Whether who should look sleeps, or is about to.
+    pub fn is_asleep(&self) -> bool {
+        self.asleep.load(Ordering::Relaxed) != 0
     }
 
     /// Takes every notice, calling `look` with each slot.
@@ -99,7 +119,8 @@ impl Notices<'_> {
         }
     }
 
-    /// Announces that the acceptor will sleep; false, and it must not, if there is a notice.
+    /// Announces that one will sleep; false, and one must not, if there is a notice. Who looks elsewhere as well does so
+    /// after this, before he sleeps.
     pub fn try_sleep(&self) -> bool {
         // Not a plain store: loom does not see that it comes after a poster's swap which read what
         // was there before, and it costs nothing beside going to sleep.
@@ -116,21 +137,24 @@ impl Notices<'_> {
         false
     }
 
-    /// The acceptor is up again.
+    /// Who slept is up again.
     pub fn awake(&self) {
         self.asleep.store(0, Ordering::Relaxed);
     }
 }
 
-/// The counters of a slot's response ring: bytes in, bytes out, and the bell on which a worker
-/// sleeps while it is full.
+/// The counters of a slot's ring: bytes in, bytes out, and the bell on which the producer sleeps while it is full. For
+/// the response ring the producer is the seat, for the ring of what comes in behind the head it is the acceptor.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Flow {
-    /// Bytes of the answer written since the slot was taken; only the seat writes it.
+    /// Bytes written since the slot was taken; only the producer writes it.
     pub produced: AtomicU64,
-    /// Bytes of the answer read; only the acceptor writes it.
+    /// Bytes read; only the consumer writes it.
     pub consumed: AtomicU64,
+    /// How many bytes had been written when the ring was empty last, and was begun anew from its start: so what is
+    /// read soon touches little memory. Only the producer writes it, while nothing is unread.
+    pub base: AtomicU64,
     /// Rung when there is room again, or when the client has gone.
     pub room: Bell,
     /// 1 once nobody wants the answer any more.
@@ -142,35 +166,53 @@ impl Flow {
     pub fn reset(&self) {
         self.produced.store(0, Ordering::Relaxed);
         self.consumed.store(0, Ordering::Relaxed);
+        self.base.store(0, Ordering::Relaxed);
         self.gone.store(0, Ordering::Relaxed);
     }
 
     /// The acceptor has read up to `consumed`, of a ring of `capacity` bytes.
     pub fn consume(&self, consumed: u64, capacity: u64) {
-        self.consumed.store(consumed, Ordering::Release);
-        // Of a seat that sleeps we see at most as much as it had written by then. So whenever it may go on, we ring.
-        let produced = self.produced.load(Ordering::Relaxed);
-        if produced.saturating_sub(consumed) <= low_water(capacity) {
+        if self.advance(consumed, capacity) {
             // Whoever writes the answer: nobody else can sleep there.
             self.room.ring(u32::MAX);
         }
     }
 
+    /// All up to `consumed` is read. True if a producer that waits may go on: the caller rings for it.
+    pub fn advance(&self, consumed: u64, capacity: u64) -> bool {
+        self.consumed.store(consumed, Ordering::Release);
+        // Of a producer that sleeps we see at most as much as it had written by then. So whenever it may go on, we ring.
+        let produced = self.produced.load(Ordering::Relaxed);
+        produced.saturating_sub(consumed) <= low_water(capacity)
+    }
+
     /// Nobody reads the answer any more.
     pub fn give_up(&self) {
         self.set_gone(true);
-    }
-
-    /// Puts right what somebody else has written there.
-    pub(crate) fn set_gone(&self, gone: bool) {
-        self.gone.store(u32::from(gone), Ordering::Release);
         // An acceptor before us may have been killed in the middle of a ring.
         self.room.rouse(1);
+    }
+
+    pub(crate) fn set_gone(&self, gone: bool) {
+        self.gone.store(u32::from(gone), Ordering::Release);
     }
 
     /// Whether [`Flow::give_up`] was called.
     pub fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire) != 0
+    }
+
+    /// The free bytes of the ring if no more than half of its `capacity` is taken by what is unread of the `produced`
+    /// bytes. `None` if there are fewer: the consumer is told that somebody waits for them.
+    pub fn look_for_room(&self, produced: u64, capacity: u64) -> Option<u64> {
+        let look = || {
+            let unread = produced - self.consumed.load(Ordering::Acquire).min(produced);
+            (unread <= low_water(capacity)).then(|| capacity - unread)
+        };
+        look().or_else(|| {
+            self.room.prepare();
+            look()
+        })
     }
 
     /// Waits, in steps of `step`, until no more than half of the ring's `capacity` is taken by what is unread of the

@@ -216,6 +216,15 @@ impl ReadyRing<'_> {
         }
     }
 
+    /// How much is there to take. May be out of date as soon as it is known.
+    pub fn len(&self) -> usize {
+        let (head, tail) = (
+            self.head.load(Ordering::Acquire),
+            self.tail.load(Ordering::Acquire),
+        );
+        (tail.saturating_sub(head) as usize).min(self.entries.len())
+    }
+
     /// Whether nothing is there to take. May be out of date as soon as it is known.
     pub fn is_empty(&self) -> bool {
         self.head.load(Ordering::Acquire) >= self.tail.load(Ordering::Acquire)

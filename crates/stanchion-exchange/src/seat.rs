@@ -6,6 +6,7 @@ use std::time::Duration;
 use stanchion_sys::clock::monotonic_us;
 use stanchion_sys::signal::asked;
 
+use crate::inflow::Inflow;
 use crate::layout::SeatState;
 use crate::ring::Sources;
 use crate::shared::Exchange;
@@ -117,6 +118,8 @@ impl<'x> SeatSide<'x> {
             taken_us: now_us,
             written: 0,
             published: 0,
+            base: 0,
+            received: 0,
             room: self.exchange.geometry().response_bytes as u64,
             finished: false,
         })
@@ -141,6 +144,11 @@ impl<'x> SeatSide<'x> {
             let started_us = board.started_us.load(Ordering::Relaxed);
             add(&board.busy_us, now_us.saturating_sub(started_us));
         }
+    }
+
+    /// Whether a request is ready that this seat may take, as far as can be seen.
+    pub fn sees_request(&self) -> bool {
+        !self.sources.own.is_empty() || !self.sources.shared.is_empty()
     }
 
     /// Waits for a request, until `leave` is true. A signal handler that makes it true must also
@@ -194,6 +202,10 @@ pub struct Taken<'x> {
     taken_us: u64,
     written: u64,
     published: u64,
+    /// Bytes that were written when the ring was last begun anew.
+    base: u64,
+    /// Bytes of the inflow that were read.
+    received: u64,
     /// Bytes known to be free in the ring.
     room: u64,
     finished: bool,
@@ -273,9 +285,75 @@ impl Taken<'_> {
         len as u64 <= self.room
     }
 
+    /// Which slot it is in, which the inbox of its worker names.
+    pub fn slot(&self) -> u32 {
+        self.slot
+    }
+
+    /// Reads what has come in behind the head into `into`, without waiting; gives how much that was. If there was more
+    /// than it holds, or nothing, the inbox names the slot when there is more.
+    pub fn receive(&mut self, into: &mut [u8]) -> usize {
+        let capacity = self.exchange.geometry().inflow_bytes;
+        let flow = &self.exchange.head(self.slot).inflow.0;
+        let (unread, _) = self.inflow();
+        let len = unread.min(into.len());
+        let base = flow.base.load(Ordering::Relaxed);
+        let at = (self.received.wrapping_sub(base) % capacity.max(1) as u64) as usize;
+        let first = len.min(capacity - at.min(capacity));
+        let area = self.exchange.inflow_area(self.slot);
+        // SAFETY: both stretches are within the slot's inflow ring, which stays mapped and of which no references are
+        // made; `into` is memory of our own and has room for both.
+        unsafe {
+            std::ptr::copy_nonoverlapping(area.add(at), into.as_mut_ptr(), first);
+            std::ptr::copy_nonoverlapping(area, into.as_mut_ptr().add(first), len - first);
+        }
+        self.received += len as u64;
+        if len > 0 && flow.advance(self.received, capacity as u64) && flow.room.ring_silently() {
+            self.notify();
+        }
+        len
+    }
+
+    /// Bytes that have come in behind the head and were not read, and whether more may come.
+    pub fn inflow(&self) -> (usize, Inflow) {
+        let flow = &self.exchange.head(self.slot).inflow.0;
+        // In this order: behind an end nothing is produced.
+        let end = Inflow::from_bits(flow.gone.load(Ordering::Acquire));
+        let produced = flow.produced.load(Ordering::Acquire);
+        let unread = produced.saturating_sub(self.received) as usize;
+        (unread.min(self.exchange.geometry().inflow_bytes), end)
+    }
+
+    /// Appends as much to the answer as there is room for, without waiting, and gives how much that was. If it is not
+    /// all, the inbox names the slot when there is room again.
+    pub fn write_some(&mut self, bytes: &[u8]) -> Result<usize, Gone> {
+        let capacity = self.exchange.geometry().response_bytes as u64;
+        let mut done = 0;
+        while done < bytes.len() {
+            if self.client_gone() {
+                return Err(Gone);
+            }
+            if self.room == 0 {
+                self.publish();
+                let flow = &self.exchange.head(self.slot).flow.0;
+                match flow.look_for_room(self.written, capacity) {
+                    Some(room) => self.room = room,
+                    None => break,
+                }
+            }
+            let len = (bytes.len() - done).min(self.room as usize);
+            self.write(&bytes[done..done + len])?;
+            done += len;
+        }
+        Ok(done)
+    }
+
     /// Appends to the answer, waiting for room if the client is slow.
     pub fn write(&mut self, mut bytes: &[u8]) -> Result<(), Gone> {
         let capacity = self.exchange.geometry().response_bytes as u64;
+        if !bytes.is_empty() {
+            self.begin_ring_anew();
+        }
         while !bytes.is_empty() {
             if self.room == 0 {
                 self.publish();
@@ -287,7 +365,7 @@ impl Taken<'_> {
                     })
                     .ok_or(Gone)?;
             }
-            let at = (self.written % capacity) as usize;
+            let at = ((self.written - self.base) % capacity) as usize;
             let len = bytes
                 .len()
                 .min(self.room as usize)
@@ -303,6 +381,17 @@ impl Taken<'_> {
             bytes = &bytes[len..];
         }
         Ok(())
+    }
+
+    /// If all that was written is read, goes on at the ring's start: it is likely to be in the cache, and a stream
+    /// of short pieces uses little memory.
+    fn begin_ring_anew(&mut self) {
+        let flow = &self.exchange.head(self.slot).flow.0;
+        if self.written != self.base && flow.consumed.load(Ordering::Acquire) == self.written {
+            self.base = self.written;
+            flow.base.store(self.base, Ordering::Relaxed);
+            self.room = self.exchange.geometry().response_bytes as u64;
+        }
     }
 
     /// Lets the acceptor see what was written so far.

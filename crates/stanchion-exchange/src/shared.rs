@@ -6,9 +6,10 @@ use std::sync::atomic::Ordering;
 use stanchion_sys::eventfd::EventFd;
 use stanchion_sys::memory::SharedMemory;
 
+use crate::inbox::Inbox;
 use crate::layout::{
-    Geometry, Header, LAYOUT_VERSION, LINE_BYTES, MAGIC, OwnPositions, Padded, SeatFigures,
-    SeatState, SlotHead,
+    Geometry, Header, InboxHead, LAYOUT_VERSION, LINE_BYTES, MAGIC, OwnPositions, Padded,
+    SeatFigures, SeatState, SlotHead,
 };
 use crate::protocol::{Bell, Notices};
 use crate::ring::ReadyRing;
@@ -23,6 +24,8 @@ pub struct Exchange {
     offsets: Offsets,
     /// Written by workers when the acceptor sleeps.
     doorbell: EventFd,
+    /// By worker: written by the acceptor when its event loop sleeps.
+    wakes: Vec<EventFd>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +37,10 @@ struct Offsets {
     own_positions: usize,
     own_rings: usize,
     notices: usize,
+    inbox_heads: usize,
+    inbox_bits: usize,
     requests: usize,
+    inflows: usize,
     responses: usize,
     end: usize,
 }
@@ -56,7 +62,11 @@ impl Offsets {
         let own_entries = geometry.workers() * geometry.own_ring_entries();
         let own_rings = place(own_entries * size_of::<AtomicU64>());
         let notices = place(geometry.notice_words() * size_of::<AtomicU64>());
+        let inboxes = geometry.inboxes();
+        let inbox_heads = place(inboxes * size_of::<InboxHead>());
+        let inbox_bits = place(inboxes * geometry.notice_words() * size_of::<AtomicU64>());
         let requests = place(geometry.slots() * geometry.request_bytes);
+        let inflows = place(geometry.slots() * geometry.inflow_bytes);
         let responses = place(geometry.slots() * geometry.response_bytes);
         Self {
             seats,
@@ -66,7 +76,10 @@ impl Offsets {
             own_positions,
             own_rings,
             notices,
+            inbox_heads,
+            inbox_bits,
             requests,
+            inflows,
             responses,
             end,
         }
@@ -86,6 +99,9 @@ impl Exchange {
             geometry,
             offsets,
             doorbell: EventFd::new()?,
+            wakes: (0..geometry.inboxes())
+                .map(|_| EventFd::new())
+                .collect::<io::Result<_>>()?,
         };
         let header = exchange.header();
         header.version.store(LAYOUT_VERSION, Ordering::Relaxed);
@@ -103,7 +119,40 @@ impl Exchange {
         &self.doorbell
     }
 
-    /// The bell on which idle seats sleep.
+    /// Where the event loop of a worker sleeps; `None` if its seats are threads.
+    pub fn inbox(&self, worker: u16) -> Option<Inbox<'_>> {
+        let (words, worker) = (self.geometry.notice_words(), usize::from(worker));
+        let wake = self.wakes.get(worker)?;
+        let heads: &[InboxHead] = self.slice(self.offsets.inbox_heads, self.wakes.len());
+        let bits = self.slice(self.offsets.inbox_bits, self.wakes.len() * words);
+        Some(Inbox::new(
+            &heads[worker],
+            &bits[worker * words..][..words],
+            wake,
+        ))
+    }
+
+    /// Where event loops sleep, of all workers that there may be.
+    pub fn inboxes(&self) -> impl Iterator<Item = Inbox<'_>> {
+        (0..self.wakes.len() as u16).filter_map(|worker| self.inbox(worker))
+    }
+
+    /// What is ready for everybody, divided by the workers that are there; at least one.
+    pub fn share_of_ready(&self) -> usize {
+        let first_seats =
+            (0..self.geometry.workers() as u16).map(|worker| self.geometry.seats_of(worker).start);
+        let is_there = |seat: &u16| self.seat_state(*seat) != SeatState::Empty;
+        let workers = first_seats.filter(is_there).count();
+        self.ready().len().div_ceil(workers.max(1)).max(1)
+    }
+
+    /// Has every seat look, whether or not it says that it sleeps.
+    pub fn rouse_all(&self) {
+        self.ready_bell().rouse(u32::MAX);
+        self.inboxes().for_each(|inbox| inbox.rouse());
+    }
+
+    /// The bell on which idle seats sleep that are threads.
     pub fn ready_bell(&self) -> &Bell {
         &self.header().bell.0
     }
@@ -150,7 +199,7 @@ impl Exchange {
     /// Nobody is left who would use it: whoever still sits at a seat is to go.
     pub fn close(&self) {
         self.header().closed.store(1, Ordering::Release);
-        self.ready_bell().rouse(u32::MAX);
+        self.rouse_all();
     }
 
     /// As long as there is an acceptor it is not closed. Gives whether it was.
@@ -242,6 +291,11 @@ impl Exchange {
         self.area(self.offsets.requests, slot, self.geometry.request_bytes)
     }
 
+    /// The first byte of a slot's inflow ring, of `inflow_bytes`.
+    pub(crate) fn inflow_area(&self, slot: u32) -> *mut u8 {
+        self.area(self.offsets.inflows, slot, self.geometry.inflow_bytes)
+    }
+
     /// The first byte of a slot's response ring, of `response_bytes`.
     pub(crate) fn response_area(&self, slot: u32) -> *mut u8 {
         self.area(self.offsets.responses, slot, self.geometry.response_bytes)
@@ -258,12 +312,16 @@ impl Exchange {
             (self.geometry.request_bytes, self.geometry.response_bytes);
         let request = request.min(request_max);
         let response = produced.max(written).min(response_max as u64) as usize;
-        // SAFETY: both are within the areas of the slot, of which no references are made.
+        let inflow = head.inflow.0.produced.load(Ordering::Relaxed);
+        let inflow = inflow.min(self.geometry.inflow_bytes as u64) as usize;
+        // SAFETY: all are within the areas of the slot, of which no references are made.
         unsafe {
             std::ptr::write_bytes(self.request_area(slot), 0, request);
+            std::ptr::write_bytes(self.inflow_area(slot), 0, inflow);
             std::ptr::write_bytes(self.response_area(slot), 0, response);
         }
         head.request_len.store(0, Ordering::Relaxed);
+        head.inflow.0.produced.store(0, Ordering::Relaxed);
         head.flow.0.produced.store(0, Ordering::Relaxed);
     }
 
@@ -285,7 +343,7 @@ impl Exchange {
     fn slice<T>(&self, offset: usize, count: usize) -> &[T] {
         debug_assert!(offset + count * size_of::<T>() <= self.memory.len());
         // SAFETY: the range lies inside the mapping and is aligned, as `Offsets::of` placed it
-        // there. `T` is only ever made of atomics (Header, SeatFigures, SlotHead, OwnPositions, AtomicU64), for which
+        // there. `T` is only ever made of atomics (Header, SeatFigures, SlotHead, OwnPositions, InboxHead, AtomicU64), for which
         // any bits, and zeroes to begin with, are valid, and which other processes may change
         // under a shared reference.
         unsafe {

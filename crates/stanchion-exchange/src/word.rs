@@ -38,7 +38,7 @@ impl SlotPhase {
 pub struct Tenant {
     /// Index of the seat, below [`Word::SEATS_MAX`].
     pub seat: u16,
-    /// The how-manieth worker has it; wraps round.
+    /// The how-manieth worker has it; wraps round below [`Word::TENURES`].
     pub tenure: u16,
 }
 
@@ -56,11 +56,13 @@ pub struct Word {
 }
 
 impl Word {
-    /// Seats are twelve bits of the word.
-    pub const SEATS_MAX: usize = 1 << 12;
+    /// Seats are sixteen bits of the word.
+    pub const SEATS_MAX: usize = u16::MAX as usize;
+    /// Tenures are twelve: a slot is long free when the seat that had it has seen so many workers.
+    pub const TENURES: u16 = 1 << 12;
 
     const SEAT_SHIFT: u32 = 4;
-    const TENURE_SHIFT: u32 = 16;
+    const TENURE_SHIFT: u32 = 20;
     const TURN_SHIFT: u32 = 32;
 
     /// A word that is nobody's.
@@ -72,10 +74,10 @@ impl Word {
         }
     }
 
-    /// As stored: `turn:32 | tenure:16 | seat:12 | phase:4`.
+    /// As stored: `turn:32 | tenure:12 | seat:16 | phase:4`.
     pub fn pack(self) -> u64 {
         u64::from(self.turn) << Self::TURN_SHIFT
-            | u64::from(self.tenant.tenure) << Self::TENURE_SHIFT
+            | u64::from(self.tenant.tenure % Self::TENURES) << Self::TENURE_SHIFT
             | u64::from(self.tenant.seat) << Self::SEAT_SHIFT
             | self.phase as u64
     }
@@ -85,8 +87,8 @@ impl Word {
         Some(Self {
             phase: SlotPhase::from_bits(bits & 0xf)?,
             tenant: Tenant {
-                seat: (bits >> Self::SEAT_SHIFT & 0xfff) as u16,
-                tenure: (bits >> Self::TENURE_SHIFT) as u16,
+                seat: (bits >> Self::SEAT_SHIFT) as u16,
+                tenure: (bits >> Self::TENURE_SHIFT) as u16 % Self::TENURES,
             },
             turn: (bits >> Self::TURN_SHIFT) as u32,
         })
@@ -100,7 +102,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn packing_loses_nothing(phase in 0_u64..6, seat in 0_u16..4096, tenure: u16, turn: u32) {
+        fn packing_loses_nothing(phase in 0_u64..6, seat: u16, tenure in 0..Word::TENURES, turn: u32) {
             let phase = SlotPhase::from_bits(phase).expect("a phase");
             let word = Word { phase, tenant: Tenant { seat, tenure }, turn };
             prop_assert_eq!(Word::unpack(word.pack()), Some(word));

@@ -16,6 +16,9 @@ fn exchange() -> Exchange {
         seats: 1,
         seats_per_worker: 1,
         ahead_per_seat: 1,
+        spare_per_worker: 0,
+        event_loops: false,
+        inflow_bytes: 0,
         request_bytes: 16,
         response_bytes: 16,
     };

@@ -20,6 +20,9 @@ const GEOMETRY: Geometry = Geometry {
     seats: 4,
     seats_per_worker: 2,
     ahead_per_seat: 1,
+    spare_per_worker: 0,
+    event_loops: false,
+    inflow_bytes: 0,
     request_bytes: 24,
     response_bytes: 13,
 };

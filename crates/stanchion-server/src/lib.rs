@@ -35,7 +35,7 @@ mod worker;
 pub use host::{Hook, Host, LoadError};
 pub use launcher::Launcher;
 pub use master::StartedAs;
-pub use stanchion_exchange::{Ending, Gone, Taken};
+pub use stanchion_exchange::{Ending, Gone, Inbox, Taken};
 pub use stanchion_sys::process::Fork;
 pub use tree::serve;
 pub use worker::{Seat, Worker};

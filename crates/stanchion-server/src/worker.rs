@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use stanchion_exchange::{Exchange, SeatSide, Taken, Tenant};
+use stanchion_exchange::{Exchange, Inbox, SeatSide, Taken, Tenant};
 use stanchion_sys::channel::Channel;
 use stanchion_sys::signal::{self, asked};
 use stanchion_sys::{futex, process};
@@ -63,6 +63,16 @@ impl Worker {
         self.common.settings.seats_per_worker()
     }
 
+    /// How many of the requests that are ready an event loop should take before the others have had their turn.
+    pub fn fair_share(&self) -> usize {
+        self.common.exchange.share_of_ready()
+    }
+
+    /// Where its event loop sleeps; `None` if its seats are threads.
+    pub fn inbox(&self) -> Option<Inbox<'_>> {
+        self.common.exchange.inbox(self.id.index)
+    }
+
     /// The settings in force.
     pub fn settings(&self) -> &Settings {
         &self.common.settings
@@ -71,15 +81,25 @@ impl Worker {
     /// Sits down at seat `thread` of this worker's, counted from 0; to be called on the thread
     /// that has the seat.
     pub fn seat(&self, thread: usize) -> Seat<'_> {
+        signal::dump::sit_down(thread);
+        self.sit(thread)
+    }
+
+    /// Sits down at all seats: to be called on the thread of the event loop.
+    pub fn all_seats(&self) -> Vec<Seat<'_>> {
+        signal::dump::sit_down(0);
+        (0..self.seats()).map(|number| self.sit(number)).collect()
+    }
+
+    fn sit(&self, number: usize) -> Seat<'_> {
         let exchange: &Exchange = &self.common.exchange;
         let seats = exchange.geometry().seats_of(self.id.index);
         let tenant = Tenant {
-            seat: seats.start + thread as u16,
+            seat: seats.start + number as u16,
             tenure: self.id.tenure,
         };
         let timeout = self.common.settings.timeout.as_duration();
         let side = SeatSide::new(exchange, tenant, process::pid().cast_unsigned(), timeout);
-        signal::dump::sit_down(thread);
         Seat { worker: self, side }
     }
 
@@ -98,6 +118,7 @@ impl Worker {
 
     /// Makes the worker leave once the requests its seats have are answered.
     pub fn leave(&self) {
+        // An event loop is woken by that as well.
         asked::ask(asked::LEAVE);
         self.common.exchange.ready_bell().rouse(u32::MAX);
     }
@@ -205,6 +226,11 @@ impl<'w> Seat<'w> {
         self.side.take()
     }
 
+    /// Whether a request is ready that it may take.
+    pub fn sees_request(&self) -> bool {
+        self.side.sees_request()
+    }
+
     /// Waits for the next request; `None` when it is time to leave.
     pub fn wait(&self) -> Option<Taken<'w>> {
         self.side.wait(|| self.worker.should_leave())
@@ -300,6 +326,10 @@ fn live(worker: &'static Worker, has_app: bool, host: &mut dyn Host) -> i32 {
     if host.hook(Hook::PostWorkerInit).is_err() {
         return exit_code::WORKER_BOOT;
     }
+    if let Err(problem) = host.start_up(worker) {
+        error!("the app does not start up: {problem}");
+        return exit_code::WORKER_BOOT;
+    }
     if let Err(error) = messages::report(&worker.reports, &FromWorker::Ready) {
         error!("worker cannot report to the master: {error}");
         return exit_code::WORKER_BOOT;
@@ -317,7 +347,8 @@ fn live(worker: &'static Worker, has_app: bool, host: &mut dyn Host) -> i32 {
 
 fn catch_signals(worker: &'static Worker) -> io::Result<()> {
     let common = worker.common;
-    asked::catch(common.exchange.ready_bell().word())?;
+    let wake = worker.inbox().map(|inbox| inbox.fd());
+    asked::catch(common.exchange.ready_bell().word(), wake)?;
     let dumped = messages::prepare(&FromWorker::Dumped)?;
     let reports = worker.reports.as_fd();
     signal::dump::answer(common.dumps.as_fd(), reports, &dumped)?;

@@ -29,9 +29,9 @@ impl EventFd {
         let _full_is_fine = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
-    /// Takes it back to zero, for who watches it level-triggered.
-    pub fn silence(&self) {
-        let _zero_is_fine = rustix::io::read(&self.0, &mut [0; size_of::<u64>()]);
+    /// Takes it back to zero, for who watches it level-triggered; false if it was.
+    pub fn silence(&self) -> bool {
+        rustix::io::read(&self.0, &mut [0; size_of::<u64>()]).is_ok()
     }
 }
 

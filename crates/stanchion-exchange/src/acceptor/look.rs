@@ -136,7 +136,10 @@ impl AcceptorSide<'_> {
     /// Where the unread bytes `from..to` of the answer stand in its ring: two stretches, as they may go over its end.
     fn unread(&self, slot: u32, from: usize, to: usize) -> [(*const u8, usize); 2] {
         let capacity = self.exchange.geometry().response_bytes;
-        let at = ((self.consumed[slot as usize] + from as u64) % capacity as u64) as usize;
+        let base = self.exchange.head(slot).flow.0.base.load(Ordering::Relaxed);
+        // Whatever a worker has written there, this is within the ring.
+        let since = (self.consumed[slot as usize] + from as u64).wrapping_sub(base);
+        let at = (since % capacity as u64) as usize;
         let (len, first) = (to - from, (to - from).min(capacity - at));
         let area = self.exchange.response_area(slot).cast_const();
         [(area.wrapping_add(at), first), (area, len - first)]
@@ -171,7 +174,12 @@ impl AcceptorSide<'_> {
     pub(super) fn tell_consumed(&self, slot: u32) {
         let capacity = self.exchange.geometry().response_bytes as u64;
         let flow = &self.exchange.head(slot).flow.0;
-        flow.consume(self.consumed[slot as usize], capacity);
+        let consumed = self.consumed[slot as usize];
+        if !self.exchange.geometry().event_loops {
+            flow.consume(consumed, capacity);
+        } else if flow.advance(consumed, capacity) && flow.room.ring_silently() {
+            self.post(slot);
+        }
     }
 }
 

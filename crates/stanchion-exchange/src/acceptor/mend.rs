@@ -27,6 +27,7 @@ impl AcceptorSide<'_> {
             self.mend_ring(worker, handed_over.get(&worker).map_or(&[], Vec::as_slice));
         }
         self.mend_flows();
+        self.mend_inflows();
         if self.exchange.reopen() {
             self.mended
                 .get_or_insert(Corrupt("it says that everybody is to leave"));
@@ -53,7 +54,7 @@ impl AcceptorSide<'_> {
             self.handed_over[entry.slot as usize].position = entry.position;
         }
         self.mended.get_or_insert(corrupt);
-        self.exchange.ready_bell().rouse(u32::MAX);
+        self.exchange.rouse_all();
     }
 
     /// What was handed over and has not come back, and in whose ring.
@@ -80,6 +81,8 @@ impl AcceptorSide<'_> {
             }
             if flow.is_gone() != self.gone[slot] {
                 flow.set_gone(self.gone[slot]);
+                flow.room.rouse(1);
+                self.post(slot as u32);
                 self.mended
                     .get_or_insert(Corrupt("whether the client has gone is another"));
             }

@@ -11,6 +11,9 @@ pub(super) const GEOMETRY: Geometry = Geometry {
     seats: 1,
     seats_per_worker: 1,
     ahead_per_seat: 0,
+    spare_per_worker: 0,
+    event_loops: false,
+    inflow_bytes: 0,
     request_bytes: 8,
     response_bytes: 8,
 };

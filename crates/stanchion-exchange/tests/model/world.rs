@@ -12,6 +12,9 @@ pub(crate) const GEOMETRY: Geometry = Geometry {
     seats: 4,
     seats_per_worker: 2,
     ahead_per_seat: 1,
+    spare_per_worker: 0,
+    event_loops: false,
+    inflow_bytes: 0,
     request_bytes: 24,
     response_bytes: 13,
 };
@@ -216,6 +219,10 @@ impl<'x> World<'x> {
         let (slot, turn) = taken.ticket();
         let used = self.used.get_mut(&slot).unwrap();
         let capacity = GEOMETRY.response_bytes as u64;
+        if len > 0 && used.consumed == used.written {
+            // The ring is begun anew.
+            used.room = capacity;
+        }
         let mut len = (len as u64).min(capacity - (used.written - used.consumed));
         // Once it has filled what it knew to be free, it waits while more than half is unread.
         if !used.gone && used.written + used.room - used.consumed > capacity / 2 {

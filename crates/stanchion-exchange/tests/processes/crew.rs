@@ -102,7 +102,7 @@ impl Crew {
 
 fn hire(exchange: &'static Exchange, tenant: Tenant) -> (i32, Tenant) {
     let work = || {
-        asked::catch(exchange.ready_bell().word()).unwrap();
+        asked::catch(exchange.ready_bell().word(), None).unwrap();
         let pid = process::pid().cast_unsigned();
         let seat = SeatSide::new(exchange, tenant, pid, None);
         while let Some(taken) = seat.wait(|| asked::word().load(Ordering::Acquire) != 0) {

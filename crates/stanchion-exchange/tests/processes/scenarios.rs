@@ -16,6 +16,9 @@ fn exchange() -> &'static Exchange {
         seats: 4,
         seats_per_worker: 1,
         ahead_per_seat: 1,
+        spare_per_worker: 0,
+        event_loops: false,
+        inflow_bytes: 0,
         request_bytes: 64,
         response_bytes: 251,
     };

@@ -54,6 +54,9 @@ fn common(
         seats: workers_max * seats_per_worker,
         seats_per_worker,
         ahead_per_seat: AHEAD_PER_SEAT_MAX,
+        spare_per_worker: 0,
+        event_loops: false,
+        inflow_bytes: 0,
         request_bytes: REQUEST_HEAD_BYTES_MAX + REQUEST_RECORD_EXTRA_BYTES + settings.body_memory,
         response_bytes: RESPONSE_RING_BYTES,
     })?;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use stanchion_exchange::Word;
 use stanchion_sys::process::Exit;
 use stanchion_sys::signal::{SIGKILL, SIGTERM};
 
@@ -117,7 +118,7 @@ impl Workers {
         let missing: Vec<u16> = self.missing(target).collect();
         for index in missing {
             let last = &mut self.tenures[usize::from(index)];
-            *last = last.wrapping_add(1);
+            *last = (*last + 1) % Word::TENURES;
             let tenure = *last;
             let number = self.free_number();
             let asked_for = Worker::asked_for(tenure, number, now_ms);

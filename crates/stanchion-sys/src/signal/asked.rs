@@ -4,6 +4,7 @@
 //! the bits, wakes who sleeps, and calls the runtime's, which acts at its next safe point.
 
 use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicI32, AtomicIsize, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use super::{NUDGE, SIGABRT, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
@@ -34,6 +35,8 @@ const NUDGE_MS: u32 = 100;
 static ASKED: AtomicU32 = AtomicU32::new(0);
 /// The word on which this process's seats sleep.
 static BELL: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
+/// An eventfd at which its event loop sleeps; -1 = none.
+static WAKE: AtomicI32 = AtomicI32::new(-1);
 /// The process that catches; its children do not.
 static OWNER: AtomicI32 = AtomicI32::new(0);
 /// The timer of the nudges; -1 = none, since the kernel counts them from 0.
@@ -86,9 +89,12 @@ extern "C" fn on_nudge(_signal: libc::c_int) {
 /// that an idle seat needs no second descriptor to watch. The app may have blocked them when it was
 /// imported: they are not any more.
 ///
+/// An event loop sleeps on no word: `wake`, an eventfd that stays open, is written as well.
+///
 /// Children of a later fork get the default actions at their first signal.
-pub fn catch(bell: &'static AtomicU32) -> io::Result<()> {
+pub fn catch(bell: &'static AtomicU32, wake: Option<BorrowedFd<'static>>) -> io::Result<()> {
     ASKED.store(0, Ordering::Release);
+    WAKE.store(wake.map_or(-1, |wake| wake.as_raw_fd()), Ordering::Release);
     BELL.store(std::ptr::from_ref(bell).cast_mut(), Ordering::Release);
     OWNER.store(crate::process::pid(), Ordering::Release);
     // Without SA_RESTART: see below.
@@ -128,6 +134,13 @@ pub fn ask(bits: u32) {
     // The signal may have come to another thread than the one that waits for it. futex(2) is a
     // bare system call.
     futex::wake(&ASKED, u32::MAX);
+    let wake = WAKE.load(Ordering::Acquire);
+    if wake >= 0 {
+        let one = 1_u64;
+        // SAFETY: write(2) is async-signal-safe, and `catch` was given a descriptor that stays open. A full counter
+        // wakes as well.
+        unsafe { libc::write(wake, (&raw const one).cast(), size_of::<u64>()) };
+    }
 }
 
 /// Takes back `bit`: true for the one caller who does what it asked for.
@@ -198,7 +211,7 @@ mod tests {
     #[test]
     fn a_signal_sets_its_bit_and_changes_the_bell_by_two() {
         static BELL: AtomicU32 = AtomicU32::new(1);
-        catch(&BELL).expect("caught");
+        catch(&BELL, None).expect("caught");
         // SAFETY: raise(3) has no preconditions; the handler has run when it returns.
         unsafe { libc::raise(SIGUSR1) };
         assert_eq!(word().load(Ordering::Acquire), REOPEN);

@@ -176,13 +176,16 @@ impl Dispatch {
         // First, as they are few, and what they are for may be to find out why all the others wait.
         self.fill_ports(now_us);
         let mut room = self.workers.len() * self.seats_per_worker;
-        if self.reserve.is_empty() {
-            room *= 1 + self.ahead.per_seat();
-        } else {
+        let geometry = self.exchange.geometry();
+        if !self.reserve.is_empty() {
             let sitting = self.workers.keys().copied();
             let elsewhere =
                 self.ports.seats_held(sitting, self.seats_per_worker) + self.side.orphans();
             room = room.saturating_sub(elsewhere);
+        } else if geometry.event_loops {
+            room += self.workers.len() * geometry.spare_per_worker;
+        } else {
+            room *= 1 + self.ahead.per_seat();
         }
         while self.submitted < room && self.side.can_submit() {
             let reserve = &self.reserve;

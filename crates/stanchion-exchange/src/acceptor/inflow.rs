@@ -1,0 +1,129 @@
+//! What the acceptor hands to a seat behind the head of a request, while that is answered.
+
+use std::sync::atomic::Ordering;
+
+use super::AcceptorSide;
+use crate::corrupt::Corrupt;
+use crate::inflow::Inflow;
+
+/// What we know of an inflow, whatever a worker writes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Poured {
+    bytes: u64,
+    /// As of when the ring was empty last.
+    base: u64,
+    end: Inflow,
+}
+
+impl AcceptorSide<'_> {
+    /// For the next request; only while the slot is Filling.
+    pub(super) fn reset_inflow(&mut self, slot: u32) {
+        if let Some(poured) = self.poured.get_mut(slot as usize) {
+            *poured = Poured::default();
+            self.exchange.head(slot).inflow.0.reset();
+        }
+    }
+
+    /// Hands as much of `bytes` to the slot's seat as there is room for, and gives how much that was. If it is not all,
+    /// the seat notes it when there is room again.
+    ///
+    /// # Errors
+    /// The worker says that it has read what is not there.
+    pub fn pour(&mut self, slot: u32, bytes: &[u8]) -> Result<usize, Corrupt> {
+        let mut done = 0;
+        loop {
+            let room = self.inflow_room(slot)?;
+            let len = room.min(bytes.len() - done);
+            self.put(slot, &bytes[done..done + len]);
+            done += len;
+            if done == bytes.len() {
+                break;
+            }
+            // Looked at once more: the seat may have read all in between, and note nothing.
+            self.exchange.head(slot).inflow.0.room.prepare();
+            if self.inflow_room(slot)? == 0 {
+                break;
+            }
+        }
+        self.post(slot);
+        Ok(done)
+    }
+
+    /// Nothing more comes.
+    pub fn end_inflow(&mut self, slot: u32, end: Inflow) {
+        let Some(poured) = self.poured.get_mut(slot as usize) else {
+            return;
+        };
+        poured.end = end;
+        let flow = &self.exchange.head(slot).inflow.0;
+        flow.gone.store(end as u32, Ordering::Release);
+        self.post(slot);
+    }
+
+    /// Bytes for which there is room.
+    ///
+    /// # Errors
+    /// The worker says that it has read what is not there.
+    pub fn inflow_room(&self, slot: u32) -> Result<usize, Corrupt> {
+        let capacity = self.exchange.geometry().inflow_bytes as u64;
+        let Some(poured) = self.poured.get(slot as usize) else {
+            return Ok(0);
+        };
+        let flow = &self.exchange.head(slot).inflow.0;
+        let consumed = flow.consumed.load(Ordering::Acquire);
+        let unread = poured.bytes.checked_sub(consumed);
+        let room = unread.and_then(|unread| capacity.checked_sub(unread));
+        room.map(|room| room as usize)
+            .ok_or(Corrupt("more was read than had come in"))
+    }
+
+    /// Puts bytes for which there is room behind the others.
+    fn put(&mut self, slot: u32, mut bytes: &[u8]) {
+        let capacity = self.exchange.geometry().inflow_bytes;
+        let flow = &self.exchange.head(slot).inflow.0;
+        let poured = &mut self.poured[slot as usize];
+        if flow.consumed.load(Ordering::Acquire) == poured.bytes {
+            poured.base = poured.bytes;
+            flow.base.store(poured.base, Ordering::Relaxed);
+        }
+        while !bytes.is_empty() {
+            let at = ((poured.bytes - poured.base) % capacity as u64) as usize;
+            let (part, rest) = bytes.split_at(bytes.len().min(capacity - at));
+            // SAFETY: `at + part.len()` is within the slot's inflow ring, which stays mapped and of which no references
+            // are made; the caller has seen that the seat is through with what was there.
+            unsafe {
+                let area = self.exchange.inflow_area(slot).add(at);
+                std::ptr::copy_nonoverlapping(part.as_ptr(), area, part.len());
+            }
+            poured.bytes += part.len() as u64;
+            bytes = rest;
+        }
+        flow.produced.store(poured.bytes, Ordering::Release);
+    }
+
+    pub(super) fn mend_inflows(&mut self) {
+        let used = (0..self.poured.len()).filter(|&slot| self.used[slot]);
+        let wrong: Vec<_> = used
+            .filter(|&slot| {
+                let flow = &self.exchange.head(slot as u32).inflow.0;
+                let Poured { bytes, base, end } = self.poured[slot];
+                let stands = (
+                    flow.produced.load(Ordering::Relaxed),
+                    flow.base.load(Ordering::Relaxed),
+                    flow.gone.load(Ordering::Relaxed),
+                );
+                stands != (bytes, base, end as u32)
+            })
+            .collect();
+        for slot in wrong {
+            let flow = &self.exchange.head(slot as u32).inflow.0;
+            let Poured { bytes, base, end } = self.poured[slot];
+            flow.base.store(base, Ordering::Relaxed);
+            flow.produced.store(bytes, Ordering::Release);
+            flow.gone.store(end as u32, Ordering::Release);
+            self.post(slot as u32);
+            self.mended
+                .get_or_insert(Corrupt("what has come in for a request is another"));
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Where the event loop of a worker sleeps: what the acceptor has for it, and what the loop shows of itself.
+//!
+//! A loop sleeps in epoll(7), not on a futex, so it is woken by an eventfd(2). The acceptor writes there only if the
+//! loop has said that it sleeps, and once: a busy loop costs it no system call.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::Ordering;
+
+use stanchion_sys::eventfd::EventFd;
+
+use crate::layout::InboxHead;
+use crate::protocol::Notices;
+use crate::sync::AtomicU64;
+
+/// Slots of a worker with news from the acceptor (room for more of an answer, more of a body, a client that has gone),
+/// and whether the worker's loop sleeps.
+#[derive(Clone, Copy, Debug)]
+pub struct Inbox<'x> {
+    head: &'x InboxHead,
+    notices: Notices<'x>,
+    wake: &'x EventFd,
+}
+
+impl<'x> Inbox<'x> {
+    pub(crate) fn new(head: &'x InboxHead, bits: &'x [AtomicU64], wake: &'x EventFd) -> Self {
+        let asleep = &head.asleep;
+        Self {
+            head,
+            notices: Notices { bits, asleep },
+            wake,
+        }
+    }
+
+    /// For the loop: what becomes readable when there is news. It stays so until [`Inbox::silence`].
+    pub fn fd(&self) -> BorrowedFd<'x> {
+        self.wake.as_fd()
+    }
+
+    /// For the loop: nothing is to be read there any more. False if nothing was.
+    pub fn silence(&self) -> bool {
+        self.wake.silence()
+    }
+
+    /// For the loop: takes every notice, calling `look` with each slot.
+    pub fn sweep(&self, look: impl FnMut(u32)) {
+        self.notices.sweep(look);
+    }
+
+    /// For the loop: says that it is about to sleep; false, and it must look again, if there is a notice. It looks at
+    /// the ready ring after this, and calls [`Inbox::awake`] if there is something for it.
+    pub fn try_sleep(&self) -> bool {
+        self.notices.try_sleep()
+    }
+
+    /// For the loop: it is up again.
+    pub fn awake(&self) {
+        self.notices.awake();
+    }
+
+    /// For the loop: it runs so many requests.
+    pub fn show_load(&self, requests: u32) {
+        self.head.load.store(requests, Ordering::Relaxed);
+    }
+
+    /// For the loop: it has turned.
+    pub fn beat(&self, now_us: u64) {
+        self.head.beat_us.store(now_us, Ordering::Relaxed);
+    }
+
+    /// How many requests the loop runs, as it says.
+    pub fn load(&self) -> u32 {
+        self.head.load.load(Ordering::Relaxed)
+    }
+
+    /// When the loop has turned last, as it says.
+    pub fn beat_us(&self) -> u64 {
+        self.head.beat_us.load(Ordering::Relaxed)
+    }
+
+    /// Whether the loop sleeps, or is about to.
+    pub fn is_asleep(&self) -> bool {
+        self.notices.is_asleep()
+    }
+
+    /// For the acceptor: a slot has news.
+    pub fn post(&self, slot: u32) {
+        if self.notices.post(slot) {
+            self.wake.ring();
+        }
+    }
+
+    /// For the acceptor: requests are ready. True if the loop slept, and is woken.
+    pub fn call(&self) -> bool {
+        let sleeps = self.notices.call();
+        if sleeps {
+            self.wake.ring();
+        }
+        sleeps
+    }
+
+    /// Has the loop look, whatever it says. Async-signal-safe.
+    pub fn rouse(&self) {
+        self.wake.ring();
+    }
+}

@@ -1,0 +1,205 @@
+//! Seats of one event loop: what is ready for them, what they wait for, and when the loop is woken.
+#![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
+#![cfg(not(loom))]
+
+use stanchion_exchange::{
+    AcceptorSide, Ending, Exchange, Geometry, Gone, Inbox, Inflow, SeatSide, Taken, Tenant,
+};
+
+/// Two workers, whose loops run two requests each.
+const GEOMETRY: Geometry = Geometry {
+    seats: 4,
+    seats_per_worker: 2,
+    ahead_per_seat: 0,
+    spare_per_worker: 1,
+    event_loops: true,
+    inflow_bytes: 8,
+    request_bytes: 8,
+    response_bytes: 8,
+};
+
+fn seat(exchange: &Exchange, seat: u16) -> SeatSide<'_> {
+    SeatSide::new(exchange, Tenant { seat, tenure: 1 }, 1, None)
+}
+
+fn submit(side: &mut AcceptorSide<'_>) -> u32 {
+    side.submit(0, |_| Some(0)).unwrap().slot
+}
+
+/// Whether its loop was woken since this was asked last.
+fn is_woken(inbox: &Inbox<'_>) -> bool {
+    inbox.silence()
+}
+
+fn noted(inbox: &Inbox<'_>) -> Vec<u32> {
+    let mut slots = Vec::new();
+    inbox.sweep(|slot| slots.push(slot));
+    slots
+}
+
+fn taken<'x>(side: &mut AcceptorSide<'x>, seat: &SeatSide<'x>) -> Taken<'x> {
+    submit(side);
+    seat.take().unwrap()
+}
+
+#[test]
+fn the_loop_with_the_fewest_requests_is_woken_and_only_if_it_sleeps() {
+    let exchange = Exchange::create(GEOMETRY).unwrap();
+    let mut side = AcceptorSide::take_over(&exchange);
+    let inboxes = [exchange.inbox(0).unwrap(), exchange.inbox(1).unwrap()];
+    assert!(
+        inboxes.iter().all(is_woken),
+        "whoever takes over has all look"
+    );
+    inboxes[0].show_load(1);
+    for inbox in &inboxes {
+        assert!(inbox.try_sleep());
+    }
+    submit(&mut side);
+    side.announce();
+    assert_eq!(inboxes.each_ref().map(is_woken), [false, true]);
+    submit(&mut side);
+    side.announce();
+    assert_eq!(inboxes.each_ref().map(is_woken), [true, false]);
+    submit(&mut side);
+    side.announce();
+    assert_eq!(
+        inboxes.each_ref().map(is_woken),
+        [false, false],
+        "they are up"
+    );
+    // One is stuck, and the other went to sleep before it saw what is there.
+    assert!(inboxes[0].try_sleep());
+    assert!(side.call_all());
+    assert_eq!(inboxes.each_ref().map(is_woken), [true, false]);
+    inboxes[0].show_load(2);
+    assert!(inboxes[0].try_sleep());
+    assert!(side.call_all());
+    assert!(!is_woken(&inboxes[0]), "it has no room");
+}
+
+#[test]
+fn an_answer_goes_on_when_there_is_room_and_ends_when_the_client_goes() {
+    let exchange = Exchange::create(GEOMETRY).unwrap();
+    let mut side = AcceptorSide::take_over(&exchange);
+    let inbox = exchange.inbox(1).unwrap();
+    let seat = seat(&exchange, 2);
+    let mut taken = taken(&mut side, &seat);
+    is_woken(&inbox);
+    assert_eq!(taken.write_some(b"0123456789"), Ok(8));
+    assert!(inbox.try_sleep());
+    let mut out = Vec::new();
+    side.read(taken.slot(), 3, &mut out).unwrap();
+    assert!(!is_woken(&inbox), "less than half of it is free");
+    side.read(taken.slot(), 1, &mut out).unwrap();
+    assert!(is_woken(&inbox));
+    assert_eq!(noted(&inbox), [taken.slot()]);
+    assert_eq!(taken.write_some(b"89"), Ok(2));
+    taken.publish();
+    side.read(taken.slot(), 8, &mut out).unwrap();
+    assert_eq!(out, b"0123456789");
+    assert!(inbox.try_sleep(), "nobody waits for room now");
+    assert!(!is_woken(&inbox));
+    side.give_up(taken.slot());
+    assert!(is_woken(&inbox));
+    assert_eq!(noted(&inbox), [taken.slot()]);
+    assert_eq!(taken.write_some(b"more"), Err(Gone));
+}
+
+#[test]
+fn short_pieces_that_are_read_soon_stay_at_the_start_of_the_ring() {
+    let exchange = Exchange::create(GEOMETRY).unwrap();
+    let mut side = AcceptorSide::take_over(&exchange);
+    let seat = seat(&exchange, 0);
+    let mut taken = taken(&mut side, &seat);
+    let (mut out, mut expected) = (Vec::new(), Vec::new());
+    for round in 0..50_u8 {
+        // Now and then one stays unread, so that the next goes over the end.
+        let piece = [round; 5];
+        expected.extend(piece);
+        let written = taken.write_some(&piece).unwrap();
+        taken.publish();
+        if written < piece.len() {
+            side.read(taken.slot(), 8, &mut out).unwrap();
+            assert_eq!(taken.write_some(&piece[written..]), Ok(5 - written));
+            taken.publish();
+        }
+        let left = usize::from(round % 3 == 0) * 2;
+        let unread = side.readable(taken.slot()).unwrap();
+        side.read(taken.slot(), unread.saturating_sub(left), &mut out)
+            .unwrap();
+    }
+    side.read(taken.slot(), 8, &mut out).unwrap();
+    assert_eq!(out, expected);
+    taken.finish(Ending::Complete);
+}
+
+#[test]
+fn what_comes_in_behind_a_head_arrives_whole_and_in_order() {
+    let exchange = Exchange::create(GEOMETRY).unwrap();
+    let mut side = AcceptorSide::take_over(&exchange);
+    let inbox = exchange.inbox(0).unwrap();
+    let seat = seat(&exchange, 1);
+    let mut taken = taken(&mut side, &seat);
+    let slot = taken.slot();
+    is_woken(&inbox);
+    assert!(inbox.try_sleep());
+    let sent: Vec<u8> = (0..100).collect();
+    let (mut at, mut got) = (0, Vec::<u8>::new());
+    let mut into = [0; 3];
+    while got.len() < sent.len() {
+        at += side.pour(slot, &sent[at..]).unwrap();
+        assert_eq!(noted(&inbox), [slot]);
+        let len = taken.receive(&mut into);
+        got.extend(&into[..len]);
+    }
+    assert_eq!(got, sent);
+    assert_eq!(taken.inflow(), (0, Inflow::Open));
+    side.end_inflow(slot, Inflow::Complete);
+    assert_eq!(taken.inflow(), (0, Inflow::Complete));
+    assert!(is_woken(&inbox));
+    assert_eq!(side.mend(), Ok(()));
+}
+
+#[test]
+fn the_acceptor_is_told_of_room_only_if_it_wants_some() {
+    let exchange = Exchange::create(GEOMETRY).unwrap();
+    let mut side = AcceptorSide::take_over(&exchange);
+    let seat = seat(&exchange, 0);
+    let mut taken = taken(&mut side, &seat);
+    let slot = taken.slot();
+    let mut into = [0; 8];
+    let told = |side: &AcceptorSide<'_>| {
+        let mut told = Vec::new();
+        side.sweep(|slot| told.push(slot));
+        told
+    };
+    assert_eq!(side.pour(slot, b"all"), Ok(3));
+    assert_eq!(taken.receive(&mut into), 3);
+    assert!(told(&side).is_empty());
+    assert_eq!(side.pour(slot, b"more than fits"), Ok(8));
+    assert_eq!(taken.receive(&mut into[..1]), 1);
+    assert!(told(&side).is_empty(), "less than half of it is free");
+    assert_eq!(taken.receive(&mut into), 7);
+    assert_eq!(told(&side), [slot]);
+}
+
+#[test]
+fn the_next_request_finds_nothing_of_the_one_before() {
+    let exchange = Exchange::create(GEOMETRY).unwrap();
+    let mut side = AcceptorSide::take_over(&exchange);
+    let seat = seat(&exchange, 0);
+    let first = taken(&mut side, &seat);
+    let slot = first.slot();
+    side.pour(slot, b"secret").unwrap();
+    side.end_inflow(slot, Inflow::Broken);
+    first.finish(Ending::Complete);
+    side.release(slot);
+    let mut second = taken(&mut side, &seat);
+    assert_eq!(second.slot(), slot);
+    assert_eq!(second.inflow(), (0, Inflow::Open));
+    side.pour(slot, b"x").unwrap();
+    let mut into = [0; 8];
+    assert_eq!(second.receive(&mut into), 1);
+    assert_eq!(into[0], b'x');
+}

@@ -129,6 +129,14 @@ class AppHost:
         """In a worker that has hooks: what lets them listen by themselves."""
         self.configuration.hooks.entered(listen)
 
+    def event_loop(self, app: Any, puller: Any) -> Any:
+        """In a worker whose app is an ASGI one: what runs its event loop."""
+        # Imported here, so that no other worker has asyncio in its memory.
+        from stanchion.asgi import EventLoop
+
+        values = self.configuration.effective.values
+        return EventLoop(app, puller, values["loop"], values["lifespan"])
+
     def write_stacks_to(self, dump_signal: int, dumps: int) -> None:
         """At this signal, write where all threads are, wherever Python is."""
         faulthandler.register(dump_signal, file=dumps, all_threads=True)

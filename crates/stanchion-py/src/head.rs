@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 use stanchion_http::answer;
 use stanchion_http::rules::{
     STATUSES, content_length, is_field_text, is_hop_by_hop, is_plain_text, is_token,
@@ -136,16 +136,68 @@ impl Head {
                 )));
             }
         }
-        let trimmed = bytes.trim_ascii();
-        if is_hop_by_hop(name.as_bytes()) {
+        self.put(name.as_bytes(), bytes.trim_ascii())
+    }
+
+    /// Takes in a head of ASGI's: a number, and pairs of bytes.
+    pub(crate) fn take_in_bytes(
+        &mut self,
+        status: u16,
+        headers: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        if !STATUSES.contains(&status) {
+            return Err(PyValueError::new_err(format!(
+                "not a status of an answer: {status}"
+            )));
+        }
+        self.status = status;
+        self.content_length = None;
+        self.wire.begin(status, b"");
+        let Some(headers) = headers else {
+            return Ok(());
+        };
+        for pair in headers.try_iter()? {
+            let pair = pair?;
+            let (name, value) = match pair.cast::<PyTuple>() {
+                Ok(pair) if pair.len() == 2 => (pair.get_item(0)?, pair.get_item(1)?),
+                _ => pair.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>()?,
+            };
+            self.add_bytes(bytes_of(&name)?, bytes_of(&value)?)?;
+        }
+        Ok(())
+    }
+
+    fn add_bytes(&mut self, name: &[u8], value: &[u8]) -> PyResult<()> {
+        // As in `add`.
+        if !is_token(name) {
+            let shown = String::from_utf8_lossy(name);
+            return Err(PyValueError::new_err(format!(
+                "not a header name: {shown:?}"
+            )));
+        }
+        let trimmed = value.trim_ascii();
+        if !is_field_text(trimmed) {
+            let (name, value) = (
+                String::from_utf8_lossy(name),
+                String::from_utf8_lossy(value),
+            );
+            return Err(PyValueError::new_err(format!(
+                "a control character in the value of {name}: {value:?}"
+            )));
+        }
+        self.put(name, trimmed)
+    }
+
+    /// Adds a field that has been checked, if it is the app's to say.
+    fn put(&mut self, name: &[u8], value: &[u8]) -> PyResult<()> {
+        if is_hop_by_hop(name) {
             // Dropped, as gunicorn does.
             return Ok(());
         }
-        let is_length = name == "Content-Length" || name.eq_ignore_ascii_case("content-length");
-        if is_length && !self.tells(trimmed)? {
+        if name.eq_ignore_ascii_case(b"content-length") && !self.tells(value)? {
             return Ok(());
         }
-        self.wire.field(name.as_bytes(), trimmed);
+        self.wire.field(name, value);
         Ok(())
     }
 
@@ -265,6 +317,16 @@ fn str_of<'a, 'py>(
         let (what, kind) = (what(), object.get_type());
         PyTypeError::new_err(format!("{what} must be a str, not {kind}"))
     })
+}
+
+fn bytes_of<'a>(object: &'a Bound<'_, PyAny>) -> PyResult<&'a [u8]> {
+    let bytes = object.cast::<PyBytes>().map_err(|_| {
+        let kind = object.get_type();
+        PyTypeError::new_err(format!(
+            "names and values of headers must be bytes, not {kind}"
+        ))
+    })?;
+    Ok(bytes.as_bytes())
 }
 
 /// PEP 3333's strings stand for bytes.

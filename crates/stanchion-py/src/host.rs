@@ -17,6 +17,7 @@ use stanchion_sys::process::Between;
 use stanchion_sys::signal;
 use tracing::{error, warn};
 
+use crate::asgi::Puller;
 use crate::hooks::{self, RequestHooks};
 use crate::wsgi::{App, Gateway};
 
@@ -26,6 +27,8 @@ pub(crate) struct PythonHost {
     /// Whether the configuration has any, so that no process runs Python for those that are not there.
     has_hooks: bool,
     app: Option<Py<PyAny>>,
+    /// In a worker whose app is an ASGI one: what runs its event loop.
+    event_loop: Option<Py<PyAny>>,
 }
 
 impl PythonHost {
@@ -34,6 +37,7 @@ impl PythonHost {
             has_hooks: has_hooks(&host),
             host,
             app: None,
+            event_loop: None,
         }
     }
 }
@@ -82,8 +86,33 @@ impl Host for PythonHost {
         Python::attach(|py| crate::fork::fork_for_subreaper(py, between))
     }
 
+    fn start_up(&mut self, worker: &'static Worker) -> Result<(), String> {
+        if worker.inbox().is_none() {
+            return Ok(());
+        }
+        Python::attach(|py| {
+            let app = self
+                .app
+                .as_ref()
+                .expect("the server loads before it serves");
+            let puller = Puller::new(py, worker)?;
+            let event_loop =
+                self.host
+                    .call_method1(py, intern!(py, "event_loop"), (app, puller))?;
+            event_loop.call_method0(py, intern!(py, "start_up"))?;
+            self.event_loop = Some(event_loop);
+            Ok(())
+        })
+        .map_err(|error: PyErr| Python::attach(|py| describe(py, &error)))
+    }
+
     fn serve(&mut self, worker: &'static Worker) -> Result<(), String> {
         Python::attach(|py| {
+            if let Some(event_loop) = &self.event_loop {
+                event_loop.call_method0(py, intern!(py, "serve"))?;
+                hooks::depart_if_told(py, &self.host, worker);
+                return Ok(());
+            }
             let app = self
                 .app
                 .as_ref()

@@ -1,7 +1,9 @@
 //! `stanchion._stanchion`: hosts WSGI apps for the server, and shows it its settings. It
 //! translates between Python and Rust and decides nothing.
 
+mod answer;
 mod answerer;
+mod asgi;
 mod environ;
 mod errors;
 mod file_wrapper;

@@ -175,8 +175,16 @@ pub trait Host {
     /// point. The worker's own handlers stand in front of these.
     fn enter(&mut self, worker: &'static Worker) -> Result<(), String>;
 
+    /// In a worker that has the app, before the master hears that it is ready: what the app does before it can
+    /// take requests.
+    ///
+    /// An error says why it cannot serve.
+    fn start_up(&mut self, _worker: &'static Worker) -> Result<(), String> {
+        Ok(())
+    }
+
     /// In a worker: serves until [`Worker::should_leave`], each seat on a thread of its own; a
-    /// single seat on the calling thread.
+    /// single seat, or those of an event loop, on the calling thread.
     ///
     /// An error says why it cannot, or can no longer, serve.
     fn serve(&mut self, worker: &'static Worker) -> Result<(), String>;

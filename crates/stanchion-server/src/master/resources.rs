@@ -33,6 +33,14 @@ const WORKERS_SPARE: usize = 32;
 /// hand-over.
 const AHEAD_PER_SEAT_MAX: usize = 31;
 
+/// The same of event loops, which have many seats each.
+const EVENT_LOOPS_SPARE: usize = 8;
+/// How many requests are handed out ahead of an event loop all of whose seats are taken: it finds the next one when it
+/// is through with one, without waiting for it.
+const AHEAD_PER_LOOP: usize = 8;
+/// How much of what comes in behind the head of a request is there for an event loop before the socket is read no further.
+const INFLOW_BYTES: usize = 64 * 1024;
+
 /// What every process of the house shares.
 fn common(
     generation: u32,
@@ -43,7 +51,13 @@ fn common(
 ) -> io::Result<Common> {
     let seats_per_worker = settings.seats_per_worker();
     let seated_max = Word::SEATS_MAX / seats_per_worker;
-    let workers_max = (settings.workers as usize + WORKERS_SPARE).min(seated_max);
+    let event_loops = settings.is_event_loop();
+    let spare = if event_loops {
+        EVENT_LOOPS_SPARE
+    } else {
+        WORKERS_SPARE
+    };
+    let workers_max = (settings.workers as usize + spare).min(seated_max);
     if workers_max < settings.workers as usize {
         return Err(io::Error::other(format!(
             "the workers have more than {} seats, the most that there may be",
@@ -53,10 +67,10 @@ fn common(
     let exchange = Exchange::create(Geometry {
         seats: workers_max * seats_per_worker,
         seats_per_worker,
-        ahead_per_seat: AHEAD_PER_SEAT_MAX,
-        spare_per_worker: 0,
-        event_loops: false,
-        inflow_bytes: 0,
+        ahead_per_seat: if event_loops { 0 } else { AHEAD_PER_SEAT_MAX },
+        spare_per_worker: if event_loops { AHEAD_PER_LOOP } else { 0 },
+        event_loops,
+        inflow_bytes: if event_loops { INFLOW_BYTES } else { 0 },
         request_bytes: REQUEST_HEAD_BYTES_MAX + REQUEST_RECORD_EXTRA_BYTES + settings.body_memory,
         response_bytes: RESPONSE_RING_BYTES,
     })?;

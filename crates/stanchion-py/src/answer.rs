@@ -1,0 +1,202 @@
+//! An answer on its way from the app into the exchange, whatever the interface by which the app gives it.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+
+use pyo3::exceptions::PyAssertionError;
+use pyo3::prelude::*;
+use stanchion_http::rules::has_body;
+use stanchion_server::record::FilePart;
+use stanchion_server::{Ending, Seat, Taken};
+use tracing::error;
+
+use crate::head::Head;
+
+/// What is said to a client whose app has failed before it said anything.
+const FAILED: &[u8] = b"500 Internal Server Error: the application failed\n";
+
+/// How far an answer is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// The app has given no head.
+    #[default]
+    NoHead,
+    /// It has, and may still replace what it gave.
+    Head,
+    /// The head is in the exchange.
+    Sending,
+}
+
+impl Stage {
+    /// Whether the app may give a head: only after an error one in place of another, and none for what is out.
+    pub(crate) fn takes_head(self, is_after_error: bool) -> bool {
+        match self {
+            Self::NoHead => true,
+            Self::Head => is_after_error,
+            Self::Sending => false,
+        }
+    }
+}
+
+/// The answer to one request after the other.
+#[derive(Default)]
+pub(crate) struct Answer {
+    /// `None` once the answer is whole.
+    pub(crate) taken: Option<Taken<'static>>,
+    pub(crate) head: Head,
+    pub(crate) stage: Stage,
+    is_head_request: bool,
+    /// Whether a body goes out with the head that is out.
+    has_body: bool,
+    /// Bytes that Content-Length still promises.
+    pub(crate) promised: Option<u64>,
+    /// Bytes of the body that were given away.
+    pub(crate) sent: u64,
+    excess_is_logged: bool,
+}
+
+impl Answer {
+    /// As it was at first, but for what can be used again: the head's memory.
+    pub(crate) fn begin(&mut self, taken: Taken<'static>, is_head_request: bool) {
+        self.taken = Some(taken);
+        self.stage = Stage::NoHead;
+        self.is_head_request = is_head_request;
+        self.has_body = false;
+        self.promised = None;
+        self.sent = 0;
+        self.excess_is_logged = false;
+    }
+
+    /// Sends the head by `write` before the first byte of the body. `body_len` is the whole body's length,
+    /// where it is known.
+    pub(crate) fn put_head(
+        &mut self,
+        body_len: Option<u64>,
+        file: Option<FilePart>,
+        write: impl FnOnce(&mut Option<Taken<'static>>, &[u8]) -> PyResult<()>,
+    ) -> PyResult<()> {
+        match self.stage {
+            Stage::Head => {}
+            Stage::Sending => return Ok(()),
+            Stage::NoHead => {
+                return Err(PyAssertionError::new_err(
+                    "the app gave a body before it called start_response",
+                ));
+            }
+        }
+        let has_body = has_body(self.head.status);
+        if self.head.content_length.is_none() && has_body {
+            // A HEAD request's app may well give no body at all; that tells nothing of its length.
+            let is_known = !self.is_head_request || body_len.is_some_and(|len| len > 0);
+            if let Some(len) = body_len.filter(|_| is_known) {
+                self.head.tell_length(len);
+            }
+        }
+        self.has_body = has_body && !self.is_head_request;
+        self.promised = self.head.content_length.filter(|_| self.has_body);
+        let whole = self.head.whole(file)?;
+        self.stage = Stage::Sending;
+        write(&mut self.taken, whole)
+    }
+
+    /// Has the acceptor send a file, behind the head that `write` sends; false if its bytes must go through the
+    /// exchange after all.
+    pub(crate) fn send_file(
+        &mut self,
+        seat: &Seat<'_>,
+        file: &File,
+        part: FilePart,
+        write: impl FnOnce(&mut Option<Taken<'static>>, &[u8]) -> PyResult<()>,
+    ) -> PyResult<bool> {
+        let Self {
+            taken: Some(taken),
+            head,
+            stage: Stage::Head,
+            is_head_request: false,
+            ..
+        } = self
+        else {
+            return Ok(false);
+        };
+        let len = head
+            .content_length
+            .map_or(part.len, |promised| promised.min(part.len));
+        let is_whole = head
+            .content_length
+            .is_none_or(|promised| promised <= part.len);
+        if !has_body(head.status) || !is_whole || len == 0 || !seat.send_file(taken, file.as_fd()) {
+            return Ok(false);
+        }
+        let offset = part.offset;
+        self.put_head(Some(len), Some(FilePart { offset, len }), write)?;
+        self.promised = Some(0);
+        self.sent = len;
+        self.complete();
+        Ok(true)
+    }
+
+    /// What of a piece of the body is to be sent: nothing of what must not be.
+    pub(crate) fn owed_of<'c>(&mut self, chunk: &'c [u8]) -> &'c [u8] {
+        if !self.has_body {
+            return &[];
+        }
+        let mut chunk = chunk;
+        if let Some(promised) = &mut self.promised {
+            let len = usize::try_from(*promised)
+                .unwrap_or(usize::MAX)
+                .min(chunk.len());
+            if len < chunk.len() && !self.excess_is_logged {
+                self.excess_is_logged = true;
+                error!("the app's body is longer than its Content-Length; the rest is not sent");
+            }
+            chunk = &chunk[..len];
+            *promised -= len as u64;
+        }
+        self.sent += chunk.len() as u64;
+        chunk
+    }
+
+    /// There is nothing more.
+    pub(crate) fn complete(&mut self) {
+        let Some(taken) = self.taken.take() else {
+            return;
+        };
+        match self.promised {
+            Some(missing) if missing > 0 => {
+                error!("the app's body is {missing} bytes shorter than its Content-Length");
+                taken.finish(Ending::Broken);
+            }
+            _ => taken.finish(Ending::Complete),
+        }
+    }
+
+    /// The app has failed: 500 if nothing is out yet, else the client must see that what it got
+    /// is not whole.
+    pub(crate) fn fail(
+        &mut self,
+        py: Python<'_>,
+        write: impl Fn(&mut Option<Taken<'static>>, &[u8]) -> PyResult<()>,
+    ) {
+        if self.stage == Stage::Sending {
+            if let Some(taken) = self.taken.take() {
+                taken.finish(Ending::Broken);
+            }
+            return;
+        }
+        self.head.become_failure(py);
+        self.stage = Stage::Head;
+        let sent = self.put_head(Some(FAILED.len() as u64), None, &write);
+        let sent = sent.and_then(|()| {
+            let body = self.owed_of(FAILED);
+            write(&mut self.taken, body)
+        });
+        match sent {
+            Ok(()) => self.complete(),
+            Err(failure) => {
+                // Nobody reads it; the slot goes back all the same.
+                tracing::debug!("a 500 could not be sent: {failure}");
+                self.taken = None;
+            }
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! Hosts an ASGI 3 app: one event loop, which pulls requests as its seats are free, and runs each in a task of its own.
+//!
+//! The loop sleeps in its selector with the worker's inbox among what it watches. When that wakes it, [`Puller::turn`]
+//! looks at the slots that have news, takes requests, and goes on in the next turn of the loop if there are more: so what
+//! the loop runs already has its turn in between.
+
+mod awaited;
+mod progress;
+mod request;
+mod scope;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::MutexExt;
+use pyo3::types::PyDict;
+use stanchion_server::record::RequestBuffer;
+use stanchion_server::{Ending, Inbox, Seat, Taken, Worker};
+use stanchion_sys::clock::monotonic_us;
+use tracing::error;
+
+use request::Request;
+use scope::Scopes;
+
+/// Pulls requests for an event loop. It belongs to one loop, and only that one's thread calls it.
+#[pyclass(frozen, module = "stanchion")]
+pub(crate) struct Puller {
+    worker: &'static Worker,
+    inbox: Inbox<'static>,
+    state: Mutex<State>,
+}
+
+struct State {
+    seats: Vec<Arc<Seat<'static>>>,
+    /// Which of them have no request; the last to be freed is taken next.
+    idle: Vec<u16>,
+    /// The request in each slot.
+    running: Vec<Option<Py<Request>>>,
+    buffer: RequestBuffer,
+    scopes: Scopes,
+    /// `None` until the app has started up.
+    begun: Option<Begun>,
+    /// A further turn is to come by itself.
+    is_turning: bool,
+}
+
+/// What is called for each request.
+struct Begun {
+    app: Py<PyAny>,
+    event_loop: Py<PyAny>,
+    create_task: Py<PyAny>,
+    task_options: Option<Py<PyDict>>,
+    /// Set once the worker is to leave and nothing runs any more.
+    over: Py<PyAny>,
+}
+
+impl Puller {
+    /// Sits down at all seats of the worker, which must be those of an event loop.
+    pub(crate) fn new(py: Python<'_>, worker: &'static Worker) -> PyResult<Self> {
+        let inbox = worker.inbox().expect("the worker has an event loop");
+        let seats: Vec<_> = worker.all_seats().into_iter().map(Arc::new).collect();
+        Ok(Self {
+            worker,
+            inbox,
+            state: Mutex::new(State {
+                idle: (0..seats.len() as u16).rev().collect(),
+                seats,
+                running: Vec::new(),
+                buffer: RequestBuffer::default(),
+                scopes: Scopes::new(py, worker)?,
+                begun: None,
+                is_turning: false,
+            }),
+        })
+    }
+
+    fn lock(&self, py: Python<'_>) -> MutexGuard<'_, State> {
+        self.state
+            .lock_py_attached(py)
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets the requests look whose slots have news.
+    fn look(&self, py: Python<'_>) -> PyResult<()> {
+        let mut slots = Vec::new();
+        self.inbox.sweep(|slot| slots.push(slot));
+        for slot in slots {
+            let state = self.lock(py);
+            let request = state.running.get(slot as usize).and_then(Option::as_ref);
+            let request = request.map(|request| request.clone_ref(py));
+            drop(state);
+            if let Some(request) = request {
+                request.get().look(py)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes requests, as many as are this worker's share, and starts their tasks.
+    fn pull(this: &Bound<'_, Self>) -> PyResult<()> {
+        let (py, puller) = (this.py(), this.get());
+        for _ in 0..puller.worker.fair_share() {
+            let mut state = puller.lock(py);
+            let Some(number) = state.idle.pop() else {
+                return Ok(());
+            };
+            let seat = Arc::clone(&state.seats[usize::from(number)]);
+            let Some(taken) = seat.take() else {
+                state.idle.push(number);
+                return Ok(());
+            };
+            drop(state);
+            Self::start(this, number, &seat, taken)?;
+        }
+        Ok(())
+    }
+
+    /// Starts the task of a request.
+    fn start(
+        this: &Bound<'_, Self>,
+        number: u16,
+        seat: &Arc<Seat<'static>>,
+        taken: Taken<'static>,
+    ) -> PyResult<()> {
+        let (py, puller) = (this.py(), this.get());
+        let slot = taken.slot() as usize;
+        let mut guard = puller.lock(py);
+        let state = &mut *guard;
+        let record = match state.buffer.read(&taken) {
+            Ok(record) => record,
+            Err(bad) => {
+                error!("{bad}: our fault");
+                taken.finish(Ending::Broken);
+                drop(guard);
+                puller.is_free(py, number, seat);
+                return Ok(());
+            }
+        };
+        let scope = state.scopes.make(py, &record)?;
+        let begun = state.begun.as_ref().expect("nothing is pulled before");
+        let (app, create_task) = (begun.app.clone_ref(py), begun.create_task.clone_ref(py));
+        let options = begun
+            .task_options
+            .as_ref()
+            .map(|options| options.clone_ref(py));
+        let event_loop = begun.event_loop.clone_ref(py);
+        let request = Request::new(&record, taken, number, Arc::clone(seat), event_loop, this)?;
+        let request = Bound::new(py, request)?;
+        if state.running.len() <= slot {
+            state.running.resize_with(slot + 1, || None);
+        }
+        state.running[slot] = Some(request.clone().unbind());
+        drop(guard);
+        let receive = request.getattr(intern!(py, "receive"))?;
+        let send = request.getattr(intern!(py, "send"))?;
+        let task = app
+            .bind(py)
+            .call1((scope, receive, send))
+            .and_then(|coroutine| {
+                let options = options.as_ref().map(|options| options.bind(py));
+                create_task.bind(py).call((coroutine,), options)
+            });
+        match task {
+            Ok(task) => Request::keep(&request, &task),
+            Err(failure) => {
+                request.get().app_failed(py, &failure);
+                Request::over(&request)
+            }
+        }
+    }
+
+    /// A seat is through with its request.
+    fn is_free(&self, py: Python<'_>, number: u16, seat: &Seat<'static>) {
+        seat.served();
+        self.lock(py).idle.push(number);
+    }
+
+    /// The task of a request has ended, whose slot has been given back.
+    fn ended(this: &Bound<'_, Self>, slot: u32, number: u16, seat: &Seat<'static>) -> PyResult<()> {
+        let (py, puller) = (this.py(), this.get());
+        let mut state = puller.lock(py);
+        // Another one may be in the slot by now, if the app went on after its answer.
+        let ended = state.running.get_mut(slot as usize);
+        let request = ended.filter(|running| {
+            let request = running.as_ref().map(|request| request.get().number());
+            request == Some(number)
+        });
+        let _request = request.and_then(Option::take);
+        drop(state);
+        puller.is_free(py, number, seat);
+        // In the same turn, without a system call.
+        Self::go_on(this)
+    }
+
+    /// Pulls what is there; comes again by itself if more is left than was this worker's share.
+    fn go_on(this: &Bound<'_, Self>) -> PyResult<()> {
+        let (py, puller) = (this.py(), this.get());
+        let is_leaving = puller.worker.should_leave();
+        if !is_leaving {
+            Self::pull(this)?;
+        }
+        let mut state = puller.lock(py);
+        let load = state.seats.len() - state.idle.len();
+        puller.inbox.show_load(load as u32);
+        if is_leaving {
+            if load == 0
+                && let Some(begun) = &state.begun
+            {
+                let over = begun.over.clone_ref(py);
+                drop(state);
+                over.call_method0(py, intern!(py, "set"))?;
+            }
+            return Ok(());
+        }
+        let has_more = !state.idle.is_empty() && state.seats[0].sees_request();
+        if has_more && !std::mem::replace(&mut state.is_turning, true) {
+            let begun = state
+                .begun
+                .as_ref()
+                .map(|begun| begun.event_loop.clone_ref(py));
+            drop(state);
+            if let Some(event_loop) = begun {
+                let turn = this.getattr(intern!(py, "turn"))?;
+                event_loop.call_method1(py, intern!(py, "call_soon"), (turn,))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[pymethods]
+impl Puller {
+    /// The descriptor that becomes readable when there is news.
+    fn fileno(&self) -> i32 {
+        use std::os::fd::AsRawFd;
+        self.inbox.fd().as_raw_fd()
+    }
+
+    /// The app is ready: from now on requests are pulled. `over` is an `asyncio.Event`.
+    #[pyo3(signature = (app, event_loop, state, over, task_options))]
+    fn begin(
+        this: &Bound<'_, Self>,
+        app: Py<PyAny>,
+        event_loop: &Bound<'_, PyAny>,
+        state: Option<Py<PyDict>>,
+        over: Py<PyAny>,
+        task_options: Option<Py<PyDict>>,
+    ) -> PyResult<()> {
+        let (py, puller) = (this.py(), this.get());
+        let mut held = puller.lock(py);
+        held.scopes.share(state);
+        held.begun = Some(Begun {
+            app,
+            create_task: match &task_options {
+                Some(_) => py.import("asyncio")?.getattr("Task")?.unbind(),
+                None => event_loop.getattr("create_task")?.unbind(),
+            },
+            task_options,
+            event_loop: event_loop.clone().unbind(),
+            over,
+        });
+        drop(held);
+        Self::turn(this)
+    }
+
+    /// Looks for news, and pulls.
+    fn turn(this: &Bound<'_, Self>) -> PyResult<()> {
+        let (py, puller) = (this.py(), this.get());
+        puller.lock(py).is_turning = false;
+        puller.inbox.silence();
+        puller.inbox.awake();
+        loop {
+            puller.look(py)?;
+            Self::go_on(this)?;
+            if !puller.inbox.try_sleep() {
+                continue;
+            }
+            // Looked at once more: what came in between was announced to nobody.
+            let state = puller.lock(py);
+            let is_asleep = state.is_turning
+                || state.idle.is_empty()
+                || puller.worker.should_leave()
+                || !state.seats[0].sees_request();
+            drop(state);
+            if is_asleep {
+                return Ok(());
+            }
+            puller.inbox.awake();
+        }
+    }
+
+    /// The loop turns: to be called now and then.
+    fn beat(&self) {
+        self.inbox.beat(monotonic_us());
+    }
+
+    /// Whether the worker is to leave.
+    fn is_leaving(&self) -> bool {
+        self.worker.should_leave()
+    }
+
+    /// The app has failed to start up, or ended by itself: the worker leaves.
+    fn leave(&self) {
+        self.worker.leave();
+    }
+}

@@ -1,0 +1,209 @@
+//! How far a request of an ASGI app is: what of its body the app has got, and what of its answer is written.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::Read;
+
+use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use stanchion_server::{Ending, Taken};
+
+use crate::answer::{Answer, Stage};
+use crate::response::ClientGone;
+
+/// A body that is in a file is given to the app in pieces of this size.
+const PIECE_BYTES: usize = 64 * 1024;
+
+/// How far a request is, and its answer.
+pub(super) struct Progress {
+    pub(super) answer: Answer,
+    pub(super) input: Input,
+    /// The answer is whole as far as the app goes; some of it may wait for room.
+    pub(super) is_answered: bool,
+    pub(super) is_client_gone: bool,
+    /// Futures of those who wait for an event.
+    pub(super) receivers: Vec<Py<PyAny>>,
+    /// Pieces of the answer for which there was no room, oldest first.
+    pending: VecDeque<Pending>,
+    pub(super) task: Option<Py<PyAny>>,
+}
+
+/// What of the request's body the app has not got.
+pub(super) enum Input {
+    /// In the slot.
+    Memory { at: usize, len: usize },
+    /// In a file of its own.
+    File { file: File, left: u64 },
+    /// Nothing.
+    Over,
+}
+
+/// A piece of the answer that waits for room, from `from` on.
+struct Pending {
+    piece: Py<PyBytes>,
+    from: usize,
+    is_last: bool,
+    future: Py<PyAny>,
+}
+
+impl Progress {
+    /// A request that the app has not begun to read or answer.
+    pub(super) fn new(answer: Answer, input: Input) -> Self {
+        Self {
+            answer,
+            input,
+            is_answered: false,
+            is_client_gone: false,
+            receivers: Vec::new(),
+            pending: VecDeque::new(),
+            task: None,
+        }
+    }
+
+    /// Whether nothing more comes from the client, and nothing more goes to it.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_client_gone || (self.is_answered && self.pending.is_empty())
+    }
+
+    /// The next piece of the request's body, as an event.
+    pub(super) fn next_piece<'py>(
+        &mut self,
+        py: Python<'py>,
+    ) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let Some(taken) = self.answer.taken.as_ref().filter(|_| !self.is_client_gone) else {
+            return Ok(None);
+        };
+        let (bytes, is_last) = match &mut self.input {
+            Input::Over => return Ok(None),
+            Input::Memory { at, len } => {
+                let bytes = PyBytes::new_with(py, *len, |bytes| {
+                    if taken.read_request(*at, bytes) < *len {
+                        return Err(PyOSError::new_err("the body has changed its length"));
+                    }
+                    Ok(())
+                })?;
+                (bytes, true)
+            }
+            Input::File { file, left } => {
+                let len = usize::try_from(*left)
+                    .unwrap_or(PIECE_BYTES)
+                    .min(PIECE_BYTES);
+                let bytes = PyBytes::new_with(py, len, |bytes| Ok(file.read_exact(bytes)?))?;
+                *left -= len as u64;
+                (bytes, *left == 0)
+            }
+        };
+        if is_last {
+            self.input = Input::Over;
+        }
+        let event = PyDict::new(py);
+        event.set_item(intern!(py, "type"), intern!(py, "http.request"))?;
+        event.set_item(intern!(py, "body"), bytes)?;
+        event.set_item(intern!(py, "more_body"), !is_last)?;
+        Ok(Some(event))
+    }
+
+    /// Sends a piece, as far as there is room. Gives a future if it waits for more.
+    pub(super) fn put(
+        &mut self,
+        py: Python<'_>,
+        piece: &[u8],
+        is_last: bool,
+        event_loop: &Py<PyAny>,
+    ) -> PyResult<Option<Py<PyAny>>> {
+        let whole = is_last && self.answer.stage == Stage::Head;
+        let body_len = whole.then_some(piece.len() as u64);
+        self.answer.put_head(body_len, None, write_all)?;
+        let piece = self.answer.owed_of(piece);
+        let written = if !self.pending.is_empty() {
+            0
+        } else if let Some(taken) = &mut self.answer.taken {
+            taken.write_some(piece).map_err(|_| client_gone())?
+        } else {
+            return Err(client_gone());
+        };
+        if written == piece.len() && self.pending.is_empty() {
+            self.is_through(is_last);
+            return Ok(None);
+        }
+        let future = event_loop.call_method0(py, intern!(py, "create_future"))?;
+        self.pending.push_back(Pending {
+            piece: PyBytes::new(py, &piece[written..]).unbind(),
+            from: 0,
+            is_last,
+            future: future.clone_ref(py),
+        });
+        Ok(Some(future))
+    }
+
+    /// All that was given of the answer is written.
+    fn is_through(&mut self, is_last: bool) {
+        if is_last {
+            self.answer.complete();
+        } else if let Some(taken) = &mut self.answer.taken {
+            taken.publish();
+        }
+    }
+
+    /// Writes what waits for room, as far as there is some. Gives the futures of those who are through, and of those
+    /// whose client has gone.
+    pub(super) fn flush(&mut self, py: Python<'_>) -> (Vec<Py<PyAny>>, Vec<Py<PyAny>>) {
+        let mut done = Vec::new();
+        while let Some(pending) = self.pending.front_mut() {
+            let Some(taken) = &mut self.answer.taken else {
+                break;
+            };
+            let piece = pending.piece.bind(py).as_bytes();
+            let Ok(written) = taken.write_some(&piece[pending.from..]) else {
+                self.is_client_gone = true;
+                break;
+            };
+            pending.from += written;
+            if pending.from < piece.len() {
+                return (done, Vec::new());
+            }
+            if let Some(Pending {
+                is_last, future, ..
+            }) = self.pending.pop_front()
+            {
+                self.is_through(is_last);
+                done.push(future);
+            }
+        }
+        if self.is_client_gone {
+            let failed = self.pending.drain(..).map(|pending| pending.future);
+            return (done, failed.collect());
+        }
+        (done, Vec::new())
+    }
+
+    /// The app has no more to say: the slot goes back, with whatever is in it.
+    pub(super) fn give_back(&mut self, py: Python<'_>) {
+        if self.is_client_gone {
+            if let Some(taken) = self.answer.taken.take() {
+                taken.finish(Ending::Broken);
+            }
+        } else if self.answer.taken.is_some() {
+            self.answer.fail(py, write_all);
+        }
+        self.input = Input::Over;
+    }
+}
+
+/// Writes what there is room for, since nothing else was written.
+pub(super) fn write_all(taken: &mut Option<Taken<'static>>, bytes: &[u8]) -> PyResult<()> {
+    let Some(taken) = taken else {
+        return Ok(());
+    };
+    match taken.write_some(bytes) {
+        Ok(written) if written == bytes.len() => Ok(()),
+        Ok(_) => Err(PyValueError::new_err("it is longer than the answer's ring")),
+        Err(_) => Err(client_gone()),
+    }
+}
+
+pub(super) fn client_gone() -> PyErr {
+    ClientGone::new_err("the client has gone")
+}

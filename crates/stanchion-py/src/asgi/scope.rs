@@ -1,0 +1,183 @@
+//! The scope of a request (ASGI 3, HTTP 2.5).
+
+use std::collections::HashMap;
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyString};
+use stanchion_http::gateway::{Fate, FieldRules, percent_decoded, split_target};
+use stanchion_server::Worker;
+use stanchion_server::record::RequestRecord;
+
+use crate::strings::text;
+
+/// Scopes of so many heads are kept: clients that stay send the same one again and again.
+const KEPT: usize = 8;
+/// One of a longer head is not kept.
+const KEPT_BYTES_MAX: usize = 4 * 1024;
+/// How many names of fields are remembered; a client cannot make us keep more.
+const NAMES_MAX: usize = 256;
+/// A longer one is not remembered.
+const NAME_BYTES_MAX: usize = 64;
+
+/// Makes scopes, and keeps what is likely to be wanted again.
+pub(crate) struct Scopes {
+    /// What every scope says.
+    bare: Py<PyDict>,
+    root_path: Vec<u8>,
+    rules: FieldRules,
+    /// Names of fields in lower case, by how they were sent.
+    names: HashMap<Box<[u8]>, Py<PyBytes>>,
+    kept: Vec<Kept>,
+    turn: usize,
+    /// Of the app's lifespan: each request gets a copy.
+    state: Option<Py<PyDict>>,
+}
+
+/// What came of a head, all but what is this request's alone.
+struct Kept {
+    as_sent: Box<[u8]>,
+    is_from_proxy: bool,
+    scope: Py<PyDict>,
+    headers: Py<PyList>,
+}
+
+impl Scopes {
+    pub(crate) fn new(py: Python<'_>, worker: &Worker) -> PyResult<Self> {
+        let settings = worker.settings();
+        let mut root_path = settings.root_path.clone();
+        if root_path.is_empty() {
+            // As for WSGI's SCRIPT_NAME.
+            root_path = std::env::var("SCRIPT_NAME").unwrap_or_default();
+        }
+        let bare = PyDict::new(py);
+        bare.set_item("type", "http")?;
+        let asgi = PyDict::new(py);
+        asgi.set_item("version", "3.0")?;
+        asgi.set_item("spec_version", "2.5")?;
+        bare.set_item("asgi", asgi)?;
+        bare.set_item("root_path", &root_path)?;
+        let extensions = PyDict::new(py);
+        extensions.set_item("http.response.pathsend", PyDict::new(py))?;
+        bare.set_item("extensions", extensions)?;
+        Ok(Self {
+            bare: bare.unbind(),
+            root_path: root_path.into_bytes(),
+            rules: settings.field_rules(),
+            names: HashMap::new(),
+            kept: Vec::new(),
+            turn: 0,
+            state: None,
+        })
+    }
+
+    /// Gives every request a copy of this from now on.
+    pub(crate) fn share(&mut self, state: Option<Py<PyDict>>) {
+        self.state = state;
+    }
+
+    pub(crate) fn make<'py>(
+        &mut self,
+        py: Python<'py>,
+        request: &RequestRecord<'_>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let facts = &request.facts;
+        let known = self.kept.iter().find(|kept| {
+            kept.is_from_proxy == facts.trusted_peer && *kept.as_sent == *request.as_sent
+        });
+        let scope = match known {
+            Some(kept) => {
+                let scope = kept.scope.bind(py).copy()?;
+                // The app's to change.
+                let headers = kept.headers.bind(py);
+                let headers = headers.get_slice(0, headers.len());
+                scope.set_item(intern!(py, "headers"), headers)?;
+                scope
+            }
+            None => self.make_anew(py, request)?,
+        };
+        let scheme = if facts.is_https {
+            intern!(py, "https")
+        } else {
+            intern!(py, "http")
+        };
+        scope.set_item(intern!(py, "scheme"), scheme)?;
+        if facts.peer_address.is_empty() {
+            scope.set_item(intern!(py, "client"), py.None())?;
+        } else {
+            let client = (text(py, facts.peer_address), facts.peer_port);
+            scope.set_item(intern!(py, "client"), client)?;
+        }
+        let port = std::str::from_utf8(facts.server_port).ok();
+        let port = port.and_then(|port| port.parse::<u16>().ok());
+        let server = (text(py, facts.server_name), port);
+        scope.set_item(intern!(py, "server"), server)?;
+        if let Some(state) = &self.state {
+            scope.set_item(intern!(py, "state"), state.bind(py).copy()?)?;
+        }
+        Ok(scope)
+    }
+
+    /// What the head alone says.
+    fn make_anew<'py>(
+        &mut self,
+        py: Python<'py>,
+        request: &RequestRecord<'_>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let scope = self.bare.bind(py).copy()?;
+        let (path, query) = split_target(request.target);
+        // As uvicorn and hypercorn have it: the path as a whole, of which `root_path` is the beginning.
+        let decoded = percent_decoded(path);
+        let shown = String::from_utf8_lossy(&decoded);
+        let root = String::from_utf8_lossy(&self.root_path);
+        let full = if root.is_empty() || shown.starts_with(&*root) {
+            shown
+        } else {
+            format!("{root}{shown}").into()
+        };
+        scope.set_item(intern!(py, "path"), full)?;
+        scope.set_item(intern!(py, "raw_path"), PyBytes::new(py, path))?;
+        scope.set_item(intern!(py, "query_string"), PyBytes::new(py, query))?;
+        let method = PyString::new(py, &String::from_utf8_lossy(request.method));
+        scope.set_item(intern!(py, "method"), method)?;
+        let version = request
+            .protocol
+            .strip_prefix(b"HTTP/")
+            .unwrap_or(request.protocol);
+        scope.set_item(intern!(py, "http_version"), text(py, version))?;
+        let headers = PyList::empty(py);
+        for (name, value) in request.fields() {
+            if self.rules.fate(name, request.facts.trusted_peer) == Fate::Shown {
+                headers.append((self.name(py, name), PyBytes::new(py, value)))?;
+            }
+        }
+        scope.set_item(intern!(py, "headers"), &headers)?;
+        if request.as_sent.len() <= KEPT_BYTES_MAX {
+            let kept = Kept {
+                as_sent: request.as_sent.into(),
+                is_from_proxy: request.facts.trusted_peer,
+                scope: scope.copy()?.unbind(),
+                headers: headers.get_slice(0, headers.len()).unbind(),
+            };
+            let place = self.turn % KEPT;
+            self.turn += 1;
+            match self.kept.get_mut(place) {
+                Some(old) => *old = kept,
+                None => self.kept.push(kept),
+            }
+        }
+        Ok(scope)
+    }
+
+    /// A field's name in lower case.
+    fn name(&mut self, py: Python<'_>, sent: &[u8]) -> Py<PyBytes> {
+        if let Some(name) = self.names.get(sent) {
+            return name.clone_ref(py);
+        }
+        let name = PyBytes::new(py, &sent.to_ascii_lowercase()).unbind();
+        if self.names.len() < NAMES_MAX && sent.len() <= NAME_BYTES_MAX {
+            self.names.insert(sent.into(), name.clone_ref(py));
+        }
+        name
+    }
+}

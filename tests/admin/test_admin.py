@@ -208,6 +208,12 @@ def test_the_page_asks_nobody_else(shared_admin: str) -> None:
     assert "http://" not in page.text and "https://" not in page.text
 
 
+@pytest.mark.parametrize("target", ["/", "/metrics"])
+def test_it_says_what_a_seat_is(shared_admin: str, target: str) -> None:
+    text = ask(shared_admin, target).text
+    assert "a seat runs one request at a time" in text.lower()
+
+
 def test_nonsense_harms_nobody(shared_admin: str) -> None:
     address = Address.parse(shared_admin)
     with Wire.connect(address) as wire:

@@ -259,3 +259,7 @@ def test_a_page_moves_within_its_bounds_and_goes():
 def test_help_fits_the_width():
     assert pressed("?")[0].page == tuple(HELP)
     assert max(map(len, HELP)) < 80
+
+
+def test_help_says_what_a_seat_is():
+    assert any(line.split()[:4] == ["seat", "runs", "one", "request"] for line in HELP)

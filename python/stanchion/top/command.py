@@ -31,7 +31,8 @@ Usage: stanchion top [--admin ADDRESS] [--control unix:PATH] [-c CONFIG]
                      [--interval SECONDS] [--once] [--json]
        stanchion top --any [--interval SECONDS] [--once] [--json]
 
-Shows the waiting line, the seats and the kernel's queues of a running server.
+Shows the waiting line, the seats (where workers run requests) and the kernel's
+queues of a running server.
 Press ? on the screen for its keys.
 
 Where the server is: --admin HOST:PORT or unix:PATH, else $STANCHION_ADMIN,

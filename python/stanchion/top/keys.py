@@ -27,7 +27,8 @@ Columns
 
   oldest     how long the head of the line has waited
   STANDING   the oldest of a lane has waited for longer than `queue_target`
-  drain      requests that leave the seats while somebody waits
+  seat       runs one request at a time: a worker's thread or event loop task
+  drain      requests that seats finish while others wait
   refused    answered by the server in the app's place, by reason
   gone       the client left before its answer
   lately     between the last two looks;  ever: since the server's start

@@ -147,7 +147,8 @@ impl Master {
             .iter()
             .filter(|house| to(house.target) > house.plan.workers_max);
         if let Some(most) = full.map(|house| house.plan.workers_max).min() {
-            let refusal = format!("{by}: there are seats for {most} workers at most");
+            let refusal =
+                format!("{by}: there is room for {most} workers at most: raise `workers` for more");
             actions.push(Action::warning(&*refusal));
             return Err(refusal);
         }

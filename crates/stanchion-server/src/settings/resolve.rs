@@ -252,7 +252,7 @@ impl Resolution {
             format!("there are two lanes '{name}'")
         } else if kept > 0 && kept as u64 >= seats {
             format!(
-                "expected fewer seats to be kept than the {seats} there are ({product}), got {kept}"
+                "expected fewer reserved seats than the {seats} there are ({product}), got {kept}"
             )
         } else {
             return;
@@ -392,8 +392,8 @@ mod tests {
         assert_eq!(
             check(kept).0,
             [
-                "setting `lane` from here: expected fewer seats to be kept than the 2 there are \
-                 (workers times worker_concurrency), got 2"
+                "setting `lane` from here: expected fewer reserved seats than the 2 there are (workers \
+                 times worker_concurrency), got 2"
             ]
         );
     }
@@ -433,8 +433,8 @@ mod tests {
         assert_eq!(
             check(json!({"workers": 2, "threads": 2, "lane": lanes})),
             [
-                "setting `lane` from here: expected fewer seats to be kept than the 4 there are \
-                 (workers times threads), got 4"
+                "setting `lane` from here: expected fewer reserved seats than the 4 there are (workers \
+                 times threads), got 4"
             ]
         );
         assert_eq!(

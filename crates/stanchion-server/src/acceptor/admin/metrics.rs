@@ -74,7 +74,7 @@ fn about_line(page: &mut Exposition, status: &Status) {
     }
     let mut drain = page.gauge(
         "stanchion_line_drain_per_second",
-        "Requests that leave the seats per second while somebody waits.",
+        "Requests that workers finish per second while others wait.",
     );
     for lane in &line.lanes {
         drain.sample(&[("lane", &lane.name)], lane.drain_per_s);
@@ -114,18 +114,21 @@ fn about_requests(page: &mut Exposition, status: &Status) {
     }
     page.histogram(
         "stanchion_wait_seconds",
-        "From the arrival of a request until a seat took it.",
+        "From the arrival of a request until a worker took it.",
         &status.wait_us,
     );
     page.histogram(
         "stanchion_service_seconds",
-        "From there until its answer was whole.",
+        "From when a worker took a request until its answer was complete.",
         &status.service_us,
     );
 }
 
 fn about_seats(page: &mut Exposition, status: &Status) {
-    let mut seats = page.gauge("stanchion_seats", "Seats, by what they do.");
+    let mut seats = page.gauge(
+        "stanchion_seats",
+        "Seats by state. A seat runs one request at a time: a worker's thread, or a task of its event loop.",
+    );
     for (does, name) in [
         (SeatDoes::Busy, "busy"),
         (SeatDoes::Idle, "idle"),

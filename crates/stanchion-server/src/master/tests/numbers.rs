@@ -12,7 +12,7 @@ fn ttin_adds_workers_as_long_as_there_are_seats() {
     tree.expect(signal(SIGTTIN), &added);
     tree.expect(
         signal(SIGTTIN),
-        "warning: TTIN: there are seats for 3 workers at most",
+        "warning: TTIN: there is room for 3 workers at most: raise `workers` for more",
     );
 }
 
@@ -146,7 +146,7 @@ fn a_house_with_fewer_seats_limits_the_number() {
     tree.play([signal(SIGHUP), built(2, plan)]);
     tree.expect(
         signal(SIGTTIN),
-        "warning: TTIN: there are seats for 2 workers at most",
+        "warning: TTIN: there is room for 2 workers at most: raise `workers` for more",
     );
 }
 

@@ -42,7 +42,7 @@ help: ## List the verbs
 # ---- Run
 
 .PHONY: demo
-demo: $(STAMP)/wheel-release $(STAMP)/demo ## Serve the example app on http://127.0.0.1:8000 until Ctrl-C
+demo: $(STAMP)/wheel-demo $(STAMP)/demo ## Serve the example app on http://127.0.0.1:8000 until Ctrl-C
 	@exec $(BIN)/stanchion serve --chdir examples/demo --bind 127.0.0.1:8000 --workers 2 app:app
 
 # ---- Test
@@ -296,9 +296,10 @@ $(GUEST)/made: scripts/make-guest
 	scripts/system-packages debootstrap=debootstrap systemd-nspawn=systemd-container
 	scripts/make-guest $(GUEST)
 
-# A wheel and no link to the sources: what is tested is what will be installed.
-$(STAMP)/wheel-dev $(STAMP)/wheel-release: $(STAMP)/wheel-%: $(WHEEL_SOURCES) $(STAMP)/build
-	rm -f $(WHEEL_DIR)/stanchion-*.whl $(STAMP)/wheel-dev $(STAMP)/wheel-release
+# A wheel and no link to the sources: what is tested is what will be installed. One is installed at a time.
+WHEELS := $(addprefix $(STAMP)/wheel-,demo dev release)
+$(WHEELS): $(STAMP)/wheel-%: $(WHEEL_SOURCES) $(STAMP)/build
+	rm -f $(WHEEL_DIR)/stanchion-*.whl $(WHEELS)
 	mkdir -p target
 	$(BIN)/python scripts/sbom > $(SBOM)
 	$(BIN)/maturin build --profile $* --locked --interpreter $(BIN)/python --sbom-include $(SBOM) --out $(WHEEL_DIR)

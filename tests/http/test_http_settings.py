@@ -253,10 +253,11 @@ class TestRootPath:
     ) -> None:
         server = serve("echo:raw", *self.OPTIONS, env={"SCRIPT_NAME": "/of-the-environment"})
         with server.connect() as wire:
-            # Also where the environ is made of that of a request before.
-            for _ in range(3):
-                environ = wire.get(path, *sent).json()["environ"]
-                assert (environ["SCRIPT_NAME"], environ["PATH_INFO"]) == expected
+            # Also where the environ is made of that of a request before, which was for another path.
+            mount, path_info = expected
+            for below in ("", "/1", "/2"):
+                environ = wire.get(path + below, *sent).json()["environ"]
+                assert (environ["SCRIPT_NAME"], environ["PATH_INFO"]) == (mount, path_info + below)
 
 
 @pytest.mark.own("gunicorn starts its workers anew")

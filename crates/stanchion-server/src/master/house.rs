@@ -227,9 +227,11 @@ impl House {
                 let booted = self.workers.on_not_forked(now_ms, worker, actions);
                 self.must_boot(booted)?;
             }
-            FromTemplate::CannotLoad { ref reason } => self.cannot_load(reason),
-            // The master's own business.
-            FromTemplate::Changed { .. } => {}
+            FromTemplate::CannotLoad { ref reason } if !self.template.is_ready() => {
+                self.cannot_load(reason);
+            }
+            // One that is ready has loaded it; and the master's own business.
+            FromTemplate::CannotLoad { .. } | FromTemplate::Changed { .. } => {}
         }
         Ok(())
     }
@@ -244,9 +246,14 @@ impl House {
         match *said {
             FromWorker::Ready => self.workers.on_ready(now_ms, worker, actions),
             FromWorker::Due { served } => self.workers.on_due(worker, served),
-            FromWorker::CannotLoad { ref reason } => self.cannot_load(reason),
-            // Its first word, or business of the loop's and the master's.
-            FromWorker::Here | FromWorker::Dumped | FromWorker::Listen { .. } => {}
+            FromWorker::CannotLoad { ref reason } if self.workers.is_booting(worker) => {
+                self.cannot_load(reason);
+            }
+            // One that serves has loaded it; its first word; or business of the loop's and the master's.
+            FromWorker::CannotLoad { .. }
+            | FromWorker::Here
+            | FromWorker::Dumped
+            | FromWorker::Listen { .. } => {}
         }
     }
 

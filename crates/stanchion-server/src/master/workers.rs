@@ -102,6 +102,14 @@ impl Workers {
         found.map(|(&index, _)| index)
     }
 
+    /// Whether this one is there and has not said that it serves.
+    pub(super) fn is_booting(&self, worker: WorkerRef) -> bool {
+        let seated = self.seated.get(&worker.index);
+        seated.is_some_and(|seated| {
+            seated.tenure == worker.tenure && matches!(seated.stage, Stage::Booting { .. })
+        })
+    }
+
     pub(super) fn entry(&mut self, worker: WorkerRef) -> Option<&mut Worker> {
         self.seated
             .get_mut(&worker.index)

@@ -211,6 +211,27 @@ fn whoever_asked_is_told_why_the_app_cannot_be_loaded() {
 }
 
 #[test]
+fn who_has_loaded_the_app_does_not_say_why_it_cannot_be_loaded() {
+    let cannot_load = || "it imports 'nonsuch'".to_owned();
+    let worker_lies = |index, tenure| {
+        let reason = cannot_load();
+        worker_said(2, index, tenure, FromWorker::CannotLoad { reason })
+    };
+    let reason = cannot_load();
+    let template_lies = template_said(2, FromTemplate::CannotLoad { reason });
+    // One that serves, one that is not there any more, and the template of workers that are.
+    for lie in [worker_lies(0, 1), worker_lies(1, 9), template_lies] {
+        let mut tree = nearly_ready();
+        tree.expect(lie, "");
+        let outcome = "reload failed: a worker did not boot; generation 1 goes on serving";
+        tree.expect_among(
+            reaped(201, BROKEN),
+            &format!("error: {outcome}\nreply 7: error: {outcome}"),
+        );
+    }
+}
+
+#[test]
 fn a_worker_that_served_and_died_in_the_new_house_is_replaced_as_ever() {
     let mut tree = nearly_ready();
     tree.expect_among(reaped(200, KILLED), "vacate 2:0\ntemplate 2: fork 0/2");

@@ -279,6 +279,7 @@ def test_a_reload_changes_how_requests_are_read(serve: Serve, tmp_path: Path) ->
     server.log.wait("reloaded: generation 2 serves", mark)
     assert [server.log.wait(f"setting `{name}` from config file", mark) for name in permits]
     assert statuses() == [200, 200, 200, 200, 400, 200]
+    server.log.wait(r'400 GET / .*: a field with an underscore in its name: "X_A" \(header_map\)', mark)
     assert outcome(server, CASES["both"])[1]["wsgi.url_scheme"] == "https"
 
 

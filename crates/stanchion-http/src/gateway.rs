@@ -60,6 +60,9 @@ pub fn environ_name(name: &[u8], out: &mut String) {
     }));
 }
 
+/// Why a request is refused that has a field for which [`FieldRules`] refuse it.
+pub const UNDERSCORE: &str = "a field with an underscore in its name";
+
 /// What becomes of fields with an underscore in their names: in an environ `X_Real_IP` would be the same as `X-Real-IP`,
 /// which a proxy vouches for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,11 +130,19 @@ impl FieldRules {
 
     /// Holds a head to them.
     pub fn check(&self, head: &Head, from_proxy: bool) -> Result<(), Fault> {
-        let is_refused = |name| self.fate(name, from_proxy) == Fate::Refused;
-        if self.header_map == HeaderMap::Refuse && head.fields().any(|(name, _)| is_refused(name)) {
-            return Err(Fault::BadRequest("a field with an underscore in its name"));
+        match self.refused(head, from_proxy) {
+            Some(_) => Err(Fault::BadRequest(UNDERSCORE)),
+            None => Ok(()),
         }
-        Ok(())
+    }
+
+    /// The name of the first field for which a request with this head is refused.
+    pub fn refused<'h>(&self, head: &'h Head, from_proxy: bool) -> Option<&'h [u8]> {
+        if self.header_map != HeaderMap::Refuse {
+            return None;
+        }
+        let mut names = head.fields().map(|(name, _)| name);
+        names.find(|name| self.fate(name, from_proxy) == Fate::Refused)
     }
 }
 

@@ -25,12 +25,12 @@ struct Repeat {
 }
 
 impl Repeats {
-    /// A request was refused; its lane is named if there are several.
+    /// A request was refused; its lane is named if there are several, and `detail` follows a client's fault.
     pub(crate) fn refused(
         &self,
         ticket: &Ticket,
         refusal: Refusal,
-        lane: Option<&str>,
+        (lane, detail): (Option<&str>, &str),
         now_us: u64,
     ) {
         if !self.shows(refusal.outcome(), now_us) {
@@ -39,7 +39,7 @@ impl Repeats {
         let (status, reason) = (refusal.status(), refusal.reason());
         let request = ticket.request.describe();
         if refusal.is_clients() {
-            info!("{status} {request}: a client's fault: {reason}");
+            info!("{status} {request}: a client's fault: {reason}{detail}");
             return;
         }
         let ran = match refusal {

@@ -51,6 +51,8 @@ const SPARE_MAX: usize = 64;
 const SPARE_BYTES_MAX: usize = 32 << 10;
 /// What the access log shows for a client that left before it was answered: nginx's number.
 const CLIENT_GONE: u16 = 499;
+/// Of the name of a field the log shows so many characters.
+const NAME_CHARS_MAX: usize = 64;
 
 /// What requests need.
 pub(crate) struct Requests {
@@ -343,10 +345,26 @@ impl Requests {
         info!("a client's fault: {reason} (from {address:?})");
     }
 
+    /// What only the log says of a refusal: by which field, and which setting would let it in.
+    fn detail(&self, ticket: &Ticket, refusal: Refusal) -> String {
+        if refusal != Refusal::BadRequest(stanchion_http::UNDERSCORE) {
+            return String::new();
+        }
+        let request = &ticket.request;
+        let name = self
+            .field_rules
+            .refused(&request.head, request.peer.trusted);
+        let name = String::from_utf8_lossy(name.unwrap_or_default());
+        let shown: String = name.chars().take(NAME_CHARS_MAX).collect();
+        format!(": {shown:?} (header_map)")
+    }
+
     /// The error log is told of a request that was refused.
     pub(crate) fn log_refusal(&self, ticket: &Ticket, refusal: Refusal) {
         let lane = self.dispatch.lanes.name(ticket.lane.get());
-        self.repeats.refused(ticket, refusal, lane, self.now_us);
+        let detail = self.detail(ticket, refusal);
+        self.repeats
+            .refused(ticket, refusal, (lane, &detail), self.now_us);
     }
 
     /// A body or an answer could not be spooled for want of something.

@@ -145,8 +145,8 @@ def _address_of(name: str, location: str | None) -> str | None:
     at the others: a mistake among those must not lock the operator out.
     """
     from_env: dict[str, Any] = {}
-    for parsed in _from_environment().values():
-        from_env |= _settings_of(parsed)
+    for place in _FLAG_VARIABLES:
+        from_env |= _with_mistakes(os.environ.get(place, ""), place, (name, "chdir", "config"))
     given = from_env.get(name)
     directory = from_env.get("chdir")
     config.import_first(os.getcwd())
@@ -162,6 +162,20 @@ def _address_of(name: str, location: str | None) -> str | None:
         # The server is there when it opens the socket.
         given = f"unix:{os.path.join(directory, given.removeprefix('unix:'))}"
     return given
+
+
+def _with_mistakes(text: str, place: str, names: Sequence[str]) -> dict[str, Any]:
+    """The settings of these names among the flags in a variable, whatever is wrong with the others."""
+    parser = _Parser(place)
+    for setting in config.schema():
+        if setting.name in names:
+            _add_flags(parser, setting)
+    try:
+        options, _ = parser.parse_known_args(_split(text, place))
+    except UsageError as error:
+        warn(f"not read: {reason}" for reason in error.reasons)
+        return {}
+    return _settings_of(options)
 
 
 def _answered(options: argparse.Namespace, command: str) -> bool:

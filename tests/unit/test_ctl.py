@@ -328,6 +328,24 @@ def test_flags_in_the_variable_come_before_the_config_file(master, home, monkeyp
     assert main(["ctl", "status"]) == 0
 
 
+@pytest.mark.parametrize("variable", ["STANCHION_CMD_ARGS", "GUNICORN_CMD_ARGS"])
+@pytest.mark.parametrize("mistake", ["--nonsuch 7", "one:app two:app", "-w", "--worker-class sync --bin"])
+def test_a_mistake_in_the_variable_is_none_of_ctl(mistake, variable, master, home, monkeypatch, capsys):
+    master.says(data=STATUS)
+    monkeypatch.setenv(variable, f"--control unix:{master.path} {mistake}")
+    assert main(["ctl", "status"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("flags", ["--bind 'unix:/run/a", "--control"])
+def test_a_variable_that_cannot_be_read_is_named_and_the_config_file_is_asked(flags, master, home, monkeypatch, capsys):
+    master.says(data=STATUS)
+    by_config_found(monkeypatch, f"unix:{master.path}")
+    monkeypatch.setenv("STANCHION_CMD_ARGS", flags)
+    assert main(["ctl", "status"]) == 0
+    assert capsys.readouterr().err.startswith("stanchion: warning: not read: STANCHION_CMD_ARGS: ")
+
+
 @pytest.mark.parametrize("in_variable", [True, False])
 def test_a_path_in_the_config_file_is_meant_from_the_servers_directory(in_variable, master, home, monkeypatch):
     master.says(data=STATUS)

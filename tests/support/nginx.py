@@ -26,7 +26,7 @@ def adapted(home: Path, upstream: str, changes: Mapping[str, str]) -> str:
         "pid /run/nginx.pid;": f"pid {home}/nginx.pid;",
         "error_log /var/log/nginx/error.log warn;": f"error_log {home}/error.log warn;",
         "server unix:/run/stanchion/stanchion.sock": f"server {upstream}",
-        "listen 80;": f"listen 127.0.0.1:{PORT};",
+        "listen 80 backlog": f"listen 127.0.0.1:{PORT} backlog",
         "http {": f"http {{ access_log {home}/access.log; client_body_temp_path {home}/body; "
         f"proxy_temp_path {home}/proxy; fastcgi_temp_path {home}/fastcgi; uwsgi_temp_path {home}/uwsgi; "
         f"scgi_temp_path {home}/scgi;",

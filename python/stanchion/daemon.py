@@ -1,5 +1,6 @@
 """`--daemon`: the server goes into the background, and the command waits for it there to say how its start went."""
 
+import contextlib
 import os
 import signal
 import sys
@@ -14,6 +15,8 @@ _ENDING_S = 1.0
 
 _TASKS = "/proc/self/task"
 """Threads by proc(5); where it is not mounted the server refuses to start."""
+
+_INTERRUPTS = {signal.SIGINT, signal.SIGTERM}
 
 _UMASK = 0o022
 """gunicorn's for daemons."""
@@ -33,11 +36,13 @@ def detach(effective: Effective) -> int | None:
     told, teller = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
+    # Until it is known what becomes of them.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
     if between := os.fork():
         os.close(teller)
-        os.waitpid(between, 0)
-        _wait(told, effective.values["errorlog"])
+        _wait(told, effective.values["errorlog"], between)
     os.setsid()
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
     # The leader of a session may get a terminal, by opening one; its child may not.
     if os.fork():
         os._exit(0)
@@ -82,23 +87,33 @@ def _is_kept(asked: bool) -> bool:
     return asked and not os.isatty(2)
 
 
-def _wait(told: int, errorlog: str) -> NoReturn:
-    """Until the server serves or has ended; Ctrl-C or TERM until then ends it too."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    text, interrupted = b"", False
-    while True:
-        try:
-            # Not to the end of the pipe: a process that a hook has forked may keep that from coming.
-            while not text.partition(b"\n")[2] and (piece := os.read(told, 64)):
-                text += piece
-            break
-        except KeyboardInterrupt:
-            interrupted = True
-            pid = text.partition(b"\n")[0]
-            if pid:
+def _wait(told: int, errorlog: str, between: int) -> NoReturn:
+    """Until the server serves or has ended; Ctrl-C or TERM until then ends it too, as soon as its pid is known."""
+    heard, interrupted, due = b"", False, False
+
+    def pass_on() -> None:
+        nonlocal due
+        pid, known, _ = heard.partition(b"\n")
+        if due and known:
+            due = False
+            # It may have ended by itself.
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGINT)
-    code = text.partition(b"\n")[2]
+
+    def interrupt(*_: object) -> None:
+        nonlocal interrupted, due
+        interrupted = due = True
+        pass_on()
+
+    for number in _INTERRUPTS:
+        signal.signal(number, interrupt)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTS)
+    os.waitpid(between, 0)
+    # Not to the end of the pipe: a process that a hook has forked may keep that from coming.
+    while not heard.partition(b"\n")[2] and (piece := os.read(told, 64)):
+        heard += piece
+        pass_on()
+    code = heard.partition(b"\n")[2]
     if interrupted:
         os._exit(128 + signal.SIGINT)
     if code == b"\0":

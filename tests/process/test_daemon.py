@@ -2,9 +2,11 @@
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import pytest
 
 from support import processes
 from support.address import Address
+from support.ctl import ctl
 from support.gate import Gate
 from support.patience import PATIENCE_S, eventually
 from support.ports import row_of_ports
@@ -264,9 +267,75 @@ def test_a_log_that_is_opened_anew_while_it_starts_is_no_word_that_it_serves(dae
     with subprocess.Popen(command, cwd=daemon.home, env=env, stdout=-1, stderr=-1) as started:
         gate.announcement()
         os.kill(daemon.pid, signal.SIGUSR1)
-        eventually(lambda: "opening the logs anew" in (daemon.home / "log").read_text(), "it is heard")
+        eventually(lambda: "USR1: the logs are opened anew once" in (daemon.home / "log").read_text(), "it is heard")
         gate.open()
         assert started.wait(PATIENCE_S) == EXIT_APP_LOAD
+
+
+@pytest.mark.parametrize("by", ["signal", "ctl"])
+def test_a_log_that_is_opened_anew_while_it_starts_leaves_the_terminal_no_earlier(
+    daemon: Daemon, gate: Gate, by: str
+) -> None:
+    (daemon.home / "slow.py").write_text(
+        "import rendezvous\nrendezvous.announce('loading')\nrendezvous.wait_for_pass()\nraise SystemError('no')\n"
+    )
+    env = daemon.environment | gate.environment
+    command = daemon.command("--control", "unix:ctl", "slow:app")
+    with subprocess.Popen(command, cwd=daemon.home, env=env, stderr=subprocess.PIPE, text=True) as started:
+        assert started.stderr
+        gate.announcement()
+        if by == "signal":
+            os.kill(daemon.pid, signal.SIGUSR1)
+            heard = next(line for line in started.stderr if "USR1" in line)
+            assert "the logs are opened anew once the server serves" in heard
+        else:
+            done = ctl(daemon.home / "ctl", "reopen")
+            assert done.stdout == "the logs are opened anew once the server serves\n"
+        gate.open()
+        said = started.stderr.read()
+    assert "SystemError: no" in said, "whoever waits at the shell is told why"
+    assert started.returncode == EXIT_APP_LOAD
+
+
+WAITS = """\
+import os, signal
+from stanchion import daemon
+
+signal.pthread_sigmask(signal.SIG_BLOCK, daemon._INTERRUPTS)
+between = os.fork()
+if not between:
+    os._exit(0)
+daemon._wait(0, "-", between)
+"""
+
+
+def test_an_interrupt_before_the_servers_pid_is_known_is_passed_on_once_it_is() -> None:
+    server = subprocess.Popen(["sleep", "600"])
+    with subprocess.Popen([sys.executable, "-c", WAITS], stdin=subprocess.PIPE) as waiting:
+        assert waiting.stdin
+        eventually(lambda: is_caught(waiting.pid, signal.SIGTERM), "it waits")
+        waiting.send_signal(signal.SIGINT)
+        eventually(lambda: is_asleep(waiting.pid), "it has heard, and waits on")
+        waiting.stdin.write(b"%d\n" % server.pid)
+        waiting.stdin.flush()
+        try:
+            assert server.wait(PATIENCE_S) == -signal.SIGINT
+        finally:
+            server.kill()
+            server.wait()
+    assert waiting.returncode == 128 + signal.SIGINT
+
+
+def is_caught(pid: int, number: int) -> bool:
+    """Whether the process has a handler for it, and does not block it (proc(5), status)."""
+    masks = dict(re.findall(r"^Sig(\w+):\s+(\w+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE))
+    return bool(int(masks["Cgt"], 16) >> (number - 1) & 1) and not int(masks["Blk"], 16) >> (number - 1) & 1
+
+
+def is_asleep(pid: int) -> bool:
+    """Whether no signal is on its way to a process that waits."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return "\nState:\tS" in status and not any(int(mask, 16) for mask in re.findall(r"^\w+Pnd:\t(\w+)$", status, re.M))
 
 
 def test_one_that_is_told_to_leave_while_it_starts_does_not_serve(daemon: Daemon, gate: Gate) -> None:

@@ -8,6 +8,7 @@ use stanchion_sys::{memory, process};
 use tracing::warn;
 
 use super::event::{Command, Event};
+use super::gather::REOPENED_LATER;
 use super::heir::Heir;
 use super::house::{House, Standing};
 use super::stage::Stage;
@@ -36,6 +37,10 @@ impl Loop<'_> {
                 Request::Workers => {
                     let workers = Data::Workers(self.workers());
                     self.tell(client, &CtlReply::with(workers));
+                    continue;
+                }
+                Request::Reopen if self.launcher.is_waiting() => {
+                    self.tell(client, &CtlReply::of(Ok(REOPENED_LATER.to_owned())));
                     continue;
                 }
                 Request::Reload => Command::Reload,

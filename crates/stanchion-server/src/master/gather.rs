@@ -7,10 +7,10 @@ use stanchion_exchange::SeatState;
 use stanchion_sys::channel::poll_readable;
 use stanchion_sys::clock::monotonic_us;
 use stanchion_sys::{memory, process, signal};
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use super::commands::command_of;
-use super::event::Event;
+use super::event::{Command, Event};
 use super::reports::{Heard, Kin};
 use super::resources::HouseResources;
 use super::{Loop, now_ms};
@@ -27,6 +27,9 @@ const MEMORY_CHECK_MS: u64 = 1_000;
 const REAPED_PER_TURN_MAX: usize = 256;
 /// How soon it tries again to send what did not fit into a channel.
 const SEND_AGAIN_MS: u64 = 10;
+/// Of a daemon that starts: until then it has the standard streams of whoever waits to hear how that went, and
+/// to open its logs anew is to leave them.
+pub(super) const REOPENED_LATER: &str = "the logs are opened anew once the server serves";
 /// How long it sleeps at most.
 const SLEEP_MS_MAX: u64 = 60_000;
 
@@ -87,6 +90,9 @@ impl Loop<'_> {
             match command_of(signal, mode) {
                 // A terminal sends it to whoever runs in it when its size changes.
                 Some(_) if signal == signal::SIGWINCH && process::is_in_terminal() => {}
+                Some((Command::Reopen, by)) if self.launcher.is_waiting() => {
+                    info!("{by}: {REOPENED_LATER}");
+                }
                 Some((command, by)) => self.events.push_back(Event::Commanded {
                     command,
                     by,

@@ -147,10 +147,8 @@ impl Loop<'_> {
     /// The acceptor opens the access log itself, as whoever it has become; so it must be there.
     fn reopen_logs(&self) {
         log::reopen();
-        // Who asks for it while the server starts does not say that it serves.
-        if self.master.announced {
-            self.launcher.tell(exit_code::FINE);
-        }
+        // Whoever waits for the start of a daemon: nothing else has its logs opened anew before it serves.
+        self.launcher.tell(exit_code::FINE);
         let accesslog = self.settings().accesslog.as_deref();
         let owner = self.present.identities.of_access_log();
         if let Err(error) = log::create(accesslog, owner) {

@@ -1,5 +1,6 @@
 """What ps and top show of each process: its role and its app; and who reads command lines still finds one."""
 
+import json
 import os
 import signal
 import subprocess
@@ -83,6 +84,19 @@ def test_a_reload_and_a_successor_have_the_name_that_counts_now(serve: Serve, tm
     config.write_text("proc_name = 'nowhere'\nworkers = 0\n")
     assert ctl(control, "reload").returncode == 1
     assert titles(server) == every("warehouse", 1)
+
+
+def test_a_worker_has_one_number_in_its_title_the_log_and_ctl(serve: Serve, tmp_path: Path) -> None:
+    control = tmp_path / "control"
+    server = serve("hello:app", "--max-requests", "1", "--control", f"unix:{control}")
+    mark = server.log.mark()
+    with server.connect() as wire:
+        assert wire.get("/").status == 200
+    # It sits beside the one that it follows, which is still there.
+    number, pid = server.log.wait(r"worker ready worker=(\d+) pid=(\d+)", mark).groups()
+    assert shown(int(pid)) == [f"stanchion: worker {number} [hello:app]"]
+    workers = json.loads(ctl(control, "--json", "workers").stdout)["data"]
+    assert [(one["index"]) for one in workers if one["pid"] == int(pid)] == [int(number)]
 
 
 def test_a_new_master_is_started_by_the_command_and_not_by_the_title(serve: Serve) -> None:

@@ -272,7 +272,10 @@ impl<'w> Seat<'w> {
 /// The life of a worker process, from right after its fork until its exit code.
 pub(crate) fn run(common: &'static Common, assignment: Assignment, host: &mut dyn Host) -> i32 {
     process::set_name(c"stanchion-work");
-    title::show(&format!("worker {}", assignment.number), &common.settings);
+    title::show(
+        &format!("worker {}", assignment.worker.index),
+        &common.settings,
+    );
     let settings = &common.settings;
     // Until it is the master's child, the death of the process in between must not end it.
     let introduced = signal::ignore(&[signal::SIGTERM])

@@ -1,5 +1,6 @@
 """TERM serves what has come, INT and QUIT are quick, and nobody is reset without a word."""
 
+import os
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -127,6 +128,39 @@ def test_int_during_a_drain_makes_it_quick(serve: Serve, gate: Gate) -> None:
     server.signal(signal.SIGINT)
     server.exit_code(QUICK_S)
     held.close()
+
+
+@pytest.mark.own("gunicorn's workers leave, and what they have not accepted is reset")
+def test_term_to_all_processes_at_once_replaces_no_worker_and_serves_all(serve: Serve, gate: Gate) -> None:
+    """As systemd does with KillMode=control-group, and supervisord with stopasgroup."""
+    server = serve("waiting:app", "-w", "2", env=gate.environment)
+    wires = [server.connect() for _ in range(6)]
+    for wire in wires:
+        wire.send(request("GET", "/wait?here"))
+    workers = {gate.announcement().split()[0] for _ in range(2)}
+    for process in server.processes():
+        process.send_signal(signal.SIGTERM)
+    server.log.wait("TERM: draining, then leaving")
+    gate.open()
+    answered = [wire.response() for wire in wires]
+    assert [response.status for response in answered] == [200] * 6
+    assert {response.text.split()[0] for response in answered} == workers
+    for wire in wires:
+        wire.close()
+    assert server.exit_code() == 0
+    assert len(list(server.log.matches("worker ready"))) == 2
+
+
+@pytest.mark.own("gunicorn's lines are others")
+def test_ctrl_c_ends_all_processes_and_replaces_no_worker(serve: Serve, gate: Gate) -> None:
+    server = serve("waiting:app", "-w", "2", env=gate.environment)
+    held = server.connect()
+    held.send(request("GET", "/wait?held"))
+    gate.announcement()
+    os.killpg(os.getpgid(server.pid), signal.SIGINT)
+    assert server.exit_code(QUICK_S) == 0
+    held.close()
+    assert len(list(server.log.matches("worker ready"))) == 2
 
 
 def test_a_second_term_does_not_make_it_quick(serve: Serve, gate: Gate) -> None:

@@ -163,6 +163,8 @@ pub(crate) enum FromWorker {
         /// Requests it has answered.
         served: u64,
     },
+    /// Somebody else than the master has sent it TERM: it is to be replaced, and goes on until then.
+    Terminated,
     /// It cannot load the app, and leaves.
     CannotLoad {
         /// Why, on one line; all of it is in the log.

@@ -352,6 +352,8 @@ fn catch_signals(worker: &'static Worker) -> io::Result<()> {
     let common = worker.common;
     let wake = worker.inbox().map(|inbox| inbox.fd());
     asked::catch(common.exchange.ready_bell().word(), wake)?;
+    let terminated = messages::prepare(&FromWorker::Terminated)?;
+    asked::pass_on_terms(common.master_pid, worker.reports.as_fd(), &terminated);
     let dumped = messages::prepare(&FromWorker::Dumped)?;
     let reports = worker.reports.as_fd();
     signal::dump::answer(common.dumps.as_fd(), reports, &dumped)?;

@@ -186,12 +186,7 @@ fn set_action(
 
 /// Sets `handler` in front of the one that is there, which it is to call by [`call_behind`]. One
 /// of the default actions, and one that wants more arguments (`SA_SIGINFO`), is not called.
-fn put_in_front(
-    signal: i32,
-    handler: extern "C" fn(libc::c_int),
-    flags: libc::c_int,
-) -> io::Result<()> {
-    let handler = handler as *const () as libc::sighandler_t;
+fn put_in_front(signal: i32, handler: libc::sighandler_t, flags: libc::c_int) -> io::Result<()> {
     let before = set_action(signal, handler, flags)?;
     if before.sa_sigaction != handler {
         let takes_one = before.sa_flags & libc::SA_SIGINFO == 0;

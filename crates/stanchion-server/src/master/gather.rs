@@ -83,7 +83,7 @@ impl Loop<'_> {
         }
         self.has_more_dead = dead.len() == REAPED_PER_TURN_MAX;
         let pids: Vec<i32> = dead.iter().map(|&(pid, _)| pid).collect();
-        let silent = self.gather_reports(&pids);
+        let later = self.gather_reports(&pids);
         self.events.extend(self.succession.gather());
         let mode = self.settings().signals;
         for signal in signals {
@@ -105,7 +105,7 @@ impl Loop<'_> {
         let dead = dead.into_iter();
         self.events
             .extend(dead.map(|(pid, exit)| Event::Reaped(pid, exit)));
-        self.events.extend(silent);
+        self.events.extend(later);
         self.show_life();
         self.gather_requests();
         self.gather_overdue();
@@ -119,7 +119,7 @@ impl Loop<'_> {
         &self.present.settings
     }
 
-    /// Takes what children said; gives those that will say nothing any more.
+    /// Takes what children said; gives what counts after signals: TERM may have been sent to all at once.
     fn gather_reports(&mut self, dead: &[i32]) -> Vec<Event> {
         let now_ms = now_ms();
         let mut heard = Heard::nothing(Kin::new(&self.master, dead));
@@ -129,7 +129,7 @@ impl Loop<'_> {
         let Heard {
             events,
             listens,
-            silent,
+            later,
             ..
         } = heard;
         self.events.extend(events);
@@ -137,7 +137,7 @@ impl Loop<'_> {
         for one in listens {
             self.lend(one);
         }
-        silent
+        later
     }
 
     fn gather_overdue(&mut self) {

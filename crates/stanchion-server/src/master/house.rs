@@ -245,6 +245,9 @@ impl House {
     ) {
         match *said {
             FromWorker::Ready => self.workers.on_ready(now_ms, worker, actions),
+            // Nobody follows it in a house that leaves as a whole, whoever was sent TERM with it.
+            FromWorker::Terminated if !self.may_have_the_door() => {}
+            FromWorker::Terminated => self.workers.on_terminated(worker),
             FromWorker::Due { served } => self.workers.on_due(worker, served),
             FromWorker::CannotLoad { ref reason } if self.workers.is_booting(worker) => {
                 self.cannot_load(reason);

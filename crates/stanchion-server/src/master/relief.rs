@@ -59,6 +59,13 @@ impl Workers {
         }
     }
 
+    /// Somebody has sent a worker TERM.
+    pub(super) fn on_terminated(&mut self, worker: WorkerRef) {
+        if let Some(worker) = self.entry(worker) {
+            worker.is_due(Cause::Exited, || "it was sent TERM".to_owned());
+        }
+    }
+
     /// Has at most one worker replaced that is due: its successor is asked for first, and it
     /// leaves when that one is ready, so that capacity stays.
     pub(super) fn relieve(

@@ -173,18 +173,22 @@ impl Post {
                         fd,
                     });
                 }
-                (Some(_), said) => heard.events.push(Event::WorkerSaid {
-                    generation,
-                    worker,
-                    said,
-                }),
+                (Some(_), said) => {
+                    let events = match said {
+                        FromWorker::Terminated => &mut heard.later,
+                        _ => &mut heard.events,
+                    };
+                    events.push(Event::WorkerSaid {
+                        generation,
+                        worker,
+                        said,
+                    });
+                }
             }
             Ok(())
         });
         if self.inbox.has_ended && !std::mem::replace(&mut self.was_ended, true) {
-            heard
-                .silent
-                .push(Event::WorkerSilent { generation, worker });
+            heard.later.push(Event::WorkerSilent { generation, worker });
         }
     }
 }
@@ -233,8 +237,8 @@ pub(super) struct Heard<'m> {
     /// In the order in which each of them said it.
     pub(super) events: Vec<Event>,
     pub(super) listens: Vec<Listens>,
-    /// Those that will say nothing any more.
-    pub(super) silent: Vec<Event>,
+    /// What counts after the signals that came with it: who will say nothing any more, and who was sent TERM.
+    pub(super) later: Vec<Event>,
 }
 
 impl<'m> Heard<'m> {
@@ -243,7 +247,7 @@ impl<'m> Heard<'m> {
             kin,
             events: Vec::new(),
             listens: Vec::new(),
-            silent: Vec::new(),
+            later: Vec::new(),
         }
     }
 }

@@ -4,14 +4,14 @@
 //! the bits, wakes who sleeps, and calls the runtime's, which acts at its next safe point.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicI32, AtomicIsize, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use super::{NUDGE, SIGABRT, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 use super::{call_behind, is_owner, put_in_front, set_action, unblock};
 use crate::{clock, futex};
 
-/// Leave once what is under way is done (SIGTERM).
+/// Leave once what is under way is done (SIGTERM, unless it is [passed on](pass_on_terms)).
 pub const LEAVE: u32 = 1;
 /// Leave at once (SIGINT, SIGQUIT).
 pub const QUICK: u32 = 2;
@@ -44,6 +44,15 @@ static TIMER: AtomicIsize = AtomicIsize::new(-1);
 /// When this process must have left, on the monotonic clock; [`NEVER`] = not told to leave at once.
 static DEADLINE_US: AtomicU64 = AtomicU64::new(NEVER);
 const NEVER: u64 = u64::MAX;
+/// Who decides whether this process leaves; null = it does.
+static SUPERIOR: AtomicPtr<Superior> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The process whose SIGTERM counts, and how it is told of those of others.
+struct Superior {
+    pid: i32,
+    reports: RawFd,
+    message: Box<[u8]>,
+}
 
 extern "C" fn on_signal(signal: libc::c_int) {
     if !is_owner(&OWNER, signal) {
@@ -52,7 +61,6 @@ extern "C" fn on_signal(signal: libc::c_int) {
     // SAFETY: errno is thread-local; what is called below may change it.
     let errno = unsafe { *libc::__errno_location() };
     ask(match signal {
-        SIGTERM => LEAVE,
         SIGINT | SIGQUIT => QUICK,
         SIGABRT => ABORT,
         SIGUSR1 => REOPEN,
@@ -64,6 +72,49 @@ extern "C" fn on_signal(signal: libc::c_int) {
     call_behind(signal);
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
+}
+
+extern "C" fn on_term(
+    signal: libc::c_int,
+    info: *mut libc::siginfo_t,
+    _context: *mut libc::c_void,
+) {
+    if !is_owner(&OWNER, signal) {
+        return;
+    }
+    // SAFETY: errno is thread-local; what is called below may change it. A handler with SA_SIGINFO is given a
+    // siginfo_t, and that of a SIGTERM says who has sent it (sigaction(2)): also when it is the death of the parent.
+    let (errno, sender) = unsafe { (*libc::__errno_location(), (*info).si_pid()) };
+    if !is_passed_on(sender) {
+        ask(LEAVE);
+    }
+    call_behind(signal);
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+/// Whether somebody else than the superior has sent it, and that one will hear of it. Async-signal-safe.
+fn is_passed_on(sender: i32) -> bool {
+    // SAFETY: `pass_on_terms` stored a leaked box, which is never changed.
+    let Some(superior) = (unsafe { SUPERIOR.load(Ordering::Acquire).as_ref() }) else {
+        return false;
+    };
+    if superior.pid == sender {
+        return false;
+    }
+    let message = &superior.message;
+    // SAFETY: send(2) is async-signal-safe and only reads the message.
+    let sent = unsafe {
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+        libc::send(
+            superior.reports,
+            message.as_ptr().cast(),
+            message.len(),
+            flags,
+        )
+    };
+    // If nobody is there to read it, or is far behind, nobody else decides.
+    sent != -1
 }
 
 extern "C" fn on_nudge(_signal: libc::c_int) {
@@ -101,15 +152,28 @@ pub fn catch(bell: &'static AtomicU32, wake: Option<BorrowedFd<'static>>) -> io:
     set_action(NUDGE, on_nudge as *const () as libc::sighandler_t, 0)?;
     DEADLINE_US.store(NEVER, Ordering::Release);
     TIMER.store(make_timer()?, Ordering::Release);
-    for signal in [SIGTERM, SIGUSR1] {
-        put_in_front(signal, on_signal, libc::SA_RESTART)?;
-    }
+    SUPERIOR.store(std::ptr::null_mut(), Ordering::Release);
+    let handler = on_term as *const () as libc::sighandler_t;
+    put_in_front(SIGTERM, handler, libc::SA_RESTART | libc::SA_SIGINFO)?;
+    let handler = on_signal as *const () as libc::sighandler_t;
+    put_in_front(SIGUSR1, handler, libc::SA_RESTART)?;
     // Without SA_RESTART: the system call in which the process waits ends, and a runtime comes to
     // its safe point. Who would mind the EINTR is about to be given up.
     for signal in [SIGINT, SIGQUIT, SIGABRT] {
-        put_in_front(signal, on_signal, 0)?;
+        put_in_front(signal, handler, 0)?;
     }
     unblock(&[NUDGE, SIGTERM, SIGUSR1, SIGINT, SIGQUIT, SIGABRT]).map(drop)
+}
+
+/// From now on only `superior` has this process leave by SIGTERM. If somebody else sends one, perhaps to all processes
+/// of the server at once, that one is told by `message` on `reports`, which must stay open for the life of the process.
+pub fn pass_on_terms(superior: i32, reports: BorrowedFd<'static>, message: &[u8]) {
+    let superior = Box::new(Superior {
+        pid: superior,
+        reports: reports.as_raw_fd(),
+        message: message.into(),
+    });
+    SUPERIOR.store(Box::leak(superior), Ordering::Release);
 }
 
 /// The bits that were asked for. Also a futex word, for a thread that only waits for them.
@@ -223,5 +287,30 @@ mod tests {
         assert_eq!(word().load(Ordering::Acquire), LEAVE);
         assert_eq!(BELL.load(Ordering::Acquire), 5);
         assert!(!is_quick());
+        a_term_of_others_is_passed_on();
+    }
+
+    /// In the same test, since both are about the signals of this one process.
+    fn a_term_of_others_is_passed_on() {
+        use crate::channel::{Channel, Received};
+        use std::os::fd::AsFd;
+
+        let (ours, theirs) = Channel::pair().expect("a channel");
+        let theirs: &'static Channel = Box::leak(Box::new(theirs));
+        let raised = |superior| {
+            assert!(take(LEAVE) || word().load(Ordering::Acquire) == 0);
+            pass_on_terms(superior, theirs.as_fd(), b"told");
+            // SAFETY: raise(3) has no preconditions.
+            unsafe { libc::raise(SIGTERM) };
+            word().load(Ordering::Acquire)
+        };
+        let this = crate::process::pid();
+        assert_eq!(raised(this), LEAVE);
+        assert!(matches!(ours.receive(), Ok(Received::Nothing)));
+        assert_eq!(raised(this + 1), 0, "the superior decides");
+        let heard = ours.receive().expect("heard");
+        assert!(matches!(heard, Received::Message(one) if one.bytes == b"told"));
+        drop(ours);
+        assert_eq!(raised(this + 1), LEAVE, "nobody else is there");
     }
 }

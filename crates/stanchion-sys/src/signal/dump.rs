@@ -79,7 +79,8 @@ pub fn answer(
     PREPARED.store(Box::leak(prepared), Ordering::Release);
     // With SA_RESTART, since a worker that is asked out of curiosity goes on afterwards; and on the
     // stack that Python's handler set aside, where there is one.
-    put_in_front(DUMP, on_signal, libc::SA_RESTART | libc::SA_ONSTACK)?;
+    let handler = on_signal as *const () as libc::sighandler_t;
+    put_in_front(DUMP, handler, libc::SA_RESTART | libc::SA_ONSTACK)?;
     unblock(&[DUMP]).map(drop)
 }
 

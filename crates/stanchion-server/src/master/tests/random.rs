@@ -707,7 +707,13 @@ impl World {
                 self.commands.push(overdue(house, worker, others));
             }
             54 => self.reports.push_back(replace(house, worker, tenure)),
-            55 => self.reports.push_back(due(house, worker, tenure)),
+            55 if detail.is_multiple_of(2) => {
+                self.reports.push_back(due(house, worker, tenure));
+            }
+            55 => {
+                let told = worker_said(house, worker, tenure, FromWorker::Terminated);
+                self.reports.push_back(told);
+            }
             _ => {
                 let megabytes = u64::from(detail % 300);
                 self.commands.push(memory(house, worker, megabytes));

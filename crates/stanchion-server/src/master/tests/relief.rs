@@ -2,6 +2,30 @@
 
 use super::*;
 
+#[test]
+fn a_worker_that_somebody_has_sent_term_stays_until_its_successor_is_ready() {
+    let told = || worker_said(1, 0, 1, FromWorker::Terminated);
+    let mut tree = Tree::serving();
+    tree.expect(
+        told(),
+        "info: worker 0 (100) is to be replaced: it was sent TERM\ntemplate 1: fork 2/1 nr=0",
+    );
+    tree.expect(told(), "");
+    tree.play([here(1, 2, 1, 102)]);
+    tree.expect_among(ready(1, 2, 1), "TERM 100");
+    tree.expect_among(reaped(100, LEFT), "news: gone 0=100 exited");
+}
+
+/// systemd and supervisord may send it to all processes at once.
+#[test]
+fn nobody_follows_a_worker_that_was_sent_term_while_its_house_leaves() {
+    for situation in [Tree::draining, Tree::handed_over, Tree::retiring] {
+        let mut tree = situation();
+        tree.expect(worker_said(1, 0, 1, FromWorker::Terminated), "");
+        tree.expect(reaped(10, LEFT), "KILL 11\nTERM 100\nTERM 101");
+    }
+}
+
 const MANY: &str = "it has served 1000 requests (max_requests)";
 
 fn relieved(index: u16, why: &str) -> String {

@@ -355,11 +355,12 @@ def _workers(data: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _stacks(data: Sequence[Mapping[str, Any]]) -> str:
-    parts = [
-        f"worker {one['index']}, pid {one['pid']}, generation {one['generation']}:\n{one['stacks'].rstrip()}"
-        for one in data
-    ]
-    return "\n\n".join(parts)
+    """Each once, below all the workers that have it: most of them wait at the same place."""
+    whose: dict[str, list[str]] = {}
+    for one in data:
+        who = f"worker {one['index']}, pid {one['pid']}, generation {one['generation']}"
+        whose.setdefault(one["stacks"].rstrip(), []).append(who)
+    return "\n\n".join("\n".join(who) + f":\n{stacks}" for stacks, who in whose.items())
 
 
 def _duration(seconds: float) -> str:

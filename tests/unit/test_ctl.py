@@ -191,6 +191,27 @@ def test_stacks_for_people(master, capsys):
     )
 
 
+def test_stacks_that_are_alike_are_shown_once(master, capsys):
+    others = [
+        {"pid": 102, "index": 1},
+        {"pid": 103, "index": 2, "stacks": "Thread 0x2:\n  File y\n"},
+        {"pid": 104, "index": 3},
+    ]
+    master.says(data=[STACKS[0], *(STACKS[0] | other for other in others)])
+    assert run(master, "dump") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "worker 0, pid 101, generation 3",
+        "worker 1, pid 102, generation 3",
+        "worker 3, pid 104, generation 3:",
+        "Thread 0x1 (most recent call first):",
+        "  File x",
+        "",
+        "worker 2, pid 103, generation 3:",
+        "Thread 0x2:",
+        "  File y",
+    ]
+
+
 @pytest.mark.parametrize("data", [STATUS, WORKERS, STACKS])
 def test_json_is_what_came(master, data, capsys):
     master.says(data=data)

@@ -28,6 +28,10 @@ BINDS = pytest.mark.parametrize("bind", ["127.0.0.1:0", "unix:server.sock"])
 TCP_CLOSE_WAIT = 8
 """The other side has ended, and this one has not (include/net/tcp_states.h)."""
 
+TCP_INFO_BYTES = 144
+TCPI_SEGS_IN = slice(140, 144)
+"""How many segments have come (include/uapi/linux/tcp.h)."""
+
 LIMITS = ("--limit-request-body", "1000000", "--body-timeout", "1", "--header-timeout", "1", "--keep-alive", "60")
 
 REFUSED = {
@@ -85,6 +89,18 @@ def assert_told(wire: Wire, status: int) -> None:
     assert response.status == status, response.body
     assert response.closes()
     assert wire.rest() == b"", "an end, not a reset"
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"), [(request("GET", "/", ["Connection: close"]), 200), (b"nonsense\r\n\r\n", 400)]
+)
+def test_the_fin_comes_with_the_last_answer(tcp: Server, sent: bytes, status: int) -> None:
+    """In one segment, the client's third: the first accepts the connection, and the second acknowledges the request."""
+    with tcp.connect() as wire:
+        wire.send(sent)
+        assert_told(wire, status)
+        info = wire.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
+        assert int.from_bytes(info[TCPI_SEGS_IN], sys.byteorder) <= 3
 
 
 @pytest.mark.parametrize("case", REFUSED)

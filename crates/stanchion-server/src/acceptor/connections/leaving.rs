@@ -48,7 +48,7 @@ impl Connection {
 
     /// Says a last word, then throws away what still comes.
     pub(super) fn say_last(&mut self, word: &[u8], requests: &mut Requests) -> Step {
-        let written = match self.transport.write(word) {
+        let written = match self.transport.write_last(word) {
             _ if word.is_empty() => 0,
             Written::Bytes(len) => len,
             Written::Full => 0,

@@ -77,7 +77,14 @@ impl Connection {
         requests: &mut Requests,
     ) -> Step {
         if rest.is_empty() && matches!(sending.source, Source::Over) {
-            let written = match self.transport.write(&out) {
+            // On a unix socket it would only wake the client once more.
+            let ends = !sending.keeps && self.peer.ip.is_some();
+            let written = if ends {
+                self.transport.write_last(&out)
+            } else {
+                self.transport.write(&out)
+            };
+            let written = match written {
                 Written::Bytes(len) => len,
                 Written::Full => 0,
                 Written::Failed => {
@@ -89,6 +96,9 @@ impl Connection {
             self.intake.wrote(written, requests.now_us);
             if written == out.len() {
                 requests.give_out(out);
+                if ends {
+                    self.transport.end();
+                }
                 return self.sent(sending, requests);
             }
             sending.push(Bytes::copy_from_slice(&out[written..]), requests);

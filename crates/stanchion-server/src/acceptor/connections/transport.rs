@@ -139,6 +139,13 @@ impl Transport {
         self.gave(send(&self.socket, bytes, flags))
     }
 
+    /// As [`Self::write`], if [`Self::end`] follows at once. TCP keeps the bytes until then (`MSG_MORE` in send(2)), and sends
+    /// them in one segment with the FIN. Two segments cost a tenth more for a small answer, and wake the client twice.
+    pub(super) fn write_last(&mut self, bytes: &[u8]) -> Written {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL | SendFlags::MORE;
+        self.gave(send(&self.socket, bytes, flags))
+    }
+
     /// Writes what there is room for, of all of them in turn.
     pub(super) fn write_all_of(&mut self, slices: &[IoSlice<'_>]) -> Written {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
@@ -367,13 +374,37 @@ mod tests {
         assert_eq!(&got[..6], b"345689");
     }
 
+    fn tcp_pair(poller: &Poller) -> (Transport, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (ours, _) = listener.accept().unwrap();
+        (transport(ours, poller), theirs)
+    }
+
+    #[test]
+    fn the_last_that_is_written_arrives_with_the_end() {
+        let mut poller = Poller::new().unwrap();
+        let (mut ours, theirs) = tcp_pair(&poller);
+        // The client's side is watched as ours is.
+        let mut theirs = transport(theirs, &poller);
+        assert_eq!(ours.write_last(b"last"), Written::Bytes(4));
+        assert_eq!(hear(&mut poller, &mut theirs), 0);
+        ours.end();
+        assert_eq!(hear(&mut poller, &mut theirs), 1);
+        assert!(theirs.is_readable() && theirs.has_ended() && !theirs.is_hung_up());
+        let mut buffer = Vec::with_capacity(8);
+        assert_eq!(theirs.read(&mut buffer), Read::Bytes(4));
+        assert_eq!(theirs.read(&mut buffer), Read::End);
+        // Ours can still be spoken to.
+        assert_eq!(theirs.write(b"more"), Written::Bytes(4));
+        assert_eq!(ours.read(&mut buffer), Read::Bytes(4));
+        assert_eq!(buffer, b"lastmore");
+    }
+
     #[test]
     fn who_is_reset_reads_no_end() {
         let poller = Poller::new().unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (ours, _) = listener.accept().unwrap();
-        let mut ours = transport(ours, &poller);
+        let (mut ours, mut theirs) = tcp_pair(&poller);
         assert_eq!(ours.write(b"half"), Written::Bytes(4));
         ours.reset();
         drop(ours);

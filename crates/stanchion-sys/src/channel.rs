@@ -13,12 +13,17 @@ use rustix::net::{
     sendmsg, socketpair, sockopt::set_socket_passcred,
 };
 
-/// The longest message, in bytes. A longer one is refused by the sender and dropped by the reader.
+/// The longest message, in bytes, where nothing else was asked for. A longer one is refused by the sender and dropped
+/// by the reader.
 pub const MESSAGE_BYTES_MAX: usize = 4096;
 
 /// One end of a message socket.
 #[derive(Debug)]
-pub struct Channel(OwnedFd);
+pub struct Channel {
+    socket: OwnedFd,
+    /// The longest message, in bytes.
+    message_bytes_max: usize,
+}
 
 /// A message, and what came with it.
 #[derive(Debug)]
@@ -46,11 +51,28 @@ pub enum Received {
 impl Channel {
     /// Both ends, non-blocking, closed on exec.
     pub fn pair() -> io::Result<(Self, Self)> {
+        Self::pair_for(MESSAGE_BYTES_MAX)
+    }
+
+    /// The same for messages of up to so many bytes.
+    pub fn pair_for(message_bytes_max: usize) -> io::Result<(Self, Self)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (one, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         set_socket_passcred(&one, true)?;
         set_socket_passcred(&other, true)?;
-        Ok((Self(one), Self(other)))
+        let end = |socket| Self {
+            socket,
+            message_bytes_max,
+        };
+        Ok((end(one), end(other)))
+    }
+
+    /// Another descriptor of the same end.
+    pub fn another(&self) -> io::Result<Self> {
+        Ok(Self {
+            socket: self.socket.try_clone()?,
+            message_bytes_max: self.message_bytes_max,
+        })
     }
 
     /// The end that a process before us kept open at `fd` over its execve(2).
@@ -58,22 +80,26 @@ impl Channel {
         let inherited = crate::process::inherited_fd(fd)?;
         // It may have been made by a version of us that did not ask for this.
         set_socket_passcred(&inherited, true)?;
-        Ok(Self(inherited))
+        Ok(Self::received(inherited))
     }
 
     /// The end that came beside a message.
     pub fn received(fd: OwnedFd) -> Self {
-        Self(fd)
+        Self {
+            socket: fd,
+            message_bytes_max: MESSAGE_BYTES_MAX,
+        }
     }
 
     /// Sends one message, with `fd` beside it. `WouldBlock` when the reader is far behind,
     /// `BrokenPipe` when it has gone.
     pub fn send(&self, message: &[u8], fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
-        if message.len() > MESSAGE_BYTES_MAX {
+        let most = self.message_bytes_max;
+        if message.len() > most {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 format!(
-                    "a message of {} bytes is over the limit of {MESSAGE_BYTES_MAX}",
+                    "a message of {} bytes is over the limit of {most}",
                     message.len()
                 ),
             ));
@@ -86,7 +112,7 @@ impl Channel {
             debug_assert!(fits, "the buffer was made for one descriptor");
         }
         sendmsg(
-            &self.0,
+            &self.socket,
             &[IoSlice::new(message)],
             &mut ancillary,
             SendFlags::NOSIGNAL,
@@ -122,7 +148,10 @@ impl Channel {
             tv_sec: (longest_us / 1_000_000).cast_signed(),
             tv_nsec: (longest_us % 1_000_000 * 1_000).cast_signed(),
         };
-        match poll(&mut [PollFd::new(&self.0, PollFlags::OUT)], Some(&timeout)) {
+        match poll(
+            &mut [PollFd::new(&self.socket, PollFlags::OUT)],
+            Some(&timeout),
+        ) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -131,7 +160,7 @@ impl Channel {
     /// Takes the next message without waiting. A message that was cut, for being over the limit,
     /// is an error.
     pub fn receive(&self) -> io::Result<Received> {
-        let mut bytes = vec![0_u8; MESSAGE_BYTES_MAX];
+        let mut bytes = vec![0_u8; self.message_bytes_max];
         let mut ancillary = Ancillary::default();
         let mut part = libc::iovec {
             iov_base: bytes.as_mut_ptr().cast(),
@@ -240,19 +269,19 @@ unsafe fn read_ancillary(header: &libc::msghdr) -> (Option<OwnedFd>, Option<i32>
 
 impl From<Channel> for OwnedFd {
     fn from(channel: Channel) -> Self {
-        channel.0
+        channel.socket
     }
 }
 
 impl AsFd for Channel {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.socket.as_fd()
     }
 }
 
 impl AsRawFd for Channel {
     fn as_raw_fd(&self) -> RawFd {
-        self.0.as_raw_fd()
+        self.socket.as_raw_fd()
     }
 }
 
@@ -353,7 +382,7 @@ mod tests {
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         assert!(ancillary.push(ScmRights(&fds)));
         let words = [IoSlice::new(b"three")];
-        sendmsg(&theirs.0, &words, &mut ancillary, SendFlags::NOSIGNAL).expect("sent");
+        sendmsg(&theirs.socket, &words, &mut ancillary, SendFlags::NOSIGNAL).expect("sent");
         drop(write);
         let got = message(&ours);
         assert_eq!(got.sender, process::pid());
@@ -399,5 +428,15 @@ mod tests {
     fn an_oversized_message_is_refused() {
         let (one, _other) = Channel::pair().expect("a pair");
         assert!(one.send(&[0; MESSAGE_BYTES_MAX + 1], None).is_err());
+    }
+
+    #[test]
+    fn a_pair_may_be_made_for_longer_ones() {
+        let (one, other) = Channel::pair_for(3 * MESSAGE_BYTES_MAX).expect("a pair");
+        let another = one.another().expect("a copy");
+        let long = [7; 3 * MESSAGE_BYTES_MAX];
+        another.send(&long, None).expect("sent");
+        assert_eq!(message(&other).bytes, long);
+        assert!(one.send(&[0; 3 * MESSAGE_BYTES_MAX + 1], None).is_err());
     }
 }

@@ -7,12 +7,14 @@ from typing import Protocol, type_check_only
 from stanchion.facades import Listen
 from stanchion.hooks import Hooks
 from stanchion.loader import WSGIApp
+from stanchion.scribe import Scribe
 
 __all__ = [
     "become_app",
     "first_not_roots_alone",
     "log",
     "log_as_it_is",
+    "log_for",
     "network_view",
     "privileges",
     "serve",
@@ -29,6 +31,16 @@ class _Host(Protocol):
 
     def watched_files(self) -> list[str]:
         """The files whose change calls for a reload."""
+
+    @property
+    def has_scribe(self) -> bool:
+        """Whether the settings ask for Python's logging on the server's own logs."""
+
+    def set_up_scribe(self) -> Scribe:
+        """Set that logging up; raise stanchion.config.UsageError if it cannot be."""
+
+    def reopen_logs(self) -> None:
+        """Open the files of Python's handlers anew."""
 
     @property
     def has_hooks(self) -> bool:
@@ -57,6 +69,9 @@ class _Host(Protocol):
 
 def log(level: int, text: str) -> None:
     """Write a line to the error log; the level is one of the logging module's."""
+
+def log_for(pid: int, time_us: int, level: int, text: str) -> None:
+    """Write a line to the error log as if this process had, at this time, in microseconds since the epoch."""
 
 def log_as_it_is(text: bytes) -> None:
     """Write text to the error log without a time, level or pid before it."""

@@ -209,7 +209,7 @@ def resolve(
         MappingProxyType(values),
         MappingProxyType(origins),
         MappingProxyType(dict(functions or {})),
-        (*warnings, *answer["warnings"], *_half_done(values)),
+        (*warnings, *answer["warnings"]),
         # A layer above the file may have set another one.
         MappingProxyType({name: one for name, one in (objects or {}).items() if values[name] == _as_text(one)}),
     )
@@ -221,16 +221,6 @@ def _sets_up_logging(path: str) -> bool:
     with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
         return any(line.startswith("[loggers]") for line in file)
     return False
-
-
-def _half_done(values: Mapping[str, Any]) -> list[str]:
-    given = of_logging(values)
-    if not given:
-        return []
-    return [
-        f"only the app's own logging goes by {', '.join(given)}; the access log and the server's own lines are written "
-        "as without"
-    ]
 
 
 def apply(effective: Effective) -> None:

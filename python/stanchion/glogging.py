@@ -1,17 +1,15 @@
-"""Python's logging as the settings of gunicorn have it, in the processes that run the app.
+"""Python's logging as the settings of gunicorn have it, in the processes that run the app and in the scribe.
 
 `Logger` has the methods that classes derived from gunicorn's override. Nothing imports this unless one of `logconfig`,
-`logconfig_dict`, `logconfig_json` and `logger_class` is set. The access log, and what the server itself has to say, are
-written in Rust and do not pass here.
+`logconfig_dict`, `logconfig_json` and `logger_class` is set.
 """
 
-import contextlib
 import importlib
 import json
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from logging.config import dictConfig, fileConfig
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +17,7 @@ from stanchion import server_log
 from stanchion.config import Effective, UsageError, of_logging
 from stanchion.configuration import Configuration
 from stanchion.facades import Config
+from stanchion.server_log import MOMENT
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -57,7 +56,7 @@ CONFIG_DEFAULTS: dict[str, Any] = {
 
 
 class SafeAtoms(dict[str, Any]):
-    """What a format may name of a request; `-` for what there is not."""
+    """What a format may name of a request; `-` for what there is not. What was sent cannot leave its line."""
 
     def __init__(self, atoms: Mapping[str, Any]) -> None:
         super().__init__({name: _quotable(value) for name, value in atoms.items()})
@@ -67,14 +66,27 @@ class SafeAtoms(dict[str, Any]):
 
 
 def _quotable(value: Any) -> Any:
-    return value.replace('"', '\\"') if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    if value.isascii() and value.isprintable() and "\\" not in value:
+        return value.replace('"', '\\"')
+    # As the server itself writes what clients send, so that a terminal obeys nothing of it.
+    return "".join(map(_harmless, value))
+
+
+def _harmless(char: str) -> str:
+    if char in '"\\':
+        return f"\\{char}"
+    if " " <= char <= "~":
+        return char
+    return f"\\x{ord(char):02x}" if char <= "\xff" else f"\\u{ord(char):04x}"
 
 
 class Logger:
     """Sets logging up and writes to `gunicorn.error`: what hooks have as `server.log` and `worker.log`.
 
-    The server does not call `access`, `atoms`, `reopen_files` and `close_on_exec`. They are here for classes that call
-    what they override, and for apps that write such lines themselves.
+    In the scribe `access` is called for each request, and `error` and its like for what the server has to say.
+    `close_on_exec` is here for classes that call what they override.
     """
 
     LOG_LEVELS: Mapping[str, int] = {
@@ -145,7 +157,7 @@ class Logger:
 
     def now(self) -> str:
         """The time in Apache's common log format."""
-        return time.strftime("[%d/%b/%Y:%H:%M:%S %z]")
+        return time.strftime("[%d/%b/%Y:%H:%M:%S %z]", time.localtime(MOMENT.created))
 
     def atoms(self, resp: Any, req: Any, environ: Mapping[str, Any], request_time: "timedelta") -> dict[str, Any]:
         """What a format may name of a request."""
@@ -177,6 +189,8 @@ class Logger:
         for letter, fields in of_letters.items():
             pairs = fields.items() if hasattr(fields, "items") else fields
             atoms.update({f"{{{name.lower()}}}{letter}": value for name, value in pairs})
+        # In the scribe: what it cannot say by itself.
+        atoms.update(environ.get("stanchion.atoms", {}))
         return atoms
 
     @property
@@ -188,17 +202,18 @@ class Logger:
 
     def access(self, resp: Any, req: Any, environ: Mapping[str, Any], request_time: "timedelta") -> None:
         """Write a line on a request to `gunicorn.access`."""
-        if self.access_log_enabled:
+        if not self.access_log_enabled:
+            return
+        if "stanchion.json_line" in environ:
+            # `access_log_json`. Without arguments, so that nothing in it is taken for a format.
+            self.access_log.info(environ["stanchion.json_line"])
+        else:
             atoms = self.atoms_wrapper_class(self.atoms(resp, req, environ, request_time))
             self.access_log.info(self.cfg.access_log_format, atoms)
 
     def reopen_files(self) -> None:
         """Open the files of Python's handlers anew."""
-        for handler in _file_handlers():
-            with handler.lock or contextlib.nullcontext():
-                if handler.stream is not None:
-                    handler.close()
-                    handler.stream = handler._open()
+        server_log.reopen_each_file()
 
     def close_on_exec(self) -> None:
         """Nothing to do: files that Python opens are not passed to other programs (PEP 446)."""
@@ -220,12 +235,6 @@ class Logger:
             handler.setFormatter(fmt)
             vars(handler)["_gunicorn"] = True
             log.addHandler(handler)
-
-
-def _file_handlers() -> Iterator[logging.FileHandler]:
-    loggers = [logging.getLogger(name) for name in list(logging.root.manager.loggerDict)]
-    for logger in (logging.root, *loggers):
-        yield from (handler for handler in logger.handlers if isinstance(handler, logging.FileHandler))
 
 
 def _user_of(environ: Mapping[str, Any]) -> str | None:

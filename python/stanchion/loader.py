@@ -23,6 +23,8 @@ from stanchion.hooks import HookError, Hooks
 if TYPE_CHECKING:
     import ast
 
+    from stanchion.scribe import Scribe
+
 WSGIApp = Callable[..., Iterable[bytes]]
 
 _DEFAULT_NAMES = ("application", "app")
@@ -103,6 +105,30 @@ class AppHost:
             from stanchion import glogging
 
             glogging.set_up(self.configuration)
+
+    @property
+    def has_scribe(self) -> bool:
+        """Whether the server's own logs go by Python's logging, which then has a process of its own."""
+        return bool(config.of_logging(self.configuration.effective.values))
+
+    def set_up_scribe(self) -> "Scribe":
+        """In that process: what writes them; UsageError if the settings are no good."""
+        for name in _MASTERS_OWN:
+            os.environ.pop(name, None)
+        config.import_app(self.configuration.effective)
+        # First, since its import brings in `server_log`, which the other needs whole.
+        import logging  # noqa: F401
+
+        from stanchion.scribe import Scribe
+
+        return Scribe(self.configuration)
+
+    def reopen_logs(self) -> None:
+        """Open the files of Python's handlers anew, if this process has any."""
+        if "logging" in sys.modules:
+            from stanchion.server_log import reopen_files
+
+            reopen_files()
 
     def watched_files(self) -> list[str]:
         """The files whose change calls for a reload, once the app is loaded."""

@@ -3,9 +3,12 @@
 Nothing imports this before somebody imports `logging`, so a process that does not log has neither in its memory.
 """
 
+import contextlib
 import logging
 import os
 import sys
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 from stanchion import _stanchion
@@ -13,6 +16,32 @@ from stanchion.configuration import Configuration
 
 ERROR_LOGS = ("gunicorn.error", "stanchion.error")
 ACCESS_LOGS = ("gunicorn.access", "stanchion.access")
+
+
+class _Moment:
+    """In the scribe: which process has logged what is being written, and when. In any other process: nothing."""
+
+    pid: int | None = None
+    """None if it was no process, as for a request that no worker had."""
+    created: float | None = None
+    """Seconds since the epoch; None at all other moments."""
+    _thread: int | None = None
+
+    @contextlib.contextmanager
+    def be(self, pid: int, created: float) -> Iterator[None]:
+        """What this thread logs meanwhile, another process has logged then."""
+        self.pid, self.created, self._thread = pid or None, created, threading.get_ident()
+        try:
+            yield
+        finally:
+            self.pid = self.created = self._thread = None
+
+    def is_mine(self) -> bool:
+        """Whether it is so for the thread that asks."""
+        return self._thread == threading.get_ident()
+
+
+MOMENT = _Moment()
 
 
 class _OfServer(logging.Handler):
@@ -28,7 +57,9 @@ class _ErrorLog(_OfServer):
         # As the handlers of `logging` do: a line that cannot be written is no reason to fail.
         try:
             text = self.format(record)
-            if self.formatter is None:
+            if self.formatter is None and MOMENT.created is not None:
+                _stanchion.log_for(record.process or 0, int(record.created * 1e6), record.levelno, text)
+            elif self.formatter is None:
                 _stanchion.log(record.levelno, text)
             else:
                 # Whoever gave it a format wants that and no other.
@@ -68,6 +99,32 @@ class _AccessLog(_OfServer):
 # Of its own, so that nothing that the app does to its loggers touches the hooks'.
 LOGGER: Any = logging.Logger("stanchion.hooks")
 LOGGER.addHandler(_ErrorLog())
+
+
+def reopen_files() -> None:
+    """Open the files of all handlers anew, as the operator's class does it if there is one."""
+    reopen = getattr(LOGGER, "reopen_files", reopen_each_file)
+    reopen()
+
+
+def reopen_each_file() -> None:
+    """The same where nobody does it in another way."""
+    for handler in _file_handlers():
+        with handler.lock or contextlib.nullcontext():
+            if handler.stream is not None:
+                handler.close()
+                handler.stream = handler._open()
+
+
+def _file_handlers() -> Iterator[logging.FileHandler]:
+    loggers = [logging.getLogger(name) for name in list(logging.root.manager.loggerDict)]
+    seen = set()
+    for logger in (logging.root, *loggers):
+        for handler in logger.handlers:
+            # One handler may have several loggers.
+            if isinstance(handler, logging.FileHandler) and handler not in seen:
+                seen.add(handler)
+                yield handler
 
 
 def lend(configuration: Configuration) -> None:

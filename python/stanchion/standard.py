@@ -21,8 +21,8 @@ NAMES = frozenset(
         # By asyncio, if the app is an ASGI one.
         *("_asyncio", "_contextvars", "_posixsubprocess", "_ssl", "asyncio", "base64", "concurrent", "contextvars"),
         *("fcntl", "locale", "ssl", "subprocess"),
-        # By `glogging.Logger`, for whoever asks it for an access line.
-        "binascii",
+        # By `glogging.Logger`, for whoever asks it for an access line; and by `scribe`, which does.
+        *("_datetime", "binascii", "datetime"),
     )
 )
 

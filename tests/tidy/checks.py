@@ -60,6 +60,8 @@ UNSAFE_FORBIDDEN = ("stanchion-line", "stanchion-http", "stanchion-server")
 WALL_CLOCKS: dict[str, str] = {
     "crates/stanchion-sys/src/clock.rs": "reads it",
     "crates/stanchion-server/src/log/mod.rs": "dates its lines",
+    "crates/stanchion-server/src/log/entry.rs": "tells the scribe when it was",
+    "crates/stanchion-server/src/acceptor/observers/access_log/record.rs": "tells the scribe when it was",
     "crates/stanchion-server/src/acceptor/observers/access_log/mod.rs": "dates its lines",
     "crates/stanchion-server/src/acceptor/observers/access_log/time.rs": "writes it in a line",
     "crates/stanchion-server/src/template.rs": "compares files by when they were changed",

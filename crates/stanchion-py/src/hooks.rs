@@ -59,6 +59,9 @@ pub(crate) fn listen(py: Python<'_>, worker: &Worker, wanted: &str) -> PyResult<
 pub(crate) fn depart_if_told(py: Python<'_>, host: &Py<PyAny>, worker: &Worker) {
     // Opens the log anew, if that is what the signal was for.
     worker.should_leave();
+    if worker.has_reopened() {
+        reopen_logs(py, host);
+    }
     let Some(code) = worker.depart(|hook| hook.watched(|| run(py, host, hook))) else {
         return;
     };
@@ -79,6 +82,14 @@ pub(crate) fn depart_if_told(py: Python<'_>, host: &Py<PyAny>, worker: &Worker) 
         }
     }
     process::exit_now(code)
+}
+
+/// Opens files of the app's handlers anew.
+pub(crate) fn reopen_logs(py: Python<'_>, host: &Py<PyAny>) {
+    if let Err(failure) = host.call_method0(py, intern!(py, "reopen_logs")) {
+        let shown = describe(py, &failure);
+        error!("files of the app's logging cannot be opened anew\n{shown}");
+    }
 }
 
 /// The hooks that run for each request.

@@ -12,13 +12,14 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyCFunction, PyDict, PyTuple};
 use stanchion_server::settings::Settings;
-use stanchion_server::{Fork, Hook, Host, LoadError, Seat, StartedAs, Worker};
+use stanchion_server::{Fork, Hook, Host, LoadError, Logging, Seat, StartedAs, Worker};
 use stanchion_sys::process::Between;
 use stanchion_sys::signal;
 use tracing::{error, warn};
 
 use crate::asgi::Puller;
 use crate::hooks::{self, RequestHooks};
+use crate::scribe::PythonLogging;
 use crate::wsgi::{App, Gateway};
 
 /// Hosts the app that a Python object loads.
@@ -175,6 +176,32 @@ impl Host for PythonHost {
         Python::attach(|py| hooks::run(py, &self.host, hook))
     }
 
+    fn has_scribe(&mut self) -> bool {
+        let has_scribe = Python::attach(|py| {
+            let has_scribe = self.host.getattr(py, intern!(py, "has_scribe"))?;
+            has_scribe.extract::<bool>(py)
+        });
+        has_scribe.unwrap_or_else(|error| {
+            error!("whether the settings ask for a scribe cannot be told: {error}");
+            false
+        })
+    }
+
+    fn set_up_logging(&mut self) -> Result<Box<dyn Logging>, LoadError> {
+        Python::attach(|py| {
+            let made = self.host.call_method0(py, intern!(py, "set_up_scribe"));
+            let scribe = made.map_err(|error| LoadError {
+                report: describe(py, &error),
+            })?;
+            let logging: Box<dyn Logging> = Box::new(PythonLogging::new(scribe));
+            Ok(logging)
+        })
+    }
+
+    fn reopen_logs(&mut self) {
+        Python::attach(|py| hooks::reopen_logs(py, &self.host));
+    }
+
     fn let_threads_run(&mut self, moment: Duration) {
         // The master holds the interpreter's lock all the time.
         Python::attach(|py| py.detach(|| std::thread::sleep(moment)));
@@ -285,7 +312,9 @@ fn run_threads(
         thread.call_method0("start")?;
         threads.push(thread);
     }
-    py.detach(|| worker.wait_until_leaving());
+    while !py.detach(|| worker.wait_until_leaving()) {
+        hooks::depart_if_told(py, host, worker);
+    }
     hooks::depart_if_told(py, host, worker);
     for thread in threads {
         thread.call_method0("join")?;

@@ -15,6 +15,7 @@ mod input;
 mod kept;
 mod names;
 mod response;
+mod scribe;
 mod strings;
 mod template;
 mod wsgi;
@@ -63,6 +64,12 @@ mod _stanchion {
     #[pyfunction]
     fn log(level: i32, text: &str) {
         stanchion_server::log::record(level, text);
+    }
+
+    /// Writes a line to the error log as another process would have, which has logged it: `time_us` since the epoch.
+    #[pyfunction]
+    fn log_for(pid: i32, time_us: u64, level: i32, text: &str) {
+        stanchion_server::log::write_for(pid, time_us, level, text);
     }
 
     /// Writes text to the error log as it is, for a handler that was given a format of its own.

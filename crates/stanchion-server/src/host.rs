@@ -149,6 +149,25 @@ impl Hook {
     }
 }
 
+/// Logging of the host's language, set up by the operator's settings, in a scribe.
+pub trait Logging {
+    /// Writes what a process of the server has said: its id, the time in microseconds since the epoch, and the level,
+    /// one of Python's.
+    fn error(&mut self, pid: i32, time_us: u64, level: u8, text: &str);
+
+    /// Writes a line of the access log: a JSON object of a request that is over.
+    fn access(&mut self, line: &str);
+
+    /// Opens the files of the handlers anew.
+    fn reopen(&mut self);
+
+    /// Has all written that handlers hold back.
+    fn finish(&mut self);
+
+    /// Waits, while threads of the handlers' run.
+    fn wait(&mut self, wait: &mut (dyn FnMut() + Send));
+}
+
 /// Hosts an app. Each method says in which process it is called.
 pub trait Host {
     /// Imports the app: in the template, or in each worker without preloading.
@@ -188,6 +207,20 @@ pub trait Host {
     ///
     /// An error says why it cannot, or can no longer, serve.
     fn serve(&mut self, worker: &'static Worker) -> Result<(), String>;
+
+    /// In the master: whether the configuration asks for a scribe, which runs logging of the host's.
+    fn has_scribe(&mut self) -> bool {
+        false
+    }
+
+    /// In a scribe, before anything is written: sets logging up as the configuration says.
+    fn set_up_logging(&mut self) -> Result<Box<dyn Logging>, LoadError> {
+        let report = "this host has no logging of its own".to_owned();
+        Err(LoadError { report })
+    }
+
+    /// In a template: opens the files of the app's own handlers anew. In a worker too, by itself.
+    fn reopen_logs(&mut self) {}
 
     /// In the master: how this process was started.
     fn started_as(&self) -> StartedAs;

@@ -22,6 +22,7 @@ mod panics;
 mod pidfile;
 pub mod privileges;
 pub mod record;
+mod scribe;
 pub mod settings;
 mod spool;
 mod statsd;
@@ -32,7 +33,7 @@ mod title;
 mod tree;
 mod worker;
 
-pub use host::{Hook, Host, LoadError};
+pub use host::{Hook, Host, LoadError, Logging};
 pub use launcher::Launcher;
 pub use master::StartedAs;
 pub use stanchion_exchange::{Ending, Gone, Inbox, Taken};

@@ -101,6 +101,15 @@ pub(crate) enum ToTemplate {
     Reopen,
 }
 
+/// Master to scribe.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum ToScribe {
+    /// Open the files of the handlers anew, and the error log.
+    Reopen,
+    /// Nobody logs anything more: write what is left, and leave.
+    Finish,
+}
+
 /// Acceptor to master.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -140,6 +149,19 @@ pub(crate) enum FromTemplate {
     Changed {
         /// Its path.
         path: String,
+    },
+}
+
+/// Scribe to master.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) enum FromScribe {
+    /// Logging is set up, and it writes.
+    Ready,
+    /// Logging cannot be set up as the settings say, and it leaves.
+    CannotSetUp {
+        /// Why, on one line; all of it is in the log.
+        reason: String,
     },
 }
 

@@ -67,8 +67,14 @@ impl Identities {
         }
     }
 
-    pub(crate) fn of_access_log(&self) -> Option<log::Owner> {
-        log::Owner::of(self.acceptor.as_ref())
+    /// Whose the access log is: the acceptor's, or the scribe's if there is one.
+    pub(crate) fn of_access_log(&self, has_scribe: bool) -> Option<log::Owner> {
+        let writer = if has_scribe {
+            &self.app
+        } else {
+            &self.acceptor
+        };
+        log::Owner::of(writer.as_ref())
     }
 
     /// The spool is the acceptor's. Workers of another user open bodies there whose names they are told,
@@ -243,9 +249,9 @@ fn needs_of<'log>(spool: &Path, logs: impl Iterator<Item = &'log Path>) -> Needs
     needs
 }
 
-/// For a newborn template, before anything else; its workers inherit it all. The error is an exit
-/// code; why is in the log.
-pub(crate) fn confine_app(common: &Common) -> Result<(), i32> {
+/// For a newborn template, before anything else; its workers inherit it all. And for a scribe, as it runs the
+/// operator's code too. The error is an exit code; why is in the log.
+pub(crate) fn confine_app(common: &Common, who: &str) -> Result<(), i32> {
     let confined = || -> io::Result<()> {
         let is_bound = common.settings.worker_no_new_privs;
         if is_bound {
@@ -258,7 +264,7 @@ pub(crate) fn confine_app(common: &Common) -> Result<(), i32> {
         }
         Ok(())
     };
-    confined().map_err(|error| cannot("the template", &error))
+    confined().map_err(|error| cannot(who, &error))
 }
 
 /// Makes of this process what the app would run as, for whoever loads it outside of a server. There is no

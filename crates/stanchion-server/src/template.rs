@@ -179,7 +179,10 @@ fn serve_orders(
                     report(master, &FromTemplate::NotForked(worker))?;
                 }
             },
-            ToTemplate::Reopen => log::reopen(),
+            ToTemplate::Reopen => {
+                log::reopen();
+                host.reopen_logs();
+            }
         }
     }
 }

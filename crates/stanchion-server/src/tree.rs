@@ -20,10 +20,11 @@ use crate::handover::{Handover, Taken};
 use crate::host::{Hook, Host};
 use crate::launcher::Launcher;
 use crate::listeners::{self, ListenError};
-use crate::log;
+use crate::log::{self, LogChannels};
 use crate::master::{self, Before, HouseResources, Role, Succession};
 use crate::panics;
 use crate::privileges::{self, Identities};
+use crate::scribe;
 use crate::settings::Settings;
 use crate::tally::{Tally, Total};
 use crate::template::{self, Ended};
@@ -48,6 +49,8 @@ pub(crate) struct Common {
     pub(crate) identities: Identities,
     /// Where workers write their stacks.
     pub(crate) dumps: AppendFile,
+    /// The ways to the scribe, if there is to be one.
+    pub(crate) log_channels: Option<LogChannels>,
 }
 
 /// Descriptors of files on their way from workers to the acceptor.
@@ -100,6 +103,7 @@ fn start(settings: Settings, host: &mut dyn Host, launcher: &Launcher) -> i32 {
     );
     match prepare(settings, host)
         .and_then(|prepared| tree(prepared, host, launcher).map_err(|error| of_kernel(&error)))
+        .inspect_err(|_| log::go_directly())
     {
         Ok(code) => code,
         Err((reason, exit_code::FINE)) => {
@@ -200,7 +204,9 @@ fn furnish(
         (problem, exit_code::WORKER_BOOT)
     })?;
     let figures = Figures::create().map_err(|error| of_kernel(&error))?;
-    let first = HouseResources::build(1, settings, listeners, &Before::nothing(figures))
+    let has_scribe = host.has_scribe();
+    let before = Before::nothing(figures);
+    let first = HouseResources::build(1, (settings, has_scribe), listeners, &before)
         .map_err(|(error, _)| of_kernel(&error))?;
     Ok(Prepared {
         first,
@@ -252,6 +258,10 @@ fn tree(prepared: Prepared, host: &mut dyn Host, launcher: &Launcher) -> io::Res
             listeners,
             orders,
         } => {
+            log_to_scribe(common, |channels| {
+                channels.keep_writers_of_server();
+                channels.writer()
+            });
             // The filter of system calls lets nobody show another title later.
             title::show("acceptor", &common.settings);
             // It takes rights that are given up next. What was set stays (sched(7)).
@@ -268,7 +278,11 @@ fn tree(prepared: Prepared, host: &mut dyn Host, launcher: &Launcher) -> io::Res
             may_preload,
         } => {
             drop(common.files.take_acceptor_end());
-            if let Err(code) = privileges::confine_app(common) {
+            log_to_scribe(common, |channels| {
+                let writer = channels.take_writer_of_app();
+                writer.ok_or_else(|| io::ErrorKind::NotConnected.into())
+            });
+            if let Err(code) = privileges::confine_app(common, "the template") {
                 process::exit_now(code);
             }
             match template::run(common, orders, may_preload, host) {
@@ -276,10 +290,29 @@ fn tree(prepared: Prepared, host: &mut dyn Host, launcher: &Launcher) -> io::Res
                 Ended::Worker(code) => Ok(code),
             }
         }
+        Role::Scribe { common, orders } => {
+            drop(common.files.take_acceptor_end());
+            // What it says itself must not come back to it.
+            log::go_directly();
+            if let Err(code) = privileges::confine_app(common, "the scribe") {
+                process::exit_now(code);
+            }
+            process::exit_now(scribe::run(common, orders, host))
+        }
     }
 }
 
-/// For acceptor and template: the master decides when they leave, and a signal to the whole process
+/// Of a newborn child. Whatever its master logged to is not its own.
+fn log_to_scribe(common: &Common, writer: impl FnOnce(&LogChannels) -> io::Result<Channel>) {
+    log::go_directly();
+    match common.log_channels.as_ref().map(writer) {
+        Some(Ok(writer)) => log::go_through(writer, false),
+        Some(Err(error)) => error!("the scribe cannot be written to: {error}"),
+        None => {}
+    }
+}
+
+/// For acceptor, template and scribe: the master decides when they leave, and a signal to the whole process
 /// group, such as Ctrl-C, is for it alone.
 pub(crate) fn leave_signals_to_master() -> io::Result<()> {
     signal::ignore(&[

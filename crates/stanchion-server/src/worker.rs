@@ -53,6 +53,8 @@ pub struct Worker {
     is_due: AtomicBool,
     /// Somebody runs the hooks of a worker that leaves at once.
     departing: AtomicBool,
+    /// The error log was opened anew, and the host has not heard of it.
+    reopened: AtomicBool,
     /// A seat of it has panicked.
     broken: AtomicBool,
 }
@@ -129,6 +131,7 @@ impl Worker {
         let bits = asked::word().load(Ordering::Acquire);
         if bits & asked::REOPEN != 0 && asked::take(asked::REOPEN) {
             log::reopen();
+            self.reopened.store(true, Ordering::Release);
         }
         if bits & asked::LEAVING == 0 && self.common.exchange.is_closed() {
             // Once one seat has seen it all must: the acceptor takes it back if another worker wrote it, and a
@@ -179,12 +182,22 @@ impl Worker {
     }
 
     /// For the main thread of a worker with several seats: sleeps until the worker should leave,
-    /// then sees to it that the seats of this worker notice.
-    pub fn wait_until_leaving(&self) {
+    /// then sees to it that the seats of this worker notice. False if it is to ask [`Self::has_reopened`] before.
+    pub fn wait_until_leaving(&self) -> bool {
         while !self.should_leave() {
+            if self.reopened.load(Ordering::Acquire) {
+                return false;
+            }
             futex::wait(asked::word(), 0, LOOK_AGAIN);
         }
         self.common.exchange.ready_bell().rouse(u32::MAX);
+        true
+    }
+
+    /// Whether the error log was opened anew since this was asked last: the host is to do the same with logs of its
+    /// own.
+    pub fn has_reopened(&self) -> bool {
+        self.reopened.swap(false, Ordering::AcqRel)
     }
 
     /// If the worker is to leave at once, whatever runs: runs the hooks of that by `hook`, and
@@ -291,6 +304,7 @@ pub(crate) fn run(common: &'static Common, assignment: Assignment, host: &mut dy
         is_due: AtomicBool::new(false),
         departing: AtomicBool::new(false),
         reports: assignment.reports,
+        reopened: AtomicBool::new(false),
         broken: AtomicBool::new(false),
         common,
         id: assignment.worker,

@@ -2,6 +2,8 @@
 //! process waits for who reads it: the acceptor has threads for that ([`queue`]), the others drop
 //! what does not go ([`outlet`]).
 
+mod channels;
+mod entry;
 mod file;
 mod harmless;
 mod levels;
@@ -14,8 +16,9 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
+use stanchion_sys::channel::Channel;
 use stanchion_sys::clock::LocalTime;
 use stanchion_sys::process;
 use stanchion_sys::standard_streams::StandardStreams;
@@ -24,6 +27,8 @@ use tracing::level_filters::LevelFilter;
 use tracing::{Event, Level, Metadata, Subscriber, error, info, span};
 
 use crate::settings::{LogLevel, Settings};
+pub(crate) use channels::{LogChannels, Readers};
+pub(crate) use entry::{ACCESS, ErrorEntry, LINE_BYTES_MAX, lines_of};
 pub(crate) use file::{LogFile, Owner, belong_to, create};
 pub(crate) use harmless::is_obeyed;
 use levels::Levels;
@@ -42,6 +47,8 @@ struct ErrorLog {
     levels: Option<Levels>,
     /// The file first.
     outlets: Vec<Direct>,
+    /// What the server itself says goes there instead of to the file.
+    scribe: RwLock<Option<Scribe>>,
     /// journald reads it, and takes levels.
     journal: bool,
     /// Of a daemon, which leaves them once it serves.
@@ -50,6 +57,15 @@ struct ErrorLog {
     captures: AtomicBool,
     /// In the acceptor: what stands before each outlet.
     queues: OnceLock<Vec<Queue>>,
+}
+
+/// The way to the scribe. Only a process that has no thread beside its own changes it, so no fork finds the lock taken
+/// for that.
+#[derive(Clone, Debug)]
+struct Scribe {
+    direct: Arc<Direct>,
+    /// Records of Python's logging go there too; where the app runs, its own handlers have had them.
+    takes_records: bool,
 }
 
 /// Opens the error log (`-` is stderr), and syslog if that is asked for, and sends every event of
@@ -76,6 +92,7 @@ pub fn start(settings: &Settings) -> io::Result<()> {
         level,
         levels,
         outlets,
+        scribe: RwLock::new(None),
         journal,
         streams,
         captures: AtomicBool::new(false),
@@ -84,6 +101,26 @@ pub fn start(settings: &Settings) -> io::Result<()> {
     // Only a second start in one process can find one set; the first stays.
     let _ = tracing::subscriber::set_global_default(Events);
     Ok(())
+}
+
+/// From now on, what this process says goes to the scribe instead of to the error log's file. To be called only while
+/// it has no thread beside its own. `takes_records`: records of Python's logging too.
+pub(crate) fn go_through(channel: Channel, takes_records: bool) {
+    set_scribe(Some(Scribe {
+        direct: Arc::new(Direct::new(Outlet::Scribe(channel))),
+        takes_records,
+    }));
+}
+
+/// From now on, what this process says goes to the error log itself.
+pub(crate) fn go_directly() {
+    set_scribe(None);
+}
+
+fn set_scribe(scribe: Option<Scribe>) {
+    if let Some(log) = ERROR_LOG.get() {
+        *log.scribe.write().unwrap_or_else(PoisonError::into_inner) = scribe;
+    }
 }
 
 /// The standard streams of a daemon, which it is to leave.
@@ -96,8 +133,13 @@ pub(crate) fn write_by_thread() -> io::Result<()> {
     let Some(log) = ERROR_LOG.get() else {
         return Ok(());
     };
+    let scribe = log.scribe();
+    let first = scribe
+        .as_ref()
+        .map_or(&log.outlets[0], |scribe| &scribe.direct);
     let start = |direct: &Direct| Queue::start(Of::ErrorLog, Arc::clone(&direct.outlet));
-    let queues = log.outlets.iter().map(start).collect::<io::Result<_>>()?;
+    let outlets = std::iter::once(first).chain(&log.outlets[1..]);
+    let queues = outlets.map(start).collect::<io::Result<_>>()?;
     // A process calls this once.
     let _ = log.queues.set(queues);
     Ok(())
@@ -163,7 +205,7 @@ pub fn reopen() {
 /// gets it, as in gunicorn.
 pub fn raw(text: &[u8]) {
     if let Some(log) = ERROR_LOG.get() {
-        log.write(0, text);
+        log.outlets[0].write(text);
     }
 }
 
@@ -183,32 +225,48 @@ impl ErrorLog {
         }
     }
 
-    /// Writes a line to each outlet. One of several lines is a report for people (a traceback); it keeps them.
-    fn tell(&self, level: Level, target: &str, text: &str) {
+    fn scribe(&self) -> Option<Scribe> {
+        let scribe = self.scribe.read().unwrap_or_else(PoisonError::into_inner);
+        scribe.clone()
+    }
+
+    /// Writes a line to each outlet, and to the scribe instead of to the file if there is one for it. One of several
+    /// lines is a report for people (a traceback); it keeps them.
+    fn tell(&self, level: Level, target: &str, text: &str, scribe: Option<&Scribe>) {
         for (index, direct) in self.outlets.iter().enumerate() {
             let mut line = String::with_capacity(64 + text.len());
-            match &*direct.outlet {
-                Outlet::File(_) => {
-                    // journald keeps time and process by itself, and shows them.
-                    if !self.journal {
-                        event_head(&mut line, level, target);
-                    }
-                    line.push_str(text);
-                    line.push('\n');
-                    if self.journal {
-                        line = with_levels(&line, level);
-                    }
+            match (&*direct.outlet, scribe) {
+                (Outlet::File(_), Some(scribe)) => {
+                    let entry = ErrorEntry::now(level, target, text).into_line();
+                    self.write(index, &scribe.direct, &entry);
+                    continue;
                 }
-                Outlet::Syslog(syslog) => syslog.frame(&mut line, level, text),
+                (Outlet::Syslog(syslog), _) => syslog.frame(&mut line, level, text),
+                (_, None) | (Outlet::Scribe(_), _) => {
+                    line = self.line((level, target), LocalTime::now(), process::pid(), text);
+                }
             }
-            self.write(index, line.as_bytes());
+            self.write(index, direct, line.as_bytes());
         }
     }
 
-    fn write(&self, outlet: usize, bytes: &[u8]) {
+    /// As the file has it.
+    fn line(&self, (level, target): (Level, &str), at: LocalTime, pid: i32, text: &str) -> String {
+        // journald keeps time and process by itself, and shows them.
+        if self.journal {
+            return with_levels(&format!("{text}\n"), level);
+        }
+        let mut line = String::with_capacity(64 + text.len());
+        event_head(&mut line, level, target, at, pid);
+        line.push_str(text);
+        line.push('\n');
+        line
+    }
+
+    fn write(&self, outlet: usize, direct: &Direct, bytes: &[u8]) {
         match self.queues.get() {
             Some(queues) => queues[outlet].push(bytes),
-            None => self.outlets[outlet].write(bytes),
+            None => direct.write(bytes),
         }
     }
 }
@@ -217,17 +275,23 @@ impl ErrorLog {
 /// has let it pass: the level of the log has no say any more.
 pub fn record(level: i32, text: &str) {
     let Some(log) = ERROR_LOG.get() else { return };
-    let (level, target) = match level {
-        50.. => (Level::ERROR, CRITICAL),
-        40.. => (Level::ERROR, ""),
-        30.. => (Level::WARN, ""),
-        20.. => (Level::INFO, ""),
-        _ => (Level::DEBUG, ""),
-    };
+    let (level, target) = entry::severity(level);
     log.count(level, target);
     let mut harmless = String::with_capacity(text.len());
     harmless::push(&mut harmless, text, true);
-    log.tell(level, target, &harmless);
+    let scribe = log.scribe().filter(|scribe| scribe.takes_records);
+    log.tell(level, target, &harmless, scribe.as_ref());
+}
+
+/// Writes to the file what another process has said: `level` as for [`record`], `time_us` since the epoch. It was
+/// counted there, and sent to syslog.
+pub fn write_for(pid: i32, time_us: u64, level: i32, text: &str) {
+    let Some(log) = ERROR_LOG.get() else { return };
+    let at = LocalTime::at((time_us / 1_000_000).cast_signed());
+    let mut harmless = String::with_capacity(text.len());
+    harmless::push(&mut harmless, text, true);
+    let line = log.line(entry::severity(level), at, pid, &harmless);
+    log.outlets[0].write(line.as_bytes());
 }
 
 /// Appends what a client sent so that it stays on its line and harmless to a terminal: anything
@@ -282,22 +346,26 @@ fn filter(level: LogLevel) -> LevelFilter {
     }
 }
 
+/// Appends how a line of this process begins that is written now.
+fn own_head(line: &mut String, level: Level, target: &str) {
+    event_head(line, level, target, LocalTime::now(), process::pid());
+}
+
 /// Appends how a line begins, as gunicorn's: `[2026-11-21 05:26:41 +0000] [1234] [INFO] `.
-fn event_head(line: &mut String, level: Level, target: &str) {
-    let now = LocalTime::now();
+fn event_head(line: &mut String, level: Level, target: &str, at: LocalTime, pid: i32) {
     let level = levels::shown(level, target);
     // Writing to a String cannot fail.
     let _ = write!(
         line,
         "[{:04}-{:02}-{:02} {:02}:{:02}:{:02} {}] [{}] [{level}] ",
-        now.year,
-        now.month,
-        now.day,
-        now.hour,
-        now.minute,
-        now.second,
-        now.offset(),
-        process::pid(),
+        at.year,
+        at.month,
+        at.day,
+        at.hour,
+        at.minute,
+        at.second,
+        at.offset(),
+        pid,
     );
 }
 
@@ -336,7 +404,8 @@ impl Subscriber for Events {
         }
         let mut text = Text::default();
         event.record(&mut text);
-        log.tell(level, target, &(text.message + &text.fields));
+        let text = text.message + &text.fields;
+        log.tell(level, target, &text, log.scribe().as_ref());
     }
 
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {

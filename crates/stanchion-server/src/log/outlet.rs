@@ -1,15 +1,18 @@
 //! A place where lines go, and what is done by a process that may not wait for it.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use stanchion_sys::channel::Channel;
 use tracing::Level;
 
-use super::event_head;
-use super::file::LogFile;
+use super::entry::{self, ErrorEntry};
+use super::file::{LogFile, room};
+use super::own_head;
 use super::syslog::Syslog;
 
 /// How long a process that has no thread to wait for it lets a log make room for a line, once for
@@ -23,6 +26,8 @@ pub(crate) enum Outlet {
     File(LogFile),
     /// Datagrams, one an event.
     Syslog(Syslog),
+    /// Messages to the scribe, a JSON object for each event.
+    Scribe(Channel),
 }
 
 impl Outlet {
@@ -31,6 +36,11 @@ impl Outlet {
         match self {
             Self::File(file) => file.write(bytes),
             Self::Syslog(syslog) => syslog.write(bytes),
+            Self::Scribe(channel) => {
+                let message = entry::first_message(bytes);
+                channel.send(message, None)?;
+                Ok(message.len())
+            }
         }
     }
 
@@ -39,6 +49,7 @@ impl Outlet {
         match self {
             Self::File(file) => file.wait(ms),
             Self::Syslog(syslog) => syslog.wait(ms),
+            Self::Scribe(channel) => room(channel.as_fd(), ms),
         }
     }
 
@@ -46,7 +57,7 @@ impl Outlet {
     pub(super) fn reopen(&self) -> io::Result<bool> {
         match self {
             Self::File(file) => file.reopen(),
-            Self::Syslog(_) => Ok(false),
+            Self::Syslog(_) | Self::Scribe(_) => Ok(false),
         }
     }
 
@@ -54,7 +65,16 @@ impl Outlet {
     pub(super) fn capture_output(&self) -> io::Result<()> {
         match self {
             Self::File(file) => file.capture_output(),
-            Self::Syslog(_) => Ok(()),
+            Self::Syslog(_) | Self::Scribe(_) => Ok(()),
+        }
+    }
+
+    /// How long it may be waited for. The scribe runs the operator's code, and is waited for by nobody; its channel has
+    /// room for some hundred lines.
+    fn patience(&self) -> Duration {
+        match self {
+            Self::File(_) | Self::Syslog(_) => PATIENCE,
+            Self::Scribe(_) => Duration::ZERO,
         }
     }
 
@@ -62,14 +82,14 @@ impl Outlet {
     pub(super) fn path(&self) -> Option<&Path> {
         match self {
             Self::File(file) => file.path(),
-            Self::Syslog(_) => None,
+            Self::Syslog(_) | Self::Scribe(_) => None,
         }
     }
 
     /// What each line ends with.
     pub(super) fn terminator(&self) -> u8 {
         match self {
-            Self::File(_) => b'\n',
+            Self::File(_) | Self::Scribe(_) => b'\n',
             Self::Syslog(_) => 0,
         }
     }
@@ -86,6 +106,7 @@ impl Outlet {
         match self {
             Self::File(file) => file.shown(),
             Self::Syslog(syslog) => syslog.shown(),
+            Self::Scribe(_) => "the scribe".to_owned(),
         }
     }
 }
@@ -112,7 +133,7 @@ impl Direct {
     pub(super) fn write(&self, bytes: &[u8]) {
         let dropped = self.dropped.load(Ordering::Relaxed);
         let patience = if dropped == 0 {
-            PATIENCE
+            self.outlet.patience()
         } else {
             if self.write_for(&self.note(dropped), Duration::ZERO).is_err() {
                 self.drop_lines(bytes);
@@ -139,11 +160,12 @@ impl Direct {
                 if self.torn.swap(false, Ordering::Relaxed) {
                     note.push('\n');
                 }
-                event_head(&mut note, Level::WARN, "");
+                own_head(&mut note, Level::WARN, "");
                 note.push_str(&text);
                 note.push('\n');
             }
             Outlet::Syslog(syslog) => syslog.frame(&mut note, Level::WARN, &text),
+            Outlet::Scribe(_) => return ErrorEntry::now(Level::WARN, "", &text).into_line(),
         }
         note.into_bytes()
     }

@@ -175,6 +175,7 @@ impl Master {
                 generation,
                 message: ToTemplate::Reopen,
             });
+            actions.extend(house.scribe.reopen());
             let pids = house.workers.present().map(|(_, pid)| pid);
             actions.extend(pids.map(|pid| Action::Kill(pid, SIGUSR1)));
         }

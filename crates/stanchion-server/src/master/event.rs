@@ -4,7 +4,9 @@ use stanchion_sys::process::Exit;
 
 use crate::control::ClientId;
 use crate::figures::Cause;
-use crate::messages::{FromAcceptor, FromTemplate, FromWorker, ToAcceptor, ToTemplate, WorkerRef};
+use crate::messages::{
+    FromAcceptor, FromScribe, FromTemplate, FromWorker, ToAcceptor, ToScribe, ToTemplate, WorkerRef,
+};
 
 /// What of a house's settings concerns the master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +25,8 @@ pub(super) struct Plan {
     pub(super) lifetime_ms: u64,
     /// At most so much is added to that, by the worker's pid.
     pub(super) lifetime_jitter_ms: u64,
+    /// Whether there is to be a scribe.
+    pub(super) has_scribe: bool,
 }
 
 /// What the tree is told to do, by a signal or over the control socket.
@@ -82,10 +86,14 @@ pub(super) enum Event {
     Childless { generation: u32 },
     /// `ForkTemplate` was performed; `None`: the kernel refused.
     TemplateForked { generation: u32, pid: Option<i32> },
+    /// `ForkScribe` was performed; `None`: the kernel refused.
+    ScribeForked { generation: u32, pid: Option<i32> },
     /// The acceptor of a house reports.
     AcceptorSaid { generation: u32, said: FromAcceptor },
     /// The template of a house reports.
     TemplateSaid { generation: u32, said: FromTemplate },
+    /// The scribe of a house reports.
+    ScribeSaid { generation: u32, said: FromScribe },
     /// A worker that was asked for is there, and this is its process.
     WorkerHere {
         generation: u32,
@@ -139,6 +147,8 @@ pub(super) enum Action {
     ForkAcceptor { generation: u32 },
     /// Fork a template, which may import the app if the settings say so.
     ForkTemplate { generation: u32, may_preload: bool },
+    /// Fork the scribe.
+    ForkScribe { generation: u32 },
     /// Send to the acceptor.
     TellAcceptor {
         generation: u32,
@@ -149,6 +159,8 @@ pub(super) enum Action {
         generation: u32,
         message: ToTemplate,
     },
+    /// Send to the scribe.
+    TellScribe { generation: u32, message: ToScribe },
     /// Send a signal.
     Kill(i32, i32),
     /// Mark the seats of a worker as empty.

@@ -6,6 +6,7 @@ use stanchion_sys::process::Exit;
 use super::acceptor::Acceptor;
 use super::event::{Action, Event, Plan};
 use super::relief::Condemned;
+use super::scribe::Scribe;
 use super::template::Template;
 use super::worker::BootFailure;
 use super::workers::Workers;
@@ -50,6 +51,7 @@ pub(super) struct House {
     only: bool,
     pub(super) acceptor: Acceptor,
     template: Template,
+    pub(super) scribe: Scribe,
     /// Why a child of it could not load the app, if one could not.
     unloadable: Option<String>,
     pub(super) workers: Workers,
@@ -70,6 +72,7 @@ impl House {
             only,
             acceptor,
             template: Template::new(generation),
+            scribe: Scribe::new(generation, plan.has_scribe),
             unloadable: None,
             workers: Workers::new(generation, plan.workers_max),
         }
@@ -79,19 +82,23 @@ impl House {
     pub(super) fn has(&self, pid: i32) -> bool {
         self.acceptor.pid() == Some(pid)
             || self.template.pid() == Some(pid)
+            || self.scribe.pid() == Some(pid)
             || self.workers.has(pid)
     }
 
     /// Its children, as far as they have been reported.
     pub(super) fn pids(&self) -> impl Iterator<Item = i32> {
         let workers = self.workers.pids();
-        let others = [self.acceptor.pid(), self.template.pid()];
+        let others = [self.acceptor.pid(), self.template.pid(), self.scribe.pid()];
         others.into_iter().flatten().chain(workers)
     }
 
     /// Whether all that was to be made ready is.
     pub(super) fn is_ready(&self) -> bool {
-        self.acceptor.is_ready() && self.template.is_ready() && self.has_its_workers()
+        self.acceptor.is_ready()
+            && self.template.is_ready()
+            && self.scribe.is_ready()
+            && self.has_its_workers()
     }
 
     /// Whether as many workers serve as are wanted.
@@ -107,10 +114,12 @@ impl House {
     /// Whether nobody of it is left.
     pub(super) fn is_empty(&self) -> bool {
         let is_dismissed = matches!(self.standing, Standing::Dismissed { .. });
-        is_dismissed
-            && self.acceptor.is_gone()
-            && self.template.is_gone()
-            && self.workers.is_empty()
+        is_dismissed && self.has_nobody_who_logs() && self.scribe.is_gone()
+    }
+
+    /// Whether nobody but the scribe is left, if that is.
+    fn has_nobody_who_logs(&self) -> bool {
+        self.acceptor.is_gone() && self.template.is_gone() && self.workers.is_empty()
     }
 
     // What it is told.
@@ -160,6 +169,11 @@ impl House {
                 self.template.on_forked(now_ms, pid, actions);
                 self.must(pid.is_some(), "the template could not be forked")?;
             }
+            Event::ScribeForked { pid, .. } => {
+                self.scribe.on_forked(now_ms, pid, actions);
+                self.must(pid.is_some(), "the scribe could not be forked")?;
+            }
+            Event::ScribeSaid { said, .. } => self.scribe.on_said(now_ms, &said),
             Event::AcceptorSaid { said, .. } => self.on_acceptor_said(&said, actions),
             Event::TemplateSaid { said, .. } => self.on_template_said(now_ms, &said, actions)?,
             Event::WorkerHere { worker, pid, .. } => {
@@ -279,6 +293,9 @@ impl House {
         if self.template.pid() == Some(pid) {
             return self.on_template_reaped(now_ms, exit, actions);
         }
+        if self.scribe.pid() == Some(pid) {
+            return self.on_scribe_reaped(now_ms, exit, actions);
+        }
         let booted = self.workers.on_reaped(now_ms, pid, exit, actions);
         self.must_boot(booted)
     }
@@ -334,6 +351,20 @@ impl House {
         Err(Ruin { why, code })
     }
 
+    fn on_scribe_reaped(
+        &mut self,
+        now_ms: u64,
+        exit: Exit,
+        actions: &mut Vec<Action>,
+    ) -> Result<(), Ruin> {
+        if matches!(self.standing, Standing::Dismissed { .. }) {
+            self.scribe.on_left();
+            return Ok(());
+        }
+        actions.push(self.scribe.on_lost(now_ms, exit)?);
+        self.must(false, "the scribe was lost")
+    }
+
     /// While it is built beside a house that serves, nothing is tried twice: the old one is better
     /// than one that came up by luck.
     fn must(&self, is_well: bool, why: &str) -> Result<(), Ruin> {
@@ -373,6 +404,7 @@ impl House {
 
     /// Derives what follows from the state, whatever led to it.
     pub(super) fn settle(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+        let is_dismissed = matches!(self.standing, Standing::Dismissed { .. });
         match self.standing {
             Standing::Building | Standing::Serving => {
                 if self.acceptor.keep(now_ms, actions) {
@@ -389,12 +421,20 @@ impl House {
                 self.workers.dismiss(deadline_ms, actions);
             }
         }
+        if !is_dismissed {
+            self.scribe.keep(now_ms, actions);
+        } else if self.has_nobody_who_logs() {
+            self.scribe.finish(now_ms, actions);
+        }
         self.acceptor.kill_if_overstaying(now_ms, actions);
         self.workers.kill_overstayers(now_ms, actions);
     }
 
     fn keep_workers(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
-        self.template.keep(now_ms, actions);
+        // What settings of logging are worth one process is to find out, and to say.
+        if self.scribe.has_been_ready() {
+            self.template.keep(now_ms, actions);
+        }
         let plan = self.plan;
         self.workers.relieve(now_ms, self.target, &plan, actions);
         if self.template.is_ready() {
@@ -425,8 +465,10 @@ impl House {
                     .flatten()
                     .min()
             }
-            _ => self.template.due_ms(),
+            _ if self.scribe.has_been_ready() => self.template.due_ms(),
+            _ => None,
         };
+        let is_dismissed = matches!(self.standing, Standing::Dismissed { .. });
         let lives = match self.standing {
             Standing::Dismissed { .. } => None,
             _ => self.workers.end_of_life_ms(&self.plan),
@@ -434,6 +476,7 @@ impl House {
         [
             acceptor,
             retired,
+            self.scribe.due_ms(is_dismissed),
             forks,
             lives,
             self.acceptor.silence_due_ms(),

@@ -21,6 +21,7 @@ mod relief;
 mod reload;
 mod reports;
 mod resources;
+mod scribe;
 mod stage;
 mod step;
 mod succession;
@@ -81,6 +82,13 @@ pub(crate) enum Role {
         orders: Channel,
         /// Whether it may import the app, if the settings say so.
         may_preload: bool,
+    },
+    /// A newborn scribe.
+    Scribe {
+        /// Its house.
+        common: &'static Common,
+        /// Where its orders come from.
+        orders: Channel,
     },
 }
 
@@ -172,6 +180,7 @@ pub(crate) fn run(
         has_more_dead: false,
         open_files: OpenFiles::allow(OPEN_FILES_MAX),
     };
+    this.log_through_scribe();
     loop {
         while let Some(event) = this.events.pop_front() {
             for action in this.master.step(now_ms(), event) {

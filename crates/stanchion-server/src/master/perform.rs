@@ -18,7 +18,8 @@ use super::{Loop, Role, SIGNALS};
 use crate::control::{ClientId, CtlReply, WorkerStacks};
 use crate::figures::Attempt;
 use crate::host::Hook;
-use crate::messages::{FromTemplate, ToAcceptor, ToTemplate, WorkerRef};
+use crate::log::LogChannels;
+use crate::messages::{FromTemplate, ToAcceptor, ToScribe, ToTemplate, WorkerRef};
 use crate::settings::{Settings, kept_by_a_reload};
 use crate::tree::leave_signals_to_master;
 use crate::{exit_code, listeners, log, threads};
@@ -64,6 +65,7 @@ impl Loop<'_> {
                 generation,
                 may_preload,
             } => return self.fork_template(generation, may_preload),
+            Action::ForkScribe { generation } => return self.fork_scribe(generation),
             Action::TellAcceptor {
                 generation,
                 message,
@@ -72,6 +74,10 @@ impl Loop<'_> {
                 generation,
                 message,
             } => self.tell_template(generation, message),
+            Action::TellScribe {
+                generation,
+                message,
+            } => self.tell_scribe(generation, message),
             Action::Kill(pid, signal) => kill(pid, signal),
             Action::Vacate { generation, worker } => {
                 if let Some(house) = self.houses.get_mut(&generation) {
@@ -144,13 +150,38 @@ impl Loop<'_> {
         }
     }
 
+    fn tell_scribe(&mut self, generation: u32, message: ToScribe) {
+        if message == ToScribe::Finish && generation == self.present.generation {
+            // It would leave before it has read what the master says from here on.
+            log::go_directly();
+        }
+        let house = self.houses.get_mut(&generation);
+        if let Some(link) = house.and_then(|house| house.scribe.as_mut()) {
+            link.outbox.send(message);
+        }
+    }
+
+    /// What the master says goes to the scribe of the house that serves or is to, if that has one. One that is not
+    /// there yet finds it waiting.
+    pub(super) fn log_through_scribe(&self) {
+        log::go_directly();
+        match self.present.log_channels.as_ref().map(LogChannels::writer) {
+            Some(Ok(writer)) => log::go_through(writer, true),
+            Some(Err(error)) => error!("the scribe cannot be written to: {error}"),
+            None => {}
+        }
+    }
+
     /// The acceptor opens the access log itself, as whoever it has become; so it must be there.
     fn reopen_logs(&self) {
         log::reopen();
         // Whoever waits for the start of a daemon: nothing else has its logs opened anew before it serves.
         self.launcher.tell(exit_code::FINE);
         let accesslog = self.settings().accesslog.as_deref();
-        let owner = self.present.identities.of_access_log();
+        let owner = self
+            .present
+            .identities
+            .of_access_log(self.present.log_channels.is_some());
         if let Err(error) = log::create(accesslog, owner) {
             error!("the access log cannot be made anew: {error}");
         }
@@ -191,7 +222,8 @@ impl Loop<'_> {
             departed: self.departed,
             others: self.houses.values().map(HouseResources::tally).collect(),
         };
-        HouseResources::build(generation, settings, listeners, &before).map_err(
+        let has_scribe = self.host.has_scribe();
+        HouseResources::build(generation, (settings, has_scribe), listeners, &before).map_err(
             |(error, listeners)| {
                 self.remove_files_of_others(listeners);
                 format!("the kernel refused what the server needs: {error}")
@@ -222,6 +254,10 @@ impl Loop<'_> {
         let Some(mut house) = self.houses.remove(&generation) else {
             return;
         };
+        if generation == self.present.generation {
+            log::go_directly();
+        }
+        house.close_logs();
         house.settle();
         self.departed += house.common.tally.read();
         let listeners = std::mem::take(&mut house.listeners);
@@ -296,6 +332,32 @@ impl Loop<'_> {
         };
         self.events
             .push_front(Event::TemplateForked { generation, pid });
+        None
+    }
+
+    fn fork_scribe(&mut self, generation: u32) -> Option<Role> {
+        let alone = threads::refuse(self.host);
+        let house = self.houses.get_mut(&generation)?;
+        let mut fork = || fork_with_channel(self.open_files, || self.host.fork());
+        let pid = match alone
+            .map_err(|threads| of_threads(&threads))
+            .and_then(|()| fork())
+        {
+            Ok((Fork::Child, orders)) => {
+                let common = house.common_for_life();
+                return Some(Role::Scribe { common, orders });
+            }
+            Ok((Fork::Parent(pid), channel)) => {
+                house.scribe = Some(Link::new(pid, channel));
+                Some(pid)
+            }
+            Err(error) => {
+                error!("the scribe cannot be forked: {error}");
+                None
+            }
+        };
+        self.events
+            .push_front(Event::ScribeForked { generation, pid });
         None
     }
 

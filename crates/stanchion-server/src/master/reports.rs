@@ -270,10 +270,12 @@ impl HouseResources {
     fn inboxes(&self) -> impl Iterator<Item = (&Inbox, &Channel)> {
         let acceptor = self.acceptor.iter();
         let template = self.template.iter();
+        let scribe = self.scribe.iter();
         let posts = self.posts.values();
         acceptor
             .map(|link| (&link.inbox, link.outbox.channel()))
             .chain(template.map(|link| (&link.inbox, link.outbox.channel())))
+            .chain(scribe.map(|link| (&link.inbox, link.outbox.channel())))
             .chain(posts.map(|post| (&post.inbox, &post.channel)))
     }
 
@@ -309,6 +311,12 @@ impl HouseResources {
                     return Err("it was not asked to watch files".to_owned());
                 }
                 heard.events.push(Event::TemplateSaid { generation, said });
+                Ok(())
+            });
+        }
+        if let Some(scribe) = &mut self.scribe {
+            scribe.hear(now_ms, "the scribe", |said, _| {
+                heard.events.push(Event::ScribeSaid { generation, said });
                 Ok(())
             });
         }

@@ -16,8 +16,8 @@ use super::event::Plan;
 use super::lent::Lent;
 use super::reports::{Link, Post};
 use crate::figures::Figures;
-use crate::log;
-use crate::messages::{ToAcceptor, ToTemplate};
+use crate::log::{self, LogChannels};
+use crate::messages::{ToAcceptor, ToScribe, ToTemplate};
 use crate::privileges::{self, Identities};
 use crate::record::{REQUEST_HEAD_BYTES_MAX, REQUEST_RECORD_EXTRA_BYTES, RESPONSE_RING_BYTES};
 use crate::settings::Settings;
@@ -44,7 +44,7 @@ const INFLOW_BYTES: usize = 64 * 1024;
 /// What every process of the house shares.
 fn common(
     generation: u32,
-    settings: Settings,
+    (settings, has_scribe): (Settings, bool),
     spool: &SpoolDir,
     identities: Identities,
     before: &Before,
@@ -75,7 +75,8 @@ fn common(
         response_bytes: RESPONSE_RING_BYTES,
     })?;
     log::belong_to(identities.of_error_log());
-    log::create(settings.accesslog.as_deref(), identities.of_access_log())?;
+    let owner = identities.of_access_log(has_scribe);
+    log::create(settings.accesslog.as_deref(), owner)?;
     let (acceptor_end, worker_end) = Channel::pair()?;
     let tally = Arc::new(Tally::create()?);
     Ok(Common {
@@ -98,6 +99,7 @@ fn common(
         identities,
         settings,
         dumps: AppendFile::create("stanchion-dumps")?,
+        log_channels: has_scribe.then(LogChannels::make).transpose()?,
     })
 }
 
@@ -129,6 +131,7 @@ pub(crate) struct HouseResources {
     pub(super) lent: Lent<Listener>,
     pub(super) acceptor: Option<Link<ToAcceptor>>,
     pub(super) template: Option<Link<ToTemplate>>,
+    pub(super) scribe: Option<Link<ToScribe>>,
     /// By index: where workers that were asked for report.
     pub(super) posts: BTreeMap<u16, Post>,
     /// Removed with what is in it when this is dropped.
@@ -136,10 +139,10 @@ pub(crate) struct HouseResources {
 }
 
 impl HouseResources {
-    /// Makes all of it, or gives the listeners back with the error.
+    /// Makes all of it, for settings that ask for a scribe or do not; or gives the listeners back with the error.
     pub(crate) fn build(
         generation: u32,
-        settings: Settings,
+        (settings, has_scribe): (Settings, bool),
         listeners: Vec<Listener>,
         before: &Before,
     ) -> Result<Self, (io::Error, Vec<Listener>)> {
@@ -147,7 +150,13 @@ impl HouseResources {
             let identities = privileges::find(&settings).map_err(io::Error::other)?;
             let parent = settings.tmp_upload_dir.as_deref();
             let spool = SpoolDir::create(parent, identities.of_spool())?;
-            let common = common(generation, settings, &spool, identities, before)?;
+            let common = common(
+                generation,
+                (settings, has_scribe),
+                &spool,
+                identities,
+                before,
+            )?;
             Ok((common, spool))
         };
         match made() {
@@ -157,6 +166,7 @@ impl HouseResources {
                 lent: Lent::default(),
                 acceptor: None,
                 template: None,
+                scribe: None,
                 posts: BTreeMap::new(),
                 _spool: spool,
             }),
@@ -192,6 +202,7 @@ impl HouseResources {
             memory_hard_max: settings.max_memory_hard,
             lifetime_ms: ms(settings.max_lifetime),
             lifetime_jitter_ms: ms(settings.max_lifetime_jitter),
+            has_scribe: self.common.log_channels.is_some(),
         }
     }
 
@@ -209,6 +220,10 @@ impl HouseResources {
                 .template
                 .as_ref()
                 .is_some_and(|link| link.outbox.has_unsent())
+            || self
+                .scribe
+                .as_ref()
+                .is_some_and(|link| link.outbox.has_unsent())
     }
 
     pub(super) fn send_again(&mut self) {
@@ -216,6 +231,8 @@ impl HouseResources {
         acceptor.for_each(|link| link.outbox.send_again());
         let template = self.template.iter_mut();
         template.for_each(|link| link.outbox.send_again());
+        let scribe = self.scribe.iter_mut();
+        scribe.for_each(|link| link.outbox.send_again());
     }
 }
 
@@ -234,6 +251,17 @@ impl HouseResources {
         let lost = self.common.tally.settle();
         if lost > 0 {
             warn!("requests lost with an acceptor that was killed: {lost}");
+        }
+    }
+
+    /// Nobody of it is left: what waited for its scribe is written to the error log.
+    pub(super) fn close_logs(&self) {
+        let channels = self.common.log_channels.as_ref();
+        let lost = channels.map_or(0, LogChannels::write_what_is_left);
+        if lost > 0 {
+            warn!(
+                "lines of the access log that the scribe did not take, and that are lost: {lost}"
+            );
         }
     }
 

@@ -191,6 +191,8 @@ impl Master {
             }
             Event::AcceptorForked { generation, .. }
             | Event::TemplateForked { generation, .. }
+            | Event::ScribeForked { generation, .. }
+            | Event::ScribeSaid { generation, .. }
             | Event::AcceptorSaid { generation, .. }
             | Event::TemplateSaid { generation, .. }
             | Event::WorkerHere { generation, .. }

@@ -13,6 +13,7 @@ use std::io;
 use std::sync::Arc;
 
 use stanchion_http::Head;
+use stanchion_sys::channel::Channel;
 
 use crate::acceptor::dispatch::over::Over;
 use crate::acceptor::dispatch::trace::Trace;
@@ -31,7 +32,8 @@ pub(crate) fn check(settings: &Settings) -> Result<(), String> {
 
 /// All that the settings ask for.
 pub(crate) struct Observers {
-    access_log: Option<AccessLog>,
+    /// For people, and for the scribe.
+    access_logs: Vec<AccessLog>,
     statsd: Option<Statsd>,
     spans: Option<Spans>,
     tally: Arc<Tally>,
@@ -40,14 +42,21 @@ pub(crate) struct Observers {
 }
 
 impl Observers {
-    /// Starts their threads: to be called only in a process that does not fork any more.
-    pub(crate) fn open(settings: &Settings, tally: &Arc<Tally>) -> io::Result<Self> {
-        let access_log = AccessLog::open(settings)?;
+    /// Starts their threads: to be called only in a process that does not fork any more. `scribe` is the way to it, if
+    /// there is one.
+    pub(crate) fn open(
+        settings: &Settings,
+        tally: &Arc<Tally>,
+        scribe: Option<Channel>,
+    ) -> io::Result<Self> {
+        let access_log = AccessLog::open(settings, scribe.is_some())?;
+        let records = scribe.map(|scribe| AccessLog::for_scribe(settings, scribe));
+        let access_logs: Vec<_> = access_log.into_iter().chain(records.transpose()?).collect();
         let statsd = Statsd::open(settings, tally)?;
         let spans = Spans::open(settings)?;
         Ok(Self {
-            wants: access_log.is_some() || statsd.is_some() || spans.is_some(),
-            access_log,
+            wants: !access_logs.is_empty() || statsd.is_some() || spans.is_some(),
+            access_logs,
             statsd,
             spans,
             tally: Arc::clone(tally),
@@ -61,8 +70,7 @@ impl Observers {
 
     /// Whether somebody reads [`Over::head`].
     pub(crate) fn wants_answer_head(&self) -> bool {
-        let log = self.access_log.as_ref();
-        log.is_some_and(|log| log.wants_answer_head)
+        self.access_logs.iter().any(|log| log.wants_answer_head)
     }
 
     /// A request's head has come: gives its place in a trace, if it is traced, and has the app told of it.
@@ -72,7 +80,7 @@ impl Observers {
 
     /// A request is over.
     pub(crate) fn over(&self, over: &Over<'_>) {
-        if let Some(log) = &self.access_log {
+        for log in &self.access_logs {
             log.add(over);
         }
         if let Some(statsd) = &self.statsd {
@@ -85,9 +93,7 @@ impl Observers {
 
     /// Once per turn of the event loop, before it sleeps.
     pub(crate) fn flush(&self) {
-        if let Some(log) = &self.access_log {
-            log.flush();
-        }
+        self.access_logs.iter().for_each(AccessLog::flush);
     }
 
     /// Four times a second. The gauges are asked for when it is time to tell them; of two acceptors the one
@@ -101,9 +107,7 @@ impl Observers {
 
     /// Opens the access log anew, after it was renamed.
     pub(crate) fn reopen(&self) {
-        if let Some(log) = &self.access_log {
-            log.reopen();
-        }
+        self.access_logs.iter().for_each(AccessLog::reopen);
     }
 
     /// Tells what is left, within a bound each. The last thing of all.
@@ -111,9 +115,7 @@ impl Observers {
         if let Some(statsd) = &self.statsd {
             statsd.finish(&self.tally);
         }
-        if let Some(log) = &self.access_log {
-            log.finish();
-        }
+        self.access_logs.iter().for_each(AccessLog::finish);
         if let Some(spans) = &self.spans {
             spans.finish();
             self.count_dropped_spans();

@@ -33,6 +33,7 @@ use super::storage::memory::Memory;
 use super::storage::shortage::Shortage;
 use super::storage::spool::Spool;
 use super::storage::woken::Woken;
+use crate::log::LogChannels;
 use crate::record::REQUEST_HEAD_BYTES_MAX;
 use crate::settings::Settings;
 use crate::tally::{Event, Outcome, Tally};
@@ -94,6 +95,9 @@ impl Requests {
         now_us: u64,
     ) -> io::Result<Self> {
         let settings = &common.settings;
+        let scribe = common.log_channels.as_ref();
+        let scribe = scribe.map(LogChannels::writer_of_accesses);
+        let scribe = scribe.transpose()?;
         let header = settings.request_id_header.as_deref();
         let answers = Rc::new(Limits {
             buffer_bytes: settings.response_buffer,
@@ -104,7 +108,7 @@ impl Requests {
         Ok(Self {
             common,
             dispatch: Dispatch::new(common, &answers, master),
-            observers: Observers::open(settings, &common.tally)?,
+            observers: Observers::open(settings, &common.tally, scribe)?,
             repeats: Repeats::default(),
             disk: Disk::new(settings.max_connections as usize)?,
             spool: Spool::new(&common.spool, settings.max_spool, &woken),

@@ -61,6 +61,7 @@ pub(crate) fn common(settings: &str) -> &'static Common {
             acceptor: None,
         },
         dumps: AppendFile::create("stanchion-dumps").expect("memory"),
+        log_channels: None,
     }))
 }
 

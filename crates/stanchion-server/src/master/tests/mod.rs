@@ -9,6 +9,7 @@ mod numbers;
 mod random;
 mod relief;
 mod reload;
+mod scribe;
 mod situations;
 mod upgrade;
 
@@ -23,7 +24,9 @@ use super::event::{Action, Command, Event, News, Plan, Severity};
 use super::step::Master;
 use crate::control::ClientId;
 use crate::figures::Cause;
-use crate::messages::{FromAcceptor, FromTemplate, FromWorker, ToAcceptor, ToTemplate, WorkerRef};
+use crate::messages::{
+    FromAcceptor, FromTemplate, FromWorker, ToAcceptor, ToScribe, ToTemplate, WorkerRef,
+};
 use crate::settings::SignalStyle;
 
 /// All that was said was heard.
@@ -45,6 +48,7 @@ const PLAN: Plan = Plan {
     memory_hard_max: 200 << 20,
     lifetime_ms: 0,
     lifetime_jitter_ms: 0,
+    has_scribe: false,
 };
 
 /// The first children of each house; those that follow them get other numbers in each test.
@@ -443,6 +447,14 @@ fn line(action: &Action) -> String {
             generation,
             message,
         } => format!("template {generation}: {}", to_template(message)),
+        Action::ForkScribe { generation } => format!("fork scribe {generation}"),
+        Action::TellScribe {
+            generation,
+            message,
+        } => match message {
+            ToScribe::Reopen => format!("scribe {generation}: reopen"),
+            ToScribe::Finish => format!("scribe {generation}: finish"),
+        },
         Action::Kill(pid, SIGTERM) => format!("TERM {pid}"),
         Action::Kill(pid, SIGKILL) => format!("KILL {pid}"),
         Action::Kill(pid, SIGABRT) => format!("ABRT {pid}"),

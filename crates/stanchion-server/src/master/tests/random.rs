@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::super::acceptor::RETIRED_WITHIN_MS;
 use super::*;
+use crate::messages::FromScribe;
 
 const WORKERS_MAX: u16 = 4;
 /// More than any calm tree needs to settle.
@@ -36,6 +37,7 @@ enum Role {
         /// It was asked for its stacks.
         asked: bool,
     },
+    Scribe,
     Heir,
 }
 
@@ -100,13 +102,14 @@ struct World {
 }
 
 impl World {
-    fn new(workers: u16) -> Self {
+    fn new(workers: u16, has_scribe: bool) -> Self {
         let plan = Plan {
             workers,
             workers_max: WORKERS_MAX,
             graceful_ms: 2_000,
             lifetime_ms: LIFETIME_MS,
             lifetime_jitter_ms: 1_000,
+            has_scribe,
             ..PLAN
         };
         Self {
@@ -264,6 +267,18 @@ impl World {
                 self.templates.extend(pid.map(|pid| (pid, generation)));
                 self.events.push_front(template_forked(generation, pid));
             }
+            Action::ForkScribe { generation } => {
+                let earlier = self.find(generation, |role| *role == Role::Scribe);
+                assert_eq!(earlier, None, "two scribes");
+                assert!(self.plan.has_scribe, "nobody asked for it");
+                let pid = self.fork(generation, Role::Scribe);
+                self.events
+                    .push_front(Event::ScribeForked { generation, pid });
+            }
+            Action::TellScribe {
+                generation,
+                message,
+            } => self.tell_scribe(generation, &message),
             Action::TellAcceptor {
                 generation,
                 message,
@@ -396,6 +411,19 @@ impl World {
         }
     }
 
+    fn tell_scribe(&mut self, generation: u32, message: &ToScribe) {
+        if *message != ToScribe::Finish {
+            return;
+        }
+        let scribe = self.find(generation, |role| *role == Role::Scribe);
+        // One that the master has not heard of has no seat, and finds out.
+        let logs = |role: &Role| matches!(role, Role::Acceptor { .. } | Role::Template { .. });
+        assert_eq!(self.find(generation, logs), None, "it is to be the last");
+        if let Some(child) = scribe.and_then(|pid| self.children.get_mut(&pid)) {
+            child.told_to_leave = true;
+        }
+    }
+
     fn tell_template(&mut self, generation: u32, message: &ToTemplate) {
         let ToTemplate::Fork { worker, .. } = *message else {
             return;
@@ -523,7 +551,7 @@ impl World {
                     self.end_channel(child.house, worker);
                 }
             }
-            Role::Acceptor { .. } | Role::Heir => {}
+            Role::Acceptor { .. } | Role::Scribe | Role::Heir => {}
         }
         self.zombies.push_back((pid, exit));
     }
@@ -569,6 +597,10 @@ impl World {
                     self.served.insert(pid, (house, worker));
                     ready(house, worker.index, worker.tenure)
                 }
+                Role::Scribe => Event::ScribeSaid {
+                    generation: house,
+                    said: FromScribe::Ready,
+                },
                 Role::Heir => Event::HeirReady,
             };
             self.reports.push_back(ready);
@@ -668,7 +700,8 @@ impl World {
                     .and_then(|pid| self.children.get_mut(&pid));
                 if let Some(child) = stuck {
                     // A template that hangs is not noticed, nor is a child that hangs as it boots.
-                    child.stuck = child.ready && !matches!(child.role, Role::Template { .. });
+                    let is_unnoticed = matches!(child.role, Role::Template { .. });
+                    child.stuck = child.ready && !is_unnoticed;
                 }
             }
             52 => self.refuse_next = true,
@@ -765,6 +798,7 @@ impl World {
         assert_eq!(self.houses, BTreeSet::from([house]), "{master:?}");
         let mut acceptors = 0;
         let mut templates = 0;
+        let mut scribes = 0;
         let mut workers = BTreeSet::new();
         for child in self.children.values() {
             assert!(child.ready, "{child:?} is not ready: {master:?}");
@@ -772,11 +806,13 @@ impl World {
             match child.role {
                 Role::Acceptor { open, .. } => acceptors += usize::from(open),
                 Role::Template { .. } => templates += 1,
+                Role::Scribe => scribes += 1,
                 Role::Worker { worker, .. } => assert!(workers.insert(worker)),
                 Role::Heir => panic!("it would serve: {master:?}"),
             }
         }
         assert_eq!((acceptors, templates), (1, 1), "{master:?}");
+        assert_eq!(scribes, usize::from(self.plan.has_scribe), "{master:?}");
         let target = master.target().map(usize::from);
         assert_eq!(Some(workers.len()), target, "{master:?}");
         assert_eq!(self.owed, BTreeSet::new(), "slots of these are stranded");
@@ -789,9 +825,10 @@ proptest! {
     #[test]
     fn once_left_in_peace_one_house_serves_or_the_heir_does(
         workers in 1..=WORKERS_MAX,
+        has_scribe: bool,
         choices in prop::collection::vec(any::<Choice>(), 0..500),
     ) {
-        let mut world = World::new(workers);
+        let mut world = World::new(workers, has_scribe);
         world.stir_all(choices);
         world.calm_down();
         prop_assert_eq!(&world.waiting, &BTreeSet::new(), "these were not told");
@@ -806,11 +843,12 @@ proptest! {
     #[test]
     fn once_told_to_leave_all_leave(
         workers in 1..=WORKERS_MAX,
+        has_scribe: bool,
         before in prop::collection::vec(any::<Choice>(), 0..400),
         signals in prop::collection::vec(prop::sample::select(&[SIGTERM, SIGINT][..]), 1..3),
         after in prop::collection::vec(any::<Choice>(), 0..200),
     ) {
-        let mut world = World::new(workers);
+        let mut world = World::new(workers, has_scribe);
         world.stir_all(before);
         world.commands.extend(signals.into_iter().map(signal));
         world.stir_all(after);

@@ -98,11 +98,11 @@ printed to a file: with PYTHONUNBUFFERED=1 it comes at once.",
             default: Preset::Null,
             gunicorn: true,
             on_reload: OnReload::Applies,
-            help: "Set up the app's logging by this file",
+            help: "Set up logging by this file",
             long_help: "\
-Python's logging is set up by it before the app is imported: an ini file \
-of logging.config.fileConfig. The access log and the server's own lines \
-are not written by it. See docs/logs.md.",
+Python's logging is set up by it, for the app and, in a process of their \
+own, for the access log and the server's own lines: an ini file of \
+logging.config.fileConfig. See docs/logs.md.",
         },
         Setting {
             name: "logconfig_dict",
@@ -113,7 +113,7 @@ are not written by it. See docs/logs.md.",
             default: Preset::Null,
             gunicorn: true,
             on_reload: OnReload::Applies,
-            help: "Set up the app's logging by this dictionary",
+            help: "Set up logging by this dictionary",
             long_help: "\
 As logconfig, by logging.config.dictConfig. What it does not name is as in \
 gunicorn's own. It counts before logconfig_json, and that before \
@@ -128,7 +128,7 @@ logconfig.",
             default: Preset::Null,
             gunicorn: true,
             on_reload: OnReload::Applies,
-            help: "Set up the app's logging by this JSON file",
+            help: "Set up logging by this JSON file",
             long_help: "\
 As logconfig_dict, from a file that holds the dictionary as JSON.",
         },
@@ -141,10 +141,11 @@ As logconfig_dict, from a file that holds the dictionary as JSON.",
             default: Preset::Null,
             gunicorn: true,
             on_reload: OnReload::Applies,
-            help: "The class that sets up the app's logging",
+            help: "The class that sets up logging",
             long_help: "\
 MODULE.CLASS, derived from stanchion.glogging.Logger or from gunicorn's. It \
-is made in the processes that run the app; its access() is not called.",
+is made in the processes that run the app, and in a process of its own \
+whose access() is called for each request. See docs/logs.md.",
         },
         Setting {
             name: "loglevel",

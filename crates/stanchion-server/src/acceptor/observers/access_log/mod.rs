@@ -1,9 +1,10 @@
 //! The access log: a line for each request once its answer is out, in gunicorn's atoms or as JSON,
-//! never from Python.
+//! never from Python; or for the scribe, which leaves it to Python.
 
 mod atom;
 mod format;
 mod json;
+mod record;
 mod text;
 mod time;
 mod user;
@@ -15,6 +16,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use stanchion_http::{Head, client_address};
+use stanchion_sys::channel::Channel;
 use stanchion_sys::clock::wall_us;
 use tracing::Level;
 
@@ -44,6 +46,10 @@ pub(super) struct AccessLog {
 enum Form {
     Text(Vec<Piece>),
     Json,
+    /// For the scribe; with a line as for [`Form::Json`] if that is what the log is to hold.
+    Record {
+        json: bool,
+    },
 }
 
 /// The same without what it is made of.
@@ -130,10 +136,11 @@ pub(crate) fn check(format: &str) -> Result<(), String> {
 }
 
 impl AccessLog {
-    /// Opens what the settings ask for, if anything; `-` is standard output.
-    pub(super) fn open(settings: &Settings) -> io::Result<Option<Self>> {
+    /// Opens what the settings ask for, if anything; `-` is standard output. If there is a scribe, the file is its.
+    pub(super) fn open(settings: &Settings, has_scribe: bool) -> io::Result<Option<Self>> {
         let mut outlets = Vec::new();
-        if let Some(path) = &settings.accesslog {
+        let file = settings.accesslog.as_ref().filter(|_| !has_scribe);
+        if let Some(path) = file {
             outlets.push(Outlet::File(LogFile::open(path, io::stdout().as_fd())?));
         }
         if settings.syslog && !settings.disable_redirect_access_to_syslog {
@@ -142,8 +149,6 @@ impl AccessLog {
         if outlets.is_empty() {
             return Ok(None);
         }
-        let start = |outlet| Queue::start(Of::AccessLog, Arc::new(outlet));
-        let queues = outlets.into_iter().map(start).collect::<io::Result<_>>()?;
         let form = if settings.access_log_json {
             Form::Json
         } else {
@@ -152,16 +157,35 @@ impl AccessLog {
         let is_answer_field = |piece: &Piece| matches!(piece, Piece::Atom(Atom::AnswerField(_)));
         let wants_answer_head = match &form {
             Form::Text(pieces) => pieces.iter().any(is_answer_field),
-            Form::Json => false,
+            Form::Json | Form::Record { .. } => false,
         };
-        Ok(Some(Self {
+        let log = Self::start(settings, outlets, form, wants_answer_head)?;
+        Ok(Some(log))
+    }
+
+    /// All that there is to say of each request, for the scribe at the other end of a channel.
+    pub(super) fn for_scribe(settings: &Settings, scribe: Channel) -> io::Result<Self> {
+        let json = settings.access_log_json;
+        let outlets = vec![Outlet::Scribe(scribe)];
+        Self::start(settings, outlets, Form::Record { json }, true)
+    }
+
+    fn start(
+        settings: &Settings,
+        outlets: Vec<Outlet>,
+        form: Form,
+        wants_answer_head: bool,
+    ) -> io::Result<Self> {
+        let start = |outlet| Queue::start(Of::AccessLog, Arc::new(outlet));
+        let queues = outlets.into_iter().map(start).collect::<io::Result<_>>()?;
+        Ok(Self {
             queues,
             form,
             wants_answer_head,
             lanes: settings.lanes().into_iter().map(|lane| lane.name).collect(),
             believed: settings.forwarded_allow_ips.clone(),
             gathered: RefCell::default(),
-        }))
+        })
     }
 
     /// Opens it anew, after it was renamed. If that fails the old file goes on, and the error log
@@ -202,6 +226,7 @@ impl AccessLog {
                 }
             }
             Form::Json => json::write(lines, &line),
+            Form::Record { json } => record::write(lines, &line, json),
         }
         lines.push(b'\n');
         if lines.len() >= BUFFER_BYTES_MAX {
@@ -220,7 +245,7 @@ impl AccessLog {
     fn pass_on(&self, lines: &mut Vec<u8>) {
         for queue in &self.queues {
             match queue.outlet() {
-                Outlet::File(_) => queue.push(lines),
+                Outlet::File(_) | Outlet::Scribe(_) => queue.push(lines),
                 Outlet::Syslog(syslog) => {
                     let mut messages = String::with_capacity(2 * lines.len());
                     for line in String::from_utf8_lossy(lines).lines() {
@@ -243,8 +268,8 @@ impl AccessLog {
 impl Form {
     fn kind(&self) -> Kind {
         match self {
-            Self::Text(_) => Kind::Text,
-            Self::Json => Kind::Json,
+            Self::Text(_) | Self::Record { json: false } => Kind::Text,
+            Self::Json | Self::Record { json: true } => Kind::Json,
         }
     }
 }

@@ -1,0 +1,215 @@
+//! A line of the access log for the scribe: a JSON object of what Python makes the arguments of `Logger.access` of
+//! (python/stanchion/scribe.py). Texts are as in WSGI: each character is a byte (PEP 3333).
+
+use std::io::Write as _;
+
+use stanchion_http::{answer, percent_decoded};
+
+use super::LogLine;
+use super::format::{Atom, Own};
+use super::json;
+use super::text::{is_plain, number as digits};
+use crate::log::{ACCESS, LINE_BYTES_MAX};
+
+/// So many bytes of each text are sent of a request that is too long to be sent whole.
+const SHORT_TEXT_BYTES: usize = 512;
+/// The fields that are sent of it then.
+const SHORT_FIELDS: [&[u8]; 3] = [b"host", b"referer", b"user-agent"];
+
+/// Atoms that gunicorn has no word for, or that a process which is not the worker, and later, would say wrongly.
+const ATOMS: [(&str, Atom); 12] = [
+    ("h", Atom::Address),
+    ("p", Atom::Worker),
+    ("{wait_us}x", Atom::Own(Own::WaitUs)),
+    ("{service_us}x", Atom::Own(Own::ServiceUs)),
+    ("{proxy_us}x", Atom::Own(Own::ProxyUs)),
+    ("{lane}x", Atom::Own(Own::Lane)),
+    ("{worker}x", Atom::Own(Own::Worker)),
+    ("{client}x", Atom::Own(Own::Client)),
+    ("{outcome}x", Atom::Own(Own::Outcome)),
+    ("{request_id}x", Atom::Own(Own::RequestId)),
+    ("{trace_id}x", Atom::Own(Own::TraceId)),
+    ("t", Atom::Time),
+];
+
+/// Appends the object. `json`: with the line that a log of JSON lines would have.
+pub(super) fn write(out: &mut Vec<u8>, line: &LogLine<'_>, json: bool) {
+    let start = out.len();
+    object(out, line, json, usize::MAX);
+    if out.len() - start >= LINE_BYTES_MAX {
+        out.truncate(start);
+        object(out, line, false, SHORT_TEXT_BYTES);
+    }
+}
+
+fn object(out: &mut Vec<u8>, line: &LogLine<'_>, json: bool, text_bytes_max: usize) {
+    let over = line.over;
+    let request = &over.ticket.request;
+    let (head, peer) = (&request.head, &request.peer);
+    let is_short = text_bytes_max < usize::MAX;
+    let cut = |text| cut(text, text_bytes_max);
+    let path = percent_decoded(cut(head.path()));
+    out.extend_from_slice(ACCESS);
+    out.extend_from_slice(b"{\"time_us\":");
+    digits(out, stanchion_sys::clock::wall_us());
+    for (name, value) in [
+        ("took_us", line.took_us()),
+        ("status", over.status.into()),
+        ("bytes", over.bytes),
+        ("remote_port", peer.port.into()),
+    ] {
+        key(out, name);
+        digits(out, value);
+    }
+    let pid = over.ticket.worker_pid.get();
+    key(out, "pid");
+    digits(out, u64::try_from(pid).unwrap_or_default());
+    for (name, value) in [
+        ("method", head.method().as_bytes()),
+        ("target", head.target()),
+        ("path", &path),
+        ("query", head.query()),
+        ("protocol", head.protocol().as_bytes()),
+        ("scheme", request.scheme.as_bytes()),
+        ("remote_addr", peer.address.as_bytes()),
+        ("server_name", peer.server_name.as_bytes()),
+        ("server_port", peer.server_port.as_bytes()),
+        ("reason", reason(over.head)),
+    ] {
+        key(out, name);
+        text(out, cut(value));
+    }
+    let has = |name: &[u8]| {
+        let mut known = SHORT_FIELDS.iter();
+        !is_short || known.any(|known| name.eq_ignore_ascii_case(known))
+    };
+    let sent = head.fields().filter(|(name, _)| has(name));
+    fields(out, "fields", sent.map(|(name, value)| (name, cut(value))));
+    let answered = answer::fields(over.head).filter(|_| !is_short);
+    fields(out, "answer", answered);
+    atoms(out, line, json);
+    if json {
+        let mut shown = Vec::new();
+        json::write(&mut shown, line);
+        key(out, "line");
+        string(out, &String::from_utf8_lossy(&shown));
+    }
+    out.extend_from_slice(b"}}");
+}
+
+fn atoms(out: &mut Vec<u8>, line: &LogLine<'_>, json: bool) {
+    out.extend_from_slice(b",\"atoms\":{");
+    let mut shown = Vec::new();
+    // The time, which is the last, is in the form of the other line if there is one.
+    let atoms = &ATOMS[..ATOMS.len() - usize::from(json)];
+    for (number, (name, atom)) in atoms.iter().enumerate() {
+        if number > 0 {
+            out.push(b',');
+        }
+        string(out, name);
+        out.push(b':');
+        shown.clear();
+        atom.write(&mut shown, line);
+        text(out, &shown);
+    }
+    out.push(b'}');
+}
+
+/// The words behind the status.
+fn reason(head: &[u8]) -> &[u8] {
+    let end = head.iter().position(|byte| matches!(byte, b'\r' | b'\n'));
+    let status_line = &head[..end.unwrap_or(head.len())];
+    let mut words = status_line.splitn(3, |&byte| byte == b' ');
+    words.nth(2).unwrap_or_default()
+}
+
+fn fields<'f>(out: &mut Vec<u8>, name: &str, fields: impl Iterator<Item = (&'f [u8], &'f [u8])>) {
+    key(out, name);
+    out.push(b'[');
+    for (number, (name, value)) in fields.enumerate() {
+        if number > 0 {
+            out.push(b',');
+        }
+        out.push(b'[');
+        text(out, name);
+        out.push(b',');
+        text(out, value);
+        out.push(b']');
+    }
+    out.push(b']');
+}
+
+fn cut(text: &[u8], bytes_max: usize) -> &[u8] {
+    &text[..text.len().min(bytes_max)]
+}
+
+fn key(out: &mut Vec<u8>, key: &str) {
+    out.extend_from_slice(b",\"");
+    out.extend_from_slice(key.as_bytes());
+    out.extend_from_slice(b"\":");
+}
+
+/// Bytes, each as the character of that number.
+fn text(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.push(b'"');
+    if bytes.iter().fold(true, |all, &byte| all & is_plain(byte)) {
+        out.extend_from_slice(bytes);
+    } else {
+        for &byte in bytes {
+            push(out, char::from(byte));
+        }
+    }
+    out.push(b'"');
+}
+
+/// Text of ours.
+fn string(out: &mut Vec<u8>, text: &str) {
+    out.push(b'"');
+    for char in text.chars() {
+        push(out, char);
+    }
+    out.push(b'"');
+}
+
+/// RFC 8259 section 7.
+fn push(out: &mut Vec<u8>, char: char) {
+    match char {
+        '"' | '\\' => out.extend_from_slice(&[b'\\', char as u8]),
+        '\0'..='\x1f' => {
+            // Writing to memory cannot fail.
+            let _ = write!(out, "\\u{:04x}", u32::from(char));
+        }
+        char => out.extend_from_slice(char.encode_utf8(&mut [0; 4]).as_bytes()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn whatever_bytes_come_each_is_a_character_of_one_line(bytes: Vec<u8>) {
+            let mut out = Vec::new();
+            text(&mut out, &bytes);
+            prop_assert!(!out.contains(&b'\n'));
+            let read: String = serde_json::from_slice(&out).expect("JSON");
+            let expected: String = bytes.iter().copied().map(char::from).collect();
+            prop_assert_eq!(read, expected);
+        }
+    }
+
+    #[test]
+    fn the_reason_is_what_stands_behind_the_status() {
+        for (head, expected) in [
+            (&b"HTTP/1.1 404 Not Found\r\nA: b\r\n\r\n"[..], "Not Found"),
+            (b"HTTP/1.1 200 \r\n", ""),
+            (b"HTTP/1.1 200\r\n", ""),
+            (b"", ""),
+        ] {
+            assert_eq!(reason(head), expected.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! The ways to a scribe. They are made before the house has any process, and the master keeps both ends of each: so
+//! what was sent waits for the next scribe if one dies.
+
+use std::io;
+use std::sync::{Mutex, PoisonError};
+
+use stanchion_sys::channel::{Channel, Received};
+
+use super::entry::{ErrorEntry, MESSAGE_BYTES_MAX, lines_of};
+
+/// So many messages may be left: far more than fit a channel. Only what a process of the app's has left behind sends
+/// any more.
+const MESSAGES_LEFT_MAX: usize = 10_000;
+
+/// Three ways. Lines of the access log do not take the room of others, and who runs the app's code has no end by which
+/// they could be sent.
+#[derive(Debug)]
+pub(crate) struct LogChannels {
+    accesses: Way,
+    of_server: Way,
+    of_app: Way,
+}
+
+/// Each process lets go of what it is not to have.
+#[derive(Debug)]
+struct Way {
+    writer: Mutex<Option<Channel>>,
+    reader: Mutex<Option<Channel>>,
+}
+
+/// What a scribe reads.
+#[derive(Debug)]
+pub(crate) struct Readers {
+    /// Lines of the access log.
+    pub(crate) accesses: Channel,
+    /// What master and acceptor say.
+    pub(crate) of_server: Channel,
+    /// What template and workers say.
+    pub(crate) of_app: Channel,
+}
+
+impl Way {
+    fn make() -> io::Result<Self> {
+        let (writer, reader) = Channel::pair_for(MESSAGE_BYTES_MAX)?;
+        Ok(Self {
+            writer: Mutex::new(Some(writer)),
+            reader: Mutex::new(Some(reader)),
+        })
+    }
+}
+
+impl LogChannels {
+    pub(crate) fn make() -> io::Result<Self> {
+        Ok(Self {
+            accesses: Way::make()?,
+            of_server: Way::make()?,
+            of_app: Way::make()?,
+        })
+    }
+
+    /// In the master and the acceptor: another descriptor of the end to say something by.
+    pub(crate) fn writer(&self) -> io::Result<Channel> {
+        another(&self.of_server.writer)
+    }
+
+    /// In the acceptor: another one of the end for the access log.
+    pub(crate) fn writer_of_accesses(&self) -> io::Result<Channel> {
+        another(&self.accesses.writer)
+    }
+
+    /// In a newborn acceptor: lets go of all that it is not to have.
+    pub(crate) fn keep_writers_of_server(&self) {
+        self.drop_readers();
+        drop(take(&self.of_app.writer));
+    }
+
+    /// In a newborn template: the end that it and its workers write to, and no other stays.
+    pub(crate) fn take_writer_of_app(&self) -> Option<Channel> {
+        self.drop_readers();
+        drop((take(&self.accesses.writer), take(&self.of_server.writer)));
+        take(&self.of_app.writer)
+    }
+
+    /// In a newborn scribe: the ends that it reads, and no other stays.
+    pub(crate) fn take_readers(&self) -> Option<Readers> {
+        for way in [&self.accesses, &self.of_server, &self.of_app] {
+            drop(take(&way.writer));
+        }
+        Some(Readers {
+            accesses: take(&self.accesses.reader)?,
+            of_server: take(&self.of_server.reader)?,
+            of_app: take(&self.of_app.reader)?,
+        })
+    }
+
+    fn drop_readers(&self) {
+        for way in [&self.accesses, &self.of_server, &self.of_app] {
+            drop(take(&way.reader));
+        }
+    }
+
+    /// In the master, when nobody of the house is left: writes to the error log what no scribe came to. Gives how many
+    /// lines of the access log were among it, for which there is no other place.
+    pub(crate) fn write_what_is_left(&self) -> u64 {
+        let Some(Readers {
+            accesses,
+            of_server,
+            of_app,
+        }) = self.take_readers()
+        else {
+            return 0;
+        };
+        let mut lost = 0;
+        for reader in [accesses, of_server, of_app] {
+            for _ in 0..MESSAGES_LEFT_MAX {
+                let Ok(Received::Message(message)) = reader.receive() else {
+                    break;
+                };
+                for line in lines_of(&message.bytes) {
+                    match ErrorEntry::parse(line) {
+                        Ok(ErrorEntry {
+                            time_us,
+                            level,
+                            text,
+                        }) => super::write_for(message.sender, time_us, level.into(), &text),
+                        Err(_) => lost += 1,
+                    }
+                }
+            }
+        }
+        lost
+    }
+}
+
+fn another(end: &Mutex<Option<Channel>>) -> io::Result<Channel> {
+    let end = end.lock().unwrap_or_else(PoisonError::into_inner);
+    let end = end.as_ref();
+    end.map_or_else(|| Err(io::ErrorKind::NotConnected.into()), Channel::another)
+}
+
+fn take(end: &Mutex<Option<Channel>>) -> Option<Channel> {
+    end.lock().unwrap_or_else(PoisonError::into_inner).take()
+}

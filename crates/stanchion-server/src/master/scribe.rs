@@ -1,0 +1,176 @@
+//! The scribe of a house, if its settings ask for one: runs the host's own logging on what the others log.
+
+use stanchion_sys::process::Exit;
+use stanchion_sys::signal::SIGKILL;
+
+use super::backoff::Backoff;
+use super::event::Action;
+use super::house::Ruin;
+use super::stage::Stage;
+use crate::exit_code;
+use crate::host::REASON_CHARS_MAX;
+use crate::messages::{FromScribe, ToScribe};
+
+/// How long it may take to write what is left, once nobody of the house is there any more to log anything.
+const FINISH_MS: u64 = 2_000;
+/// One that was ready for so long has nothing to do with what ended those before it.
+const LONG_MS: u64 = 60_000;
+
+#[derive(Debug)]
+pub(super) struct Scribe {
+    generation: u32,
+    /// The settings ask for one.
+    is_wanted: bool,
+    stage: Stage,
+    backoff: Backoff,
+    /// One of them was ready, so that the settings of logging are good.
+    has_been_ready: bool,
+    /// Why the one that runs cannot set logging up, if it cannot.
+    reason: Option<String>,
+    /// When the last one was ready.
+    ready_ms: u64,
+}
+
+impl Scribe {
+    /// To be forked, if it is wanted.
+    pub(super) fn new(generation: u32, is_wanted: bool) -> Self {
+        Self {
+            generation,
+            is_wanted,
+            stage: Stage::Wanted,
+            backoff: Backoff::default(),
+            has_been_ready: false,
+            reason: None,
+            ready_ms: 0,
+        }
+    }
+
+    pub(super) fn pid(&self) -> Option<i32> {
+        self.stage.pid()
+    }
+
+    /// Whether the one that is wanted, if any, does its work.
+    pub(super) fn is_ready(&self) -> bool {
+        !self.is_wanted || self.stage.is_ready()
+    }
+
+    /// Whether the settings of logging are good, as far as one has to know.
+    pub(super) fn has_been_ready(&self) -> bool {
+        !self.is_wanted || self.has_been_ready
+    }
+
+    /// Whether none runs or is about to.
+    pub(super) fn is_gone(&self) -> bool {
+        self.stage == Stage::Wanted
+    }
+
+    // What must be done.
+
+    /// Forks it if it is wanted and not there.
+    pub(super) fn keep(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+        if self.is_wanted && self.stage == Stage::Wanted && self.backoff.is_over(now_ms) {
+            self.stage = Stage::Asked;
+            let generation = self.generation;
+            actions.push(Action::ForkScribe { generation });
+        }
+    }
+
+    /// When [`Self::keep`] has something to do, or, if its house `is_dismissed`, [`Self::finish`].
+    pub(super) fn due_ms(&self, is_dismissed: bool) -> Option<u64> {
+        let is_missing = self.is_wanted && !is_dismissed && self.stage == Stage::Wanted;
+        let missing = is_missing.then(|| self.backoff.not_before_ms());
+        missing.or(self.stage.deadline_ms())
+    }
+
+    /// Has it open its files anew.
+    pub(super) fn reopen(&self) -> Option<Action> {
+        self.pid().map(|_| self.tell(ToScribe::Reopen))
+    }
+
+    /// Has it write what is left, and leave; kills it if it has not in time.
+    pub(super) fn finish(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+        if self.stage.leave_by(now_ms + FINISH_MS).is_some() {
+            actions.push(self.tell(ToScribe::Finish));
+        }
+        if let Some(pid) = self.stage.kill_if_overstaying(now_ms) {
+            actions.push(Action::warning(format!(
+                "the scribe ({pid}) did not write what was left in time and is killed"
+            )));
+            actions.push(Action::Kill(pid, SIGKILL));
+        }
+    }
+
+    fn tell(&self, message: ToScribe) -> Action {
+        let generation = self.generation;
+        Action::TellScribe {
+            generation,
+            message,
+        }
+    }
+
+    // What happened.
+
+    pub(super) fn on_forked(&mut self, now_ms: u64, pid: Option<i32>, actions: &mut Vec<Action>) {
+        if self.stage != Stage::Asked {
+            // Not an answer to us; there is one scribe at a time.
+            actions.extend(pid.map(|pid| Action::Kill(pid, SIGKILL)));
+            return;
+        }
+        self.stage = Stage::forked(pid);
+        if pid.is_none() {
+            self.backoff.failed(now_ms);
+        }
+    }
+
+    pub(super) fn on_said(&mut self, now_ms: u64, said: &FromScribe) {
+        match (said, self.stage) {
+            (FromScribe::Ready, Stage::Booting { pid }) => {
+                self.stage = Stage::Ready { pid };
+                self.has_been_ready = true;
+                self.ready_ms = now_ms;
+            }
+            // It runs the operator's code, and may say anything.
+            (FromScribe::CannotSetUp { reason }, Stage::Booting { .. }) => {
+                self.reason = Some(reason.chars().take(REASON_CHARS_MAX).collect());
+            }
+            (FromScribe::Ready | FromScribe::CannotSetUp { .. }, _) => {}
+        }
+    }
+
+    /// It has ended, when it should have stayed. Says what will be done about it, or that the house is ruined: it is,
+    /// if none was ever ready.
+    pub(super) fn on_lost(&mut self, now_ms: u64, exit: Exit) -> Result<Action, Ruin> {
+        let was_ready = self.stage.is_ready();
+        self.stage = Stage::Wanted;
+        let reason = self.reason.take();
+        if !self.has_been_ready {
+            let code = match exit {
+                Exit::Code(exit_code::USAGE) => exit_code::USAGE,
+                _ => exit_code::INTERNAL,
+            };
+            let why = reason.unwrap_or_else(|| format!("the scribe {exit} before it was ready"));
+            return Err(Ruin { why, code });
+        }
+        if was_ready && now_ms >= self.ready_ms + LONG_MS {
+            self.backoff = Backoff::default();
+        }
+        // Also if it was: what it is to write may be what it ends of.
+        self.backoff.failed(now_ms);
+        let wait_ms = self.backoff.wait_ms(now_ms);
+        let when = if was_ready {
+            ""
+        } else {
+            " before it was ready"
+        };
+        let why = reason.map_or(String::new(), |reason| format!(": {reason}"));
+        Ok(Action::error(format!(
+            "the scribe {exit}{when}{why}; another one is started in {wait_ms} ms, log lines wait for it"
+        )))
+    }
+
+    /// It has ended, as it was to.
+    pub(super) fn on_left(&mut self) {
+        self.stage = Stage::Wanted;
+        self.reason = None;
+    }
+}

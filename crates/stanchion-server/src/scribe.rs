@@ -1,0 +1,236 @@
+//! The scribe: runs the host's own logging, which may wait for whatever it wants, on what the others log. Nobody waits
+//! for it.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use stanchion_sys::channel::{Channel, Message, Received, poll_readable};
+use stanchion_sys::process;
+use tracing::{debug, error, warn};
+
+use crate::exit_code;
+use crate::host::{Host, Logging};
+use crate::log::{self, ErrorEntry, Readers, lines_of};
+use crate::messages::{self, FromScribe, Incoming, ToScribe};
+use crate::title;
+use crate::tree::Common;
+
+/// Messages that are read from one channel in a turn.
+const MESSAGES_PER_TURN_MAX: usize = 64;
+/// How long it sleeps at most without being told anything.
+const IDLE_MS: i32 = 60_000;
+/// How often it looks whether it is to leave, once its master is gone.
+const ORPHANED_MS: i32 = 100;
+/// What those that outlive the master are given beyond `graceful_timeout`.
+const MARGIN: Duration = Duration::from_secs(2);
+/// How often lines that were refused are told of.
+const REFUSED_EVERY: Duration = Duration::from_secs(10);
+
+/// The life of a scribe process; gives its exit code.
+pub(crate) fn run(common: &'static Common, master: Channel, host: &mut dyn Host) -> i32 {
+    process::set_name(c"stanchion-scrb");
+    title::show("scribe", &common.settings);
+    let channels = common.log_channels.as_ref();
+    let Some(Readers {
+        accesses,
+        of_server,
+        of_app,
+    }) = channels.and_then(log::LogChannels::take_readers)
+    else {
+        error!("the scribe has nothing to read");
+        return exit_code::INTERNAL;
+    };
+    let logging = match host.set_up_logging() {
+        Ok(logging) => logging,
+        Err(error) => {
+            error!("{}", error.report);
+            let reason = error.line();
+            if let Err(error) = messages::report(&master, &FromScribe::CannotSetUp { reason }) {
+                error!("the scribe cannot report to the master: {error}");
+            }
+            return exit_code::USAGE;
+        }
+    };
+    if let Err(error) = messages::report(&master, &FromScribe::Ready) {
+        error!("the scribe cannot report to the master: {error}");
+        return exit_code::INTERNAL;
+    }
+    let grace = common.settings.graceful_timeout.duration() + MARGIN;
+    let mut scribe = Scribe {
+        logging,
+        // What is said comes before who asked for what.
+        sources: [
+            Source::new(of_server, false),
+            Source::new(of_app, false),
+            Source::new(accesses, true),
+        ],
+        master: Some(master),
+        grace,
+        until: None,
+        is_to_finish: false,
+        refused: 0,
+        told: None,
+    };
+    let code = match scribe.serve() {
+        Ok(()) => exit_code::FINE,
+        Err(error) => {
+            error!("the scribe cannot go on: {error}");
+            exit_code::INTERNAL
+        }
+    };
+    scribe.logging.finish();
+    debug!("the scribe leaves");
+    code
+}
+
+struct Scribe {
+    logging: Box<dyn Logging>,
+    sources: [Source; 3],
+    /// `None` once it is gone.
+    master: Option<Channel>,
+    /// How long those that outlive the master may go on.
+    grace: Duration,
+    /// When it leaves whatever there is, without a master.
+    until: Option<Instant>,
+    /// Nobody sends anything more.
+    is_to_finish: bool,
+    /// Lines that were refused and not told of.
+    refused: u64,
+    /// When some were told of last.
+    told: Option<Instant>,
+}
+
+/// A channel to read from.
+struct Source {
+    channel: Channel,
+    /// Whether lines of the access log come by it, or what processes say.
+    is_of_accesses: bool,
+    has_ended: bool,
+}
+
+impl Source {
+    fn new(channel: Channel, is_of_accesses: bool) -> Self {
+        Self {
+            channel,
+            is_of_accesses,
+            has_ended: false,
+        }
+    }
+}
+
+impl Scribe {
+    /// Until it is to leave.
+    fn serve(&mut self) -> io::Result<()> {
+        loop {
+            // What was sent before it was told so is read after it.
+            let was_last = self.is_to_finish;
+            let mut has_more = false;
+            for source in 0..self.sources.len() {
+                has_more |= self.read(source);
+            }
+            self.tell_refused();
+            self.hear()?;
+            let has_ended = self.sources.iter().all(|source| source.has_ended);
+            let is_late = self.until.is_some_and(|until| Instant::now() >= until);
+            if is_late || !has_more && (was_last || has_ended) {
+                return Ok(());
+            }
+            if !has_more && !self.is_to_finish {
+                self.wait()?;
+            }
+        }
+    }
+
+    fn wait(&mut self) -> io::Result<()> {
+        let open = self.sources.iter().filter(|source| !source.has_ended);
+        let mut fds: Vec<_> = open.map(|source| source.channel.as_fd()).collect();
+        fds.extend(self.master.as_ref().map(AsFd::as_fd));
+        let timeout_ms = match self.master {
+            Some(_) => IDLE_MS,
+            None => ORPHANED_MS,
+        };
+        let mut waited = Ok(());
+        self.logging
+            .wait(&mut || waited = poll_readable(&fds, timeout_ms).map(drop));
+        waited
+    }
+
+    /// Takes what the master says.
+    fn hear(&mut self) -> io::Result<()> {
+        let Some(master) = &self.master else {
+            return Ok(());
+        };
+        match messages::receive(master)? {
+            Incoming::Message(ToScribe::Reopen) => {
+                log::reopen();
+                self.logging.reopen();
+            }
+            Incoming::Message(ToScribe::Finish) => self.is_to_finish = true,
+            Incoming::Nothing => {}
+            Incoming::Closed => {
+                // Acceptor and workers answer who is there, and log that.
+                self.master = None;
+                self.until = Some(Instant::now() + self.grace);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what has come by one of the channels; true if there may be more.
+    fn read(&mut self, source: usize) -> bool {
+        for _ in 0..MESSAGES_PER_TURN_MAX {
+            let source = &mut self.sources[source];
+            if source.has_ended {
+                return false;
+            }
+            match source.channel.receive() {
+                Ok(Received::Message(message)) if source.is_of_accesses => self.accesses(&message),
+                Ok(Received::Message(message)) => self.said(&message),
+                Ok(Received::Nothing) => return false,
+                Ok(Received::Closed) => {
+                    source.has_ended = true;
+                    return false;
+                }
+                // One that was too long is dropped.
+                Err(_) => self.refused += 1,
+            }
+        }
+        true
+    }
+
+    /// Only the acceptor has the other end of this channel.
+    fn accesses(&mut self, message: &Message) {
+        for line in lines_of(&message.bytes) {
+            match std::str::from_utf8(line) {
+                Ok(line) => self.logging.access(line),
+                Err(_) => self.refused += 1,
+            }
+        }
+    }
+
+    fn said(&mut self, message: &Message) {
+        for line in lines_of(&message.bytes) {
+            match ErrorEntry::parse(line) {
+                Ok(ErrorEntry {
+                    time_us,
+                    level,
+                    text,
+                }) => self.logging.error(message.sender, time_us, level, &text),
+                Err(_) => self.refused += 1,
+            }
+        }
+    }
+
+    fn tell_refused(&mut self) {
+        let is_time = self.told.is_none_or(|told| told.elapsed() >= REFUSED_EVERY);
+        if self.refused > 0 && is_time {
+            self.told = Some(Instant::now());
+            let refused = std::mem::take(&mut self.refused);
+            warn!(
+                "the scribe has refused lines: a worker or the template sent them, and has no right to, or they \
+                 make no sense refused={refused}"
+            );
+        }
+    }
+}

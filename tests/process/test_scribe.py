@@ -1,0 +1,354 @@
+"""The server's own logs go by gunicorn's settings of logging, in a process of its own for which nobody waits."""
+
+import json
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from support import processes
+from support.address import Address
+from support.counts import Counts
+from support.patience import eventually
+from support.server import STANCHION, Serve, Server
+from support.wire import BrokenOff, request
+
+pytestmark = pytest.mark.own("gunicorn's own processes run its logging, and wait for it")
+
+JSON = """
+import json, logging
+
+class Json(logging.Formatter):
+    def format(self, record):
+        said = {"name": record.name, "level": record.levelname, "pid": record.process, "created": record.created,
+                "message": record.getMessage()}
+        if isinstance(record.args, dict):
+            said["status"] = record.args["s"]
+        return json.dumps(said)
+
+class NoHealth(logging.Filter):
+    def filter(self, record):
+        return not (isinstance(record.args, dict) and record.args["U"] == "/health")
+
+logconfig_dict = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"json": {"()": Json}},
+    "filters": {"no_health": {"()": NoHealth}},
+    "handlers": {
+        "errors": {"class": "logging.FileHandler", "filename": "errors.json", "formatter": "json"},
+        "accesses": {"class": "logging.handlers.RotatingFileHandler", "filename": "accesses.json", "formatter": "json",
+                     "maxBytes": 0, "backupCount": 50, "filters": ["no_health"]},
+    },
+    "root": {"handlers": []},
+    "loggers": {
+        "gunicorn.error": {"level": "INFO", "handlers": ["errors"], "propagate": False},
+        "gunicorn.access": {"level": "INFO", "handlers": ["accesses"], "propagate": False},
+    },
+}
+"""
+CLASS = """
+from stanchion.glogging import Logger
+
+class Mine(Logger):
+    def access(self, resp, req, environ, request_time):
+        fields = dict(req.headers)
+        said = (resp.status, dict(resp.headers)["content-type"], resp.sent, req.method, req.path, req.query,
+                fields["X-KIND"], environ["HTTP_X_KIND"], environ["REMOTE_ADDR"], request_time.total_seconds() > 0)
+        self.error_log.info("mine: %r", said)
+        super().access(resp, req, environ, request_time)
+
+    def atoms(self, resp, req, environ, request_time):
+        return {**super().atoms(resp, req, environ, request_time), "mine": "of mine"}
+
+logger_class = Mine
+accesslog = "accesses.log"
+access_log_format = "%(mine)s %(r)s %(s)s"
+"""
+PLAIN = """
+from stanchion.glogging import Logger
+
+class Mine(Logger):
+    pass
+
+logger_class = Mine
+"""
+ODD = (
+    'X-Kind: a \\ "b" \xe9',
+    "Authorization: Basic YWRhOnNlY3JldA==",
+    "Referer: http://x/?a",
+    'User-Agent: U/1 ("q")',
+)
+
+
+def answer(server: Server, path: str = "/") -> int | None:
+    try:
+        with server.connect() as wire:
+            return wire.get(path, "X-Kind: shoes").status
+    except (OSError, BrokenOff):
+        return None
+
+
+def configured(build: Serve, config: str, *arguments: str, app: str = "configured:app") -> Server:
+    """One that serves, by this configuration."""
+    server = build(app, *arguments, kind=STANCHION, bind="unix:socket")
+    (server.home / "gunicorn.conf.py").write_text(config)
+    server.launch()
+    # What says so may go elsewhere.
+    server.addresses = [Address.parse(f"unix:{server.home}/socket")]
+    eventually(lambda: answer(server, "/first") == 200, "it serves")
+    return server
+
+
+def of_name(server: Server, name: str) -> list[psutil.Process]:
+    return [process for process in server.processes() if process.name() == name]
+
+
+def scribe(server: Server) -> psutil.Process:
+    found = eventually(lambda: of_name(server, "stanchion-scrb"), "there is a scribe")
+    assert len(found) == 1
+    return found[0]
+
+
+def objects(*paths: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for path in paths if path.exists() for line in path.read_text().splitlines()]
+
+
+def accesses(server: Server) -> list[dict[str, Any]]:
+    """All lines, the oldest first; or none if the files are just being renamed."""
+    rotated = sorted(server.home.glob("accesses.json.*"), key=lambda path: -int(path.suffix[1:]))
+    try:
+        return objects(*rotated, server.home / "accesses.json")
+    except FileNotFoundError:
+        return []
+
+
+def accessed(server: Server, path: str) -> Callable[[], list[dict[str, Any]]]:
+    return lambda: [line for line in accesses(server) if f" {path} " in line["message"]]
+
+
+def errors(server: Server) -> list[dict[str, Any]]:
+    return objects(server.home / "errors.json")
+
+
+def said(server: Server, words: str) -> Callable[[], list[dict[str, Any]]]:
+    return lambda: [one for one in errors(server) if words in one["message"]]
+
+
+def ask(server: Server, requests: int) -> None:
+    """All of them are answered."""
+    with server.connect() as wire:
+        for done in range(0, requests, 500):
+            count = min(500, requests - done)
+            wire.send(request("GET", "/pid?" + "a" * 200, ["X-Kind: shoes"]) * count)
+            for _ in range(count):
+                assert wire.response().status == 200
+
+
+def test_both_logs_go_by_a_dictionary(build: Serve) -> None:
+    server = configured(build, JSON.replace('"maxBytes": 0', '"maxBytes": 2000'))
+    (worker,) = of_name(server, "stanchion-work")
+    for number in range(40):
+        assert answer(server, f"/{number}") == 200
+        assert answer(server, "/health") == 200
+    eventually(lambda: len(accesses(server)) >= 41, "all are written")
+    written = accesses(server)
+    assert [line["message"].split()[6] for line in written] == ["/first", *(f"/{number}" for number in range(40))]
+    assert {(line["name"], line["level"], line["status"], line["pid"]) for line in written} == {
+        ("gunicorn.access", "INFO", "200", worker.pid)
+    }
+    assert (server.home / "accesses.json.1").exists(), "it was rotated"
+    (ready,) = said(server, "ready: 1 worker")()
+    assert (ready["name"], ready["level"], ready["pid"]) == ("gunicorn.error", "INFO", server.pid)
+    (acceptor,) = of_name(server, "stanchion-acpt")
+    (confined,) = said(server, "acceptor confined")()
+    assert confined["pid"] == acceptor.pid
+    assert psutil.Process(server.pid).create_time() - 5 < confined["created"] <= ready["created"]
+    assert not [line for line in server.log.lines() if "ready" in line or "confined" in line]
+
+
+def test_the_access_of_a_class_is_called_with_what_gunicorns_gets(build: Serve) -> None:
+    server = configured(build, CLASS, "--error-logfile", "errors.log")
+    assert answer(server, "/a/b?c=d") == 200
+    eventually(lambda: "/a/b" in (server.home / "accesses.log").read_text(), "it is written")
+    written = (server.home / "accesses.log").read_text().splitlines()
+    assert written == ["of mine GET /first HTTP/1.1 200", "of mine GET /a/b?c=d HTTP/1.1 200"]
+    (line,) = [
+        line for line in (server.home / "errors.log").read_text().splitlines() if "/a/b" in line and "mine" in line
+    ]
+    expected = "mine: ('200 OK', 'text/plain', 4, 'GET', '/a/b', 'c=d', 'shoes', 'shoes', '', True)"
+    assert line.endswith(expected)
+    (worker,) = of_name(server, "stanchion-work")
+    assert re.match(rf"\[\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d \+\d{{4}}\] \[{worker.pid}\] \[INFO\] mine: ", line)
+
+
+@pytest.mark.parametrize("json_lines", [False, True])
+def test_a_line_is_as_without(build: Serve, json_lines: bool) -> None:
+    default = '%(h)s %(l)s %(u)s "%(r)s" %(s)s %(b)s "%(f)s" "%(a)s" %(U)s %(q)s %({x-kind}i)s %({content-type}o)s'
+    arguments = ["--access-logfile", "accesses.log", "--access-logformat", f"{default} %({{lane}}x)s %({{outcome}}x)s"]
+    if json_lines:
+        arguments.append("--access-log-json")
+    lines = []
+    for config in ("", PLAIN):
+        server = configured(build, config, *arguments)
+        log = server.home / "accesses.log"
+        with server.connect() as wire:
+            wire.send(request("GET", "/caf%C3%A9%0Ax?a=%22", ODD))
+            assert wire.response().status == 200
+            wire.send(b"GET / HTTP/1.0\r\n\r\n")
+            assert wire.response().status == 200
+        eventually(lambda log=log: len(log.read_text().splitlines()) == 3, "all are written")
+        text = log.read_text()
+        if json_lines:
+            objects = [json.loads(line) for line in text.splitlines()]
+            for one in objects:
+                assert one.pop("duration_us") > 0 and one.pop("service_us") > 0 and one.pop("pid") > 0
+                del one["time"], one["wait_us"], one["request_id"]
+            lines.append(objects)
+        else:
+            lines.append(text.splitlines())
+        server.stop()
+    assert lines[0] == lines[1]
+    assert len(lines[0]) == 3
+
+
+def test_one_that_is_killed_is_replaced_and_requests_go_on(build: Serve, tmp_path: Path) -> None:
+    counts = Counts(tmp_path / "control")
+    server = configured(build, JSON, *counts.arguments, app="waiting:app")
+    killed = scribe(server)
+    ask(server, 1_000)
+    killed.kill()
+    ask(server, 1_000)
+    eventually(lambda: of_name(server, "stanchion-scrb") and scribe(server).pid != killed.pid, "another one is there")
+    ask(server, 1_000)
+    eventually(said(server, "the scribe was killed by SIGKILL; another one is started in 100 ms"), "it is said")
+    assert answer(server, "/last") == 200
+    eventually(accessed(server, "/last"), "it writes")
+    assert counts.settled()["answered"] == counts.settled()["arrived"] >= 3_000
+
+
+def test_one_that_is_stopped_holds_up_nobody_and_what_it_does_not_take_is_counted(build: Serve, tmp_path: Path) -> None:
+    counts = Counts(tmp_path / "control")
+    server = configured(build, JSON, *counts.arguments, app="waiting:app")
+    stopped = scribe(server)
+    stopped.suspend()
+    before = counts.events()["log_lines_dropped"]
+    ask(server, 10_000)
+    dropped = eventually(lambda: counts.events()["log_lines_dropped"] - before, "lines are dropped and counted")
+    assert 0 < dropped < 10_000
+    stopped.resume()
+    eventually(said(server, "the access log does not take its lines, they are dropped: the scribe"), "it is said")
+    eventually(said(server, "lines were dropped"), "it is said how many")
+    assert answer(server, "/last") == 200
+    eventually(accessed(server, "/last"), "it goes on writing")
+    assert scribe(server).pid == stopped.pid
+
+
+def test_what_is_logged_last_is_written(build: Serve) -> None:
+    server = configured(build, JSON)
+    assert answer(server, "/last") == 200
+    server.signal(signal.SIGTERM)
+    assert server.exit_code() == 0
+    assert "/last" in accesses(server)[-1]["message"]
+    assert said(server, "requests arrived=2 answered=2")(), "of the acceptor, at its end"
+
+
+def test_without_a_scribe_at_the_end_the_error_log_itself_has_what_was_left(build: Serve) -> None:
+    server = configured(build, JSON)
+    eventually(lambda: accesses(server), "the first is written")
+    stopped = scribe(server)
+    stopped.suspend()
+    assert answer(server, "/last") == 200
+    server.signal(signal.SIGTERM)
+    assert server.exit_code() == 0
+    server.log.only(rf"\[{server.pid}\] \[INFO\] TERM: draining, then leaving")
+    server.log.only(rf"\[{server.pid}\] \[WARNING\] the scribe \({stopped.pid}\) did not write what was left in time")
+    server.log.only(r"\[WARNING\] lines of the access log that the scribe did not take, and that are lost: 1$")
+
+
+def test_settings_that_are_no_good_stop_the_start_and_no_reload(build: Serve) -> None:
+    broken = "logconfig_dict = {'version': 1, 'handlers': {'file': {'class': 'no.such.Handler'}}}"
+    server = build("configured:app", bind="unix:socket")
+    (server.home / "gunicorn.conf.py").write_text(broken)
+    server.launch()
+    assert server.exit_code() == 2
+    named = r"logging cannot be set up by `logconfig_dict`: ValueError.*'no\.such\.Handler'"
+    server.log.only(rf"\] {named}: No module named 'no'$")
+    server.log.only(rf"\] {named}.*: the server leaves$")
+
+    server = configured(build, JSON)
+    first = scribe(server)
+    (server.home / "gunicorn.conf.py").write_text(broken)
+    server.signal(signal.SIGHUP)
+    eventually(said(server, "reload failed: logging cannot be set up by `logconfig_dict`"), "it is said")
+    eventually(lambda: len(server.processes()) == 5, "the other house is gone")
+    assert answer(server, "/later") == 200
+    eventually(accessed(server, "/later"), "it is written as before")
+    assert scribe(server).pid == first.pid
+
+
+def test_a_reload_takes_one_away_and_brings_one(build: Serve) -> None:
+    server = configured(build, JSON, "--access-logfile", "accesses.log")
+    first = scribe(server)
+    (server.home / "gunicorn.conf.py").write_text("")
+    server.signal(signal.SIGHUP)
+    eventually(lambda: not of_name(server, "stanchion-scrb"), "there is none")
+    processes.gone(first.pid)
+    assert answer(server, "/without") == 200
+    eventually(lambda: "/without" in (server.home / "accesses.log").read_text(), "the acceptor writes it")
+    assert "/without" not in (server.home / "accesses.json").read_text()
+    (server.home / "gunicorn.conf.py").write_text(JSON)
+    server.signal(signal.SIGHUP)
+    eventually(said(server, "reloaded: generation 3 serves"), "it is said through it")
+    assert answer(server, "/again") == 200
+    eventually(accessed(server, "/again"), "it writes")
+    assert "/again" not in (server.home / "accesses.log").read_text()
+
+
+def test_usr1_opens_files_of_handlers_anew(build: Serve) -> None:
+    app = 'logconfig_dict["handlers"]["app"] = {"class": "logging.FileHandler", "filename": "app.log"}\n'
+    app += 'logconfig_dict["loggers"]["shop"] = {"level": "INFO", "handlers": ["app"]}\n'
+    for threads in ("1", "2"):
+        server = configured(build, JSON + app, "--threads", threads)
+        for name in ("errors.json", "app.log"):
+            (server.home / name).rename(server.home / f"{name}.old")
+        server.signal(signal.SIGUSR1)
+        eventually(lambda s=server: (s.home / "errors.json").exists(), "the scribe's is there")
+        assert answer(server, "/anew") == 200
+        eventually(lambda s=server: (s.home / "app.log").exists(), "the worker's too")
+        assert answer(server, "/later") == 200
+        eventually(lambda s=server: "sold at /later" in (s.home / "app.log").read_text(), "the app goes on there")
+        server.stop()
+
+
+def test_an_app_writes_nobody_elses_lines(build: Serve) -> None:
+    server = configured(build, JSON, app="forging:app")
+    with server.connect() as wire:
+        pid = int(wire.get("/real").body)
+    eventually(lambda: "the scribe has refused lines" in server.log.text(), "it is said")
+    eventually(accessed(server, "/real"), "it is written")
+    assert not [line for line in accesses(server) if "forged" in line["message"]]
+    forged = eventually(said(server, "forged by an app"), "it may speak for itself")
+    assert {line["pid"] for line in forged} == {pid}
+
+
+def test_one_whose_master_was_killed_writes_what_the_others_still_do_and_leaves(build: Serve) -> None:
+    server = configured(build, JSON)
+    with server.connect() as wire:
+        assert wire.get("/before").status == 200
+        server.process.kill()
+        eventually(lambda: not server.processes(), "all have left")
+    assert "/before" in accesses(server)[-1]["message"]
+    assert said(server, "requests arrived=2 answered=2")(), "of the acceptor, at its end"
+
+
+def test_without_such_settings_there_is_none(build: Serve) -> None:
+    server = configured(build, "accesslog = 'accesses.log'\ncapture_output = True\nerrorlog = 'errors.log'")
+    names = sorted(process.name() for process in server.processes())
+    assert names == ["stanchion", "stanchion-acpt", "stanchion-tmpl", "stanchion-work"]
+    (template,) = of_name(server, "stanchion-tmpl")
+    assert "logging" not in Path(f"/proc/{template.pid}/maps").read_text()

@@ -17,6 +17,7 @@ from tidy.pages import links_name_headings, menu_has_every_page
 ARROWS: dict[str, set[str]] = {
     "stanchion-line": set(),
     "stanchion-http": set(),
+    "stanchion-websocket": set(),
     "stanchion-sys": set(),
     "stanchion-exchange": {"stanchion-sys"},
     "stanchion-server": {"stanchion-line", "stanchion-http", "stanchion-exchange", "stanchion-sys"},
@@ -24,10 +25,15 @@ ARROWS: dict[str, set[str]] = {
 }
 """Which of our crates each may name."""
 
-PURE = {"stanchion-line": set[str](), "stanchion-http": {"memchr"}}
+PURE = {"stanchion-line": set[str](), "stanchion-http": {"memchr"}, "stanchion-websocket": {"bytes", "tungstenite"}}
 """Crates that are policy or grammar only -> what they may be linked with."""
 
-OWNERS = {"pyo3": "stanchion-py", "tokio": "stanchion-server", "hyper": "stanchion-server"}
+OWNERS = {
+    "pyo3": "stanchion-py",
+    "tokio": "stanchion-server",
+    "hyper": "stanchion-server",
+    "tungstenite": "stanchion-websocket",
+}
 """The one crate that may name a foreign one."""
 
 HTTP_PARSERS: dict[str, tuple[str, ...]] = {
@@ -55,7 +61,7 @@ UNSAFE_HOMES = (
     "crates/stanchion-http/tests/allocations.rs",
     "crates/stanchion-server/tests/allocations.rs",
 )
-UNSAFE_FORBIDDEN = ("stanchion-line", "stanchion-http", "stanchion-server")
+UNSAFE_FORBIDDEN = ("stanchion-line", "stanchion-http", "stanchion-websocket", "stanchion-server")
 
 WALL_CLOCKS: dict[str, str] = {
     "crates/stanchion-sys/src/clock.rs": "reads it",

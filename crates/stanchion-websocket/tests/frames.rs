@@ -1,0 +1,293 @@
+//! What comes of a client's frames, in the groups of the Autobahn test suite: the frames of a session in, what it comes
+//! to and what is sent out.
+
+use stanchion_websocket::{Close, Event, Kind, Socket, code, frame_head};
+
+const SIZE_MAX: usize = 1 << 20;
+const MASK: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
+const FIN: u8 = 0x80;
+const CONTINUED: u8 = 0;
+const TEXT: u8 = 1;
+const BINARY: u8 = 2;
+const CLOSE: u8 = 8;
+const PING: u8 = 9;
+const PONG: u8 = 10;
+
+/// A client's frame: its first byte and its payload.
+fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![first];
+    match payload.len() {
+        len @ ..126 => bytes.push(0x80 + len as u8),
+        len @ ..0x1_0000 => {
+            bytes.push(0x80 + 126);
+            bytes.extend_from_slice(&(len as u16).to_be_bytes());
+        }
+        len => {
+            bytes.push(0x80 + 127);
+            bytes.extend_from_slice(&(len as u64).to_be_bytes());
+        }
+    }
+    bytes.extend_from_slice(&MASK);
+    let masked = payload.iter().zip(MASK.iter().cycle());
+    bytes.extend(masked.map(|(byte, mask)| byte ^ mask));
+    bytes
+}
+
+/// A frame of the server's that is not a message's.
+fn control(opcode: u8, payload: &[u8]) -> Vec<u8> {
+    [&[FIN | opcode, payload.len() as u8], payload].concat()
+}
+
+fn closing(code: u16, reason: &str) -> Vec<u8> {
+    control(CLOSE, &[&code.to_be_bytes(), reason.as_bytes()].concat())
+}
+
+/// What comes of `bytes` when they come `step` at a time, and what is sent.
+fn heard(bytes: &[u8], step: usize) -> (Vec<Event>, Vec<u8>) {
+    let mut socket = Socket::new(SIZE_MAX);
+    let mut events = Vec::new();
+    for mut came in bytes.chunks(step) {
+        while let Some(event) = socket.next(&mut came) {
+            events.push(event);
+        }
+    }
+    let out = std::mem::take(socket.out());
+    (events, out)
+}
+
+/// The same, whatever the pieces.
+fn of(frames: &[Vec<u8>]) -> (Vec<Event>, Vec<u8>) {
+    let bytes = frames.concat();
+    let whole = heard(&bytes, bytes.len());
+    for step in [1, 2, 3, 7, 511, 65_536] {
+        if step == 1 && bytes.len() > 100_000 {
+            continue;
+        }
+        assert_eq!(heard(&bytes, step), whole, "{step} bytes at a time");
+    }
+    whole
+}
+
+fn text(of: &str) -> Event {
+    Event::Message(Kind::Text, of.to_owned().into())
+}
+
+fn binary(of: &[u8]) -> Event {
+    Event::Message(Kind::Binary, of.to_vec().into())
+}
+
+/// What a client is told that has broken the protocol so.
+fn fails(frames: &[Vec<u8>], with: u16) {
+    let (events, out) = of(frames);
+    let Some(Event::Failed(Close { code, .. })) = events.last() else {
+        panic!("{frames:?}: {events:?}");
+    };
+    assert_eq!(*code, with, "{frames:?}");
+    let close = control(CLOSE, &[]);
+    let at = out.iter().rposition(|byte| *byte == close[0]);
+    let sent = &out[at.expect("a close frame") + 2..][..2];
+    assert_eq!(sent, with.to_be_bytes(), "{frames:?}");
+}
+
+#[test]
+fn group_1_messages_of_all_lengths() {
+    for len in [0, 1, 125, 126, 127, 128, 65_535, 65_536, SIZE_MAX] {
+        let payload = vec![b'*'; len];
+        let (events, out) = of(&[frame(FIN | TEXT, &payload), frame(FIN | BINARY, &payload)]);
+        let said = String::from_utf8(payload.clone()).expect("ASCII");
+        assert!(events == [text(&said), binary(&payload)], "{len}");
+        assert_eq!(out, b"", "{len}");
+    }
+}
+
+#[test]
+fn group_2_pings_and_pongs() {
+    for payload in [&b""[..], b"Hello", b"\x00\xff\xfe\xfd", &[0xfe; 125]] {
+        let (events, out) = of(&[frame(FIN | PING, payload)]);
+        assert_eq!((events, out), (vec![], control(PONG, payload)));
+    }
+    let pings = [frame(FIN | PING, b"1"), frame(FIN | PING, b"2")];
+    assert_eq!(
+        of(&pings).1,
+        [control(PONG, b"1"), control(PONG, b"2")].concat()
+    );
+    let unasked = [frame(FIN | PONG, b"unasked"), frame(FIN | TEXT, b"then")];
+    assert_eq!(of(&unasked).0, [Event::Pong, text("then")]);
+    fails(&[frame(FIN | PING, &[0; 126])], code::PROTOCOL);
+}
+
+#[test]
+fn groups_3_and_4_bits_and_opcodes_that_are_reserved() {
+    for reserved in [0x40, 0x20, 0x10, 0x70] {
+        fails(&[frame(FIN | reserved | TEXT, b"x")], code::PROTOCOL);
+        fails(&[frame(FIN | reserved | PING, b"x")], code::PROTOCOL);
+    }
+    for opcode in [3, 4, 5, 6, 7, 11, 12, 13, 14, 15] {
+        fails(&[frame(FIN | opcode, b"x")], code::PROTOCOL);
+        let (events, _) = of(&[frame(FIN | TEXT, b"before"), frame(FIN | opcode, b"")]);
+        assert_eq!(events[0], text("before"), "{opcode}");
+    }
+}
+
+#[test]
+fn group_5_fragments() {
+    fails(
+        &[frame(PING, b"a"), frame(FIN | CONTINUED, b"b")],
+        code::PROTOCOL,
+    );
+    fails(&[frame(PONG, b"a")], code::PROTOCOL);
+    fails(&[frame(FIN | CONTINUED, b"none before")], code::PROTOCOL);
+    fails(&[frame(CONTINUED, b"none before")], code::PROTOCOL);
+    fails(
+        &[frame(TEXT, b"a"), frame(FIN | TEXT, b"b")],
+        code::PROTOCOL,
+    );
+    fails(
+        &[frame(TEXT, b"a"), frame(FIN | BINARY, b"b")],
+        code::PROTOCOL,
+    );
+    let (events, out) = of(&[
+        frame(TEXT, b"one "),
+        frame(FIN | PING, b"p"),
+        frame(CONTINUED, b""),
+        frame(CONTINUED, b"message"),
+        frame(FIN | CONTINUED, b""),
+        frame(FIN | BINARY, b"two"),
+    ]);
+    assert_eq!(events, [text("one message"), binary(b"two")]);
+    assert_eq!(out, control(PONG, b"p"));
+}
+
+#[test]
+fn group_6_text_is_utf_8() {
+    let kosme = "κόσμε 𝄞 \u{10ffff}";
+    let whole = of(&[frame(FIN | TEXT, kosme.as_bytes())]);
+    assert_eq!(whole.0, [text(kosme)]);
+    let mut frames: Vec<_> = kosme
+        .bytes()
+        .map(|byte| frame(CONTINUED, &[byte]))
+        .collect();
+    frames[0][0] |= TEXT;
+    frames.push(frame(FIN | CONTINUED, b""));
+    assert_eq!(of(&frames).0, [text(kosme)]);
+    for bad in [
+        &b"\xce\xba\xed\xa0\x80edited"[..],
+        b"\xf4\x90\x80\x80",
+        b"\xc0\xaf",
+        b"\xff",
+        b"\x80",
+        b"cut \xf0\x9d\x84",
+    ] {
+        fails(&[frame(FIN | TEXT, bad)], code::NOT_UTF8);
+        let (first, rest) = bad.split_at(bad.len() - 1);
+        fails(
+            &[frame(TEXT, first), frame(FIN | CONTINUED, rest)],
+            code::NOT_UTF8,
+        );
+        // Of bytes nothing is asked.
+        assert_eq!(of(&[frame(FIN | BINARY, bad)]).0, [binary(bad)]);
+    }
+}
+
+#[test]
+fn group_7_the_closing_handshake() {
+    let close =
+        |code: u16, reason: &[u8]| frame(FIN | CLOSE, &[&code.to_be_bytes(), reason].concat());
+    let (events, out) = of(&[frame(FIN | CLOSE, b""), frame(FIN | TEXT, b"too late")]);
+    assert_eq!(events, [Event::Closed(Close::new(code::NONE, ""))]);
+    assert_eq!(out, control(CLOSE, b""));
+    for code in [
+        1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 3000, 3999, 4000, 4999,
+    ] {
+        let reason = "r".repeat(123);
+        let (events, out) = of(&[close(code, reason.as_bytes()), frame(FIN | PING, b"")]);
+        assert_eq!(events, [Event::Closed(Close::new(code, &reason))]);
+        assert_eq!(out, closing(code, &reason));
+    }
+    for code in [
+        0, 999, 1004, 1005, 1006, 1016, 1100, 2000, 2999, 5000, 65_535,
+    ] {
+        let (events, out) = of(&[close(code, b"")]);
+        let [Event::Closed(told)] = &events[..] else {
+            panic!("{code}: {events:?}");
+        };
+        assert_eq!(told.code, code::PROTOCOL, "{code}");
+        assert_eq!(out[2..4], code::PROTOCOL.to_be_bytes(), "{code}");
+    }
+    fails(&[frame(FIN | CLOSE, b"\x03")], code::PROTOCOL);
+    fails(&[close(1000, &[b'r'; 124])], code::PROTOCOL);
+    fails(&[close(1000, b"\xce\xba\xed\xa0\x80")], code::NOT_UTF8);
+}
+
+#[test]
+fn group_9_a_message_that_is_too_long_is_refused_before_it_has_come() {
+    let long = frame(FIN | BINARY, &vec![0; SIZE_MAX + 1]);
+    fails(&[long[..14].to_vec()], code::TOO_BIG);
+    // In pieces, each of which may be so long.
+    let half = vec![0; SIZE_MAX / 2 + 1];
+    fails(
+        &[frame(BINARY, &half), frame(FIN | CONTINUED, &half)],
+        code::TOO_BIG,
+    );
+    let huge = [&[FIN | BINARY, 0x80 + 127][..], &[0x7f; 8], &MASK].concat();
+    fails(&[huge], code::TOO_BIG);
+}
+
+#[test]
+fn frames_without_a_mask_are_refused() {
+    fails(&[control(TEXT, b"x")], code::PROTOCOL);
+    fails(&[control(PING, b"")], code::PROTOCOL);
+}
+
+#[test]
+fn who_closes_first_hears_the_answer_and_nothing_else() {
+    let mut socket = Socket::new(SIZE_MAX);
+    socket.ping();
+    socket.close(&Close::new(1012, "restarts"));
+    socket.close(&Close::new(1000, "once only"));
+    socket.ping();
+    let expected = [control(PING, b""), closing(1012, "restarts")].concat();
+    assert_eq!(std::mem::take(socket.out()), expected);
+    assert!(socket.is_closing());
+    let on_its_way = [
+        frame(FIN | TEXT, b"on its way"),
+        frame(FIN | PING, b"too"),
+        frame(FIN | CLOSE, &1012_u16.to_be_bytes()),
+    ];
+    let came = on_its_way.concat();
+    assert_eq!(socket.next(&mut &came[..]), Some(Event::Acknowledged));
+    assert_eq!(socket.next(&mut &came[..]), None);
+    assert_eq!(socket.out(), b"");
+}
+
+#[test]
+fn what_nobody_may_send_is_not_sent() {
+    for (given, sent) in [
+        (1005, control(CLOSE, b"")),
+        (1006, closing(1011, "")),
+        (999, closing(1011, "")),
+        (4000, closing(4000, "why")),
+    ] {
+        let mut socket = Socket::new(SIZE_MAX);
+        socket.close(&Close::new(given, "why"));
+        assert_eq!(*socket.out(), sent, "{given}");
+    }
+    let long = Close::new(1000, &"ä".repeat(100));
+    assert_eq!(long.reason, "ä".repeat(61));
+}
+
+#[test]
+fn a_message_of_ours_is_one_frame() {
+    for (kind, len, head) in [
+        (Kind::Text, 0, vec![0x81, 0]),
+        (Kind::Text, 125, vec![0x81, 125]),
+        (Kind::Binary, 126, vec![0x82, 126, 0, 126]),
+        (
+            Kind::Binary,
+            65_536,
+            vec![0x82, 127, 0, 0, 0, 0, 0, 1, 0, 0],
+        ),
+    ] {
+        assert_eq!(frame_head(kind, len), head);
+    }
+}

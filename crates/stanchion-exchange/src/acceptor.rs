@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use crate::area::Area;
 use crate::corrupt::Corrupt;
 use crate::inbox::Inbox;
+use crate::protocol::Load;
 use crate::ring::{Published, ReadyRing};
 use crate::shared::Exchange;
 use crate::word::{SlotPhase, Tenant, Word};
@@ -282,13 +283,18 @@ impl<'x> AcceptorSide<'x> {
         }
     }
 
+    /// Event loops that sleep and have room.
+    fn sleepers(&self) -> impl Iterator<Item = Inbox<'x>> {
+        Load::settle();
+        let room = self.exchange.geometry().seats_per_worker as u32;
+        let inboxes = self.exchange.inboxes();
+        inboxes.filter(move |inbox| inbox.is_asleep() && inbox.load() < room)
+    }
+
     /// Wakes up to `count` event loops that sleep and have room, those with the fewest requests first.
     fn call_loops(&self, count: u32) {
-        let room = self.exchange.geometry().seats_per_worker as u32;
         for _ in 0..count {
-            let sleepers = self.exchange.inboxes();
-            let sleepers = sleepers.filter(|inbox| inbox.is_asleep() && inbox.load() < room);
-            match sleepers.min_by_key(Inbox::load) {
+            match self.sleepers().min_by_key(Inbox::load) {
                 Some(inbox) => inbox.call(),
                 None => break,
             };
@@ -296,13 +302,21 @@ impl<'x> AcceptorSide<'x> {
     }
 
     /// Wakes every event loop that sleeps and has room if a request is there that nobody has taken: those that were
-    /// woken for it may be stuck. True if there is such a request, and somebody was woken.
-    pub fn call_all(&self) -> bool {
-        let is_awaited = !self.exchange.ready().is_empty();
-        if is_awaited {
+    /// woken for it may be stuck, or dead.
+    pub fn call_all(&self) {
+        if !self.exchange.ready().is_empty() {
             self.call_loops(u32::MAX);
         }
-        is_awaited
+    }
+
+    /// If a request is ready that nobody has taken, though an event loop with room sleeps: its position, which is
+    /// another one once it is taken.
+    pub fn untaken(&self) -> Option<u64> {
+        if !self.exchange.geometry().event_loops {
+            return None;
+        }
+        let head = self.exchange.ready().oldest()?;
+        self.sleepers().next().map(|_| head)
     }
 
     /// Takes the notices of seats: calls `look` with each slot that has news.

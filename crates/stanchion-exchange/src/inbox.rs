@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use stanchion_sys::eventfd::EventFd;
 
 use crate::layout::InboxHead;
-use crate::protocol::Notices;
+use crate::protocol::{Load, Notices};
 use crate::sync::AtomicU64;
 
 /// Slots of a worker with news from the acceptor (room for more of an answer, more of a body, a client that has gone),
@@ -22,6 +22,9 @@ pub struct Inbox<'x> {
 }
 
 impl<'x> Inbox<'x> {
+    /// The load of a loop that takes no more requests.
+    pub const NO_ROOM: u32 = u32::MAX;
+
     pub(crate) fn new(head: &'x InboxHead, bits: &'x [AtomicU64], wake: &'x EventFd) -> Self {
         let asleep = &head.asleep;
         Self {
@@ -57,9 +60,10 @@ impl<'x> Inbox<'x> {
         self.notices.awake();
     }
 
-    /// For the loop: it runs so many requests.
+    /// For the loop: it runs so many requests, or takes no more ([`Inbox::NO_ROOM`]). It looks at the ready ring after
+    /// this, if it has room.
     pub fn show_load(&self, requests: u32) {
-        self.head.load.store(requests, Ordering::Relaxed);
+        Load(&self.head.load).show(requests);
     }
 
     /// For the loop: it has turned.
@@ -69,7 +73,7 @@ impl<'x> Inbox<'x> {
 
     /// How many requests the loop runs, as it says.
     pub fn load(&self) -> u32 {
-        self.head.load.load(Ordering::Relaxed)
+        Load(&self.head.load).get()
     }
 
     /// When the loop has turned last, as it says.
@@ -96,6 +100,13 @@ impl<'x> Inbox<'x> {
             self.wake.ring();
         }
         sleeps
+    }
+
+    /// Its worker is dead: nobody sleeps here any more, until the next one does.
+    pub(crate) fn vacate(&self) {
+        self.head.asleep.store(0, Ordering::Relaxed);
+        self.head.load.store(0, Ordering::Relaxed);
+        self.head.beat_us.store(0, Ordering::Relaxed);
     }
 
     /// Has the loop look, whatever it says. Async-signal-safe.

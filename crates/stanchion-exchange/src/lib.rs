@@ -17,7 +17,7 @@ mod sync;
 mod word;
 
 pub use corrupt::Corrupt;
-pub use protocol::{Bell, Flow, Notices, Seen};
+pub use protocol::{Bell, Flow, Load, Notices, Seen};
 pub use ring::{Entry, Published, ReadyRing, Sources};
 pub use word::{SlotPhase, Tenant, Word};
 

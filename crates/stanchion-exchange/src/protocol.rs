@@ -143,6 +143,29 @@ impl Notices<'_> {
     }
 }
 
+/// How many requests an event loop runs, as it says: who hands out requests calls none that has no room.
+#[derive(Clone, Copy, Debug)]
+pub struct Load<'m>(pub &'m AtomicU32);
+
+impl Load<'_> {
+    /// The loop looks for what is ready after this, if it has room.
+    pub fn show(&self, requests: u32) {
+        self.0.store(requests, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Between making a request ready and looking at loads: of a loop that has room again, either its load is seen, or it
+    /// sees the request.
+    pub fn settle() {
+        fence(Ordering::SeqCst);
+    }
+
+    /// What the loop says.
+    pub fn get(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// The counters of a slot's ring: bytes in, bytes out, and the bell on which the producer sleeps while it is full. For
 /// the response ring the producer is the seat, for the ring of what comes in behind the head it is the acceptor.
 #[derive(Debug, Default)]

@@ -225,9 +225,15 @@ impl ReadyRing<'_> {
         (tail.saturating_sub(head) as usize).min(self.entries.len())
     }
 
+    /// The position of the oldest that is there to take. May be out of date as soon as it is known.
+    pub fn oldest(&self) -> Option<u64> {
+        let head = self.head.load(Ordering::Acquire);
+        (head < self.tail.load(Ordering::Acquire)).then_some(head)
+    }
+
     /// Whether nothing is there to take. May be out of date as soon as it is known.
     pub fn is_empty(&self) -> bool {
-        self.head.load(Ordering::Acquire) >= self.tail.load(Ordering::Acquire)
+        self.oldest().is_none()
     }
 
     fn pass(&self, head: u64) {

@@ -178,6 +178,13 @@ impl Exchange {
         Some(seat.pid.load(Ordering::Relaxed))
     }
 
+    /// Empties the inbox of a worker that has gone, as [`Exchange::vacate`] does its seats.
+    pub fn vacate_loop(&self, worker: u16) {
+        if let Some(inbox) = self.inbox(worker) {
+            inbox.vacate();
+        }
+    }
+
     /// The seat that says it is busy with `slot`, if any does.
     pub fn busy_seat_of(&self, slot: u32) -> Option<u16> {
         let busy = |seat: &u16| {

@@ -70,12 +70,55 @@ fn the_loop_with_the_fewest_requests_is_woken_and_only_if_it_sleeps() {
     );
     // One is stuck, and the other went to sleep before it saw what is there.
     assert!(inboxes[0].try_sleep());
-    assert!(side.call_all());
+    side.call_all();
     assert_eq!(inboxes.each_ref().map(is_woken), [true, false]);
     inboxes[0].show_load(2);
     assert!(inboxes[0].try_sleep());
-    assert!(side.call_all());
+    side.call_all();
     assert!(!is_woken(&inboxes[0]), "it has no room");
+}
+
+#[test]
+fn a_request_that_nobody_takes_is_seen_as_long_as_a_loop_with_room_sleeps() {
+    let exchange = Exchange::create(GEOMETRY).unwrap();
+    let mut side = AcceptorSide::take_over(&exchange);
+    let (stuck, other) = (exchange.inbox(0).unwrap(), exchange.inbox(1).unwrap());
+    let seat = seat(&exchange, 2);
+    assert!(stuck.try_sleep());
+    assert_eq!(side.untaken(), None, "nothing is there");
+    submit(&mut side);
+    side.announce();
+    assert_eq!(side.untaken(), None, "nobody else sleeps");
+    assert!(other.try_sleep());
+    let first = side.untaken();
+    assert!(first.is_some());
+    other.show_load(Inbox::NO_ROOM);
+    assert_eq!(side.untaken(), None, "it takes no more");
+    other.show_load(1);
+    submit(&mut side);
+    assert_eq!(side.untaken(), first);
+    let taken = seat.take().unwrap();
+    let second = side.untaken();
+    assert!(second.is_some() && second != first);
+    taken.finish(Ending::Complete);
+    seat.take().unwrap();
+    assert_eq!(side.untaken(), None);
+}
+
+#[test]
+fn nobody_calls_the_loop_of_a_worker_that_is_dead() {
+    let exchange = Exchange::create(GEOMETRY).unwrap();
+    let mut side = AcceptorSide::take_over(&exchange);
+    let (dead, other) = (exchange.inbox(0).unwrap(), exchange.inbox(1).unwrap());
+    assert!(is_woken(&dead) && is_woken(&other));
+    dead.beat(7);
+    other.show_load(1);
+    assert!(dead.try_sleep() && other.try_sleep());
+    exchange.vacate_loop(0);
+    submit(&mut side);
+    side.announce();
+    assert_eq!([&dead, &other].map(is_woken), [false, true]);
+    assert_eq!((dead.beat_us(), dead.load()), (0, 0));
 }
 
 #[test]

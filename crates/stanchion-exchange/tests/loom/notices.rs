@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use loom::thread;
-use stanchion_exchange::{Bell, Notices};
+use stanchion_exchange::{Bell, Load, Notices};
 
 use crate::{explore, explore_bounded, join_all, wait_for};
 
@@ -108,5 +108,83 @@ fn a_notice_carries_what_was_written_before_it() {
         desk.notices()
             .sweep(|_| assert_eq!(answer.load(Ordering::Relaxed), 7));
         seat.join().unwrap();
+    });
+}
+
+/// As the event loop of a worker does it, which sleeps over notices and over the ready ring: it says that it sleeps, and
+/// only then looks at the ring for the last time.
+fn wait_for_request(desk: &Desk, ready: &AtomicU32) {
+    loop {
+        desk.notices().sweep(|_| ());
+        if desk.notices().try_sleep() {
+            if ready.load(Ordering::Acquire) > 0 {
+                desk.notices().awake();
+                return;
+            }
+            wait_for(&desk.doorbell, || {
+                let rung = desk.rung.swap(0, Ordering::Acquire);
+                (rung > 0).then_some(())
+            });
+            desk.notices().awake();
+        }
+    }
+}
+
+/// As the acceptor does it for a request: makes it ready, then calls.
+fn call(desk: &Desk, ready: &AtomicU32) {
+    ready.store(1, Ordering::Release);
+    if desk.notices().call() {
+        desk.rung.fetch_add(1, Ordering::Release);
+        desk.doorbell.rouse(1);
+    }
+}
+
+#[test]
+fn an_event_loop_does_not_sleep_over_a_request() {
+    explore(|| {
+        let (desk, ready) = (Arc::new(Desk::default()), Arc::new(AtomicU32::new(0)));
+        let acceptor = {
+            let (desk, ready) = (Arc::clone(&desk), Arc::clone(&ready));
+            thread::spawn(move || call(&desk, &ready))
+        };
+        wait_for_request(&desk, &ready);
+        acceptor.join().unwrap();
+    });
+}
+
+#[test]
+fn an_event_loop_does_not_sleep_over_a_request_that_comes_with_a_notice() {
+    explore_bounded(3, || {
+        let (desk, ready) = (Arc::new(Desk::default()), Arc::new(AtomicU32::new(0)));
+        let acceptor = {
+            let (desk, ready) = (Arc::clone(&desk), Arc::clone(&ready));
+            thread::spawn(move || {
+                desk.notify(0);
+                call(&desk, &ready);
+            })
+        };
+        wait_for_request(&desk, &ready);
+        acceptor.join().unwrap();
+    });
+}
+
+/// A loop that was full has room again while a request becomes ready: the acceptor, which calls none that are full, sees
+/// that it has room, or the loop sees the request.
+#[test]
+fn a_loop_that_has_room_again_is_called_or_sees_what_is_ready() {
+    explore(|| {
+        let (load, ready) = (Arc::new(AtomicU32::new(1)), Arc::new(AtomicU32::new(0)));
+        let acceptor = {
+            let (load, ready) = (Arc::clone(&load), Arc::clone(&ready));
+            thread::spawn(move || {
+                ready.store(1, Ordering::Release);
+                Load::settle();
+                Load(&load).get() == 0
+            })
+        };
+        Load(&load).show(0);
+        let sees = ready.load(Ordering::Acquire) == 1;
+        let calls = acceptor.join().unwrap();
+        assert!(calls || sees);
     });
 }

@@ -10,6 +10,7 @@ mod dispatch;
 mod doors;
 mod lifecycle;
 mod observers;
+mod operators;
 mod orders;
 mod poller;
 mod requests;
@@ -19,7 +20,6 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use stanchion_http::Head;
 use stanchion_sys::channel::Channel;
 use stanchion_sys::clock::monotonic_us;
 use stanchion_sys::listener::{Listener, ListenerAddress};
@@ -34,14 +34,11 @@ use crate::panics;
 use crate::settings::Settings;
 use crate::tally::Event;
 use crate::tree::Common;
-use admin::{Admin, Facts, Sources, State, listener_statuses};
-use connections::{Audience, Connections, Fate, after};
+use admin::Admin;
+use connections::{Audience, Connections, after};
 use dispatch::PortNumber;
-use dispatch::reply::Reply;
 use doors::lent::Sought;
 use doors::{Doors, Inside, Porter};
-use lifecycle::Lifecycle;
-use observers::Gauges;
 use orders::Farewell;
 use poller::{Poller, Source};
 use requests::Requests;
@@ -275,6 +272,7 @@ impl Acceptor {
             self.doors.due_us(now_us),
             self.sought.due_us(),
             self.requests.dispatch.held_due_us(),
+            self.requests.dispatch.call_due_us(),
             self.ending.map(|ending| ending.until_us),
         ];
         let due_us = due.into_iter().flatten().min().unwrap_or(u64::MAX);
@@ -302,7 +300,7 @@ impl Acceptor {
         self.requests.dispatch.sweep(self.requests.now_us);
         self.drive_woken();
         self.look_at_the_clock();
-        self.requests.dispatch.announce();
+        self.requests.dispatch.end_turn(self.requests.now_us);
         self.requests.observers.flush();
         self.clients.end_turn();
         self.operators.end_turn();
@@ -369,6 +367,7 @@ impl Acceptor {
         if is_due(self.requests.dispatch.held_due_us()) {
             self.requests.spool_for_slow_clients();
         }
+        self.requests.dispatch.call_if_due(now_us);
         if is_due(self.sought.due_us()) {
             let settings = &self.common.settings;
             let dispatch = &self.requests.dispatch;
@@ -431,68 +430,5 @@ impl Acceptor {
         }
         self.requests.observers.finish();
         self.requests.disk.finish(FAREWELL);
-    }
-
-    /// Answers what an operator has asked; and what was asked behind it.
-    fn answer_operator(&mut self, number: u32, fate: Fate) {
-        let mut fate = fate;
-        for _ in 0..OPERATORS_ANSWERS_MAX {
-            if fate != Fate::Asks {
-                return;
-            }
-            let Some(head) = self.operators.asked(number).cloned() else {
-                return;
-            };
-            let reply = self.admin_reply(&head);
-            let (requests, poller) = (&mut self.requests, &self.poller);
-            fate = self.operators.reply(number, &reply, requests, poller);
-        }
-        if fate == Fate::Asks {
-            // Others have their turn first.
-            self.requests.operators_woken.add(number);
-        }
-    }
-
-    fn admin_reply(&mut self, head: &Head) -> Reply {
-        let (requests, doors, clients) = (&self.requests, &self.doors, &self.clients);
-        let (common, now_us) = (self.common, self.requests.now_us);
-        let state = State::of(requests.lifecycle);
-        let facts = Facts {
-            now_us,
-            state,
-            ready: &|| requests.verdict_ready(),
-            snapshot: &|| {
-                let sources = Sources {
-                    now_us,
-                    common,
-                    dispatch: &requests.dispatch,
-                    state,
-                    not_ready_because: requests.verdict_ready().reason(),
-                    listeners: listener_statuses(&common.settings, doors.listeners()),
-                    connections: admin::Connections::of(clients.doing(), doors.connections_max()),
-                };
-                sources.status()
-            },
-        };
-        self.admin.answer(head, &facts)
-    }
-
-    /// Of two acceptors the one tells that has the door.
-    fn gauges(&self) -> Option<Gauges> {
-        if self.requests.lifecycle != Lifecycle::Open {
-            return None;
-        }
-        let settings = &self.common.settings;
-        let dispatch = &self.requests.dispatch;
-        let queued = settings.enable_backlog_metric.then(|| {
-            let listeners = listener_statuses(settings, self.doors.listeners());
-            let queued = listeners.into_iter().filter_map(|listener| listener.queued);
-            queued.map(u64::from).sum()
-        });
-        Some(Gauges {
-            workers: dispatch.sitting().count(),
-            waiting: dispatch.waiting(),
-            queued,
-        })
     }
 }

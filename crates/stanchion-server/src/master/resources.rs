@@ -271,5 +271,6 @@ impl HouseResources {
         let exchange = &self.common.exchange;
         let seats = exchange.geometry().seats_of(worker);
         seats.for_each(|seat| exchange.vacate(seat));
+        exchange.vacate_loop(worker);
     }
 }

@@ -3,6 +3,7 @@
 //! ([`held`]).
 
 mod admission;
+mod calling;
 pub(crate) mod collect;
 pub(crate) mod durations;
 mod held;
@@ -31,6 +32,7 @@ use crate::settings::QueueOrder;
 use crate::tally::{Outcome, Tally};
 use crate::tree::Common;
 use admission::{ClientLimit, Lanes, line_limits};
+use calling::Untaken;
 use durations::Durations;
 use mending::Poisoned;
 use outflow::Limits;
@@ -86,6 +88,8 @@ pub(crate) struct Dispatch {
     unreported: BTreeSet<WorkerRef>,
     /// Since when there are requests that no seat was woken for, as far as we have looked.
     unannounced_since_us: Option<u64>,
+    /// The oldest request that stands though somebody sleeps who has room for it.
+    untaken: Option<Untaken>,
     poisoned: Vec<Poisoned>,
     /// Uses of slots that were taken, and that nobody had in hand at the last looks, and at how many.
     strays: Vec<(Submitted, u32)>,
@@ -146,6 +150,7 @@ impl Dispatch {
             master: Rc::clone(master),
             unreported: BTreeSet::new(),
             unannounced_since_us: None,
+            untaken: None,
             poisoned: Vec::new(),
             strays: Vec::new(),
             mended_us: 0,
@@ -236,8 +241,8 @@ impl Dispatch {
         self.news = news;
     }
 
-    /// Wakes seats for what has come since: the last thing of a turn.
-    pub(crate) fn announce(&mut self) {
+    /// Wakes seats for what has come since.
+    fn announce(&mut self) {
         self.unannounced_since_us = None;
         self.side.announce();
     }

@@ -333,7 +333,7 @@ fn a_seat_is_not_woken_before_the_turn_is_over() {
     let rung = bell.word().load(Ordering::Relaxed);
     stage.say(GET);
     assert_eq!(bell.word().load(Ordering::Relaxed), rung);
-    stage.requests.dispatch.announce();
+    stage.requests.dispatch.end_turn(S);
     assert_ne!(bell.word().load(Ordering::Relaxed), rung);
 }
 

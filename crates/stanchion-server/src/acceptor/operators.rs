@@ -1,0 +1,75 @@
+//! What operators and scrapers are told of this acceptor, and what the server for statsd is.
+
+use stanchion_http::Head;
+
+use super::admin::{Facts, Sources, State, listener_statuses};
+use super::connections::Fate;
+use super::dispatch::reply::Reply;
+use super::lifecycle::Lifecycle;
+use super::observers::Gauges;
+use super::{Acceptor, OPERATORS_ANSWERS_MAX, admin};
+
+impl Acceptor {
+    /// Answers what an operator has asked; and what was asked behind it.
+    pub(super) fn answer_operator(&mut self, number: u32, fate: Fate) {
+        let mut fate = fate;
+        for _ in 0..OPERATORS_ANSWERS_MAX {
+            if fate != Fate::Asks {
+                return;
+            }
+            let Some(head) = self.operators.asked(number).cloned() else {
+                return;
+            };
+            let reply = self.admin_reply(&head);
+            let (requests, poller) = (&mut self.requests, &self.poller);
+            fate = self.operators.reply(number, &reply, requests, poller);
+        }
+        if fate == Fate::Asks {
+            // Others have their turn first.
+            self.requests.operators_woken.add(number);
+        }
+    }
+
+    fn admin_reply(&mut self, head: &Head) -> Reply {
+        let (requests, doors, clients) = (&self.requests, &self.doors, &self.clients);
+        let (common, now_us) = (self.common, self.requests.now_us);
+        let state = State::of(requests.lifecycle);
+        let facts = Facts {
+            now_us,
+            state,
+            ready: &|| requests.verdict_ready(),
+            snapshot: &|| {
+                let sources = Sources {
+                    now_us,
+                    common,
+                    dispatch: &requests.dispatch,
+                    state,
+                    not_ready_because: requests.verdict_ready().reason(),
+                    listeners: listener_statuses(&common.settings, doors.listeners()),
+                    connections: admin::Connections::of(clients.doing(), doors.connections_max()),
+                };
+                sources.status()
+            },
+        };
+        self.admin.answer(head, &facts)
+    }
+
+    /// Of two acceptors the one tells that has the door.
+    pub(super) fn gauges(&self) -> Option<Gauges> {
+        if self.requests.lifecycle != Lifecycle::Open {
+            return None;
+        }
+        let settings = &self.common.settings;
+        let dispatch = &self.requests.dispatch;
+        let queued = settings.enable_backlog_metric.then(|| {
+            let listeners = listener_statuses(settings, self.doors.listeners());
+            let queued = listeners.into_iter().filter_map(|listener| listener.queued);
+            queued.map(u64::from).sum()
+        });
+        Some(Gauges {
+            workers: dispatch.sitting().count(),
+            waiting: dispatch.waiting(),
+            queued,
+        })
+    }
+}

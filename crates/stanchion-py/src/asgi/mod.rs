@@ -11,12 +11,13 @@ mod scope;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::PyDict;
 use stanchion_server::record::RequestBuffer;
-use stanchion_server::{Ending, Inbox, Seat, Taken, Worker};
+use stanchion_server::{Inbox, Seat, Taken, Worker};
 use stanchion_sys::clock::monotonic_us;
 use tracing::error;
 
@@ -43,7 +44,12 @@ struct State {
     begun: Option<Begun>,
     /// A further turn is to come by itself.
     is_turning: bool,
+    /// Requests are being taken: who ends meanwhile leaves its seat to that.
+    is_pulling: bool,
 }
+
+/// A turn looks so often whether there is more before what the loop runs has its turn.
+const LOOKS_MAX: usize = 4;
 
 /// What is called for each request.
 struct Begun {
@@ -71,6 +77,7 @@ impl Puller {
                 scopes: Scopes::new(py, worker)?,
                 begun: None,
                 is_turning: false,
+                is_pulling: false,
             }),
         })
     }
@@ -82,7 +89,7 @@ impl Puller {
     }
 
     /// Lets the requests look whose slots have news.
-    fn look(&self, py: Python<'_>) -> PyResult<()> {
+    fn look(&self, py: Python<'_>) {
         let mut slots = Vec::new();
         self.inbox.sweep(|slot| slots.push(slot));
         for slot in slots {
@@ -90,60 +97,59 @@ impl Puller {
             let request = state.running.get(slot as usize).and_then(Option::as_ref);
             let request = request.map(|request| request.clone_ref(py));
             drop(state);
-            if let Some(request) = request {
-                request.get().look(py)?;
+            let looked = request.map(|request| request.get().look(py));
+            if let Some(Err(failure)) = looked {
+                // Others have news too.
+                error!("a request cannot be told what is new: {failure}");
             }
         }
-        Ok(())
     }
 
     /// Takes requests, as many as are this worker's share, and starts their tasks.
-    fn pull(this: &Bound<'_, Self>) -> PyResult<()> {
+    fn pull(this: &Bound<'_, Self>) {
         let (py, puller) = (this.py(), this.get());
+        puller.lock(py).is_pulling = true;
         for _ in 0..puller.worker.fair_share() {
             let mut state = puller.lock(py);
             let Some(number) = state.idle.pop() else {
-                return Ok(());
+                break;
             };
             let seat = Arc::clone(&state.seats[usize::from(number)]);
             let Some(taken) = seat.take() else {
                 state.idle.push(number);
-                return Ok(());
+                break;
             };
             drop(state);
-            Self::start(this, number, &seat, taken)?;
+            match Self::prepare(this, number, &seat, taken) {
+                Ok((scope, request)) => {
+                    if let Err(failure) = Self::start(&scope, &request) {
+                        error!("the task of a request cannot be followed: {failure}");
+                    }
+                }
+                Err(failure) => {
+                    error!("a request cannot be given to the app, and is answered 502: {failure}");
+                    puller.is_free(py, number, &seat);
+                }
+            }
         }
-        Ok(())
+        puller.lock(py).is_pulling = false;
     }
 
-    /// Starts the task of a request.
-    fn start(
-        this: &Bound<'_, Self>,
+    /// Makes what the app is called with. The slot is given back if that fails.
+    fn prepare<'py>(
+        this: &Bound<'py, Self>,
         number: u16,
         seat: &Arc<Seat<'static>>,
         taken: Taken<'static>,
-    ) -> PyResult<()> {
+    ) -> PyResult<(Bound<'py, PyDict>, Bound<'py, Request>)> {
         let (py, puller) = (this.py(), this.get());
         let slot = taken.slot() as usize;
         let mut guard = puller.lock(py);
         let state = &mut *guard;
-        let record = match state.buffer.read(&taken) {
-            Ok(record) => record,
-            Err(bad) => {
-                error!("{bad}: our fault");
-                taken.finish(Ending::Broken);
-                drop(guard);
-                puller.is_free(py, number, seat);
-                return Ok(());
-            }
-        };
+        let record = state.buffer.read(&taken);
+        let record = record.map_err(|bad| PyRuntimeError::new_err(format!("{bad}: our fault")))?;
         let scope = state.scopes.make(py, &record)?;
         let begun = state.begun.as_ref().expect("nothing is pulled before");
-        let (app, create_task) = (begun.app.clone_ref(py), begun.create_task.clone_ref(py));
-        let options = begun
-            .task_options
-            .as_ref()
-            .map(|options| options.clone_ref(py));
         let event_loop = begun.event_loop.clone_ref(py);
         let request = Request::new(&record, taken, number, Arc::clone(seat), event_loop, this)?;
         let request = Bound::new(py, request)?;
@@ -151,6 +157,17 @@ impl Puller {
             state.running.resize_with(slot + 1, || None);
         }
         state.running[slot] = Some(request.clone().unbind());
+        Ok((scope, request))
+    }
+
+    /// Starts the task of a request.
+    fn start(scope: &Bound<'_, PyDict>, request: &Bound<'_, Request>) -> PyResult<()> {
+        let py = scope.py();
+        let guard = request.get().puller(py).lock(py);
+        let begun = guard.begun.as_ref().expect("nothing is pulled before");
+        let (app, create_task) = (begun.app.clone_ref(py), begun.create_task.clone_ref(py));
+        let options = begun.task_options.as_ref();
+        let options = options.map(|options| options.clone_ref(py));
         drop(guard);
         let receive = request.getattr(intern!(py, "receive"))?;
         let send = request.getattr(intern!(py, "send"))?;
@@ -162,10 +179,10 @@ impl Puller {
                 create_task.bind(py).call((coroutine,), options)
             });
         match task {
-            Ok(task) => Request::keep(&request, &task),
+            Ok(task) => Request::keep(request, &task),
             Err(failure) => {
                 request.get().app_failed(py, &failure);
-                Request::over(&request)
+                Request::over(request)
             }
         }
     }
@@ -187,8 +204,13 @@ impl Puller {
             request == Some(number)
         });
         let _request = request.and_then(Option::take);
+        let is_pulling = state.is_pulling;
         drop(state);
         puller.is_free(py, number, seat);
+        if is_pulling {
+            // Its task ended as soon as it began.
+            return Ok(());
+        }
         // In the same turn, without a system call.
         Self::go_on(this)
     }
@@ -198,12 +220,12 @@ impl Puller {
         let (py, puller) = (this.py(), this.get());
         let is_leaving = puller.worker.should_leave();
         if !is_leaving {
-            Self::pull(this)?;
+            Self::pull(this);
         }
-        let mut state = puller.lock(py);
+        let state = puller.lock(py);
         let load = state.seats.len() - state.idle.len();
-        puller.inbox.show_load(load as u32);
         if is_leaving {
+            puller.inbox.show_load(Inbox::NO_ROOM);
             if load == 0
                 && let Some(begun) = &state.begun
             {
@@ -213,19 +235,48 @@ impl Puller {
             }
             return Ok(());
         }
+        puller.inbox.show_load(load as u32);
         let has_more = !state.idle.is_empty() && state.seats[0].sees_request();
-        if has_more && !std::mem::replace(&mut state.is_turning, true) {
-            let begun = state
-                .begun
-                .as_ref()
-                .map(|begun| begun.event_loop.clone_ref(py));
-            drop(state);
-            if let Some(event_loop) = begun {
-                let turn = this.getattr(intern!(py, "turn"))?;
-                event_loop.call_method1(py, intern!(py, "call_soon"), (turn,))?;
-            }
+        drop(state);
+        if has_more {
+            Self::come_again(this)?;
         }
         Ok(())
+    }
+
+    /// Has the loop call [`Puller::turn`] once more when what it runs has had its turn.
+    fn come_again(this: &Bound<'_, Self>) -> PyResult<()> {
+        let (py, puller) = (this.py(), this.get());
+        let mut state = puller.lock(py);
+        if std::mem::replace(&mut state.is_turning, true) {
+            return Ok(());
+        }
+        let begun = state.begun.as_ref();
+        let event_loop = begun.map(|begun| begun.event_loop.clone_ref(py));
+        drop(state);
+        if let Some(event_loop) = event_loop {
+            let turn = this.getattr(intern!(py, "turn"))?;
+            event_loop.call_method1(py, intern!(py, "call_soon"), (turn,))?;
+        }
+        Ok(())
+    }
+
+    /// Says that the loop may sleep; false if there is something for it.
+    fn try_sleep(&self, py: Python<'_>) -> bool {
+        if !self.inbox.try_sleep() {
+            return false;
+        }
+        // Looked at once more: what came in between was announced to nobody.
+        let state = self.lock(py);
+        let sleeps = state.is_turning
+            || state.idle.is_empty()
+            || self.worker.should_leave()
+            || !state.seats[0].sees_request();
+        drop(state);
+        if !sleeps {
+            self.inbox.awake();
+        }
+        sleeps
     }
 }
 
@@ -270,24 +321,14 @@ impl Puller {
         puller.lock(py).is_turning = false;
         puller.inbox.silence();
         puller.inbox.awake();
-        loop {
-            puller.look(py)?;
+        for _ in 0..LOOKS_MAX {
+            puller.look(py);
             Self::go_on(this)?;
-            if !puller.inbox.try_sleep() {
-                continue;
-            }
-            // Looked at once more: what came in between was announced to nobody.
-            let state = puller.lock(py);
-            let is_asleep = state.is_turning
-                || state.idle.is_empty()
-                || puller.worker.should_leave()
-                || !state.seats[0].sees_request();
-            drop(state);
-            if is_asleep {
+            if puller.try_sleep(py) {
                 return Ok(());
             }
-            puller.inbox.awake();
         }
+        Self::come_again(this)
     }
 
     /// The loop turns: to be called now and then.

@@ -67,6 +67,11 @@ impl Request {
         self.number
     }
 
+    /// Who has taken it.
+    pub(super) fn puller<'p>(&'p self, py: Python<'p>) -> &'p Puller {
+        self.puller.bind(py).get()
+    }
+
     fn lock(&self, py: Python<'_>) -> MutexGuard<'_, Progress> {
         self.state
             .lock_py_attached(py)

@@ -110,10 +110,18 @@ pub fn client_address(
     said: Option<&Head>,
     is_proxy: impl Fn(IpAddr) -> bool,
 ) -> Option<IpAddr> {
-    let mut client = peer;
     let fields = said
         .into_iter()
         .flat_map(|head| head.all("x-forwarded-for"));
+    nearest_client(fields, is_proxy).or(peer)
+}
+
+/// The same, as far as the values of `X-Forwarded-For` say it: `None` if they do not.
+pub fn nearest_client<'v>(
+    fields: impl DoubleEndedIterator<Item = &'v [u8]>,
+    is_proxy: impl Fn(IpAddr) -> bool,
+) -> Option<IpAddr> {
+    let mut client = None;
     // From the end, over all fields as if they were one (RFC 9110 section 5.3).
     for word in fields
         .rev()

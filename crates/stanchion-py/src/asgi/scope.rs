@@ -1,13 +1,16 @@
 //! The scope of a request (ASGI 3, HTTP 2.5).
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 use stanchion_http::gateway::{Fate, FieldRules, percent_decoded, split_target};
+use stanchion_http::nearest_client;
 use stanchion_server::Worker;
 use stanchion_server::record::RequestRecord;
+use stanchion_server::settings::AllowedPeers;
 
 use crate::strings::text;
 
@@ -24,7 +27,11 @@ const NAME_BYTES_MAX: usize = 64;
 pub(crate) struct Scopes {
     /// What every scope says.
     bare: Py<PyDict>,
+    asgi: Py<PyDict>,
+    extensions: Py<PyDict>,
     root_path: Vec<u8>,
+    /// Proxies, which say by `X-Forwarded-For` who the client is.
+    believed: AllowedPeers,
     rules: FieldRules,
     /// Names of fields in lower case, by how they were sent.
     names: HashMap<Box<[u8]>, Py<PyBytes>>,
@@ -52,16 +59,17 @@ impl Scopes {
         }
         let bare = PyDict::new(py);
         bare.set_item("type", "http")?;
+        bare.set_item("root_path", &root_path)?;
         let asgi = PyDict::new(py);
         asgi.set_item("version", "3.0")?;
         asgi.set_item("spec_version", "2.5")?;
-        bare.set_item("asgi", asgi)?;
-        bare.set_item("root_path", &root_path)?;
         let extensions = PyDict::new(py);
         extensions.set_item("http.response.pathsend", PyDict::new(py))?;
-        bare.set_item("extensions", extensions)?;
         Ok(Self {
             bare: bare.unbind(),
+            asgi: asgi.unbind(),
+            extensions: extensions.unbind(),
+            believed: settings.forwarded_allow_ips.clone(),
             root_path: root_path.into_bytes(),
             rules: settings.field_rules(),
             names: HashMap::new(),
@@ -102,7 +110,13 @@ impl Scopes {
             intern!(py, "http")
         };
         scope.set_item(intern!(py, "scheme"), scheme)?;
-        if facts.peer_address.is_empty() {
+        // Each its own: they are the app's to change.
+        scope.set_item(intern!(py, "asgi"), self.asgi.bind(py).copy()?)?;
+        let extensions = self.extensions.bind(py).copy()?;
+        scope.set_item(intern!(py, "extensions"), extensions)?;
+        if facts.trusted_peer && scope.contains(intern!(py, "client"))? {
+            // What its head says.
+        } else if facts.peer_address.is_empty() {
             scope.set_item(intern!(py, "client"), py.None())?;
         } else {
             let client = (text(py, facts.peer_address), facts.peer_port);
@@ -130,7 +144,8 @@ impl Scopes {
         let decoded = percent_decoded(path);
         let shown = String::from_utf8_lossy(&decoded);
         let root = String::from_utf8_lossy(&self.root_path);
-        let full = if root.is_empty() || shown.starts_with(&*root) {
+        let below = shown.strip_prefix(&*root);
+        let full = if below.is_some_and(|below| below.is_empty() || below.starts_with('/')) {
             shown
         } else {
             format!("{root}{shown}").into()
@@ -152,6 +167,11 @@ impl Scopes {
             }
         }
         scope.set_item(intern!(py, "headers"), &headers)?;
+        if let Some(client) = self.forwarded_client(request) {
+            // As uvicorn has it: nobody says the port.
+            let client = (text(py, client.to_string().as_bytes()), 0);
+            scope.set_item(intern!(py, "client"), client)?;
+        }
         if request.as_sent.len() <= KEPT_BYTES_MAX {
             let kept = Kept {
                 as_sent: request.as_sent.into(),
@@ -167,6 +187,17 @@ impl Scopes {
             }
         }
         Ok(scope)
+    }
+
+    /// Who the client is, if a proxy says so.
+    fn forwarded_client(&self, request: &RequestRecord<'_>) -> Option<IpAddr> {
+        if !request.facts.trusted_peer {
+            return None;
+        }
+        let fields = request.fields();
+        let said = fields.filter(|(name, _)| name.eq_ignore_ascii_case(b"x-forwarded-for"));
+        let said: Vec<_> = said.map(|(_, value)| value).collect();
+        nearest_client(said.into_iter(), |ip| self.believed.lists(ip))
     }
 
     /// A field's name in lower case.

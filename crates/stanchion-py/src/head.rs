@@ -160,7 +160,7 @@ impl Head {
             let pair = pair?;
             let (name, value) = match pair.cast::<PyTuple>() {
                 Ok(pair) if pair.len() == 2 => (pair.get_item(0)?, pair.get_item(1)?),
-                _ => pair.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>()?,
+                _ => pair_of(&pair)?,
             };
             self.add_bytes(bytes_of(&name)?, bytes_of(&value)?)?;
         }
@@ -317,6 +317,18 @@ fn str_of<'a, 'py>(
         let (what, kind) = (what(), object.get_type());
         PyTypeError::new_err(format!("{what} must be a str, not {kind}"))
     })
+}
+
+/// The two items of any iterable, such as a list.
+fn pair_of<'py>(pair: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
+    let mut items = pair.try_iter()?;
+    let (first, second) = (items.next().transpose()?, items.next().transpose()?);
+    match (first, second, items.next()) {
+        (Some(first), Some(second), None) => Ok((first, second)),
+        _ => Err(PyValueError::new_err(format!(
+            "not a pair of a name and a value: {pair:?}"
+        ))),
+    }
 }
 
 fn bytes_of<'a>(object: &'a Bound<'_, PyAny>) -> PyResult<&'a [u8]> {

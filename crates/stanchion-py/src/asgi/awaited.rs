@@ -1,27 +1,119 @@
-//! What `receive` and `send` give: awaitables that are through at once if they can be, without a turn of the loop.
+//! What `receive` and `send` give: awaitables that do their work when they are awaited, as coroutines do, and are through
+//! at once if they can be, without a turn of the loop.
 //!
-//! They are coroutines as far as asyncio goes (`send`, `throw` and `close`), since apps make tasks of them.
+//! They are coroutines as far as asyncio goes (`send`, `throw` and `close`), since apps make tasks of them, give them to
+//! `wait_for`, and make them in other threads. Whatever is cancelled before its first step has taken nothing.
 
-use pyo3::exceptions::PyStopIteration;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pyo3::exceptions::{PyRuntimeError, PyStopIteration};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::sync::MutexExt;
+use pyo3::types::{PyIterator, PyTuple};
 
-/// One that is through.
+use super::request::Request;
+
+/// One call of `receive` or `send`.
 #[pyclass(frozen, module = "stanchion")]
-pub(crate) struct Through {
-    /// `None` gives `None`.
-    event: Option<Py<PyAny>>,
+pub(crate) struct Awaited {
+    request: Py<Request>,
+    step: Mutex<Step>,
 }
 
-impl Through {
-    pub(crate) fn with(event: Option<Py<PyAny>>) -> Self {
-        Self { event }
+/// What it does next.
+enum Step {
+    Receive,
+    Send(Py<PyAny>),
+    /// Waits for a future of the loop's, whose iterator this is.
+    Wait {
+        steps: Py<PyIterator>,
+        then: Then,
+    },
+    /// It is through, or somebody is at it.
+    Over,
+}
+
+/// What it does when its wait is over.
+#[derive(Clone, Copy)]
+enum Then {
+    Receive,
+    End,
+}
+
+/// How far a step has come.
+enum Came {
+    /// To a wait: this goes to the loop.
+    Waits(Py<PyAny>),
+    /// To its end: with an event, or nothing.
+    Through(Option<Py<PyAny>>),
+}
+
+impl Awaited {
+    pub(super) fn of_receive(request: &Bound<'_, Request>) -> Self {
+        Self::new(request, Step::Receive)
+    }
+
+    pub(super) fn of_send(request: &Bound<'_, Request>, message: Py<PyAny>) -> Self {
+        Self::new(request, Step::Send(message))
+    }
+
+    fn new(request: &Bound<'_, Request>, step: Step) -> Self {
+        Self {
+            request: request.clone().unbind(),
+            step: Mutex::new(step),
+        }
+    }
+
+    fn lock(&self, py: Python<'_>) -> MutexGuard<'_, Step> {
+        self.step
+            .lock_py_attached(py)
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Goes on as far as it comes.
+    fn go_on(&self, py: Python<'_>) -> PyResult<Came> {
+        let mut step = std::mem::replace(&mut *self.lock(py), Step::Over);
+        loop {
+            let (waits_for, then) = match step {
+                Step::Over => {
+                    return Err(PyRuntimeError::new_err(
+                        "this call of receive or send was awaited already",
+                    ));
+                }
+                Step::Receive => match Request::next_event(self.request.bind(py))? {
+                    Ok(event) => return Ok(Came::Through(Some(event.into_any().unbind()))),
+                    Err(future) => (future, Then::Receive),
+                },
+                Step::Send(message) => {
+                    match Request::take_message(self.request.bind(py), message.bind(py))? {
+                        None => return Ok(Came::Through(None)),
+                        Some(future) => (future.into_bound(py), Then::End),
+                    }
+                }
+                Step::Wait { steps, then } => match (steps.bind(py).clone().next(), then) {
+                    (Some(Err(raised)), _) => return Err(raised),
+                    (Some(Ok(future)), then) => {
+                        let future = future.unbind();
+                        *self.lock(py) = Step::Wait { steps, then };
+                        return Ok(Came::Waits(future));
+                    }
+                    (None, Then::End) => return Ok(Came::Through(None)),
+                    (None, Then::Receive) => {
+                        step = Step::Receive;
+                        continue;
+                    }
+                },
+            };
+            let steps = waits_for.call_method0(intern!(py, "__await__"))?;
+            let steps = steps.cast_into::<PyIterator>()?.unbind();
+            step = Step::Wait { steps, then };
+        }
     }
 }
 
 #[pymethods]
-impl Through {
+impl Awaited {
     fn __await__(this: Py<Self>) -> Py<Self> {
         this
     }
@@ -30,118 +122,79 @@ impl Through {
         this
     }
 
-    /// Ends at once: an iterator that gives nothing, with the event as what it returns.
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        match &self.event {
-            None => Ok(None),
-            Some(event) => Err(PyStopIteration::new_err((event.clone_ref(py),))),
+        match self.go_on(py)? {
+            Came::Waits(future) => Ok(Some(future)),
+            Came::Through(None) => Ok(None),
+            Came::Through(Some(event)) => Err(PyStopIteration::new_err((event,))),
         }
     }
 
+    /// A step, as of a coroutine; what loops send is always `None`.
     fn send(&self, py: Python<'_>, _value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        let event = self.event.as_ref().map(|event| event.clone_ref(py));
-        Err(PyStopIteration::new_err((event,)))
-    }
-
-    #[pyo3(signature = (kind, value=None, traceback=None))]
-    #[allow(clippy::unused_self)] // it is a method to Python
-    fn throw(
-        &self,
-        kind: &Bound<'_, PyAny>,
-        value: Option<&Bound<'_, PyAny>>,
-        traceback: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<()> {
-        Err(thrown(kind, value, traceback)?)
-    }
-
-    #[allow(clippy::unused_self)] // as above
-    fn close(&self) {}
-}
-
-/// What was thrown into it, as `generator.throw` takes it.
-fn thrown(
-    kind: &Bound<'_, PyAny>,
-    value: Option<&Bound<'_, PyAny>>,
-    traceback: Option<&Bound<'_, PyAny>>,
-) -> PyResult<PyErr> {
-    let raised = match value {
-        Some(value) if !value.is_none() => value.clone(),
-        _ if kind.is_callable() => kind.call0()?,
-        _ => kind.clone(),
-    };
-    let raised = match traceback {
-        Some(traceback) => {
-            raised.call_method1(intern!(kind.py(), "with_traceback"), (traceback,))?
+        match self.go_on(py)? {
+            Came::Waits(future) => Ok(future),
+            Came::Through(event) => Err(PyStopIteration::new_err((event,))),
         }
-        None => raised,
-    };
-    Ok(PyErr::from_value(raised))
-}
-
-/// One that waits for a future of the loop's.
-#[pyclass(frozen, module = "stanchion")]
-pub(crate) struct Waiting {
-    /// The iterator of the future.
-    steps: Py<PyAny>,
-}
-
-impl Waiting {
-    pub(crate) fn on(future: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let steps = future.call_method0(intern!(future.py(), "__await__"))?;
-        Ok(Self {
-            steps: steps.unbind(),
-        })
-    }
-}
-
-#[pymethods]
-impl Waiting {
-    fn __await__(&self, py: Python<'_>) -> Py<PyAny> {
-        self.steps.clone_ref(py)
     }
 
-    fn send<'py>(&self, py: Python<'py>, value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        self.steps
-            .bind(py)
-            .call_method1(intern!(py, "send"), (value,))
-    }
-
+    /// It is cancelled, mostly.
     #[pyo3(signature = (*raised))]
-    fn throw<'py>(
-        &self,
-        py: Python<'py>,
-        raised: &Bound<'py, PyTuple>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        self.steps
+    fn throw(&self, py: Python<'_>, raised: &Bound<'_, PyTuple>) -> PyResult<Py<PyAny>> {
+        let step = std::mem::replace(&mut *self.lock(py), Step::Over);
+        let Step::Wait { steps, then } = step else {
+            return Err(thrown(raised)?);
+        };
+        let caught = steps
             .bind(py)
-            .call_method1(intern!(py, "throw"), raised.clone())
+            .call_method1(intern!(py, "throw"), raised.clone())?;
+        // No future of asyncio's gets here: they raise what they are given.
+        *self.lock(py) = Step::Wait { steps, then };
+        Ok(caught.unbind())
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let steps = self.steps.bind(py);
-        steps.call_method0(intern!(py, "close")).map(drop)
+        let step = std::mem::replace(&mut *self.lock(py), Step::Over);
+        if let Step::Wait { steps, .. } = step {
+            steps.call_method0(py, intern!(py, "close"))?;
+        }
+        Ok(())
     }
+}
+
+/// What was thrown into it, as `generator.throw` takes it: a class or an exception, then perhaps a value and a traceback.
+fn thrown(raised: &Bound<'_, PyTuple>) -> PyResult<PyErr> {
+    let kind = raised.get_item(0)?;
+    let value = raised.get_item(1).ok().filter(|value| !value.is_none());
+    let raising = match value {
+        Some(value) => value,
+        None if kind.is_callable() => kind.call0()?,
+        None => kind,
+    };
+    Ok(PyErr::from_value(raising))
 }
 
 /// Ends a wait, unless who waited has given up.
-pub(super) fn resolve(future: &Bound<'_, PyAny>, with: &Bound<'_, PyAny>) -> PyResult<()> {
+pub(super) fn resolve(future: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = future.py();
-    if !future
-        .call_method0(intern!(py, "done"))?
-        .extract::<bool>()?
-    {
-        future.call_method1(intern!(py, "set_result"), (with,))?;
+    if !is_done(future)? {
+        future.call_method1(intern!(py, "set_result"), (py.None(),))?;
     }
     Ok(())
 }
 
+/// Ends it by an exception.
 pub(super) fn reject(future: &Bound<'_, PyAny>, why: PyErr) -> PyResult<()> {
     let py = future.py();
-    if !future
-        .call_method0(intern!(py, "done"))?
-        .extract::<bool>()?
-    {
+    if !is_done(future)? {
         future.call_method1(intern!(py, "set_exception"), (why.into_value(py),))?;
     }
     Ok(())
+}
+
+/// Whether nobody waits for it any more.
+pub(super) fn is_done(future: &Bound<'_, PyAny>) -> PyResult<bool> {
+    future
+        .call_method0(intern!(future.py(), "done"))?
+        .extract::<bool>()
 }

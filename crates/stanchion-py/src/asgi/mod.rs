@@ -97,7 +97,7 @@ impl Puller {
             let request = state.running.get(slot as usize).and_then(Option::as_ref);
             let request = request.map(|request| request.clone_ref(py));
             drop(state);
-            let looked = request.map(|request| request.get().look(py));
+            let looked = request.map(|request| Request::look(request.bind(py)));
             if let Some(Err(failure)) = looked {
                 // Others have news too.
                 error!("a request cannot be told what is new: {failure}");

@@ -23,6 +23,8 @@ pub(super) struct Progress {
     /// The answer is whole as far as the app goes; some of it may wait for room.
     pub(super) is_answered: bool,
     pub(super) is_client_gone: bool,
+    /// The app's task has ended, but pieces that it has sent wait for room.
+    pub(super) is_left: bool,
     /// Futures of those who wait for an event.
     pub(super) receivers: Vec<Py<PyAny>>,
     /// Pieces of the answer for which there was no room, oldest first.
@@ -56,6 +58,7 @@ impl Progress {
             input,
             is_answered: false,
             is_client_gone: false,
+            is_left: false,
             receivers: Vec::new(),
             pending: VecDeque::new(),
             task: None,
@@ -179,8 +182,9 @@ impl Progress {
         (done, Vec::new())
     }
 
-    /// The app has no more to say: the slot goes back, with whatever is in it.
-    pub(super) fn give_back(&mut self, py: Python<'_>) {
+    /// The app has no more to say: the slot goes back, with whatever is in it. Gives the futures of those who wait to
+    /// say more all the same.
+    pub(super) fn give_back(&mut self, py: Python<'_>) -> Vec<Py<PyAny>> {
         if self.is_client_gone {
             if let Some(taken) = self.answer.taken.take() {
                 taken.finish(Ending::Broken);
@@ -188,7 +192,10 @@ impl Progress {
         } else if self.answer.taken.is_some() {
             self.answer.fail(py, write_all);
         }
+        self.is_answered = true;
         self.input = Input::Over;
+        let waiting = self.pending.drain(..).map(|pending| pending.future);
+        waiting.collect()
     }
 }
 

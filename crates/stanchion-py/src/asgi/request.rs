@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::{MutexExt, PyOnceLock};
+use pyo3::sync::MutexExt;
 use pyo3::types::{PyBytes, PyDict, PyString};
 use stanchion_server::log::EXCEPTION;
 use stanchion_server::record::{BodyRecord, FilePart, RequestBuffer, RequestRecord};
@@ -15,11 +15,14 @@ use stanchion_server::{Seat, Taken};
 use tracing::error;
 
 use super::Puller;
-use super::awaited::{Through, Waiting, reject, resolve};
+use super::awaited::{Awaited, is_done, reject, resolve};
 use super::progress::{Input, Progress, client_gone, write_all};
 use crate::answer::{Answer, Stage};
 use crate::response::ClientGone;
 use crate::wsgi::traceback;
+
+/// How many exceptions are looked at, of which each was raised while the one before it was handled.
+const CHAIN_MAX: usize = 16;
 
 /// A request that the app answers.
 #[pyclass(frozen, module = "stanchion")]
@@ -79,8 +82,9 @@ impl Request {
     }
 
     /// The acceptor has news: there is room for more of the answer, or nobody wants it any more.
-    pub(super) fn look(&self, py: Python<'_>) -> PyResult<()> {
-        let mut state = self.lock(py);
+    pub(super) fn look(this: &Bound<'_, Self>) -> PyResult<()> {
+        let py = this.py();
+        let mut state = this.get().lock(py);
         let is_gone = state.answer.taken.as_ref().is_some_and(Taken::client_gone);
         state.is_client_gone |= is_gone;
         let (done, failed) = state.flush(py);
@@ -89,15 +93,14 @@ impl Request {
         } else {
             Vec::new()
         };
+        let is_through = state.is_left && state.is_over();
         drop(state);
-        for future in done {
-            resolve(future.bind(py), py.None().bind(py))?;
-        }
+        wake(py, done.into_iter().chain(receivers))?;
         for future in failed {
             reject(future.bind(py), client_gone())?;
         }
-        for future in receivers {
-            resolve(future.bind(py), disconnect(py)?.as_any())?;
+        if is_through {
+            return Self::leave(this);
         }
         Ok(())
     }
@@ -116,7 +119,7 @@ impl Request {
 
     /// The app has raised something.
     pub(super) fn app_failed(&self, py: Python<'_>, failure: &PyErr) {
-        if !failure.is_instance_of::<ClientGone>(py) {
+        if !comes_of_gone_client(py, failure) {
             let what = self.describe(py);
             error!(target: EXCEPTION, "the app failed at {what}\n{}", traceback(py, failure));
         }
@@ -137,12 +140,27 @@ impl Request {
     pub(super) fn over(this: &Bound<'_, Self>) -> PyResult<()> {
         let (py, request) = (this.py(), this.get());
         let mut state = request.lock(py);
-        state.give_back(py);
         state.task = None;
+        if state.is_answered && !state.is_over() {
+            // Another task of the app's has sent the end of it, or a send was cancelled: the client gets it all the same.
+            state.is_left = true;
+            return Ok(());
+        }
+        drop(state);
+        Self::leave(this)
+    }
+
+    /// Nobody is at it any more: slot and seat go back.
+    fn leave(this: &Bound<'_, Self>) -> PyResult<()> {
+        let (py, request) = (this.py(), this.get());
+        let mut state = request.lock(py);
+        state.is_left = false;
+        let waiting = state.give_back(py);
         let receivers = std::mem::take(&mut state.receivers);
         drop(state);
-        for future in receivers {
-            resolve(future.bind(py), disconnect(py)?.as_any())?;
+        wake(py, receivers)?;
+        for future in waiting {
+            reject(future.bind(py), client_gone())?;
         }
         Puller::ended(
             request.puller.bind(py),
@@ -150,6 +168,62 @@ impl Request {
             request.number,
             &request.seat,
         )
+    }
+
+    /// What `receive` gives now, or a future to wait for: it may have been woken for nothing then.
+    pub(super) fn next_event<'py>(
+        this: &Bound<'py, Self>,
+    ) -> PyResult<Result<Bound<'py, PyDict>, Bound<'py, PyAny>>> {
+        let (py, request) = (this.py(), this.get());
+        let mut state = request.lock(py);
+        if let Some(event) = state.next_piece(py)? {
+            return Ok(Ok(event));
+        }
+        if state.is_over() {
+            return disconnect(py).map(Ok);
+        }
+        let future = request
+            .event_loop
+            .bind(py)
+            .call_method0(intern!(py, "create_future"))?;
+        // An app that asks with a timeout, again and again, must not make the list longer.
+        state
+            .receivers
+            .retain(|receiver| !is_done(receiver.bind(py)).unwrap_or(true));
+        state.receivers.push(future.clone().unbind());
+        Ok(Err(future))
+    }
+
+    /// Does what the app sends. A future, if it has to wait for room.
+    pub(super) fn take_message(
+        this: &Bound<'_, Self>,
+        message: &Bound<'_, PyAny>,
+    ) -> PyResult<Option<Py<PyAny>>> {
+        let (py, request) = (this.py(), this.get());
+        let message = message.cast::<PyDict>().map_err(|_| {
+            PyTypeError::new_err(format!("send takes a dict, not {}", message.get_type()))
+        })?;
+        let kind = message
+            .get_item(intern!(py, "type"))?
+            .ok_or_else(|| PyValueError::new_err("send takes a dict with a type"))?;
+        let kind = kind.cast::<PyString>().map_err(PyErr::from)?;
+        request.check_client(py)?;
+        match kind.to_str()? {
+            "http.response.body" => request.body(py, message),
+            "http.response.start" => request.start(py, message).map(|()| None),
+            "http.response.pathsend" => request.path(py, message).map(|()| None),
+            other => Err(PyRuntimeError::new_err(format!(
+                "a message that is not of HTTP, or of an extension that the scope does not name: {other:?}"
+            ))),
+        }
+    }
+
+    /// What an app gets that sends after its client has gone (HTTP 2.4).
+    fn check_client(&self, py: Python<'_>) -> PyResult<()> {
+        if self.lock(py).is_client_gone {
+            return Err(client_gone());
+        }
+        Ok(())
     }
 
     fn start(&self, py: Python<'_>, message: &Bound<'_, PyDict>) -> PyResult<()> {
@@ -196,10 +270,10 @@ impl Request {
             ));
         }
         let piece = piece.as_ref().map_or(&[][..], |piece| piece.as_bytes());
-        state.is_answered = is_last;
         let done = state.put(py, piece, is_last, &self.event_loop);
-        if done.is_err() {
-            state.is_client_gone = true;
+        match &done {
+            Ok(_) => state.is_answered = is_last,
+            Err(failure) => state.is_client_gone |= failure.is_instance_of::<ClientGone>(py),
         }
         let receivers = if state.is_over() {
             std::mem::take(&mut state.receivers)
@@ -207,9 +281,7 @@ impl Request {
             Vec::new()
         };
         drop(state);
-        for future in receivers {
-            resolve(future.bind(py), disconnect(py)?.as_any())?;
-        }
+        wake(py, receivers)?;
         done
     }
 
@@ -254,53 +326,13 @@ impl Request {
 #[pymethods]
 impl Request {
     /// ASGI's `receive`.
-    fn receive<'py>(this: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        let (py, request) = (this.py(), this.get());
-        let mut state = request.lock(py);
-        if let Some(event) = state.next_piece(py)? {
-            let event = Through::with(Some(event.into_any().unbind()));
-            return Ok(Bound::new(py, event)?.into_any());
-        }
-        if state.is_over() {
-            let event = Through::with(Some(disconnect(py)?.into_any().unbind()));
-            return Ok(Bound::new(py, event)?.into_any());
-        }
-        let future = request
-            .event_loop
-            .bind(py)
-            .call_method0(intern!(py, "create_future"))?;
-        state.receivers.push(future.clone().unbind());
-        drop(state);
-        Ok(Bound::new(py, Waiting::on(&future)?)?.into_any())
+    fn receive(this: &Bound<'_, Self>) -> Awaited {
+        Awaited::of_receive(this)
     }
 
     /// ASGI's `send`.
-    fn send<'py>(
-        this: &Bound<'py, Self>,
-        message: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let (py, request) = (this.py(), this.get());
-        let message = message.cast::<PyDict>().map_err(|_| {
-            PyTypeError::new_err(format!("send takes a dict, not {}", message.get_type()))
-        })?;
-        let kind = message
-            .get_item(intern!(py, "type"))?
-            .ok_or_else(|| PyValueError::new_err("send takes a dict with a type"))?;
-        let kind = kind.cast::<PyString>().map_err(PyErr::from)?;
-        let waits = match kind.to_str()? {
-            "http.response.body" => request.body(py, message)?,
-            "http.response.start" => request.start(py, message).map(|()| None)?,
-            "http.response.pathsend" => request.path(py, message).map(|()| None)?,
-            other => {
-                return Err(PyRuntimeError::new_err(format!(
-                    "a message that is not of HTTP, or of an extension that the scope does not name: {other:?}"
-                )));
-            }
-        };
-        match waits {
-            None => through(py),
-            Some(future) => Ok(Bound::new(py, Waiting::on(future.bind(py))?)?.into_any()),
-        }
+    fn send(this: &Bound<'_, Self>, message: Py<PyAny>) -> Awaited {
+        Awaited::of_send(this, message)
     }
 
     /// Its task has ended.
@@ -324,11 +356,27 @@ impl Request {
     }
 }
 
-/// What `send` gives when there is nothing to wait for: always the same, as it has nothing of its own.
-fn through(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-    static THROUGH: PyOnceLock<Py<Through>> = PyOnceLock::new();
-    let through = THROUGH.get_or_try_init(py, || Py::new(py, Through::with(None)))?;
-    Ok(through.bind(py).clone().into_any())
+/// Has them look again.
+fn wake(py: Python<'_>, futures: impl IntoIterator<Item = Py<PyAny>>) -> PyResult<()> {
+    futures
+        .into_iter()
+        .try_for_each(|future| resolve(future.bind(py)))
+}
+
+/// Whether it is what `send` has raised, or what the app has made of that.
+fn comes_of_gone_client(py: Python<'_>, failure: &PyErr) -> bool {
+    let mut raised = Some(failure.value(py).clone().into_any());
+    for _ in 0..CHAIN_MAX {
+        let Some(one) = raised else {
+            return false;
+        };
+        if one.is_instance_of::<ClientGone>() {
+            return true;
+        }
+        let of = |name| one.getattr(name).ok().filter(|of| !of.is_none());
+        raised = of("__cause__").or_else(|| of("__context__"));
+    }
+    false
 }
 
 fn disconnect(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {

@@ -1,6 +1,7 @@
 """The event loop of a worker whose app is an ASGI one: its start-up, its requests, its end (lifespan 2.0)."""
 
 import asyncio
+import inspect
 import sys
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Protocol
@@ -29,7 +30,7 @@ class Puller(Protocol):
         self,
         app: ASGIApp,
         event_loop: asyncio.AbstractEventLoop,
-        state: dict[str, Any] | None,
+        state: dict[str, Any],
         over: asyncio.Event,
         task_options: dict[str, Any] | None,
     ) -> None: ...
@@ -46,24 +47,30 @@ class EventLoop:
     """An event loop with an app. `start_up` comes before the worker is ready, `serve` lasts until it leaves."""
 
     def __init__(self, app: ASGIApp, puller: Puller, kind: str, lifespan: str) -> None:
-        self._app = app
+        self._app = app if _is_coroutine_function(app) else _awaited(app)
         self._puller = puller
         self._loop = _new_loop(kind)
         self._loop.set_exception_handler(self._report)
         asyncio.set_event_loop(self._loop)
-        self._lifespan = None if lifespan == "off" else Lifespan(app, is_needed=lifespan == "on")
+        self._lifespan = None if lifespan == "off" else Lifespan(self._app, is_needed=lifespan == "on")
         self._over = asyncio.Event()
 
     def start_up(self) -> None:
         """Let the app start up; StartUpError if it cannot."""
-        if self._lifespan is not None:
+        if self._lifespan is None:
+            return
+        try:
             self._loop.run_until_complete(self._lifespan.start_up())
+        except (SystemExit, KeyboardInterrupt) as failure:
+            raise StartUpError(f"the app raised {type(failure).__name__} when it started up") from failure
 
     def serve(self) -> None:
         """Serve until the worker is to leave and nothing runs any more, then let the app shut down."""
-        state = None if self._lifespan is None else self._lifespan.state
-        # A task whose app never waits needs no turn of the loop of its own (Python 3.12).
-        options = {"loop": self._loop, "eager_start": True} if sys.version_info >= (3, 12) else None
+        state = {} if self._lifespan is None else self._lifespan.state
+        # A task whose app never waits needs no turn of the loop of its own (Python 3.12). An app that has a factory of
+        # its own for tasks wants it for those of requests, too.
+        is_eager = sys.version_info >= (3, 12) and self._loop.get_task_factory() is None
+        options = {"loop": self._loop, "eager_start": True} if is_eager else None
         self._loop.add_reader(self._puller.fileno(), self._puller.turn)
         self._beat()
         self._puller.begin(self._app, self._loop, state, self._over, options)
@@ -78,8 +85,8 @@ class EventLoop:
         """Run the loop; what asks the process to exit makes the worker leave."""
         try:
             self._loop.run_until_complete(awaitable)
-        except SystemExit:
-            log(_INFO, "the app asked to exit: the worker leaves")
+        except (SystemExit, KeyboardInterrupt) as asked:
+            log(_INFO, f"the app asked to exit ({type(asked).__name__}): the worker leaves")
             self._puller.leave()
 
     def _beat(self) -> None:
@@ -88,13 +95,10 @@ class EventLoop:
 
     def _report(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """What nobody has caught goes to the error log."""
-        # Imported here, as most loops have nothing to report.
-        import traceback
-
         text = f"event loop: {context['message']}"
         failure = context.get("exception")
         if failure is not None:
-            text += "\n" + "".join(traceback.format_exception(failure)).rstrip()
+            text += "\n" + _described(failure)
         log(_ERROR, text)
 
     def _close(self) -> None:
@@ -115,9 +119,30 @@ class Lifespan:
         self._app = app
         self._is_needed = is_needed
         self._events: asyncio.Queue[Message] = asyncio.Queue()
-        self._answers: asyncio.Queue[Message] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
+        self._answer: Message | None = None
+        self._is_answered = asyncio.Event()
+        # What it may answer now: `startup` or `shutdown`.
+        self._asked: str | None = None
+        # It has asked for an event after the last one, which never comes.
+        self._is_waiting_on = asyncio.Event()
         self.state: dict[str, Any] = {}
+
+    async def _receive(self) -> Message:
+        if self._asked == "shutdown" and self._is_answered.is_set():
+            self._is_waiting_on.set()
+        event = await self._events.get()
+        self._asked = event["type"].removeprefix("lifespan.")
+        return event
+
+    async def _send(self, message: Message) -> None:
+        kind = message["type"]
+        if kind not in (f"lifespan.{self._asked}.complete", f"lifespan.{self._asked}.failed"):
+            raise RuntimeError(f"{kind!r} is no answer to what the server sent last")
+        if self._is_answered.is_set():
+            raise RuntimeError(f"lifespan.{self._asked} was answered already")
+        self._answer = message
+        self._is_answered.set()
 
     async def _call_app(self) -> None:
         scope: dict[str, Any] = {
@@ -125,42 +150,86 @@ class Lifespan:
             "asgi": {"version": "3.0", "spec_version": "2.0"},
             "state": self.state,
         }
-        await self._app(scope, self._events.get, self._answers.put)
+        await self._app(scope, self._receive, self._send)
 
     async def _tell(self, event: str) -> Message | None:
         """Send an event, and give the answer; `None` if the app's call ends without one."""
         assert self._task is not None
+        self._answer = None
+        self._is_answered.clear()
         self._events.put_nowait({"type": event})
-        answer = asyncio.ensure_future(self._answers.get())
-        await asyncio.wait({answer, self._task}, return_when=asyncio.FIRST_COMPLETED)
-        if answer.done():
-            return answer.result()
-        answer.cancel()
-        return None
+        await self._first_of(self._is_answered)
+        return self._answer
+
+    async def _first_of(self, event: asyncio.Event) -> None:
+        """Wait for it, or for the end of the app's call."""
+        assert self._task is not None
+        happens = asyncio.ensure_future(event.wait())
+        await asyncio.wait({happens, self._task}, return_when=asyncio.FIRST_COMPLETED)
+        happens.cancel()
 
     async def start_up(self) -> None:
         """Let the app start up; StartUpError if it says that it cannot."""
         self._task = asyncio.get_running_loop().create_task(self._call_app())
+        # What it raises is asked for when it is of use; nobody need complain that it was not.
+        self._task.add_done_callback(_raised)
         answer = await self._tell("lifespan.startup")
         if answer is None:
-            failure = self._task.exception()
+            self._is_unsupported(_raised(self._task))
             self._task = None
-            if self._is_needed:
-                raise StartUpError("the app does not support lifespan, which `lifespan` is `on` for") from failure
-            return
-        if answer["type"] == "lifespan.startup.failed":
+        elif answer["type"] == "lifespan.startup.failed":
             raise StartUpError(answer.get("message") or "the app sent lifespan.startup.failed")
-        if answer["type"] != "lifespan.startup.complete":
-            raise StartUpError(f"the app answered lifespan.startup by {answer['type']!r}")
+
+    def _is_unsupported(self, failure: BaseException | None) -> None:
+        """The app's call has ended. Its fault is told apart from an app that knows no lifespan by how far it came."""
+        if self._is_needed:
+            raise StartUpError("the app does not support lifespan, which `lifespan` is `on` for") from failure
+        if failure is not None and self._asked is not None:
+            said = _described(failure)
+            log(_ERROR, f"the app failed at lifespan.startup, and is served as if it had no lifespan\n{said}")
 
     async def shut_down(self) -> None:
         """Let the app shut down."""
-        if self._task is None or self._task.done():
+        if self._task is None:
             return
-        answer = await self._tell("lifespan.shutdown")
+        answer = None if self._task.done() else await self._tell("lifespan.shutdown")
         if answer is not None and answer["type"] == "lifespan.shutdown.failed":
             log(_ERROR, f"the app does not shut down: {answer.get('message') or 'it did not say why'}")
-        await asyncio.wait({self._task})
+        # What it does after its answer, unless it waits for an event that never comes.
+        await self._first_of(self._is_waiting_on)
+        failure = _raised(self._task) if self._task.done() else None
+        if failure is not None:
+            log(_ERROR, f"the app failed in its lifespan\n{_described(failure)}")
+
+
+def _raised(task: "asyncio.Task[None]") -> BaseException | None:
+    """What a task that is done has ended by."""
+    return asyncio.CancelledError() if task.cancelled() else task.exception()
+
+
+def _described(failure: BaseException) -> str:
+    # Imported here, as most loops have nothing to report.
+    import traceback
+
+    return "".join(traceback.format_exception(failure)).rstrip()
+
+
+def _is_coroutine_function(app: ASGIApp) -> bool:
+    """Whether what the app returns can be made a task as it is, and nothing of the app runs before that."""
+    return inspect.iscoroutinefunction(app) or inspect.iscoroutinefunction(type(app).__call__)
+
+
+def _awaited(app: ASGIApp) -> ASGIApp:
+    """An app that returns some awaitable, called within the task of its request as if it were a coroutine function."""
+
+    async def call(
+        scope: MutableMapping[str, Any],
+        receive: Callable[[], Awaitable[Message]],
+        send: Callable[[Message], Awaitable[None]],
+    ) -> None:
+        await app(scope, receive, send)
+
+    return call
 
 
 def _new_loop(kind: str) -> asyncio.AbstractEventLoop:

@@ -11,7 +11,7 @@ mod scope;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError, PySystemExit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
@@ -19,7 +19,7 @@ use pyo3::types::PyDict;
 use stanchion_server::record::RequestBuffer;
 use stanchion_server::{Inbox, Seat, Taken, Worker};
 use stanchion_sys::clock::monotonic_us;
-use tracing::error;
+use tracing::{error, info};
 
 use request::Request;
 use scope::Scopes;
@@ -182,6 +182,13 @@ impl Puller {
             Ok(task) => Request::keep(request, &task),
             Err(failure) => {
                 request.get().app_failed(py, &failure);
+                if failure.is_instance_of::<PySystemExit>(py)
+                    || failure.is_instance_of::<PyKeyboardInterrupt>(py)
+                {
+                    // An eager task hands it on; others hand it to the loop, which ends by it.
+                    info!("the app asked to exit ({failure}): the worker leaves");
+                    request.get().puller(py).worker.leave();
+                }
                 Request::over(request)
             }
         }

@@ -6,7 +6,7 @@ mod mend;
 
 pub use look::SlotState;
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 use crate::area::Area;
 use crate::corrupt::Corrupt;
@@ -30,6 +30,8 @@ pub struct AcceptorSide<'x> {
     turns: Vec<u32>,
     /// Bytes of each slot's answer that we have read, likewise.
     consumed: Vec<u64>,
+    /// How far into its ring each slot's answer has reached, as far as we have read it, likewise.
+    reached: Vec<usize>,
     /// Whether nobody wants each slot's answer any more, likewise.
     gone: Vec<bool>,
     /// What we have put into everybody's ring, and into that of each worker.
@@ -83,6 +85,7 @@ impl<'x> AcceptorSide<'x> {
             used: vec![true; slots],
             turns: vec![0; slots],
             consumed: vec![0; slots],
+            reached: vec![0; slots],
             gone: vec![false; slots],
             // Seats may still take what was ready before; it is withdrawn below, or an orphan.
             shared: exchange.ready().take_over(),
@@ -120,6 +123,9 @@ impl<'x> AcceptorSide<'x> {
         // As far as the one before us has read it.
         let consumed = &self.exchange.head(slot).flow.0.consumed;
         self.consumed[slot as usize] = consumed.load(Ordering::Relaxed);
+        // How far its answer has reached is not known.
+        self.reached[slot as usize] = self.exchange.geometry().response_bytes;
+        self.take_over_inflow(slot);
         self.give_up(slot);
         self.orphans.push(slot);
     }
@@ -236,6 +242,7 @@ impl<'x> AcceptorSide<'x> {
         let turn = self.turns[slot as usize].wrapping_add(1);
         self.turns[slot as usize] = turn;
         self.consumed[slot as usize] = 0;
+        self.reached[slot as usize] = 0;
         self.gone[slot as usize] = false;
         self.exchange
             .set_word(slot, SlotPhase::Filling, Tenant::default(), turn);
@@ -293,7 +300,9 @@ impl<'x> AcceptorSide<'x> {
 
     /// Wakes up to `count` event loops that sleep and have room, those with the fewest requests first.
     fn call_loops(&self, count: u32) {
-        for _ in 0..count {
+        // Each once at most, whatever a worker writes meanwhile.
+        let loops = self.exchange.geometry().workers() as u32;
+        for _ in 0..count.min(loops) {
             match self.sleepers().min_by_key(Inbox::load) {
                 Some(inbox) => inbox.call(),
                 None => break,
@@ -352,6 +361,8 @@ impl<'x> AcceptorSide<'x> {
         if !self.exchange.geometry().event_loops {
             return;
         }
+        // With the fence of who takes it: either the seat sees what is new, or we see whose it is.
+        fence(Ordering::SeqCst);
         // Nobody else minds if a worker has written another seat there.
         let owner = self.exchange.word(slot).map(|word| word.tenant.seat);
         let worker = owner.map(|seat| self.exchange.geometry().worker_of(seat));
@@ -385,13 +396,13 @@ impl<'x> AcceptorSide<'x> {
 
     fn free_slot(&mut self, slot: u32) {
         debug_assert!(self.used[slot as usize], "slot {slot} was freed twice");
-        let written = match self.exchange.word(slot).map(|word| word.phase) {
-            Some(SlotPhase::Free | SlotPhase::Filling | SlotPhase::Ready) => 0,
-            Some(SlotPhase::Done) => self.consumed[slot as usize],
+        let reached = match self.exchange.word(slot).map(|word| word.phase) {
+            Some(SlotPhase::Free | SlotPhase::Filling | SlotPhase::Ready) => Some(0),
+            Some(SlotPhase::Done) => Some(self.reached_at_end(slot)),
             // Its seat is dead, and may have written what it had not yet published.
-            Some(SlotPhase::Taken | SlotPhase::Answering) | None => u64::MAX,
+            Some(SlotPhase::Taken | SlotPhase::Answering) | None => None,
         };
-        self.exchange.wipe(slot, written);
+        self.exchange.wipe(slot, self.poured_bytes(slot), reached);
         self.used[slot as usize] = false;
         let turn = self.turns[slot as usize];
         self.exchange

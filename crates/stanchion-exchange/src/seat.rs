@@ -1,6 +1,6 @@
 //! The worker's side: take a request, read it, answer it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::time::Duration;
 
 use stanchion_sys::clock::monotonic_us;
@@ -93,6 +93,10 @@ impl<'x> SeatSide<'x> {
             .sources
             .take(self.exchange.words(), self.tenant, own_first)?;
         self.took_own.store(own, Ordering::Relaxed);
+        if self.exchange.geometry().event_loops {
+            // With the fence of who posts news of the slot: either he sees that it is ours, or we see the news.
+            fence(Ordering::SeqCst);
+        }
         let now_us = monotonic_us();
         self.settle(now_us);
         self.exchange
@@ -420,7 +424,8 @@ impl Taken<'_> {
         let head = self.exchange.head(self.slot);
         head.done_us.store(now_us, Ordering::Relaxed);
         head.ending.store(ending as u32, Ordering::Relaxed);
-        head.flow.0.produced.store(self.written, Ordering::Relaxed);
+        // Who has seen the state before this one may see it: the last bytes come first.
+        head.flow.0.produced.store(self.written, Ordering::Release);
         self.exchange
             .set_word(self.slot, SlotPhase::Done, self.tenant, self.turn);
         self.notify();

@@ -16,6 +16,9 @@ use crate::ring::ReadyRing;
 use crate::sync::AtomicU64;
 use crate::word::{SlotPhase, Tenant, Word};
 
+/// What is usual.
+const PAGE_BYTES: usize = 4096;
+
 /// The shared memory, made by the master before any fork and inherited by everybody.
 #[derive(Debug)]
 pub struct Exchange {
@@ -67,6 +70,9 @@ impl Offsets {
         let inbox_bits = place(inboxes * geometry.notice_words() * size_of::<AtomicU64>());
         let requests = place(geometry.slots() * geometry.request_bytes);
         let inflows = place(geometry.slots() * geometry.inflow_bytes);
+        // So that each ring has pages of its own, as far as its length allows.
+        let up_to_here = place(0);
+        let _rest_of_page = place(up_to_here.next_multiple_of(PAGE_BYTES) - up_to_here);
         let responses = place(geometry.slots() * geometry.response_bytes);
         Self {
             seats,
@@ -308,28 +314,54 @@ impl Exchange {
         self.area(self.offsets.responses, slot, self.geometry.response_bytes)
     }
 
-    /// Forgets a request and its answer, of which `written` bytes or what the seat says were written: no
-    /// more than that, since memory that was never used is not there. Whoever has the slot next, or looks where it
-    /// should not, finds nothing of them.
-    pub(crate) fn wipe(&self, slot: u32, written: u64) {
+    /// Forgets a request, what came in behind it (`poured` bytes) and its answer, which reached so far into its ring:
+    /// no more than that, since memory that was never used is not there. `None` if it cannot be known how far, as its
+    /// seat is dead. Whoever has the slot next, or looks where it should not, finds nothing of them.
+    pub(crate) fn wipe(&self, slot: u32, poured: u64, reached: Option<usize>) {
         let head = self.head(slot);
+        let Geometry {
+            request_bytes,
+            inflow_bytes,
+            response_bytes,
+            ..
+        } = self.geometry;
         let request = head.request_len.load(Ordering::Relaxed) as usize;
-        let produced = head.flow.0.produced.load(Ordering::Relaxed);
-        let (request_max, response_max) =
-            (self.geometry.request_bytes, self.geometry.response_bytes);
-        let request = request.min(request_max);
-        let response = produced.max(written).min(response_max as u64) as usize;
-        let inflow = head.inflow.0.produced.load(Ordering::Relaxed);
-        let inflow = inflow.min(self.geometry.inflow_bytes as u64) as usize;
-        // SAFETY: all are within the areas of the slot, of which no references are made.
-        unsafe {
-            std::ptr::write_bytes(self.request_area(slot), 0, request);
-            std::ptr::write_bytes(self.inflow_area(slot), 0, inflow);
-            std::ptr::write_bytes(self.response_area(slot), 0, response);
+        let inflow = poured.min(inflow_bytes as u64) as usize;
+        self.zero(self.offsets.requests, slot, request_bytes, request);
+        self.zero(self.offsets.inflows, slot, inflow_bytes, inflow);
+        match reached {
+            Some(reached) => self.zero(self.offsets.responses, slot, response_bytes, reached),
+            None => self.zero_all(self.offsets.responses, slot, response_bytes),
         }
         head.request_len.store(0, Ordering::Relaxed);
         head.inflow.0.produced.store(0, Ordering::Relaxed);
         head.flow.0.produced.store(0, Ordering::Relaxed);
+    }
+
+    /// Writes zeroes over the first `len` bytes of a slot's area.
+    fn zero(&self, offset: usize, slot: u32, bytes: usize, len: usize) {
+        // SAFETY: within the area of the slot, of which no references are made.
+        unsafe { std::ptr::write_bytes(self.area(offset, slot, bytes), 0, len.min(bytes)) };
+    }
+
+    /// All of an area becomes zeroes, without touching pages that nobody has used: a worker may die with a thousand
+    /// requests.
+    fn zero_all(&self, offset: usize, slot: u32, bytes: usize) {
+        let (area, start) = (
+            self.area(offset, slot, bytes),
+            offset + slot as usize * bytes,
+        );
+        // SAFETY: the range is the area of the slot, of which no references are made; so are its edges, which are written.
+        unsafe {
+            match self.memory.give_back(start, bytes) {
+                Ok(pages) if !pages.is_empty() => {
+                    let (before, behind) = (pages.start - start, start + bytes - pages.end);
+                    std::ptr::write_bytes(area, 0, before);
+                    std::ptr::write_bytes(area.add(bytes - behind), 0, behind);
+                }
+                Ok(_) | Err(_) => std::ptr::write_bytes(area, 0, bytes),
+            }
+        }
     }
 
     fn area(&self, offset: usize, slot: u32, bytes: usize) -> *mut u8 {

@@ -246,3 +246,68 @@ fn the_next_request_finds_nothing_of_the_one_before() {
     assert_eq!(second.receive(&mut into), 1);
     assert_eq!(into[0], b'x');
 }
+
+/// Where the exchange is mapped, in bytes of memory that are there.
+fn resident_bytes() -> u64 {
+    let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let at = smaps.find("memfd:stanchion-exchange").unwrap();
+    let line = smaps[at..]
+        .lines()
+        .find(|line| line.starts_with("Rss:"))
+        .unwrap();
+    line.split_whitespace()
+        .nth(1)
+        .unwrap()
+        .parse::<u64>()
+        .unwrap()
+        * 1024
+}
+
+const LARGE: Geometry = Geometry {
+    seats: 64,
+    seats_per_worker: 64,
+    response_bytes: 1 << 20,
+    request_bytes: 4096,
+    ..GEOMETRY
+};
+
+#[test]
+fn a_dead_worker_with_many_requests_takes_no_memory_with_it() {
+    let exchange = Exchange::create(LARGE).unwrap();
+    let mut side = AcceptorSide::take_over(&exchange);
+    let mut slots = Vec::new();
+    for number in 0..64 {
+        let seat = seat(&exchange, number);
+        let mut taken = taken(&mut side, &seat);
+        taken.write(b"secret").unwrap();
+        slots.push(taken.slot());
+        std::mem::forget((taken, seat));
+    }
+    let before = resident_bytes();
+    for slot in slots {
+        side.release(slot);
+    }
+    assert!(
+        resident_bytes() <= before,
+        "what nobody has used is not touched"
+    );
+}
+
+#[test]
+fn a_long_stream_of_short_pieces_is_forgotten_without_touching_more_than_it_used() {
+    let exchange = Exchange::create(LARGE).unwrap();
+    let mut side = AcceptorSide::take_over(&exchange);
+    let seat = seat(&exchange, 0);
+    let mut taken = taken(&mut side, &seat);
+    let mut out = Vec::new();
+    for _ in 0..3000 {
+        assert_eq!(taken.write_some(&[7; 1000]), Ok(1000));
+        taken.publish();
+        out.clear();
+        side.read(taken.slot(), 1000, &mut out).unwrap();
+    }
+    let (slot, before) = (taken.slot(), resident_bytes());
+    taken.finish(Ending::Complete);
+    side.release(slot);
+    assert_eq!(resident_bytes(), before);
+}

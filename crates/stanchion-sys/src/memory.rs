@@ -1,6 +1,7 @@
 //! Anonymous files of a whole process tree: one that is mapped, one that is written to and read.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
@@ -54,6 +55,27 @@ impl SharedMemory {
     /// The first byte.
     pub fn base(&self) -> NonNull<u8> {
         self.base
+    }
+
+    /// Gives the whole pages of `len` bytes from `offset` on back to the kernel: they read as zeroes then, as if they
+    /// had never been touched (madvise(2), `MADV_REMOVE`). Gives which bytes those are.
+    ///
+    /// # Errors
+    /// The kernel's.
+    ///
+    /// # Safety
+    /// The range is within the mapping, and nobody in this process has a reference to what is in it.
+    pub unsafe fn give_back(&self, offset: usize, len: usize) -> io::Result<Range<usize>> {
+        let page = rustix::param::page_size();
+        let pages = offset.next_multiple_of(page)..(offset + len) / page * page;
+        if !pages.is_empty() {
+            // SAFETY: by the caller's promise.
+            unsafe {
+                let start = self.base.as_ptr().add(pages.start);
+                madvise(start.cast(), pages.len(), Advice::LinuxRemove)?;
+            }
+        }
+        Ok(pages)
     }
 
     /// Bytes mapped.

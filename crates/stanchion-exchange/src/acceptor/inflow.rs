@@ -24,6 +24,23 @@ impl AcceptorSide<'_> {
         }
     }
 
+    /// How much was poured in since the slot was handed over.
+    pub(super) fn poured_bytes(&self, slot: u32) -> u64 {
+        self.poured
+            .get(slot as usize)
+            .map_or(0, |poured| poured.bytes)
+    }
+
+    /// What an acceptor before us has poured in.
+    pub(super) fn take_over_inflow(&mut self, slot: u32) {
+        let flow = &self.exchange.head(slot).inflow.0;
+        if let Some(poured) = self.poured.get_mut(slot as usize) {
+            poured.bytes = flow.produced.load(Ordering::Relaxed);
+            poured.base = flow.base.load(Ordering::Relaxed);
+            poured.end = Inflow::from_bits(flow.gone.load(Ordering::Relaxed));
+        }
+    }
+
     /// Hands as much of `bytes` to the slot's seat as there is room for, and gives how much that was. If it is not all,
     /// the seat notes it when there is room again.
     ///
@@ -81,7 +98,9 @@ impl AcceptorSide<'_> {
     fn put(&mut self, slot: u32, mut bytes: &[u8]) {
         let capacity = self.exchange.geometry().inflow_bytes;
         let flow = &self.exchange.head(slot).inflow.0;
-        let poured = &mut self.poured[slot as usize];
+        let Some(poured) = self.poured.get_mut(slot as usize) else {
+            return;
+        };
         if flow.consumed.load(Ordering::Acquire) == poured.bytes {
             poured.base = poured.bytes;
             flow.base.store(poured.base, Ordering::Relaxed);

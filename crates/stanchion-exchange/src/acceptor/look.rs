@@ -167,7 +167,24 @@ impl AcceptorSide<'_> {
 
     fn consume(&mut self, slot: u32, len: usize) {
         self.consumed[slot as usize] += len as u64;
+        let reached = self.reached_by(slot, self.consumed[slot as usize]);
+        self.reached[slot as usize] = self.reached[slot as usize].max(reached);
         self.tell_consumed(slot);
+    }
+
+    /// How far into its ring an answer of so many bytes reaches, since the ring was begun anew last.
+    fn reached_by(&self, slot: u32, bytes: u64) -> usize {
+        let capacity = self.exchange.geometry().response_bytes;
+        let base = self.exchange.head(slot).flow.0.base.load(Ordering::Relaxed);
+        let since = bytes.checked_sub(base).map(usize::try_from);
+        since.and_then(Result::ok).unwrap_or(capacity).min(capacity)
+    }
+
+    /// How far an answer has reached that its seat is through with, whether or not it was read.
+    pub(super) fn reached_at_end(&self, slot: u32) -> usize {
+        let flow = &self.exchange.head(slot).flow.0;
+        let unread = self.reached_by(slot, flow.produced.load(Ordering::Acquire));
+        self.reached[slot as usize].max(unread)
     }
 
     /// Tells the seat how far the answer is read.

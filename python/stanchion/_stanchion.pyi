@@ -6,7 +6,7 @@ from typing import Protocol, type_check_only
 
 from stanchion.facades import Listen
 from stanchion.hooks import Hooks
-from stanchion.loader import WSGIApp
+from stanchion.loader import App
 from stanchion.scribe import Scribe
 
 __all__ = [
@@ -26,7 +26,7 @@ __all__ = [
 class _Host(Protocol):
     """What the server asks of the Python that hosts it."""
 
-    def load(self) -> WSGIApp:
+    def load(self, expected: str | None = None) -> App:
         """Import the app; raise stanchion.loader.AppLoadError if it is broken."""
 
     def watched_files(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""From the words `module:attr` to the WSGI callable, and from a failure to words that help.
+"""From the words `module:attr` to the app and how it is called, and from a failure to words that help.
 
 The app is named as in gunicorn: `module:attr`, `module:attr.attr`, `module:factory()` and
 `module:factory('a', k=1)` with literal arguments. `module` alone means its `application`, or
@@ -10,6 +10,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 from keyword import iskeyword
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,9 +26,16 @@ if TYPE_CHECKING:
 
     from stanchion.scribe import Scribe
 
-WSGIApp = Callable[..., Iterable[bytes]]
+# By WSGI what it returns is iterated over, by ASGI awaited.
+App = Callable[..., Any]
+
+WSGI, ASGI = "wsgi", "asgi"
+_CALLED = {WSGI: "a WSGI app", ASGI: "asynchronous (ASGI)"}
 
 _DEFAULT_NAMES = ("application", "app")
+
+# Of the code of a function with *args, and of one that is defined by `async def`, as in `inspect`.
+_CO_VARARGS, _CO_COROUTINE = 0x04, 0x80
 
 # For the master alone, which has taken them from the environment; but `os.environ` is a copy from
 # before that, from which the app's subprocesses may get theirs.
@@ -41,6 +49,10 @@ class AppLoadError(Exception):
         super().__init__(message)
         self.message = message
         self.advice = advice
+
+
+class OtherInterfaceError(Exception):
+    """The app is called by the other interface than the one that the server was made for, which may change that."""
 
 
 def _directory_as_named() -> str:
@@ -70,26 +82,43 @@ class AppHost:
         spec: str = values["paste"] or values["wsgi_app"]
         return spec
 
-    def load(self) -> WSGIApp:
-        """Import the app; AppLoadError if it is broken."""
+    def load(self, expected: str | None = None) -> App:
+        """Import the app; AppLoadError if it is broken, OtherInterfaceError if it is to say by which interface it is
+        called, and that is not the one that is expected.
+        """
         for name in _MASTERS_OWN:
             os.environ.pop(name, None)
         effective = self.configuration.effective
         config.import_app(effective)
         self._set_up_logging()
         if not effective.values["spew"]:
-            app = self.find_app()
+            app = self._find(expected)
             self.configuration.hooks.loaded(app)
             return app
         # Imported here, as all that only some servers need.
         from stanchion import spew
 
         spew.begin()
-        app = self.find_app()
+        app = self._find(expected)
         self.configuration.hooks.loaded(app)
         return spew.traced(app)
 
-    def find_app(self) -> WSGIApp:
+    def _find(self, expected: str | None) -> App:
+        app = self.find_app()
+        interfaces = interfaces_of(app)
+        effective = self.configuration.effective
+        asked = effective.values["interface"]
+        if asked in (WSGI, ASGI) and asked not in interfaces:
+            raise AppLoadError(
+                f"the app is {_CALLED[interfaces[0]]}, and the setting `interface` from "
+                f"{effective.origins['interface']} says {asked}",
+                f"leave that out, or say {interfaces[0]}",
+            )
+        if asked == "auto" and expected not in (None, interfaces[0]):
+            raise OtherInterfaceError(interfaces[0])
+        return app
+
+    def find_app(self) -> App:
         """The app that the settings name."""
         values = self.configuration.effective.values
         if values["paste"] is not None:
@@ -196,8 +225,8 @@ class _Spec(NamedTuple):
     call: tuple[list[Any], dict[str, Any]] | None
 
 
-def load_app(spec: str) -> WSGIApp:
-    """The WSGI callable that `spec` names; AppLoadError if there is none."""
+def load_app(spec: str) -> App:
+    """The app that `spec` names; AppLoadError if there is none."""
     parts = _parse(spec)
     module = _import(parts)
     found = _find(module, parts)
@@ -206,13 +235,13 @@ def load_app(spec: str) -> WSGIApp:
     return _checked(found, parts)
 
 
-def product(app: object, factory: str) -> WSGIApp:
+def product(app: object, factory: str) -> App:
     """What a function of the program's own has given, if it is an app."""
     return _checked(app, _Spec(factory, "", None, ([], {})))
 
 
-def load_paste_app(location: str, variables: Iterable[str]) -> WSGIApp:
-    """The WSGI callable that PasteDeploy makes of `FILE` or `FILE#NAME`; AppLoadError if there is none."""
+def load_paste_app(location: str, variables: Iterable[str]) -> App:
+    """The app that PasteDeploy makes of `FILE` or `FILE#NAME`; AppLoadError if there is none."""
     try:
         from paste.deploy import loadapp  # type: ignore[import-untyped]
     except ModuleNotFoundError as error:
@@ -374,26 +403,64 @@ def _call_factory(factory: object, spec: _Spec) -> object:
         ) from error
 
 
-def _checked(app: object, spec: _Spec) -> WSGIApp:
-    """The app, if it can be called as PEP 3333 calls it."""
+def interfaces_of(app: App) -> list[str]:
+    """By which the app can be called, first the one that it most likely means; none if by neither."""
+    takes_scope = _takes(app, {}, print, print)
+    if _is_coroutine_function(app):
+        return [ASGI] if takes_scope else []
+    takes_environ = _takes(app, {}, print)
+    # Some coroutine functions cannot be told: those behind a decorator, or compiled.
+    return [name for name, fits in ((WSGI, takes_environ), (ASGI, takes_scope)) if fits]
+
+
+def _takes(app: App, *args: object) -> bool:
+    if isinstance(app, FunctionType) and not vars(app) and not app.__defaults__:
+        code = app.__code__
+        if not code.co_kwonlyargcount and not code.co_flags & _CO_VARARGS:
+            return code.co_argcount == len(
+                args
+            )  # most apps that are functions, for which `inspect` need not be imported
+    return _call_mismatch(app, *args) is None
+
+
+def _is_coroutine_function(app: object) -> bool:
+    """Whether what it returns is to be awaited: it is a coroutine function, or its `__call__` is one."""
+    while isinstance(app, partial):
+        app = app.func
+    function = app if isinstance(app, FunctionType) else _instance_call(type(app))
+    if isinstance(function, FunctionType) and not vars(function):
+        # Nobody has marked it as one, of which `inspect` knows how that is done.
+        return bool(function.__code__.co_flags & _CO_COROUTINE)
+    import inspect
+
+    return inspect.iscoroutinefunction(app) or inspect.iscoroutinefunction(function)
+
+
+def _checked(app: object, spec: _Spec) -> App:
+    """The app, if it can be called as PEP 3333 or ASGI 3 call it."""
     is_product = spec.call is not None
     if not callable(app):
         what = "the factory returned" if is_product else f"{spec.text!r} is"
         raise AppLoadError(
             f"{what} {_kind_of(app)}, which cannot be called",
-            "return the WSGI app from it" if is_product else "name the WSGI app, a callable",
+            "return the app from it" if is_product else "name the app, a callable",
         )
-    if _call_mismatch(app, {}, print) is None:
+    if interfaces_of(app):
         return app
-    if _call_mismatch(app, {}, print, print) is None:
+    if isinstance(app, type) and _call_mismatch(app, {}) is None and _is_coroutine_function(_instance_call(app)):
         raise AppLoadError(
-            f"{spec.text!r} takes three arguments, as an ASGI app does",
-            "only WSGI apps are served; an adapter such as a2wsgi makes one of it",
+            f"{spec.text!r} is called twice for each request, as ASGI 2 apps are",
+            "only ASGI 3 and WSGI apps are served: asgiref.compatibility.guarantee_single_callable makes one of it",
         )
     raise AppLoadError(
-        f"{spec.text!r} does not take (environ, start_response), so it is no WSGI app",
-        "return the WSGI app from it" if is_product else f"if it makes the app, call it: '{spec.text}()'",
+        f"{spec.text!r} takes neither (environ, start_response) nor (scope, receive, send), so it is no app",
+        "return the app from it" if is_product else f"if it makes the app, call it: '{spec.text}()'",
     )
+
+
+def _instance_call(kind: type) -> object:
+    """What instances of a class are called by."""
+    return next((vars(one)["__call__"] for one in kind.__mro__ if "__call__" in vars(one)), None)
 
 
 def _call_mismatch(function: Callable[..., object], *args: object, **kwargs: object) -> str | None:
@@ -401,7 +468,7 @@ def _call_mismatch(function: Callable[..., object], *args: object, **kwargs: obj
     if isinstance(function, FunctionType) and not kwargs:
         code = function.__code__
         if code.co_argcount == len(args) and not code.co_kwonlyargcount:
-            return None  # as most apps that are functions, for which `inspect` need not be imported
+            return None  # as most factories
     import inspect
 
     try:

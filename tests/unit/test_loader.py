@@ -1,6 +1,7 @@
 """From `module:attr` to a callable, and from each way to fail to a line that helps."""
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +14,9 @@ from stanchion.configuration import Configuration
 from stanchion.loader import AppHost, AppLoadError, describe_failure, load_app
 
 APP = """\
+import functools
+import inspect
+
 def application(environ, start_response):
     start_response("200 OK", [])
     return [b"application"]
@@ -43,6 +47,52 @@ def exit_factory():
 
 async def asgi(scope, receive, send):
     pass
+
+async def async_factory():
+    pass
+
+class AsgiObject:
+    async def __call__(self, scope, receive, send):
+        pass
+
+    async def handle(self, scope, receive, send):
+        pass
+
+class Derived(AsgiObject):
+    pass
+
+class OldAsgi:
+    def __init__(self, scope):
+        pass
+
+    async def __call__(self, receive, send):
+        pass
+
+def decorated(function):
+    @functools.wraps(function)
+    def wrapper(*arguments):
+        return function(*arguments)
+    return wrapper
+
+def either(*arguments):
+    return [b"either"]
+
+def middleware(scope, receive, send):
+    return asgi(scope, receive, send)
+
+async def with_more(more, scope, receive, send):
+    pass
+
+async def with_any(*arguments):
+    pass
+
+def returns_awaitable(*arguments):
+    return asgi(*arguments)
+
+marked = getattr(inspect, "markcoroutinefunction", lambda function: asgi)(returns_awaitable)
+instance, derived, wrapped, method = AsgiObject(), Derived(), decorated(asgi), AsgiObject().handle
+part = functools.partial(with_more, 1)
+parts = functools.partial(functools.partial(AsgiObject()))
 
 number = 5
 """
@@ -80,6 +130,66 @@ def test_specs(spec, answer):
     assert body(spec) == answer
 
 
+ASYNCHRONOUS = ["asgi", "instance", "derived", "wrapped", "method", "part", "parts", "middleware", "with_any", "marked"]
+
+
+@pytest.mark.parametrize(
+    ("name", "interfaces"),
+    [
+        *((name, ["asgi"]) for name in ASYNCHRONOUS),
+        *((name, ["wsgi"]) for name in ("application", "Object()", "create_app()")),
+        ("either", ["wsgi", "asgi"]),
+    ],
+)
+def test_by_what_an_app_is_called(name, interfaces):
+    assert loader.interfaces_of(load_app(f"site_app:{name}")) == interfaces
+
+
+def host_of(app: str, **values: object) -> AppHost:
+    chosen = Layer("command line", {"wsgi_app": f"site_app:{app}", **values})
+    return AppHost(Configuration(lambda: config.resolve([chosen])))
+
+
+@pytest.mark.parametrize("app", ["application", "asgi", "either"])
+def test_an_app_is_loaded_that_is_called_as_the_setting_says_or_as_is_expected(app):
+    for interface in loader.interfaces_of(load_app(f"site_app:{app}")):
+        for expected in (None, "wsgi", "asgi"):  # The setting counts, if it says anything.
+            assert callable(host_of(app, interface=interface).load(expected))
+    assert callable(host_of(app).load())
+
+
+@pytest.mark.parametrize(("app", "is_called"), [("application", "wsgi"), ("asgi", "asgi"), ("either", "wsgi")])
+def test_an_app_that_is_to_say_by_what_it_is_called_says_so(app, is_called):
+    for expected in ("wsgi", "asgi"):
+        if expected == is_called:
+            assert callable(host_of(app).load(expected))
+        else:
+            with pytest.raises(loader.OtherInterfaceError):
+                host_of(app).load(expected)
+
+
+@pytest.mark.parametrize(
+    ("app", "interface", "words"),
+    [
+        ("asgi", "wsgi", "the app is asynchronous (ASGI), and the setting `interface` from command line says wsgi"),
+        ("application", "asgi", "the app is a WSGI app, and the setting `interface` from command line says asgi"),
+    ],
+)
+def test_an_app_that_is_not_what_the_setting_says_is_refused(app, interface, words):
+    other = {"wsgi": "asgi", "asgi": "wsgi"}[interface]
+    with pytest.raises(AppLoadError) as caught:
+        host_of(app, interface=interface).load(interface)
+    assert describe_failure(caught.value) == f"cannot load the app: {words}; leave that out, or say {other}"
+
+
+def test_to_look_at_an_app_that_is_a_function_takes_no_inspect(site):
+    script = "import sys; from stanchion.loader import load_app; load_app('small'); print('inspect' in sys.modules)"
+    for head in ("def app(environ, start_response)", "async def app(scope, receive, send)"):
+        (site / "small.py").write_text(f"{head}: pass\n")
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=site)
+        assert done.stdout == "False\n"
+
+
 def test_a_module_alone_means_application_then_app(site):
     (site / "only_app.py").write_text("def app(environ, start_response): return [b'app']\n")
     assert body("only_app") == b"app"
@@ -113,15 +223,25 @@ def test_a_package_with_a_module(site):
         ("site_app:aplication", "'site_app' has no 'aplication'", "did you mean application?"),
         ("site_app:Namespace.ap", "'site_app.Namespace' has no 'ap'", "did you mean app?"),
         ("site_app:xyzzy", "'site_app' has no 'xyzzy'", "name the app's object: site_app:NAME"),
-        ("site_app:number", "'site_app:number' is an object of type int, which cannot be called", "name the WSGI app"),
+        ("site_app:number", "'site_app:number' is an object of type int, which cannot be called", "name the app"),
         ("site_app:number()", "'number' is not a function but an object of type int", "without parentheses"),
         ("site_app:create_with()", "missing a required argument: 'name'", "give the arguments"),
         ("site_app:create_app(1, 2)", "too many positional arguments", "give the arguments"),
         ("site_app:broken_factory()", "'broken_factory' raised KeyError: 'key'", "site_app.py:"),
         ("site_app:exit_factory()", "'exit_factory' raised SystemExit: 3", "site_app.py:"),
-        ("site_app:empty_factory()", "the factory returned None, which cannot be called", "return the WSGI app"),
-        ("site_app:empty_factory", "does not take (environ, start_response)", "call it: 'site_app:empty_factory()'"),
-        ("site_app:asgi", "takes three arguments, as an ASGI app does", "only WSGI"),
+        ("site_app:empty_factory()", "the factory returned None, which cannot be called", "return the app"),
+        (
+            "site_app:empty_factory",
+            "takes neither (environ, start_response) nor ",
+            "call it: 'site_app:empty_factory()'",
+        ),
+        (
+            "site_app:async_factory",
+            "takes neither (environ, start_response) nor ",
+            "call it: 'site_app:async_factory()'",
+        ),
+        ("site_app:OldAsgi", "is called twice for each request, as ASGI 2 apps are", "guarantee_single_callable"),
+        ("site_app:AsgiObject", "takes neither (environ, start_response) nor ", "call it: 'site_app:AsgiObject()'"),
     ],
 )
 def test_each_failure_and_its_advice(spec, message, advice):

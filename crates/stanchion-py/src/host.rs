@@ -12,7 +12,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyCFunction, PyDict, PyTuple};
 use stanchion_server::settings::Settings;
-use stanchion_server::{Fork, Hook, Host, LoadError, Logging, Seat, StartedAs, Worker};
+use stanchion_server::{Fork, Hook, Host, LoadError, Logging, NotLoaded, Seat, StartedAs, Worker};
 use stanchion_sys::process::Between;
 use stanchion_sys::signal;
 use tracing::{error, warn};
@@ -44,15 +44,16 @@ impl PythonHost {
 }
 
 impl Host for PythonHost {
-    fn load(&mut self) -> Result<(), LoadError> {
-        Python::attach(|py| match self.host.call_method0(py, intern!(py, "load")) {
-            Ok(app) => {
-                self.app = Some(app);
-                Ok(())
-            }
-            Err(error) => Err(LoadError {
-                report: describe(py, &error),
-            }),
+    fn load(&mut self, settings: &Settings) -> Result<(), NotLoaded> {
+        let expected = if settings.is_event_loop() {
+            "asgi"
+        } else {
+            "wsgi"
+        };
+        Python::attach(|py| {
+            let loaded = self.host.call_method1(py, intern!(py, "load"), (expected,));
+            self.app = Some(loaded.map_err(|error| not_loaded(py, &error))?);
+            Ok(())
         })
     }
 
@@ -273,6 +274,19 @@ fn has_hooks(host: &Py<PyAny>) -> bool {
     has_hooks.unwrap_or_else(|error| {
         error!("whether there are hooks cannot be told, so they are looked for each time: {error}");
         true
+    })
+}
+
+/// What the loader raises, other than for the app's own faults.
+fn not_loaded(py: Python<'_>, error: &PyErr) -> NotLoaded {
+    let other = py
+        .import("stanchion.loader")
+        .and_then(|loader| loader.getattr(intern!(py, "OtherInterfaceError")));
+    if other.is_ok_and(|other| error.is_instance(py, &other)) {
+        return NotLoaded::OtherInterface;
+    }
+    NotLoaded::Broken(LoadError {
+        report: describe(py, error),
     })
 }
 

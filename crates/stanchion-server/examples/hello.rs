@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use stanchion_server::record::{AnswerHead, RequestBuffer};
 use stanchion_server::settings::Settings;
 use stanchion_server::{
-    Ending, Fork, Gone, Hook, Host, Launcher, LoadError, Seat, StartedAs, Taken, Worker,
+    Ending, Fork, Gone, Hook, Host, Launcher, LoadError, NotLoaded, Seat, StartedAs, Taken, Worker,
 };
 use stanchion_sys::process::{self, Between};
 
@@ -56,7 +56,7 @@ fn pull(seat: &Seat<'_>) {
 }
 
 impl Host for Hello {
-    fn load(&mut self) -> Result<(), LoadError> {
+    fn load(&mut self, _settings: &Settings) -> Result<(), NotLoaded> {
         Ok(())
     }
 

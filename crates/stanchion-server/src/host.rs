@@ -38,6 +38,16 @@ impl LoadError {
     }
 }
 
+/// Why an app is not hosted.
+#[derive(Debug)]
+pub enum NotLoaded {
+    /// It cannot be.
+    Broken(LoadError),
+    /// It is to say by what it is called ([`Interface::Auto`](crate::settings::Interface)), and that is not what these
+    /// settings take it for ([`Settings::is_event_loop`]).
+    OtherInterface,
+}
+
 /// A moment at which the operator's own code may run (docs/reference/hooks.md). The names and
 /// arguments of the functions are gunicorn's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,7 +181,7 @@ pub trait Logging {
 /// Hosts an app. Each method says in which process it is called.
 pub trait Host {
     /// Imports the app: in the template, or in each worker without preloading.
-    fn load(&mut self) -> Result<(), LoadError>;
+    fn load(&mut self, settings: &Settings) -> Result<(), NotLoaded>;
 
     /// In the template, once the app is loaded and before the first worker is forked: make what
     /// was loaded cheap to share.

@@ -33,7 +33,7 @@ mod title;
 mod tree;
 mod worker;
 
-pub use host::{Hook, Host, LoadError, Logging};
+pub use host::{Hook, Host, LoadError, Logging, NotLoaded};
 pub use launcher::Launcher;
 pub use master::StartedAs;
 pub use stanchion_exchange::{Ending, Gone, Inbox, Taken};

@@ -23,6 +23,8 @@ pub(crate) struct WorkerRef {
 /// Master to acceptor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum ToAcceptor {
+    /// Let operators in, to the admin listener: clients wait outside.
+    AcceptOperators,
     /// Let clients in.
     Accept,
     /// A worker has sat down at its seats.
@@ -138,6 +140,8 @@ pub(crate) enum FromTemplate {
     /// It cannot, and why is in the log: the import of the app has left what workers cannot have from a
     /// fork. It leaves, and each worker is to import the app for itself.
     NotForWorkers,
+    /// The app is to say by what it is called, and it is not what this house was made for. It leaves.
+    OtherInterface,
     /// It could not fork this one, and why is in the log. A worker that was forked speaks for itself.
     NotForked(WorkerRef),
     /// It cannot load the app, and leaves.
@@ -192,6 +196,8 @@ pub(crate) enum FromWorker {
         /// Why, on one line; all of it is in the log.
         reason: String,
     },
+    /// The app is to say by what it is called, and it is not what this house was made for. It leaves.
+    OtherInterface,
     /// It has written its stacks where the master asked it to.
     Dumped,
 }

@@ -12,7 +12,7 @@ use stanchion_sys::{signal, trial};
 use tracing::{error, info, warn};
 
 use crate::exit_code;
-use crate::host::{Hook, Host};
+use crate::host::{Hook, Host, NotLoaded};
 use crate::leftovers::{Before, Leftovers};
 use crate::log;
 use crate::messages::{self, FromTemplate, Incoming, Said, ToTemplate};
@@ -89,10 +89,16 @@ fn prepare(
 /// Imports the app for all workers; unless it has left what they cannot have, and nobody has asked for this.
 fn preload(common: &Common, master: &Channel, host: &mut dyn Host) -> Result<(), i32> {
     let before = Before::now();
-    if let Err(error) = host.load() {
-        error!("{}", error.report);
-        let reason = error.line();
-        report(master, &FromTemplate::CannotLoad { reason })?;
+    if let Err(why) = host.load(&common.settings) {
+        let said = match why {
+            NotLoaded::Broken(error) => {
+                error!("{}", error.report);
+                let reason = error.line();
+                FromTemplate::CannotLoad { reason }
+            }
+            NotLoaded::OtherInterface => FromTemplate::OtherInterface,
+        };
+        report(master, &said)?;
         return Err(exit_code::APP_LOAD);
     }
     let left = before.and_then(|before| before.leftovers(host));

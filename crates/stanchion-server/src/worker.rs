@@ -13,7 +13,7 @@ use stanchion_sys::{futex, process};
 use tracing::{debug, error, info};
 
 use crate::exit_code;
-use crate::host::{Hook, Host, LoadError};
+use crate::host::{Hook, Host, LoadError, NotLoaded};
 use crate::listeners::of_worker::{self, Failure};
 use crate::log;
 use crate::messages::{self, FromWorker, WorkerRef};
@@ -332,10 +332,16 @@ fn live(worker: &'static Worker, has_app: bool, host: &mut dyn Host) -> i32 {
     if host.hook(Hook::PostFork { number }).is_err() {
         return exit_code::WORKER_BOOT;
     }
-    if !has_app && let Err(error) = host.load() {
-        error!("{}", error.report);
-        let reason = error.line();
-        if let Err(error) = messages::report(&worker.reports, &FromWorker::CannotLoad { reason }) {
+    if !has_app && let Err(why) = host.load(worker.settings()) {
+        let said = match why {
+            NotLoaded::Broken(error) => {
+                error!("{}", error.report);
+                let reason = error.line();
+                FromWorker::CannotLoad { reason }
+            }
+            NotLoaded::OtherInterface => FromWorker::OtherInterface,
+        };
+        if let Err(error) = messages::report(&worker.reports, &said) {
             error!("worker cannot report to the master: {error}");
         }
         return exit_code::APP_LOAD;

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from stanchion.app.config import Config
 from stanchion.config import Effective, UsageError
 from stanchion.configuration import Configuration
-from stanchion.loader import AppHost, WSGIApp, product
+from stanchion.loader import App, AppHost, product
 from stanchion.serving import serve
 
 EXIT_USAGE = 2
@@ -26,7 +26,7 @@ class BaseApplication:
         self.usage = usage
         self.prog = prog
         self.cfg: Config
-        self.callable: WSGIApp | None = None
+        self.callable: App | None = None
         self.logger = None
         self.do_load_config()
 
@@ -51,7 +51,7 @@ class BaseApplication:
         """For those that read the command line: settings, as a dict, below the config file and the command line."""
         raise NotImplementedError
 
-    def load(self) -> WSGIApp:
+    def load(self) -> App:
         """Give the app. It is called in the template, or in each worker without preloading."""
         raise NotImplementedError
 
@@ -59,7 +59,7 @@ class BaseApplication:
         """Load the settings again, at HUP."""
         self.do_load_config()
 
-    def wsgi(self) -> WSGIApp:
+    def wsgi(self) -> App:
         """The app, loaded when it is first asked for."""
         if self.callable is None:
             self.callable = self.load()
@@ -122,7 +122,7 @@ class _Host(AppHost):
         super().__init__(configuration)
         self._application = application
 
-    def find_app(self) -> WSGIApp:
+    def find_app(self) -> App:
         return product(self._application.wsgi(), "load()")
 
 

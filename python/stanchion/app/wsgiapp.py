@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 from stanchion.app.base import Application
 from stanchion.config import UsageError
-from stanchion.loader import WSGIApp, load_app, load_paste_app
+from stanchion.loader import App, load_app, load_paste_app
 
 
 class WSGIApplication(Application):
@@ -25,16 +25,16 @@ class WSGIApplication(Application):
         if self.app_uri is None and self.cfg.paste is None:
             raise UsageError("no app to serve: name it, as in MODULE:NAME")
 
-    def load_wsgiapp(self) -> WSGIApp:
+    def load_wsgiapp(self) -> App:
         """Import it."""
         assert self.app_uri is not None, "it is loaded after the settings"
         return load_app(self.app_uri)
 
-    def load_pasteapp(self) -> WSGIApp:
+    def load_pasteapp(self) -> App:
         """Have PasteDeploy make it."""
         return load_paste_app(self.cfg.paste, self.cfg.raw_paste_global_conf)
 
-    def load(self) -> WSGIApp:
+    def load(self) -> App:
         return self.load_wsgiapp() if self.cfg.paste is None else self.load_pasteapp()
 
 

@@ -5,6 +5,8 @@
 pub(crate) enum Lifecycle {
     /// Nobody is let in yet.
     Starting,
+    /// Operators are, and clients wait outside.
+    Announced,
     /// It serves.
     Open,
     /// Another acceptor has the doors: connections may stay for one more request.
@@ -39,6 +41,7 @@ mod tests {
     fn each_stage_asks_more_of_connections_than_the_one_before() {
         for (lifecycle, leaving, closing, refusing) in [
             (Lifecycle::Starting, false, false, false),
+            (Lifecycle::Announced, false, false, false),
             (Lifecycle::Open, false, false, false),
             (Lifecycle::Retiring, true, false, false),
             (Lifecycle::Draining, true, true, false),

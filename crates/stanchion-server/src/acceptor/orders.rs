@@ -80,7 +80,8 @@ impl Acceptor {
                 dispatch.give_up_port(door, now_us);
                 self.doors.take_back(door, is_shared);
             }
-            ToAcceptor::Accept => self.open(),
+            ToAcceptor::AcceptOperators => self.advance_to(Lifecycle::Announced),
+            ToAcceptor::Accept => self.advance_to(Lifecycle::Open),
             ToAcceptor::Reopen => {
                 log::reopen();
                 self.requests.observers.reopen();
@@ -96,10 +97,10 @@ impl Acceptor {
         None
     }
 
-    /// Lets clients in.
-    fn open(&mut self) {
-        if self.requests.lifecycle == Lifecycle::Starting {
-            self.requests.lifecycle = Lifecycle::Open;
+    /// Lets more in than before.
+    fn advance_to(&mut self, lifecycle: Lifecycle) {
+        if self.requests.lifecycle <= Lifecycle::Open {
+            self.requests.lifecycle = lifecycle.max(self.requests.lifecycle);
         }
     }
 
@@ -278,7 +279,7 @@ mod tests {
         let porter = Porter::start(16).expect("a thread");
         let mut acceptor = Acceptor::new(common, &[], ours, (16, porter)).expect("an acceptor");
         acceptor.requests.now_us = S;
-        acceptor.open();
+        acceptor.advance_to(Lifecycle::Open);
         (acceptor, masters)
     }
 

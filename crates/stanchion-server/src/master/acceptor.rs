@@ -17,8 +17,8 @@ pub(super) const RETIRED_WITHIN_MS: u64 = 2_000;
 pub(super) struct Acceptor {
     generation: u32,
     stage: Stage,
-    /// Whether it is to let clients in: not before its house serves.
-    open: bool,
+    /// Whom it is to let in: clients not before its house serves.
+    open_to: Option<Audience>,
     /// Whether another master has the same listeners.
     shared: bool,
     /// If it is to say that it lets nobody else in: until when that is waited for.
@@ -28,13 +28,31 @@ pub(super) struct Acceptor {
     has_accepted: bool,
 }
 
+/// Who is let in, each besides those before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Audience {
+    /// Who asks how the server is.
+    Operators,
+    /// Who wants something of the app.
+    Clients,
+}
+
+impl Audience {
+    fn invitation(self) -> ToAcceptor {
+        match self {
+            Self::Operators => ToAcceptor::AcceptOperators,
+            Self::Clients => ToAcceptor::Accept,
+        }
+    }
+}
+
 impl Acceptor {
     /// To be forked.
     pub(super) fn new(generation: u32) -> Self {
         Self {
             generation,
             stage: Stage::Wanted,
-            open: false,
+            open_to: None,
             shared: false,
             retired_by_ms: None,
             backoff: Backoff::default(),
@@ -73,10 +91,13 @@ impl Acceptor {
         (self.stage == Stage::Wanted).then(|| self.backoff.not_before_ms())
     }
 
-    /// Lets clients in, now or as soon as it is ready.
-    pub(super) fn open(&mut self, actions: &mut Vec<Action>) {
-        if !std::mem::replace(&mut self.open, true) && self.is_ready() {
-            actions.push(self.tell(ToAcceptor::Accept));
+    /// Lets these in, now or as soon as it is ready.
+    pub(super) fn open(&mut self, to: Audience, actions: &mut Vec<Action>) {
+        if self.open_to < Some(to) {
+            self.open_to = Some(to);
+            if self.is_ready() {
+                actions.push(self.tell(to.invitation()));
+            }
         }
     }
 
@@ -100,7 +121,7 @@ impl Acceptor {
             self.retired_by_ms = Some(now_ms + RETIRED_WITHIN_MS);
         }
         // One that still boots is told here, and nothing else later.
-        self.open = false;
+        self.open_to = None;
         if !self.is_gone() {
             actions.push(self.tell(if close_door {
                 ToAcceptor::Drain { timeout_ms }
@@ -187,8 +208,8 @@ impl Acceptor {
             if self.shared {
                 actions.push(self.tell(ToAcceptor::Shared(true)));
             }
-            if self.open {
-                actions.push(self.tell(ToAcceptor::Accept));
+            if let Some(to) = self.open_to {
+                actions.push(self.tell(to.invitation()));
             }
         }
     }

@@ -27,6 +27,10 @@ pub(super) struct Plan {
     pub(super) lifetime_jitter_ms: u64,
     /// Whether there is to be a scribe.
     pub(super) has_scribe: bool,
+    /// Whether it is made for an app that is called by ASGI, in event loops.
+    pub(super) is_event_loop: bool,
+    /// Whether that is for the app to say.
+    pub(super) is_guess: bool,
 }
 
 /// What the tree is told to do, by a signal or over the control socket.
@@ -75,7 +79,7 @@ pub(super) enum Event {
     },
     /// A child has ended.
     Reaped(i32, Exit),
-    /// `BuildHouse` was performed: what the new settings say, or, told in the log, why not.
+    /// `BuildHouse` or `RebuildHouse` was performed: what the new settings say, or, told in the log, why not.
     HouseBuilt {
         generation: u32,
         plan: Result<Plan, String>,
@@ -141,6 +145,8 @@ pub(super) enum Action {
     /// Read the configuration and make all that a house of this generation needs before its first
     /// fork.
     BuildHouse { generation: u32 },
+    /// Make, with the settings of the house `first`, all that one needs whose app is called by the other interface.
+    RebuildHouse { generation: u32, first: u32 },
     /// Nothing of this house is left: free what it needed.
     DropHouse { generation: u32 },
     /// Fork the acceptor.

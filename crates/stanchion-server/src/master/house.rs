@@ -3,7 +3,7 @@
 
 use stanchion_sys::process::Exit;
 
-use super::acceptor::Acceptor;
+use super::acceptor::{Acceptor, Audience};
 use super::event::{Action, Event, Plan};
 use super::relief::Condemned;
 use super::scribe::Scribe;
@@ -48,10 +48,12 @@ pub(super) struct House {
     pub(super) standing: Standing,
     /// There is no other house that serves: its troubles are worth another try, and clients may
     /// come before all is ready.
-    only: bool,
+    pub(super) only: bool,
     pub(super) acceptor: Acceptor,
-    template: Template,
+    pub(super) template: Template,
     pub(super) scribe: Scribe,
+    /// A child has found that the app is called by another interface by now, and the log has it.
+    pub(super) was_told_of_change: bool,
     /// Why a child of it could not load the app, if one could not.
     unloadable: Option<String>,
     pub(super) workers: Workers,
@@ -62,7 +64,7 @@ impl House {
         let mut acceptor = Acceptor::new(generation);
         if only {
             // It is not ready yet, so there is nothing to tell it.
-            acceptor.open(&mut Vec::new());
+            acceptor.open(super::interface::let_in_first(&plan), &mut Vec::new());
         }
         Self {
             generation,
@@ -73,6 +75,7 @@ impl House {
             acceptor,
             template: Template::new(generation),
             scribe: Scribe::new(generation, plan.has_scribe),
+            was_told_of_change: false,
             unloadable: None,
             workers: Workers::new(generation, plan.workers_max),
         }
@@ -128,7 +131,7 @@ impl House {
     pub(super) fn serve(&mut self, actions: &mut Vec<Action>) {
         self.standing = Standing::Serving;
         self.workers.are_trusted();
-        self.acceptor.open(actions);
+        self.acceptor.open(Audience::Clients, actions);
     }
 
     /// It serves who is there and then goes, with a worker at least: after a pause it has none, and who
@@ -245,7 +248,9 @@ impl House {
                 self.cannot_load(reason);
             }
             // One that is ready has loaded it; and the master's own business.
-            FromTemplate::CannotLoad { .. } | FromTemplate::Changed { .. } => {}
+            FromTemplate::CannotLoad { .. }
+            | FromTemplate::Changed { .. }
+            | FromTemplate::OtherInterface => {}
         }
         Ok(())
     }
@@ -258,7 +263,10 @@ impl House {
         actions: &mut Vec<Action>,
     ) {
         match *said {
-            FromWorker::Ready => self.workers.on_ready(now_ms, worker, actions),
+            FromWorker::Ready => {
+                self.workers.on_ready(now_ms, worker, actions);
+                self.let_in_whoever_came_first(actions);
+            }
             // Nobody follows it in a house that leaves as a whole, whoever was sent TERM with it.
             FromWorker::Terminated if !self.may_have_the_door() => {}
             FromWorker::Terminated => self.workers.on_terminated(worker),
@@ -270,7 +278,8 @@ impl House {
             FromWorker::CannotLoad { .. }
             | FromWorker::Here
             | FromWorker::Dumped
-            | FromWorker::Listen { .. } => {}
+            | FromWorker::Listen { .. }
+            | FromWorker::OtherInterface => {}
         }
     }
 

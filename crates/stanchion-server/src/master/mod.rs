@@ -12,6 +12,7 @@ mod event;
 mod gather;
 mod heir;
 mod house;
+mod interface;
 mod intrusion;
 mod lent;
 mod news;

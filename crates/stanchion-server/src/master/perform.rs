@@ -1,6 +1,7 @@
 //! Doing what the step says.
 
 use std::io;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use stanchion_sys::channel::Channel;
@@ -20,7 +21,7 @@ use crate::figures::Attempt;
 use crate::host::Hook;
 use crate::log::LogChannels;
 use crate::messages::{FromTemplate, ToAcceptor, ToScribe, ToTemplate, WorkerRef};
-use crate::settings::{Settings, kept_by_a_reload};
+use crate::settings::{Interface, Settings, kept_by_a_reload};
 use crate::tree::leave_signals_to_master;
 use crate::{exit_code, listeners, log, threads};
 
@@ -58,7 +59,14 @@ fn kill(pid: i32, signal: i32) {
 impl Loop<'_> {
     pub(super) fn perform(&mut self, action: Action) -> Option<Role> {
         match action {
-            Action::BuildHouse { generation } => self.build_house(generation),
+            Action::BuildHouse { generation } => {
+                let built = self.build(generation);
+                self.built(generation, built);
+            }
+            Action::RebuildHouse { generation, first } => {
+                let built = self.rebuild(generation, first);
+                self.built(generation, built);
+            }
             Action::DropHouse { generation } => self.drop_house(generation),
             Action::ForkAcceptor { generation } => return self.fork_acceptor(generation),
             Action::ForkTemplate {
@@ -187,11 +195,17 @@ impl Loop<'_> {
         }
     }
 
-    fn build_house(&mut self, generation: u32) {
-        let built = self.build(generation);
+    fn built(&mut self, generation: u32, built: Result<HouseResources, String>) {
         let plan = built.map(|resources| {
             let plan = resources.plan();
+            let is_the_server = self.master.serving.is_none();
+            if is_the_server {
+                self.present = Rc::clone(&resources.common);
+            }
             self.houses.insert(generation, resources);
+            if is_the_server {
+                self.log_through_scribe();
+            }
             plan
         });
         self.events
@@ -211,12 +225,37 @@ impl Loop<'_> {
             ));
         }
         self.name_what_stays(&settings);
+        let settings = match settings.interface {
+            // As the app is now, it most likely will be.
+            Interface::Auto => settings.taken_for(self.settings().is_event_loop())?,
+            Interface::Wsgi | Interface::Asgi => settings,
+        };
         let present = self.houses.get(&self.present.generation);
         let inherited = present.map(|house| listeners::clones(&house.listeners));
         let inherited = inherited.transpose().map_err(|error| error.to_string())?;
         crate::acceptor::check_settings(&settings)?;
         crate::privileges::find(&settings)?;
         let listeners = listeners::open(&settings, inherited.unwrap_or_default())?;
+        self.furnish(generation, settings, listeners)
+    }
+
+    /// Makes what a house needs, with the settings of another one, for an app that is called by the other interface.
+    fn rebuild(&mut self, generation: u32, first: u32) -> Result<HouseResources, String> {
+        let first = self.houses.get(&first);
+        let first = first.ok_or("the house that was made first is gone")?;
+        let settings = first.common.settings.clone();
+        let is_event_loop = settings.is_event_loop();
+        let settings = settings.taken_for(!is_event_loop)?;
+        let listeners = listeners::clones(&first.listeners).map_err(|error| error.to_string())?;
+        self.furnish(generation, settings, listeners)
+    }
+
+    fn furnish(
+        &mut self,
+        generation: u32,
+        settings: Settings,
+        listeners: Vec<Listener>,
+    ) -> Result<HouseResources, String> {
         let before = Before {
             figures: Arc::clone(&self.present.figures),
             departed: self.departed,

@@ -96,13 +96,21 @@ impl Master {
                 return;
             }
         };
-        let target = match self.serving.and_then(|serving| self.houses.get(&serving)) {
+        let second = self.second.filter(|second| second.generation == generation);
+        let old = self.serving.and_then(|serving| self.houses.get(&serving));
+        let target = match (second, old) {
+            (Some(second), _) => second.target,
             // Who was added or sent away by hand stays so, unless the setting itself has changed.
-            Some(old) if old.plan.workers == plan.workers => self.paused_from.unwrap_or(old.target),
+            (None, Some(old)) if old.plan.workers == plan.workers => {
+                self.paused_from.unwrap_or(old.target)
+            }
             _ => plan.workers,
         };
         let target = target.min(plan.workers_max);
-        let house = House::new(generation, plan, target, false);
+        let has_other_master = self.predecessor_until_ms.is_some();
+        let only = self.serving.is_none() && !has_other_master;
+        let mut house = House::new(generation, plan, target, only);
+        house.acceptor.share(has_other_master, actions);
         self.houses.insert(generation, house);
     }
 
@@ -114,6 +122,11 @@ impl Master {
         ruin: &Ruin,
         actions: &mut Vec<Action>,
     ) {
+        let house = self.houses.get(&generation);
+        if house.is_some_and(|house| matches!(house.standing, Standing::Dismissed { .. })) {
+            // It is to go anyway.
+            return;
+        }
         let Some(serving) = self.serving.filter(|&serving| serving != generation) else {
             actions.push(Action::error(format!("{}: the server leaves", ruin.why)));
             self.stop(now_ms, ruin.code, actions);

@@ -20,7 +20,7 @@ use crate::log::{self, LogChannels};
 use crate::messages::{ToAcceptor, ToScribe, ToTemplate};
 use crate::privileges::{self, Identities};
 use crate::record::{REQUEST_HEAD_BYTES_MAX, REQUEST_RECORD_EXTRA_BYTES, RESPONSE_RING_BYTES};
-use crate::settings::Settings;
+use crate::settings::{Interface, Settings};
 use crate::spool::SpoolDir;
 use crate::tally::{Counts, Tally, Total};
 use crate::tree::{Common, Files};
@@ -203,6 +203,8 @@ impl HouseResources {
             lifetime_ms: ms(settings.max_lifetime),
             lifetime_jitter_ms: ms(settings.max_lifetime_jitter),
             has_scribe: self.common.log_channels.is_some(),
+            is_event_loop: settings.is_event_loop(),
+            is_guess: settings.interface == Interface::Auto,
         }
     }
 

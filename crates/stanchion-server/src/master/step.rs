@@ -13,6 +13,7 @@ use super::dumps::{Dumps, Job};
 use super::event::{Action, Event, News, Plan};
 use super::heir::Heir;
 use super::house::{House, MARGIN_MS, Standing};
+use super::interface::Second;
 use crate::control::ClientId;
 use crate::exit_code;
 use crate::messages::{FromTemplate, FromWorker};
@@ -54,6 +55,8 @@ pub(super) struct Master {
     pub(super) building: Option<u32>,
     /// Who has got the door, as long as that is not told: whoever had it before may still let somebody in.
     pub(super) successor: Option<Successor>,
+    /// The house that was made last in place of one that was made for the other interface.
+    pub(super) second: Option<Second>,
     /// The generation last given.
     pub(super) generations: u32,
     /// Another reload was asked for while one was under way: what that one loads may be older
@@ -84,6 +87,7 @@ impl Master {
             serving: None,
             building: None,
             successor: None,
+            second: None,
             generations: 0,
             again: false,
             paused_from: None,
@@ -181,6 +185,15 @@ impl Master {
                     self.reload(None, actions);
                 }
             }
+            Event::TemplateSaid {
+                generation,
+                said: FromTemplate::OtherInterface,
+            } => self.on_other_interface(now_ms, (generation, None), actions),
+            Event::WorkerSaid {
+                generation,
+                worker,
+                said: FromWorker::OtherInterface,
+            } => self.on_other_interface(now_ms, (generation, Some(worker)), actions),
             Event::WorkerSaid {
                 generation,
                 worker,

@@ -32,8 +32,11 @@ pub struct Settings {
     pub workers: u32,
     /// Threads in each worker of a WSGI app, at least 1.
     pub threads: u32,
-    /// What the app is.
+    /// What the app is called by, as the operator says; see [`Settings::is_event_loop`].
     pub interface: Interface,
+    /// An app that is to say so itself has turned out to be asynchronous.
+    #[serde(skip)]
+    pub(crate) found_asgi: bool,
     /// Requests that one event loop runs at once, at least 1; see [`Settings::seats_per_worker`].
     pub worker_concurrency: u32,
     /// Which event loop runs an asynchronous app.
@@ -408,9 +411,28 @@ impl Settings {
         SchemeFields::new(fields.map(|(name, https)| (&**name, &**https)))
     }
 
-    /// Whether workers run an event loop. Where the app is to say so itself they do not, until it has.
+    /// Whether workers run an event loop. If the app is to say by what it is called, WSGI is taken for granted
+    /// until it has said otherwise.
     pub fn is_event_loop(&self) -> bool {
-        self.interface == Interface::Asgi
+        match self.interface {
+            Interface::Auto => self.found_asgi,
+            Interface::Wsgi => false,
+            Interface::Asgi => true,
+        }
+    }
+
+    /// The same settings for an app that is taken for an asynchronous one, or not, where it is to say so itself.
+    /// The error is one line.
+    pub(crate) fn taken_for(mut self, asgi: bool) -> Result<Self, String> {
+        self.found_asgi = asgi;
+        let kept: usize = self.lane.iter().map(|lane| lane.seats).sum();
+        if kept > 0 && kept >= self.seats() {
+            return Err(format!(
+                "setting `lane`: {kept} seats are kept, and there are {} for an app such as this one",
+                self.seats()
+            ));
+        }
+        Ok(self)
     }
 
     /// Requests that one worker runs at once: a seat for each of its threads, or for each task of its event loop.

@@ -8,7 +8,9 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::Duration;
 
 use stanchion_server::settings::Settings;
-use stanchion_server::{Fork, Hook, Host, Launcher, LoadError, Seat, StartedAs, Taken, Worker};
+use stanchion_server::{
+    Fork, Hook, Host, Launcher, LoadError, NotLoaded, Seat, StartedAs, Taken, Worker,
+};
 use stanchion_sys::process::{self, Between};
 
 /// Bound of every wait for an answer.
@@ -27,7 +29,7 @@ impl Answering {
 }
 
 impl Host for Answering {
-    fn load(&mut self) -> Result<(), LoadError> {
+    fn load(&mut self, _settings: &Settings) -> Result<(), NotLoaded> {
         Ok(())
     }
 

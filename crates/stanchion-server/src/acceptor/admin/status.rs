@@ -59,7 +59,7 @@ pub(crate) enum State {
 impl State {
     pub(crate) fn of(lifecycle: Lifecycle) -> Self {
         match lifecycle {
-            Lifecycle::Starting | Lifecycle::Open => Self::Serving,
+            Lifecycle::Starting | Lifecycle::Announced | Lifecycle::Open => Self::Serving,
             Lifecycle::Retiring => Self::Retiring,
             Lifecycle::Draining | Lifecycle::Refusing => Self::Draining,
         }

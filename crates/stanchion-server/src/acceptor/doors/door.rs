@@ -164,7 +164,10 @@ impl Door {
             self.state = match lifecycle {
                 Lifecycle::Starting => State::Shut,
                 Lifecycle::Retiring => State::Closed,
-                Lifecycle::Open | Lifecycle::Draining | Lifecycle::Refusing => State::Open,
+                Lifecycle::Announced
+                | Lifecycle::Open
+                | Lifecycle::Draining
+                | Lifecycle::Refusing => State::Open,
             };
             return;
         }
@@ -173,7 +176,7 @@ impl Door {
             self.hall.extend(self.porter.withdraw(self.number));
         }
         match (self.closing, lifecycle) {
-            (None, Lifecycle::Starting) => {}
+            (None, Lifecycle::Starting | Lifecycle::Announced) => {}
             (None, Lifecycle::Open) => self.open(was_open),
             (Some(Closing::AtOnce), _) | (None, Lifecycle::Retiring) => self.state = State::Closed,
             // Whoever was never let in is not ours.
@@ -328,13 +331,21 @@ mod tests {
 
     #[test]
     fn a_door_follows_what_the_acceptor_does() {
-        use Lifecycle::{Draining, Open, Refusing, Retiring, Starting};
+        use Lifecycle::{Announced, Draining, Open, Refusing, Retiring, Starting};
         let last_call = State::LastCall {
             until_us: after(NOW_US, LAST_HANDSHAKES),
         };
-        let table: [(Audience, &[Lifecycle], Option<Closing>, State); 13] = [
+        let table: [(Audience, &[Lifecycle], Option<Closing>, State); 17] = [
             (Audience::Clients, &[Starting], None, State::Shut),
             (Audience::Clients, &[Starting, Open], None, State::Open),
+            (Audience::Clients, &[Announced], None, State::Shut),
+            (Audience::Clients, &[Announced, Open], None, State::Open),
+            (
+                Audience::Clients,
+                &[Announced, Draining],
+                None,
+                State::Closed,
+            ),
             (Audience::Clients, &[Open, Draining], None, last_call),
             (Audience::Clients, &[Open, Refusing], None, last_call),
             (Audience::Clients, &[Open, Retiring], None, State::Closed),
@@ -365,6 +376,7 @@ mod tests {
                 last_call,
             ),
             (Audience::Operators, &[Starting], None, State::Shut),
+            (Audience::Operators, &[Announced], None, State::Open),
             (Audience::Operators, &[Open, Draining], None, State::Open),
             (Audience::Operators, &[Open, Refusing], None, State::Open),
             (Audience::Operators, &[Open, Retiring], None, State::Closed),

@@ -33,7 +33,7 @@ impl Verdict {
             Lifecycle::Draining | Lifecycle::Refusing => {
                 Err("the server is shutting down".to_owned())
             }
-            Lifecycle::Starting => Err("the server is starting".to_owned()),
+            Lifecycle::Starting | Lifecycle::Announced => Err("the server is starting".to_owned()),
             Lifecycle::Open => within_limits(settings, load),
         })
     }
@@ -144,6 +144,7 @@ mod tests {
         assert_eq!(said(Lifecycle::Draining, CALM), leaving);
         assert_eq!(said(Lifecycle::Refusing, CALM), leaving);
         assert_eq!(said(Lifecycle::Starting, CALM).0, 503);
+        assert_eq!(said(Lifecycle::Announced, CALM).0, 503);
     }
 
     #[test]

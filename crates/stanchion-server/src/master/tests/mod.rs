@@ -4,6 +4,7 @@ mod boot;
 mod clients;
 mod condemned;
 mod death;
+mod interface;
 mod leave;
 mod numbers;
 mod random;
@@ -49,6 +50,14 @@ const PLAN: Plan = Plan {
     lifetime_ms: 0,
     lifetime_jitter_ms: 0,
     has_scribe: false,
+    is_event_loop: false,
+    is_guess: false,
+};
+
+/// The app is to say by what it is called.
+const GUESS: Plan = Plan {
+    is_guess: true,
+    ..PLAN
 };
 
 /// The first children of each house; those that follow them get other numbers in each test.
@@ -359,6 +368,10 @@ fn not_for_workers(generation: u32) -> Event {
     template_said(generation, FromTemplate::NotForWorkers)
 }
 
+fn other_interface(generation: u32) -> Event {
+    template_said(generation, FromTemplate::OtherInterface)
+}
+
 fn here(generation: u32, index: u16, tenure: u16, pid: i32) -> Event {
     Event::WorkerHere {
         generation,
@@ -430,6 +443,7 @@ fn memory(generation: u32, worker: u16, megabytes: u64) -> Event {
 fn line(action: &Action) -> String {
     match action {
         Action::BuildHouse { generation } => format!("build {generation}"),
+        Action::RebuildHouse { generation, first } => format!("build {generation} like {first}"),
         Action::DropHouse { generation } => format!("drop {generation}"),
         Action::ForkAcceptor { generation } => format!("fork acceptor {generation}"),
         Action::ForkTemplate {
@@ -494,6 +508,7 @@ fn short(WorkerRef { index, tenure }: WorkerRef) -> String {
 
 fn to_acceptor(message: &ToAcceptor) -> String {
     match message {
+        ToAcceptor::AcceptOperators => "accept operators".to_owned(),
         ToAcceptor::Accept => "accept".to_owned(),
         ToAcceptor::WorkerReady { worker, pid } => format!("ready {}={pid}", short(*worker)),
         ToAcceptor::WorkerGone(worker) => format!("gone {}", short(*worker)),

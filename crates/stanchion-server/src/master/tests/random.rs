@@ -80,6 +80,8 @@ struct World {
     reaped: VecDeque<Event>,
     commands: Vec<Event>,
     houses: BTreeSet<u32>,
+    /// Houses made in place of another one.
+    seconds: BTreeSet<u32>,
     /// Houses whose template was heard to say that workers cannot have the app from it.
     not_for_workers: BTreeSet<u32>,
     /// Which generation each template ever had.
@@ -110,7 +112,7 @@ impl World {
             lifetime_ms: LIFETIME_MS,
             lifetime_jitter_ms: 1_000,
             has_scribe,
-            ..PLAN
+            ..GUESS
         };
         Self {
             tree: Tree::new(),
@@ -124,6 +126,7 @@ impl World {
             reaped: VecDeque::new(),
             commands: Vec::new(),
             houses: BTreeSet::from([1]),
+            seconds: BTreeSet::new(),
             not_for_workers: BTreeSet::new(),
             templates: BTreeMap::new(),
             last_pid: 99,
@@ -235,14 +238,17 @@ impl World {
     fn perform(&mut self, action: Action) {
         assert!(self.exits.is_empty(), "{action:?} after the end");
         match action {
-            Action::BuildHouse { generation } => {
-                let built = if std::mem::take(&mut self.refuse_next) {
-                    not_built(generation)
-                } else {
-                    assert!(self.houses.insert(generation), "built twice");
-                    built(generation, self.plan)
-                };
-                self.events.push_front(built);
+            Action::BuildHouse { generation } => self.build(generation),
+            Action::RebuildHouse { generation, first } => {
+                assert!(
+                    self.houses.contains(&first),
+                    "of what it is made like nothing is left"
+                );
+                assert!(!self.seconds.contains(&first), "a third one");
+                let open = |role: &Role| matches!(role, Role::Acceptor { open: true, .. });
+                assert_eq!(self.find(first, open), None, "it has let clients in");
+                self.seconds.insert(generation);
+                self.build(generation);
             }
             Action::DropHouse { generation } => self.drop_house(generation),
             Action::ForkAcceptor { generation } => {
@@ -345,6 +351,16 @@ impl World {
                 assert!(is_late || self.is_to_leave, "told too early: {child:?}");
             }
         }
+    }
+
+    fn build(&mut self, generation: u32) {
+        let built = if std::mem::take(&mut self.refuse_next) {
+            not_built(generation)
+        } else {
+            assert!(self.houses.insert(generation), "built twice");
+            built(generation, self.plan)
+        };
+        self.events.push_front(built);
     }
 
     fn drop_house(&mut self, generation: u32) {
@@ -558,6 +574,13 @@ impl World {
 
     /// One thing that a child does by itself; false if it waits for something.
     fn go_on(&mut self, pid: i32, choice: Choice) -> bool {
+        if choice % 7 == 1
+            && let Some(said) = self.other_interface_of(pid)
+        {
+            self.reports.push_back(said);
+            self.die(pid, BROKEN);
+            return true;
+        }
         let Some(child) = self.children.get_mut(&pid).filter(|child| !child.stuck) else {
             return false;
         };
@@ -639,6 +662,27 @@ impl World {
             _ => return false,
         }
         true
+    }
+
+    /// What a child says that is not ready yet; also one that has not imported the app, or has found the other interface
+    /// before: it may lie.
+    fn other_interface_of(&self, pid: i32) -> Option<Event> {
+        let child = &self.children[&pid];
+        if child.ready || child.stuck {
+            return None;
+        }
+        match child.role {
+            Role::Template { .. } => Some(other_interface(child.house)),
+            Role::Worker {
+                worker: worker @ WorkerRef { index, tenure },
+                here: true,
+                ..
+            } if self.holds_post(child.house, worker) => {
+                let said = FromWorker::OtherInterface;
+                Some(worker_said(child.house, index, tenure, said))
+            }
+            _ => None,
+        }
     }
 
     fn fork_worker(&mut self, template: i32, worker: WorkerRef) {
@@ -834,8 +878,9 @@ proptest! {
         prop_assert_eq!(&world.waiting, &BTreeSet::new(), "these were not told");
         match world.exits.first() {
             Some(0) => prop_assert!(world.handed_over),
-            // Nobody asked it to leave: that is for an app or an acceptor that never worked.
-            Some(code) => prop_assert!([1, 3, 4].contains(code), "exit {code}"),
+            // Nobody asked it to leave: that is for an app or an acceptor that never worked, or a second house that
+            // could not be made.
+            Some(code) => prop_assert!([1, 2, 3, 4].contains(code), "exit {code}"),
             None => world.check_that_all_serve(),
         }
     }

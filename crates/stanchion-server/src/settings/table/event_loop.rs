@@ -25,10 +25,12 @@ for it. wsgi: each worker runs threads. auto looks at the app: it is \
 asynchronous if it is a coroutine function, or an object whose __call__ \
 is one.
 
-The server starts for a WSGI app. When auto finds another, it starts \
-again for that, which costs a second import of the app and a line in the \
-log; --interface asgi saves both. An app that is not what is said here is \
-refused.",
+The server starts for a WSGI app. If auto finds an asynchronous one, the \
+server starts again for that, which costs a second import of the app; a \
+line in the log says so, and --interface asgi saves it. Until auto knows, \
+clients wait outside, in the kernel's queue; otherwise they come in at once \
+and wait in the line. A reload looks again, and takes the app for what it \
+was. An app that is not what is said here is refused.",
         },
         Setting {
             name: "worker_concurrency",

@@ -1,0 +1,114 @@
+//! By what the app is called is for the app to say (`interface` auto), and a house is made for one or the other before
+//! anybody has imported the app. If its template, or a worker, then finds the other, that house goes without having
+//! served, and another one is made with the same settings: beside it, as at a reload.
+
+use super::acceptor::Audience;
+use super::event::{Action, Plan};
+use super::house::{House, Ruin, Standing};
+use super::step::{Master, QUICK_MS, RunState};
+use crate::exit_code;
+use crate::messages::WorkerRef;
+
+/// A house that is made in place of one that was made for the other interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Second {
+    pub(super) generation: u32,
+    /// Workers wanted of the first one.
+    pub(super) target: u16,
+}
+
+/// Whom the acceptor of the only house lets in before that has the app. Clients that it has let in it must serve, and
+/// it cannot if the app is called by the other interface.
+pub(super) fn let_in_first(plan: &Plan) -> Audience {
+    if plan.is_guess {
+        Audience::Operators
+    } else {
+        Audience::Clients
+    }
+}
+
+impl House {
+    /// A worker may have become ready: then this house is the one for the app.
+    pub(super) fn let_in_whoever_came_first(&mut self, actions: &mut Vec<Action>) {
+        if self.only && self.standing == Standing::Building && self.workers.have_served() {
+            self.acceptor.open(Audience::Clients, actions);
+        }
+    }
+
+    /// Whether this worker, or else the template, has yet to load the app: one that is ready has.
+    fn is_loading(&self, worker: Option<WorkerRef>) -> bool {
+        match worker {
+            Some(worker) => self.workers.is_booting(worker),
+            None => !self.template.is_ready(),
+        }
+    }
+}
+
+impl Master {
+    /// A child of this house, this worker or else the template, has imported the app, and says that it is called by the other interface than the one
+    /// that the house was made for. It runs the app's code and may say anything: it can have a house
+    /// made once more, and that once.
+    pub(super) fn on_other_interface(
+        &mut self,
+        now_ms: u64,
+        (generation, worker): (u32, Option<WorkerRef>),
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(house) = self.houses.get_mut(&generation) else {
+            return;
+        };
+        let (plan, target) = (house.plan, house.target);
+        let is_believed = plan.is_guess && house.is_loading(worker);
+        if self.run_state != RunState::Running || !is_believed {
+            return;
+        }
+        if self.building != Some(generation) || house.workers.have_served() {
+            // A worker has the app as the house is made for it, and clients may be waiting for that.
+            if house.may_have_the_door() && !house.was_told_of_change {
+                house.was_told_of_change = true;
+                actions.push(Action::error(format!(
+                    "the app has become {} since it was loaded: reload the server",
+                    called(!plan.is_event_loop)
+                )));
+            }
+            return;
+        }
+        if self
+            .second
+            .is_some_and(|second| second.generation == generation)
+        {
+            let why = "the app is asynchronous at one import and a WSGI app at the next: say what it is by --interface";
+            let (why, code) = (why.to_owned(), exit_code::APP_LOAD);
+            self.on_ruin(now_ms, generation, &Ruin { why, code }, actions);
+            return;
+        }
+        house.dismiss(now_ms + QUICK_MS);
+        let what = match self.serving {
+            Some(_) => "the reload",
+            None => "the server",
+        };
+        let name = if plan.is_event_loop { "wsgi" } else { "asgi" };
+        actions.push(Action::info(format!(
+            "the app is {}: {what} starts again for it; --interface {name} saves this second import",
+            called(!plan.is_event_loop)
+        )));
+        self.generations += 1;
+        self.building = Some(self.generations);
+        self.second = Some(Second {
+            generation: self.generations,
+            target,
+        });
+        actions.push(Action::RebuildHouse {
+            generation: self.generations,
+            first: generation,
+        });
+    }
+}
+
+fn called(by_asgi: bool) -> &'static str {
+    if by_asgi {
+        "asynchronous (ASGI)"
+    } else {
+        "a WSGI app"
+    }
+}

@@ -49,13 +49,6 @@ fn of_threads(threads: &str) -> io::Error {
     io::Error::other(format!("a hook has left {threads} in the master"))
 }
 
-/// A signal that cannot be sent is no reason to give up the server.
-fn kill(pid: i32, signal: i32) {
-    if let Err(error) = child::send_signal(pid, signal) {
-        error!("process {pid} is not sent signal {signal}: {error}");
-    }
-}
-
 impl Loop<'_> {
     pub(super) fn perform(&mut self, action: Action) -> Option<Role> {
         match action {
@@ -86,7 +79,7 @@ impl Loop<'_> {
                 generation,
                 message,
             } => self.tell_scribe(generation, message),
-            Action::Kill(pid, signal) => kill(pid, signal),
+            Action::Kill(pid, signal) => self.kill(pid, signal),
             Action::Vacate { generation, worker } => {
                 if let Some(house) = self.houses.get_mut(&generation) {
                     house.vacate(worker);
@@ -119,6 +112,17 @@ impl Loop<'_> {
             }
         }
         None
+    }
+
+    /// A signal that cannot be sent is no reason to give up the server.
+    fn kill(&self, pid: i32, signal: i32) {
+        // What a child said before its end is heard first, when it has been reaped already.
+        let is_its_end = |event: &Event| matches!(event, Event::Reaped(dead, _) if *dead == pid);
+        if !self.events.iter().any(is_its_end)
+            && let Err(error) = child::send_signal(pid, signal)
+        {
+            error!("process {pid} is not sent signal {signal}: {error}");
+        }
     }
 
     fn tell_acceptor(&mut self, generation: u32, message: ToAcceptor) {
@@ -406,7 +410,7 @@ impl Loop<'_> {
         {
             warn!("the stacks of worker {pid} are mixed with earlier ones: {error}");
         }
-        kill(pid, signal::DUMP);
+        self.kill(pid, signal::DUMP);
     }
 
     /// To whoever asked for them, or else in the log.

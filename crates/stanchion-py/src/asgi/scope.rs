@@ -23,6 +23,17 @@ const NAMES_MAX: usize = 256;
 /// A longer one is not remembered.
 const NAME_BYTES_MAX: usize = 64;
 
+/// Fields that scopes are not kept with, in lower case.
+const PERSONAL: [&[u8]; 7] = [
+    b"authorization",
+    b"proxy-authorization",
+    b"cookie",
+    b"x-api-key",
+    b"x-request-id",
+    b"traceparent",
+    b"x-forwarded-for",
+];
+
 /// Makes scopes, and keeps what is likely to be wanted again.
 pub(crate) struct Scopes {
     /// What every scope says.
@@ -172,7 +183,9 @@ impl Scopes {
             let client = (text(py, client.to_string().as_bytes()), 0);
             scope.set_item(intern!(py, "client"), client)?;
         }
-        if request.as_sent.len() <= KEPT_BYTES_MAX {
+        // What may be secret, or one client's alone, is not kept, as in environs.
+        let is_public = query.is_empty() && !request.fields().any(|(name, _)| is_personal(name));
+        if is_public && request.as_sent.len() <= KEPT_BYTES_MAX {
             let kept = Kept {
                 as_sent: request.as_sent.into(),
                 is_from_proxy: request.facts.trusted_peer,
@@ -211,4 +224,11 @@ impl Scopes {
         }
         name
     }
+}
+
+/// Whether the value of a field may be a secret, or is another one in each request.
+fn is_personal(name: &[u8]) -> bool {
+    PERSONAL
+        .iter()
+        .any(|known| name.eq_ignore_ascii_case(known))
 }

@@ -20,7 +20,7 @@ use crate::log::{self, LogChannels};
 use crate::messages::{ToAcceptor, ToScribe, ToTemplate};
 use crate::privileges::{self, Identities};
 use crate::record::{REQUEST_HEAD_BYTES_MAX, REQUEST_RECORD_EXTRA_BYTES, RESPONSE_RING_BYTES};
-use crate::settings::{Interface, Settings};
+use crate::settings::{EVENT_LOOPS_SPARE, Interface, Settings};
 use crate::spool::SpoolDir;
 use crate::tally::{Counts, Tally, Total};
 use crate::tree::{Common, Files};
@@ -33,8 +33,6 @@ const WORKERS_SPARE: usize = 32;
 /// hand-over.
 const AHEAD_PER_SEAT_MAX: usize = 31;
 
-/// The same of event loops, which have many seats each.
-const EVENT_LOOPS_SPARE: usize = 8;
 /// How many requests are handed out ahead of an event loop all of whose seats are taken: it finds the next one when it
 /// is through with one, without waiting for it.
 const AHEAD_PER_LOOP: usize = 8;
@@ -53,7 +51,7 @@ fn common(
     let seated_max = Word::SEATS_MAX / seats_per_worker;
     let event_loops = settings.is_event_loop();
     let spare = if event_loops {
-        EVENT_LOOPS_SPARE
+        EVENT_LOOPS_SPARE as usize
     } else {
         WORKERS_SPARE
     };

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 use stanchion_http::{FieldRules, HeaderMap, Permits, SchemeFields};
 
-use super::resolve::{LOOP_SEATS_MAX, Layer, resolve};
+use super::resolve::{Layer, loop_seats, resolve};
 use super::{
     AllowedPeers, Bind, Collector, ControlAddress, Facility, Lane, Seconds, SettingsError,
     StatsdAddress, SyslogAddress,
@@ -437,12 +437,11 @@ impl Settings {
 
     /// Requests that one worker runs at once: a seat for each of its threads, or for each task of its event loop.
     pub fn seats_per_worker(&self) -> usize {
-        let seats = if self.is_event_loop() {
-            self.worker_concurrency.min(LOOP_SEATS_MAX / self.workers)
+        if self.is_event_loop() {
+            loop_seats(self.workers.into(), self.worker_concurrency.into()) as usize
         } else {
-            self.threads
-        };
-        seats as usize
+            self.threads as usize
+        }
     }
 
     /// Requests that can run at once.
@@ -504,12 +503,12 @@ mod tests {
             9
         );
         assert_eq!(seats(r#"{"interface": "asgi"}"#), 1000);
-        assert_eq!(seats(r#"{"interface": "asgi", "workers": 65}"#), 1000);
-        assert_eq!(seats(r#"{"interface": "asgi", "workers": 66}"#), 992);
-        assert_eq!(seats(r#"{"interface": "asgi", "workers": 4096}"#), 16);
+        assert_eq!(seats(r#"{"interface": "asgi", "workers": 57}"#), 1000);
+        assert_eq!(seats(r#"{"interface": "asgi", "workers": 58}"#), 992);
+        assert_eq!(seats(r#"{"interface": "asgi", "workers": 4096}"#), 15);
         assert_eq!(
             seats(r#"{"interface": "asgi", "worker_concurrency": 4000000000}"#),
-            65_536
+            7281
         );
         let settings =
             settings(r#"{"interface": "ASGI", "loop": "uvloop", "lifespan": "off", "workers": 2}"#);

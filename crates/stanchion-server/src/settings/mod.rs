@@ -34,6 +34,7 @@ pub use lane::Lane;
 pub use listen::{Bind, ListenOptions};
 pub use peers::AllowedPeers;
 pub use reference::reference_markdown;
+pub(crate) use resolve::EVENT_LOOPS_SPARE;
 pub use resolve::{Layer, Resolution, Resolved, Unknown, resolve, resolve_json};
 pub use schema::schema_json;
 pub use seconds::Seconds;

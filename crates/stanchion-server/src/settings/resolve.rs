@@ -15,7 +15,15 @@ use super::{Lane, SettingsError};
 /// a place in the scoreboard from the start.
 const SEATS_MAX: u64 = 4096;
 /// Most requests that can run at once in event loops: as many seats as a slot's word can name.
-pub(super) const LOOP_SEATS_MAX: u32 = 65_536;
+const LOOP_SEATS_MAX: u64 = 65_535;
+/// Event loops there are seats for beyond those asked for: for TTIN, and for successors that come before those they
+/// replace are gone.
+pub(crate) const EVENT_LOOPS_SPARE: u64 = 8;
+
+/// Seats of each of so many event loops, if each may have up to `most`.
+pub(super) fn loop_seats(workers: u64, most: u64) -> u64 {
+    most.min(LOOP_SEATS_MAX / (workers + EVENT_LOOPS_SPARE))
+}
 
 /// Where the values of the table come from, in `stanchion check`.
 const TABLE_ORIGIN: &str = "default";
@@ -169,8 +177,7 @@ impl Resolution {
     fn seats(&self) -> (u64, &'static str) {
         let workers = self.number("workers");
         if self.is_event_loop() {
-            let asked = workers.saturating_mul(self.number("worker_concurrency"));
-            let seats = asked.min(LOOP_SEATS_MAX.into());
+            let seats = workers * loop_seats(workers, self.number("worker_concurrency"));
             (seats, "workers times worker_concurrency")
         } else {
             let seats = workers.saturating_mul(self.number("threads"));

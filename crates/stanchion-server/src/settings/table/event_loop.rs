@@ -44,8 +44,9 @@ was. An app that is not what is said here is refused.",
             help: "Requests that one event loop runs at once",
             long_help: "\
 Of asynchronous apps only. What is beyond that waits in the line, where \
-it can be served by another worker, refused, or leave. Workers times this \
-is at most 65536; above that each worker takes its share of 65536.",
+it can be served by another worker, refused, or leave. All workers, and 8 \
+more for successors, together have at most 65535; above that each has its \
+share of them.",
         },
         Setting {
             name: "loop",

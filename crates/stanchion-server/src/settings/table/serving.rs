@@ -119,7 +119,7 @@ pub(super) const WORKERS: Group = Group {
             long_help: "\
 Workers times threads is the number of requests that run at once; the \
 others wait in the line. That product is at most 4096. Of an asynchronous \
-app it is workers times worker_concurrency, and at most 65536.
+app it is workers times worker_concurrency, and at most 65535.
 
 Where the kernel allows fewer processes (RLIMIT_NPROC, pids.max of the \
 cgroup) the fork fails, which is logged and tried again.",

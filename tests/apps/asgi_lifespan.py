@@ -1,0 +1,70 @@
+"""Apps with each kind of lifespan, by the variable MODE; /state tells what a request has in its state."""
+
+import asyncio
+import json
+import os
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from rendezvous import announce
+
+Message = dict[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+MODE = os.environ.get("MODE", "")
+
+
+async def lifespan(scope: Message, receive: Receive, send: Send) -> None:
+    if MODE == "raises at once":
+        raise RuntimeError("no lifespan here")
+    if MODE == "returns at once":
+        return
+    event = await receive()
+    announce(event["type"])
+    match MODE:
+        case "raises":
+            raise RuntimeError("the database is away")
+        case "exits":
+            raise SystemExit(1)
+        case "fails":
+            await send({"type": "lifespan.startup.failed", "message": "no database"})
+            raise RuntimeError("after startup.failed")
+        case "wrong order":
+            await send({"type": "lifespan.shutdown.complete"})
+    scope["state"]["number"] = 1
+    scope["state"]["list"] = []
+    await send({"type": "lifespan.startup.complete"})
+    if MODE == "twice":
+        try:
+            await send({"type": "lifespan.startup.complete"})
+        except RuntimeError:
+            announce("refused")
+    if MODE == "dies":
+        raise RuntimeError("died while serving")
+    event = await receive()
+    announce(event["type"])
+    if MODE == "shutdown fails":
+        await send({"type": "lifespan.shutdown.failed", "message": "cannot flush"})
+        return
+    if MODE == "shutdown raises":
+        raise RuntimeError("cannot close")
+    await send({"type": "lifespan.shutdown.complete"})
+    if MODE == "asks again":
+        await receive()
+    announce("left")
+
+
+async def app(scope: Message, receive: Receive, send: Send) -> None:
+    if scope["type"] == "lifespan":
+        await lifespan(scope, receive, send)
+        return
+    if scope["path"] == "/wait":
+        announce("waits")
+        await asyncio.sleep(0.5)
+        announce("waited")
+    state = scope["state"]
+    state["number"] = state.get("number", 0) + 1
+    state.setdefault("list", []).append(1)
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": json.dumps([state["number"], len(state["list"])]).encode()})

@@ -1,0 +1,80 @@
+"""An app of FastAPI: models in and out, dependencies that end after the answer, files, streams, background tasks."""
+
+import asyncio
+import contextlib
+import hashlib
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import BackgroundTasks, Depends, FastAPI, HTTPException, Request, UploadFile
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel
+from rendezvous import announce
+
+
+class Item(BaseModel):
+    name: str
+    price: float
+
+
+class Priced(BaseModel):
+    name: str
+    gross: float
+
+
+@contextlib.asynccontextmanager
+async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    app.state.rate = 1.2
+    yield
+
+
+app = FastAPI(lifespan=lifespan)
+
+
+async def connection() -> AsyncIterator[str]:
+    try:
+        yield "connection"
+    finally:
+        announce("connection closed")
+
+
+@app.post("/items/{number}")
+async def price(number: int, item: Item, request: Request) -> Priced:
+    return Priced(name=f"{number} {item.name}", gross=item.price * request.app.state.rate)
+
+
+@app.get("/depends")
+async def depends(connection: Annotated[str, Depends(connection)]) -> dict[str, str]:
+    return {"with": connection}
+
+
+@app.post("/upload")
+async def upload(file: UploadFile) -> dict[str, str | None]:
+    return {"name": file.filename, "sha256": hashlib.sha256(await file.read()).hexdigest()}
+
+
+@app.get("/stream")
+async def stream() -> StreamingResponse:
+    async def tokens() -> AsyncIterator[str]:
+        for number in range(20):
+            yield f"data: {number}\n\n"
+            await asyncio.sleep(0.001)
+
+    return StreamingResponse(tokens(), media_type="text/event-stream")
+
+
+@app.get("/later")
+async def later(tasks: BackgroundTasks) -> str:
+    tasks.add_task(announce, "done later")
+    return "at once"
+
+
+@app.get("/thread")
+def thread(request: Request) -> str:
+    """Not `async def`: FastAPI runs it in a thread."""
+    return request.client.host if request.client else ""
+
+
+@app.get("/missing")
+async def missing() -> None:
+    raise HTTPException(404, "not here")

@@ -1,0 +1,114 @@
+"""The lifespan of an app: who starts up, who does not have to, who cannot; what is left for requests; the end."""
+
+import signal
+
+import pytest
+
+from asgi.conftest import ServeAsgi
+from support.asgi import OURS
+from support.gate import Gate
+from support.server import Serve
+from support.wire import request
+
+pytestmark = pytest.mark.own("it has servers of its own")
+
+APP = "asgi_lifespan:app"
+
+
+def environment(gate: Gate, mode: str = "") -> dict[str, str]:
+    return {"MODE": mode, **gate.environment}
+
+
+def test_it_starts_up_before_requests_and_shuts_down_after_them(serve_asgi: ServeAsgi, gate: Gate) -> None:
+    server = serve_asgi(APP, env=environment(gate))
+    assert gate.announcement() == "lifespan.startup"
+    with server.connect() as wire:
+        # Each request changes a copy of its own, whose values are shared.
+        assert [wire.get("/state").json() for _ in range(2)] == [[2, 1], [2, 2]]
+        wire.send(request("GET", "/wait"))
+        assert gate.announcement() == "waits"
+        server.signal(signal.SIGTERM)
+        assert wire.response().status == 200
+    assert gate.announcements(3) == ["waited", "lifespan.shutdown", "left"]
+    assert server.exit_code() == 0
+
+
+def test_each_worker_has_its_own(serve_asgi: ServeAsgi, gate: Gate) -> None:
+    serve_asgi(APP, "--workers", "2", env=environment(gate))
+    assert gate.announcements(2) == ["lifespan.startup"] * 2
+
+
+@pytest.mark.parametrize("mode", ["raises at once", "returns at once"])
+def test_an_app_that_knows_no_lifespan_is_served_without(serve_asgi: ServeAsgi, gate: Gate, mode: str) -> None:
+    server = serve_asgi(APP, env=environment(gate, mode))
+    with server.connect() as wire:
+        assert wire.get("/state").json() == [1, 1]
+    assert "ERROR" not in server.log.text()
+
+
+def test_an_app_that_fails_at_its_startup_is_served_and_complained_of(serve_asgi: ServeAsgi, gate: Gate) -> None:
+    """The specification wants it served, as uvicorn does, which says nothing of why."""
+    server = serve_asgi(APP, env=environment(gate, "raises"))
+    with server.connect() as wire:
+        assert wire.get("/state").json() == [1, 1]
+    server.log.wait("the app failed at lifespan.startup")
+    assert "the database is away" in server.log.text()
+
+
+@pytest.mark.parametrize(
+    ("mode", "arguments", "said"),
+    [
+        ("fails", [], "no database"),
+        ("exits", [], "SystemExit"),
+        ("raises", ["--lifespan", "on"], "does not support lifespan"),
+        ("returns at once", ["--lifespan", "on"], "does not support lifespan"),
+    ],
+)
+def test_an_app_that_cannot_start_up_ends_the_server(
+    build: Serve, gate: Gate, mode: str, arguments: list[str], said: str
+) -> None:
+    server = build(APP, "--interface", "asgi", *arguments, env=environment(gate, mode)).launch()
+    assert server.exit_code() != 0
+    server.log.wait(said)
+    assert "never retrieved" not in server.log.text()
+
+
+def test_lifespan_off(serve_asgi: ServeAsgi, gate: Gate) -> None:
+    server = serve_asgi(APP, "--lifespan", "off", env=environment(gate))
+    with server.connect() as wire:
+        assert wire.get("/state").json() == [1, 1]
+    assert gate.announced() == []
+
+
+def test_an_answer_out_of_order_is_refused(serve_asgi: ServeAsgi, gate: Gate) -> None:
+    server = serve_asgi(APP, env=environment(gate, "twice"))
+    assert gate.announcements(2) == ["lifespan.startup", "refused"]
+    server.signal(signal.SIGTERM)
+    # The second one has not passed for the answer to the shutdown.
+    assert gate.announcements(2) == ["lifespan.shutdown", "left"]
+
+
+def test_an_answer_to_what_was_not_sent_is_refused(serve_asgi: ServeAsgi, gate: Gate) -> None:
+    server = serve_asgi(APP, env=environment(gate, "wrong order"))
+    server.log.wait("'lifespan.shutdown.complete' is no answer to what the server sent last")
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"),
+    [("shutdown fails", "cannot flush"), ("shutdown raises", "cannot close"), ("dies", "died while serving")],
+)
+def test_what_goes_wrong_later_is_logged(serve_asgi: ServeAsgi, gate: Gate, mode: str, said: str) -> None:
+    server = serve_asgi(APP, env=environment(gate, mode))
+    with server.connect() as wire:
+        assert wire.get("/state").status == 200
+    server.signal(signal.SIGTERM)
+    assert server.exit_code() == 0
+    server.log.wait(said)
+
+
+def test_an_app_that_waits_for_an_event_after_the_last_is_not_waited_for(serve: Serve, gate: Gate) -> None:
+    server = OURS["asyncio"].serve(serve, APP, "--graceful-timeout", "100", env=environment(gate, "asks again"))
+    server.signal(signal.SIGTERM)
+    assert server.exit_code() == 0
+    assert gate.announcements(2) == ["lifespan.startup", "lifespan.shutdown"]
+    assert gate.announced() == []

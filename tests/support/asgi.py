@@ -1,0 +1,35 @@
+"""Servers of asynchronous apps: stanchion with each event loop, and uvicorn, which many apps are written against."""
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from support.server import STANCHION, Kind, Serve, Server
+
+UVICORN = Kind(
+    "uvicorn",
+    (sys.executable, "-m", "uvicorn", "--interface", "asgi3", "--no-access-log", "--timeout-graceful-shutdown", "1"),
+    r"Uvicorn running on (http://\S+|unix socket \S+)",
+    r"Uvicorn running on",
+)
+
+
+@dataclass(frozen=True)
+class Flavour:
+    """A server, and the event loop that it runs the app on."""
+
+    kind: Kind
+    loop: str
+
+    @property
+    def is_ours(self) -> bool:
+        return self.kind is STANCHION
+
+    def serve(self, serve: Serve, app: str, *arguments: str, **options: Any) -> Server:
+        if self.is_ours:
+            return serve(app, "--interface", "asgi", "--loop", self.loop, *arguments, **options)
+        return serve(app, "--port", "0", "--loop", self.loop, *arguments, bind=None, kind=self.kind, **options)
+
+
+OURS = {"asyncio": Flavour(STANCHION, "asyncio"), "uvloop": Flavour(STANCHION, "uvloop")}
+FLAVOURS = OURS | {"uvicorn": Flavour(UVICORN, "uvloop")}

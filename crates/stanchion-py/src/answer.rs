@@ -156,6 +156,17 @@ impl Answer {
         chunk
     }
 
+    /// How much of a file that is all of the body is to be sent; it is taken for sent.
+    pub(crate) fn owed_of_file(&mut self, len: u64) -> u64 {
+        if !self.has_body {
+            return 0;
+        }
+        let owed = self.promised.map_or(len, |promised| promised.min(len));
+        self.promised = self.promised.map(|promised| promised - owed);
+        self.sent += owed;
+        owed
+    }
+
     /// There is nothing more.
     pub(crate) fn complete(&mut self) {
         let Some(taken) = self.taken.take() else {

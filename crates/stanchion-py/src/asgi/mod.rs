@@ -82,6 +82,11 @@ impl Puller {
         })
     }
 
+    /// Whether the acceptor is to send files.
+    fn sends_files(&self) -> bool {
+        self.worker.settings().sendfile
+    }
+
     fn lock(&self, py: Python<'_>) -> MutexGuard<'_, State> {
         self.state
             .lock_py_attached(py)

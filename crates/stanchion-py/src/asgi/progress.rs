@@ -3,12 +3,14 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Read;
+use std::os::unix::fs::FileExt;
 
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use stanchion_server::{Ending, Taken};
+use tracing::error;
 
 use crate::answer::{Answer, Stage};
 use crate::response::ClientGone;
@@ -42,12 +44,47 @@ pub(super) enum Input {
     Over,
 }
 
-/// A piece of the answer that waits for room, from `from` on.
+/// A piece of the answer that waits for room.
 struct Pending {
-    piece: Py<PyBytes>,
-    from: usize,
+    piece: Piece,
     is_last: bool,
     future: Py<PyAny>,
+}
+
+/// What is left of a piece.
+enum Piece {
+    /// From `from` on.
+    Bytes { bytes: Py<PyBytes>, from: usize },
+    /// This part of a file.
+    File { file: File, at: u64, end: u64 },
+}
+
+impl Piece {
+    /// Writes as much as there is room for; true if that was all.
+    fn write_to(&mut self, py: Python<'_>, taken: &mut Taken<'static>) -> PyResult<bool> {
+        let gone = |_| client_gone();
+        match self {
+            Self::Bytes { bytes, from } => {
+                let bytes = bytes.bind(py).as_bytes();
+                *from += taken.write_some(&bytes[*from..]).map_err(gone)?;
+                Ok(*from == bytes.len())
+            }
+            Self::File { file, at, end } => {
+                let mut buffer = vec![0; PIECE_BYTES];
+                while at < end {
+                    let len = usize::try_from(*end - *at).unwrap_or(PIECE_BYTES);
+                    let part = &mut buffer[..len.min(PIECE_BYTES)];
+                    file.read_exact_at(part, *at)?;
+                    let written = taken.write_some(part).map_err(gone)?;
+                    *at += written as u64;
+                    if written < part.len() {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
+            }
+        }
+    }
 }
 
 impl Progress {
@@ -133,9 +170,38 @@ impl Progress {
         }
         let future = event_loop.call_method0(py, intern!(py, "create_future"))?;
         self.pending.push_back(Pending {
-            piece: PyBytes::new(py, &piece[written..]).unbind(),
-            from: 0,
+            piece: Piece::Bytes {
+                bytes: PyBytes::new(py, &piece[written..]).unbind(),
+                from: 0,
+            },
             is_last,
+            future: future.clone_ref(py),
+        });
+        Ok(Some(future))
+    }
+
+    /// Sends a file of so many bytes as all of the body, through the exchange. Gives a future if it waits for room.
+    pub(super) fn put_file(
+        &mut self,
+        py: Python<'_>,
+        file: File,
+        len: u64,
+        event_loop: &Py<PyAny>,
+    ) -> PyResult<Option<Py<PyAny>>> {
+        self.answer.put_head(Some(len), None, write_all)?;
+        let (at, end) = (0, self.answer.owed_of_file(len));
+        let mut piece = Piece::File { file, at, end };
+        let Some(taken) = &mut self.answer.taken else {
+            return Err(client_gone());
+        };
+        if piece.write_to(py, taken)? {
+            self.is_through(true);
+            return Ok(None);
+        }
+        let future = event_loop.call_method0(py, intern!(py, "create_future"))?;
+        self.pending.push_back(Pending {
+            piece,
+            is_last: true,
             future: future.clone_ref(py),
         });
         Ok(Some(future))
@@ -158,14 +224,16 @@ impl Progress {
             let Some(taken) = &mut self.answer.taken else {
                 break;
             };
-            let piece = pending.piece.bind(py).as_bytes();
-            let Ok(written) = taken.write_some(&piece[pending.from..]) else {
-                self.is_client_gone = true;
-                break;
-            };
-            pending.from += written;
-            if pending.from < piece.len() {
-                return (done, Vec::new());
+            match pending.piece.write_to(py, taken) {
+                Ok(true) => {}
+                Ok(false) => return (done, Vec::new()),
+                Err(failure) => {
+                    if !failure.is_instance_of::<ClientGone>(py) {
+                        error!("a file that the app sends cannot be read: {failure}");
+                    }
+                    self.is_client_gone = true;
+                    break;
+                }
             }
             if let Some(Pending {
                 is_last, future, ..

@@ -1,7 +1,6 @@
 //! One request of an ASGI app: what its `receive` and `send` do (HTTP 2.5).
 
 use std::fs::File;
-use std::io::Read;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyTypeError, PyValueError};
@@ -211,7 +210,7 @@ impl Request {
         match kind.to_str()? {
             "http.response.body" => request.body(py, message),
             "http.response.start" => request.start(py, message).map(|()| None),
-            "http.response.pathsend" => request.path(py, message).map(|()| None),
+            "http.response.pathsend" => request.path(py, message),
             other => Err(PyRuntimeError::new_err(format!(
                 "a message that is not of HTTP, or of an extension that the scope does not name: {other:?}"
             ))),
@@ -244,6 +243,11 @@ impl Request {
         };
         head.take_in_bytes(status, headers.as_ref())?;
         let mut state = self.lock(py);
+        if state.answer.stage != Stage::NoHead || state.is_answered {
+            return Err(PyRuntimeError::new_err(
+                "http.response.start came already, while its headers were read",
+            ));
+        }
         state.answer.head = head;
         state.answer.stage = Stage::Head;
         Ok(())
@@ -285,41 +289,34 @@ impl Request {
         done
     }
 
-    /// Sends a file as the body (the extension `http.response.pathsend`).
-    fn path(&self, py: Python<'_>, message: &Bound<'_, PyDict>) -> PyResult<()> {
+    /// Sends a file as the body (the extension `http.response.pathsend`). A future, if it has to wait for room.
+    fn path(&self, py: Python<'_>, message: &Bound<'_, PyDict>) -> PyResult<Option<Py<PyAny>>> {
         let path = message
             .get_item(intern!(py, "path"))?
             .ok_or_else(|| PyValueError::new_err("http.response.pathsend needs a path"))?;
-        let file = File::open(path.extract::<std::path::PathBuf>()?)?;
-        let metadata = file.metadata()?;
-        if !metadata.is_file() {
+        // A FIFO would hold up the loop until somebody writes to it.
+        let path = path.extract::<std::path::PathBuf>()?;
+        if !std::fs::metadata(&path)?.is_file() {
             return Err(PyOSError::new_err("http.response.pathsend: not a file"));
         }
-        let part = FilePart {
-            offset: 0,
-            len: metadata.len(),
-        };
+        let file = File::open(path)?;
+        let (offset, len) = (0, file.metadata()?.len());
         let mut state = self.lock(py);
         if state.answer.stage != Stage::Head || state.is_answered {
             return Err(PyRuntimeError::new_err(
                 "http.response.pathsend is expected right after http.response.start",
             ));
         }
+        let part = FilePart { offset, len };
+        let by_acceptor = self.puller.get().sends_files()
+            && state.answer.send_file(&self.seat, &file, part, write_all)?;
+        let done = if by_acceptor {
+            None
+        } else {
+            state.put_file(py, file, len, &self.event_loop)?
+        };
         state.is_answered = true;
-        let answer = &mut state.answer;
-        if answer.send_file(&self.seat, &file, part, |taken, head| {
-            write_all(taken, head)
-        })? {
-            return Ok(());
-        }
-        // No body is wanted, or the acceptor takes no file now: by the exchange, while there is room.
-        answer.put_head(Some(part.len), None, write_all)?;
-        let mut bytes = Vec::new();
-        (&file).read_to_end(&mut bytes)?;
-        let piece = answer.owed_of(&bytes);
-        write_all(&mut answer.taken, piece)?;
-        answer.complete();
-        Ok(())
+        Ok(done)
     }
 }
 

@@ -414,7 +414,7 @@ def interfaces_of(app: App) -> list[str]:
 
 
 def _takes(app: App, *args: object) -> bool:
-    if isinstance(app, FunctionType) and not vars(app) and not app.__defaults__:
+    if isinstance(app, FunctionType) and not app.__defaults__:
         code = app.__code__
         if not code.co_kwonlyargcount and not code.co_flags & _CO_VARARGS:
             return code.co_argcount == len(

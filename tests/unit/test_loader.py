@@ -77,6 +77,15 @@ def decorated(function):
 def either(*arguments):
     return [b"either"]
 
+class AnyObject:
+    async def __call__(self, *arguments):
+        pass
+
+any_part = functools.partial(AnyObject())
+
+def with_default(environ, start_response, more=None):
+    return []
+
 def middleware(scope, receive, send):
     return asgi(scope, receive, send)
 
@@ -138,7 +147,8 @@ ASYNCHRONOUS = ["asgi", "instance", "derived", "wrapped", "method", "part", "par
     [
         *((name, ["asgi"]) for name in ASYNCHRONOUS),
         *((name, ["wsgi"]) for name in ("application", "Object()", "create_app()")),
-        ("either", ["wsgi", "asgi"]),
+        ("any_part", ["asgi"]),
+        *((name, ["wsgi", "asgi"]) for name in ("either", "with_default")),
     ],
 )
 def test_by_what_an_app_is_called(name, interfaces):

@@ -5,7 +5,7 @@
 use super::acceptor::Audience;
 use super::event::{Action, Plan};
 use super::house::{House, Ruin, Standing};
-use super::step::{Master, QUICK_MS, RunState};
+use super::step::{Master, QUICK_MS};
 use crate::exit_code;
 use crate::messages::WorkerRef;
 
@@ -58,8 +58,7 @@ impl Master {
             return;
         };
         let (plan, target) = (house.plan, house.target);
-        let is_believed = plan.is_guess && house.is_loading(worker);
-        if self.run_state != RunState::Running || !is_believed {
+        if !(plan.is_guess && house.is_loading(worker)) {
             return;
         }
         if self.building != Some(generation) || house.workers.have_served() {

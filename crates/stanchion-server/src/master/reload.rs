@@ -122,11 +122,6 @@ impl Master {
         ruin: &Ruin,
         actions: &mut Vec<Action>,
     ) {
-        let house = self.houses.get(&generation);
-        if house.is_some_and(|house| matches!(house.standing, Standing::Dismissed { .. })) {
-            // It is to go anyway.
-            return;
-        }
         let Some(serving) = self.serving.filter(|&serving| serving != generation) else {
             actions.push(Action::error(format!("{}: the server leaves", ruin.why)));
             self.stop(now_ms, ruin.code, actions);

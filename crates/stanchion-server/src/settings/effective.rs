@@ -519,6 +519,25 @@ mod tests {
     }
 
     #[test]
+    fn lanes_must_leave_a_seat_to_the_others_whatever_the_app_turns_out_to_be() {
+        let settings = |threads: u32| {
+            let lane = r#"["a=/a seats=3"]"#;
+            let text =
+                format!(r#"{{"threads": {threads}, "worker_concurrency": 3, "lane": {lane}}}"#);
+            Settings::from_json(&text).unwrap()
+        };
+        let refused = settings(4).taken_for(true).unwrap_err();
+        assert!(
+            refused.contains("3 seats are kept, and there are 3"),
+            "{refused}"
+        );
+        let taken = settings(4).taken_for(false).unwrap();
+        assert_eq!((taken.is_event_loop(), taken.seats()), (false, 4));
+        let taken = Settings::default().taken_for(true).unwrap();
+        assert_eq!((taken.is_event_loop(), taken.seats()), (true, 1000));
+    }
+
+    #[test]
     fn a_server_is_called_as_it_is_told_or_by_its_app() {
         let name = |text| {
             let settings = Settings::from_json(text).unwrap();

@@ -26,7 +26,7 @@ const REFUSED_EVERY_MS: u64 = 10_000;
 
 /// The bounds on what one child may say.
 #[derive(Debug, Default)]
-struct Inbox {
+struct Intake {
     quiet_until_ms: u64,
     has_ended: bool,
     refused: u64,
@@ -34,7 +34,7 @@ struct Inbox {
     told_ms: Option<u64>,
 }
 
-impl Inbox {
+impl Intake {
     fn is_read_at(&self, now_ms: u64) -> bool {
         !self.has_ended && now_ms >= self.quiet_until_ms
     }
@@ -86,7 +86,7 @@ impl Inbox {
 pub(super) struct Link<T> {
     pid: i32,
     pub(super) outbox: Outbox<T>,
-    inbox: Inbox,
+    intake: Intake,
 }
 
 impl<T: serde::Serialize + std::fmt::Debug> Link<T> {
@@ -94,7 +94,7 @@ impl<T: serde::Serialize + std::fmt::Debug> Link<T> {
         Self {
             pid,
             outbox: Outbox::new(channel),
-            inbox: Inbox::default(),
+            intake: Intake::default(),
         }
     }
 
@@ -106,7 +106,7 @@ impl<T: serde::Serialize + std::fmt::Debug> Link<T> {
     ) {
         let pid = self.pid;
         let channel = self.outbox.channel();
-        self.inbox.read(now_ms, channel, who, |said| {
+        self.intake.read(now_ms, channel, who, |said| {
             if said.sender == pid {
                 take(said.message, said.fd)
             } else {
@@ -123,7 +123,7 @@ pub(super) struct Post {
     channel: Channel,
     /// Whose it is: the first child of ours that says that it is there.
     pid: Option<i32>,
-    inbox: Inbox,
+    intake: Intake,
     /// Its end was told.
     was_ended: bool,
 }
@@ -134,7 +134,7 @@ impl Post {
             tenure,
             channel,
             pid: None,
-            inbox: Inbox::default(),
+            intake: Intake::default(),
             was_ended: false,
         }
     }
@@ -143,7 +143,7 @@ impl Post {
         let tenure = self.tenure;
         let worker = WorkerRef { index, tenure };
         let who = format!("worker {index}");
-        self.inbox.read(now_ms, &self.channel, &who, |said| {
+        self.intake.read(now_ms, &self.channel, &who, |said| {
             let Said {
                 message,
                 fd,
@@ -187,7 +187,7 @@ impl Post {
             }
             Ok(())
         });
-        if self.inbox.has_ended && !std::mem::replace(&mut self.was_ended, true) {
+        if self.intake.has_ended && !std::mem::replace(&mut self.was_ended, true) {
             heard.later.push(Event::WorkerSilent { generation, worker });
         }
     }
@@ -255,35 +255,36 @@ impl<'m> Heard<'m> {
 impl HouseResources {
     /// Whom to listen to now.
     pub(super) fn listened_to(&self, now_ms: u64) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.inboxes()
-            .filter(move |(inbox, _)| inbox.is_read_at(now_ms))
+        self.intakes()
+            .filter(move |(intake, _)| intake.is_read_at(now_ms))
             .map(|(_, channel)| channel.as_fd())
     }
 
     /// When somebody is listened to again that is not now.
     pub(super) fn listens_again_ms(&self, now_ms: u64) -> Option<u64> {
-        let inboxes = self.inboxes().filter(|(inbox, _)| !inbox.has_ended);
-        let times = inboxes.map(|(inbox, _)| inbox.quiet_until_ms);
+        let intakes = self.intakes().filter(|(intake, _)| !intake.has_ended);
+        let times = intakes.map(|(intake, _)| intake.quiet_until_ms);
         times.filter(|&at_ms| at_ms > now_ms).min()
     }
 
-    fn inboxes(&self) -> impl Iterator<Item = (&Inbox, &Channel)> {
+    fn intakes(&self) -> impl Iterator<Item = (&Intake, &Channel)> {
         let acceptor = self.acceptor.iter();
         let template = self.template.iter();
         let scribe = self.scribe.iter();
         let posts = self.posts.values();
         acceptor
-            .map(|link| (&link.inbox, link.outbox.channel()))
-            .chain(template.map(|link| (&link.inbox, link.outbox.channel())))
-            .chain(scribe.map(|link| (&link.inbox, link.outbox.channel())))
-            .chain(posts.map(|post| (&post.inbox, &post.channel)))
+            .map(|link| (&link.intake, link.outbox.channel()))
+            .chain(template.map(|link| (&link.intake, link.outbox.channel())))
+            .chain(scribe.map(|link| (&link.intake, link.outbox.channel())))
+            .chain(posts.map(|post| (&post.intake, &post.channel)))
     }
 
     /// Something that a worker has asked for is not done.
     pub(super) fn refuse(&mut self, now_ms: u64, worker: u16, why: &str) {
         if let Some(post) = self.posts.get_mut(&worker) {
             let why = format!("it gets no listener of its own: {why}");
-            post.inbox.refuse(now_ms, &format!("worker {worker}"), &why);
+            post.intake
+                .refuse(now_ms, &format!("worker {worker}"), &why);
         }
     }
 

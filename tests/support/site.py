@@ -45,7 +45,7 @@ class Site:
         for directory in (self.srv, self.run, self.log):
             directory.mkdir()
             directory.chmod(0o777)
-        for module in ("shop.py", "echo.py", "rendezvous.py"):
+        for module in ("shop.py", "api.py", "echo.py", "rendezvous.py"):
             shutil.copy(APPS / module, self.srv)
         self.socket = Address(path=str(self.run / "shop.sock"))
         self.gate = Gate(self.root / "gate")

@@ -1,0 +1,65 @@
+"""An asynchronous app that does to its event loop what a test asks for."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from rendezvous import announce, wait_for_pass
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+async def answer(send: Send, text: str, *, more: bool = False) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": text.encode(), "more_body": more})
+
+
+async def until_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def app(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    if scope["type"] == "lifespan":
+        raise NotImplementedError
+    query, pid = scope["query_string"].decode(), os.getpid()
+    match scope["path"]:
+        case "/block":
+            # The whole loop waits.
+            announce(f"{pid} blocks")
+            wait_for_pass()
+        case "/sleep":
+            announce(f"{pid} sleeps")
+            # A signal does not cut it short, but its handler runs.
+            time.sleep(float(query))
+        case "/hold":
+            # Until the client has had enough.
+            await answer(send, f"{pid}\n", more=True)
+            await until_disconnect(receive)
+            return
+        case "/wait":
+            announce(f"{pid} waits")
+            await asyncio.sleep(float(query))
+        case "/late":
+            announce(f"{pid} begins")
+            try:
+                await until_disconnect(receive)
+                announce(f"{pid} is told")
+                await asyncio.sleep(float(query))
+                announce(f"{pid} goes on")
+            except asyncio.CancelledError:
+                announce(f"{pid} is cancelled")
+                raise
+        case "/stream":
+            await answer(send, "begun\n", more=True)
+            await asyncio.sleep(float(query))
+            await send({"type": "http.response.body", "body": b"ended\n"})
+            return
+        case "/stop":
+            os.kill(pid, signal.SIGSTOP)
+    await answer(send, str(pid))

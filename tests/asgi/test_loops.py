@@ -1,0 +1,99 @@
+"""Event loops of several workers: who gets which request, while one is blocked and when one dies."""
+
+import signal
+from collections import Counter
+from contextlib import ExitStack
+
+import psutil
+import pytest
+
+from support.gate import Gate
+from support.processes import gone
+from support.server import Serve, Server
+from support.wire import Wire, request
+
+pytestmark = pytest.mark.own("gunicorn has no line for event loops")
+
+ASGI = ("--interface", "asgi", "--loop", "asyncio")
+"""The order of what the tests see does not depend on what is installed."""
+
+
+def hold(server: Server, stack: ExitStack) -> int:
+    """A request that runs until the stack ends; gives the worker that runs it."""
+    wire = stack.enter_context(server.connect())
+    wire.send(request("GET", "/hold"))
+    wire.head()
+    return held_by(wire)
+
+
+def held_by(wire: Wire) -> int:
+    """Which worker says so in the first chunk: its pid, of less than ten digits."""
+    length = int(wire.body_bytes(len("8\r\n")), 16)
+    return int(wire.body_bytes(length + len("\r\n")))
+
+
+def test_no_request_waits_for_a_loop_that_is_blocked(serve: Serve, gate: Gate) -> None:
+    """Though the blocked loop is the one that runs the fewest requests, and so is called first."""
+    server = serve("looping:app", *ASGI, "-w", "4", env=gate.environment)
+    with ExitStack() as stack:
+        blocked = stack.enter_context(server.connect())
+        blocked.send(request("GET", "/block"))
+        pid = int(gate.announcement().split()[0])
+        assert pid not in [hold(server, stack) for _ in range(9)]
+        wires = [stack.enter_context(server.connect()) for _ in range(8)]
+        answered: Counter[int] = Counter()
+        for _ in range(25):
+            for wire in wires:
+                wire.send(request("GET", "/"))
+            answered.update(int(wire.response().text) for wire in wires)
+        assert answered.total() == 200 and pid not in answered
+        assert len(answered) == 3, "all others took their part"
+        assert blocked.silent(0.1), "it was blocked all the time"
+        gate.let_pass(1)
+        assert int(blocked.response().text) == pid
+
+
+def test_requests_go_to_the_worker_that_runs_the_fewest(serve: Serve, gate: Gate) -> None:
+    server = serve("looping:app", *ASGI, "-w", "4", env=gate.environment)
+    with ExitStack() as stack:
+        running = Counter(hold(server, stack) for _ in range(100))
+        assert len(running) == 4
+        assert max(running.values()) - min(running.values()) <= 2, running
+
+
+@pytest.mark.parametrize("retries", [False, True])
+def test_of_a_worker_that_is_killed_the_requests_it_had_are_lost_and_no_others(
+    serve: Serve, gate: Gate, retries: bool
+) -> None:
+    retry = ["--retry-idempotent"] if retries else []
+    server = serve("looping:app", *ASGI, "-w", "2", *retry, env=gate.environment)
+    mark = server.log.mark()
+    with ExitStack() as stack:
+        of: dict[int, list[Wire]] = {}
+        for _ in range(10):
+            wire = stack.enter_context(server.connect())
+            wire.send(request("GET", "/wait?1.5"))
+            of.setdefault(int(gate.announcement().split()[0]), []).append(wire)
+        victim, other = of
+        psutil.Process(victim).send_signal(signal.SIGKILL)
+        gone(victim)
+        statuses = [wire.response().status for wire in of[victim]]
+        assert statuses == ([200] if retries else [502]) * len(of[victim])
+        assert [wire.response().text for wire in of[other]] == [str(other)] * len(of[other])
+    again = gate.announced()
+    assert len(again) == (len(of[victim]) if retries else 0)
+    server.log.wait("worker ready", mark)
+
+
+@pytest.mark.timeout(120)
+def test_a_loop_that_is_full_leaves_requests_in_the_line(serve: Serve, gate: Gate) -> None:
+    server = serve("looping:app", *ASGI, "-w", "2", "--worker-concurrency", "3", env=gate.environment)
+    with ExitStack() as stack:
+        waiting = [stack.enter_context(server.connect()) for _ in range(4)]
+        with ExitStack() as holders:
+            running = Counter(hold(server, holders) for _ in range(6))
+            assert sorted(running.values()) == [3, 3]
+            for wire in waiting:
+                wire.send(request("GET", "/"))
+            assert all(wire.silent(0.1) for wire in waiting)
+        assert {int(wire.response().text) for wire in waiting} <= set(running)

@@ -34,7 +34,8 @@ class Puller(Protocol):
         over: asyncio.Event,
         task_options: dict[str, Any] | None,
     ) -> None: ...
-    def beat(self) -> None: ...
+    def beat(self, lag_us: int) -> None: ...
+    def rest(self) -> None: ...
     def is_leaving(self) -> bool: ...
     def leave(self) -> None: ...
 
@@ -54,6 +55,7 @@ class EventLoop:
         asyncio.set_event_loop(self._loop)
         self._lifespan = None if lifespan == "off" else Lifespan(self._app, is_needed=lifespan == "on")
         self._over = asyncio.Event()
+        self._beat_at = 0.0
 
     def start_up(self) -> None:
         """Let the app start up; StartUpError if it cannot."""
@@ -72,6 +74,7 @@ class EventLoop:
         is_eager = sys.version_info >= (3, 12) and self._loop.get_task_factory() is None
         options = {"loop": self._loop, "eager_start": True} if is_eager else None
         self._loop.add_reader(self._puller.fileno(), self._puller.turn)
+        self._beat_at = self._loop.time()
         self._beat()
         self._puller.begin(self._app, self._loop, state, self._over, options)
         while not self._over.is_set():
@@ -90,8 +93,11 @@ class EventLoop:
             self._puller.leave()
 
     def _beat(self) -> None:
-        self._puller.beat()
-        self._loop.call_later(_BEAT_S, self._beat)
+        """Show that the loop turns, and how late it is."""
+        now = self._loop.time()
+        self._puller.beat(max(0, round((now - self._beat_at) * 1e6)))
+        self._beat_at = now + _BEAT_S
+        self._loop.call_at(self._beat_at, self._beat)
 
     def _report(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """What nobody has caught goes to the error log."""
@@ -109,6 +115,7 @@ class EventLoop:
             self._run(asyncio.gather(*left, return_exceptions=True))
         self._run(self._loop.shutdown_asyncgens())
         self._run(self._loop.shutdown_default_executor())
+        self._puller.rest()
         self._loop.close()
 
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{Ordering, fence};
 use crate::area::Area;
 use crate::corrupt::Corrupt;
 use crate::inbox::Inbox;
-use crate::protocol::Load;
+use crate::protocol::{Load, Unwanted};
 use crate::ring::{Published, ReadyRing};
 use crate::shared::Exchange;
 use crate::word::{SlotPhase, Tenant, Word};
@@ -32,8 +32,8 @@ pub struct AcceptorSide<'x> {
     consumed: Vec<u64>,
     /// How far into its ring each slot's answer has reached, as far as we have read it, likewise.
     reached: Vec<usize>,
-    /// Whether nobody wants each slot's answer any more, likewise.
-    gone: Vec<bool>,
+    /// Why nobody wants each slot's answer any more, likewise.
+    unwanted: Vec<Option<Unwanted>>,
     /// What we have put into everybody's ring, and into that of each worker.
     shared: Published,
     own: Vec<Published>,
@@ -86,7 +86,7 @@ impl<'x> AcceptorSide<'x> {
             turns: vec![0; slots],
             consumed: vec![0; slots],
             reached: vec![0; slots],
-            gone: vec![false; slots],
+            unwanted: vec![None; slots],
             // Seats may still take what was ready before; it is withdrawn below, or an orphan.
             shared: exchange.ready().take_over(),
             own: workers
@@ -126,7 +126,7 @@ impl<'x> AcceptorSide<'x> {
         // How far its answer has reached is not known.
         self.reached[slot as usize] = self.exchange.geometry().response_bytes;
         self.take_over_inflow(slot);
-        self.give_up(slot);
+        self.give_up(slot, Unwanted::ClientGone);
         self.orphans.push(slot);
     }
 
@@ -243,7 +243,7 @@ impl<'x> AcceptorSide<'x> {
         self.turns[slot as usize] = turn;
         self.consumed[slot as usize] = 0;
         self.reached[slot as usize] = 0;
-        self.gone[slot as usize] = false;
+        self.unwanted[slot as usize] = None;
         self.exchange
             .set_word(slot, SlotPhase::Filling, Tenant::default(), turn);
         let bytes = self.exchange.geometry().request_bytes;
@@ -349,10 +349,10 @@ impl<'x> AcceptorSide<'x> {
         self.exchange.notices().awake();
     }
 
-    /// The client of a running request has gone.
-    pub fn give_up(&mut self, slot: u32) {
-        self.gone[slot as usize] = true;
-        self.exchange.head(slot).flow.0.give_up();
+    /// Nobody wants the answer of a running request any more.
+    pub fn give_up(&mut self, slot: u32, why: Unwanted) {
+        self.unwanted[slot as usize] = Some(why);
+        self.exchange.head(slot).flow.0.give_up(why);
         self.post(slot);
     }
 

@@ -21,6 +21,22 @@ pub struct Inbox<'x> {
     wake: &'x EventFd,
 }
 
+/// Bounds of the counts of how late a loop was, in microseconds.
+pub const LAG_BOUNDS_US: [u64; 9] = [
+    1_000, 2_500, 10_000, 25_000, 100_000, 250_000, 1_000_000, 2_500_000, 10_000_000,
+];
+
+/// How late an event loop came to what it was to do by the clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LoopLag {
+    /// The last time.
+    pub last_us: u64,
+    /// All times together, of all workers that were there.
+    pub sum_us: u64,
+    /// How often it was late by at most each of [`LAG_BOUNDS_US`], and by more.
+    pub counts: [u64; LAG_BOUNDS_US.len() + 1],
+}
+
 impl<'x> Inbox<'x> {
     /// The load of a loop that takes no more requests.
     pub const NO_ROOM: u32 = u32::MAX;
@@ -66,9 +82,39 @@ impl<'x> Inbox<'x> {
         Load(&self.head.load).show(requests);
     }
 
-    /// For the loop: it has turned.
-    pub fn beat(&self, now_us: u64) {
-        self.head.beat_us.store(now_us, Ordering::Relaxed);
+    /// For the loop: it has turned, so much later than it was to.
+    pub fn beat(&self, now_us: u64, lag_us: u64) {
+        let InboxHead {
+            beat_us,
+            lag_us: last_us,
+            lag_sum_us: sum_us,
+            lags,
+            ..
+        } = self.head;
+        beat_us.store(now_us, Ordering::Relaxed);
+        last_us.store(lag_us, Ordering::Relaxed);
+        let add = |figure: &AtomicU64, more: u64| {
+            let sum = figure.load(Ordering::Relaxed).wrapping_add(more);
+            figure.store(sum, Ordering::Relaxed);
+        };
+        add(sum_us, lag_us);
+        let bucket = LAG_BOUNDS_US.partition_point(|&bound_us| bound_us < lag_us);
+        add(&lags[bucket], 1);
+    }
+
+    /// For the loop: it turns no more, and that is as it should be.
+    pub fn rest(&self) {
+        self.head.beat_us.store(0, Ordering::Relaxed);
+    }
+
+    /// How late the loop was, as it says.
+    pub fn lag(&self) -> LoopLag {
+        let load = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
+        LoopLag {
+            last_us: load(&self.head.lag_us),
+            sum_us: load(&self.head.lag_sum_us),
+            counts: self.head.lags.each_ref().map(load),
+        }
     }
 
     /// How many requests the loop runs, as it says.
@@ -76,7 +122,7 @@ impl<'x> Inbox<'x> {
         Load(&self.head.load).get()
     }
 
-    /// When the loop has turned last, as it says.
+    /// When the loop has turned last, as it says; 0 if it has not begun, or turns no more.
     pub fn beat_us(&self) -> u64 {
         self.head.beat_us.load(Ordering::Relaxed)
     }
@@ -107,6 +153,7 @@ impl<'x> Inbox<'x> {
         self.head.asleep.store(0, Ordering::Relaxed);
         self.head.load.store(0, Ordering::Relaxed);
         self.head.beat_us.store(0, Ordering::Relaxed);
+        self.head.lag_us.store(0, Ordering::Relaxed);
     }
 
     /// Has the loop look, whatever it says. Async-signal-safe.

@@ -9,6 +9,7 @@
 
 use std::ops::Range;
 
+use crate::inbox::LAG_BOUNDS_US;
 use crate::protocol::{Bell, Flow};
 use crate::sync::{AtomicU32, AtomicU64};
 use crate::word::Word;
@@ -234,8 +235,13 @@ pub(crate) struct InboxHead {
     pub(crate) asleep: AtomicU32,
     /// Requests that it runs; only the worker writes it.
     pub(crate) load: AtomicU32,
-    /// When its loop has turned last, in microseconds of the monotonic clock; only the worker writes it.
+    /// When its loop has turned last, in microseconds of the monotonic clock; only the worker writes it, as what follows.
     pub(crate) beat_us: AtomicU64,
+    /// How late that was, and all times before together.
+    pub(crate) lag_us: AtomicU64,
+    pub(crate) lag_sum_us: AtomicU64,
+    /// How often it was late by at most so much, and by more.
+    pub(crate) lags: [AtomicU64; LAG_BOUNDS_US.len() + 1],
 }
 
 #[cfg(all(test, not(loom)))]

@@ -17,7 +17,7 @@ mod sync;
 mod word;
 
 pub use corrupt::Corrupt;
-pub use protocol::{Bell, Flow, Load, Notices, Seen};
+pub use protocol::{Bell, Flow, Load, Notices, Seen, Unwanted};
 pub use ring::{Entry, Published, ReadyRing, Sources};
 pub use word::{SlotPhase, Tenant, Word};
 
@@ -41,7 +41,7 @@ pub use acceptor::{AcceptorSide, SlotState, Submitted};
 #[cfg(not(loom))]
 pub use area::Area;
 #[cfg(not(loom))]
-pub use inbox::Inbox;
+pub use inbox::{Inbox, LAG_BOUNDS_US, LoopLag};
 #[cfg(not(loom))]
 pub use inflow::Inflow;
 #[cfg(not(loom))]

@@ -180,8 +180,18 @@ pub struct Flow {
     pub base: AtomicU64,
     /// Rung when there is room again, or when the client has gone.
     pub room: Bell,
-    /// 1 once nobody wants the answer any more.
+    /// Why nobody wants the answer any more: an [`Unwanted`], or 0.
     pub gone: AtomicU32,
+}
+
+/// Why nobody wants an answer any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Unwanted {
+    /// The client has gone.
+    ClientGone = 1,
+    /// It ran past its deadline, and the client has been told so.
+    Overdue = 2,
 }
 
 impl Flow {
@@ -210,19 +220,29 @@ impl Flow {
     }
 
     /// Nobody reads the answer any more.
-    pub fn give_up(&self) {
-        self.set_gone(true);
+    pub fn give_up(&self, why: Unwanted) {
+        self.set_unwanted(Some(why));
         // An acceptor before us may have been killed in the middle of a ring.
         self.room.rouse(1);
     }
 
-    pub(crate) fn set_gone(&self, gone: bool) {
-        self.gone.store(u32::from(gone), Ordering::Release);
+    pub(crate) fn set_unwanted(&self, why: Option<Unwanted>) {
+        let bits = why.map_or(0, |why| why as u32);
+        self.gone.store(bits, Ordering::Release);
+    }
+
+    /// With what [`Flow::give_up`] was called, if it was.
+    pub fn unwanted(&self) -> Option<Unwanted> {
+        match self.gone.load(Ordering::Acquire) {
+            0 => None,
+            2 => Some(Unwanted::Overdue),
+            _ => Some(Unwanted::ClientGone),
+        }
     }
 
     /// Whether [`Flow::give_up`] was called.
     pub fn is_gone(&self) -> bool {
-        self.gone.load(Ordering::Acquire) != 0
+        self.unwanted().is_some()
     }
 
     /// The free bytes of the ring if no more than half of its `capacity` is taken by what is unread of the `produced`

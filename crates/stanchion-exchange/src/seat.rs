@@ -8,6 +8,7 @@ use stanchion_sys::signal::asked;
 
 use crate::inflow::Inflow;
 use crate::layout::SeatState;
+use crate::protocol::Unwanted;
 use crate::ring::Sources;
 use crate::shared::Exchange;
 use crate::sync::AtomicU64;
@@ -264,6 +265,11 @@ impl Taken<'_> {
     /// Whether nobody wants the answer any more.
     pub fn client_gone(&self) -> bool {
         self.exchange.head(self.slot).flow.0.is_gone() || self.is_orphaned()
+    }
+
+    /// Whether that is because it ran past its deadline.
+    pub fn is_overdue(&self) -> bool {
+        self.exchange.head(self.slot).flow.0.unwanted() == Some(Unwanted::Overdue)
     }
 
     /// Gives this request at least `by` from now until its deadline, which only ever moves later.

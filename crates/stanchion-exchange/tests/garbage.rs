@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use proptest::prelude::*;
 use proptest::test_runner::{TestRng, TestRunner};
 use stanchion_exchange::{
-    AcceptorSide, Area, Ending, Exchange, Geometry, SeatSide, SlotState, Taken, Tenant,
+    AcceptorSide, Area, Ending, Exchange, Geometry, SeatSide, SlotState, Taken, Tenant, Unwanted,
 };
 
 /// Small, so that what is written over matters.
@@ -160,7 +160,7 @@ impl<'x> Desk<'x> {
                 }
             }
             2 => self.look(slot),
-            3 if self.in_flight.contains(&slot) => self.side.give_up(slot),
+            3 if self.in_flight.contains(&slot) => self.side.give_up(slot, Unwanted::ClientGone),
             4 if self.in_flight.contains(&slot) && self.side.withdraw(slot) => {
                 self.in_flight.remove(&slot);
             }

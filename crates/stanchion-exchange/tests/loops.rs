@@ -3,7 +3,8 @@
 #![cfg(not(loom))]
 
 use stanchion_exchange::{
-    AcceptorSide, Ending, Exchange, Geometry, Gone, Inbox, Inflow, SeatSide, Taken, Tenant,
+    AcceptorSide, Ending, Exchange, Geometry, Gone, Inbox, Inflow, LoopLag, SeatSide, Taken,
+    Tenant, Unwanted,
 };
 
 /// Two workers, whose loops run two requests each.
@@ -111,7 +112,7 @@ fn nobody_calls_the_loop_of_a_worker_that_is_dead() {
     let mut side = AcceptorSide::take_over(&exchange);
     let (dead, other) = (exchange.inbox(0).unwrap(), exchange.inbox(1).unwrap());
     assert!(is_woken(&dead) && is_woken(&other));
-    dead.beat(7);
+    dead.beat(7, 5_000);
     other.show_load(1);
     assert!(dead.try_sleep() && other.try_sleep());
     exchange.vacate_loop(0);
@@ -143,7 +144,7 @@ fn an_answer_goes_on_when_there_is_room_and_ends_when_the_client_goes() {
     assert_eq!(out, b"0123456789");
     assert!(inbox.try_sleep(), "nobody waits for room now");
     assert!(!is_woken(&inbox));
-    side.give_up(taken.slot());
+    side.give_up(taken.slot(), Unwanted::ClientGone);
     assert!(is_woken(&inbox));
     assert_eq!(noted(&inbox), [taken.slot()]);
     assert_eq!(taken.write_some(b"more"), Err(Gone));
@@ -310,4 +311,21 @@ fn a_long_stream_of_short_pieces_is_forgotten_without_touching_more_than_it_used
     taken.finish(Ending::Complete);
     side.release(slot);
     assert_eq!(resident_bytes(), before);
+}
+
+#[test]
+fn how_late_a_loop_turns_is_counted_and_outlives_the_worker() {
+    let exchange = Exchange::create(GEOMETRY).unwrap();
+    let inbox = exchange.inbox(1).unwrap();
+    for lag_us in [0, 1_000, 1_001, 20_000_000] {
+        inbox.beat(7, lag_us);
+    }
+    let lag = inbox.lag();
+    assert_eq!((lag.last_us, lag.sum_us), (20_000_000, 20_002_001));
+    assert_eq!(lag.counts, [2, 1, 0, 0, 0, 0, 0, 0, 0, 1]);
+    exchange.vacate_loop(1);
+    assert_eq!(inbox.lag(), LoopLag { last_us: 0, ..lag });
+    inbox.beat(8, 0);
+    inbox.rest();
+    assert_eq!(inbox.beat_us(), 0);
 }

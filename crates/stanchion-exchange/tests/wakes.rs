@@ -9,7 +9,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::{ScopedJoinHandle, scope};
 use std::time::{Duration, Instant};
 
-use stanchion_exchange::{AcceptorSide, Exchange, Geometry, SeatSide, Tenant};
+use stanchion_exchange::{AcceptorSide, Exchange, Geometry, SeatSide, Tenant, Unwanted};
 
 /// A seat that nobody wakes looks again by itself after a second.
 const AT_ONCE: Duration = Duration::from_millis(700);
@@ -156,7 +156,7 @@ fn a_writer_does_not_wait_for_a_client_that_has_gone() {
             if replaced {
                 drop(AcceptorSide::take_over(exchange));
             } else {
-                acceptor.give_up(slot);
+                acceptor.give_up(slot, Unwanted::ClientGone);
             }
             assert!(writer.join().unwrap().is_err());
             assert!(begun.elapsed() < AT_ONCE);

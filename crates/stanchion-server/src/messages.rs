@@ -64,6 +64,9 @@ pub(crate) enum ToAcceptor {
         /// How long it has run.
         ran_ms: u64,
     },
+    /// The event loop of this worker has not turned for too long: the clients of what it runs are told, and it will be
+    /// killed.
+    LoopStuck(WorkerRef),
     /// Nobody else has the listener at this address any more: close it, and let in who is in its
     /// queue.
     LastOnes {

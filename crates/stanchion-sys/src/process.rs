@@ -330,6 +330,14 @@ pub fn set_name(name: &std::ffi::CStr) {
     let _only_cosmetic = rustix::thread::set_name(name);
 }
 
+/// Whether a process is stopped, by a signal or by who traces it; false if that cannot be known.
+pub fn is_stopped(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name before it may have spaces and parentheses in it.
+    let state = stat.rsplit_once(") ").map(|(_, rest)| rest);
+    state.is_some_and(|rest| rest.starts_with(['T', 't']))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -79,12 +79,12 @@ impl AcceptorSide<'_> {
                 self.mended
                     .get_or_insert(Corrupt("an answer was read up to elsewhere"));
             }
-            if flow.is_gone() != self.gone[slot] {
-                flow.set_gone(self.gone[slot]);
+            if flow.unwanted() != self.unwanted[slot] {
+                flow.set_unwanted(self.unwanted[slot]);
                 flow.room.rouse(1);
                 self.post(slot as u32);
                 self.mended
-                    .get_or_insert(Corrupt("whether the client has gone is another"));
+                    .get_or_insert(Corrupt("whether an answer is wanted is another"));
             }
         }
     }
@@ -117,6 +117,7 @@ impl AcceptorSide<'_> {
 mod tests {
     use super::*;
     use crate::acceptor::rig::{GEOMETRY, taken};
+    use crate::protocol::Unwanted;
     use crate::shared::Exchange;
 
     #[test]
@@ -128,11 +129,14 @@ mod tests {
         gone.store(1, Ordering::Relaxed);
         assert!(side.mend().is_err());
         assert!(!taken.client_gone());
-        side.give_up(slot);
+        side.give_up(slot, Unwanted::Overdue);
         assert_eq!(side.mend(), Ok(()));
         gone.store(0, Ordering::Relaxed);
         assert!(side.mend().is_err());
-        assert!(taken.client_gone());
+        assert!(taken.client_gone() && taken.is_overdue());
+        gone.store(Unwanted::ClientGone as u32, Ordering::Relaxed);
+        assert!(side.mend().is_err());
+        assert!(taken.is_overdue());
         assert_eq!(side.mend(), Ok(()));
     }
 

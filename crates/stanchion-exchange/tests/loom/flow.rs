@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
-use stanchion_exchange::Flow;
+use stanchion_exchange::{Flow, Unwanted};
 
 use crate::{FOR_EVER, explore};
 
@@ -99,7 +99,7 @@ fn a_writer_hears_that_its_client_has_gone() {
     explore(|| {
         let (answer, seat) = Answer::of_two_bytes_through_one();
         let consumed = answer.read(0);
-        answer.flow.give_up();
+        answer.flow.give_up(Unwanted::ClientGone);
         assert!(answer.flow.is_gone());
         let whole = seat.join().unwrap();
         assert!(!whole || consumed == 1, "wrote over what was not read");

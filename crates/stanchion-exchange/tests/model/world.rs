@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use stanchion_exchange::{
     AcceptorSide, Area, Ending, Exchange, Geometry, Gone, SeatSide, SeatState, SlotState,
-    Submitted, Taken, Tenant,
+    Submitted, Taken, Tenant, Unwanted,
 };
 
 /// Small, so that everything runs out and comes round; odd, so that it does so in odd places.
@@ -371,7 +371,7 @@ impl<'x> World<'x> {
             .get_mut(&slot)
             .filter(|used| used.stand != Stand::Ready)
         {
-            self.acceptor.give_up(slot);
+            self.acceptor.give_up(slot, Unwanted::ClientGone);
             used.gone = true;
         }
     }

@@ -6,7 +6,9 @@ use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use stanchion_exchange::{AcceptorSide, Area, Ending, Exchange, SlotState, Submitted, Tenant};
+use stanchion_exchange::{
+    AcceptorSide, Area, Ending, Exchange, SlotState, Submitted, Tenant, Unwanted,
+};
 use stanchion_sys::channel::poll_readable;
 use stanchion_sys::clock::monotonic_us;
 
@@ -120,7 +122,7 @@ impl Desk {
                 self.in_flight.remove(&slot);
                 self.accounts.withdrawn += 1;
             } else {
-                self.side.give_up(slot);
+                self.side.give_up(slot, Unwanted::ClientGone);
                 entry.gone = true;
             }
         }

@@ -199,6 +199,11 @@ impl Puller {
         }
     }
 
+    /// Whether the task of a request ends with its deadline.
+    fn cancels_on_timeout(&self) -> bool {
+        self.worker.settings().cancel_on_timeout
+    }
+
     /// A seat is through with its request.
     fn is_free(&self, py: Python<'_>, number: u16, seat: &Seat<'static>) {
         seat.served();
@@ -343,9 +348,14 @@ impl Puller {
         Self::come_again(this)
     }
 
-    /// The loop turns: to be called now and then.
-    fn beat(&self) {
-        self.inbox.beat(monotonic_us());
+    /// The loop turns, so much later than this was to be called: to be called now and then.
+    fn beat(&self, lag_us: u64) {
+        self.inbox.beat(monotonic_us(), lag_us);
+    }
+
+    /// The loop turns no more.
+    fn rest(&self) {
+        self.inbox.rest();
     }
 
     /// Whether the worker is to leave.

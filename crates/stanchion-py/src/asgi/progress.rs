@@ -32,6 +32,8 @@ pub(super) struct Progress {
     /// Pieces of the answer for which there was no room, oldest first.
     pending: VecDeque<Pending>,
     pub(super) task: Option<Py<PyAny>>,
+    /// The task, once it was cancelled since it ran past its deadline.
+    pub(super) cancelled: Option<Py<PyAny>>,
 }
 
 /// What of the request's body the app has not got.
@@ -99,12 +101,19 @@ impl Progress {
             receivers: Vec::new(),
             pending: VecDeque::new(),
             task: None,
+            cancelled: None,
         }
     }
 
     /// Whether nothing more comes from the client, and nothing more goes to it.
     pub(super) fn is_over(&self) -> bool {
         self.is_client_gone || (self.is_answered && self.pending.is_empty())
+    }
+
+    /// It is past its deadline: its task, if that is to be cancelled now.
+    pub(super) fn cancel(&mut self, py: Python<'_>) -> Option<Py<PyAny>> {
+        let task = self.task.take()?;
+        Some(self.cancelled.insert(task).clone_ref(py))
     }
 
     /// The next piece of the request's body, as an event.

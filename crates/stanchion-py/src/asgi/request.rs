@@ -84,8 +84,15 @@ impl Request {
     pub(super) fn look(this: &Bound<'_, Self>) -> PyResult<()> {
         let py = this.py();
         let mut state = this.get().lock(py);
-        let is_gone = state.answer.taken.as_ref().is_some_and(Taken::client_gone);
+        let taken = state.answer.taken.as_ref();
+        let is_gone = taken.is_some_and(Taken::client_gone);
+        let is_overdue = taken.is_some_and(Taken::is_overdue);
         state.is_client_gone |= is_gone;
+        let cancelled = if is_overdue && this.get().puller(py).cancels_on_timeout() {
+            state.cancel(py)
+        } else {
+            None
+        };
         let (done, failed) = state.flush(py);
         let receivers = if state.is_over() {
             std::mem::take(&mut state.receivers)
@@ -100,6 +107,9 @@ impl Request {
         }
         if is_through {
             return Self::leave(this);
+        }
+        if let Some(task) = cancelled {
+            task.call_method0(py, intern!(py, "cancel"))?;
         }
         Ok(())
     }
@@ -139,7 +149,7 @@ impl Request {
     pub(super) fn over(this: &Bound<'_, Self>) -> PyResult<()> {
         let (py, request) = (this.py(), this.get());
         let mut state = request.lock(py);
-        state.task = None;
+        (state.task, state.cancelled) = (None, None);
         if state.is_answered && !state.is_over() {
             // Another task of the app's has sent the end of it, or a send was cancelled: the client gets it all the same.
             state.is_left = true;
@@ -347,6 +357,8 @@ impl Request {
                 }
             }
             Ok(raised) => request.app_failed(py, &PyErr::from_value(raised)),
+            // The client was told why.
+            Err(_) if request.lock(py).cancelled.is_some() => {}
             Err(cancelled) => request.app_failed(py, &cancelled),
         }
         Self::over(this)

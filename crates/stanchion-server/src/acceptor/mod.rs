@@ -386,6 +386,7 @@ impl Acceptor {
         let dispatch = &mut self.requests.dispatch;
         dispatch.mend(now_us);
         dispatch.expire(now_us);
+        dispatch.end_those_overdue(now_us);
         dispatch.report_culprits();
         self.doors.settle(now_us);
         self.requests.unspooled.settle(now_us);

@@ -72,6 +72,7 @@ impl Acceptor {
                 tenure,
                 ran_ms,
             } => dispatch.overdue(seat, tenure, ran_ms, now_us),
+            ToAcceptor::LoopStuck(worker) => dispatch.loop_is_stuck(worker, now_us),
             ToAcceptor::Listen { door, worker, bind } => self.lend(door, worker, &bind, fd),
             ToAcceptor::LastOnes { address } => self.doors.let_in_last_ones(&address),
             ToAcceptor::Shared(is_shared) => self.is_shared = is_shared,

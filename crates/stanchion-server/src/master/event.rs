@@ -122,6 +122,13 @@ pub(super) enum Event {
         ran_ms: u64,
         others: bool,
     },
+    /// What the beats of a worker's event loop tell: it turns no more, or again; for how long it had not.
+    Beat {
+        generation: u32,
+        worker: u16,
+        state: LoopState,
+        silent_ms: u64,
+    },
     /// A worker takes so many bytes.
     Memory {
         generation: u32,
@@ -137,6 +144,19 @@ pub(super) enum Event {
     HeirEnded(i32),
     /// The master before this one is gone.
     PredecessorGone,
+}
+
+/// How an event loop is that does not turn as it should, or did not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LoopState {
+    /// Something in it has not let go for longer than `loop_timeout`.
+    Late,
+    /// For longer than `timeout`.
+    Stuck,
+    /// Its process is stopped, by a signal or a debugger.
+    Stopped,
+    /// It turns again.
+    Turns,
 }
 
 /// What is to be done.

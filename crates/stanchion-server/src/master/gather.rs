@@ -13,7 +13,7 @@ use super::commands::command_of;
 use super::event::{Command, Event};
 use super::reports::{Heard, Kin};
 use super::resources::HouseResources;
-use super::{Loop, now_ms};
+use super::{Loop, loops, now_ms};
 use crate::control::Control;
 use crate::messages::WorkerRef;
 use crate::settings::Settings;
@@ -40,8 +40,10 @@ impl Loop<'_> {
             0
         } else if self.houses.values().any(HouseResources::has_unsent) {
             SEND_AGAIN_MS
-        } else if settings().any(|settings| settings.timeout.as_duration().is_some()) {
+        } else if settings().any(has_deadlines) {
             OVERDUE_CHECK_MS
+        } else if settings().any(loops::are_watched) {
+            loops::CHECK_MS
         } else if settings().any(weighs) {
             MEMORY_CHECK_MS
         } else {
@@ -109,6 +111,7 @@ impl Loop<'_> {
         self.show_life();
         self.gather_requests();
         self.gather_overdue();
+        self.gather_loops();
         self.gather_memory();
         self.events.push_back(Event::Tick { heard_ms });
         Ok(())
@@ -143,6 +146,9 @@ impl Loop<'_> {
     fn gather_overdue(&mut self) {
         let now_us = monotonic_us();
         for (&generation, house) in &self.houses {
+            if !has_deadlines(&house.common.settings) {
+                continue;
+            }
             let exchange = &house.common.exchange;
             for seat in 0..exchange.geometry().seats as u16 {
                 if let Some(ran_us) = exchange.overdue_us(seat, now_us) {
@@ -200,6 +206,12 @@ impl Loop<'_> {
             }
         }
     }
+}
+
+/// Whether the master sees to the deadlines of requests. Those of event loops the acceptor does by itself: their workers
+/// go on.
+fn has_deadlines(settings: &Settings) -> bool {
+    settings.timeout.as_duration().is_some() && !settings.is_event_loop()
 }
 
 fn weighs(settings: &Settings) -> bool {

@@ -192,29 +192,9 @@ impl House {
                 let is_asked = self.template.is_ready();
                 self.workers.on_silent(now_ms, worker, is_asked);
             }
-            Event::Overdue {
-                worker,
-                seat,
-                ran_ms,
-                others,
-                ..
-            } => {
-                let ran = (ran_ms, others);
-                condemned = self
-                    .workers
-                    .on_overdue(now_ms, (worker, seat), ran, actions);
-            }
-            Event::Memory {
-                worker,
-                bytes,
-                others,
-                ..
-            } => {
+            Event::Overdue { .. } | Event::Beat { .. } | Event::Memory { .. } => {
                 let plan = self.plan;
-                let takes = (bytes, others);
-                condemned = self
-                    .workers
-                    .on_memory(now_ms, worker, takes, &plan, actions);
+                condemned = self.workers.on_seen(now_ms, &event, &plan, actions);
             }
             _ => {}
         }

@@ -15,6 +15,7 @@ mod house;
 mod interface;
 mod intrusion;
 mod lent;
+mod loops;
 mod news;
 mod outbox;
 mod perform;
@@ -134,6 +135,9 @@ struct Loop<'h> {
     alive_ms: u64,
     /// When the memory of workers was last looked at.
     weighed_ms: u64,
+    /// When event loops were last looked at, and since when that was done as often as it should be.
+    looked_us: u64,
+    watching_since_us: u64,
     /// It could not be read, which has been said.
     is_blind: bool,
     /// Not all children that have ended were collected.
@@ -177,6 +181,8 @@ pub(crate) fn run(
         manager,
         alive_ms: now_ms(),
         weighed_ms: 0,
+        looked_us: 0,
+        watching_since_us: 0,
         is_blind: false,
         has_more_dead: false,
         open_files: OpenFiles::allow(OPEN_FILES_MAX),

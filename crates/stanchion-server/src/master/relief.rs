@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use stanchion_sys::signal::SIGABRT;
 
-use super::event::{Action, Plan};
+use super::event::{Action, Event, LoopState, Plan};
 use super::stage::Stage;
 use super::worker::Worker;
 use super::workers::Workers;
@@ -117,8 +117,40 @@ impl Workers {
         ends.min().filter(|_| plan.lifetime_ms > 0)
     }
 
+    /// What the master has seen of a worker that serves; gives one whose stacks are wanted.
+    pub(super) fn on_seen(
+        &mut self,
+        now_ms: u64,
+        event: &Event,
+        plan: &Plan,
+        actions: &mut Vec<Action>,
+    ) -> Option<Condemned> {
+        match *event {
+            Event::Overdue {
+                worker,
+                seat,
+                ran_ms,
+                others,
+                ..
+            } => self.on_overdue(now_ms, (worker, seat), (ran_ms, others), actions),
+            Event::Beat {
+                worker,
+                state,
+                silent_ms,
+                ..
+            } => self.on_beat(now_ms, worker, (state, silent_ms), actions),
+            Event::Memory {
+                worker,
+                bytes,
+                others,
+                ..
+            } => self.on_memory(now_ms, worker, (bytes, others), plan, actions),
+            _ => None,
+        }
+    }
+
     /// A worker takes so many bytes.
-    pub(super) fn on_memory(
+    fn on_memory(
         &mut self,
         now_ms: u64,
         index: u16,
@@ -142,7 +174,7 @@ impl Workers {
     }
 
     /// The request of a seat of worker `index` has run past its deadline.
-    pub(super) fn on_overdue(
+    fn on_overdue(
         &mut self,
         now_ms: u64,
         (index, seat): (u16, u16),
@@ -173,6 +205,50 @@ impl Workers {
         let ran_s = Duration::from_millis(ran_ms).as_secs_f64();
         let why = format!("a request has run for {ran_s:.1} s, past its deadline (timeout)");
         self.condemn(now_ms, index, others, (Cause::Timeout, &why), actions)
+    }
+
+    /// The event loop of worker `index` turns no more, or again. One that leaves has its time for that.
+    fn on_beat(
+        &mut self,
+        now_ms: u64,
+        index: u16,
+        (state, silent_ms): (LoopState, u64),
+        actions: &mut Vec<Action>,
+    ) -> Option<Condemned> {
+        let generation = self.generation;
+        let worker = self.seated.get_mut(&index)?;
+        let Stage::Ready { pid } = worker.stage else {
+            return None;
+        };
+        let silent_s = Duration::from_millis(silent_ms).as_secs_f64();
+        let was_late = std::mem::replace(&mut worker.is_late, state != LoopState::Turns);
+        match state {
+            LoopState::Turns if was_late => actions.push(Action::info(format!(
+                "the event loop of worker {index} ({pid}) turns again, after {silent_s:.1} s"
+            ))),
+            LoopState::Stopped if !was_late => actions.push(Action::warning(format!(
+                "worker {index} ({pid}) is stopped, by a signal or a debugger; the others get its share"
+            ))),
+            LoopState::Late if !was_late => {
+                actions.push(Action::warning(format!(
+                    "the event loop of worker {index} ({pid}) has not turned for {silent_s:.1} s \
+                     (loop_timeout): something in the app blocks it; the others get its share"
+                )));
+                let worker = worker.at(index);
+                return Some(Condemned { worker, pid });
+            }
+            LoopState::Stuck => {
+                let message = ToAcceptor::LoopStuck(worker.at(index));
+                actions.push(Action::TellAcceptor {
+                    generation,
+                    message,
+                });
+                let why = format!("its event loop has not turned for {silent_s:.1} s (timeout)");
+                return self.condemn(now_ms, index, false, (Cause::Timeout, &why), actions);
+            }
+            LoopState::Turns | LoopState::Stopped | LoopState::Late => {}
+        }
+        None
     }
 
     /// Has it write its stacks down and then killed; told to take no further request.

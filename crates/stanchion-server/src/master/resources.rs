@@ -14,6 +14,7 @@ use tracing::warn;
 
 use super::event::Plan;
 use super::lent::Lent;
+use super::loops::LateLoop;
 use super::reports::{Link, Post};
 use crate::figures::Figures;
 use crate::log::{self, LogChannels};
@@ -132,6 +133,8 @@ pub(crate) struct HouseResources {
     pub(super) scribe: Option<Link<ToScribe>>,
     /// By index: where workers that were asked for report.
     pub(super) posts: BTreeMap<u16, Post>,
+    /// By index: workers whose event loops do not turn.
+    pub(super) late_loops: BTreeMap<u16, LateLoop>,
     /// Removed with what is in it when this is dropped.
     _spool: SpoolDir,
 }
@@ -166,6 +169,7 @@ impl HouseResources {
                 template: None,
                 scribe: None,
                 posts: BTreeMap::new(),
+                late_loops: BTreeMap::new(),
                 _spool: spool,
             }),
             Err(error) => Err((error, listeners)),
@@ -272,5 +276,6 @@ impl HouseResources {
         let seats = exchange.geometry().seats_of(worker);
         seats.for_each(|seat| exchange.vacate(seat));
         exchange.vacate_loop(worker);
+        self.late_loops.remove(&worker);
     }
 }

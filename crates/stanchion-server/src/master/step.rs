@@ -212,6 +212,7 @@ impl Master {
             | Event::WorkerSaid { generation, .. }
             | Event::WorkerSilent { generation, .. }
             | Event::Overdue { generation, .. }
+            | Event::Beat { generation, .. }
             | Event::Memory { generation, .. } => {
                 self.on_house_event(now_ms, generation, event, actions);
             }

@@ -29,6 +29,8 @@ pub(super) struct Worker {
     pub(super) relieved: bool,
     /// What ends it, once that is known.
     pub(super) cause: Option<Cause>,
+    /// Its event loop has not turned for a while, which was said.
+    pub(super) is_late: bool,
     /// It will be killed.
     pub(super) condemned: Option<Sentence>,
 }
@@ -45,6 +47,7 @@ impl Worker {
             due: None,
             relieved: false,
             cause: None,
+            is_late: false,
             condemned: None,
         }
     }

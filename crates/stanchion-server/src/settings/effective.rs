@@ -44,6 +44,10 @@ pub struct Settings {
     pub event_loop: EventLoop,
     /// Whether an asynchronous app is told of the start and the end of its worker.
     pub lifespan: Lifespan,
+    /// How long an event loop may not turn before its worker is named; 0 = as long as it likes.
+    pub loop_timeout: Seconds,
+    /// Whether the task of a request that has run into `timeout` is cancelled.
+    pub cancel_on_timeout: bool,
     /// How long a worker may run one request; 0 = no limit.
     pub timeout: Seconds,
     /// How long a shutdown or reload may drain; 0 = not at all.

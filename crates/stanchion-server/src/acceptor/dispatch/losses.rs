@@ -1,8 +1,9 @@
 //! What becomes of requests whose worker is dead, or will be.
 
 use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
 
-use stanchion_exchange::Tenant;
+use stanchion_exchange::{SlotState, Tenant, Unwanted};
 use tracing::warn;
 
 use super::{Dispatch, refuse};
@@ -55,21 +56,68 @@ impl Dispatch {
     pub(crate) fn overdue(&mut self, seat: u16, tenure: u16, ran_ms: u64, now_us: u64) {
         let its = |tenant: Tenant| (tenant.seat, tenant.tenure) == (seat, tenure);
         for slot in self.side.held_by(its) {
-            // It may have finished in this moment, and the worker gone on to another one.
-            self.look(slot, now_us);
-            let Some(ticket) = self.slots[slot as usize].clone() else {
-                continue;
-            };
-            let taken_us = ticket.taken_us.get();
-            let ran_us = now_us.saturating_sub(taken_us);
-            // 0 if it was taken just now, and the seat has not said when.
-            let is_it = taken_us != 0
-                && ran_us >= ran_ms * 1_000
-                && matches!(ticket.stage.get(), Stage::Submitted(_));
-            if is_it && !ticket.is_streaming() && !self.is_poisoned(slot) {
-                self.side.give_up(slot);
-                refuse(&ticket, Refusal::WorkerTimedOut { ran_ms });
+            self.end_overdue(slot, ran_ms, now_us);
+        }
+    }
+
+    /// The event loop of a worker has not turned for so long, and the worker will be killed: likewise for all that it
+    /// runs.
+    pub(crate) fn loop_is_stuck(&mut self, worker: WorkerRef, now_us: u64) {
+        let WorkerRef { index, tenure } = worker;
+        let seats = self.exchange.geometry().seats_of(index);
+        let theirs = |tenant: Tenant| seats.contains(&tenant.seat) && tenant.tenure == tenure;
+        for slot in self.side.held_by(theirs) {
+            self.end_overdue(slot, 0, now_us);
+        }
+    }
+
+    /// Now and then: the requests of event loops that have run past their deadlines. Their workers go on, since others
+    /// run there too. An answer that has begun may take as long as it likes: there are such that have no end.
+    pub(crate) fn end_those_overdue(&mut self, now_us: u64) {
+        if !self.exchange.geometry().event_loops {
+            return;
+        }
+        let tickets = (0..).zip(&self.slots);
+        let running = tickets.filter_map(|(slot, ticket)| {
+            let is_meant = ticket.as_ref().is_some_and(|ticket| {
+                matches!(ticket.stage.get(), Stage::Submitted(_)) && !ticket.is_streaming()
+            });
+            match self.side.state(slot) {
+                Ok(SlotState::Running { tenant, .. }) if is_meant => Some((slot, tenant.seat)),
+                _ => None,
             }
+        });
+        let overdue: Vec<_> = running
+            .filter_map(|(slot, seat)| {
+                // The seat may not exist, or be on another one by now.
+                let board = self.exchange.seats().get(usize::from(seat))?;
+                let is_its = board.slot.load(Relaxed) == slot;
+                let ran_us = is_its.then(|| self.exchange.overdue_us(seat, now_us))??;
+                Some((slot, ran_us / 1_000))
+            })
+            .collect();
+        for (slot, ran_ms) in overdue {
+            self.end_overdue(slot, ran_ms, now_us);
+        }
+    }
+
+    /// Tells the client of a request that it has run too long, if it has for `ran_ms`. The slot stays the seat's.
+    fn end_overdue(&mut self, slot: u32, ran_ms: u64, now_us: u64) {
+        // It may have finished in this moment, and the worker gone on to another one.
+        self.look(slot, now_us);
+        let Some(ticket) = self.slots[slot as usize].clone() else {
+            return;
+        };
+        let taken_us = ticket.taken_us.get();
+        let ran_us = now_us.saturating_sub(taken_us);
+        // 0 if it was taken just now, and the seat has not said when.
+        let is_it = taken_us != 0
+            && ran_us >= ran_ms * 1_000
+            && matches!(ticket.stage.get(), Stage::Submitted(_));
+        if is_it && !ticket.is_streaming() && !self.is_poisoned(slot) {
+            self.side.give_up(slot, Unwanted::Overdue);
+            let ran_ms = ran_us / 1_000;
+            refuse(&ticket, Refusal::WorkerTimedOut { ran_ms });
         }
     }
 

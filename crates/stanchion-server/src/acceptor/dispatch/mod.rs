@@ -39,7 +39,7 @@ use outflow::Limits;
 pub(crate) use ports::PortNumber;
 use ports::Ports;
 use refusal::Refusal;
-use stanchion_exchange::{AcceptorSide, Exchange, SlotState, Submitted, Tenant};
+use stanchion_exchange::{AcceptorSide, Exchange, SlotState, Submitted, Tenant, Unwanted};
 use stanchion_line::{Ahead, Line, LineLimits, Pulled, Reserve};
 use stanchion_sys::channel::Channel;
 use ticket::{Answer, Stage, Ticket};
@@ -342,7 +342,7 @@ impl Dispatch {
                     {
                         self.seen_with(tenant, taken_us, ticket);
                     }
-                    self.side.give_up(submitted.slot);
+                    self.side.give_up(submitted.slot, Unwanted::ClientGone);
                     self.look(submitted.slot, now_us);
                 }
                 self.fill(now_us);

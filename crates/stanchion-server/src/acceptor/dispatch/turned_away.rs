@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use stanchion_exchange::Unwanted;
 use stanchion_line::{Expiry, Pulled};
 
 use super::{Dispatch, refuse};
@@ -73,7 +74,7 @@ impl Dispatch {
             if self.withdraw(slot).is_some() {
                 refuse(&ticket, Refusal::ShuttingDown);
             } else if running {
-                self.side.give_up(slot);
+                self.side.give_up(slot, Unwanted::ClientGone);
                 refuse(&ticket, Refusal::ShuttingDown);
             }
         }

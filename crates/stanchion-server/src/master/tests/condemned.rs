@@ -2,6 +2,7 @@
 //! stacks down and are ended, by ABRT first if it was the request.
 
 use super::*;
+use crate::master::event::LoopState;
 
 const DUMP_MS: u64 = 1_000;
 const GRACE_MS: u64 = 1_000;
@@ -97,6 +98,71 @@ fn its_other_requests_have_a_grace_to_end() {
     let mut tree = condemned(true);
     tree.play([overdue(1, 0, false)]);
     tree.expect(dumped(1, 0, 1), "show 1:0=100\nABRT 100");
+}
+
+/// What is said when worker 0 has not turned its loop for 5 s.
+const LATE: &str = "warning: the event loop of worker 0 (100) has not turned for 5.0 s (loop_timeout): something in the \
+                    app blocks it; the others get its share\ndump 1:100";
+
+#[test]
+fn an_event_loop_that_is_late_is_named_once_with_its_stack_and_heard_of_when_it_turns_again() {
+    let mut tree = Tree::serving();
+    tree.expect(beat(0, LoopState::Late, 5_000), LATE);
+    tree.expect(beat(0, LoopState::Late, 5_250), "");
+    tree.expect(dumped(1, 0, 1), "show 1:0=100");
+    tree.expect(
+        beat(0, LoopState::Turns, 7_300),
+        "info: the event loop of worker 0 (100) turns again, after 7.3 s",
+    );
+    tree.expect(beat(0, LoopState::Turns, 7_300), "");
+    tree.expect(beat(0, LoopState::Late, 5_000), LATE);
+}
+
+#[test]
+fn a_worker_whose_event_loop_is_stuck_is_ended_and_its_clients_are_told() {
+    let mut tree = Tree::serving();
+    tree.play([beat(0, LoopState::Late, 5_000), dumped(1, 0, 1)]);
+    tree.expect(
+        beat(0, LoopState::Stuck, 30_000),
+        "acceptor 1: loop stuck 0/1
+         error: worker 0 (100) is killed: its event loop has not turned for 30.0 s (timeout)
+         TERM 100
+         template 1: fork 2/1 nr=0
+         dump 1:100",
+    );
+    tree.expect(beat(0, LoopState::Stuck, 30_250), "");
+    tree.expect(dumped(1, 0, 1), "show 1:0=100\nABRT 100");
+    tree.expect_among(reaped(100, Exit::Code(1)), "news: gone 0=100 timeout");
+}
+
+#[test]
+fn a_worker_that_is_stopped_is_named_and_not_ended() {
+    let mut tree = Tree::serving();
+    tree.expect(
+        beat(0, LoopState::Stopped, 5_000),
+        "warning: worker 0 (100) is stopped, by a signal or a debugger; the others get its share",
+    );
+    tree.expect(beat(0, LoopState::Stopped, 30_000), "");
+    tree.expect(
+        beat(0, LoopState::Turns, 40_000),
+        "info: the event loop of worker 0 (100) turns again, after 40.0 s",
+    );
+}
+
+#[test]
+fn a_worker_that_leaves_need_not_turn_its_loop() {
+    let mut tree = Tree::serving();
+    tree.play([signal(SIGTTOU)]);
+    tree.expect(beat(1, LoopState::Stuck, 30_000), "");
+}
+
+fn beat(worker: u16, state: LoopState, silent_ms: u64) -> Event {
+    Event::Beat {
+        generation: 1,
+        worker,
+        state,
+        silent_ms,
+    }
 }
 
 #[test]

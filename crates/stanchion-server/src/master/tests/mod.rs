@@ -517,6 +517,7 @@ fn to_acceptor(message: &ToAcceptor) -> String {
             tenure,
             ran_ms,
         } => format!("overdue seat {seat}/{tenure} {ran_ms}"),
+        ToAcceptor::LoopStuck(worker) => format!("loop stuck {}", short(*worker)),
         ToAcceptor::Reopen => "reopen".to_owned(),
         ToAcceptor::Drain { timeout_ms } => format!("drain {timeout_ms}"),
         ToAcceptor::Retire { timeout_ms } => format!("retire {timeout_ms}"),

@@ -1,6 +1,6 @@
 //! Settings of asynchronous apps and of the event loops that run them.
 
-use super::{Group, Kind, OnReload, Preset, Range, Setting};
+use super::{ANY_TIME, Group, Kind, OnReload, Preset, Range, Setting};
 
 /// As in gunicorn's `worker_connections`.
 const CONCURRENCY: u64 = 1000;
@@ -61,6 +61,41 @@ share of them.",
             long_help: "\
 Of asynchronous apps only. auto takes uvloop if it can be imported, and \
 asyncio's own loop otherwise. uvloop is refused where it is not installed.",
+        },
+        Setting {
+            name: "loop_timeout",
+            flags: &["--loop-timeout"],
+            metavar: "SECONDS",
+            env: None,
+            kind: ANY_TIME,
+            default: Preset::Number(5),
+            gunicorn: false,
+            on_reload: OnReload::Applies,
+            help: "Log what blocks an event loop for so long",
+            long_help: "\
+Of asynchronous apps only. Code that does not await blocks the event loop \
+of its worker, and all requests that run there. When a loop has not \
+turned for this long, one line of the log names the worker, and its \
+stack follows. Requests that wait in the line go to the other workers. A \
+worker whose loop has not turned for timeout is killed and replaced. 0 \
+logs nothing.",
+        },
+        Setting {
+            name: "cancel_on_timeout",
+            flags: &["--cancel-on-timeout"],
+            metavar: "",
+            env: None,
+            kind: Kind::Bool,
+            default: Preset::Bool(false),
+            gunicorn: false,
+            on_reload: OnReload::Applies,
+            help: "Cancel tasks of requests past their timeout",
+            long_help: "\
+Of asynchronous apps only. When a request has run for timeout and its \
+answer has not begun, the client is answered 504. The app is told so by \
+http.disconnect, and its task goes on. With this the task is cancelled \
+too: asyncio.CancelledError is raised where it awaits. Some libraries do \
+not bear that, such as pools of connections to databases.",
         },
         Setting {
             name: "lifespan",

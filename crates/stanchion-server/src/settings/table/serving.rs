@@ -154,7 +154,11 @@ computes. An asynchronous app has one event loop in each worker instead.",
 Counted from the moment a worker takes the request; time in the line is \
 not part of it. Past it the worker is killed and replaced, and the \
 client is answered 504. The other requests of its threads end with it \
-and are answered 502. 0 switches it off.",
+and are answered 502. 0 switches it off.
+
+Of an asynchronous app only the client of that request is answered 504, and \
+the worker goes on: see cancel_on_timeout and loop_timeout. An answer that \
+has begun is not limited there, since streams of events have no end.",
         },
         Setting {
             name: "graceful_timeout",

@@ -8,6 +8,7 @@ import psutil
 import pytest
 
 from support.gate import Gate
+from support.patience import eventually
 from support.processes import gone
 from support.server import Serve, Server
 from support.wire import Wire, request
@@ -30,6 +31,18 @@ def held_by(wire: Wire) -> int:
     """Which worker says so in the first chunk: its pid, of less than ten digits."""
     length = int(wire.body_bytes(len("8\r\n")), 16)
     return int(wire.body_bytes(length + len("\r\n")))
+
+
+def all_turn(server: Server, workers: int) -> None:
+    """A worker is ready a moment before its loop turns. Those that idle take turns."""
+    seen: set[int] = set()
+
+    def answered() -> bool:
+        with server.connect() as wire:
+            seen.add(int(wire.get("/").text))
+        return len(seen) == workers
+
+    eventually(answered, "all workers have answered")
 
 
 def test_no_request_waits_for_a_loop_that_is_blocked(serve: Serve, gate: Gate) -> None:
@@ -55,10 +68,25 @@ def test_no_request_waits_for_a_loop_that_is_blocked(serve: Serve, gate: Gate) -
 
 def test_requests_go_to_the_worker_that_runs_the_fewest(serve: Serve, gate: Gate) -> None:
     server = serve("looping:app", *ASGI, "-w", "4", env=gate.environment)
+    all_turn(server, 4)
     with ExitStack() as stack:
         running = Counter(hold(server, stack) for _ in range(100))
         assert len(running) == 4
         assert max(running.values()) - min(running.values()) <= 2, running
+
+
+def test_of_many_requests_at_once_each_worker_gets_its_part(serve: Serve, gate: Gate) -> None:
+    server = serve("looping:app", *ASGI, "-w", "4", env=gate.environment)
+    all_turn(server, 4)
+    with ExitStack() as stack:
+        wires = [stack.enter_context(server.connect()) for _ in range(100)]
+        for wire in wires:
+            wire.send(request("GET", "/hold"))
+        for wire in wires:
+            wire.head()
+        running = Counter(held_by(wire) for wire in wires)
+        assert len(running) == 4, running
+        assert max(running.values()) <= 50, running
 
 
 @pytest.mark.parametrize("retries", [False, True])
@@ -70,6 +98,7 @@ def test_of_a_worker_that_is_killed_the_requests_it_had_are_lost_and_no_others(
     mark = server.log.mark()
     with ExitStack() as stack:
         of: dict[int, list[Wire]] = {}
+        all_turn(server, 2)
         for _ in range(10):
             wire = stack.enter_context(server.connect())
             wire.send(request("GET", "/wait?1.5"))

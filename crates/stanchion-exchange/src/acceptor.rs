@@ -6,6 +6,7 @@ mod mend;
 
 pub use look::SlotState;
 
+use std::cell::Cell;
 use std::sync::atomic::{Ordering, fence};
 
 use crate::area::Area;
@@ -47,6 +48,8 @@ pub struct AcceptorSide<'x> {
     unannounced: u32,
     /// One worker alone may take some of them.
     unannounced_own: bool,
+    /// Whose event loop was woken last.
+    called_last: Cell<usize>,
     /// Slots that seats still hold for an acceptor before us.
     orphans: Vec<u32>,
 }
@@ -100,6 +103,8 @@ impl<'x> AcceptorSide<'x> {
             mended: None,
             unannounced: 0,
             unannounced_own: false,
+            // The first one's turn comes first.
+            called_last: Cell::new(exchange.geometry().workers() - 1),
             orphans: Vec::new(),
         };
         for slot in (0..slots as u32).rev() {
@@ -290,23 +295,30 @@ impl<'x> AcceptorSide<'x> {
         }
     }
 
-    /// Event loops that sleep and have room.
-    fn sleepers(&self) -> impl Iterator<Item = Inbox<'x>> {
+    /// Event loops that sleep and have room, and whose they are.
+    fn sleepers(&self) -> impl Iterator<Item = (usize, Inbox<'x>)> {
         Load::settle();
         let room = self.exchange.geometry().seats_per_worker as u32;
-        let inboxes = self.exchange.inboxes();
-        inboxes.filter(move |inbox| inbox.is_asleep() && inbox.load() < room)
+        let inboxes = self.exchange.inboxes().enumerate();
+        inboxes.filter(move |(_, inbox)| inbox.is_asleep() && inbox.load() < room)
     }
 
-    /// Wakes up to `count` event loops that sleep and have room, those with the fewest requests first.
+    /// Wakes up to `count` event loops that sleep and have room, those with the fewest requests first, and in turns if
+    /// these are as many.
     fn call_loops(&self, count: u32) {
+        let loops = self.exchange.geometry().workers();
         // Each once at most, whatever a worker writes meanwhile.
-        let loops = self.exchange.geometry().workers() as u32;
-        for _ in 0..count.min(loops) {
-            match self.sleepers().min_by_key(Inbox::load) {
-                Some(inbox) => inbox.call(),
-                None => break,
+        for _ in 0..count.min(loops as u32) {
+            let last = self.called_last.get();
+            let after = |worker: usize| (worker + loops - last - 1) % loops;
+            let next = self.sleepers();
+            let Some((worker, inbox)) =
+                next.min_by_key(|(worker, inbox)| (inbox.load(), after(*worker)))
+            else {
+                break;
             };
+            self.called_last.set(worker);
+            inbox.call();
         }
     }
 

@@ -16,6 +16,8 @@ use crate::ring::ReadyRing;
 use crate::sync::AtomicU64;
 use crate::word::{SlotPhase, Tenant, Word};
 
+/// An event loop that has not turned for so long is not waited for: it turns four times a second if nothing blocks it.
+const TURNS_WITHIN_US: u64 = 600_000;
 /// What is usual.
 const PAGE_BYTES: usize = 4096;
 
@@ -143,13 +145,32 @@ impl Exchange {
         (0..self.wakes.len() as u16).filter_map(|worker| self.inbox(worker))
     }
 
-    /// What is ready for everybody, divided by the workers that are there; at least one.
-    pub fn share_of_ready(&self) -> usize {
-        let first_seats =
-            (0..self.geometry.workers() as u16).map(|worker| self.geometry.seats_of(worker).start);
-        let is_there = |seat: &u16| self.seat_state(*seat) != SeatState::Empty;
-        let workers = first_seats.filter(is_there).count();
-        self.ready().len().div_ceil(workers.max(1)).max(1)
+    /// How many of the requests that are ready the event loop of a worker takes, so that all that turn come to run as
+    /// many: none, if it runs more than its part already. What is ready for it alone comes on top.
+    pub fn share_of_ready(&self, worker: u16, now_us: u64) -> usize {
+        let most = self.geometry.seats_per_worker as u32;
+        let (mut running, mut loops, mut own) = (0, 0, 0);
+        for (index, inbox) in (0..).zip(self.inboxes()) {
+            let is_own = index == worker;
+            // Of a loop that is blocked, or takes no more, nothing is expected.
+            let turns = now_us.saturating_sub(inbox.beat_us()) < TURNS_WITHIN_US;
+            if is_own || (turns && inbox.load() != Inbox::NO_ROOM) {
+                let load = inbox.load().min(most) as usize;
+                running += load;
+                loops += 1;
+                if is_own {
+                    own = load;
+                }
+            }
+        }
+        let ready = self.ready().len();
+        let part = (running + ready).div_ceil(loops.max(1));
+        part.saturating_sub(own).min(ready) + self.own_ring(worker).len()
+    }
+
+    /// Which request has been ready for the longest: its position, which is another one once it is taken.
+    pub fn oldest_ready(&self) -> Option<u64> {
+        self.ready().oldest()
     }
 
     /// Has every seat look, whether or not it says that it sleeps.

@@ -65,9 +65,14 @@ impl Worker {
         self.common.settings.seats_per_worker()
     }
 
-    /// How many of the requests that are ready an event loop should take before the others have had their turn.
-    pub fn fair_share(&self) -> usize {
-        self.common.exchange.share_of_ready()
+    /// How many of the requests that are ready its event loop should take, the others' loads being what they are.
+    pub fn fair_share(&self, now_us: u64) -> usize {
+        self.common.exchange.share_of_ready(self.id.index, now_us)
+    }
+
+    /// Which request has been ready for the longest: a number that is another one once it is taken.
+    pub fn oldest_ready(&self) -> Option<u64> {
+        self.common.exchange.oldest_ready()
     }
 
     /// Where its event loop sleeps; `None` if its seats are threads.

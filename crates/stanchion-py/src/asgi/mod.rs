@@ -24,6 +24,9 @@ use tracing::{error, info};
 use request::Request;
 use scope::Scopes;
 
+/// So long a request is left to a worker that runs fewer.
+const LEFT_US: u64 = 500;
+
 /// Pulls requests for an event loop. It belongs to one loop, and only that one's thread calls it.
 #[pyclass(frozen, module = "stanchion")]
 pub(crate) struct Puller {
@@ -42,6 +45,8 @@ struct State {
     scopes: Scopes,
     /// `None` until the app has started up.
     begun: Option<Begun>,
+    /// The request that was left to other workers, and since when. The acceptor calls again if nobody takes it.
+    left: Option<(u64, u64)>,
     /// A further turn is to come by itself.
     is_turning: bool,
     /// Requests are being taken: who ends meanwhile leaves its seat to that.
@@ -76,6 +81,7 @@ impl Puller {
                 buffer: RequestBuffer::default(),
                 scopes: Scopes::new(py, worker)?,
                 begun: None,
+                left: None,
                 is_turning: false,
                 is_pulling: false,
             }),
@@ -110,11 +116,36 @@ impl Puller {
         }
     }
 
+    /// How many requests to take now. What is another worker's part is left to it for a moment; if it is not taken
+    /// then, whoever runs that one is not turning.
+    fn share(&self, py: Python<'_>) -> usize {
+        let now_us = monotonic_us();
+        let mut state = self.lock(py);
+        let left = state.left.take();
+        let Some(oldest) = self.worker.oldest_ready() else {
+            return self.worker.fair_share(now_us);
+        };
+        let share = self.worker.fair_share(now_us);
+        if share > 0 {
+            return share;
+        }
+        let since_us = match left {
+            Some((position, since_us)) if position == oldest => since_us,
+            _ => now_us,
+        };
+        if now_us - since_us >= LEFT_US {
+            return 1;
+        }
+        state.left = Some((oldest, since_us));
+        0
+    }
+
     /// Takes requests, as many as are this worker's share, and starts their tasks.
     fn pull(this: &Bound<'_, Self>) {
         let (py, puller) = (this.py(), this.get());
+        let share = puller.share(py);
         puller.lock(py).is_pulling = true;
-        for _ in 0..puller.worker.fair_share() {
+        for _ in 0..share {
             let mut state = puller.lock(py);
             let Some(number) = state.idle.pop() else {
                 break;
@@ -253,7 +284,8 @@ impl Puller {
             return Ok(());
         }
         puller.inbox.show_load(load as u32);
-        let has_more = !state.idle.is_empty() && state.seats[0].sees_request();
+        let has_more =
+            !state.idle.is_empty() && state.left.is_none() && state.seats[0].sees_request();
         drop(state);
         if has_more {
             Self::come_again(this)?;
@@ -287,6 +319,7 @@ impl Puller {
         let state = self.lock(py);
         let sleeps = state.is_turning
             || state.idle.is_empty()
+            || state.left.is_some()
             || self.worker.should_leave()
             || !state.seats[0].sees_request();
         drop(state);

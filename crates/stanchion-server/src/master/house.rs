@@ -248,8 +248,10 @@ impl House {
                 self.let_in_whoever_came_first(actions);
             }
             // Nobody follows it in a house that leaves as a whole, whoever was sent TERM with it.
-            FromWorker::Terminated if !self.may_have_the_door() => {}
-            FromWorker::Terminated => self.workers.on_terminated(worker),
+            FromWorker::Terminated => {
+                self.workers
+                    .on_terminated(worker, self.may_have_the_door(), actions);
+            }
             FromWorker::Due { served } => self.workers.on_due(worker, served),
             FromWorker::CannotLoad { ref reason } if self.workers.is_booting(worker) => {
                 self.cannot_load(reason);

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use stanchion_sys::signal::SIGABRT;
+use stanchion_sys::signal::{SIGABRT, SIGTERM};
 
 use super::event::{Action, Event, LoopState, Plan};
 use super::stage::Stage;
@@ -59,9 +59,22 @@ impl Workers {
         }
     }
 
-    /// Somebody has sent a worker TERM.
-    pub(super) fn on_terminated(&mut self, worker: WorkerRef) {
-        if let Some(worker) = self.entry(worker) {
+    /// Somebody has sent a worker TERM. One that is to leave is sent ours again, once: of two that come at the same
+    /// moment the kernel delivers the first (signal(7)), and it takes that for nobody's of ours.
+    pub(super) fn on_terminated(
+        &mut self,
+        worker: WorkerRef,
+        is_followed: bool,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(worker) = self.entry(worker) else {
+            return;
+        };
+        if let Stage::Leaving { pid, .. } = worker.stage {
+            if !std::mem::replace(&mut worker.was_told_again, true) {
+                actions.push(Action::Kill(pid, SIGTERM));
+            }
+        } else if is_followed {
             worker.is_due(Cause::Exited, || "it was sent TERM".to_owned());
         }
     }

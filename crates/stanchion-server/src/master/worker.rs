@@ -27,6 +27,8 @@ pub(super) struct Worker {
     pub(super) due: Option<String>,
     /// Its successor has been asked for: it stays until that one is ready.
     pub(super) relieved: bool,
+    /// It was sent TERM a second time, in case the first was lost in somebody else's.
+    pub(super) was_told_again: bool,
     /// What ends it, once that is known.
     pub(super) cause: Option<Cause>,
     /// Its event loop has not turned for a while, which was said.
@@ -46,6 +48,7 @@ impl Worker {
             ready_ms: None,
             due: None,
             relieved: false,
+            was_told_again: false,
             cause: None,
             is_late: false,
             condemned: None,

@@ -26,6 +26,20 @@ fn nobody_follows_a_worker_that_was_sent_term_while_its_house_leaves() {
     }
 }
 
+/// The kernel may have made one of the two, and the worker takes that for somebody else's.
+#[test]
+fn a_worker_that_is_to_leave_and_was_sent_term_by_somebody_is_sent_ours_again_once() {
+    for situation in [Tree::draining, Tree::handed_over, Tree::retiring] {
+        let mut tree = situation();
+        tree.play([reaped(10, LEFT)]);
+        tree.expect(worker_said(1, 0, 1, FromWorker::Terminated), "TERM 100");
+        tree.expect(worker_said(1, 0, 1, FromWorker::Terminated), "");
+    }
+    let mut tree = Tree::serving();
+    tree.play([signal(SIGTTOU)]);
+    tree.expect(worker_said(1, 1, 1, FromWorker::Terminated), "TERM 101");
+}
+
 const MANY: &str = "it has served 1000 requests (max_requests)";
 
 fn relieved(index: u16, why: &str) -> String {

@@ -419,3 +419,24 @@ fn of_what_is_too_long_for_a_line_a_scribe_is_sent_the_beginnings() {
     assert_eq!(kept(&said["fields"][0][1]), Some(512));
     assert_eq!(said["status"], 404);
 }
+
+#[test]
+fn whatever_a_client_repeats_a_scribe_is_sent_a_line_that_fits() {
+    for worst in ["\"", "a\t", "\u{e9}"] {
+        let value = worst.repeat(512);
+        let target = format!("/{}", "%01".repeat(2_000));
+        let names = ["Referer", "User-Agent", "referer"];
+        let mut fields = vec![("Host", "x")];
+        for _ in 0..18 {
+            fields.extend(names.map(|name| (name, &value[..])));
+        }
+        let tickets = [ticket(Head::of("GET", &target, &fields), None)];
+        let lines = records(&serde_json::json!({}), &tickets);
+        assert_eq!(lines.len(), 1);
+        assert!(lines[0].len() < crate::log::LINE_BYTES_MAX);
+        let said = record(&lines[0]);
+        let sent = said["fields"].as_array().expect("a list").iter();
+        let sent: Vec<_> = sent.map(|field| field[0].clone()).collect();
+        assert_eq!(sent, ["Host", "Referer", "User-Agent"]);
+    }
+}

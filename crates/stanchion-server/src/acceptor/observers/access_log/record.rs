@@ -11,9 +11,10 @@ use super::json;
 use super::text::{is_plain, number as digits};
 use crate::log::{ACCESS, LINE_BYTES_MAX};
 
-/// So many bytes of each text are sent of a request that is too long to be sent whole.
-const SHORT_TEXT_BYTES: usize = 512;
-/// The fields that are sent of it then.
+/// So many bytes of each text are sent of a request that is too long to be sent whole; or, if it is still too long, since
+/// a byte may take six, so many. These fit, whatever they are.
+const SHORT_TEXT_BYTES: [usize; 2] = [512, 64];
+/// The fields that are sent of it then, the first of each name.
 const SHORT_FIELDS: [&[u8]; 3] = [b"host", b"referer", b"user-agent"];
 
 /// Atoms that gunicorn has no word for, or that a process which is not the worker, and later, would say wrongly.
@@ -36,9 +37,12 @@ const ATOMS: [(&str, Atom); 12] = [
 pub(super) fn write(out: &mut Vec<u8>, line: &LogLine<'_>, json: bool) {
     let start = out.len();
     object(out, line, json, usize::MAX);
-    if out.len() - start >= LINE_BYTES_MAX {
+    for text_bytes in SHORT_TEXT_BYTES {
+        if out.len() - start < LINE_BYTES_MAX {
+            return;
+        }
         out.truncate(start);
-        object(out, line, false, SHORT_TEXT_BYTES);
+        object(out, line, false, text_bytes);
     }
 }
 
@@ -79,15 +83,20 @@ fn object(out: &mut Vec<u8>, line: &LogLine<'_>, json: bool, text_bytes_max: usi
         key(out, name);
         text(out, cut(value));
     }
-    let has = |name: &[u8]| {
-        let mut known = SHORT_FIELDS.iter();
-        !is_short || known.any(|known| name.eq_ignore_ascii_case(known))
+    let mut missing = SHORT_FIELDS.to_vec();
+    let mut is_first = |name: &[u8]| {
+        let found = missing
+            .iter()
+            .position(|one| name.eq_ignore_ascii_case(one));
+        found.map(|found| missing.swap_remove(found)).is_some()
     };
-    let sent = head.fields().filter(|(name, _)| has(name));
+    let sent = head
+        .fields()
+        .filter(|(name, _)| !is_short || is_first(name));
     fields(out, "fields", sent.map(|(name, value)| (name, cut(value))));
     let answered = answer::fields(over.head).filter(|_| !is_short);
     fields(out, "answer", answered);
-    atoms(out, line, json);
+    atoms(out, line, json, text_bytes_max);
     if json {
         let mut shown = Vec::new();
         json::write(&mut shown, line);
@@ -97,7 +106,7 @@ fn object(out: &mut Vec<u8>, line: &LogLine<'_>, json: bool, text_bytes_max: usi
     out.extend_from_slice(b"}}");
 }
 
-fn atoms(out: &mut Vec<u8>, line: &LogLine<'_>, json: bool) {
+fn atoms(out: &mut Vec<u8>, line: &LogLine<'_>, json: bool, text_bytes_max: usize) {
     out.extend_from_slice(b",\"atoms\":{");
     let mut shown = Vec::new();
     // The time, which is the last, is in the form of the other line if there is one.
@@ -110,7 +119,7 @@ fn atoms(out: &mut Vec<u8>, line: &LogLine<'_>, json: bool) {
         out.push(b':');
         shown.clear();
         atom.write(&mut shown, line);
-        text(out, &shown);
+        text(out, cut(&shown, text_bytes_max));
     }
     out.push(b'}');
 }

@@ -360,6 +360,16 @@ def test_one_whose_master_was_killed_writes_what_the_others_still_do_and_leaves(
     assert said(server, "requests arrived=2 answered=2")(), "of the acceptor, at its end"
 
 
+def test_one_that_hangs_does_not_outlive_its_master(build: Serve) -> None:
+    hangs = "import time\n\nclass Hanging(Json):\n    def format(self, record):\n        time.sleep(1_000_000)\n\n"
+    hangs += "logconfig_dict['formatters']['hanging'] = {'()': Hanging}\n"
+    hangs += "logconfig_dict['handlers']['accesses']['formatter'] = 'hanging'\n"
+    server = configured(build, JSON + hangs, "--graceful-timeout", "1")
+    hung = scribe(server)
+    server.process.kill()
+    processes.gone(hung.pid)
+
+
 def test_without_such_settings_there_is_none(build: Serve) -> None:
     server = configured(build, "accesslog = 'accesses.log'\ncapture_output = True\nerrorlog = 'errors.log'")
     names = sorted(process.name() for process in server.processes())

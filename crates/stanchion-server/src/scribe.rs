@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use stanchion_sys::channel::{Channel, Message, Received, poll_readable};
 use stanchion_sys::process;
+use stanchion_sys::signal::orphan;
 use tracing::{debug, error, warn};
 
 use crate::exit_code;
@@ -24,6 +25,8 @@ const IDLE_MS: i32 = 60_000;
 const ORPHANED_MS: i32 = 100;
 /// What those that outlive the master are given beyond `graceful_timeout`.
 const MARGIN: Duration = Duration::from_secs(2);
+/// And what it itself is given beyond that, before it is killed.
+const ORPHAN_MARGIN: Duration = Duration::from_secs(2);
 /// How often lines that were refused are told of.
 const REFUSED_EVERY: Duration = Duration::from_secs(10);
 
@@ -41,6 +44,16 @@ pub(crate) fn run(common: &'static Common, master: Channel, host: &mut dyn Host)
         error!("the scribe has nothing to read");
         return exit_code::INTERNAL;
     };
+    let grace = common.settings.graceful_timeout.duration() + MARGIN;
+    // Handlers may hang, so that it would never see that it is alone.
+    match orphan::die_after(common.master_pid, grace + ORPHAN_MARGIN) {
+        Ok(false) => {}
+        Ok(true) => return exit_code::FINE,
+        Err(error) => {
+            error!("the scribe cannot tie itself to the master: {error}");
+            return exit_code::INTERNAL;
+        }
+    }
     let logging = match host.set_up_logging() {
         Ok(logging) => logging,
         Err(error) => {
@@ -56,7 +69,6 @@ pub(crate) fn run(common: &'static Common, master: Channel, host: &mut dyn Host)
         error!("the scribe cannot report to the master: {error}");
         return exit_code::INTERNAL;
     }
-    let grace = common.settings.graceful_timeout.duration() + MARGIN;
     let mut scribe = Scribe {
         logging,
         // What is said comes before who asked for what.

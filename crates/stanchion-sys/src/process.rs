@@ -122,7 +122,10 @@ pub fn become_subreaper() -> io::Result<()> {
 /// Asks the kernel to send `signal` when `parent` dies (`PR_SET_PDEATHSIG`), and tells whether
 /// it has died already. Also holds after an adoption: the signal follows the present parent.
 pub fn die_with(parent: i32, signal: i32) -> io::Result<bool> {
-    rustix::process::set_parent_process_death_signal(Signal::from_named_raw(signal))?;
+    // `from_named_raw` gives None for a real-time signal, which here would mean that none is sent.
+    // SAFETY: the C library keeps 32 and 33 to itself, which nobody asks for; another number is refused by the kernel.
+    let signal = unsafe { Signal::from_raw_unchecked(signal) };
+    rustix::process::set_parent_process_death_signal(Some(signal))?;
     Ok(parent_pid() != parent)
 }
 

@@ -1,8 +1,9 @@
 //! Signals (signal-safety(7)): as bytes in a pipe, for the master; as bits in a word, for a worker
-//! ([`asked`]); and the one that has a worker write down its stacks ([`dump`]).
+//! ([`asked`]); the one that has a worker write down its stacks ([`dump`]); and the death of the parent ([`orphan`]).
 
 pub mod asked;
 pub mod dump;
+pub mod orphan;
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -19,6 +20,8 @@ pub use libc::{
 pub const DUMP: i32 = 62;
 /// Nudges a worker that was told to leave at once, and ends it when it could not ([`asked`]).
 const NUDGE: i32 = 61;
+/// Tells of the end of the parent ([`orphan`]).
+const ORPHANED: i32 = 60;
 
 /// Signals there are, and one for the unused 0.
 const SIGNALS: usize = 65;

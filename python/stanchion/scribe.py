@@ -34,14 +34,21 @@ class Scribe:
             # Without arguments, so that nothing in it is taken for a format.
             getattr(self._logger, _LEVELS.get(level, "info"))(text)
 
-    def access(self, line: str) -> None:
-        """A line for the access log: what the acceptor says of a request that is over."""
-        said = json.loads(line)["access"]
-        environ = _environ(said)
-        sent = [(name.lower(), value) for name, value in said["answer"]]
-        answer = Answer(said["status"], said["reason"], sent, said["bytes"])
-        with MOMENT.be(said["pid"], said["time_us"] / 1e6):
-            self._logger.access(answer, Request(environ), environ, timedelta(microseconds=said["took_us"]))
+    def access(self, line: str) -> bool:
+        """A line for the access log: what the acceptor says of a request that is over. False if it makes no sense."""
+        # What the operator's code raises below is not taken for that.
+        try:
+            said = json.loads(line)["access"]
+            environ = _environ(said)
+            sent = [(name.lower(), value) for name, value in said["answer"]]
+            answer = Answer(said["status"], said["reason"], sent, said["bytes"])
+            took = timedelta(microseconds=said["took_us"])
+            pid, created = said["pid"], said["time_us"] / 1e6
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
+            return False
+        with MOMENT.be(pid, created):
+            self._logger.access(answer, Request(environ), environ, took)
+        return True
 
     def reopen(self) -> None:
         """Open the handlers' files anew."""

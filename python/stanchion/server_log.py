@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +17,9 @@ from stanchion.configuration import Configuration
 
 ERROR_LOGS = ("gunicorn.error", "stanchion.error")
 ACCESS_LOGS = ("gunicorn.access", "stanchion.access")
+
+_TELL_EVERY_S = 10.0
+"""How often it is said that the access log does not take lines."""
 
 
 class _Moment:
@@ -74,6 +78,8 @@ class _AccessLog(_OfServer):
     def __init__(self, configuration: Configuration) -> None:
         super().__init__()
         self._configuration = configuration
+        self._lost = 0
+        self._tell_at = 0.0
 
     def emit(self, record: logging.LogRecord) -> None:
         path = self._configuration.effective.values["accesslog"]
@@ -92,8 +98,21 @@ class _AccessLog(_OfServer):
                 os.write(file, line.encode(errors="backslashreplace"))
             finally:
                 os.close(file)
-        except (KeyError, OSError, TypeError, ValueError):
+        except OSError as error:
+            self._lose(path, error)
+        except (KeyError, TypeError, ValueError):
             self.handleError(record)
+
+    def _lose(self, path: str, error: OSError) -> None:
+        """Count a line that the file did not take, and say so now and then: one request comes after another."""
+        self._lost += 1
+        now = time.monotonic()
+        if now >= self._tell_at:
+            self._tell_at = now + _TELL_EVERY_S
+            lost, self._lost = self._lost, 0
+            why = error.strerror or error
+            text = f"the access log does not take its lines, they are lost: {path}: {why} lines={lost}"
+            _stanchion.log(logging.ERROR, text)
 
 
 # Of its own, so that nothing that the app does to its loggers touches the hooks'.
@@ -112,8 +131,14 @@ def reopen_each_file() -> None:
     for handler in _file_handlers():
         with handler.lock or contextlib.nullcontext():
             if handler.stream is not None:
-                handler.close()
-                handler.stream = handler._open()
+                try:
+                    handler.flush()
+                    opened = handler._open()
+                    handler.close()
+                    handler.stream = opened
+                except (OSError, ValueError) as error:
+                    text = f"a file of a handler cannot be opened anew: {handler.baseFilename}: {error}"
+                    _stanchion.log(logging.ERROR, text)
 
 
 def _file_handlers() -> Iterator[logging.FileHandler]:

@@ -57,13 +57,19 @@ impl Logging for PythonLogging {
         self.tell(done);
     }
 
-    fn access(&mut self, line: &str) {
+    fn access(&mut self, line: &str) -> bool {
         let done = Python::attach(|py| {
             self.scribe
-                .call_method1(py, intern!(py, "access"), (line,))
-                .map(drop)
+                .call_method1(py, intern!(py, "access"), (line,))?
+                .extract(py)
         });
-        self.tell(done);
+        match done {
+            Ok(makes_sense) => makes_sense,
+            Err(error) => {
+                self.tell(Err(error));
+                true
+            }
+        }
     }
 
     fn reopen(&mut self) {

@@ -165,8 +165,8 @@ pub trait Logging {
     /// one of Python's.
     fn error(&mut self, pid: i32, time_us: u64, level: u8, text: &str);
 
-    /// Writes a line of the access log: a JSON object of a request that is over.
-    fn access(&mut self, line: &str);
+    /// Writes a line of the access log: a JSON object of a request that is over. False if it makes no sense.
+    fn access(&mut self, line: &str) -> bool;
 
     /// Opens the files of the handlers anew.
     fn reopen(&mut self);

@@ -214,10 +214,8 @@ impl Scribe {
     /// Only the acceptor has the other end of this channel.
     fn accesses(&mut self, message: &Message) {
         for line in lines_of(&message.bytes) {
-            match std::str::from_utf8(line) {
-                Ok(line) => self.logging.access(line),
-                Err(_) => self.refused += 1,
-            }
+            let makes_sense = std::str::from_utf8(line).is_ok_and(|line| self.logging.access(line));
+            self.refused += u64::from(!makes_sense);
         }
     }
 

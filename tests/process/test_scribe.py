@@ -237,9 +237,27 @@ def test_one_that_is_killed_is_replaced_and_requests_go_on(build: Serve, tmp_pat
     ask(server, 1_000)
     eventually(lambda: of_name(server, "stanchion-scrb") and scribe(server).pid != killed.pid, "another one is there")
     ask(server, 1_000)
-    eventually(said(server, "the scribe was killed by SIGKILL; another one is started in 100 ms"), "it is said")
+    lost = "the scribe was killed by SIGKILL; another one is started in 100 ms"
+    eventually(lambda: lost in server.log.text(), "it is said where nobody needs a scribe to read it")
+    eventually(said(server, "another scribe is there"), "its own readers hear of it")
     eventually(lambda: answer(server, "/last") == 200 and accessed(server, "/last")(), "it writes")
     assert counts.settled()["answered"] == counts.settled()["arrived"] >= 3_000
+
+
+def test_while_there_is_none_what_the_master_says_is_in_the_error_log_itself(build: Serve) -> None:
+    fails = "import os\n\nclass Picky(logging.Filter):\n    def __init__(self):\n        super().__init__()\n"
+    fails += "        if os.path.exists('broken'):\n            os._exit(7)\n\n"
+    fails += "logconfig_dict['filters']['picky'] = {'()': Picky}\n"
+    server = configured(build, JSON + fails)
+    (worker,) = of_name(server, "stanchion-work")
+    (server.home / "broken").touch()
+    scribe(server).kill()
+    eventually(lambda: "the scribe exited with code 7 before it was ready" in server.log.text(), "none comes up")
+    worker.kill()
+    eventually(lambda: re.search(rf"worker 0 \({worker.pid}\) was killed by SIGKILL", server.log.text()), "it is said")
+    eventually(lambda: answer(server, "/after") == 200, "another worker serves")
+    (server.home / "broken").unlink()
+    eventually(accessed(server, "/after"), "what waited is written")
 
 
 def test_one_that_is_stopped_holds_up_nobody_and_what_it_does_not_take_is_counted(build: Serve, tmp_path: Path) -> None:
@@ -251,6 +269,8 @@ def test_one_that_is_stopped_holds_up_nobody_and_what_it_does_not_take_is_counte
     ask(server, 10_000)
     dropped = eventually(lambda: counts.events()["log_lines_dropped"] - before, "lines are dropped and counted")
     assert 0 < dropped < 10_000
+    unread = "the access log: the scribe does not take its lines, they are dropped"
+    eventually(lambda: unread in server.log.text(), "it is said where nobody needs a scribe to read it")
     stopped.resume()
     eventually(said(server, "the access log does not take its lines, they are dropped: the scribe"), "it is said")
     eventually(said(server, "lines were dropped"), "it is said how many")

@@ -5,7 +5,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use stanchion_server::log::EXCEPTION;
+use stanchion_server::log::{self, EXCEPTION};
 use stanchion_server::record::RequestRecord;
 use stanchion_server::settings::Bind;
 use stanchion_server::{Hook, LoadError, Worker};
@@ -81,6 +81,7 @@ pub(crate) fn depart_if_told(py: Python<'_>, host: &Py<PyAny>, worker: &Worker) 
             warn!("what the app wrote to {stream} is lost in part: {failure}");
         }
     }
+    log::finish();
     process::exit_now(code)
 }
 

@@ -183,7 +183,7 @@ impl Tally {
         self.happened_times(event, 1);
     }
 
-    /// In the acceptor: this happened so often.
+    /// In the acceptor, or in the master when there is none any more: this happened so often.
     pub(crate) fn happened_times(&self, event: Event, times: u64) {
         self.0.add(EVENTS + event as usize, times);
     }

@@ -82,6 +82,7 @@ pub fn serve(settings: Settings, host: &mut dyn Host, launcher: Launcher) -> i32
     if code != exit_code::FINE {
         launcher.tell(code);
     }
+    log::finish();
     code
 }
 
@@ -246,6 +247,7 @@ fn tree(prepared: Prepared, host: &mut dyn Host, launcher: &Launcher) -> io::Res
     let role = master::run(first, succession, control, host, launcher)?;
     if !matches!(role, Role::Master { .. }) {
         launcher.forget();
+        log::begin_anew();
     }
     match role {
         Role::Master { code, listeners } => {
@@ -286,7 +288,10 @@ fn tree(prepared: Prepared, host: &mut dyn Host, launcher: &Launcher) -> io::Res
                 process::exit_now(code);
             }
             match template::run(common, orders, may_preload, host) {
-                Ended::Template(code) => process::exit_now(code),
+                Ended::Template(code) => {
+                    log::finish();
+                    process::exit_now(code)
+                }
                 Ended::Worker(code) => Ok(code),
             }
         }

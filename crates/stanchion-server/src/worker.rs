@@ -290,6 +290,7 @@ impl<'w> Seat<'w> {
 /// The life of a worker process, from right after its fork until its exit code.
 pub(crate) fn run(common: &'static Common, assignment: Assignment, host: &mut dyn Host) -> i32 {
     process::set_name(c"stanchion-work");
+    log::begin_anew();
     title::show(
         &format!("worker {}", assignment.worker.index),
         &common.settings,

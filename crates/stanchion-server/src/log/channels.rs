@@ -100,7 +100,7 @@ impl LogChannels {
     }
 
     /// In the master, when nobody of the house is left: writes to the error log what no scribe came to. Gives how many
-    /// lines of the access log were among it, for which there is no other place.
+    /// lines it could not write: those of the access log, for which there is no other place, and what makes no sense.
     pub(crate) fn write_what_is_left(&self) -> u64 {
         let Some(Readers {
             accesses,
@@ -113,8 +113,14 @@ impl LogChannels {
         let mut lost = 0;
         for reader in [accesses, of_server, of_app] {
             for _ in 0..MESSAGES_LEFT_MAX {
-                let Ok(Received::Message(message)) = reader.receive() else {
-                    break;
+                let message = match reader.receive() {
+                    Ok(Received::Message(message)) => message,
+                    Ok(Received::Nothing | Received::Closed) => break,
+                    // One that was too long, of an app's: how many lines it had nobody knows.
+                    Err(_) => {
+                        lost += 1;
+                        continue;
+                    }
                 };
                 for line in lines_of(&message.bytes) {
                     match ErrorEntry::parse(line) {
@@ -140,4 +146,25 @@ fn another(end: &Mutex<Option<Channel>>) -> io::Result<Channel> {
 
 fn take(end: &Mutex<Option<Channel>>) -> Option<Channel> {
     end.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use rustix::net::SendFlags;
+
+    use super::*;
+
+    #[test]
+    fn what_is_left_behind_a_message_that_was_too_long_is_counted_too() {
+        let channels = LogChannels::make().expect("made");
+        let writer = channels.writer_of_accesses().expect("a writer");
+        let too_long = vec![b'a'; MESSAGE_BYTES_MAX + 1];
+        rustix::net::send(writer.as_fd(), &too_long, SendFlags::empty()).expect("sent");
+        writer
+            .send(b"{\"access\":{}}\n{\"access\":{}}\n", None)
+            .expect("sent");
+        assert_eq!(channels.write_what_is_left(), 3);
+    }
 }

@@ -66,11 +66,13 @@ impl ErrorEntry {
         serde_json::to_vec(&Tagged { error: self }).unwrap_or_default()
     }
 
-    /// Of a line without its end. The error says what is wrong with it.
+    /// Of a line without its end. The error says what is wrong with it. Whoever runs the app's code may name any time;
+    /// none is later than now.
     pub(crate) fn parse(line: &[u8]) -> Result<Self, String> {
         let tagged: Result<Tagged<Self>, _> = serde_json::from_slice(line);
-        let entry = tagged.map(|tagged| tagged.error);
-        entry.map_err(|error| error.to_string())
+        let mut entry = tagged.map_err(|error| error.to_string())?.error;
+        entry.time_us = entry.time_us.min(stanchion_sys::clock::wall_us());
+        Ok(entry)
     }
 }
 
@@ -129,6 +131,13 @@ mod tests {
             let read = lines_of(&line).next().map(ErrorEntry::parse);
             assert_eq!(read, Some(Ok(entry(text))));
         }
+    }
+
+    #[test]
+    fn nothing_was_said_later_than_now() {
+        let line = r#"{"error":{"time_us":18446744073709551615,"level":40,"text":"a"}}"#;
+        let read = ErrorEntry::parse(line.as_bytes()).expect("an entry");
+        assert!(read.time_us <= stanchion_sys::clock::wall_us());
     }
 
     #[test]

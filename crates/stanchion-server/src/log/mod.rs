@@ -118,8 +118,29 @@ pub(crate) fn go_directly() {
 }
 
 fn set_scribe(scribe: Option<Scribe>) {
+    let Some(log) = ERROR_LOG.get() else { return };
+    let mut current = log.scribe.write().unwrap_or_else(PoisonError::into_inner);
+    let before = std::mem::replace(&mut *current, scribe);
+    drop(current);
+    if let Some(before) = before {
+        before.direct.finish();
+    }
+}
+
+/// In a newborn process: what its parent has dropped is that one's to tell.
+pub(crate) fn begin_anew() {
     if let Some(log) = ERROR_LOG.get() {
-        *log.scribe.write().unwrap_or_else(PoisonError::into_inner) = scribe;
+        log.each_direct(Direct::begin_anew);
+    }
+}
+
+/// Tells of trouble with the scribe in the error log itself, as what goes to the scribe may never be read.
+fn tell_beside_scribe(text: &str) {
+    if let Some(log) = ERROR_LOG.get()
+        && Level::WARN <= log.level
+    {
+        let line = log.line((Level::WARN, ""), LocalTime::now(), process::pid(), text);
+        log.outlets[0].write(line.as_bytes());
     }
 }
 
@@ -145,10 +166,16 @@ pub(crate) fn write_by_thread() -> io::Result<()> {
     Ok(())
 }
 
-/// Writes what waits, within a bound: the last thing that a process does that has threads for it.
-pub(crate) fn finish() {
-    let queues = ERROR_LOG.get().and_then(|log| log.queues.get());
-    queues.into_iter().flatten().for_each(Queue::finish);
+/// The last thing that a process does: writes what waits, if it has threads for that, within a bound, and says what was
+/// dropped.
+pub fn finish() {
+    let Some(log) = ERROR_LOG.get() else { return };
+    log.queues
+        .get()
+        .into_iter()
+        .flatten()
+        .for_each(Queue::finish);
+    log.each_direct(Direct::finish);
 }
 
 /// The error log's file, which stays the same when a reload has another setting; `None` if it is a
@@ -178,11 +205,12 @@ pub fn reopen() {
     if let Some(Err(error)) = log.streams.as_ref().map(StandardStreams::leave) {
         error!("standard output and error cannot be left: {error}");
     }
-    if let Some(queues) = log.queues.get() {
-        queues.iter().for_each(Queue::reopen);
-        return;
-    }
-    for Direct { outlet, .. } in &log.outlets {
+    log.queues
+        .get()
+        .into_iter()
+        .flatten()
+        .for_each(Queue::reopen);
+    for Direct { outlet, .. } in log.unqueued() {
         match outlet.reopen() {
             Ok(true) => {
                 info!("the error log is opened anew");
@@ -223,6 +251,23 @@ impl ErrorLog {
         if let Some(levels) = &self.levels {
             levels.count(level, target);
         }
+    }
+
+    /// The outlets that no thread stands before. With a scribe the file is one in any process: what goes there is
+    /// trouble with the scribe.
+    fn unqueued(&self) -> &[Direct] {
+        match self.queues.get() {
+            None => &self.outlets,
+            Some(_) if self.scribe().is_some() => &self.outlets[..1],
+            Some(_) => &[],
+        }
+    }
+
+    fn each_direct(&self, act: impl Fn(&Direct)) {
+        if let Some(scribe) = self.scribe() {
+            act(&scribe.direct);
+        }
+        self.outlets.iter().for_each(act);
     }
 
     fn scribe(&self) -> Option<Scribe> {

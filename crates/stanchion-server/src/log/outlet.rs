@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use stanchion_sys::channel::Channel;
+use stanchion_sys::clock::monotonic_us;
 use tracing::Level;
 
 use super::entry::{self, ErrorEntry};
@@ -18,6 +19,8 @@ use super::syslog::Syslog;
 /// How long a process that has no thread to wait for it lets a log make room for a line, once for
 /// each time that it is full: a reader that is only busy loses nothing by that.
 const PATIENCE: Duration = Duration::from_millis(100);
+/// How often the error log itself is told that the scribe does not take lines.
+const BESIDE_EVERY_US: u64 = 10_000_000;
 
 /// A place where lines go.
 #[derive(Debug)]
@@ -101,6 +104,15 @@ impl Outlet {
         ends.max(1) as u64
     }
 
+    /// How much of `bytes` is written at once, where that is whole messages.
+    pub(super) fn first_message(&self, bytes: &[u8]) -> usize {
+        match self {
+            Self::File(_) => bytes.len(),
+            Self::Syslog(_) => Syslog::first_message(bytes),
+            Self::Scribe(_) => entry::first_message(bytes).len(),
+        }
+    }
+
     /// For messages.
     pub(super) fn shown(&self) -> String {
         match self {
@@ -119,6 +131,8 @@ pub(super) struct Direct {
     dropped: AtomicU64,
     /// What was written last broke off within its line.
     torn: AtomicBool,
+    /// When the error log itself was told last that the scribe does not take lines, on the monotonic clock; 0 = never.
+    told_us: AtomicU64,
 }
 
 impl Direct {
@@ -127,29 +141,57 @@ impl Direct {
             outlet: Arc::new(outlet),
             dropped: AtomicU64::new(0),
             torn: AtomicBool::new(false),
+            told_us: AtomicU64::new(0),
         }
     }
 
     pub(super) fn write(&self, bytes: &[u8]) {
-        let dropped = self.dropped.load(Ordering::Relaxed);
+        // Whoever takes the number tells it: threads of an app's write here at the same time.
+        let dropped = self.dropped.swap(0, Ordering::Relaxed);
         let patience = if dropped == 0 {
             self.outlet.patience()
         } else {
             if self.write_for(&self.note(dropped), Duration::ZERO).is_err() {
-                self.drop_lines(bytes);
+                self.drop_lines(dropped + self.outlet.lines(bytes));
                 return;
             }
-            self.dropped.fetch_sub(dropped, Ordering::Relaxed);
             Duration::ZERO
         };
         if let Err(written) = self.write_for(bytes, patience) {
-            self.drop_lines(&bytes[written..]);
+            self.drop_lines(self.outlet.lines(&bytes[written..]));
         }
     }
 
-    fn drop_lines(&self, bytes: &[u8]) {
-        let lines = self.outlet.lines(bytes);
-        self.dropped.fetch_add(lines, Ordering::Relaxed);
+    /// Says how many lines were dropped, as nothing more will be written that could.
+    pub(super) fn finish(&self) {
+        let dropped = self.dropped.swap(0, Ordering::Relaxed);
+        if dropped > 0 && self.write_for(&self.note(dropped), Duration::ZERO).is_err() {
+            self.tell_beside_scribe(dropped);
+        }
+    }
+
+    /// In a newborn process: what its parent has dropped is that one's to tell.
+    pub(super) fn begin_anew(&self) {
+        self.dropped.store(0, Ordering::Relaxed);
+        self.told_us.store(0, Ordering::Relaxed);
+    }
+
+    fn drop_lines(&self, lines: u64) {
+        let dropped = self.dropped.fetch_add(lines, Ordering::Relaxed) + lines;
+        let (now_us, told_us) = (monotonic_us(), self.told_us.load(Ordering::Relaxed));
+        if told_us == 0 || now_us >= told_us + BESIDE_EVERY_US {
+            self.told_us.store(now_us, Ordering::Relaxed);
+            self.tell_beside_scribe(dropped);
+        }
+    }
+
+    /// What the scribe is told of this it may never read.
+    fn tell_beside_scribe(&self, dropped: u64) {
+        if let Outlet::Scribe(_) = *self.outlet {
+            super::tell_beside_scribe(&format!(
+                "the scribe does not take what this process says: {dropped} lines were dropped"
+            ));
+        }
     }
 
     fn note(&self, dropped: u64) -> Vec<u8> {
@@ -205,7 +247,43 @@ mod tests {
     use std::os::fd::AsFd;
     use std::path::Path;
 
+    use stanchion_sys::channel::Received;
+
     use super::*;
+
+    /// What has come by a channel.
+    fn messages(channel: &Channel) -> Vec<String> {
+        let mut texts = Vec::new();
+        while let Ok(Received::Message(message)) = channel.receive() {
+            texts.push(String::from_utf8(message.bytes).expect("text"));
+        }
+        texts
+    }
+
+    #[test]
+    fn what_a_scribe_did_not_take_is_said_at_the_end_by_who_dropped_it() {
+        let (writer, reader) = Channel::pair().expect("a pair");
+        let direct = Direct::new(Outlet::Scribe(writer));
+        let line = format!("{}\n", "a".repeat(1023));
+        while direct.dropped.load(Ordering::Relaxed) < 3 {
+            direct.write(line.as_bytes());
+        }
+        assert!(!messages(&reader).is_empty());
+        direct.finish();
+        let said = messages(&reader);
+        assert_eq!(said.len(), 1);
+        assert!(said[0].contains("\"3 lines were dropped: the log did not take them\""));
+        direct.finish();
+        assert!(messages(&reader).is_empty(), "once");
+
+        while direct.dropped.load(Ordering::Relaxed) < 3 {
+            direct.write(line.as_bytes());
+        }
+        messages(&reader);
+        direct.begin_anew();
+        direct.finish();
+        assert!(messages(&reader).is_empty(), "it was the parent's");
+    }
 
     #[test]
     fn what_a_full_pipe_did_not_take_is_said_when_it_takes_something_again() {

@@ -7,6 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use tracing::{error, info, warn};
 
 use super::outlet::Outlet;
@@ -99,6 +100,7 @@ impl Queue {
             shared: Arc::clone(&shared),
             lines: Vec::new(),
             written: 0,
+            was_told: false,
         };
         let builder = thread::Builder::new().name(THREAD_NAME.to_owned());
         builder.spawn(move || panics::vital(|| writer.run()))?;
@@ -179,6 +181,8 @@ struct Writer {
     shared: Arc<Shared>,
     lines: Vec<u8>,
     written: usize,
+    /// The error log itself has heard that the scribe takes too little at present.
+    was_told: bool,
 }
 
 /// What is to be done next.
@@ -255,6 +259,8 @@ impl Writer {
                 Ok(0) => return self.stuck(&io::ErrorKind::WriteZero.into()),
                 Ok(more) => self.written += more,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // The kernel takes it at no time.
+                Err(error) if Errno::from_io_error(&error) == Some(Errno::MSGSIZE) => self.skip(),
                 Err(error) => return self.stuck(&error),
             }
         }
@@ -263,6 +269,7 @@ impl Writer {
         state.stuck = None;
         if state.waiting.is_empty() {
             let dropped = std::mem::take(&mut state.dropped);
+            self.was_told = false;
             drop(state);
             self.say_dropped(dropped);
             state = self.shared.lock();
@@ -273,10 +280,25 @@ impl Writer {
         }
     }
 
+    /// Drops what would be written next.
+    fn skip(&mut self) {
+        let rest = &self.lines[self.written..];
+        let message = &rest[..self.shared.outlet.first_message(rest)];
+        let count = self.shared.outlet.lines(message);
+        self.written += message.len();
+        self.shared.lock().dropped += count;
+        UNCOUNTED.fetch_add(count, Ordering::Relaxed);
+    }
+
     /// Waits a moment for an outlet that takes nothing.
-    fn stuck(&self, error: &io::Error) {
+    fn stuck(&mut self, error: &io::Error) {
         let is_full = error.kind() == io::ErrorKind::WouldBlock;
         let mut state = self.shared.lock();
+        if state.dropped > 0 && !std::mem::replace(&mut self.was_told, true) {
+            drop(state);
+            self.tell_beside_scribe("the scribe does not take its lines, they are dropped");
+            state = self.shared.lock();
+        }
         state.writing = self.lines.len() - self.written;
         state.stuck = Some(if is_full {
             "nobody reads it".to_owned()
@@ -320,10 +342,16 @@ impl Writer {
     fn say_dropped(&self, lines: u64) {
         if lines > 0 {
             let of = self.shared.of.name();
-            warn!(
-                "{of}: {lines} lines were dropped: {}",
-                self.shared.outlet.shown()
-            );
+            let shown = self.shared.outlet.shown();
+            warn!("{of}: {lines} lines were dropped: {shown}");
+            self.tell_beside_scribe(&format!("{lines} lines were dropped: {shown}"));
+        }
+    }
+
+    /// What the scribe is told of this it may never read.
+    fn tell_beside_scribe(&self, what: &str) {
+        if let Outlet::Scribe(_) = *self.shared.outlet {
+            super::tell_beside_scribe(&format!("{}: {what}", self.shared.of.name()));
         }
     }
 }
@@ -378,6 +406,32 @@ mod tests {
         reader.read_to_end(&mut taken).expect("read");
         assert!(taken.len() <= 64 << 10, "a pipe holds no more");
         assert!(dropped <= (pushed - taken.len() / line.len()) as u64);
+    }
+
+    #[test]
+    fn a_message_that_the_kernel_never_takes_is_dropped_and_holds_up_none() {
+        use stanchion_sys::channel::{Channel, Received};
+
+        let (writer, reader) = Channel::pair_for(64 << 10).expect("a pair");
+        rustix::net::sockopt::set_socket_send_buffer_size(&writer, 8 << 10).expect("set");
+        let queue =
+            Queue::start(Of::AccessLog, Arc::new(Outlet::Scribe(writer))).expect("a thread");
+        let mut too_long = vec![b'a'; 30_000];
+        too_long.push(b'\n');
+        queue.push(&too_long);
+        let mut state = queue.0.lock();
+        while !state.asleep {
+            drop(queue.0.wait(state, TRY_AGAIN));
+            state = queue.0.lock();
+        }
+        drop(state);
+        queue.push(b"another\n");
+        queue.finish();
+        assert!(queue.0.lock().finished);
+        let Ok(Received::Message(message)) = reader.receive() else {
+            panic!("a message");
+        };
+        assert_eq!(message.bytes, b"another\n");
     }
 
     #[test]

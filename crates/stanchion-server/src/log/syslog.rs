@@ -54,10 +54,15 @@ impl Syslog {
         out.push('\0');
     }
 
+    /// How long the first of some messages is, with its end.
+    pub(super) fn first_message(bytes: &[u8]) -> usize {
+        let end = bytes.iter().position(|&byte| byte == 0);
+        end.map_or(bytes.len(), |end| end + 1)
+    }
+
     /// Sends the first of some messages.
     pub(super) fn write(&self, bytes: &[u8]) -> io::Result<usize> {
-        let end = bytes.iter().position(|&byte| byte == 0);
-        let len = end.map_or(bytes.len(), |end| end + 1);
+        let len = Self::first_message(bytes);
         let message = &bytes[..len.min(MESSAGE_BYTES_MAX)];
         self.socket.send(message)?;
         Ok(len)

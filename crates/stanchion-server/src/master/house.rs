@@ -176,7 +176,7 @@ impl House {
                 self.scribe.on_forked(now_ms, pid, actions);
                 self.must(pid.is_some(), "the scribe could not be forked")?;
             }
-            Event::ScribeSaid { said, .. } => self.scribe.on_said(now_ms, &said),
+            Event::ScribeSaid { said, .. } => self.scribe.on_said(now_ms, &said, actions),
             Event::AcceptorSaid { said, .. } => self.on_acceptor_said(&said, actions),
             Event::TemplateSaid { said, .. } => self.on_template_said(now_ms, &said, actions)?,
             Event::WorkerHere { worker, pid, .. } => {
@@ -460,10 +460,8 @@ impl House {
             _ => None,
         };
         let is_dismissed = matches!(self.standing, Standing::Dismissed { .. });
-        let lives = match self.standing {
-            Standing::Dismissed { .. } => None,
-            _ => self.workers.end_of_life_ms(&self.plan),
-        };
+        let lives = self.workers.end_of_life_ms(&self.plan);
+        let lives = lives.filter(|_| !is_dismissed);
         [
             acceptor,
             retired,

@@ -123,6 +123,8 @@ struct Loop<'h> {
     present: Rc<Common>,
     /// What has come of the requests of houses that are gone.
     departed: Counts,
+    /// The house whose scribe gets what the master says, if one does.
+    logs_through: Option<u32>,
     /// What that one listened on, once it is gone.
     doors: Vec<Listener>,
     succession: Succession,
@@ -174,6 +176,7 @@ pub(crate) fn run(
         present: Rc::clone(&first.common),
         houses: BTreeMap::from([(first.common.generation, first)]),
         departed: Counts::default(),
+        logs_through: None,
         doors: Vec::new(),
         succession,
         events: VecDeque::from([started]),
@@ -187,10 +190,11 @@ pub(crate) fn run(
         has_more_dead: false,
         open_files: OpenFiles::allow(OPEN_FILES_MAX),
     };
-    this.log_through_scribe();
     loop {
         while let Some(event) = this.events.pop_front() {
-            for action in this.master.step(now_ms(), event) {
+            let actions = this.master.step(now_ms(), event);
+            this.choose_log();
+            for action in actions {
                 if let Some(role) = this.perform(action) {
                     return Ok(role);
                 }

@@ -41,7 +41,7 @@ impl Loop<'_> {
             News::Promoted { generation } => {
                 if let Some(house) = self.houses.get(&generation) {
                     let before = std::mem::replace(&mut self.present, Rc::clone(&house.common));
-                    self.log_through_scribe();
+                    self.choose_log();
                     if before.settings.name() != self.settings().name() {
                         show_title(self.host, self.settings());
                     }

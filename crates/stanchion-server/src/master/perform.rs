@@ -163,20 +163,26 @@ impl Loop<'_> {
     }
 
     fn tell_scribe(&mut self, generation: u32, message: ToScribe) {
-        if message == ToScribe::Finish && generation == self.present.generation {
-            // It would leave before it has read what the master says from here on.
-            log::go_directly();
-        }
         let house = self.houses.get_mut(&generation);
         if let Some(link) = house.and_then(|house| house.scribe.as_mut()) {
             link.outbox.send(message);
         }
     }
 
-    /// What the master says goes to the scribe of the house that serves or is to, if that has one. One that is not
-    /// there yet finds it waiting.
-    pub(super) fn log_through_scribe(&self) {
+    /// What the master says goes to the scribe of the house that serves or is to, as long as that one does its work. What
+    /// becomes of a scribe that is lost has to be read by somebody.
+    pub(super) fn choose_log(&mut self) {
+        let generation = self.present.generation;
+        let is_there = self.master.has_ready_scribe(generation);
+        let through = is_there.then_some(generation);
+        if self.logs_through == through {
+            return;
+        }
+        self.logs_through = through;
         log::go_directly();
+        if !is_there {
+            return;
+        }
         match self.present.log_channels.as_ref().map(LogChannels::writer) {
             Some(Ok(writer)) => log::go_through(writer, true),
             Some(Err(error)) => error!("the scribe cannot be written to: {error}"),
@@ -207,9 +213,6 @@ impl Loop<'_> {
                 self.present = Rc::clone(&resources.common);
             }
             self.houses.insert(generation, resources);
-            if is_the_server {
-                self.log_through_scribe();
-            }
             plan
         });
         self.events
@@ -297,9 +300,6 @@ impl Loop<'_> {
         let Some(mut house) = self.houses.remove(&generation) else {
             return;
         };
-        if generation == self.present.generation {
-            log::go_directly();
-        }
         house.close_logs();
         house.settle();
         self.departed += house.common.tally.read();

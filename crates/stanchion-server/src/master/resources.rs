@@ -23,7 +23,7 @@ use crate::privileges::{self, Identities};
 use crate::record::{REQUEST_HEAD_BYTES_MAX, REQUEST_RECORD_EXTRA_BYTES, RESPONSE_RING_BYTES};
 use crate::settings::{EVENT_LOOPS_SPARE, Interface, Settings};
 use crate::spool::SpoolDir;
-use crate::tally::{Counts, Tally, Total};
+use crate::tally::{self, Counts, Tally, Total};
 use crate::tree::{Common, Files};
 
 /// Workers there are seats for beyond those asked for, so that TTIN has somewhere to go and
@@ -263,6 +263,9 @@ impl HouseResources {
         let channels = self.common.log_channels.as_ref();
         let lost = channels.map_or(0, LogChannels::write_what_is_left);
         if lost > 0 {
+            self.common
+                .tally
+                .happened_times(tally::Event::LogLineDropped, lost);
             warn!(
                 "lines of the access log that the scribe did not take, and that are lost: {lost}"
             );

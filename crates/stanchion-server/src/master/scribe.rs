@@ -15,6 +15,8 @@ use crate::messages::{FromScribe, ToScribe};
 const FINISH_MS: u64 = 2_000;
 /// One that was ready for so long has nothing to do with what ended those before it.
 const LONG_MS: u64 = 60_000;
+/// One that has not set logging up by then is told of, as the others wait for it.
+const SLOW_MS: u64 = 10_000;
 
 #[derive(Debug)]
 pub(super) struct Scribe {
@@ -29,6 +31,8 @@ pub(super) struct Scribe {
     reason: Option<String>,
     /// When the last one was ready.
     ready_ms: u64,
+    /// When the one that sets logging up is told of; `None` if it was.
+    slow_at_ms: Option<u64>,
 }
 
 impl Scribe {
@@ -42,6 +46,7 @@ impl Scribe {
             has_been_ready: false,
             reason: None,
             ready_ms: 0,
+            slow_at_ms: None,
         }
     }
 
@@ -52,6 +57,11 @@ impl Scribe {
     /// Whether the one that is wanted, if any, does its work.
     pub(super) fn is_ready(&self) -> bool {
         !self.is_wanted || self.stage.is_ready()
+    }
+
+    /// Whether there is one that takes what the others log.
+    pub(super) fn takes_lines(&self) -> bool {
+        self.stage.is_ready()
     }
 
     /// Whether the settings of logging are good, as far as one has to know.
@@ -66,12 +76,33 @@ impl Scribe {
 
     // What must be done.
 
-    /// Forks it if it is wanted and not there.
+    /// Forks it if it is wanted and not there. Tells of one that takes long.
     pub(super) fn keep(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
         if self.is_wanted && self.stage == Stage::Wanted && self.backoff.is_over(now_ms) {
             self.stage = Stage::Asked;
             let generation = self.generation;
             actions.push(Action::ForkScribe { generation });
+        }
+        if let Some(pid) = self.booting()
+            && self.slow_at_ms.take_if(|at_ms| now_ms >= *at_ms).is_some()
+        {
+            let slow_s = SLOW_MS / 1_000;
+            let waits = if self.has_been_ready {
+                "log lines wait for it"
+            } else {
+                "the start waits for it"
+            };
+            actions.push(Action::warning(format!(
+                "the scribe ({pid}) has been setting logging up for {slow_s} s, and {waits}: see what the handlers of \
+                 `logconfig` and the like wait for, or kill it"
+            )));
+        }
+    }
+
+    fn booting(&self) -> Option<i32> {
+        match self.stage {
+            Stage::Booting { pid } => Some(pid),
+            _ => None,
         }
     }
 
@@ -79,7 +110,10 @@ impl Scribe {
     pub(super) fn due_ms(&self, is_dismissed: bool) -> Option<u64> {
         let is_missing = self.is_wanted && !is_dismissed && self.stage == Stage::Wanted;
         let missing = is_missing.then(|| self.backoff.not_before_ms());
-        missing.or(self.stage.deadline_ms())
+        let slow = self.booting().and(self.slow_at_ms);
+        missing
+            .or(slow.filter(|_| !is_dismissed))
+            .or(self.stage.deadline_ms())
     }
 
     /// Has it open its files anew.
@@ -117,15 +151,22 @@ impl Scribe {
             return;
         }
         self.stage = Stage::forked(pid);
+        self.slow_at_ms = Some(now_ms + SLOW_MS);
         if pid.is_none() {
             self.backoff.failed(now_ms);
         }
     }
 
-    pub(super) fn on_said(&mut self, now_ms: u64, said: &FromScribe) {
+    pub(super) fn on_said(&mut self, now_ms: u64, said: &FromScribe, actions: &mut Vec<Action>) {
         match (said, self.stage) {
             (FromScribe::Ready, Stage::Booting { pid }) => {
                 self.stage = Stage::Ready { pid };
+                if self.has_been_ready {
+                    // Whoever reads what it writes has not heard that there was none.
+                    actions.push(Action::warning(
+                        "another scribe is there: why, and what the master said meanwhile, is in the error log itself",
+                    ));
+                }
                 self.has_been_ready = true;
                 self.ready_ms = now_ms;
             }

@@ -134,6 +134,12 @@ impl Master {
         houses.chain(self.dumps.due_ms()).chain(predecessor).min()
     }
 
+    /// Whether this house has a scribe that does its work.
+    pub(super) fn has_ready_scribe(&self, generation: u32) -> bool {
+        let house = self.houses.get(&generation);
+        house.is_some_and(|house| house.scribe.takes_lines())
+    }
+
     /// The houses there are.
     pub(super) fn houses(&self) -> impl Iterator<Item = &House> {
         self.houses.values()

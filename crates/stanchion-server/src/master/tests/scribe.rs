@@ -43,6 +43,7 @@ fn building() -> Tree {
 }
 
 const SCRIBE: i32 = 90;
+const ANOTHER: &str = "warning: another scribe is there: why, and what the master said meanwhile, is in the error log itself";
 const UNUSABLE: Exit = Exit::Code(2);
 
 fn scribe_forked(generation: u32, pid: Option<i32>) -> Event {
@@ -65,9 +66,9 @@ fn cannot_set_up(generation: u32) -> Event {
 #[test]
 fn the_template_waits_until_the_settings_of_logging_are_known_to_be_good() {
     let mut tree = booting();
-    assert_eq!(tree.due_in_ms(), None);
     tree.expect(TICK, "");
     tree.expect(scribe_ready(1), "fork template 1");
+    assert_eq!(tree.due_in_ms(), None);
     tree.play([template_forked(1, Some(11)), template_ready(1)]);
     tree.fill(1, 1);
     tree.play([here(1, 1, 1, 101)]);
@@ -121,8 +122,11 @@ fn one_that_is_lost_is_replaced_less_and_less_often_and_nothing_else_changes() {
     for (pid, wait_ms) in [(SCRIBE, 100), (91, 200), (92, 400)] {
         tree.expect(reaped(pid, KILLED), &lost(wait_ms));
         tree.expect_tick_after(wait_ms, "fork scribe 1");
+        assert!(!tree.master.has_ready_scribe(1));
         tree.play([scribe_forked(1, Some(pid + 1))]);
-        tree.expect(scribe_ready(1), "");
+        assert!(!tree.master.has_ready_scribe(1));
+        tree.expect(scribe_ready(1), ANOTHER);
+        assert!(tree.master.has_ready_scribe(1));
     }
     // What ended it has nothing to do with what ended those before it.
     tree.now_ms += 60_000;
@@ -143,6 +147,33 @@ fn one_whose_successor_finds_the_settings_no_good_is_tried_again() {
     tree.expect_tick_after(200, "fork scribe 1");
     tree.expect(scribe_forked(1, None), "");
     tree.expect_tick_after(400, "fork scribe 1");
+}
+
+#[test]
+fn one_that_takes_long_to_set_logging_up_is_told_of_once() {
+    let slow = |pid, waits| {
+        format!(
+            "warning: the scribe ({pid}) has been setting logging up for 10 s, and {waits}: see what the handlers of \
+             `logconfig` and the like wait for, or kill it"
+        )
+    };
+    let mut tree = booting();
+    tree.expect_tick_after(10_000, &slow(SCRIBE, "the start waits for it"));
+    assert_eq!(tree.due_in_ms(), None);
+    tree.expect(scribe_ready(1), "fork template 1");
+    tree.play([reaped(SCRIBE, KILLED)]);
+    tree.expect_tick_after(100, "fork scribe 1");
+    tree.play([scribe_forked(1, Some(91))]);
+    tree.expect_tick_after(10_000, &slow(91, "log lines wait for it"));
+}
+
+#[test]
+fn while_it_leaves_the_master_logs_without_it() {
+    let mut tree = serving();
+    assert!(tree.master.has_ready_scribe(1));
+    tree.play([signal(SIGINT), reaped(10, LEFT), reaped(11, KILLED)]);
+    tree.play([reaped(100, LEFT), reaped(101, LEFT)]);
+    assert!(!tree.master.has_ready_scribe(1));
 }
 
 #[test]

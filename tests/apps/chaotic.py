@@ -105,7 +105,7 @@ def garbage(last: bytes) -> Iterator[bytes]:
 
 
 def spoil_own_slot() -> None:
-    """Give our word, `turn:32 | tenure:16 | seat:12 | phase:4`, an impossible phase."""
+    """Give our word, `turn:32 | tenure:12 | seat:16 | phase:4`, an impossible phase."""
     found = re.search(r"^([0-9a-f]+)-.*stanchion-exchange", Path("/proc/self/maps").read_text(), re.MULTILINE)
     assert found, "the shared memory has another name"
     start = int(found[1], 16)
@@ -118,7 +118,7 @@ def spoil_own_slot() -> None:
                 break
         else:
             raise AssertionError("we have no seat")
-        ours = (tenure & 0xFFFF) << 16 | (place - SEATS_AT) // SEAT_BYTES << 4 | ANSWERING
+        ours = (tenure & 0xFFF) << 20 | (place - SEATS_AT) // SEAT_BYTES << 4 | ANSWERING
         words = [word for (word,) in struct.iter_unpack("=Q", data)]
         places = [place for place, word in enumerate(words) if word & 0xFFFFFFFF == ours and word >> 32]
         assert len(places) == 1, f"the layout is another: {places}"

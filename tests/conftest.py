@@ -41,10 +41,23 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.default_int_handler(number, frame)
 
     signal.signal(signal.SIGTERM, end)
+    heed_what_is_ignored()
     if config.getoption("--server") == STANCHION.name and not hasattr(config, "workerinput"):
         refuse_an_old_wheel()
     config.addinivalue_line("markers", "slow: takes longer than 5 s")
     config.addinivalue_line("markers", "own(why): a promise of stanchion alone; skipped when a peer is the server")
+
+
+def heed_what_is_ignored() -> None:
+    """Programs that the tests start would ignore it too (signal(7)): INT and QUIT where a shell has put pytest into the
+    background, HUP under nohup(1)."""
+    for number, handler in (
+        (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGQUIT, signal.SIG_DFL),
+        (signal.SIGHUP, signal.SIG_DFL),
+    ):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 def refuse_an_old_wheel() -> None:

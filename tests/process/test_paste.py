@@ -149,7 +149,7 @@ def test_spew_prints_each_line_of_the_app(serve, kind, tmp_path):
     )
     # gunicorn traces only the thread that its own threads are made in.
     threads = "2" if kind is STANCHION else "1"
-    # Without buffers each print is a write(2) or two; with them, gunicorn's master, which is traced too, writes into lines.
+    # Without buffers each print is a write(2) or two. With them gunicorn's master, traced too, writes into lines.
     env = {"PYTHONPATH": str(tmp_path), "PYTHONUNBUFFERED": "1"}
     server = serve("noisy:app", "--spew", "--threads", threads, kind=kind, env=env)
     for _ in range(4):

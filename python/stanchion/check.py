@@ -8,8 +8,9 @@ from stanchion.output import as_json as written_as_json
 from stanchion.output import complain
 from stanchion.output import show as show_text
 
-# As `serve` ends in the same case.
+# As `serve` ends in the same cases.
 EXIT_APP = 4
+EXIT_USAGE = 2
 
 # As gunicorn --check-config ends, whatever is wrong.
 EXIT_GUNICORN = 1
@@ -40,7 +41,7 @@ def load(configuration: Configuration, host: AppHost) -> int:
     # The settings of logging are applied just before the app is imported: what they lack is told as in the template.
     except (AppLoadError, UsageError) as error:
         complain(describe_failure(error))
-        return EXIT_APP
+        return EXIT_USAGE if isinstance(error, UsageError) else EXIT_APP
     return 0
 
 

@@ -70,9 +70,9 @@ def test_gunicorns_checks_end_as_gunicorns(home, flag, app):
     assert bool(ours.stdout) == bool(theirs.stdout) == (flag == "--print-config")
 
 
-def test_logging_that_cannot_be_set_up_ends_as_an_app_that_cannot_be_loaded(home):
+def test_logging_that_cannot_be_set_up_ends_as_the_start_does(home):
     words = ("--log-config", "nowhere.ini", "shop:app")
-    for command, code in ((["check", "--load"], 4), (["--check-config"], 1)):
+    for command, code in ((["check", "--load"], 2), (["serve"], 2), (["--check-config"], 1)):
         done = run(home, "stanchion", *command, *words)
         assert done.returncode == code, done.stderr
         assert "logging cannot be set up by `logconfig`: FileNotFoundError" in done.stderr

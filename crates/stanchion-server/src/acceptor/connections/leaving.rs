@@ -48,11 +48,14 @@ impl Connection {
 
     /// Says a last word, then throws away what still comes.
     pub(super) fn say_last(&mut self, word: &[u8], requests: &mut Requests) -> Step {
-        let written = match self.transport.write_last(word) {
-            _ if word.is_empty() => 0,
-            Written::Bytes(len) => len,
-            Written::Full => 0,
-            Written::Failed => return Step::Close,
+        let written = if word.is_empty() {
+            0
+        } else {
+            match self.transport.write_last(word) {
+                Written::Bytes(len) => len,
+                Written::Full => 0,
+                Written::Failed => return Step::Close,
+            }
         };
         self.ahead = Bytes::new();
         let leaving = Leaving {

@@ -297,7 +297,7 @@ def test_without_a_scribe_at_the_end_the_error_log_itself_has_what_was_left(buil
     assert server.exit_code() == 0
     server.log.only(rf"\[{server.pid}\] \[INFO\] TERM: draining, then leaving")
     server.log.only(rf"\[{server.pid}\] \[WARNING\] the scribe \({stopped.pid}\) did not write what was left in time")
-    server.log.only(r"\[WARNING\] lines of the access log that the scribe did not take, and that are lost: 1$")
+    server.log.only(r"\[WARNING\] log lines that the scribe did not take, and that are lost: 1$")
 
 
 def test_settings_that_are_no_good_stop_the_start_and_no_reload(build: Serve) -> None:

@@ -3,14 +3,15 @@
 
 use std::io;
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use stanchion_sys::channel::{Channel, Received};
 
 use super::entry::{ErrorEntry, MESSAGE_BYTES_MAX, lines_of};
 
-/// So many messages may be left: far more than fit a channel. Only what a process of the app's has left behind sends
-/// any more.
-const MESSAGES_LEFT_MAX: usize = 10_000;
+/// So many bytes of each channel may be left: far more than fit one. Only what a process of the app's has left behind
+/// sends any more.
+const LEFT_BYTES_MAX: usize = 4 << 20;
 
 /// Three ways. Lines of the access log do not take the room of others, and who runs the app's code has no end by which
 /// they could be sent.
@@ -100,8 +101,9 @@ impl LogChannels {
     }
 
     /// In the master, when nobody of the house is left: writes to the error log what no scribe came to. Gives how many
-    /// lines it could not write: those of the access log, for which there is no other place, and what makes no sense.
-    pub(crate) fn write_what_is_left(&self) -> u64 {
+    /// lines it did not write: those of the access log, for which there is no other place, what makes no sense, and what
+    /// a log that is read slowly did not take `until` then.
+    pub(crate) fn write_what_is_left(&self, until: Instant) -> u64 {
         let Some(Readers {
             accesses,
             of_server,
@@ -112,24 +114,29 @@ impl LogChannels {
         };
         let mut lost = 0;
         for reader in [accesses, of_server, of_app] {
-            for _ in 0..MESSAGES_LEFT_MAX {
+            let mut bytes = 0;
+            while bytes < LEFT_BYTES_MAX {
                 let message = match reader.receive() {
                     Ok(Received::Message(message)) => message,
                     Ok(Received::Nothing | Received::Closed) => break,
                     // One that was too long, of an app's: how many lines it had nobody knows.
                     Err(_) => {
                         lost += 1;
+                        bytes += MESSAGE_BYTES_MAX;
                         continue;
                     }
                 };
+                bytes += message.bytes.len();
                 for line in lines_of(&message.bytes) {
                     match ErrorEntry::parse(line) {
                         Ok(ErrorEntry {
                             time_us,
                             level,
                             text,
-                        }) => super::write_for(message.sender, time_us, level.into(), &text),
-                        Err(_) => lost += 1,
+                        }) if Instant::now() < until => {
+                            super::write_for(message.sender, time_us, level.into(), &text);
+                        }
+                        _ => lost += 1,
                     }
                 }
             }
@@ -151,10 +158,16 @@ fn take(end: &Mutex<Option<Channel>>) -> Option<Channel> {
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsFd;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
 
     use rustix::net::SendFlags;
 
     use super::*;
+
+    fn later() -> Instant {
+        Instant::now() + Duration::from_secs(60)
+    }
 
     #[test]
     fn what_is_left_behind_a_message_that_was_too_long_is_counted_too() {
@@ -165,6 +178,41 @@ mod tests {
         writer
             .send(b"{\"access\":{}}\n{\"access\":{}}\n", None)
             .expect("sent");
-        assert_eq!(channels.write_what_is_left(), 3);
+        assert_eq!(channels.write_what_is_left(later()), 3);
+    }
+
+    #[test]
+    fn what_cannot_be_written_in_time_is_counted() {
+        let channels = LogChannels::make().expect("made");
+        let writer = channels.writer().expect("a writer");
+        let entry = ErrorEntry {
+            time_us: 1,
+            level: 40,
+            text: "a".to_owned(),
+        };
+        writer
+            .send(&entry.into_line().repeat(2), None)
+            .expect("sent");
+        assert_eq!(channels.write_what_is_left(Instant::now()), 2);
+    }
+
+    #[test]
+    fn whoever_goes_on_sending_is_not_listened_to_for_ever() {
+        let channels = LogChannels::make().expect("made");
+        let writer = channels.writer().expect("a writer");
+        let is_over = AtomicBool::new(false);
+        let message = b"?\n".repeat(MESSAGE_BYTES_MAX / 2);
+        let lost = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    // A full channel or a closed one is as good as another turn.
+                    let _ = writer.send(&message, None);
+                }
+            });
+            let lost = channels.write_what_is_left(later());
+            is_over.store(true, Ordering::Relaxed);
+            lost
+        });
+        assert!(2 * lost <= (LEFT_BYTES_MAX + MESSAGE_BYTES_MAX) as u64);
     }
 }

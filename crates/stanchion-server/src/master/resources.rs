@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use stanchion_exchange::{Exchange, Geometry, Word};
 use stanchion_sys::channel::Channel;
@@ -39,6 +40,8 @@ const AHEAD_PER_SEAT_MAX: usize = 31;
 const AHEAD_PER_LOOP: usize = 8;
 /// How much of what comes in behind the head of a request is there for an event loop before the socket is read no further.
 const INFLOW_BYTES: usize = 64 * 1024;
+/// How long what a scribe has left is written to the error log, while nothing else goes on in the master.
+const LEFT_LINES_WAIT: Duration = Duration::from_secs(1);
 
 /// What every process of the house shares.
 fn common(
@@ -261,14 +264,14 @@ impl HouseResources {
     /// Nobody of it is left: what waited for its scribe is written to the error log.
     pub(super) fn close_logs(&self) {
         let channels = self.common.log_channels.as_ref();
-        let lost = channels.map_or(0, LogChannels::write_what_is_left);
+        let lost = channels.map_or(0, |channels| {
+            channels.write_what_is_left(Instant::now() + LEFT_LINES_WAIT)
+        });
         if lost > 0 {
             self.common
                 .tally
                 .happened_times(tally::Event::LogLineDropped, lost);
-            warn!(
-                "lines of the access log that the scribe did not take, and that are lost: {lost}"
-            );
+            warn!("log lines that the scribe did not take, and that are lost: {lost}");
         }
     }
 

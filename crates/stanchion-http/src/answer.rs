@@ -19,6 +19,8 @@ pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 pub const CHUNK_END_AND_LAST: &[u8] = b"\r\n0\r\n\r\n";
 
 const VERSION: &[u8] = b"HTTP/1.1 ";
+/// RFC 9110 section 15.2.2.
+const SWITCHING: u16 = 101;
 
 /// Writes a status line (RFC 9112 section 4), with the usual reason if none is given.
 pub fn put_status(out: &mut Vec<u8>, status: u16, reason: &[u8]) {
@@ -151,8 +153,43 @@ pub struct AnswerFacts {
 /// Holds a worker's head, in wire form, to the rules. `Err` says what no host would have let pass: its
 /// worker is out of its mind or in somebody else's hands.
 pub fn check(wire: &[u8], is_head_request: bool) -> Result<AnswerFacts, &'static str> {
-    let (line, mut rest) = split_line(wire)?;
+    let (line, rest) = split_line(wire)?;
     let status = status_of(line)?;
+    if !STATUSES.contains(&status) {
+        return Err("an answer has a status that none may have");
+    }
+    let (told, facts) = check_fields(status, rest)?;
+    let length = if is_head_request || !has_body(status) {
+        BodyLength::Nothing
+    } else {
+        told.map_or(BodyLength::Unknown, BodyLength::Bytes)
+    };
+    Ok(AnswerFacts { length, ..facts })
+}
+
+/// Likewise of a worker's that lets a request have its WebSocket, if it is a 101: else `None`. What else of it is for the
+/// connection is the acceptor's to say.
+pub fn check_switch(wire: &[u8]) -> Result<Option<AnswerFacts>, &'static str> {
+    let (line, rest) = split_line(wire)?;
+    let status = status_of(line)?;
+    if status != SWITCHING {
+        return Ok(None);
+    }
+    let (told, facts) = check_fields(status, rest)?;
+    if told.is_some() || fields(wire).any(|(name, _)| is_of_handshake(name)) {
+        return Err("an answer that lets a connection switch speaks for it");
+    }
+    Ok(Some(facts))
+}
+
+/// Whether a field of the answer is the server's in the handshake of a WebSocket (RFC 6455 section 4.2.2).
+pub fn is_of_handshake(name: &[u8]) -> bool {
+    let names: [&[u8]; 2] = [b"sec-websocket-accept", b"sec-websocket-extensions"];
+    names.iter().any(|known| name.eq_ignore_ascii_case(known))
+}
+
+/// The length that fields tell, if they do, and what else they say.
+fn check_fields(status: u16, mut rest: &[u8]) -> Result<(Option<u64>, AnswerFacts), &'static str> {
     let (mut told, mut has_server, mut has_date) = (None, false, false);
     while !rest.is_empty() {
         let (line, behind) = split_line(rest)?;
@@ -172,17 +209,13 @@ pub fn check(wire: &[u8], is_head_request: bool) -> Result<AnswerFacts, &'static
             _ => {}
         }
     }
-    let length = if is_head_request || !has_body(status) {
-        BodyLength::Nothing
-    } else {
-        told.map_or(BodyLength::Unknown, BodyLength::Bytes)
-    };
-    Ok(AnswerFacts {
+    let facts = AnswerFacts {
         status,
-        length,
+        length: BodyLength::Unknown,
         has_server,
         has_date,
-    })
+    };
+    Ok((told, facts))
 }
 
 /// A line without its CR LF, and what follows it.
@@ -209,9 +242,6 @@ fn status_of(line: &[u8]) -> Result<u16, &'static str> {
             return Err("the status of an answer is not a number");
         }
         status = status * 10 + u16::from(digit - b'0');
-    }
-    if !STATUSES.contains(&status) {
-        return Err("an answer has a status that none may have");
     }
     if !is_field_text(reason) {
         return Err("the reason of an answer is not HTTP");

@@ -20,7 +20,13 @@ ARROWS: dict[str, set[str]] = {
     "stanchion-websocket": set(),
     "stanchion-sys": set(),
     "stanchion-exchange": {"stanchion-sys"},
-    "stanchion-server": {"stanchion-line", "stanchion-http", "stanchion-exchange", "stanchion-sys"},
+    "stanchion-server": {
+        "stanchion-line",
+        "stanchion-http",
+        "stanchion-websocket",
+        "stanchion-exchange",
+        "stanchion-sys",
+    },
     "stanchion-py": {"stanchion-server", "stanchion-http", "stanchion-exchange", "stanchion-sys"},
 }
 """Which of our crates each may name."""

@@ -137,8 +137,14 @@ def offered(shell: str, script: str, home: Path) -> list[str]:
 
 CASES = [
     (["ch"], {"check"}),
-    (["serve", "--work"], {"--workers", "--worker-concurrency", "--worker-no-new-privs", "--worker-port-base"}),
-    (["--work"], {"--workers", "--worker-concurrency", "--worker-no-new-privs", "--worker-port-base"}),
+    (
+        ["serve", "--work"],
+        {"--workers", "--worker-concurrency", "--worker-sessions", "--worker-no-new-privs", "--worker-port-base"},
+    ),
+    (
+        ["--work"],
+        {"--workers", "--worker-concurrency", "--worker-sessions", "--worker-no-new-privs", "--worker-port-base"},
+    ),
     (["serve", "--signals", "u"], {"unicorn"}),
     (["check", "--chan"], {"--changed"}),
     (["serve", "--chan"], set()),

@@ -110,6 +110,12 @@ impl<'x> AcceptorSide<'x> {
         for slot in (0..slots as u32).rev() {
             let bits = exchange.words()[slot as usize].load(Ordering::Acquire);
             side.turns[slot as usize] = (bits >> 32) as u32;
+            if bits == 0 {
+                // Never used: its head, and its areas, take no memory as long as nobody looks there.
+                side.used[slot as usize] = false;
+                side.free.push(slot);
+                continue;
+            }
             match Word::unpack(bits).map(|word| word.phase) {
                 Some(SlotPhase::Taken | SlotPhase::Answering) => side.orphan(slot),
                 Some(SlotPhase::Ready) if !side.withdraw_word(slot) => side.orphan(slot),

@@ -39,6 +39,8 @@ pub struct Geometry {
     pub ahead_per_seat: usize,
     /// Slots for each worker beyond these.
     pub spare_per_worker: usize,
+    /// Further slots for each worker, of sessions: their seats have gone on to other requests.
+    pub sessions_per_worker: usize,
     /// All seats of a worker are one event loop's, which sleeps at its [`crate::Inbox`], and not on a bell.
     pub event_loops: bool,
     /// Bytes of the ring of what comes in behind a request's head while it is answered; 0 = none.
@@ -64,7 +66,8 @@ impl std::error::Error for BadGeometry {}
 impl Geometry {
     /// Slots in all.
     pub fn slots(&self) -> usize {
-        self.seats * (1 + self.ahead_per_seat) + self.workers() * self.spare_per_worker
+        self.seats * (1 + self.ahead_per_seat)
+            + self.workers() * (self.spare_per_worker + self.sessions_per_worker)
     }
 
     /// Workers there may be at once.
@@ -264,6 +267,7 @@ mod tests {
                 seats_per_worker: threads,
                 ahead_per_seat: 1,
                 spare_per_worker: 0,
+                sessions_per_worker: 0,
                 event_loops: false,
                 inflow_bytes: 0,
                 request_bytes: 1,

@@ -21,6 +21,7 @@ const GEOMETRY: Geometry = Geometry {
     seats_per_worker: 2,
     ahead_per_seat: 1,
     spare_per_worker: 0,
+    sessions_per_worker: 0,
     event_loops: false,
     inflow_bytes: 0,
     request_bytes: 24,

@@ -13,6 +13,7 @@ const GEOMETRY: Geometry = Geometry {
     seats_per_worker: 2,
     ahead_per_seat: 0,
     spare_per_worker: 1,
+    sessions_per_worker: 0,
     event_loops: true,
     inflow_bytes: 8,
     request_bytes: 8,

@@ -167,6 +167,37 @@ impl Head {
         Ok(())
     }
 
+    /// Takes in what goes with the answer that lets a request have its WebSocket, as far as it is the app's to say.
+    pub(crate) fn take_in_switch(
+        &mut self,
+        subprotocol: Option<&str>,
+        headers: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        self.take_in_bytes(200, headers)?;
+        let given = answer::fields(self.wire.wire());
+        let given: Vec<_> = given
+            .filter(|(name, _)| !answer::is_of_handshake(name))
+            .filter(|(name, _)| !name.eq_ignore_ascii_case(b"content-length"))
+            .map(|(name, value)| (name.to_vec(), value.to_vec()))
+            .collect();
+        self.status = 101;
+        self.content_length = None;
+        self.wire.begin(self.status, b"");
+        if let Some(subprotocol) = subprotocol {
+            if !is_token(subprotocol.as_bytes()) {
+                return Err(PyValueError::new_err(format!(
+                    "not a subprotocol: {subprotocol:?}"
+                )));
+            }
+            self.wire
+                .field(b"Sec-WebSocket-Protocol", subprotocol.as_bytes());
+        }
+        for (name, value) in given {
+            self.wire.field(&name, &value);
+        }
+        Ok(())
+    }
+
     fn add_bytes(&mut self, name: &[u8], value: &[u8]) -> PyResult<()> {
         // As in `add`.
         if !is_token(name) {

@@ -80,6 +80,8 @@ counted! {
         TooManyConnections = "refused_too_many_connections",
         /// The line is full.
         LineFull = "refused_line_full",
+        /// There were as many sessions as may be.
+        SessionsFull = "refused_sessions_full",
         /// It waited too long.
         WaitedTooLong = "refused_waited_too_long",
         /// The line stood, and it was the oldest.
@@ -136,6 +138,16 @@ counted! {
         MetricDropped = "metrics_dropped",
         /// A request whose worker died was given to another worker.
         Retried = "requests_retried",
+        /// A request became a session, a WebSocket. Each ends in one of the next four ways.
+        SessionBegun = "sessions_begun",
+        /// The app closed it, or its call of the app ended.
+        SessionClosedByApp = "sessions_closed_by_app",
+        /// The client closed it.
+        SessionClosedByClient = "sessions_closed_by_client",
+        /// The server closed it, and told the client why.
+        SessionClosedByServer = "sessions_closed_by_server",
+        /// The connection ended without a close frame, or in the middle of a message.
+        SessionCut = "sessions_cut",
         /// A span was dropped, because the collector did not take it.
         SpanDropped = "spans_dropped",
     }

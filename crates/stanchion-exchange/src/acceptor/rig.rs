@@ -12,6 +12,7 @@ pub(super) const GEOMETRY: Geometry = Geometry {
     seats_per_worker: 1,
     ahead_per_seat: 0,
     spare_per_worker: 0,
+    sessions_per_worker: 0,
     event_loops: false,
     inflow_bytes: 0,
     request_bytes: 8,

@@ -17,6 +17,7 @@ fn exchange() -> &'static Exchange {
         seats_per_worker: 1,
         ahead_per_seat: 1,
         spare_per_worker: 0,
+        sessions_per_worker: 0,
         event_loops: false,
         inflow_bytes: 0,
         request_bytes: 64,

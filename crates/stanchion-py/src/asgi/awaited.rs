@@ -12,12 +12,12 @@ use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::{PyIterator, PyTuple};
 
-use super::request::Request;
+use super::running::Running;
 
 /// One call of `receive` or `send`.
 #[pyclass(frozen, module = "stanchion")]
 pub(crate) struct Awaited {
-    request: Py<Request>,
+    of: Running,
     step: Mutex<Step>,
 }
 
@@ -50,19 +50,14 @@ enum Came {
 }
 
 impl Awaited {
-    pub(super) fn of_receive(request: &Bound<'_, Request>) -> Self {
-        Self::new(request, Step::Receive)
+    pub(super) fn of_receive(of: Running) -> Self {
+        let step = Mutex::new(Step::Receive);
+        Self { of, step }
     }
 
-    pub(super) fn of_send(request: &Bound<'_, Request>, message: Py<PyAny>) -> Self {
-        Self::new(request, Step::Send(message))
-    }
-
-    fn new(request: &Bound<'_, Request>, step: Step) -> Self {
-        Self {
-            request: request.clone().unbind(),
-            step: Mutex::new(step),
-        }
+    pub(super) fn of_send(of: Running, message: Py<PyAny>) -> Self {
+        let step = Mutex::new(Step::Send(message));
+        Self { of, step }
     }
 
     fn lock(&self, py: Python<'_>) -> MutexGuard<'_, Step> {
@@ -81,16 +76,14 @@ impl Awaited {
                         "this call of receive or send was awaited already",
                     ));
                 }
-                Step::Receive => match Request::next_event(self.request.bind(py))? {
+                Step::Receive => match self.of.next_event(py)? {
                     Ok(event) => return Ok(Came::Through(Some(event.into_any().unbind()))),
                     Err(future) => (future, Then::Receive),
                 },
-                Step::Send(message) => {
-                    match Request::take_message(self.request.bind(py), message.bind(py))? {
-                        None => return Ok(Came::Through(None)),
-                        Some(future) => (future.into_bound(py), Then::End),
-                    }
-                }
+                Step::Send(message) => match self.of.take_message(message.bind(py))? {
+                    None => return Ok(Came::Through(None)),
+                    Some(future) => (future.into_bound(py), Then::End),
+                },
                 Step::Wait { steps, then } => match (steps.bind(py).clone().next(), then) {
                     (Some(Err(raised)), _) => return Err(raised),
                     (Some(Ok(future)), then) => {

@@ -5,9 +5,12 @@
 //! the loop runs already has its turn in between.
 
 mod awaited;
+mod messages;
 mod progress;
 mod request;
+mod running;
 mod scope;
+mod socket;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -22,7 +25,9 @@ use stanchion_sys::clock::monotonic_us;
 use tracing::{error, info};
 
 use request::Request;
+use running::Running;
 use scope::Scopes;
+use socket::Socket;
 
 /// So long a request is left to a worker that runs fewer.
 const LEFT_US: u64 = 500;
@@ -39,8 +44,12 @@ struct State {
     seats: Vec<Arc<Seat<'static>>>,
     /// Which of them have no request; the last to be freed is taken next.
     idle: Vec<u16>,
-    /// The request in each slot.
-    running: Vec<Option<Py<Request>>>,
+    /// What runs in each slot.
+    running: Vec<Option<Running>>,
+    /// Sessions, `WebSocket`s that are open: they have a slot and no seat.
+    sessions: usize,
+    /// They were told that the worker leaves.
+    is_restart_told: bool,
     buffer: RequestBuffer,
     scopes: Scopes,
     /// `None` until the app has started up.
@@ -78,6 +87,8 @@ impl Puller {
                 idle: (0..seats.len() as u16).rev().collect(),
                 seats,
                 running: Vec::new(),
+                sessions: 0,
+                is_restart_told: false,
                 buffer: RequestBuffer::default(),
                 scopes: Scopes::new(py, worker)?,
                 begun: None,
@@ -105,10 +116,10 @@ impl Puller {
         self.inbox.sweep(|slot| slots.push(slot));
         for slot in slots {
             let state = self.lock(py);
-            let request = state.running.get(slot as usize).and_then(Option::as_ref);
-            let request = request.map(|request| request.clone_ref(py));
+            let running = state.running.get(slot as usize).and_then(Option::as_ref);
+            let running = running.map(|running| running.clone_ref(py));
             drop(state);
-            let looked = request.map(|request| Request::look(request.bind(py)));
+            let looked = running.map(|running| running.look(py));
             if let Some(Err(failure)) = looked {
                 // Others have news too.
                 error!("a request cannot be told what is new: {failure}");
@@ -157,8 +168,8 @@ impl Puller {
             };
             drop(state);
             match Self::prepare(this, number, &seat, taken) {
-                Ok((scope, request)) => {
-                    if let Err(failure) = Self::start(&scope, &request) {
+                Ok((scope, running)) => {
+                    if let Err(failure) = Self::start(this, &scope, &running) {
                         error!("the task of a request cannot be followed: {failure}");
                     }
                 }
@@ -177,7 +188,7 @@ impl Puller {
         number: u16,
         seat: &Arc<Seat<'static>>,
         taken: Taken<'static>,
-    ) -> PyResult<(Bound<'py, PyDict>, Bound<'py, Request>)> {
+    ) -> PyResult<(Bound<'py, PyDict>, Running)> {
         let (py, puller) = (this.py(), this.get());
         let slot = taken.slot() as usize;
         let mut guard = puller.lock(py);
@@ -187,26 +198,33 @@ impl Puller {
         let scope = state.scopes.make(py, &record)?;
         let begun = state.begun.as_ref().expect("nothing is pulled before");
         let event_loop = begun.event_loop.clone_ref(py);
-        let request = Request::new(&record, taken, number, Arc::clone(seat), event_loop, this)?;
-        let request = Bound::new(py, request)?;
+        let seat = Arc::clone(seat);
+        let running = if record.facts.is_websocket {
+            let socket = Socket::new(&record, taken, number, seat, event_loop, this);
+            Running::Socket(Py::new(py, socket)?)
+        } else {
+            let request = Request::new(&record, taken, number, seat, event_loop, this)?;
+            Running::Request(Py::new(py, request)?)
+        };
         if state.running.len() <= slot {
             state.running.resize_with(slot + 1, || None);
         }
-        state.running[slot] = Some(request.clone().unbind());
-        Ok((scope, request))
+        state.running[slot] = Some(running.clone_ref(py));
+        Ok((scope, running))
     }
 
     /// Starts the task of a request.
-    fn start(scope: &Bound<'_, PyDict>, request: &Bound<'_, Request>) -> PyResult<()> {
-        let py = scope.py();
-        let guard = request.get().puller(py).lock(py);
+    fn start(this: &Bound<'_, Self>, scope: &Bound<'_, PyDict>, running: &Running) -> PyResult<()> {
+        let (py, puller) = (this.py(), this.get());
+        let guard = puller.lock(py);
         let begun = guard.begun.as_ref().expect("nothing is pulled before");
         let (app, create_task) = (begun.app.clone_ref(py), begun.create_task.clone_ref(py));
         let options = begun.task_options.as_ref();
         let options = options.map(|options| options.clone_ref(py));
         drop(guard);
-        let receive = request.getattr(intern!(py, "receive"))?;
-        let send = request.getattr(intern!(py, "send"))?;
+        let object = running.object(py);
+        let receive = object.getattr(intern!(py, "receive"))?;
+        let send = object.getattr(intern!(py, "send"))?;
         let task = app
             .bind(py)
             .call1((scope, receive, send))
@@ -215,17 +233,42 @@ impl Puller {
                 create_task.bind(py).call((coroutine,), options)
             });
         match task {
-            Ok(task) => Request::keep(request, &task),
+            Ok(task) => running.keep(&task),
             Err(failure) => {
-                request.get().app_failed(py, &failure);
                 if failure.is_instance_of::<PySystemExit>(py)
                     || failure.is_instance_of::<PyKeyboardInterrupt>(py)
                 {
                     // An eager task hands it on; others hand it to the loop, which ends by it.
                     info!("the app asked to exit ({failure}): the worker leaves");
-                    request.get().puller(py).worker.leave();
+                    puller.worker.leave();
                 }
-                Request::over(request)
+                running.app_failed(py, &failure)
+            }
+        }
+    }
+
+    /// A WebSocket is open: its seat goes on to another request.
+    fn session_begins(this: &Bound<'_, Self>, number: u16, seat: &Seat<'static>) -> PyResult<()> {
+        let (py, puller) = (this.py(), this.get());
+        puller.lock(py).sessions += 1;
+        puller.is_free(py, number, seat);
+        Self::come_again(this)
+    }
+
+    /// Closes sessions, since the worker leaves.
+    fn restart_sessions(&self, py: Python<'_>) {
+        let mut state = self.lock(py);
+        if std::mem::replace(&mut state.is_restart_told, true) {
+            return;
+        }
+        let running = state.running.iter().flatten();
+        let running: Vec<_> = running.map(|running| running.clone_ref(py)).collect();
+        drop(state);
+        for running in running {
+            if let Running::Socket(socket) = running
+                && let Err(failure) = Socket::restart(socket.bind(py))
+            {
+                error!("a WebSocket cannot be told that the worker leaves: {failure}");
             }
         }
     }
@@ -242,19 +285,28 @@ impl Puller {
     }
 
     /// The task of a request has ended, whose slot has been given back.
-    fn ended(this: &Bound<'_, Self>, slot: u32, number: u16, seat: &Seat<'static>) -> PyResult<()> {
+    /// A WebSocket that was open has no seat any more.
+    fn ended(
+        this: &Bound<'_, Self>,
+        slot: u32,
+        object: &Bound<'_, PyAny>,
+        seat: Option<(u16, &Seat<'static>)>,
+    ) -> PyResult<()> {
         let (py, puller) = (this.py(), this.get());
         let mut state = puller.lock(py);
         // Another one may be in the slot by now, if the app went on after its answer.
         let ended = state.running.get_mut(slot as usize);
-        let request = ended.filter(|running| {
-            let request = running.as_ref().map(|request| request.get().number());
-            request == Some(number)
-        });
-        let _request = request.and_then(Option::take);
+        let is_it = |running: &Running| running.is(object);
+        let ended = ended.filter(|running| running.as_ref().is_some_and(is_it));
+        let _ended = ended.and_then(Option::take);
         let is_pulling = state.is_pulling;
+        if seat.is_none() {
+            state.sessions -= 1;
+        }
         drop(state);
-        puller.is_free(py, number, seat);
+        if let Some((number, seat)) = seat {
+            puller.is_free(py, number, seat);
+        }
         if is_pulling {
             // Its task ended as soon as it began.
             return Ok(());
@@ -267,7 +319,9 @@ impl Puller {
     fn go_on(this: &Bound<'_, Self>) -> PyResult<()> {
         let (py, puller) = (this.py(), this.get());
         let is_leaving = puller.worker.should_leave();
-        if !is_leaving {
+        if is_leaving {
+            puller.restart_sessions(py);
+        } else {
             Self::pull(this);
         }
         let state = puller.lock(py);
@@ -275,6 +329,7 @@ impl Puller {
         if is_leaving {
             puller.inbox.show_load(Inbox::NO_ROOM);
             if load == 0
+                && state.sessions == 0
                 && let Some(begun) = &state.begun
             {
                 let over = begun.over.clone_ref(py);

@@ -166,6 +166,17 @@ impl Progress {
         let body_len = whole.then_some(piece.len() as u64);
         self.answer.put_head(body_len, None, write_all)?;
         let piece = self.answer.owed_of(piece);
+        self.write(py, piece, is_last, event_loop)
+    }
+
+    /// Writes bytes behind the head, as far as there is room. Gives a future if they wait for more.
+    pub(super) fn write(
+        &mut self,
+        py: Python<'_>,
+        piece: &[u8],
+        is_last: bool,
+        event_loop: &Py<PyAny>,
+    ) -> PyResult<Option<Py<PyAny>>> {
         let written = if !self.pending.is_empty() {
             0
         } else if let Some(taken) = &mut self.answer.taken {
@@ -259,13 +270,24 @@ impl Progress {
         (done, Vec::new())
     }
 
+    /// Whether something waits for room.
+    pub(super) fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// The client has gone: the slot goes back.
+    pub(super) fn finish_gone(&mut self) {
+        self.is_client_gone = true;
+        if let Some(taken) = self.answer.taken.take() {
+            taken.finish(Ending::Broken);
+        }
+    }
+
     /// The app has no more to say: the slot goes back, with whatever is in it. Gives the futures of those who wait to
     /// say more all the same.
     pub(super) fn give_back(&mut self, py: Python<'_>) -> Vec<Py<PyAny>> {
         if self.is_client_gone {
-            if let Some(taken) = self.answer.taken.take() {
-                taken.finish(Ending::Broken);
-            }
+            self.finish_gone();
         } else if self.answer.taken.is_some() {
             self.answer.fail(py, write_all);
         }

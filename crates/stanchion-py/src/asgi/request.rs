@@ -16,6 +16,7 @@ use tracing::error;
 use super::Puller;
 use super::awaited::{Awaited, is_done, reject, resolve};
 use super::progress::{Input, Progress, client_gone, write_all};
+use super::running::Running;
 use crate::answer::{Answer, Stage};
 use crate::response::ClientGone;
 use crate::wsgi::traceback;
@@ -64,16 +65,6 @@ impl Request {
         })
     }
 
-    /// Which of the worker's seats it has.
-    pub(super) fn number(&self) -> u16 {
-        self.number
-    }
-
-    /// Who has taken it.
-    pub(super) fn puller<'p>(&'p self, py: Python<'p>) -> &'p Puller {
-        self.puller.bind(py).get()
-    }
-
     fn lock(&self, py: Python<'_>) -> MutexGuard<'_, Progress> {
         self.state
             .lock_py_attached(py)
@@ -88,7 +79,7 @@ impl Request {
         let is_gone = taken.is_some_and(Taken::client_gone);
         let is_overdue = taken.is_some_and(Taken::is_overdue);
         state.is_client_gone |= is_gone;
-        let cancelled = if is_overdue && this.get().puller(py).cancels_on_timeout() {
+        let cancelled = if is_overdue && this.get().puller.get().cancels_on_timeout() {
             state.cancel(py)
         } else {
             None
@@ -174,8 +165,8 @@ impl Request {
         Puller::ended(
             request.puller.bind(py),
             request.slot,
-            request.number,
-            &request.seat,
+            this.as_any(),
+            Some((request.number, &request.seat)),
         )
     }
 
@@ -334,12 +325,12 @@ impl Request {
 impl Request {
     /// ASGI's `receive`.
     fn receive(this: &Bound<'_, Self>) -> Awaited {
-        Awaited::of_receive(this)
+        Awaited::of_receive(Running::Request(this.clone().unbind()))
     }
 
     /// ASGI's `send`.
     fn send(this: &Bound<'_, Self>, message: Py<PyAny>) -> Awaited {
-        Awaited::of_send(this, message)
+        Awaited::of_send(Running::Request(this.clone().unbind()), message)
     }
 
     /// Its task has ended.
@@ -366,14 +357,14 @@ impl Request {
 }
 
 /// Has them look again.
-fn wake(py: Python<'_>, futures: impl IntoIterator<Item = Py<PyAny>>) -> PyResult<()> {
+pub(super) fn wake(py: Python<'_>, futures: impl IntoIterator<Item = Py<PyAny>>) -> PyResult<()> {
     futures
         .into_iter()
         .try_for_each(|future| resolve(future.bind(py)))
 }
 
 /// Whether it is what `send` has raised, or what the app has made of that.
-fn comes_of_gone_client(py: Python<'_>, failure: &PyErr) -> bool {
+pub(super) fn comes_of_gone_client(py: Python<'_>, failure: &PyErr) -> bool {
     let mut raised = Some(failure.value(py).clone().into_any());
     for _ in 0..CHAIN_MAX {
         let Some(one) = raised else {
@@ -395,7 +386,7 @@ fn disconnect(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 }
 
 /// Any object of bytes, as bytes.
-fn as_bytes<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+pub(super) fn as_bytes<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
     if let Ok(bytes) = object.cast::<PyBytes>() {
         return Ok(bytes.clone());
     }

@@ -115,16 +115,20 @@ impl Scopes {
             }
             None => self.make_anew(py, request)?,
         };
-        let scheme = if facts.is_https {
-            intern!(py, "https")
-        } else {
-            intern!(py, "http")
+        let scheme = match (facts.is_websocket, facts.is_https) {
+            (false, false) => intern!(py, "http"),
+            (false, true) => intern!(py, "https"),
+            (true, false) => intern!(py, "ws"),
+            (true, true) => intern!(py, "wss"),
         };
         scope.set_item(intern!(py, "scheme"), scheme)?;
         // Each its own: they are the app's to change.
         scope.set_item(intern!(py, "asgi"), self.asgi.bind(py).copy()?)?;
         let extensions = self.extensions.bind(py).copy()?;
         scope.set_item(intern!(py, "extensions"), extensions)?;
+        if facts.is_websocket {
+            make_websocket(&scope, request)?;
+        }
         if facts.trusted_peer && scope.contains(intern!(py, "client"))? {
             // What its head says.
         } else if facts.peer_address.is_empty() {
@@ -143,7 +147,7 @@ impl Scopes {
         Ok(scope)
     }
 
-    /// What the head alone says.
+    /// What the head alone says, as of a request of HTTP.
     fn make_anew<'py>(
         &mut self,
         py: Python<'py>,
@@ -231,4 +235,23 @@ fn is_personal(name: &[u8]) -> bool {
     PERSONAL
         .iter()
         .any(|known| name.eq_ignore_ascii_case(known))
+}
+
+/// Makes the scope of a request that of its WebSocket.
+fn make_websocket(scope: &Bound<'_, PyDict>, request: &RequestRecord<'_>) -> PyResult<()> {
+    let py = scope.py();
+    scope.set_item(intern!(py, "type"), intern!(py, "websocket"))?;
+    scope.del_item(intern!(py, "method"))?;
+    let subprotocols = PyList::empty(py);
+    for (name, value) in request.fields() {
+        if name.eq_ignore_ascii_case(b"sec-websocket-protocol") {
+            for subprotocol in value.split(|byte| *byte == b',') {
+                subprotocols.append(text(py, subprotocol.trim_ascii()))?;
+            }
+        }
+    }
+    scope.set_item(intern!(py, "subprotocols"), subprotocols)?;
+    let extensions = PyDict::new(py);
+    extensions.set_item("websocket.http.response", PyDict::new(py))?;
+    scope.set_item(intern!(py, "extensions"), extensions)
 }

@@ -71,6 +71,11 @@ fn common(
         seats_per_worker,
         ahead_per_seat: if event_loops { 0 } else { AHEAD_PER_SEAT_MAX },
         spare_per_worker: if event_loops { AHEAD_PER_LOOP } else { 0 },
+        sessions_per_worker: if event_loops {
+            settings.worker_sessions as usize
+        } else {
+            0
+        },
         event_loops,
         inflow_bytes: if event_loops { INFLOW_BYTES } else { 0 },
         request_bytes: REQUEST_HEAD_BYTES_MAX + REQUEST_RECORD_EXTRA_BYTES + settings.body_memory,

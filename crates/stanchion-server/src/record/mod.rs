@@ -3,6 +3,7 @@
 //! ```text
 //! request   fixed numbers │ small texts │ where the fields are │ the head as it was sent │ body
 //! answer    prefix │ head in wire form, without the empty line at its end │ body
+//! message   kind │ length │ bytes
 //! ```
 //!
 //! Numbers are little-endian. The worker reads what the acceptor wrote and the other way round, both of
@@ -10,11 +11,16 @@
 //! to spoil, and a worker can write to all of the exchange.
 
 mod answer;
+mod message;
 mod request;
 
 pub use answer::{
     ANSWER_HEAD_BYTES_MAX, AnswerHead, AnswerPrefix, FilePart, PREFIX_BYTES, RESPONSE_RING_BYTES,
     answer_prefix,
+};
+pub use message::{
+    Close, Content, Kind, MESSAGE_HEAD_BYTES, REASON_BYTES_MAX, close_record, code, is_sendable,
+    message_head, read_close, read_message_head,
 };
 pub use request::{
     BodyRecord, REQUEST_HEAD_BYTES_MAX, REQUEST_RECORD_EXTRA_BYTES, RequestBuffer, RequestFacts,

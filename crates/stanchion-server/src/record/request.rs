@@ -13,7 +13,7 @@ pub const REQUEST_HEAD_BYTES_MAX: usize = 64 * 1024;
 /// For very many fields it may be too little: such a request is refused.
 pub const REQUEST_RECORD_EXTRA_BYTES: usize = 16 * 1024;
 /// The numbers at the start of a request's record.
-const FIXED_BYTES: usize = 67;
+const FIXED_BYTES: usize = 68;
 /// Where one field is: two spans of two numbers.
 const FIELD_BYTES: usize = 16;
 /// Fields whose places are written at a time.
@@ -75,6 +75,8 @@ pub struct RequestFacts<'a> {
     pub request_id: &'a [u8],
     /// How long it was with the proxies, in microseconds, as far as they say so.
     pub proxy_us: Option<u64>,
+    /// Whether it asks for a WebSocket, in a way that it can have one.
+    pub is_websocket: bool,
 }
 
 /// A request as the worker reads it.
@@ -147,6 +149,7 @@ pub fn write_request(
         u8::from(facts.trusted_peer),
         u8::from(facts.is_https),
         u8::from(matches!(body, WholeBody::Spooled { .. })),
+        u8::from(facts.is_websocket),
     ]);
     fixed.put(facts.proxy_us.unwrap_or(UNKNOWN).to_le_bytes());
     fixed.put(body_len.to_le_bytes());
@@ -212,7 +215,7 @@ impl<'a> RequestRecord<'a> {
             *len = reader.short()?;
         }
         let peer_port = u16::from_le_bytes(reader.array()?);
-        let [trusted, is_https, is_spooled] = reader.array()?;
+        let [trusted, is_https, is_spooled, is_websocket] = reader.array()?;
         let proxy_us = Some(reader.number()?).filter(|&us| us != UNKNOWN);
         let body_len = reader.number()?;
         let facts = RequestFacts {
@@ -224,6 +227,7 @@ impl<'a> RequestRecord<'a> {
             peer_port,
             trusted_peer: trusted != 0,
             proxy_us,
+            is_websocket: is_websocket != 0,
         };
         let path = reader.take(lens[4])?;
         let spans_len = field_count.checked_mul(FIELD_BYTES).ok_or(BadRecord)?;
@@ -324,6 +328,7 @@ mod tests {
             trusted_peer: true,
             request_id: b"abc",
             proxy_us: Some(7),
+            is_websocket: true,
         }
     }
 

@@ -39,6 +39,16 @@ pub struct Settings {
     pub(crate) found_asgi: bool,
     /// Requests that one event loop runs at once, at least 1; see [`Settings::seats_per_worker`].
     pub worker_concurrency: u32,
+    /// How many `WebSocket`s one event loop may have open at once.
+    pub worker_sessions: u32,
+    /// Over how long `WebSocket`s are closed when the server leaves, or an old generation does.
+    pub session_grace: Seconds,
+    /// How often the client of a WebSocket is asked whether it is there; 0 = never.
+    pub ws_ping_interval: Seconds,
+    /// How long it may take to answer that; 0 = for ever.
+    pub ws_ping_timeout: Seconds,
+    /// The longest message of a client, in bytes.
+    pub ws_max_size: usize,
     /// Which event loop runs an asynchronous app.
     #[serde(rename = "loop")]
     pub event_loop: EventLoop,

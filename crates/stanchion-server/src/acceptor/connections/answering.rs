@@ -3,18 +3,20 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use stanchion_http::BodyLength;
+use stanchion_http::{BodyLength, put_field};
 
 use super::connection::{Audience, Connection, Phase, Step, Waiting};
 use super::sending::{Asked, Sending, Source};
+use super::session::Session;
 use super::transport::Written;
+use crate::acceptor::dispatch::collect::SWITCHING;
 use crate::acceptor::dispatch::refusal::Refusal;
 use crate::acceptor::dispatch::reply::Reply;
 use crate::acceptor::dispatch::ticket::{Answer, AppAnswer, Start, Ticket};
 use crate::acceptor::requests::Requests;
 use crate::acceptor::requests::file::FileBody;
 use crate::acceptor::requests::head::{Ending, Extras};
-use crate::tally::Outcome;
+use crate::tally::{Event, Outcome};
 
 /// Answers up to this size go out with their heads, in one piece: to copy them costs less than to name them.
 const TOGETHER_BYTES_MAX: usize = 16 << 10;
@@ -46,6 +48,9 @@ impl Connection {
         answer: AppAnswer,
         requests: &mut Requests,
     ) -> Step {
+        if answer.facts.status == SWITCHING {
+            return self.begin_session(waiting, &answer, requests);
+        }
         let Waiting { ticket, account } = waiting;
         let AppAnswer {
             bytes,
@@ -125,6 +130,41 @@ impl Connection {
             },
             requests,
         )
+    }
+
+    /// The app has let a request have its WebSocket.
+    fn begin_session(
+        &mut self,
+        waiting: Waiting,
+        answer: &AppAnswer,
+        requests: &mut Requests,
+    ) -> Step {
+        let mut head = answer.bytes[answer.head.clone()].to_vec();
+        let accept = waiting.ticket.request.websocket.as_deref();
+        put_field(&mut head, b"Upgrade", b"websocket");
+        put_field(&mut head, b"Connection", b"Upgrade");
+        let accept = accept.unwrap_or_default().as_bytes();
+        put_field(&mut head, b"Sec-WebSocket-Accept", accept);
+        let mut out = requests.take_out();
+        let extras = Extras {
+            facts: Some(answer.facts),
+            ending: Ending::Told,
+            keeps: true,
+            is_old: false,
+            timing: requests.timing_of(&waiting.ticket),
+        };
+        requests.compose(&mut out, &head, &extras);
+        let pending = Bytes::copy_from_slice(&out);
+        let told = if requests.observers.wants_answer_head() {
+            out.clone()
+        } else {
+            Vec::new()
+        };
+        requests.give_out(out);
+        requests.common.tally.happened(Event::SessionBegun);
+        let session = Session::new(waiting, told, pending, requests);
+        self.phase = Phase::Session(Box::new(session));
+        Step::On
     }
 
     fn answer_by_us(

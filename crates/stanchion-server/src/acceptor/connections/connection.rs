@@ -8,6 +8,7 @@ use super::intake::{CutOff, Intake};
 use super::leaving::Leaving;
 use super::reading::{PartialHead, ReadingBody};
 use super::sending::Sending;
+use super::session::Session;
 use super::transport::Transport;
 use crate::acceptor::dispatch::refusal::Refusal;
 use crate::acceptor::dispatch::request::Peer;
@@ -69,6 +70,8 @@ pub(super) enum Phase {
     Asked(Box<Head>),
     /// An answer is being sent.
     Sending(Box<Sending>),
+    /// A WebSocket is open.
+    Session(Box<Session>),
     /// All is said; what the client still sends is thrown away.
     Leaving(Box<Leaving>),
     /// Nothing is left to do.
@@ -160,6 +163,7 @@ impl Connection {
                 Phase::Waiting(_) => self.wait(requests),
                 Phase::Asked(_) => return Fate::Asks,
                 Phase::Sending(_) => self.send(requests, poller),
+                Phase::Session(_) => self.attend(requests, poller),
                 Phase::Leaving(_) => self.see_out(requests, poller),
                 Phase::Over => Step::Close,
             };
@@ -222,7 +226,11 @@ impl Connection {
             Phase::New { .. } => Doing::New,
             Phase::Idle { .. } => Doing::Idle,
             Phase::Head(_) => Doing::Reading,
-            Phase::Body(_) | Phase::Waiting(_) | Phase::Asked(_) | Phase::Sending(_) => Doing::Busy,
+            Phase::Body(_)
+            | Phase::Waiting(_)
+            | Phase::Asked(_)
+            | Phase::Sending(_)
+            | Phase::Session(_) => Doing::Busy,
             Phase::Leaving(_) | Phase::Over => Doing::Leaving,
         }
     }
@@ -254,6 +262,7 @@ impl Connection {
         match std::mem::replace(&mut self.phase, Phase::Over) {
             Phase::Waiting(waiting) => requests.client_gone(&waiting.ticket, &waiting.account),
             Phase::Sending(sending) => sending.abandon(requests),
+            Phase::Session(session) => session.abandon(requests),
             // Reading, which its account says by itself; or nothing.
             _ => {}
         }

@@ -148,6 +148,10 @@ impl Connection {
                 Some(Slowness::Rate) => Look::CallOff(Refusal::BodyTooSlow),
             },
             Phase::Leaving(_) => self.judge_leaving(now_us),
+            Phase::Session(session) => match session.due_us(requests) {
+                due_us if due_us <= now_us => Look::Doubt,
+                until_us => Look::Well { until_us },
+            },
             Phase::Waiting(_) | Phase::Asked(_) | Phase::Sending(_) | Phase::Over => {
                 Look::Well { until_us: u64::MAX }
             }

@@ -5,10 +5,12 @@ mod connection;
 mod intake;
 mod judging;
 mod leaving;
+mod outward;
 mod pace;
 mod reading;
 mod roll;
 mod sending;
+mod session;
 #[cfg(test)]
 mod tests;
 pub(crate) mod transport;

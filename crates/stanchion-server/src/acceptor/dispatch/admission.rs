@@ -146,6 +146,14 @@ impl Dispatch {
             let retry_after_s = line.retry_after_s(now_us, lane);
             return Err(Refusal::LineFull { retry_after_s });
         }
+        if ticket.request.websocket.is_some() {
+            let permit = self.sessions.permit().ok_or(Refusal::SessionsFull)?;
+            ticket.permit.set(Some(permit));
+        }
+        let Some(line) = self.line_of(ticket) else {
+            let retry_after_s = self.retry_after_s(ticket, now_us);
+            return Err(Refusal::WorkerAbsent { retry_after_s });
+        };
         let joined = line.join(now_us, lane, Rc::clone(ticket));
         let place =
             joined.map_err(|(_, Full { retry_after_s })| Refusal::LineFull { retry_after_s })?;

@@ -18,6 +18,8 @@ use crate::record::{ANSWER_HEAD_BYTES_MAX, FilePart, PREFIX_BYTES, answer_prefix
 
 /// Answers up to this are copied: any head alone is, which may name a file.
 const COPIED_BYTES_MAX: usize = PREFIX_BYTES + ANSWER_HEAD_BYTES_MAX;
+/// The status of an answer that lets a request have its WebSocket.
+pub(crate) const SWITCHING: u16 = 101;
 /// Files that are taken in at a time. There are no more on their way than the kernel has buffers for.
 const FILES_MAX: usize = 1024;
 
@@ -63,10 +65,12 @@ impl Dispatch {
             ending, done_us, ..
         } = state
         {
-            self.ahead.served(done_us.saturating_sub(taken_us));
-            self.waits
-                .add(taken_us.saturating_sub(ticket.request.arrived_us));
-            self.services.add(done_us.saturating_sub(taken_us));
+            if !ticket.is_session.get() {
+                self.ahead.served(done_us.saturating_sub(taken_us));
+                self.waits
+                    .add(taken_us.saturating_sub(ticket.request.arrived_us));
+                self.services.add(done_us.saturating_sub(taken_us));
+            }
             let ending = ending.ok_or(Corrupt("an answer ends in no known way"))?;
             if wanted {
                 self.take_rest(slot, ticket, ending)?;
@@ -92,7 +96,7 @@ impl Dispatch {
     fn is_left(&mut self, slot: u32, ticket: &Ticket, state: SlotState) -> Result<bool, Corrupt> {
         if ticket.is_fetched() {
             let is_news = self.side.readable(slot)? > 0;
-            if is_news {
+            if is_news || ticket.wants_room.get() {
                 ticket.wake();
             }
             return Ok(is_news);
@@ -143,11 +147,11 @@ impl Dispatch {
                     }
                     head.begins(Start::File(file, part))
                 }
-                (_, StreamEnd::Complete) => {
+                (_, StreamEnd::Complete) if head.facts.status != SWITCHING => {
                     keep_with(head.facts.length, whole)?;
                     head.begins(Start::Whole)
                 }
-                (_, StreamEnd::Broken) => {
+                (_, end) => {
                     let answer = self.streamed(head, ticket, None)?;
                     ticket.end(end)?;
                     answer
@@ -197,7 +201,7 @@ impl Dispatch {
     }
 
     /// Looks at the slot of a request, unless it makes no sense.
-    fn fetching<T>(
+    pub(super) fn fetching<T>(
         &mut self,
         ticket: &Ticket,
         look: impl FnOnce(&mut AcceptorSide<'_>, u32) -> Result<T, Corrupt>,
@@ -260,7 +264,7 @@ impl Dispatch {
     /// The body comes in pieces, the first of which is behind the head; `whole` bytes, if that is known without
     /// the head.
     fn streamed(
-        &self,
+        &mut self,
         head: Headed,
         ticket: &Ticket,
         whole: Option<u64>,
@@ -271,6 +275,9 @@ impl Dispatch {
         let bytes = Bytes::from(bytes);
         let first = bytes.slice(head.end..);
         let promised = whole.map_or(facts.length, BodyLength::Bytes);
+        if facts.status == SWITCHING {
+            self.session_begins(ticket);
+        }
         ticket.start_streaming(&self.answers, promised, first)?;
         Ok(AppAnswer {
             head: 0..head.len(),
@@ -293,7 +300,14 @@ impl Dispatch {
         }
         let wire = bytes.get(head.clone()).ok_or(cut)?;
         let is_head_request = ticket.request.head.method() == "HEAD";
-        let facts = stanchion_http::check(wire, is_head_request).map_err(Corrupt)?;
+        let switch = match ticket.request.websocket {
+            Some(_) => stanchion_http::check_switch(wire).map_err(Corrupt)?,
+            None => None,
+        };
+        let facts = match switch {
+            Some(facts) => facts,
+            None => stanchion_http::check(wire, is_head_request).map_err(Corrupt)?,
+        };
         Ok(Headed {
             bytes,
             head,

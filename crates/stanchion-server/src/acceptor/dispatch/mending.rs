@@ -126,7 +126,10 @@ impl Dispatch {
         let Ok(SlotState::Running { tenant, .. }) = self.side.state(slot) else {
             return None;
         };
-        if self.side.is_stray(slot) {
+        // The seat of a session has gone on to other requests.
+        let ticket = self.slots[slot as usize].as_ref();
+        let may_be_session = ticket.is_some_and(|ticket| ticket.request.websocket.is_some());
+        if !may_be_session && self.side.is_stray(slot) {
             return Some(Doubt::Elsewhere);
         }
         let index = self.exchange.geometry().worker_of(tenant.seat);

@@ -17,6 +17,7 @@ pub(crate) mod refusal;
 pub(crate) mod reply;
 pub(crate) mod request;
 pub(crate) mod request_id;
+mod sessions;
 pub(crate) mod status;
 pub(crate) mod ticket;
 pub(crate) mod trace;
@@ -39,6 +40,7 @@ use outflow::Limits;
 pub(crate) use ports::PortNumber;
 use ports::Ports;
 use refusal::Refusal;
+use sessions::Sessions;
 use stanchion_exchange::{AcceptorSide, Exchange, SlotState, Submitted, Tenant, Unwanted};
 use stanchion_line::{Ahead, Line, LineLimits, Pulled, Reserve};
 use stanchion_sys::channel::Channel;
@@ -68,6 +70,7 @@ pub(crate) struct Dispatch {
     slots: Vec<Option<Rc<Ticket>>>,
     /// Requests in the exchange that anybody may take.
     submitted: usize,
+    sessions: Sessions,
     /// Workers that sit at their seats.
     workers: BTreeMap<u16, Sitting>,
     /// Each of them at so many.
@@ -138,6 +141,7 @@ impl Dispatch {
             ahead: Ahead::new(ahead_max),
             slots: vec![None; common.exchange.geometry().slots()],
             submitted: 0,
+            sessions: Sessions::new(settings),
             workers: BTreeMap::new(),
             seats_per_worker: settings.seats_per_worker(),
             tally: &common.tally,
@@ -295,6 +299,15 @@ impl Dispatch {
     /// A request is out of the exchange.
     fn left(&mut self, slot: u32) -> Option<Rc<Ticket>> {
         let ticket = self.slots[slot as usize].take()?;
+        // That of a session is another's by now.
+        if !ticket.is_session.get() {
+            self.gives_seat_back(&ticket);
+        }
+        Some(ticket)
+    }
+
+    /// A request has no seat any more.
+    fn gives_seat_back(&mut self, ticket: &Ticket) {
         match ticket.request.peer.only_worker {
             None => {
                 self.submitted -= 1;
@@ -302,7 +315,6 @@ impl Dispatch {
             }
             Some(port) => self.ports.left(port),
         }
-        Some(ticket)
     }
 
     /// The connection has room again for a stream that filled its buffer.

@@ -12,6 +12,8 @@ pub(crate) enum Refusal {
     BadRequest(&'static str),
     /// The client's: something of HTTP that we do not have.
     Unimplemented(&'static str),
+    /// The client's: a version of WebSocket other than 13.
+    UnknownWebSocket,
     /// The client's: a version of HTTP that we do not have.
     UnknownVersion,
     /// The client's: the head is larger than a slot of the exchange.
@@ -50,6 +52,8 @@ pub(crate) enum Refusal {
         /// When to try again, in seconds.
         retry_after_s: u64,
     },
+    /// The operator's, or just too many clients: there are as many sessions as `worker_sessions` allows.
+    SessionsFull,
     /// The client's, or just one with much to ask: `max_waiting_per_client` of its requests wait.
     TooManyOfClient {
         /// When to try again, in seconds.
@@ -95,6 +99,7 @@ impl Refusal {
             Self::LineTooLong => 414,
             Self::UnknownExpectation => 417,
             Self::TooManyConnections | Self::TooManyOfClient { .. } | Self::SpoolShareFull => 429,
+            Self::UnknownWebSocket => 426,
             Self::FieldTooLarge | Self::HeadTooLarge => 431,
             Self::Unimplemented(_) => 501,
             Self::WorkerDied | Self::NoAnswer => 502,
@@ -102,6 +107,7 @@ impl Refusal {
             | Self::WaitedTooLong { .. }
             | Self::Shed { .. }
             | Self::WorkerAbsent { .. }
+            | Self::SessionsFull
             | Self::ShuttingDown
             | Self::SpoolFailed
             | Self::SpoolFull => 503,
@@ -114,6 +120,7 @@ impl Refusal {
     pub(crate) fn reason(self) -> &'static str {
         match self {
             Self::BadRequest(reason) | Self::Unimplemented(reason) => reason,
+            Self::UnknownWebSocket => "a version of WebSocket other than 13",
             Self::UnknownVersion => "a version of HTTP other than 1.0 and 1.1",
             Self::HeadTooLarge => "the head is too large",
             Self::HeadTimeout => "the head did not arrive in time",
@@ -126,6 +133,7 @@ impl Refusal {
             Self::BodyTooSlow => "the body came too slowly",
             Self::TooManyConnections => "too many connections from this client",
             Self::LineFull { .. } => "the line is full",
+            Self::SessionsFull => "as many WebSockets are open as worker_sessions allows",
             Self::WaitedTooLong { .. } => "the request waited too long in the line",
             Self::Shed { .. } => "the line stands still, and the request was the oldest in it",
             Self::TooManyOfClient { .. } => "too many requests of this client wait",
@@ -143,7 +151,7 @@ impl Refusal {
     /// What it is counted as.
     pub(crate) fn outcome(self) -> Outcome {
         match self {
-            Self::BadRequest(_) => Outcome::BadRequest,
+            Self::BadRequest(_) | Self::UnknownWebSocket => Outcome::BadRequest,
             Self::Unimplemented(_) | Self::UnknownVersion => Outcome::Unimplemented,
             Self::HeadTooLarge => Outcome::HeadTooLarge,
             Self::HeadTimeout => Outcome::HeadTimeout,
@@ -156,6 +164,7 @@ impl Refusal {
             Self::BodyTooSlow => Outcome::BodyTooSlow,
             Self::TooManyConnections => Outcome::TooManyConnections,
             Self::LineFull { .. } => Outcome::LineFull,
+            Self::SessionsFull => Outcome::SessionsFull,
             Self::WaitedTooLong { .. } => Outcome::WaitedTooLong,
             Self::Shed { .. } => Outcome::Shed,
             Self::TooManyOfClient { .. } => Outcome::TooManyOfClient,
@@ -196,7 +205,7 @@ impl Refusal {
             | Self::TooManyOfClient { retry_after_s }
             | Self::WorkerAbsent { retry_after_s } => Some(retry_after_s),
             // As soon as another connection or upload of it has ended, which the client knows better than we.
-            Self::TooManyConnections | Self::SpoolShareFull => Some(1),
+            Self::TooManyConnections | Self::SpoolShareFull | Self::SessionsFull => Some(1),
             _ => None,
         }
     }
@@ -208,6 +217,11 @@ impl Refusal {
         let mut reply = Reply::text(status, body);
         if let Some(retry_after_s) = self.retry_after_s() {
             reply = reply.with("Retry-After", retry_after_s.to_string());
+        }
+        if self == Self::UnknownWebSocket {
+            // RFC 6455 section 4.4, and RFC 9110 section 15.5.22.
+            reply = reply.with("Sec-WebSocket-Version", "13");
+            reply = reply.with("Upgrade", "websocket");
         }
         reply.closes = self.closes();
         reply

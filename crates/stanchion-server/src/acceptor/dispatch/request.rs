@@ -45,6 +45,8 @@ pub(crate) struct Request {
     pub(crate) id: Option<RequestId>,
     /// How long it was with the proxies, if they say so and are believed.
     pub(crate) proxy_us: Option<u64>,
+    /// What the answer to its handshake says, if it asks for a WebSocket.
+    pub(crate) websocket: Option<Box<str>>,
     /// When its last byte was read, in microseconds of the monotonic clock.
     pub(crate) arrived_us: u64,
 }
@@ -92,6 +94,7 @@ impl Request {
             trusted_peer: self.peer.trusted,
             request_id: self.id().unwrap_or_default().as_bytes(),
             proxy_us: self.proxy_us,
+            is_websocket: self.websocket.is_some(),
         };
         let body = match &self.body {
             Body::Empty => WholeBody::Memory(&[]),

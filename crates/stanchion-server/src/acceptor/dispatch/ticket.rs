@@ -13,6 +13,7 @@ use super::outflow::{Limits, Next, Outflow, StreamEnd};
 use super::refusal::Refusal;
 use super::reply::Reply;
 use super::request::Request;
+use super::sessions::SessionPermit;
 use super::trace::Trace;
 use crate::acceptor::storage::clients::Share;
 use crate::acceptor::storage::woken::Woken;
@@ -45,6 +46,12 @@ pub(crate) struct Ticket {
     pub(crate) worker_pid: Cell<i32>,
     /// Its number, once one took it.
     pub(crate) worker: Cell<Option<u16>>,
+    /// If it asks for a WebSocket: what it counts for among sessions.
+    pub(crate) permit: Cell<Option<SessionPermit>>,
+    /// It has its WebSocket, and its seat another request.
+    pub(crate) is_session: Cell<bool>,
+    /// There was no room for what its client has sent: it looks again when there is.
+    pub(crate) wants_room: Cell<bool>,
     /// A worker has died over it, and it goes to another one.
     pub(crate) is_retried: Cell<bool>,
 }
@@ -115,6 +122,9 @@ impl Ticket {
             done_us: Cell::new(0),
             worker_pid: Cell::new(0),
             worker: Cell::new(None),
+            permit: Cell::new(None),
+            is_session: Cell::new(false),
+            wants_room: Cell::new(false),
             is_retried: Cell::new(false),
         }
     }

@@ -42,6 +42,7 @@ impl Drop for LogPath {
 fn ticket(head: Head, trace: Option<Box<Trace>>) -> Ticket {
     let ids = RequestIds::new("X-Request-Id").expect("random bytes");
     let request = Request {
+        websocket: None,
         id: Some(ids.name(&head, true)),
         head,
         body: Body::Empty,

@@ -15,6 +15,7 @@ use std::rc::Rc;
 
 use stanchion_http::{FieldRules, Framing, Head, HeadRules, SchemeFields};
 use stanchion_sys::channel::Channel;
+use stanchion_websocket::{Handshake, accept_value, handshake};
 use tracing::info;
 
 use super::dispatch::Dispatch;
@@ -255,6 +256,10 @@ impl Requests {
         } else {
             None
         };
+        let (websocket, unfit) = match self.handshake(&head) {
+            Ok(websocket) => (websocket, None),
+            Err(refusal) => (None, Some(refusal)),
+        };
         let request = Request {
             head,
             body,
@@ -262,10 +267,28 @@ impl Requests {
             scheme: scheme.unwrap_or("http"),
             id,
             proxy_us,
+            websocket,
             arrived_us: self.now_us,
         };
         let ticket = Rc::new(Ticket::new(request, trace, connection, &self.woken));
-        (ticket, fault.or(scheme.err()).map(Refusal::from))
+        let fault = fault.or(scheme.err()).map(Refusal::from);
+        (ticket, fault.or(unfit))
+    }
+
+    /// What the answer to a request says that asks for a WebSocket, if one can be had here.
+    fn handshake(&self, head: &Head) -> Result<Option<Box<str>>, Refusal> {
+        if !self.common.settings.is_event_loop() {
+            return Ok(None);
+        }
+        match handshake(head.method(), head.minor_version(), head.fields()) {
+            Handshake::Absent => Ok(None),
+            Handshake::Asked(_) if head.framing() != Framing::Empty => Err(Refusal::BadRequest(
+                "the request for a WebSocket has a body",
+            )),
+            Handshake::Asked(key) => Ok(Some(accept_value(key).into())),
+            Handshake::Bad(reason) => Err(Refusal::BadRequest(reason)),
+            Handshake::OtherVersion => Err(Refusal::UnknownWebSocket),
+        }
     }
 
     /// The answer to a probe on a listener of `bind`, if this is one.

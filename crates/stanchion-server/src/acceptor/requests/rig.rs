@@ -30,6 +30,7 @@ pub(crate) fn common(settings: &str) -> &'static Common {
         seats_per_worker: 1,
         ahead_per_seat: 1,
         spare_per_worker: 0,
+        sessions_per_worker: 0,
         event_loops: false,
         inflow_bytes: 0,
         request_bytes: REQUEST_HEAD_BYTES_MAX + REQUEST_RECORD_EXTRA_BYTES + settings.body_memory,

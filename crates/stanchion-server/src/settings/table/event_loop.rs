@@ -4,6 +4,11 @@ use super::{ANY_TIME, Group, Kind, OnReload, Preset, Range, Setting};
 
 /// As in gunicorn's `worker_connections`.
 const CONCURRENCY: u64 = 1000;
+/// Likewise. Each costs a few hundred bytes of the acceptor's, used or not.
+const SESSIONS: u64 = 1000;
+const SESSIONS_MAX: u64 = 100_000;
+/// Lengths in the exchange have 32 bits.
+const WS_SIZE_MAX: u64 = 1 << 30;
 
 pub(super) const EVENT_LOOP: Group = Group {
     title: "Asynchronous apps",
@@ -47,6 +52,79 @@ Of asynchronous apps only. What is beyond that waits in the line, where \
 it can be served by another worker, refused, or leave. All workers, and 8 \
 more for successors, together have at most 65535; above that each has its \
 share of them.",
+        },
+        Setting {
+            name: "worker_sessions",
+            flags: &["--worker-sessions"],
+            metavar: "N",
+            env: None,
+            kind: Kind::Int(Range::between(1, SESSIONS_MAX)),
+            default: Preset::Number(SESSIONS),
+            gunicorn: false,
+            on_reload: OnReload::Applies,
+            help: "WebSockets that one event loop has open",
+            long_help: "\
+Of asynchronous apps only. An open WebSocket does not count for \
+worker_concurrency. Workers times this may be open; the next client gets \
+503 and Retry-After before its WebSocket begins.",
+        },
+        Setting {
+            name: "session_grace",
+            flags: &["--session-grace"],
+            metavar: "SECONDS",
+            env: None,
+            kind: ANY_TIME,
+            default: Preset::Number(10),
+            gunicorn: false,
+            on_reload: OnReload::Applies,
+            help: "Time over which WebSockets are closed",
+            long_help: "\
+When the server shuts down, or a reload or an upgrade ends a generation, \
+its WebSockets are closed with code 1012 (the client may come again), \
+spread over this time, so that not all clients come again at once. Half \
+of graceful_timeout, if that is less.",
+        },
+        Setting {
+            name: "ws_ping_interval",
+            flags: &["--ws-ping-interval"],
+            metavar: "SECONDS",
+            env: None,
+            kind: ANY_TIME,
+            default: Preset::Number(20),
+            gunicorn: false,
+            on_reload: OnReload::Applies,
+            help: "How often WebSocket clients are pinged",
+            long_help: "\
+A ping asks the client of a WebSocket whether it is still there. 0 = \
+never.",
+        },
+        Setting {
+            name: "ws_ping_timeout",
+            flags: &["--ws-ping-timeout"],
+            metavar: "SECONDS",
+            env: None,
+            kind: ANY_TIME,
+            default: Preset::Number(20),
+            gunicorn: false,
+            on_reload: OnReload::Applies,
+            help: "Close a WebSocket whose ping is unanswered",
+            long_help: "\
+A client that has not answered a ping after this time is taken for gone: \
+its WebSocket is closed with code 1011. 0 = it may take for ever.",
+        },
+        Setting {
+            name: "ws_max_size",
+            flags: &["--ws-max-size"],
+            metavar: "SIZE",
+            env: None,
+            kind: Kind::Bytes(Range::between(1, WS_SIZE_MAX)),
+            default: Preset::Number(16 << 20),
+            gunicorn: false,
+            on_reload: OnReload::Applies,
+            help: "Longest message of a WebSocket client",
+            long_help: "\
+A longer one closes the WebSocket with code 1009, before the app sees any \
+of it.",
         },
         Setting {
             name: "loop",

@@ -1,0 +1,88 @@
+//! What runs in a slot: a request, or a WebSocket.
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::request::Request;
+use super::socket::Socket;
+
+/// A call of the app.
+pub(super) enum Running {
+    Request(Py<Request>),
+    Socket(Py<Socket>),
+}
+
+impl Running {
+    pub(super) fn clone_ref(&self, py: Python<'_>) -> Self {
+        match self {
+            Self::Request(request) => Self::Request(request.clone_ref(py)),
+            Self::Socket(socket) => Self::Socket(socket.clone_ref(py)),
+        }
+    }
+
+    /// As Python has it.
+    pub(super) fn object<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
+        match self {
+            Self::Request(request) => request.bind(py).clone().into_any(),
+            Self::Socket(socket) => socket.bind(py).clone().into_any(),
+        }
+    }
+
+    pub(super) fn is(&self, object: &Bound<'_, PyAny>) -> bool {
+        match self {
+            Self::Request(request) => request.is(object),
+            Self::Socket(socket) => socket.is(object),
+        }
+    }
+
+    /// The acceptor has news.
+    pub(super) fn look(&self, py: Python<'_>) -> PyResult<()> {
+        match self {
+            Self::Request(request) => Request::look(request.bind(py)),
+            Self::Socket(socket) => Socket::look(socket.bind(py)),
+        }
+    }
+
+    /// Its task was made.
+    pub(super) fn keep(&self, task: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = task.py();
+        match self {
+            Self::Request(request) => Request::keep(request.bind(py), task),
+            Self::Socket(socket) => Socket::keep(socket.bind(py), task),
+        }
+    }
+
+    /// The app has raised something before it had a task.
+    pub(super) fn app_failed(&self, py: Python<'_>, failure: &PyErr) -> PyResult<()> {
+        match self {
+            Self::Request(request) => {
+                request.get().app_failed(py, failure);
+                Request::over(request.bind(py))
+            }
+            Self::Socket(socket) => {
+                socket.get().app_failed(py, failure);
+                Socket::over(socket.bind(py), false)
+            }
+        }
+    }
+
+    /// What `receive` gives now, or a future to wait for.
+    pub(super) fn next_event<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<Result<Bound<'py, PyDict>, Bound<'py, PyAny>>> {
+        match self {
+            Self::Request(request) => Request::next_event(request.bind(py)),
+            Self::Socket(socket) => Socket::next_event(socket.bind(py)),
+        }
+    }
+
+    /// Does what the app sends. A future, if it has to wait for room.
+    pub(super) fn take_message(&self, message: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
+        let py = message.py();
+        match self {
+            Self::Request(request) => Request::take_message(request.bind(py), message),
+            Self::Socket(socket) => Socket::take_message(socket.bind(py), message),
+        }
+    }
+}

@@ -1,0 +1,492 @@
+//! One WebSocket of an ASGI app: what its `receive` and `send` do (WebSocket 2.5).
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::MutexExt;
+use pyo3::types::{PyBytes, PyDict, PyString};
+use stanchion_server::log::EXCEPTION;
+use stanchion_server::record::{
+    Close, Content, Kind, REASON_BYTES_MAX, RequestRecord, close_record, code, is_sendable,
+    message_head,
+};
+use stanchion_server::{Seat, Taken};
+use tracing::error;
+
+use super::Puller;
+use super::awaited::{Awaited, is_done, reject};
+use super::messages::{Heard, Messages, disconnect, event};
+use super::progress::{Input, Progress, client_gone, write_all};
+use super::request::{as_bytes, comes_of_gone_client, wake};
+use super::running::Running;
+use crate::answer::{Answer, Stage};
+use crate::wsgi::traceback;
+
+/// A WebSocket of the app's.
+#[pyclass(frozen, module = "stanchion")]
+pub(crate) struct Socket {
+    slot: u32,
+    number: u16,
+    seat: Arc<Seat<'static>>,
+    event_loop: Py<PyAny>,
+    puller: Py<Puller>,
+    /// Method and target, for the log.
+    what: String,
+    state: Mutex<State>,
+}
+
+struct State {
+    progress: Progress,
+    messages: Messages,
+    phase: Standing,
+    is_connect_told: bool,
+    /// The app's call has ended, and what it said last waits for room.
+    is_ending: bool,
+    /// How it was closed, once it is.
+    closed: Option<Close>,
+}
+
+/// What the app may send.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// It has neither accepted nor refused.
+    Connecting,
+    /// It refuses by an answer of its own.
+    Denying,
+    Open,
+    /// Nothing.
+    Closed,
+}
+
+impl Socket {
+    pub(super) fn new(
+        record: &RequestRecord<'_>,
+        taken: Taken<'static>,
+        number: u16,
+        seat: Arc<Seat<'static>>,
+        event_loop: Py<PyAny>,
+        puller: &Bound<'_, Puller>,
+    ) -> Self {
+        let slot = taken.slot();
+        let mut answer = Answer::default();
+        answer.begin(taken, false);
+        Self {
+            slot,
+            number,
+            seat,
+            event_loop,
+            puller: puller.clone().unbind(),
+            what: record.describe(),
+            state: Mutex::new(State {
+                progress: Progress::new(answer, Input::Over),
+                messages: Messages::default(),
+                phase: Standing::Connecting,
+                is_connect_told: false,
+                is_ending: false,
+                closed: None,
+            }),
+        }
+    }
+
+    fn lock(&self, py: Python<'_>) -> MutexGuard<'_, State> {
+        self.state
+            .lock_py_attached(py)
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The acceptor has news: a message, room for one, or the client has gone.
+    pub(super) fn look(this: &Bound<'_, Self>) -> PyResult<()> {
+        let (py, socket) = (this.py(), this.get());
+        let mut guard = socket.lock(py);
+        let state = &mut *guard;
+        let (done, failed) = state.progress.flush(py);
+        state.notice_end();
+        let receivers = std::mem::take(&mut state.progress.receivers);
+        let ends = state.is_ending && !state.progress.has_pending();
+        state.is_ending &= !ends;
+        drop(guard);
+        // Who receives looks again, and waits on if there is nothing for it.
+        wake(py, done.into_iter().chain(receivers))?;
+        for future in failed {
+            reject(future.bind(py), client_gone())?;
+        }
+        if ends {
+            return Self::over(this, true);
+        }
+        Ok(())
+    }
+
+    /// The worker leaves: the client may come again.
+    pub(super) fn restart(this: &Bound<'_, Self>) -> PyResult<()> {
+        let (py, socket) = (this.py(), this.get());
+        let mut state = socket.lock(py);
+        if state.phase == Standing::Open {
+            let close = Close::new(code::RESTART, "the server restarts");
+            // A client that has gone needs no close.
+            let _ = state.close(py, &close, &socket.event_loop);
+        }
+        drop(state);
+        Self::look(this)
+    }
+
+    /// What the app has raised goes to the log.
+    pub(super) fn app_failed(&self, py: Python<'_>, failure: &PyErr) {
+        if !comes_of_gone_client(py, failure) {
+            let what = &self.what;
+            error!(target: EXCEPTION, "the app failed at {what}\n{}", traceback(py, failure));
+        }
+    }
+
+    /// Its task was made; it may have ended already, without a turn of the loop.
+    pub(super) fn keep(this: &Bound<'_, Self>, task: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = this.py();
+        if task.call_method0(intern!(py, "done"))?.extract::<bool>()? {
+            return Self::ended(this, task);
+        }
+        this.get().lock(py).progress.task = Some(task.clone().unbind());
+        let ended = this.getattr(intern!(py, "ended"))?;
+        task.call_method1(intern!(py, "add_done_callback"), (ended,))
+            .map(drop)
+    }
+
+    /// Its task has ended, well or not.
+    pub(super) fn over(this: &Bound<'_, Self>, is_well: bool) -> PyResult<()> {
+        let (py, socket) = (this.py(), this.get());
+        let mut state = socket.lock(py);
+        let has_seat = !state.messages.is_session();
+        if state.phase == Standing::Open {
+            let code = if is_well { code::NORMAL } else { code::FAILED };
+            let _ = state.close(py, &Close::new(code, ""), &socket.event_loop);
+        }
+        state.progress.task = None;
+        if state.phase == Standing::Closed && state.progress.has_pending() {
+            // What it has said waits for room.
+            state.is_ending = true;
+            return Ok(());
+        }
+        let waiting = state.progress.give_back(py);
+        let receivers = std::mem::take(&mut state.progress.receivers);
+        state.phase = Standing::Closed;
+        drop(state);
+        wake(py, receivers)?;
+        for future in waiting {
+            reject(future.bind(py), client_gone())?;
+        }
+        let seat = has_seat.then_some((socket.number, &*socket.seat));
+        Puller::ended(socket.puller.bind(py), socket.slot, this.as_any(), seat)
+    }
+
+    /// What `receive` gives now, or a future to wait for: it may have been woken for nothing then.
+    pub(super) fn next_event<'py>(
+        this: &Bound<'py, Self>,
+    ) -> PyResult<Result<Bound<'py, PyDict>, Bound<'py, PyAny>>> {
+        let (py, socket) = (this.py(), this.get());
+        let mut state = socket.lock(py);
+        state.notice_end();
+        if let Some(event) = state.next_event(py)? {
+            return Ok(Ok(event));
+        }
+        let future = socket
+            .event_loop
+            .bind(py)
+            .call_method0(intern!(py, "create_future"))?;
+        let receivers = &mut state.progress.receivers;
+        receivers.retain(|receiver| !is_done(receiver.bind(py)).unwrap_or(true));
+        receivers.push(future.clone().unbind());
+        Ok(Err(future))
+    }
+
+    /// Does what the app sends. A future, if it has to wait for room.
+    pub(super) fn take_message(
+        this: &Bound<'_, Self>,
+        message: &Bound<'_, PyAny>,
+    ) -> PyResult<Option<Py<PyAny>>> {
+        let (py, socket) = (this.py(), this.get());
+        let message = message.cast::<PyDict>().map_err(|_| {
+            PyTypeError::new_err(format!("send takes a dict, not {}", message.get_type()))
+        })?;
+        let kind = message
+            .get_item(intern!(py, "type"))?
+            .ok_or_else(|| PyValueError::new_err("send takes a dict with a type"))?;
+        let kind = kind.cast::<PyString>().map_err(PyErr::from)?;
+        let waits = match kind.to_str()? {
+            "websocket.send" => return socket.message(py, message),
+            "websocket.accept" => socket.accept(py, message).map(|()| None)?,
+            "websocket.close" => socket.close(py, message)?,
+            "websocket.http.response.start" => socket.deny(py, message).map(|()| None)?,
+            "websocket.http.response.body" => socket.denial(py, message)?,
+            other => {
+                return Err(PyRuntimeError::new_err(format!(
+                    "a message that is not of WebSockets, or of an extension that the scope does not name: {other:?}"
+                )));
+            }
+        };
+        // Who waits for an event hears of a close.
+        Self::look(this)?;
+        Ok(waits)
+    }
+
+    /// `websocket.accept`: the seat goes on to another request.
+    fn accept(&self, py: Python<'_>, message: &Bound<'_, PyDict>) -> PyResult<()> {
+        let subprotocol = message.get_item(intern!(py, "subprotocol"))?;
+        let subprotocol = subprotocol.filter(|given| !given.is_none());
+        let subprotocol = subprotocol.map(|given| given.extract::<String>());
+        let headers = message.get_item(intern!(py, "headers"))?;
+        let mut head = crate::head::Head::default();
+        head.take_in_switch(subprotocol.transpose()?.as_deref(), headers.as_ref())?;
+        let mut guard = self.lock(py);
+        let state = &mut *guard;
+        if state.phase != Standing::Connecting {
+            return Err(unexpected("websocket.accept"));
+        }
+        state.notice_end();
+        if state.progress.is_client_gone {
+            return Err(client_gone());
+        }
+        let answer = &mut state.progress.answer;
+        answer.head = head;
+        answer.stage = Stage::Head;
+        answer.put_head(None, None, write_all)?;
+        if let Some(taken) = &mut answer.taken {
+            taken.publish();
+        }
+        state.phase = Standing::Open;
+        state.messages.begin();
+        drop(guard);
+        Puller::session_begins(self.puller.bind(py), self.number, &self.seat)
+    }
+
+    /// `websocket.close`.
+    fn close(&self, py: Python<'_>, message: &Bound<'_, PyDict>) -> PyResult<Option<Py<PyAny>>> {
+        let given = message.get_item(intern!(py, "code"))?;
+        let given = given.filter(|given| !given.is_none());
+        let code = given.map_or(Ok(code::NORMAL), |given| given.extract::<u16>())?;
+        let given = message.get_item(intern!(py, "reason"))?;
+        let given = given.filter(|given| !given.is_none());
+        let reason = given.map_or(Ok(String::new()), |given| given.extract::<String>())?;
+        let mut guard = self.lock(py);
+        let state = &mut *guard;
+        match state.phase {
+            Standing::Connecting => {
+                state.phase = Standing::Closed;
+                let progress = &mut state.progress;
+                progress.answer.head.take_in_bytes(403, None)?;
+                progress.answer.stage = Stage::Head;
+                progress.is_answered = true;
+                progress.put(py, b"", true, &self.event_loop)
+            }
+            Standing::Open => {
+                if !is_sendable(code) {
+                    let problem = format!("no code of a close that may be sent: {code}");
+                    return Err(PyValueError::new_err(problem));
+                }
+                if reason.len() > REASON_BYTES_MAX {
+                    let problem = format!("the reason has more than {REASON_BYTES_MAX} bytes");
+                    return Err(PyValueError::new_err(problem));
+                }
+                state.close(py, &Close::new(code, &reason), &self.event_loop)
+            }
+            Standing::Closed if state.is_lost() => Err(client_gone()),
+            Standing::Denying | Standing::Closed => Err(unexpected("websocket.close")),
+        }
+    }
+
+    /// `websocket.send`: a future, if it has to wait for room.
+    fn message(&self, py: Python<'_>, message: &Bound<'_, PyDict>) -> PyResult<Option<Py<PyAny>>> {
+        let text = message.get_item(intern!(py, "text"))?;
+        let bytes = message.get_item(intern!(py, "bytes"))?;
+        let text = text.filter(|text| !text.is_none());
+        let bytes = bytes.filter(|bytes| !bytes.is_none());
+        let (kind, text, bytes) = match (&text, &bytes) {
+            (Some(text), None) => (Kind::Text, Some(text.cast::<PyString>()?), None),
+            (None, Some(bytes)) => (Kind::Binary, None, Some(as_bytes(bytes)?)),
+            _ => {
+                return Err(PyValueError::new_err(
+                    "websocket.send needs either text or bytes",
+                ));
+            }
+        };
+        let payload = match (text, &bytes) {
+            (Some(text), _) => text.to_str()?.as_bytes(),
+            (None, Some(bytes)) => bytes.as_bytes(),
+            (None, None) => &[],
+        };
+        let len = u32::try_from(payload.len())
+            .map_err(|_| PyValueError::new_err("a message of 4 GiB or more"))?;
+        let mut guard = self.lock(py);
+        let state = &mut *guard;
+        state.notice_end();
+        match state.phase {
+            Standing::Open if !state.progress.is_client_gone => {}
+            Standing::Open => return Err(client_gone()),
+            Standing::Closed if state.is_lost() => return Err(client_gone()),
+            _ => return Err(unexpected("websocket.send")),
+        }
+        let head = message_head(Content::Message(kind), len);
+        let mut record = Vec::with_capacity(head.len() + payload.len());
+        record.extend_from_slice(&head);
+        record.extend_from_slice(payload);
+        state.progress.write(py, &record, false, &self.event_loop)
+    }
+
+    /// `websocket.http.response.start`.
+    fn deny(&self, py: Python<'_>, message: &Bound<'_, PyDict>) -> PyResult<()> {
+        let status = message
+            .get_item(intern!(py, "status"))?
+            .ok_or_else(|| PyValueError::new_err("websocket.http.response.start needs a status"))?;
+        let status = status.extract::<u16>()?;
+        let headers = message.get_item(intern!(py, "headers"))?;
+        let mut head = crate::head::Head::default();
+        head.take_in_bytes(status, headers.as_ref())?;
+        let mut state = self.lock(py);
+        if state.phase != Standing::Connecting {
+            return Err(unexpected("websocket.http.response.start"));
+        }
+        state.phase = Standing::Denying;
+        state.progress.answer.head = head;
+        state.progress.answer.stage = Stage::Head;
+        Ok(())
+    }
+
+    /// `websocket.http.response.body`.
+    fn denial(&self, py: Python<'_>, message: &Bound<'_, PyDict>) -> PyResult<Option<Py<PyAny>>> {
+        let piece = message.get_item(intern!(py, "body"))?;
+        let piece = piece.map(|piece| as_bytes(&piece)).transpose()?;
+        let more = message.get_item(intern!(py, "more_body"))?;
+        let is_last = more.map_or(Ok(true), |more| more.is_truthy().map(|more| !more))?;
+        let mut state = self.lock(py);
+        if state.phase != Standing::Denying {
+            return Err(unexpected("websocket.http.response.body"));
+        }
+        if is_last {
+            state.phase = Standing::Closed;
+            state.progress.is_answered = true;
+        }
+        let piece = piece.as_ref().map_or(&[][..], |piece| piece.as_bytes());
+        state.progress.put(py, piece, is_last, &self.event_loop)
+    }
+}
+
+impl State {
+    /// Whether the client has gone: then what it sent before is taken in, and the slot goes back.
+    fn notice_end(&mut self) {
+        let taken = self.progress.answer.taken.as_mut();
+        if let Some(taken) = taken.filter(|taken| taken.client_gone()) {
+            self.messages.take_rest(taken);
+            self.progress.finish_gone();
+        }
+    }
+
+    /// Nobody hears what the app sends, and that is not of its own making.
+    fn is_lost(&self) -> bool {
+        self.progress.is_client_gone || self.messages.is_closed()
+    }
+
+    /// Ends it by a close frame.
+    fn close(
+        &mut self,
+        py: Python<'_>,
+        close: &Close,
+        event_loop: &Py<PyAny>,
+    ) -> PyResult<Option<Py<PyAny>>> {
+        self.phase = Standing::Closed;
+        self.closed.get_or_insert_with(|| close.clone());
+        self.notice_end();
+        if self.progress.is_client_gone {
+            return Err(client_gone());
+        }
+        self.progress.is_answered = true;
+        self.progress
+            .write(py, &close_record(close), true, event_loop)
+    }
+
+    /// What the app gets next, if it is there.
+    fn next_event<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        if !std::mem::replace(&mut self.is_connect_told, true) {
+            return event(py, "websocket.connect").map(Some);
+        }
+        if let Some(close) = &self.closed {
+            return disconnect(py, close).map(Some);
+        }
+        let heard = self.messages.next(self.progress.answer.taken.as_mut());
+        let told = match heard {
+            Ok(Some(Heard::Message(kind, bytes))) => {
+                let received = event(py, "websocket.receive")?;
+                match kind {
+                    Kind::Text => {
+                        let text = PyString::new(py, &String::from_utf8_lossy(&bytes));
+                        received.set_item(intern!(py, "text"), text)?;
+                    }
+                    Kind::Binary => {
+                        received.set_item(intern!(py, "bytes"), PyBytes::new(py, &bytes))?;
+                    }
+                }
+                return Ok(Some(received));
+            }
+            Ok(Some(Heard::Close(close))) => close,
+            Ok(None) if !self.progress.is_client_gone => return Ok(None),
+            Ok(None) => Close::new(code::ABNORMAL, ""),
+            Err(bad) => {
+                error!("{bad}: our fault");
+                Close::new(code::ABNORMAL, "")
+            }
+        };
+        let event = disconnect(py, &told);
+        self.closed = Some(told);
+        if self.phase == Standing::Open {
+            self.phase = Standing::Closed;
+            // Nothing more is said: the slot goes back.
+            self.progress.finish_gone();
+        }
+        event.map(Some)
+    }
+}
+
+#[pymethods]
+impl Socket {
+    /// ASGI's `receive`.
+    fn receive(this: &Bound<'_, Self>) -> Awaited {
+        Awaited::of_receive(Running::Socket(this.clone().unbind()))
+    }
+
+    /// ASGI's `send`.
+    fn send(this: &Bound<'_, Self>, message: Py<PyAny>) -> Awaited {
+        Awaited::of_send(Running::Socket(this.clone().unbind()), message)
+    }
+
+    /// Its task has ended.
+    fn ended(this: &Bound<'_, Self>, task: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (py, socket) = (this.py(), this.get());
+        // Raises if it was cancelled.
+        let is_well = match task.call_method0(intern!(py, "exception")) {
+            Ok(raised) if raised.is_none() => {
+                let is_short = matches!(
+                    socket.lock(py).phase,
+                    Standing::Connecting | Standing::Denying
+                );
+                if is_short && !socket.lock(py).progress.is_client_gone {
+                    let what = &socket.what;
+                    error!(
+                        "the app's fault: it returned and has neither accepted nor refused, at {what}"
+                    );
+                }
+                true
+            }
+            Ok(raised) => {
+                socket.app_failed(py, &PyErr::from_value(raised));
+                false
+            }
+            Err(cancelled) => {
+                socket.app_failed(py, &cancelled);
+                false
+            }
+        };
+        Self::over(this, is_well)
+    }
+}
+
+fn unexpected(kind: &str) -> PyErr {
+    PyRuntimeError::new_err(format!("{kind} is not expected now"))
+}

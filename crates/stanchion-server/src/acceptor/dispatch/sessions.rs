@@ -1,0 +1,99 @@
+//! Sessions (`WebSocket`s) between their connections and their workers: how many there are, and their messages.
+//!
+//! A session keeps its slot and has given its seat back, which has another request meanwhile.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use stanchion_exchange::{Corrupt, Submitted};
+
+use super::{Dispatch, Stage, Ticket};
+use crate::settings::Settings;
+
+/// How many sessions there are, with those that may become some.
+pub(super) struct Sessions {
+    max: usize,
+    permits: Rc<Cell<usize>>,
+}
+
+/// One of the sessions that there may be, until this is dropped.
+pub(crate) struct SessionPermit(Rc<Cell<usize>>);
+
+impl Drop for SessionPermit {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+impl Sessions {
+    pub(super) fn new(settings: &Settings) -> Self {
+        Self {
+            max: settings.workers as usize * settings.worker_sessions as usize,
+            permits: Rc::default(),
+        }
+    }
+
+    /// One more, if there may be.
+    pub(super) fn permit(&self) -> Option<SessionPermit> {
+        let permits = self.permits.get();
+        (permits < self.max).then(|| {
+            self.permits.set(permits + 1);
+            SessionPermit(Rc::clone(&self.permits))
+        })
+    }
+}
+
+impl Dispatch {
+    /// The app has let a request have its WebSocket: its seat goes on to another request.
+    pub(super) fn session_begins(&mut self, ticket: &Ticket) {
+        if ticket.is_session.replace(true) {
+            return;
+        }
+        self.gives_seat_back(ticket);
+    }
+
+    /// Hands what a client has sent to its worker, as far as there is room, and gives how much that was. If it was not
+    /// all, the connection is woken when there is room. `None` if the worker takes nothing any more.
+    pub(crate) fn pour(&mut self, ticket: &Ticket, bytes: &[u8]) -> Option<usize> {
+        let poured = self.fetching(ticket, |side, slot| side.pour(slot, bytes))?;
+        ticket.wants_room.set(poured < bytes.len());
+        Some(poured)
+    }
+
+    /// Takes up to `max` bytes that the worker has written of messages.
+    pub(crate) fn take_messages(
+        &mut self,
+        ticket: &Ticket,
+        max: usize,
+        out: &mut Vec<u8>,
+    ) -> usize {
+        let taken = self.fetching(ticket, |side, slot| side.read(slot, max, out));
+        taken.unwrap_or(0)
+    }
+
+    /// What a worker has written makes no sense: it is replaced.
+    pub(crate) fn distrust(&mut self, ticket: &Ticket, corrupt: Corrupt) {
+        if let Stage::Submitted(Submitted { slot, .. }) = ticket.stage.get() {
+            self.poison(slot, ticket, corrupt);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_no_more_sessions_than_may_be_and_each_gives_its_place_back() {
+        let settings = r#"{"interface": "asgi", "workers": 2, "worker_sessions": 1}"#;
+        let sessions = Sessions::new(&Settings::from_json(settings).expect("settings"));
+        let first = sessions.permit().expect("room");
+        let second = sessions.permit().expect("room");
+        assert!(sessions.permit().is_none());
+        drop(first);
+        let third = sessions.permit();
+        assert!(third.is_some() && sessions.permit().is_none());
+        drop((second, third));
+        assert_eq!(sessions.permits.get(), 0);
+    }
+}

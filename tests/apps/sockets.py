@@ -1,0 +1,75 @@
+"""A WebSocket app: what it does is named by the path, or by the message that it gets. /seen tells what it saw."""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+Message = dict[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+SEEN: list[Any] = []
+
+
+async def app(scope: Message, receive: Receive, send: Send) -> None:
+    if scope["type"] == "lifespan":
+        raise RuntimeError("it knows no lifespan")
+    if scope["type"] == "http":
+        said = json.dumps({"pid": os.getpid(), "seen": SEEN}).encode()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json")]})
+        await send({"type": "http.response.body", "body": said})
+        return
+    connect = await receive()
+    SEEN.append([connect["type"], scope["scheme"], scope["subprotocols"], sorted(scope["extensions"])])
+    if scope["path"] == "/deny":
+        await send({"type": "websocket.close"})
+    elif scope["path"] == "/teapot":
+        await send({"type": "websocket.http.response.start", "status": 418, "headers": [(b"x-kind", b"pot")]})
+        await send({"type": "websocket.http.response.body", "body": b"short ", "more_body": True})
+        await send({"type": "websocket.http.response.body", "body": b"and stout"})
+    elif scope["path"] == "/fail":
+        raise ValueError("before it has accepted")
+    else:
+        protocol = scope["subprotocols"][-1] if scope["subprotocols"] else None
+        headers = [(b"x-app", b"sockets"), (b"sec-websocket-accept", b"not its to say")]
+        await send({"type": "websocket.accept", "subprotocol": protocol, "headers": headers})
+        await talk(scope["path"], receive, send)
+
+
+async def talk(path: str, receive: Receive, send: Send) -> None:
+    if path == "/deaf":
+        await asyncio.Event().wait()
+    while True:
+        event = await receive()
+        if event["type"] == "websocket.disconnect":
+            SEEN.append([event["code"], event["reason"], await sent_too_late(send)])
+            return
+        match event.get("text"):
+            case "close":
+                await send({"type": "websocket.close", "code": 4001, "reason": "as asked"})
+            case "return":
+                return
+            case "raise":
+                raise ValueError("asked to")
+            case "die":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "pid":
+                await send({"type": "websocket.send", "text": str(os.getpid())})
+            case "flood":
+                for number in range(400):
+                    await send({"type": "websocket.send", "bytes": number.to_bytes(4, "big") * 25_000})
+                    SEEN[:] = [["sent", number + 1]]
+            case _:
+                del event["type"]
+                await send({"type": "websocket.send", **event})
+
+
+async def sent_too_late(send: Send) -> str:
+    try:
+        await send({"type": "websocket.send", "text": "too late"})
+    except Exception as refused:
+        return "OSError" if isinstance(refused, OSError) else type(refused).__name__
+    return "nothing"

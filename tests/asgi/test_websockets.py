@@ -1,0 +1,257 @@
+"""WebSockets: what the app and its client get, and how each session ends in one counted way."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from wsproto.events import Ping
+
+from support.counts import Counts
+from support.patience import eventually
+from support.server import Serve, Server
+from support.websocket import END, WebSocket
+from support.wire import Response, request
+
+HANDSHAKE = {
+    "Upgrade": "websocket",
+    "Connection": "Upgrade",
+    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+    "Sec-WebSocket-Version": "13",
+}
+
+
+@pytest.fixture
+def counts(tmp_path: Path) -> Counts:
+    return Counts(tmp_path / "control.sock")
+
+
+Open = Callable[..., WebSocket]
+Ask = Callable[..., Response]
+
+
+@pytest.fixture
+def opens() -> Iterator[Open]:
+    """Open WebSockets, which end with the test."""
+    with ExitStack() as clients:
+
+        def opened(*arguments: Any, **options: Any) -> WebSocket:
+            client = WebSocket(*arguments, **options)
+            clients.callback(client.drop)
+            return client
+
+        yield opened
+
+
+@pytest.fixture
+def asked() -> Iterator[Ask]:
+    """Get the answer to a handshake of these fields."""
+    with ExitStack() as wires:
+
+        def answered(server: Server, **fields: str) -> Response:
+            wire = wires.enter_context(server.connect())
+            wire.send(request("GET", "/", [f"{name}: {value}" for name, value in fields.items() if value]))
+            return wire.response()
+
+        yield answered
+
+
+@pytest.fixture
+def server(serve: Serve, counts: Counts) -> Server:
+    return serve("sockets:app", "--interface", "asgi", *counts.arguments)
+
+
+def seen(server: Server) -> list[Any]:
+    """What the app saw, of which there is one worker."""
+    with server.connect() as wire:
+        wire.send(request("GET", "/seen"))
+        saw: list[Any] = wire.response().json()["seen"]
+        return saw
+
+
+def sessions(counts: Counts) -> dict[str, int]:
+    """In which ways sessions have begun and ended."""
+    prefix = "sessions_"
+    events = counts.events()
+    return {name.removeprefix(prefix): count for name, count in events.items() if name.startswith(prefix) and count}
+
+
+def test_messages_of_all_sizes_come_back_as_they_went(server: Server, opens: Open) -> None:
+    client = opens(server, subprotocols=("chat", "better"))
+    assert (client.status, client.subprotocol) == (101, "better")
+    assert client.headers[b"x-app"] == b"sockets"
+    for text in ("", "héllo 𝄞", "x" * 300_000):
+        client.text(text)
+        assert client.hear() == text
+    for data in (b"", b"\x00\xff", os.urandom(3_000_000)):
+        client.bytes(data)
+        assert client.hear() == data
+    client.say(Ping(b"there?"))
+    assert client.hear() == ("pong", b"there?")
+    client.close()
+    assert client.until_end() == [(1000, "")]
+    connect = ["websocket.connect", "ws", ["chat", "better"], ["websocket.http.response"]]
+    assert seen(server) == [connect, [1000, "", "OSError"]]
+
+
+@pytest.mark.parametrize(
+    ("told", "close"),
+    [("close", (4001, "as asked")), ("return", (1000, "")), ("raise", (1011, ""))],
+)
+def test_a_session_that_the_app_ends(
+    server: Server, counts: Counts, told: str, close: tuple[int, str], opens: Open
+) -> None:
+    client = opens(server)
+    client.text(told)
+    assert client.until_end() == [close]
+    eventually(lambda: sessions(counts) == {"begun": 1, "closed_by_app": 1}, "it is counted")
+    assert counts.requests()["answered"] == 1
+
+
+def test_a_session_that_the_client_ends_with_a_code_and_a_reason(server: Server, counts: Counts, opens: Open) -> None:
+    client = opens(server)
+    client.close(4002, "enough")
+    assert client.until_end() == [(4002, "enough")]
+    eventually(lambda: sessions(counts) == {"begun": 1, "closed_by_client": 1}, "it is counted")
+    assert seen(server)[-1] == [4002, "enough", "OSError"]
+
+
+def test_a_client_that_goes_without_a_word_is_1006_to_the_app(server: Server, counts: Counts, opens: Open) -> None:
+    opens(server).drop()
+    eventually(lambda: sessions(counts) == {"begun": 1, "cut": 1}, "it is counted")
+    assert seen(server)[-1] == [1006, "", "OSError"]
+    assert counts.requests()["abandoned_answering"] == 1
+
+
+def test_an_app_may_refuse_with_403_or_an_answer_of_its_own(server: Server, counts: Counts, opens: Open) -> None:
+    denied = opens(server, "/deny")
+    assert denied.status == 403
+    teapot = opens(server, "/teapot")
+    assert (teapot.status, teapot.body, teapot.headers[b"x-kind"]) == (418, b"short and stout", b"pot")
+    failed = opens(server, "/fail")
+    assert failed.status == 500
+    eventually(lambda: counts.requests()["answered"] == 3, "they are counted")
+    assert sessions(counts) == {}
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        ({"Sec-WebSocket-Version": "8"}, 426),
+        ({"Sec-WebSocket-Version": ""}, 400),
+        ({"Sec-WebSocket-Key": ""}, 400),
+        ({"Sec-WebSocket-Key": "dG9vIHNob3J0"}, 400),
+        ({"Connection": "keep-alive"}, 400),
+        ({"Upgrade": "h2c"}, 200),
+        ({}, 101),
+    ],
+)
+def test_a_handshake_that_is_none_is_refused(server: Server, fields: dict[str, str], status: int, asked: Ask) -> None:
+    answer = asked(server, **{**HANDSHAKE, **fields})
+    assert answer.status == status
+    if status == 426:
+        assert (answer.header("Sec-WebSocket-Version"), answer.header("Upgrade")) == ("13", "websocket")
+    if status == 101:
+        assert answer.header("Sec-WebSocket-Accept") == "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
+        assert answer.header("Sec-WebSocket-Extensions") is None
+
+
+def test_the_client_is_told_what_it_does_wrong(serve: Serve, counts: Counts, opens: Open) -> None:
+    server = serve("sockets:app", "--interface", "asgi", "--ws-max-size", "1000", *counts.arguments)
+    for frame, code in [
+        (b"\x81\x01x", 1002),
+        (b"\x81\x82\x00\x00\x00\x00\xc3\x28", 1007),
+        (b"\x82\xfe\x03\xe9mask", 1009),
+    ]:
+        client = opens(server)
+        client.wire.send(frame)
+        (heard, _), *rest = client.until_end()
+        assert (heard, rest) == (code, [])
+        assert seen(server)[-1][0] == code
+    eventually(lambda: sessions(counts) == {"begun": 3, "closed_by_server": 3}, "they are counted")
+
+
+def test_a_session_gives_its_seat_back(serve: Serve, opens: Open) -> None:
+    server = serve("sockets:app", "--interface", "asgi", "--worker-concurrency", "1")
+    clients = [opens(server, "/deaf") for _ in range(5)]
+    assert len(seen(server)) == len(clients)
+
+
+def test_there_are_no_more_sessions_than_worker_sessions(serve: Serve, counts: Counts, opens: Open, asked: Ask) -> None:
+    server = serve("sockets:app", "--interface", "asgi", "--worker-sessions", "2", *counts.arguments)
+    first, second = opens(server), opens(server)
+    answer = asked(server, **HANDSHAKE)
+    assert (answer.status, answer.header("Retry-After")) == (503, "1")
+    assert counts.requests()["refused_sessions_full"] == 1
+    first.close()
+    assert first.until_end() == [(1000, "")]
+    eventually(lambda: asked(server, **HANDSHAKE).status == 101, "there is room again")
+    second.text("still here")
+    assert second.hear() == "still here"
+
+
+def test_the_clients_of_a_killed_worker_are_told_1011(serve: Serve, counts: Counts, opens: Open) -> None:
+    server = serve("sockets:app", "--interface", "asgi", "-w", "1", *counts.arguments)
+    clients = [opens(server) for _ in range(3)]
+    clients[0].text("die")
+    for client in clients:
+        (code, _), *rest = client.until_end()
+        assert (code, rest) == (1011, [])
+    eventually(lambda: sessions(counts) == {"begun": 3, "closed_by_server": 3}, "they are counted")
+    assert counts.requests()["broken_off"] == 3
+
+
+@pytest.mark.parametrize("how", ["HUP", "TERM"])
+def test_sessions_are_closed_by_1012_when_their_generation_leaves(
+    serve: Serve, counts: Counts, how: str, opens: Open
+) -> None:
+    server = serve("sockets:app", "--interface", "asgi", "--session-grace", "0.5", *counts.arguments)
+    clients = [opens(server) for _ in range(3)]
+    server.signal(signal.SIGHUP if how == "HUP" else signal.SIGTERM)
+    for client in clients:
+        (code, _), *rest = client.until_end()
+        assert (code, rest) == (1012, [])
+    if how == "HUP":
+        server.log.wait("reloaded: generation 2 serves")
+        after = opens(server)
+        after.text("again")
+        assert after.hear() == "again"
+    else:
+        assert server.exit_code() == 0
+
+
+def test_a_slow_reader_holds_the_app_and_loses_nothing(server: Server, opens: Open) -> None:
+    client = opens(server)
+    client.text("flood")
+    # More than socket and ring hold together, of 40 MB: so the app waits.
+    eventually(lambda: (sent := seen(server)) and sent[-1][0] == "sent", "it has begun")
+    for number in range(400):
+        assert client.hear() == number.to_bytes(4, "big") * 25_000
+    client.close()
+    assert client.until_end() == [(1000, "")]
+
+
+def test_a_client_that_answers_no_ping_is_closed(serve: Serve, counts: Counts, opens: Open) -> None:
+    pings = ("--ws-ping-interval", "1", "--ws-ping-timeout", "1")
+    server = serve("sockets:app", "--interface", "asgi", *pings, *counts.arguments)
+    there, gone = opens(server), opens(server)
+    gone.answers_pings = False
+    assert [there.hear(), there.hear()] == [("ping", b"")] * 2
+    there.text("here")
+    assert next(one for one in iter(there.hear, END) if one != ("ping", b"")) == "here"
+    heard = gone.until_end()
+    assert [one for one in heard if one != ("ping", b"")] == [(1011, "a ping was not answered")]
+
+
+def test_an_access_log_line_comes_at_the_end_of_a_session(serve: Serve, opens: Open) -> None:
+    server = serve("sockets:app", "--interface", "asgi", "--access-logfile", "-")
+    client = opens(server, "/path")
+    client.text("four")
+    assert client.hear() == "four"
+    assert '"GET /path' not in server.stdout.text()
+    client.close()
+    assert client.until_end() == [(1000, "")]
+    server.stdout.wait(r'"GET /path HTTP/1\.1" 101 6 ')

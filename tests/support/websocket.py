@@ -1,0 +1,112 @@
+"""A client of WebSockets by wsproto, which shares no code with the server: it says what was heard, event by event."""
+
+import contextlib
+from typing import Any
+
+from wsproto import ConnectionType, WSConnection
+from wsproto.events import (
+    AcceptConnection,
+    BytesMessage,
+    CloseConnection,
+    Event,
+    Ping,
+    Pong,
+    RejectConnection,
+    RejectData,
+    Request,
+    TextMessage,
+)
+
+from support.server import Server
+from support.wire import Wire
+
+END = "end"
+"""The connection has ended, after a close frame or without one."""
+
+
+class WebSocket:
+    """One connection. What it hears is a text, bytes, `(code, reason)` of a close frame, `("pong", bytes)`, or END."""
+
+    def __init__(self, server: Server, path: str = "/", subprotocols: tuple[str, ...] = ()) -> None:
+        self.wire: Wire = server.connect()
+        self._connection = WSConnection(ConnectionType.CLIENT)
+        self._heard: list[Any] = []
+        self._message: str | bytes | bytearray = ""
+        self._has_ended = False
+        self.answers_pings = True
+        self.status = 0
+        self.body = b""
+        self.say(Request(host="test", target=path, subprotocols=list(subprotocols)))
+        while not self._heard:
+            self._read()
+        self.status, self.subprotocol, self.headers = self._heard.pop(0)
+
+    def say(self, event: Event) -> None:
+        self.wire.send(self._connection.send(event))
+
+    def text(self, text: str) -> None:
+        self.say(TextMessage(text))
+
+    def bytes(self, data: bytes) -> None:
+        self.say(BytesMessage(data))
+
+    def close(self, code: int = 1000, reason: str | None = None) -> None:
+        self.say(CloseConnection(code, reason))
+
+    def hear(self) -> Any:
+        """What comes next."""
+        while not self._heard:
+            if self._has_ended:
+                return END
+            self._read()
+        return self._heard.pop(0)
+
+    def until_end(self) -> list[Any]:
+        """All that comes until the connection ends."""
+        heard = []
+        while (one := self.hear()) != END:
+            heard.append(one)
+        return heard
+
+    def drop(self) -> None:
+        """End the connection without a word."""
+        self.wire.close()
+
+    def _read(self) -> None:
+        data = self.wire.sock.recv(1 << 16)
+        if not data:
+            self._has_ended = True
+            self._heard.append(END)
+            return
+        self._connection.receive_data(data)
+        for event in self._connection.events():
+            self._take(event)
+
+    def _take(self, event: Event) -> None:
+        if isinstance(event, AcceptConnection):
+            self._heard.append((101, event.subprotocol, dict(event.extra_headers)))
+        elif isinstance(event, RejectConnection):
+            self.status = event.status_code
+            self._rejected = (event.status_code, None, dict(event.headers))
+            if not event.has_body:
+                self._heard.append(self._rejected)
+        elif isinstance(event, RejectData):
+            self.body += event.data
+            if event.body_finished:
+                self._heard.append(self._rejected)
+        elif isinstance(event, TextMessage | BytesMessage):
+            self._message = self._message + event.data if self._message else event.data
+            if event.message_finished:
+                whole = self._message
+                self._heard.append(whole if isinstance(whole, str) else bytes(whole))
+                self._message = ""
+        elif isinstance(event, CloseConnection):
+            self._heard.append((int(event.code), event.reason or ""))
+            with contextlib.suppress(Exception):  # who closed first has said it already
+                self.say(event.response())
+        elif isinstance(event, Ping):
+            if self.answers_pings:
+                self.say(event.response())
+            self._heard.append(("ping", bytes(event.payload)))
+        elif isinstance(event, Pong):
+            self._heard.append(("pong", bytes(event.payload)))

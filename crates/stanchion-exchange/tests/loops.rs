@@ -249,20 +249,24 @@ fn the_next_request_finds_nothing_of_the_one_before() {
     assert_eq!(into[0], b'x');
 }
 
-/// Where the exchange is mapped, in bytes of memory that are there.
-fn resident_bytes() -> u64 {
+/// How many bytes of this exchange are there, of those that others of these tests have mapped at the same time.
+fn resident_bytes(exchange: &Exchange) -> u64 {
+    let within = exchange.seats().as_ptr() as usize;
     let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
-    let at = smaps.find("memfd:stanchion-exchange").unwrap();
-    let line = smaps[at..]
-        .lines()
-        .find(|line| line.starts_with("Rss:"))
-        .unwrap();
-    line.split_whitespace()
-        .nth(1)
-        .unwrap()
-        .parse::<u64>()
-        .unwrap()
-        * 1024
+    let mut mappings = smaps.split_inclusive("VmFlags:");
+    let mapping = mappings.find(|mapping| {
+        mapping.contains("memfd:stanchion-exchange") && {
+            let first = mapping.lines().find(|line| line.contains("memfd:"));
+            let (start, rest) = first.unwrap().split_once('-').unwrap();
+            let (end, _) = rest.split_once(' ').unwrap();
+            let address = |hex| usize::from_str_radix(hex, 16).unwrap();
+            (address(start)..address(end)).contains(&within)
+        }
+    });
+    let mut lines = mapping.unwrap().lines();
+    let rss = lines.find(|line| line.starts_with("Rss:")).unwrap();
+    let kib = rss.split_whitespace().nth(1).unwrap();
+    kib.parse::<u64>().unwrap() * 1024
 }
 
 const LARGE: Geometry = Geometry {
@@ -285,12 +289,12 @@ fn a_dead_worker_with_many_requests_takes_no_memory_with_it() {
         slots.push(taken.slot());
         std::mem::forget((taken, seat));
     }
-    let before = resident_bytes();
+    let before = resident_bytes(&exchange);
     for slot in slots {
         side.release(slot);
     }
     assert!(
-        resident_bytes() <= before,
+        resident_bytes(&exchange) <= before,
         "what nobody has used is not touched"
     );
 }
@@ -308,10 +312,10 @@ fn a_long_stream_of_short_pieces_is_forgotten_without_touching_more_than_it_used
         out.clear();
         side.read(taken.slot(), 1000, &mut out).unwrap();
     }
-    let (slot, before) = (taken.slot(), resident_bytes());
+    let (slot, before) = (taken.slot(), resident_bytes(&exchange));
     taken.finish(Ending::Complete);
     side.release(slot);
-    assert_eq!(resident_bytes(), before);
+    assert_eq!(resident_bytes(&exchange), before);
 }
 
 #[test]

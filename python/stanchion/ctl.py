@@ -341,9 +341,9 @@ def _workers(data: Sequence[Mapping[str, Any]]) -> str:
                 str(worker["generation"]),
                 str(worker["stage"]),
                 "-" if worker["memory_bytes"] is None else f"{worker['memory_bytes'] / 2**20:.0f} MiB",
-                f"{sum(seat['state'] == 'busy' for seat in seats)} busy of {len(seats)}",
-                str(sum(seat["served"] for seat in seats)),
-                _duration(sum(seat["busy_us"] for seat in seats) / 1e6),
+                f"{worker['seats_busy']} busy of {worker['seats_total']}",
+                str(worker["served"]),
+                _duration(worker["busy_us"] / 1e6),
                 _duration(max(running_us) / 1e6) if running_us else "-",
             )
         )

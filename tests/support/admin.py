@@ -3,6 +3,7 @@
 import json
 import socket
 import threading
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,12 @@ def seat(
     }
 
 
+def worker(number: int, memory_bytes: int | None, **more: Any) -> dict[str, Any]:
+    """One with a thread, unless `event_loop` is given."""
+    told = {"worker": number, "pid": 200 + number, "memory_bytes": memory_bytes, "seats": 1, "busy": 0}
+    return {**told, "event_loop": None, **more}
+
+
 def lane(name: str, **more: Any) -> dict[str, Any]:
     return {
         "name": name,
@@ -81,10 +88,7 @@ def status(**changes: Any) -> dict[str, Any]:
             "lanes": [lane("default")],
         },
         "seats": [seat(0, 0), seat(1, 0)],
-        "workers": [
-            {"worker": 0, "pid": 200, "memory_bytes": 50 << 20},
-            {"worker": 1, "pid": 201, "memory_bytes": None},
-        ],
+        "workers": [worker(0, 50 << 20), worker(1, None)],
         "listeners": [{"address": "http://127.0.0.1:8000", "backlog_asked": 2048, "backlog": 2048, "queued": 0}],
         "connections": {"new": 0, "reading": 0, "busy": 0, "idle": 0, "total": 0, "max": 10_000},
         "requests": {"arrived": 0, "in_flight": 0, "answered": 0, "abandoned_waiting": 0, "refused_line_full": 0},
@@ -97,6 +101,9 @@ def status(**changes: Any) -> dict[str, Any]:
             "upgrades": {"done": 0, "failed": 0},
         },
     }
+    seats = changes.get("seats", plain["seats"])
+    if isinstance(seats, list):
+        plain["seat_counts"] = Counter(seat["state"] for seat in seats if isinstance(seat, dict))
     for key, value in changes.items():
         plain[key] = {**plain[key], **value} if key in ("line", "requests") else value
     return plain

@@ -37,8 +37,30 @@ SEATS = [
     {"state": "idle", "served": 3, "busy_us": 2_000_000, "running_us": None},
 ]
 WORKERS = [
-    {"index": 0, "pid": 101, "generation": 3, "stage": "ready", "memory_bytes": 50 << 20, "seats": SEATS},
-    {"index": 1, "pid": None, "generation": 3, "stage": "wanted", "memory_bytes": None, "seats": []},
+    {
+        "index": 0,
+        "pid": 101,
+        "generation": 3,
+        "stage": "ready",
+        "memory_bytes": 50 << 20,
+        "seats_total": 2,
+        "seats_busy": 1,
+        "served": 10,
+        "busy_us": 63_000_000,
+        "seats": SEATS,
+    },
+    {
+        "index": 1,
+        "pid": None,
+        "generation": 3,
+        "stage": "wanted",
+        "memory_bytes": None,
+        "seats_total": 0,
+        "seats_busy": 0,
+        "served": 0,
+        "busy_us": 0,
+        "seats": [],
+    },
 ]
 STACKS = [{"index": 0, "pid": 101, "generation": 3, "stacks": "Thread 0x1 (most recent call first):\n  File x\n"}]
 

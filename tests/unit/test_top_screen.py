@@ -14,7 +14,7 @@ from stanchion.top.lines import KEYS, View, screen
 from stanchion.top.model import Model, Order, model
 from stanchion.top.status import parse
 from stanchion.top.words import duration, encodable, size
-from support.admin import histogram, lane, seat, status
+from support.admin import histogram, lane, seat, status, worker
 
 
 def looked(before: dict[str, Any] | None = None, **now: Any) -> Model:
@@ -73,6 +73,46 @@ worker  pid  tenure       rss  state     age  served  request
 def test_everything_is_on_the_screen():
     # The quantiles of late by hand: 844 waited, of which 99 up to 2 ms and 700 from there to 4.
     assert drawn(BUSY) == WHOLE.splitlines()
+
+
+LOOPS = [
+    worker(number, 50 << 20, seats=1_000, busy=number, event_loop={"lag_us": lag_us, "lag_max_us": 2_000_000})
+    for number, lag_us in enumerate([0, 1_500, 120_000, 1_000_000, 20])
+]
+
+
+def test_of_event_loops_each_has_a_line_and_the_seats_are_counted():
+    found = looked(seats=[seat(1, 7, 5_000, "/a")], workers=LOOPS, seat_counts={"busy": 10, "idle": 4_990, "empty": 0})
+    lines = drawn(found, width=100)
+    assert "10 of 5000 seats busy · 0 of 10000 connections (new 0, reading 0, busy 0, idle 0)" in lines
+    head = next(number for number, line in enumerate(lines) if line.startswith("event loop"))
+    assert [" ".join(line.split()) for line in lines[head:]] == [
+        "event loop pid rss running of late by at most",
+        "3 203 50.0 MiB 3 1000 1.00 s 2.00 s",
+        "2 202 50.0 MiB 2 1000 120 ms 2.00 s",
+        "1 201 50.0 MiB 1 1000 1.50 ms 2.00 s",
+        "4 204 50.0 MiB 4 1000 20.0 µs 2.00 s",
+        "0 200 50.0 MiB 0 1000 0 µs 2.00 s",
+        "worker seat pid tenure rss state age served request",
+        "1 7 201 1 50.0 MiB busy 5.00 ms 0 GET /a",
+        "… 9 more seats",
+    ]
+    shown = screen(found, View(), 100, None)[head + 1 : head + 4]
+    assert [[span.style for span in line.spans] for line in shown] == [["red"], ["yellow"], []]
+
+
+@pytest.mark.parametrize("height", range(1, 60))
+def test_event_loops_and_seats_fit_whatever_there_is_of_them(height):
+    many = looked(
+        seats=[seat(1, number, 1_000) for number in range(200)],
+        workers=LOOPS,
+        seat_counts={"busy": 1_000, "idle": 4_000},
+    )
+    lines = drawn(many, View(live=True), 80, height)
+    assert len(lines) == height
+    if height >= 24:
+        assert sum("busy  1.00 ms" in line for line in lines) >= 2
+        assert any(line.startswith("… 9") and line.endswith("more seats") for line in lines), lines
 
 
 def test_a_wide_screen_has_the_reasons():

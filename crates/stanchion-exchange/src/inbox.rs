@@ -31,6 +31,8 @@ pub const LAG_BOUNDS_US: [u64; 9] = [
 pub struct LoopLag {
     /// The last time.
     pub last_us: u64,
+    /// At most, of the worker that is there.
+    pub max_us: u64,
     /// All times together, of all workers that were there.
     pub sum_us: u64,
     /// How often it was late by at most each of [`LAG_BOUNDS_US`], and by more.
@@ -87,12 +89,14 @@ impl<'x> Inbox<'x> {
         let InboxHead {
             beat_us,
             lag_us: last_us,
+            lag_max_us: max_us,
             lag_sum_us: sum_us,
             lags,
             ..
         } = self.head;
         beat_us.store(now_us, Ordering::Relaxed);
         last_us.store(lag_us, Ordering::Relaxed);
+        max_us.fetch_max(lag_us, Ordering::Relaxed);
         let add = |figure: &AtomicU64, more: u64| {
             let sum = figure.load(Ordering::Relaxed).wrapping_add(more);
             figure.store(sum, Ordering::Relaxed);
@@ -112,6 +116,7 @@ impl<'x> Inbox<'x> {
         let load = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
         LoopLag {
             last_us: load(&self.head.lag_us),
+            max_us: load(&self.head.lag_max_us),
             sum_us: load(&self.head.lag_sum_us),
             counts: self.head.lags.each_ref().map(load),
         }
@@ -154,6 +159,7 @@ impl<'x> Inbox<'x> {
         self.head.load.store(0, Ordering::Relaxed);
         self.head.beat_us.store(0, Ordering::Relaxed);
         self.head.lag_us.store(0, Ordering::Relaxed);
+        self.head.lag_max_us.store(0, Ordering::Relaxed);
     }
 
     /// Has the loop look, whatever it says. Async-signal-safe.

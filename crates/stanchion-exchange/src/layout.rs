@@ -240,8 +240,9 @@ pub(crate) struct InboxHead {
     pub(crate) load: AtomicU32,
     /// When its loop has turned last, in microseconds of the monotonic clock; only the worker writes it, as what follows.
     pub(crate) beat_us: AtomicU64,
-    /// How late that was, and all times before together.
+    /// How late that was, how late it was at most, and all times together.
     pub(crate) lag_us: AtomicU64,
+    pub(crate) lag_max_us: AtomicU64,
     pub(crate) lag_sum_us: AtomicU64,
     /// How often it was late by at most so much, and by more.
     pub(crate) lags: [AtomicU64; LAG_BOUNDS_US.len() + 1],

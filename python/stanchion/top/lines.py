@@ -7,7 +7,7 @@ from rich.text import Text
 
 from stanchion.output import printable
 from stanchion.top.model import Latency, Model, Order, Spread, sort
-from stanchion.top.status import Lane, Listener, Seat
+from stanchion.top.status import Lane, Listener, Loop, Seat
 from stanchion.top.words import count, duration, rate, size
 
 _BAR_COLUMNS = 20
@@ -19,6 +19,9 @@ _AXIS_COLUMNS_MIN = 9
 # Ages from which a running request is worth a look.
 _LONG_US = 1_000_000
 _TOO_LONG_US = 10_000_000
+# An event loop that is so late is seen by whoever waits.
+_LATE_US = 100_000
+_TOO_LATE_US = 1_000_000
 
 # From nothing to full.
 _LEVELS = " ▁▂▃▄▅▆▇█"
@@ -45,14 +48,16 @@ PAGE_KEYS = "↑↓ and page keys move · q back"
 
 def screen(model: Model, view: View, width: int, height: int | None) -> list[Text]:
     """The lines, none wider than `width` and no more than `height` of them; None for all there are."""
-    room = _Room(height, len(model.status.line.lanes), len(model.status.listeners))
+    status = model.status
+    room = _Room(height, len(status.line.lanes), len(status.listeners), len(status.loops))
     lines = [
         *_head(model, view),
         *_the_line(model),
-        *_lanes(model.status.line.lanes, room.lanes),
+        *_lanes(status.line.lanes, room.lanes),
         *_latencies(model, width),
-        *_listeners(model.status.listeners, room.listeners),
+        *_listeners(status.listeners, room.listeners),
         _totals(model),
+        *_loops(status.loops, status.memory_bytes, room.loops),
     ]
     lines += _seats(model, view, None if height is None else height - len(lines) - view.live)
     if height is not None and view.live:
@@ -71,17 +76,19 @@ def page(text: Sequence[str], first: int, height: int) -> list[Text]:
 
 
 class _Room:
-    """How many rows the two small tables get, so that the seats have the rest."""
+    """How many rows the small tables get, so that the seats have the rest."""
 
-    def __init__(self, height: int | None, lanes: int, listeners: int) -> None:
+    def __init__(self, height: int | None, lanes: int, listeners: int, loops: int) -> None:
         if height is None:
-            self.lanes, self.listeners = lanes, listeners
+            self.lanes, self.listeners, self.loops = lanes, listeners, loops
         else:
             # What is not theirs on 24 lines: head 1, line 3, latencies 5, totals 1, heads of three tables 3,
             # seats 4, keys 1.
             spare = max(2, height - 18)
             self.listeners = min(listeners, max(1, spare // 3))
             self.lanes = min(lanes, max(1, spare // 3))
+            # Of a house whose seats are many and short-lived: they say more than the seats do.
+            self.loops = min(loops, max(1, spare // 2))
 
 
 def _head(model: Model, view: View) -> Iterable[Text]:
@@ -249,14 +256,41 @@ def _is_full(listener: Listener) -> bool:
 
 
 def _totals(model: Model) -> Text:
-    seats, connections = model.status.seats, model.status.connections
+    seats, connections = model.status.seat_counts, model.status.connections
     kinds = [f"{printable(name)} {number}" for name, number in connections.items() if name not in ("total", "max")]
-    text = Text(f"{sum(seat.state == 'busy' for seat in seats)} of {len(seats)} seats busy · ")
+    text = Text(f"{seats.get('busy', 0)} of {sum(seats.values())} seats busy · ")
     text.append(f"{connections.get('total', 0)} of {connections.get('max', 0)} connections ({', '.join(kinds)})")
     causes = [f"{printable(cause)} {number}" for cause, number in model.status.restarts.items() if number]
     if causes:
         text.append(f" · restarts: {', '.join(causes)}", "yellow")
     return text
+
+
+def _loops(loops: Sequence[Loop], memory_bytes: Mapping[int, int | None], rows: int) -> list[Text]:
+    """The latest first, as far as there is room."""
+    if not loops:
+        return []
+    latest_first = sorted(loops, key=lambda loop: (-loop.lag_us, loop.worker))
+    return table(
+        ("event loop", "pid", "rss", "running", "of", "late by", "at most"),
+        [
+            (
+                str(loop.worker),
+                str(loop.pid),
+                size(memory_bytes.get(loop.worker)),
+                str(loop.busy),
+                str(loop.seats),
+                duration(loop.lag_us),
+                duration(loop.lag_max_us),
+            )
+            for loop in latest_first
+        ],
+        rows,
+        [
+            "red" if loop.lag_us >= _TOO_LATE_US else "yellow" if loop.lag_us >= _LATE_US else ""
+            for loop in latest_first
+        ],
+    )
 
 
 _SEAT_HEADS = ("worker", "seat", "pid", "tenure", "rss", "state", "age", "served", "request")
@@ -277,12 +311,13 @@ def _seats(model: Model, view: View, rows: int | None) -> list[Text]:
     row = row_of(view.chosen, seats)
     if view.live and body:
         body[row].stylize("reverse")
-    if rows is None or len(body) < rows:
-        return lines
-    room = max(1, rows - 2)
+    # Of event loops not all seats are told that are busy.
+    untold = max(0, model.status.seat_counts.get("busy", 0) - len(seats)) if model.status.loops else 0
+    room = len(body) if rows is None or len(body) + (untold > 0) < rows else max(1, rows - 2)
     # The marked one is always in sight.
     first = max(0, row - room + 1) if view.live else 0
-    return [head, *body[first : first + room], Text(f"… {len(body) - room} more seats", "dim")]
+    more = len(body) - room + untold
+    return [head, *body[first : first + room], *([Text(f"… {more} more seats", "dim")] if more else [])]
 
 
 def row_of(chosen: tuple[int, int] | None, seats: Sequence[Seat]) -> int:

@@ -56,6 +56,20 @@ class Seat:
 
 
 @dataclass(frozen=True)
+class Loop:
+    """The event loop of a worker."""
+
+    worker: int
+    pid: int
+    busy: int
+    """Requests that it runs, of as many as it has seats."""
+    seats: int
+    lag_us: int
+    """How late it is, or was the last time."""
+    lag_max_us: int
+
+
+@dataclass(frozen=True)
 class Listener:
     address: str
     backlog_asked: int | None
@@ -93,6 +107,11 @@ class Status:
     not_ready_because: str | None
     line: Line
     seats: tuple[Seat, ...]
+    """Of event loops only those that are busy."""
+    seat_counts: Mapping[str, int]
+    """`busy`, `idle` and `empty`."""
+    loops: tuple[Loop, ...]
+    """None if workers run threads."""
     memory_bytes: Mapping[int, int | None]
     """By the number of the worker."""
     listeners: tuple[Listener, ...]
@@ -121,6 +140,8 @@ def parse(data: object) -> Status:
         not_ready_because=top.text_or_none("not_ready_because"),
         line=_line(top.inner("line")),
         seats=top.each("seats", _seat),
+        seat_counts=top.inner("seat_counts").counts(),
+        loops=tuple(one for one in top.each("workers", _loop) if one is not None),
         memory_bytes=dict(top.each("workers", _memory)),
         listeners=top.each("listeners", _listener),
         connections=top.inner("connections").counts(),
@@ -173,6 +194,20 @@ def _seat(of: "_Reader") -> Seat:
 
 def _memory(of: "_Reader") -> tuple[int, int | None]:
     return of.count("worker"), of.count_or_none("memory_bytes")
+
+
+def _loop(of: "_Reader") -> Loop | None:
+    if of.is_none("event_loop"):
+        return None
+    inner = of.inner("event_loop")
+    return Loop(
+        worker=of.count("worker"),
+        pid=of.count("pid"),
+        busy=of.count("busy"),
+        seats=of.count("seats"),
+        lag_us=inner.count("lag_us"),
+        lag_max_us=inner.count("lag_max_us"),
+    )
 
 
 def _listener(of: "_Reader") -> Listener:
@@ -230,6 +265,9 @@ class _Reader:
 
     def text_or_none(self, key: str) -> str | None:
         return None if self._value(key) is None else self.text(key)
+
+    def is_none(self, key: str) -> bool:
+        return self._value(key) is None
 
     def flag(self, key: str) -> bool:
         value = self._value(key)

@@ -27,7 +27,7 @@ use tracing::{debug, error, warn};
 
 use client::{Client, Turn, turn_away};
 pub(crate) use reply::{
-    CtlReply, Data, SeatStatus, ServerPhase, Status, WorkerStacks, WorkerStage, WorkerStatus,
+    CtlReply, Data, ServerPhase, Status, WorkerSeats, WorkerStacks, WorkerStage, WorkerStatus,
 };
 pub(crate) use request::Request;
 

@@ -1,5 +1,6 @@
 //! What a client of the control socket is told: one JSON object on one line.
 
+use std::cmp::Reverse;
 use std::sync::atomic::Ordering;
 
 use serde::Serialize;
@@ -10,6 +11,9 @@ use crate::tally::{EventCounts, RequestCounts};
 /// The longest reply, in bytes: one with more, such as the stacks of a thousand workers, is
 /// refused, as it would have to be kept for a client that does not read.
 pub(super) const REPLY_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Most busy seats of an event loop that are told one by one.
+const BUSY_SEATS_MAX: usize = 200;
 
 /// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -94,7 +98,21 @@ pub(crate) struct WorkerStatus {
     pub(crate) stage: WorkerStage,
     /// What it takes, if that is known.
     pub(crate) memory_bytes: Option<u64>,
-    /// One for each of its threads.
+    #[serde(flatten)]
+    pub(crate) seats: WorkerSeats,
+}
+
+/// What the seats of a worker do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct WorkerSeats {
+    /// How many requests it can run at once, how many it runs, and how many it has answered.
+    pub(crate) seats_total: usize,
+    pub(crate) seats_busy: usize,
+    pub(crate) served: u64,
+    /// Time it spent on these.
+    pub(crate) busy_us: u64,
+    /// One for each of its threads; of an event loop, which has so many, at most [`BUSY_SEATS_MAX`] that run one, the
+    /// longest first.
     pub(crate) seats: Vec<SeatStatus>,
 }
 
@@ -203,29 +221,48 @@ impl CtlReply {
     }
 }
 
-impl SeatStatus {
-    /// What the scoreboard says of the seats of a worker. Workers write there, so it may say anything;
+impl WorkerSeats {
+    /// Of the worker with this index in `exchange`, as it says itself: it shares that memory, so
     /// nothing here depends on it.
-    pub(crate) fn of_worker(exchange: &Exchange, worker: u16, now_us: u64) -> Vec<Self> {
+    pub(crate) fn of(exchange: &Exchange, worker: u16, now_us: u64) -> Self {
         let seats = exchange.geometry().seats_of(worker);
-        seats
-            .map(|index| {
-                let seat = exchange.seat(index);
-                let state = match exchange.seat_state(index) {
-                    SeatState::Empty => SeatDoes::Empty,
-                    SeatState::Idle => SeatDoes::Idle,
-                    SeatState::Busy => SeatDoes::Busy,
-                };
-                let started_us = seat.started_us.load(Ordering::Relaxed);
-                Self {
-                    state,
-                    served: seat.served.load(Ordering::Relaxed),
-                    busy_us: seat.busy_us.load(Ordering::Relaxed),
-                    running_us: (state == SeatDoes::Busy)
-                        .then(|| now_us.saturating_sub(started_us)),
-                }
-            })
-            .collect()
+        let seats = seats.map(|index| SeatStatus::of_seat(exchange, index, now_us));
+        let mut seats: Vec<_> = seats.collect();
+        let is_busy = |seat: &SeatStatus| seat.state == SeatDoes::Busy;
+        let sum = |of: fn(&SeatStatus) -> u64| seats.iter().map(of).fold(0, u64::wrapping_add);
+        let (served, busy_us) = (sum(|seat| seat.served), sum(|seat| seat.busy_us));
+        let seats_total = seats.len();
+        let seats_busy = seats.iter().filter(|seat| is_busy(seat)).count();
+        if exchange.geometry().event_loops {
+            seats.retain(is_busy);
+            seats.sort_by_key(|seat| Reverse(seat.running_us));
+            seats.truncate(BUSY_SEATS_MAX);
+        }
+        Self {
+            seats_total,
+            seats_busy,
+            served,
+            busy_us,
+            seats,
+        }
+    }
+}
+
+impl SeatStatus {
+    fn of_seat(exchange: &Exchange, index: u16, now_us: u64) -> Self {
+        let seat = exchange.seat(index);
+        let state = match exchange.seat_state(index) {
+            SeatState::Empty => SeatDoes::Empty,
+            SeatState::Idle => SeatDoes::Idle,
+            SeatState::Busy => SeatDoes::Busy,
+        };
+        let started_us = seat.started_us.load(Ordering::Relaxed);
+        Self {
+            state,
+            served: seat.served.load(Ordering::Relaxed),
+            busy_us: seat.busy_us.load(Ordering::Relaxed),
+            running_us: (state == SeatDoes::Busy).then(|| now_us.saturating_sub(started_us)),
+        }
     }
 }
 
@@ -263,19 +300,26 @@ mod tests {
             generation: 2,
             stage: WorkerStage::Ready,
             memory_bytes: None,
-            seats: vec![SeatStatus {
-                state: SeatDoes::Busy,
+            seats: WorkerSeats {
+                seats_total: 1,
+                seats_busy: 1,
                 served: 5,
                 busy_us: 900,
-                running_us: Some(3),
-            }],
+                seats: vec![SeatStatus {
+                    state: SeatDoes::Busy,
+                    served: 5,
+                    busy_us: 900,
+                    running_us: Some(3),
+                }],
+            },
         };
         let line = CtlReply::with(Data::Workers(vec![worker])).line();
         assert_eq!(
             String::from_utf8(line).expect("text"),
             concat!(
                 r#"{"ok":true,"message":"","data":[{"index":0,"pid":7,"generation":2,"stage":"ready","#,
-                r#""memory_bytes":null,"seats":[{"state":"busy","served":5,"busy_us":900,"running_us":3}]}]}"#,
+                r#""memory_bytes":null,"seats_total":1,"seats_busy":1,"served":5,"busy_us":900,"#,
+                r#""seats":[{"state":"busy","served":5,"busy_us":900,"running_us":3}]}]}"#,
                 "\n"
             )
         );

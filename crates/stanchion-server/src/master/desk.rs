@@ -15,7 +15,7 @@ use super::stage::Stage;
 use super::step::RunState;
 use super::{Loop, now_ms};
 use crate::control::{
-    ClientId, Control, CtlReply, Data, Request, SeatStatus, ServerPhase, Status, WorkerStacks,
+    ClientId, Control, CtlReply, Data, Request, ServerPhase, Status, WorkerSeats, WorkerStacks,
     WorkerStage, WorkerStatus,
 };
 use crate::settings::SignalStyle;
@@ -151,7 +151,7 @@ impl Loop<'_> {
                     generation: house.generation,
                     stage,
                     memory_bytes: pid.and_then(memory::proportional_bytes),
-                    seats: SeatStatus::of_worker(exchange, index, now_us),
+                    seats: WorkerSeats::of(exchange, index, now_us),
                 });
             }
         }

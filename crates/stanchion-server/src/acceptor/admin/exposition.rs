@@ -11,6 +11,9 @@ pub(super) enum Flavour {
     OpenMetrics,
 }
 
+/// How many durations there are, their sum in microseconds, and how many up to each bound.
+pub(super) type Durations<'h> = (u64, u64, &'h [(u64, u64)]);
+
 /// What is in the text so far.
 pub(super) struct Exposition {
     flavour: Flavour,
@@ -70,15 +73,41 @@ impl Exposition {
     /// Durations, in seconds.
     pub(super) fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram) {
         self.head(name, "histogram", help);
-        let mut buckets = self.family(&format!("{name}_bucket"));
-        for &(bound_us, count) in &histogram.buckets {
-            buckets.sample(&[("le", &seconds(bound_us))], count);
+        let durations = (histogram.count, histogram.sum_us, &histogram.buckets[..]);
+        self.durations(name, None, durations);
+    }
+
+    /// The same of several, which a label tells apart: how many there are, their sum, and how many up to each bound.
+    pub(super) fn histograms<'h>(
+        &mut self,
+        name: &str,
+        help: &str,
+        label: &str,
+        each: impl Iterator<Item = (&'h str, Durations<'h>)>,
+    ) {
+        self.head(name, "histogram", help);
+        for (said, durations) in each {
+            self.durations(name, Some((label, said)), durations);
         }
-        buckets.sample(&[("le", "+Inf")], histogram.count);
+    }
+
+    fn durations(
+        &mut self,
+        name: &str,
+        label: Option<(&str, &str)>,
+        (count, sum_us, buckets): Durations<'_>,
+    ) {
+        let labels: Vec<_> = label.into_iter().collect();
+        let bounds = buckets
+            .iter()
+            .map(|&(bound_us, count)| (seconds(bound_us), count));
+        let mut family = self.family(&format!("{name}_bucket"));
+        for (bound, count) in bounds.chain([("+Inf".to_owned(), count)]) {
+            family.sample(&[&labels[..], &[("le", &bound)]].concat(), count);
+        }
         self.family(&format!("{name}_sum"))
-            .sample(&[], seconds(histogram.sum_us));
-        self.family(&format!("{name}_count"))
-            .sample(&[], histogram.count);
+            .sample(&labels, seconds(sum_us));
+        self.family(&format!("{name}_count")).sample(&labels, count);
     }
 
     pub(super) fn finish(mut self) -> String {
@@ -160,6 +189,9 @@ mod tests {
             buckets: vec![(100, 1), (1_000_000, 2)],
         };
         exposition.histogram("wait_seconds", "In the line.", &histogram);
+        let buckets = [(1_000, 4)];
+        let each = [("0", (4, 2_000, &buckets[..])), ("1", (0, 0, &[]))];
+        exposition.histograms("lag_seconds", "Late.", "worker", each.into_iter());
         exposition.finish()
     }
 
@@ -179,6 +211,15 @@ wait_seconds_bucket{le="1.0"} 2
 wait_seconds_bucket{le="+Inf"} 3
 wait_seconds_sum 1.00025
 wait_seconds_count 3
+# HELP lag_seconds Late.
+# TYPE lag_seconds histogram
+lag_seconds_bucket{worker="0",le="0.001"} 4
+lag_seconds_bucket{worker="0",le="+Inf"} 4
+lag_seconds_sum{worker="0"} 0.002
+lag_seconds_count{worker="0"} 4
+lag_seconds_bucket{worker="1",le="+Inf"} 0
+lag_seconds_sum{worker="1"} 0.0
+lag_seconds_count{worker="1"} 0
 "#;
         assert_eq!(text(Flavour::Prometheus), expected);
     }

@@ -2,7 +2,7 @@
 
 use super::exposition::{Exposition, Flavour, seconds};
 use super::status::Status;
-use crate::acceptor::dispatch::status::SeatDoes;
+use crate::acceptor::dispatch::status::Lags;
 use crate::tally::Traffic;
 
 /// The whole page.
@@ -129,18 +129,22 @@ fn about_seats(page: &mut Exposition, status: &Status) {
         "stanchion_seats",
         "Seats by state. A seat runs one request at a time: a worker's thread, or a task of its event loop.",
     );
-    for (does, name) in [
-        (SeatDoes::Busy, "busy"),
-        (SeatDoes::Idle, "idle"),
-        (SeatDoes::Empty, "empty"),
+    let counts = &status.seat_counts;
+    for (name, count) in [
+        ("busy", counts.busy),
+        ("idle", counts.idle),
+        ("empty", counts.empty),
     ] {
-        let count = status
-            .seats
-            .iter()
-            .filter(|seat| seat.state == does)
-            .count();
         seats.sample(&[("state", name)], count);
     }
+    let mut busy = page.gauge(
+        "stanchion_worker_busy_seats",
+        "Requests that a worker runs.",
+    );
+    for worker in &status.workers {
+        busy.sample(&[("worker", &worker.worker.to_string())], worker.busy);
+    }
+    about_event_loops(page, status);
     let mut memory = page.gauge(
         "stanchion_worker_memory_bytes",
         "Resident memory of a worker, shared pages included.",
@@ -150,6 +154,37 @@ fn about_seats(page: &mut Exposition, status: &Status) {
             memory.sample(&[("worker", &worker.worker.to_string())], bytes);
         }
     }
+}
+
+fn about_event_loops(page: &mut Exposition, status: &Status) {
+    let loops = status.workers.iter().filter_map(|worker| {
+        let event_loop = worker.event_loop.as_ref()?;
+        Some((worker.worker.to_string(), event_loop))
+    });
+    let loops: Vec<_> = loops.collect();
+    if loops.is_empty() {
+        return;
+    }
+    let mut late = page.gauge(
+        "stanchion_loop_late_seconds",
+        "How late the event loop of a worker is, or was the last time: what in the app does not await keeps it.",
+    );
+    for (worker, event_loop) in &loops {
+        late.sample(&[("worker", worker)], seconds(event_loop.lag_us));
+    }
+    page.histograms(
+        "stanchion_loop_lag_seconds",
+        "How late it was, four times a second.",
+        "worker",
+        loops.iter().map(|(worker, event_loop)| {
+            let Lags {
+                count,
+                sum_us,
+                buckets,
+            } = &event_loop.lags;
+            (worker.as_str(), (*count, *sum_us, buckets.as_slice()))
+        }),
+    );
 }
 
 fn about_connections(page: &mut Exposition, status: &Status) {

@@ -45,11 +45,18 @@ impl Sources<'_> {
         ];
         let events = Event::ALL.iter();
         let traffic = Traffic::ALL.iter();
-        let workers = dispatch.sitting().map(|(worker, pid)| WorkerStatus {
-            worker,
-            pid,
-            memory_bytes: memory::resident_bytes(pid),
+        let workers = dispatch.sitting().map(|(worker, pid)| {
+            let (seats, busy) = dispatch.seats_of(worker);
+            WorkerStatus {
+                worker,
+                pid,
+                memory_bytes: memory::resident_bytes(pid),
+                seats,
+                busy,
+                event_loop: dispatch.loop_status(worker, now_us),
+            }
         });
+        let workers_wanted = common.settings.workers as usize;
         Status {
             version: env!("CARGO_PKG_VERSION"),
             pid: common.master_pid,
@@ -61,7 +68,8 @@ impl Sources<'_> {
             ready: self.not_ready_because.is_none(),
             not_ready_because: self.not_ready_because,
             line: dispatch.line_status(now_us),
-            seats: dispatch.seat_statuses(common.settings.workers as usize, now_us),
+            seats: dispatch.seat_statuses(workers_wanted, now_us),
+            seat_counts: dispatch.seat_counts(workers_wanted),
             workers: workers.collect(),
             listeners: self.listeners,
             connections: self.connections,

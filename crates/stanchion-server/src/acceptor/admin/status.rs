@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::acceptor::connections::Doing;
 use crate::acceptor::dispatch::durations::Histogram;
-use crate::acceptor::dispatch::status::{LineStatus, SeatStatus};
+use crate::acceptor::dispatch::status::{LineStatus, LoopStatus, SeatCounts, SeatStatus};
 use crate::acceptor::lifecycle::Lifecycle;
 
 /// Everything, at one moment.
@@ -27,7 +27,9 @@ pub(crate) struct Status {
     pub(crate) ready: bool,
     pub(crate) not_ready_because: Option<String>,
     pub(crate) line: LineStatus,
+    /// Of event loops only those that are busy, and not more than some.
     pub(crate) seats: Vec<SeatStatus>,
+    pub(crate) seat_counts: SeatCounts,
     pub(crate) workers: Vec<WorkerStatus>,
     pub(crate) listeners: Vec<ListenerStatus>,
     pub(crate) connections: Connections,
@@ -71,6 +73,10 @@ pub(crate) struct WorkerStatus {
     pub(crate) worker: u16,
     pub(crate) pid: i32,
     pub(crate) memory_bytes: Option<u64>,
+    pub(crate) seats: usize,
+    pub(crate) busy: usize,
+    /// `None` if it runs threads.
+    pub(crate) event_loop: Option<LoopStatus>,
 }
 
 #[derive(Debug, Serialize)]

@@ -46,6 +46,35 @@ pub(crate) struct SeatStatus {
     pub(crate) busy_us: u64,
 }
 
+/// How many seats do what.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(crate) struct SeatCounts {
+    pub(crate) busy: usize,
+    pub(crate) idle: usize,
+    /// Nobody has them.
+    pub(crate) empty: usize,
+}
+
+/// How an event loop is, as it says.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct LoopStatus {
+    /// How late it is, or was the last time.
+    pub(crate) lag_us: u64,
+    /// The worst of this worker's.
+    pub(crate) lag_max_us: u64,
+    /// Of all the times that it was measured, of this worker and those before it.
+    pub(crate) lags: Lags,
+}
+
+/// How late an event loop was.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Lags {
+    pub(crate) count: u64,
+    pub(crate) sum_us: u64,
+    /// Upper bound and how many were at most so late.
+    pub(crate) buckets: Vec<(u64, u64)>,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum SeatDoes {

@@ -1,0 +1,109 @@
+"""What is told of event loops: each worker's requests and lateness, and no list of a thousand idle seats."""
+
+import json
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families as parse_prometheus
+
+from support.address import Address
+from support.ctl import ctl
+from support.gate import Gate
+from support.patience import eventually
+from support.server import Serve
+from support.wire import Response, Wire, request
+
+pytestmark = pytest.mark.own("gunicorn has no line for event loops")
+
+
+@pytest.fixture
+def admin(tmp_path: Path) -> str:
+    return f"unix:{tmp_path}/admin.sock"
+
+
+def ask(admin: str, target: str) -> Response:
+    with Wire.connect(Address.parse(admin)) as wire:
+        return wire.get(target)
+
+
+def status(admin: str) -> dict[str, Any]:
+    told = json.loads(ask(admin, "/status").body)
+    assert isinstance(told, dict)
+    return told
+
+
+def metric(admin: str, name: str) -> dict[str, float]:
+    """Its samples by worker."""
+    families = parse_prometheus(ask(admin, "/metrics").text)
+    return {
+        one.labels["worker"]: one.value
+        for family in families
+        for one in family.samples
+        if one.name == name and one.labels.get("le", "+Inf") == "+Inf"
+    }
+
+
+def test_seats_are_counted_and_only_those_that_are_busy_are_listed(
+    serve: Serve, gate: Gate, admin: str, tmp_path: Path
+) -> None:
+    control = tmp_path / "control.sock"
+    server = serve(
+        *("looping:app", "--interface", "asgi", "-w", "2", "--admin", admin, "--control", f"unix:{control}"),
+        env=gate.environment,
+    )
+    idle = status(admin)
+    assert idle["seats"] == [] and idle["seat_counts"] == {"busy": 0, "idle": 2_000, "empty": 0}
+    with ExitStack() as stack:
+        wires = [stack.enter_context(server.connect()) for _ in range(203)]
+        for number, wire in enumerate(wires):
+            wire.send(request("GET", f"/hold?{number}"))
+            wire.head()
+        # A snapshot is good for a moment.
+        eventually(lambda: status(admin)["seat_counts"]["busy"] == 203, "all of them are seen")
+        told = status(admin)
+        assert told["seat_counts"] == {"busy": 203, "idle": 1_797, "empty": 0}
+        ages = [seat["running_us"] for seat in told["seats"]]
+        assert len(ages) == 200 and ages == sorted(ages, reverse=True)
+        assert {(seat["state"], seat["method"], seat["path"]) for seat in told["seats"]} == {("busy", "GET", "/hold")}
+        assert sum(worker["busy"] for worker in told["workers"]) == 203
+        assert [worker["seats"] for worker in told["workers"]] == [1_000, 1_000]
+        busy = {str(worker["worker"]): worker["busy"] for worker in told["workers"]}
+        assert metric(admin, "stanchion_worker_busy_seats") == busy
+        said = ctl(control, "workers").stdout.splitlines()[1:]
+        assert all(f"{number} busy of 1000" in line for line, number in zip(said, busy.values(), strict=True)), said
+        exact = json.loads(ctl(control, "workers", "--json").stdout)["data"]
+        assert [(one["seats_busy"], len(one["seats"])) for one in exact] == [(count, count) for count in busy.values()]
+    eventually(lambda: status(admin)["seats"] == [], "all clients are gone, and their requests with them")
+
+
+def test_how_late_a_loop_is_is_told_while_it_is_blocked_and_remembered(serve: Serve, gate: Gate, admin: str) -> None:
+    server = serve("looping:app", "--interface", "asgi", "-w", "2", "--admin", admin, env=gate.environment)
+    eventually(lambda: min(metric(admin, "stanchion_loop_lag_seconds_count").values()) > 0, "loops turn")
+    with server.connect() as wire:
+        wire.send(request("GET", "/block"))
+        pid = int(gate.announcement().split()[0])
+
+        def loops() -> dict[bool, dict[str, Any]]:
+            """Of the worker that is blocked, and of the other one."""
+            return {worker["pid"] == pid: worker["event_loop"] for worker in status(admin)["workers"]}
+
+        eventually(lambda: loops()[True]["lag_us"] > 1_100_000, "it is seen to be late while it is")
+        (blocked,) = [str(one["worker"]) for one in status(admin)["workers"] if one["pid"] == pid]
+        assert metric(admin, "stanchion_loop_late_seconds")[blocked] > 1.1
+        assert loops()[False]["lag_us"] < loops()[True]["lag_us"]
+        gate.let_pass(1)
+        assert wire.response().status == 200
+    eventually(lambda: loops()[True]["lag_us"] < 1_000_000, "it is in time again")
+    found = loops()[True]
+    assert found["lag_max_us"] > 1_100_000
+    late = found["lags"]["count"] - dict(map(tuple, found["lags"]["buckets"]))[1_000_000]
+    assert late == 1, "once, however long"
+    assert found["lags"]["sum_us"] >= found["lag_max_us"]
+
+
+def test_of_threads_nothing_is_said_about_loops(serve: Serve, admin: str) -> None:
+    serve("hello:app", "--admin", admin)
+    assert "stanchion_loop" not in ask(admin, "/metrics").text
+    assert [worker["event_loop"] for worker in status(admin)["workers"]] == [None]

@@ -4,9 +4,9 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from bench import cells, deploys, idle, nginx, overload, slow_clients, turns
-from bench.apps import files, stream
-from bench.servers import SERVERS
+from bench import cells, deploys, idle, nginx, overload, slow_clients, sockets, turns
+from bench.apps import files, hello, stream
+from bench.servers import ASYNCHRONOUS, SERVERS
 from bench.turns import HELLO, Stand, Workload, one_worker
 from bench.wrk import Load
 
@@ -78,6 +78,29 @@ KIND_COLUMNS = (
     Column("broken", "reset", 0),
     Column("late", "no answer", 0),
 )
+MESSAGE_COLUMNS = (
+    Column("cpu_us", "CPU µs/message", 2, ratio=True),
+    Column("user_us", "user", 2),
+    Column("kernel_us", "kernel", 2),
+    Column("rps", "messages/s", 0, ratio=True),
+)
+MEMORY_COLUMNS = (
+    Column("pss_kb", "KB each", 2, ratio=True),
+    Column("anonymous_kb", "of it no file's", 2),
+)
+MIXED_COLUMNS = (
+    Column("to_ideal", "fast p99 / ideal", 2),
+    Column("fast_p99_ms", "fast p99 ms", ratio=True),
+    Column("ideal_p99_ms", "ideal fast p99 ms"),
+    Column("fast_p50_ms", "fast p50 ms", 2),
+    Column("slow_p99_ms", "slow p99 ms"),
+)
+OVERLOAD_COLUMNS = (
+    Column("goodput", "goodput", 3),
+    Column("p99_ms", "p99 ms", 0),
+    Column("told_max_ms", "last told after ms", 0),
+    *KIND_COLUMNS,
+)
 STALL_COLUMNS = (
     Column("goodput", "goodput", 3),
     Column("recovered_s", "none lost after s", 1),
@@ -96,6 +119,10 @@ WORKLOADS = {
     "flask": Workload("flask_json:app", Load(), is_flask_json),
     "page": Workload("flask_page:app", Load(), is_page),
     "upload": Workload("upload:app", Load(post_bytes=UPLOAD_BYTES), lambda body: body == b"%d\n" % UPLOAD_BYTES),
+    "asgi-hello": Workload("asgi:hello", Load(), lambda body: body == hello.BODY),
+    "asgi-json": Workload("starlette_json:app", Load(), is_flask_json),
+    "asgi-upload": Workload("asgi:upload", Load(post_bytes=UPLOAD_BYTES), lambda body: body == b"%d\n" % UPLOAD_BYTES),
+    "asgi-stream": Workload("asgi:stream", Load(STREAMS), is_whole_stream, is_long=True),
     "stream16": Workload("stream:app", Load(STREAMS, path="/16"), is_whole_stream, is_long=True),
     "stream64": Workload("stream:app", Load(STREAMS, path="/64"), is_whole_stream, is_long=True),
     **{
@@ -200,26 +227,87 @@ CASES = {
             stand=one_worker(WORKLOADS["file100"]),
         ),
         Case(
+            "asgi-hello",
+            "ASGI: hello over 32 keep-alive connections",
+            ASYNCHRONOUS,
+            LOAD_COLUMNS,
+            stand=one_worker(WORKLOADS["asgi-hello"]),
+        ),
+        Case(
+            "asgi-json",
+            "ASGI: a Starlette view that answers JSON",
+            ASYNCHRONOUS,
+            LOAD_COLUMNS,
+            stand=one_worker(WORKLOADS["asgi-json"]),
+        ),
+        Case(
+            "asgi-upload",
+            "ASGI: a POST of 64 KiB, read by the app",
+            ASYNCHRONOUS,
+            LOAD_COLUMNS,
+            stand=one_worker(WORKLOADS["asgi-upload"]),
+        ),
+        Case(
+            "asgi-stream",
+            "ASGI: a streamed answer of 1 MiB in pieces of 64 KiB, 8 connections",
+            ASYNCHRONOUS,
+            LOAD_COLUMNS,
+            stand=one_worker(WORKLOADS["asgi-stream"]),
+        ),
+        Case(
+            "asgi-echo64",
+            "WebSocket: a message of 64 bytes and back, 32 connections",
+            ASYNCHRONOUS,
+            MESSAGE_COLUMNS,
+            stand=sockets.echo(64),
+        ),
+        Case(
+            "asgi-echo64k",
+            "WebSocket: a message of 64 KiB and back, 32 connections",
+            ASYNCHRONOUS,
+            MESSAGE_COLUMNS,
+            stand=sockets.echo(64 << 10),
+        ),
+        Case(
+            "asgi-sockets",
+            "Memory of the server for each of 1,000 WebSockets that idle",
+            ASYNCHRONOUS,
+            MEMORY_COLUMNS,
+            sockets.idle_sockets,
+        ),
+        Case(
+            "asgi-streams",
+            "Memory of the server for each of 5,000 streams of events that idle",
+            ASYNCHRONOUS,
+            MEMORY_COLUMNS,
+            sockets.idle_streams,
+        ),
+        Case(
+            "asgi-mixed",
+            "ASGI, work-conserving: the mixed load below, from an app that blocks its loop",
+            ASYNCHRONOUS,
+            MIXED_COLUMNS,
+            cells.mixed,
+        ),
+        Case(
+            "asgi-overload",
+            "ASGI: the overload below, from an app that blocks its loop",
+            ASYNCHRONOUS,
+            OVERLOAD_COLUMNS,
+            overload.overload,
+        ),
+        Case(
             "idle",
             "Memory of the server for each of 5,000 connections that were answered once and idle",
             ("nginx", "stanchion", "bjoern", "fastpysgi"),
-            (
-                Column("pss_kb", "KB each", 2),
-                Column("anonymous_kb", "of it no file's", 2),
-            ),
+            MEMORY_COLUMNS,
             idle.idle,
         ),
         Case(
             "mixed",
             "Work-conserving: 90 % of 1 ms and 10 % of 200 ms at half load, 4 workers, 32 keep-alive connections",
             ("stanchion", "granian", "uwsgi-http", "gunicorn-gthread"),
-            (
-                Column("to_ideal", "fast p99 / ideal", 2),
-                Column("fast_p99_ms", "fast p99 ms", ratio=True),
-                Column("ideal_p99_ms", "ideal fast p99 ms"),
-                Column("fast_p50_ms", "fast p50 ms", 2),
-                Column("slow_p99_ms", "slow p99 ms"),
-            ),
+            MIXED_COLUMNS,
             cells.mixed,
         ),
         Case(
@@ -261,12 +349,7 @@ CASES = {
             "overload",
             "Twice the capacity for 20 s, over TCP; clients wait 10 s. Goodput: answered meanwhile, over the capacity",
             PREFORKING,
-            (
-                Column("goodput", "goodput", 3),
-                Column("p99_ms", "p99 ms", 0),
-                Column("told_max_ms", "last told after ms", 0),
-                *KIND_COLUMNS,
-            ),
+            OVERLOAD_COLUMNS,
             overload.overload,
         ),
         Case(

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from bench import mixed_load
 from bench.measure import Figures, Plan, ask, serving
 from bench.processes import ServerError, Tree
-from bench.servers import Server
+from bench.servers import ASYNCHRONOUS, Server
 
 # The last argument is the number of the round, from 0.
 Cell = Callable[[Server, Plan, int], Figures]
@@ -26,7 +26,8 @@ MEMORY_BATCHES = 50
 
 def mixed(server: Server, plan: Plan, round_number: int) -> Figures:
     """Four workers at half load, beside an ideal single line with the same arrivals."""
-    with serving(server, "mixed:app", workers=mixed_load.WORKERS, pinned=False) as (_tree, port):
+    app = "asgi:mixed" if server.name in ASYNCHRONOUS else "mixed:app"
+    with serving(server, app, workers=mixed_load.WORKERS, pinned=False) as (_tree, port):
         outcome = asyncio.run(mixed_load.offer(port, plan.mixed_s, seed=round_number))
     latencies_s: dict[str, list[float]] = {"fast": [], "slow": [], "ideal fast": [], "ideal slow": []}
     for request, ideal_s in zip(outcome.served, mixed_load.ideal_latencies_s(outcome.served), strict=True):

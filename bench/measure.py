@@ -65,14 +65,21 @@ def answers(port: int, status: int = 200) -> Callable[[], bool]:
 
 @contextlib.contextmanager
 def serving(
-    server: Server, app: str, *, workers: int = 1, pinned: bool = True, preload: bool = False, floor: str = ""
+    server: Server,
+    app: str,
+    *,
+    workers: int = 1,
+    pinned: bool = True,
+    preload: bool = False,
+    floor: str = "",
+    own: tuple[str, ...] = (),
 ) -> Iterator[tuple[Tree, int]]:
     """The server with an app on a TCP port; its process tree and the port. nginx, which has no app, serves `floor`."""
     port = free_port()
     if server.name == "nginx":
         command = nginx.command(SCRATCH / "floor", port, floor)
     else:
-        command = server.command(Launch(app, Address(port=port), workers, preload))
+        command = server.command(Launch(app, Address(port=port), workers, preload, own=own))
     with running(
         command, core=SERVER_CORE if pinned else None, log=SCRATCH / f"{server.name}.log", ready=answers(port)
     ) as tree:

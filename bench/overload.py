@@ -25,7 +25,7 @@ from bench.open_load import (
     poisson,
 )
 from bench.processes import ServerError, Tree, free_port, running
-from bench.servers import Address, Launch, Server
+from bench.servers import ASYNCHRONOUS, Address, Launch, Server
 
 WORKERS = 4
 CAPACITY_PER_S = WORKERS / SERVICE_S
@@ -155,7 +155,8 @@ def kinds(requests: list[Request]) -> Figures:
 def serving(server: Server, address: Address, *, own: tuple[str, ...] = (), through: int = 0) -> Iterator[Tree]:
     """The server with the app of 20 ms and four workers, ready for requests, also `through` another port."""
     SCRATCH.mkdir(exist_ok=True)
-    app = "bench/apps/steady.ru" if server.name == "unicorn" else "steady:app"
+    app = "asgi:steady" if server.name in ASYNCHRONOUS else "steady:app"
+    app = "bench/apps/steady.ru" if server.name == "unicorn" else app
     command = server.command(Launch(app, address, WORKERS, backlog=SOMAXCONN_SMALL, own=own))
     ready = answers(through or address.port)
     with running(command, core=None, log=SCRATCH / f"{server.name}.log", ready=ready) as tree:

@@ -7,6 +7,7 @@ from statistics import quantiles
 
 from bench.cases import Column
 from bench.measure import Figures
+from bench.servers import OWN
 
 WIDTH, ROW, BAR, TOP = 760, 26, 16, 34
 LEFT, RIGHT = 150, 110
@@ -24,7 +25,7 @@ text { font: 13px system-ui, sans-serif; fill: #1b1f24; }
 @media (prefers-color-scheme: dark) {
 text { fill: #e7eaee; } .muted { fill: #a0a8b2; } .spread { stroke: #e7eaee; } .cut { fill: #14171b; }
 }"""
-KINDS = {"stanchion": "own", "stanchion-watched": "own", "nginx": "floor", "one copy": "floor"}
+KINDS = {"stanchion": "own", "stanchion-watched": "own", "stanchion-asgi": "own", "nginx": "floor", "one copy": "floor"}
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def bar(server: str, column: Column, rounds: Sequence[Figures]) -> Bar:
 def scale_of(bars: Sequence[Bar]) -> float:
     """What the whole width stands for: the longest bar, unless that is far longer than stanchion's."""
     longest = max(one.upper for one in bars)
-    own = [one.median for one in bars if one.server == "stanchion"]
+    own = [one.median for one in bars if one.server in OWN]
     return min(longest, CUT * own[0]) if own and own[0] > 0 else longest
 
 

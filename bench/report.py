@@ -8,6 +8,7 @@ from statistics import median
 from bench import targets
 from bench.cases import CASES, Case, Column
 from bench.measure import Figures
+from bench.servers import OWN
 
 Rounds = Sequence[Figures]
 
@@ -85,11 +86,10 @@ def table(case: Case, records: Sequence[Record]) -> list[str]:
         titles += [column.title, "x"] if column.ratio else [column.title]
     titles.append("failures")
     lines = [f"| {' | '.join(titles)} |", f"|---|{'---:|' * (len(titles) - 1)}"]
+    own = rounds.get(next((server for server in case.servers if server in OWN), ""))
     for server in case.servers:
         if server in rounds:
-            cells = [
-                cell for column in case.columns for cell in cells_of(column, rounds[server], rounds.get("stanchion"))
-            ]
+            cells = [cell for column in case.columns for cell in cells_of(column, rounds[server], own)]
             failures = sum(row["failures"] for row in rounds[server])
             lines.append(f"| {' | '.join([server, *cells, f'{failures:.0f}'])} |")
         if server in errors:
@@ -97,7 +97,7 @@ def table(case: Case, records: Sequence[Record]) -> list[str]:
     return lines
 
 
-def cells_of(column: Column, rounds: Rounds, stanchion: Rounds | None) -> list[str]:
+def cells_of(column: Column, rounds: Rounds, own: Rounds | None) -> list[str]:
     values = [row[column.key] for row in rounds]
     middle = median(values)
     shown = f"{middle:,.{column.digits}f}"
@@ -105,5 +105,5 @@ def cells_of(column: Column, rounds: Rounds, stanchion: Rounds | None) -> list[s
         shown += f" ({min(values):,.{column.digits}f}..{max(values):,.{column.digits}f})"
     if not column.ratio:
         return [shown]
-    base = median(row[column.key] for row in stanchion) if stanchion else 0.0
+    base = median(row[column.key] for row in own) if own else 0.0
     return [shown, f"{middle / base:.2f}" if base else ""]

@@ -14,6 +14,11 @@ SCRIPTS = os.path.dirname(PYTHON)
 # Longer than any pause between two requests of a case, so that no server closes a connection that is still in use.
 KEEP_ALIVE_S = 75
 
+# Those that serve asynchronous apps here.
+ASYNCHRONOUS = ("stanchion-asgi", "uvicorn", "uvicorn-zttp", "granian-asgi", "hypercorn", "gunicorn-asgi")
+# What the others of a case are compared with: whichever of these is among them.
+OWN = ("stanchion", "stanchion-asgi")
+
 
 @dataclass(frozen=True)
 class Address:
@@ -100,16 +105,44 @@ def gunicorn_gthread(launch: Launch) -> list[str]:
     return [*gunicorn(launch), "-k", "gthread", "--threads", "1"]
 
 
-def granian_with(*options: str) -> Callable[[Launch], list[str]]:
+def granian_with(*options: str, interface: str = "wsgi") -> Callable[[Launch], list[str]]:
     def command(launch: Launch) -> list[str]:
         address = launch.address
         bind = ["--uds", address.path] if address.path else ["--host", "127.0.0.1", "--port", str(address.port)]
         return [
-            *(PYTHON, "-m", "granian", launch.app, "--interface", "wsgi", *bind, "--workers", str(launch.workers)),
-            *("--http", "1", "--no-ws", "--log-level", "warning", *options),
+            *(PYTHON, "-m", "granian", launch.app, "--interface", interface, *bind, "--workers", str(launch.workers)),
+            *("--http", "1", "--log-level", "warning", *options),
         ]
 
     return command
+
+
+def stanchion_asgi(launch: Launch) -> list[str]:
+    return [*stanchion(launch), "--interface", "asgi", "--loop", "uvloop"]
+
+
+def uvicorn_with(parser: str) -> Callable[[Launch], list[str]]:
+    def command(launch: Launch) -> list[str]:
+        address = launch.address
+        bind = ["--uds", address.path] if address.path else ["--host", "127.0.0.1", "--port", str(address.port)]
+        return [
+            *(PYTHON, "-m", "uvicorn", launch.app, *bind, "--workers", str(launch.workers)),
+            *("--loop", "uvloop", "--http", parser, "--timeout-keep-alive", str(KEEP_ALIVE_S)),
+            *("--log-level", "warning", "--no-access-log"),
+        ]
+
+    return command
+
+
+def hypercorn(launch: Launch) -> list[str]:
+    return [
+        *(PYTHON, "-m", "hypercorn", launch.app, "--bind", str(launch.address), "--workers", str(launch.workers)),
+        *("--worker-class", "uvloop", "--keep-alive", str(KEEP_ALIVE_S), "--log-level", "warning"),
+    ]
+
+
+def gunicorn_asgi(launch: Launch) -> list[str]:
+    return [*gunicorn(launch), "-k", "asgi"]
 
 
 def uwsgi_with(*sockets: str) -> Callable[[Launch], list[str]]:
@@ -167,11 +200,14 @@ SERVERS = {
         Server(
             "granian",
             "granian",
-            granian_with("--blocking-threads", "1"),
+            granian_with("--no-ws", "--blocking-threads", "1"),
             note="one blocking thread a worker, as the others have; cannot preload",
         ),
         Server(
-            "granian-default", "granian", granian_with(), note="as many blocking threads as it likes, up to hundreds"
+            "granian-default",
+            "granian",
+            granian_with("--no-ws"),
+            note="as many blocking threads as it likes, up to hundreds",
         ),
         Server(
             "uwsgi",
@@ -200,6 +236,17 @@ SERVERS = {
             note="Ruby, of the distribution; only where deploys, overload and memory are compared",
             program="unicorn",
         ),
+        Server("stanchion-asgi", "stanchion", stanchion_asgi, note="an acceptor process besides the worker; uvloop"),
+        Server("uvicorn", "uvicorn", uvicorn_with("httptools"), note="one worker: no master; uvloop, httptools"),
+        Server("uvicorn-zttp", "zttp", uvicorn_with("zttp"), note="one worker: no master; uvloop"),
+        Server(
+            "granian-asgi",
+            "granian",
+            granian_with("--loop", "uvloop", interface="asgi"),
+            note="a thread of the worker besides the loop; uvloop",
+        ),
+        Server("hypercorn", "hypercorn", hypercorn, note="a parser in Python; uvloop"),
+        Server("gunicorn-asgi", "gunicorn", gunicorn_asgi, note="without the optional C parser, as pip installs it"),
         Server("nginx", None, lambda _: [], upstream=None, note="`return 200` or a file: no app at all, the floor"),
         Server("one copy", None, plain_python, upstream=None, note="wsgiref in one plain Python process"),
     )

@@ -2,17 +2,13 @@
 
 from dataclasses import dataclass
 
-from bench.servers import SERVERS
+from bench.servers import ASYNCHRONOUS, SERVERS
 
 # medians[case][server][key], over the rounds.
 Medians = dict[str, dict[str, dict[str, float]]]
 
-PEERS = tuple(
-    name
-    for name in SERVERS
-    if name not in {"stanchion", "stanchion-adaptive", "stanchion-watched", "nginx", "one copy"}
-)
-
+PEERS = tuple(name for name in SERVERS if not name.startswith("stanchion") and name not in {"nginx", "one copy"})
+ASYNCHRONOUS_PEERS = tuple(name for name in ASYNCHRONOUS if name in PEERS)
 
 C_SERVERS = ("bjoern", "fastpysgi")
 
@@ -61,6 +57,28 @@ TARGETS = (
         "an access log and an admin listener, hello: at most 2 % more CPU",
         of="stanchion-watched",
     ),
+    *(
+        Target(f"asgi-{case}", key, ASYNCHRONOUS_PEERS, 1.0, f"ASGI, {what} than the best peer", of="stanchion-asgi")
+        for case, key, what in (
+            ("hello", "cpu_us", "hello: no more CPU"),
+            ("json", "cpu_us", "Starlette: no more CPU"),
+            ("upload", "cpu_us", "64 KiB POST: no more CPU"),
+            ("stream", "cpu_us", "1 MiB streamed: no more CPU"),
+            ("echo64", "cpu_us", "a WebSocket's 64 bytes and back: no more CPU"),
+            ("echo64k", "cpu_us", "a WebSocket's 64 KiB and back: no more CPU"),
+            ("sockets", "pss_kb", "an idle WebSocket: no more memory"),
+        )
+    ),
+    Target("asgi-streams", "pss_kb", (), 12.0, "ASGI, an idle stream of events: at most 12 KB", of="stanchion-asgi"),
+    Target(
+        "asgi-mixed",
+        "to_ideal",
+        (),
+        1.05,
+        "ASGI, an app that blocks its loop: fast p99 at most 1.05 x the ideal line's",
+        of="stanchion-asgi",
+    ),
+    Target("asgi-overload", "unused", (), 0.05, "ASGI, overload: at most 5 % unused", of="stanchion-asgi"),
     Target("slow", "lost", (), 0.05, "slow clients: cost the others at most 5 % of their throughput"),
 )
 

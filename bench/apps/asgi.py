@@ -1,0 +1,94 @@
+"""The least that asynchronous apps can do, each with what another app here does without a loop."""
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from bench.apps.hello import BODY
+from bench.apps.mixed import FAST_S, SLOW_S
+from bench.apps.steady import SERVICE_S
+from bench.apps.stream import TOTAL_BYTES
+
+Message = dict[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+HEADERS = [(b"content-type", b"text/plain"), (b"content-length", b"%d" % len(BODY))]
+PIECE = b"x" * (64 << 10)
+
+
+async def hello(scope: Message, receive: Receive, send: Send) -> None:
+    refuse_lifespan(scope)
+    await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
+    await send({"type": "http.response.body", "body": BODY})
+
+
+async def upload(scope: Message, receive: Receive, send: Send) -> None:
+    """Reads the whole request body and answers its length."""
+    refuse_lifespan(scope)
+    read_bytes, more = 0, True
+    while more:
+        message = await receive()
+        read_bytes += len(message["body"])
+        more = message["more_body"]
+    body = b"%d\n" % read_bytes
+    headers = [(b"content-type", b"text/plain"), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def stream(scope: Message, receive: Receive, send: Send) -> None:
+    refuse_lifespan(scope)
+    headers = [(b"content-type", b"application/octet-stream")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    for _ in range(TOTAL_BYTES // len(PIECE)):
+        await send({"type": "http.response.body", "body": PIECE, "more_body": True})
+    await send({"type": "http.response.body"})
+
+
+def refuse_lifespan(scope: Message) -> None:
+    if scope["type"] != "http":
+        raise ValueError("only HTTP here")
+
+
+async def echo(scope: Message, receive: Receive, send: Send) -> None:
+    """Of WebSockets; a request gets the hello, by which a start is noticed."""
+    if scope["type"] != "websocket":
+        await hello(scope, receive, send)
+        return
+    await receive()
+    await send({"type": "websocket.accept"})
+    while (message := await receive())["type"] == "websocket.receive":
+        await send({"type": "websocket.send", "bytes": message["bytes"]})
+
+
+async def events(scope: Message, receive: Receive, send: Send) -> None:
+    """/events is a stream of server-sent events: one at once, and then none until the client leaves."""
+    refuse_lifespan(scope)
+    if scope["path"] != "/events":
+        await hello(scope, receive, send)
+        return
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
+    await send({"type": "http.response.body", "body": b"data: first\n\n", "more_body": True})
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def mixed(scope: Message, receive: Receive, send: Send) -> None:
+    """A fast and a slow page that block the loop; answers how long it really took, in ns."""
+    refuse_lifespan(scope)
+    began_ns = time.perf_counter_ns()
+    time.sleep(SLOW_S if scope["path"] == "/slow" else FAST_S)
+    body = b"%d\n" % (time.perf_counter_ns() - began_ns)
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def steady(scope: Message, receive: Receive, send: Send) -> None:
+    """A page that takes the loop 20 ms; answers how long it took, in ns."""
+    refuse_lifespan(scope)
+    began_ns = time.perf_counter_ns()
+    time.sleep(SERVICE_S)
+    body = b"%d\n" % (time.perf_counter_ns() - began_ns)
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
+    await send({"type": "http.response.body", "body": body})

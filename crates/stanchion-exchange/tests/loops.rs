@@ -230,6 +230,37 @@ fn the_acceptor_is_told_of_room_only_if_it_wants_some() {
 }
 
 #[test]
+fn who_asks_for_room_is_told_of_it_once_half_of_the_ring_is_free() {
+    let exchange = Exchange::create(GEOMETRY).unwrap();
+    let mut side = AcceptorSide::take_over(&exchange);
+    let seat = seat(&exchange, 0);
+    let mut taken = taken(&mut side, &seat);
+    let slot = taken.slot();
+    let mut into = [0; 8];
+    let told = |side: &AcceptorSide<'_>| {
+        let mut told = Vec::new();
+        side.sweep(|slot| told.push(slot));
+        told
+    };
+    assert_eq!(side.await_inflow_room(slot), Some(8));
+    assert_eq!(side.pour(slot, b"4444"), Ok(4));
+    assert_eq!(side.await_inflow_room(slot), Some(4));
+    assert_eq!(side.pour(slot, b"1"), Ok(1));
+    assert_eq!(side.await_inflow_room(slot), None);
+    assert!(told(&side).is_empty());
+    assert_eq!(taken.receive(&mut into[..1]), 1);
+    assert_eq!(told(&side), [slot]);
+    assert_eq!(side.await_inflow_room(slot), Some(4));
+    // The last bytes come with the end, or not at all with it.
+    assert_eq!(side.pour_last(slot, b"55555"), Ok(4));
+    assert_eq!(taken.inflow(), (8, Inflow::Open));
+    assert_eq!(taken.receive(&mut into), 8);
+    assert_eq!(side.pour_last(slot, b"5"), Ok(1));
+    assert_eq!(taken.inflow(), (1, Inflow::Complete));
+    assert_eq!(side.mend(), Ok(()));
+}
+
+#[test]
 fn the_next_request_finds_nothing_of_the_one_before() {
     let exchange = Exchange::create(GEOMETRY).unwrap();
     let mut side = AcceptorSide::take_over(&exchange);

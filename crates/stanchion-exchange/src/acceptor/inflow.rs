@@ -66,6 +66,19 @@ impl AcceptorSide<'_> {
         Ok(done)
     }
 
+    /// The same with the last bytes, and the end if there is room for all of them: so the seat finds it with them.
+    ///
+    /// # Errors
+    /// The worker says that it has read what is not there.
+    pub fn pour_last(&mut self, slot: u32, bytes: &[u8]) -> Result<usize, Corrupt> {
+        let len = self.inflow_room(slot)?.min(bytes.len());
+        self.put(slot, &bytes[..len]);
+        if len == bytes.len() {
+            self.end_inflow(slot, Inflow::Complete);
+        }
+        Ok(len)
+    }
+
     /// Nothing more comes.
     pub fn end_inflow(&mut self, slot: u32, end: Inflow) {
         let Some(poured) = self.poured.get_mut(slot as usize) else {
@@ -92,6 +105,15 @@ impl AcceptorSide<'_> {
         let room = unread.and_then(|unread| capacity.checked_sub(unread));
         room.map(|room| room as usize)
             .ok_or(Corrupt("more was read than had come in"))
+    }
+
+    /// As [`Self::inflow_room`], if that is half of the ring or more. If it is not, the seat notes it when it is.
+    pub fn await_inflow_room(&mut self, slot: u32) -> Option<usize> {
+        let capacity = self.exchange.geometry().inflow_bytes as u64;
+        let poured = self.poured.get(slot as usize)?;
+        let flow = &self.exchange.head(slot).inflow.0;
+        let room = flow.look_for_room(poured.bytes, capacity);
+        room.map(|room| room as usize)
     }
 
     /// Puts bytes for which there is room behind the others.

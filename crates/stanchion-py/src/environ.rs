@@ -245,6 +245,9 @@ impl Environs {
                 })?;
                 bytes_io(py)?.call1((bytes,)).map(Some)
             }
+            BodyRecord::Begun { .. } => Err(PyOSError::new_err(
+                "a body that is still coming, which is our fault",
+            )),
             BodyRecord::Spooled { path, .. } => self.open.bind(py).call1((path, "rb")).map(Some),
         }
     }

@@ -9,7 +9,7 @@ use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use stanchion_server::{Ending, Taken};
+use stanchion_server::{Ending, Inflow, Taken};
 use tracing::error;
 
 use crate::answer::{Answer, Stage};
@@ -17,6 +17,9 @@ use crate::response::ClientGone;
 
 /// A body that is in a file is given to the app in pieces of this size.
 const PIECE_BYTES: usize = 64 * 1024;
+
+/// Nothing has come of a body that is still coming.
+const NOTHING: (usize, Inflow) = (0, Inflow::Open);
 
 /// How far a request is, and its answer.
 pub(super) struct Progress {
@@ -40,6 +43,10 @@ pub(super) struct Progress {
 pub(super) enum Input {
     /// In the slot.
     Memory { at: usize, len: usize },
+    /// Likewise, and more comes behind that.
+    Begun { at: usize, len: usize },
+    /// It comes.
+    Coming,
     /// In a file of its own.
     File { file: File, left: u64 },
     /// Nothing.
@@ -121,19 +128,25 @@ impl Progress {
         &mut self,
         py: Python<'py>,
     ) -> PyResult<Option<Bound<'py, PyDict>>> {
-        let Some(taken) = self.answer.taken.as_ref().filter(|_| !self.is_client_gone) else {
+        let Some(taken) = self.answer.taken.as_mut().filter(|_| !self.is_client_gone) else {
             return Ok(None);
         };
-        let (bytes, is_last) = match &mut self.input {
+        let (bytes, next) = match &mut self.input {
             Input::Over => return Ok(None),
-            Input::Memory { at, len } => {
-                let bytes = PyBytes::new_with(py, *len, |bytes| {
-                    if taken.read_request(*at, bytes) < *len {
-                        return Err(PyOSError::new_err("the body has changed its length"));
+            Input::Memory { at, len } => (in_record(py, taken, *at, *len)?, Some(Input::Over)),
+            Input::Begun { at, len } => (in_record(py, taken, *at, *len)?, Some(Input::Coming)),
+            Input::Coming => {
+                let (unread, end) = taken.inflow();
+                let is_all = unread <= PIECE_BYTES;
+                match end {
+                    Inflow::Open if unread == 0 => return Ok(None),
+                    Inflow::Broken if unread == 0 => {
+                        self.is_client_gone = true;
+                        return Ok(None);
                     }
-                    Ok(())
-                })?;
-                (bytes, true)
+                    Inflow::Complete if is_all => (come(py, taken, unread)?, Some(Input::Over)),
+                    _ => (come(py, taken, unread.min(PIECE_BYTES))?, None),
+                }
             }
             Input::File { file, left } => {
                 let len = usize::try_from(*left)
@@ -141,17 +154,25 @@ impl Progress {
                     .min(PIECE_BYTES);
                 let bytes = PyBytes::new_with(py, len, |bytes| Ok(file.read_exact(bytes)?))?;
                 *left -= len as u64;
-                (bytes, *left == 0)
+                (bytes, (*left == 0).then_some(Input::Over))
             }
         };
-        if is_last {
-            self.input = Input::Over;
+        if let Some(next) = next {
+            self.input = next;
         }
+        let is_last = matches!(self.input, Input::Over);
         let event = PyDict::new(py);
         event.set_item(intern!(py, "type"), intern!(py, "http.request"))?;
         event.set_item(intern!(py, "body"), bytes)?;
         event.set_item(intern!(py, "more_body"), !is_last)?;
         Ok(Some(event))
+    }
+
+    /// Whether more of the request's body has come, or the end of it.
+    pub(super) fn has_input(&self) -> bool {
+        let taken = self.answer.taken.as_ref();
+        let inflow = taken.map(Taken::inflow);
+        matches!(self.input, Input::Coming) && inflow.is_some_and(|inflow| inflow != NOTHING)
     }
 
     /// Sends a piece, as far as there is room. Gives a future if it waits for more.
@@ -296,6 +317,30 @@ impl Progress {
         let waiting = self.pending.drain(..).map(|pending| pending.future);
         waiting.collect()
     }
+}
+
+/// A body, or the start of it, that is in the record of its request.
+fn in_record<'py>(
+    py: Python<'py>,
+    taken: &Taken<'_>,
+    at: usize,
+    len: usize,
+) -> PyResult<Bound<'py, PyBytes>> {
+    PyBytes::new_with(py, len, |bytes| {
+        is_whole(taken.read_request(at, bytes), len)
+    })
+}
+
+/// So many bytes that have come behind that.
+fn come<'py>(py: Python<'py>, taken: &mut Taken<'_>, len: usize) -> PyResult<Bound<'py, PyBytes>> {
+    PyBytes::new_with(py, len, |bytes| is_whole(taken.receive(bytes), len))
+}
+
+fn is_whole(read: usize, len: usize) -> PyResult<()> {
+    if read < len {
+        return Err(PyOSError::new_err("the body has changed its length"));
+    }
+    Ok(())
 }
 
 /// Writes what there is room for, since nothing else was written.

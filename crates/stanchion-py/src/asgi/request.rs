@@ -47,6 +47,7 @@ impl Request {
     ) -> PyResult<Self> {
         let input = match record.body {
             BodyRecord::Memory { at, len } => Input::Memory { at, len },
+            BodyRecord::Begun { at, len } => Input::Begun { at, len },
             BodyRecord::Spooled { path, len } => Input::File {
                 file: File::open(path)?,
                 left: len,
@@ -85,7 +86,7 @@ impl Request {
             None
         };
         let (done, failed) = state.flush(py);
-        let receivers = if state.is_over() {
+        let receivers = if state.is_over() || state.has_input() {
             std::mem::take(&mut state.receivers)
         } else {
             Vec::new()

@@ -273,6 +273,7 @@ impl Acceptor {
             self.sought.due_us(),
             self.requests.dispatch.held_due_us(),
             self.requests.dispatch.call_due_us(),
+            self.requests.later.due_us(),
             self.ending.map(|ending| ending.until_us),
         ];
         let due_us = due.into_iter().flatten().min().unwrap_or(u64::MAX);
@@ -297,6 +298,8 @@ impl Acceptor {
             self.hear_the_others();
         }
         self.requests.disk.done(&self.requests.woken);
+        let requests = &mut self.requests;
+        requests.later.wake(requests.now_us, &requests.woken);
         self.requests.dispatch.sweep(self.requests.now_us);
         self.drive_woken();
         self.look_at_the_clock();

@@ -23,8 +23,8 @@ pub use message::{
     message_head, read_close, read_message_head,
 };
 pub use request::{
-    BodyRecord, REQUEST_HEAD_BYTES_MAX, REQUEST_RECORD_EXTRA_BYTES, RequestBuffer, RequestFacts,
-    RequestRecord, WholeBody, write_request,
+    BodyRecord, BodySource, REQUEST_HEAD_BYTES_MAX, REQUEST_RECORD_EXTRA_BYTES, RequestBuffer,
+    RequestFacts, RequestRecord, write_request,
 };
 
 /// A longer buffer is not kept for the next record.

@@ -20,17 +20,28 @@ const FIELD_BYTES: usize = 16;
 const FIELDS_AT_ONCE: usize = 16;
 /// A seat takes in so much of a record at first, which is more than most heads need.
 const USUAL_BYTES: usize = 2 * 1024;
+/// Where a body is, as a number.
+const MEMORY: u8 = 0;
+const SPOOLED: u8 = 1;
+const BEGUN: u8 = 2;
 /// Stands for a time that nobody has told.
 const UNKNOWN: u64 = u64::MAX;
 
-/// A request's body, which has arrived whole.
+/// A request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyRecord<'a> {
-    /// In the record itself; see [`Taken::read_request`].
+    /// Whole, in the record itself; see [`Taken::read_request`].
     Memory {
         /// Where it begins there.
         at: usize,
         /// Its length in bytes; may be 0.
+        len: usize,
+    },
+    /// As much as had come when the request joined the line is in the record; the rest is the inflow.
+    Begun {
+        /// Where it begins there.
+        at: usize,
+        /// How much that is, in bytes.
         len: usize,
     },
     /// In a spool file, too large for the record.
@@ -44,9 +55,11 @@ pub enum BodyRecord<'a> {
 
 /// A request's body on its way into a record.
 #[derive(Clone, Copy, Debug)]
-pub enum WholeBody<'a> {
-    /// In memory, in the pieces in which it came.
+pub enum BodySource<'a> {
+    /// Whole and in memory, in the pieces in which it came.
     Memory(&'a [Bytes]),
+    /// Likewise as much of it as has come.
+    Begun(&'a [Bytes]),
     /// In a spool file.
     Spooled {
         /// Path of the file.
@@ -119,11 +132,12 @@ pub fn write_request(
     area: Area<'_>,
     facts: &RequestFacts<'_>,
     head: &Head,
-    body: &WholeBody<'_>,
+    body: &BodySource<'_>,
 ) -> Option<usize> {
-    let (path, body_len) = match body {
-        WholeBody::Memory(pieces) => ("", pieces.iter().map(|piece| piece.len() as u64).sum()),
-        WholeBody::Spooled { path, len } => (*path, *len),
+    let (path, body_len, kind) = match body {
+        BodySource::Memory(pieces) => ("", len_of(pieces), MEMORY),
+        BodySource::Begun(pieces) => ("", len_of(pieces), BEGUN),
+        BodySource::Spooled { path, len } => (*path, *len, SPOOLED),
     };
     let texts = [
         facts.peer_address,
@@ -148,7 +162,7 @@ pub fn write_request(
     fixed.put([
         u8::from(facts.trusted_peer),
         u8::from(facts.is_https),
-        u8::from(matches!(body, WholeBody::Spooled { .. })),
+        kind,
         u8::from(facts.is_websocket),
     ]);
     fixed.put(facts.proxy_us.unwrap_or(UNKNOWN).to_le_bytes());
@@ -167,10 +181,14 @@ pub fn write_request(
         writer.put(&numbers.bytes[..numbers.len]);
     }
     writer.put(head.bytes());
-    if let WholeBody::Memory(pieces) = body {
+    if let BodySource::Memory(pieces) | BodySource::Begun(pieces) = body {
         pieces.iter().for_each(|piece| writer.put(piece));
     }
     (writer.len <= writer.area.len()).then_some(writer.len)
+}
+
+fn len_of(pieces: &[Bytes]) -> u64 {
+    pieces.iter().map(|piece| piece.len() as u64).sum()
 }
 
 fn put_span<const N: usize>(numbers: &mut Numbers<N>, span: Span) {
@@ -215,7 +233,7 @@ impl<'a> RequestRecord<'a> {
             *len = reader.short()?;
         }
         let peer_port = u16::from_le_bytes(reader.array()?);
-        let [trusted, is_https, is_spooled, is_websocket] = reader.array()?;
+        let [trusted, is_https, body_kind, is_websocket] = reader.array()?;
         let proxy_us = Some(reader.number()?).filter(|&us| us != UNKNOWN);
         let body_len = reader.number()?;
         let facts = RequestFacts {
@@ -240,18 +258,19 @@ impl<'a> RequestRecord<'a> {
         {
             return Err(BadRecord);
         }
-        let body = if is_spooled == 0 {
-            let len = usize::try_from(body_len).map_err(|_| BadRecord)?;
-            BodyRecord::Memory { at: body_at, len }
-        } else {
-            BodyRecord::Spooled {
+        let at = body_at;
+        let in_record = match body_kind {
+            SPOOLED => 0,
+            _ => usize::try_from(body_len).map_err(|_| BadRecord)?,
+        };
+        let body = match body_kind {
+            MEMORY => BodyRecord::Memory { at, len: in_record },
+            BEGUN => BodyRecord::Begun { at, len: in_record },
+            SPOOLED => BodyRecord::Spooled {
                 path: std::str::from_utf8(path).map_err(|_| BadRecord)?,
                 len: body_len,
-            }
-        };
-        let in_record = match body {
-            BodyRecord::Memory { len, .. } => len,
-            BodyRecord::Spooled { .. } => 0,
+            },
+            _ => return Err(BadRecord),
         };
         if body_at.checked_add(in_record) != Some(len) {
             return Err(BadRecord);
@@ -362,7 +381,7 @@ mod tests {
             head.set("X-Set", b"later");
             let at = body.len() / 3;
             let pieces = [Bytes::copy_from_slice(&body[..at]), Bytes::copy_from_slice(&body[at..])];
-            let whole = WholeBody::Memory(&pieces);
+            let whole = BodySource::Memory(&pieces);
             let len = write_request(Area::over(&mut area), &facts(), &head, &whole);
             let len = len.expect("it fits");
             let body_at = len - body.len();
@@ -398,7 +417,7 @@ mod tests {
         ) {
             let mut area = vec![0; 1 << 13];
             let head = head_of("GET", "/", &fields);
-            let whole = WholeBody::Spooled { path: "/spool/1", len: 7 };
+            let whole = BodySource::Spooled { path: "/spool/1", len: 7 };
             let len = write_request(Area::over(&mut area), &facts(), &head, &whole).expect("it fits");
             for (at, byte) in spoilt {
                 area[at.index(len)] = byte;
@@ -410,10 +429,24 @@ mod tests {
     }
 
     #[test]
+    fn a_body_that_is_still_coming_is_told_from_a_whole_one() {
+        let mut area = [0; 256];
+        let head = Head::of("PUT", "/", &[]);
+        let pieces = [Bytes::from_static(b"abc")];
+        let facts = RequestFacts::default();
+        let begun = BodySource::Begun(&pieces);
+        let len = write_request(Area::over(&mut area), &facts, &head, &begun).expect("it fits");
+        let at = len - 3;
+        let record = RequestRecord::read(&area[..at], len).expect("readable");
+        assert_eq!(record.body, BodyRecord::Begun { at, len: 3 });
+        assert_eq!(&area[at..len], b"abc");
+    }
+
+    #[test]
     fn a_spooled_body_is_a_path() {
         let mut area = [0; 256];
         let head = Head::of("PUT", "/", &[]);
-        let whole = WholeBody::Spooled {
+        let whole = BodySource::Spooled {
             path: "/spool/1",
             len: u64::MAX,
         };

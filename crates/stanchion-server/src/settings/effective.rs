@@ -58,6 +58,8 @@ pub struct Settings {
     pub loop_timeout: Seconds,
     /// Whether the task of a request that has run into `timeout` is cancelled.
     pub cancel_on_timeout: bool,
+    /// Whether a request waits in the line only when its body is whole, also if an event loop runs it.
+    pub(crate) whole_uploads: bool,
     /// How long a worker may run one request; 0 = no limit.
     pub timeout: Seconds,
     /// How long a shutdown or reload may drain; 0 = not at all.
@@ -433,6 +435,11 @@ impl Settings {
             Interface::Wsgi => false,
             Interface::Asgi => true,
         }
+    }
+
+    /// Whether requests join the line before their bodies are whole.
+    pub(crate) fn streams_uploads(&self) -> bool {
+        self.is_event_loop() && !self.whole_uploads
     }
 
     /// The same settings for an app that is taken for an asynchronous one, or not, where it is to say so itself.

@@ -10,6 +10,7 @@ use super::reading::{PartialHead, ReadingBody};
 use super::sending::Sending;
 use super::session::Session;
 use super::transport::Transport;
+use super::upload::Upload;
 use crate::acceptor::dispatch::refusal::Refusal;
 use crate::acceptor::dispatch::request::Peer;
 use crate::acceptor::dispatch::ticket::Ticket;
@@ -29,6 +30,9 @@ pub(crate) struct Connection {
     pub(super) peer: Rc<Peer>,
     pub(super) audience: Audience,
     pub(super) phase: Phase,
+    /// The body of the present request is still coming, though the request has arrived: only while it waits for its
+    /// answer, or that is being sent.
+    pub(super) upload: Option<Box<Upload>>,
     /// How the client takes what is written to it.
     pub(super) intake: Intake,
     /// Bytes that came behind the present request.
@@ -129,6 +133,7 @@ impl Connection {
             peer,
             audience,
             phase: Phase::New { since_us: now_us },
+            upload: None,
             intake: Intake::default(),
             ahead: Bytes::new(),
             requests: 0,
@@ -284,13 +289,18 @@ impl Connection {
             let Phase::Waiting(waiting) = std::mem::replace(&mut self.phase, Phase::Over) else {
                 return Step::Close;
             };
+            self.answers_early();
             return self.answer(waiting, answer, requests);
         }
+        let taken_in = self.take_in(requests);
         if self.client_has_left(requests) {
             self.abandon(requests);
             return Step::Close;
         }
-        Step::Wait
+        match taken_in {
+            Ok(()) => Step::Wait,
+            Err(refusal) => self.call_off(refusal, requests),
+        }
     }
 
     /// Whether nobody is there any more to hear an answer: who has closed its direction is taken for gone, unless

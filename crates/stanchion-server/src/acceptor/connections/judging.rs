@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::connection::{Audience, Connection, Fate, Phase};
 use super::intake::{CutOff, Verdict};
 use super::leaving::{LAST_WORD, LINGER, LINGER_PAUSE};
-use super::pace::Slowness;
+use super::pace::{Pace, Slowness};
 use crate::acceptor::dispatch::refusal::Refusal;
 use crate::acceptor::poller::Poller;
 use crate::acceptor::requests::Requests;
@@ -139,22 +139,17 @@ impl Connection {
                     (look, _) => look,
                 }
             }
-            Phase::Body(body) => match body.pace.too_slow(now_us) {
-                None if others_wait && body.pace.drips(now_us) => {
-                    Look::CallOff(Refusal::BodyTooSlow)
-                }
-                None => Look::Well { until_us: now_us },
-                Some(Slowness::Pause) => Look::CallOff(Refusal::BodyTimeout),
-                Some(Slowness::Rate) => Look::CallOff(Refusal::BodyTooSlow),
-            },
+            Phase::Body(body) => judge_body(&body.pace, others_wait, now_us),
             Phase::Leaving(_) => self.judge_leaving(now_us),
             Phase::Session(session) => match session.due_us(requests) {
                 due_us if due_us <= now_us => Look::Doubt,
                 until_us => Look::Well { until_us },
             },
-            Phase::Waiting(_) | Phase::Asked(_) | Phase::Sending(_) | Phase::Over => {
-                Look::Well { until_us: u64::MAX }
-            }
+            Phase::Waiting(_) | Phase::Sending(_) => match &self.upload {
+                Some(upload) => judge_body(&upload.pace, others_wait, now_us),
+                None => Look::Well { until_us: u64::MAX },
+            },
+            Phase::Asked(_) | Phase::Over => Look::Well { until_us: u64::MAX },
         }
     }
 
@@ -179,6 +174,15 @@ impl Connection {
         Look::Well {
             until_us: end_us.min(pause_us),
         }
+    }
+}
+
+fn judge_body(pace: &Pace, others_wait: bool, now_us: u64) -> Look {
+    match pace.too_slow(now_us) {
+        None if others_wait && pace.drips(now_us) => Look::CallOff(Refusal::BodyTooSlow),
+        None => Look::Well { until_us: now_us },
+        Some(Slowness::Pause) => Look::CallOff(Refusal::BodyTimeout),
+        Some(Slowness::Rate) => Look::CallOff(Refusal::BodyTooSlow),
     }
 }
 

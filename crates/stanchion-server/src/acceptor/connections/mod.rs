@@ -14,6 +14,7 @@ mod session;
 #[cfg(test)]
 mod tests;
 pub(crate) mod transport;
+mod upload;
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -6,6 +6,7 @@ use stanchion_http::{Decoded, Decoder, Framing, Head, HeadReader, HeadRules, Per
 use super::connection::{Audience, Connection, Phase, Step, Waiting};
 use super::pace::{Pace, doze_us};
 use super::transport::{DRIPPED_BYTES, Read};
+use super::upload::Early;
 use crate::acceptor::dispatch::refusal::Refusal;
 use crate::acceptor::dispatch::request::Body;
 use crate::acceptor::requests::body::{Sink, SinkState};
@@ -39,13 +40,15 @@ pub(super) struct PartialHead {
 
 /// A body that is being read, and what it belongs to.
 pub(super) struct ReadingBody {
-    head: Head,
-    decoder: Decoder,
-    sink: Sink,
+    pub(super) head: Head,
+    pub(super) decoder: Decoder,
+    pub(super) sink: Sink,
     /// How fast it comes.
     pub(super) pace: Pace,
-    account: Account,
-    started_us: u64,
+    pub(super) account: Account,
+    pub(super) started_us: u64,
+    /// Whether its request joins the line before it is whole.
+    early: Early,
 }
 
 /// Bytes that have come, and not been understood yet.
@@ -253,6 +256,7 @@ impl Connection {
             pace: Pace::begin(requests.body_pace(), started_us),
             account,
             started_us,
+            early: Early::of(&requests.common.settings),
         }));
         if has_begun {
             return self.body_came(rest, requests);
@@ -282,7 +286,11 @@ impl Connection {
             let bytes = std::mem::take(&mut self.ahead);
             return self.body_came(Came::Before(bytes), requests);
         }
+        if body.early.is_now(&body.sink, requests.now_us) {
+            return self.join_early(requests);
+        }
         if !self.transport.is_readable() {
+            body.early.wait(&body.sink, self.number, requests);
             return Step::Wait;
         }
         if self.turn_bytes >= TURN_BYTES_MAX {
@@ -290,7 +298,7 @@ impl Connection {
             return Step::Wait;
         }
         // Straight into its place, where nothing else can be between.
-        let plain = body.decoder.plain_left();
+        let (plain, room) = (body.decoder.plain_left(), body.early.room(&body.sink));
         if let Some(place) = body.sink.place(plain) {
             let before = place.len();
             let read = self.transport.read(place);
@@ -303,7 +311,7 @@ impl Connection {
                     place.truncate(kept);
                     kept - before
                 }
-                Read::Nothing => return Step::Wait,
+                Read::Nothing => return Step::On,
                 Read::End | Read::Failed => {
                     return self.refuse_body(Refusal::BodyCutShort, requests);
                 }
@@ -313,14 +321,21 @@ impl Connection {
             body.pace.came(extra, requests.now_us);
             return Step::On;
         }
-        requests.with_scratch(|scratch, requests| match self.transport.read(scratch) {
-            Read::Bytes(len) => {
-                self.turn_bytes += len;
-                self.body_came(Came::now(scratch), requests)
+        let mut come = |buffer: &mut Vec<u8>, requests: &mut Requests| {
+            match self.transport.read(buffer) {
+                Read::Bytes(len) => {
+                    self.turn_bytes += len;
+                    self.body_came(Came::now(buffer), requests)
+                }
+                // It is not readable any more.
+                Read::Nothing => Step::On,
+                Read::End | Read::Failed => self.refuse_body(Refusal::BodyCutShort, requests),
             }
-            Read::Nothing => Step::Wait,
-            Read::End | Read::Failed => self.refuse_body(Refusal::BodyCutShort, requests),
-        })
+        };
+        match room {
+            Some(room) => come(&mut Vec::with_capacity(room), requests),
+            None => requests.with_scratch(come),
+        }
     }
 
     fn body_came(&mut self, mut came: Came<'_>, requests: &mut Requests) -> Step {
@@ -370,10 +385,12 @@ impl Connection {
             sink,
             account,
             started_us,
+            early,
             ..
         } = *body;
-        // Once it is whole its length is known, and the fields say so: chunks are gone (RFC 9112 section 7.1.3).
-        if head.framing() == Framing::Chunked {
+        // Once it is whole its length is known, and the fields say so: chunks are gone (RFC 9112 section 7.1.3). Where some
+        // join the line before, apps find the fields of all as they were sent.
+        if head.framing() == Framing::Chunked && early == Early::Never {
             head.remove("transfer-encoding");
             head.set("content-length", sink.len().to_string().as_bytes());
         }
@@ -395,7 +412,7 @@ impl Connection {
     }
 
     /// What is left of the body is not read.
-    fn refuse_body(&mut self, refusal: Refusal, requests: &mut Requests) -> Step {
+    pub(super) fn refuse_body(&mut self, refusal: Refusal, requests: &mut Requests) -> Step {
         let over = Phase::Over;
         let Phase::Body(body) = std::mem::replace(&mut self.phase, over) else {
             return Step::On;
@@ -407,11 +424,6 @@ impl Connection {
             ..
         } = *body;
         self.refuse(refusal, head, account, started_us, requests)
-    }
-
-    /// The sender of a body is not waited for any longer.
-    pub(crate) fn call_off(&mut self, refusal: Refusal, requests: &mut Requests) {
-        self.refuse_body(refusal, requests);
     }
 
     /// A request is answered by us, of which not all was read.

@@ -115,6 +115,9 @@ impl Connection {
     /// Goes on with an answer.
     pub(super) fn send(&mut self, requests: &mut Requests, poller: &Poller) -> Step {
         let mut turn_bytes = 0;
+        if let Err(refusal) = self.take_in(requests) {
+            return self.call_off(refusal, requests);
+        }
         loop {
             let Phase::Sending(sending) = &mut self.phase else {
                 return Step::On;
@@ -213,6 +216,7 @@ impl Connection {
 
     /// An answer is out.
     fn sent(&mut self, sending: Sending, requests: &mut Requests) -> Step {
+        self.upload = None;
         let Sending {
             request,
             source,

@@ -3,6 +3,7 @@
 mod deadlines;
 mod fetching;
 mod order;
+mod uploads;
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;

@@ -55,6 +55,9 @@ impl Dispatch {
         };
         self.seen_with(tenant, taken_us, ticket);
         let wanted = ticket.stage.get() != Stage::Over;
+        if ticket.wants_room.get() {
+            ticket.wake();
+        }
         if let SlotState::Done { done_us, .. } = state {
             ticket.done_us.set(done_us);
         }
@@ -96,7 +99,7 @@ impl Dispatch {
     fn is_left(&mut self, slot: u32, ticket: &Ticket, state: SlotState) -> Result<bool, Corrupt> {
         if ticket.is_fetched() {
             let is_news = self.side.readable(slot)? > 0;
-            if is_news || ticket.wants_room.get() {
+            if is_news {
                 ticket.wake();
             }
             return Ok(is_news);

@@ -78,9 +78,13 @@ impl Dispatch {
             return;
         }
         let tickets = (0..).zip(&self.slots);
+        let timeout_us = self.timeout_us;
         let running = tickets.filter_map(|(slot, ticket)| {
             let is_meant = ticket.as_ref().is_some_and(|ticket| {
-                matches!(ticket.stage.get(), Stage::Submitted(_)) && !ticket.is_streaming()
+                matches!(ticket.stage.get(), Stage::Submitted(_))
+                    && !ticket.is_streaming()
+                    // The time counts from when its worker had all that its client had sent.
+                    && now_us.saturating_sub(ticket.client_until_us.get()) >= timeout_us
             });
             match self.side.state(slot) {
                 Ok(SlotState::Running { tenant, .. }) if is_meant => Some((slot, tenant.seat)),

@@ -22,6 +22,7 @@ pub(crate) mod status;
 pub(crate) mod ticket;
 pub(crate) mod trace;
 mod turned_away;
+pub(crate) mod uploads;
 mod view;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -100,6 +101,8 @@ pub(crate) struct Dispatch {
     mended_us: u64,
     /// A request whose worker has died may be given to another one.
     retries: bool,
+    /// How long a request may run.
+    timeout_us: u64,
     /// Slots with news, in the middle of a sweep.
     news: Vec<u32>,
     spare: Vec<Vec<u8>>,
@@ -159,6 +162,7 @@ impl Dispatch {
             strays: Vec::new(),
             mended_us: 0,
             retries: settings.retry_idempotent,
+            timeout_us: settings.timeout.duration().as_micros() as u64,
             news: Vec::new(),
             spare: Vec::new(),
             waits: Durations::default(),
@@ -166,7 +170,7 @@ impl Dispatch {
         }
     }
 
-    /// A request has arrived whole: it joins the line, or is told why not.
+    /// A request has arrived: it joins the line, or is told why not.
     pub(crate) fn join(&mut self, ticket: &Rc<Ticket>, now_us: u64) {
         match self.admit(ticket, now_us) {
             Ok(place) => {
@@ -227,6 +231,9 @@ impl Dispatch {
             Some(port) => self.ports.entered(port),
         }
         ticket.stage.set(Stage::Submitted(submitted));
+        if ticket.wants_room.get() {
+            ticket.wake();
+        }
         self.slots[submitted.slot as usize] = Some(ticket);
     }
 

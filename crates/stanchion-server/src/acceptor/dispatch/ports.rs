@@ -291,10 +291,18 @@ impl Dispatch {
             let name = &self.ports.ports[&port].name;
             info!("{name} passes from worker {from} to worker {to}");
             let tickets = self.withdraw_all_of(port);
+            let (whole, begun): (Vec<_>, Vec<_>) = tickets
+                .into_iter()
+                .partition(|ticket| ticket.request.is_whole());
+            for ticket in begun {
+                // What more of its body has come was in the slot.
+                let retry_after_s = self.retry_after_s(&ticket, now_us);
+                refuse(&ticket, Refusal::WorkerAbsent { retry_after_s });
+            }
             let Some(line) = self.ports.line(port) else {
                 continue;
             };
-            for ticket in tickets {
+            for ticket in whole {
                 let (lane, since_us) = (LaneId::DEFAULT, ticket.request.arrived_us);
                 let place = line.put_back(now_us, lane, since_us, Rc::clone(&ticket));
                 ticket.stage.set(Stage::Waiting(place));

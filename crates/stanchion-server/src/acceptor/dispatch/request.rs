@@ -1,4 +1,4 @@
-//! A request that has arrived whole, as the line and the exchange need it.
+//! A request that has arrived, as the line and the exchange need it.
 
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use super::request_id::RequestId;
 use crate::acceptor::storage::memory::Held;
 use crate::acceptor::storage::spool::SpooledBody;
 use crate::log::describe;
-use crate::record::{RequestFacts, WholeBody, write_request};
+use crate::record::{BodySource, RequestFacts, write_request};
 
 /// What a connection knows about where it comes from, once for all its requests.
 pub(crate) struct Peer {
@@ -34,7 +34,7 @@ impl Peer {
     }
 }
 
-/// A request that has arrived whole.
+/// A request that has arrived: whole, or so much of it that an app may begin with it.
 pub(crate) struct Request {
     pub(crate) head: Head,
     pub(crate) body: Body,
@@ -47,17 +47,22 @@ pub(crate) struct Request {
     pub(crate) proxy_us: Option<u64>,
     /// What the answer to its handshake says, if it asks for a WebSocket.
     pub(crate) websocket: Option<Box<str>>,
-    /// When its last byte was read, in microseconds of the monotonic clock.
+    /// When the last byte was read that it has waited for, in microseconds of the monotonic clock.
     pub(crate) arrived_us: u64,
 }
 
-/// A whole body.
+/// A body.
 pub(crate) enum Body {
     Empty,
     /// In pieces, as it was read.
     Memory {
         pieces: Vec<Bytes>,
         /// Counts them for as long as they are here.
+        _held: Held,
+    },
+    /// The same of the start of a body, whose rest is still coming.
+    Begun {
+        pieces: Vec<Bytes>,
         _held: Held,
     },
     Spooled(SpooledBody),
@@ -76,11 +81,17 @@ impl Request {
     }
 
     /// Whether to run it twice is to run it once (RFC 9110 section 9.2.2). Not if its body is in a
-    /// file, which the app may have written to.
+    /// file, which the app may have written to; nor if some of it is handed over and kept no longer.
     pub(crate) fn is_repeatable(&self) -> bool {
         let method = self.head.method();
         let is_safe = matches!(method, "GET" | "HEAD" | "OPTIONS" | "TRACE");
-        (is_safe || matches!(method, "PUT" | "DELETE")) && !matches!(self.body, Body::Spooled(_))
+        let is_kept = matches!(self.body, Body::Empty | Body::Memory { .. });
+        (is_safe || matches!(method, "PUT" | "DELETE")) && is_kept
+    }
+
+    /// Whether its body is whole.
+    pub(crate) fn is_whole(&self) -> bool {
+        !matches!(self.body, Body::Begun { .. })
     }
 
     /// Writes the record for the exchange; `None` if it does not fit.
@@ -97,9 +108,10 @@ impl Request {
             is_websocket: self.websocket.is_some(),
         };
         let body = match &self.body {
-            Body::Empty => WholeBody::Memory(&[]),
-            Body::Memory { pieces, .. } => WholeBody::Memory(pieces),
-            Body::Spooled(body) => WholeBody::Spooled {
+            Body::Empty => BodySource::Memory(&[]),
+            Body::Memory { pieces, .. } => BodySource::Memory(pieces),
+            Body::Begun { pieces, .. } => BodySource::Begun(pieces),
+            Body::Spooled(body) => BodySource::Spooled {
                 path: body.path()?.to_str()?,
                 len: body.len,
             },

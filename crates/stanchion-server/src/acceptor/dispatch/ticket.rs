@@ -52,6 +52,8 @@ pub(crate) struct Ticket {
     pub(crate) is_session: Cell<bool>,
     /// There was no room for what its client has sent: it looks again when there is.
     pub(crate) wants_room: Cell<bool>,
+    /// Until when its worker had to wait for the rest of its body; later than ever while it has to.
+    pub(crate) client_until_us: Cell<u64>,
     /// A worker has died over it, and it goes to another one.
     pub(crate) is_retried: Cell<bool>,
 }
@@ -125,6 +127,7 @@ impl Ticket {
             permit: Cell::new(None),
             is_session: Cell::new(false),
             wants_room: Cell::new(false),
+            client_until_us: Cell::new(0),
             is_retried: Cell::new(false),
         }
     }

@@ -228,6 +228,20 @@ impl Sink {
         self.held.bytes() > own_bytes_max || self.memory.is_over()
     }
 
+    /// Whether nothing of it is in a file, or about to be.
+    pub(crate) fn is_in_memory(&self) -> bool {
+        self.file.is_none()
+    }
+
+    /// What has come of the body, whose rest goes elsewhere; only if it is [`Self::is_in_memory`].
+    pub(crate) fn into_start(mut self) -> Body {
+        self.put_away();
+        Body::Begun {
+            pieces: self.pieces,
+            _held: self.held,
+        }
+    }
+
     /// The whole body; to be called once it is, and nothing is [`SinkState::Busy`].
     pub(crate) fn into_body(mut self) -> Body {
         self.put_away();

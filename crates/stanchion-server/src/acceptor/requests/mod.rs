@@ -33,7 +33,7 @@ use super::storage::disk::Disk;
 use super::storage::memory::Memory;
 use super::storage::shortage::Shortage;
 use super::storage::spool::Spool;
-use super::storage::woken::Woken;
+use super::storage::woken::{Later, Woken};
 use crate::log::LogChannels;
 use crate::record::REQUEST_HEAD_BYTES_MAX;
 use crate::settings::Settings;
@@ -69,6 +69,8 @@ pub(crate) struct Requests {
     pub(crate) woken: Rc<Woken>,
     /// The same of operators' connections.
     pub(crate) operators_woken: Woken,
+    /// Connections whose bodies have begun to come.
+    pub(crate) later: Later,
     pub(crate) lifecycle: Lifecycle,
     /// Somebody waits for a place: answers then say that the connection closes, so that clients who never idle for
     /// long share the places with those who have none.
@@ -115,6 +117,7 @@ impl Requests {
             spool: Spool::new(&common.spool, settings.max_spool, &woken),
             answers,
             woken,
+            later: Later::default(),
             operators_woken: Woken::default(),
             lifecycle: Lifecycle::Starting,
             is_pressed: false,
@@ -196,7 +199,7 @@ impl Requests {
         Sink::new(&self.body_memory, owner, framing, connection)
     }
 
-    /// A request has arrived whole: it joins the line, or is answered by us.
+    /// A request has arrived: it joins the line, or is answered by us.
     pub(crate) fn join(
         &mut self,
         head: Head,

@@ -22,17 +22,21 @@ use crate::tree::{Common, Files};
 /// A second, in microseconds.
 pub(crate) const S: u64 = 1_000_000;
 
+/// Of event loops.
+const INFLOW_BYTES: usize = 64 << 10;
+
 /// What a house of these settings shares. It stays until the tests end, as it does until a process does.
 pub(crate) fn common(settings: &str) -> &'static Common {
     let settings = Settings::from_json(settings).expect("settings");
+    let event_loops = settings.is_event_loop();
     let exchange = Exchange::create(Geometry {
         seats: 1,
         seats_per_worker: 1,
         ahead_per_seat: 1,
         spare_per_worker: 0,
         sessions_per_worker: 0,
-        event_loops: false,
-        inflow_bytes: 0,
+        event_loops,
+        inflow_bytes: if event_loops { INFLOW_BYTES } else { 0 },
         request_bytes: REQUEST_HEAD_BYTES_MAX + REQUEST_RECORD_EXTRA_BYTES + settings.body_memory,
         response_bytes: RESPONSE_RING_BYTES,
     });

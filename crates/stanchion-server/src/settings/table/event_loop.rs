@@ -176,6 +176,23 @@ too: asyncio.CancelledError is raised where it awaits. Some libraries do \
 not bear that, such as pools of connections to databases.",
         },
         Setting {
+            name: "whole_uploads",
+            flags: &["--whole-uploads"],
+            metavar: "",
+            env: None,
+            kind: Kind::Bool,
+            default: Preset::Bool(false),
+            gunicorn: false,
+            on_reload: OnReload::Applies,
+            help: "Call the app once the body is there",
+            long_help: "\
+Of asynchronous apps only. A request waits in the line when 64 KiB of its \
+body are there, or when it has sent some and nothing for 50 ms; the app \
+receives the rest while it comes. With this it waits when all of the body \
+is there, as requests of WSGI apps do: a slow upload takes none of \
+worker_concurrency, and a large body is kept in a file meanwhile.",
+        },
+        Setting {
             name: "lifespan",
             flags: &["--lifespan"],
             metavar: "MODE",

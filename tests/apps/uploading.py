@@ -1,0 +1,68 @@
+"""An asynchronous app that takes uploads piece by piece, and tells the test of each."""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+from rendezvous import announce, wait_for_pass
+
+
+async def pieces(receive: Any) -> AsyncIterator[tuple[bytes, bool]]:
+    """Each piece, and whether more follows."""
+    while True:
+        event = await receive()
+        if event["type"] == "http.disconnect":
+            announce("gone")
+            raise ConnectionError("the client has gone")
+        yield event["body"], event["more_body"]
+        if not event["more_body"]:
+            return
+
+
+async def answer(send: Any, what: Any, more: bool = False) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": json.dumps(what).encode(), "more_body": more})
+
+
+async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
+    assert scope["type"] == "http"
+    match scope["path"]:
+        case "/digest":
+            digest, count, longest = hashlib.sha256(), 0, 0
+            async for piece, _ in pieces(receive):
+                digest.update(piece)
+                count, longest = count + 1, max(longest, len(piece))
+            await answer(send, {"sha256": digest.hexdigest(), "pieces": count, "longest": longest})
+        case "/told":
+            async for piece, more in pieces(receive):
+                announce(f"{len(piece)} {more}")
+            await answer(send, [name.decode() for name, _ in scope["headers"]])
+        case "/late":
+            announce("runs")
+            await asyncio.to_thread(wait_for_pass)
+            digest = hashlib.sha256()
+            async for piece, _ in pieces(receive):
+                digest.update(piece)
+            await answer(send, {"sha256": digest.hexdigest()})
+        case "/early":
+            event = await receive()
+            announce(f"{len(event['body'])} {event['more_body']}")
+            await answer(send, "early")
+        case "/echo":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            async for piece, more in pieces(receive):
+                await send({"type": "http.response.body", "body": piece, "more_body": more})
+        case "/gone":
+            await receive()
+            announce("begun")
+            while (event := await receive())["type"] != "http.disconnect":
+                pass
+            try:
+                await answer(send, "nobody")
+            except OSError:
+                announce("told, and send raises OSError")
+        case _:
+            announce("called")
+            await answer(send, "called")

@@ -59,7 +59,9 @@ _NO_CONTROL = "used only for `control_socket`"
 
 _LOOPBACK = "127.0.0.1,::1"
 
-_THREADS = MappingProxyType({"interface": "wsgi"})
+# Also where a place below this one asks for gevent.
+_THREADS = MappingProxyType({"interface": "wsgi", "loop": "auto"})
+_GEVENT = MappingProxyType({"interface": "wsgi", "loop": "gevent"})
 _EVENT_LOOP = MappingProxyType({"interface": "asgi"})
 # uvicorn's worker whose parser is h11 has asyncio's loop, too.
 _ASYNCIO = MappingProxyType({"interface": "asgi", "loop": "asyncio"})
@@ -70,6 +72,11 @@ WORKER_CLASSES: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "gthread": _THREADS,
         "gunicorn.workers.sync.SyncWorker": _THREADS,
         "gunicorn.workers.gthread.ThreadWorker": _THREADS,
+        "gevent": _GEVENT,
+        "gevent_wsgi": _GEVENT,
+        "gevent_pywsgi": _GEVENT,
+        "gunicorn.workers.ggevent.GeventWorker": _GEVENT,
+        "gunicorn.workers.ggevent.GeventPyWSGIWorker": _GEVENT,
         "asgi": _EVENT_LOOP,
         "gunicorn.workers.gasgi.ASGIWorker": _EVENT_LOOP,
         "uvicorn.workers.UvicornWorker": _EVENT_LOOP,
@@ -99,8 +106,8 @@ FOREIGN = (
     Foreign(
         "worker_class",
         ("-k", "--worker-class"),
-        refusal="workers run threads (sync, gthread) or an event loop (asgi); an app for gevent or eventlet is served "
-        "in threads (--threads), one for tornado by tornado itself",
+        refusal="workers run threads (sync, gthread), gevent's greenlets (gevent) or an event loop (asgi); an app for "
+        "eventlet is served in threads (--threads), or under gevent if it can be, one for tornado by tornado itself",
         same=tuple(WORKER_CLASSES),
     ),
     Foreign(

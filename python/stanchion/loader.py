@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 App = Callable[..., Any]
 
 WSGI, ASGI = "wsgi", "asgi"
+GEVENT = "gevent"
+"""The event loop for WSGI apps."""
 _CALLED = {WSGI: "a WSGI app", ASGI: "asynchronous (ASGI)"}
 
 _DEFAULT_NAMES = ("application", "app")
@@ -89,6 +91,11 @@ class AppHost:
         for name in _MASTERS_OWN:
             os.environ.pop(name, None)
         effective = self.configuration.effective
+        if effective.values["loop"] == GEVENT:
+            # Imported here, so that no other server needs it.
+            from stanchion import greenlets
+
+            greenlets.patch(effective.origins["loop"])
         config.import_app(effective)
         self._set_up_logging()
         if not effective.values["spew"]:
@@ -108,6 +115,14 @@ class AppHost:
         interfaces = interfaces_of(app)
         effective = self.configuration.effective
         asked = effective.values["interface"]
+        if effective.values["loop"] == GEVENT and WSGI not in interfaces:
+            raise AppLoadError(
+                f"the app is {_CALLED[interfaces[0]]}, and the setting `loop` from {effective.origins['loop']} says "
+                f"{GEVENT}, which runs WSGI apps",
+                "leave that out",
+            )
+        if effective.values["loop"] == GEVENT:
+            return app
         if asked in (WSGI, ASGI) and asked not in interfaces:
             raise AppLoadError(
                 f"the app is {_CALLED[interfaces[0]]}, and the setting `interface` from "
@@ -191,6 +206,12 @@ class AppHost:
 
         values = self.configuration.effective.values
         return EventLoop(app, puller, values["loop"], values["lifespan"])
+
+    def gevent_loop(self, puller: Any) -> Any:
+        """In a worker under gevent: what runs its hub."""
+        from stanchion.greenlets import HubLoop
+
+        return HubLoop(puller)
 
     def write_stacks_to(self, dump_signal: int, dumps: int) -> None:
         """At this signal, write where all threads are, wherever Python is."""

@@ -37,8 +37,8 @@ def test_gunicorns_names_of_settings_are_taken() -> None:
 
     cfg = Shop().cfg
     assert (cfg.interface, cfg.loop, cfg.worker_concurrency) == ("asgi", "asyncio", 7)
-    with pytest.raises(ValueError, match="worker_class = 'gevent' is gunicorn's and not supported"):
-        cfg.set("worker_class", "gevent")
+    with pytest.raises(ValueError, match="worker_class = 'eventlet' is gunicorn's and not supported"):
+        cfg.set("worker_class", "eventlet")
     cfg.set("interface", "wsgi")
     assert (cfg.interface, cfg.loop) == ("wsgi", "asyncio")
 

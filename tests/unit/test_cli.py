@@ -154,7 +154,7 @@ def test_flags_of_gunicorn_that_nobody_misses_are_taken_without_a_word(capsys):
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        (["-k", "gevent"], "-k gevent is gunicorn's and not supported"),
+        (["-k", "eventlet"], "-k eventlet is gunicorn's and not supported"),
         (["--certfile", "c.pem"], "nginx"),
     ],
 )

@@ -88,7 +88,7 @@ NOT_HONOURED = {
     "http_protocols": "'h2,h1'",
     "proxy_protocol": "True",
     "protocol": "'uwsgi'",
-    "worker_class": "'gevent'",
+    "worker_class": "'eventlet'",
     "dirty_apps": "['mine:app']",
 }
 

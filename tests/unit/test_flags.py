@@ -131,6 +131,12 @@ CLASSES = {
     ("wsgi", "auto"): ["sync", "gthread", "gunicorn.workers.sync.SyncWorker", "gunicorn.workers.gthread.ThreadWorker"],
     ("asgi", "auto"): ["asgi", "ASGI", "gunicorn.workers.gasgi.ASGIWorker", *UVICORNS],
     ("asgi", "asyncio"): H11,
+    ("wsgi", "gevent"): [
+        "gevent",
+        "gevent_pywsgi",
+        "gunicorn.workers.ggevent.GeventWorker",
+        "gunicorn.workers.ggevent.GeventPyWSGIWorker",
+    ],
 }
 
 
@@ -159,9 +165,17 @@ def test_what_is_said_outright_stands_above_the_class_in_one_place_and_below_wha
     (home / "c.py").write_text("worker_class = 'uvicorn.workers.UvicornH11Worker'\nloop = 'uvloop'\n")
     assert interface_and_loop(capsys, "-c", "c.py") == ("asgi", "uvloop")
     assert interface_and_loop(capsys, "-c", "c.py", "--interface", "auto") == ("auto", "uvloop")
-    assert interface_and_loop(capsys, "-c", "c.py", "-k", "gthread") == ("wsgi", "uvloop")
+    assert interface_and_loop(capsys, "-c", "c.py", "-k", "gthread") == ("wsgi", "auto")
     for words in (["-k", H11[0], "--loop", "auto"], ["--loop", "auto", "-k", H11[0]]):
         assert interface_and_loop(capsys, *words) == ("asgi", "auto")
+
+
+def test_threads_can_be_asked_for_where_a_file_has_gevent_and_an_event_loop_contradicts_it(home, capsys):
+    (home / "c.py").write_text("worker_class = 'gevent'\n")
+    assert interface_and_loop(capsys, "-c", "c.py", "-k", "sync") == ("wsgi", "auto")
+    assert interface_and_loop(capsys, "-c", "c.py", "-k", "asgi", "--loop", "auto") == ("asgi", "auto")
+    assert main(["check", "-c", "c.py", "-k", "asgi"]) != 0
+    assert "gevent runs WSGI apps, and `interface` from command line says asgi" in capsys.readouterr().err
 
 
 def test_a_synonym_in_a_file_gives_the_setting_and_the_setting_itself_stands_above_it(home, capsys):

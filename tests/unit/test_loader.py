@@ -192,6 +192,19 @@ def test_an_app_that_is_not_what_the_setting_says_is_refused(app, interface, wor
     assert describe_failure(caught.value) == f"cannot load the app: {words}; leave that out, or say {other}"
 
 
+@pytest.mark.parametrize("interface", ["auto", "wsgi"])
+def test_under_gevent_an_app_must_be_a_wsgi_app(interface, monkeypatch):
+    monkeypatch.setattr("stanchion.greenlets.patch", lambda origin: None)
+    for app in ("application", "either"):
+        assert callable(host_of(app, interface=interface, loop="gevent").load("wsgi"))
+    with pytest.raises(AppLoadError) as caught:
+        host_of("asgi", interface=interface, loop="gevent").load("wsgi")
+    assert describe_failure(caught.value) == (
+        "cannot load the app: the app is asynchronous (ASGI), and the setting `loop` from command line says gevent, "
+        "which runs WSGI apps; leave that out"
+    )
+
+
 def test_to_look_at_an_app_that_is_a_function_takes_no_inspect(site):
     script = "import sys; from stanchion.loader import load_app; load_app('small'); print('inspect' in sys.modules)"
     for head in ("def app(environ, start_response)", "async def app(scope, receive, send)"):

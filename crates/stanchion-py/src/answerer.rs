@@ -1,10 +1,13 @@
 //! What a seat's app answers with, kept from one request for the next.
 
+use std::sync::Arc;
+
 use pyo3::intern;
 use pyo3::prelude::*;
 use stanchion_server::Taken;
 
 use crate::environ::Environs;
+use crate::gevent::Rooms;
 use crate::kept::{is_one_weakly_held, references};
 use crate::response::Response;
 
@@ -19,8 +22,12 @@ pub(crate) struct Answerer {
 
 impl Answerer {
     /// One that nobody has but the templates of `environs`.
-    pub(crate) fn new(py: Python<'_>, environs: &Environs) -> PyResult<Self> {
-        let response = Bound::new(py, Response::new())?;
+    pub(crate) fn new(
+        py: Python<'_>,
+        environs: &Environs,
+        rooms: Option<Arc<Rooms>>,
+    ) -> PyResult<Self> {
+        let response = Bound::new(py, Response::new(rooms))?;
         let (gone_key, gone) = (
             intern!(py, "stanchion.client_gone"),
             response.getattr(intern!(py, "client_gone"))?,

@@ -4,7 +4,7 @@
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyCFunction, PyDict, PyTuple};
 use stanchion_server::log::{self, EXCEPTION};
 use stanchion_server::record::RequestRecord;
 use stanchion_server::settings::Bind;
@@ -83,6 +83,20 @@ pub(crate) fn depart_if_told(py: Python<'_>, host: &Py<PyAny>, worker: &Worker) 
     }
     log::finish();
     process::exit_now(code)
+}
+
+/// The same for a worker under gevent, whose hub may be what the signal has come to: it cannot run hooks that wait.
+pub(crate) fn from_any_greenlet<'py>(
+    py: Python<'py>,
+    depart: Bound<'py, PyCFunction>,
+) -> PyResult<Bound<'py, PyCFunction>> {
+    let in_greenlet = py.import("stanchion.greenlets")?.getattr("in_greenlet")?;
+    let (in_greenlet, depart) = (in_greenlet.unbind(), depart.unbind());
+    let call = move |arguments: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| {
+        let py = arguments.py();
+        in_greenlet.call1(py, (&depart,)).map(drop)
+    };
+    PyCFunction::new_closure(py, None, None, call)
 }
 
 /// Opens files of the app's handlers anew.

@@ -18,6 +18,7 @@ use stanchion_sys::signal;
 use tracing::{error, warn};
 
 use crate::asgi::Puller;
+use crate::gevent::GreenPuller;
 use crate::hooks::{self, RequestHooks};
 use crate::scribe::PythonLogging;
 use crate::wsgi::{App, Gateway};
@@ -28,7 +29,7 @@ pub(crate) struct PythonHost {
     /// Whether the configuration has any, so that no process runs Python for those that are not there.
     has_hooks: bool,
     app: Option<Py<PyAny>>,
-    /// In a worker whose app is an ASGI one: what runs its event loop.
+    /// In a worker that has an event loop: what runs it.
     event_loop: Option<Py<PyAny>>,
 }
 
@@ -45,11 +46,7 @@ impl PythonHost {
 
 impl Host for PythonHost {
     fn load(&mut self, settings: &Settings) -> Result<(), NotLoaded> {
-        let expected = if settings.is_event_loop() {
-            "asgi"
-        } else {
-            "wsgi"
-        };
+        let expected = if settings.is_asgi() { "asgi" } else { "wsgi" };
         Python::attach(|py| {
             let loaded = self.host.call_method1(py, intern!(py, "load"), (expected,));
             self.app = Some(loaded.map_err(|error| not_loaded(py, &error))?);
@@ -97,10 +94,17 @@ impl Host for PythonHost {
                 .app
                 .as_ref()
                 .expect("the server loads before it serves");
-            let puller = Puller::new(py, worker)?;
-            let event_loop =
+            let event_loop = if worker.settings().is_gevent() {
+                let hooks = RequestHooks::of(py, &self.host)?;
+                let app = Arc::new(App::new(app.clone_ref(py), worker, hooks));
+                let puller = GreenPuller::new(py, worker, app)?;
                 self.host
-                    .call_method1(py, intern!(py, "event_loop"), (app, puller))?;
+                    .call_method1(py, intern!(py, "gevent_loop"), (puller,))?
+            } else {
+                let puller = Puller::new(py, worker)?;
+                self.host
+                    .call_method1(py, intern!(py, "event_loop"), (app, puller))?
+            };
             event_loop.call_method0(py, intern!(py, "start_up"))?;
             self.event_loop = Some(event_loop);
             Ok(())
@@ -123,7 +127,7 @@ impl Host for PythonHost {
             let hooks = RequestHooks::of(py, &self.host)?;
             let app = Arc::new(App::new(app, worker, hooks));
             if worker.seats() == 1 {
-                let mut gateway = Gateway::new(py, app)?;
+                let mut gateway = Gateway::new(py, app, None)?;
                 worker.work(|| pull(py, &worker.seat(0), &mut gateway));
                 hooks::depart_if_told(py, &self.host, worker);
                 return Ok(());
@@ -143,7 +147,10 @@ impl Host for PythonHost {
             let depart = move |arguments: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| {
                 hooks::depart_if_told(arguments.py(), &host, worker);
             };
-            let depart = PyCFunction::new_closure(py, None, None, depart)?;
+            let mut depart = PyCFunction::new_closure(py, None, None, depart)?;
+            if worker.settings().is_gevent() {
+                depart = hooks::from_any_greenlet(py, depart)?;
+            }
             // What Python's `signal` wraps: that makes enums of what it is given and gives back, at the cost of
             // a tenth of a megabyte of each worker that it would share with the others.
             let signals = py.import("_signal")?;
@@ -312,7 +319,7 @@ fn run_threads(
     let mut threads = Vec::new();
     for index in 0..worker.seats() {
         // The lock is for the compiler: nobody but this thread has it.
-        let gateway = Mutex::new(Gateway::new(py, Arc::clone(app))?);
+        let gateway = Mutex::new(Gateway::new(py, Arc::clone(app), None)?);
         let run = move |arguments: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| {
             let py = arguments.py();
             let mut gateway = gateway.lock().unwrap_or_else(PoisonError::into_inner);

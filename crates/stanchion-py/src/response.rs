@@ -1,7 +1,7 @@
 //! `start_response` and `write`: an answer on its way from the app into the exchange (PEP 3333).
 
 use std::fs::File;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pyo3::exceptions::{PyAssertionError, PyConnectionResetError, PyValueError};
@@ -10,9 +10,10 @@ use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::PyString;
 use stanchion_server::record::FilePart;
-use stanchion_server::{Seat, Taken};
+use stanchion_server::{Ending, Seat, Taken};
 
 use crate::answer::{Answer, Stage};
+use crate::gevent::Rooms;
 use crate::head::Head;
 use crate::strings::text;
 
@@ -33,10 +34,14 @@ pub(crate) type Told = (u16, Py<PyString>, Vec<(Py<PyString>, Py<PyString>)>, u6
 #[pyclass(frozen, module = "stanchion")]
 pub(crate) struct Response {
     state: Mutex<State>,
+    /// Where a greenlet waits for room, so that others run meanwhile. Without it, the thread waits.
+    rooms: Option<Arc<Rooms>>,
 }
 
 struct State {
     answer: Answer,
+    /// A greenlet is in the middle of a piece, and others wait for it to be through.
+    is_writing: bool,
     /// The bound method, until [`Response::end`]: afterwards it would keep itself alive.
     write: Option<Py<PyAny>>,
 }
@@ -129,12 +134,14 @@ fn raised(exc_info: &Bound<'_, PyAny>) -> PyResult<PyErr> {
 
 impl Response {
     /// One that has nothing to answer.
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(rooms: Option<Arc<Rooms>>) -> Self {
         Self {
             state: Mutex::new(State {
                 answer: Answer::default(),
+                is_writing: false,
                 write: None,
             }),
+            rooms,
         }
     }
 
@@ -145,7 +152,9 @@ impl Response {
 
     /// It answers this request from now on.
     pub(crate) fn begin(&self, py: Python<'_>, taken: Taken<'static>, is_head_request: bool) {
-        self.lock(py).answer.begin(taken, is_head_request);
+        let mut state = self.lock(py);
+        state.answer.begin(taken, is_head_request);
+        state.is_writing = false;
     }
 
     /// It answers nothing more, though the app may have kept what belongs to it.
@@ -177,10 +186,9 @@ impl Response {
 
     /// Sends a body that is known to be all of it.
     pub(crate) fn send_whole(&self, py: Python<'_>, body: &[u8]) -> PyResult<()> {
-        let answer = &mut self.lock(py).answer;
-        put_head(answer, py, Some(body.len() as u64))?;
-        put(answer, py, body)?;
-        answer.complete();
+        let mut state = self.lock(py);
+        put_head(&mut state.answer, py, Some(body.len() as u64))?;
+        self.put(py, state, body)?.answer.complete();
         Ok(())
     }
 
@@ -189,9 +197,9 @@ impl Response {
         if chunk.is_empty() {
             return Ok(());
         }
-        let answer = &mut self.lock(py).answer;
-        put_head(answer, py, None)?;
-        put(answer, py, chunk)?;
+        let mut state = self.lock(py);
+        put_head(&mut state.answer, py, None)?;
+        let answer = &mut self.put(py, state, chunk)?.answer;
         if answer.promised == Some(0) {
             // Nothing more is owed, so the client need not wait for what the app does next.
             answer.complete();
@@ -215,6 +223,72 @@ impl Response {
         answer.send_file(seat, file, part, |taken, head| write(taken, py, head))
     }
 
+    /// Writes a piece of the body, waiting for room: the thread with the lock, or a greenlet without it.
+    fn put<'s>(
+        &'s self,
+        py: Python<'_>,
+        mut state: MutexGuard<'s, State>,
+        chunk: &[u8],
+    ) -> PyResult<MutexGuard<'s, State>> {
+        let chunk = state.answer.owed_of(chunk);
+        match &self.rooms {
+            Some(rooms) => self.put_by_turns(py, state, chunk, rooms),
+            None => write(&mut state.answer.taken, py, chunk).map(|()| state),
+        }
+    }
+
+    /// Writes what there is room for, and lets other greenlets run until there is more. What other greenlets give to
+    /// the same answer meanwhile comes behind this piece.
+    fn put_by_turns<'s>(
+        &'s self,
+        py: Python<'_>,
+        mut state: MutexGuard<'s, State>,
+        mut chunk: &[u8],
+        rooms: &Rooms,
+    ) -> PyResult<MutexGuard<'s, State>> {
+        let mut is_mine = false;
+        loop {
+            let State {
+                answer, is_writing, ..
+            } = &mut *state;
+            let Some(taken) = &mut answer.taken else {
+                break;
+            };
+            let slot = taken.slot();
+            if is_mine || !*is_writing {
+                let written = taken.write_some(chunk);
+                *is_writing = false;
+                let written = written.map_err(|gone| ClientGone::new_err(gone.to_string()))?;
+                chunk = &chunk[written..];
+                if chunk.is_empty() {
+                    break;
+                }
+                *is_writing = true;
+                is_mine = true;
+            }
+            drop(state);
+            let waited = rooms.wait(py, slot);
+            state = self.lock(py);
+            if let Err(thrown) = waited {
+                if is_mine && let Some(taken) = state.answer.taken.take() {
+                    // Part of a piece is out, and nobody knows how much.
+                    taken.finish(Ending::Broken);
+                }
+                return Err(thrown);
+            }
+        }
+        if !is_mine {
+            return Ok(state);
+        }
+        let slot = state.answer.taken.as_ref().map(Taken::slot);
+        drop(state);
+        if let Some(slot) = slot {
+            // Whoever waited for us.
+            rooms.tell(py, slot)?;
+        }
+        Ok(self.lock(py))
+    }
+
     /// There is nothing more.
     pub(crate) fn complete(&self, py: Python<'_>) -> PyResult<()> {
         let answer = &mut self.lock(py).answer;
@@ -233,11 +307,6 @@ impl Response {
 
 fn put_head(answer: &mut Answer, py: Python<'_>, body_len: Option<u64>) -> PyResult<()> {
     answer.put_head(body_len, None, |taken, head| write(taken, py, head))
-}
-
-fn put(answer: &mut Answer, py: Python<'_>, chunk: &[u8]) -> PyResult<()> {
-    let chunk = answer.owed_of(chunk);
-    write(&mut answer.taken, py, chunk)
 }
 
 /// Writes to the exchange, unless the answer is over.

@@ -14,6 +14,7 @@ use tracing::{error, info};
 use crate::answerer::Answerer;
 use crate::environ::Environs;
 use crate::file_wrapper::FileWrapper;
+use crate::gevent::Rooms;
 use crate::hooks::RequestHooks;
 use crate::response::{ClientGone, Response};
 
@@ -31,6 +32,8 @@ pub(crate) struct Gateway {
     /// `None` if the app has kept the one before.
     answerer: Option<Answerer>,
     buffer: RequestBuffer,
+    /// Where its answers wait for room, if that is not to stop the thread.
+    rooms: Option<Arc<Rooms>>,
 }
 
 /// Why a request was not answered as it should be.
@@ -49,13 +52,14 @@ fn of_app(error: PyErr) -> Failure {
 }
 
 impl Gateway {
-    pub(crate) fn new(py: Python<'_>, app: Arc<App>) -> PyResult<Self> {
+    pub(crate) fn new(py: Python<'_>, app: Arc<App>, rooms: Option<Arc<Rooms>>) -> PyResult<Self> {
         let environs = Environs::new(py, app.worker)?;
         Ok(Self {
             app,
             environs,
             answerer: None,
             buffer: RequestBuffer::default(),
+            rooms,
         })
     }
 
@@ -72,7 +76,7 @@ impl Gateway {
         // Before the environ, which has its methods.
         let answerer = match self.answerer.take() {
             Some(answerer) => answerer,
-            None => match Answerer::new(py, &self.environs) {
+            None => match Answerer::new(py, &self.environs, self.rooms.clone()) {
                 Ok(answerer) => answerer,
                 Err(failure) => {
                     error!("no memory for a response: {failure}");

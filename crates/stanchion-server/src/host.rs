@@ -44,7 +44,7 @@ pub enum NotLoaded {
     /// It cannot be.
     Broken(LoadError),
     /// It is to say by what it is called ([`Interface::Auto`](crate::settings::Interface)), and that is not what these
-    /// settings take it for ([`Settings::is_event_loop`]).
+    /// settings take it for ([`Settings::is_asgi`]).
     OtherInterface,
 }
 

@@ -73,9 +73,13 @@ fn prepare(
         error!("what the app prints cannot be sent to the error log: {error}");
         return Err(exit_code::INTERNAL);
     }
-    let has_app = common.settings.preload_app && may_preload;
+    let has_app = common.settings.may_preload() && may_preload;
     if has_app {
         preload(common, master, host)?;
+    } else if common.settings.preload_app && common.settings.is_gevent() {
+        info!(
+            "the app is not preloaded: each worker has gevent change Python's modules, and then imports the app"
+        );
     }
     match host.write_stacks_to(common.dumps.as_fd()) {
         Ok(()) => Ok(has_app),

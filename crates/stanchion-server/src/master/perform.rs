@@ -21,7 +21,7 @@ use crate::figures::Attempt;
 use crate::host::Hook;
 use crate::log::LogChannels;
 use crate::messages::{FromTemplate, ToAcceptor, ToScribe, ToTemplate, WorkerRef};
-use crate::settings::{Interface, Settings, kept_by_a_reload};
+use crate::settings::{Settings, kept_by_a_reload};
 use crate::tree::leave_signals_to_master;
 use crate::{exit_code, listeners, log, threads};
 
@@ -232,10 +232,11 @@ impl Loop<'_> {
             ));
         }
         self.name_what_stays(&settings);
-        let settings = match settings.interface {
+        let settings = if settings.is_guess() {
             // As the app is now, it most likely will be.
-            Interface::Auto => settings.taken_for(self.settings().is_event_loop())?,
-            Interface::Wsgi | Interface::Asgi => settings,
+            settings.taken_for(self.settings().is_asgi())?
+        } else {
+            settings
         };
         let present = self.houses.get(&self.present.generation);
         let inherited = present.map(|house| listeners::clones(&house.listeners));
@@ -251,8 +252,8 @@ impl Loop<'_> {
         let first = self.houses.get(&first);
         let first = first.ok_or("the house that was made first is gone")?;
         let settings = first.common.settings.clone();
-        let is_event_loop = settings.is_event_loop();
-        let settings = settings.taken_for(!is_event_loop)?;
+        let is_asgi = settings.is_asgi();
+        let settings = settings.taken_for(!is_asgi)?;
         let listeners = listeners::clones(&first.listeners).map_err(|error| error.to_string())?;
         self.furnish(generation, settings, listeners)
     }

@@ -22,7 +22,7 @@ use crate::log::{self, LogChannels};
 use crate::messages::{ToAcceptor, ToScribe, ToTemplate};
 use crate::privileges::{self, Identities};
 use crate::record::{REQUEST_HEAD_BYTES_MAX, REQUEST_RECORD_EXTRA_BYTES, RESPONSE_RING_BYTES};
-use crate::settings::{EVENT_LOOPS_SPARE, Interface, Settings};
+use crate::settings::{EVENT_LOOPS_SPARE, Settings};
 use crate::spool::SpoolDir;
 use crate::tally::{self, Counts, Tally, Total};
 use crate::tree::{Common, Files};
@@ -214,7 +214,7 @@ impl HouseResources {
             lifetime_jitter_ms: ms(settings.max_lifetime_jitter),
             has_scribe: self.common.log_channels.is_some(),
             is_event_loop: settings.is_event_loop(),
-            is_guess: settings.interface == Interface::Auto,
+            is_guess: settings.is_guess(),
         }
     }
 

@@ -320,6 +320,8 @@ pub enum EventLoop {
     Asyncio,
     /// uvloop and no other.
     Uvloop,
+    /// gevent's hub, of which each greenlet runs a WSGI app.
+    Gevent,
 }
 
 /// Whether the app is called with the lifespan scope.
@@ -427,11 +429,21 @@ impl Settings {
         SchemeFields::new(fields.map(|(name, https)| (&**name, &**https)))
     }
 
-    /// Whether workers run an event loop. If the app is to say by what it is called, WSGI is taken for granted
-    /// until it has said otherwise.
+    /// Whether workers run an event loop: of an asynchronous app, or gevent's.
     pub fn is_event_loop(&self) -> bool {
+        self.is_gevent() || self.is_asgi()
+    }
+
+    /// Whether workers run gevent's event loop, which is for WSGI apps.
+    pub fn is_gevent(&self) -> bool {
+        self.event_loop == EventLoop::Gevent
+    }
+
+    /// Whether the app is an asynchronous one. If it is to say so itself, it is taken for a WSGI app until it has said
+    /// otherwise.
+    pub fn is_asgi(&self) -> bool {
         match self.interface {
-            Interface::Auto => self.found_asgi,
+            Interface::Auto => self.found_asgi && !self.is_gevent(),
             Interface::Wsgi => false,
             Interface::Asgi => true,
         }
@@ -439,7 +451,18 @@ impl Settings {
 
     /// Whether requests join the line before their bodies are whole.
     pub(crate) fn streams_uploads(&self) -> bool {
-        self.is_event_loop() && !self.whole_uploads
+        self.is_asgi() && !self.whole_uploads
+    }
+
+    /// Whether it takes the app to know by which interface that is called.
+    pub(crate) fn is_guess(&self) -> bool {
+        self.interface == Interface::Auto && !self.is_gevent()
+    }
+
+    /// Whether the app may be imported before workers are forked. gevent changes Python's modules before that, and each
+    /// worker by itself.
+    pub(crate) fn may_preload(&self) -> bool {
+        self.preload_app && !self.is_gevent()
     }
 
     /// The same settings for an app that is taken for an asynchronous one, or not, where it is to say so itself.
@@ -537,6 +560,27 @@ mod tests {
         assert_eq!(settings.seats(), 2000);
         assert_eq!(settings.event_loop, EventLoop::Uvloop);
         assert_eq!(settings.lifespan, Lifespan::Off);
+    }
+
+    #[test]
+    fn gevent_is_an_event_loop_for_wsgi_apps_which_are_not_preloaded() {
+        let settings = |text| Settings::from_json(text).unwrap();
+        for text in [
+            r#"{"loop": "gevent"}"#,
+            r#"{"loop": "gevent", "interface": "wsgi"}"#,
+        ] {
+            let found = settings(text).taken_for(true).unwrap();
+            assert!(
+                found.is_event_loop() && found.is_gevent() && !found.is_asgi(),
+                "{text}"
+            );
+            assert!(!found.is_guess() && !found.may_preload(), "{text}");
+            assert_eq!(found.seats_per_worker(), 1000);
+        }
+        assert!(!settings("{}").is_event_loop() && settings("{}").is_guess());
+        assert!(settings("{}").may_preload());
+        assert!(!settings(r#"{"preload_app": false}"#).may_preload());
+        assert!(!settings(r#"{"interface": "asgi"}"#).is_guess());
     }
 
     #[test]

@@ -142,6 +142,7 @@ impl Resolution {
 
     /// Checks that concern more than one setting.
     fn check_together(&mut self) {
+        self.check_loop();
         self.check_seats();
         self.check_memory();
         self.check_worker_ports();
@@ -169,8 +170,12 @@ impl Resolution {
         self.values[name].value.as_u64().unwrap_or_default()
     }
 
+    fn is_gevent(&self) -> bool {
+        self.values["loop"].value == "gevent"
+    }
+
     fn is_event_loop(&self) -> bool {
-        self.values["interface"].value == "asgi"
+        self.values["interface"].value == "asgi" || self.is_gevent()
     }
 
     /// What [`super::Settings::seats_per_worker`] will say, and the settings that it comes from.
@@ -194,6 +199,27 @@ impl Resolution {
                  worker_concurrency requests at once"
             );
             self.warnings.push(line);
+        }
+        let Resolved { value, origin } = &self.values["preload_app"];
+        if self.is_gevent() && origin != TABLE_ORIGIN && *value == Value::Bool(true) {
+            let line = format!(
+                "setting `preload_app` from {origin}: it has no effect with gevent, which changes Python's modules in \
+                 each worker before that imports the app"
+            );
+            self.warnings.push(line);
+        }
+    }
+
+    /// gevent runs WSGI apps.
+    fn check_loop(&mut self) {
+        let interface = &self.values["interface"];
+        if self.is_gevent() && interface.value == "asgi" {
+            let reason = format!(
+                "gevent runs WSGI apps, and `interface` from {} says asgi: leave one of them out, or say `loop` auto",
+                interface.origin
+            );
+            let origin = self.values["loop"].origin.clone();
+            self.refuse("loop", &origin, &reason);
         }
     }
 
@@ -403,6 +429,37 @@ mod tests {
                  times worker_concurrency), got 2"
             ]
         );
+    }
+
+    #[test]
+    fn gevent_takes_no_asynchronous_app_and_no_preloading() {
+        let check = |values: Value| {
+            let resolution = resolve(&[layer("here", &values)]);
+            (resolution.errors, resolution.warnings)
+        };
+        let nothing: (Vec<String>, Vec<String>) = Default::default();
+        let quiet = [
+            json!({"loop": "gevent"}),
+            json!({"loop": "gevent", "interface": "wsgi", "preload_app": false}),
+            json!({"loop": "uvloop", "interface": "asgi", "preload_app": true}),
+        ];
+        for values in quiet {
+            assert_eq!(check(values), nothing);
+        }
+        let (errors, _) = check(json!({"loop": "gevent", "interface": "asgi"}));
+        assert_eq!(
+            errors,
+            [
+                "setting `loop` from here: gevent runs WSGI apps, and `interface` from here says asgi: leave one of \
+                 them out, or say `loop` auto"
+            ]
+        );
+        let (errors, warnings) =
+            check(json!({"loop": "gevent", "preload_app": true, "threads": 4}));
+        assert_eq!(errors, [""; 0]);
+        assert_eq!(warnings.len(), 2, "{warnings:?}");
+        assert!(warnings[0].starts_with("setting `threads` from here: it has no meaning"));
+        assert!(warnings[1].starts_with("setting `preload_app` from here: it has no effect with"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Settings of asynchronous apps and of the event loops that run them.
+//! Settings of event loops, and of the apps that they run.
 
 use super::{ANY_TIME, Group, Kind, OnReload, Preset, Range, Setting};
 
@@ -48,8 +48,8 @@ was. An app that is not what is said here is refused.",
             on_reload: OnReload::Applies,
             help: "Requests that one event loop runs at once",
             long_help: "\
-Of asynchronous apps only. What is beyond that waits in the line, where \
-it can be served by another worker, refused, or leave. All workers, and 8 \
+Of asynchronous apps, and of WSGI apps under gevent. What is beyond that \
+waits in the line, where it can be served by another worker, refused, or leave. All workers, and 8 \
 more for successors, together have at most 65535; above that each has its \
 share of them.",
         },
@@ -131,14 +131,19 @@ of it.",
             flags: &["--loop"],
             metavar: "NAME",
             env: None,
-            kind: Kind::Choice(&["auto", "asyncio", "uvloop"]),
+            kind: Kind::Choice(&["auto", "asyncio", "uvloop", "gevent"]),
             default: Preset::Text("auto"),
             gunicorn: false,
             on_reload: OnReload::Applies,
-            help: "Event loop: auto, asyncio or uvloop",
+            help: "Event loop: auto, asyncio, uvloop or gevent",
             long_help: "\
-Of asynchronous apps only. auto takes uvloop if it can be imported, and \
-asyncio's own loop otherwise. uvloop is refused where it is not installed.",
+For asynchronous apps auto takes uvloop if it can be imported, and \
+asyncio's own loop otherwise. uvloop is refused where it is not installed.
+
+gevent is for WSGI apps: each request runs in a greenlet, up to \
+worker_concurrency of them in each worker. Each worker has gevent change \
+Python's modules (gevent.monkey.patch_all) before it imports the app, so \
+the app is never preloaded. gevent must be installed.",
         },
         Setting {
             name: "loop_timeout",
@@ -151,8 +156,8 @@ asyncio's own loop otherwise. uvloop is refused where it is not installed.",
             on_reload: OnReload::Applies,
             help: "Log what blocks an event loop for so long",
             long_help: "\
-Of asynchronous apps only. Code that does not await blocks the event loop \
-of its worker, and all requests that run there. When a loop has not \
+Code that does not await, or under gevent does not let other greenlets \
+run, blocks the event loop of its worker, and all requests that run there. When a loop has not \
 turned for this long, one line of the log names the worker, and its \
 stack follows. Requests that wait in the line go to the other workers. A \
 worker whose loop has not turned for timeout is killed and replaced. 0 \

@@ -1,0 +1,122 @@
+//! The seats of an event loop: which of them are free, how many requests the loop takes now, and when it may sleep.
+
+use std::sync::Arc;
+
+use stanchion_server::{Inbox, Seat, Taken, Worker};
+use stanchion_sys::clock::monotonic_us;
+
+/// So long a request is left to a worker that runs fewer.
+const LEFT_US: u64 = 500;
+
+/// A turn looks so often whether there is more before what the loop runs has its turn.
+pub(crate) const LOOKS_MAX: usize = 4;
+
+/// One of the seats of a loop, and the request that it has taken.
+pub(crate) struct Seated {
+    pub(crate) number: u16,
+    pub(crate) seat: Arc<Seat<'static>>,
+    pub(crate) taken: Taken<'static>,
+}
+
+/// All seats of a worker that has an event loop.
+pub(crate) struct LoopSeats {
+    worker: &'static Worker,
+    inbox: Inbox<'static>,
+    seats: Vec<Arc<Seat<'static>>>,
+    /// Which of them have no request; the last to be freed is taken next.
+    idle: Vec<u16>,
+    /// The request that was left to other workers, and since when. The acceptor calls again if nobody takes it.
+    left: Option<(u64, u64)>,
+    /// A further turn is to come by itself.
+    is_turning: bool,
+}
+
+impl LoopSeats {
+    /// Sits down at all of them.
+    pub(crate) fn new(worker: &'static Worker) -> Self {
+        let seats: Vec<_> = worker.all_seats().into_iter().map(Arc::new).collect();
+        Self {
+            worker,
+            inbox: worker.inbox().expect("the worker has an event loop"),
+            idle: (0..seats.len() as u16).rev().collect(),
+            seats,
+            left: None,
+            is_turning: false,
+        }
+    }
+
+    /// How many requests to take now. What is another worker's part is left to it for a moment; if it is not taken
+    /// then, whoever runs that one is not turning.
+    pub(crate) fn share(&mut self) -> usize {
+        let now_us = monotonic_us();
+        let left = self.left.take();
+        let oldest = self.worker.oldest_ready();
+        let share = self.worker.fair_share(now_us);
+        let Some(oldest) = oldest.filter(|_| share == 0) else {
+            return share;
+        };
+        let since_us = match left {
+            Some((position, since_us)) if position == oldest => since_us,
+            _ => now_us,
+        };
+        if now_us - since_us >= LEFT_US {
+            return 1;
+        }
+        self.left = Some((oldest, since_us));
+        0
+    }
+
+    /// Takes a request, if one is ready and a seat is free.
+    pub(crate) fn take(&mut self) -> Option<Seated> {
+        let number = *self.idle.last()?;
+        let seat = Arc::clone(&self.seats[usize::from(number)]);
+        let taken = seat.take()?;
+        self.idle.pop();
+        Some(Seated {
+            number,
+            seat,
+            taken,
+        })
+    }
+
+    /// A seat is through with its request.
+    pub(crate) fn is_free(&mut self, number: u16) {
+        self.seats[usize::from(number)].served();
+        self.idle.push(number);
+    }
+
+    /// How many have a request.
+    pub(crate) fn running(&self) -> usize {
+        self.seats.len() - self.idle.len()
+    }
+
+    /// Whether there is more to take than was this worker's share.
+    pub(crate) fn has_more(&self) -> bool {
+        !self.idle.is_empty() && self.left.is_none() && self.seats[0].sees_request()
+    }
+
+    /// A turn begins.
+    pub(crate) fn turns(&mut self) {
+        self.is_turning = false;
+        self.inbox.silence();
+        self.inbox.awake();
+    }
+
+    /// A further turn is wanted; true if it is to be asked for.
+    pub(crate) fn wants_turn(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_turning, true)
+    }
+
+    /// Says that the loop may sleep; false if there is something for it.
+    pub(crate) fn try_sleep(&self) -> bool {
+        if !self.inbox.try_sleep() {
+            return false;
+        }
+        // Looked at once more: what came in between was announced to nobody.
+        let sleeps = self.is_turning || self.worker.should_leave() || !self.has_more();
+        if !sleeps {
+            self.inbox.awake();
+        }
+        sleeps
+    }
+}

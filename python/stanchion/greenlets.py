@@ -1,0 +1,102 @@
+"""A worker under gevent: Python's modules as gevent changes them, and the hub, which is the worker's event loop."""
+
+import sys
+from collections.abc import Callable
+from time import monotonic
+from typing import Any, ClassVar, Protocol
+
+from stanchion._stanchion import log
+from stanchion.loader import AppLoadError
+
+# A level of the error log, as of `logging`, which is not imported for it.
+_INFO = 20
+
+# How often the hub shows that it turns.
+_BEAT_S = 0.25
+
+
+class GreenPuller(Protocol):
+    """What pulls requests: the Rust side."""
+
+    def fileno(self) -> int: ...
+    def turn(self) -> None: ...
+    def begin(self, spawn: Callable[..., Any], run_callback: Callable[..., Any], over: Any) -> None: ...
+    def beat(self, lag_us: int) -> None: ...
+    def rest(self) -> None: ...
+    def leave(self) -> None: ...
+
+
+def patch(origin: str) -> None:
+    """Have gevent change Python's modules, in the process that is to import the app; AppLoadError without gevent."""
+    try:
+        import gevent  # type: ignore[import-untyped]
+        from gevent import monkey
+    except ModuleNotFoundError as error:
+        if error.name != "gevent":
+            raise
+        raise AppLoadError(
+            f"the setting `loop` from {origin} says gevent, which this Python does not have",
+            f"install it: {sys.executable} -m pip install gevent",
+        ) from None
+    monkey.patch_all()
+    # A config file may have done so in the master: this process has the hub from there by a fork.
+    gevent.reinit()
+
+
+def in_greenlet(function: Callable[[], None]) -> None:
+    """Call a function that may wait, from a signal handler: it runs in any greenlet, and the hub cannot wait."""
+    if HubLoop.hub is not None:
+        import gevent
+
+        if gevent.getcurrent() is HubLoop.hub:
+            gevent.spawn(function)
+            return
+    function()
+
+
+class HubLoop:
+    """gevent's hub as the event loop of a worker. `serve` lasts until the worker leaves."""
+
+    hub: ClassVar[Any] = None
+    """The one of this process, once there is one."""
+
+    def __init__(self, puller: GreenPuller) -> None:
+        import gevent
+        from gevent.event import Event  # type: ignore[import-untyped]
+
+        self._spawn = gevent.spawn
+        HubLoop.hub = gevent.get_hub()
+        self._loop = HubLoop.hub.loop
+        self._puller = puller
+        self._over = Event()
+        self._timer = self._loop.timer(_BEAT_S)
+        self._beat_at = 0.0
+
+    def start_up(self) -> None:
+        """A WSGI app has no start-up of its own."""
+
+    def serve(self) -> None:
+        """Serve until the worker is to leave and nothing runs any more."""
+        watcher = self._loop.io(self._puller.fileno(), 1)  # when it can be read
+        watcher.start(self._puller.turn)
+        self._beat_at = monotonic()
+        self._beat()
+        self._puller.begin(self._spawn, self._loop.run_callback, self._over)
+        while not self._over.is_set():
+            try:
+                self._over.wait()
+            except (SystemExit, KeyboardInterrupt) as asked:
+                # Raised in a greenlet of the app's own, gevent hands it to this one.
+                log(_INFO, f"the app asked to exit ({type(asked).__name__}): the worker leaves")
+                self._puller.leave()
+        for one in (watcher, self._timer):
+            one.stop()
+            one.close()
+        self._puller.rest()
+
+    def _beat(self) -> None:
+        """Show that the hub turns, and how late it is."""
+        now = monotonic()
+        self._puller.beat(max(0, round((now - self._beat_at) * 1e6)))
+        self._beat_at = now + _BEAT_S
+        self._timer.start(self._beat, update=True)

@@ -1,0 +1,111 @@
+"""A WSGI app for gevent: it waits, streams and blocks as a test asks for."""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import gevent
+from gevent import monkey
+from gevent.event import Event
+from rendezvous import announce, wait_for_pass
+
+PATCHED = sorted(name for name in ("socket", "threading", "time", "ssl") if monkey.is_module_patched(name))
+IMPORTED_BY = os.getpid()
+MIB = 1 << 20
+
+released = Event()
+here = threading.local()
+
+
+def pieces(count: int) -> Iterable[bytes]:
+    try:
+        for _ in range(count):
+            yield b"x" * MIB
+        announce("all is written")
+    except GeneratorExit:
+        announce("the client has gone")
+        raise
+
+
+def written_by_two(write: Callable[[bytes], object], count: int) -> None:
+    """Each greenlet gives its pieces to the same answer."""
+
+    def give(letter: bytes) -> None:
+        for _ in range(count):
+            write(letter * MIB)
+        announce(f"{letter.decode()} is written")
+
+    gevent.joinall([gevent.spawn(give, letter) for letter in (b"a", b"b")], raise_error=True)
+
+
+def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+    path, query, pid = environ["PATH_INFO"], environ["QUERY_STRING"], os.getpid()
+    text = str(pid)
+    match path:
+        case "/patched":
+            text = f"{' '.join(PATCHED)} {pid == IMPORTED_BY}"
+        case "/hold":
+            announce(f"{pid} holds")
+            released.wait()
+        case "/release":
+            released.set()
+        case "/wait":
+            announce(f"{pid} waits")
+            time.sleep(float(query))
+            announce(f"{pid} goes on")
+        case "/block":
+            announce(f"{pid} blocks")
+            wait_for_pass()
+        case "/sleep":
+            announce(f"{pid} sleeps")
+            monkey.get_original("time", "sleep")(float(query))
+        case "/stream":
+            start_response("200 OK", [])
+            return pieces(int(query))
+        case "/whole":
+            start_response("200 OK", [])
+            return [b"x" * MIB * int(query)]
+        case "/two":
+            written_by_two(start_response("200 OK", []), int(query))
+            return []
+        case "/impatient":
+            write = start_response("200 OK", [])
+            try:
+                with gevent.Timeout(0.2):
+                    write(b"x" * MIB * int(query))
+            except gevent.Timeout:
+                announce("the write has timed out")
+            write(b"more")
+            return []
+        case "/file":
+            start_response("200 OK", [])
+            return environ["wsgi.file_wrapper"](open(__file__, "rb"))
+        case "/echo":
+            start_response("200 OK", [])
+            return iter([environ["wsgi.input"].read()])
+        case "/local":
+            here.seen = [*getattr(here, "seen", []), query]
+            time.sleep(0.01)
+            text = ",".join(here.seen)
+        case "/fail":
+            raise ValueError("as asked")
+        case "/exit":
+            sys.exit(3)
+        case "/exit-behind":
+            gevent.spawn(sys.exit, 3)
+        case "/kill":
+            # Before they have begun: they were spawned in the same turn of the hub.
+            others = [one for one in greenlets() if not one.started or not one.gr_frame]
+            gevent.killall(others, block=False)
+            text = f"{len(others)} {pid}"
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return [text.encode()]
+
+
+def greenlets() -> list[gevent.Greenlet]:
+    import gc
+
+    return [one for one in gc.get_objects() if isinstance(one, gevent.Greenlet) and one is not gevent.getcurrent()]

@@ -1,0 +1,157 @@
+"""WSGI apps in greenlets: what gevent's users expect, of gunicorn too, and how many run at once."""
+
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from support.gate import Gate
+from support.greenlets import BOTH, GEVENT
+from support.server import Kind, Serve
+from support.wire import Wire, request
+
+
+@pytest.fixture(params=BOTH)
+def both(request: pytest.FixtureRequest) -> Kind:
+    """What holds for each server, apps may rely on."""
+    return BOTH[request.param]
+
+
+def test_modules_are_changed_before_the_app_is_imported(serve: Serve, gate: Gate, both: Kind) -> None:
+    server = serve("greening:app", kind=both, env=gate.environment)
+    with server.connect() as wire:
+        assert wire.get("/patched").text == "socket ssl threading time True"
+
+
+def test_requests_that_wait_run_at_once_in_one_worker(serve: Serve, gate: Gate, both: Kind) -> None:
+    server = serve("greening:app", kind=both, env=gate.environment)
+    with ExitStack() as stack:
+        wires = [stack.enter_context(server.connect()) for _ in range(50)]
+        for wire in wires:
+            wire.send(request("GET", "/hold"))
+        pids = {line.split()[0] for line in gate.announcements(50)}
+        with server.connect() as other:
+            pids.add(other.get("/release").text)
+        assert len(pids) == 1
+        assert {wire.response().text for wire in wires} == pids
+
+
+def test_what_is_local_to_a_thread_is_local_to_a_request(serve: Serve, gate: Gate, both: Kind) -> None:
+    server = serve("greening:app", kind=both, env=gate.environment)
+    with ExitStack() as stack:
+        wires = [stack.enter_context(server.connect()) for _ in range(9)]
+        for number, wire in enumerate(wires):
+            wire.send(request("GET", f"/local?{number}"))
+        assert [wire.response().text for wire in wires] == [str(number) for number in range(9)]
+
+
+def test_bodies_and_files(serve: Serve, gate: Gate, both: Kind) -> None:
+    server = serve("greening:app", kind=both, env=gate.environment)
+    with server.connect() as wire:
+        for length in (1, 70_000, 3_000_000):
+            assert wire.post("/echo", bytes(length)).body == bytes(length)
+        source = Path(__file__).parent.parent / "apps" / "greening.py"
+        assert wire.get("/file").body == source.read_bytes()
+        assert wire.get("/fail").status == 500
+    with server.connect() as wire:
+        assert wire.get("/stream?3").body == b"x" * (3 << 20)
+        assert wire.get("/whole?3").body == b"x" * (3 << 20)
+    assert gate.announcement() == "all is written"
+
+
+@pytest.mark.own("gunicorn has no line")
+def test_what_is_beyond_the_greenlets_of_all_workers_waits_in_the_line(serve: Serve, gate: Gate) -> None:
+    server = serve("greening:app", *GEVENT, "-w", "2", "--worker-connections", "3", env=gate.environment)
+    with ExitStack() as stack:
+        wires = [stack.enter_context(server.connect()) for _ in range(8)]
+        for wire in wires:
+            wire.send(request("GET", "/wait?1"))
+        running = Counter(line.split()[0] for line in gate.announcements(6))
+        assert sorted(running.values()) == [3, 3]
+        assert not gate.announced()
+        assert sum(wire.response().status == 200 for wire in wires) == 8
+    assert sum("waits" in line for line in gate.announced()) == 2
+
+
+@pytest.mark.own("the words of the log")
+def test_the_log_says_why_the_app_is_not_preloaded(serve: Serve, gate: Gate) -> None:
+    server = serve("greening:app", "--loop", "gevent", env=gate.environment)
+    assert len(server.log.matches("the app is not preloaded: each worker has gevent change Python's modules")) == 1
+    server = serve("greening:app", *GEVENT, "--preload", env=gate.environment)
+    assert server.log.matches("`preload_app` from command line: it has no effect with gevent")
+    with server.connect() as wire:
+        assert wire.get("/patched").text == "socket ssl threading time True"
+
+
+@pytest.mark.parametrize("path", ["stream", "whole", "two"])
+def test_a_client_that_does_not_read_stops_nobody_else(serve: Serve, gate: Gate, both: Kind, path: str) -> None:
+    server = serve("greening:app", kind=both, env=gate.environment)
+    with server.connect() as slow, server.connect() as other:
+        slow.send(request("GET", f"/{path}?30"))
+        slow.head()
+        for _ in range(20):
+            assert other.get("/").status == 200
+        assert not gate.announced()
+        slow.close()
+
+
+@pytest.mark.own("of one's own pieces: gunicorn has no order for them")
+def test_pieces_of_two_greenlets_go_out_whole(serve: Serve, gate: Gate) -> None:
+    server = serve("greening:app", *GEVENT, env=gate.environment)
+    with server.connect() as wire:
+        body = wire.get("/two?8").body
+    found = Counter(body[at : at + (1 << 20)] for at in range(0, len(body), 1 << 20))
+    assert found == {b"a" * (1 << 20): 8, b"b" * (1 << 20): 8}
+    assert sorted(gate.announcements(2)) == ["a is written", "b is written"]
+
+
+@pytest.mark.own("gunicorn may send the same bytes twice")
+def test_an_answer_is_broken_off_when_a_timeout_comes_in_the_middle_of_a_piece(serve: Serve, gate: Gate) -> None:
+    server = serve("greening:app", *GEVENT, env=gate.environment)
+    with server.connect() as wire:
+        wire.send(request("GET", "/impatient?64"))
+        assert gate.announcement() == "the write has timed out"
+        rest = wire.rest()
+        assert not rest.endswith(b"0\r\n\r\n"), "the client sees that it is not whole"
+        assert b"more" not in rest
+    with server.connect() as wire:
+        assert wire.get("/").status == 200
+
+
+def test_a_client_that_has_gone_ends_its_stream(serve: Serve, gate: Gate, both: Kind) -> None:
+    server = serve("greening:app", kind=both, env=gate.environment)
+    mark = server.log.mark()
+    wire = server.connect()
+    wire.send(request("GET", "/stream?200"))
+    wire.head()
+    wire.reset()
+    assert gate.announcement() == "the client has gone"
+    with server.connect() as other:
+        assert other.get("/").status == 200
+    assert not server.log.matches("Traceback|the app failed", mark)
+
+
+@pytest.mark.own("gunicorn's worker would not wait for others")
+def test_greenlets_that_the_app_kills_before_they_begin_cost_their_requests_only(serve: Serve, gate: Gate) -> None:
+    server = serve("greening:app", *GEVENT, "--worker-connections", "20", env=gate.environment)
+    with ExitStack() as stack:
+        blocked = stack.enter_context(server.connect())
+        blocked.send(request("GET", "/block"))
+        assert gate.announcement().endswith("blocks")
+        wires: list[Wire] = [stack.enter_context(server.connect()) for _ in range(15)]
+        for wire in wires:
+            wire.send(request("GET", "/kill"))
+        gate.let_pass(1)
+        assert blocked.response().status == 200
+        statuses = Counter(wire.response().status for wire in wires)
+        assert statuses[502] > 0 and statuses[200] + statuses[502] == 15
+        again = [stack.enter_context(server.connect()) for _ in range(20)]
+        for wire in again:
+            wire.send(request("GET", "/hold"))
+        gate.announcements(20)
+        with server.connect() as full:
+            full.send(request("GET", "/release"))
+            assert full.silent(0.1), "all seats are taken, and there are as many as before"
+        for wire in again[:1]:
+            wire.reset()

@@ -1,0 +1,225 @@
+"""Workers under gevent: their start, deadlines, signals and ends."""
+
+import signal
+import sys
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+
+import psutil
+import pytest
+
+from support.gate import Gate
+from support.greenlets import GEVENT
+from support.processes import gone
+from support.server import Serve, Server
+from support.wire import Wire, request
+
+pytestmark = pytest.mark.own("of one line for all greenlets")
+
+HOOKS = """
+import os, time
+from rendezvous import announce
+def say(what): announce(f"{os.getpid()} {what}")
+def pre_request(worker, req): say(f"before {req.path}")
+def post_request(worker, req, environ, resp): say(f"after {req.path}: {resp.status}")
+def worker_int(worker):
+    time.sleep(0.01)
+    say("is interrupted")
+def worker_abort(worker):
+    say("aborts")
+def worker_exit(server, worker):
+    time.sleep(0.01)
+    say("ends")
+"""
+
+
+@pytest.fixture
+def hooks(tmp_path: Path) -> list[str]:
+    config = tmp_path / "hooks.conf.py"
+    config.write_text(HOOKS)
+    return ["-c", str(config)]
+
+
+def held(server: Server, stack: ExitStack, gate: Gate, path: str) -> tuple[Wire, int]:
+    """A request that runs, and the worker that runs it."""
+    wire = stack.enter_context(server.connect())
+    wire.send(request("GET", path))
+    return wire, int(gate.announcement().split()[0])
+
+
+def test_hooks_of_requests_run_in_their_greenlets(serve: Serve, gate: Gate, hooks: list[str]) -> None:
+    server = serve("greening:app", *GEVENT, *hooks, env=gate.environment)
+    with server.connect() as wire:
+        pid = wire.get("/").text
+        assert gate.announcements(2) == [f"{pid} before /", f"{pid} after /: 200 OK"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT])
+def test_a_worker_that_is_interrupted_runs_hooks_that_wait(
+    serve: Serve, gate: Gate, hooks: list[str], number: signal.Signals
+) -> None:
+    server = serve("greening:app", *GEVENT, *hooks, "-w", "1", env=gate.environment)
+    mark = server.log.mark()
+    with server.connect() as wire:
+        pid = int(wire.get("/").text)
+    gate.announcements(2)
+    psutil.Process(pid).send_signal(number)
+    assert gate.announcements(2) == [f"{pid} is interrupted", f"{pid} ends"]
+    gone(pid)
+    server.log.wait("worker ready", mark)
+    assert not server.log.matches("Traceback", mark)
+
+
+def test_a_request_past_its_deadline_is_answered_504_and_its_greenlet_goes_on(serve: Serve, gate: Gate) -> None:
+    server = serve("greening:app", *GEVENT, "--timeout", "1", env=gate.environment)
+    with server.connect() as late, server.connect() as other:
+        late.send(request("GET", "/wait?1.8"))
+        pid = gate.announcement().split()[0]
+        assert late.response().status == 504
+        assert other.get("/").text == pid
+        assert gate.announcement() == f"{pid} goes on"
+        assert late.get("/").text == pid
+
+
+def test_a_hub_that_is_blocked_is_named_with_its_stack_and_others_serve(serve: Serve, gate: Gate) -> None:
+    server = serve("greening:app", *GEVENT, "-w", "2", "--loop-timeout", "0.5", env=gate.environment)
+    mark = server.log.mark()
+    with ExitStack() as stack:
+        blocked, pid = held(server, stack, gate, "/block")
+        server.log.wait(rf"the event loop of worker \d \({pid}\) has not turned for [01]\.\d s \(loop_timeout\)", mark)
+        server.log.wait("wait_for_pass", mark)
+        with server.connect() as other:
+            assert {int(other.get("/").text) for _ in range(20)}.isdisjoint({pid})
+        gate.let_pass(1)
+        assert int(blocked.response().text) == pid
+        server.log.wait(rf"the event loop of worker \d \({pid}\) turns again", mark)
+
+
+def test_a_hub_that_is_stuck_is_replaced(serve: Serve, gate: Gate, hooks: list[str]) -> None:
+    limits = ["--timeout", "1", "--loop-timeout", "0.5"]
+    server = serve("greening:app", *GEVENT, "-w", "2", *limits, *hooks, env=gate.environment)
+    mark = server.log.mark()
+    with server.connect() as stuck:
+        stuck.send(request("GET", "/sleep?60"))
+        pid = int(gate.announcements(2)[0].split()[0])
+        assert stuck.response().status == 504
+    assert gate.announcements(2)[0] == f"{pid} aborts"
+    gone(pid)
+    server.log.wait("worker ready", mark)
+
+
+def test_a_server_that_is_told_to_end_waits_for_its_greenlets(serve: Serve, gate: Gate) -> None:
+    server = serve("greening:app", *GEVENT, "-w", "2", env=gate.environment)
+    with ExitStack() as stack:
+        held_ones = [held(server, stack, gate, "/wait?1") for _ in range(6)]
+        server.signal(signal.SIGTERM)
+        assert [wire.response().text for wire, _ in held_ones] == [str(pid) for _, pid in held_ones]
+    assert server.exit_code() == 0
+
+
+def test_a_server_that_runs_nothing_ends_at_once(serve: Serve, gate: Gate) -> None:
+    server = serve("greening:app", *GEVENT, "-w", "2", "--graceful-timeout", "600", env=gate.environment)
+    server.signal(signal.SIGTERM)
+    assert server.exit_code() == 0
+
+
+def test_of_a_worker_that_is_killed_the_requests_it_had_are_lost_and_no_others(serve: Serve, gate: Gate) -> None:
+    server = serve("greening:app", *GEVENT, "-w", "2", env=gate.environment)
+    mark = server.log.mark()
+    with ExitStack() as stack:
+        running = [held(server, stack, gate, "/wait?1") for _ in range(10)]
+        victim = running[0][1]
+        assert 1 < sum(pid != victim for _, pid in running) < 9
+        psutil.Process(victim).kill()
+        statuses = Counter((pid == victim, wire.response().status) for wire, pid in running)
+        assert set(statuses) == {(True, 502), (False, 200)}
+    server.log.wait("worker ready", mark)
+
+
+def test_workers_are_replaced_after_max_requests_and_no_request_is_lost(serve: Serve, gate: Gate) -> None:
+    server = serve("greening:app", *GEVENT, "--max-requests", "10", env=gate.environment)
+    mark = server.log.mark()
+    pids = set()
+    with server.connect() as wire:
+        for _ in range(200):
+            answer = wire.get("/")
+            assert answer.status == 200
+            pids.add(answer.text)
+        server.log.wait("worker ready", mark)
+        assert wire.get("/").status == 200
+
+
+def test_new_code_comes_in_by_a_reload(serve: Serve, gate: Gate) -> None:
+    server = serve("greening:app", *GEVENT, env=gate.environment)
+    mark = server.log.mark()
+    with ExitStack() as stack:
+        held_one, before = held(server, stack, gate, "/wait?1")
+        server.signal(signal.SIGHUP)
+        server.log.wait("reloaded: generation 2", mark)
+        with server.connect() as wire:
+            assert int(wire.get("/").text) != before
+        assert int(held_one.response().text) == before
+    gone(before)
+
+
+@pytest.mark.parametrize("path", ["/exit", "/exit-behind"])
+def test_an_app_that_exits_ends_its_worker_and_not_the_other_requests(serve: Serve, gate: Gate, path: str) -> None:
+    server = serve("greening:app", *GEVENT, env=gate.environment)
+    mark = server.log.mark()
+    with ExitStack() as stack:
+        held_one, pid = held(server, stack, gate, "/wait?1")
+        with server.connect() as wire:
+            assert wire.get(path).status == (500 if path == "/exit" else 200)
+        server.log.wait("asked to exit.*the worker leaves", mark)
+        assert int(held_one.response().text) == pid
+    gone(pid)
+    server.log.wait("worker ready", mark)
+
+
+def test_a_config_file_may_have_changed_the_modules_in_the_master(serve: Serve, gate: Gate, tmp_path: Path) -> None:
+    config = tmp_path / "early.conf.py"
+    config.write_text(
+        "from gevent import monkey\nmonkey.patch_all()\nimport time\n"
+        "def on_starting(server): time.sleep(0.01)\n"
+        "def pre_fork(server, worker): time.sleep(0.01)\n"
+        "def post_fork(server, worker): time.sleep(0.01)\n"
+    )
+    server = serve("greening:app", *GEVENT, "-w", "2", "-c", str(config), env=gate.environment)
+    with ExitStack() as stack:
+        held_ones = [held(server, stack, gate, "/wait?0.3") for _ in range(6)]
+        assert {wire.response().text for wire, _ in held_ones} == {str(pid) for _, pid in held_ones}
+        assert len({pid for _, pid in held_ones}) == 2
+    server.signal(signal.SIGTERM)
+    assert server.exit_code() == 0
+
+
+def test_an_asynchronous_app_is_refused(build: Serve, gate: Gate) -> None:
+    server = build("looping:app", *GEVENT, env=gate.environment).launch()
+    assert server.exit_code() != 0
+    server.log.wait(
+        "the app is asynchronous .ASGI., and the setting `interface` from -k gevent says wsgi|"
+        "the setting `loop` from .* says gevent, which runs WSGI apps"
+    )
+
+
+def test_without_gevent_the_server_says_what_to_install(build: Serve, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['gevent'] = None\n")
+    server = build("hello:app", *GEVENT, env={"PYTHONPATH": f"{tmp_path}:{Path(__file__).parent.parent / 'apps'}"})
+    server.launch()
+    assert server.exit_code() != 0
+    server.log.wait(
+        rf"says gevent, which this Python does not have; install it: {sys.executable} -m pip install gevent"
+    )
+
+
+def test_no_other_server_imports_gevent(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "asking.py").write_text(
+        "import sys\n"
+        "def app(environ, start_response):\n"
+        "    start_response('200 OK', [])\n"
+        "    return [repr('gevent' in sys.modules or 'stanchion.greenlets' in sys.modules).encode()]\n"
+    )
+    server = serve("asking:app", "--pythonpath", str(tmp_path))
+    with server.connect() as wire:
+        assert wire.get("/").text == "False"

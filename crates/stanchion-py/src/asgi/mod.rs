@@ -12,7 +12,7 @@ mod running;
 mod scope;
 mod socket;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError, PySystemExit};
 use pyo3::intern;
@@ -20,7 +20,7 @@ use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::PyDict;
 use stanchion_server::record::RequestBuffer;
-use stanchion_server::{Inbox, Seat, Taken, Worker};
+use stanchion_server::{Inbox, Worker};
 use stanchion_sys::clock::monotonic_us;
 use tracing::{error, info};
 
@@ -29,8 +29,7 @@ use running::Running;
 use scope::Scopes;
 use socket::Socket;
 
-/// So long a request is left to a worker that runs fewer.
-const LEFT_US: u64 = 500;
+use crate::loop_seats::{LOOKS_MAX, LoopSeats, Seated};
 
 /// Pulls requests for an event loop. It belongs to one loop, and only that one's thread calls it.
 #[pyclass(frozen, module = "stanchion")]
@@ -41,9 +40,7 @@ pub(crate) struct Puller {
 }
 
 struct State {
-    seats: Vec<Arc<Seat<'static>>>,
-    /// Which of them have no request; the last to be freed is taken next.
-    idle: Vec<u16>,
+    seats: LoopSeats,
     /// What runs in each slot.
     running: Vec<Option<Running>>,
     /// Sessions, `WebSocket`s that are open: they have a slot and no seat.
@@ -54,16 +51,9 @@ struct State {
     scopes: Scopes,
     /// `None` until the app has started up.
     begun: Option<Begun>,
-    /// The request that was left to other workers, and since when. The acceptor calls again if nobody takes it.
-    left: Option<(u64, u64)>,
-    /// A further turn is to come by itself.
-    is_turning: bool,
     /// Requests are being taken: who ends meanwhile leaves its seat to that.
     is_pulling: bool,
 }
-
-/// A turn looks so often whether there is more before what the loop runs has its turn.
-const LOOKS_MAX: usize = 4;
 
 /// What is called for each request.
 struct Begun {
@@ -78,22 +68,17 @@ struct Begun {
 impl Puller {
     /// Sits down at all seats of the worker, which must be those of an event loop.
     pub(crate) fn new(py: Python<'_>, worker: &'static Worker) -> PyResult<Self> {
-        let inbox = worker.inbox().expect("the worker has an event loop");
-        let seats: Vec<_> = worker.all_seats().into_iter().map(Arc::new).collect();
         Ok(Self {
             worker,
-            inbox,
+            inbox: worker.inbox().expect("the worker has an event loop"),
             state: Mutex::new(State {
-                idle: (0..seats.len() as u16).rev().collect(),
-                seats,
+                seats: LoopSeats::new(worker),
                 running: Vec::new(),
                 sessions: 0,
                 is_restart_told: false,
                 buffer: RequestBuffer::default(),
                 scopes: Scopes::new(py, worker)?,
                 begun: None,
-                left: None,
-                is_turning: false,
                 is_pulling: false,
             }),
         })
@@ -127,47 +112,19 @@ impl Puller {
         }
     }
 
-    /// How many requests to take now. What is another worker's part is left to it for a moment; if it is not taken
-    /// then, whoever runs that one is not turning.
-    fn share(&self, py: Python<'_>) -> usize {
-        let now_us = monotonic_us();
-        let mut state = self.lock(py);
-        let left = state.left.take();
-        let Some(oldest) = self.worker.oldest_ready() else {
-            return self.worker.fair_share(now_us);
-        };
-        let share = self.worker.fair_share(now_us);
-        if share > 0 {
-            return share;
-        }
-        let since_us = match left {
-            Some((position, since_us)) if position == oldest => since_us,
-            _ => now_us,
-        };
-        if now_us - since_us >= LEFT_US {
-            return 1;
-        }
-        state.left = Some((oldest, since_us));
-        0
-    }
-
     /// Takes requests, as many as are this worker's share, and starts their tasks.
     fn pull(this: &Bound<'_, Self>) {
         let (py, puller) = (this.py(), this.get());
-        let share = puller.share(py);
-        puller.lock(py).is_pulling = true;
+        let mut state = puller.lock(py);
+        let share = state.seats.share();
+        state.is_pulling = true;
+        drop(state);
         for _ in 0..share {
-            let mut state = puller.lock(py);
-            let Some(number) = state.idle.pop() else {
+            let Some(seated) = puller.lock(py).seats.take() else {
                 break;
             };
-            let seat = Arc::clone(&state.seats[usize::from(number)]);
-            let Some(taken) = seat.take() else {
-                state.idle.push(number);
-                break;
-            };
-            drop(state);
-            match Self::prepare(this, number, &seat, taken) {
+            let number = seated.number;
+            match Self::prepare(this, seated) {
                 Ok((scope, running)) => {
                     if let Err(failure) = Self::start(this, &scope, &running) {
                         error!("the task of a request cannot be followed: {failure}");
@@ -175,7 +132,7 @@ impl Puller {
                 }
                 Err(failure) => {
                     error!("a request cannot be given to the app, and is answered 502: {failure}");
-                    puller.is_free(py, number, &seat);
+                    puller.is_free(py, number);
                 }
             }
         }
@@ -185,11 +142,14 @@ impl Puller {
     /// Makes what the app is called with. The slot is given back if that fails.
     fn prepare<'py>(
         this: &Bound<'py, Self>,
-        number: u16,
-        seat: &Arc<Seat<'static>>,
-        taken: Taken<'static>,
+        seated: Seated,
     ) -> PyResult<(Bound<'py, PyDict>, Running)> {
         let (py, puller) = (this.py(), this.get());
+        let Seated {
+            number,
+            seat,
+            taken,
+        } = seated;
         let slot = taken.slot() as usize;
         let mut guard = puller.lock(py);
         let state = &mut *guard;
@@ -198,9 +158,8 @@ impl Puller {
         let scope = state.scopes.make(py, &record)?;
         let begun = state.begun.as_ref().expect("nothing is pulled before");
         let event_loop = begun.event_loop.clone_ref(py);
-        let seat = Arc::clone(seat);
         let running = if record.facts.is_websocket {
-            let socket = Socket::new(&record, taken, number, seat, event_loop, this);
+            let socket = Socket::new(&record, taken, number, event_loop, this);
             Running::Socket(Py::new(py, socket)?)
         } else {
             let request = Request::new(&record, taken, number, seat, event_loop, this)?;
@@ -248,10 +207,10 @@ impl Puller {
     }
 
     /// A WebSocket is open: its seat goes on to another request.
-    fn session_begins(this: &Bound<'_, Self>, number: u16, seat: &Seat<'static>) -> PyResult<()> {
+    fn session_begins(this: &Bound<'_, Self>, number: u16) -> PyResult<()> {
         let (py, puller) = (this.py(), this.get());
         puller.lock(py).sessions += 1;
-        puller.is_free(py, number, seat);
+        puller.is_free(py, number);
         Self::come_again(this)
     }
 
@@ -279,9 +238,8 @@ impl Puller {
     }
 
     /// A seat is through with its request.
-    fn is_free(&self, py: Python<'_>, number: u16, seat: &Seat<'static>) {
-        seat.served();
-        self.lock(py).idle.push(number);
+    fn is_free(&self, py: Python<'_>, number: u16) {
+        self.lock(py).seats.is_free(number);
     }
 
     /// The task of a request has ended, whose slot has been given back.
@@ -290,7 +248,7 @@ impl Puller {
         this: &Bound<'_, Self>,
         slot: u32,
         object: &Bound<'_, PyAny>,
-        seat: Option<(u16, &Seat<'static>)>,
+        seat: Option<u16>,
     ) -> PyResult<()> {
         let (py, puller) = (this.py(), this.get());
         let mut state = puller.lock(py);
@@ -304,8 +262,8 @@ impl Puller {
             state.sessions -= 1;
         }
         drop(state);
-        if let Some((number, seat)) = seat {
-            puller.is_free(py, number, seat);
+        if let Some(number) = seat {
+            puller.is_free(py, number);
         }
         if is_pulling {
             // Its task ended as soon as it began.
@@ -325,7 +283,7 @@ impl Puller {
             Self::pull(this);
         }
         let state = puller.lock(py);
-        let load = state.seats.len() - state.idle.len();
+        let load = state.seats.running();
         if is_leaving {
             puller.inbox.show_load(Inbox::NO_ROOM);
             if load == 0
@@ -339,8 +297,7 @@ impl Puller {
             return Ok(());
         }
         puller.inbox.show_load(load as u32);
-        let has_more =
-            !state.idle.is_empty() && state.left.is_none() && state.seats[0].sees_request();
+        let has_more = state.seats.has_more();
         drop(state);
         if has_more {
             Self::come_again(this)?;
@@ -352,7 +309,7 @@ impl Puller {
     fn come_again(this: &Bound<'_, Self>) -> PyResult<()> {
         let (py, puller) = (this.py(), this.get());
         let mut state = puller.lock(py);
-        if std::mem::replace(&mut state.is_turning, true) {
+        if !state.seats.wants_turn() {
             return Ok(());
         }
         let begun = state.begun.as_ref();
@@ -363,25 +320,6 @@ impl Puller {
             event_loop.call_method1(py, intern!(py, "call_soon"), (turn,))?;
         }
         Ok(())
-    }
-
-    /// Says that the loop may sleep; false if there is something for it.
-    fn try_sleep(&self, py: Python<'_>) -> bool {
-        if !self.inbox.try_sleep() {
-            return false;
-        }
-        // Looked at once more: what came in between was announced to nobody.
-        let state = self.lock(py);
-        let sleeps = state.is_turning
-            || state.idle.is_empty()
-            || state.left.is_some()
-            || self.worker.should_leave()
-            || !state.seats[0].sees_request();
-        drop(state);
-        if !sleeps {
-            self.inbox.awake();
-        }
-        sleeps
     }
 }
 
@@ -423,13 +361,11 @@ impl Puller {
     /// Looks for news, and pulls.
     fn turn(this: &Bound<'_, Self>) -> PyResult<()> {
         let (py, puller) = (this.py(), this.get());
-        puller.lock(py).is_turning = false;
-        puller.inbox.silence();
-        puller.inbox.awake();
+        puller.lock(py).seats.turns();
         for _ in 0..LOOKS_MAX {
             puller.look(py);
             Self::go_on(this)?;
-            if puller.try_sleep(py) {
+            if puller.lock(py).seats.try_sleep() {
                 return Ok(());
             }
         }

@@ -167,7 +167,7 @@ impl Request {
             request.puller.bind(py),
             request.slot,
             this.as_any(),
-            Some((request.number, &request.seat)),
+            Some(request.number),
         )
     }
 

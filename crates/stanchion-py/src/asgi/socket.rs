@@ -1,18 +1,18 @@
 //! One WebSocket of an ASGI app: what its `receive` and `send` do (WebSocket 2.5).
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::{PyBytes, PyDict, PyString};
+use stanchion_server::Taken;
 use stanchion_server::log::EXCEPTION;
 use stanchion_server::record::{
     Close, Content, Kind, REASON_BYTES_MAX, RequestRecord, close_record, code, is_sendable,
     message_head,
 };
-use stanchion_server::{Seat, Taken};
 use tracing::error;
 
 use super::Puller;
@@ -29,7 +29,6 @@ use crate::wsgi::traceback;
 pub(crate) struct Socket {
     slot: u32,
     number: u16,
-    seat: Arc<Seat<'static>>,
     event_loop: Py<PyAny>,
     puller: Py<Puller>,
     /// Method and target, for the log.
@@ -65,7 +64,6 @@ impl Socket {
         record: &RequestRecord<'_>,
         taken: Taken<'static>,
         number: u16,
-        seat: Arc<Seat<'static>>,
         event_loop: Py<PyAny>,
         puller: &Bound<'_, Puller>,
     ) -> Self {
@@ -75,7 +73,6 @@ impl Socket {
         Self {
             slot,
             number,
-            seat,
             event_loop,
             puller: puller.clone().unbind(),
             what: record.describe(),
@@ -174,7 +171,7 @@ impl Socket {
         for future in waiting {
             reject(future.bind(py), client_gone())?;
         }
-        let seat = has_seat.then_some((socket.number, &*socket.seat));
+        let seat = has_seat.then_some(socket.number);
         Puller::ended(socket.puller.bind(py), socket.slot, this.as_any(), seat)
     }
 
@@ -255,7 +252,7 @@ impl Socket {
         state.phase = Standing::Open;
         state.messages.begin();
         drop(guard);
-        Puller::session_begins(self.puller.bind(py), self.number, &self.seat)
+        Puller::session_begins(self.puller.bind(py), self.number)
     }
 
     /// `websocket.close`.

@@ -32,7 +32,7 @@ pub(crate) struct GreenPuller {
 struct State {
     seats: LoopSeats,
     /// Those that no greenlet uses: there are as many as have run at once.
-    gateways: Vec<Box<Gateway>>,
+    gateways: Vec<Gateway>,
     /// `None` until requests are to be pulled.
     begun: Option<Begun>,
 }
@@ -153,7 +153,7 @@ impl GreenPuller {
             Some(gateway) => gateway,
             None => {
                 let rooms = Some(Arc::clone(&self.rooms));
-                Box::new(Gateway::new(py, Arc::clone(&self.app), rooms)?)
+                Gateway::new(py, Arc::clone(&self.app), rooms)?
             }
         };
         let Seated { seat, taken, .. } = seated;

@@ -280,7 +280,7 @@ impl Requests {
 
     /// What the answer to a request says that asks for a WebSocket, if one can be had here.
     fn handshake(&self, head: &Head) -> Result<Option<Box<str>>, Refusal> {
-        if !self.common.settings.is_event_loop() {
+        if !self.common.settings.is_asgi() {
             return Ok(None);
         }
         match handshake(head.method(), head.minor_version(), head.fields()) {

@@ -6,7 +6,7 @@ from typing import Protocol, type_check_only
 
 from stanchion.facades import Listen
 from stanchion.hooks import Hooks
-from stanchion.loader import App
+from stanchion.interfaces import App
 from stanchion.scribe import Scribe
 
 __all__ = [

@@ -9,10 +9,8 @@ import faulthandler
 import importlib
 import os
 import sys
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Iterable
 from keyword import iskeyword
-from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stanchion import config
@@ -20,24 +18,27 @@ from stanchion.config import UsageError
 from stanchion.configuration import Configuration
 from stanchion.facades import Listen, server_log
 from stanchion.hooks import HookError, Hooks
+from stanchion.interfaces import (
+    ASGI,
+    WSGI,
+    App,
+    call_mismatch,
+    instance_call,
+    interfaces_of,
+    is_coroutine_function,
+)
 
 if TYPE_CHECKING:
     import ast
 
     from stanchion.scribe import Scribe
 
-# By WSGI what it returns is iterated over, by ASGI awaited.
-App = Callable[..., Any]
+# The event loop for WSGI apps.
+_GEVENT = "gevent"
 
-WSGI, ASGI = "wsgi", "asgi"
-GEVENT = "gevent"
-"""The event loop for WSGI apps."""
 _CALLED = {WSGI: "a WSGI app", ASGI: "asynchronous (ASGI)"}
 
 _DEFAULT_NAMES = ("application", "app")
-
-# Of the code of a function with *args, and of one that is defined by `async def`, as in `inspect`.
-_CO_VARARGS, _CO_COROUTINE = 0x04, 0x80
 
 # For the master alone, which has taken them from the environment; but `os.environ` is a copy from
 # before that, from which the app's subprocesses may get theirs.
@@ -91,7 +92,7 @@ class AppHost:
         for name in _MASTERS_OWN:
             os.environ.pop(name, None)
         effective = self.configuration.effective
-        if effective.values["loop"] == GEVENT:
+        if effective.values["loop"] == _GEVENT:
             # Imported here, so that no other server needs it.
             from stanchion import greenlets
 
@@ -115,13 +116,13 @@ class AppHost:
         interfaces = interfaces_of(app)
         effective = self.configuration.effective
         asked = effective.values["interface"]
-        if effective.values["loop"] == GEVENT and WSGI not in interfaces:
+        if effective.values["loop"] == _GEVENT and WSGI not in interfaces:
             raise AppLoadError(
                 f"the app is {_CALLED[interfaces[0]]}, and the setting `loop` from {effective.origins['loop']} says "
-                f"{GEVENT}, which runs WSGI apps",
+                f"{_GEVENT}, which runs WSGI apps",
                 "leave that out",
             )
-        if effective.values["loop"] == GEVENT:
+        if effective.values["loop"] == _GEVENT:
             return app
         if asked in (WSGI, ASGI) and asked not in interfaces:
             raise AppLoadError(
@@ -410,7 +411,7 @@ def _call_factory(factory: object, spec: _Spec) -> object:
             f"{spec.path!r} is not a function but {_kind_of(factory)}",
             f"without parentheses it names an object: {spec.module}:{spec.path}",
         )
-    mismatch = _call_mismatch(factory, *args, **kwargs)
+    mismatch = call_mismatch(factory, *args, **kwargs)
     if mismatch is not None:
         raise AppLoadError(
             f"the factory {spec.path!r} cannot be called so: {mismatch}", "give the arguments that it takes"
@@ -424,39 +425,6 @@ def _call_factory(factory: object, spec: _Spec) -> object:
         ) from error
 
 
-def interfaces_of(app: App) -> list[str]:
-    """By which the app can be called, first the one that it most likely means; none if by neither."""
-    takes_scope = _takes(app, {}, print, print)
-    if _is_coroutine_function(app):
-        return [ASGI] if takes_scope else []
-    takes_environ = _takes(app, {}, print)
-    # Some coroutine functions cannot be told: those behind a decorator, or compiled.
-    return [name for name, fits in ((WSGI, takes_environ), (ASGI, takes_scope)) if fits]
-
-
-def _takes(app: App, *args: object) -> bool:
-    if isinstance(app, FunctionType) and not app.__defaults__:
-        code = app.__code__
-        if not code.co_kwonlyargcount and not code.co_flags & _CO_VARARGS:
-            return code.co_argcount == len(
-                args
-            )  # most apps that are functions, for which `inspect` need not be imported
-    return _call_mismatch(app, *args) is None
-
-
-def _is_coroutine_function(app: object) -> bool:
-    """Whether what it returns is to be awaited: it is a coroutine function, or its `__call__` is one."""
-    while isinstance(app, partial):
-        app = app.func
-    function = app if isinstance(app, FunctionType) else _instance_call(type(app))
-    if isinstance(function, FunctionType) and not vars(function):
-        # Nobody has marked it as one, of which `inspect` knows how that is done.
-        return bool(function.__code__.co_flags & _CO_COROUTINE)
-    import inspect
-
-    return inspect.iscoroutinefunction(app) or inspect.iscoroutinefunction(function)
-
-
 def _checked(app: object, spec: _Spec) -> App:
     """The app, if it can be called as PEP 3333 or ASGI 3 call it."""
     is_product = spec.call is not None
@@ -468,7 +436,7 @@ def _checked(app: object, spec: _Spec) -> App:
         )
     if interfaces_of(app):
         return app
-    if isinstance(app, type) and _call_mismatch(app, {}) is None and _is_coroutine_function(_instance_call(app)):
+    if isinstance(app, type) and call_mismatch(app, {}) is None and is_coroutine_function(instance_call(app)):
         raise AppLoadError(
             f"{spec.text!r} is called twice for each request, as ASGI 2 apps are",
             "only ASGI 3 and WSGI apps are served: asgiref.compatibility.guarantee_single_callable makes one of it",
@@ -477,30 +445,6 @@ def _checked(app: object, spec: _Spec) -> App:
         f"{spec.text!r} takes neither (environ, start_response) nor (scope, receive, send), so it is no app",
         "return the app from it" if is_product else f"if it makes the app, call it: '{spec.text}()'",
     )
-
-
-def _instance_call(kind: type) -> object:
-    """What instances of a class are called by."""
-    return next((vars(one)["__call__"] for one in kind.__mro__ if "__call__" in vars(one)), None)
-
-
-def _call_mismatch(function: Callable[..., object], *args: object, **kwargs: object) -> str | None:
-    """Why these arguments do not fit, or None if they do or nothing is known about it."""
-    if isinstance(function, FunctionType) and not kwargs:
-        code = function.__code__
-        if code.co_argcount == len(args) and not code.co_kwonlyargcount:
-            return None  # as most factories
-    import inspect
-
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):
-        return None  # some callables written in C do not tell
-    try:
-        signature.bind(*args, **kwargs)
-    except TypeError as error:
-        return str(error)
-    return None
 
 
 def _first_line(error: BaseException) -> str:

@@ -56,7 +56,7 @@ def test_a_gunicorn_file_runs_unchanged(home):
     layer, hooks, errors, warnings, _ = config.read_file("g.py")
     assert set(layer.values) == {
         *("bind", "workers", "threads", "timeout", "accesslog", "raw_env", "proc_name", "header_map", "capture_output"),
-        "interface",  # which its `worker_class` stands for
+        *("interface", "loop"),  # which its `worker_class` stands for
     }
     assert set(hooks) == {"post_fork", "when_ready"}
     assert errors == []

@@ -11,6 +11,7 @@ import pytest
 from stanchion import config, loader, reload
 from stanchion.config import Layer
 from stanchion.configuration import Configuration
+from stanchion.interfaces import interfaces_of
 from stanchion.loader import AppHost, AppLoadError, describe_failure, load_app
 
 APP = """\
@@ -152,7 +153,7 @@ ASYNCHRONOUS = ["asgi", "instance", "derived", "wrapped", "method", "part", "par
     ],
 )
 def test_by_what_an_app_is_called(name, interfaces):
-    assert loader.interfaces_of(load_app(f"site_app:{name}")) == interfaces
+    assert interfaces_of(load_app(f"site_app:{name}")) == interfaces
 
 
 def host_of(app: str, **values: object) -> AppHost:
@@ -162,7 +163,7 @@ def host_of(app: str, **values: object) -> AppHost:
 
 @pytest.mark.parametrize("app", ["application", "asgi", "either"])
 def test_an_app_is_loaded_that_is_called_as_the_setting_says_or_as_is_expected(app):
-    for interface in loader.interfaces_of(load_app(f"site_app:{app}")):
+    for interface in interfaces_of(load_app(f"site_app:{app}")):
         for expected in (None, "wsgi", "asgi"):  # The setting counts, if it says anything.
             assert callable(host_of(app, interface=interface).load(expected))
     assert callable(host_of(app).load())

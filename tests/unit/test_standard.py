@@ -15,9 +15,9 @@ from support.interpreters import Interpreter
 
 PACKAGE = Path(stanchion.__file__).parent
 EARLY = "stanchion.cli"
-# No part of a server: what they import, they import with the app's directory nowhere on the path. Nor is PasteDeploy,
-# which imports as the app does.
-COMMANDS = {"check", "ctl", "doctor", "guide", "lab", "paste", "top", "usage"}
+# No part of a server: what they import, they import with the app's directory nowhere on the path. Nor are PasteDeploy
+# and gevent, which import as the app does.
+COMMANDS = {"check", "ctl", "doctor", "gevent", "guide", "lab", "paste", "top", "usage"}
 # What the module in Rust asks for (grep import crates/stanchion-py/src), and Python itself when it shows an error.
 NATIVE = {"atexit", "io", "signal", "threading", "traceback"}
 

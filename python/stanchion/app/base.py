@@ -13,7 +13,8 @@ from typing import Any, NoReturn
 from stanchion.app.config import Config
 from stanchion.config import Effective, UsageError
 from stanchion.configuration import Configuration
-from stanchion.loader import App, AppHost, product
+from stanchion.interfaces import App
+from stanchion.loader import AppHost, product
 from stanchion.serving import serve
 
 EXIT_USAGE = 2

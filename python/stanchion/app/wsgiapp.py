@@ -6,7 +6,8 @@ from typing import Any, NoReturn
 
 from stanchion.app.base import Application
 from stanchion.config import UsageError
-from stanchion.loader import App, load_app, load_paste_app
+from stanchion.interfaces import App
+from stanchion.loader import load_app, load_paste_app
 
 
 class WSGIApplication(Application):

@@ -8,6 +8,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 use stanchion_http::{FieldRules, HeaderMap, Permits, SchemeFields};
 
+use super::interface::{EventLoop, Interface, Lifespan};
 use super::resolve::{Layer, loop_seats, resolve};
 use super::{
     AllowedPeers, Bind, Collector, ControlAddress, Facility, Lane, Seconds, SettingsError,
@@ -296,44 +297,6 @@ pub enum SignalStyle {
     Gunicorn,
     /// QUIT graceful, TERM quick, TTOU down to none.
     Unicorn,
-}
-
-/// What the app is called by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Interface {
-    /// As the app turns out to be.
-    Auto,
-    /// PEP 3333, in threads.
-    Wsgi,
-    /// ASGI 3, in an event loop.
-    Asgi,
-}
-
-/// Which event loop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum EventLoop {
-    /// uvloop where it is installed.
-    Auto,
-    /// Python's own.
-    Asyncio,
-    /// uvloop and no other.
-    Uvloop,
-    /// gevent's hub, of which each greenlet runs a WSGI app.
-    Gevent,
-}
-
-/// Whether the app is called with the lifespan scope.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Lifespan {
-    /// Yes, and it may refuse.
-    Auto,
-    /// Yes, and it must take it.
-    On,
-    /// No.
-    Off,
 }
 
 /// In which order the line is served.

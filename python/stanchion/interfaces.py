@@ -1,0 +1,71 @@
+"""By which interface an app is called: what can be told without calling it."""
+
+from collections.abc import Callable
+from functools import partial
+from types import FunctionType
+from typing import Any
+
+# By WSGI what it returns is iterated over, by ASGI awaited.
+App = Callable[..., Any]
+
+WSGI, ASGI = "wsgi", "asgi"
+
+# Of the code of a function with *args, and of one that is defined by `async def`, as in `inspect`.
+_CO_VARARGS, _CO_COROUTINE = 0x04, 0x80
+
+
+def interfaces_of(app: App) -> list[str]:
+    """By which the app can be called, first the one that it most likely means; none if by neither."""
+    takes_scope = _takes(app, {}, print, print)
+    if is_coroutine_function(app):
+        return [ASGI] if takes_scope else []
+    takes_environ = _takes(app, {}, print)
+    # Some coroutine functions cannot be told: those behind a decorator, or compiled.
+    return [name for name, fits in ((WSGI, takes_environ), (ASGI, takes_scope)) if fits]
+
+
+def _takes(app: App, *args: object) -> bool:
+    if isinstance(app, FunctionType) and not app.__defaults__:
+        code = app.__code__
+        if not code.co_kwonlyargcount and not code.co_flags & _CO_VARARGS:
+            return code.co_argcount == len(
+                args
+            )  # most apps that are functions, for which `inspect` need not be imported
+    return call_mismatch(app, *args) is None
+
+
+def is_coroutine_function(app: object) -> bool:
+    """Whether what it returns is to be awaited: it is a coroutine function, or its `__call__` is one."""
+    while isinstance(app, partial):
+        app = app.func
+    function = app if isinstance(app, FunctionType) else instance_call(type(app))
+    if isinstance(function, FunctionType) and not vars(function):
+        # Nobody has marked it as one, of which `inspect` knows how that is done.
+        return bool(function.__code__.co_flags & _CO_COROUTINE)
+    import inspect
+
+    return inspect.iscoroutinefunction(app) or inspect.iscoroutinefunction(function)
+
+
+def instance_call(kind: type) -> object:
+    """What instances of a class are called by."""
+    return next((vars(one)["__call__"] for one in kind.__mro__ if "__call__" in vars(one)), None)
+
+
+def call_mismatch(function: Callable[..., object], *args: object, **kwargs: object) -> str | None:
+    """Why these arguments do not fit, or None if they do or nothing is known about it."""
+    if isinstance(function, FunctionType) and not kwargs:
+        code = function.__code__
+        if code.co_argcount == len(args) and not code.co_kwonlyargcount:
+            return None  # as most factories
+    import inspect
+
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return None  # some callables written in C do not tell
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        return str(error)
+    return None

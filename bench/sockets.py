@@ -26,6 +26,7 @@ HANDSHAKE = (
     "Sec-WebSocket-Version: 13\r\n\r\n"
 ).encode()
 STREAM = b"GET /events HTTP/1.1\r\nHost: bench\r\n\r\n"
+PING, PONG = 0x89, 0x8A
 FIRST_EVENT = b"data: first\n\n"
 # So many streams at once are more than a worker takes as a rule.
 OWN = ("--worker-concurrency", str(IDLE_STREAMS + WARM_UP))
@@ -110,7 +111,12 @@ def exchange(connections: list[socket.socket], sent: bytes, answered: bytes, dur
                 raise ServerError("a message did not come back")
             for descriptor, _ in events:
                 connection, got = waiting[descriptor]
-                got += connection.recv(1 << 20)
+                piece = connection.recv(1 << 20)
+                if not piece:
+                    raise ServerError("a WebSocket was closed under load")
+                got += piece
+                if got[0] == PING:
+                    answer_ping(connection, got)
                 if len(got) < len(answered):
                     continue
                 if got != answered:
@@ -122,6 +128,14 @@ def exchange(connections: list[socket.socket], sent: bytes, answered: bytes, dur
                 else:
                     outstanding -= 1
     return count
+
+
+def answer_ping(connection: socket.socket, got: bytearray) -> None:
+    """With as much, and of the same (RFC 6455, section 5.5.3)."""
+    end = 2 + got[1]
+    if len(got) >= end:
+        connection.sendall(bytes([PONG, 0x80 | got[1]]) + bytes(4) + got[2:end])
+        del got[:end]
 
 
 def idle_sockets(server: Server, _plan: Plan, _round: int) -> Figures:

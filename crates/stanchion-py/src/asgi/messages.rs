@@ -1,5 +1,8 @@
 //! Messages of a WebSocket's client, put together from what comes into the slot.
 
+use std::collections::VecDeque;
+use std::io::Read as _;
+
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -8,15 +11,17 @@ use stanchion_server::record::{
     BadRecord, Close, Content, Kind, MESSAGE_HEAD_BYTES, read_close, read_message_head,
 };
 
-/// How much is taken out of the slot at a time.
-const PIECE_BYTES: usize = 16 * 1024;
-
 /// What has come and the app has not got.
 #[derive(Default)]
 pub(super) struct Messages {
-    bytes: Vec<u8>,
-    /// Bytes of these that were made messages of.
-    at: usize,
+    /// What was taken out of the slot before it was given back.
+    kept: VecDeque<u8>,
+    /// Of the head of the next one, as far as it has come.
+    head: [u8; MESSAGE_HEAD_BYTES],
+    head_len: usize,
+    /// What that says, once all of it is there, and its payload.
+    begun: Option<(Content, usize)>,
+    payload: Vec<u8>,
     is_session: bool,
     is_closed: bool,
 }
@@ -43,60 +48,76 @@ impl Messages {
         self.is_closed
     }
 
-    /// The next one, if all of it is there. Takes no more out of the slot than it needs for one.
+    /// The next one, if all of it is there. Takes no more out of the slot than is of it.
     pub(super) fn next(
         &mut self,
         mut taken: Option<&mut Taken<'static>>,
     ) -> Result<Option<Heard>, BadRecord> {
-        loop {
-            if let Some(heard) = self.whole()? {
-                return Ok(Some(heard));
+        let (content, len) = match self.begun {
+            Some(begun) => begun,
+            None => {
+                self.head_len += read(
+                    &mut self.kept,
+                    taken.as_deref_mut(),
+                    &mut self.head[self.head_len..],
+                );
+                if self.head_len < MESSAGE_HEAD_BYTES {
+                    return Ok(None);
+                }
+                let begun = read_message_head(self.head)?;
+                self.begun = Some(begun);
+                self.payload.reserve_exact(begun.1);
+                begun
             }
-            let came = taken.as_mut().map_or(0, |taken| self.take(taken));
+        };
+        while self.payload.len() < len {
+            let got = self.payload.len();
+            let unread = taken
+                .as_ref()
+                .map_or(self.kept.len(), |taken| taken.inflow().0);
+            // Also if nothing is there: the slot is to name itself when there is more.
+            self.payload.resize(got + unread.clamp(1, len - got), 0);
+            let came = read(
+                &mut self.kept,
+                taken.as_deref_mut(),
+                &mut self.payload[got..],
+            );
+            self.payload.truncate(got + came);
             if came == 0 {
                 return Ok(None);
             }
         }
+        // One that idles holds no memory.
+        let payload = std::mem::take(&mut self.payload);
+        (self.head_len, self.begun) = (0, None);
+        Ok(Some(match content {
+            Content::Message(kind) => Heard::Message(kind, payload),
+            Content::Close => {
+                self.is_closed = true;
+                Heard::Close(read_close(&payload)?)
+            }
+        }))
     }
 
     /// The slot goes back: takes all that is in it.
     pub(super) fn take_rest(&mut self, taken: &mut Taken<'static>) {
-        while self.take(taken) > 0 {}
-    }
-
-    fn take(&mut self, taken: &mut Taken<'static>) -> usize {
-        let len = self.bytes.len();
-        let (unread, _) = taken.inflow();
-        self.bytes.resize(len + unread.clamp(1, PIECE_BYTES), 0);
-        let came = taken.receive(&mut self.bytes[len..]);
-        self.bytes.truncate(len + came);
-        came
-    }
-
-    fn whole(&mut self) -> Result<Option<Heard>, BadRecord> {
-        let rest = &self.bytes[self.at..];
-        let Some((head, rest)) = rest.split_first_chunk::<MESSAGE_HEAD_BYTES>() else {
-            return Ok(None);
-        };
-        let (content, len) = read_message_head(*head)?;
-        let Some(payload) = rest.get(..len) else {
-            return Ok(None);
-        };
-        let heard = match content {
-            Content::Message(kind) => Heard::Message(kind, payload.to_vec()),
-            Content::Close => Heard::Close(read_close(payload)?),
-        };
-        self.is_closed |= content == Content::Close;
-        self.at += MESSAGE_HEAD_BYTES + len;
-        if self.at == self.bytes.len() {
-            // One that idles holds no memory.
-            self.bytes = Vec::new();
-            self.at = 0;
-        } else if self.at >= PIECE_BYTES {
-            self.bytes.drain(..self.at);
-            self.at = 0;
+        loop {
+            let mut rest = vec![0; taken.inflow().0];
+            let came = taken.receive(&mut rest);
+            self.kept.extend(&rest[..came]);
+            if came == 0 {
+                return;
+            }
         }
-        Ok(Some(heard))
+    }
+}
+
+/// Out of the slot or, once that is given back, out of what was kept.
+fn read(kept: &mut VecDeque<u8>, taken: Option<&mut Taken<'static>>, into: &mut [u8]) -> usize {
+    match taken {
+        Some(taken) => taken.receive(into),
+        // Reading from memory cannot fail.
+        None => kept.read(into).unwrap_or(0),
     }
 }
 

@@ -39,7 +39,7 @@ const AHEAD_PER_SEAT_MAX: usize = 31;
 /// is through with one, without waiting for it.
 const AHEAD_PER_LOOP: usize = 8;
 /// How much of what comes in behind the head of a request is there for an event loop before the socket is read no further.
-const INFLOW_BYTES: usize = 64 * 1024;
+const INFLOW_BYTES: usize = 128 * 1024;
 /// How long what a scribe has left is written to the error log, while nothing else goes on in the master.
 const LEFT_LINES_WAIT: Duration = Duration::from_secs(1);
 

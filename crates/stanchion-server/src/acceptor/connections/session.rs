@@ -23,7 +23,7 @@ const CLOSING: Duration = Duration::from_secs(10);
 /// How much is read and written in one go, before others have their turn.
 const TURN_BYTES_MAX: usize = 1 << 20;
 /// So much of what a worker has written is made frames of at a time. The client has taken them before more is.
-const TAKEN_BYTES: usize = 64 << 10;
+const TAKEN_BYTES: usize = 128 << 10;
 
 /// A WebSocket that is open, or being closed.
 pub(super) struct Session {

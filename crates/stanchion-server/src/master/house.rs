@@ -147,11 +147,15 @@ impl House {
         self.standing = Standing::Retiring { deadline_ms };
     }
 
-    /// All are to go by then.
+    /// All are to go by then, or earlier if that was said before.
     pub(super) fn dismiss(&mut self, deadline_ms: u64) {
-        if !matches!(self.standing, Standing::Dismissed { .. }) {
-            self.standing = Standing::Dismissed { deadline_ms };
-        }
+        let deadline_ms = match self.standing {
+            Standing::Dismissed {
+                deadline_ms: earlier_ms,
+            } => deadline_ms.min(earlier_ms),
+            Standing::Building | Standing::Serving | Standing::Retiring { .. } => deadline_ms,
+        };
+        self.standing = Standing::Dismissed { deadline_ms };
     }
 
     // What happened.

@@ -357,7 +357,8 @@ impl Master {
                     actions.push(Action::error(message));
                 }
                 if is_late || house.acceptor.is_gone() {
-                    house.dismiss(now_ms + QUICK_MS);
+                    // What is left of the time is for what workers do at their end: hooks, an app's shutdown.
+                    house.dismiss(deadline_ms.max(now_ms + QUICK_MS));
                 }
             }
             house.settle(now_ms, actions);

@@ -80,6 +80,27 @@ fn past_the_quick_deadline_everybody_is_killed_once() {
     tree.expect(reaped(10, KILLED), "");
 }
 
+const BOTH_SLOW: &str = "warning: worker 0 (100) did not leave in time and is killed
+     KILL 100
+     warning: worker 1 (101) did not leave in time and is killed
+     KILL 101";
+
+#[test]
+fn after_a_drain_workers_have_the_rest_of_the_time_for_their_end() {
+    let mut tree = Tree::draining();
+    tree.now_ms += 1_000;
+    tree.expect(reaped(10, LEFT), DISMISSED);
+    tree.play([reaped(11, KILLED)]);
+    tree.expect_tick_after(6_000, BOTH_SLOW);
+}
+
+#[test]
+fn a_quick_stop_after_a_drain_does_not_wait_for_their_end() {
+    let mut tree = Tree::draining();
+    tree.play([reaped(10, LEFT), reaped(11, KILLED), signal(SIGINT)]);
+    tree.expect_tick_after(1_500, BOTH_SLOW);
+}
+
 #[test]
 fn an_acceptor_that_does_not_drain_in_time_is_told_to_quit_and_then_killed() {
     let mut tree = Tree::draining();

@@ -100,6 +100,7 @@ SYNONYMS = (
     Synonym("worker_connections", ("--worker-connections",), "worker_concurrency"),
     Synonym("asgi_loop", ("--asgi-loop",), "loop"),
     Synonym("asgi_lifespan", ("--asgi-lifespan",), "lifespan"),
+    Synonym("websocket_max_message_size", ("--websocket-max-message-size",), "ws_max_size"),
 )
 
 FOREIGN = (
@@ -148,7 +149,6 @@ FOREIGN = (
         ("--asgi-disconnect-grace-period",),
         harmless="an app is told that its client has left, and not cancelled",
     ),
-    Foreign("websocket_max_message_size", ("--websocket-max-message-size",), harmless="there are no WebSockets here"),
     Foreign("dirty_apps", ("--dirty-app",), refusal=_DIRTY, same=("",)),
     Foreign("dirty_workers", ("--dirty-workers",), harmless=_NO_DIRTY),
     Foreign("dirty_timeout", ("--dirty-timeout",), harmless=_NO_DIRTY),

@@ -182,6 +182,8 @@ def test_a_synonym_in_a_file_gives_the_setting_and_the_setting_itself_stands_abo
     (home / "c.py").write_text("worker_connections = 7\nasgi_loop = 'uvloop'\nasgi_lifespan = None\nloop = 'asyncio'\n")
     values = dict(config.resolve([config.read_file("c.py").layer]).values)
     assert (values["worker_concurrency"], values["loop"], values["lifespan"]) == (7, "asyncio", "auto")
+    (home / "c.py").write_text("websocket_max_message_size = 65536\n")
+    assert dict(config.resolve([config.read_file("c.py").layer]).values)["ws_max_size"] == 65536
     (home / "c.py").write_text("worker_connections = 'many'\n")
     assert main(["check", "-c", "c.py"]) == 2
     assert capsys.readouterr().err.startswith("stanchion: setting `worker_concurrency` from config file c.py: ")

@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 import sys
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
 from typing import Any, Protocol
 
 from stanchion._stanchion import log
@@ -20,11 +20,18 @@ _INFO, _ERROR = 20, 40
 # How often the loop shows that it turns.
 _BEAT_S = 0.25
 
+# What is left of `graceful_timeout` for the process to end in order, before the master kills it; at most a tenth of it.
+_MARGIN_S = 1.0
+
+# What each of the last steps has at least: most have nothing to wait for.
+_STEP_S = 0.1
+
 
 class Puller(Protocol):
     """What pulls requests: the Rust side."""
 
     def fileno(self) -> int: ...
+    def silence(self) -> None: ...
     def turn(self) -> None: ...
     def begin(
         self,
@@ -47,24 +54,40 @@ class StartUpError(Exception):
 class EventLoop:
     """An event loop with an app. `start_up` comes before the worker is ready, `serve` lasts until it leaves."""
 
-    def __init__(self, app: ASGIApp, puller: Puller, kind: str, lifespan: str) -> None:
+    def __init__(self, app: ASGIApp, puller: Puller, settings: Mapping[str, Any]) -> None:
         self._app = app if _is_coroutine_function(app) else _awaited(app)
         self._puller = puller
-        self._loop = _new_loop(kind)
+        self._loop = _new_loop(settings["loop"])
         self._loop.set_exception_handler(self._report)
         asyncio.set_event_loop(self._loop)
+        lifespan = settings["lifespan"]
         self._lifespan = None if lifespan == "off" else Lifespan(self._app, is_needed=lifespan == "on")
         self._over = asyncio.Event()
         self._beat_at = 0.0
+        # How long the worker may take to leave, and until when, once it is to.
+        graceful_s = settings["graceful_timeout"]
+        self._grace_s = graceful_s - min(_MARGIN_S, graceful_s / 10)
+        self._leave_by: float | None = None
 
-    def start_up(self) -> None:
-        """Let the app start up; StartUpError if it cannot."""
+    def start_up(self) -> bool:
+        """Let the app start up; StartUpError if it cannot. False if the worker is to leave before it has."""
         if self._lifespan is None:
-            return
+            return True
+        starting = self._loop.create_task(self._lifespan.start_up())
+        self._loop.add_reader(self._puller.fileno(), self._give_up_if_leaving, starting)
         try:
-            self._loop.run_until_complete(self._lifespan.start_up())
+            self._loop.run_until_complete(starting)
         except (SystemExit, KeyboardInterrupt) as failure:
             raise StartUpError(f"the app raised {type(failure).__name__} when it started up") from failure
+        except asyncio.CancelledError:
+            if not self._puller.is_leaving():
+                raise StartUpError("the app cancelled all tasks when it started up") from None
+        finally:
+            self._loop.remove_reader(self._puller.fileno())
+        if starting.cancelled():
+            self._close()
+            return False
+        return True
 
     def serve(self) -> None:
         """Serve until the worker is to leave and nothing runs any more, then let the app shut down."""
@@ -81,7 +104,7 @@ class EventLoop:
             self._run(self._over.wait())
         self._loop.remove_reader(self._puller.fileno())
         if self._lifespan is not None:
-            self._run(self._lifespan.shut_down())
+            self._finish("the app's lifespan.shutdown", self._lifespan.shut_down())
         self._close()
 
     def _run(self, awaitable: Awaitable[object]) -> None:
@@ -92,8 +115,31 @@ class EventLoop:
             log(_INFO, f"the app asked to exit ({type(asked).__name__}): the worker leaves")
             self._puller.leave()
 
+    def _finish(self, what: str, work: Coroutine[Any, Any, object]) -> None:
+        """Do one of the last things. It is waited for no longer than a worker may take to leave."""
+        task = self._loop.create_task(work)
+        until = max(self._when_to_be_gone(), self._loop.time() + _STEP_S)
+        while not task.done() and self._loop.time() < until:
+            self._run(asyncio.wait({task}, timeout=until - self._loop.time()))
+        if not task.done():
+            log(_ERROR, f"{what} does not end within graceful_timeout, and is given up")
+        elif not task.cancelled() and isinstance(failure := task.exception(), Exception):
+            raise failure
+
+    def _when_to_be_gone(self) -> float:
+        if self._leave_by is None:
+            self._leave_by = self._loop.time() + self._grace_s
+        return self._leave_by
+
+    def _give_up_if_leaving(self, starting: "asyncio.Task[None]") -> None:
+        self._puller.silence()
+        if self._puller.is_leaving():
+            starting.cancel()
+
     def _beat(self) -> None:
         """Show that the loop turns, and how late it is."""
+        if self._puller.is_leaving():
+            self._when_to_be_gone()
         now = self._loop.time()
         self._puller.beat(max(0, round((now - self._beat_at) * 1e6)))
         self._beat_at = now + _BEAT_S
@@ -104,7 +150,7 @@ class EventLoop:
         text = f"event loop: {context['message']}"
         failure = context.get("exception")
         if failure is not None:
-            text += "\n" + _described(failure)
+            text += "\n" + described(failure)
         log(_ERROR, text)
 
     def _close(self) -> None:
@@ -112,9 +158,9 @@ class EventLoop:
         for task in left:
             task.cancel()
         if left:
-            self._run(asyncio.gather(*left, return_exceptions=True))
-        self._run(self._loop.shutdown_asyncgens())
-        self._run(self._loop.shutdown_default_executor())
+            self._finish("a task of the app's that was cancelled", _ended(left))
+        self._finish("an asynchronous generator of the app's", self._loop.shutdown_asyncgens())
+        self._finish("what the app runs in threads", self._loop.shutdown_default_executor())
         self._puller.rest()
         self._loop.close()
 
@@ -192,7 +238,7 @@ class Lifespan:
         if self._is_needed:
             raise StartUpError("the app does not support lifespan, which `lifespan` is `on` for") from failure
         if failure is not None and self._asked is not None:
-            said = _described(failure)
+            said = described(failure)
             log(_ERROR, f"the app failed at lifespan.startup, and is served as if it had no lifespan\n{said}")
 
     async def shut_down(self) -> None:
@@ -206,7 +252,11 @@ class Lifespan:
         await self._first_of(self._is_waiting_on)
         failure = _raised(self._task) if self._task.done() else None
         if failure is not None:
-            log(_ERROR, f"the app failed in its lifespan\n{_described(failure)}")
+            log(_ERROR, f"the app failed in its lifespan\n{described(failure)}")
+
+
+async def _ended(tasks: "set[asyncio.Task[Any]]") -> None:
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _raised(task: "asyncio.Task[None]") -> BaseException | None:
@@ -214,7 +264,8 @@ def _raised(task: "asyncio.Task[None]") -> BaseException | None:
     return asyncio.CancelledError() if task.cancelled() else task.exception()
 
 
-def _described(failure: BaseException) -> str:
+def described(failure: BaseException) -> str:
+    """The traceback of what was raised, as Python shows it."""
     # Imported here, as most loops have nothing to report.
     import traceback
 

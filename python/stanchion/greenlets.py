@@ -72,9 +72,6 @@ class HubLoop:
         self._timer = self._loop.timer(_BEAT_S)
         self._beat_at = 0.0
 
-    def start_up(self) -> None:
-        """A WSGI app has no start-up of its own."""
-
     def serve(self) -> None:
         """Serve until the worker is to leave and nothing runs any more."""
         watcher = self._loop.io(self._puller.fileno(), 1)  # when it can be read

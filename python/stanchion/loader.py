@@ -205,8 +205,7 @@ class AppHost:
         # Imported here, so that no other worker has asyncio in its memory.
         from stanchion.asgi import EventLoop
 
-        values = self.configuration.effective.values
-        return EventLoop(app, puller, values["loop"], values["lifespan"])
+        return EventLoop(app, puller, self.configuration.effective.values)
 
     def gevent_loop(self, puller: Any) -> Any:
         """In a worker under gevent: what runs its hub."""

@@ -15,6 +15,15 @@ Send = Callable[[Message], Awaitable[None]]
 MODE = os.environ.get("MODE", "")
 
 
+def is_first() -> bool:
+    """Whether no worker has come as far before."""
+    try:
+        os.close(os.open(os.path.join(os.environ["GATE"], "first"), os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
+
+
 async def lifespan(scope: Message, receive: Receive, send: Send) -> None:
     if MODE == "raises at once":
         raise RuntimeError("no lifespan here")
@@ -23,6 +32,13 @@ async def lifespan(scope: Message, receive: Receive, send: Send) -> None:
     event = await receive()
     announce(event["type"])
     match MODE:
+        case "startup hangs later" if is_first():
+            pass
+        case "startup hangs" | "startup hangs later":
+            try:
+                await asyncio.Event().wait()
+            finally:
+                announce("cancelled")
         case "raises":
             raise RuntimeError("the database is away")
         case "exits":
@@ -49,6 +65,13 @@ async def lifespan(scope: Message, receive: Receive, send: Send) -> None:
         return
     if MODE == "shutdown raises":
         raise RuntimeError("cannot close")
+    while MODE.startswith("shutdown hangs"):
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            announce("cancelled")
+            if MODE != "shutdown hangs on":
+                raise
     await send({"type": "lifespan.shutdown.complete"})
     if MODE == "asks again":
         await receive()

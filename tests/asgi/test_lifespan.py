@@ -1,6 +1,7 @@
 """The lifespan of an app: who starts up, who does not have to, who cannot; what is left for requests; the end."""
 
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -112,3 +113,40 @@ def test_an_app_that_waits_for_an_event_after_the_last_is_not_waited_for(serve: 
     assert server.exit_code() == 0
     assert gate.announcements(2) == ["lifespan.startup", "lifespan.shutdown"]
     assert gate.announced() == []
+
+
+@pytest.mark.parametrize("mode", ["shutdown hangs", "shutdown hangs on"])
+def test_a_shutdown_that_hangs_is_given_up_in_time(
+    serve_asgi: ServeAsgi, gate: Gate, tmp_path: Path, mode: str
+) -> None:
+    """Before the master would kill the worker: what comes at its end still does."""
+    hooks = tmp_path / "hooks.conf.py"
+    hooks.write_text("def worker_exit(server, worker):\n    worker.log.info('the hook has run')\n")
+    server = serve_asgi(APP, "--graceful-timeout", "2", "--config", str(hooks), env=environment(gate, mode))
+    server.signal(signal.SIGTERM)
+    assert server.exit_code() == 0
+    assert gate.announcements(3) == ["lifespan.startup", "lifespan.shutdown", "cancelled"]
+    server.log.wait("the app's lifespan.shutdown does not end within graceful_timeout, and is given up")
+    server.log.wait("the hook has run")
+    assert "did not leave in time" not in server.log.text()
+
+
+def test_a_worker_that_is_to_leave_gives_the_startup_up(build: Serve, gate: Gate) -> None:
+    arguments = ("--interface", "asgi", "--graceful-timeout", "100")
+    server = build(APP, *arguments, env=environment(gate, "startup hangs")).launch()
+    assert gate.announcement() == "lifespan.startup"
+    server.signal(signal.SIGTERM)
+    assert server.exit_code() == 0
+    assert gate.announcement() == "cancelled"
+    server.log.wait("the worker leaves before its app has started up: it was told to")
+
+
+def test_one_more_worker_whose_startup_hangs_can_be_taken_back(serve_asgi: ServeAsgi, gate: Gate) -> None:
+    server = serve_asgi(APP, "--graceful-timeout", "100", env=environment(gate, "startup hangs later"))
+    assert gate.announcement() == "lifespan.startup"
+    server.signal(signal.SIGTTIN)
+    assert gate.announcement() == "lifespan.startup"
+    server.signal(signal.SIGTTOU)
+    assert gate.announcement() == "cancelled"
+    with server.connect() as wire:
+        assert wire.get("/state").status == 200

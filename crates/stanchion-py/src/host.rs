@@ -85,29 +85,33 @@ impl Host for PythonHost {
         Python::attach(|py| crate::fork::fork_for_subreaper(py, between))
     }
 
-    fn start_up(&mut self, worker: &'static Worker) -> Result<(), String> {
+    fn start_up(&mut self, worker: &'static Worker) -> Result<bool, String> {
         if worker.inbox().is_none() {
-            return Ok(());
+            return Ok(true);
         }
         Python::attach(|py| {
             let app = self
                 .app
                 .as_ref()
                 .expect("the server loads before it serves");
-            let event_loop = if worker.settings().is_gevent() {
+            if worker.settings().is_gevent() {
                 let hooks = RequestHooks::of(py, &self.host)?;
                 let app = Arc::new(App::new(app.clone_ref(py), worker, hooks));
                 let puller = GreenPuller::new(py, worker, app)?;
+                let hub_loop = self
+                    .host
+                    .call_method1(py, intern!(py, "gevent_loop"), (puller,))?;
+                self.event_loop = Some(hub_loop);
+                // A WSGI app has no start-up of its own.
+                return Ok(true);
+            }
+            let puller = Puller::new(py, worker)?;
+            let event_loop =
                 self.host
-                    .call_method1(py, intern!(py, "gevent_loop"), (puller,))?
-            } else {
-                let puller = Puller::new(py, worker)?;
-                self.host
-                    .call_method1(py, intern!(py, "event_loop"), (app, puller))?
-            };
-            event_loop.call_method0(py, intern!(py, "start_up"))?;
+                    .call_method1(py, intern!(py, "event_loop"), (app, puller))?;
+            let has_started = event_loop.call_method0(py, intern!(py, "start_up"))?;
             self.event_loop = Some(event_loop);
-            Ok(())
+            has_started.extract(py)
         })
         .map_err(|error: PyErr| Python::attach(|py| describe(py, &error)))
     }

@@ -205,11 +205,11 @@ pub trait Host {
     fn enter(&mut self, worker: &'static Worker) -> Result<(), String>;
 
     /// In a worker that has the app, before the master hears that it is ready: what the app does before it can
-    /// take requests.
+    /// take requests. False if the worker was told to leave before that was done: [`Worker::should_leave`].
     ///
     /// An error says why it cannot serve.
-    fn start_up(&mut self, _worker: &'static Worker) -> Result<(), String> {
-        Ok(())
+    fn start_up(&mut self, _worker: &'static Worker) -> Result<bool, String> {
+        Ok(true)
     }
 
     /// In a worker: serves until [`Worker::should_leave`], each seat on a thread of its own; a

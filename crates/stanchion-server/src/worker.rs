@@ -355,9 +355,16 @@ fn live(worker: &'static Worker, has_app: bool, host: &mut dyn Host) -> i32 {
     if host.hook(Hook::PostWorkerInit).is_err() {
         return exit_code::WORKER_BOOT;
     }
-    if let Err(problem) = host.start_up(worker) {
-        error!("the app does not start up: {problem}");
-        return exit_code::WORKER_BOOT;
+    match host.start_up(worker) {
+        Ok(true) => {}
+        Ok(false) => {
+            info!("the worker leaves before its app has started up: it was told to");
+            return exit_code::FINE;
+        }
+        Err(problem) => {
+            error!("the app does not start up: {problem}");
+            return exit_code::WORKER_BOOT;
+        }
     }
     if let Err(error) = messages::report(&worker.reports, &FromWorker::Ready) {
         error!("worker cannot report to the master: {error}");

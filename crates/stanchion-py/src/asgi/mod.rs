@@ -331,6 +331,11 @@ impl Puller {
         self.inbox.fd().as_raw_fd()
     }
 
+    /// Nothing is to be read there any more.
+    fn silence(&self) {
+        self.inbox.silence();
+    }
+
     /// The app is ready: from now on requests are pulled. `over` is an `asyncio.Event`.
     #[pyo3(signature = (app, event_loop, state, over, task_options))]
     fn begin(

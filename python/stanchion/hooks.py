@@ -164,16 +164,16 @@ class Hooks:
         """The `req` of both hooks."""
         return Request(environ)
 
-    def before_request(self, req: Request, environ: Environ) -> None:
-        """Run pre_request. What it raises is the reason for a 500."""
+    def before_request(self, req: Request, environ: Environ) -> list[tuple[str, str]]:
+        """Run pre_request, and give the fields that it has added or changed. What it raises is the reason for a 500."""
         function = self._functions.get("pre_request")
         if function is None:
-            return
+            return []
         before = list(req.headers)
         function(self._worker, req)
-        for field, value in req.headers:
-            if (field, value) not in before:
-                environ[key_of(field)] = value
+        changed = [one for one in req.headers if one not in before]
+        environ.update((key_of(field), value) for field, value in changed)
+        return changed
 
     def after_request(self, req: Request, environ: Environ, told: Told | None) -> None:
         """Run post_request, once the answer is out; without `resp` if nothing went out."""

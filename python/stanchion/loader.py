@@ -204,8 +204,9 @@ class AppHost:
         """In a worker whose app is an ASGI one: what runs its event loop."""
         # Imported here, so that no other worker has asyncio in its memory.
         from stanchion.asgi import EventLoop
+        from stanchion.asgi_hooks import between
 
-        return EventLoop(app, puller, self.configuration.effective.values)
+        return EventLoop(between(app, self.request_hooks()), puller, self.configuration.effective.values)
 
     def gevent_loop(self, puller: Any) -> Any:
         """In a worker under gevent: what runs its hub."""

@@ -18,9 +18,9 @@ NAMES = frozenset(
         # By `logging.config`, if gunicorn's settings of logging are set; under gunicorn too these are always Python's.
         *("_compat_pickle", "_pickle", "_queue", "_socket", "_struct", "array", "pickle", "queue", "select"),
         *("selectors", "socket", "socketserver", "struct"),
-        # By asyncio, if the app is an ASGI one.
+        # By asyncio, if the app is an ASGI one; the last by hooks of its requests.
         *("_asyncio", "_contextvars", "_posixsubprocess", "_ssl", "asyncio", "base64", "concurrent", "contextvars"),
-        *("fcntl", "locale", "ssl", "subprocess"),
+        *("fcntl", "locale", "ssl", "subprocess", "http"),
         # By `glogging.Logger`, for whoever asks it for an access line; and by `scribe`, which does.
         *("_datetime", "binascii", "datetime"),
     )

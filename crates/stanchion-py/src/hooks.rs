@@ -99,6 +99,17 @@ pub(crate) fn from_any_greenlet<'py>(
     PyCFunction::new_closure(py, None, None, call)
 }
 
+/// If it is what a hook has raised: that hook, and what it was.
+pub(crate) fn of_hook(py: Python<'_>, failure: &PyErr) -> Option<(String, PyErr)> {
+    let hooks = py.import("stanchion.hooks").ok()?;
+    let of_hooks = hooks.getattr(intern!(py, "HookError")).ok()?;
+    if !failure.is_instance(py, &of_hooks) {
+        return None;
+    }
+    let name = failure.value(py).getattr(intern!(py, "name")).ok()?;
+    Some((name.extract().ok()?, failure.cause(py)?))
+}
+
 /// Opens files of the app's handlers anew.
 pub(crate) fn reopen_logs(py: Python<'_>, host: &Py<PyAny>) {
     if let Err(failure) = host.call_method0(py, intern!(py, "reopen_logs")) {

@@ -18,6 +18,7 @@ use super::awaited::{Awaited, is_done, reject, resolve};
 use super::progress::{Input, Progress, client_gone, write_all};
 use super::running::Running;
 use crate::answer::{Answer, Stage};
+use crate::hooks;
 use crate::response::ClientGone;
 use crate::wsgi::traceback;
 
@@ -120,8 +121,13 @@ impl Request {
 
     /// The app has raised something.
     pub(super) fn app_failed(&self, py: Python<'_>, failure: &PyErr) {
-        if !comes_of_gone_client(py, failure) {
-            let what = self.describe(py);
+        if comes_of_gone_client(py, failure) {
+            return;
+        }
+        let what = self.describe(py);
+        if let Some((hook, failure)) = hooks::of_hook(py, failure) {
+            error!(target: EXCEPTION, "the hook {hook} failed at {what}\n{}", traceback(py, &failure));
+        } else {
             error!(target: EXCEPTION, "the app failed at {what}\n{}", traceback(py, failure));
         }
     }

@@ -14,6 +14,9 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 
+GO = asyncio.Event()
+
+
 async def answer(send: Send, text: str, *, more: bool = False) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": text.encode(), "more_body": more})
@@ -60,6 +63,13 @@ async def app(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> 
             await asyncio.sleep(float(query))
             await send({"type": "http.response.body", "body": b"ended\n"})
             return
+        case "/until-go":
+            await answer(send, "begun\n" * 1000, more=True)
+            await GO.wait()
+            await send({"type": "http.response.body", "body": b"ended\n" * 1000})
+            return
+        case "/go":
+            GO.set()
         case "/stop":
             os.kill(pid, signal.SIGSTOP)
     await answer(send, str(pid))

@@ -404,6 +404,23 @@ impl Taken<'_> {
         }
     }
 
+    /// How much was written of the answer.
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Gives the memory back that the request takes, which cannot be read again, and that of the answer if all of it
+    /// was read: for one on which nothing happens. False if something is on its way.
+    pub fn give_back(&mut self) -> bool {
+        let flow = &self.exchange.head(self.slot).flow.0;
+        if self.published != self.written || flow.consumed.load(Ordering::Acquire) != self.written {
+            return false;
+        }
+        self.begin_ring_anew();
+        self.exchange.give_back(self.slot);
+        true
+    }
+
     /// Lets the acceptor see what was written so far.
     pub fn publish(&mut self) {
         if self.published == self.written {

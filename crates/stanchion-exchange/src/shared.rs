@@ -70,12 +70,15 @@ impl Offsets {
         let inboxes = geometry.inboxes();
         let inbox_heads = place(inboxes * size_of::<InboxHead>());
         let inbox_bits = place(inboxes * geometry.notice_words() * size_of::<AtomicU64>());
-        let requests = place(geometry.slots() * geometry.request_bytes);
-        let inflows = place(geometry.slots() * geometry.inflow_bytes);
-        // So that each ring has pages of its own, as far as its length allows.
-        let up_to_here = place(0);
-        let _rest_of_page = place(up_to_here.next_multiple_of(PAGE_BYTES) - up_to_here);
-        let responses = place(geometry.slots() * geometry.response_bytes);
+        // So that each area has pages of its own, as far as its length allows.
+        let mut place_on_page = |bytes: usize| {
+            let up_to_here = place(0);
+            let _rest_of_page = place(up_to_here.next_multiple_of(PAGE_BYTES) - up_to_here);
+            place(bytes)
+        };
+        let requests = place_on_page(geometry.slots() * geometry.request_bytes);
+        let inflows = place_on_page(geometry.slots() * geometry.inflow_bytes);
+        let responses = place_on_page(geometry.slots() * geometry.response_bytes);
         Self {
             seats,
             words,
@@ -357,6 +360,18 @@ impl Exchange {
         head.request_len.store(0, Ordering::Relaxed);
         head.inflow.0.produced.store(0, Ordering::Relaxed);
         head.flow.0.produced.store(0, Ordering::Relaxed);
+    }
+
+    /// Gives back what a request takes that nobody reads again, and an answer of which all was read.
+    pub(crate) fn give_back(&self, slot: u32) {
+        let Geometry {
+            request_bytes,
+            response_bytes,
+            ..
+        } = self.geometry;
+        self.zero_all(self.offsets.requests, slot, request_bytes);
+        self.zero_all(self.offsets.responses, slot, response_bytes);
+        self.head(slot).request_len.store(0, Ordering::Relaxed);
     }
 
     /// Writes zeroes over the first `len` bytes of a slot's area.

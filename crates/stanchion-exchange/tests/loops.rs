@@ -373,3 +373,38 @@ fn how_late_a_loop_turns_is_counted_and_outlives_the_worker() {
     inbox.rest();
     assert_eq!(inbox.beat_us(), 0);
 }
+
+#[test]
+fn an_answer_that_idles_holds_no_memory_and_goes_on() {
+    let exchange = Exchange::create(Geometry {
+        request_bytes: 3 * 4096,
+        response_bytes: 4 * 4096,
+        ..GEOMETRY
+    })
+    .unwrap();
+    let mut side = AcceptorSide::take_over(&exchange);
+    let seat = seat(&exchange, 0);
+    let submitted = side.submit(0, |mut area| {
+        area.put(0, &[1; 4096 * 2]);
+        Some(4096 * 2)
+    });
+    let slot = submitted.unwrap().slot;
+    let mut taken = seat.take().unwrap();
+    assert_eq!(taken.request(), [1; 4096 * 2]);
+    taken.write(&[2; 4096 * 2]).unwrap();
+    assert!(!taken.give_back(), "it is not published");
+    taken.publish();
+    assert!(!taken.give_back(), "it is not read");
+    let mut read = Vec::new();
+    assert_eq!(side.read(slot, usize::MAX, &mut read).unwrap(), 4096 * 2);
+    let before = resident_bytes(&exchange);
+    assert!(taken.give_back());
+    assert_eq!(before - resident_bytes(&exchange), 4 * 4096);
+    assert_eq!(taken.request(), []);
+    assert_eq!(taken.written(), 4096 * 2);
+    taken.write(&[3; 4096 * 3]).unwrap();
+    taken.finish(Ending::Complete);
+    read.clear();
+    side.read(slot, usize::MAX, &mut read).unwrap();
+    assert_eq!(read, [3; 4096 * 3]);
+}

@@ -31,6 +31,9 @@ use socket::Socket;
 
 use crate::loop_seats::{LOOKS_MAX, LoopSeats, Seated};
 
+/// What idles from one of so many beats to the next gives back memory: a second.
+const RESTS_EVERY_BEATS: u32 = 4;
+
 /// Pulls requests for an event loop. It belongs to one loop, and only that one's thread calls it.
 #[pyclass(frozen, module = "stanchion")]
 pub(crate) struct Puller {
@@ -51,6 +54,8 @@ struct State {
     scopes: Scopes,
     /// `None` until the app has started up.
     begun: Option<Begun>,
+    /// How often the loop was seen to turn.
+    beats: u32,
     /// Requests are being taken: who ends meanwhile leaves its seat to that.
     is_pulling: bool,
 }
@@ -79,6 +84,7 @@ impl Puller {
                 buffer: RequestBuffer::default(),
                 scopes: Scopes::new(py, worker)?,
                 begun: None,
+                beats: 0,
                 is_pulling: false,
             }),
         })
@@ -378,8 +384,15 @@ impl Puller {
     }
 
     /// The loop turns, so much later than this was to be called: to be called now and then.
-    fn beat(&self, lag_us: u64) {
+    fn beat(&self, py: Python<'_>, lag_us: u64) {
         self.inbox.beat(monotonic_us(), lag_us);
+        let mut state = self.lock(py);
+        state.beats = state.beats.wrapping_add(1);
+        if state.beats.is_multiple_of(RESTS_EVERY_BEATS) {
+            for running in state.running.iter().flatten() {
+                running.rest(py);
+            }
+        }
     }
 
     /// The loop turns no more.

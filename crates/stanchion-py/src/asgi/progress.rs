@@ -37,6 +37,16 @@ pub(super) struct Progress {
     pub(super) task: Option<Py<PyAny>>,
     /// The task, once it was cancelled since it ran past its deadline.
     pub(super) cancelled: Option<Py<PyAny>>,
+    idle: Idle,
+}
+
+/// What was found when [`Progress::rest`] was called last.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Idle {
+    /// So much was written.
+    Seen(u64),
+    /// So much was written, and memory was given back.
+    Rests(u64),
 }
 
 /// What of the request's body the app has not got.
@@ -109,7 +119,31 @@ impl Progress {
             pending: VecDeque::new(),
             task: None,
             cancelled: None,
+            idle: Idle::Seen(u64::MAX),
         }
+    }
+
+    /// To be called now and then: if nothing was written since the last time, the slot keeps no memory that only the
+    /// request needed, or what was answered until now.
+    pub(super) fn rest(&mut self) {
+        // What is still to be read from it keeps it.
+        let (Input::Memory { len: 0, .. }
+        | Input::Begun { len: 0, .. }
+        | Input::Coming
+        | Input::File { .. }
+        | Input::Over) = self.input
+        else {
+            return;
+        };
+        let Some(taken) = &mut self.answer.taken else {
+            return;
+        };
+        let written = taken.written();
+        self.idle = match self.idle {
+            Idle::Rests(then) if then == written => return,
+            Idle::Seen(then) if then == written && taken.give_back() => Idle::Rests(written),
+            _ => Idle::Seen(written),
+        };
     }
 
     /// Whether nothing more comes from the client, and nothing more goes to it.

@@ -119,6 +119,11 @@ impl Request {
             .map(drop)
     }
 
+    /// To be called now and then: it may give back memory.
+    pub(super) fn rest(&self, py: Python<'_>) {
+        self.lock(py).rest();
+    }
+
     /// The app has raised something.
     pub(super) fn app_failed(&self, py: Python<'_>, failure: &PyErr) {
         if comes_of_gone_client(py, failure) {

@@ -43,6 +43,14 @@ impl Running {
         }
     }
 
+    /// To be called now and then: it may give back memory.
+    pub(super) fn rest(&self, py: Python<'_>) {
+        match self {
+            Self::Request(request) => request.get().rest(py),
+            Self::Socket(socket) => socket.get().rest(py),
+        }
+    }
+
     /// Its task was made.
     pub(super) fn keep(&self, task: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = task.py();

@@ -128,6 +128,11 @@ impl Socket {
         Self::look(this)
     }
 
+    /// To be called now and then: it may give back memory.
+    pub(super) fn rest(&self, py: Python<'_>) {
+        self.lock(py).progress.rest();
+    }
+
     /// What the app has raised goes to the log.
     pub(super) fn app_failed(&self, py: Python<'_>, failure: &PyErr) {
         if !comes_of_gone_client(py, failure) {

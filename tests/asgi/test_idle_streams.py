@@ -1,0 +1,43 @@
+"""What a stream costs on which nothing happens."""
+
+import re
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from support.patience import eventually
+from support.server import Serve
+from support.wire import request
+
+STREAMS = 50
+SLACK_KIB = 64
+"""Of all of them: the state of a slot, of which some are in a page."""
+
+
+def exchange_kib(pid: int) -> int:
+    """How much of the shared memory is there (proc(5), smaps): other processes see the same pages."""
+    smaps = Path(f"/proc/{pid}/smaps").read_text()
+    found = re.search(r"stanchion-exchange.*?^Rss:\s+(\d+) kB$", smaps, re.MULTILINE | re.DOTALL)
+    assert found, "the shared memory has another name"
+    return int(found[1])
+
+
+@pytest.mark.own("gunicorn's processes share no memory")
+def test_a_stream_that_idles_holds_no_shared_memory_and_goes_on(serve: Serve) -> None:
+    server = serve("looping:app", "--interface", "asgi", "--loop", "asyncio", "--worker-concurrency", "100")
+    with server.connect() as asking:
+        pid = int(asking.get("/").text)
+        before = exchange_kib(pid)
+        with ExitStack() as stack:
+            wires = [stack.enter_context(server.connect()) for _ in range(STREAMS)]
+            for wire in wires:
+                wire.send(request("GET", "/until-go", ["X-Long: " + "x" * 5000]))
+                wire.head()
+            eventually(
+                lambda: exchange_kib(pid) < before + SLACK_KIB, "the memory of requests and answers is given back"
+            )
+            asking.get("/go")
+            for wire in wires:
+                assert wire.body_bytes(0x1770 + len("1770\r\n\r\n")).endswith(b"begun\n\r\n")
+                assert wire.body_bytes(0x1770 + len("1770\r\n\r\n")).endswith(b"ended\n\r\n")

@@ -92,8 +92,9 @@ class HubLoop:
         self._puller.rest()
 
     def _beat(self) -> None:
-        """Show that the hub turns, and how late it is."""
+        """Show that the hub turns, and how late it is, and look: so nothing that was not announced waits for long."""
         now = monotonic()
         self._puller.beat(max(0, round((now - self._beat_at) * 1e6)))
         self._beat_at = now + _BEAT_S
         self._timer.start(self._beat, update=True)
+        self._puller.turn()

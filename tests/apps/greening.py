@@ -1,9 +1,11 @@
 """A WSGI app for gevent: it waits, streams and blocks as a test asks for."""
 
 import os
+import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -86,6 +88,11 @@ def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable
         case "/echo":
             start_response("200 OK", [])
             return iter([environ["wsgi.input"].read()])
+        case "/fetch":
+            with urllib.request.urlopen(query, timeout=5) as answer:
+                text = f"{pid} {answer.read().decode()}"
+        case "/spawn":
+            text = subprocess.run(["cat"], input=b"spoken", capture_output=True, check=True).stdout.decode()
         case "/local":
             here.seen = [*getattr(here, "seen", []), query]
             time.sleep(0.01)

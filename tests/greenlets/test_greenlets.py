@@ -46,6 +46,37 @@ def test_what_is_local_to_a_thread_is_local_to_a_request(serve: Serve, gate: Gat
         assert [wire.response().text for wire in wires] == [str(number) for number in range(9)]
 
 
+def test_a_request_may_wait_for_another_one_of_its_worker(serve: Serve, gate: Gate, both: Kind) -> None:
+    server = serve("greening:app", kind=both, env=gate.environment)
+    with server.connect() as wire:
+        pid = wire.get("/").text
+        for _ in range(3):
+            assert wire.get(f"/fetch?http://127.0.0.1:{server.address.port}/").text == f"{pid} {pid}"
+
+
+def test_an_app_may_run_programs(serve: Serve, gate: Gate, both: Kind) -> None:
+    server = serve("greening:app", kind=both, env=gate.environment)
+    with server.connect() as wire:
+        assert [wire.get("/spawn").text for _ in range(3)] == ["spoken"] * 3
+
+
+@pytest.mark.own("gunicorn's gevent workers have no WebSockets either")
+def test_what_is_for_asynchronous_apps_is_not_for_greenlets(serve: Serve, gate: Gate) -> None:
+    """No handshake of a WebSocket, and no request before its body is whole."""
+    server = serve("greening:app", *GEVENT, env=gate.environment)
+    with server.connect() as wire:
+        fields = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13")
+        assert wire.get("/", *fields, "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==").status == 200
+        sent = request("POST", "/hold", body=bytes(300_000))
+        wire.send(sent[:200_000])
+        assert wire.silent(0.3) and not gate.announced()
+        wire.send(sent[200_000:])
+        assert gate.announcement().endswith("holds")
+        with server.connect() as other:
+            other.get("/release")
+        assert wire.response().status == 200
+
+
 def test_bodies_and_files(serve: Serve, gate: Gate, both: Kind) -> None:
     server = serve("greening:app", kind=both, env=gate.environment)
     with server.connect() as wire:

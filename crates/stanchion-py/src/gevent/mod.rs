@@ -134,6 +134,20 @@ impl GreenPuller {
         Ok(())
     }
 
+    /// See [`GreenPuller::turn`].
+    fn look_and_pull(this: &Bound<'_, Self>) -> PyResult<()> {
+        let (py, puller) = (this.py(), this.get());
+        puller.lock(py).seats.turns();
+        for _ in 0..LOOKS_MAX {
+            puller.look(py);
+            Self::go_on(this)?;
+            if puller.lock(py).seats.try_sleep() {
+                return Ok(());
+            }
+        }
+        Self::come_again(this)
+    }
+
     /// Has the hub call [`GreenPuller::turn`] once more when greenlets have had their turn.
     fn come_again(this: &Bound<'_, Self>) -> PyResult<()> {
         let (py, puller) = (this.py(), this.get());
@@ -194,18 +208,12 @@ impl GreenPuller {
         Self::turn(this)
     }
 
-    /// Looks for news, and pulls. Called by the hub.
+    /// Looks for news, and pulls. Called by the hub when there is news, and now and then: so none is lost for long.
     fn turn(this: &Bound<'_, Self>) -> PyResult<()> {
-        let (py, puller) = (this.py(), this.get());
-        puller.lock(py).seats.turns();
-        for _ in 0..LOOKS_MAX {
-            puller.look(py);
-            Self::go_on(this)?;
-            if puller.lock(py).seats.try_sleep() {
-                return Ok(());
-            }
-        }
-        Self::come_again(this)
+        let mut turned = Ok(());
+        let worker = this.get().worker;
+        worker.work(|| turned = Self::look_and_pull(this));
+        turned
     }
 
     /// The hub turns, so much later than this was to be called: to be called now and then.

@@ -240,13 +240,16 @@ pub fn is_sendable(code: u16) -> bool {
     CloseCode::from(code).is_allowed()
 }
 
-/// What stands before the `len` bytes of a message on its way to a client.
-pub fn frame_head(kind: Kind, len: u64) -> Vec<u8> {
+/// What stands before `len` bytes of a message on its way to a client: the first of it, if they are of a `kind`, or more
+/// of it (RFC 6455 section 5.4).
+pub fn frame_head(kind: Option<Kind>, is_last: bool, len: u64) -> Vec<u8> {
     let data = match kind {
-        Kind::Text => Data::Text,
-        Kind::Binary => Data::Binary,
+        Some(Kind::Text) => Data::Text,
+        Some(Kind::Binary) => Data::Binary,
+        None => Data::Continue,
     };
     let header = FrameHeader {
+        is_final: is_last,
         opcode: OpCode::Data(data),
         ..FrameHeader::default()
     };

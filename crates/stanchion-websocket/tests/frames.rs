@@ -288,6 +288,6 @@ fn a_message_of_ours_is_one_frame() {
             vec![0x82, 127, 0, 0, 0, 0, 0, 1, 0, 0],
         ),
     ] {
-        assert_eq!(frame_head(kind, len), head);
+        assert_eq!(frame_head(Some(kind), true, len), head);
     }
 }

@@ -3,9 +3,10 @@
 use stanchion_exchange::Corrupt;
 use stanchion_websocket::{Close, frame_head};
 
-use crate::record::{Content, MESSAGE_HEAD_BYTES, read_close, read_message_head};
+use crate::record::{Content, Kind, MESSAGE_HEAD_BYTES, read_close, read_message_head};
 
-/// Makes frames of what a worker has written, in whatever pieces it comes.
+/// Makes frames of what a worker has written, in whatever pieces it comes. A message that comes in several is sent in as
+/// many frames: so a close may come between them, whether or not the worker lives to write the rest.
 #[derive(Default)]
 pub(super) struct Outward {
     head: Vec<u8>,
@@ -17,14 +18,14 @@ pub(super) struct Outward {
 enum Inside {
     #[default]
     Head,
-    /// A message, of which so much is to come.
-    Message(usize),
+    /// A message, of which so much is to come. Of what kind, if none of it was sent.
+    Message(Option<Kind>, usize),
     /// A close, of so many bytes.
     Close(usize, Vec<u8>),
 }
 
 impl Outward {
-    /// Whether all of a message that has begun is there: only then another frame may come.
+    /// Whether all of a message that has begun has come.
     pub(super) fn is_between(&self) -> bool {
         matches!(self.inside, Inside::Head)
     }
@@ -47,9 +48,10 @@ impl Outward {
                         self.begin(head, out)?;
                     }
                 }
-                Inside::Message(left) => {
+                Inside::Message(kind, left) => {
                     let part = split(&mut rest, *left);
                     *left -= part.len();
+                    out.extend_from_slice(&frame_head(kind.take(), *left == 0, part.len() as u64));
                     out.extend_from_slice(part);
                     if *left == 0 {
                         self.inside = Inside::Head;
@@ -73,13 +75,11 @@ impl Outward {
         let (content, len) = read_message_head(head).map_err(|_| NONSENSE)?;
         self.inside = match content {
             Content::Close => Inside::Close(len, Vec::with_capacity(len)),
-            Content::Message(kind) => {
-                out.extend_from_slice(&frame_head(kind, len as u64));
-                match len {
-                    0 => Inside::Head,
-                    len => Inside::Message(len),
-                }
+            Content::Message(kind) if len == 0 => {
+                out.extend_from_slice(&frame_head(Some(kind), true, 0));
+                Inside::Head
             }
+            Content::Message(kind) => Inside::Message(Some(kind), len),
         };
         Ok(())
     }
@@ -97,7 +97,7 @@ fn split<'b>(bytes: &mut &'b [u8], len: usize) -> &'b [u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Kind, close_record, message_head};
+    use crate::record::{close_record, message_head};
 
     fn written() -> Vec<u8> {
         let text = Content::Message(Kind::Text);
@@ -114,6 +114,30 @@ mod tests {
         .concat()
     }
 
+    /// What frames hold, fragments put together, and how many frames there are.
+    fn read(mut frames: &[u8]) -> (Vec<(u8, Vec<u8>)>, usize) {
+        let (mut messages, mut count) = (Vec::new(), 0);
+        let mut open = None;
+        while let [first, len, rest @ ..] = frames {
+            let (payload, behind) = rest.split_at(usize::from(*len));
+            let (opcode, is_last) = (first & 0x0f, first & 0x80 != 0);
+            let (kind, mut bytes) = match (open.take(), opcode) {
+                (None, 1 | 2) => (opcode, Vec::new()),
+                (Some(begun), 0) => begun,
+                (open, _) => panic!("{opcode} in {open:?}"),
+            };
+            bytes.extend_from_slice(payload);
+            if is_last {
+                messages.push((kind, bytes));
+            } else {
+                open = Some((kind, bytes));
+            }
+            (frames, count) = (behind, count + 1);
+        }
+        assert_eq!(open, None);
+        (messages, count)
+    }
+
     #[test]
     fn messages_become_frames_in_whatever_pieces_they_come() {
         let written = written();
@@ -125,23 +149,29 @@ mod tests {
                     break;
                 }
             }
-            assert_eq!(out, b"\x81\x05hello\x82\x00\x82\x03abc", "{step}");
+            let (messages, frames) = read(&out);
+            let said = [(1, b"hello".to_vec()), (2, vec![]), (2, b"abc".to_vec())];
+            assert_eq!(messages, said, "{step}");
             assert_eq!(close, Some(Close::new(4000, "over")), "{step}");
+            if step == written.len() {
+                assert_eq!(frames, 3, "what is there as a whole is one frame");
+            }
         }
     }
 
     #[test]
-    fn nothing_is_put_into_the_middle_of_a_message() {
+    fn what_has_come_of_a_message_is_a_frame() {
         let mut outward = Outward::default();
-        let mut out = Vec::new();
-        let head = message_head(Content::Message(Kind::Text), 2);
-        for (bytes, is_between) in [
-            (&head[..4], true),
-            (&head[4..], false),
-            (b"a", false),
-            (b"b", true),
+        let head = message_head(Content::Message(Kind::Text), 3);
+        for (bytes, frames, is_between) in [
+            (&head[..4], &b""[..], true),
+            (&head[4..], b"", false),
+            (b"ab", b"\x01\x02ab", false),
+            (b"c", b"\x80\x01c", true),
         ] {
+            let mut out = Vec::new();
             assert_eq!(outward.take(bytes, &mut out), Ok(None));
+            assert_eq!(out, frames, "{bytes:?}");
             assert_eq!(outward.is_between(), is_between, "{bytes:?}");
         }
     }

@@ -277,8 +277,10 @@ impl Dispatch {
         } = head;
         let bytes = Bytes::from(bytes);
         let first = bytes.slice(head.end..);
-        let promised = whole.map_or(facts.length, BodyLength::Bytes);
+        let mut promised = whole.map_or(facts.length, BodyLength::Bytes);
         if facts.status == SWITCHING {
+            // What comes behind this head is no body.
+            promised = BodyLength::Unknown;
             self.session_begins(ticket);
         }
         ticket.start_streaming(&self.answers, promised, first)?;

@@ -206,13 +206,13 @@ impl Tally {
     }
 
     /// In the master, when there is no acceptor (any more): what the last one had in hand is lost.
-    /// Gives how many requests that were.
+    /// Gives how many requests that were, with those that had become sessions.
     pub(crate) fn settle(&self) -> u64 {
         let counts = self.read();
         let (requests, connections) = (counts.in_flight(), counts.connections());
         self.0.add(OUTCOMES + Outcome::Lost as usize, requests);
-        let lost = EVENTS + Event::Cut as usize;
-        self.0.add(lost, connections);
+        self.happened_times(Event::Cut, connections);
+        self.happened_times(Event::SessionCut, counts.sessions());
         requests
     }
 
@@ -299,6 +299,18 @@ impl Counts {
         let gone = [Event::Closed, Event::Cut];
         let gone: u64 = gone.map(|event| self.happened(event)).iter().sum();
         self.happened(Event::Accepted).saturating_sub(gone)
+    }
+
+    /// Sessions there are.
+    pub(crate) fn sessions(&self) -> u64 {
+        let over = [
+            Event::SessionClosedByApp,
+            Event::SessionClosedByClient,
+            Event::SessionClosedByServer,
+            Event::SessionCut,
+        ];
+        let over: u64 = over.map(|event| self.happened(event)).iter().sum();
+        self.happened(Event::SessionBegun).saturating_sub(over)
     }
 }
 
@@ -390,6 +402,10 @@ mod tests {
         tally.ended(Outcome::Answered);
         (0..5).for_each(|_| tally.happened(Event::Accepted));
         tally.happened(Event::Closed);
+        (0..5).for_each(|_| tally.happened(Event::SessionBegun));
+        tally.happened(Event::SessionCut);
+        tally.happened(Event::SessionClosedByApp);
+        assert_eq!(tally.read().sessions(), 3);
         assert_eq!(
             (tally.read().in_flight(), tally.read().connections()),
             (2, 4)
@@ -398,6 +414,8 @@ mod tests {
         let counts = tally.read();
         assert_eq!(counts.ended(Outcome::Lost), 2);
         assert_eq!(counts.happened(Event::Cut), 4);
+        assert_eq!(counts.happened(Event::SessionCut), 1 + 3);
+        assert_eq!(counts.sessions(), 0);
         assert_eq!((counts.in_flight(), counts.connections()), (0, 0));
         assert_eq!(
             counts.to_string(),

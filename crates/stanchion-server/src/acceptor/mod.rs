@@ -425,11 +425,12 @@ impl Acceptor {
         if counts.arrived() > 0 {
             info!("requests {counts}");
         }
-        if counts.in_flight() > 0 || counts.connections() > 0 {
+        if counts.in_flight() + counts.connections() + counts.sessions() > 0 {
             error!(
-                "the counts do not add up: our fault in_flight={} connections={}",
+                "the counts do not add up: our fault in_flight={} connections={} sessions={}",
                 counts.in_flight(),
-                counts.connections()
+                counts.connections(),
+                counts.sessions()
             );
         }
         self.requests.observers.finish();

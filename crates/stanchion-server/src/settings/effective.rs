@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
@@ -449,6 +450,12 @@ impl Settings {
         } else {
             self.threads as usize
         }
+    }
+
+    /// Over how long sessions are closed that all are to be: in the rest of `graceful_timeout` apps end what they do.
+    pub fn session_spread(&self) -> Duration {
+        let half = self.graceful_timeout.duration() / 2;
+        self.session_grace.duration().min(half)
     }
 
     /// Requests that can run at once.

@@ -3,6 +3,7 @@
 mod answering;
 mod connection;
 mod intake;
+mod inward;
 mod judging;
 mod leaving;
 mod outward;

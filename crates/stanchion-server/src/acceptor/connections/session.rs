@@ -7,6 +7,7 @@ use bytes::{Buf, Bytes};
 use stanchion_websocket::{Close, Event, Socket, code};
 
 use super::connection::{Connection, Phase, Step, Waiting};
+use super::inward::Inward;
 use super::judging::after;
 use super::outward::Outward;
 use super::transport::{Read, Written};
@@ -15,7 +16,6 @@ use crate::acceptor::dispatch::outflow::{Next, StreamEnd};
 use crate::acceptor::dispatch::ticket::Ticket;
 use crate::acceptor::poller::Poller;
 use crate::acceptor::requests::{Account, Requests};
-use crate::record::{Content, close_record, message_head};
 use crate::tally::{self, Outcome};
 
 /// How long a client may take for its part of the closing handshake.
@@ -37,8 +37,8 @@ pub(super) struct Session {
     pending: Bytes,
     /// Bytes of frames that were given away.
     bytes: u64,
-    /// What has come for the worker, that it has had no room for yet: a head, and what it is of.
-    inward: [Bytes; 2],
+    /// What has come for the worker, that it has had no room for yet.
+    inward: Inward,
     /// The worker writes no more.
     is_worker_done: bool,
     /// Who closed it, once somebody has.
@@ -104,6 +104,7 @@ impl Connection {
                 return Step::On;
             };
             session.listen(requests);
+            session.pass_on(requests);
             if !session.pending.is_empty() {
                 match self.transport.write(&session.pending) {
                     Written::Bytes(len) => {
@@ -154,17 +155,16 @@ impl Connection {
         let Phase::Session(session) = &mut self.phase else {
             return Some(0);
         };
-        session.pass_on(requests);
-        // Who does not take what is said to it is not heard either: it may ping without end.
-        if session.has_inward() || session.is_client_done || !session.pending.is_empty() {
+        if !session.hears() || session.is_client_done {
             return Some(0);
         }
-        if !self.ahead.is_empty() {
+        if !self.ahead.is_empty() || session.inward.has_more_behind {
             let bytes = std::mem::take(&mut self.ahead);
             let len = bytes.len();
             let left = session.came(&bytes, requests);
             self.ahead = bytes.slice(len - left..);
-            return Some(len - left);
+            // Something may have come of what came before.
+            return Some((len - left).max(1));
         }
         if !self.transport.is_readable() {
             return Some(0);
@@ -191,11 +191,7 @@ impl Connection {
         let Phase::Session(session) = std::mem::replace(&mut self.phase, Phase::Over) else {
             return Step::Close;
         };
-        let is_whole = session.outward.is_between();
         session.over(requests);
-        if !is_whole {
-            return Step::Close;
-        }
         // The server closes the connection first (RFC 6455 section 7.1.1), once the client has read all.
         self.unread = true;
         self.leave(requests)
@@ -218,7 +214,7 @@ impl Session {
             outward: Outward::default(),
             pending,
             bytes: 0,
-            inward: Default::default(),
+            inward: Inward::default(),
             is_worker_done: false,
             end: None,
             is_client_done: false,
@@ -254,6 +250,10 @@ impl Session {
         if is_told || self.restarts_us.is_some_and(|at_us| now_us >= at_us) {
             let close = Close::new(code::RESTART, "the server restarts");
             self.close(End::Restart, &close, requests);
+        } else if now_us >= self.ping_us && self.is_pinged && !self.hears() {
+            // It may have answered, behind what nobody takes yet.
+            let timeout = requests.common.settings.ws_ping_timeout.duration();
+            self.ping_us = after(now_us, timeout);
         } else if now_us >= self.ping_us && self.is_pinged {
             let close = Close::new(code::FAILED, "a ping was not answered");
             self.close(End::ForClient, &close, requests);
@@ -274,21 +274,7 @@ impl Session {
         self.closed_by_us = after(requests.now_us, CLOSING);
         self.socket.close(close);
         if !self.is_worker_done && end != End::ByApp {
-            self.tell_worker(close);
-        }
-    }
-
-    /// The close is the last that the worker hears. What of a message it has not got yet goes before.
-    fn tell_worker(&mut self, close: &Close) {
-        let last = self.inward.iter().rposition(|part| !part.is_empty());
-        let record = Bytes::from(close_record(close));
-        match last {
-            None => self.inward = [record, Bytes::new()],
-            Some(last) => {
-                let mut whole = self.inward[last].to_vec();
-                whole.extend_from_slice(&record);
-                self.inward[last] = Bytes::from(whole);
-            }
+            self.inward.put_close(close);
         }
     }
 
@@ -298,18 +284,12 @@ impl Session {
             return;
         }
         let mut out = Vec::new();
-        // Between two messages.
-        if self.outward.is_between() {
-            out.append(self.socket.out());
-        }
-        if self.end.is_none() || !self.outward.is_between() {
-            let before = out.len();
+        if self.end.is_none() {
             self.take_messages(requests, &mut out);
-            self.bytes += (out.len() - before) as u64;
+            self.bytes += out.len() as u64;
         }
-        if self.outward.is_between() {
-            out.append(self.socket.out());
-        }
+        // A close comes last, whatever the worker writes behind it.
+        out.append(self.socket.out());
         self.pending = Bytes::from(out);
     }
 
@@ -367,10 +347,12 @@ impl Session {
     /// The worker has given the slot back, or is dead, without a close.
     fn worker_is_done(&mut self, end: StreamEnd, requests: &mut Requests) {
         self.is_worker_done = true;
-        self.inward = Default::default();
+        self.inward.clear();
         let why = match end {
-            StreamEnd::Complete => Close::new(code::NORMAL, ""),
-            StreamEnd::Broken => Close::new(code::FAILED, "the app has failed"),
+            StreamEnd::Complete if self.outward.is_between() => Close::new(code::NORMAL, ""),
+            StreamEnd::Complete | StreamEnd::Broken => {
+                Close::new(code::FAILED, "the app has failed")
+            }
         };
         self.close(End::ForWorker, &why, requests);
     }
@@ -387,14 +369,16 @@ impl Session {
     /// Bytes of the client's; gives how many are left for when the worker has room.
     fn came(&mut self, bytes: &[u8], requests: &mut Requests) -> usize {
         let mut left = bytes;
-        while !self.has_inward()
-            && let Some(event) = self.socket.next(&mut left)
-        {
+        self.inward.has_more_behind = true;
+        while self.inward.is_empty() {
+            let Some(event) = self.socket.next(&mut left) else {
+                self.inward.has_more_behind = false;
+                break;
+            };
             match event {
                 Event::Message(kind, message) => {
                     if self.end.is_none() {
-                        let head = message_head(Content::Message(kind), message.len() as u32);
-                        self.inward = [Bytes::copy_from_slice(&head), message];
+                        self.inward.put(kind, message);
                     }
                 }
                 Event::Pong => {
@@ -416,53 +400,31 @@ impl Session {
         left.len()
     }
 
-    fn has_inward(&self) -> bool {
-        self.inward.iter().any(|part| !part.is_empty())
+    /// Whether its client is heard. Not while the worker takes nothing; and who does not take what is said to it is
+    /// not heard either: it may ping without end.
+    fn hears(&self) -> bool {
+        self.pending.is_empty() && self.inward.is_empty()
     }
 
     /// Gives the worker what it has room for.
     fn pass_on(&mut self, requests: &mut Requests) {
         if self.is_worker_done {
-            self.inward = Default::default();
+            self.inward.clear();
         }
-        for part in &mut self.inward {
-            if part.is_empty() {
-                continue;
-            }
-            match requests.dispatch.pour(&self.ticket, part) {
-                Some(len) => part.advance(len),
-                // The slot makes no sense, or is gone: that is found out when the worker is listened to.
-                None => part.clear(),
-            }
-            if !part.is_empty() {
-                return;
-            }
-        }
+        // If the slot makes no sense, or is gone, that is found out when the worker is listened to.
+        let mut pour = |part: &[u8]| requests.dispatch.pour(&self.ticket, part);
+        self.inward.pour(|part| pour(part).unwrap_or(part.len()));
     }
 
     /// Whether all is said, and heard by who is to hear it.
     fn is_over(&self, now_us: u64) -> bool {
-        if self.is_worker_done && !self.outward.is_between() {
-            // The rest of the message will never come, and nothing else can be said.
-            return true;
-        }
-        let is_said = self.end.is_some() && self.socket.is_closing() && !self.outward_waits();
-        is_said && (now_us >= self.closed_by_us || (self.is_client_done && !self.has_inward()))
-    }
-
-    /// A message was begun whose rest its worker still writes.
-    fn outward_waits(&self) -> bool {
-        !self.outward.is_between() && !self.is_worker_done
+        let is_said = self.end.is_some() && self.socket.is_closing();
+        is_said && (now_us >= self.closed_by_us || (self.is_client_done && self.inward.is_empty()))
     }
 
     /// It is over, and whoever keeps records is told.
     fn over(self, requests: &mut Requests) {
-        let end = match self.end {
-            // The client has not been told why.
-            Some(_) if !self.outward.is_between() => End::Cut,
-            Some(end) => end,
-            None => End::Cut,
-        };
+        let end = self.end.unwrap_or(End::Cut);
         requests.dispatch.abandon(&self.ticket, requests.now_us);
         requests.common.tally.happened(end.event());
         let outcome = self.account.close(end.outcome());
@@ -487,11 +449,9 @@ fn next_ping_us(requests: &Requests) -> u64 {
 
 /// When a session is closed, of those that all are to be: they are spread over `session_grace`.
 fn restarts_us(number: u32, requests: &Requests) -> u64 {
-    let settings = &requests.common.settings;
-    let grace = settings.session_grace.duration();
-    let grace = grace.min(settings.graceful_timeout.duration() / 2);
+    let spread = requests.common.settings.session_spread();
     // Fibonacci hashing spreads numbers that follow one another.
     let share = number.wrapping_mul(0x9e37_79b9);
-    let spread_us = (grace.as_micros() as u64 * u64::from(share)) >> 32;
+    let spread_us = (spread.as_micros() as u64 * u64::from(share)) >> 32;
     requests.now_us.saturating_add(spread_us)
 }

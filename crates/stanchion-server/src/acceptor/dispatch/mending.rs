@@ -25,11 +25,15 @@ const LOOKS_UNTOLD: u32 = 5;
 /// A slot whose owner says that he has it, and of whom we were not told, after so many: a hook may hold up the
 /// master, and a worker that is ready does not wait for it.
 const LOOKS_UNANNOUNCED: u32 = 120;
+/// A slot of a session that its worker is to give back, after so many: its loop may be blocked.
+const LOOKS_OF_SESSION: u32 = 120;
 
 /// Why the owner that a slot names may not have it.
 enum Doubt {
     /// He is at his seat, and has nothing in hand, or something else.
     Elsewhere,
+    /// Likewise, but it may be a session of his, which nobody wants any more.
+    PerhapsSession,
     /// We were not told of him, or were told that he is dead, and he does not say that he has it.
     Untold,
     /// We were told of nobody at that seat, and he says that he has it.
@@ -43,6 +47,7 @@ impl Doubt {
     fn looks(&self) -> u32 {
         match self {
             Self::Elsewhere => LOOKS,
+            Self::PerhapsSession => LOOKS_OF_SESSION,
             Self::Untold | Self::Left(..) => LOOKS_UNTOLD,
             Self::Unannounced => LOOKS_UNANNOUNCED,
         }
@@ -128,9 +133,18 @@ impl Dispatch {
         };
         // The seat of a session has gone on to other requests.
         let ticket = self.slots[slot as usize].as_ref();
-        let may_be_session = ticket.is_some_and(|ticket| ticket.request.websocket.is_some());
-        if !may_be_session && self.side.is_stray(slot) {
-            return Some(Doubt::Elsewhere);
+        let is_session = ticket.is_some_and(|ticket| ticket.is_session.get());
+        if !is_session && self.side.is_stray(slot) {
+            // The acceptor before us may have known it as one, or its client has gone before we saw it become one.
+            let is_perhaps = match ticket {
+                Some(ticket) => ticket.request.websocket.is_some(),
+                None => self.exchange.geometry().event_loops,
+            };
+            return Some(if is_perhaps {
+                Doubt::PerhapsSession
+            } else {
+                Doubt::Elsewhere
+            });
         }
         let index = self.exchange.geometry().worker_of(tenant.seat);
         let sitter = self.workers.get(&index).map(|sitting| sitting.tenure);

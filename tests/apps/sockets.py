@@ -1,4 +1,5 @@
-"""A WebSocket app: what it does is named by the path, or by the message that it gets. /seen tells what it saw."""
+"""A WebSocket app: what it does is named by the path, or by the message that it gets. /seen tells what it saw,
+/hold waits until its client has gone."""
 
 import asyncio
 import json
@@ -6,6 +7,8 @@ import os
 import signal
 from collections.abc import Awaitable, Callable
 from typing import Any
+
+from rendezvous import announce, wait_for_pass
 
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -18,6 +21,11 @@ async def app(scope: Message, receive: Receive, send: Send) -> None:
     if scope["type"] == "lifespan":
         raise RuntimeError("it knows no lifespan")
     if scope["type"] == "http":
+        if scope["path"] == "/hold":
+            announce("holds")
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            return
         said = json.dumps({"pid": os.getpid(), "seen": SEEN}).encode()
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json")]})
         await send({"type": "http.response.body", "body": said})
@@ -32,6 +40,8 @@ async def app(scope: Message, receive: Receive, send: Send) -> None:
         await send({"type": "websocket.http.response.body", "body": b"and stout"})
     elif scope["path"] == "/fail":
         raise ValueError("before it has accepted")
+    elif scope["path"] == "/undecided":
+        await undecided(receive, send)
     else:
         protocol = scope["subprotocols"][-1] if scope["subprotocols"] else None
         headers = [(b"x-app", b"sockets"), (b"sec-websocket-accept", b"not its to say")]
@@ -39,9 +49,35 @@ async def app(scope: Message, receive: Receive, send: Send) -> None:
         await talk(scope["path"], receive, send)
 
 
+async def undecided(receive: Receive, send: Send) -> None:
+    """It neither accepts nor refuses until its client has gone."""
+    announce(f"{os.getpid()} is undecided")
+    try:
+        event = await receive()
+    except asyncio.CancelledError:
+        announce("is cancelled")
+        raise
+    try:
+        await send({"type": "websocket.accept"})
+    except OSError:
+        announce(f"{event['type']} {event['code']}, and cannot accept")
+
+
+async def flood(send: Send) -> None:
+    """Messages without end."""
+    while True:
+        await send({"type": "websocket.send", "bytes": bytes(10_000)})
+
+
 async def talk(path: str, receive: Receive, send: Send) -> None:
     if path == "/deaf":
         await asyncio.Event().wait()
+    if path == "/flood":
+        writer = asyncio.create_task(flood(send))
+        writer.add_done_callback(lambda task: SEEN.append(["the writer", type(task.exception()).__name__]))
+    if path == "/block":
+        announce(f"{os.getpid()} blocks")
+        wait_for_pass()
     while True:
         event = await receive()
         if event["type"] == "websocket.disconnect":
@@ -62,6 +98,10 @@ async def talk(path: str, receive: Receive, send: Send) -> None:
                 for number in range(400):
                     await send({"type": "websocket.send", "bytes": number.to_bytes(4, "big") * 25_000})
                     SEEN[:] = [["sent", number + 1]]
+            case "die in a message":
+                await send({"type": "websocket.send", "bytes": bytes(100_000)})
+                asyncio.get_running_loop().call_soon(os.kill, os.getpid(), signal.SIGKILL)
+                await send({"type": "websocket.send", "bytes": bytes(50_000_000)})
             case _:
                 del event["type"]
                 await send({"type": "websocket.send", **event})

@@ -1,12 +1,17 @@
 """Fixtures of the tests of asynchronous apps."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.asgi import FLAVOURS, OURS, Flavour
+from support.counts import Counts
 from support.server import Serve, Server
+from support.websocket import Ask, Open, WebSocket
+from support.wire import Response, request
 
 ServeAsgi = Callable[..., Server]
 
@@ -26,3 +31,34 @@ def serve_asgi(serve: Serve, request: pytest.FixtureRequest) -> ServeAsgi:
         return chosen.serve(serve, app, *arguments, **options)
 
     return started
+
+
+@pytest.fixture
+def counts(tmp_path: Path) -> Counts:
+    return Counts(tmp_path / "control.sock")
+
+
+@pytest.fixture
+def opens() -> Iterator[Open]:
+    """Open WebSockets, which end with the test."""
+    with ExitStack() as clients:
+
+        def opened(*arguments: Any, **options: Any) -> WebSocket:
+            client = WebSocket(*arguments, **options)
+            clients.callback(client.drop)
+            return client
+
+        yield opened
+
+
+@pytest.fixture
+def asked() -> Iterator[Ask]:
+    """Get the answer to a handshake of these fields."""
+    with ExitStack() as wires:
+
+        def answered(server: Server, **fields: str) -> Response:
+            wire = wires.enter_context(server.connect())
+            wire.send(request("GET", "/", [f"{name}: {value}" for name, value in fields.items() if value]))
+            return wire.response()
+
+        yield answered

@@ -2,10 +2,6 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from pathlib import Path
-from typing import Any
 
 import pytest
 from wsproto.events import Ping
@@ -13,70 +9,12 @@ from wsproto.events import Ping
 from support.counts import Counts
 from support.patience import eventually
 from support.server import Serve, Server
-from support.websocket import END, WebSocket
-from support.wire import Response, request
-
-HANDSHAKE = {
-    "Upgrade": "websocket",
-    "Connection": "Upgrade",
-    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
-    "Sec-WebSocket-Version": "13",
-}
-
-
-@pytest.fixture
-def counts(tmp_path: Path) -> Counts:
-    return Counts(tmp_path / "control.sock")
-
-
-Open = Callable[..., WebSocket]
-Ask = Callable[..., Response]
-
-
-@pytest.fixture
-def opens() -> Iterator[Open]:
-    """Open WebSockets, which end with the test."""
-    with ExitStack() as clients:
-
-        def opened(*arguments: Any, **options: Any) -> WebSocket:
-            client = WebSocket(*arguments, **options)
-            clients.callback(client.drop)
-            return client
-
-        yield opened
-
-
-@pytest.fixture
-def asked() -> Iterator[Ask]:
-    """Get the answer to a handshake of these fields."""
-    with ExitStack() as wires:
-
-        def answered(server: Server, **fields: str) -> Response:
-            wire = wires.enter_context(server.connect())
-            wire.send(request("GET", "/", [f"{name}: {value}" for name, value in fields.items() if value]))
-            return wire.response()
-
-        yield answered
+from support.websocket import END, HANDSHAKE, Ask, Open, seen, sessions
 
 
 @pytest.fixture
 def server(serve: Serve, counts: Counts) -> Server:
     return serve("sockets:app", "--interface", "asgi", *counts.arguments)
-
-
-def seen(server: Server) -> list[Any]:
-    """What the app saw, of which there is one worker."""
-    with server.connect() as wire:
-        wire.send(request("GET", "/seen"))
-        saw: list[Any] = wire.response().json()["seen"]
-        return saw
-
-
-def sessions(counts: Counts) -> dict[str, int]:
-    """In which ways sessions have begun and ended."""
-    prefix = "sessions_"
-    events = counts.events()
-    return {name.removeprefix(prefix): count for name, count in events.items() if name.startswith(prefix) and count}
 
 
 def test_messages_of_all_sizes_come_back_as_they_went(server: Server, opens: Open) -> None:

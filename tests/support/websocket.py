@@ -1,6 +1,7 @@
 """A client of WebSockets by wsproto, which shares no code with the server: it says what was heard, event by event."""
 
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
 from wsproto import ConnectionType, WSConnection
@@ -17,8 +18,16 @@ from wsproto.events import (
     TextMessage,
 )
 
+from support.counts import Counts
 from support.server import Server
-from support.wire import Wire
+from support.wire import Response, Wire, request
+
+HANDSHAKE = {
+    "Upgrade": "websocket",
+    "Connection": "Upgrade",
+    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+    "Sec-WebSocket-Version": "13",
+}
 
 END = "end"
 """The connection has ended, after a close frame or without one."""
@@ -34,6 +43,7 @@ class WebSocket:
         self._message: str | bytes | bytearray = ""
         self._has_ended = False
         self.answers_pings = True
+        self.answers_closes = True
         self.status = 0
         self.body = b""
         self.say(Request(host="test", target=path, subprotocols=list(subprotocols)))
@@ -102,11 +112,31 @@ class WebSocket:
                 self._message = ""
         elif isinstance(event, CloseConnection):
             self._heard.append((int(event.code), event.reason or ""))
-            with contextlib.suppress(Exception):  # who closed first has said it already
-                self.say(event.response())
+            if self.answers_closes:
+                with contextlib.suppress(Exception):  # who closed first has said it already
+                    self.say(event.response())
         elif isinstance(event, Ping):
             if self.answers_pings:
                 self.say(event.response())
             self._heard.append(("ping", bytes(event.payload)))
         elif isinstance(event, Pong):
             self._heard.append(("pong", bytes(event.payload)))
+
+
+Open = Callable[..., WebSocket]
+Ask = Callable[..., Response]
+
+
+def seen(server: Server) -> list[Any]:
+    """What the app saw, of which there is one worker."""
+    with server.connect() as wire:
+        wire.send(request("GET", "/seen"))
+        saw: list[Any] = wire.response().json()["seen"]
+        return saw
+
+
+def sessions(counts: Counts) -> dict[str, int]:
+    """In which ways sessions have begun and ended."""
+    prefix = "sessions_"
+    events = counts.events()
+    return {name.removeprefix(prefix): count for name, count in events.items() if name.startswith(prefix) and count}

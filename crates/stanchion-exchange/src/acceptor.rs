@@ -309,8 +309,8 @@ impl<'x> AcceptorSide<'x> {
         inboxes.filter(move |(_, inbox)| inbox.is_asleep() && inbox.load() < room)
     }
 
-    /// Wakes up to `count` event loops that sleep and have room, those with the fewest requests first, and in turns if
-    /// these are as many.
+    /// Wakes up to `count` event loops that sleep and have room, those with the fewest requests first, of these those
+    /// with the fewest sessions, and in turns if these are as many.
     fn call_loops(&self, count: u32) {
         let loops = self.exchange.geometry().workers();
         // Each once at most, whatever a worker writes meanwhile.
@@ -319,7 +319,7 @@ impl<'x> AcceptorSide<'x> {
             let after = |worker: usize| (worker + loops - last - 1) % loops;
             let next = self.sleepers();
             let Some((worker, inbox)) =
-                next.min_by_key(|(worker, inbox)| (inbox.load(), after(*worker)))
+                next.min_by_key(|(worker, inbox)| (inbox.load(), inbox.sessions(), after(*worker)))
             else {
                 break;
             };

@@ -84,6 +84,11 @@ impl<'x> Inbox<'x> {
         Load(&self.head.load).show(requests);
     }
 
+    /// For the loop: it has so many sessions, besides the requests that it runs.
+    pub fn show_sessions(&self, sessions: u32) {
+        self.head.sessions.store(sessions, Ordering::Relaxed);
+    }
+
     /// For the loop: it has turned, so much later than it was to.
     pub fn beat(&self, now_us: u64, lag_us: u64) {
         let InboxHead {
@@ -127,6 +132,11 @@ impl<'x> Inbox<'x> {
         Load(&self.head.load).get()
     }
 
+    /// How many sessions the loop has, as it says.
+    pub fn sessions(&self) -> u32 {
+        self.head.sessions.load(Ordering::Relaxed)
+    }
+
     /// When the loop has turned last, as it says; 0 if it has not begun, or turns no more.
     pub fn beat_us(&self) -> u64 {
         self.head.beat_us.load(Ordering::Relaxed)
@@ -157,6 +167,7 @@ impl<'x> Inbox<'x> {
     pub(crate) fn vacate(&self) {
         self.head.asleep.store(0, Ordering::Relaxed);
         self.head.load.store(0, Ordering::Relaxed);
+        self.head.sessions.store(0, Ordering::Relaxed);
         self.head.beat_us.store(0, Ordering::Relaxed);
         self.head.lag_us.store(0, Ordering::Relaxed);
         self.head.lag_max_us.store(0, Ordering::Relaxed);

@@ -238,6 +238,8 @@ pub(crate) struct InboxHead {
     pub(crate) asleep: AtomicU32,
     /// Requests that it runs; only the worker writes it.
     pub(crate) load: AtomicU32,
+    /// Sessions that it has, likewise.
+    pub(crate) sessions: AtomicU32,
     /// When its loop has turned last, in microseconds of the monotonic clock; only the worker writes it, as what follows.
     pub(crate) beat_us: AtomicU64,
     /// How late that was, how late it was at most, and all times together.

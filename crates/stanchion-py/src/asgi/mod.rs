@@ -11,6 +11,7 @@ mod request;
 mod running;
 mod scope;
 mod socket;
+mod standing;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -215,27 +216,54 @@ impl Puller {
     /// A WebSocket is open: its seat goes on to another request.
     fn session_begins(this: &Bound<'_, Self>, number: u16) -> PyResult<()> {
         let (py, puller) = (this.py(), this.get());
-        puller.lock(py).sessions += 1;
+        let mut state = puller.lock(py);
+        state.sessions += 1;
+        puller.show_sessions(&state);
+        drop(state);
         puller.is_free(py, number);
         Self::come_again(this)
     }
 
-    /// Closes sessions, since the worker leaves.
+    fn show_sessions(&self, state: &State) {
+        let sessions = u32::try_from(state.sessions).unwrap_or(u32::MAX);
+        self.inbox.show_sessions(sessions);
+    }
+
+    /// Closes sessions, since the worker leaves: one after the other, so that their clients do not come again at once.
     fn restart_sessions(&self, py: Python<'_>) {
         let mut state = self.lock(py);
         if std::mem::replace(&mut state.is_restart_told, true) {
             return;
         }
+        let event_loop = state
+            .begun
+            .as_ref()
+            .map(|begun| begun.event_loop.clone_ref(py));
         let running = state.running.iter().flatten();
-        let running: Vec<_> = running.map(|running| running.clone_ref(py)).collect();
+        let sockets: Vec<_> = running
+            .filter_map(|running| match running {
+                Running::Socket(socket) => Some(socket.clone_ref(py)),
+                Running::Request(_) => None,
+            })
+            .collect();
         drop(state);
-        for running in running {
-            if let Running::Socket(socket) = running
-                && let Err(failure) = Socket::restart(socket.bind(py))
-            {
+        let each = self.worker.settings().session_spread() / sockets.len().max(1) as u32;
+        for (socket, number) in sockets.iter().zip(0..) {
+            let told = match &event_loop {
+                Some(event_loop) if number > 0 => {
+                    Socket::restart_later(socket.bind(py), event_loop.bind(py), each * number)
+                }
+                _ => Socket::restart(socket.bind(py)),
+            };
+            if let Err(failure) = told {
                 error!("a WebSocket cannot be told that the worker leaves: {failure}");
             }
         }
+    }
+
+    /// Whether sessions have been told that the worker leaves.
+    fn is_restart_told(&self, py: Python<'_>) -> bool {
+        self.lock(py).is_restart_told
     }
 
     /// Whether the task of a request ends with its deadline.
@@ -266,6 +294,7 @@ impl Puller {
         let is_pulling = state.is_pulling;
         if seat.is_none() {
             state.sessions -= 1;
+            puller.show_sessions(&state);
         }
         drop(state);
         if let Some(number) = seat {

@@ -1,26 +1,26 @@
 //! One WebSocket of an ASGI app: what its `receive` and `send` do (WebSocket 2.5).
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
-use pyo3::types::{PyBytes, PyDict, PyString};
+use pyo3::types::{PyDict, PyString};
 use stanchion_server::Taken;
 use stanchion_server::log::EXCEPTION;
 use stanchion_server::record::{
-    Close, Content, Kind, REASON_BYTES_MAX, RequestRecord, close_record, code, is_sendable,
-    message_head,
+    Close, Content, Kind, REASON_BYTES_MAX, RequestRecord, code, is_sendable, message_head,
 };
 use tracing::error;
 
 use super::Puller;
 use super::awaited::{Awaited, is_done, reject};
-use super::messages::{Heard, Messages, disconnect, event};
 use super::progress::{Input, Progress, client_gone, write_all};
 use super::request::{as_bytes, comes_of_gone_client, wake};
 use super::running::Running;
+use super::standing::{Standing, State};
 use crate::answer::{Answer, Stage};
 use crate::wsgi::traceback;
 
@@ -34,29 +34,6 @@ pub(crate) struct Socket {
     /// Method and target, for the log.
     what: String,
     state: Mutex<State>,
-}
-
-struct State {
-    progress: Progress,
-    messages: Messages,
-    phase: Standing,
-    is_connect_told: bool,
-    /// The app's call has ended, and what it said last waits for room.
-    is_ending: bool,
-    /// How it was closed, once it is.
-    closed: Option<Close>,
-}
-
-/// What the app may send.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Standing {
-    /// It has neither accepted nor refused.
-    Connecting,
-    /// It refuses by an answer of its own.
-    Denying,
-    Open,
-    /// Nothing.
-    Closed,
 }
 
 impl Socket {
@@ -76,14 +53,7 @@ impl Socket {
             event_loop,
             puller: puller.clone().unbind(),
             what: record.describe(),
-            state: Mutex::new(State {
-                progress: Progress::new(answer, Input::Over),
-                messages: Messages::default(),
-                phase: Standing::Connecting,
-                is_connect_told: false,
-                is_ending: false,
-                closed: None,
-            }),
+            state: Mutex::new(State::new(Progress::new(answer, Input::Over))),
         }
     }
 
@@ -98,6 +68,11 @@ impl Socket {
         let (py, socket) = (this.py(), this.get());
         let mut guard = socket.lock(py);
         let state = &mut *guard;
+        let cancelled = if state.is_overdue() && socket.puller.get().cancels_on_timeout() {
+            state.progress.cancel(py)
+        } else {
+            None
+        };
         let (done, failed) = state.progress.flush(py);
         state.notice_end();
         let receivers = std::mem::take(&mut state.progress.receivers);
@@ -112,20 +87,24 @@ impl Socket {
         if ends {
             return Self::over(this, true);
         }
+        if let Some(task) = cancelled {
+            task.call_method0(py, intern!(py, "cancel"))?;
+        }
         Ok(())
     }
 
-    /// The worker leaves: the client may come again.
-    pub(super) fn restart(this: &Bound<'_, Self>) -> PyResult<()> {
-        let (py, socket) = (this.py(), this.get());
-        let mut state = socket.lock(py);
-        if state.phase == Standing::Open {
-            let close = Close::new(code::RESTART, "the server restarts");
-            // A client that has gone needs no close.
-            let _ = state.close(py, &close, &socket.event_loop);
-        }
-        drop(state);
-        Self::look(this)
+    /// Has it [`Self::restart`] so much later.
+    pub(super) fn restart_later(
+        this: &Bound<'_, Self>,
+        event_loop: &Bound<'_, PyAny>,
+        delay: Duration,
+    ) -> PyResult<()> {
+        let py = this.py();
+        let restart = this.getattr(intern!(py, "restart"))?;
+        let call_later = intern!(py, "call_later");
+        event_loop
+            .call_method1(call_later, (delay.as_secs_f64(), restart))
+            .map(drop)
     }
 
     /// To be called now and then: it may give back memory.
@@ -162,7 +141,7 @@ impl Socket {
             let code = if is_well { code::NORMAL } else { code::FAILED };
             let _ = state.close(py, &Close::new(code, ""), &socket.event_loop);
         }
-        state.progress.task = None;
+        (state.progress.task, state.progress.cancelled) = (None, None);
         if state.phase == Standing::Closed && state.progress.has_pending() {
             // What it has said waits for room.
             state.is_ending = true;
@@ -188,6 +167,12 @@ impl Socket {
         let mut state = socket.lock(py);
         state.notice_end();
         if let Some(event) = state.next_event(py)? {
+            // Once the client has closed, there is no room any more for what waits for some.
+            let lost = state.lose_pending(py);
+            drop(state);
+            for future in lost {
+                reject(future.bind(py), client_gone())?;
+            }
             return Ok(Ok(event));
         }
         let future = socket
@@ -215,7 +200,7 @@ impl Socket {
         let kind = kind.cast::<PyString>().map_err(PyErr::from)?;
         let waits = match kind.to_str()? {
             "websocket.send" => return socket.message(py, message),
-            "websocket.accept" => socket.accept(py, message).map(|()| None)?,
+            "websocket.accept" => Self::accept(this, message).map(|()| None)?,
             "websocket.close" => socket.close(py, message)?,
             "websocket.http.response.start" => socket.deny(py, message).map(|()| None)?,
             "websocket.http.response.body" => socket.denial(py, message)?,
@@ -231,14 +216,15 @@ impl Socket {
     }
 
     /// `websocket.accept`: the seat goes on to another request.
-    fn accept(&self, py: Python<'_>, message: &Bound<'_, PyDict>) -> PyResult<()> {
+    fn accept(this: &Bound<'_, Self>, message: &Bound<'_, PyDict>) -> PyResult<()> {
+        let (py, socket) = (this.py(), this.get());
         let subprotocol = message.get_item(intern!(py, "subprotocol"))?;
         let subprotocol = subprotocol.filter(|given| !given.is_none());
         let subprotocol = subprotocol.map(|given| given.extract::<String>());
         let headers = message.get_item(intern!(py, "headers"))?;
         let mut head = crate::head::Head::default();
         head.take_in_switch(subprotocol.transpose()?.as_deref(), headers.as_ref())?;
-        let mut guard = self.lock(py);
+        let mut guard = socket.lock(py);
         let state = &mut *guard;
         if state.phase != Standing::Connecting {
             return Err(unexpected("websocket.accept"));
@@ -257,7 +243,11 @@ impl Socket {
         state.phase = Standing::Open;
         state.messages.begin();
         drop(guard);
-        Puller::session_begins(self.puller.bind(py), self.number)
+        Puller::session_begins(socket.puller.bind(py), socket.number)?;
+        if socket.puller.get().is_restart_told(py) {
+            return Self::restart(this);
+        }
+        Ok(())
     }
 
     /// `websocket.close`.
@@ -371,81 +361,6 @@ impl Socket {
     }
 }
 
-impl State {
-    /// Whether the client has gone: then what it sent before is taken in, and the slot goes back.
-    fn notice_end(&mut self) {
-        let taken = self.progress.answer.taken.as_mut();
-        if let Some(taken) = taken.filter(|taken| taken.client_gone()) {
-            self.messages.take_rest(taken);
-            self.progress.finish_gone();
-        }
-    }
-
-    /// Nobody hears what the app sends, and that is not of its own making.
-    fn is_lost(&self) -> bool {
-        self.progress.is_client_gone || self.messages.is_closed()
-    }
-
-    /// Ends it by a close frame.
-    fn close(
-        &mut self,
-        py: Python<'_>,
-        close: &Close,
-        event_loop: &Py<PyAny>,
-    ) -> PyResult<Option<Py<PyAny>>> {
-        self.phase = Standing::Closed;
-        self.closed.get_or_insert_with(|| close.clone());
-        self.notice_end();
-        if self.progress.is_client_gone {
-            return Err(client_gone());
-        }
-        self.progress.is_answered = true;
-        self.progress
-            .write(py, &close_record(close), true, event_loop)
-    }
-
-    /// What the app gets next, if it is there.
-    fn next_event<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
-        if !std::mem::replace(&mut self.is_connect_told, true) {
-            return event(py, "websocket.connect").map(Some);
-        }
-        if let Some(close) = &self.closed {
-            return disconnect(py, close).map(Some);
-        }
-        let heard = self.messages.next(self.progress.answer.taken.as_mut());
-        let told = match heard {
-            Ok(Some(Heard::Message(kind, bytes))) => {
-                let received = event(py, "websocket.receive")?;
-                match kind {
-                    Kind::Text => {
-                        let text = PyString::new(py, &String::from_utf8_lossy(&bytes));
-                        received.set_item(intern!(py, "text"), text)?;
-                    }
-                    Kind::Binary => {
-                        received.set_item(intern!(py, "bytes"), PyBytes::new(py, &bytes))?;
-                    }
-                }
-                return Ok(Some(received));
-            }
-            Ok(Some(Heard::Close(close))) => close,
-            Ok(None) if !self.progress.is_client_gone => return Ok(None),
-            Ok(None) => Close::new(code::ABNORMAL, ""),
-            Err(bad) => {
-                error!("{bad}: our fault");
-                Close::new(code::ABNORMAL, "")
-            }
-        };
-        let event = disconnect(py, &told);
-        self.closed = Some(told);
-        if self.phase == Standing::Open {
-            self.phase = Standing::Closed;
-            // Nothing more is said: the slot goes back.
-            self.progress.finish_gone();
-        }
-        event.map(Some)
-    }
-}
-
 #[pymethods]
 impl Socket {
     /// ASGI's `receive`.
@@ -456,6 +371,19 @@ impl Socket {
     /// ASGI's `send`.
     fn send(this: &Bound<'_, Self>, message: Py<PyAny>) -> Awaited {
         Awaited::of_send(Running::Socket(this.clone().unbind()), message)
+    }
+
+    /// The worker leaves: the client may come again.
+    pub(super) fn restart(this: &Bound<'_, Self>) -> PyResult<()> {
+        let (py, socket) = (this.py(), this.get());
+        let mut state = socket.lock(py);
+        if state.phase == Standing::Open {
+            let close = Close::new(code::RESTART, "the server restarts");
+            // A client that has gone needs no close.
+            let _ = state.close(py, &close, &socket.event_loop);
+        }
+        drop(state);
+        Self::look(this)
     }
 
     /// Its task has ended.
@@ -480,6 +408,8 @@ impl Socket {
                 socket.app_failed(py, &PyErr::from_value(raised));
                 false
             }
+            // The client was told why.
+            Err(_) if socket.lock(py).progress.cancelled.is_some() => false,
             Err(cancelled) => {
                 socket.app_failed(py, &cancelled);
                 false

@@ -1,0 +1,144 @@
+//! How far a WebSocket of an ASGI app is: what the app may send, and what it gets next.
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyString};
+use stanchion_server::Taken;
+use stanchion_server::record::{Close, Kind, close_record, code};
+use tracing::error;
+
+use super::messages::{Heard, Messages, disconnect, event};
+use super::progress::{Progress, client_gone};
+
+/// How far it is.
+pub(super) struct State {
+    pub(super) progress: Progress,
+    pub(super) messages: Messages,
+    pub(super) phase: Standing,
+    is_connect_told: bool,
+    /// The app's call has ended, and what it said last waits for room.
+    pub(super) is_ending: bool,
+    /// How it was closed, once it is.
+    closed: Option<Close>,
+}
+
+/// What the app may send.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It has neither accepted nor refused.
+    Connecting,
+    /// It refuses by an answer of its own.
+    Denying,
+    Open,
+    /// Nothing.
+    Closed,
+}
+
+impl State {
+    /// One that the app has not heard of.
+    pub(super) fn new(progress: Progress) -> Self {
+        Self {
+            progress,
+            messages: Messages::default(),
+            phase: Standing::Connecting,
+            is_connect_told: false,
+            is_ending: false,
+            closed: None,
+        }
+    }
+
+    /// Whether it has run past its deadline before the app has accepted.
+    pub(super) fn is_overdue(&self) -> bool {
+        let taken = self.progress.answer.taken.as_ref();
+        taken.is_some_and(Taken::is_overdue)
+    }
+
+    /// Whether the client has gone: then what it sent before is taken in, and the slot goes back. Not while something
+    /// waits for room: who waits is told first, by [`Progress::flush`].
+    pub(super) fn notice_end(&mut self) {
+        if self.progress.has_pending() {
+            return;
+        }
+        let taken = self.progress.answer.taken.as_mut();
+        if let Some(taken) = taken.filter(|taken| taken.client_gone()) {
+            self.messages.take_rest(taken);
+            self.progress.finish_gone();
+        }
+    }
+
+    /// The futures of those who wait for room, if there will be none.
+    pub(super) fn lose_pending(&mut self, py: Python<'_>) -> Vec<Py<PyAny>> {
+        if !self.progress.is_client_gone {
+            return Vec::new();
+        }
+        let (_, failed) = self.progress.flush(py);
+        failed
+    }
+
+    /// Nobody hears what the app sends, and that is not of its own making.
+    pub(super) fn is_lost(&self) -> bool {
+        self.progress.is_client_gone || self.messages.is_closed()
+    }
+
+    /// Ends it by a close frame.
+    pub(super) fn close(
+        &mut self,
+        py: Python<'_>,
+        close: &Close,
+        event_loop: &Py<PyAny>,
+    ) -> PyResult<Option<Py<PyAny>>> {
+        self.phase = Standing::Closed;
+        self.closed.get_or_insert_with(|| close.clone());
+        self.notice_end();
+        if self.progress.is_client_gone {
+            return Err(client_gone());
+        }
+        self.progress.is_answered = true;
+        self.progress
+            .write(py, &close_record(close), true, event_loop)
+    }
+
+    /// What the app gets next, if it is there.
+    pub(super) fn next_event<'py>(
+        &mut self,
+        py: Python<'py>,
+    ) -> PyResult<Option<Bound<'py, PyDict>>> {
+        if !std::mem::replace(&mut self.is_connect_told, true) {
+            return event(py, "websocket.connect").map(Some);
+        }
+        if let Some(close) = &self.closed {
+            return disconnect(py, close).map(Some);
+        }
+        let heard = self.messages.next(self.progress.answer.taken.as_mut());
+        let told = match heard {
+            Ok(Some(Heard::Message(kind, bytes))) => {
+                let received = event(py, "websocket.receive")?;
+                match kind {
+                    Kind::Text => {
+                        let text = PyString::new(py, &String::from_utf8_lossy(&bytes));
+                        received.set_item(intern!(py, "text"), text)?;
+                    }
+                    Kind::Binary => {
+                        received.set_item(intern!(py, "bytes"), PyBytes::new(py, &bytes))?;
+                    }
+                }
+                return Ok(Some(received));
+            }
+            Ok(Some(Heard::Close(close))) => close,
+            Ok(None) if !self.progress.is_client_gone => return Ok(None),
+            Ok(None) => Close::new(code::ABNORMAL, ""),
+            Err(bad) => {
+                error!("{bad}: our fault");
+                Close::new(code::ABNORMAL, "")
+            }
+        };
+        let event = disconnect(py, &told);
+        self.closed = Some(told);
+        if self.phase == Standing::Open {
+            self.phase = Standing::Closed;
+            // Nothing more is said: the slot goes back.
+            self.progress.finish_gone();
+        }
+        event.map(Some)
+    }
+}

@@ -1,0 +1,314 @@
+"""Sessions (WebSockets that are open) in adversity: whatever dies, leaves or does not listen, each is counted once."""
+
+import contextlib
+import os
+import random
+import select
+import signal
+import socket
+from collections import Counter
+from contextlib import ExitStack
+
+import pytest
+
+from support.counts import Counts
+from support.gate import Gate
+from support.patience import eventually
+from support.server import Serve, Server
+from support.websocket import END, HANDSHAKE, Ask, Open, WebSocket, seen, sessions
+from support.wire import BrokenOff, request
+
+ASGI = ("--interface", "asgi")
+ENDS = ("closed_by_app", "closed_by_client", "closed_by_server", "cut")
+
+
+def settled(counts: Counts) -> dict[str, int]:
+    """In which ways sessions have ended, once all have."""
+
+    def is_over() -> bool:
+        now = sessions(counts)
+        return now["begun"] == sum(now.get(end, 0) for end in ENDS)
+
+    eventually(is_over, "all sessions have ended")
+    assert counts.settled()["in_flight"] == 0
+    return sessions(counts)
+
+
+def pid_of(client: WebSocket) -> int:
+    client.text("pid")
+    return int(client.hear())
+
+
+def test_who_waits_for_room_hears_of_a_client_that_closes(serve: Serve, counts: Counts, opens: Open) -> None:
+    """The app's reader is told, and its writer too, which waits."""
+    server = serve("sockets:app", *ASGI, *counts.arguments)
+    client = opens(server, "/flood")
+    for _ in range(100):
+        assert client.hear() == bytes(10_000)
+    client.close()
+    assert [heard for heard in client.until_end() if heard != bytes(10_000)] == [(1000, "")]
+    eventually(lambda: ["the writer", "ClientGone"] in seen(server), "the writer is told")
+    assert [1000, "", "OSError"] in seen(server)
+    assert settled(counts) == {"begun": 1, "closed_by_client": 1}
+
+
+def test_who_waits_for_room_hears_of_a_close_by_the_server(serve: Serve, opens: Open) -> None:
+    """At once, and not only when the client has answered it or has had its time."""
+    pings = ("--ws-ping-interval", "1", "--ws-ping-timeout", "1")
+    server = serve("sockets:app", *ASGI, *pings)
+    client = opens(server, "/flood")
+    client.answers_pings = client.answers_closes = False
+    heard = next(one for one in iter(client.hear, END) if one not in (bytes(10_000), ("ping", b"")))
+    assert heard == (1011, "a ping was not answered")
+    eventually(lambda: ["the writer", "ClientGone"] in seen(server), "the writer is told", 5)
+    assert [1011, "a ping was not answered", "OSError"] in seen(server)
+
+
+def test_a_client_that_reads_nothing_is_cut_off(serve: Serve, counts: Counts, opens: Open) -> None:
+    server = serve("sockets:app", *ASGI, "--write-timeout", "1", *counts.arguments)
+    opens(server, "/flood")
+    assert settled(counts) == {"begun": 1, "cut": 1}
+    eventually(lambda: ["the writer", "ClientGone"] in seen(server), "the writer is told")
+    assert [1006, "", "OSError"] in seen(server)
+    assert counts.events()["connections_cut_off"] == 1
+
+
+def test_a_client_may_send_no_more_than_is_kept_for_an_app_that_does_not_listen(
+    serve: Serve, counts: Counts, opens: Open
+) -> None:
+    pings = ("--ws-ping-interval", "1", "--ws-ping-timeout", "1")
+    server = serve("sockets:app", *ASGI, *pings, *counts.arguments)
+    client = opens(server, "/deaf")
+    client.wire.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)
+    client.wire.sock.setblocking(False)
+    frame = b"\x82\xfe\x80\x00\x00\x00\x00\x00" + bytes(0x8000)
+    sent = 0
+    # Nothing goes for a whole second: all that may be on the way is full.
+    while select.select([], [client.wire.sock], [], 1)[1]:
+        with contextlib.suppress(BlockingIOError):
+            sent += client.wire.sock.send(frame[sent % len(frame) :])
+        assert sent < 32 << 20, "it is taken without end"
+    # It may have answered the pings, behind all that: so it is still there.
+    assert sessions(counts) == {"begun": 1}
+    client.drop()
+    assert settled(counts) == {"begun": 1, "cut": 1}
+
+
+def test_a_message_that_its_worker_does_not_live_to_end_is_followed_by_1011(serve: Serve, opens: Open) -> None:
+    server = serve("sockets:app", *ASGI)
+    client = opens(server)
+    client.text("die in a message")
+    # What has come of the second message is no message.
+    assert client.until_end() == [bytes(100_000), (1011, "the app has failed")]
+
+
+def test_a_handshake_whose_worker_dies_is_another_ones(serve: Serve, gate: Gate, counts: Counts) -> None:
+    retries = ("--retry-idempotent", "-w", "2")
+    server = serve("sockets:app", *ASGI, *retries, *counts.arguments, env=gate.environment)
+    with server.connect() as wire:
+        wire.send(request("GET", "/undecided", [f"{name}: {value}" for name, value in HANDSHAKE.items()]))
+        first = int(gate.announcement().split()[0])
+        os.kill(first, signal.SIGKILL)
+        second = int(gate.announcement().split()[0])
+        assert first != second
+        os.kill(second, signal.SIGKILL)
+        assert wire.response().status == 502
+    assert sessions(counts) == {}
+    assert counts.requests()["refused_worker_died"] == 1
+
+
+def test_an_app_is_told_that_a_client_has_not_waited_for_its_handshake(
+    serve: Serve, gate: Gate, counts: Counts
+) -> None:
+    server = serve("sockets:app", *ASGI, *counts.arguments, env=gate.environment)
+    with server.connect() as wire:
+        wire.send(request("GET", "/undecided", [f"{name}: {value}" for name, value in HANDSHAKE.items()]))
+        gate.announcement()
+    assert gate.announcement() == "websocket.disconnect 1006, and cannot accept"
+    assert counts.settled()["abandoned_running"] == 1
+    assert sessions(counts) == {}
+
+
+def test_a_client_that_leaves_the_line_with_its_handshake_has_no_session(
+    serve: Serve, gate: Gate, counts: Counts, opens: Open
+) -> None:
+    one = ("--worker-concurrency", "1", "--worker-sessions", "1")
+    server = serve("sockets:app", *ASGI, *one, *counts.arguments, env=gate.environment)
+    with server.connect() as held:
+        held.send(request("GET", "/hold"))
+        assert gate.announcement() == "holds"
+        with server.connect() as wire:
+            wire.send(request("GET", "/", [f"{name}: {value}" for name, value in HANDSHAKE.items()]))
+            eventually(lambda: counts.requests()["in_flight"] == 2, "it waits")
+    eventually(lambda: counts.requests()["in_flight"] == 0, "both have gone")
+    # The one place there is has not been lost.
+    client = opens(server)
+    client.text("here")
+    assert client.hear() == "here"
+
+
+def test_a_deadline_ends_a_handshake_and_no_session(serve: Serve, gate: Gate, counts: Counts, opens: Open) -> None:
+    options = ("--timeout", "1", "--cancel-on-timeout")
+    server = serve("sockets:app", *ASGI, *options, *counts.arguments, env=gate.environment)
+    client = opens(server)
+    late = opens(server, "/undecided")
+    assert late.status == 504
+    assert gate.announcements(2)[1] == "is cancelled"
+    client.text("open for longer than a request may run")
+    assert client.hear() == "open for longer than a request may run"
+
+
+def test_sessions_go_to_the_worker_that_has_the_fewest(serve: Serve, opens: Open) -> None:
+    server = serve("sockets:app", *ASGI, "-w", "2")
+
+    def both() -> int:
+        with server.connect() as wire:
+            return len({wire.get("/seen").json()["pid"] for _ in range(2)})
+
+    eventually(lambda: both() == 2, "both turn")
+    clients = [opens(server) for _ in range(6)]
+    here = Counter(pid_of(client) for client in clients)
+    assert sorted(here.values()) == [3, 3]
+    # One of them has none any more; the next ones are its.
+    fewest = min(here)
+    for client in clients:
+        if pid_of(client) == fewest:
+            client.close()
+            assert client.until_end() == [(1000, "")]
+    assert [pid_of(opens(server)) for _ in range(3)] == [fewest] * 3
+
+
+def test_a_worker_that_leaves_after_max_requests_closes_its_sessions(serve: Serve, counts: Counts, opens: Open) -> None:
+    server = serve("sockets:app", *ASGI, "--max-requests", "2", *counts.arguments)
+    first, second = opens(server), opens(server)
+    for client in (first, second):
+        (code, _), *rest = client.until_end()
+        assert (code, rest) == (1012, [])
+    client = opens(server)
+    client.text("another worker")
+    assert client.hear() == "another worker"
+    client.close()
+    assert client.until_end() == [(1000, "")]
+    assert settled(counts) == {"begun": 3, "closed_by_server": 2, "closed_by_client": 1}
+
+
+def test_sessions_are_not_all_closed_at_once(serve: Serve, opens: Open) -> None:
+    """Their clients would all come again at once."""
+    grace = ("--session-grace", "60", "--graceful-timeout", "120")
+    server = serve("sockets:app", *ASGI, *grace)
+    clients = [opens(server) for _ in range(4)]
+    server.signal(signal.SIGHUP)
+    server.log.wait("reloaded: generation 2 serves")
+    ready, _, _ = select.select([client.wire.sock for client in clients], [], [], 20)
+    assert ready
+    closed, *more = [client for client in clients if client.wire.sock in ready]
+    assert not more and closed.until_end() == [(1012, "the server restarts")]
+    clients.remove(closed)
+    for client in clients:
+        client.text("still here")
+        assert client.hear() == "still here"
+
+
+def test_an_upgrade_closes_sessions_by_1012(serve: Serve, counts: Counts, opens: Open) -> None:
+    server = serve("sockets:app", *ASGI, "--session-grace", "0.5", *counts.arguments)
+    clients = [opens(server) for _ in range(3)]
+    server.signal(signal.SIGUSR2)
+    server.follow(int(server.log.wait(r"upgraded: the new master (\d+) serves")[1]))
+    for client in clients:
+        (code, _), *rest = client.until_end()
+        assert (code, rest) == (1012, [])
+    client = opens(server)
+    client.text("the new server")
+    assert client.hear() == "the new server"
+
+
+def test_sessions_of_a_killed_acceptor_are_cut_and_its_workers_go_on(
+    serve: Serve, gate: Gate, counts: Counts, opens: Open
+) -> None:
+    """One of them in a loop that is blocked: nobody takes its slot for lost, however long it is."""
+    server = serve("sockets:app", *ASGI, "--loop-timeout", "0", *counts.arguments, env=gate.environment)
+    quiet = opens(server)
+    worker = pid_of(quiet)
+    opens(server, "/block")
+    assert gate.announcement() == f"{worker} blocks"
+    acceptor = server.acceptor()
+    acceptor.kill()
+    assert quiet.until_end() == []
+    with server.connect() as wire:
+        wire.send(request("GET", "/seen"))
+        # As long as it takes to look four times for what is lost.
+        assert wire.silent(4)
+        gate.let_pass(1)
+        answer = wire.response().json()
+    assert answer["pid"] == worker
+    eventually(lambda: seen(server).count([1006, "", "OSError"]) == 2, "the app is told of both")
+    assert settled(counts) == {"begun": 2, "cut": 2}
+    assert "our fault" not in server.log.text() and "nobody has it" not in server.log.text()
+    assert pid_of(opens(server)) == worker
+
+
+WAYS = ("before the answer", "at once", "in a frame", "closed", "closed and gone", "by the app", "its worker")
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_no_place_is_lost_whatever_ends_a_thousand_sessions(
+    serve: Serve, counts: Counts, opens: Open, asked: Ask, seed: int
+) -> None:
+    places = ("-w", "2", "--worker-concurrency", "2", "--worker-sessions", "5")
+    server = serve("sockets:app", *ASGI, *places, *counts.arguments)
+    dice, begun = random.Random(seed), 0
+    while begun < 500:
+        with ExitStack() as stack:
+            for _ in range(dice.randrange(1, 9)):
+                begun += end_one(server, dice.choices(WAYS, [5, 5, 5, 5, 5, 5, 0.1])[0], stack)
+    settled(counts)
+    assert sessions(counts)["begun"] >= begun
+    eventually(lambda: len(counts.ready_workers()) == 2, "both workers are there")
+    eventually(lambda: all_places(server, counts, asked), "all places are there again")
+
+
+def end_one(server: Server, way: str, stack: ExitStack) -> int:
+    """Open one, and end it this way. Gives whether it was open."""
+    if way == "before the answer":
+        with server.connect() as wire:
+            wire.send(request("GET", "/", [f"{name}: {value}" for name, value in HANDSHAKE.items()]))
+        return 0
+    try:
+        client = WebSocket(server)
+    except (BrokenOff, OSError):
+        return 0
+    stack.callback(client.drop)
+    if client.status != 101:
+        return 0
+    match way:
+        case "at once":
+            client.drop()
+        case "in a frame":
+            client.wire.send(b"\x82\xfe\x03\xe9mask and a part")
+            client.drop()
+        case "closed":
+            client.close()
+            client.until_end()
+        case "closed and gone":
+            client.close()
+            client.drop()
+        case "by the app":
+            client.text("return")
+        case "its worker":
+            client.text("die")
+            client.until_end()
+    return 1
+
+
+def all_places(server: Server, counts: Counts, asked: Ask) -> bool:
+    """Whether ten are let in, and an eleventh is not."""
+    with ExitStack() as stack:
+        for _ in range(10):
+            client = WebSocket(server)
+            stack.callback(client.drop)
+            if client.status != 101:
+                return False
+            client.text("here")
+            if client.hear() in (END, (1011, "the app has failed")):
+                return False
+        return asked(server, **HANDSHAKE).status == 503

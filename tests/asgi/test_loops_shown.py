@@ -13,6 +13,7 @@ from support.ctl import ctl
 from support.gate import Gate
 from support.patience import eventually
 from support.server import Serve
+from support.websocket import Open
 from support.wire import Response, Wire, request
 
 pytestmark = pytest.mark.own("gunicorn has no line for event loops")
@@ -103,7 +104,24 @@ def test_how_late_a_loop_is_is_told_while_it_is_blocked_and_remembered(serve: Se
     assert found["lags"]["sum_us"] >= found["lag_max_us"]
 
 
+def test_how_many_websockets_each_worker_has_is_told(serve: Serve, opens: Open, admin: str) -> None:
+    server = serve("sockets:app", "--interface", "asgi", "-w", "2", "--admin", admin)
+    clients = [opens(server) for _ in range(3)]
+
+    def told() -> list[float]:
+        said = {str(worker["worker"]): worker["event_loop"]["sessions"] for worker in status(admin)["workers"]}
+        assert metric(admin, "stanchion_worker_sessions") == said
+        return sorted(said.values())
+
+    assert sum(told()) == 3
+    for client in clients:
+        client.close()
+        assert client.until_end() == [(1000, "")]
+    eventually(lambda: told() == [0, 0], "none is left")
+
+
 def test_of_threads_nothing_is_said_about_loops(serve: Serve, admin: str) -> None:
     serve("hello:app", "--admin", admin)
-    assert "stanchion_loop" not in ask(admin, "/metrics").text
+    said = ask(admin, "/metrics").text
+    assert "stanchion_loop" not in said and "stanchion_worker_sessions" not in said
     assert [worker["event_loop"] for worker in status(admin)["workers"]] == [None]

@@ -165,6 +165,13 @@ fn about_event_loops(page: &mut Exposition, status: &Status) {
     if loops.is_empty() {
         return;
     }
+    let mut sessions = page.gauge(
+        "stanchion_worker_sessions",
+        "WebSockets that a worker has open.",
+    );
+    for (worker, event_loop) in &loops {
+        sessions.sample(&[("worker", worker)], event_loop.sessions);
+    }
     let mut late = page.gauge(
         "stanchion_loop_late_seconds",
         "How late the event loop of a worker is, or was the last time: what in the app does not await keeps it.",

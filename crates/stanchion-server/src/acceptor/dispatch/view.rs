@@ -131,6 +131,7 @@ impl Dispatch {
         let over = lag.counts.last().copied().unwrap_or_default();
         let lag_us = lag.last_us.max(silent_us.saturating_sub(BEAT_US));
         Some(LoopStatus {
+            sessions: inbox.sessions(),
             lag_us,
             lag_max_us: lag.max_us.max(lag_us),
             lags: Lags {

@@ -75,7 +75,7 @@ impl Geometry {
         self.seats / self.seats_per_worker
     }
 
-    /// The seats of a worker, one for each of its threads.
+    /// The seats of a worker, one for each request that it runs at once: in a thread, or in its event loop.
     pub fn seats_of(&self, worker: u16) -> Range<u16> {
         let each = self.seats_per_worker as u16;
         worker * each..(worker + 1) * each
@@ -86,7 +86,7 @@ impl Geometry {
         seat / self.seats_per_worker as u16
     }
 
-    /// Which of its worker's threads has this seat.
+    /// Which of its worker's seats this is: of a worker with threads, its thread.
     pub fn thread_of(&self, seat: u16) -> u16 {
         seat % self.seats_per_worker as u16
     }

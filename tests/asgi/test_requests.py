@@ -176,6 +176,7 @@ def test_what_an_app_raises_after_its_answer_is_logged(served: Server, flavour: 
         assert wire.get("/raises?late").json() == "whole"
         served.log.wait("raised after the answer")
         if flavour.is_ours:  # uvicorn closes the connection
+            served.log.wait(r"the app failed at GET /raises\?late request_id=")
             assert wire.get("/received").status == 200
 
 

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::{PyBytes, PyDict, PyString};
 use stanchion_server::log::EXCEPTION;
-use stanchion_server::record::{BodyRecord, FilePart, RequestBuffer, RequestRecord};
+use stanchion_server::record::{BodyRecord, FilePart, RequestRecord};
 use stanchion_server::{Seat, Taken};
 use tracing::error;
 
@@ -34,6 +34,8 @@ pub(crate) struct Request {
     seat: Arc<Seat<'static>>,
     event_loop: Py<PyAny>,
     puller: Py<Puller>,
+    /// Method and target, for the log.
+    what: String,
     state: Mutex<Progress>,
 }
 
@@ -63,6 +65,7 @@ impl Request {
             seat,
             event_loop,
             puller: puller.clone().unbind(),
+            what: record.describe(),
             state: Mutex::new(Progress::new(answer, input)),
         })
     }
@@ -129,23 +132,12 @@ impl Request {
         if comes_of_gone_client(py, failure) {
             return;
         }
-        let what = self.describe(py);
+        let what = &self.what;
         if let Some((hook, failure)) = hooks::of_hook(py, failure) {
             error!(target: EXCEPTION, "the hook {hook} failed at {what}\n{}", traceback(py, &failure));
         } else {
             error!(target: EXCEPTION, "the app failed at {what}\n{}", traceback(py, failure));
         }
-    }
-
-    /// Method and target, for the log; what is left of it once the answer is given.
-    fn describe(&self, py: Python<'_>) -> String {
-        let state = self.lock(py);
-        let taken = state.answer.taken.as_ref();
-        let described = taken.and_then(|taken| {
-            let mut buffer = RequestBuffer::default();
-            buffer.read(taken).ok().map(|record| record.describe())
-        });
-        described.unwrap_or_else(|| "a request that was answered".to_owned())
     }
 
     /// Its task has ended: nothing more of the answer comes.
@@ -355,7 +347,7 @@ impl Request {
                 let is_short = !state.is_answered && !state.is_client_gone;
                 drop(state);
                 if is_short {
-                    let what = request.describe(py);
+                    let what = &request.what;
                     error!("the app's fault: it returned before its answer was whole, at {what}");
                 }
             }

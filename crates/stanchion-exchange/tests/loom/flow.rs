@@ -6,7 +6,7 @@ use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
 use stanchion_exchange::{Flow, Unwanted};
 
-use crate::{FOR_EVER, explore};
+use crate::{FOR_EVER, explore, explore_bounded};
 
 /// Writes `bytes` through a ring of `capacity`, noting each byte's position in it; false if the
 /// client went first. As `Taken::write` does it.
@@ -103,5 +103,51 @@ fn a_writer_hears_that_its_client_has_gone() {
         assert!(answer.flow.is_gone());
         let whole = seat.join().unwrap();
         assert!(!whole || consumed == 1, "wrote over what was not read");
+    });
+}
+
+/// Writes `bytes` through a ring, beginning it anew whenever all is read, as `Taken::write` does it.
+fn produce_anew(flow: &Flow, ring: &[AtomicU32], bytes: u64) {
+    let capacity = ring.len() as u64;
+    let (mut room, mut base) = (capacity, 0);
+    for position in 0..bytes {
+        if position != base && flow.consumed.load(Ordering::Acquire) == position {
+            base = position;
+            flow.base.store(base, Ordering::Relaxed);
+            room = capacity;
+        }
+        if room == 0 {
+            let free = flow.wait_for_room(position, capacity, FOR_EVER, || false);
+            room = free.expect("nobody gives it up");
+        }
+        room -= 1;
+        let byte = position as u32 + 1;
+        ring[((position - base) % capacity) as usize].store(byte, Ordering::Relaxed);
+        flow.produced.store(position + 1, Ordering::Release);
+    }
+}
+
+#[test]
+fn what_is_written_after_a_ring_was_begun_anew_is_read_where_it_stands() {
+    explore_bounded(3, || {
+        let flow = Arc::new(Flow::default());
+        let ring: Arc<[AtomicU32; 2]> = Arc::default();
+        let seat = {
+            let (flow, ring) = (Arc::clone(&flow), Arc::clone(&ring));
+            thread::spawn(move || produce_anew(&flow, &*ring, 3))
+        };
+        let mut consumed = 0;
+        while consumed < 3 {
+            if flow.produced.load(Ordering::Acquire) == consumed {
+                thread::yield_now();
+                continue;
+            }
+            let since = consumed - flow.base.load(Ordering::Relaxed);
+            let byte = ring[(since % 2) as usize].load(Ordering::Relaxed);
+            assert_eq!(u64::from(byte), consumed + 1, "read elsewhere");
+            consumed += 1;
+            flow.consume(consumed, 2);
+        }
+        seat.join().unwrap();
     });
 }

@@ -12,6 +12,7 @@
 
 mod bell;
 mod flow;
+mod loops;
 mod notices;
 mod ring;
 mod sources;

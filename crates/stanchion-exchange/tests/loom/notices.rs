@@ -10,15 +10,15 @@ use crate::{explore, explore_bounded, join_all, wait_for};
 
 /// The notices, and an eventfd to sleep on.
 #[derive(Default)]
-struct Desk {
+pub(crate) struct Desk {
     bits: [AtomicU64; 1],
     asleep: AtomicU32,
-    doorbell: Bell,
+    pub(crate) doorbell: Bell,
     rung: AtomicU32,
 }
 
 impl Desk {
-    fn notices(&self) -> Notices<'_> {
+    pub(crate) fn notices(&self) -> Notices<'_> {
         Notices {
             bits: &self.bits,
             asleep: &self.asleep,
@@ -35,6 +35,19 @@ impl Desk {
         wakes
     }
 
+    /// As the acceptor does it for an event loop that it chooses.
+    pub(crate) fn call(&self) {
+        if self.notices().call() {
+            self.rung.fetch_add(1, Ordering::Release);
+            self.doorbell.rouse(1);
+        }
+    }
+
+    /// Whether it was woken since this was asked last.
+    pub(crate) fn was_rung(&self) -> bool {
+        self.rung.swap(0, Ordering::Acquire) > 0
+    }
+
     /// As the acceptor's loop does it: sweeps and sleeps until it has seen `wanted` slots.
     fn sweep_until(&self, wanted: u64) {
         let mut seen = 0;
@@ -44,10 +57,7 @@ impl Desk {
                 return;
             }
             if self.notices().try_sleep() {
-                wait_for(&self.doorbell, || {
-                    let rung = self.rung.swap(0, Ordering::Acquire);
-                    (rung > 0).then_some(())
-                });
+                wait_for(&self.doorbell, || self.was_rung().then_some(()));
                 self.notices().awake();
             }
         }
@@ -121,10 +131,7 @@ fn wait_for_request(desk: &Desk, ready: &AtomicU32) {
                 desk.notices().awake();
                 return;
             }
-            wait_for(&desk.doorbell, || {
-                let rung = desk.rung.swap(0, Ordering::Acquire);
-                (rung > 0).then_some(())
-            });
+            wait_for(&desk.doorbell, || desk.was_rung().then_some(()));
             desk.notices().awake();
         }
     }
@@ -133,10 +140,7 @@ fn wait_for_request(desk: &Desk, ready: &AtomicU32) {
 /// As the acceptor does it for a request: makes it ready, then calls.
 fn call(desk: &Desk, ready: &AtomicU32) {
     ready.store(1, Ordering::Release);
-    if desk.notices().call() {
-        desk.rung.fetch_add(1, Ordering::Release);
-        desk.doorbell.rouse(1);
-    }
+    desk.call();
 }
 
 #[test]

@@ -1,0 +1,96 @@
+//! Event loops that sleep while requests become ready, and the acceptor that calls some of them.
+
+use std::sync::Arc;
+
+use loom::sync::atomic::{AtomicU32, Ordering};
+use loom::thread;
+use stanchion_exchange::Load;
+
+use crate::notices::Desk;
+use crate::{explore_bounded, join_all, wait_for};
+
+/// Two loops, each with room for one request.
+#[derive(Default)]
+struct House {
+    desks: [Desk; 2],
+    loads: [AtomicU32; 2],
+    ready: AtomicU32,
+}
+
+impl House {
+    /// With loops that are full.
+    fn full() -> Arc<Self> {
+        let house = Self::default();
+        for load in &house.loads {
+            Load(load).show(1);
+        }
+        Arc::new(house)
+    }
+
+    fn take(&self) -> bool {
+        let less = |ready: u32| ready.checked_sub(1);
+        let taken = self
+            .ready
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
+        taken.is_ok()
+    }
+
+    /// As the acceptor does it for each request: of those that sleep and have room it calls the one that runs the fewest.
+    fn submit(&self) {
+        self.ready.fetch_add(1, Ordering::Release);
+        Load::settle();
+        let loads = self.loads.iter().map(|load| Load(load).get());
+        let sleepers = self.desks.iter().zip(loads);
+        let sleepers = sleepers.filter(|(desk, load)| desk.notices().is_asleep() && *load < 1);
+        if let Some((desk, _)) = sleepers.min_by_key(|(_, load)| *load) {
+            desk.call();
+        }
+    }
+
+    /// As a loop does it that has room again: it says so, takes a request, and sleeps as long as there is none.
+    fn take_one(&self, which: usize) {
+        let desk = &self.desks[which];
+        Load(&self.loads[which]).show(0);
+        while !self.take() {
+            if !desk.notices().try_sleep() {
+                continue;
+            }
+            if self.ready.load(Ordering::Acquire) == 0 {
+                wait_for(&desk.doorbell, || desk.was_rung().then_some(()));
+            }
+            desk.notices().awake();
+        }
+        Load(&self.loads[which]).show(1);
+    }
+}
+
+/// Who is called for a request may find that the other one has taken it, and goes to sleep while the next one comes.
+#[test]
+fn two_loops_take_two_requests_whoever_of_them_is_called() {
+    explore_bounded(2, || {
+        let house = House::full();
+        let loops = [0, 1].map(|which| {
+            let house = Arc::clone(&house);
+            thread::spawn(move || house.take_one(which))
+        });
+        house.submit();
+        house.submit();
+        join_all(loops);
+    });
+}
+
+/// The one that has been full all the time is not waited for.
+#[test]
+fn a_request_is_taken_by_the_loop_that_has_room() {
+    explore_bounded(3, || {
+        let house = House::full();
+        let with_room = {
+            let house = Arc::clone(&house);
+            thread::spawn(move || house.take_one(1))
+        };
+        // It sleeps, too: for the answers of what it runs.
+        assert!(house.desks[0].notices().try_sleep());
+        house.submit();
+        with_room.join().unwrap();
+    });
+}

@@ -141,9 +141,10 @@ class EventLoop:
         if self._puller.is_leaving():
             self._when_to_be_gone()
         now = self._loop.time()
-        self._puller.beat(max(0, round((now - self._beat_at) * 1e6)))
+        lag_us = max(0, round((now - self._beat_at) * 1e6))
         self._beat_at = now + _BEAT_S
         self._loop.call_at(self._beat_at, self._beat)
+        self._puller.beat(lag_us)
 
     def _report(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """What nobody has caught goes to the error log."""

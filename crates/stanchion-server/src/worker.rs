@@ -123,6 +123,18 @@ impl Worker {
         }
     }
 
+    /// Does what an event loop calls for; `None` if it panicked. Nobody knows what is left halfway then, and of which
+    /// request: the host gives up all that the loop runs, and ends it.
+    pub fn work_of_loop<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
+        let done = panics::caught(work);
+        if done.is_none() {
+            self.broken.store(true, Ordering::Release);
+            error!("an event loop has panicked: its requests are given up, and the worker leaves");
+            self.leave();
+        }
+        done
+    }
+
     /// Makes the worker leave once the requests its seats have are answered.
     pub fn leave(&self) {
         // An event loop is woken by that as well.

@@ -12,6 +12,7 @@ mod running;
 mod scope;
 mod socket;
 mod standing;
+mod upkeep;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -31,9 +32,6 @@ use scope::Scopes;
 use socket::Socket;
 
 use crate::loop_seats::{LOOKS_MAX, LoopSeats, Seated};
-
-/// What idles from one of so many beats to the next gives back memory: a second.
-const RESTS_EVERY_BEATS: u32 = 4;
 
 /// Pulls requests for an event loop. It belongs to one loop, and only that one's thread calls it.
 #[pyclass(frozen, module = "stanchion")]
@@ -55,10 +53,10 @@ struct State {
     scopes: Scopes,
     /// `None` until the app has started up.
     begun: Option<Begun>,
-    /// How often the loop was seen to turn.
-    beats: u32,
     /// Requests are being taken: who ends meanwhile leaves its seat to that.
     is_pulling: bool,
+    /// Which part of what runs was looked at last, without being asked to.
+    part: usize,
 }
 
 /// What is called for each request.
@@ -85,8 +83,8 @@ impl Puller {
                 buffer: RequestBuffer::default(),
                 scopes: Scopes::new(py, worker)?,
                 begun: None,
-                beats: 0,
                 is_pulling: false,
+                part: 0,
             }),
         })
     }
@@ -340,6 +338,19 @@ impl Puller {
         Ok(())
     }
 
+    /// Looks for news and pulls, until there is nothing more or others are to have their turn.
+    fn look_and_pull(this: &Bound<'_, Self>) -> PyResult<()> {
+        let (py, puller) = (this.py(), this.get());
+        for _ in 0..LOOKS_MAX {
+            puller.look(py);
+            Self::go_on(this)?;
+            if puller.lock(py).seats.try_sleep() {
+                return Ok(());
+            }
+        }
+        Self::come_again(this)
+    }
+
     /// Has the loop call [`Puller::turn`] once more when what it runs has had its turn.
     fn come_again(this: &Bound<'_, Self>) -> PyResult<()> {
         let (py, puller) = (this.py(), this.get());
@@ -402,26 +413,22 @@ impl Puller {
     fn turn(this: &Bound<'_, Self>) -> PyResult<()> {
         let (py, puller) = (this.py(), this.get());
         puller.lock(py).seats.turns();
-        for _ in 0..LOOKS_MAX {
-            puller.look(py);
-            Self::go_on(this)?;
-            if puller.lock(py).seats.try_sleep() {
-                return Ok(());
-            }
-        }
-        Self::come_again(this)
+        Self::unless_broken(this, || Self::look_and_pull(this))
     }
 
-    /// The loop turns, so much later than this was to be called: to be called now and then.
-    fn beat(&self, py: Python<'_>, lag_us: u64) {
-        self.inbox.beat(monotonic_us(), lag_us);
-        let mut state = self.lock(py);
-        state.beats = state.beats.wrapping_add(1);
-        if state.beats.is_multiple_of(RESTS_EVERY_BEATS) {
-            for running in state.running.iter().flatten() {
-                running.rest(py);
-            }
+    /// The loop turns, so much later than this was to be called: to be called now and then. It looks as if it had been
+    /// woken, so that no wake-up is lost for longer, whatever another worker writes over this one's inbox.
+    fn beat(this: &Bound<'_, Self>, lag_us: u64) -> PyResult<()> {
+        let (py, puller) = (this.py(), this.get());
+        puller.inbox.beat(monotonic_us(), lag_us);
+        if puller.lock(py).begun.is_none() {
+            return Ok(());
         }
+        puller.inbox.awake();
+        Self::unless_broken(this, || {
+            puller.look_at_part(py);
+            Self::look_and_pull(this)
+        })
     }
 
     /// The loop turns no more.

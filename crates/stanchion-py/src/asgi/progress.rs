@@ -330,6 +330,19 @@ impl Progress {
         !self.pending.is_empty()
     }
 
+    /// Whether the acceptor has something for a WebSocket, or may have room for what waits.
+    pub(super) fn has_news(&self) -> bool {
+        let taken = self.answer.taken.as_ref();
+        let has_come = taken.is_some_and(|taken| taken.client_gone() || taken.inflow() != NOTHING);
+        has_come || self.has_pending()
+    }
+
+    /// The worker can serve no more: the slot goes back as it is. Gives the task, which is to be cancelled.
+    pub(super) fn break_off(&mut self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.finish_gone();
+        self.cancel(py)
+    }
+
     /// The client has gone: the slot goes back.
     pub(super) fn finish_gone(&mut self) {
         self.is_client_gone = true;

@@ -127,6 +127,11 @@ impl Request {
         self.lock(py).rest();
     }
 
+    /// See [`Running::break_off`].
+    pub(super) fn break_off(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.lock(py).break_off(py)
+    }
+
     /// The app has raised something.
     pub(super) fn app_failed(&self, py: Python<'_>, failure: &PyErr) {
         if comes_of_gone_client(py, failure) {
@@ -138,6 +143,27 @@ impl Request {
         } else {
             error!(target: EXCEPTION, "the app failed at {what}\n{}", traceback(py, failure));
         }
+    }
+
+    fn has_ended(this: &Bound<'_, Self>, task: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (py, request) = (this.py(), this.get());
+        // Raises if it was cancelled.
+        match task.call_method0(intern!(py, "exception")) {
+            Ok(raised) if raised.is_none() => {
+                let state = request.lock(py);
+                let is_short = !state.is_answered && !state.is_client_gone;
+                drop(state);
+                if is_short {
+                    let what = &request.what;
+                    error!("the app's fault: it returned before its answer was whole, at {what}");
+                }
+            }
+            Ok(raised) => request.app_failed(py, &PyErr::from_value(raised)),
+            // The client was told why.
+            Err(_) if request.lock(py).cancelled.is_some() => {}
+            Err(cancelled) => request.app_failed(py, &cancelled),
+        }
+        Self::over(this)
     }
 
     /// Its task has ended: nothing more of the answer comes.
@@ -339,24 +365,8 @@ impl Request {
 
     /// Its task has ended.
     fn ended(this: &Bound<'_, Self>, task: &Bound<'_, PyAny>) -> PyResult<()> {
-        let (py, request) = (this.py(), this.get());
-        // Raises if it was cancelled.
-        match task.call_method0(intern!(py, "exception")) {
-            Ok(raised) if raised.is_none() => {
-                let state = request.lock(py);
-                let is_short = !state.is_answered && !state.is_client_gone;
-                drop(state);
-                if is_short {
-                    let what = &request.what;
-                    error!("the app's fault: it returned before its answer was whole, at {what}");
-                }
-            }
-            Ok(raised) => request.app_failed(py, &PyErr::from_value(raised)),
-            // The client was told why.
-            Err(_) if request.lock(py).cancelled.is_some() => {}
-            Err(cancelled) => request.app_failed(py, &cancelled),
-        }
-        Self::over(this)
+        let puller = this.get().puller.bind(this.py());
+        Puller::unless_broken(puller, || Self::has_ended(this, task))
     }
 }
 

@@ -1,5 +1,6 @@
 //! What runs in a slot: a request, or a WebSocket.
 
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -49,6 +50,28 @@ impl Running {
             Self::Request(request) => request.get().rest(py),
             Self::Socket(socket) => socket.get().rest(py),
         }
+    }
+
+    /// Nobody has said that there is news: looks only for what a look can find.
+    pub(super) fn look_again(&self, py: Python<'_>) -> PyResult<()> {
+        match self {
+            // Which wakes who receives, to look for itself.
+            Self::Socket(socket) if !socket.get().with(py, |progress| progress.has_news()) => {
+                Ok(())
+            }
+            _ => self.look(py),
+        }
+    }
+
+    /// The worker can serve no more: the slot goes back as it is, and the task is cancelled.
+    pub(super) fn break_off(&self, py: Python<'_>) -> PyResult<()> {
+        let task = match self {
+            Self::Request(request) => request.get().break_off(py),
+            Self::Socket(socket) => socket.get().with(py, |progress| progress.break_off(py)),
+        };
+        task.map_or(Ok(()), |task| {
+            task.call_method0(py, intern!(py, "cancel")).map(drop)
+        })
     }
 
     /// Its task was made.

@@ -107,6 +107,11 @@ impl Socket {
             .map(drop)
     }
 
+    /// Asks what it has in common with a request.
+    pub(super) fn with<T>(&self, py: Python<'_>, ask: impl FnOnce(&mut Progress) -> T) -> T {
+        ask(&mut self.lock(py).progress)
+    }
+
     /// To be called now and then: it may give back memory.
     pub(super) fn rest(&self, py: Python<'_>) {
         self.lock(py).progress.rest();
@@ -157,6 +162,33 @@ impl Socket {
         }
         let seat = has_seat.then_some(socket.number);
         Puller::ended(socket.puller.bind(py), socket.slot, this.as_any(), seat)
+    }
+
+    fn has_ended(this: &Bound<'_, Self>, task: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (py, socket) = (this.py(), this.get());
+        // Raises if it was cancelled.
+        let (failure, is_cancelled) = match task.call_method0(intern!(py, "exception")) {
+            Ok(raised) if raised.is_none() => (None, false),
+            Ok(raised) => (Some(PyErr::from_value(raised)), false),
+            Err(cancelled) => (Some(cancelled), true),
+        };
+        let state = socket.lock(py);
+        let is_short = matches!(state.phase, Standing::Connecting | Standing::Denying);
+        let (progress, what) = (&state.progress, &socket.what);
+        let is_gone = progress.is_client_gone;
+        // The client was told why.
+        let is_ours = is_cancelled && progress.cancelled.is_some();
+        drop(state);
+        match &failure {
+            Some(failure) if !is_ours => socket.app_failed(py, failure),
+            None if is_short && !is_gone => {
+                error!(
+                    "the app's fault: it returned and has neither accepted nor refused, at {what}"
+                );
+            }
+            _ => {}
+        }
+        Self::over(this, failure.is_none())
     }
 
     /// What `receive` gives now, or a future to wait for: it may have been woken for nothing then.
@@ -388,34 +420,8 @@ impl Socket {
 
     /// Its task has ended.
     fn ended(this: &Bound<'_, Self>, task: &Bound<'_, PyAny>) -> PyResult<()> {
-        let (py, socket) = (this.py(), this.get());
-        // Raises if it was cancelled.
-        let is_well = match task.call_method0(intern!(py, "exception")) {
-            Ok(raised) if raised.is_none() => {
-                let is_short = matches!(
-                    socket.lock(py).phase,
-                    Standing::Connecting | Standing::Denying
-                );
-                if is_short && !socket.lock(py).progress.is_client_gone {
-                    let what = &socket.what;
-                    error!(
-                        "the app's fault: it returned and has neither accepted nor refused, at {what}"
-                    );
-                }
-                true
-            }
-            Ok(raised) => {
-                socket.app_failed(py, &PyErr::from_value(raised));
-                false
-            }
-            // The client was told why.
-            Err(_) if socket.lock(py).progress.cancelled.is_some() => false,
-            Err(cancelled) => {
-                socket.app_failed(py, &cancelled);
-                false
-            }
-        };
-        Self::over(this, is_well)
+        let puller = this.get().puller.bind(this.py());
+        Puller::unless_broken(puller, || Self::has_ended(this, task))
     }
 }
 

@@ -1,0 +1,63 @@
+"""An asynchronous app whose worker writes over the inbox of another one's event loop, as a wild pointer would."""
+
+import os
+import struct
+import time
+from collections.abc import MutableMapping
+from typing import Any
+
+from looping import Receive, Send, answer
+from looping import app as harmless
+from rendezvous import announce, wait_for_pass
+from shared_memory import Mapping, exchange
+
+SEARCHED_BYTES = 1 << 20
+"""Of the shared memory, from its start: of a few workers with a few seats each all inboxes lie there."""
+LINE_BYTES = 128
+INBOX = struct.Struct("=IIQQQQ10Q")
+"""Whether the loop sleeps, its load, when it has turned last and how late it was: last, at most, in all, and counts."""
+SLEEPS = struct.Struct("=II")
+NO_ROOM = 0xFFFFFFFF
+NOTICES_BYTES = 10 * LINE_BYTES
+"""What comes behind the inboxes that are used: those that are not, and the notices of all."""
+BEATS_S = 0.6
+DEAFENED_S = 1.0
+
+
+async def app(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    if scope.get("path") != "/deafen":
+        await harmless(scope, receive, send)
+        return
+    with exchange() as memory:
+        deafen(memory)
+    announce(f"{os.getpid()} is through")
+    # The whole loop waits: whoever answers meanwhile is the other one.
+    wait_for_pass()
+    await answer(send, str(os.getpid()))
+
+
+def deafen(memory: Mapping) -> None:
+    """Take from the other loop what tells others that it sleeps, and all notices, whenever they are there."""
+    before = inboxes(memory)
+    # Ours does not turn meanwhile.
+    time.sleep(BEATS_S)
+    after = inboxes(memory)
+    (other,) = (place for place, beat_us in after.items() if beat_us != before.get(place))
+    announce(f"{os.getpid()} deafens")
+    last = max(after) + LINE_BYTES
+    until_s = time.monotonic() + DEAFENED_S
+    while time.monotonic() < until_s:
+        memory.write(other, SLEEPS.pack(0, NO_ROOM))
+        memory.write(last, bytes(NOTICES_BYTES))
+
+
+def inboxes(memory: Mapping) -> dict[int, int]:
+    """Of loops that turn: where they are, and when that was."""
+    data = memory.read(0, SEARCHED_BYTES)
+    now_us = time.monotonic_ns() // 1000
+    found = {}
+    for place in range(0, len(data), LINE_BYTES):
+        _, _, beat_us, last_us, most_us, all_us, *counts = INBOX.unpack_from(data, place)
+        if now_us - 5_000_000 < beat_us <= now_us and last_us <= most_us <= all_us and 0 < sum(counts) < 1000:
+            found[place] = beat_us
+    return found

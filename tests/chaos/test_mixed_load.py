@@ -24,8 +24,19 @@ from support.wire import request
 WORKERS = 4
 CLIENTS = 16
 ABORTERS = 6
+CONCURRENCY = 4
+"""Of each event loop."""
 NAP_MAX_S = 0.3
 """Shorter than `--timeout`."""
+
+KINDS = {
+    "threads": ("chaotic:app", "--interface", "wsgi"),
+    "loops": (
+        *("chaotic_asgi:app", "--interface", "asgi", "--loop", "asyncio"),
+        *("--worker-concurrency", str(CONCURRENCY), "--worker-sessions", "1"),
+    ),
+}
+"""Of workers: how to start a server of them."""
 
 Deeds = list[tuple[float, Callable[[], object]]]
 """How often a second, and what."""
@@ -44,6 +55,7 @@ class Victim:
     server: Server
     gate: Gate
     counts: Counts
+    seats: int
 
     def acceptor(self) -> psutil.Process:
         """There is none for a moment while another one is started. Not by its connections, which end with it."""
@@ -80,24 +92,24 @@ def has_socket(process: psutil.Process) -> bool:
     return any(path.startswith("socket:") for path in open_paths(process))
 
 
-@pytest.fixture
-def victim(serve: Serve, gate: Gate, tmp_path: Path) -> Victim:
+@pytest.fixture(params=KINDS)
+def victim(request: pytest.FixtureRequest, serve: Serve, gate: Gate, tmp_path: Path) -> Victim:
     counts = Counts(tmp_path / "ctl")
     arguments = ["-w", str(WORKERS), "--keep-alive", "60", "--timeout", "20", "--body-memory", "100000"]
-    server = serve("chaotic:app", *arguments, *counts.arguments, env=gate.environment)
-    return Victim(server, gate, counts)
+    server = serve(*KINDS[request.param], *arguments, *counts.arguments, env=gate.environment)
+    return Victim(server, gate, counts, WORKERS * (CONCURRENCY if request.param == "loops" else 1))
 
 
 @contextlib.contextmanager
 def nothing_leaks(victim: Victim) -> Iterator[None]:
     """What happens in here leaves the server as it was."""
     server, counts = victim.server, victim.counts
-    seats(server, victim.gate, WORKERS)
+    seats(server, victim.gate, victim.seats)
     held = whats_held(victim)
     yield
     counts.settled()
     eventually(victim.has_workers_that_stay, "all workers are back")
-    seats(server, victim.gate, WORKERS)
+    seats(server, victim.gate, victim.seats)
     for name, before in held.items():
         # The connection by which we ask for counts is one of the master's for a moment.
         eventually(lambda name=name, before=before: whats_held(victim)[name].is_within(before), f"{name}: {before}")
@@ -114,11 +126,10 @@ def nothing_leaks(victim: Victim) -> Iterator[None]:
 def whats_held(victim: Victim) -> dict[str, Holding]:
     """By whom, once no client is connected and nobody is on the way out."""
     server = victim.server
-    acceptor = victim.acceptor()
     eventually(lambda: victim.counts.open_connections() == 0, "no connection is kept")
     parts = WORKERS + len(("master", "acceptor", "template"))
     eventually(lambda: len(server.processes()) == parts, "there are as many processes as there should be")
-    return {"the acceptor": Holding(acceptor), "the master": Holding(psutil.Process(server.pid))}
+    return {"the acceptor": Holding(victim.acceptor()), "the master": Holding(psutil.Process(server.pid))}
 
 
 def run(load: Load, havoc: Deeds, aborters: int = 0) -> Account:
@@ -195,3 +206,33 @@ def test_what_is_lost_with_acceptors_is_accounted_for_and_the_server_serves_on(v
         assert not account.wrong, account.wrong[:5]
         assert rose["lost_with_acceptor"] > 0, "no acceptor was hit: this is no test"
         assert account.ends["answered"] > 0
+
+
+def replace_generation(victim: Victim) -> None:
+    """Once those before it are gone: their counts are in one memory then, which the new acceptor has beside its own."""
+    whats_held(victim)
+    log = victim.server.log
+    mark = log.mark()
+    psutil.Process(victim.server.pid).send_signal(signal.SIGHUP)
+    log.wait("reloaded", mark)
+
+
+def test_nobody_loses_an_answer_while_generations_are_replaced_and_workers_terminated(victim: Victim) -> None:
+    """But for those whose connection the old acceptor had closed before it read the request."""
+    load = Load(victim.server, seed(), may_lose=True)
+    replace_generation(victim)
+    with nothing_leaks(victim):
+        before = victim.counts.settled()
+        mark = victim.server.log.mark()
+        dice = random.Random(load.seed)
+        reload = (2, lambda: psutil.Process(victim.server.pid).send_signal(signal.SIGHUP))
+        terminate = (1, lambda: dice.choice(victim.workers()).terminate())
+        account = run(load, [reload, terminate, *on_workers(victim, dice)])
+        rose = rise(before, victim.counts.settled())
+        print(f"the server counted {rose}")
+        assert not account.wrong, account.wrong[:5]
+        account.ends.pop("lost", 0)
+        assert rose.pop("arrived") == account.ends.total()
+        assert rose == dict(account.ends)
+        eventually(lambda: victim.server.log.matches("reloaded", mark), "it was reloaded, or this is no test")
+        replace_generation(victim)

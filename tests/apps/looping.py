@@ -13,6 +13,8 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
+grown: list[bytes] = []
+
 
 GO = asyncio.Event()
 
@@ -48,6 +50,12 @@ async def app(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> 
         case "/wait":
             announce(f"{pid} waits")
             await asyncio.sleep(float(query))
+        case "/grow":
+            # By so many MiB, each page of which is written to.
+            grown.append(b"x" * (int(query) << 20))
+        case "/pass":
+            announce(f"{pid} may be let pass")
+            await asyncio.get_running_loop().run_in_executor(None, wait_for_pass)
         case "/late":
             announce(f"{pid} begins")
             try:

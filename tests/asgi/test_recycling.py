@@ -1,0 +1,172 @@
+"""Event loops that are replaced, added and taken away: the old one takes no more, and finishes what it has."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from support.gate import Gate
+from support.patience import eventually
+from support.processes import gone
+from support.server import Serve, Server
+from support.wire import BrokenOff, Wire, request
+
+pytestmark = pytest.mark.own("gunicorn has no line for event loops")
+
+ASGI = ("--interface", "asgi", "--loop", "asyncio")
+
+HOOKS = """\
+import os
+from rendezvous import announce
+def worker_abort(worker): announce(f"{os.getpid()} aborts")
+"""
+
+
+def pid_at(server: Server, target: str = "/") -> int:
+    with server.connect() as wire:
+        return int(wire.get(target).text)
+
+
+def all_turn(server: Server, workers: int) -> None:
+    """A worker is ready a moment before its loop turns. Those that idle take turns."""
+    seen: set[int] = set()
+
+    def are_seen() -> bool:
+        seen.add(pid_at(server))
+        return len(seen) == workers
+
+    eventually(are_seen, "all workers have answered")
+
+
+def begin(server: Server, stack: ExitStack, gate: Gate) -> tuple[Wire, int]:
+    """A request that runs until it is let pass, and the worker that runs it."""
+    wire = stack.enter_context(server.connect())
+    wire.send(request("GET", "/pass"))
+    return wire, int(gate.announcement().split()[0])
+
+
+@contextmanager
+def finishing(server: Server, gate: Gate) -> Iterator[int]:
+    """A worker with a request that ends well, and the worker with it, though others serve by then."""
+    with ExitStack() as stack:
+        wire, pid = begin(server, stack, gate)
+        yield pid
+        eventually(lambda: pid_at(server) != pid, "another worker answers")
+        assert all(pid_at(server) != pid for _ in range(20)), "the old one takes no more"
+        assert wire.silent(0.1)
+        gate.let_pass(1)
+        response = wire.response()
+        assert (response.status, response.text) == (200, str(pid))
+    gone(pid)
+
+
+@pytest.mark.parametrize(
+    ("limit", "why"),
+    [
+        (("--max-requests", "3"), "max_requests"),
+        (("--max-memory", "150M"), r"it takes \d+ MiB \(max_memory\)"),
+        (("--max-lifetime", "1"), r"it has lived for \d+ s \(max_lifetime\)"),
+    ],
+    ids=["requests", "memory", "lifetime"],
+)
+def test_a_loop_that_has_had_enough_finishes_what_it_has(
+    serve: Serve, gate: Gate, limit: tuple[str, str], why: str
+) -> None:
+    server = serve("looping:app", *ASGI, *limit, env=gate.environment)
+    mark = server.log.mark()
+    with finishing(server, gate) as pid:
+        assert [pid_at(server, "/grow?100") for _ in range(3)] == [pid] * 3
+    server.log.wait(why, mark)
+    assert not server.log.matches(r"\[ERROR\]")
+
+
+def test_a_reload_brings_new_loops_and_the_old_ones_finish(serve: Serve, gate: Gate) -> None:
+    server = serve("looping:app", *ASGI, "-w", "2", env=gate.environment)
+    mark = server.log.mark()
+    with finishing(server, gate):
+        server.signal(signal.SIGHUP)
+        server.log.wait("reloaded", mark)
+
+
+def test_an_upgrade_brings_new_loops_and_the_old_ones_finish(serve: Serve, gate: Gate) -> None:
+    server = serve("looping:app", *ASGI, "-w", "2", env=gate.environment)
+    mark = server.log.mark()
+    with finishing(server, gate):
+        server.signal(signal.SIGUSR2)
+        server.follow(int(server.log.wait(r"upgraded: the new master (\d+) serves", mark)[1]))
+
+
+def test_term_lets_requests_finish_that_run_and_that_wait(serve: Serve, gate: Gate) -> None:
+    server = serve("looping:app", *ASGI, "--worker-concurrency", "2", env=gate.environment)
+    with ExitStack() as stack:
+        running = [begin(server, stack, gate) for _ in range(2)]
+        waiting = stack.enter_context(server.connect())
+        waiting.send(request("GET", "/"))
+        assert waiting.silent(0.1), "there is no seat for it"
+        server.signal(signal.SIGTERM)
+        server.log.wait("TERM: draining, then leaving")
+        gate.let_pass(2)
+        assert [wire.response().status for wire, _ in running] == [200] * 2
+        assert int(waiting.response().text) == running[0][1]
+    assert server.exit_code() == 0
+
+
+def test_int_ends_what_runs(serve: Serve, gate: Gate) -> None:
+    server = serve("looping:app", *ASGI, env=gate.environment)
+    with ExitStack() as stack:
+        wires = [begin(server, stack, gate)[0] for _ in range(3)]
+        begun = stack.enter_context(server.connect())
+        begun.send(request("GET", "/hold"))
+        started = begun.head()
+        server.signal(signal.SIGINT)
+        assert {wire.response().status for wire in wires} <= {502, 503}
+        with pytest.raises(BrokenOff):
+            begun.read_body(started)
+    assert server.exit_code() == 0
+
+
+def test_abrt_to_a_worker_runs_its_hook_and_ends_its_requests_alone(serve: Serve, gate: Gate, tmp_path: Path) -> None:
+    (tmp_path / "abort.conf.py").write_text(HOOKS)
+    arguments = ["-w", "2", "-c", str(tmp_path / "abort.conf.py")]
+    server = serve("looping:app", *ASGI, *arguments, env=gate.environment)
+    mark = server.log.mark()
+    with ExitStack() as stack:
+        of: dict[int, list[Wire]] = {}
+        all_turn(server, 2)
+        for _ in range(6):
+            wire, pid = begin(server, stack, gate)
+            of.setdefault(pid, []).append(wire)
+        victim, other = of
+        psutil.Process(victim).send_signal(signal.SIGABRT)
+        assert gate.announcement() == f"{victim} aborts"
+        assert [wire.response().status for wire in of[victim]] == [502] * len(of[victim])
+        gone(victim)
+        # A thread of the dead one does not take the others' passes.
+        gate.let_pass(len(of[other]))
+        assert [wire.response().text for wire in of[other]] == [str(other)] * len(of[other])
+    server.log.wait("worker ready", mark)
+
+
+def test_ttin_adds_a_loop_and_ttou_has_one_finish(serve: Serve, gate: Gate) -> None:
+    server = serve("looping:app", *ASGI, env=gate.environment)
+    with ExitStack() as stack:
+        server.signal(signal.SIGTTIN)
+        all_turn(server, 2)
+        of = {pid: wire for wire, pid in (begin(server, stack, gate) for _ in range(2))}
+        assert len(of) == 2
+        server.signal(signal.SIGTTOU)
+        staying = eventually(lambda: only_one(server), "one takes no more")
+        gate.let_pass(2)
+        assert {pid: int(wire.response().text) for pid, wire in of.items()} == {pid: pid for pid in of}
+    for pid in of.keys() - {staying}:
+        gone(pid)
+    assert pid_at(server) == staying
+
+
+def only_one(server: Server) -> int | None:
+    """Who answers each of many requests."""
+    pids = {pid_at(server) for _ in range(20)}
+    return pids.pop() if len(pids) == 1 else None

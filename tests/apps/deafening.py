@@ -14,8 +14,8 @@ from shared_memory import Mapping, exchange
 SEARCHED_BYTES = 1 << 20
 """Of the shared memory, from its start: of a few workers with a few seats each all inboxes lie there."""
 LINE_BYTES = 128
-INBOX = struct.Struct("=IIQQQQ10Q")
-"""Whether the loop sleeps, its load, when it has turned last and how late it was: last, at most, in all, and counts."""
+INBOX = struct.Struct("=IIIxxxxQQQQ10Q")
+"""Whether the loop sleeps, its load, its sessions, when it turned last, how late it was: last, at most, all, counts."""
 SLEEPS = struct.Struct("=II")
 NO_ROOM = 0xFFFFFFFF
 NOTICES_BYTES = 10 * LINE_BYTES
@@ -57,7 +57,7 @@ def inboxes(memory: Mapping) -> dict[int, int]:
     now_us = time.monotonic_ns() // 1000
     found = {}
     for place in range(0, len(data), LINE_BYTES):
-        _, _, beat_us, last_us, most_us, all_us, *counts = INBOX.unpack_from(data, place)
+        _, _, _, beat_us, last_us, most_us, all_us, *counts = INBOX.unpack_from(data, place)
         if now_us - 5_000_000 < beat_us <= now_us and last_us <= most_us <= all_us and 0 < sum(counts) < 1000:
             found[place] = beat_us
     return found

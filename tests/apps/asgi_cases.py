@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import anyio
-from rendezvous import announce
+from rendezvous import announce, wait_for_pass
 
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -320,6 +320,19 @@ CALLS: dict[str, Callable[[Message, Receive, Send], Awaitable[None]]] = {
 async def app(scope: Message, receive: Receive, send: Send) -> None:
     assert scope["type"] == "http"
     await CALLS.get(scope["path"], scope_)(scope, receive, send)
+
+
+async def socket(scope: Message, receive: Receive, send: Send) -> None:
+    """Opens a WebSocket once it is let, in a context of its own, and answers other requests as `app` does."""
+    if scope["type"] != "websocket":
+        await app(scope, receive, send)
+        return
+    VARIABLE.set(100)
+    announce("asked")
+    await asyncio.to_thread(wait_for_pass)
+    await send({"type": "websocket.accept"})
+    while (await receive())["type"] != "websocket.disconnect":
+        pass
 
 
 class Plain:

@@ -7,6 +7,7 @@ import pytest
 from wsproto.events import Ping
 
 from support.counts import Counts
+from support.gate import Gate
 from support.patience import eventually
 from support.server import Serve, Server
 from support.websocket import END, HANDSHAKE, Ask, Open, seen, sessions
@@ -193,3 +194,17 @@ def test_an_access_log_line_comes_at_the_end_of_a_session(serve: Serve, opens: O
     client.close()
     assert client.until_end() == [(1000, "")]
     server.stdout.wait(r'"GET /path HTTP/1\.1" 101 6 ')
+
+
+def test_what_a_socket_has_in_its_context_is_not_for_the_request_that_gets_its_seat(
+    serve: Serve, counts: Counts, gate: Gate
+) -> None:
+    arguments = ("--interface", "asgi", "--lifespan", "off", "--worker-concurrency", "1", *counts.arguments)
+    server = serve("asgi_cases:socket", *arguments, env=gate.environment)
+    with server.connect() as opening, server.connect() as waiting:
+        opening.send(request("GET", "/", [f"{name}: {value}" for name, value in HANDSHAKE.items()]))
+        assert gate.announcement() == "asked"
+        waiting.send(request("GET", "/context"))
+        eventually(lambda: counts.requests()["arrived"] == 2, "it waits for the seat")
+        gate.let_pass(1)
+        assert waiting.response().json() == [0, 1, True]

@@ -67,6 +67,9 @@ struct Begun {
     task_options: Option<Py<PyDict>>,
     /// Set once the worker is to leave and nothing runs any more.
     over: Py<PyAny>,
+    /// The context of no request, as an argument: what one has set, whose app may be what has the loop turn, is not
+    /// for the requests that are taken then.
+    outside: Py<PyDict>,
 }
 
 impl Puller {
@@ -359,11 +362,13 @@ impl Puller {
             return Ok(());
         }
         let begun = state.begun.as_ref();
-        let event_loop = begun.map(|begun| begun.event_loop.clone_ref(py));
+        let begun =
+            begun.map(|begun| (begun.event_loop.clone_ref(py), begun.outside.clone_ref(py)));
         drop(state);
-        if let Some(event_loop) = event_loop {
+        if let Some((event_loop, outside)) = begun {
             let turn = this.getattr(intern!(py, "turn"))?;
-            event_loop.call_method1(py, intern!(py, "call_soon"), (turn,))?;
+            let call_soon = event_loop.getattr(py, intern!(py, "call_soon"))?;
+            call_soon.call(py, (turn,), Some(outside.bind(py)))?;
         }
         Ok(())
     }
@@ -393,6 +398,9 @@ impl Puller {
         task_options: Option<Py<PyDict>>,
     ) -> PyResult<()> {
         let (py, puller) = (this.py(), this.get());
+        let outside = PyDict::new(py);
+        let context = py.import("contextvars")?.call_method0("copy_context")?;
+        outside.set_item("context", context)?;
         let mut held = puller.lock(py);
         held.scopes.share(state);
         held.begun = Some(Begun {
@@ -404,6 +412,7 @@ impl Puller {
             task_options,
             event_loop: event_loop.clone().unbind(),
             over,
+            outside: outside.unbind(),
         });
         drop(held);
         Self::turn(this)

@@ -63,6 +63,23 @@ async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
                 await answer(send, "nobody")
             except OSError:
                 announce("told, and send raises OSError")
+        case "/stream":
+            piece, left, waited = bytes(256 << 10), int(scope["query_string"]), False
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            while left:
+                left -= 1
+                message = {"type": "http.response.body", "body": piece, "more_body": left > 0}
+                sending = asyncio.ensure_future(send(message))
+                await asyncio.wait({sending}, timeout=None if waited else 0.5)
+                if not sending.done():
+                    waited = True
+                    announce(f"waits {left}")
+                await sending
+        case "/raises":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"begun", "more_body": True})
+            await asyncio.to_thread(wait_for_pass)
+            raise RuntimeError("raised late")
         case _:
             announce("called")
             await answer(send, "called")

@@ -1,4 +1,4 @@
-"""Uploads to asynchronous apps: a request joins the line with the start of its body, and the rest follows."""
+"""Long bodies of asynchronous apps. A request joins the line with the start of its body, and the rest follows."""
 
 import hashlib
 import os
@@ -317,3 +317,33 @@ def test_who_uploads_while_the_server_leaves_is_waited_for(serve: Serve, gate: G
         wire.send(bytes(100_000))
         assert wire.response().json()["sha256"] == hashlib.sha256(bytes(200_000)).hexdigest()
     assert server.exit_code() == 0
+
+
+def test_an_app_waits_for_a_client_that_does_not_read_and_others_do_not(served: Server, shared_gate: Gate) -> None:
+    pieces, piece_bytes = 1024, 256 << 10
+    before = pss_bytes(served.processes())
+    with served.connect() as slow, served.connect() as other:
+        slow.send(request("GET", f"/stream?{pieces}"))
+        waits, left = shared_gate.announcement().split()
+        assert waits == "waits"
+        # What fits into sockets, the buffer of the answer and its slot.
+        assert int(left) > pieces - 64
+        for _ in range(3):
+            assert other.get("/").status == 200
+            assert shared_gate.announcement() == "called"
+        assert served.spooled() == []
+        most = pss_bytes(served.processes())
+        assert len(slow.response().body) == pieces * piece_bytes
+    assert most - before < 8 * MIB, f"{before >> 20} MiB, then {most >> 20} MiB"
+
+
+def test_a_stream_that_fails_after_a_while_is_named_in_the_log(served: Server, shared_gate: Gate) -> None:
+    mark = served.log.mark()
+    with served.connect() as wire:
+        wire.send(request("GET", "/raises?late"))
+        wire.head()
+        assert wire.body_bytes(len(b"5\r\nbegun\r\n")) == b"5\r\nbegun\r\n"
+        # Longer than the server keeps the record of a stream.
+        assert wire.silent(2.5)
+        shared_gate.let_pass(1)
+        served.log.wait(r"the app failed at GET /raises\?late", mark)

@@ -10,8 +10,10 @@ use crate::acceptor::dispatch::ticket::Ticket;
 use crate::tally::Event;
 
 impl Dispatch {
-    /// The worker in `slot` has to wait for room for its answer, or has room again.
+    /// The worker in `slot` has to wait for room for its answer, or has room again. An event loop runs other requests
+    /// meanwhile: a file would free nothing, and have the app go on for a client that is far behind.
     pub(super) fn hold(&mut self, slot: u32, ticket: &Ticket, held: bool, now_us: u64) {
+        let held = held && !self.exchange.geometry().event_loops;
         let waits = ticket.outflow(|outflow| {
             outflow.hold(held, now_us);
             held && !outflow.is_spooling()

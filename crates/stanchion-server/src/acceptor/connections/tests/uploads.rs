@@ -210,6 +210,19 @@ fn a_body_that_does_not_go_on_is_called_off_but_not_while_its_worker_is_waited_f
 }
 
 #[test]
+fn who_waits_in_the_line_with_the_start_of_a_body_is_not_called_slow() {
+    let settings = r#"{"interface": "asgi", "body_timeout": 10}"#;
+    let mut stage = Stage::new(settings);
+    stage.say(&format!("{}abc", head("Content-Length: 9")));
+    moment(&mut stage, 50_000);
+    assert!(matches!(stage.connection().phase, Phase::Waiting(_)));
+    stage.later(60 * S);
+    stage.turn();
+    assert_eq!(stage.heard(), (String::new(), false));
+    stage.close_books();
+}
+
+#[test]
 fn an_answer_before_the_end_of_a_body_is_the_last() {
     let mut stage = stage(ASGI, &head("Content-Length: 200000"));
     stage.say(&"a".repeat(EARLY_BYTES));

@@ -11,6 +11,7 @@ from support.gate import Gate
 from support.patience import eventually
 from support.server import Serve, Server
 from support.websocket import END, HANDSHAKE, Ask, Open, seen, sessions
+from support.wire import request
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 from pathlib import Path
 
 import psutil
@@ -66,6 +67,13 @@ def open_paths(process: psutil.Process) -> list[str]:
 def pss_bytes(processes: list[psutil.Process]) -> int:
     """Proportional set size of a tree: a page shared by four counts as four quarters (proc(5), smaps_rollup)."""
     return sum(process.memory_full_info().pss for process in processes)
+
+
+def written_bytes(processes: list[psutil.Process]) -> int:
+    """Likewise of memory that is no file's. What libraries count depends on who else has them mapped just then."""
+    rollups = [Path(f"/proc/{process.pid}/smaps_rollup").read_text() for process in processes]
+    sizes = re.findall(r"^Pss_(?:Anon|Shmem):\s+(\d+) kB$", "".join(rollups), re.MULTILINE)
+    return sum(int(size) for size in sizes) * 1024
 
 
 def holder_of_connections(processes: list[psutil.Process], address: Address) -> psutil.Process:

@@ -125,3 +125,27 @@ def test_of_threads_nothing_is_said_about_loops(serve: Serve, admin: str) -> Non
     said = ask(admin, "/metrics").text
     assert "stanchion_loop" not in said and "stanchion_worker_sessions" not in said
     assert [worker["event_loop"] for worker in status(admin)["workers"]] == [None]
+
+
+def test_a_loop_that_was_late_takes_one_request_at_a_time(serve: Serve, gate: Gate, admin: str) -> None:
+    """The others wait in the line, where a loop that turns finds them, and not for what blocks this one."""
+    server = serve("looping:app", "--interface", "asgi", "-w", "1", "--admin", admin, env=gate.environment)
+    late = "stanchion_loop_lag_seconds_sum"
+    eventually(lambda: metric(admin, "stanchion_loop_lag_seconds_count")["0"] > 0, "the loop turns")
+    with ExitStack() as stack:
+        wires = [stack.enter_context(server.connect()) for _ in range(6)]
+        wires[0].get("/sleep?0.3")
+        gate.announcement()
+        eventually(lambda: metric(admin, late)["0"] > 0.005, "it was seen to be late")
+        wires[0].send(request("GET", "/block"))
+        gate.announcement()
+        for wire in wires[1:]:
+            wire.send(request("GET", "/block"))
+        eventually(lambda: status(admin)["requests"]["arrived"] == 7, "all are there")
+        gate.let_pass(1)
+        gate.announcement()
+        eventually(lambda: status(admin)["requests"]["answered"] == 2, "the first is answered")
+        assert status(admin)["seat_counts"]["busy"] == 1, "one of the others is taken"
+        gate.let_pass(5)
+        for wire in wires:
+            assert wire.response().status == 200

@@ -8,6 +8,11 @@ use stanchion_sys::clock::monotonic_us;
 /// So long a request is left to a worker that runs fewer.
 const LEFT_US: u64 = 500;
 
+/// A loop that turns so late runs an app that blocks it: what it has taken waits for each other.
+const LATE_US: u64 = 5_000;
+/// So many heartbeats after that it takes one request at a time, and the next once the app was called for that: 10 s.
+const CAREFUL_BEATS: u32 = 40;
+
 /// A turn looks so often whether there is more before what the loop runs has its turn.
 pub(crate) const LOOKS_MAX: usize = 4;
 
@@ -27,6 +32,10 @@ pub(crate) struct LoopSeats {
     idle: Vec<u16>,
     /// The request that was left to other workers, and since when. The acceptor calls again if nobody takes it.
     left: Option<(u64, u64)>,
+    /// For so many heartbeats it takes one request at a time.
+    careful_beats: u32,
+    /// It has taken one so, and looks for the next once the app was called.
+    wants_next: bool,
     /// A further turn is to come by itself.
     is_turning: bool,
 }
@@ -41,6 +50,8 @@ impl LoopSeats {
             idle: (0..seats.len() as u16).rev().collect(),
             seats,
             left: None,
+            careful_beats: 0,
+            wants_next: false,
             is_turning: false,
         }
     }
@@ -51,7 +62,12 @@ impl LoopSeats {
         let now_us = monotonic_us();
         let left = self.left.take();
         let oldest = self.worker.oldest_ready();
-        let share = self.worker.fair_share(now_us);
+        let share = match self.worker.fair_share(now_us) {
+            // The app is yet to be called for the one that was taken before.
+            _ if self.is_careful() && self.is_turning => return 0,
+            share if self.is_careful() => share.min(1),
+            share => share,
+        };
         let Some(oldest) = oldest.filter(|_| share == 0) else {
             return share;
         };
@@ -66,12 +82,29 @@ impl LoopSeats {
         0
     }
 
+    /// The loop turns, so much later than was planned.
+    pub(crate) fn beat(&mut self, lag_us: u64) {
+        self.inbox.beat(monotonic_us(), lag_us);
+        self.careful_beats = if lag_us >= LATE_US {
+            CAREFUL_BEATS
+        } else {
+            self.careful_beats.saturating_sub(1)
+        };
+        // Only what bounds a mistake: it comes by itself.
+        self.is_turning = false;
+    }
+
+    fn is_careful(&self) -> bool {
+        self.careful_beats > 0
+    }
+
     /// Takes a request, if one is ready and a seat is free.
     pub(crate) fn take(&mut self) -> Option<Seated> {
         let number = *self.idle.last()?;
         let seat = Arc::clone(&self.seats[usize::from(number)]);
         let taken = seat.take()?;
         self.idle.pop();
+        self.wants_next = self.is_careful();
         Some(Seated {
             number,
             seat,
@@ -90,14 +123,17 @@ impl LoopSeats {
         self.seats.len() - self.idle.len()
     }
 
-    /// Whether there is more to take than was this worker's share.
+    /// Whether there is more to take than was this worker's share, or the app is to be called before there may be.
     pub(crate) fn has_more(&self) -> bool {
-        !self.idle.is_empty() && self.left.is_none() && self.seats[0].sees_request()
+        self.wants_next || !self.idle.is_empty() && self.left.is_none() && self.seats[0].sees_request()
     }
 
-    /// A turn begins.
-    pub(crate) fn turns(&mut self) {
-        self.is_turning = false;
+    /// A turn begins, which had been asked for or not.
+    pub(crate) fn turns(&mut self, is_further: bool) {
+        if is_further {
+            self.is_turning = false;
+            self.wants_next = false;
+        }
         self.inbox.silence();
         self.inbox.awake();
     }

@@ -23,7 +23,6 @@ use pyo3::sync::MutexExt;
 use pyo3::types::PyDict;
 use stanchion_server::record::RequestBuffer;
 use stanchion_server::{Inbox, Worker};
-use stanchion_sys::clock::monotonic_us;
 use tracing::{error, info};
 
 use request::Request;
@@ -354,7 +353,7 @@ impl Puller {
         Self::come_again(this)
     }
 
-    /// Has the loop call [`Puller::turn`] once more when what it runs has had its turn.
+    /// Has the loop call [`Puller::turn_again`] when what it runs has had its turn.
     fn come_again(this: &Bound<'_, Self>) -> PyResult<()> {
         let (py, puller) = (this.py(), this.get());
         let mut state = puller.lock(py);
@@ -366,7 +365,7 @@ impl Puller {
             begun.map(|begun| (begun.event_loop.clone_ref(py), begun.outside.clone_ref(py)));
         drop(state);
         if let Some((event_loop, outside)) = begun {
-            let turn = this.getattr(intern!(py, "turn"))?;
+            let turn = this.getattr(intern!(py, "turn_again"))?;
             let call_soon = event_loop.getattr(py, intern!(py, "call_soon"))?;
             call_soon.call(py, (turn,), Some(outside.bind(py)))?;
         }
@@ -421,7 +420,14 @@ impl Puller {
     /// Looks for news, and pulls.
     fn turn(this: &Bound<'_, Self>) -> PyResult<()> {
         let (py, puller) = (this.py(), this.get());
-        puller.lock(py).seats.turns();
+        puller.lock(py).seats.turns(false);
+        Self::unless_broken(this, || Self::look_and_pull(this))
+    }
+
+    /// Likewise, once what the loop runs has had its turn.
+    fn turn_again(this: &Bound<'_, Self>) -> PyResult<()> {
+        let (py, puller) = (this.py(), this.get());
+        puller.lock(py).seats.turns(true);
         Self::unless_broken(this, || Self::look_and_pull(this))
     }
 
@@ -429,8 +435,11 @@ impl Puller {
     /// woken, so that no wake-up is lost for longer, whatever another worker writes over this one's inbox.
     fn beat(this: &Bound<'_, Self>, lag_us: u64) -> PyResult<()> {
         let (py, puller) = (this.py(), this.get());
-        puller.inbox.beat(monotonic_us(), lag_us);
-        if puller.lock(py).begun.is_none() {
+        let mut state = puller.lock(py);
+        state.seats.beat(lag_us);
+        let is_begun = state.begun.is_some();
+        drop(state);
+        if !is_begun {
             return Ok(());
         }
         puller.inbox.awake();

@@ -11,7 +11,6 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use stanchion_server::{Inbox, Worker};
-use stanchion_sys::clock::monotonic_us;
 use tracing::error;
 
 pub(crate) use rooms::Rooms;
@@ -134,10 +133,10 @@ impl GreenPuller {
         Ok(())
     }
 
-    /// See [`GreenPuller::turn`].
-    fn look_and_pull(this: &Bound<'_, Self>) -> PyResult<()> {
+    /// A turn of the hub, which had been asked for or not.
+    fn look_and_pull(this: &Bound<'_, Self>, is_further: bool) -> PyResult<()> {
         let (py, puller) = (this.py(), this.get());
-        puller.lock(py).seats.turns();
+        puller.lock(py).seats.turns(is_further);
         for _ in 0..LOOKS_MAX {
             puller.look(py);
             Self::go_on(this)?;
@@ -148,14 +147,14 @@ impl GreenPuller {
         Self::come_again(this)
     }
 
-    /// Has the hub call [`GreenPuller::turn`] once more when greenlets have had their turn.
+    /// Has the hub call [`GreenPuller::turn_again`] when greenlets have had their turn.
     fn come_again(this: &Bound<'_, Self>) -> PyResult<()> {
         let (py, puller) = (this.py(), this.get());
         if !puller.lock(py).seats.wants_turn() {
             return Ok(());
         }
         if let Some(run_callback) = puller.begun(py, |begun| &begun.run_callback) {
-            run_callback.call1(py, (this.getattr(intern!(py, "turn"))?,))?;
+            run_callback.call1(py, (this.getattr(intern!(py, "turn_again"))?,))?;
         }
         Ok(())
     }
@@ -212,13 +211,21 @@ impl GreenPuller {
     fn turn(this: &Bound<'_, Self>) -> PyResult<()> {
         let mut turned = Ok(());
         let worker = this.get().worker;
-        worker.work(|| turned = Self::look_and_pull(this));
+        worker.work(|| turned = Self::look_and_pull(this, false));
+        turned
+    }
+
+    /// Likewise, once greenlets have had their turn.
+    fn turn_again(this: &Bound<'_, Self>) -> PyResult<()> {
+        let mut turned = Ok(());
+        let worker = this.get().worker;
+        worker.work(|| turned = Self::look_and_pull(this, true));
         turned
     }
 
     /// The hub turns, so much later than this was to be called: to be called now and then.
-    fn beat(&self, lag_us: u64) {
-        self.inbox.beat(monotonic_us(), lag_us);
+    fn beat(&self, py: Python<'_>, lag_us: u64) {
+        self.lock(py).seats.beat(lag_us);
     }
 
     /// The hub turns no more.

@@ -119,8 +119,10 @@ impl<'x> AcceptorSide<'x> {
             match Word::unpack(bits).map(|word| word.phase) {
                 Some(SlotPhase::Taken | SlotPhase::Answering) => side.orphan(slot),
                 Some(SlotPhase::Ready) if !side.withdraw_word(slot) => side.orphan(slot),
-                Some(SlotPhase::Free | SlotPhase::Filling | SlotPhase::Ready | SlotPhase::Done)
-                | None => {
+                Some(SlotPhase::Free) => side.free_slot(slot),
+                Some(SlotPhase::Filling | SlotPhase::Ready | SlotPhase::Done) | None => {
+                    // How far the one before us had filled it is not known.
+                    exchange.wipe_all(slot);
                     side.free_slot(slot);
                 }
             }

@@ -410,15 +410,19 @@ impl Taken<'_> {
     }
 
     /// Gives the memory back that the request takes, which cannot be read again, and that of the answer if all of it
-    /// was read: for one on which nothing happens. False if something is on its way.
+    /// was read: for one on which nothing happens. False if something is on its way, or the slot is another's by now.
     pub fn give_back(&mut self) -> bool {
         let flow = &self.exchange.head(self.slot).flow.0;
+        let word = self.exchange.word(self.slot);
+        let is_ours = word.is_some_and(|word| (word.tenant, word.turn) == (self.tenant, self.turn));
+        if !is_ours || self.client_gone() {
+            return false;
+        }
         if self.published != self.written || flow.consumed.load(Ordering::Acquire) != self.written {
             return false;
         }
         self.begin_ring_anew();
-        self.exchange.give_back(self.slot);
-        true
+        self.exchange.give_back(self.slot)
     }
 
     /// Lets the acceptor see what was written so far.

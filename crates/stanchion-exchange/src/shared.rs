@@ -362,16 +362,34 @@ impl Exchange {
         head.flow.0.produced.store(0, Ordering::Relaxed);
     }
 
-    /// Gives back what a request takes that nobody reads again, and an answer of which all was read.
-    pub(crate) fn give_back(&self, slot: u32) {
+    /// Forgets all that is in a slot, of which it is not known how far it reaches.
+    pub(crate) fn wipe_all(&self, slot: u32) {
+        let Geometry {
+            request_bytes,
+            inflow_bytes,
+            response_bytes,
+            ..
+        } = self.geometry;
+        self.zero_all(self.offsets.requests, slot, request_bytes);
+        self.zero_all(self.offsets.inflows, slot, inflow_bytes);
+        self.zero_all(self.offsets.responses, slot, response_bytes);
+    }
+
+    /// Gives back what a request takes that nobody reads again, and an answer of which all was read. False if the
+    /// kernel does not take it.
+    pub(crate) fn give_back(&self, slot: u32) -> bool {
         let Geometry {
             request_bytes,
             response_bytes,
             ..
         } = self.geometry;
-        self.zero_all(self.offsets.requests, slot, request_bytes);
-        self.zero_all(self.offsets.responses, slot, response_bytes);
+        let request = self.try_zero_all(self.offsets.requests, slot, request_bytes);
+        if request.is_err() {
+            return false;
+        }
         self.head(slot).request_len.store(0, Ordering::Relaxed);
+        let response = self.try_zero_all(self.offsets.responses, slot, response_bytes);
+        response.is_ok()
     }
 
     /// Writes zeroes over the first `len` bytes of a slot's area.
@@ -383,21 +401,29 @@ impl Exchange {
     /// All of an area becomes zeroes, without touching pages that nobody has used: a worker may die with a thousand
     /// requests.
     fn zero_all(&self, offset: usize, slot: u32, bytes: usize) {
+        if self.try_zero_all(offset, slot, bytes).is_err() {
+            self.zero(offset, slot, bytes, bytes);
+        }
+    }
+
+    /// The same, or nothing: not all kernels take pages back, and none does of memory that is locked (madvise(2)).
+    fn try_zero_all(&self, offset: usize, slot: u32, bytes: usize) -> io::Result<()> {
         let (area, start) = (
             self.area(offset, slot, bytes),
             offset + slot as usize * bytes,
         );
         // SAFETY: the range is the area of the slot, of which no references are made; so are its edges, which are written.
         unsafe {
-            match self.memory.give_back(start, bytes) {
-                Ok(pages) if !pages.is_empty() => {
-                    let (before, behind) = (pages.start - start, start + bytes - pages.end);
-                    std::ptr::write_bytes(area, 0, before);
-                    std::ptr::write_bytes(area.add(bytes - behind), 0, behind);
-                }
-                Ok(_) | Err(_) => std::ptr::write_bytes(area, 0, bytes),
+            let pages = self.memory.give_back(start, bytes)?;
+            if pages.is_empty() {
+                std::ptr::write_bytes(area, 0, bytes);
+            } else {
+                let (before, behind) = (pages.start - start, start + bytes - pages.end);
+                std::ptr::write_bytes(area, 0, before);
+                std::ptr::write_bytes(area.add(bytes - behind), 0, behind);
             }
         }
+        Ok(())
     }
 
     fn area(&self, offset: usize, slot: u32, bytes: usize) -> *mut u8 {

@@ -231,6 +231,7 @@ impl Dispatch {
             Some(port) => self.ports.entered(port),
         }
         ticket.stage.set(Stage::Submitted(submitted));
+        ticket.request.forget_start();
         if ticket.wants_room.get() {
             ticket.wake();
         }

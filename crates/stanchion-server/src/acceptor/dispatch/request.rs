@@ -1,5 +1,6 @@
 //! A request that has arrived, as the line and the exchange need it.
 
+use std::cell::RefCell;
 use std::net::IpAddr;
 use std::rc::Rc;
 
@@ -61,11 +62,14 @@ pub(crate) enum Body {
         _held: Held,
     },
     /// The same of the start of a body, whose rest is still coming.
-    Begun {
-        pieces: Vec<Bytes>,
-        _held: Held,
-    },
+    Begun(RefCell<Option<Start>>),
     Spooled(SpooledBody),
+}
+
+/// The start of a body, until it is in the exchange: who has its request runs it once.
+pub(crate) struct Start {
+    pub(crate) pieces: Vec<Bytes>,
+    pub(crate) _held: Held,
 }
 
 impl Request {
@@ -94,6 +98,13 @@ impl Request {
         !matches!(self.body, Body::Begun { .. })
     }
 
+    /// It is in the exchange: what cannot be handed over twice is not kept.
+    pub(crate) fn forget_start(&self) {
+        if let Body::Begun(start) = &self.body {
+            start.take();
+        }
+    }
+
     /// Writes the record for the exchange; `None` if it does not fit.
     pub(crate) fn write(&self, area: Area<'_>) -> Option<usize> {
         let facts = RequestFacts {
@@ -107,10 +118,14 @@ impl Request {
             proxy_us: self.proxy_us,
             is_websocket: self.websocket.is_some(),
         };
+        let start;
         let body = match &self.body {
             Body::Empty => BodySource::Memory(&[]),
             Body::Memory { pieces, .. } => BodySource::Memory(pieces),
-            Body::Begun { pieces, .. } => BodySource::Begun(pieces),
+            Body::Begun(held) => {
+                start = held.borrow();
+                BodySource::Begun(start.as_ref().map_or(&[], |start| &start.pieces))
+            }
             Body::Spooled(body) => BodySource::Spooled {
                 path: body.path()?.to_str()?,
                 len: body.len,

@@ -41,7 +41,8 @@ fn read(sink: &mut Sink, data: &[u8]) -> usize {
 
 fn in_memory(body: &Body) -> Vec<u8> {
     match body {
-        Body::Memory { pieces, .. } | Body::Begun { pieces, .. } => pieces.concat(),
+        Body::Memory { pieces, .. } => pieces.concat(),
+        Body::Begun(start) => start.borrow().as_ref().unwrap().pieces.concat(),
         Body::Empty => Vec::new(),
         Body::Spooled(_) => panic!("it is in a file"),
     }

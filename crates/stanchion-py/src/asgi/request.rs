@@ -347,6 +347,13 @@ impl Request {
             state.put_file(py, file, len, &self.event_loop)?
         };
         state.is_answered = true;
+        let receivers = if state.is_over() {
+            std::mem::take(&mut state.receivers)
+        } else {
+            Vec::new()
+        };
+        drop(state);
+        wake(py, receivers)?;
         Ok(done)
     }
 }

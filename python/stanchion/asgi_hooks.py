@@ -50,6 +50,7 @@ class _Answer:
 
     def __init__(self, send: Send) -> None:
         self.is_cancelled = False
+        self.is_client_gone = False
         self._send = send
         self._start: Message = {}
         # The head goes out with the first piece of the body.
@@ -60,7 +61,14 @@ class _Answer:
         if isinstance(message, dict) and "headers" in message:
             # Looked at twice, and they may be a generator.
             message = {**message, "headers": list(message["headers"])}
-        await self._send(message)
+        is_file = message["type"] == "http.response.pathsend"
+        # Once it is sent it may be gone.
+        size = os.path.getsize(message["path"]) if is_file else 0
+        try:
+            await self._send(message)
+        except OSError:
+            self.is_client_gone = True
+            raise
         match message["type"]:
             case "http.response.start":
                 self._start = message
@@ -69,7 +77,7 @@ class _Answer:
                 self._sent += len(message.get("body", b""))
             case "http.response.pathsend":
                 self._is_out = True
-                self._sent += os.path.getsize(message["path"])
+                self._sent += size
 
     def told(self) -> Told | None:
         """How the client was answered: by the server, if the app has not."""
@@ -77,7 +85,7 @@ class _Answer:
         from http import HTTPStatus
 
         if not self._is_out:
-            return None if self.is_cancelled else (500, HTTPStatus(500).phrase, [], 0)
+            return None if self.is_cancelled or self.is_client_gone else (500, HTTPStatus(500).phrase, [], 0)
         status = self._start["status"]
         try:
             reason = HTTPStatus(status).phrase

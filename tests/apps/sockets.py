@@ -32,8 +32,11 @@ async def app(scope: Message, receive: Receive, send: Send) -> None:
         return
     connect = await receive()
     SEEN.append([connect["type"], scope["scheme"], scope["subprotocols"], sorted(scope["extensions"])])
-    if scope["path"] == "/deny":
+    if scope["path"] in ("/deny", "/deny-and-listen"):
         await send({"type": "websocket.close"})
+        if scope["path"] == "/deny-and-listen":
+            event = await receive()
+            SEEN.append([event["type"], event["code"]])
     elif scope["path"] == "/teapot":
         await send({"type": "websocket.http.response.start", "status": 418, "headers": [(b"x-kind", b"pot")]})
         await send({"type": "websocket.http.response.body", "body": b"short ", "more_body": True})
@@ -75,11 +78,16 @@ async def talk(path: str, receive: Receive, send: Send) -> None:
     if path == "/flood":
         writer = asyncio.create_task(flood(send))
         writer.add_done_callback(lambda task: SEEN.append(["the writer", type(task.exception()).__name__]))
+    if path.startswith("/large/"):
+        await send({"type": "websocket.send", "bytes": bytes(int(path.removeprefix("/large/")))})
     if path == "/block":
         announce(f"{os.getpid()} blocks")
         wait_for_pass()
     while True:
         event = await receive()
+        if event["type"] == "websocket.disconnect" and path == "/told":
+            announce(f"{event['code']} {await sent_too_late(send)}")
+            return
         if event["type"] == "websocket.disconnect":
             SEEN.append([event["code"], event["reason"], await sent_too_late(send)])
             return

@@ -64,6 +64,20 @@ def test_who_waits_for_room_hears_of_a_close_by_the_server(serve: Serve, opens: 
     assert [1011, "a ping was not answered", "OSError"] in seen(server)
 
 
+def test_a_message_of_which_the_kernel_takes_a_part_at_first_comes_whole(serve: Serve, opens: Open) -> None:
+    """Nothing happens then but that there is room again: no ping, and nothing that the client says."""
+    server = serve("sockets:app", *ASGI, "--ws-ping-interval", "0")
+    for size in range(100_000, 3_000_000, 100_000):
+        client = opens(server, f"/large/{size}", receive_buffer_bytes=4096)
+        assert client.hear() == bytes(size)
+
+
+def test_an_app_whose_worker_leaves_is_told_as_if_its_client_had_left(serve: Serve, gate: Gate, opens: Open) -> None:
+    server = serve("sockets:app", *ASGI, "--max-requests", "1", env=gate.environment)
+    opens(server, "/told").until_end()
+    assert gate.announcement() == "1012 OSError"
+
+
 def test_a_client_that_reads_nothing_is_cut_off(serve: Serve, counts: Counts, opens: Open) -> None:
     server = serve("sockets:app", *ASGI, "--write-timeout", "1", *counts.arguments)
     opens(server, "/flood")

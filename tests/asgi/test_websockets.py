@@ -77,6 +77,13 @@ def test_an_app_may_refuse_with_403_or_an_answer_of_its_own(server: Server, coun
     assert sessions(counts) == {}
 
 
+def test_an_app_that_has_refused_hears_the_end_and_frees_its_seat(serve: Serve, opens: Open) -> None:
+    server = serve("sockets:app", "--interface", "asgi", "--worker-concurrency", "1")
+    for _ in range(3):
+        assert opens(server, "/deny-and-listen").status == 403
+        assert seen(server)[-1] == ["websocket.disconnect", 1006]
+
+
 @pytest.mark.parametrize(
     ("fields", "status"),
     [

@@ -36,8 +36,14 @@ END = "end"
 class WebSocket:
     """One connection. What it hears is a text, bytes, `(code, reason)` of a close frame, `("pong", bytes)`, or END."""
 
-    def __init__(self, server: Server, path: str = "/", subprotocols: tuple[str, ...] = ()) -> None:
-        self.wire: Wire = server.connect()
+    def __init__(
+        self,
+        server: Server,
+        path: str = "/",
+        subprotocols: tuple[str, ...] = (),
+        receive_buffer_bytes: int | None = None,
+    ) -> None:
+        self.wire = Wire(server.addresses[0].connect(receive_buffer_bytes=receive_buffer_bytes))
         self._connection = WSConnection(ConnectionType.CLIENT)
         self._heard: list[Any] = []
         self._message: str | bytes | bytearray = ""

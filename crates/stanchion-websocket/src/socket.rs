@@ -115,13 +115,17 @@ impl Write for Ends<'_, '_> {
     }
 }
 
+/// How much a control frame may hold.
+const CONTROL_BYTES_MAX: usize = 125;
+
 impl Socket {
     /// One whose messages may have `size_max` bytes.
     pub fn new(size_max: usize) -> Self {
         let config = WebSocketConfig::default()
             .read_buffer_size(READ_BUFFER_BYTES)
             .write_buffer_size(0)
-            .max_frame_size(Some(size_max))
+            // A control frame may have so much, whatever messages may (RFC 6455 section 5.5).
+            .max_frame_size(Some(size_max.max(CONTROL_BYTES_MAX)))
             .max_message_size(Some(size_max));
         Self {
             context: WebSocketContext::new(Role::Server, Some(config)),

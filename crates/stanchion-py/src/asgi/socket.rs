@@ -413,6 +413,7 @@ impl Socket {
             let close = Close::new(code::RESTART, "the server restarts");
             // A client that has gone needs no close.
             let _ = state.close(py, &close, &socket.event_loop);
+            state.is_restarted = true;
         }
         drop(state);
         Self::look(this)

@@ -16,6 +16,8 @@ pub(super) struct State {
     pub(super) messages: Messages,
     pub(super) phase: Standing,
     is_connect_told: bool,
+    /// The worker leaves, and has closed it.
+    pub(super) is_restarted: bool,
     /// The app's call has ended, and what it said last waits for room.
     pub(super) is_ending: bool,
     /// How it was closed, once it is.
@@ -42,6 +44,7 @@ impl State {
             messages: Messages::default(),
             phase: Standing::Connecting,
             is_connect_told: false,
+            is_restarted: false,
             is_ending: false,
             closed: None,
         }
@@ -77,7 +80,7 @@ impl State {
 
     /// Nobody hears what the app sends, and that is not of its own making.
     pub(super) fn is_lost(&self) -> bool {
-        self.progress.is_client_gone || self.messages.is_closed()
+        self.progress.is_client_gone || self.messages.is_closed() || self.is_restarted
     }
 
     /// Ends it by a close frame.
@@ -125,7 +128,8 @@ impl State {
                 return Ok(Some(received));
             }
             Ok(Some(Heard::Close(close))) => close,
-            Ok(None) if !self.progress.is_client_gone => return Ok(None),
+            Ok(None) if !self.progress.is_over() => return Ok(None),
+            // Also once the app has refused.
             Ok(None) => Close::new(code::ABNORMAL, ""),
             Err(bad) => {
                 error!("{bad}: our fault");

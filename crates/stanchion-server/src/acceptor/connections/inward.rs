@@ -45,6 +45,8 @@ impl Inward {
             if !part.is_empty() {
                 return;
             }
+            // One that idles keeps no memory of its last message.
+            *part = Bytes::new();
         }
     }
 }

@@ -7,6 +7,7 @@ use super::connection::{Audience, Connection, Fate, Phase};
 use super::intake::{CutOff, Verdict};
 use super::leaving::{LAST_WORD, LINGER, LINGER_PAUSE};
 use super::pace::{Pace, Slowness};
+use super::session::Session;
 use crate::acceptor::dispatch::refusal::Refusal;
 use crate::acceptor::poller::Poller;
 use crate::acceptor::requests::Requests;
@@ -92,7 +93,12 @@ impl Connection {
         let now_us = requests.now_us;
         let settings = &requests.common.settings;
         match self.intake.judge(others_wait, now_us) {
-            Some(Verdict::Well { until_us }) => return Look::Well { until_us },
+            Some(Verdict::Well { until_us }) => {
+                return match &self.phase {
+                    Phase::Session(session) => judge_session(session, until_us, requests),
+                    _ => Look::Well { until_us },
+                };
+            }
             Some(Verdict::Doubt) => return Look::Doubt,
             Some(Verdict::CutOff(why)) => return Look::CutOff(why),
             None => {}
@@ -141,10 +147,7 @@ impl Connection {
             }
             Phase::Body(body) => judge_body(&body.pace, others_wait, now_us),
             Phase::Leaving(_) => self.judge_leaving(now_us),
-            Phase::Session(session) => match session.due_us(requests) {
-                due_us if due_us <= now_us => Look::Doubt,
-                until_us => Look::Well { until_us },
-            },
+            Phase::Session(session) => judge_session(session, u64::MAX, requests),
             Phase::Waiting(_) | Phase::Sending(_) => match &self.upload {
                 Some(upload) => judge_body(&upload.pace, others_wait, now_us),
                 None => Look::Well { until_us: u64::MAX },
@@ -174,6 +177,16 @@ impl Connection {
         Look::Well {
             until_us: end_us.min(pause_us),
         }
+    }
+}
+
+/// A session has times of its own, whatever its client takes, who is well `until_us`.
+fn judge_session(session: &Session, until_us: u64, requests: &Requests) -> Look {
+    match session.due_us(requests) {
+        due_us if due_us <= requests.now_us => Look::Doubt,
+        due_us => Look::Well {
+            until_us: due_us.min(until_us),
+        },
     }
 }
 

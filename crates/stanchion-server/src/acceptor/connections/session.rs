@@ -111,6 +111,14 @@ impl Connection {
                         session.pending.advance(len);
                         self.intake.wrote(len, requests.now_us);
                         turn_bytes += len;
+                        if !session.pending.is_empty() && turn_bytes < TURN_BYTES_MAX {
+                            // The kernel tells of room only once it was found to have none (epoll(7), EPOLLET).
+                            continue;
+                        }
+                        if !session.pending.is_empty() {
+                            self.wake_later(requests);
+                            return Step::Wait;
+                        }
                     }
                     Written::Full => {
                         let untaken = self.transport.untaken();

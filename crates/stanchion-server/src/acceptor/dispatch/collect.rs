@@ -135,6 +135,9 @@ impl Dispatch {
         } else {
             let head = self.read_head(slot, ticket, true)?;
             let whole = (head.bytes.len() - head.head.end) as u64;
+            if head.facts.status == SWITCHING && head.file.is_some() {
+                return Err(Corrupt("a file is to be sent over a WebSocket"));
+            }
             let answer = match (head.file, end) {
                 (Some(part), StreamEnd::Complete) => {
                     keep_with(head.facts.length, part.len)?;

@@ -1,5 +1,6 @@
 """A worker under gevent: Python's modules as gevent changes them, and the hub, which is the worker's event loop."""
 
+import os
 import sys
 from collections.abc import Callable
 from time import monotonic
@@ -10,6 +11,7 @@ from stanchion.loader import AppLoadError
 
 # A level of the error log, as of `logging`, which is not imported for it.
 _INFO = 20
+_ERROR = 40
 
 # How often the hub shows that it turns.
 _BEAT_S = 0.25
@@ -23,6 +25,7 @@ class GreenPuller(Protocol):
     def begin(self, spawn: Callable[..., Any], run_callback: Callable[..., Any], over: Any) -> None: ...
     def beat(self, lag_us: int) -> None: ...
     def rest(self) -> None: ...
+    def forsake(self) -> None: ...
     def leave(self) -> None: ...
 
 
@@ -76,16 +79,29 @@ class HubLoop:
         """Serve until the worker is to leave and nothing runs any more."""
         watcher = self._loop.io(self._puller.fileno(), 1)  # when it can be read
         watcher.start(self._puller.turn)
+
+        def forsake() -> None:
+            """In a child that the app forks: its hub goes on, with a copy of what the worker runs."""
+            watcher.stop()
+            self._timer.stop()
+            self._puller.forsake()
+
+        os.register_at_fork(after_in_child=forsake)
         self._beat_at = monotonic()
         self._beat()
         self._puller.begin(self._spawn, self._loop.run_callback, self._over)
         while not self._over.is_set():
             try:
                 self._over.wait()
-            except (SystemExit, KeyboardInterrupt) as asked:
+            except (SystemExit, KeyboardInterrupt, SystemError) as asked:
                 # Raised in a greenlet of the app's own, gevent hands it to this one.
                 log(_INFO, f"the app asked to exit ({type(asked).__name__}): the worker leaves")
                 self._puller.leave()
+            except BaseException as thrown:  # noqa: BLE001 - also a gevent.Timeout that was begun by an import
+                import traceback
+
+                raised = "".join(traceback.format_exception(thrown)).rstrip()
+                log(_ERROR, f"the app has thrown into the main greenlet, which goes on\n{raised}")
         for one in (watcher, self._timer):
             one.stop()
             one.close()

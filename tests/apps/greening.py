@@ -52,6 +52,11 @@ def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable
         case "/hold":
             announce(f"{pid} holds")
             released.wait()
+        case "/forks":
+            if not os.fork():
+                announce("the child's hub turns")
+                time.sleep(float(query))
+                os._exit(0)
         case "/release":
             released.set()
         case "/wait":

@@ -226,3 +226,12 @@ def test_no_other_server_imports_gevent(serve: Serve, tmp_path: Path) -> None:
     server = serve("asking:app", "--pythonpath", str(tmp_path))
     with server.connect() as wire:
         assert wire.get("/").text == "False"
+
+
+def test_a_process_that_the_app_forks_takes_no_requests(serve: Serve, gate: Gate) -> None:
+    server = serve("greening:app", *GEVENT, env=gate.environment)
+    with server.connect() as wire:
+        pid = wire.get("/forks?1").text
+        assert gate.announcement() == "the child's hub turns"
+        for _ in range(200):
+            assert wire.get("/").text == pid

@@ -125,7 +125,8 @@ impl LoopSeats {
 
     /// Whether there is more to take than was this worker's share, or the app is to be called before there may be.
     pub(crate) fn has_more(&self) -> bool {
-        self.wants_next || !self.idle.is_empty() && self.left.is_none() && self.seats[0].sees_request()
+        self.wants_next
+            || !self.idle.is_empty() && self.left.is_none() && self.seats[0].sees_request()
     }
 
     /// A turn begins, which had been asked for or not.

@@ -270,8 +270,8 @@ impl Response {
             let waited = rooms.wait(py, slot);
             state = self.lock(py);
             if let Err(thrown) = waited {
-                if is_mine && let Some(taken) = state.answer.taken.take() {
-                    // Part of a piece is out, and nobody knows how much.
+                if let Some(taken) = state.answer.taken.take() {
+                    // Part of a piece is out, or none of one that was counted: nobody knows what there is.
                     taken.finish(Ending::Broken);
                 }
                 return Err(thrown);

@@ -5,6 +5,7 @@
 
 mod rooms;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::intern;
@@ -26,11 +27,15 @@ pub(crate) struct GreenPuller {
     app: Arc<App>,
     rooms: Arc<Rooms>,
     state: Mutex<State>,
+    forsaken: AtomicBool,
 }
+
+/// What a burst of requests has made is not all kept.
+const GATEWAYS_KEPT_MAX: usize = 64;
 
 struct State {
     seats: LoopSeats,
-    /// Those that no greenlet uses: there are as many as have run at once.
+    /// Those that no greenlet uses, up to [`GATEWAYS_KEPT_MAX`].
     gateways: Vec<Gateway>,
     /// `None` until requests are to be pulled.
     begun: Option<Begun>,
@@ -59,7 +64,13 @@ impl GreenPuller {
                 gateways: Vec::new(),
                 begun: None,
             }),
+            forsaken: AtomicBool::new(false),
         })
+    }
+
+    /// Whether this process is no worker: then it takes nothing, and answers nothing.
+    fn is_forsaken(&self) -> bool {
+        self.forsaken.load(Ordering::Relaxed)
     }
 
     fn lock(&self, py: Python<'_>) -> MutexGuard<'_, State> {
@@ -110,6 +121,9 @@ impl GreenPuller {
     /// Pulls what is there; comes again by itself if more is left than was this worker's share.
     fn go_on(this: &Bound<'_, Self>) -> PyResult<()> {
         let (py, puller) = (this.py(), this.get());
+        if puller.is_forsaken() {
+            return Ok(());
+        }
         let is_leaving = puller.worker.should_leave();
         if !is_leaving {
             Self::pull(this)?;
@@ -136,6 +150,9 @@ impl GreenPuller {
     /// A turn of the hub, which had been asked for or not.
     fn look_and_pull(this: &Bound<'_, Self>, is_further: bool) -> PyResult<()> {
         let (py, puller) = (this.py(), this.get());
+        if puller.is_forsaken() {
+            return Ok(());
+        }
         puller.lock(py).seats.turns(is_further);
         for _ in 0..LOOKS_MAX {
             puller.look(py);
@@ -171,7 +188,13 @@ impl GreenPuller {
         };
         let Seated { seat, taken, .. } = seated;
         self.worker.work(|| gateway.answer(py, &seat, taken));
-        self.lock(py).gateways.push(gateway);
+        let mut state = self.lock(py);
+        if state.gateways.len() < GATEWAYS_KEPT_MAX {
+            state.gateways.push(gateway);
+        } else {
+            drop(state);
+            drop(gateway);
+        }
         Ok(())
     }
 
@@ -228,6 +251,11 @@ impl GreenPuller {
         self.lock(py).seats.beat(lag_us);
     }
 
+    /// This process is a child that the app has forked: the requests are those of the worker, its parent.
+    fn forsake(&self) {
+        self.forsaken.store(true, Ordering::Relaxed);
+    }
+
     /// The hub turns no more.
     fn rest(&self) {
         self.inbox.rest();
@@ -259,6 +287,10 @@ impl Run {
             return Ok(());
         };
         let (puller, number) = (self.puller.bind(py), seated.number);
+        if puller.get().is_forsaken() {
+            std::mem::forget(seated);
+            return Ok(());
+        }
         if let Err(failure) = puller.get().answer(py, seated) {
             error!("a request cannot be given to the app, and is answered 502: {failure}");
         }
@@ -272,9 +304,14 @@ impl Drop for Run {
             .seated
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner);
-        let Some(Seated { number, taken, .. }) = seated.take() else {
+        let Some(seated) = seated.take() else {
             return;
         };
+        if self.puller.get().is_forsaken() {
+            std::mem::forget(seated);
+            return;
+        }
+        let Seated { number, taken, .. } = seated;
         // The app has killed the greenlet before it ran, or it could not be made.
         drop(taken);
         Python::attach(|py| {

@@ -78,8 +78,10 @@ ALONE := tests/chaos tests/lab/load tests/lab/test_unix_backlog.py tests/lab/tes
 	tests/systemd tests/doctor/test_kernel.py tests/line/test_work_conserving.py \
 	tests/nginx/test_burst.py tests/wounds/test_floods.py
 AT_ONCE := --numprocesses 3 --dist worksteal $(addprefix --deselect=,$(ALONE))
-# What takes long and looks at one corner: clients that drip, workers that lie, other people's servers, the lab.
-LONG := tests/admin/test_page.py tests/http/test_deadlines.py tests/http/test_differential.py tests/install tests/lab \
+# What takes long and looks at one corner: clients that drip, workers that lie, other people's servers and frameworks, the
+# end of sessions, greenlets, the lab.
+LONG := tests/admin/test_page.py $(addprefix tests/asgi/test_,deafness.py frameworks.py recycling.py sessions.py) \
+	tests/greenlets tests/http/test_deadlines.py tests/http/test_differential.py tests/install tests/lab \
 	tests/migrating tests/monitoring tests/platforms tests/wounds
 
 .PHONY: test-quick

@@ -1,10 +1,13 @@
 """The iterable an app returns: consumed once, closed once whatever happens, cut to its Content-Length."""
 
 import contextlib
+from pathlib import Path
 
 import pytest
 
+from support.counts import Counts
 from support.gate import Gate
+from support.patience import eventually
 from support.server import STANCHION, Serve, Server
 from support.wire import BrokenOff, request
 
@@ -135,8 +138,9 @@ def test_client_gone_may_be_asked_by_any_thread_and_says_yes_once_the_request_ha
 
 
 @pytest.mark.own("gunicorn runs the app for nobody")
-def test_the_app_is_never_run_for_a_client_that_left_while_waiting(serve: Serve, gate: Gate) -> None:
-    server = serve("waiting:app", env=gate.environment)
+def test_the_app_is_never_run_for_a_client_that_left_while_waiting(serve: Serve, gate: Gate, tmp_path: Path) -> None:
+    counts = Counts(tmp_path / "control")
+    server = serve("waiting:app", *counts.arguments, env=gate.environment)
     with server.connect() as first, server.connect() as impatient, server.connect() as last:
         first.send(request("GET", "/wait?first"))
         assert gate.announcement().endswith("first")
@@ -144,6 +148,8 @@ def test_the_app_is_never_run_for_a_client_that_left_while_waiting(serve: Serve,
         ahead = [server.connect() for _ in range(2)]
         for wire in ahead:
             wire.send(request("GET", "/wait?ahead"))
+        # Of several connections, none is heard before another because it spoke first.
+        eventually(lambda: counts.requests()["arrived"] == 3, "those before it have arrived")
         impatient.send(request("GET", "/wait?impatient"))
         last.send(request("GET", "/wait?last"))
         impatient.close()

@@ -90,8 +90,6 @@ impl LoopSeats {
         } else {
             self.careful_beats.saturating_sub(1)
         };
-        // Only what bounds a mistake: it comes by itself.
-        self.is_turning = false;
     }
 
     fn is_careful(&self) -> bool {

@@ -77,7 +77,7 @@ ALONE := tests/chaos tests/lab/load tests/lab/test_unix_backlog.py tests/lab/tes
 	tests/lab/test_run.py::test_an_experiment_of_ones_own_is_run_and_reported \
 	tests/systemd tests/doctor/test_kernel.py tests/line/test_work_conserving.py \
 	tests/nginx/test_burst.py tests/wounds/test_floods.py
-AT_ONCE := --numprocesses 3 --dist worksteal $(addprefix --deselect=,$(ALONE))
+AT_ONCE := --numprocesses 4 --dist worksteal $(addprefix --deselect=,$(ALONE))
 # What takes long and looks at one corner: clients that drip, workers that lie, other people's servers and frameworks, the
 # end of sessions, greenlets, the lab.
 LONG := tests/admin/test_page.py $(addprefix tests/asgi/test_,deafness.py frameworks.py recycling.py sessions.py) \

@@ -2,6 +2,7 @@
 
 import pytest
 
+from support.asgi import all_turn
 from support.gate import Gate
 from support.server import Serve
 from support.wire import BrokenOff, request
@@ -29,6 +30,7 @@ def test_an_app_hears_that_its_client_has_gone_though_another_worker_has_wiped_t
     serve: Serve, gate: Gate
 ) -> None:
     server = serve("deafening:app", *ASGI, "-w", "2", env=gate.environment)
+    all_turn(server, 2)
     with server.connect() as mad:
         with server.connect() as leaving:
             leaving.send(request("GET", "/late?0"))

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 import psutil
 import pytest
 
+from support.asgi import all_turn
 from support.gate import Gate
-from support.patience import eventually
 from support.processes import gone
 from support.server import Serve, Server
 from support.wire import Wire, request
@@ -31,18 +31,6 @@ def held_by(wire: Wire) -> int:
     """Which worker says so in the first chunk: its pid, of less than ten digits."""
     length = int(wire.body_bytes(len("8\r\n")), 16)
     return int(wire.body_bytes(length + len("\r\n")))
-
-
-def all_turn(server: Server, workers: int) -> None:
-    """A worker is ready a moment before its loop turns. Those that idle take turns."""
-    seen: set[int] = set()
-
-    def answered() -> bool:
-        with server.connect() as wire:
-            seen.add(int(wire.get("/").text))
-        return len(seen) == workers
-
-    eventually(answered, "all workers have answered")
 
 
 def test_no_request_waits_for_a_loop_that_is_blocked(serve: Serve, gate: Gate) -> None:

@@ -4,6 +4,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
+from support.patience import eventually
 from support.server import STANCHION, Kind, Serve, Server
 
 UVICORN = Kind(
@@ -33,3 +34,15 @@ class Flavour:
 
 OURS = {"asyncio": Flavour(STANCHION, "asyncio"), "uvloop": Flavour(STANCHION, "uvloop")}
 FLAVOURS = OURS | {"uvicorn": Flavour(UVICORN, "uvloop")}
+
+
+def all_turn(server: Server, workers: int) -> None:
+    """A worker is ready a moment before its loop turns. Those that idle take turns."""
+    seen: set[int] = set()
+
+    def answered() -> bool:
+        with server.connect() as wire:
+            seen.add(int(wire.get("/").text))
+        return len(seen) == workers
+
+    eventually(answered, "all workers have answered")

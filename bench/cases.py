@@ -290,6 +290,20 @@ CASES = {
             cells.mixed,
         ),
         Case(
+            "asgi-blocked",
+            "ASGI: fast requests beside one of every two seconds that blocks its loop for one, 4 workers",
+            ASYNCHRONOUS,
+            (Column("late", "100 ms late, a block"), *MIXED_COLUMNS[:4], Column("fast_max_ms", "longest fast ms", 0)),
+            cells.blocked,
+        ),
+        Case(
+            "asgi-killed",
+            "ASGI: SIGKILL of one of 4 workers a second, under 400 requests a second that await 20 ms each",
+            ASYNCHRONOUS,
+            (Column("lost", "lost a kill"), Column("p99_ms", "p99 ms"), Column("max_ms", "longest ms", 0)),
+            cells.killed,
+        ),
+        Case(
             "asgi-overload",
             "ASGI: the overload below, from an app that blocks its loop",
             ASYNCHRONOUS,

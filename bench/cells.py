@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from bench import mixed_load
 from bench.measure import Figures, Plan, ask, serving
+from bench.mixed_load import Mix
 from bench.processes import ServerError, Tree
 from bench.servers import ASYNCHRONOUS, Server
 
@@ -18,6 +19,11 @@ from bench.servers import ASYNCHRONOUS, Server
 Cell = Callable[[Server, Plan, int], Figures]
 
 PAUSE_BETWEEN_KILLS_S = 0.3
+BETWEEN_KILLS_S = 1.0
+# So much more than in the ideal line is no noise.
+LATE_S = 0.1
+BLOCKING = Mix("/block", 1 / 800, 400.0)
+WAITING = Mix("/", 0.0, 400.0)
 RECOVERY_S = 20.0
 MEMORY_WORKERS = 4
 # Batches of requests sent together, until each worker has answered one.
@@ -28,7 +34,22 @@ def mixed(server: Server, plan: Plan, round_number: int) -> Figures:
     """Four workers at half load, beside an ideal single line with the same arrivals."""
     app = "asgi:mixed" if server.name in ASYNCHRONOUS else "mixed:app"
     with serving(server, app, workers=mixed_load.WORKERS, pinned=False) as (_tree, port):
-        outcome = asyncio.run(mixed_load.offer(port, plan.mixed_s, seed=round_number))
+        return beside_ideal(asyncio.run(mixed_load.offer(port, plan.mixed_s, seed=round_number)))
+
+
+def blocked(server: Server, plan: Plan, round_number: int) -> Figures:
+    """The same at a tenth of the load, and every two seconds a request that blocks its loop for one."""
+    with serving(server, "asgi:mixed", workers=mixed_load.WORKERS, pinned=False) as (_tree, port):
+        outcome = asyncio.run(mixed_load.offer(port, plan.mixed_s, round_number, BLOCKING))
+    late = sum(
+        not request.slow and request.latency_s > ideal_s + LATE_S
+        for request, ideal_s in zip(outcome.served, mixed_load.ideal_latencies_s(outcome.served), strict=True)
+    )
+    blocks = sum(request.slow for request in outcome.served)
+    return {**beside_ideal(outcome), "late": late / max(1, blocks)}
+
+
+def beside_ideal(outcome: mixed_load.Outcome) -> Figures:
     latencies_s: dict[str, list[float]] = {"fast": [], "slow": [], "ideal fast": [], "ideal slow": []}
     for request, ideal_s in zip(outcome.served, mixed_load.ideal_latencies_s(outcome.served), strict=True):
         kind = "slow" if request.slow else "fast"
@@ -42,6 +63,7 @@ def mixed(server: Server, plan: Plan, round_number: int) -> Figures:
         "to_ideal": p_ms("fast", 0.99) / p_ms("ideal fast", 0.99),
         "fast_p50_ms": p_ms("fast", 0.5),
         "fast_p99_ms": p_ms("fast", 0.99),
+        "fast_max_ms": p_ms("fast", 1.0),
         "ideal_p99_ms": p_ms("ideal fast", 0.99),
         "slow_p99_ms": p_ms("slow", 0.99),
         "failures": outcome.failures,
@@ -69,6 +91,37 @@ def worker_death(server: Server, plan: Plan, _round: int) -> Figures:
         "max_ms": max(times_ms),
         "failures": lost,
         "requests": len(times_ms),
+    }
+
+
+def killed(server: Server, plan: Plan, round_number: int) -> Figures:
+    """SIGKILL of one of four workers, once a second, under a load of requests that each await 20 ms."""
+    with serving(server, "asgi:waiting", workers=mixed_load.WORKERS, pinned=False) as (tree, port):
+
+        async def kill_often() -> None:
+            for number in range(plan.kills):
+                await asyncio.sleep(BETWEEN_KILLS_S)
+                try:
+                    worker = int((await asyncio.to_thread(ask, port, "/pid")).body)
+                except OSError as error:
+                    raise ServerError(f"nobody answers after {number} kills: {error}") from error
+                if worker == tree.root.pid or worker not in tree.pids():
+                    raise ServerError(f"process {worker} answered, which is no child of the server")
+                os.kill(worker, signal.SIGKILL)
+
+        async def both() -> mixed_load.Outcome:
+            load_s = (plan.kills + 1) * BETWEEN_KILLS_S
+            load = mixed_load.offer(port, load_s, round_number, WAITING)
+            return (await asyncio.gather(load, kill_often()))[0]
+
+        outcome = asyncio.run(both())
+    latencies_ms = [request.latency_s * 1e3 for request in outcome.served]
+    return {
+        "lost": outcome.failures / plan.kills,
+        "p99_ms": mixed_load.percentile(latencies_ms, 0.99),
+        "max_ms": max(latencies_ms),
+        "failures": 0,  # They are what is measured.
+        "requests": len(outcome.served),
     }
 
 

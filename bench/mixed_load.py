@@ -1,4 +1,4 @@
-"""Fast and slow requests at half load, and the ideal single line for the very same arrivals."""
+"""Fast and slow requests, open loop, and the ideal single line for the very same arrivals."""
 
 import asyncio
 import heapq
@@ -11,11 +11,21 @@ from bench.apps.mixed import FAST_S, SLOW_S
 
 WORKERS = 4
 CONNECTIONS = 32
-SLOW_SHARE = 0.1
-LOAD = 0.5
-ARRIVALS_PER_S = LOAD * WORKERS / ((1 - SLOW_SHARE) * FAST_S + SLOW_SHARE * SLOW_S)
 # How long after the last arrival its answer may still come.
 DRAIN_S = 20.0
+
+
+@dataclass(frozen=True)
+class Mix:
+    """What is asked for: mostly the fast page, at times the slow one."""
+
+    slow_path: str
+    slow_share: float
+    arrivals_per_s: float
+
+
+# Half load.
+HALF = Mix("/slow", 0.1, 0.5 * WORKERS / (0.9 * FAST_S + 0.1 * SLOW_S))
 
 
 @dataclass(frozen=True)
@@ -81,7 +91,7 @@ class Connection:
             self.streams = None
 
 
-async def offer(port: int, duration_s: float, seed: int) -> Outcome:
+async def offer(port: int, duration_s: float, seed: int, mix: Mix = HALF) -> Outcome:
     """Open loop: arrivals come when they come (Poisson), each on an idle connection chosen at random.
 
     An arrival that finds all connections busy waits for one, and that wait is part of its latency.
@@ -97,7 +107,7 @@ async def offer(port: int, duration_s: float, seed: int) -> Outcome:
         async with returned:
             connection = idle.pop(choices.randrange(len(idle)))
             try:
-                body = await connection.get("/slow" if slow else "/")
+                body = await connection.get(mix.slow_path if slow else "/")
                 latency_s = time.perf_counter() - arrived_s
                 outcome.served.append(Served(slow, arrived_s, latency_s, int(body) / 1e9))
             except (OSError, EOFError, ValueError, IndexError):
@@ -110,8 +120,8 @@ async def offer(port: int, duration_s: float, seed: int) -> Outcome:
     async with asyncio.timeout(duration_s + DRAIN_S), asyncio.TaskGroup() as sent:
         while due_s < began_s + duration_s:
             await asyncio.sleep(due_s - time.perf_counter())
-            sent.create_task(send(arrivals.random() < SLOW_SHARE, time.perf_counter()))
-            due_s += arrivals.expovariate(ARRIVALS_PER_S)
+            sent.create_task(send(arrivals.random() < mix.slow_share, time.perf_counter()))
+            due_s += arrivals.expovariate(mix.arrivals_per_s)
     for connection in connections:
         connection.close()
     outcome.served.sort(key=lambda request: request.arrived_s)

@@ -242,7 +242,7 @@ SERVERS = {
         Server(
             "granian-asgi",
             "granian",
-            granian_with("--loop", "uvloop", interface="asgi"),
+            granian_with("--loop", "uvloop", "--respawn-failed-workers", interface="asgi"),
             note="a thread of the worker besides the loop; uvloop",
         ),
         Server("hypercorn", "hypercorn", hypercorn, note="a parser in Python; uvloop"),

@@ -78,6 +78,15 @@ TARGETS = (
         "ASGI, an app that blocks its loop: fast p99 at most 1.05 x the ideal line's",
         of="stanchion-asgi",
     ),
+    Target("asgi-blocked", "late", (), 0.0, "ASGI, beside a blocked loop: none is 100 ms late", of="stanchion-asgi"),
+    Target(
+        "asgi-killed",
+        "lost",
+        ASYNCHRONOUS_PEERS,
+        1.0,
+        "ASGI, SIGKILL of a worker: none loses less",
+        of="stanchion-asgi",
+    ),
     Target("asgi-overload", "unused", (), 0.05, "ASGI, overload: at most 5 % unused", of="stanchion-asgi"),
     Target("slow", "lost", (), 0.05, "slow clients: cost the others at most 5 % of their throughput"),
 )

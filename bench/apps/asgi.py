@@ -1,5 +1,7 @@
 """The least that asynchronous apps can do, each with what another app here does without a loop."""
 
+import asyncio
+import os
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -15,6 +17,7 @@ Send = Callable[[Message], Awaitable[None]]
 
 HEADERS = [(b"content-type", b"text/plain"), (b"content-length", b"%d" % len(BODY))]
 PIECE = b"x" * (64 << 10)
+BLOCKS_S = {"/slow": SLOW_S, "/block": 1.0}
 
 
 async def hello(scope: Message, receive: Receive, send: Send) -> None:
@@ -31,10 +34,7 @@ async def upload(scope: Message, receive: Receive, send: Send) -> None:
         message = await receive()
         read_bytes += len(message["body"])
         more = message["more_body"]
-    body = b"%d\n" % read_bytes
-    headers = [(b"content-type", b"text/plain"), (b"content-length", b"%d" % len(body))]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    await answer(send, read_bytes)
 
 
 async def stream(scope: Message, receive: Receive, send: Send) -> None:
@@ -75,13 +75,11 @@ async def events(scope: Message, receive: Receive, send: Send) -> None:
 
 
 async def mixed(scope: Message, receive: Receive, send: Send) -> None:
-    """A fast and a slow page that block the loop; answers how long it really took, in ns."""
+    """Pages that block the loop; answers how long it really took, in ns."""
     refuse_lifespan(scope)
     began_ns = time.perf_counter_ns()
-    time.sleep(SLOW_S if scope["path"] == "/slow" else FAST_S)
-    body = b"%d\n" % (time.perf_counter_ns() - began_ns)
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
-    await send({"type": "http.response.body", "body": body})
+    time.sleep(BLOCKS_S.get(scope["path"], FAST_S))
+    await answer(send, time.perf_counter_ns() - began_ns)
 
 
 async def steady(scope: Message, receive: Receive, send: Send) -> None:
@@ -89,6 +87,21 @@ async def steady(scope: Message, receive: Receive, send: Send) -> None:
     refuse_lifespan(scope)
     began_ns = time.perf_counter_ns()
     time.sleep(SERVICE_S)
-    body = b"%d\n" % (time.perf_counter_ns() - began_ns)
+    await answer(send, time.perf_counter_ns() - began_ns)
+
+
+async def waiting(scope: Message, receive: Receive, send: Send) -> None:
+    """A page that waits 20 ms and leaves the loop to others; answers how long it took, in ns. /pid says whose it is."""
+    refuse_lifespan(scope)
+    if scope["path"] == "/pid":
+        await answer(send, os.getpid())
+        return
+    began_ns = time.perf_counter_ns()
+    await asyncio.sleep(SERVICE_S)
+    await answer(send, time.perf_counter_ns() - began_ns)
+
+
+async def answer(send: Send, number: int) -> None:
+    body = b"%d\n" % number
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
     await send({"type": "http.response.body", "body": body})

@@ -13,6 +13,7 @@ import pytest
 from support.gate import Gate
 from support.ports import row_of_ports
 from support.server import Serve
+from support.websocket import WebSocket
 from support.wire import request
 
 CHROMIUM = shutil.which("chromium")
@@ -103,3 +104,20 @@ def test_it_shows_the_line_in_light_and_in_dark(serve: Serve, gate: Gate, tmp_pa
         gate.let_pass(1)
         for wire in wires:
             assert wire.response().status == 200
+
+
+def test_of_event_loops_it_shows_websockets(serve: Serve, tmp_path: Path) -> None:
+    with row_of_ports(1) as port, ExitStack() as stack:
+        server = serve("sockets:app", "--interface", "asgi", "--admin", f"127.0.0.1:{port}", "--ws-ping-interval", "0")
+        clients = [WebSocket(server) for _ in range(3)]
+        for client in clients:
+            stack.callback(client.drop)
+        clients[0].close(4_000)
+        clients[0].until_end()
+
+        page = browse(f"http://127.0.0.1:{port}/", tmp_path, "dump-dom")
+        assert re.search(r"<b>2</b>\s*WebSockets", page)
+        (pid,) = [process.pid for process in server.processes() if "worker 0" in " ".join(process.cmdline())]
+        loop = r'<td class="number">0</td>' rf'<td class="number">{pid}</td>' r'<td class="number">0</td>'
+        assert re.search(loop + r'<td class="number">1,000</td><td class="number">2</td>', page)
+        assert "Closed so far, by code: 4xxx 1" in page

@@ -1,5 +1,6 @@
 """The screen of `stanchion top`, as text: what stands on it, what fits, and what each key does to it."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -76,7 +77,12 @@ def test_everything_is_on_the_screen():
 
 
 LOOPS = [
-    worker(number, 50 << 20, seats=1_000, busy=number, event_loop={"lag_us": lag_us, "lag_max_us": 2_000_000})
+    worker(
+        *(number, 50 << 20),
+        seats=1_000,
+        busy=number,
+        event_loop={"lag_us": lag_us, "lag_max_us": 2_000_000, "sessions": 7 * number},
+    )
     for number, lag_us in enumerate([0, 1_500, 120_000, 1_000_000, 20])
 ]
 
@@ -87,18 +93,40 @@ def test_of_event_loops_each_has_a_line_and_the_seats_are_counted():
     assert "10 of 5000 seats busy · 0 of 10000 connections (new 0, reading 0, busy 0, idle 0)" in lines
     head = next(number for number, line in enumerate(lines) if line.startswith("event loop"))
     assert [" ".join(line.split()) for line in lines[head:]] == [
-        "event loop pid rss running of late by at most",
-        "3 203 50.0 MiB 3 1000 1.00 s 2.00 s",
-        "2 202 50.0 MiB 2 1000 120 ms 2.00 s",
-        "1 201 50.0 MiB 1 1000 1.50 ms 2.00 s",
-        "4 204 50.0 MiB 4 1000 20.0 µs 2.00 s",
-        "0 200 50.0 MiB 0 1000 0 µs 2.00 s",
+        "event loop pid rss running of WebSockets late by at most",
+        "3 203 50.0 MiB 3 1000 21 1.00 s 2.00 s",
+        "2 202 50.0 MiB 2 1000 14 120 ms 2.00 s",
+        "1 201 50.0 MiB 1 1000 7 1.50 ms 2.00 s",
+        "4 204 50.0 MiB 4 1000 28 20.0 µs 2.00 s",
+        "0 200 50.0 MiB 0 1000 0 0 µs 2.00 s",
         "worker seat pid tenure rss state age served request",
         "1 7 201 1 50.0 MiB busy 5.00 ms 0 GET /a",
         "… 9 more seats",
     ]
     shown = screen(found, View(), 100, None)[head + 1 : head + 4]
     assert [[span.style for span in line.spans] for line in shown] == [["red"], ["yellow"], []]
+
+
+def test_what_websockets_do_is_told_of_event_loops():
+    before = {"events": {"sessions_begun": 5, "sessions_closed_by_app": 1, "session_messages_sent": 10}}
+    events = {
+        "sessions_begun": 9,
+        "sessions_closed_by_app": 3,
+        "sessions_closed_by_client": 0,
+        "sessions_cut": 1,
+        "session_messages_received": 2,
+        "session_messages_sent": 40,
+    }
+
+    def said(found: Model) -> list[str]:
+        return [line for line in drawn(found, width=120) if re.match(r"\d+ WebSockets", line)]
+
+    assert said(looked(workers=LOOPS)) == ["70 WebSockets"]
+    rates = "a second 2.00 opened, 1.50 closed (by_app 1.00, cut 0.50), messages 1.00 in, 15.0 out"
+    assert said(looked(before, workers=LOOPS, events=events)) == [f"70 WebSockets · {rates}"]
+    assert said(looked(before, events=events)) == [], "there are threads"
+    gone_back = {**events, "session_messages_sent": 9}
+    assert said(looked({"events": events}, workers=LOOPS, events=gone_back)) == ["70 WebSockets"]
 
 
 @pytest.mark.parametrize("height", range(1, 60))

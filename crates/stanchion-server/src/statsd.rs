@@ -97,7 +97,7 @@ impl Batch {
     }
 
     /// Something is at this now.
-    pub(crate) fn gauge(&mut self, name: &str, value: usize) {
+    pub(crate) fn gauge(&mut self, name: &str, value: impl Display) {
         self.add(name, value, "g");
     }
 

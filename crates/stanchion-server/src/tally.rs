@@ -148,8 +148,78 @@ counted! {
         SessionClosedByServer = "sessions_closed_by_server",
         /// The connection ended without a close frame, or in the middle of a message.
         SessionCut = "sessions_cut",
+        /// A session's client has sent a message, whole.
+        SessionReceived = "session_messages_received",
+        /// A session's client was sent a message, whole.
+        SessionSent = "session_messages_sent",
         /// A span was dropped, because the collector did not take it.
         SpanDropped = "spans_dropped",
+    }
+}
+
+counted! {
+    /// By which code a session was closed (RFC 6455 section 7.4.1), whoever closed it. What applications choose for
+    /// themselves is told as a class, so that clients cannot make names without end.
+    CloseCode {
+        /// All was said.
+        Normal = "1000",
+        /// Who closed it leaves.
+        GoingAway = "1001",
+        /// The protocol was broken.
+        Protocol = "1002",
+        /// A kind of message that is not taken.
+        Unsupported = "1003",
+        /// Closed without a code.
+        Unsaid = "1005",
+        /// A text was not UTF-8.
+        NotUtf8 = "1007",
+        /// A message against a policy.
+        Policy = "1008",
+        /// A message was too long.
+        TooBig = "1009",
+        /// An extension was missing.
+        Extension = "1010",
+        /// The server, or its app, has failed.
+        Failed = "1011",
+        /// The server restarts.
+        Restart = "1012",
+        /// The client is to try again later.
+        TryLater = "1013",
+        /// A gateway had a bad answer.
+        Gateway = "1014",
+        /// Registered for libraries.
+        Registered = "3xxx",
+        /// An application's own.
+        Private = "4xxx",
+        /// Any other.
+        Other = "other",
+        /// The connection ended without a close frame.
+        Cut = "none",
+    }
+}
+
+impl CloseCode {
+    /// What a code is told as; `None`: there was no close frame.
+    pub(crate) fn of(code: Option<u16>) -> Self {
+        match code {
+            Some(1000) => Self::Normal,
+            Some(1001) => Self::GoingAway,
+            Some(1002) => Self::Protocol,
+            Some(1003) => Self::Unsupported,
+            Some(1005) => Self::Unsaid,
+            Some(1007) => Self::NotUtf8,
+            Some(1008) => Self::Policy,
+            Some(1009) => Self::TooBig,
+            Some(1010) => Self::Extension,
+            Some(1011) => Self::Failed,
+            Some(1012) => Self::Restart,
+            Some(1013) => Self::TryLater,
+            Some(1014) => Self::Gateway,
+            Some(3000..=3999) => Self::Registered,
+            Some(4000..=4999) => Self::Private,
+            Some(_) => Self::Other,
+            None => Self::Cut,
+        }
     }
 }
 
@@ -163,12 +233,13 @@ counted! {
     }
 }
 
-/// Where the count of requests that arrived is; then come the outcomes, the events, the bytes.
+/// Where the count of requests that arrived is; then come the outcomes, the events, the bytes, the codes.
 const ARRIVED: usize = 0;
 const OUTCOMES: usize = ARRIVED + 1;
 const EVENTS: usize = OUTCOMES + Outcome::ALL.len();
 const TRAFFIC: usize = EVENTS + Event::ALL.len();
-const COUNTS: usize = TRAFFIC + Traffic::ALL.len();
+const CODES: usize = TRAFFIC + Traffic::ALL.len();
+const COUNTS: usize = CODES + CloseCode::ALL.len();
 
 /// The counts of a house.
 #[derive(Debug)]
@@ -205,6 +276,11 @@ impl Tally {
         self.0.add(TRAFFIC + traffic as usize, bytes as u64);
     }
 
+    /// In the acceptor: a session has ended, by this code.
+    pub(crate) fn closed_by(&self, code: CloseCode) {
+        self.0.add(CODES + code as usize, 1);
+    }
+
     /// In the master, when there is no acceptor (any more): what the last one had in hand is lost.
     /// Gives how many requests that were, with those that had become sessions.
     pub(crate) fn settle(&self) -> u64 {
@@ -213,6 +289,8 @@ impl Tally {
         self.0.add(OUTCOMES + Outcome::Lost as usize, requests);
         self.happened_times(Event::Cut, connections);
         self.happened_times(Event::SessionCut, counts.sessions());
+        self.0
+            .add(CODES + CloseCode::Cut as usize, counts.sessions());
         requests
     }
 
@@ -286,6 +364,11 @@ impl Counts {
     /// How many bytes were moved so.
     pub(crate) fn moved(&self, traffic: Traffic) -> u64 {
         self.0[TRAFFIC + traffic as usize]
+    }
+
+    /// Sessions that ended by this code.
+    pub(crate) fn closed_by(&self, code: CloseCode) -> u64 {
+        self.0[CODES + code as usize]
     }
 
     /// Requests that arrived and have not ended.
@@ -379,6 +462,9 @@ mod tests {
         for (number, event) in Event::ALL.iter().enumerate() {
             (0..=number).for_each(|_| tally.happened(*event));
         }
+        for (number, code) in CloseCode::ALL.iter().enumerate() {
+            (0..=number).for_each(|_| tally.closed_by(*code));
+        }
         tally.moved(Traffic::Received, 100);
         tally.moved(Traffic::Sent, 1);
         tally.moved(Traffic::Sent, 2);
@@ -392,6 +478,9 @@ mod tests {
         assert_eq!(Traffic::ALL, [Traffic::Received, Traffic::Sent]);
         assert_eq!(counts.moved(Traffic::Received), 100);
         assert_eq!(counts.moved(Traffic::Sent), 3);
+        for (number, code) in CloseCode::ALL.iter().enumerate() {
+            assert_eq!(counts.closed_by(*code), number as u64 + 1, "{code:?}");
+        }
         assert_eq!(counts.in_flight(), 0);
     }
 
@@ -415,12 +504,38 @@ mod tests {
         assert_eq!(counts.ended(Outcome::Lost), 2);
         assert_eq!(counts.happened(Event::Cut), 4);
         assert_eq!(counts.happened(Event::SessionCut), 1 + 3);
+        assert_eq!(counts.closed_by(CloseCode::Cut), 3);
         assert_eq!(counts.sessions(), 0);
         assert_eq!((counts.in_flight(), counts.connections()), (0, 0));
         assert_eq!(
             counts.to_string(),
             "arrived=3 answered=1 lost_with_acceptor=2"
         );
+    }
+
+    #[test]
+    fn a_code_is_told_by_its_number_or_as_a_class() {
+        for (code, name) in [
+            (Some(1000), "1000"),
+            (Some(1014), "1014"),
+            (Some(1004), "other"),
+            (Some(1006), "other"),
+            (Some(2999), "other"),
+            (Some(3000), "3xxx"),
+            (Some(3999), "3xxx"),
+            (Some(4000), "4xxx"),
+            (Some(4999), "4xxx"),
+            (Some(5000), "other"),
+            (None, "none"),
+        ] {
+            assert_eq!(CloseCode::of(code).name(), name, "{code:?}");
+        }
+        for number in CloseCode::ALL
+            .iter()
+            .filter_map(|code| code.name().parse().ok())
+        {
+            assert_eq!(CloseCode::of(Some(number)).name(), number.to_string());
+        }
     }
 
     #[test]

@@ -57,6 +57,7 @@ def screen(model: Model, view: View, width: int, height: int | None) -> list[Tex
         *_latencies(model, width),
         *_listeners(status.listeners, room.listeners),
         _totals(model),
+        *_sessions(model),
         *_loops(status.loops, status.memory_bytes, room.loops),
     ]
     lines += _seats(model, view, None if height is None else height - len(lines) - view.live)
@@ -83,8 +84,8 @@ class _Room:
             self.lanes, self.listeners, self.loops = lanes, listeners, loops
         else:
             # What is not theirs on 24 lines: head 1, line 3, latencies 5, totals 1, heads of three tables 3,
-            # seats 4, keys 1.
-            spare = max(2, height - 18)
+            # seats 4, keys 1, and of event loops one more for WebSockets.
+            spare = max(2, height - 18 - (loops > 0))
             self.listeners = min(listeners, max(1, spare // 3))
             self.lanes = min(lanes, max(1, spare // 3))
             # Of a house whose seats are many and short-lived: they say more than the seats do.
@@ -266,13 +267,26 @@ def _totals(model: Model) -> Text:
     return text
 
 
+def _sessions(model: Model) -> Iterable[Text]:
+    """Of event loops: how many WebSockets there are, and what they do."""
+    if not model.status.loops:
+        return
+    text = Text(f"{sum(loop.sessions for loop in model.status.loops)} WebSockets")
+    if (rates := model.session_rates) is not None:
+        text.append(f" · a second {rate(rates.opened)} opened, {rate(sum(rates.closed.values()))} closed")
+        if rates.closed:
+            text.append(f" ({_by_rate(rates.closed)})", "red" if "cut" in rates.closed else "")
+        text.append(f", messages {rate(rates.received)} in, {rate(rates.sent)} out")
+    yield text
+
+
 def _loops(loops: Sequence[Loop], memory_bytes: Mapping[int, int | None], rows: int) -> list[Text]:
     """The latest first, as far as there is room."""
     if not loops:
         return []
     latest_first = sorted(loops, key=lambda loop: (-loop.lag_us, loop.worker))
     return table(
-        ("event loop", "pid", "rss", "running", "of", "late by", "at most"),
+        ("event loop", "pid", "rss", "running", "of", "WebSockets", "late by", "at most"),
         [
             (
                 str(loop.worker),
@@ -280,6 +294,7 @@ def _loops(loops: Sequence[Loop], memory_bytes: Mapping[int, int | None], rows: 
                 size(memory_bytes.get(loop.worker)),
                 str(loop.busy),
                 str(loop.seats),
+                str(loop.sessions),
                 duration(loop.lag_us),
                 duration(loop.lag_max_us),
             )

@@ -23,6 +23,19 @@ class Rates:
 
 
 @dataclass(frozen=True)
+class SessionRates:
+    """WebSockets a second between two looks."""
+
+    opened: float
+    closed: Mapping[str, float]
+    """By how they ended; only ways that occurred."""
+    received: float
+    """Messages of clients."""
+    sent: float
+    """Messages to clients."""
+
+
+@dataclass(frozen=True)
 class Spread:
     """A distribution of durations: how many fell into each bucket, and what that means."""
 
@@ -50,8 +63,13 @@ class Model:
     over_s: float | None
     """Between the two looks."""
     rates: Rates | None
+    session_rates: SessionRates | None
+    """None before there are two looks that can be compared."""
     wait: Latency
     service: Latency
+
+
+_SESSION_ENDS = ("sessions_closed_by_app", "sessions_closed_by_client", "sessions_closed_by_server", "sessions_cut")
 
 
 class Order(Enum):
@@ -66,11 +84,12 @@ def model(before: Status | None, now: Status) -> Model:
     """`before` is the look before this one, if there was one."""
     over_s = None if before is None else _over_s(before, now)
     if before is None or over_s is None:
-        return Model(now, None, None, Latency(None, _ever(now.wait)), Latency(None, _ever(now.service)))
+        return Model(now, None, None, None, Latency(None, _ever(now.wait)), Latency(None, _ever(now.service)))
     return Model(
         now,
         over_s,
         _rates(before.requests, now.requests, over_s),
+        _session_rates(before.events, now.events, over_s),
         Latency(_between(before.wait, now.wait), _ever(now.wait)),
         Latency(_between(before.service, now.service), _ever(now.service)),
     )
@@ -110,6 +129,19 @@ def _rates(before: Mapping[str, int], now: Mapping[str, int], over_s: float) -> 
         gone=sum(rate for key, rate in ended.items() if families[key] == "abandoned"),
         refused={key.removeprefix("refused_"): rate for key, rate in ended.items() if families[key] == "refused"},
         broken={key: rate for key, rate in ended.items() if families[key] not in ("answered", "abandoned", "refused")},
+    )
+
+
+def _session_rates(before: Mapping[str, int], now: Mapping[str, int], over_s: float) -> SessionRates | None:
+    grown = {key: count - before.get(key, 0) for key, count in now.items() if key.startswith("session")}
+    if any(growth < 0 for growth in grown.values()):
+        return None
+    ended = {key.removeprefix("sessions_closed_"): grown.get(key, 0) for key in _SESSION_ENDS}
+    return SessionRates(
+        opened=grown.get("sessions_begun", 0) / over_s,
+        closed={key.removeprefix("sessions_"): growth / over_s for key, growth in ended.items() if growth},
+        received=grown.get("session_messages_received", 0) / over_s,
+        sent=grown.get("session_messages_sent", 0) / over_s,
     )
 
 

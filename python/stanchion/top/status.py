@@ -67,6 +67,8 @@ class Loop:
     lag_us: int
     """How late it is, or was the last time."""
     lag_max_us: int
+    sessions: int
+    """WebSockets that it has open."""
 
 
 @dataclass(frozen=True)
@@ -207,6 +209,7 @@ def _loop(of: "_Reader") -> Loop | None:
         seats=of.count("seats"),
         lag_us=inner.count("lag_us"),
         lag_max_us=inner.count("lag_max_us"),
+        sessions=inner.count("sessions"),
     )
 
 

@@ -6,7 +6,7 @@ use super::admin::{Facts, Sources, State, listener_statuses};
 use super::connections::Fate;
 use super::dispatch::reply::Reply;
 use super::lifecycle::Lifecycle;
-use super::observers::Gauges;
+use super::observers::{Gauges, Loops};
 use super::{Acceptor, OPERATORS_ANSWERS_MAX, admin};
 
 impl Acceptor {
@@ -70,6 +70,20 @@ impl Acceptor {
             workers: dispatch.sitting().count(),
             waiting: dispatch.waiting(),
             queued,
+            loops: settings
+                .is_event_loop()
+                .then(|| self.loops(self.requests.now_us)),
+        })
+    }
+
+    fn loops(&self, now_us: u64) -> Loops {
+        let dispatch = &self.requests.dispatch;
+        let loops = dispatch
+            .sitting()
+            .filter_map(|(worker, _)| dispatch.loop_status(worker, now_us));
+        loops.fold(Loops::default(), |sum, one| Loops {
+            sessions: sum.sessions + u64::from(one.sessions),
+            late_us: sum.late_us.max(one.lag_us),
         })
     }
 }

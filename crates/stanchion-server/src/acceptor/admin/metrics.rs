@@ -172,6 +172,15 @@ fn about_event_loops(page: &mut Exposition, status: &Status) {
     for (worker, event_loop) in &loops {
         sessions.sample(&[("worker", worker)], event_loop.sessions);
     }
+    if let Some(closed) = &status.sessions_closed {
+        let mut sessions = page.counter(
+            "stanchion_sessions_closed_total",
+            "WebSockets that have ended, by the code of the close frame; none: without one.",
+        );
+        for (code, count) in closed {
+            sessions.sample(&[("code", code)], count);
+        }
+    }
     let mut late = page.gauge(
         "stanchion_loop_late_seconds",
         "How late the event loop of a worker is, or was the last time: what in the app does not await keeps it.",

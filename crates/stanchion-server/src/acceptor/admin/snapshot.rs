@@ -12,7 +12,7 @@ use super::status::{
 use crate::acceptor::dispatch::Dispatch;
 use crate::figures::{Attempt, Cause, Figures};
 use crate::settings::Settings;
-use crate::tally::{Event, Outcome, Traffic};
+use crate::tally::{CloseCode, Event, Outcome, Traffic};
 use crate::tree::Common;
 
 /// Where it is known.
@@ -45,6 +45,8 @@ impl Sources<'_> {
         ];
         let events = Event::ALL.iter();
         let traffic = Traffic::ALL.iter();
+        let closed = CloseCode::ALL.iter();
+        let closed = closed.map(|one| (one.name(), counts.closed_by(*one)));
         let workers = dispatch.sitting().map(|(worker, pid)| {
             let (seats, busy) = dispatch.seats_of(worker);
             WorkerStatus {
@@ -77,6 +79,7 @@ impl Sources<'_> {
             events: events
                 .map(|one| (one.name(), counts.happened(*one)))
                 .collect(),
+            sessions_closed: common.settings.is_event_loop().then(|| closed.collect()),
             bytes: traffic
                 .map(|one| (one.name(), counts.moved(*one)))
                 .collect(),

@@ -3,6 +3,7 @@
 use stanchion_exchange::Corrupt;
 use stanchion_websocket::{Close, frame_head};
 
+use crate::acceptor::dispatch::sessions::Messages;
 use crate::record::{Content, Kind, MESSAGE_HEAD_BYTES, read_close, read_message_head};
 
 /// Makes frames of what a worker has written, in whatever pieces it comes. A message that comes in several is sent in as
@@ -11,6 +12,8 @@ use crate::record::{Content, Kind, MESSAGE_HEAD_BYTES, read_close, read_message_
 pub(super) struct Outward {
     head: Vec<u8>,
     inside: Inside,
+    /// Those that were made frames of as a whole.
+    pub(super) sent: Messages,
 }
 
 /// What the next byte belongs to.
@@ -18,8 +21,8 @@ pub(super) struct Outward {
 enum Inside {
     #[default]
     Head,
-    /// A message, of which so much is to come. Of what kind, if none of it was sent.
-    Message(Option<Kind>, usize),
+    /// A message, of which so much of so much is to come. Of what kind, if none of it was sent.
+    Message(Option<Kind>, usize, usize),
     /// A close, of so many bytes.
     Close(usize, Vec<u8>),
 }
@@ -48,12 +51,13 @@ impl Outward {
                         self.begin(head, out)?;
                     }
                 }
-                Inside::Message(kind, left) => {
+                Inside::Message(kind, left, len) => {
                     let part = split(&mut rest, *left);
                     *left -= part.len();
                     out.extend_from_slice(&frame_head(kind.take(), *left == 0, part.len() as u64));
                     out.extend_from_slice(part);
                     if *left == 0 {
+                        self.sent.add(*len);
                         self.inside = Inside::Head;
                     }
                 }
@@ -77,9 +81,10 @@ impl Outward {
             Content::Close => Inside::Close(len, Vec::with_capacity(len)),
             Content::Message(kind) if len == 0 => {
                 out.extend_from_slice(&frame_head(Some(kind), true, 0));
+                self.sent.add(0);
                 Inside::Head
             }
-            Content::Message(kind) => Inside::Message(Some(kind), len),
+            Content::Message(kind) => Inside::Message(Some(kind), len, len),
         };
         Ok(())
     }
@@ -153,6 +158,7 @@ mod tests {
             let said = [(1, b"hello".to_vec()), (2, vec![]), (2, b"abc".to_vec())];
             assert_eq!(messages, said, "{step}");
             assert_eq!(close, Some(Close::new(4000, "over")), "{step}");
+            assert_eq!(outward.sent, Messages { count: 3, bytes: 8 }, "{step}");
             if step == written.len() {
                 assert_eq!(frames, 3, "what is there as a whole is one frame");
             }

@@ -13,10 +13,11 @@ use super::outward::Outward;
 use super::transport::{Read, Written};
 use crate::acceptor::dispatch::collect::SWITCHING;
 use crate::acceptor::dispatch::outflow::{Next, StreamEnd};
+use crate::acceptor::dispatch::sessions::SessionFacts;
 use crate::acceptor::dispatch::ticket::Ticket;
 use crate::acceptor::poller::Poller;
 use crate::acceptor::requests::{Account, Requests};
-use crate::tally::{self, Outcome};
+use crate::tally::{self, CloseCode, Outcome};
 
 /// How long a client may take for its part of the closing handshake.
 const CLOSING: Duration = Duration::from_secs(10);
@@ -37,6 +38,7 @@ pub(super) struct Session {
     pending: Bytes,
     /// Bytes of frames that were given away.
     bytes: u64,
+    facts: SessionFacts,
     /// What has come for the worker, that it has had no room for yet.
     inward: Inward,
     /// The worker writes no more.
@@ -214,6 +216,11 @@ impl Session {
         pending: Bytes,
         requests: &Requests,
     ) -> Self {
+        let facts = SessionFacts {
+            // What a seat has done since this turn began is no earlier.
+            begun_us: requests.now_us.max(ticket.taken_us.get()),
+            ..SessionFacts::default()
+        };
         Self {
             ticket,
             account,
@@ -222,6 +229,7 @@ impl Session {
             outward: Outward::default(),
             pending,
             bytes: 0,
+            facts,
             inward: Inward::default(),
             is_worker_done: false,
             end: None,
@@ -279,6 +287,7 @@ impl Session {
             return;
         }
         self.end = Some(end);
+        self.facts.code = Some(close.code);
         self.closed_by_us = after(requests.now_us, CLOSING);
         self.socket.close(close);
         if !self.is_worker_done && end != End::ByApp {
@@ -333,7 +342,12 @@ impl Session {
         if self.is_worker_done {
             return;
         }
-        match self.outward.take(bytes, out) {
+        let before = self.outward.sent.count;
+        let taken = self.outward.take(bytes, out);
+        let sent = self.outward.sent.count - before;
+        let tally = &requests.common.tally;
+        tally.happened_times(tally::Event::SessionSent, sent);
+        match taken {
             Ok(None) => {}
             Ok(Some(close)) => {
                 self.is_worker_done = true;
@@ -386,6 +400,11 @@ impl Session {
             match event {
                 Event::Message(kind, message) => {
                     if self.end.is_none() {
+                        self.facts.received.add(message.len());
+                        requests
+                            .common
+                            .tally
+                            .happened(tally::Event::SessionReceived);
                         self.inward.put(kind, message);
                     }
                 }
@@ -431,8 +450,13 @@ impl Session {
     }
 
     /// It is over, and whoever keeps records is told.
-    fn over(self, requests: &mut Requests) {
+    fn over(mut self, requests: &mut Requests) {
         let end = self.end.unwrap_or(End::Cut);
+        self.facts.sent = self.outward.sent;
+        let code = CloseCode::of(self.facts.code);
+        requests.common.tally.closed_by(code);
+        // It is over once.
+        let _ = self.ticket.session.set(Box::new(self.facts));
         requests.dispatch.abandon(&self.ticket, requests.now_us);
         requests.common.tally.happened(end.event());
         let outcome = self.account.close(end.outcome());
@@ -444,6 +468,7 @@ impl Session {
         // What it was told it has not got.
         if !self.pending.is_empty() || !self.socket.out().is_empty() {
             self.end = None;
+            self.facts.code = None;
         }
         self.over(requests);
     }

@@ -17,7 +17,7 @@ pub(crate) mod refusal;
 pub(crate) mod reply;
 pub(crate) mod request;
 pub(crate) mod request_id;
-mod sessions;
+pub(crate) mod sessions;
 pub(crate) mod status;
 pub(crate) mod ticket;
 pub(crate) mod trace;

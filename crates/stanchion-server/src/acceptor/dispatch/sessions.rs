@@ -19,6 +19,32 @@ pub(super) struct Sessions {
 /// One of the sessions that there may be, until this is dropped.
 pub(crate) struct SessionPermit(Rc<Cell<usize>>);
 
+/// What a session was, for whoever keeps records.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SessionFacts {
+    /// When its client was told that it has it.
+    pub(crate) begun_us: u64,
+    /// By which code it was closed; `None`: there was no close frame.
+    pub(crate) code: Option<u16>,
+    pub(crate) received: Messages,
+    pub(crate) sent: Messages,
+}
+
+/// Whole messages, and the bytes in them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Messages {
+    pub(crate) count: u64,
+    pub(crate) bytes: u64,
+}
+
+impl Messages {
+    /// One more.
+    pub(crate) fn add(&mut self, bytes: usize) {
+        self.count += 1;
+        self.bytes += bytes as u64;
+    }
+}
+
 impl Drop for SessionPermit {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);

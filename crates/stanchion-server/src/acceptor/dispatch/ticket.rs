@@ -1,6 +1,6 @@
 //! A request's place in the server, from its joining the line to the last byte of its answer.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -13,7 +13,7 @@ use super::outflow::{Limits, Next, Outflow, StreamEnd};
 use super::refusal::Refusal;
 use super::reply::Reply;
 use super::request::Request;
-use super::sessions::SessionPermit;
+use super::sessions::{SessionFacts, SessionPermit};
 use super::trace::Trace;
 use crate::acceptor::storage::clients::Share;
 use crate::acceptor::storage::woken::Woken;
@@ -50,6 +50,8 @@ pub(crate) struct Ticket {
     pub(crate) permit: Cell<Option<SessionPermit>>,
     /// It has its WebSocket, and its seat another request.
     pub(crate) is_session: Cell<bool>,
+    /// What it was as a session, once that is over.
+    pub(crate) session: OnceCell<Box<SessionFacts>>,
     /// There was no room for what its client has sent: it looks again when there is.
     pub(crate) wants_room: Cell<bool>,
     /// Until when its worker had to wait for the rest of its body; later than ever while it has to.
@@ -126,6 +128,7 @@ impl Ticket {
             worker: Cell::new(None),
             permit: Cell::new(None),
             is_session: Cell::new(false),
+            session: OnceCell::new(),
             wants_room: Cell::new(false),
             client_until_us: Cell::new(0),
             is_retried: Cell::new(false),

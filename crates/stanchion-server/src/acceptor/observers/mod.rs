@@ -22,8 +22,8 @@ use crate::tally::{Event, Tally};
 use access_log::AccessLog;
 pub(crate) use repeats::Repeats;
 use spans::Spans;
-pub(crate) use statsd::Gauges;
 use statsd::Statsd;
+pub(crate) use statsd::{Gauges, Loops};
 
 /// What of the settings only observers understand.
 pub(crate) fn check(settings: &Settings) -> Result<(), String> {

@@ -9,7 +9,7 @@ use crate::acceptor::dispatch::over::Over;
 use crate::acceptor::storage::shortage::Shortage;
 use crate::settings::Settings;
 use crate::statsd::{self, Batch};
-use crate::tally::{Counts, Event, Outcome, Tally};
+use crate::tally::{CloseCode, Counts, Event, Outcome, Tally};
 
 /// Gauges are told at every so many ticks: once a second, as gunicorn has it.
 const TICKS_PER_GAUGE: u32 = 4;
@@ -34,7 +34,29 @@ pub(crate) struct Gauges {
     pub(crate) waiting: usize,
     /// In the kernel's queues, if that is to be told (`enable_backlog_metric`).
     pub(crate) queued: Option<u64>,
+    /// If workers have event loops.
+    pub(crate) loops: Option<Loops>,
 }
+
+/// Of all event loops together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Loops {
+    /// Sessions that they have.
+    pub(crate) sessions: u64,
+    /// How late the latest of them is.
+    pub(crate) late_us: u64,
+}
+
+/// What is told of sessions, by the names of their counts.
+const SESSION_EVENTS: [(Event, &str); 7] = [
+    (Event::SessionBegun, "begun"),
+    (Event::SessionClosedByApp, "closed_by_app"),
+    (Event::SessionClosedByClient, "closed_by_client"),
+    (Event::SessionClosedByServer, "closed_by_server"),
+    (Event::SessionCut, "cut"),
+    (Event::SessionReceived, "messages_received"),
+    (Event::SessionSent, "messages_sent"),
+];
 
 impl Statsd {
     /// Opens what the settings ask for, if anything.
@@ -79,6 +101,15 @@ impl Statsd {
             let name = outcome.name();
             metrics.count(format_args!("stanchion.request.outcome.{name}"), grown);
         }
+        for (event, name) in SESSION_EVENTS {
+            let grown = now.happened(event) - told.happened(event);
+            metrics.count(format_args!("stanchion.sessions.{name}"), grown);
+        }
+        for &code in CloseCode::ALL {
+            let grown = now.closed_by(code) - told.closed_by(code);
+            let name = code.name();
+            metrics.count(format_args!("stanchion.sessions.code.{name}"), grown);
+        }
     }
 
     fn tell_gauges(&self, gauges: Gauges) {
@@ -87,6 +118,10 @@ impl Statsd {
         metrics.gauge("stanchion.line.waiting", gauges.waiting);
         if let Some(queued) = gauges.queued {
             metrics.histogram("gunicorn.backlog", queued);
+        }
+        if let Some(Loops { sessions, late_us }) = gauges.loops {
+            metrics.gauge("stanchion.sessions.open", sessions);
+            metrics.gauge("stanchion.loop.late", late_us / 1_000);
         }
     }
 

@@ -11,8 +11,9 @@ use stanchion_sys::channel::{Channel, Received};
 use super::*;
 use crate::acceptor::dispatch::request::{Body, Peer, Request};
 use crate::acceptor::dispatch::request_id::RequestIds;
+use crate::acceptor::dispatch::sessions::{Messages, SessionFacts};
 use crate::acceptor::dispatch::ticket::Ticket;
-use crate::tally::Outcome;
+use crate::tally::{CloseCode, Outcome};
 
 /// A log of this test alone, gone when the test is.
 struct LogPath(PathBuf);
@@ -230,6 +231,35 @@ fn every_atom_says_what_it_stands_for() {
 }
 
 #[test]
+fn the_line_of_a_session_says_how_it_was() {
+    let upgraded = || ticket(Head::of("GET", "/chat", &[("Host", "x")]), None);
+    let (closed, cut, request) = (upgraded(), upgraded(), upgraded());
+    for (ticket, code) in [(&closed, Some(4_001)), (&cut, None)] {
+        let facts = SessionFacts {
+            begun_us: 1_500_000,
+            code,
+            received: Messages { count: 2, bytes: 8 },
+            sent: Messages { count: 3, bytes: 9 },
+        };
+        assert!(ticket.session.set(Box::new(facts)).is_ok());
+    }
+    let tickets = [closed, cut, request];
+    let format = "%({close_code}x)s %({messages_received}x)s %({messages_sent}x)s";
+    let settings = serde_json::json!({"access_log_format": format});
+    assert_eq!(lines(settings, &tickets), ["4001 2 3", "- 2 3", "- - -"]);
+    let ends = lines(serde_json::json!({"access_log_json": true}), &tickets);
+    let ends = ends
+        .iter()
+        .map(|line| line.split_once("\"client\"").expect("a key").1);
+    let expected = [
+        r#":"127.0.0.1","close_code":4001,"messages_received":2,"messages_sent":3,"bytes_received":8}"#,
+        r#":"127.0.0.1","close_code":null,"messages_received":2,"messages_sent":3,"bytes_received":8}"#,
+        r#":"127.0.0.1"}"#,
+    ];
+    assert_eq!(ends.collect::<Vec<_>>(), expected);
+}
+
+#[test]
 fn a_line_of_json_has_every_key_in_its_place() {
     let no_query = Head::of("GET", "/a?", &[]);
     let tickets = [ticket(browsers(), None), ticket(no_query, None)];
@@ -274,8 +304,13 @@ fn statsd_hears_durations_counts_and_once_a_second_gauges() {
         workers: 2,
         waiting: 5,
         queued: Some(9),
+        loops: Some(Loops {
+            sessions: 7,
+            late_us: 12_900,
+        }),
     };
-    let told_gauges = "gunicorn.workers:2|g\nstanchion.line.waiting:5|g\ngunicorn.backlog:9|h";
+    let told_gauges = "gunicorn.workers:2|g\nstanchion.line.waiting:5|g\ngunicorn.backlog:9|h\n\
+         stanchion.sessions.open:7|g\nstanchion.loop.late:12|g";
     observers.over(&over(&ticket(browsers(), None), b""));
     observers.tally.ended(Outcome::Answered);
     observers.tick(0, || Some(gauges));
@@ -291,6 +326,14 @@ fn statsd_hears_durations_counts_and_once_a_second_gauges() {
     }
     observers.tick(4, || Some(gauges));
     assert_eq!(heard(), told_gauges);
+    observers.tally.happened(Event::SessionBegun);
+    observers.tally.happened_times(Event::SessionSent, 3);
+    observers.tally.happened(Event::SessionClosedByApp);
+    observers.tally.closed_by(CloseCode::Private);
+    observers.tick(5, || unreachable!("nobody is to gather them"));
+    let sessions = "stanchion.sessions.begun:1|c|@1.0\nstanchion.sessions.closed_by_app:1|c|@1.0\n\
+         stanchion.sessions.messages_sent:3|c|@1.0\nstanchion.sessions.code.4xxx:1|c|@1.0";
+    assert_eq!(heard(), sessions);
     observers.finish();
 }
 
@@ -390,6 +433,7 @@ fn a_scribe_is_sent_all_that_there_is_to_say() {
             "h": "127.0.0.1", "p": "<77>", "{wait_us}x": "250", "{service_us}x": "1000", "{proxy_us}x": "17",
             "{lane}x": "default", "{worker}x": "3", "{client}x": "127.0.0.1", "{outcome}x": "answered",
             "{request_id}x": "req-1", "{trace_id}x": "0af7651916cd43dd8448eb211c80319c", "t": null,
+            "{close_code}x": "-", "{messages_received}x": "-", "{messages_sent}x": "-",
         },
     });
     assert_eq!(said, expected);

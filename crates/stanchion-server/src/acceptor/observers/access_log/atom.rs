@@ -74,6 +74,18 @@ impl Own {
             Self::Outcome => text(out, Some(line.over.outcome.name())),
             Self::Lane => text(out, Some(line.lane)),
             Self::RequestId => text(out, ticket.request.id()),
+            Self::CloseCode => {
+                let session = ticket.session.get();
+                known_number(out, session.and_then(|session| session.code).map(u64::from));
+            }
+            Self::MessagesReceived => {
+                let session = ticket.session.get();
+                known_number(out, session.map(|session| session.received.count));
+            }
+            Self::MessagesSent => {
+                let session = ticket.session.get();
+                known_number(out, session.map(|session| session.sent.count));
+            }
             Self::TraceId => text(out, trace_id(&ticket.request.head)),
         }
     }

@@ -47,6 +47,9 @@ pub(super) enum Own {
     Outcome,
     RequestId,
     TraceId,
+    CloseCode,
+    MessagesReceived,
+    MessagesSent,
 }
 
 /// Reads a format. Python's `%(name)s` is all there is of Python's formatting; as in gunicorn, an
@@ -132,6 +135,9 @@ fn own(name: &str) -> Result<Own, String> {
         "outcome" => Own::Outcome,
         "request_id" => Own::RequestId,
         "trace_id" => Own::TraceId,
+        "close_code" => Own::CloseCode,
+        "messages_received" => Own::MessagesReceived,
+        "messages_sent" => Own::MessagesSent,
         _ => return Err(format!("access log format: there is no %({{{name}}}x)s")),
     })
 }

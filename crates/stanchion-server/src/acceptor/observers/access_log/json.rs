@@ -52,6 +52,12 @@ pub(super) fn write(out: &mut Vec<u8>, line: &LogLine<'_>) {
         }
         None => out.extend_from_slice(b"null"),
     }
+    if let Some(session) = ticket.session.get() {
+        number(out, "close_code", session.code.map(u64::from));
+        number(out, "messages_received", Some(session.received.count));
+        number(out, "messages_sent", Some(session.sent.count));
+        number(out, "bytes_received", Some(session.received.bytes));
+    }
     out.push(b'}');
 }
 

@@ -18,7 +18,7 @@ const SHORT_TEXT_BYTES: [usize; 2] = [512, 64];
 const SHORT_FIELDS: [&[u8]; 3] = [b"host", b"referer", b"user-agent"];
 
 /// Atoms that gunicorn has no word for, or that a process which is not the worker, and later, would say wrongly.
-const ATOMS: [(&str, Atom); 12] = [
+const ATOMS: [(&str, Atom); 15] = [
     ("h", Atom::Address),
     ("p", Atom::Worker),
     ("{wait_us}x", Atom::Own(Own::WaitUs)),
@@ -30,6 +30,9 @@ const ATOMS: [(&str, Atom); 12] = [
     ("{outcome}x", Atom::Own(Own::Outcome)),
     ("{request_id}x", Atom::Own(Own::RequestId)),
     ("{trace_id}x", Atom::Own(Own::TraceId)),
+    ("{close_code}x", Atom::Own(Own::CloseCode)),
+    ("{messages_received}x", Atom::Own(Own::MessagesReceived)),
+    ("{messages_sent}x", Atom::Own(Own::MessagesSent)),
     ("t", Atom::Time),
 ];
 

@@ -3,6 +3,7 @@
 use stanchion_http::Head;
 
 use crate::acceptor::dispatch::over::Over;
+use crate::acceptor::dispatch::sessions::SessionFacts;
 use crate::acceptor::dispatch::trace::Trace;
 use crate::acceptor::observers::traceparent::TRACESTATE;
 use crate::tally::Outcome;
@@ -35,6 +36,8 @@ pub(super) struct Finished {
     pub(super) lane: usize,
     pub(super) worker_pid: i32,
     pub(super) request_id: Option<Box<str>>,
+    /// If it became a session.
+    pub(super) session: Option<Box<SessionFacts>>,
 }
 
 /// When it was where, in this order.
@@ -117,13 +120,15 @@ impl Finished {
             lane: ticket.lane.get().index(),
             worker_pid: ticket.worker_pid.get(),
             request_id: request.id().map(Box::from),
+            session: ticket.session.get().cloned(),
         }
     }
 
     /// Spans that will be made of it.
     pub(super) fn spans(&self) -> u64 {
         let parts = [self.times.left_us, self.times.run_until_us];
-        1 + parts.iter().flatten().count() as u64
+        let session = usize::from(self.session.is_some());
+        (1 + parts.iter().flatten().count() + session) as u64
     }
 }
 

@@ -81,7 +81,12 @@ impl Spans {
         {
             let has_waited = ticket.stage.get() != Stage::New;
             let was_taken = ticket.taken_us.get() != 0;
-            let spans = 1 + u64::from(has_waited) + u64::from(has_waited && was_taken);
+            let parts = [
+                has_waited,
+                has_waited && was_taken,
+                ticket.session.get().is_some(),
+            ];
+            let spans = 1 + parts.into_iter().map(u64::from).sum::<u64>();
             let finished = || Finished::new(trace, over, has_waited);
             self.exporter.push(spans, finished);
         }

@@ -62,7 +62,8 @@ impl Origin {
             let server = self.server(one, clock);
             let wait = wait(one, clock, random.take());
             let run = run(one, clock);
-            [Some(server), wait, run].into_iter().flatten()
+            let session = session(one, clock, random);
+            [Some(server), wait, run, session].into_iter().flatten()
         });
         let scope = InstrumentationScope {
             name: env!("CARGO_PKG_NAME").to_owned(),
@@ -182,6 +183,40 @@ fn run(one: &Finished, clock: Clock) -> Option<Span> {
             clock,
             [times.left_us?, times.run_until_us?],
         )
+    })
+}
+
+/// While it was a session: from when its client was told until it ended.
+fn session(one: &Finished, clock: Clock, random: &mut Random) -> Option<Span> {
+    let facts = one.session.as_deref()?;
+    let mut attributes = vec![
+        KeyValue::text("network.protocol.name", "websocket"),
+        KeyValue::number("stanchion.session.messages_received", facts.received.count),
+        KeyValue::number("stanchion.session.bytes_received", facts.received.bytes),
+        KeyValue::number("stanchion.session.messages_sent", facts.sent.count),
+        KeyValue::number("stanchion.session.bytes_sent", facts.sent.bytes),
+    ];
+    attributes.extend(
+        facts
+            .code
+            .map(|code| KeyValue::number("stanchion.session.close_code", code.into())),
+    );
+    attributes.extend(worker_pid(one));
+    let error = error(one);
+    attributes.extend(
+        error
+            .as_deref()
+            .map(|error| KeyValue::text("error.type", error)),
+    );
+    let ended_us = one.times.ended_us;
+    let times = [facts.begun_us.min(ended_us), ended_us];
+    let parent = Some((one.server_id, false));
+    Some(Span {
+        name: "session".to_owned(),
+        kind: SpanKind::Internal.into(),
+        attributes,
+        status: failed(error.is_some()),
+        ..span(one, random.take(), parent, clock, times)
     })
 }
 

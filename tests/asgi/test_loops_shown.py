@@ -1,6 +1,7 @@
 """What is told of event loops: each worker's requests and lateness, and no list of a thousand idle seats."""
 
 import json
+import re
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -149,3 +150,14 @@ def test_a_loop_that_was_late_takes_one_request_at_a_time(serve: Serve, gate: Ga
         gate.let_pass(5)
         for wire in wires:
             assert wire.response().status == 200
+
+
+def test_server_timing_says_where_the_time_went_until_the_head_of_the_answer(serve: Serve, gate: Gate) -> None:
+    server = serve("looping:app", "--interface", "asgi", "--server-timing", env=gate.environment)
+    with server.connect() as wire:
+        said = wire.get("/sleep?0.05").header("Server-Timing")
+        gate.announcement()
+        found = re.fullmatch(r"wait;dur=\d+\.\d{3}, run;dur=(\d+\.\d{3})", said or "")
+        assert found and float(found[1]) >= 50
+        wire.send(request("GET", "/hold"))
+        assert re.match(r"wait;dur=\d+\.\d{3}, run;dur=\d+\.\d{3}$", wire.head().header("Server-Timing") or "")

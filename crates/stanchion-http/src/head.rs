@@ -223,6 +223,11 @@ impl Head {
         Span::new(at, bytes.len())
     }
 
+    /// Says of which version it is, where that is not the one that it was read as.
+    pub fn set_protocol(&mut self, protocol: &str) {
+        self.protocol = self.append(protocol.as_bytes());
+    }
+
     /// How its body is framed.
     pub fn framing(&self) -> Framing {
         self.framing

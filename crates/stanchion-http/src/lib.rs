@@ -2,10 +2,10 @@
 //!
 //! There is no socket here, no runtime and no clock. [`HeadReader`] makes a [`Head`] of bytes that come
 //! in pieces, [`Decoder`] takes a body out of its framing, [`answer`] writes and checks the heads of
-//! answers, [`gateway`] has the names and values that CGI and PEP 3333 make of a request, and
-//! [`forwarded`] reads what proxies in front say of it. What is wrong with a request is a [`Fault`],
-//! which knows the status it earns; which side is taken where servers differ is a table in
-//! `docs/internals/http.md`.
+//! answers, [`gateway`] has the names and values that CGI and PEP 3333 make of a request,
+//! [`forwarded`] reads what proxies in front say of it, and [`proxy_protocol`] what they say of a
+//! connection. What is wrong with a request is a [`Fault`], which knows the status it earns; which
+//! side is taken where servers differ is a table in `docs/internals/http.md`.
 //!
 //! ```
 //! use stanchion_http::{Framing, Head, HeadReader, HeadRules, Permits};
@@ -30,10 +30,12 @@ pub mod gateway;
 mod head;
 mod meaning;
 mod octets;
+pub mod proxy_protocol;
 mod reader;
 mod request_line;
 pub mod rules;
 mod target;
+mod writer;
 
 pub use answer::*;
 pub use body::{Decoded, Decoder, Framing};
@@ -41,4 +43,6 @@ pub use fault::Fault;
 pub use forwarded::*;
 pub use gateway::*;
 pub use head::{Field, FieldSpan, Head, Span};
+pub use proxy_protocol::*;
 pub use reader::{HeadReader, HeadRules, Permits};
+pub use writer::HeadWriter;

@@ -1,0 +1,59 @@
+//! Heads of requests that came in another form than HTTP/1.1: as packets of the uwsgi protocol, or frames of HTTP/2.
+
+use crate::fault::Fault;
+use crate::head::Head;
+use crate::octets::{LINE_TEXT, is_field_text};
+use crate::reader::{HeadReader, HeadRules};
+use crate::rules::is_token;
+
+/// Writes such a head as HTTP/1.1 would, and has it read: so the same rules and limits hold for it, and what it means for
+/// its message is decided in one place.
+#[derive(Clone, Debug)]
+pub struct HeadWriter {
+    text: Vec<u8>,
+}
+
+impl HeadWriter {
+    /// Begins with what a request line says. Each part is checked on its own, so that none can be taken for two.
+    ///
+    /// # Errors
+    /// The method is not a token, or the target has a byte that no target has.
+    pub fn begin(method: &[u8], target: &[u8]) -> Result<Self, Fault> {
+        if !is_token(method) {
+            return Err(Fault::BadRequest("the method is not a token"));
+        }
+        if target.is_empty() || !LINE_TEXT.has_all(target) || target.contains(&b' ') {
+            return Err(Fault::BadRequest("the target has a byte that no URI has"));
+        }
+        let text = [method, b" ", target, b" HTTP/1.1\r\n"].concat();
+        Ok(Self { text })
+    }
+
+    /// One field more.
+    ///
+    /// # Errors
+    /// Its name is not a token, or its value has a control character.
+    pub fn field(&mut self, name: &[u8], value: &[u8]) -> Result<(), Fault> {
+        if !is_token(name) {
+            return Err(Fault::BadRequest("a field whose name is not a token"));
+        }
+        if !is_field_text(value) {
+            return Err(Fault::BadRequest("a control character in the head"));
+        }
+        for part in [name, b": ", value, b"\r\n"] {
+            self.text.extend_from_slice(part);
+        }
+        Ok(())
+    }
+
+    /// Reads it into `head`, which says so of itself as a head of HTTP/1.1.
+    ///
+    /// # Errors
+    /// Those of [`HeadReader::read`].
+    pub fn read(mut self, rules: &HeadRules, head: &mut Head) -> Result<(), Fault> {
+        self.text.extend_from_slice(b"\r\n");
+        let read = HeadReader::default().read(&self.text, rules, head)?;
+        debug_assert_eq!(read, Some(self.text.len()), "each part was checked");
+        Ok(())
+    }
+}

@@ -125,8 +125,6 @@ FOREIGN = (
     ),
     Foreign("control_socket_mode", ("--control-socket-mode",), harmless=_NO_CONTROL),
     Foreign("control_socket_disable", ("--no-control-socket",), takes_value=False, harmless="there is no such socket"),
-    Foreign("proxy_protocol", ("--proxy-protocol",), refusal=_PROXY, same=("off", False)),
-    Foreign("proxy_allow_ips", ("--proxy-allow-from",), harmless="used only with `proxy_protocol`"),
     Foreign("protocol", ("--protocol",), refusal=_PROXY, same=("http",)),
     Foreign("uwsgi_allow_ips", ("--uwsgi-allow-from",), harmless="used only with `protocol` uwsgi"),
     Foreign("keyfile", ("--keyfile",), refusal=_TLS, same=("",)),

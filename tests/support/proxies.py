@@ -61,26 +61,15 @@ def program(name: str) -> str | None:
     return shutil.which(name, path="/usr/sbin:/usr/bin:/sbin:/bin")
 
 
-class Proxy:
+class Foreground:
     """One process in the foreground, which one signal ends."""
 
-    def __init__(self, kind: str, home: Path, port: int, upstream: Address, secret: str) -> None:
-        name, _, laxity = kind.partition(" ")
+    def __init__(self, name: str, home: Path, config_text: str, port: int) -> None:
         command = program(name)
         assert command
         home.mkdir()
-        template, lax = {"nginx": (NGINX, NGINX_LAXITY), "haproxy": (HAPROXY, HAPROXY_LAXITY)}[name]
         config = home / "config"
-        config.write_text(
-            template.format(
-                home=home,
-                laxity=lax if laxity else "",
-                listen=f"{LOOPBACK}:{port}",
-                upstream=f"{upstream.host}:{upstream.port}",
-                mark=MARK,
-                secret=secret,
-            )
-        )
+        config.write_text(config_text)
         self.address = Address(LOOPBACK, port)
         self._log = home / "log"
         arguments = {
@@ -109,3 +98,20 @@ class Proxy:
             self._process.kill()
             self._process.wait()
             raise
+
+
+class Proxy(Foreground):
+    """Of a kind, before one server."""
+
+    def __init__(self, kind: str, home: Path, port: int, upstream: Address, secret: str) -> None:
+        name, _, laxity = kind.partition(" ")
+        template, lax = {"nginx": (NGINX, NGINX_LAXITY), "haproxy": (HAPROXY, HAPROXY_LAXITY)}[name]
+        config = template.format(
+            home=home,
+            laxity=lax if laxity else "",
+            listen=f"{LOOPBACK}:{port}",
+            upstream=f"{upstream.host}:{upstream.port}",
+            mark=MARK,
+            secret=secret,
+        )
+        super().__init__(name, home, config, port)

@@ -86,7 +86,6 @@ NOT_HONOURED = {
     "certfile": "'c.pem'",
     "ssl_context": "print",
     "http_protocols": "'h2,h1'",
-    "proxy_protocol": "True",
     "protocol": "'uwsgi'",
     "worker_class": "'eventlet'",
     "dirty_apps": "['mine:app']",
@@ -173,7 +172,6 @@ ssl_version = 5
 do_handshake_on_connect = True
 suppress_ragged_eofs = False
 """,
-    "proxy_protocol = True": "proxy_allow_ips = '*'\n",
     "protocol = 'uwsgi'": "uwsgi_allow_ips = '*'\n",
     "http2_cleartext = 'upgrade'": "http2_max_frame_size = 32768\n",
     "dirty_apps = ['mine:app']": "dirty_workers = 2\n",
@@ -234,8 +232,7 @@ def test_a_flag_and_a_file_are_held_to_one_rule(flag, home, capsys):
 
 SAME_AS_HERE = {
     "worker_class": ["gthread", "gunicorn.workers.sync.SyncWorker"],
-    "proxy_allow_ips": [["127.0.0.1", "::1"], "127.0.0.1, ::1"],
-    "proxy_protocol": [False, "off"],
+    "http2_cleartext": [False, "off"],
     "certfile": [None, ""],
     "dirty_apps": [[]],
     "cert_reqs": ["0"],

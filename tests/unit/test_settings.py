@@ -22,6 +22,7 @@ OTHER_DEFAULTS = {
     "logconfig_dict",  # gunicorn's is empty, ours is not there
     "logger_class",  # gunicorn's own, ours is not there
     "forwarded_allow_ips",  # gunicorn believes peers on unix sockets whatever it says, ours says so
+    "proxy_allow_ips",  # likewise
 }
 
 
@@ -80,5 +81,6 @@ def test_defaults_are_gunicorns():
     theirs = {name: getattr(gunicorn_config, name) for name in compared}
     theirs["forwarder_headers"] = ",".join(theirs["forwarder_headers"])
     assert {name: ours()[name].default for name in compared} == theirs
-    believed = [*gunicorn_config.forwarded_allow_ips, "unix"]
-    assert ours()["forwarded_allow_ips"].default == ",".join(believed)
+    for name in ("forwarded_allow_ips", "proxy_allow_ips"):
+        believed = [*getattr(gunicorn_config, name), "unix"]
+        assert ours()[name].default == ",".join(believed)

@@ -35,9 +35,9 @@ impl SchemeFields {
         }
     }
 
-    /// The scheme by which the client came. All that is said of it counts, also twice by one field: a
+    /// The scheme by which the client came, if a proxy says so. All that is said of it counts, also twice by one field: a
     /// proxy that adds its own to what the client sent must not leave the client's in force.
-    pub fn scheme(&self, head: &Head) -> Result<&'static str, Fault> {
+    pub fn scheme(&self, head: &Head) -> Result<Option<&'static str>, Fault> {
         let mut said = head.fields().filter_map(|(name, value)| {
             if self.lengths >> (name.len() % 64) & 1 == 0 {
                 return None;
@@ -50,7 +50,7 @@ impl SchemeFields {
         if said.any(|other| Some(other) != first) {
             return Err(Fault::BadRequest("contradictory scheme headers"));
         }
-        Ok(if first == Some(true) { "https" } else { "http" })
+        Ok(first.map(|is_https| if is_https { "https" } else { "http" }))
     }
 }
 

@@ -11,22 +11,22 @@ fn all_that_is_said_of_the_scheme_counts() {
     const SSL: &str = "x-forwarded-ssl";
     let contradiction = Err(Fault::BadRequest("contradictory scheme headers"));
     let table: &[(&[(&str, &str)], _)] = &[
-        (&[], Ok("http")),
-        (&[(PROTO, "https")], Ok("https")),
-        (&[(PROTO, "HTTPS")], Ok("https")),
-        (&[(PROTO, "http")], Ok("http")),
-        (&[(PROTO, "")], Ok("http")),
-        (&[(PROTO, "https, http")], Ok("http")),
-        (&[(PROTOCOL, "ssl")], Ok("https")),
-        (&[(SSL, "on")], Ok("https")),
+        (&[], Ok(None)),
+        (&[(PROTO, "https")], Ok(Some("https"))),
+        (&[(PROTO, "HTTPS")], Ok(Some("https"))),
+        (&[(PROTO, "http")], Ok(Some("http"))),
+        (&[(PROTO, "")], Ok(Some("http"))),
+        (&[(PROTO, "https, http")], Ok(Some("http"))),
+        (&[(PROTOCOL, "ssl")], Ok(Some("https"))),
+        (&[(SSL, "on")], Ok(Some("https"))),
         (
             &[(PROTO, "https"), (SSL, "on"), (PROTOCOL, "ssl")],
-            Ok("https"),
+            Ok(Some("https")),
         ),
-        (&[(PROTO, "http"), (SSL, "off")], Ok("http")),
+        (&[(PROTO, "http"), (SSL, "off")], Ok(Some("http"))),
         (&[(PROTO, "http"), (SSL, "on")], contradiction),
         (&[(PROTO, "https"), (PROTOCOL, "http")], contradiction),
-        (&[(PROTO, "https"), (PROTO, "https")], Ok("https")),
+        (&[(PROTO, "https"), (PROTO, "https")], Ok(Some("https"))),
         (&[(PROTO, "https"), (PROTO, "http")], contradiction),
         (&[(PROTO, "http"), (PROTO, "https")], contradiction),
         (
@@ -51,13 +51,13 @@ fn the_scheme_is_said_in_the_fields_that_are_named_and_no_others() {
     let fields = SchemeFields::new(fields.into_iter());
     let contradiction = Err(Fault::BadRequest("contradictory scheme headers"));
     for (said, expected) in [
-        (&[("Front-On", "1")][..], Ok("https")),
-        (&[("Front-On", "on")], Ok("http")),
-        (&[("X-Forwarded-Proto", "https")], Ok("http")),
-        (&[("Front-Of", "1")], Ok("http")),
-        (&[(&middle, "m")], Ok("https")),
-        (&[(&long, "YES")], Ok("https")),
-        (&[(&long, "YES"), ("Front-On", "1")], Ok("https")),
+        (&[("Front-On", "1")][..], Ok(Some("https"))),
+        (&[("Front-On", "on")], Ok(Some("http"))),
+        (&[("X-Forwarded-Proto", "https")], Ok(None)),
+        (&[("Front-Of", "1")], Ok(None)),
+        (&[(&middle, "m")], Ok(Some("https"))),
+        (&[(&long, "YES")], Ok(Some("https"))),
+        (&[(&long, "YES"), ("Front-On", "1")], Ok(Some("https"))),
         (&[(&long, "yes"), ("Front-On", "0")], contradiction),
     ] {
         assert_eq!(
@@ -68,7 +68,7 @@ fn the_scheme_is_said_in_the_fields_that_are_named_and_no_others() {
     }
     let nobody = SchemeFields::new([].into_iter());
     let said = Head::of("GET", "/", &[("X-Forwarded-Proto", "https")]);
-    assert_eq!(nobody.scheme(&said), Ok("http"));
+    assert_eq!(nobody.scheme(&said), Ok(None));
 }
 
 /// How long a request was with a proxy that says so, at `NOW_US`.

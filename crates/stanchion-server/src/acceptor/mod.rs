@@ -42,6 +42,7 @@ use doors::{Doors, Inside, Porter};
 use orders::Farewell;
 use poller::{Poller, Source};
 use requests::Requests;
+use storage::connection_shares::ConnectionShares;
 
 /// How long refusals may take to be written when the server leaves.
 const FAREWELL: Duration = Duration::from_millis(500);
@@ -191,11 +192,12 @@ impl Acceptor {
         let poller = Poller::new()?;
         let master = Rc::new(master);
         poller.watch(Source::Master, &*master)?;
-        let requests = Requests::new(common, &master, now_us)?;
+        let mut requests = Requests::new(common, &master, now_us)?;
+        requests.connection_shares = ConnectionShares::new(settings, connections_max);
         // Never read: each ring ends a wait, and each turn looks at what it may have been for.
         poller.watch(Source::Bell, common.exchange.doorbell())?;
         poller.watch(Source::Bell, requests.disk.bell())?;
-        let mut doors = Doors::new(settings, connections_max, porter, &poller)?;
+        let mut doors = Doors::new(connections_max, porter, &poller)?;
         let mut admin_is_tcp = true;
         for listener in listeners {
             if settings.is_admin(listener) {

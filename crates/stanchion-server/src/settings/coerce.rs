@@ -155,7 +155,13 @@ fn boolean(raw: &Value) -> Option<bool> {
 }
 
 fn choice(words: &[&'static str], raw: &Value) -> Option<&'static str> {
-    let text = raw.as_str()?.trim();
+    // gunicorn's `proxy_protocol` may be True or False too.
+    let is_switch = words.contains(&"off") && !words.contains(&"on");
+    let text = match raw {
+        Value::Bool(true) if is_switch => "auto",
+        Value::Bool(false) if is_switch => "off",
+        _ => raw.as_str()?.trim(),
+    };
     words
         .iter()
         .find(|word| word.eq_ignore_ascii_case(text))

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
-use stanchion_http::{FieldRules, HeaderMap, Permits, SchemeFields};
+use stanchion_http::{FieldRules, HeaderMap, Permits, ProxyVersions, SchemeFields};
 
 use super::interface::{EventLoop, Interface, Lifespan};
 use super::resolve::{Layer, loop_seats, resolve};
@@ -197,6 +197,11 @@ pub struct Settings {
     pub reload_extra_files: Vec<String>,
     /// Proxies whose forwarding headers count.
     pub forwarded_allow_ips: AllowedPeers,
+    /// Which PROXY headers connections begin with; `None` = none.
+    #[serde(deserialize_with = "proxy_versions")]
+    pub proxy_protocol: Option<ProxyVersions>,
+    /// Proxies that send them.
+    pub proxy_allow_ips: AllowedPeers,
     /// Fields in which proxies say by which scheme the client came, and what each says for https.
     pub secure_scheme_headers: BTreeMap<String, String>,
     /// Names of fields with an underscore that count from proxies, with commas between; `*` = any.
@@ -320,6 +325,26 @@ fn header_map<'de, D: Deserializer<'de>>(deserializer: D) -> Result<HeaderMap, D
         Dangerous,
     }
     Word::deserialize(deserializer)
+}
+
+/// Likewise; `off` is none of them.
+fn proxy_versions<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<ProxyVersions>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    enum Word {
+        Off,
+        V1,
+        V2,
+        Auto,
+    }
+    Ok(match Word::deserialize(deserializer)? {
+        Word::Off => None,
+        Word::V1 => Some(ProxyVersions::V1),
+        Word::V2 => Some(ProxyVersions::V2),
+        Word::Auto => Some(ProxyVersions::Auto),
+    })
 }
 
 impl Settings {

@@ -46,7 +46,7 @@ pub(crate) struct Connection {
     /// The client may still be sending what nobody will read as a request.
     pub(super) unread: bool,
     /// What it counts for among its client's connections.
-    _claim: Option<Share>,
+    pub(super) claim: Option<Share>,
 }
 
 /// Who asks on a connection.
@@ -140,7 +140,7 @@ impl Connection {
             turn_bytes: 0,
             closing: false,
             unread: false,
-            _claim: claim,
+            claim,
         }
     }
 
@@ -159,6 +159,9 @@ impl Connection {
         self.turn_bytes = 0;
         loop {
             let step = match &self.phase {
+                Phase::New { .. } if self.peer.sends_proxy_header => {
+                    self.read_proxy_header(requests)
+                }
                 Phase::New { .. } | Phase::Idle { .. } if self.requests == last => {
                     self.wake_later(requests);
                     Step::Wait

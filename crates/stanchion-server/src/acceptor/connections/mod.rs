@@ -8,6 +8,7 @@ mod judging;
 mod leaving;
 mod outward;
 mod pace;
+mod proxied;
 mod reading;
 mod roll;
 mod sending;

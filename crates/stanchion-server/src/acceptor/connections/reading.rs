@@ -1,7 +1,9 @@
 //! A request on its way in: its head, and its body.
 
 use bytes::Bytes;
-use stanchion_http::{Decoded, Decoder, Framing, Head, HeadReader, HeadRules, Permits};
+use stanchion_http::{
+    Decoded, Decoder, Framing, Head, HeadReader, HeadRules, Permits, is_proxy_header,
+};
 
 use super::connection::{Audience, Connection, Phase, Step, Waiting};
 use super::pace::{Pace, doze_us};
@@ -133,9 +135,14 @@ impl Connection {
 
     fn head_came(&mut self, came: Came<'_>, requests: &mut Requests) -> Step {
         let (now_us, bytes) = (requests.now_us, came.bytes());
-        if matches!(self.phase, Phase::New { .. }) && bytes.first() == Some(&TLS_HANDSHAKE) {
-            let refusal = Refusal::BadRequest("TLS on a port for plain HTTP");
-            return self.refuse_unread(refusal, requests);
+        if matches!(self.phase, Phase::New { .. }) {
+            if bytes.first() == Some(&TLS_HANDSHAKE) {
+                let refusal = Refusal::BadRequest("TLS on a port for plain HTTP");
+                return self.refuse_unread(refusal, requests);
+            }
+            if is_proxy_header(bytes) {
+                return self.refuse_unread(super::proxied::unwanted(requests), requests);
+            }
         }
         let rules = match self.audience {
             Audience::Clients => requests.head_rules,

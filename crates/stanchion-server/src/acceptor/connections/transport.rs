@@ -133,6 +133,42 @@ impl Transport {
         }
     }
 
+    /// Looks at what there is to read, as far as it fits, and leaves it there.
+    pub(super) fn peek(&mut self, buffer: &mut [u8]) -> Read {
+        match recv(&self.socket, buffer, RecvFlags::DONTWAIT | RecvFlags::PEEK) {
+            Ok((0, _)) => Read::End,
+            Ok((len, _)) => Read::Bytes(len),
+            Err(Errno::AGAIN | Errno::INTR) => {
+                self.readable = false;
+                Read::Nothing
+            }
+            Err(error) => {
+                debug!("a connection broke off: {error}");
+                self.hung_up = true;
+                Read::Failed
+            }
+        }
+    }
+
+    /// What has been looked at is not enough: the kernel tells of what comes (epoll(7)).
+    pub(super) fn wait_for_more(&mut self) {
+        self.readable = false;
+    }
+
+    /// Reads so much, which has been looked at.
+    ///
+    /// # Errors
+    /// It is not there any more, which no kernel does.
+    pub(super) fn read_exact(&mut self, buffer: &mut [u8]) -> io::Result<()> {
+        let wanted = buffer.len();
+        let (len, _) = recv(&self.socket, buffer, RecvFlags::DONTWAIT)?;
+        self.count(Traffic::Received, len);
+        if len < wanted {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(())
+    }
+
     /// Writes what there is room for.
     pub(super) fn write(&mut self, bytes: &[u8]) -> Written {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;

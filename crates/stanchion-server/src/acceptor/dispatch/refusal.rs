@@ -10,6 +10,8 @@ use crate::tally::Outcome;
 pub(crate) enum Refusal {
     /// The client's: something in the head is not HTTP.
     BadRequest(&'static str),
+    /// The client's: it may not say this here.
+    Forbidden(&'static str),
     /// The client's: something of HTTP that we do not have.
     Unimplemented(&'static str),
     /// The client's: a version of WebSocket other than 13.
@@ -94,6 +96,7 @@ impl Refusal {
     pub(crate) fn status(self) -> u16 {
         match self {
             Self::BadRequest(_) | Self::BodyCutShort => 400,
+            Self::Forbidden(_) => 403,
             Self::HeadTimeout | Self::BodyTimeout | Self::BodyTooSlow => 408,
             Self::BodyTooLarge => 413,
             Self::LineTooLong => 414,
@@ -119,7 +122,9 @@ impl Refusal {
     /// For the log and for the client.
     pub(crate) fn reason(self) -> &'static str {
         match self {
-            Self::BadRequest(reason) | Self::Unimplemented(reason) => reason,
+            Self::BadRequest(reason) | Self::Forbidden(reason) | Self::Unimplemented(reason) => {
+                reason
+            }
             Self::UnknownWebSocket => "a version of WebSocket other than 13",
             Self::UnknownVersion => "a version of HTTP other than 1.0 and 1.1",
             Self::HeadTooLarge => "the head is too large",
@@ -151,7 +156,9 @@ impl Refusal {
     /// What it is counted as.
     pub(crate) fn outcome(self) -> Outcome {
         match self {
-            Self::BadRequest(_) | Self::UnknownWebSocket => Outcome::BadRequest,
+            Self::BadRequest(_) | Self::Forbidden(_) | Self::UnknownWebSocket => {
+                Outcome::BadRequest
+            }
             Self::Unimplemented(_) | Self::UnknownVersion => Outcome::Unimplemented,
             Self::HeadTooLarge => Outcome::HeadTooLarge,
             Self::HeadTimeout => Outcome::HeadTimeout,

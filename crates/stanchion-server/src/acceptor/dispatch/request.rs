@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use stanchion_exchange::Area;
-use stanchion_http::Head;
+use stanchion_http::{Head, ProxyHeader};
 
 use super::PortNumber;
 use super::request_id::RequestId;
@@ -14,8 +14,10 @@ use crate::acceptor::storage::memory::Held;
 use crate::acceptor::storage::spool::SpooledBody;
 use crate::log::describe;
 use crate::record::{BodySource, RequestFacts, write_request};
+use crate::settings::AllowedPeers;
 
 /// What a connection knows about where it comes from, once for all its requests.
+#[derive(Clone)]
 pub(crate) struct Peer {
     /// None on a unix socket.
     pub(crate) ip: Option<IpAddr>,
@@ -23,12 +25,45 @@ pub(crate) struct Peer {
     pub(crate) port: u16,
     pub(crate) server_name: Rc<str>,
     pub(crate) server_port: Rc<str>,
+    /// What it says of others counts (`forwarded_allow_ips`).
     pub(crate) trusted: bool,
+    /// `http` or `https`, by which the connection came.
+    pub(crate) scheme: &'static str,
+    /// Its connection begins with a PROXY header, which says who it is.
+    pub(crate) sends_proxy_header: bool,
     /// The number of the port it came in by, if that is one that a single worker serves.
     pub(crate) only_worker: Option<PortNumber>,
 }
 
 impl Peer {
+    /// The peer for which a proxy speaks with this header.
+    pub(crate) fn behind(&self, header: &ProxyHeader, believed: &AllowedPeers) -> Self {
+        let mut peer = Self {
+            sends_proxy_header: false,
+            ..self.clone()
+        };
+        if header.is_tls {
+            peer.scheme = "https";
+        }
+        if let Some((source, destination)) = header.addresses {
+            let ip = source.ip().to_canonical();
+            peer.ip = Some(ip);
+            peer.address = ip.to_string();
+            peer.port = source.port();
+            peer.server_name = destination.ip().to_canonical().to_string().into();
+            peer.server_port = destination.port().to_string().into();
+            // A client that comes through is not believed because its proxy is.
+            peer.trusted = believed.allows(Some(ip));
+        }
+        peer
+    }
+
+    /// Where it is, if it is one client whose connections are counted: behind a proxy that we believe are many.
+    pub(crate) fn limited_ip(&self) -> Option<IpAddr> {
+        self.ip
+            .filter(|_| !self.trusted && !self.sends_proxy_header)
+    }
+
     /// What its requests say of others, if it is believed.
     pub(crate) fn said<'h>(&self, head: &'h Head) -> Option<&'h Head> {
         self.trusted.then_some(head)

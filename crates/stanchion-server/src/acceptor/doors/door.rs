@@ -246,6 +246,10 @@ impl Door {
         let ip = peer.map(|peer| peer.ip());
         Peer {
             trusted: settings.forwarded_allow_ips.allows(ip),
+            scheme: "http",
+            sends_proxy_header: self.audience == Audience::Clients
+                && settings.proxy_protocol.is_some()
+                && settings.proxy_allow_ips.allows(ip),
             ip,
             address: ip
                 .map(|ip| ip.to_canonical().to_string())

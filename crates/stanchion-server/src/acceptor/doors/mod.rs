@@ -18,14 +18,14 @@ use super::dispatch::PortNumber;
 use super::lifecycle::Lifecycle;
 use super::poller::{Poller, Source};
 use super::requests::Requests;
+use super::storage::connection_shares::Claim;
 use super::storage::shortage::Shortage;
 use crate::settings::Settings;
-use crate::tally::{Event, Outcome};
+use crate::tally::Event;
 pub(crate) use door::Closing;
 use door::{Door, Guest};
 pub(crate) use porter::Porter;
 pub(crate) use room::connections_max;
-use room::{Claim, Room};
 
 /// How many come in by a door in one turn of the loop; the others wait in the kernel's queue meanwhile.
 const TURN_GUESTS_MAX: usize = 64;
@@ -40,7 +40,7 @@ pub(crate) struct Doors {
     doors: Vec<Door>,
     next_number: u32,
     porter: Rc<Porter>,
-    room: Room,
+    connections_max: usize,
     /// Nobody is accepted before.
     paused_until_us: u64,
     /// When somebody may be closed for those who have no place.
@@ -57,19 +57,14 @@ pub(crate) struct Inside<'a> {
 }
 
 impl Doors {
-    pub(crate) fn new(
-        settings: &Settings,
-        connections_max: usize,
-        porter: Porter,
-        poller: &Poller,
-    ) -> io::Result<Self> {
+    pub(crate) fn new(connections_max: usize, porter: Porter, poller: &Poller) -> io::Result<Self> {
         // Each turn looks at what it may have rung for.
         poller.watch(Source::Bell, porter.bell())?;
         Ok(Self {
             doors: Vec::new(),
             next_number: 0,
             porter: Rc::new(porter),
-            room: Room::new(settings, connections_max),
+            connections_max,
             paused_until_us: 0,
             shed_at_us: 0,
             unaccepted: Shortage::of("connections cannot be accepted (open files? memory?)"),
@@ -122,7 +117,7 @@ impl Doors {
 
     /// How many connections there may be.
     pub(crate) fn connections_max(&self) -> usize {
-        self.room.connections_max
+        self.connections_max
     }
 
     /// Somebody may be at a door.
@@ -229,19 +224,19 @@ impl Doors {
         let doors = doors.filter(|door| door.audience == Audience::Clients);
         let of_a_turn = TURN_GUESTS_MAX * doors.count();
         let needed = in_halls + of_a_turn + self.porter.places_needed();
-        inside.clients.len() + needed <= self.room.connections_max
+        inside.clients.len() + needed <= self.connections_max
     }
 
     /// Whether somebody waits for a place, and there is one by now.
     pub(crate) fn can_welcome(&self, clients: &Connections) -> bool {
         let in_hall = self.doors.iter().any(Door::has_guest_in_hall);
-        in_hall && clients.len() < self.room.connections_max
+        in_hall && clients.len() < self.connections_max
     }
 
     /// Whether there is somebody for whom there is no place.
     fn somebody_waits(&self, clients: &Connections) -> bool {
         let in_hall = self.doors.iter().any(Door::has_guest_in_hall);
-        in_hall && clients.len() >= self.room.connections_max
+        in_hall && clients.len() >= self.connections_max
     }
 
     fn accept_at(&mut self, door: &mut Door, inside: &mut Inside<'_>) -> bool {
@@ -290,7 +285,7 @@ impl Doors {
     }
 
     fn has_room(&self, inside: &Inside<'_>) -> bool {
-        inside.clients.len() < self.room.connections_max
+        inside.clients.len() < self.connections_max
     }
 
     /// If somebody waits for a place, and nobody has left one: closes who can be spared.
@@ -311,18 +306,19 @@ impl Doors {
     fn welcome(&mut self, guest: Guest, door: &Door, inside: &mut Inside<'_>) {
         let settings = &inside.requests.common.settings;
         let peer = door.peer_of(guest.peer, settings);
-        let (claim, is_turned_away) = match self.room.claim(&peer) {
-            Claim::Unlimited => (None, false),
-            Claim::Served(share) => (Some(share), false),
-            Claim::ToBeTold(share) => (Some(share), true),
-            Claim::TooMuch => {
-                inside.requests.common.tally.happened(Event::Accepted);
-                inside.requests.turn_out(&peer.address);
-                guest.reset();
-                inside.requests.common.tally.happened(Event::Closed);
-                return;
-            }
-        };
+        let (claim, is_turned_away) =
+            match inside.requests.connection_shares.claim(peer.limited_ip()) {
+                Claim::Unlimited => (None, false),
+                Claim::Served(share) => (Some(share), false),
+                Claim::ToBeTold(share) => (Some(share), true),
+                Claim::TooMuch => {
+                    inside.requests.common.tally.happened(Event::Accepted);
+                    inside.requests.turn_out(&peer.address);
+                    guest.reset();
+                    inside.requests.common.tally.happened(Event::Closed);
+                    return;
+                }
+            };
         let newcomer = Newcomer {
             socket: guest.socket,
             peer,
@@ -370,14 +366,5 @@ fn welcome_operator(guest: Guest, door: &Door, inside: &mut Inside<'_>) {
         .add(newcomer, inside.requests, inside.poller);
     if let Err(error) = added {
         error!("a connection to the admin listener cannot be watched: {error}");
-    }
-}
-
-impl Requests {
-    /// A client is told on other connections that it has too many: to tell it on all of them would take as many places as
-    /// it likes.
-    fn turn_out(&self, address: &str) {
-        self.repeats.turned_out(address, self.now_us);
-        self.count_unreadable(Outcome::TooManyConnections);
     }
 }

@@ -54,6 +54,8 @@ fn ticket(head: Head, trace: Option<Box<Trace>>) -> Ticket {
             server_name: "127.0.0.1".into(),
             server_port: "8000".into(),
             trusted: true,
+            scheme: "http",
+            sends_proxy_header: false,
             only_worker: None,
         }),
         scheme: "http",

@@ -29,6 +29,7 @@ use super::dispatch::ticket::{Answer, Ticket};
 use super::lifecycle::Lifecycle;
 use super::observers::{Observers, Repeats};
 use super::storage::clients::Client;
+use super::storage::connection_shares::ConnectionShares;
 use super::storage::disk::Disk;
 use super::storage::memory::Memory;
 use super::storage::shortage::Shortage;
@@ -76,6 +77,8 @@ pub(crate) struct Requests {
     /// long share the places with those who have none.
     pub(crate) is_pressed: bool,
     pub(crate) unspooled: Shortage,
+    /// How many connections each client has.
+    pub(crate) connection_shares: ConnectionShares,
     /// The disk has failed since accepting was last thought of.
     has_disk_trouble: bool,
     pub(crate) head_rules: HeadRules,
@@ -124,6 +127,7 @@ impl Requests {
             unspooled: Shortage::of(
                 "bodies and answers cannot be written to the spool directory (disk full? open files? see --tmp-upload-dir)",
             ),
+            connection_shares: ConnectionShares::default(),
             has_disk_trouble: false,
             head_rules: head_rules(settings),
             field_rules: settings.field_rules(),
@@ -246,10 +250,9 @@ impl Requests {
         connection: u32,
     ) -> (Rc<Ticket>, Option<Refusal>) {
         let trace = self.observers.begin_trace(&mut head, started_us);
-        let scheme = if peer.trusted {
-            self.scheme_fields.scheme(&head)
-        } else {
-            Ok("http")
+        let said = match peer.said(&head) {
+            Some(head) => self.scheme_fields.scheme(head),
+            None => Ok(None),
         };
         let fault = self.field_rules.check(&head, peer.trusted).err();
         let id = self.request_ids.as_ref();
@@ -267,14 +270,14 @@ impl Requests {
             head,
             body,
             peer: Rc::clone(peer),
-            scheme: scheme.unwrap_or("http"),
+            scheme: said.unwrap_or_default().unwrap_or(peer.scheme),
             id,
             proxy_us,
             websocket,
             arrived_us: self.now_us,
         };
         let ticket = Rc::new(Ticket::new(request, trace, connection, &self.woken));
-        let fault = fault.or(scheme.err()).map(Refusal::from);
+        let fault = fault.or(said.err()).map(Refusal::from);
         (ticket, fault.or(unfit))
     }
 
@@ -367,6 +370,13 @@ impl Requests {
         let tally = &self.common.tally;
         tally.arrived();
         tally.ended(outcome);
+    }
+
+    /// A client is told on other connections that it has too many: to tell it on all of them would take as many places as
+    /// it likes.
+    pub(crate) fn turn_out(&self, address: &str) {
+        self.repeats.turned_out(address, self.now_us);
+        self.count_unreadable(Outcome::TooManyConnections);
     }
 
     /// A client is cut off.

@@ -86,6 +86,8 @@ pub(crate) fn peer() -> Peer {
         server_name: "127.0.0.1".into(),
         server_port: "8000".into(),
         trusted: false,
+        scheme: "http",
+        sends_proxy_header: false,
         only_worker: None,
     }
 }

@@ -1,6 +1,7 @@
 //! What requests and answers are kept in: memory that connections share, files, and each client's part of both.
 
 pub(crate) mod clients;
+pub(crate) mod connection_shares;
 pub(crate) mod disk;
 pub(crate) mod memory;
 #[cfg(test)]

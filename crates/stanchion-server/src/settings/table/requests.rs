@@ -9,6 +9,48 @@ pub(super) const PROXIES: Group = Group {
     settings: &[
         FORWARDED_ALLOW_IPS,
         Setting {
+            name: "proxy_protocol",
+            flags: &["--proxy-protocol"],
+            metavar: "VERSION",
+            env: None,
+            kind: Kind::Choice(&["off", "v1", "v2", "auto"]),
+            default: Preset::Text("off"),
+            gunicorn: true,
+            on_reload: OnReload::Applies,
+            help: "PROXY protocol: off, v1, v2 or auto",
+            long_help: "\
+Connections of peers in proxy_allow_ips begin with a PROXY header (HAProxy: \
+send-proxy or send-proxy-v2). The client that it names is the peer from then \
+on: in REMOTE_ADDR and REMOTE_PORT, in logs, for limits per client, and for \
+forwarded_allow_ips, so that what the client itself forwards is not believed. \
+SERVER_NAME and SERVER_PORT are the address that the client connected to. \
+With v1 and v2, a connection without such a header is refused (400); with \
+auto, the header may be of either version, or missing. If your proxy checks \
+the health of the server, let it send the header there too \
+(check-send-proxy). A header from any other peer is refused (403). It must \
+come within header_timeout and be no longer than 4096 bytes.",
+        },
+        Setting {
+            name: "proxy_allow_ips",
+            flags: &["--proxy-allow-from"],
+            metavar: "LIST",
+            env: None,
+            kind: Kind::Text {
+                nullable: false,
+                check: allowed_peers,
+            },
+            default: Preset::Text("127.0.0.1,::1,unix"),
+            gunicorn: true,
+            on_reload: OnReload::Applies,
+            help: "Proxies that send a PROXY header",
+            long_help: "\
+Addresses and networks with commas between, the word unix for peers on unix \
+sockets, or * for all. It counts only with proxy_protocol. In gunicorn peers \
+on unix sockets always count; here a list without unix leaves them out. Do \
+not use * where others than your proxy can reach the port: they could claim \
+to be anybody.",
+        },
+        Setting {
             name: "secure_scheme_headers",
             flags: &[],
             metavar: "",

@@ -1,0 +1,76 @@
+//! The PROXY header at the start of a connection: whose it is.
+
+use std::rc::Rc;
+
+use stanchion_http::{PROXY_HEADER_BYTES_MAX, ProxyHeader, ProxyStart, proxy_start};
+
+use super::connection::{Connection, Step};
+use super::transport::Read;
+use crate::acceptor::dispatch::refusal::Refusal;
+use crate::acceptor::requests::Requests;
+use crate::acceptor::storage::connection_shares::Claim;
+
+impl Connection {
+    /// Reads the header, and nothing behind it: what follows is for whoever reads what the client sends. It is looked at
+    /// in the socket until it is whole, which is to be within the time that a head may take.
+    pub(super) fn read_proxy_header(&mut self, requests: &mut Requests) -> Step {
+        let Some(versions) = requests.common.settings.proxy_protocol else {
+            return self.is_of(&ProxyHeader::default(), requests);
+        };
+        if !self.transport.is_readable() {
+            return Step::Wait;
+        }
+        let mut seen = [0; PROXY_HEADER_BYTES_MAX];
+        let len = match self.transport.peek(&mut seen) {
+            Read::Bytes(len) => len,
+            Read::Nothing => return Step::Wait,
+            Read::End | Read::Failed => return Step::Close,
+        };
+        match proxy_start(&seen[..len], versions) {
+            // Nobody is there any more to send the rest.
+            Ok(ProxyStart::Part) if self.transport.has_ended() => Step::Close,
+            Ok(ProxyStart::Part) => {
+                self.transport.wait_for_more();
+                Step::Wait
+            }
+            Ok(ProxyStart::Absent) => self.is_of(&ProxyHeader::default(), requests),
+            Ok(ProxyStart::Header(header)) => {
+                match self.transport.read_exact(&mut seen[..header.len]) {
+                    Ok(()) => self.is_of(&header, requests),
+                    Err(_) => Step::Close,
+                }
+            }
+            Err(fault) => self.refuse_unread(fault.into(), requests),
+        }
+    }
+
+    /// The connection is that of whom the header names, among whose connections it counts.
+    fn is_of(&mut self, header: &ProxyHeader, requests: &mut Requests) -> Step {
+        let believed = &requests.common.settings.forwarded_allow_ips;
+        self.peer = Rc::new(self.peer.behind(header, believed));
+        match requests.connection_shares.claim(self.peer.limited_ip()) {
+            Claim::Unlimited => Step::On,
+            Claim::Served(share) => {
+                self.claim = Some(share);
+                Step::On
+            }
+            Claim::ToBeTold(share) => {
+                self.claim = Some(share);
+                self.refuse_unread(Refusal::TooManyConnections, requests)
+            }
+            Claim::TooMuch => {
+                requests.turn_out(&self.peer.address);
+                self.transport.reset();
+                Step::Close
+            }
+        }
+    }
+}
+
+/// A header has come from whom none is taken.
+pub(super) fn unwanted(requests: &Requests) -> Refusal {
+    Refusal::Forbidden(match requests.common.settings.proxy_protocol {
+        None => "a PROXY header where proxy_protocol is off",
+        Some(_) => "a PROXY header from a peer that is not in proxy_allow_ips",
+    })
+}

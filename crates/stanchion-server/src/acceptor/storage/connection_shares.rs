@@ -1,0 +1,95 @@
+//! How many connections each client has.
+
+use std::net::IpAddr;
+use std::rc::Rc;
+
+use super::clients::{Client, Share, Shares};
+use crate::settings::Settings;
+
+/// How many connections past those that it may have a client has at a time to be told so on.
+const TURNED_AWAY_MAX_EACH: u64 = 16;
+
+/// How many connections each client may have, and has.
+#[derive(Default)]
+pub(crate) struct ConnectionShares {
+    /// If there is a limit.
+    each_max: Option<u64>,
+    shares: Rc<Shares>,
+    /// The same of connections on which a client is told that it has too many.
+    turned_away_max_each: u64,
+    turned_away: Rc<Shares>,
+}
+
+/// As what a connection counts among its client's.
+pub(crate) enum Claim {
+    Unlimited,
+    Served(Share),
+    /// It is one too many.
+    ToBeTold(Share),
+    /// As many as may be told so already.
+    TooMuch,
+}
+
+impl ConnectionShares {
+    /// Of so many connections in all.
+    pub(crate) fn new(settings: &Settings, connections_max: usize) -> Self {
+        Self {
+            each_max: connections_max_each(settings, connections_max),
+            shares: Rc::default(),
+            turned_away_max_each: turned_away_max_each(connections_max),
+            turned_away: Rc::default(),
+        }
+    }
+
+    /// One more connection of whoever is at this address; `None` is nobody whose connections are limited.
+    pub(crate) fn claim(&self, ip: Option<IpAddr>) -> Claim {
+        let Some((ip, most)) = ip.zip(self.each_max) else {
+            return Claim::Unlimited;
+        };
+        let client = Client::at(ip);
+        let served = self.shares.take(client, 1, most).map(Claim::Served);
+        let told = |_| {
+            let told = self.turned_away.take(client, 1, self.turned_away_max_each);
+            told.map(Claim::ToBeTold)
+        };
+        served.or_else(told).unwrap_or(Claim::TooMuch)
+    }
+}
+
+/// How many of so many connections one client may have, if there is a limit: never so many that nobody else
+/// has one.
+fn connections_max_each(settings: &Settings, connections_max: usize) -> Option<u64> {
+    let wanted = u64::from(settings.max_connections_per_client);
+    (wanted > 0).then(|| wanted.min(connections_max as u64 / 2).max(1))
+}
+
+/// How many of so many connections one client may have that is only being told that it has too many: each
+/// takes a place until that is said.
+fn turned_away_max_each(connections_max: usize) -> u64 {
+    TURNED_AWAY_MAX_EACH.min(connections_max as u64 / 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_client_never_has_all_connections() {
+        for (asked, all, expected) in [
+            (1_024, 16_384, Some(1_024)),
+            (1_024, 480, Some(240)),
+            (1_024, 3, Some(1)),
+            (1_024, 1, Some(1)),
+            (7, 16_384, Some(7)),
+            (20_000, 16_384, Some(8_192)),
+            (0, 16_384, None),
+        ] {
+            let settings = format!(r#"{{"max_connections_per_client": {asked}}}"#);
+            let settings = Settings::from_json(&settings).unwrap();
+            let each = connections_max_each(&settings, all);
+            assert_eq!(each, expected, "{asked} of {all}");
+            let most = each.map_or(0, |each| each + turned_away_max_each(all));
+            assert!(all == 1 || most < all as u64, "{asked} of {all}");
+        }
+    }
+}

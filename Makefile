@@ -80,7 +80,8 @@ ALONE := tests/chaos tests/lab/load tests/lab/test_unix_backlog.py tests/lab/tes
 AT_ONCE := --numprocesses 4 --dist worksteal $(addprefix --deselect=,$(ALONE))
 # What takes long and looks at one corner: clients that drip, workers that lie, other people's servers and frameworks, the
 # end of sessions, greenlets, the lab.
-LONG := tests/admin/test_page.py $(addprefix tests/asgi/test_,deafness.py frameworks.py recycling.py sessions.py) \
+LONG := tests/admin/test_page.py $(addprefix tests/asgi/test_,deafness.py frameworks.py recycling.py sessions.py \
+		socket_io.py streams.py websocket_frameworks.py) \
 	tests/greenlets tests/http/test_deadlines.py tests/http/test_differential.py tests/install tests/lab \
 	tests/migrating tests/monitoring tests/platforms tests/wounds
 

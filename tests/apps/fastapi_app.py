@@ -1,4 +1,4 @@
-"""An app of FastAPI: models in and out, dependencies that end after the answer, files, streams, background tasks."""
+"""An app of FastAPI: models in and out, dependencies that end after the answer, files, streams, WebSockets."""
 
 import asyncio
 import contextlib
@@ -6,7 +6,16 @@ import hashlib
 from collections.abc import AsyncIterator
 from typing import Annotated
 
-from fastapi import BackgroundTasks, Depends, FastAPI, HTTPException, Request, UploadFile
+from fastapi import (
+    BackgroundTasks,
+    Depends,
+    FastAPI,
+    HTTPException,
+    Request,
+    UploadFile,
+    WebSocket,
+    WebSocketDisconnect,
+)
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 from rendezvous import announce
@@ -73,6 +82,33 @@ async def later(tasks: BackgroundTasks) -> str:
 def thread(request: Request) -> str:
     """Not `async def`: FastAPI runs it in a thread."""
     return request.client.host if request.client else ""
+
+
+@app.websocket("/ws/{room}")
+async def talk(websocket: WebSocket, room: str, name: str) -> None:
+    if room == "closed":
+        await websocket.close()
+        return
+    await websocket.accept("chat" if "chat" in websocket.scope["subprotocols"] else None)
+    await websocket.send_json({"room": room, "name": name})
+    try:
+        while True:
+            message = await websocket.receive()
+            if message["type"] == "websocket.disconnect":
+                raise WebSocketDisconnect(message["code"])
+            match message.get("text"):
+                case "close":
+                    await websocket.close(4001, "as asked")
+                case "count":
+                    for number in range(100):
+                        await websocket.send_text(str(number))
+                    await websocket.close()
+                case None:
+                    await websocket.send_bytes(message["bytes"])
+                case text:
+                    await websocket.send_text(text)
+    except WebSocketDisconnect:
+        announce("left")
 
 
 @app.get("/missing")

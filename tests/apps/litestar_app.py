@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from litestar import Litestar, get, post
+from litestar import Litestar, WebSocket, get, post, websocket
 from litestar.response import ServerSentEvent, Stream
 from rendezvous import announce
 
@@ -49,8 +49,30 @@ async def events() -> ServerSentEvent:
     return ServerSentEvent(all_of_them())
 
 
+@websocket("/ws/{room:str}")
+async def talk(socket: WebSocket, room: str, name: str) -> None:
+    if room == "closed":
+        await socket.close()
+        return
+    await socket.accept("chat" if "chat" in socket.scope["subprotocols"] else None)
+    await socket.send_json({"room": room, "name": name})
+    while (message := await socket.receive())["type"] == "websocket.receive":
+        match message.get("text"):
+            case "close":
+                await socket.close(4001, "as asked")
+            case "count":
+                for number in range(100):
+                    await socket.send_text(str(number))
+                await socket.close()
+            case None:
+                await socket.send_bytes(message["bytes"] or b"")
+            case text:
+                await socket.send_text(text)
+    announce("left")
+
+
 async def end() -> None:
     announce("shut down")
 
 
-app = Litestar([hello, thread, items, stream, events], on_shutdown=[end], openapi_config=None)
+app = Litestar([hello, thread, items, stream, events, talk], on_shutdown=[end], openapi_config=None)

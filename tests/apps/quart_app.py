@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator
 
-from quart import Quart, Response, request
+from quart import Quart, Response, abort, request, websocket
 from rendezvous import announce
 
 app = Quart(__name__)
@@ -44,6 +44,29 @@ async def stream() -> Response:
             await asyncio.sleep(0.01)
 
     return Response(lines(), content_type="text/plain")
+
+
+@app.websocket("/ws/<room>")
+async def talk(room: str) -> None:
+    if room == "closed":
+        abort(403)
+    await websocket.accept(subprotocol="chat" if "chat" in websocket.requested_subprotocols else None)
+    await websocket.send_json({"room": room, "name": websocket.args["name"]})
+    try:
+        while True:
+            match await websocket.receive():
+                case "close":
+                    await websocket.close(4001, "as asked")
+                case "count":
+                    for number in range(100):
+                        await websocket.send(str(number))
+                    await websocket.close(1000)
+                case message:
+                    await websocket.send(message)
+    except asyncio.CancelledError:
+        # How Quart says that the client has left.
+        announce("left")
+        raise
 
 
 @app.get("/fails")

@@ -1,4 +1,4 @@
-"""An app of Starlette: answers of each kind, uploads, what goes on after the answer, state of a lifespan."""
+"""An app of Starlette: answers of each kind, uploads, WebSockets, what goes on after the answer."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,8 @@ from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, RedirectResponse, StreamingResponse
-from starlette.routing import Mount, Route
+from starlette.routing import Mount, Route, WebSocketRoute
+from starlette.websockets import WebSocket
 
 
 async def hello(request: Request) -> PlainTextResponse:
@@ -73,6 +74,29 @@ async def file(request: Request) -> FileResponse:
     return FileResponse(os.environ["FILE"])
 
 
+async def talk(websocket: WebSocket) -> None:
+    """What each framework's app does with a WebSocket: test_websocket_frameworks.py talks to all of them."""
+    room = websocket.path_params["room"]
+    if room == "closed":
+        await websocket.close()
+        return
+    await websocket.accept("chat" if "chat" in websocket.scope["subprotocols"] else None)
+    await websocket.send_json({"room": room, "name": websocket.query_params["name"]})
+    while (message := await websocket.receive())["type"] == "websocket.receive":
+        text = message.get("text")
+        if text == "close":
+            await websocket.close(4001, "as asked")
+        elif text == "count":
+            for number in range(100):
+                await websocket.send_text(str(number))
+            await websocket.close()
+        elif text is not None:
+            await websocket.send_text(text)
+        else:
+            await websocket.send_bytes(message["bytes"])
+    announce("left")
+
+
 async def fails(request: Request) -> None:
     raise RuntimeError("it fails")
 
@@ -103,6 +127,7 @@ app = Starlette(
         Route("/later", later),
         Mount("/below", routes=[Route("/thread", in_a_thread)]),
         Route("/file", file),
+        WebSocketRoute("/ws/{room}", talk),
         Route("/fails", fails),
         Route("/away", lambda request: RedirectResponse(request.url_for("hello"))),
     ],

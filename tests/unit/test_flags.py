@@ -171,11 +171,22 @@ def test_what_is_said_outright_stands_above_the_class_in_one_place_and_below_wha
         assert interface_and_loop(capsys, *words) == ("asgi", "auto")
 
 
-def test_threads_can_be_asked_for_where_a_file_has_gevent_and_an_event_loop_contradicts_it(home, capsys):
-    (home / "c.py").write_text("worker_class = 'gevent'\n")
-    assert interface_and_loop(capsys, "-c", "c.py", "-k", "sync") == ("wsgi", "auto")
-    assert interface_and_loop(capsys, "-c", "c.py", "-k", "asgi", "--loop", "auto") == ("asgi", "auto")
-    assert main(["check", "-c", "c.py", "-k", "asgi"]) != 0
+def test_a_class_on_the_command_line_takes_the_place_of_gevent_in_a_file(home, capsys, monkeypatch):
+    for line in ("worker_class = 'gevent'", "loop = 'gevent'"):
+        (home / "c.py").write_text(f"{line}\n")
+        assert interface_and_loop(capsys, "-c", "c.py", "-k", "sync") == ("wsgi", "auto")
+        for words in (["-k", "asgi"], ["-k", "uvicorn.workers.UvicornWorker"], ["--interface", "asgi"]):
+            assert interface_and_loop(capsys, "-c", "c.py", *words) == ("asgi", "auto")
+        assert interface_and_loop(capsys, "-c", "c.py", "-k", "asgi", "--loop", "uvloop") == ("asgi", "uvloop")
+    (home / "c.py").write_text("worker_class = 'asgi'\nasgi_loop = 'uvloop'\n")
+    assert interface_and_loop(capsys, "-c", "c.py", "-k", "asgi") == ("asgi", "uvloop")
+    assert interface_and_loop(capsys, "-c", "c.py", "-k", "gevent") == ("wsgi", "gevent")
+    monkeypatch.setenv("GUNICORN_CMD_ARGS", "-k gevent")
+    assert interface_and_loop(capsys, "-k", "asgi") == ("asgi", "auto")
+
+
+def test_gevent_and_an_asynchronous_app_in_one_place_contradict_each_other(capsys):
+    assert main(["check", "--loop", "gevent", "--interface", "asgi"]) != 0
     assert "gevent runs WSGI apps, and `interface` from command line says asgi" in capsys.readouterr().err
 
 

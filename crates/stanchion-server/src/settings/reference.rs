@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use super::coerce::expected;
-use super::table::{GROUPS, Kind, OnReload, Setting};
+use super::table::{GROUPS, Kind, OnReload, Setting, WITHOUT_EFFECT};
 
 /// Columns that prose on the page is filled to.
 const COLUMNS: usize = 72;
@@ -62,6 +62,11 @@ fn describe(page: &mut String, setting: &Setting) {
             page.push_str(
                 "- A change needs a restart for the error log; for all else a reload will do\n",
             );
+        }
+    }
+    for row in WITHOUT_EFFECT {
+        if row.name == setting.name {
+            let _ = writeln!(page, "- No effect with {}: {}", row.words(), row.why);
         }
     }
     if !setting.gunicorn {

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::coerce::coerce;
 use super::lane::LANES_MAX;
-use super::table;
+use super::table::{self, Runner, WITHOUT_EFFECT};
 use super::{Lane, SettingsError};
 
 /// Most requests that can run at once in threads: workers times threads. Each seat costs shared memory and
@@ -84,10 +84,11 @@ pub fn resolve(layers: &[Layer]) -> Resolution {
         for (name, raw) in &layer.values {
             resolution.put(name, raw, &layer.origin);
         }
+        resolution.let_the_later_interface_win(layer);
     }
     resolution.check_together();
     resolution.warn_of_risks();
-    resolution.warn_of_the_meaningless();
+    resolution.warn_of_what_has_no_effect();
     resolution
 }
 
@@ -137,6 +138,16 @@ impl Resolution {
                 );
             }
             Err(reason) => self.refuse(name, origin, &reason),
+        }
+    }
+
+    /// Who asks for an asynchronous app has no use for the gevent of a place below this one, as where gunicorn's `-k`
+    /// takes the place of a `worker_class`.
+    fn let_the_later_interface_win(&mut self, layer: &Layer) {
+        let gives = |name: &str| layer.values.contains_key(name);
+        let is_asgi = self.values["interface"].value == "asgi";
+        if gives("interface") && is_asgi && !gives("loop") && self.is_gevent() {
+            self.put("loop", &Value::from("auto"), &layer.origin);
         }
     }
 
@@ -190,23 +201,36 @@ impl Resolution {
         }
     }
 
-    /// What has no meaning in workers of the kind that was asked for by name.
-    fn warn_of_the_meaningless(&mut self) {
-        let Resolved { value, origin } = &self.values["threads"];
-        if self.is_event_loop() && value.as_u64() > Some(1) {
-            let line = format!(
-                "setting `threads` from {origin}: it has no meaning with an event loop, which runs up to \
-                 worker_concurrency requests at once"
-            );
-            self.warnings.push(line);
+    /// What runs the requests, as far as that was asked for by name.
+    fn runner(&self) -> Option<Runner> {
+        let interface = &self.values["interface"].value;
+        if self.is_gevent() {
+            Some(Runner::Greenlets)
+        } else if interface == "asgi" {
+            Some(Runner::EventLoop)
+        } else {
+            (interface == "wsgi").then_some(Runner::Threads)
         }
-        let Resolved { value, origin } = &self.values["preload_app"];
-        if self.is_gevent() && origin != TABLE_ORIGIN && *value == Value::Bool(true) {
-            let line = format!(
-                "setting `preload_app` from {origin}: it has no effect with gevent, which changes Python's modules in \
-                 each worker before that imports the app"
-            );
-            self.warnings.push(line);
+    }
+
+    fn warn_of_what_has_no_effect(&mut self) {
+        let Some(runner) = self.runner() else {
+            return;
+        };
+        let rows = WITHOUT_EFFECT
+            .iter()
+            .filter(|row| row.runners.contains(&runner));
+        for row in rows {
+            let Resolved { value, origin } = &self.values[row.name];
+            let is_missed = table::find(row.name).is_some_and(|one| row.is_missed(one, value));
+            if origin != TABLE_ORIGIN && is_missed {
+                self.warnings.push(format!(
+                    "setting `{}` from {origin}: it has no effect with {}: {}",
+                    row.name,
+                    runner.words(),
+                    row.why
+                ));
+            }
         }
     }
 
@@ -415,8 +439,8 @@ mod tests {
         assert_eq!(
             warnings,
             [
-                "setting `threads` from here: it has no meaning with an event loop, which runs up to \
-                 worker_concurrency requests at once"
+                "setting `threads` from here: it has no effect with an asynchronous app: each worker has one thread, \
+                 which runs up to worker_concurrency requests at once"
             ]
         );
         let (errors, _) = check(json!({"interface": "asgi", "workers": 4097}));
@@ -458,8 +482,89 @@ mod tests {
             check(json!({"loop": "gevent", "preload_app": true, "threads": 4}));
         assert_eq!(errors, [""; 0]);
         assert_eq!(warnings.len(), 2, "{warnings:?}");
-        assert!(warnings[0].starts_with("setting `threads` from here: it has no meaning"));
+        assert!(
+            warnings[0].starts_with("setting `threads` from here: it has no effect with gevent: ")
+        );
         assert!(warnings[1].starts_with("setting `preload_app` from here: it has no effect with"));
+    }
+
+    #[test]
+    fn the_later_word_for_an_asynchronous_app_wins_over_gevent() {
+        let file = json!({"loop": "gevent", "interface": "wsgi"});
+        let over = |values: Value| {
+            resolve(&[
+                layer("config file c.py", &file),
+                layer("command line", &values),
+            ])
+        };
+        let asked = over(json!({"interface": "asgi"}));
+        assert_eq!(asked.errors, [""; 0]);
+        assert_eq!(
+            effective(&asked, "loop"),
+            (json!("auto"), "command line".into())
+        );
+        let other = over(json!({"interface": "wsgi", "workers": 2}));
+        assert_eq!(effective(&other, "loop").0, json!("gevent"));
+        let both = over(json!({"interface": "asgi", "loop": "gevent"}));
+        assert_eq!(both.errors.len(), 1, "{both:?}");
+        let uvloop = layer("config file c.py", &json!({"loop": "uvloop"}));
+        let asked = resolve(&[uvloop, layer("command line", &json!({"interface": "asgi"}))]);
+        assert_eq!(effective(&asked, "loop").0, json!("uvloop"));
+    }
+
+    #[test]
+    fn what_has_no_effect_where_the_app_is_to_run_is_told() {
+        let told = |values: Value| {
+            let resolution = resolve(&[layer("here", &values)]);
+            assert_eq!(resolution.errors, [""; 0]);
+            let name = |line: &String| line.split('`').nth(1).unwrap().to_owned();
+            resolution.warnings.iter().map(name).collect::<Vec<_>>()
+        };
+        let asked = |more: Value| {
+            let mut values = json!({
+                "threads": 4, "preload_app": true, "worker_concurrency": 10, "loop_timeout": 1, "worker_sessions": 10,
+                "session_grace": 1, "ws_ping_interval": 1, "ws_ping_timeout": 1, "ws_max_size": 10,
+                "cancel_on_timeout": true, "whole_uploads": true, "lifespan": "on", "response_spool": 10,
+            });
+            let object = values.as_object_mut().unwrap();
+            object.extend(more.as_object().unwrap().clone());
+            values
+        };
+        let of_asgi = [
+            "worker_sessions",
+            "session_grace",
+            "ws_ping_interval",
+            "ws_ping_timeout",
+            "ws_max_size",
+            "cancel_on_timeout",
+            "lifespan",
+        ];
+        let of_threads = [&["loop", "loop_timeout"][..], &of_asgi].concat();
+        let of_gevent = [
+            &["threads", "preload_app"][..],
+            &of_asgi,
+            &["response_spool"],
+        ]
+        .concat();
+        assert_eq!(
+            told(asked(json!({"interface": "wsgi", "loop": "uvloop"}))),
+            of_threads
+        );
+        assert_eq!(told(asked(json!({"loop": "gevent"}))), of_gevent);
+        assert_eq!(
+            told(asked(json!({"interface": "asgi", "loop": "uvloop"}))),
+            ["threads", "response_spool"]
+        );
+        // Nobody knows yet what the app is.
+        assert_eq!(told(asked(json!({"loop": "uvloop"}))), [""; 0]);
+        // What happens anyway, and what was not changed.
+        assert_eq!(
+            told(json!({
+                "loop": "gevent", "threads": 1, "preload_app": false, "lifespan": "off", "worker_sessions": 1000,
+                "response_spool": 0,
+            })),
+            [""; 0]
+        );
     }
 
     #[test]

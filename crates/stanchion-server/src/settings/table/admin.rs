@@ -89,7 +89,9 @@ for longer than this.",
             help: "Answer PREFIX/live and /ready here too",
             long_help: "\
 On the listeners of bind, by the server itself and without waiting, \
-whatever the app has at these paths. An example is /-, for /-/ready.",
+whatever the app has at these paths. An example is /-, for /-/ready. \
+While the server starts with interface auto, nobody is answered there \
+until the app is imported; on the admin listener probes are.",
         },
         Setting {
             name: "statsd_host",

@@ -34,8 +34,8 @@ The server starts for a WSGI app. If auto finds an asynchronous one, the \
 server starts again for that, which costs a second import of the app; a \
 line in the log says so, and --interface asgi saves it. Until auto knows, \
 clients wait outside, in the kernel's queue; otherwise they come in at once \
-and wait in the line. A reload looks again, and takes the app for what it \
-was. An app that is not what is said here is refused.",
+and wait in the line. A reload or an upgrade looks again, and takes the \
+app for what it was. An app that is not what is said here is refused.",
         },
         Setting {
             name: "worker_concurrency",

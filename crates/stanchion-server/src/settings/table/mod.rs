@@ -9,10 +9,12 @@ mod logging;
 mod process;
 mod requests;
 mod serving;
+mod without_effect;
 
 use super::Settings;
 pub(crate) use process::UMASK;
 pub(super) use requests::RISKS;
+pub(super) use without_effect::{Runner, WITHOUT_EFFECT};
 
 /// Every setting, in the order in which people read about them.
 pub const GROUPS: &[Group] = &[

@@ -1,5 +1,6 @@
 """By which interface an app is called: what can be told without calling it."""
 
+import sys
 from collections.abc import Callable
 from functools import partial
 from types import FunctionType
@@ -13,6 +14,9 @@ WSGI, ASGI = "wsgi", "asgi"
 # Of the code of a function with *args, and of one that is defined by `async def`, as in `inspect`.
 _CO_VARARGS, _CO_COROUTINE = 0x04, 0x80
 
+# Of an app, not of its class: how the attributes are called by which it is marked as a coroutine function.
+_MARK = "_is_coroutine"
+
 
 def interfaces_of(app: App) -> list[str]:
     """By which the app can be called, first the one that it most likely means; none if by neither."""
@@ -22,6 +26,21 @@ def interfaces_of(app: App) -> list[str]:
     takes_environ = _takes(app, {}, print)
     # Some coroutine functions cannot be told: those behind a decorator, or compiled.
     return [name for name, fits in ((WSGI, takes_environ), (ASGI, takes_scope)) if fits]
+
+
+def is_double_callable(app: App) -> bool:
+    """Whether it looks like an app of ASGI 2: called with the scope, it gives what is called with the rest."""
+    if call_mismatch(app, {}) is not None:
+        return False
+    if isinstance(app, type) and is_coroutine_function(instance_call(app)):
+        return True
+    import inspect
+
+    try:
+        names = list(inspect.signature(app).parameters)
+    except (TypeError, ValueError):
+        return False  # some callables written in C do not tell
+    return names[:1] == ["scope"]
 
 
 def _takes(app: App, *args: object) -> bool:
@@ -38,6 +57,8 @@ def is_coroutine_function(app: object) -> bool:
     """Whether what it returns is to be awaited: it is a coroutine function, or its `__call__` is one."""
     while isinstance(app, partial):
         app = app.func
+    if _is_marked(app):
+        return True
     function = app if isinstance(app, FunctionType) else instance_call(type(app))
     if isinstance(function, FunctionType) and not vars(function):
         # Nobody has marked it as one, of which `inspect` knows how that is done.
@@ -45,6 +66,21 @@ def is_coroutine_function(app: object) -> bool:
     import inspect
 
     return inspect.iscoroutinefunction(app) or inspect.iscoroutinefunction(function)
+
+
+def _is_marked(app: object) -> bool:
+    """Whether somebody has said so of what is none, such as an object whose `__call__` gives what is to be awaited:
+    by `inspect.markcoroutinefunction`, or by asgiref's for Pythons before 3.12, which have no such thing.
+    """
+    # It may be a method.
+    app = getattr(app, "__func__", app)
+    if not any(name.startswith(_MARK) for name in getattr(app, "__dict__", ())):
+        return False
+    import inspect
+
+    # Whoever marks it so has imported it for that.
+    marks = vars(sys.modules.get("asyncio.coroutines", inspect))
+    return inspect.iscoroutinefunction(app) or (_MARK in marks and getattr(app, _MARK, None) is marks[_MARK])
 
 
 def instance_call(kind: type) -> object:

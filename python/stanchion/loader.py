@@ -23,9 +23,8 @@ from stanchion.interfaces import (
     WSGI,
     App,
     call_mismatch,
-    instance_call,
     interfaces_of,
-    is_coroutine_function,
+    is_double_callable,
 )
 
 if TYPE_CHECKING:
@@ -436,7 +435,7 @@ def _checked(app: object, spec: _Spec) -> App:
         )
     if interfaces_of(app):
         return app
-    if isinstance(app, type) and call_mismatch(app, {}) is None and is_coroutine_function(instance_call(app)):
+    if is_double_callable(app):
         raise AppLoadError(
             f"{spec.text!r} is called twice for each request, as ASGI 2 apps are",
             "only ASGI 3 and WSGI apps are served: asgiref.compatibility.guarantee_single_callable makes one of it",

@@ -99,6 +99,30 @@ async def with_any(*arguments):
 def returns_awaitable(*arguments):
     return asgi(*arguments)
 
+class Marked:
+    def __init__(self, mark):
+        mark(self)
+
+    def __call__(self, *arguments):
+        return asgi(*arguments)
+
+def mark_by_asgiref(app):
+    import asgiref.sync
+    asgiref.sync.markcoroutinefunction(app)
+
+marked_instance = Marked(mark_by_asgiref)
+part_of_marked = functools.partial(marked_instance)
+misnamed = Marked(lambda app: setattr(app, "_is_coroutine_or_not", True))
+
+def old_function(scope):
+    return asgi
+
+class OldRouter:
+    def __call__(self, scope):
+        return asgi
+
+old_router = OldRouter()
+
 marked = getattr(inspect, "markcoroutinefunction", lambda function: asgi)(returns_awaitable)
 instance, derived, wrapped, method = AsgiObject(), Derived(), decorated(asgi), AsgiObject().handle
 part = functools.partial(with_more, 1)
@@ -141,6 +165,7 @@ def test_specs(spec, answer):
 
 
 ASYNCHRONOUS = ["asgi", "instance", "derived", "wrapped", "method", "part", "parts", "middleware", "with_any", "marked"]
+ASYNCHRONOUS += ["marked_instance", "part_of_marked"]
 
 
 @pytest.mark.parametrize(
@@ -149,7 +174,7 @@ ASYNCHRONOUS = ["asgi", "instance", "derived", "wrapped", "method", "part", "par
         *((name, ["asgi"]) for name in ASYNCHRONOUS),
         *((name, ["wsgi"]) for name in ("application", "Object()", "create_app()")),
         ("any_part", ["asgi"]),
-        *((name, ["wsgi", "asgi"]) for name in ("either", "with_default")),
+        *((name, ["wsgi", "asgi"]) for name in ("either", "with_default", "misnamed")),
     ],
 )
 def test_by_what_an_app_is_called(name, interfaces):
@@ -265,6 +290,8 @@ def test_a_package_with_a_module(site):
             "call it: 'site_app:async_factory()'",
         ),
         ("site_app:OldAsgi", "is called twice for each request, as ASGI 2 apps are", "guarantee_single_callable"),
+        ("site_app:old_function", "is called twice for each request, as ASGI 2 apps are", "guarantee_single_callable"),
+        ("site_app:old_router", "is called twice for each request, as ASGI 2 apps are", "guarantee_single_callable"),
         ("site_app:AsgiObject", "takes neither (environ, start_response) nor ", "call it: 'site_app:AsgiObject()'"),
     ],
 )

@@ -108,6 +108,9 @@ def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable
             sys.exit(3)
         case "/exit-behind":
             gevent.spawn(sys.exit, 3)
+        case "/killed":
+            gevent.getcurrent().kill(block=False)
+            gevent.sleep()
         case "/kill":
             # Before they have begun: they were spawned in the same turn of the hub.
             others = [one for one in greenlets() if not one.started or not one.gr_frame]

@@ -164,6 +164,16 @@ def test_a_client_that_has_gone_ends_its_stream(serve: Serve, gate: Gate, both: 
     assert not server.log.matches("Traceback|the app failed", mark)
 
 
+@pytest.mark.own("the words of the log")
+def test_a_greenlet_that_is_killed_is_no_failure_of_the_app(serve: Serve, gate: Gate) -> None:
+    server = serve("greening:app", *GEVENT, env=gate.environment)
+    with server.connect() as wire:
+        assert wire.get("/killed").status == 500
+        assert wire.get("/").status == 200
+    assert server.log.wait(r"INFO\] the greenlet of GET /killed .*was killed: the request ends there")
+    assert not server.log.matches("GreenletExit|ERROR")
+
+
 @pytest.mark.own("gunicorn's worker would not wait for others")
 def test_greenlets_that_the_app_kills_before_they_begin_cost_their_requests_only(serve: Serve, gate: Gate) -> None:
     server = serve("greening:app", *GEVENT, "--worker-connections", "20", env=gate.environment)

@@ -204,6 +204,9 @@ impl App {
             let what = request.describe();
             info!("{by} asked to exit at {what}: the worker leaves");
             self.worker.leave();
+        } else if self.worker.settings().is_gevent() && is_greenlet_exit(py, failure) {
+            let what = request.describe();
+            info!("the greenlet of {what} was killed: the request ends there");
         } else if !failure.is_instance_of::<ClientGone>(py) {
             let what = request.describe();
             error!(target: EXCEPTION, "{by} failed at {what}\n{}", traceback(py, failure));
@@ -211,6 +214,14 @@ impl App {
         // Also when the client has gone: the slot goes back, however long the app keeps `environ`.
         answerer.response().fail(py);
     }
+}
+
+/// Whether somebody has killed the greenlet, as gevent does at the end of the process: that is no failure.
+fn is_greenlet_exit(py: Python<'_>, failure: &PyErr) -> bool {
+    let exit = py
+        .import("greenlet")
+        .and_then(|greenlet| greenlet.getattr("GreenletExit"));
+    exit.is_ok_and(|exit| failure.matches(py, exit).unwrap_or(false))
 }
 
 /// The failure as Python shows it.

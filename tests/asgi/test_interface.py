@@ -162,6 +162,28 @@ def test_operators_are_answered_while_the_app_is_imported(build: Serve, gate: Ga
         assert (status["generation"], status["state"]) == (2, "serving")
 
 
+@pytest.mark.parametrize("words", [["--interface", "asgi"], []], ids=["said", "auto"])
+def test_probes_on_the_port_of_the_app_are_answered_once_it_is_known_what_the_app_is(
+    build: Serve, gate: Gate, env: dict[str, str], words: list[str]
+) -> None:
+    with row_of_ports(1) as port:
+        server = build("kind:app", "--health-path", "/-", *words, bind=f"{LOOPBACK}:{port}", env=env).launch()
+        gate.announcement()
+        with Wire.connect(Address(LOOPBACK, port)) as wire:
+            if words:
+                assert (wire.get("/-/live").status, wire.get("/-/ready").status) == (200, 503)
+                gate.let_pass(1)
+            else:
+                wire.send(request("GET", "/-/live"))
+                assert wire.silent(0.2)
+                gate.let_pass(1)
+                gate.announcement()
+                assert wire.silent(0.2)
+                gate.let_pass(1)
+                assert wire.response().status == 200
+        server.wait_until_ready()
+
+
 def test_a_reload_brings_an_app_of_the_other_kind_and_the_next_one_expects_it(
     serve: Serve, gate: Gate, kind_file: Path, env: dict[str, str]
 ) -> None:
@@ -219,15 +241,30 @@ def test_an_app_that_changes_at_each_import_is_not_followed_for_ever(
     assert imports(gate) == 0
 
 
-def test_a_new_master_finds_it_too(serve: Serve, gate: Gate, env: dict[str, str]) -> None:
+def test_a_new_master_knows_it_from_the_one_before(serve: Serve, gate: Gate, env: dict[str, str]) -> None:
     gate.open()
     server = serve("kind:app", "-w", "2", env=env)
     server.signal(signal.SIGUSR2)
     found = server.log.wait(r"upgraded: the new master (\d+) serves")
     server.follow(int(found[1]))
     assert {ask(server) for _ in range(5)} == {"asgi"}
-    eventually(lambda: len(server.log.matches(ASYNCHRONOUS.format("server"))) == 2, "the new master has told")
-    assert imports(gate) == 4
+    assert len(server.log.matches(ASYNCHRONOUS.format("server"))) == 1, "of the first master"
+    assert imports(gate) == 3
+
+
+def test_a_new_master_finds_that_the_app_has_become_another_kind(
+    serve: Serve, gate: Gate, kind_file: Path, env: dict[str, str]
+) -> None:
+    gate.open()
+    server = serve("kind:app", "-w", "2", env=env)
+    assert imports(gate) == 2
+    kind_file.write_text("wsgi")
+    server.signal(signal.SIGUSR2)
+    found = server.log.wait(r"upgraded: the new master (\d+) serves")
+    server.follow(int(found[1]))
+    assert {ask(server) for _ in range(5)} == {"wsgi"}
+    assert len(server.log.matches(SYNCHRONOUS.format("server"))) == 1
+    assert imports(gate) == 2
 
 
 def test_a_template_or_worker_that_is_replaced_is_of_the_house_for_it(

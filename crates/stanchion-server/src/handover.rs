@@ -19,7 +19,7 @@ use crate::heirloom::Heirloom;
 /// The environment variable.
 pub(crate) const VARIABLE: &str = "STANCHION_HANDOVER";
 /// Of what is written here; goes up when a key is added, or when more may be said over the channel.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 /// From which on a master understands [`ToPredecessor::Dropped`].
 const HEARS_OF_DROPPED: u32 = 3;
 /// The oldest version that understands what is written here; goes up when a key changes its meaning.
@@ -45,6 +45,10 @@ pub(crate) struct Handover {
     /// there are none.
     #[serde(default)]
     lent: Vec<Heirloom>,
+    /// The app that it serves is an asynchronous one, since version 4: so the app need not be imported to find that out,
+    /// if it is to say so itself. Default: a WSGI app, or nobody knows.
+    #[serde(default)]
+    is_asgi: bool,
 }
 
 impl Handover {
@@ -54,6 +58,7 @@ impl Handover {
         listeners: Vec<Heirloom>,
         lent: Vec<Heirloom>,
         scaled_to: Option<u16>,
+        is_asgi: bool,
     ) -> Self {
         Self {
             version: VERSION,
@@ -63,6 +68,7 @@ impl Handover {
             listeners,
             scaled_to,
             lent,
+            is_asgi,
         }
     }
 
@@ -96,6 +102,7 @@ impl Handover {
             predecessor: self.predecessor,
             hears_of_dropped: self.version >= HEARS_OF_DROPPED,
             scaled_to: self.scaled_to,
+            is_asgi: self.is_asgi,
             channel,
             listeners: take_over(&self.listeners)?,
             lent: take_over(&self.lent)?,
@@ -138,6 +145,7 @@ pub(crate) struct Taken {
     /// Whether it understands [`ToPredecessor::Dropped`].
     pub(crate) hears_of_dropped: bool,
     pub(crate) scaled_to: Option<u16>,
+    pub(crate) is_asgi: bool,
     pub(crate) channel: Channel,
     pub(crate) listeners: Vec<Listener>,
     pub(crate) lent: Vec<Listener>,
@@ -176,6 +184,7 @@ mod tests {
             vec![heirloom(5), heirloom(6)],
             vec![heirloom(8)],
             Some(3),
+            true,
         );
         let text = handover.to_json().expect("written");
         assert_eq!(read(&text), Ok(handover));
@@ -189,6 +198,7 @@ mod tests {
             (handover.listeners, handover.scaled_to, handover.lent),
             (vec![heirloom(5)], None, vec![])
         );
+        assert!(!handover.is_asgi);
     }
 
     #[test]

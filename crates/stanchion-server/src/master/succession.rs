@@ -358,7 +358,8 @@ impl Loop<'_> {
         let wanted = self.master.target();
         let scaled_to = wanted.filter(|&wanted| u32::from(wanted) != self.settings().workers);
         let channel = channel.as_raw_fd();
-        let handover = Handover::new(process::pid(), channel, heirlooms, lent, scaled_to);
+        let is_asgi = self.settings().is_asgi();
+        let handover = Handover::new(process::pid(), channel, heirlooms, lent, scaled_to, is_asgi);
         Ok((handover, doors))
     }
 

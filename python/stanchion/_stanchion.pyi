@@ -17,6 +17,7 @@ __all__ = [
     "log_for",
     "network_view",
     "privileges",
+    "refuse_threads",
     "serve",
     "settings_resolve",
     "settings_schema",
@@ -81,6 +82,9 @@ def privileges(settings: str) -> list[tuple[str, str]]:
 
 def become_app(settings: str) -> None:
     """Make of this process what the app would run as, for good; raise ValueError if that cannot be."""
+
+def refuse_threads(host: _Host) -> None:
+    """Wait a moment for this process to have one thread; raise ValueError, which names the others, if they stay."""
 
 def network_view(files: list[str], namespace: str | PathLike[str] | None = None, half_open: bool = True) -> str:
     """The listening sockets of a network namespace and what files say in there, as a JSON object. To count connections

@@ -4,17 +4,14 @@ import contextlib
 import os
 import signal
 import sys
-import time
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
+from stanchion import _stanchion
 from stanchion.config import Effective, UsageError
 from stanchion.output import complain
 
-_ENDING_S = 1.0
-"""What a thread that is about to end is given for it."""
-
-_TASKS = "/proc/self/task"
-"""Threads by proc(5); where it is not mounted the server refuses to start."""
+if TYPE_CHECKING:
+    from stanchion.loader import AppHost
 
 _INTERRUPTS = {signal.SIGINT, signal.SIGTERM}
 
@@ -22,7 +19,7 @@ _UMASK = 0o022
 """gunicorn's for daemons."""
 
 
-def detach(effective: Effective) -> int | None:
+def detach(effective: Effective, host: "AppHost") -> int | None:
     """Go on in the background, in a session of its own and without a terminal to control it (setsid(2)). Gives the pipe
     to which the server is to write a byte: 0 once it serves, or its exit code. None for one that follows another
     master, since that one is in the background already.
@@ -31,7 +28,7 @@ def detach(effective: Effective) -> int | None:
     """
     if "STANCHION_HANDOVER" in os.environ:
         return None
-    _refuse_threads()
+    _refuse_threads(host)
     _warn(effective)
     told, teller = os.pipe()
     sys.stdout.flush()
@@ -55,20 +52,12 @@ def detach(effective: Effective) -> int | None:
     return teller
 
 
-def _refuse_threads() -> None:
+def _refuse_threads(host: "AppHost") -> None:
     """A thread that was started before would be missing in the background without a word."""
-    until = time.monotonic() + _ENDING_S
-    while os.path.isdir(_TASKS) and len(os.listdir(_TASKS)) > 1:
-        if time.monotonic() > until:
-            threading = sys.modules.get("threading")
-            known = [] if threading is None else threading.enumerate()
-            names = ", ".join(one.name for one in known if one.native_id != os.getpid()) or "not of Python"
-            raise UsageError(
-                f"the master has other threads than its own ({names}), and a daemon is forked without them: let the "
-                "config file and what it imports start none (start them in post_fork or post_worker_init)"
-            )
-        # Nobody tells when the kernel is through with a thread that Python has joined.
-        time.sleep(0.005)
+    try:
+        _stanchion.refuse_threads(host)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
 def _warn(effective: Effective) -> None:

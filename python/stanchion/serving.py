@@ -27,7 +27,7 @@ def serve(configuration: Configuration, host: AppHost) -> int:
     if effective.values["daemon"]:
         from stanchion.daemon import detach
 
-        launcher = detach(effective)
+        launcher = detach(effective, host)
         configuration.hooks.are_of_this_master()
     standard.once_imported("logging", partial(_lend_loggers, configuration))
     # The children share what there is by now, as long as no collection of garbage writes to it.

@@ -190,7 +190,7 @@ def test_threads_of_the_config_file_are_refused_and_not_lost(daemon: Daemon) -> 
     )
     done = daemon.run("hello:app")
     assert done.returncode == EXIT_USAGE
-    assert "other threads than its own (pusher)" in done.stderr
+    assert 'the master has 1 thread: "pusher". It forks' in done.stderr
     assert not daemon.pidfile.exists()
 
 

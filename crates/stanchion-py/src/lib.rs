@@ -98,6 +98,14 @@ mod _stanchion {
         stanchion_server::privileges::become_app(&settings).map_err(PyValueError::new_err)
     }
 
+    /// Waits a moment for this process to have one thread, as it must have before the server forks. Raises `ValueError`,
+    /// which names the others, if they stay.
+    #[pyfunction]
+    fn refuse_threads(host: Py<PyAny>) -> PyResult<()> {
+        let host = &mut PythonHost::new(host);
+        stanchion_server::refuse_at_start(host).map_err(PyValueError::new_err)
+    }
+
     /// The listening sockets of a network namespace and what `files` say in there, as a JSON object.
     /// Without a `namespace`, a path such as `/proc/PID/ns/net`, it is our own; to enter another one
     /// takes root. To count connections that are half open costs milliseconds.

@@ -38,5 +38,6 @@ pub use launcher::Launcher;
 pub use master::StartedAs;
 pub use stanchion_exchange::{Ending, Gone, Inbox, Inflow, Taken};
 pub use stanchion_sys::process::Fork;
+pub use threads::refuse_at_start;
 pub use tree::serve;
 pub use worker::{Seat, Worker};

@@ -52,6 +52,30 @@ pub(crate) fn refuse(host: &mut (impl Host + ?Sized)) -> Result<(), String> {
     }
 }
 
+/// Likewise before anything is forked. The problem says what to do.
+pub fn refuse_at_start(host: &mut (impl Host + ?Sized)) -> Result<(), String> {
+    check_proc()?;
+    refuse(host).map_err(|threads| {
+        format!(
+            "the master has {threads}. It forks, and so must have no other thread than its own: let the config file and \
+             what it imports start none (start them in post_fork or post_worker_init); or something else starts them in \
+             every Python, such as sitecustomize"
+        )
+    })
+}
+
+/// Before each fork the threads are counted, which takes proc(5). Without it every fork would be refused, and
+/// clients would wait at an open socket for a server that cannot come.
+fn check_proc() -> Result<(), String> {
+    process::thread_count().map(drop).map_err(|error| {
+        format!(
+            "/proc is not mounted, or is not proc(5): {} cannot be read: {error}. Mount it where the server \
+             runs: mount -t proc proc /proc",
+            process::TASKS
+        )
+    })
+}
+
 /// Such as `2 threads: "flush"; "native", not of Python`: what its language calls a thread, and else the kernel.
 fn told(threads: &[(i32, String)], names: &HashMap<i32, String>) -> String {
     let name = |(id, comm): &(i32, String)| match names.get(id) {

@@ -126,30 +126,11 @@ fn of_kernel(error: &io::Error) -> Problem {
     (problem, exit_code::INTERNAL)
 }
 
-/// Before each fork the threads are counted, which takes proc(5). Without it every fork would be refused, and
-/// clients would wait at an open socket for a server that cannot come.
-fn check_proc() -> Result<(), String> {
-    process::thread_count().map(drop).map_err(|error| {
-        format!(
-            "/proc is not mounted, or is not proc(5): {} cannot be read: {error}. Mount it where the server \
-             runs: mount -t proc proc /proc",
-            process::TASKS
-        )
-    })
-}
-
 /// All that is needed before the first fork.
 fn prepare(settings: Settings, host: &mut dyn Host) -> Result<Prepared, Problem> {
     let of_usage = |problem| (problem, exit_code::USAGE);
     let of_bind = |problem| (problem, exit_code::BIND);
-    check_proc().map_err(of_usage)?;
-    threads::refuse(host).map_err(|threads| {
-        of_usage(format!(
-            "the master has {threads}. It forks, and so must have no other thread than its own: let the \
-             config file and what it imports start none (start them in post_fork or \
-             post_worker_init); or something else starts them in every Python, such as sitecustomize"
-        ))
-    })?;
+    threads::refuse_at_start(host).map_err(of_usage)?;
     acceptor::check_settings(&settings).map_err(of_usage)?;
     let identities = privileges::find(&settings).map_err(of_usage)?;
     privileges::say_what_is_root(&identities);
@@ -159,6 +140,7 @@ fn prepare(settings: Settings, host: &mut dyn Host) -> Result<Prepared, Problem>
         .map(|taken| std::mem::take(&mut taken.listeners));
     let before = inherited.as_deref().map(listeners::clones).transpose();
     let before = before.map_err(|error| of_bind(error.to_string()))?;
+    let settings = as_before(settings, handed_over.as_ref());
     let listeners = listen(&settings, inherited)?;
     let before = before.unwrap_or_default();
     let theirs: Vec<_> = before.iter().map(|one| one.address().clone()).collect();
@@ -168,6 +150,15 @@ fn prepare(settings: Settings, host: &mut dyn Host) -> Result<Prepared, Problem>
     let leftover = listeners::not_among(before, &listeners);
     furnish(settings, listeners, handed_over, (leftover, theirs), host)
         .inspect_err(|_| listeners::remove_files(&made))
+}
+
+/// For an app that is to say itself what it is, and is most likely what it was for the master before us.
+fn as_before(settings: Settings, handed_over: Option<&Taken>) -> Settings {
+    match handed_over {
+        // What these settings do not allow of such an app is told if the app is still one.
+        Some(taken) if taken.is_asgi => settings.clone().taken_for(true).unwrap_or(settings),
+        _ => settings,
+    }
 }
 
 /// The rest of it, once there are listeners: if it fails, so does the start, and their files go.

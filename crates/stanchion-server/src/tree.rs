@@ -9,7 +9,7 @@ use stanchion_exchange::Exchange;
 use stanchion_sys::channel::Channel;
 use stanchion_sys::listener::{Listener, ListenerAddress};
 use stanchion_sys::memory::AppendFile;
-use stanchion_sys::{process, scheduling, signal};
+use stanchion_sys::{heap, process, scheduling, signal};
 use tracing::{error, info};
 
 use crate::acceptor;
@@ -235,6 +235,7 @@ fn tree(prepared: Prepared, host: &mut dyn Host, launcher: &Launcher) -> io::Res
         succession,
         control,
     } = prepared;
+    heap::fill_gaps();
     let role = master::run(first, succession, control, host, launcher)?;
     if !matches!(role, Role::Master { .. }) {
         launcher.forget();

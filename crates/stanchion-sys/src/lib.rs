@@ -21,6 +21,7 @@ pub mod environment;
 mod errand;
 pub mod eventfd;
 pub mod futex;
+pub mod heap;
 pub mod held_signals;
 pub mod identity;
 pub mod incoming;

@@ -8,6 +8,8 @@ from wsgiref.types import StartResponse, WSGIEnvironment
 
 
 def templates(environ: WSGIEnvironment) -> Iterator[WSGIEnvironment]:
+    # The first one is made before the fork, and frozen with all that there is then.
+    gc.unfreeze()
     for thing in gc.get_objects():
         if type(thing) is dict and "wsgi.input" in thing and thing is not environ:
             yield thing

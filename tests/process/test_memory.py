@@ -10,7 +10,7 @@ from support.wire import request
 HEAVY_MB = 100
 WORKERS = 4
 ROUNDS_MAX = 100
-WORKER_OWN_BYTES_MAX = 1_000_000
+WORKER_OWN_BYTES_MAX = 600_000
 
 # What the master may need, and no app here does.
 UNUSED = {

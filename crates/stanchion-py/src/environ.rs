@@ -8,8 +8,9 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyString, PyType};
 use stanchion_http::gateway::{is_script_name, percent_decoded, separator, split_target};
+use stanchion_server::Taken;
 use stanchion_server::record::{BodyRecord, RequestRecord};
-use stanchion_server::{Taken, Worker};
+use stanchion_server::settings::Settings;
 
 use crate::errors::ErrorLog;
 use crate::file_wrapper::FileWrapper;
@@ -61,12 +62,12 @@ pub(crate) fn prepare(py: Python<'_>) -> PyResult<()> {
 }
 
 impl Environs {
-    pub(crate) fn new(py: Python<'_>, worker: &Worker) -> PyResult<Self> {
+    pub(crate) fn new(py: Python<'_>, settings: &Settings) -> PyResult<Self> {
         let template = PyDict::new(py);
         template.set_item("wsgi.version", (1, 0))?;
         template.set_item("wsgi.errors", Py::new(py, ErrorLog)?)?;
-        template.set_item("wsgi.multithread", worker.seats() > 1)?;
-        template.set_item("wsgi.multiprocess", worker.settings().workers > 1)?;
+        template.set_item("wsgi.multithread", settings.seats_per_worker() > 1)?;
+        template.set_item("wsgi.multiprocess", settings.workers > 1)?;
         template.set_item("wsgi.run_once", false)?;
         template.set_item("wsgi.input_terminated", true)?;
         template.set_item("wsgi.file_wrapper", PyType::new::<FileWrapper>(py))?;
@@ -74,7 +75,7 @@ impl Environs {
             "SERVER_SOFTWARE",
             concat!("stanchion/", env!("CARGO_PKG_VERSION")),
         )?;
-        let mut script_name = worker.settings().root_path.clone();
+        let mut script_name = settings.root_path.clone();
         if script_name.is_empty() {
             // As gunicorn has it.
             script_name = std::env::var("SCRIPT_NAME").unwrap_or_default();
@@ -85,7 +86,7 @@ impl Environs {
         template.set_item(intern!(py, "wsgi.input"), &empty_input)?;
         // So that the copies have room for them, under the very keys that will be looked for.
         template.set_item(intern!(py, "stanchion.queue_wait"), py.None())?;
-        let header = worker.settings().request_id_header.as_deref();
+        let header = settings.request_id_header.as_deref();
         let request_id_key = header.map(|name| environ_key(py, name.as_bytes()));
         if let Some(key) = &request_id_key {
             template.set_item(key, py.None())?;
@@ -98,7 +99,7 @@ impl Environs {
             unknown: [0; UNKNOWN],
             unknown_turn: 0,
             empty_input,
-            names: Names::new(worker.settings().field_rules()),
+            names: Names::new(settings.field_rules()),
             strings: Strings::new(),
             open: py.import("io")?.getattr("open")?.unbind(),
             script_name,

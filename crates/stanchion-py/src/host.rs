@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCFunction, PyDict, PyTuple};
 use stanchion_server::settings::Settings;
 use stanchion_server::{Fork, Hook, Host, LoadError, Logging, NotLoaded, Seat, StartedAs, Worker};
@@ -29,6 +30,8 @@ pub(crate) struct PythonHost {
     /// Whether the configuration has any, so that no process runs Python for those that are not there.
     has_hooks: bool,
     app: Option<Py<PyAny>>,
+    /// What the template has made for the seats of its workers.
+    gateways: Vec<Gateway>,
     /// In a worker that has an event loop: what runs it.
     event_loop: Option<Py<PyAny>>,
 }
@@ -39,9 +42,82 @@ impl PythonHost {
             has_hooks: has_hooks(&host),
             host,
             app: None,
+            gateways: Vec::new(),
             event_loop: None,
         }
     }
+
+    /// Makes in the template what its workers would each make for themselves, in pages of their own.
+    fn prepare(&mut self, py: Python<'_>, settings: &Settings) -> PyResult<()> {
+        crate::environ::prepare(py)?;
+        signal_function(py)?;
+        // Hooks may change in a worker what gateways say.
+        if !settings.is_event_loop() && !self.has_hooks {
+            let seats = 0..settings.seats_per_worker();
+            let made = seats.map(|_| Gateway::new(py, settings, None));
+            self.gateways = made.collect::<PyResult<_>>()?;
+        }
+        Ok(())
+    }
+
+    /// The way of one seat to the app.
+    fn gateway(&mut self, py: Python<'_>, settings: &Settings) -> PyResult<Gateway> {
+        let prepared = self.gateways.pop().map(Ok);
+        prepared.unwrap_or_else(|| Gateway::new(py, settings, None))
+    }
+
+    /// `None` if no hook runs for each request.
+    fn request_hooks(&self, py: Python<'_>) -> PyResult<Option<RequestHooks>> {
+        if !self.has_hooks {
+            return Ok(None);
+        }
+        RequestHooks::of(py, &self.host)
+    }
+
+    /// A thread of Python's own for each seat, so that the app finds what it expects in `threading`;
+    /// the main thread waits for the word to leave.
+    fn run_threads(
+        &mut self,
+        py: Python<'_>,
+        worker: &'static Worker,
+        app: &Arc<App>,
+    ) -> PyResult<()> {
+        let threading = py.import("threading")?;
+        let mut threads = Vec::new();
+        for index in 0..worker.seats() {
+            let gateway = self.gateway(py, worker.settings())?;
+            // The lock is for the compiler: nobody but this thread has it.
+            let gateway = Mutex::new(gateway);
+            let app = Arc::clone(app);
+            let run = move |arguments: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| {
+                let py = arguments.py();
+                let mut gateway = gateway.lock().unwrap_or_else(PoisonError::into_inner);
+                worker.work(|| pull(py, &app, &worker.seat(index), &mut gateway));
+            };
+            let target = PyCFunction::new_closure(py, None, None, run)?;
+            let options = PyDict::new(py);
+            options.set_item("target", target)?;
+            options.set_item("name", format!("stanchion-seat-{index}"))?;
+            let thread = threading.getattr("Thread")?.call((), Some(&options))?;
+            thread.call_method0("start")?;
+            threads.push(thread);
+        }
+        while !py.detach(|| worker.wait_until_leaving()) {
+            hooks::depart_if_told(py, &self.host, worker);
+        }
+        hooks::depart_if_told(py, &self.host, worker);
+        for thread in threads {
+            thread.call_method0("join")?;
+        }
+        Ok(())
+    }
+}
+
+/// What Python's `signal.signal` wraps: that makes enums of what it is given and gives back, at the cost of a tenth of a
+/// megabyte of each worker that it would share with the others.
+fn signal_function(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
+    static SIGNAL: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    SIGNAL.import(py, "_signal", "signal")
 }
 
 impl Host for PythonHost {
@@ -54,11 +130,11 @@ impl Host for PythonHost {
         })
     }
 
-    fn settle(&mut self) {
-        // Garbage first, so that it is not kept for ever; then everything that lives moves out of
-        // the collector's sight, which would else write to each object and unshare its page.
+    fn settle(&mut self, settings: &Settings) {
         let settled = Python::attach(|py| {
-            crate::environ::prepare(py)?;
+            self.prepare(py, settings)?;
+            // Garbage first, so that it is not kept for ever; then everything that lives moves out of
+            // the collector's sight, which would else write to each object and unshare its page.
             let gc = py.import("gc")?;
             gc.call_method0("collect")?;
             gc.call_method0("freeze").map(drop)
@@ -95,7 +171,7 @@ impl Host for PythonHost {
                 .as_ref()
                 .expect("the server loads before it serves");
             if worker.settings().is_gevent() {
-                let hooks = RequestHooks::of(py, &self.host)?;
+                let hooks = self.request_hooks(py)?;
                 let app = Arc::new(App::new(app.clone_ref(py), worker, hooks));
                 let puller = GreenPuller::new(py, worker, app)?;
                 let hub_loop = self
@@ -128,15 +204,14 @@ impl Host for PythonHost {
                 .as_ref()
                 .expect("the server loads before it serves")
                 .clone_ref(py);
-            let hooks = RequestHooks::of(py, &self.host)?;
-            let app = Arc::new(App::new(app, worker, hooks));
+            let app = Arc::new(App::new(app, worker, self.request_hooks(py)?));
             if worker.seats() == 1 {
-                let mut gateway = Gateway::new(py, app, None)?;
-                worker.work(|| pull(py, &worker.seat(0), &mut gateway));
+                let mut gateway = self.gateway(py, worker.settings())?;
+                worker.work(|| pull(py, &app, &worker.seat(0), &mut gateway));
                 hooks::depart_if_told(py, &self.host, worker);
                 return Ok(());
             }
-            run_threads(py, &self.host, worker, &app)
+            self.run_threads(py, worker, &app)
         })
         .map_err(|error: PyErr| {
             // Threads that were started must not go on without the one that watches them.
@@ -155,16 +230,14 @@ impl Host for PythonHost {
             if worker.settings().is_gevent() {
                 depart = hooks::from_any_greenlet(py, depart)?;
             }
-            // What Python's `signal` wraps: that makes enums of what it is given and gives back, at the cost of
-            // a tenth of a megabyte of each worker that it would share with the others.
-            let signals = py.import("_signal")?;
+            let signal_function = signal_function(py)?;
             for number in [
                 signal::SIGINT,
                 signal::SIGQUIT,
                 signal::SIGABRT,
                 signal::SIGUSR1,
             ] {
-                signals.call_method1("signal", (number, &depart))?;
+                signal_function.call1((number, &depart))?;
             }
             if !self.has_hooks {
                 return Ok(());
@@ -311,46 +384,10 @@ pub(crate) fn describe(py: Python<'_>, error: &PyErr) -> String {
     described.unwrap_or_else(|_| error.to_string())
 }
 
-/// A thread of Python's own for each seat, so that the app finds what it expects in `threading`;
-/// the main thread waits for the word to leave.
-fn run_threads(
-    py: Python<'_>,
-    host: &Py<PyAny>,
-    worker: &'static Worker,
-    app: &Arc<App>,
-) -> PyResult<()> {
-    let threading = py.import("threading")?;
-    let mut threads = Vec::new();
-    for index in 0..worker.seats() {
-        // The lock is for the compiler: nobody but this thread has it.
-        let gateway = Mutex::new(Gateway::new(py, Arc::clone(app), None)?);
-        let run = move |arguments: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| {
-            let py = arguments.py();
-            let mut gateway = gateway.lock().unwrap_or_else(PoisonError::into_inner);
-            worker.work(|| pull(py, &worker.seat(index), &mut gateway));
-        };
-        let target = PyCFunction::new_closure(py, None, None, run)?;
-        let options = PyDict::new(py);
-        options.set_item("target", target)?;
-        options.set_item("name", format!("stanchion-seat-{index}"))?;
-        let thread = threading.getattr("Thread")?.call((), Some(&options))?;
-        thread.call_method0("start")?;
-        threads.push(thread);
-    }
-    while !py.detach(|| worker.wait_until_leaving()) {
-        hooks::depart_if_told(py, host, worker);
-    }
-    hooks::depart_if_told(py, host, worker);
-    for thread in threads {
-        thread.call_method0("join")?;
-    }
-    Ok(())
-}
-
 /// Pulls and answers requests until it is time to leave. The interpreter is let go only to wait.
-fn pull(py: Python<'_>, seat: &Seat<'static>, gateway: &mut Gateway) {
+fn pull(py: Python<'_>, app: &App, seat: &Seat<'static>, gateway: &mut Gateway) {
     while let Some(taken) = seat.take().or_else(|| py.detach(|| seat.wait())) {
-        gateway.answer(py, seat, taken);
+        gateway.answer(py, app, seat, taken);
         seat.served();
     }
 }

@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use stanchion_server::log::EXCEPTION;
 use stanchion_server::record::{RequestBuffer, RequestRecord};
+use stanchion_server::settings::Settings;
 use stanchion_server::{Ending, Seat, Taken, Worker};
 use tracing::{error, info};
 
@@ -27,7 +28,6 @@ pub(crate) struct App {
 
 /// The way of one seat to the app, with what it keeps from one request for the next.
 pub(crate) struct Gateway {
-    app: Arc<App>,
     environs: Environs,
     /// `None` if the app has kept the one before.
     answerer: Option<Answerer>,
@@ -52,19 +52,28 @@ fn of_app(error: PyErr) -> Failure {
 }
 
 impl Gateway {
-    pub(crate) fn new(py: Python<'_>, app: Arc<App>, rooms: Option<Arc<Rooms>>) -> PyResult<Self> {
-        let environs = Environs::new(py, app.worker)?;
+    pub(crate) fn new(
+        py: Python<'_>,
+        settings: &Settings,
+        rooms: Option<Arc<Rooms>>,
+    ) -> PyResult<Self> {
+        let environs = Environs::new(py, settings)?;
         Ok(Self {
-            app,
+            answerer: Some(Answerer::new(py, &environs, rooms.clone())?),
             environs,
-            answerer: None,
             buffer: RequestBuffer::default(),
             rooms,
         })
     }
 
     /// Answers one request, whatever the app does.
-    pub(crate) fn answer(&mut self, py: Python<'_>, seat: &Seat<'_>, taken: Taken<'static>) {
+    pub(crate) fn answer(
+        &mut self,
+        py: Python<'_>,
+        app: &App,
+        seat: &Seat<'_>,
+        taken: Taken<'static>,
+    ) {
         let request = match self.buffer.read(&taken) {
             Ok(request) => request,
             Err(bad) => {
@@ -86,7 +95,6 @@ impl Gateway {
         };
         let made = self.environs.make(py, &request, &taken);
         answerer.begin(py, taken, request.method == b"HEAD");
-        let app = &self.app;
         match (made, &app.hooks) {
             (Ok(environ), None) => {
                 if let Err(failure) = app.run(py, seat, &environ, &answerer) {

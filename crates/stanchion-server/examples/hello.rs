@@ -60,7 +60,7 @@ impl Host for Hello {
         Ok(())
     }
 
-    fn settle(&mut self) {}
+    fn settle(&mut self, _settings: &Settings) {}
 
     fn write_stacks_to(&mut self, _dumps: BorrowedFd<'static>) -> Result<(), String> {
         Ok(())

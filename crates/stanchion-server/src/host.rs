@@ -185,7 +185,7 @@ pub trait Host {
 
     /// In the template, once the app is loaded and before the first worker is forked: make what
     /// was loaded cheap to share.
-    fn settle(&mut self);
+    fn settle(&mut self, settings: &Settings);
 
     /// In the template, before the first worker is forked: sets a handler for
     /// [`stanchion_sys::signal::DUMP`] that writes the stacks of all threads to `dumps` from within the

@@ -137,7 +137,7 @@ fn preload(common: &Common, master: &Channel, host: &mut dyn Host) -> Result<(),
             shared.join("; ")
         );
     }
-    host.settle();
+    host.settle(&common.settings);
     Ok(())
 }
 

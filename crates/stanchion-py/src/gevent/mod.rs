@@ -183,11 +183,12 @@ impl GreenPuller {
             Some(gateway) => gateway,
             None => {
                 let rooms = Some(Arc::clone(&self.rooms));
-                Gateway::new(py, Arc::clone(&self.app), rooms)?
+                Gateway::new(py, self.worker.settings(), rooms)?
             }
         };
         let Seated { seat, taken, .. } = seated;
-        self.worker.work(|| gateway.answer(py, &seat, taken));
+        self.worker
+            .work(|| gateway.answer(py, &self.app, &seat, taken));
         let mut state = self.lock(py);
         if state.gateways.len() < GATEWAYS_KEPT_MAX {
             state.gateways.push(gateway);

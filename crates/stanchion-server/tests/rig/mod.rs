@@ -33,7 +33,7 @@ impl Host for Answering {
         Ok(())
     }
 
-    fn settle(&mut self) {}
+    fn settle(&mut self, _settings: &Settings) {}
 
     fn write_stacks_to(&mut self, _dumps: BorrowedFd<'static>) -> Result<(), String> {
         Ok(())

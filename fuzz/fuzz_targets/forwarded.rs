@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use libfuzzer_sys::fuzz_target;
 use stanchion_http::{
-    FieldRules, Head, HeaderMap, SchemeFields, client_address, environ_name, percent_decoded,
-    proxy_us, split_host, split_mount,
+    ClientField, FieldRules, Head, HeaderMap, SchemeFields, environ_name, forwarded,
+    percent_decoded, proxy_us, split_host, split_mount,
 };
 
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -18,13 +18,18 @@ fuzz_target!(|bytes: &[u8]| {
     head.set("X-Forwarded-For", bytes);
     head.set("X-Forwarded-Proto", bytes);
     head.set("X-Request-Start", bytes);
-    assert_eq!(client_address(Some(PEER), None, |_| true), Some(PEER));
-    let client = client_address(Some(PEER), Some(&head), |_| false);
+    assert_eq!(ClientField::XForwardedFor.client(Some(PEER), None, |_| true), Some(PEER));
+    let client = ClientField::XForwardedFor.client(Some(PEER), Some(&head), |_| false);
     let text = String::from_utf8_lossy(bytes);
     let last = text.rsplit(',').next().unwrap_or_default();
     if !last.contains(|char: char| char.is_ascii_hexdigit() || char == ':') {
         assert_eq!(client, Some(PEER), "nobody was named");
     }
+    // What a client writes cannot change what the proxy adds, whether in a field of its own or in the same.
+    let proxys = b"for=192.0.2.1;proto=http";
+    let own = forwarded([bytes, proxys].into_iter(), |_| false).expect("the proxy's can be read");
+    let same = forwarded([&[bytes, b", ", proxys].concat()[..]].into_iter(), |_| false);
+    assert!(same.is_err() || same == Ok(own), "{same:?}");
     let fields = SchemeFields::new([("x-forwarded-proto", "https")].into_iter());
     let scheme = fields.scheme(&head).expect("one value contradicts nobody");
     assert_eq!(scheme == Some("https"), bytes.eq_ignore_ascii_case(b"https"));

@@ -101,6 +101,18 @@ def test_a_trusted_proxy_says_who_the_client_is(served: Server, fields: list[str
     assert (scope["scheme"], scope["client"]) == (repr(scheme), repr((client, 0)))
 
 
+@pytest.mark.parametrize("loop", OURS)
+def test_a_proxy_may_say_so_in_forwarded(serve: Serve, loop: str) -> None:
+    server = OURS[loop].serve(serve, APP, "--forwarded-header", "forwarded")
+    fields = ["Forwarded: for=6.6.6.6, for=10.1.2.3;proto=https", "X-Forwarded-For: 7.7.7.7"]
+    with server.connect() as wire:
+        for said in (fields, fields, fields[1:]):
+            scope = scope_of(wire, request("GET", "/", said))
+            is_said = said is fields
+            assert scope["scheme"] == repr("https" if is_said else "http")
+            assert ("10.1.2.3" in scope["client"]) == is_said and "7.7.7.7" not in scope["client"]
+
+
 def test_nobody_else_may_say_so(serve: Serve, flavour: Flavour) -> None:
     server = flavour.serve(serve, APP, "--lifespan", "off", "--forwarded-allow-ips", "10.9.8.7")
     with server.connect() as wire:

@@ -101,3 +101,43 @@ def test_of_two_ids_or_moments_neither_is_believed(serve: Serve) -> None:
         twice = wire.get("/", "X-Request-Id: one", "X-Request-Id: two").json()["environ"]
     assert len(twice["stanchion.request_id"]) == 32
     assert twice["HTTP_X_REQUEST_ID"] == twice["stanchion.request_id"], "and the app sees neither"
+
+
+@pytest.mark.own("gunicorn does not read Forwarded")
+class TestForwarded:
+    """RFC 7239, in place of the X-Forwarded family."""
+
+    CHAIN = "Forwarded: for=203.0.113.9, for=198.51.100.7;proto=https"
+    OTHERS = ("X-Forwarded-For: 192.0.2.9", "X-Forwarded-Proto: http", "X-Forwarded-Ssl: on")
+    FORMAT = ("--access-logfile", "-", "--access-logformat", "%({client}x)s!")
+
+    def test_it_says_who_the_client_is_and_no_other_field_does(self, serve: Serve) -> None:
+        server = serve("echo:raw", "--forwarded-header", "forwarded", *self.FORMAT)
+        assert environ(server, self.CHAIN, *self.OTHERS)["wsgi.url_scheme"] == "https"
+        assert server.stdout.wait(r"^(\S+)!")[1] == "198.51.100.7"
+        assert environ(server, "X-Forwarded-Proto: https")["wsgi.url_scheme"] == "http"
+        assert [found[1] for found in server.stdout.matches(r"(?m)^(\S+)!$")] in (
+            ["198.51.100.7"],
+            ["198.51.100.7", "127.0.0.1"],
+        )
+
+    def test_by_default_it_says_nothing(self, serve: Serve) -> None:
+        """A proxy that sets the others passes on what a client writes there."""
+        server = serve("echo:raw", *self.FORMAT)
+        assert environ(server, self.CHAIN, "X-Forwarded-For: 192.0.2.9")["wsgi.url_scheme"] == "http"
+        assert server.stdout.wait(r"^(\S+)!")[1] == "192.0.2.9"
+        assert told(server, 'Forwarded: for="').status == 200
+
+    def test_only_from_whom_it_is_believed(self, serve: Serve) -> None:
+        server = serve(
+            "echo:raw", "--forwarded-header", "forwarded", "--forwarded-allow-ips", "192.0.2.1", *self.FORMAT
+        )
+        assert environ(server, self.CHAIN)["wsgi.url_scheme"] == "http"
+        assert server.stdout.wait(r"^(\S+)!")[1] == "127.0.0.1"
+        assert told(server, 'Forwarded: for="').status == 200, "and nobody reads it"
+
+    def test_one_that_cannot_be_read_is_refused(self, serve: Serve) -> None:
+        server = serve("echo:raw", "--forwarded-header", "forwarded")
+        answer = told(server, 'Forwarded: for=192.0.2.1;x=", for=127.0.0.9')
+        assert (answer.status, answer.text) == (400, "400 Bad Request: the Forwarded header is malformed\n")
+        server.log.wait("the Forwarded header is malformed")

@@ -57,6 +57,7 @@ http {{
             proxy_http_version 1.1; proxy_set_header Connection ""; proxy_set_header Host $http_host;
             proxy_set_header X-Forwarded-Proto {scheme};
             proxy_set_header X-Forwarded-For {client};
+            proxy_set_header Forwarded "for={client};proto={scheme}";
         }}
     }}
 }}
@@ -177,6 +178,20 @@ def test_checks_of_haproxy_are_its_own(serve: Serve, before: Front) -> None:
     assert server.stdout.wait(r"^(\S+) GET /check")[1] == LOOPBACK
     seen, _ = came_from(front)
     assert seen["REMOTE_ADDR"] == CLIENT
+
+
+def test_both_add_to_the_forwarded_header(serve: Serve, before: Front) -> None:
+    """And the client has written some before."""
+    log = ("--access-logfile", "-", "--access-logformat", "%({client}x)s!")
+    server = serve("echo:raw", "--forwarded-header", "forwarded", *log)
+    # As `option forwarded` of later versions does.
+    adds = "http-request add-header Forwarded for=%[src]"
+    haproxy = before("haproxy", server.address, mode="http", backend=adds, options="")
+    front = before("nginx", haproxy, scheme="https")
+    seen, _ = came_from(front, *SPOOFED, "Forwarded: for=203.0.113.9;proto=http")
+    assert seen["HTTP_FORWARDED"] == f"for={CLIENT};proto=https,for={LOOPBACK}"
+    assert seen["wsgi.url_scheme"] == "https"
+    assert server.stdout.wait(r"^(\S+)!")[1] == CLIENT
 
 
 def test_haproxy_that_sends_no_header_is_refused_where_one_must_be(serve: Serve, before: Front) -> None:

@@ -4,6 +4,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use crate::fault::Fault;
+use crate::forwarded_elements::elements;
 use crate::head::Head;
 
 /// What proxies say it in, when they had the request.
@@ -100,24 +101,90 @@ fn moment_us(text: &str) -> Option<u64> {
     u64::try_from(ns / 1_000).ok()
 }
 
-/// Whose a request is: the peer's, or, where the peer is believed and its head therefore given, the one nearest
-/// to us in `X-Forwarded-For` that is not a proxy we believe as well. Each proxy adds the address it saw at
-/// the end, and what stands before the last one we believe anybody may have written.
-///
-/// `is_proxy` says whether an address is one of those we believe.
-pub fn client_address(
-    peer: Option<IpAddr>,
-    said: Option<&Head>,
-    is_proxy: impl Fn(IpAddr) -> bool,
-) -> Option<IpAddr> {
-    let fields = said
-        .into_iter()
-        .flat_map(|head| head.all("x-forwarded-for"));
-    nearest_client(fields, is_proxy).or(peer)
+/// In which field proxies say whose a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientField {
+    /// `X-Forwarded-For`, and other fields for the scheme.
+    XForwardedFor,
+    /// `Forwarded` (RFC 7239), for both: then no other counts.
+    Forwarded,
 }
 
-/// The same, as far as the values of `X-Forwarded-For` say it: `None` if they do not.
-pub fn nearest_client<'v>(
+/// What proxies say of a client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Said {
+    /// Where it is.
+    pub client: Option<IpAddr>,
+    /// The scheme by which it came.
+    pub scheme: Option<&'static str>,
+}
+
+impl ClientField {
+    /// Its name in lower case.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::XForwardedFor => "x-forwarded-for",
+            Self::Forwarded => "forwarded",
+        }
+    }
+
+    /// Whose a request is: the peer's, or, where the peer is believed and its head therefore given, the one nearest
+    /// to us in the field that is not a proxy we believe as well. Each proxy adds the address it saw at
+    /// the end, and what stands before the last one we believe anybody may have written.
+    ///
+    /// `is_proxy` says whether an address is one of those we believe.
+    pub fn client(
+        self,
+        peer: Option<IpAddr>,
+        said: Option<&Head>,
+        is_proxy: impl Fn(IpAddr) -> bool,
+    ) -> Option<IpAddr> {
+        let fields = said.into_iter().flat_map(|head| head.all(self.name()));
+        self.nearest(fields, is_proxy).or(peer)
+    }
+
+    /// The same, as far as the values of the field say it: `None` if they do not.
+    pub fn nearest<'v>(
+        self,
+        fields: impl DoubleEndedIterator<Item = &'v [u8]>,
+        is_proxy: impl Fn(IpAddr) -> bool,
+    ) -> Option<IpAddr> {
+        match self {
+            Self::XForwardedFor => nearest_listed(fields, is_proxy),
+            // One that cannot be read is refused.
+            Self::Forwarded => forwarded(fields, is_proxy).ok()?.client,
+        }
+    }
+}
+
+/// What the values of `Forwarded` say of the client nearest to us that is not a proxy we believe.
+///
+/// # Errors
+/// One of them, that a proxy which we believe has passed on, cannot be read.
+pub fn forwarded<'v>(
+    fields: impl DoubleEndedIterator<Item = &'v [u8]>,
+    is_proxy: impl Fn(IpAddr) -> bool,
+) -> Result<Said, Fault> {
+    let mut said = Said::default();
+    for field in fields.rev() {
+        for element in elements(field)?.into_iter().rev() {
+            // Of the connection to the proxy that the client has come to, not of those behind it.
+            said.scheme = element.scheme;
+            let Some(client) = element.client else {
+                // It is hidden: the proxy stands for all of them.
+                return Ok(said);
+            };
+            said.client = Some(client);
+            if !is_proxy(client) {
+                return Ok(said);
+            }
+        }
+    }
+    Ok(said)
+}
+
+/// The address nearest to us in the values of `X-Forwarded-For` that is not a proxy's.
+fn nearest_listed<'v>(
     fields: impl DoubleEndedIterator<Item = &'v [u8]>,
     is_proxy: impl Fn(IpAddr) -> bool,
 ) -> Option<IpAddr> {

@@ -26,6 +26,7 @@ mod body;
 mod chunked;
 mod fault;
 pub mod forwarded;
+mod forwarded_elements;
 pub mod gateway;
 mod head;
 mod meaning;

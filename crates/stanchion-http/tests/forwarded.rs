@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use stanchion_http::{Fault, Head, SchemeFields, client_address, proxy_us};
+use stanchion_http::{ClientField, Fault, Head, Said, SchemeFields, forwarded, proxy_us};
 
 #[test]
 fn all_that_is_said_of_the_scheme_counts() {
@@ -221,7 +221,139 @@ fn whose_a_request_is() {
             Head::of("GET", "/", &fields)
         });
         let is_proxy = |address| proxies.contains(&address);
-        let client = client_address(peer.parse().ok(), head.as_ref(), is_proxy);
+        let client = ClientField::XForwardedFor.client(peer.parse().ok(), head.as_ref(), is_proxy);
         assert_eq!(client, expected.parse().ok(), "{peer:?} {said:?}");
+    }
+}
+
+/// What fields of RFC 7239 say where 10.0.0.0/8 and one of IPv6 are proxies.
+fn said(fields: &[&str]) -> Result<(String, &'static str), u16> {
+    let proxy: IpAddr = "2001:db8::99".parse().expect("an address");
+    let is_proxy = |ip: IpAddr| ip == proxy || ip.to_string().starts_with("10.");
+    let said = forwarded(fields.iter().map(|field| field.as_bytes()), is_proxy);
+    let Said { client, scheme } = said.map_err(Fault::status)?;
+    let client = client.map(|client| client.to_string()).unwrap_or_default();
+    Ok((client, scheme.unwrap_or_default()))
+}
+
+#[test]
+fn what_forwarded_says() {
+    for (fields, client, scheme) in [
+        (&[][..], "", ""),
+        (&[""], "", ""),
+        (&["for=192.0.2.1"], "192.0.2.1", ""),
+        (&["For=192.0.2.1;PROTO=HTTPS"], "192.0.2.1", "https"),
+        (
+            &["proto=http;by=10.0.0.1;for=192.0.2.1;host=a"],
+            "192.0.2.1",
+            "http",
+        ),
+        (&["proto=ftp;for=192.0.2.1"], "192.0.2.1", "http"),
+        (&["for=\"192.0.2.1:4711\""], "192.0.2.1", ""),
+        (&["for=192.0.2.1:4711"], "192.0.2.1", ""),
+        (&["for=\"192.0.2.1:_port\""], "192.0.2.1", ""),
+        (&["for=\"[2001:db8::1]\""], "2001:db8::1", ""),
+        (&["for=\"[2001:db8::1]:4711\""], "2001:db8::1", ""),
+        (&["for=[2001:db8::1]"], "2001:db8::1", ""),
+        (&["for=2001:db8::1"], "2001:db8::1", ""),
+        (&["for=\"[::ffff:192.0.2.1]\""], "192.0.2.1", ""),
+        (&["for=\"\\1\\92.0.2.1\""], "192.0.2.1", ""),
+        // Hidden: the proxy stands for all of them.
+        (&["for=unknown;proto=https"], "", "https"),
+        (&["for=_hidden"], "", ""),
+        (&["for=\"_hidden:_port\""], "", ""),
+        (&["proto=https"], "", "https"),
+        (&["for=192.0.2.1, for=unknown"], "", ""),
+        (
+            &["for=unknown;proto=https, for=10.0.0.2"],
+            "10.0.0.2",
+            "https",
+        ),
+        // Several: the last that is not a proxy of ours. What stands before anybody may have written.
+        (
+            &["for=203.0.113.9;proto=https, for=192.0.2.1;proto=http"],
+            "192.0.2.1",
+            "http",
+        ),
+        (
+            &["for=203.0.113.9;proto=https", "for=192.0.2.1;proto=http"],
+            "192.0.2.1",
+            "http",
+        ),
+        (
+            &["for=203.0.113.9;proto=https", "for=192.0.2.1"],
+            "192.0.2.1",
+            "",
+        ),
+        (
+            &["for=192.0.2.1;proto=https, for=10.0.0.2;proto=http"],
+            "192.0.2.1",
+            "https",
+        ),
+        (
+            &["for=192.0.2.1, for=10.0.0.2;proto=https"],
+            "192.0.2.1",
+            "",
+        ),
+        (
+            &[
+                "for=192.0.2.1;proto=https,for=\"[2001:db8::99]\"",
+                "for=10.0.0.2",
+            ],
+            "192.0.2.1",
+            "https",
+        ),
+        (
+            &["for=10.0.0.3;proto=https, for=10.0.0.2"],
+            "10.0.0.3",
+            "https",
+        ),
+        // Not even if it is none: it stands before a client.
+        (&["for=\"", "for=192.0.2.1"], "192.0.2.1", ""),
+        // Whitespace, empty elements and pairs, other parameters.
+        (
+            &[" for=192.0.2.1 ; proto=https\t, , ;"],
+            "192.0.2.1",
+            "https",
+        ),
+        (&[" for=192.0.2.1 ; proto=https\t"], "192.0.2.1", "https"),
+        (
+            &[";;for=192.0.2.1;;x=\"a,b;c=\\\"for=203.0.113.9\";"],
+            "192.0.2.1",
+            "",
+        ),
+    ] {
+        assert_eq!(said(fields), Ok((client.to_owned(), scheme)), "{fields:?}");
+    }
+}
+
+#[test]
+fn a_forwarded_field_that_cannot_be_read_is_refused() {
+    for field in [
+        "for",
+        "for=",
+        "for=;proto=http",
+        "=192.0.2.1",
+        "for =192.0.2.1",
+        "for= 192.0.2.1",
+        "for=192.0.2.1 proto=https",
+        "for=192.0.2.1;for=192.0.2.2",
+        "for=192.0.2.1;x=1;X=2",
+        "for=\"192.0.2.1",
+        "for=\"192.0.2.1\"x",
+        "for=1\"92.0.2.1\"",
+        "for=\"192.0.2.1\\",
+        "for=\"[2001:db8::1\"",
+        "for=\"[192.0.2.1]\"",
+        "for=\"[2001:db8::1]x\"",
+        "for=192.0.2.1/24",
+        "for=(192.0.2.1)",
+        // What a client wrote to have the proxy's words taken for a part of its own, in quotes.
+        "for=203.0.113.9;x=\", for=192.0.2.1;proto=http",
+        "for=203.0.113.9;x=\", for=\"[2001:db8::1]\"",
+        "for=203.0.113.9;x=\", for=192.0.2.1;host=\"a\"",
+    ] {
+        assert_eq!(said(&[field]), Err(400), "{field}");
+        assert_eq!(said(&[field, "for=10.0.0.2"]), Err(400), "{field}");
     }
 }

@@ -7,10 +7,9 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 use stanchion_http::gateway::{Fate, FieldRules, percent_decoded, split_target};
-use stanchion_http::nearest_client;
 use stanchion_server::Worker;
 use stanchion_server::record::RequestRecord;
-use stanchion_server::settings::AllowedPeers;
+use stanchion_server::settings::Believed;
 
 use crate::strings::text;
 
@@ -24,7 +23,7 @@ const NAMES_MAX: usize = 256;
 const NAME_BYTES_MAX: usize = 64;
 
 /// Fields that scopes are not kept with, in lower case.
-const PERSONAL: [&[u8]; 7] = [
+const PERSONAL: [&[u8]; 8] = [
     b"authorization",
     b"proxy-authorization",
     b"cookie",
@@ -32,6 +31,7 @@ const PERSONAL: [&[u8]; 7] = [
     b"x-request-id",
     b"traceparent",
     b"x-forwarded-for",
+    b"forwarded",
 ];
 
 /// Makes scopes, and keeps what is likely to be wanted again.
@@ -41,8 +41,8 @@ pub(crate) struct Scopes {
     asgi: Py<PyDict>,
     extensions: Py<PyDict>,
     root_path: Vec<u8>,
-    /// Proxies, which say by `X-Forwarded-For` who the client is.
-    believed: AllowedPeers,
+    /// Proxies, which say who the client is.
+    believed: Believed,
     rules: FieldRules,
     /// Names of fields in lower case, by how they were sent.
     names: HashMap<Box<[u8]>, Py<PyBytes>>,
@@ -80,7 +80,7 @@ impl Scopes {
             bare: bare.unbind(),
             asgi: asgi.unbind(),
             extensions: extensions.unbind(),
-            believed: settings.forwarded_allow_ips.clone(),
+            believed: settings.believed(),
             root_path: root_path.into_bytes(),
             rules: settings.field_rules(),
             names: HashMap::new(),
@@ -211,10 +211,10 @@ impl Scopes {
         if !request.facts.trusted_peer {
             return None;
         }
-        let fields = request.fields();
-        let said = fields.filter(|(name, _)| name.eq_ignore_ascii_case(b"x-forwarded-for"));
+        let (by, fields) = (self.believed.field, request.fields());
+        let said = fields.filter(|(name, _)| name.eq_ignore_ascii_case(by.name().as_bytes()));
         let said: Vec<_> = said.map(|(_, value)| value).collect();
-        nearest_client(said.into_iter(), |ip| self.believed.lists(ip))
+        by.nearest(said.into_iter(), |ip| self.believed.peers.lists(ip))
     }
 
     /// A field's name in lower case.

@@ -5,15 +5,16 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::{Map, Value};
-use stanchion_http::{FieldRules, HeaderMap, Permits, ProxyVersions, SchemeFields};
+use stanchion_http::{ClientField, FieldRules, HeaderMap, Permits, ProxyVersions, SchemeFields};
 
 use super::interface::{EventLoop, Interface, Lifespan};
 use super::resolve::{Layer, loop_seats, resolve};
+use super::words;
 use super::{
-    AllowedPeers, Bind, Collector, ControlAddress, Facility, Lane, Seconds, SettingsError,
-    StatsdAddress, SyslogAddress,
+    AllowedPeers, Believed, Bind, Collector, ControlAddress, Facility, Lane, Seconds,
+    SettingsError, StatsdAddress, SyslogAddress,
 };
 
 /// The effective value of each setting, under the setting's own name. What each one does is told
@@ -197,8 +198,11 @@ pub struct Settings {
     pub reload_extra_files: Vec<String>,
     /// Proxies whose forwarding headers count.
     pub forwarded_allow_ips: AllowedPeers,
+    /// In which field they say whose a request is.
+    #[serde(deserialize_with = "words::client_field")]
+    pub forwarded_header: ClientField,
     /// Which PROXY headers connections begin with; `None` = none.
-    #[serde(deserialize_with = "proxy_versions")]
+    #[serde(deserialize_with = "words::proxy_versions")]
     pub proxy_protocol: Option<ProxyVersions>,
     /// Proxies that send them.
     pub proxy_allow_ips: AllowedPeers,
@@ -209,7 +213,7 @@ pub struct Settings {
     /// Where the app is mounted; empty = nowhere, or where its environment says.
     pub root_path: String,
     /// What becomes of other fields with an underscore in their names.
-    #[serde(deserialize_with = "header_map")]
+    #[serde(deserialize_with = "words::header_map")]
     pub header_map: HeaderMap,
     /// Take methods with lower case, and of any length.
     pub permit_unconventional_http_method: bool,
@@ -315,38 +319,6 @@ pub enum QueueOrder {
     Adaptive,
 }
 
-/// The word of the table.
-fn header_map<'de, D: Deserializer<'de>>(deserializer: D) -> Result<HeaderMap, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "lowercase", remote = "HeaderMap")]
-    enum Word {
-        Drop,
-        Refuse,
-        Dangerous,
-    }
-    Word::deserialize(deserializer)
-}
-
-/// Likewise; `off` is none of them.
-fn proxy_versions<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<ProxyVersions>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "lowercase")]
-    enum Word {
-        Off,
-        V1,
-        V2,
-        Auto,
-    }
-    Ok(match Word::deserialize(deserializer)? {
-        Word::Off => None,
-        Word::V1 => Some(ProxyVersions::V1),
-        Word::V2 => Some(ProxyVersions::V2),
-        Word::Auto => Some(ProxyVersions::Auto),
-    })
-}
-
 impl Settings {
     /// Reads `{name: value}`, of what somebody has set, over the defaults, with every check of the table.
     pub fn from_json(text: &str) -> Result<Self, SettingsError> {
@@ -410,6 +382,14 @@ impl Settings {
     /// Which fields the app sees.
     pub fn field_rules(&self) -> FieldRules {
         FieldRules::new(self.header_map, &self.forwarder_headers)
+    }
+
+    /// Who is believed to say whose a request is, and where.
+    pub fn believed(&self) -> Believed {
+        Believed {
+            peers: self.forwarded_allow_ips.clone(),
+            field: self.forwarded_header,
+        }
     }
 
     /// Where proxies say by which scheme the client came.

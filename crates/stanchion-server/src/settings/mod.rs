@@ -24,6 +24,7 @@ mod seconds;
 mod statsd;
 mod syslog;
 pub mod table;
+mod words;
 mod worker_ports;
 
 pub use bind::BindAddress;
@@ -34,7 +35,7 @@ pub use effective::{LogLevel, QueueOrder, Settings, SignalStyle};
 pub use interface::{EventLoop, Interface, Lifespan};
 pub use lane::Lane;
 pub use listen::{Bind, ListenOptions};
-pub use peers::AllowedPeers;
+pub use peers::{AllowedPeers, Believed};
 pub use reference::reference_markdown;
 pub(crate) use resolve::EVENT_LOOPS_SPARE;
 pub use resolve::{Layer, Resolution, Resolved, Unknown, resolve, resolve_json};

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use serde::Deserialize;
+use stanchion_http::{ClientField, Head};
 
 /// The word for peers on unix sockets, which have no address.
 const UNIX: &str = "unix";
@@ -17,6 +18,22 @@ pub struct AllowedPeers {
     any: bool,
     unix: bool,
     networks: Vec<Network>,
+}
+
+/// The proxies that are believed, and the field in which they say whose a request is.
+#[derive(Clone, Debug)]
+pub struct Believed {
+    /// `forwarded_allow_ips`.
+    pub peers: AllowedPeers,
+    /// `forwarded_header`.
+    pub field: ClientField,
+}
+
+impl Believed {
+    /// Whose a request is that came from `peer`; what it `said` counts if the peer is believed.
+    pub fn client(&self, peer: Option<IpAddr>, said: Option<&Head>) -> Option<IpAddr> {
+        self.field.client(peer, said, |ip| self.peers.lists(ip))
+    }
 }
 
 /// An address and the length of the prefix that a peer must share with it.

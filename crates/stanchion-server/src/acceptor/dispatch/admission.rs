@@ -9,7 +9,7 @@ use crate::acceptor::dispatch::refusal::Refusal;
 use crate::acceptor::dispatch::request::Request;
 use crate::acceptor::dispatch::ticket::Ticket;
 use crate::acceptor::storage::clients::{Client, Share, Shares, TooMuch};
-use crate::settings::{AllowedPeers, Lane, QueueOrder, Seconds, Settings};
+use crate::settings::{Believed, Lane, QueueOrder, Seconds, Settings};
 
 /// The settings of the line, as it takes them.
 pub(super) fn line_limits(settings: &Settings) -> LineLimits {
@@ -95,7 +95,7 @@ impl Lanes {
 pub(super) struct ClientLimit {
     each_max: u64,
     shares: Rc<Shares>,
-    believed: AllowedPeers,
+    believed: Believed,
 }
 
 impl ClientLimit {
@@ -104,7 +104,7 @@ impl ClientLimit {
         (each_max > 0).then(|| Self {
             each_max,
             shares: Rc::default(),
-            believed: settings.forwarded_allow_ips.clone(),
+            believed: settings.believed(),
         })
     }
 

@@ -13,7 +13,9 @@ use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
 
-use stanchion_http::{FieldRules, Framing, Head, HeadRules, SchemeFields};
+use stanchion_http::{
+    ClientField, Fault, FieldRules, Framing, Head, HeadRules, SchemeFields, forwarded,
+};
 use stanchion_sys::channel::Channel;
 use stanchion_websocket::{Handshake, accept_value, handshake};
 use tracing::info;
@@ -37,7 +39,7 @@ use super::storage::spool::Spool;
 use super::storage::woken::{Later, Woken};
 use crate::log::LogChannels;
 use crate::record::REQUEST_HEAD_BYTES_MAX;
-use crate::settings::Settings;
+use crate::settings::{Believed, Settings};
 use crate::tally::{Event, Outcome, Tally};
 use crate::tree::Common;
 use body::Sink;
@@ -84,6 +86,7 @@ pub(crate) struct Requests {
     pub(crate) head_rules: HeadRules,
     field_rules: FieldRules,
     scheme_fields: SchemeFields,
+    believed: Rc<Believed>,
     /// When this turn began.
     pub(crate) now_us: u64,
     body_memory: Rc<Memory>,
@@ -132,6 +135,7 @@ impl Requests {
             head_rules: head_rules(settings),
             field_rules: settings.field_rules(),
             scheme_fields: settings.scheme_fields(),
+            believed: Rc::new(settings.believed()),
             now_us,
             body_memory: Memory::new(settings.max_body_memory),
             request_ids: header.map(RequestIds::new).transpose()?,
@@ -198,8 +202,7 @@ impl Requests {
 
     /// Where a body goes that is about to come.
     pub(crate) fn sink(&self, peer: &Peer, head: &Head, framing: Framing, connection: u32) -> Sink {
-        let believed = &self.common.settings.forwarded_allow_ips;
-        let owner = Client::behind_proxies(peer.ip, peer.said(head), believed);
+        let owner = Client::behind_proxies(peer.ip, peer.said(head), &self.believed);
         Sink::new(&self.body_memory, owner, framing, connection)
     }
 
@@ -250,10 +253,8 @@ impl Requests {
         connection: u32,
     ) -> (Rc<Ticket>, Option<Refusal>) {
         let trace = self.observers.begin_trace(&mut head, started_us);
-        let said = match peer.said(&head) {
-            Some(head) => self.scheme_fields.scheme(head),
-            None => Ok(None),
-        };
+        let said = peer.said(&head).map(|head| self.said_scheme(head));
+        let said = said.transpose().map(Option::flatten);
         let fault = self.field_rules.check(&head, peer.trusted).err();
         let id = self.request_ids.as_ref();
         let id = id.map(|ids| ids.name(&head, peer.trusted));
@@ -279,6 +280,17 @@ impl Requests {
         let ticket = Rc::new(Ticket::new(request, trace, connection, &self.woken));
         let fault = fault.or(said.err()).map(Refusal::from);
         (ticket, fault.or(unfit))
+    }
+
+    /// The scheme by which the client came, if a proxy that we believe says so.
+    fn said_scheme(&self, head: &Head) -> Result<Option<&'static str>, Fault> {
+        match self.believed.field {
+            ClientField::XForwardedFor => self.scheme_fields.scheme(head),
+            field @ ClientField::Forwarded => {
+                let is_proxy = |ip| self.believed.peers.lists(ip);
+                Ok(forwarded(head.all(field.name()), is_proxy)?.scheme)
+            }
+        }
     }
 
     /// What the answer to a request says that asks for a WebSocket, if one can be had here.

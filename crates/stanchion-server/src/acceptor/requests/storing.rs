@@ -1,5 +1,7 @@
 //! Requests and the disk: what is told, counted and looked for when a body or an answer goes to a file.
 
+use std::rc::Rc;
+
 use tracing::error;
 
 use super::Requests;
@@ -28,7 +30,7 @@ impl Requests {
 
     /// Goes on with an answer that goes to a file; true if something came of it for the client.
     pub(crate) fn spool(&mut self, spooler: &mut Spooler, ticket: &Ticket) -> bool {
-        let believed = &self.common.settings.forwarded_allow_ips;
+        let believed = &*Rc::clone(&self.believed);
         let request = &ticket.request;
         let owner =
             || Client::behind_proxies(request.peer.ip, request.peer.said(&request.head), believed);

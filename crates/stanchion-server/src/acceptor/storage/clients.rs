@@ -4,10 +4,10 @@ use std::cell::RefCell;
 use std::net::{IpAddr, Ipv6Addr};
 use std::rc::Rc;
 
-use stanchion_http::{Head, client_address};
+use stanchion_http::Head;
 use stanchion_line::Clients;
 
-use crate::settings::AllowedPeers;
+use crate::settings::Believed;
 
 /// A host that has IPv6 addresses at all mostly has the 2⁶⁴ of a network to itself (RFC 6177), and may
 /// take any of them (RFC 7421), so a network counts as one client.
@@ -33,18 +33,18 @@ impl Client {
     pub(crate) fn of_request(
         peer: Option<IpAddr>,
         said: Option<&Head>,
-        believed: &AllowedPeers,
+        believed: &Believed,
     ) -> Option<Self> {
-        client_address(peer, said, |ip| believed.lists(ip)).map(Self::at)
+        believed.client(peer, said).map(Self::at)
     }
 
     /// The same, but nobody where a proxy does not say for whom it asks: then it may be for many.
     pub(crate) fn behind_proxies(
         peer: Option<IpAddr>,
         said: Option<&Head>,
-        believed: &AllowedPeers,
+        believed: &Believed,
     ) -> Option<Self> {
-        let client = client_address(peer, said, |ip| believed.lists(ip))?;
+        let client = believed.client(peer, said)?;
         // By address, and not by network: a client may live next to its proxy.
         let itself = peer.map(|ip| ip.to_canonical()) == Some(client.to_canonical());
         (said.is_none() || !itself).then(|| Self::at(client))
@@ -116,7 +116,10 @@ impl Drop for Share {
 
 #[cfg(test)]
 mod tests {
+    use stanchion_http::ClientField;
+
     use super::*;
+    use crate::settings::AllowedPeers;
 
     fn at(address: &str) -> Client {
         Client::at(address.parse().unwrap())
@@ -148,7 +151,10 @@ mod tests {
 
     #[test]
     fn who_hides_behind_a_proxy_is_nobody() {
-        let believed = AllowedPeers::parse("127.0.0.1,2001:db8::1,unix").unwrap();
+        let believed = Believed {
+            peers: AllowedPeers::parse("127.0.0.1,2001:db8::1,unix").unwrap(),
+            field: ClientField::XForwardedFor,
+        };
         let none = Head::of("GET", "/", &[]);
         let said = |text: &str| Head::of("GET", "/", &[("X-Forwarded-For", text)]);
         for (ip, head, expected) in [
@@ -165,7 +171,7 @@ mod tests {
             ("192.0.2.9", said("192.0.2.1"), Some("192.0.2.9")),
         ] {
             let ip: Option<IpAddr> = ip.parse().ok();
-            let head = believed.allows(ip).then_some(&head);
+            let head = believed.peers.allows(ip).then_some(&head);
             let client = Client::behind_proxies(ip, head, &believed);
             assert_eq!(client, expected.map(at), "{ip:?} {head:?}");
         }

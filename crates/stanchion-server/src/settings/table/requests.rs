@@ -9,6 +9,25 @@ pub(super) const PROXIES: Group = Group {
     settings: &[
         FORWARDED_ALLOW_IPS,
         Setting {
+            name: "forwarded_header",
+            flags: &["--forwarded-header"],
+            metavar: "HEADER",
+            env: None,
+            kind: Kind::Choice(&["x-forwarded-for", "forwarded"]),
+            default: Preset::Text("x-forwarded-for"),
+            gunicorn: false,
+            on_reload: OnReload::Applies,
+            help: "Header in which your proxy names the client",
+            long_help: "\
+x-forwarded-for: the client is in X-Forwarded-For, and the scheme in \
+secure_scheme_headers. forwarded: both are in Forwarded (RFC 7239, for= and \
+proto=), and those others do not count. Either way only what peers in \
+forwarded_allow_ips send counts: of several addresses the last one that is \
+not in that list. A Forwarded header of such a peer that cannot be read is \
+answered 400. host= and by= are left to the app. Your proxy must set this \
+header in every request, or add to it what it knows.",
+        },
+        Setting {
             name: "proxy_protocol",
             flags: &["--proxy-protocol"],
             metavar: "VERSION",

@@ -15,14 +15,14 @@ use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use stanchion_http::{Head, client_address};
+use stanchion_http::Head;
 use stanchion_sys::channel::Channel;
 use stanchion_sys::clock::wall_us;
 use tracing::Level;
 
 use crate::acceptor::dispatch::over::Over;
 use crate::log::{LogFile, Of, Outlet, Queue, Syslog};
-use crate::settings::{AllowedPeers, Settings};
+use crate::settings::{Believed, Settings};
 use format::{Atom, Piece, parse};
 use time::Time;
 
@@ -38,7 +38,7 @@ pub(super) struct AccessLog {
     /// Names of the lanes.
     lanes: Vec<String>,
     /// Proxies whose word on the client's address counts.
-    believed: AllowedPeers,
+    believed: Believed,
     gathered: RefCell<Gathered>,
 }
 
@@ -74,7 +74,7 @@ struct LogLine<'o> {
     over: &'o Over<'o>,
     time: &'o str,
     lane: &'o str,
-    believed: &'o AllowedPeers,
+    believed: &'o Believed,
     known: Known<'o>,
 }
 
@@ -121,7 +121,7 @@ impl LogLine<'_> {
     fn client(&self) -> Option<IpAddr> {
         let request = &self.over.ticket.request;
         let said = request.peer.said(&request.head);
-        client_address(request.peer.ip, said, |ip| self.believed.lists(ip))
+        self.believed.client(request.peer.ip, said)
     }
 
     /// At a seat, if it came to one.
@@ -183,7 +183,7 @@ impl AccessLog {
             form,
             wants_answer_head,
             lanes: settings.lanes().into_iter().map(|lane| lane.name).collect(),
-            believed: settings.forwarded_allow_ips.clone(),
+            believed: settings.believed(),
             gathered: RefCell::default(),
         })
     }

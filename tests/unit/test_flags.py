@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 # What a flag is given, and what becomes of it, where the kind of value does not tell.
 VALUES: dict[str, tuple[str, object]] = {
     "bind": ("unix:/run/s", ["unix:/run/s"]),
+    "static_files": ("/static=files", ["/static=files"]),
     "lane": ("vip path=/vip", ["vip path=/vip"]),
     "raw_env": ("A=1", ["A=***"]),  # as it is shown
     "raw_paste_global_conf": ("a=1", ["a=1"]),

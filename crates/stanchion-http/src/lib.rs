@@ -24,6 +24,8 @@
 pub mod answer;
 mod body;
 mod chunked;
+mod coding;
+mod conditional;
 mod fault;
 pub mod forwarded;
 mod forwarded_elements;
@@ -40,6 +42,8 @@ mod writer;
 
 pub use answer::*;
 pub use body::{Decoded, Decoder, Framing};
+pub use coding::{Coding, codings_taken};
+pub use conditional::{Condition, Ranges, Validators, condition, ranges};
 pub use fault::Fault;
 pub use forwarded::*;
 pub use gateway::*;

@@ -206,6 +206,10 @@ fn needs_of_acceptor(common: &Common) -> Needs {
     let mut needs = needs_of(&common.spool, logs.into_iter().flatten());
     let collector = settings.otlp_endpoint.as_ref().map(Collector::port);
     needs.connect.extend(collector);
+    let static_dirs = settings.static_files.iter();
+    needs
+        .read
+        .extend(static_dirs.map(|dir| dir.directory.clone()));
     needs
 }
 

@@ -38,6 +38,8 @@ counted! {
         Answered = "answered",
         /// A probe was answered by us (`health_path`).
         Probed = "probed",
+        /// A static file was answered by us (`static_files`), or that there is none.
+        Static = "static",
         /// The app's answer had begun and was not whole: the app failed, its worker died, or the
         /// file to send became shorter.
         BrokenOff = "broken_off",

@@ -14,7 +14,7 @@ use super::resolve::{Layer, loop_seats, resolve};
 use super::words;
 use super::{
     AllowedPeers, Believed, Bind, Collector, ControlAddress, Facility, Lane, Seconds,
-    SettingsError, StatsdAddress, SyslogAddress,
+    SettingsError, StaticDir, StaticMissing, StatsdAddress, SyslogAddress,
 };
 
 /// The effective value of each setting, under the setting's own name. What each one does is told
@@ -142,6 +142,12 @@ pub struct Settings {
     pub max_spool: u64,
     /// Where the spool directory is made; `None` = the system's temporary directory.
     pub tmp_upload_dir: Option<PathBuf>,
+    /// Directories whose files are answered without a worker, the first that fits first.
+    pub static_files: Vec<StaticDir>,
+    /// Who answers where there is no such file.
+    pub static_missing: StaticMissing,
+    /// How long caches may keep such a file, in seconds; 0 = they are told nothing.
+    pub static_max_age: u32,
     /// Have files sent by the acceptor, not by the worker.
     pub sendfile: bool,
     /// Run in the background; the command line has gone there before the server sees this.

@@ -12,7 +12,7 @@ use super::transport::Written;
 use crate::acceptor::dispatch::collect::SWITCHING;
 use crate::acceptor::dispatch::refusal::Refusal;
 use crate::acceptor::dispatch::reply::Reply;
-use crate::acceptor::dispatch::ticket::{Answer, AppAnswer, Start, Ticket};
+use crate::acceptor::dispatch::ticket::{Answer, AppAnswer, Section, Start, Ticket};
 use crate::acceptor::requests::Requests;
 use crate::acceptor::requests::file::FileBody;
 use crate::acceptor::requests::head::{Ending, Extras};
@@ -32,13 +32,16 @@ impl Connection {
             trace.answered_us.set(requests.now_us);
         }
         match answer {
-            Answer::App(answer) => self.answer_by_app(waiting, answer, requests),
+            Answer::App(answer) => self.answer_by_app(waiting, answer, Outcome::Answered, requests),
+            Answer::Static(answer) => {
+                self.answer_by_app(waiting, answer, Outcome::Static, requests)
+            }
             Answer::Refused(refusal) => {
                 requests.log_refusal(&waiting.ticket, refusal);
                 let reply = requests.named(refusal.reply(), &waiting.ticket);
                 self.answer_by_us(waiting, &reply, refusal.outcome(), requests)
             }
-            Answer::Probed(reply) => self.answer_by_us(waiting, &reply, Outcome::Probed, requests),
+            Answer::Ours(reply, outcome) => self.answer_by_us(waiting, &reply, outcome, requests),
         }
     }
 
@@ -46,12 +49,15 @@ impl Connection {
         &mut self,
         waiting: Waiting,
         answer: AppAnswer,
+        outcome: Outcome,
         requests: &mut Requests,
     ) -> Step {
         if answer.facts.status == SWITCHING {
             return self.begin_session(waiting, &answer, requests);
         }
-        let Waiting { ticket, account } = waiting;
+        let Waiting {
+            ticket, account, ..
+        } = waiting;
         let AppAnswer {
             bytes,
             head,
@@ -64,6 +70,9 @@ impl Connection {
         let (length, known) = match (facts.length, &body) {
             (BodyLength::Unknown, Start::Whole) => (Some(whole as u64), true),
             (BodyLength::Unknown, Start::File(_, part)) => (Some(part.len), true),
+            (BodyLength::Unknown, Start::Sections(_, sections)) => {
+                (Some(sections.iter().map(Section::len).sum()), true)
+            }
             (BodyLength::Unknown, Start::Streamed(whole)) => (*whole, whole.is_some()),
             (BodyLength::Bytes(len), _) => (Some(len), false),
             (BodyLength::Nothing, _) => (Some(0), false),
@@ -96,7 +105,7 @@ impl Connection {
             ticket,
             account,
             status: facts.status,
-            outcome: Outcome::Answered,
+            outcome,
             head: told,
             bytes: 0,
             wanted: length,
@@ -115,6 +124,10 @@ impl Connection {
             }
             Start::Streamed(_) => (Bytes::new(), Source::Stream),
             Start::File(file, part) => (Bytes::new(), Source::File(FileBody::new(file, part))),
+            Start::Sections(file, sections) => (
+                Bytes::new(),
+                Source::File(FileBody::of_sections(file, sections)),
+            ),
         };
         self.start(
             out,
@@ -174,7 +187,9 @@ impl Connection {
         outcome: Outcome,
         requests: &mut Requests,
     ) -> Step {
-        let Waiting { ticket, account } = waiting;
+        let Waiting {
+            ticket, account, ..
+        } = waiting;
         // It was counted when it was made, whatever the client takes of it.
         account.close(outcome);
         let request = &ticket.request.head;

@@ -15,6 +15,7 @@ use crate::acceptor::dispatch::refusal::Refusal;
 use crate::acceptor::dispatch::request::Peer;
 use crate::acceptor::dispatch::ticket::Ticket;
 use crate::acceptor::poller::{Poller, Ready};
+use crate::acceptor::requests::static_files::Looking;
 use crate::acceptor::requests::{Account, Requests};
 use crate::acceptor::storage::clients::Share;
 use stanchion_http::Head;
@@ -86,6 +87,8 @@ pub(super) enum Phase {
 pub(super) struct Waiting {
     pub(super) ticket: Rc<Ticket>,
     pub(super) account: Account,
+    /// If it is not known yet whether a static file is the answer.
+    pub(super) looking: Option<Looking>,
 }
 
 /// What a connection does next.
@@ -285,9 +288,13 @@ impl Connection {
     }
 
     fn wait(&mut self, requests: &mut Requests) -> Step {
-        let Phase::Waiting(waiting) = &self.phase else {
+        let Phase::Waiting(waiting) = &mut self.phase else {
             return Step::On;
         };
+        let ticket = &waiting.ticket;
+        waiting
+            .looking
+            .take_if(|looking| !requests.look_again(ticket, looking));
         if let Some(answer) = waiting.ticket.take_answer() {
             let Phase::Waiting(waiting) = std::mem::replace(&mut self.phase, Phase::Over) else {
                 return Step::Close;

@@ -413,8 +413,12 @@ impl Connection {
         started_us: u64,
         requests: &mut Requests,
     ) -> Step {
-        let ticket = requests.join(head, body, &self.peer, started_us, self.number);
-        self.phase = Phase::Waiting(Waiting { ticket, account });
+        let (ticket, looking) = requests.join(head, body, &self.peer, started_us, self.number);
+        self.phase = Phase::Waiting(Waiting {
+            ticket,
+            account,
+            looking,
+        });
         Step::On
     }
 
@@ -445,7 +449,11 @@ impl Connection {
         self.closing = true;
         self.unread = true;
         let ticket = requests.refused(refusal, head, &self.peer, started_us, self.number);
-        self.phase = Phase::Waiting(Waiting { ticket, account });
+        self.phase = Phase::Waiting(Waiting {
+            ticket,
+            account,
+            looking: None,
+        });
         Step::On
     }
 }

@@ -152,6 +152,10 @@ impl Connection {
                         Stretch::Over => sending.source = Source::Over,
                         Stretch::Broken => sending.break_off(),
                         Stretch::Waits => return self.wait_for_more(requests),
+                        Stretch::Text(bytes) => {
+                            sending.count(bytes.len());
+                            sending.push(bytes, requests);
+                        }
                         Stretch::Bytes {
                             file: bytes,
                             offset,

@@ -211,7 +211,9 @@ impl Connection {
 impl Session {
     /// One whose request is answered by what is `pending`, with `head`.
     pub(super) fn new(
-        Waiting { ticket, account }: Waiting,
+        Waiting {
+            ticket, account, ..
+        }: Waiting,
         head: Vec<u8>,
         pending: Bytes,
         requests: &Requests,

@@ -97,14 +97,18 @@ impl Connection {
             ..
         } = *body;
         let (len, start) = (sink.len(), sink.into_start());
-        let ticket = requests.join(head, start, &self.peer, started_us, self.number);
+        let (ticket, looking) = requests.join(head, start, &self.peer, started_us, self.number);
         self.upload = Some(Box::new(Upload {
             ticket: Rc::clone(&ticket),
             decoder,
             len,
             pace,
         }));
-        self.phase = Phase::Waiting(Waiting { ticket, account });
+        self.phase = Phase::Waiting(Waiting {
+            ticket,
+            account,
+            looking,
+        });
         Step::On
     }
 

@@ -18,6 +18,7 @@ use super::trace::Trace;
 use crate::acceptor::storage::clients::Share;
 use crate::acceptor::storage::woken::Woken;
 use crate::record::FilePart;
+use crate::tally::Outcome;
 
 /// Shared by whoever waits for the answer (the connection) and whoever brings it (the dispatch).
 pub(crate) struct Ticket {
@@ -79,8 +80,10 @@ pub(crate) enum Answer {
     App(AppAnswer),
     /// Ours.
     Refused(Refusal),
-    /// Ours, to a probe.
-    Probed(Reply),
+    /// Ours, and what the request counts as.
+    Ours(Reply, Outcome),
+    /// A static file.
+    Static(AppAnswer),
 }
 
 /// The head of the app's answer and the start of its body.
@@ -101,6 +104,25 @@ pub(crate) enum Start {
     Streamed(Option<u64>),
     /// A file.
     File(std::fs::File, FilePart),
+    /// Parts of a file, with something between.
+    Sections(std::fs::File, Vec<Section>),
+}
+
+/// A part of a body.
+#[derive(Clone, Debug)]
+pub(crate) enum Section {
+    Text(Bytes),
+    Part(FilePart),
+}
+
+impl Section {
+    /// How long it is.
+    pub(crate) fn len(&self) -> u64 {
+        match self {
+            Self::Text(bytes) => bytes.len() as u64,
+            Self::Part(part) => part.len,
+        }
+    }
 }
 
 impl Ticket {

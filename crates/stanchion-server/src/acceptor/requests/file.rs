@@ -1,11 +1,14 @@
-//! A file that a worker handed over, sent from here, so that the worker is free at once.
+//! A file that is sent from here: a worker handed it over, so that the worker is free at once, or it is a static one.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use tracing::warn;
 
+use crate::acceptor::dispatch::ticket::Section;
 use crate::acceptor::storage::disk::{self, Disk, Job};
 use crate::record::FilePart;
 
@@ -20,6 +23,8 @@ pub(crate) struct FileBody {
     file: Arc<File>,
     offset: u64,
     left: u64,
+    /// What comes behind that.
+    behind: VecDeque<Section>,
     /// As far as it was in the page cache when last looked.
     warm_until: u64,
     /// A helper thread fetches the next stretch from the disk, which must not hold up the event loop.
@@ -33,6 +38,8 @@ pub(crate) enum Stretch<'f> {
         offset: u64,
         len: usize,
     },
+    /// Something that stands between parts of it, to be sent before anything else.
+    Text(Bytes),
     /// A helper thread fetches it.
     Waits,
     Over,
@@ -46,15 +53,32 @@ impl FileBody {
             file: Arc::new(file),
             offset: part.offset,
             left: part.len,
+            behind: VecDeque::new(),
             warm_until: part.offset,
             warming: None,
         }
     }
 
+    /// Parts of it, and what stands between them.
+    pub(crate) fn of_sections(file: File, sections: Vec<Section>) -> Self {
+        let nothing = FilePart { offset: 0, len: 0 };
+        Self {
+            behind: sections.into(),
+            ..Self::new(file, nothing)
+        }
+    }
+
     /// What can be sent now.
     pub(crate) fn next(&mut self, disk: &Disk, connection: u32) -> Stretch<'_> {
-        if self.left == 0 {
-            return Stretch::Over;
+        while self.left == 0 {
+            match self.behind.pop_front() {
+                None => return Stretch::Over,
+                Some(Section::Text(bytes)) => return Stretch::Text(bytes),
+                Some(Section::Part(part)) => {
+                    (self.offset, self.left, self.warm_until) =
+                        (part.offset, part.len, part.offset);
+                }
+            }
         }
         let end = self.offset + self.left.min(STRETCH_BYTES);
         if let Some(job) = &mut self.warming {
@@ -138,7 +162,7 @@ mod tests {
                 Stretch::Waits => None,
                 Stretch::Bytes { offset, len, .. } => Some(Some((offset, len))),
                 Stretch::Over => Some(None),
-                Stretch::Broken => panic!("it can be read"),
+                Stretch::Text(_) | Stretch::Broken => panic!("it can be read"),
             });
             let Some((offset, len)) = next else { break };
             assert_eq!(offset, at);

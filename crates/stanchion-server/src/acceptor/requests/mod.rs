@@ -7,6 +7,7 @@ pub(crate) mod probe;
 #[cfg(test)]
 pub(crate) mod rig;
 pub(crate) mod spooler;
+pub(crate) mod static_files;
 mod storing;
 
 use std::cell::Cell;
@@ -45,6 +46,7 @@ use crate::tree::Common;
 use body::Sink;
 use head::Date;
 use probe::{Load, Verdict};
+use static_files::{Looking, StaticFiles};
 
 /// What is read at a time, before it is known whose it is: one buffer for all connections, so that one that idles has none.
 /// A body of 64 KiB fits with a head of usual size.
@@ -81,6 +83,9 @@ pub(crate) struct Requests {
     pub(crate) unspooled: Shortage,
     /// How many connections each client has.
     pub(crate) connection_shares: ConnectionShares,
+    /// Static files.
+    pub(crate) unread: Shortage,
+    static_files: StaticFiles,
     /// The disk has failed since accepting was last thought of.
     has_disk_trouble: bool,
     pub(crate) head_rules: HeadRules,
@@ -131,6 +136,10 @@ impl Requests {
                 "bodies and answers cannot be written to the spool directory (disk full? open files? see --tmp-upload-dir)",
             ),
             connection_shares: ConnectionShares::default(),
+            unread: Shortage::of(
+                "a static file cannot be read (permissions? open files? see --static)",
+            ),
+            static_files: StaticFiles::open(settings)?,
             has_disk_trouble: false,
             head_rules: head_rules(settings),
             field_rules: settings.field_rules(),
@@ -206,7 +215,8 @@ impl Requests {
         Sink::new(&self.body_memory, owner, framing, connection)
     }
 
-    /// A request has arrived: it joins the line, or is answered by us.
+    /// A request has arrived: it joins the line, or is answered by us. If a helper thread has to look for a static file
+    /// before that is known, its look is what [`Self::look_again`] wants.
     pub(crate) fn join(
         &mut self,
         head: Head,
@@ -214,18 +224,19 @@ impl Requests {
         peer: &Rc<Peer>,
         started_us: u64,
         connection: u32,
-    ) -> Rc<Ticket> {
+    ) -> (Rc<Ticket>, Option<Looking>) {
         let (ticket, fault) = self.ticket(head, body, peer, started_us, connection);
         if let Some(refusal) = fault {
             ticket.answer(Answer::Refused(refusal));
         } else if let Some(reply) = self.probed(&ticket.request.head) {
-            ticket.answer(Answer::Probed(reply));
+            ticket.answer(Answer::Ours(reply, Outcome::Probed));
         } else if self.lifecycle.is_refusing() {
             ticket.answer(Answer::Refused(Refusal::ShuttingDown));
         } else {
-            self.dispatch.join(&ticket, self.now_us);
+            let looking = self.seek_file(&ticket, connection);
+            return (ticket, looking);
         }
-        ticket
+        (ticket, None)
     }
 
     /// A request that is answered by us before all of it was read.

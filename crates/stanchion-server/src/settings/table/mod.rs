@@ -9,6 +9,7 @@ mod logging;
 mod process;
 mod requests;
 mod serving;
+mod static_files;
 mod without_effect;
 
 use super::Settings;
@@ -27,6 +28,7 @@ pub const GROUPS: &[Group] = &[
     process::PROCESS,
     requests::PROXIES,
     requests::REQUESTS,
+    static_files::STATIC_FILES,
     logging::LOGGING,
     admin::ADMIN,
     app::APP,

@@ -1,0 +1,196 @@
+//! What is answered of a static file: its head, and which parts of it.
+
+use std::io;
+use std::time::{Duration, UNIX_EPOCH};
+
+use bytes::Bytes;
+use stanchion_http::{
+    AnswerFacts, BodyLength, Condition, Head, Ranges, Validators, condition, put_field, put_status,
+    ranges,
+};
+
+use super::{Opened, StaticFiles, date_s};
+use crate::acceptor::dispatch::reply::Reply;
+use crate::acceptor::dispatch::ticket::{AppAnswer, Section, Start};
+use crate::record::FilePart;
+
+/// What a name says that has a hash of its content (RFC 8246).
+const IMMUTABLE: &str = "public, max-age=31536000, immutable";
+/// Digits of such a hash, at least: fewer may be a date.
+const HASH_DIGITS_MIN: usize = 12;
+/// What the connection gets.
+pub(crate) enum Found {
+    /// Of the file.
+    File(AppAnswer),
+    /// Ours, without it.
+    Reply(Reply),
+}
+
+impl StaticFiles {
+    /// Answers a GET or HEAD of a file. Errors are the kernel's, which has no random bytes.
+    pub(crate) fn answer(&self, head: &Head, opened: Opened) -> io::Result<Found> {
+        let etag = format!("\"{:x}-{:x}\"", opened.modified_s, opened.len);
+        let there = Validators {
+            etag: &etag,
+            modified_s: opened.modified_s,
+        };
+        match condition(head, there, date_s) {
+            Condition::Failed => {
+                return Ok(Found::Reply(Reply::text(
+                    412,
+                    "the file is another one by now\n",
+                )));
+            }
+            Condition::NotModified => {
+                let mut wire = status(304);
+                self.put_what_caches_need(&mut wire, &opened, &etag);
+                return Ok(without_body(304, wire));
+            }
+            Condition::Met => {}
+        }
+        let is_head = head.method() == "HEAD";
+        let parts = match ranges(head, there, opened.len, date_s) {
+            // Of a HEAD it means nothing (RFC 9110 section 14.2).
+            _ if is_head => Vec::new(),
+            Ranges::Whole => Vec::new(),
+            Ranges::Parts(parts) => parts,
+            Ranges::Unsatisfiable => {
+                let reply = Reply::text(416, "the file is shorter\n");
+                let len = opened.len;
+                return Ok(Found::Reply(
+                    reply.with("Content-Range", format!("bytes */{len}")),
+                ));
+            }
+        };
+        let content_type = self.types.of(opened.path.as_bytes()).name;
+        let mut wire = status(if parts.is_empty() { 200 } else { 206 });
+        let (kind, sections) = match parts.as_slice() {
+            [] => (content_type.to_owned(), vec![section(0, opened.len)]),
+            [(start, end)] => {
+                let range = content_range(*start, *end, opened.len);
+                put_field(&mut wire, b"Content-Range", range.as_bytes());
+                (content_type.to_owned(), vec![section(*start, *end)])
+            }
+            parts => in_parts(parts, opened.len, content_type)?,
+        };
+        put_field(&mut wire, b"Content-Type", kind.as_bytes());
+        if let Some(coding) = opened.coding {
+            put_field(&mut wire, b"Content-Encoding", coding.name().as_bytes());
+        }
+        put_field(&mut wire, b"Accept-Ranges", b"bytes");
+        self.put_what_caches_need(&mut wire, &opened, &etag);
+        let status = if parts.is_empty() { 200 } else { 206 };
+        if is_head {
+            let mut digits = itoa::Buffer::new();
+            put_field(
+                &mut wire,
+                b"Content-Length",
+                digits.format(opened.len).as_bytes(),
+            );
+            return Ok(without_body(status, wire));
+        }
+        Ok(Found::File(AppAnswer {
+            head: 0..wire.len(),
+            facts: facts(status, BodyLength::Unknown),
+            bytes: wire,
+            body: Start::Sections(opened.file, sections),
+        }))
+    }
+
+    /// What a 304 says as well (RFC 9110 section 15.4.5).
+    fn put_what_caches_need(&self, wire: &mut Vec<u8>, opened: &Opened, etag: &str) {
+        let modified = UNIX_EPOCH + Duration::from_secs(opened.modified_s);
+        put_field(
+            wire,
+            b"Last-Modified",
+            httpdate::fmt_http_date(modified).as_bytes(),
+        );
+        put_field(wire, b"ETag", etag.as_bytes());
+        if opened.varies {
+            put_field(wire, b"Vary", b"Accept-Encoding");
+        }
+        if has_hash(opened.path.as_bytes()) {
+            put_field(wire, b"Cache-Control", IMMUTABLE.as_bytes());
+        } else if self.max_age_s > 0 {
+            let value = format!("public, max-age={}", self.max_age_s);
+            put_field(wire, b"Cache-Control", value.as_bytes());
+        }
+    }
+}
+
+fn status(status: u16) -> Vec<u8> {
+    let mut wire = Vec::with_capacity(384);
+    put_status(&mut wire, status, b"");
+    wire
+}
+
+fn facts(status: u16, length: BodyLength) -> AnswerFacts {
+    AnswerFacts {
+        status,
+        length,
+        has_server: false,
+        has_date: false,
+    }
+}
+
+/// The head alone.
+fn without_body(status: u16, wire: Vec<u8>) -> Found {
+    Found::File(AppAnswer {
+        head: 0..wire.len(),
+        facts: facts(status, BodyLength::Nothing),
+        bytes: wire,
+        body: Start::Whole,
+    })
+}
+
+fn section(start: u64, end: u64) -> Section {
+    Section::Part(FilePart {
+        offset: start,
+        len: end - start,
+    })
+}
+
+fn content_range(start: u64, end: u64, len: u64) -> String {
+    format!("bytes {start}-{}/{len}", end - 1)
+}
+
+/// Several parts in one answer (RFC 9110 section 14.6), and what it says it is.
+fn in_parts(
+    parts: &[(u64, u64)],
+    len: u64,
+    content_type: &str,
+) -> io::Result<(String, Vec<Section>)> {
+    let mut random = [0; size_of::<u128>()];
+    stanchion_sys::random::fill(&mut random)?;
+    // What stands between the parts: no file has it by chance.
+    let boundary = format!("{:032x}", u128::from_ne_bytes(random));
+    let mut sections = Vec::with_capacity(2 * parts.len() + 1);
+    for &(start, end) in parts {
+        let range = content_range(start, end, len);
+        let head = format!(
+            "\r\n--{boundary}\r\nContent-Type: {content_type}\r\nContent-Range: {range}\r\n\r\n"
+        );
+        sections.push(Section::Text(Bytes::from(head)));
+        sections.push(section(start, end));
+    }
+    let end = format!("\r\n--{boundary}--\r\n");
+    sections.push(Section::Text(Bytes::from(end)));
+    Ok((
+        format!("multipart/byteranges; boundary={boundary}"),
+        sections,
+    ))
+}
+
+/// Whether a file is named after its content, so that another content has another name: `app.0f3c9a2b41de.css` as Django
+/// has it, `main-0f3c9a2b41de7c.js` as packers of scripts have it.
+fn has_hash(path: &[u8]) -> bool {
+    let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
+    let mut words = name.split(|byte| matches!(byte, b'.' | b'-'));
+    // The first is its own name, and the last its ending.
+    let _own = words.next();
+    let _ending = words.next_back();
+    words.any(|word| {
+        let digits = word.len() >= HASH_DIGITS_MIN && word.iter().all(u8::is_ascii_hexdigit);
+        digits && word.iter().any(u8::is_ascii_alphabetic)
+    })
+}

@@ -1,0 +1,165 @@
+//! Finding a file below a directory: what the kernel has in its caches at once, the rest by a helper thread.
+
+use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags, ResolveFlags, fstat, openat2};
+use rustix::io::Errno;
+use stanchion_http::Coding;
+
+use super::{Look, Opened, Wanted};
+use crate::acceptor::storage::disk::Disk;
+
+/// Whether the disk may be waited for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Patience {
+    /// Only what the kernel has in memory (`RESOLVE_CACHED` in openat2(2)).
+    None,
+    Any,
+}
+
+/// Whether files can be looked for here at all: openat2(2) is younger than some kernels, and forbidden in some containers.
+pub(super) fn probe(directory: BorrowedFd<'_>) -> io::Result<()> {
+    match open(directory, c".", OFlags::PATH, Patience::Any) {
+        Ok(_) => Ok(()),
+        Err(Errno::NOSYS | Errno::PERM) => Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "the kernel or the container does not allow openat2(2), which Linux has since 5.6, and \
+             without which links could lead out of the directory",
+        )),
+        Err(error) => Err(error.into()),
+    }
+}
+
+impl Wanted {
+    /// Looks for it, without waiting for the disk.
+    pub(crate) fn look(self, disk: &Disk, connection: u32) -> Look {
+        match self.find(Patience::None) {
+            // The kernel is too old for RESOLVE_CACHED (5.12), or does not have it all in memory.
+            Err(Errno::AGAIN | Errno::INVAL) => {
+                Look::Waits(disk.start(connection, move || Ok(self.find(Patience::Any)?)))
+            }
+            found => Look::Done(found.map_err(io::Error::from)),
+        }
+    }
+
+    /// The file, in the coding that its client wants most of those that are there.
+    fn find(&self, patience: Patience) -> Result<Option<Opened>, Errno> {
+        if self.may_be_coded {
+            for &coding in &self.codings {
+                let path = coded(&self.path, coding);
+                if let Some(found) = self.open_file(&path, patience)? {
+                    return Ok(Some(found.with(Some(coding), true, &self.path)));
+                }
+            }
+        }
+        let Some(found) = self.open_file(&self.path, patience)? else {
+            return Ok(None);
+        };
+        let varies = self.may_be_coded && self.has_coded(patience)?;
+        Ok(Some(found.with(None, varies, &self.path)))
+    }
+
+    /// Whether it is there in a coding that its client does not take.
+    fn has_coded(&self, patience: Patience) -> Result<bool, Errno> {
+        for coding in Coding::ALL {
+            if !self.codings.contains(&coding)
+                && there(open(
+                    self.directory.as_fd(),
+                    &coded(&self.path, coding),
+                    OFlags::PATH,
+                    patience,
+                ))?
+                .is_some()
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn open_file(&self, path: &CStr, patience: Patience) -> Result<Option<Plain>, Errno> {
+        // A pipe is not waited for (open(2), O_NONBLOCK).
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let Some(fd) = there(open(self.directory.as_fd(), path, flags, patience))? else {
+            return Ok(None);
+        };
+        let stat = fstat(&fd)?;
+        let is_plain = rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file();
+        Ok(is_plain.then(|| Plain {
+            file: fd.into(),
+            len: u64::try_from(stat.st_size).unwrap_or(0),
+            modified_s: u64::try_from(stat.st_mtime).unwrap_or(0),
+        }))
+    }
+}
+
+/// A plain file that is open.
+struct Plain {
+    file: File,
+    len: u64,
+    modified_s: u64,
+}
+
+impl Plain {
+    fn with(self, coding: Option<Coding>, varies: bool, path: &CStr) -> Opened {
+        Opened {
+            file: self.file,
+            len: self.len,
+            modified_s: self.modified_s,
+            coding,
+            varies,
+            path: path.to_owned(),
+        }
+    }
+}
+
+/// Opens what is below a directory, and nothing else.
+fn open(
+    directory: BorrowedFd<'_>,
+    path: &CStr,
+    flags: OFlags,
+    patience: Patience,
+) -> Result<OwnedFd, Errno> {
+    let mut resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    if patience == Patience::None {
+        resolve |= ResolveFlags::CACHED;
+    }
+    openat2(
+        directory,
+        path,
+        flags | OFlags::CLOEXEC,
+        Mode::empty(),
+        resolve,
+    )
+}
+
+/// `None` if there is no such file, or a link that leads out (`XDEV` in openat2(2)) or round in a circle.
+fn there(opened: Result<OwnedFd, Errno>) -> Result<Option<OwnedFd>, Errno> {
+    match opened {
+        Ok(fd) => Ok(Some(fd)),
+        Err(
+            Errno::NOENT
+            | Errno::NOTDIR
+            | Errno::XDEV
+            | Errno::LOOP
+            | Errno::NAMETOOLONG
+            | Errno::NXIO,
+        ) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// What the file beside it is called that has the same in a coding.
+fn coded(path: &CStr, coding: Coding) -> CString {
+    let ending = match coding {
+        Coding::Brotli => c".br",
+        Coding::Zstandard => c".zst",
+        Coding::Gzip => c".gz",
+    };
+    let bytes = [path.to_bytes(), ending.to_bytes_with_nul()].concat();
+    // There is no NUL within either.
+    CString::from_vec_with_nul(bytes).unwrap_or_default()
+}

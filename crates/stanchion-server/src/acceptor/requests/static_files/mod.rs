@@ -1,0 +1,211 @@
+//! Files that are answered without a worker (`static_files`).
+
+mod answer;
+mod lookup;
+mod types;
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::UNIX_EPOCH;
+
+use httpdate::parse_http_date;
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use stanchion_http::{Coding, Head, codings_taken, percent_decoded};
+
+use super::Requests;
+use crate::acceptor::dispatch::reply::Reply;
+use crate::acceptor::dispatch::ticket::{Answer, Ticket};
+use crate::acceptor::storage::disk::Job;
+use crate::settings::{Settings, StaticMissing};
+use crate::tally::Outcome;
+use answer::Found;
+use types::Types;
+
+/// The directories, and what is known of their files.
+pub(crate) struct StaticFiles {
+    mounts: Vec<Mount>,
+    types: Types,
+    /// 0 = caches are told nothing.
+    max_age_s: u32,
+    missing: StaticMissing,
+}
+
+/// A directory, and which paths are below it.
+struct Mount {
+    prefix: String,
+    directory: Arc<OwnedFd>,
+}
+
+/// What a request asks for, if it is a static file.
+#[derive(Debug)]
+pub(crate) struct Wanted {
+    directory: Arc<OwnedFd>,
+    /// Below it.
+    path: CString,
+    /// What its client takes, the best first.
+    codings: Vec<Coding>,
+    /// There may be files beside it that have the same in a coding.
+    may_be_coded: bool,
+}
+
+/// A file that was asked for.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    file: File,
+    len: u64,
+    modified_s: u64,
+    coding: Option<Coding>,
+    /// Who takes other codings gets another file.
+    varies: bool,
+    path: CString,
+}
+
+/// What a look for a file has come to, as far as it did.
+pub(crate) enum Look {
+    Done(io::Result<Option<Opened>>),
+    /// A helper thread looks.
+    Waits(Looking),
+}
+
+/// A look for a file by a helper thread.
+pub(crate) type Looking = Job<Option<Opened>>;
+
+impl StaticFiles {
+    /// Opens the directories. Errors name the one that cannot be opened.
+    pub(crate) fn open(settings: &Settings) -> io::Result<Self> {
+        let mounts = settings.static_files.iter().map(|dir| {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let named = |error: io::Error| {
+                let path = dir.directory.display();
+                let text = format!("static_files: the directory {path} cannot be opened: {error}");
+                io::Error::new(error.kind(), text)
+            };
+            let directory = openat(CWD, &dir.directory, flags, Mode::empty());
+            let directory = directory.map_err(|error| named(error.into()))?;
+            lookup::probe(directory.as_fd()).map_err(named)?;
+            Ok(Mount {
+                prefix: dir.prefix.clone(),
+                directory: Arc::new(directory),
+            })
+        });
+        let mounts: Vec<_> = mounts.collect::<io::Result<_>>()?;
+        Ok(Self {
+            types: if mounts.is_empty() {
+                Types::default()
+            } else {
+                Types::of_system()
+            },
+            mounts,
+            max_age_s: settings.static_max_age,
+            missing: settings.static_missing,
+        })
+    }
+
+    /// What a request asks for, if its path is below one of the prefixes. `Err`: it names what no file here may be called.
+    pub(crate) fn wanted(&self, head: &Head) -> Option<Result<Wanted, NoFile>> {
+        if self.mounts.is_empty() || !matches!(head.method(), "GET" | "HEAD") {
+            return None;
+        }
+        let path = percent_decoded(head.path());
+        let below = |mount: &Mount| {
+            let rest = path.strip_prefix(mount.prefix.as_bytes())?;
+            Some((Arc::clone(&mount.directory), rest.strip_prefix(b"/")?))
+        };
+        let (directory, path) = self.mounts.iter().find_map(below)?;
+        let is_name = |name: &[u8]| !name.is_empty() && name[0] != b'.';
+        if !path.split(|&byte| byte == b'/').all(is_name) {
+            return Some(Err(NoFile));
+        }
+        let Ok(path) = CString::new(path) else {
+            return Some(Err(NoFile));
+        };
+        let may_be_coded = self.types.of(path.as_bytes()).pays;
+        Some(Ok(Wanted {
+            directory,
+            path,
+            codings: if may_be_coded {
+                codings_taken(head)
+            } else {
+                Vec::new()
+            },
+            may_be_coded,
+        }))
+    }
+}
+
+impl Requests {
+    /// Answers a request for a static file, and has all others join the line.
+    pub(super) fn seek_file(&mut self, ticket: &Rc<Ticket>, connection: u32) -> Option<Looking> {
+        match self.static_files.wanted(&ticket.request.head) {
+            None => self.dispatch.join(ticket, self.now_us),
+            Some(Err(NoFile)) => self.no_file(ticket),
+            Some(Ok(wanted)) => match wanted.look(&self.disk, connection) {
+                Look::Done(found) => self.found(ticket, found),
+                Look::Waits(looking) => return Some(looking),
+            },
+        }
+        None
+    }
+
+    /// A helper thread may have found the file that a request wants; gives whether it has not.
+    pub(crate) fn look_again(&mut self, ticket: &Rc<Ticket>, looking: &mut Looking) -> bool {
+        let found = looking.take();
+        let still = found.is_none();
+        if let Some(found) = found {
+            self.found(ticket, found);
+        }
+        still
+    }
+
+    /// The look for a static file is over.
+    fn found(&mut self, ticket: &Rc<Ticket>, found: io::Result<Option<Opened>>) {
+        let answered = match found {
+            Ok(Some(opened)) => self.static_files.answer(&ticket.request.head, opened),
+            Ok(None) => return self.no_file(ticket),
+            Err(error) => Err(error),
+        };
+        ticket.answer(match answered {
+            Ok(Found::File(answer)) => Answer::Static(answer),
+            Ok(Found::Reply(reply)) => Answer::Ours(reply, Outcome::Static),
+            Err(error) => {
+                self.unread.failed(self.now_us, &error);
+                let status = match error.kind() {
+                    io::ErrorKind::PermissionDenied => 403,
+                    _ => 500,
+                };
+                Answer::Ours(
+                    Reply::text(status, "the file cannot be read\n"),
+                    Outcome::Static,
+                )
+            }
+        });
+    }
+
+    /// There is no static file of that name.
+    fn no_file(&mut self, ticket: &Rc<Ticket>) {
+        match self.static_files.missing {
+            StaticMissing::App => self.dispatch.join(ticket, self.now_us),
+            StaticMissing::NotFound => {
+                let reply = Reply::text(404, "there is no such file\n");
+                ticket.answer(Answer::Ours(reply, Outcome::Static));
+            }
+        }
+    }
+}
+
+/// A path that names none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NoFile;
+
+/// A date of HTTP, in seconds of Unix time.
+fn date_s(value: &[u8]) -> Option<u64> {
+    let date = parse_http_date(std::str::from_utf8(value).ok()?).ok()?;
+    Some(date.duration_since(UNIX_EPOCH).ok()?.as_secs())
+}
+
+#[cfg(test)]
+mod tests;

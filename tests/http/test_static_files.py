@@ -1,0 +1,276 @@
+"""--static: files of a directory, answered without a worker, as RFC 9110 has it and as nginx does."""
+
+import hashlib
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.address import Address
+from support.counts import Counts
+from support.gate import Gate
+from support.patience import PATIENCE_S, eventually
+from support.proxies import program
+from support.server import Serve, Server
+from support.wire import Response, Wire, request
+
+pytestmark = pytest.mark.own("gunicorn serves no files")
+
+MODIFIED_S = 1_000_000_000
+MODIFIED = "Sun, 09 Sep 2001 01:46:40 GMT"
+TEXT = b"".join(b"%08d\n" % number for number in range(1_000))
+ETAG = f'"{MODIFIED_S:x}-{len(TEXT):x}"'
+LARGE = hashlib.shake_128(b"static").digest(3_000_001)
+CODED = b"as if it were brotli"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    site = tmp_path_factory.mktemp("site") / "files"
+    (site / "css").mkdir(parents=True)
+    (site.parent / "secret.css").write_bytes(b"secret")
+    for name, content in {
+        "a.css": TEXT,
+        "css/b.css": b"b{}",
+        "css/b.css.gz": CODED,
+        "empty.txt": b"",
+        "large.bin": LARGE,
+        "app.0f3c9a2b41de.js": b"1",
+        "name with spaces.txt": b"spaces",
+        "ümlaut.txt": "ümlaut".encode(),
+        ".htpasswd": b"secret",
+        "unknown.xyzzy": b"?",
+    }.items():
+        (site / name).write_bytes(content)
+        os.utime(site / name, (MODIFIED_S, MODIFIED_S))
+    (site / "out.css").symlink_to("../secret.css")
+    (site / "in.css").symlink_to("css/b.css")
+    return site
+
+
+@pytest.fixture(scope="module")
+def server(shared_serve: Serve, site: Path) -> Server:
+    return shared_serve("hello:app", "--static", f"/static={site}", "--static-missing", "404")
+
+
+@pytest.fixture(scope="module")
+def nginx(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
+    """It says of conditions what RFC 9110 says, once `if_modified_since` is not `exact`."""
+    command = program("nginx")
+    if not command:
+        pytest.skip("NOT COMPARED WITH NGINX: nginx is not installed")
+    home = tmp_path_factory.mktemp("nginx")
+    (home / "config").write_text(
+        f"daemon off; master_process off; worker_processes 1; pid {home}/pid; error_log {home}/errors;"
+        "events { worker_connections 64; }"
+        f"http {{ access_log off; client_body_temp_path {home}/b; proxy_temp_path {home}/p; fastcgi_temp_path {home}/f;"
+        f"uwsgi_temp_path {home}/u; scgi_temp_path {home}/s; if_modified_since before;"
+        "types { text/css css; text/plain txt; text/javascript js; } default_type application/octet-stream;"
+        f"server {{ listen unix:{home}/socket;"
+        f"location /static/ {{ alias {site}/; gzip_static on; gzip_vary on; }} }} }}"
+    )
+    process = subprocess.Popen(
+        [command, "-c", f"{home}/config", "-p", str(home), "-e", f"{home}/errors"], stdin=subprocess.DEVNULL
+    )
+    try:
+        eventually((home / "socket").exists, "nginx listens")
+        yield Address.parse(f"unix:{home}/socket")
+    finally:
+        process.terminate()
+        process.wait(PATIENCE_S)
+
+
+REQUESTS = {
+    "whole": ("a.css",),
+    "a query means nothing": ("a.css?v=1",),
+    "encoded": ("name%20with%20spaces.txt",),
+    "an encoded letter": ("%61.css",),
+    "UTF-8": ("%C3%BCmlaut.txt",),
+    "empty": ("empty.txt",),
+    "of no known type": ("unknown.xyzzy",),
+    "a link within": ("in.css",),
+    "nothing": ("none.css",),
+    "a tag that is the same": ("a.css", f"If-None-Match: {ETAG}"),
+    "a weak one": ("a.css", f"If-None-Match: W/{ETAG}"),
+    "any": ("a.css", "If-None-Match: *"),
+    "one of several": ("a.css", f'If-None-Match: "x", {ETAG}'),
+    "another one": ("a.css", 'If-None-Match: "x"'),
+    "not changed since": ("a.css", f"If-Modified-Since: {MODIFIED}"),
+    "not since later": ("a.css", "If-Modified-Since: Mon, 10 Sep 2001 01:46:40 GMT"),
+    "changed since": ("a.css", "If-Modified-Since: Sat, 08 Sep 2001 01:46:40 GMT"),
+    "since no date": ("a.css", "If-Modified-Since: yesterday"),
+    "if it is this one": ("a.css", f"If-Match: {ETAG}"),
+    "if it is another one": ("a.css", 'If-Match: "x"'),
+    "if it is any": ("a.css", "If-Match: *"),
+    "unless it was changed": ("a.css", f"If-Unmodified-Since: {MODIFIED}"),
+    "unless it was changed, which it was": ("a.css", "If-Unmodified-Since: Sat, 08 Sep 2001 01:46:40 GMT"),
+    "the first byte": ("a.css", "Range: bytes=0-0"),
+    "some": ("a.css", "Range: bytes=100-199"),
+    "the rest": ("a.css", "Range: bytes=8990-"),
+    "the last": ("a.css", "Range: bytes=-5"),
+    "more than the last": ("a.css", "Range: bytes=-99999"),
+    "past the end": ("a.css", "Range: bytes=8990-99999"),
+    "behind the end": ("a.css", "Range: bytes=9000-"),
+    "backwards": ("a.css", "Range: bytes=2-1"),
+    "of another unit": ("a.css", "Range: lines=1-2"),
+    "no range": ("a.css", "Range: bytes=x"),
+    "several": ("a.css", "Range: bytes=0-1,100-101, -2"),
+    "several, some behind the end": ("a.css", "Range: bytes=0-1,9000-"),
+    "more than all": ("a.css", "Range: bytes=0-8999,0-8999"),
+    "a part of the same": ("a.css", "Range: bytes=0-1", f"If-Range: {ETAG}"),
+    "a part of another": ("a.css", "Range: bytes=0-1", 'If-Range: "x"'),
+    "a part of what was changed then": ("a.css", "Range: bytes=0-1", f"If-Range: {MODIFIED}"),
+    "a part of what was changed before": (
+        "a.css",
+        "Range: bytes=0-1",
+        "If-Range: Sat, 08 Sep 2001 01:46:40 GMT",
+    ),
+    "not changed, a part": ("a.css", "Range: bytes=0-1", f"If-None-Match: {ETAG}"),
+    "in a coding": ("css/b.css", "Accept-Encoding: gzip"),
+    "in a coding that is not taken": ("css/b.css", "Accept-Encoding: gzip;q=0"),
+    "in no coding": ("css/b.css",),
+}
+COMPARED = (
+    "Content-Type",
+    "Content-Length",
+    "Content-Encoding",
+    "Content-Range",
+    "ETag",
+    "Last-Modified",
+    "Vary",
+)
+
+
+def ask(address: Address, method: str, target: str, *fields: str) -> Response:
+    with Wire.connect(address) as wire:
+        return wire.ask(method, target, *fields)
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_an_answer_is_as_nginx_gives_it(server: Server, nginx: Address, name: str) -> None:
+    target, *fields = REQUESTS[name]
+    ours, theirs = (ask(address, "GET", f"/static/{target}", *fields) for address in (server.address, nginx))
+    assert ours.status == theirs.status
+    if ours.status in {404, 412, 416}:  # each says so in its own words
+        assert ours.header("Content-Range") == theirs.header("Content-Range")
+        return
+    if (theirs.header("Content-Type") or "").startswith("multipart/byteranges"):
+        assert parts(ours) == parts(theirs)
+        return
+    assert {field: ours.header(field) for field in COMPARED} == {field: theirs.header(field) for field in COMPARED}
+    assert ours.body == theirs.body
+
+
+def parts(answer: Response) -> list[tuple[bytes, list[bytes]]]:
+    """Of each its content and its fields."""
+    kind, _, boundary = (answer.header("Content-Type") or "").partition("; boundary=")
+    assert kind == "multipart/byteranges"
+    before, *middle, end = answer.body.split(b"\r\n--" + boundary.encode())
+    assert (before, end) == (b"", b"--\r\n")
+    found = []
+    for part in middle:
+        head, _, content = part.partition(b"\r\n\r\n")
+        found.append((content, sorted(head.strip().split(b"\r\n"))))
+    return found
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".htpasswd",
+        "out.css",
+        "css",
+        "css/",
+        "",
+        "/a.css",
+        "css/../a.css",
+        "..%2fsecret.css",
+        "%2e%2e/secret.css",
+        "%00",
+    ],
+)
+def test_what_is_no_file_of_the_directory_is_not_there(server: Server, path: str) -> None:
+    answer = ask(server.address, "GET", f"/static/{path}")
+    assert (answer.status, answer.body) == (404, b"there is no such file\n")
+
+
+def test_a_head_is_that_of_the_whole_file(server: Server) -> None:
+    with server.connect() as wire:
+        head = wire.ask("HEAD", "/static/a.css", "Range: bytes=0-1")
+        whole = wire.get("/static/a.css")
+    assert (head.status, head.body, head.header("ETag")) == (200, b"", ETAG)
+    assert head.header("Content-Length") == str(len(TEXT)) == whole.header("Content-Length")
+
+
+def test_a_part_in_a_coding_is_a_part_of_that(server: Server) -> None:
+    """nginx answers with all of it."""
+    answer = ask(server.address, "GET", "/static/css/b.css", "Accept-Encoding: gzip", "Range: bytes=3-4")
+    assert (answer.status, answer.body, answer.header("Content-Encoding")) == (206, CODED[3:5], "gzip")
+
+
+def test_a_large_file_goes_out_whole_and_the_connection_goes_on(server: Server) -> None:
+    with server.connect() as wire:
+        for _ in range(3):
+            answer = wire.get("/static/large.bin")
+            assert hashlib.sha256(answer.body).digest() == hashlib.sha256(LARGE).digest()
+        assert wire.get("/static/large.bin", "Range: bytes=2999999-").body == LARGE[2_999_999:]
+        wire.send(request("GET", "/static/a.css") * 3)
+        assert [wire.response().body for _ in range(3)] == [TEXT] * 3
+
+
+def test_a_name_with_a_hash_is_kept_for_good(server: Server) -> None:
+    with server.connect() as wire:
+        hashed = wire.get("/static/app.0f3c9a2b41de.js").header("Cache-Control")
+        assert (hashed, wire.get("/static/a.css").header("Cache-Control")) == (
+            "public, max-age=31536000, immutable",
+            None,
+        )
+
+
+def test_other_methods_and_other_paths_are_the_apps(server: Server) -> None:
+    with server.connect() as wire:
+        assert wire.post("/static/a.css", b"x").body == wire.get("/statics/a.css").body == wire.get("/static").body
+        assert wire.get("/").body.startswith(b"hello")
+
+
+def test_no_seat_is_needed(serve: Serve, site: Path, gate: Gate, tmp_path: Path) -> None:
+    """The only worker is busy; files come all the same, and are counted as what they are."""
+    counts = Counts(tmp_path / "control.sock")
+    held = serve("waiting:app", "--static", f"/={site}", *counts.arguments, env=gate.environment)
+    with held.connect() as busy, held.connect() as wire:
+        busy.send(request("GET", "/wait"))
+        gate.announcement()
+        for _ in range(5):
+            assert wire.get("/a.css").body == TEXT
+        assert wire.ask("GET", "/a.css", f"If-None-Match: {ETAG}").status == 304
+        assert counts.requests()["static"] == 6
+        gate.let_pass(1)
+        assert busy.response().status == 200
+        # What is no file is the app's here.
+        assert wire.get("/pid").status == 200
+    assert counts.settled()["answered"] == 2
+
+
+def test_a_reload_sees_a_directory_that_has_taken_the_place(serve: Serve, tmp_path: Path) -> None:
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.txt").write_text(name)
+    current = tmp_path / "current"
+    current.symlink_to("old")
+    server = serve("hello:app", "--static", f"/static={current}")
+    assert ask(server.address, "GET", "/static/a.txt").body == b"old"
+    current.unlink()
+    current.symlink_to("new")
+    assert ask(server.address, "GET", "/static/a.txt").body == b"old"
+    server.signal(signal.SIGHUP)
+    server.log.wait("reloaded")
+    assert ask(server.address, "GET", "/static/a.txt").body == b"new"
+
+
+def test_a_directory_that_is_not_there_stops_the_start(build: Serve, tmp_path: Path) -> None:
+    server = build("hello:app", "--static", f"/static={tmp_path}/none").launch()
+    assert server.exit_code() != 0
+    server.log.wait("static_files: the directory .*none cannot be opened: No such file")

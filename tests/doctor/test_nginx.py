@@ -126,7 +126,8 @@ def test_what_is_assumed_is_no_more_than_a_notice(
     tmp_path: Path, values: dict[str, int] | None, assumed: set[str], expected: list[str]
 ) -> None:
     sources = {"queue_timeout": "", "timeout": ""}
-    known = Settings(values, sources, frozenset(assumed)) if values else None
+    plain = settings.by_default("").values
+    known = Settings({**plain, **values}, sources, frozenset(assumed)) if values else None
     upstream = unix(address="/run/app.sock", backlog=1024, owners=STANCHION)
     seen = facts(network(upstream, sysctls={"net.core.somaxconn": "511"}))
     found = judged(tmp_path, FILE % "", seen, lambda _: known)

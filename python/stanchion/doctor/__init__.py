@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from stanchion import __version__
 from stanchion.config import UsageError
-from stanchion.doctor import admin, finding, fix, gather, limits, queues, settings, words
+from stanchion.doctor import admin, event_loops, finding, fix, gather, limits, queues, settings, words
 from stanchion.doctor import watch as watching
 from stanchion.doctor.facts import Facts
 from stanchion.doctor.finding import Finding
@@ -80,7 +80,8 @@ def examine(
     with_nginx = _with_nginx(nginx_file, settings_of) if nginx_file else lambda facts: (facts, [])
     facts = watching.watch(watch_s, look) if watch_s else look()
     facts, of_nginx = with_nginx(admin.with_backlog_asked(facts, settings_of))
-    return facts, finding.by_harm([*queues.findings(facts), *limits.findings(facts), *of_nginx])
+    of_loops = event_loops.findings(facts, settings_of)
+    return facts, finding.by_harm([*queues.findings(facts), *limits.findings(facts), *of_loops, *of_nginx])
 
 
 def _with_nginx(

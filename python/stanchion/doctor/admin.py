@@ -1,4 +1,5 @@
-"""What backlog a stanchion has asked for, by its own word: `/status` of its admin listener (docs/reference/admin.md).
+"""What backlog a stanchion has asked for, and whether it has event loops, by its own word: `/status` of its admin
+listener (docs/reference/admin.md).
 
 Nothing is sent to a socket unless its process was told that it is to be the admin listener: a request to any other
 would be one to an app.
@@ -29,6 +30,7 @@ def with_backlog_asked(facts: Facts, settings_of: Callable[[int], Settings | Non
     ours, *others = facts.networks
     masters = dict.fromkeys(master for one in ours.listeners if (master := asked.stanchion(one)) is not None)
     listeners = ours.listeners
+    event_loops: tuple[int, ...] = ()
     not_looked_at = []
     deadline = time.monotonic() + ALL_S
     for pid in masters:
@@ -38,12 +40,15 @@ def with_backlog_asked(facts: Facts, settings_of: Callable[[int], Settings | Non
         if where is None:
             continue
         try:
-            listeners = _told(listeners, pid, where, min(PATIENCE_S, left_s))
+            said = status.parse(source.status(where, min(PATIENCE_S, left_s)))
+            listeners = _told(listeners, pid, where, said)
+            event_loops += (pid,) if said.pid == pid and said.loops else ()
         except (source.Failed, status.Unexpected) as error:
             not_looked_at.append(f"what backlog process {pid} has asked for, at its admin listener: {error}")
     return replace(
         facts,
         networks=(replace(ours, listeners=listeners), *others),
+        event_loops=event_loops,
         not_looked_at=(*facts.not_looked_at, *not_looked_at),
     )
 
@@ -70,8 +75,7 @@ def _admin(settings: Settings, pid: int, listeners: tuple[Listener, ...]) -> sou
     return source.place(text)
 
 
-def _told(listeners: tuple[Listener, ...], pid: int, where: source.Place, patience_s: float) -> tuple[Listener, ...]:
-    said = status.parse(source.status(where, patience_s))
+def _told(listeners: tuple[Listener, ...], pid: int, where: source.Place, said: status.Status) -> tuple[Listener, ...]:
     backlogs = {one.address: one.backlog_asked for one in said.listeners}
 
     def with_own(listener: Listener) -> Listener:

@@ -118,4 +118,10 @@ class Facts:
     """Packets that netdev_max_backlog has cost, over all processors."""
     backlog_dropped_grown: int | None = None
     watched_s: float | None = None
+    event_loops: tuple[int, ...] = ()
+    """Servers whose workers have event loops, by their own word."""
+    worker_fds_max: Mapping[int, int] = field(default_factory=dict)
+    """RLIMIT_NOFILE of a worker, the soft one, by the process of a stanchion's master."""
+    stop_timeouts_s: Mapping[int, float] = field(default_factory=dict)
+    """How long systemd lets it end, likewise."""
     not_looked_at: tuple[str, ...] = ()

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from stanchion import _stanchion
-from stanchion.doctor import asked, processes
-from stanchion.doctor.facts import Facts, Listener, Network
+from stanchion.doctor import asked, processes, systemd
+from stanchion.doctor.facts import Facts, Listener, Network, Owner
 
 SYSCTLS = (
     "net.core.somaxconn",
@@ -52,6 +52,9 @@ def look(all_networks: bool = True, proc: Path = Path("/proc"), cgroups: Path = 
         )
     open_now, _, files_max = (processes.read(proc / "sys/fs/file-nr") or "0 0 0").split()
     holders = [one for network in networks for listener in network.listeners for one in listener.owners]
+    masters = {
+        owner.pid: owner for one in networks[0].listeners for owner in one.owners if asked.stanchion(one) == owner.pid
+    }
     own = processes.read(proc / "self/cgroup")
     memberships = {text for text in (own, *(holder.cgroup for holder in holders)) if text}
     return Facts(
@@ -63,9 +66,16 @@ def look(all_networks: bool = True, proc: Path = Path("/proc"), cgroups: Path = 
         },
         files_open=int(open_now),
         files_max=int(files_max),
+        worker_fds_max={pid: most for pid in masters if (most := processes.worker_fds_max(proc, pid)) is not None},
+        stop_timeouts_s=_stop_timeouts_s(masters),
         backlog_dropped=_softnet_drops(processes.read(proc / "net/softnet_stat") or ""),
         not_looked_at=tuple(not_looked_at),
     )
+
+
+def _stop_timeouts_s(masters: Mapping[int, Owner]) -> dict[int, float]:
+    units = {pid: unit for pid, owner in masters.items() if (unit := systemd.unit(owner.cgroup or ""))}
+    return {pid: found for pid, unit in units.items() if (found := systemd.stop_timeout_s(unit)) is not None}
 
 
 def _networks(proc: Path, all_networks: bool) -> tuple[list[Network], list[str]]:

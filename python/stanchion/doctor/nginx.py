@@ -8,7 +8,7 @@ from typing import Any
 import crossplane
 
 from stanchion.config import UsageError
-from stanchion.doctor import asked, queues, remedies, settings
+from stanchion.doctor import asked, event_loops, queues, remedies, settings
 from stanchion.doctor.facts import Facts, Listener, Network
 from stanchion.doctor.finding import NOTICE, WARNING, Finding
 from stanchion.doctor.settings import Settings
@@ -141,7 +141,7 @@ def findings(
             yield _without_keepalive(upstream)
     for one in configuration.passes:
         yield from _next_upstream(one)
-        yield from _passed(one, configuration, ours, settings_of)
+        yield from _passed(one, configuration, facts, settings_of)
 
 
 def _listen(listen: Directive, network: Network) -> Iterator[Finding]:
@@ -211,8 +211,9 @@ def _next_upstream(one: Pass) -> Iterator[Finding]:
 
 
 def _passed(
-    one: Pass, configuration: Configuration, network: Network, settings_of: Callable[[int], Settings | None]
+    one: Pass, configuration: Configuration, facts: Facts, settings_of: Callable[[int], Settings | None]
 ) -> Iterator[Finding]:
+    network = facts.networks[0]
     found = [listener for listener in network.listeners if _key(listener) in _targets(one, configuration)]
     for listener in found:
         yield from _short_queue(one, listener, network)
@@ -220,6 +221,8 @@ def _passed(
     for pid in sorted(masters):
         known = settings_of(pid) or settings.by_default(f"how process {pid} was started cannot be seen")
         yield from _timeouts(one, known, f"stanchion ({pid}) would.")
+        if event_loops.has_websockets(pid, known, facts):
+            yield from _websockets(one, known)
     if not any(listener.owners for listener in found):
         nobody = settings.by_default("who listens there cannot be seen")
         yield from _timeouts(one, nobody, "stanchion would, if that is what it passes requests to.")
@@ -291,6 +294,59 @@ def _timeouts(one: Pass, ours: Settings, who: str) -> Iterator[Finding]:
         "504 from nginx, without a reason in our log, while their request still waits or runs.",
         (f"nginx.conf:  proxy_read_timeout {both_s + 10:g}s;",),
     )
+
+
+def _websockets(one: Pass, ours: Settings) -> Iterator[Finding]:
+    """What nginx needs to pass them on (its documentation, "WebSocket proxying")."""
+    fields = {args[0].lower(): args[1:] for each in one.in_force.get("proxy_set_header", ()) if (args := each.args)}
+    if not any(fields.get("upgrade", ())):
+        yield Finding(
+            "nginx-no-upgrade",
+            NOTICE,
+            one.place,
+            "nginx passes no WebSockets on.",
+            f"There is no `proxy_set_header Upgrade` in force at {one.place}, and nginx takes that field out "
+            "otherwise.",
+            "Who asks for a WebSocket gets what the app answers to a plain GET, mostly 404 or 405. Nothing, if there "
+            "are none.",
+            (
+                "nginx.conf:  proxy_http_version 1.1; proxy_set_header Upgrade $websocket;",
+                "             proxy_set_header Connection $connection_upgrade;   (docs/running-behind-nginx.md)",
+            ),
+        )
+        return
+    version = one.last("proxy_http_version")
+    connection = "".join(fields.get("connection", ())).lower()
+    if (version is not None and version.args[0] == "1.0") or connection in ("", "close", "keep-alive"):
+        yield Finding(
+            "nginx-upgrade-fails",
+            WARNING,
+            one.place,
+            "nginx spoils the handshake of WebSockets.",
+            f"Upgrade is passed on at {one.place}, but Connection is {repr(connection) if connection else 'not'}, and "
+            f"proxy_http_version {version.args[0] if version else 'not set'}. It takes `Connection: upgrade` over "
+            "HTTP/1.1 (RFC 6455 section 4.1).",
+            "No WebSocket: the app takes the handshake for a plain GET, or it is answered 400.",
+            (
+                "nginx.conf:  proxy_http_version 1.1;",
+                "             proxy_set_header Connection $connection_upgrade;   (docs/running-behind-nginx.md)",
+            ),
+        )
+    ping_s = float(ours.values["ws_ping_interval"])
+    directive = one.last("proxy_read_timeout")
+    read_s = seconds(directive.args[0]) if directive else READ_TIMEOUT_S
+    if (ping_s == 0.0 or ping_s >= read_s) and "ws_ping_interval" not in ours.assumed:
+        yield Finding(
+            "nginx-cuts-websockets",
+            WARNING,
+            one.place,
+            "nginx cuts WebSockets off on which nothing is said for a while.",
+            f"proxy_read_timeout is {read_s:g} s ({directive.place if directive else 'the default of nginx'}); pings "
+            + (f"are sent every {ping_s:g} s" if ping_s else "are off")
+            + f" (ws_ping_interval; {ours.sources['ws_ping_interval']}).",
+            f"The connection ends without a close frame after {read_s:g} s without a message of the app (code 1006).",
+            (f"Start the server with --ws-ping-interval {max(1.0, read_s / 3):.0f}.",),
+        )
 
 
 _UNITS_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800, "M": 2_592_000, "y": 31_536_000}

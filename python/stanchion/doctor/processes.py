@@ -89,6 +89,15 @@ def owner(proc: Path, pid: int) -> Owner | None:
     return Owner(pid, name.strip(), command, fds, _nofile(read(home / "limits") or ""), _cgroup_of(home))
 
 
+def worker_fds_max(proc: Path, master: int) -> int | None:
+    """What a worker of a stanchion may have open: the first that there is."""
+    for task in proc.glob(f"{master}/task/*/children"):
+        for child in (read(task) or "").split():
+            if (read(proc / child / "cmdline") or "").startswith("stanchion: worker"):
+                return _nofile(read(proc / child / "limits") or "")
+    return None
+
+
 def _nofile(limits: str) -> int | None:
     for line in limits.splitlines():
         if line.startswith("Max open files"):

@@ -18,7 +18,20 @@ from stanchion import config
 from stanchion.config import Layer, UsageError
 from stanchion.doctor import processes
 
-NAMES = ("admin", "queue_timeout", "timeout")
+NAMES = (
+    "admin",
+    "graceful_timeout",
+    "interface",
+    "loop",
+    "max_connections",
+    "queue_timeout",
+    "session_grace",
+    "timeout",
+    "worker_concurrency",
+    "worker_sessions",
+    "workers",
+    "ws_ping_interval",
+)
 """Those that the doctor asks for."""
 
 FILE_BYTES_MAX = 64 * 1024

@@ -17,7 +17,7 @@ ASGIApp = Callable[
 # Levels of the error log, as of `logging`, which is not imported for them.
 _INFO, _ERROR = 20, 40
 
-# How often the loop shows that it turns.
+# How often the loop shows that it turns, while it has something to do.
 _BEAT_S = 0.25
 
 # What is left of `graceful_timeout` for the process to end in order, before the master kills it; at most a tenth of it.
@@ -39,8 +39,10 @@ class Puller(Protocol):
         event_loop: asyncio.AbstractEventLoop,
         state: dict[str, Any],
         over: asyncio.Event,
+        hasten: Callable[[], None],
         task_options: dict[str, Any] | None,
     ) -> None: ...
+    def pace(self) -> float: ...
     def beat(self, lag_us: int) -> None: ...
     def rest(self) -> None: ...
     def is_leaving(self) -> bool: ...
@@ -99,7 +101,7 @@ class EventLoop:
         self._loop.add_reader(self._puller.fileno(), self._puller.turn)
         self._beat_at = self._loop.time()
         self._beat()
-        self._puller.begin(self._app, self._loop, state, self._over, options)
+        self._puller.begin(self._app, self._loop, state, self._over, self._hasten, options)
         while not self._over.is_set():
             self._run(self._over.wait())
         self._loop.remove_reader(self._puller.fileno())
@@ -142,9 +144,18 @@ class EventLoop:
             self._when_to_be_gone()
         now = self._loop.time()
         lag_us = max(0, round((now - self._beat_at) * 1e6))
-        self._beat_at = now + _BEAT_S
-        self._loop.call_at(self._beat_at, self._beat)
+        # What is asked for here comes in time whatever the app does in this turn.
+        self._beat_after(now, self._puller.pace())
         self._puller.beat(lag_us)
+
+    def _hasten(self) -> None:
+        """Beat at the usual pace: there is something to do."""
+        self._next_beat.cancel()
+        self._beat_after(self._loop.time(), _BEAT_S)
+
+    def _beat_after(self, now: float, pause_s: float) -> None:
+        self._beat_at = now + pause_s
+        self._next_beat = self._loop.call_at(self._beat_at, self._beat)
 
     def _report(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """What nobody has caught goes to the error log."""

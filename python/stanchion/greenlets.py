@@ -13,7 +13,7 @@ from stanchion.loader import AppLoadError
 _INFO = 20
 _ERROR = 40
 
-# How often the hub shows that it turns.
+# How often the hub shows that it turns, while it has something to do.
 _BEAT_S = 0.25
 
 
@@ -22,7 +22,8 @@ class GreenPuller(Protocol):
 
     def fileno(self) -> int: ...
     def turn(self) -> None: ...
-    def begin(self, spawn: Callable[..., Any], run_callback: Callable[..., Any], over: Any) -> None: ...
+    def begin(self, spawn: Callable[..., Any], run_callback: Callable[..., Any], over: Any, hasten: Any) -> None: ...
+    def pace(self) -> float: ...
     def beat(self, lag_us: int) -> None: ...
     def rest(self) -> None: ...
     def forsake(self) -> None: ...
@@ -72,7 +73,8 @@ class HubLoop:
         self._loop = HubLoop.hub.loop
         self._puller = puller
         self._over = Event()
-        self._timer = self._loop.timer(_BEAT_S)
+        # By how long it is until the next beat; one of them runs.
+        self._timers: dict[float, Any] = {}
         self._beat_at = 0.0
 
     def serve(self) -> None:
@@ -82,14 +84,14 @@ class HubLoop:
 
         def forsake() -> None:
             """In a child that the app forks: its hub goes on, with a copy of what the worker runs."""
-            watcher.stop()
-            self._timer.stop()
+            for one in (watcher, *self._timers.values()):
+                one.stop()
             self._puller.forsake()
 
         os.register_at_fork(after_in_child=forsake)
         self._beat_at = monotonic()
         self._beat()
-        self._puller.begin(self._spawn, self._loop.run_callback, self._over)
+        self._puller.begin(self._spawn, self._loop.run_callback, self._over, self._hasten)
         while not self._over.is_set():
             try:
                 self._over.wait()
@@ -102,7 +104,7 @@ class HubLoop:
 
                 raised = "".join(traceback.format_exception(thrown)).rstrip()
                 log(_ERROR, f"the app has thrown into the main greenlet, which goes on\n{raised}")
-        for one in (watcher, self._timer):
+        for one in (watcher, *self._timers.values()):
             one.stop()
             one.close()
         self._puller.rest()
@@ -110,7 +112,19 @@ class HubLoop:
     def _beat(self) -> None:
         """Show that the hub turns, and how late it is, and look: so nothing that was not announced waits for long."""
         now = monotonic()
-        self._puller.beat(max(0, round((now - self._beat_at) * 1e6)))
-        self._beat_at = now + _BEAT_S
-        self._timer.start(self._beat, update=True)
+        lag_us = max(0, round((now - self._beat_at) * 1e6))
+        self._beat_after(now, self._puller.pace())
+        self._puller.beat(lag_us)
         self._puller.turn()
+
+    def _hasten(self) -> None:
+        """Beat at the usual pace: there is something to do."""
+        self._beat_after(monotonic(), _BEAT_S)
+
+    def _beat_after(self, now: float, pause_s: float) -> None:
+        self._beat_at = now + pause_s
+        for other in self._timers.values():
+            other.stop()
+        if pause_s not in self._timers:
+            self._timers[pause_s] = self._loop.timer(pause_s)
+        self._timers[pause_s].start(self._beat, update=True)

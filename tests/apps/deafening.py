@@ -20,7 +20,8 @@ SLEEPS = struct.Struct("=II")
 NO_ROOM = 0xFFFFFFFF
 NOTICES_BYTES = 10 * LINE_BYTES
 """What comes behind the inboxes that are used: those that are not, and the notices of all."""
-BEATS_S = 0.6
+BEATS_S = 1.2
+"""A loop that has nothing to do turns once a second, and says so: its next turn may be told as yet to come."""
 DEAFENED_S = 1.0
 
 
@@ -58,6 +59,10 @@ def inboxes(memory: Mapping) -> dict[int, int]:
     found = {}
     for place in range(0, len(data), LINE_BYTES):
         _, _, _, beat_us, last_us, most_us, all_us, *counts = INBOX.unpack_from(data, place)
-        if now_us - 5_000_000 < beat_us <= now_us and last_us <= most_us <= all_us and 0 < sum(counts) < 1000:
+        if (
+            now_us - 5_000_000 < beat_us <= now_us + 1_000_000
+            and last_us <= most_us <= all_us
+            and 0 < sum(counts) < 1000
+        ):
             found[place] = beat_us
     return found

@@ -21,6 +21,9 @@ pub struct Inbox<'x> {
     wake: &'x EventFd,
 }
 
+/// How often an event loop shows that it turns, while it has something to do.
+pub const BEAT_US: u64 = 250_000;
+
 /// Bounds of the counts of how late a loop was, in microseconds.
 pub const LAG_BOUNDS_US: [u64; 9] = [
     1_000, 2_500, 10_000, 25_000, 100_000, 250_000, 1_000_000, 2_500_000, 10_000_000,
@@ -89,8 +92,9 @@ impl<'x> Inbox<'x> {
         self.head.sessions.store(sessions, Ordering::Relaxed);
     }
 
-    /// For the loop: it has turned, so much later than it was to.
-    pub fn beat(&self, now_us: u64, lag_us: u64) {
+    /// For the loop: it has turned, so much later than it was to, and does so again after `next_us`: usually
+    /// [`BEAT_US`], and longer if it has nothing to do.
+    pub fn beat(&self, now_us: u64, lag_us: u64, next_us: u64) {
         let InboxHead {
             beat_us,
             lag_us: last_us,
@@ -99,7 +103,11 @@ impl<'x> Inbox<'x> {
             lags,
             ..
         } = self.head;
-        beat_us.store(now_us, Ordering::Relaxed);
+        let is_in_time_until_us = now_us.saturating_add(next_us);
+        beat_us.store(
+            is_in_time_until_us.saturating_sub(BEAT_US),
+            Ordering::Relaxed,
+        );
         last_us.store(lag_us, Ordering::Relaxed);
         max_us.fetch_max(lag_us, Ordering::Relaxed);
         let add = |figure: &AtomicU64, more: u64| {
@@ -109,6 +117,11 @@ impl<'x> Inbox<'x> {
         add(sum_us, lag_us);
         let bucket = LAG_BOUNDS_US.partition_point(|&bound_us| bound_us < lag_us);
         add(&lags[bucket], 1);
+    }
+
+    /// For the loop: it turns, and will [`beat`](Self::beat) after [`BEAT_US`], sooner than it had said.
+    pub fn hastens(&self, now_us: u64) {
+        self.head.beat_us.store(now_us, Ordering::Relaxed);
     }
 
     /// For the loop: it turns no more, and that is as it should be.
@@ -137,7 +150,8 @@ impl<'x> Inbox<'x> {
         self.head.sessions.load(Ordering::Relaxed)
     }
 
-    /// When the loop has turned last, as it says; 0 if it has not begun, or turns no more.
+    /// When the loop has turned last, as it says; 0 if it has not begun, or turns no more. Of one that has nothing to do
+    /// and turns seldom: when it would have turned, at the usual pace, if it is in time. So it may be yet to come.
     pub fn beat_us(&self) -> u64 {
         self.head.beat_us.load(Ordering::Relaxed)
     }

@@ -41,7 +41,7 @@ pub use acceptor::{AcceptorSide, SlotState, Submitted};
 #[cfg(not(loom))]
 pub use area::Area;
 #[cfg(not(loom))]
-pub use inbox::{Inbox, LAG_BOUNDS_US, LoopLag};
+pub use inbox::{BEAT_US, Inbox, LAG_BOUNDS_US, LoopLag};
 #[cfg(not(loom))]
 pub use inflow::Inflow;
 #[cfg(not(loom))]

@@ -16,7 +16,8 @@ use crate::ring::ReadyRing;
 use crate::sync::AtomicU64;
 use crate::word::{SlotPhase, Tenant, Word};
 
-/// An event loop that has not turned for so long is not waited for: it turns four times a second if nothing blocks it.
+/// An event loop that has not turned for so long is not waited for: it turns four times a second if nothing blocks it,
+/// or says how long it sleeps.
 const TURNS_WITHIN_US: u64 = 600_000;
 /// What is usual.
 const PAGE_BYTES: usize = 4096;

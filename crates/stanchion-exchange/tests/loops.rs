@@ -3,8 +3,8 @@
 #![cfg(not(loom))]
 
 use stanchion_exchange::{
-    AcceptorSide, Ending, Exchange, Geometry, Gone, Inbox, Inflow, LoopLag, SeatSide, Taken,
-    Tenant, Unwanted,
+    AcceptorSide, BEAT_US, Ending, Exchange, Geometry, Gone, Inbox, Inflow, LoopLag, SeatSide,
+    Taken, Tenant, Unwanted,
 };
 
 /// Two workers, whose loops run two requests each.
@@ -113,7 +113,7 @@ fn nobody_calls_the_loop_of_a_worker_that_is_dead() {
     let mut side = AcceptorSide::take_over(&exchange);
     let (dead, other) = (exchange.inbox(0).unwrap(), exchange.inbox(1).unwrap());
     assert!(is_woken(&dead) && is_woken(&other));
-    dead.beat(7, 5_000);
+    dead.beat(7, 5_000, BEAT_US);
     other.show_load(1);
     assert!(dead.try_sleep() && other.try_sleep());
     exchange.vacate_loop(0);
@@ -354,7 +354,7 @@ fn how_late_a_loop_turns_is_counted_and_outlives_the_worker() {
     let exchange = Exchange::create(GEOMETRY).unwrap();
     let inbox = exchange.inbox(1).unwrap();
     for lag_us in [0, 1_000, 20_000_000, 1_001] {
-        inbox.beat(7, lag_us);
+        inbox.beat(7, lag_us, BEAT_US);
     }
     let lag = inbox.lag();
     assert_eq!(
@@ -369,9 +369,30 @@ fn how_late_a_loop_turns_is_counted_and_outlives_the_worker() {
         ..lag
     };
     assert_eq!(inbox.lag(), after);
-    inbox.beat(8, 0);
+    inbox.beat(8, 0, BEAT_US);
     inbox.rest();
     assert_eq!(inbox.beat_us(), 0);
+}
+
+#[test]
+fn a_loop_that_has_nothing_to_do_turns_seldom_and_is_still_one_that_turns() {
+    let exchange = Exchange::create(GEOMETRY).unwrap();
+    let (one, other) = (exchange.inbox(0).unwrap(), exchange.inbox(1).unwrap());
+    let start_us = 10_000_000;
+    one.beat(start_us, 0, 4 * BEAT_US);
+    other.beat(start_us, 0, BEAT_US);
+    assert_eq!(one.beat_us(), start_us + 3 * BEAT_US);
+    assert_eq!(other.beat_us(), start_us);
+    let mut side = AcceptorSide::take_over(&exchange);
+    for _ in 0..4 {
+        submit(&mut side);
+    }
+    // Half of them are the other's as long as it is not late.
+    assert_eq!(exchange.share_of_ready(1, start_us + 300_000), 2);
+    assert_eq!(exchange.share_of_ready(1, start_us + 1_300_000), 2);
+    assert_eq!(exchange.share_of_ready(1, start_us + 1_400_000), 4);
+    one.hastens(start_us + 1_500_000);
+    assert_eq!(one.beat_us(), start_us + 1_500_000);
 }
 
 #[test]

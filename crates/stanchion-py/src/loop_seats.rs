@@ -1,16 +1,20 @@
 //! The seats of an event loop: which of them are free, how many requests the loop takes now, and when it may sleep.
 
+use std::mem;
 use std::sync::Arc;
 
-use stanchion_server::{Inbox, Seat, Taken, Worker};
+use stanchion_server::{BEAT_US, Inbox, Seat, Taken, Worker};
 use stanchion_sys::clock::monotonic_us;
+
+/// How often a loop shows that it turns while it has nothing to do: a host of many workers sleeps better.
+const REST_US: u64 = 1_000_000;
 
 /// So long a request is left to a worker that runs fewer.
 const LEFT_US: u64 = 500;
 
 /// A loop that turns so late runs an app that blocks it: what it has taken waits for each other.
 const LATE_US: u64 = 5_000;
-/// So many heartbeats after that it takes one request at a time, and the next once the app was called for that: 10 s.
+/// So many usual heartbeats after that it takes one request at a time, and the next once the app was called for that: 10 s.
 const CAREFUL_BEATS: u32 = 40;
 
 /// A turn looks so often whether there is more before what the loop runs has its turn.
@@ -32,12 +36,26 @@ pub(crate) struct LoopSeats {
     idle: Vec<u16>,
     /// The request that was left to other workers, and since when. The acceptor calls again if nobody takes it.
     left: Option<(u64, u64)>,
-    /// For so many heartbeats it takes one request at a time.
+    /// For so many usual heartbeats it takes one request at a time.
     careful_beats: u32,
     /// It has taken one so, and looks for the next once the app was called.
     wants_next: bool,
     /// A further turn is to come by itself.
     is_turning: bool,
+    /// It has taken a request since the heartbeat before.
+    has_taken: bool,
+    pace: Pace,
+}
+
+/// When the next heartbeat of a loop comes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    /// After [`BEAT_US`].
+    Usual,
+    /// After [`REST_US`], since there is nothing to do.
+    Resting,
+    /// It was to come after that, and now there is something to do.
+    Hastening,
 }
 
 impl LoopSeats {
@@ -53,6 +71,8 @@ impl LoopSeats {
             careful_beats: 0,
             wants_next: false,
             is_turning: false,
+            has_taken: false,
+            pace: Pace::Usual,
         }
     }
 
@@ -82,13 +102,41 @@ impl LoopSeats {
         0
     }
 
+    /// How many seconds the next heartbeat is to come after this one, which is about to be told.
+    pub(crate) fn pace_s(&mut self, has_sessions: bool) -> f64 {
+        let has_work = mem::take(&mut self.has_taken) || self.running() > 0 || has_sessions;
+        self.pace = if has_work || self.worker.should_leave() {
+            Pace::Usual
+        } else {
+            Pace::Resting
+        };
+        self.pace_us() as f64 / 1e6
+    }
+
+    fn pace_us(&self) -> u64 {
+        match self.pace {
+            Pace::Resting => REST_US,
+            Pace::Usual | Pace::Hastening => BEAT_US,
+        }
+    }
+
+    /// Whether the next heartbeat is to come at the usual pace, counted from now.
+    pub(crate) fn wants_beat(&mut self) -> bool {
+        let is_hastening = self.pace == Pace::Hastening;
+        if is_hastening {
+            self.pace = Pace::Usual;
+        }
+        is_hastening
+    }
+
     /// The loop turns, so much later than was planned.
     pub(crate) fn beat(&mut self, lag_us: u64) {
-        self.inbox.beat(monotonic_us(), lag_us);
+        self.inbox.beat(monotonic_us(), lag_us, self.pace_us());
         self.careful_beats = if lag_us >= LATE_US {
             CAREFUL_BEATS
         } else {
-            self.careful_beats.saturating_sub(1)
+            let beats = self.pace_us() / BEAT_US;
+            self.careful_beats.saturating_sub(beats as u32)
         };
     }
 
@@ -103,6 +151,11 @@ impl LoopSeats {
         let taken = seat.take()?;
         self.idle.pop();
         self.wants_next = self.is_careful();
+        self.has_taken = true;
+        if self.pace == Pace::Resting {
+            self.pace = Pace::Hastening;
+            self.inbox.hastens(monotonic_us());
+        }
         Some(Seated {
             number,
             seat,
@@ -139,7 +192,7 @@ impl LoopSeats {
 
     /// A further turn is wanted; true if it is to be asked for.
     pub(crate) fn wants_turn(&mut self) -> bool {
-        !std::mem::replace(&mut self.is_turning, true)
+        !mem::replace(&mut self.is_turning, true)
     }
 
     /// Says that the loop may sleep; false if there is something for it.

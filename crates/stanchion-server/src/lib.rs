@@ -36,7 +36,7 @@ mod worker;
 pub use host::{Hook, Host, LoadError, Logging, NotLoaded};
 pub use launcher::Launcher;
 pub use master::StartedAs;
-pub use stanchion_exchange::{Ending, Gone, Inbox, Inflow, Taken};
+pub use stanchion_exchange::{BEAT_US, Ending, Gone, Inbox, Inflow, Taken};
 pub use stanchion_sys::process::Fork;
 pub use threads::refuse_at_start;
 pub use tree::serve;

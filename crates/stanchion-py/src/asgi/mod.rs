@@ -66,6 +66,8 @@ struct Begun {
     task_options: Option<Py<PyDict>>,
     /// Set once the worker is to leave and nothing runs any more.
     over: Py<PyAny>,
+    /// Has the next heartbeat come at the usual pace.
+    hasten: Py<PyAny>,
     /// The context of no request, as an argument: what one has set, whose app may be what has the loop turn, is not
     /// for the requests that are taken then.
     outside: Py<PyDict>,
@@ -127,9 +129,17 @@ impl Puller {
         state.is_pulling = true;
         drop(state);
         for _ in 0..share {
-            let Some(seated) = puller.lock(py).seats.take() else {
+            let mut state = puller.lock(py);
+            let Some(seated) = state.seats.take() else {
                 break;
             };
+            let begun = state.begun.as_ref();
+            let hasten = begun.map(|begun| begun.hasten.clone_ref(py));
+            let hasten = hasten.filter(|_| state.seats.wants_beat());
+            drop(state);
+            if let Some(Err(failure)) = hasten.map(|hasten| hasten.call0(py)) {
+                error!("the loop shows later that it turns: {failure}");
+            }
             let number = seated.number;
             match Self::prepare(this, seated) {
                 Ok((scope, running)) => {
@@ -387,13 +397,14 @@ impl Puller {
     }
 
     /// The app is ready: from now on requests are pulled. `over` is an `asyncio.Event`.
-    #[pyo3(signature = (app, event_loop, state, over, task_options))]
+    #[pyo3(signature = (app, event_loop, state, over, hasten, task_options))]
     fn begin(
         this: &Bound<'_, Self>,
         app: Py<PyAny>,
         event_loop: &Bound<'_, PyAny>,
         state: Option<Py<PyDict>>,
         over: Py<PyAny>,
+        hasten: Py<PyAny>,
         task_options: Option<Py<PyDict>>,
     ) -> PyResult<()> {
         let (py, puller) = (this.py(), this.get());
@@ -411,6 +422,7 @@ impl Puller {
             task_options,
             event_loop: event_loop.clone().unbind(),
             over,
+            hasten,
             outside: outside.unbind(),
         });
         drop(held);
@@ -429,6 +441,13 @@ impl Puller {
         let (py, puller) = (this.py(), this.get());
         puller.lock(py).seats.turns(true);
         Self::unless_broken(this, || Self::look_and_pull(this))
+    }
+
+    /// How many seconds the next call of [`Puller::beat`] is to come after this one, which follows.
+    fn pace(&self, py: Python<'_>) -> f64 {
+        let mut state = self.lock(py);
+        let has_sessions = state.sessions > 0;
+        state.seats.pace_s(has_sessions)
     }
 
     /// The loop turns, so much later than this was to be called: to be called now and then. It looks as if it had been

@@ -49,6 +49,8 @@ struct Begun {
     run_callback: Py<PyAny>,
     /// Set once the worker is to leave and nothing runs any more.
     over: Py<PyAny>,
+    /// Has the next heartbeat come at the usual pace.
+    hasten: Py<PyAny>,
 }
 
 impl GreenPuller {
@@ -105,9 +107,15 @@ impl GreenPuller {
         };
         let share = puller.lock(py).seats.share();
         for _ in 0..share {
-            let Some(seated) = puller.lock(py).seats.take() else {
+            let mut state = puller.lock(py);
+            let Some(seated) = state.seats.take() else {
                 break;
             };
+            let hastens = state.seats.wants_beat();
+            drop(state);
+            if hastens && let Some(hasten) = puller.begun(py, |begun| &begun.hasten) {
+                hasten.call0(py)?;
+            }
             let run = Run {
                 puller: this.clone().unbind(),
                 seated: Mutex::new(Some(seated)),
@@ -216,17 +224,19 @@ impl GreenPuller {
     }
 
     /// From now on requests are pulled. `over` is a `gevent.event.Event`.
-    #[pyo3(signature = (spawn, run_callback, over))]
+    #[pyo3(signature = (spawn, run_callback, over, hasten))]
     fn begin(
         this: &Bound<'_, Self>,
         spawn: Py<PyAny>,
         run_callback: Py<PyAny>,
         over: Py<PyAny>,
+        hasten: Py<PyAny>,
     ) -> PyResult<()> {
         this.get().lock(this.py()).begun = Some(Begun {
             spawn,
             run_callback,
             over,
+            hasten,
         });
         Self::turn(this)
     }
@@ -245,6 +255,11 @@ impl GreenPuller {
         let worker = this.get().worker;
         worker.work(|| turned = Self::look_and_pull(this, true));
         turned
+    }
+
+    /// How many seconds the next call of [`GreenPuller::beat`] is to come after this one, which follows.
+    fn pace(&self, py: Python<'_>) -> f64 {
+        self.lock(py).seats.pace_s(false)
     }
 
     /// The hub turns, so much later than this was to be called: to be called now and then.

@@ -51,6 +51,8 @@ const FAREWELL: Duration = Duration::from_millis(500);
 const FREED_BYTES_KEPT: i32 = 16 << 20;
 /// How often those are looked for who dawdle, and everything else that is done now and then.
 const WATCH: Duration = Duration::from_millis(250);
+/// Likewise while nobody is there: a host of many servers sleeps better.
+const WATCH_IDLE: Duration = Duration::from_secs(1);
 /// So many answers an operator gets in one turn who asks for more and more.
 const OPERATORS_ANSWERS_MAX: usize = 16;
 /// In one turn answers are swept up so often without a look at the kernel's news.
@@ -379,10 +381,24 @@ impl Acceptor {
             self.sought
                 .advance(settings, dispatch, &self.master, now_us);
         }
+        let next_us = after(now_us, WATCH);
         if now_us >= self.watch_at_us {
-            self.watch_at_us = after(now_us, WATCH);
+            self.watch_at_us = if self.is_idle() {
+                after(now_us, WATCH_IDLE)
+            } else {
+                next_us
+            };
             self.watch();
+        } else if self.watch_at_us > next_us && !self.is_idle() {
+            self.watch_at_us = next_us;
         }
+    }
+
+    /// Whether there is nobody to be watched, and nobody to be told of it.
+    fn is_idle(&self) -> bool {
+        let has_nobody = self.clients.len() == 0 && self.operators.len() == 0;
+        let is_still = self.ending.is_none() && self.common.settings.statsd_host.is_none();
+        has_nobody && is_still && self.requests.dispatch.is_empty()
     }
 
     /// What is done now and then.

@@ -42,8 +42,8 @@ impl Loop<'_> {
             SEND_AGAIN_MS
         } else if settings().any(has_deadlines) {
             OVERDUE_CHECK_MS
-        } else if settings().any(loops::are_watched) {
-            loops::CHECK_MS
+        } else if let Some(check_ms) = self.loops_check_ms() {
+            check_ms
         } else if settings().any(weighs) {
             MEMORY_CHECK_MS
         } else {
@@ -69,6 +69,13 @@ impl Loop<'_> {
         fds.extend(self.control.iter().flat_map(Control::fds));
         poll_readable(&fds, timeout_ms)?;
         Ok(())
+    }
+
+    /// How often event loops are looked at, if there are any.
+    fn loops_check_ms(&self) -> Option<u64> {
+        let houses = self.houses.values();
+        let watched = houses.filter(|house| loops::are_watched(&house.common.settings));
+        watched.map(loops::check_ms).min()
     }
 
     /// Collects what happened. Reports come before deaths, since what a child said, it said alive;

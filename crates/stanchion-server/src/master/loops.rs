@@ -8,9 +8,13 @@ use super::event::{Event, LoopState};
 use super::resources::HouseResources;
 use crate::settings::Settings;
 
-/// How often loops are looked at: as often as they show that they turn.
-pub(super) const CHECK_MS: u64 = 250;
-/// If the master itself was not on time by so much, nobody was: the machine stood, or a hook held it up.
+/// How often loops are looked at while one of them is late: as often as they show that they turn.
+const CHECK_MS: u64 = 250;
+/// At most so seldom while none is: a master that has nothing else to do sleeps so long.
+const CHECK_MS_MAX: u64 = 1_000;
+/// Of the shortest limit, so many parts may be over until it is seen that it is over.
+const PARTS: u64 = 5;
+/// If the master itself was late by so much, everybody was: the machine stood, or a hook held it up.
 const HELD_UP_US: u64 = 1_000_000;
 
 /// An event loop that does not turn.
@@ -27,6 +31,20 @@ pub(super) fn are_watched(settings: &Settings) -> bool {
     settings.is_event_loop() && limits_us(settings).iter().any(Option::is_some)
 }
 
+/// How often they are looked at.
+pub(super) fn check_ms(house: &HouseResources) -> u64 {
+    let shortest_us = limits_us(&house.common.settings)
+        .into_iter()
+        .flatten()
+        .min();
+    match shortest_us {
+        Some(limit_us) if house.late_loops.is_empty() => {
+            (limit_us / 1_000 / PARTS).clamp(CHECK_MS, CHECK_MS_MAX)
+        }
+        _ => CHECK_MS,
+    }
+}
+
 /// After how long without a turn a loop is named, and after how long its worker is replaced.
 fn limits_us(settings: &Settings) -> [Option<u64>; 2] {
     [settings.loop_timeout, settings.timeout].map(|limit| {
@@ -38,7 +56,7 @@ fn limits_us(settings: &Settings) -> [Option<u64>; 2] {
 impl Loop<'_> {
     pub(super) fn gather_loops(&mut self) {
         let now_us = monotonic_us();
-        if now_us.saturating_sub(self.looked_us) > HELD_UP_US {
+        if now_us.saturating_sub(self.looked_us) > CHECK_MS_MAX * 1_000 + HELD_UP_US {
             self.watching_since_us = now_us;
         }
         self.looked_us = now_us;

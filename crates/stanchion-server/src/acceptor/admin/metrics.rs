@@ -190,7 +190,7 @@ fn about_event_loops(page: &mut Exposition, status: &Status) {
     }
     page.histograms(
         "stanchion_loop_lag_seconds",
-        "How late it was, four times a second.",
+        "How late it was, four times a second, and once while it has nothing to do.",
         "worker",
         loops.iter().map(|(worker, event_loop)| {
             let Lags {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use stanchion_exchange::{LAG_BOUNDS_US, SeatState, SlotState};
+use stanchion_exchange::{BEAT_US, LAG_BOUNDS_US, SeatState, SlotState};
 use stanchion_line::LaneId;
 
 use super::Dispatch;
@@ -15,13 +15,16 @@ use crate::acceptor::dispatch::ticket::Ticket;
 const PATH_BYTES_MAX: usize = 200;
 /// Most busy seats of event loops that are shown one by one.
 const BUSY_SEATS_MAX: usize = 200;
-/// How often an event loop shows that it turns.
-const BEAT_US: u64 = 250_000;
 
 impl Dispatch {
     /// How many wait in the line.
     pub(crate) fn waiting(&self) -> usize {
         self.line.len()
+    }
+
+    /// Whether there is no request at all.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.line.len() == 0 && self.ports.waiting() == 0 && self.slots.iter().all(Option::is_none)
     }
 
     /// How long one has waited in it at most; 0 if nobody does.

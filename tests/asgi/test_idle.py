@@ -1,0 +1,64 @@
+"""A server that has nothing to do sleeps: its processes are hardly woken, and are up at once when somebody comes."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from support.address import Address
+from support.gate import Gate
+from support.greenlets import GEVENT
+from support.patience import eventually
+from support.server import Serve, Server
+from support.wire import Wire
+
+pytestmark = pytest.mark.own("it counts what is ours")
+
+WATCHED_S = 6.0
+
+
+def woken(server: Server) -> dict[str, int]:
+    """How often each of its threads has slept (proc_pid_status(5)), by name."""
+    tasks = [task for process in server.processes() for task in Path(f"/proc/{process.pid}/task").iterdir()]
+    status = {task: dict(line.split(":\t", 1) for line in (task / "status").read_text().splitlines()) for task in tasks}
+    return {f"{one['Name']} {task.name}": int(one["voluntary_ctxt_switches"]) for task, one in status.items()}
+
+
+@pytest.mark.parametrize(
+    "arguments", [("looping:app", "--interface", "asgi"), ("hello:app", *GEVENT)], ids=["asgi", "gevent"]
+)
+def test_no_process_of_an_idle_server_is_woken_often(serve: Serve, gate: Gate, arguments: tuple[str, ...]) -> None:
+    server = serve(*arguments, "-w", "2", env=gate.environment)
+    with server.connect() as wire:
+        wire.get("/")
+    # What the request has begun ends within a second.
+    time.sleep(1.5)
+    before = woken(server)
+    time.sleep(WATCHED_S)
+    after = woken(server)
+    assert set(after) == set(before)
+    slept = {name: after[name] - before[name] for name in before}
+    assert max(slept.values()) <= 2 * WATCHED_S, slept
+
+
+def test_a_loop_that_has_slept_is_seen_to_be_late_at_once(serve: Serve, gate: Gate, tmp_path: Path) -> None:
+    """And not only where its next heartbeat, a second after the one before, happens to fall into that."""
+    admin = Address.parse(f"unix:{tmp_path}/admin.sock")
+    server = serve(
+        *("looping:app", "--interface", "asgi", "-w", "1", "--admin", f"unix:{tmp_path}/admin.sock"),
+        env=gate.environment,
+    )
+
+    def late_us() -> int:
+        with Wire.connect(admin) as wire:
+            (worker,) = wire.get("/status").json()["workers"]
+        told: int = worker["event_loop"]["lags"]["sum_us"]
+        return told
+
+    for number in range(4):
+        # It has had nothing to do for a heartbeat, and is at one place or another before the next.
+        time.sleep(1.4 + 0.2 * number)
+        before_us = late_us()
+        with server.connect() as wire:
+            assert wire.get("/sleep?0.4").status == 200
+        eventually(lambda: late_us() - before_us > 100_000, "it is told")  # noqa: B023

@@ -3,6 +3,7 @@
 mod inflow;
 mod look;
 mod mend;
+mod remains;
 
 pub use look::SlotState;
 
@@ -17,6 +18,7 @@ use crate::ring::{Published, ReadyRing};
 use crate::shared::Exchange;
 use crate::word::{SlotPhase, Tenant, Word};
 use inflow::Poured;
+use remains::Remains;
 
 /// What the acceptor keeps of the exchange: which slots are free, and how many sleepers are owed
 /// a wake. One per process, and one process at a time.
@@ -33,6 +35,8 @@ pub struct AcceptorSide<'x> {
     consumed: Vec<u64>,
     /// How far into its ring each slot's answer has reached, as far as we have read it, likewise.
     reached: Vec<usize>,
+    /// What answers before have left there.
+    remains: Vec<Remains>,
     /// Why nobody wants each slot's answer any more, likewise.
     unwanted: Vec<Option<Unwanted>>,
     /// What we have put into everybody's ring, and into that of each worker.
@@ -89,6 +93,7 @@ impl<'x> AcceptorSide<'x> {
             turns: vec![0; slots],
             consumed: vec![0; slots],
             reached: vec![0; slots],
+            remains: vec![Remains::default(); slots],
             unwanted: vec![None; slots],
             // Seats may still take what was ready before; it is withdrawn below, or an orphan.
             shared: exchange.ready().take_over(),
@@ -119,9 +124,8 @@ impl<'x> AcceptorSide<'x> {
             match Word::unpack(bits).map(|word| word.phase) {
                 Some(SlotPhase::Taken | SlotPhase::Answering) => side.orphan(slot),
                 Some(SlotPhase::Ready) if !side.withdraw_word(slot) => side.orphan(slot),
-                Some(SlotPhase::Free) => side.free_slot(slot),
-                Some(SlotPhase::Filling | SlotPhase::Ready | SlotPhase::Done) | None => {
-                    // How far the one before us had filled it is not known.
+                Some(_) | None => {
+                    // How far the one before us had filled it, and what it had left there, is not known.
                     exchange.wipe_all(slot);
                     side.free_slot(slot);
                 }
@@ -418,9 +422,15 @@ impl<'x> AcceptorSide<'x> {
         debug_assert!(self.used[slot as usize], "slot {slot} was freed twice");
         let reached = match self.exchange.word(slot).map(|word| word.phase) {
             Some(SlotPhase::Free | SlotPhase::Filling | SlotPhase::Ready) => Some(0),
-            Some(SlotPhase::Done) => Some(self.reached_at_end(slot)),
+            Some(SlotPhase::Done) => {
+                let reached = self.reached_at_end(slot);
+                Some(self.remains[slot as usize].leave(reached))
+            }
             // Its seat is dead, and may have written what it had not yet published.
-            Some(SlotPhase::Taken | SlotPhase::Answering) | None => None,
+            Some(SlotPhase::Taken | SlotPhase::Answering) | None => {
+                self.remains[slot as usize] = Remains::default();
+                None
+            }
         };
         self.exchange.wipe(slot, self.poured_bytes(slot), reached);
         self.used[slot as usize] = false;

@@ -363,6 +363,12 @@ impl Exchange {
         head.flow.0.produced.store(0, Ordering::Relaxed);
     }
 
+    /// Forgets the first `bytes` of what was answered from a slot.
+    pub(crate) fn wipe_answer(&self, slot: u32, bytes: usize) {
+        let offset = self.offsets.responses;
+        self.zero(offset, slot, self.geometry.response_bytes, bytes);
+    }
+
     /// Forgets all that is in a slot, of which it is not known how far it reaches.
     pub(crate) fn wipe_all(&self, slot: u32) {
         let Geometry {

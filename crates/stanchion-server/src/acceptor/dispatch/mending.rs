@@ -84,6 +84,7 @@ impl Owner {
 impl Dispatch {
     /// Now and then: holds the exchange to what we know of it.
     pub(crate) fn mend(&mut self, now_us: u64) {
+        self.side.wipe_remains();
         if now_us.saturating_sub(self.mended_us) < MEND_US {
             return;
         }

@@ -4,6 +4,7 @@ import hashlib
 import os
 import signal
 import socket
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -282,6 +283,25 @@ def test_a_slow_client_is_told_408_and_the_app_that_it_has_gone(serve: Serve, ga
         response = wire.response()
         assert (response.status, response.closes()) == (408, True)
     assert gate.announcement() == "told, and send raises OSError"
+
+
+def test_who_sends_hardly_fast_enough_gives_way_to_who_waits_for_a_turn(serve: Serve, gate: Gate) -> None:
+    """An attack: each turn of all workers, held by a body that drips."""
+    limits = ("--worker-concurrency", "1", "--min-body-rate", "1000")
+    server = serve("uploading:app", *ASGI, *limits, env=gate.environment)
+    with server.connect() as slow, server.connect() as other:
+        slow.send(head("/gone", 1_000_000) + b"abc")
+        assert gate.announcement() == "begun"
+        other.send(request("GET", "/"))
+        deadline_s = time.monotonic() + 20
+        while slow.silent(0.2):
+            assert time.monotonic() < deadline_s
+            slow.send(b"b" * 240)
+        response = slow.response()
+        assert (response.status, response.closes()) == (408, True)
+        assert b"too slowly" in response.body
+        assert other.response().status == 200
+    assert gate.announcements(2) == ["told, and send raises OSError", "called"]
 
 
 def test_the_time_of_a_request_does_not_run_while_its_client_is_waited_for(serve: Serve, gate: Gate) -> None:

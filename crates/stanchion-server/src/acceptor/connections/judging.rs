@@ -45,16 +45,25 @@ pub(crate) struct Looked {
     pub(crate) made_way: bool,
 }
 
+/// What others wait for that a client may have.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    /// A place among connections.
+    pub(super) place: bool,
+    /// The seat of a request.
+    pub(super) seat: bool,
+}
+
 impl Connection {
-    /// Looks whether the client dawdles, and acts on it; `others_wait` for its place.
-    pub(crate) fn look(
+    /// Looks whether the client dawdles, and acts on it.
+    pub(super) fn look(
         &mut self,
-        others_wait: bool,
+        wanted: Wanted,
         requests: &mut Requests,
         poller: &Poller,
     ) -> Looked {
         let now_us = requests.now_us;
-        let look = self.judge(others_wait, requests);
+        let look = self.judge(wanted, requests);
         let again_us = match look {
             Look::Well { until_us } => until_us,
             _ => now_us,
@@ -89,10 +98,10 @@ impl Connection {
         }
     }
 
-    fn judge(&self, others_wait: bool, requests: &Requests) -> Look {
+    fn judge(&self, wanted: Wanted, requests: &Requests) -> Look {
         let now_us = requests.now_us;
         let settings = &requests.common.settings;
-        match self.intake.judge(others_wait, now_us) {
+        match self.intake.judge(wanted.place, now_us) {
             Some(Verdict::Well { until_us }) => {
                 return match &self.phase {
                     Phase::Session(session) => judge_session(session, until_us, requests),
@@ -145,11 +154,15 @@ impl Connection {
                     (look, _) => look,
                 }
             }
-            Phase::Body(body) => judge_body(&body.pace, others_wait, now_us),
+            Phase::Body(body) => judge_body(&body.pace, wanted.place, now_us),
             Phase::Leaving(_) => self.judge_leaving(now_us),
             Phase::Session(session) => judge_session(session, u64::MAX, requests),
             Phase::Waiting(_) | Phase::Sending(_) => match &self.upload {
-                Some(upload) => judge_body(&upload.pace, others_wait, now_us),
+                Some(upload) => {
+                    let has_seat = || requests.dispatch.has_seat(&upload.ticket);
+                    let others_wait = wanted.place || (wanted.seat && has_seat());
+                    judge_body(&upload.pace, others_wait, now_us)
+                }
                 None => Look::Well { until_us: u64::MAX },
             },
             Phase::Asked(_) | Phase::Over => Look::Well { until_us: u64::MAX },

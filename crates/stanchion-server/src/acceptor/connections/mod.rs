@@ -33,6 +33,7 @@ use crate::settings::Seconds;
 use crate::tally::Event;
 use connection::Connection;
 pub(crate) use connection::{Audience, Doing, Fate};
+use judging::Wanted;
 pub(crate) use judging::after;
 use pace::{GRACE, PaceLimits};
 use roll::Roll;
@@ -187,7 +188,12 @@ impl Connections {
         let now_us = requests.now_us;
         let least = least_limit(requests);
         let mut to_shed = if others_wait { SHED_MAX } else { 0 };
-        // Once we close, less is waited for than before; and likewise while others have no place.
+        let mut seats_wanted = match self.audience {
+            Audience::Clients => requests.dispatch.starving(now_us).min(SHED_MAX),
+            Audience::Operators => 0,
+        };
+        // Once we close, less is waited for than before; and likewise while others have no place. Those that upload are
+        // looked at each time.
         let is_urgent = requests.lifecycle.is_closing() || others_wait;
         let mut due = std::mem::take(&mut self.due);
         self.roll
@@ -196,9 +202,14 @@ impl Connections {
             let Some(connection) = self.roll.get_mut(number) else {
                 continue;
             };
-            let looked = connection.look(to_shed > 0, requests, poller);
+            let wanted = Wanted {
+                place: to_shed > 0,
+                seat: seats_wanted > 0,
+            };
+            let looked = connection.look(wanted, requests, poller);
             if looked.made_way {
                 to_shed = to_shed.saturating_sub(1);
+                seats_wanted = seats_wanted.saturating_sub(1);
             }
             if looked.fate == Fate::Asks {
                 requests.operators_woken.add(number);

@@ -72,7 +72,7 @@ impl Early {
 
 /// The rest of a body.
 pub(super) struct Upload {
-    ticket: Rc<Ticket>,
+    pub(super) ticket: Rc<Ticket>,
     decoder: Decoder,
     /// Bytes of the body so far.
     len: u64,

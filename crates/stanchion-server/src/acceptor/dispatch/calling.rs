@@ -10,7 +10,17 @@ const PATIENCE_US: u64 = 1_000;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Untaken {
     position: u64,
-    since_us: u64,
+    pub(super) since_us: u64,
+}
+
+impl Untaken {
+    /// The oldest such request is at this position now.
+    pub(super) fn seen(before: Option<Self>, position: Option<u64>, now_us: u64) -> Option<Self> {
+        let position = position?;
+        let before = before.filter(|before| before.position == position);
+        let since_us = before.map_or(now_us, |before| before.since_us);
+        Some(Self { position, since_us })
+    }
 }
 
 impl Dispatch {
@@ -18,14 +28,7 @@ impl Dispatch {
     /// room sleeps.
     pub(crate) fn end_turn(&mut self, now_us: u64) {
         self.announce();
-        let since_us = |position| {
-            let before = self.untaken.filter(|before| before.position == position);
-            before.map_or(now_us, |before| before.since_us)
-        };
-        self.untaken = self.side.untaken().map(|position| Untaken {
-            position,
-            since_us: since_us(position),
-        });
+        self.untaken = Untaken::seen(self.untaken, self.side.untaken(), now_us);
     }
 
     /// When all loops are to be called, if any.

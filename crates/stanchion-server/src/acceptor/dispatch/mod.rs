@@ -18,6 +18,7 @@ pub(crate) mod reply;
 pub(crate) mod request;
 pub(crate) mod request_id;
 pub(crate) mod sessions;
+mod starving;
 pub(crate) mod status;
 pub(crate) mod ticket;
 pub(crate) mod trace;
@@ -94,6 +95,8 @@ pub(crate) struct Dispatch {
     unannounced_since_us: Option<u64>,
     /// The oldest request that stands though somebody sleeps who has room for it.
     untaken: Option<Untaken>,
+    /// The oldest that nobody has taken since somebody has looked, while all seats have others.
+    oldest_ready: Option<Untaken>,
     poisoned: Vec<Poisoned>,
     /// Uses of slots that were taken, and that nobody had in hand at the last looks, and at how many.
     strays: Vec<(Submitted, u32)>,
@@ -158,6 +161,7 @@ impl Dispatch {
             unreported: BTreeSet::new(),
             unannounced_since_us: None,
             untaken: None,
+            oldest_ready: None,
             poisoned: Vec::new(),
             strays: Vec::new(),
             mended_us: 0,

@@ -118,7 +118,11 @@ with a credit of five seconds. Time uses it up, and each byte adds the \
 time that it takes at this rate, up to body_timeout in all (a minute \
 without one). So a sender may pause for a while, but a quick start does \
 not make up for a slow rest. Time in which the server itself did not \
-read does not count. 0 leaves only body_timeout.",
+read does not count. While connections wait because of max_connections, \
+bodies that are hardly faster than this are answered 408 to make room; and \
+those that an asynchronous app receives as they come, while other requests \
+have waited for a second because each seat has one. 0 leaves only \
+body_timeout.",
         },
         Setting {
             name: "write_timeout",

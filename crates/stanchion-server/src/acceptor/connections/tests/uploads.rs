@@ -256,3 +256,53 @@ fn a_worker_that_has_written_nonsense_ends_the_connection() {
     drop(running);
     stage.close_books();
 }
+
+/// One that has the only seat, of whose body so much comes each second; and another client, whose request waits.
+fn stage_with_one_who_waits(bytes_per_s: usize) -> (Stage, Taken<'static>, UnixStream) {
+    const ONE_SEAT: &str = r#"{"interface": "asgi", "worker_concurrency": 1}"#;
+    let mut stage = stage(ONE_SEAT, &format!("{}a", head("Content-Length: 1000000")));
+    moment(&mut stage, 50_000);
+    let mut running = taken(&stage);
+    for _ in 0..60 {
+        stage.requests.now_us += S;
+        stage.say(&"a".repeat(bytes_per_s));
+        stage.later(0);
+        received(&mut running);
+    }
+    assert_eq!(stage.doing(), Some(Doing::Busy), "nobody else waits");
+    let (mut other, ours) = UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    stage.admit(ours, false);
+    other.write_all(GET.as_bytes()).unwrap();
+    stage.turn();
+    assert_eq!(stage.requests.dispatch.waiting(), 1);
+    (stage, running, other)
+}
+
+#[test]
+fn who_uploads_hardly_fast_enough_gives_way_to_those_who_wait_for_its_seat() {
+    let (mut stage, running, _other) = stage_with_one_who_waits(245);
+    stage.later(S - 1);
+    assert_eq!(stage.heard(), (String::new(), false), "not for a moment");
+    stage.later(1);
+    assert!(running.client_gone(), "the app is told");
+    let (heard, _) = stage.heard();
+    assert!(heard.starts_with("HTTP/1.1 408 "), "{heard}");
+    assert!(heard.contains("too slowly"), "{heard}");
+    assert_eq!(stage.ended(Outcome::BodyTooSlow), 1);
+    drop(running);
+    stage.close_books();
+}
+
+#[test]
+fn who_uploads_fast_enough_keeps_its_seat_whoever_waits() {
+    let (mut stage, running, _other) = stage_with_one_who_waits(2_000);
+    for _ in 0..10 {
+        stage.later(S);
+        stage.say(&"a".repeat(2_000));
+    }
+    assert!(!running.client_gone());
+    assert_eq!(stage.heard(), (String::new(), false));
+    drop(running);
+    stage.close_books();
+}

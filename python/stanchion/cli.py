@@ -219,7 +219,7 @@ def _layers(options: argparse.Namespace, of_program: Mapping[str, Any] = Mapping
     # A config file imports what lies beside it, as it may in gunicorn.
     config.import_first(os.getcwd())
     layers = [*config.environment_layers(os.environ), Layer("the program", of_program)]
-    warnings: list[str] = []
+    warnings = config.unread_variables(os.environ)
     location = None
     for parsed in asked.values():
         location = getattr(parsed, "config", None) or location

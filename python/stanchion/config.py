@@ -100,6 +100,14 @@ def environment_layers(environ: Mapping[str, str]) -> list[Layer]:
     ]
 
 
+def unread_variables(environ: Mapping[str, str]) -> list[str]:
+    """A warning of those variables by which uvicorn takes its flags, if any is set."""
+    names = sorted(name for name in environ if name.startswith("UVICORN_"))
+    if not names:
+        return []
+    return [f"environment: not read, as flags of uvicorn are not: {', '.join(names)} (use STANCHION_CMD_ARGS)"]
+
+
 def default_file() -> str | None:
     """The config file that is read when none was asked for."""
     return next((name for name in DEFAULT_FILES if os.path.isfile(name)), None)

@@ -312,3 +312,15 @@ def test_check_shows_which_app_whatever_it_is_called(app, capsys):
 def test_what_looks_like_a_secret(text, shown):
     assert masked(text) == shown
     assert masked([text, "plain"]) == [shown, "plain"]
+
+
+def test_variables_of_uvicorn_are_not_read_and_that_is_told(capsys, monkeypatch):
+    monkeypatch.setenv("UVICORN_PORT", "81")
+    monkeypatch.setenv("UVICORN_HOST", "::1")
+    monkeypatch.setenv("STANCHION_CMD_ARGS", "--workers 3")
+    assert main(["check", "--json"]) == 0
+    shown = capsys.readouterr()
+    told = "environment: not read, as flags of uvicorn are not: UVICORN_HOST, UVICORN_PORT (use STANCHION_CMD_ARGS)"
+    assert shown.err.splitlines() == [f"stanchion: warning: {told}"]
+    values = json.loads(shown.out)
+    assert (values["workers"]["value"], values["bind"]["origin"]) == (3, "default")

@@ -35,6 +35,8 @@ mod layout;
 mod seat;
 #[cfg(not(loom))]
 mod shared;
+#[cfg(not(loom))]
+mod taken;
 
 #[cfg(not(loom))]
 pub use acceptor::{AcceptorSide, SlotState, Submitted};
@@ -47,6 +49,8 @@ pub use inflow::Inflow;
 #[cfg(not(loom))]
 pub use layout::{BadGeometry, Geometry, LAYOUT_VERSION, SeatFigures, SeatState};
 #[cfg(not(loom))]
-pub use seat::{Ending, Gone, SeatSide, Taken};
+pub use seat::SeatSide;
 #[cfg(not(loom))]
 pub use shared::Exchange;
+#[cfg(not(loom))]
+pub use taken::{Ending, Gone, Taken};

@@ -4,7 +4,7 @@
 
 use stanchion_exchange::{
     AcceptorSide, BEAT_US, Ending, Exchange, Geometry, Gone, Inbox, Inflow, LoopLag, SeatSide,
-    Taken, Tenant, Unwanted,
+    SlotState, Taken, Tenant, Unwanted,
 };
 
 /// Two workers, whose loops run two requests each.
@@ -428,4 +428,56 @@ fn an_answer_that_idles_holds_no_memory_and_goes_on() {
     read.clear();
     side.read(slot, usize::MAX, &mut read).unwrap();
     assert_eq!(read, [3; 4096 * 3]);
+}
+
+#[test]
+fn who_comes_back_to_a_slot_that_was_taken_back_does_nothing_to_whose_it_is_now() {
+    let exchange = Exchange::create(GEOMETRY).unwrap();
+    let mut side = AcceptorSide::take_over(&exchange);
+    let [stuck, next] = [0, 2].map(|number| seat(&exchange, number));
+    for has_published in [false, true] {
+        let mut late = taken(&mut side, &stuck);
+        let slot = late.slot();
+        if has_published {
+            assert_eq!(late.write_some(b"early"), Ok(5));
+            late.publish();
+        }
+        let unpublished = late.write_some(b"abc");
+        // The acceptor takes it for dead, and the slot goes to the next request.
+        side.release(slot);
+        side.submit(0, |_| Some(4)).unwrap();
+        let mut new = next.take().unwrap();
+        assert_eq!((new.slot(), unpublished), (slot, Ok(3)));
+        side.pour(slot, b"mine").unwrap();
+
+        late.publish();
+        assert!(late.client_gone() && !late.give_back());
+        assert_eq!(late.write_some(b"more"), Err(Gone));
+        assert_eq!(late.write(b"more"), Err(Gone));
+        assert_eq!(late.inflow(), (0, Inflow::Broken));
+        assert_eq!(late.receive(&mut [0; 4]), 0);
+        assert_eq!(late.read_request(0, &mut [0; 4]), 0);
+        late.finish(Ending::Complete);
+
+        let running = side.state(slot).unwrap();
+        assert!(matches!(running, SlotState::Running { tenant, .. } if tenant.seat == 2));
+        assert_eq!(side.readable(slot), Ok(0));
+        let mut got = [0; 4];
+        assert_eq!((new.receive(&mut got), &got), (4, b"mine"));
+        assert_eq!(new.write_some(b"answer"), Ok(6));
+        new.finish(Ending::Complete);
+        let mut answer = Vec::new();
+        assert_eq!(side.read(slot, 8, &mut answer), Ok(6));
+        assert_eq!(answer, b"answer");
+        assert!(matches!(
+            side.state(slot),
+            Ok(SlotState::Done {
+                ending: Some(Ending::Complete),
+                ..
+            })
+        ));
+        side.release(slot);
+        stuck.rest();
+        next.rest();
+    }
 }

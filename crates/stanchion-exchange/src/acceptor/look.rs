@@ -9,7 +9,7 @@ use stanchion_sys::outgoing::send_around;
 use super::{AcceptorSide, Submitted};
 use crate::corrupt::Corrupt;
 use crate::protocol::low_water;
-use crate::seat::Ending;
+use crate::taken::Ending;
 use crate::word::{SlotPhase, Tenant};
 
 /// Where a submitted request stands.
@@ -209,6 +209,18 @@ mod tests {
     use super::*;
     use crate::acceptor::rig::{GEOMETRY, taken};
     use crate::shared::Exchange;
+
+    #[test]
+    fn a_slot_in_another_turn_than_ours_makes_no_sense() {
+        let exchange = Exchange::create(GEOMETRY).expect("memory");
+        let mut side = AcceptorSide::take_over(&exchange);
+        let (slot, _taken) = taken(&exchange, &mut side);
+        let turn = side.submitted(slot).turn;
+        let tenant = Tenant { seat: 0, tenure: 1 };
+        exchange.set_word(slot, SlotPhase::Done, tenant, turn.wrapping_sub(1));
+        let another = Corrupt("the slot is in another turn");
+        assert_eq!(side.state(slot), Err(another));
+    }
 
     #[test]
     fn an_answer_is_sent_from_where_it_stands_also_over_the_end_of_its_ring() {

@@ -50,8 +50,8 @@ mod tests {
     use super::*;
     use crate::acceptor::rig::{GEOMETRY, taken};
     use crate::layout::Geometry;
-    use crate::seat::Ending;
     use crate::shared::Exchange;
+    use crate::taken::Ending;
 
     const LONG: Geometry = Geometry {
         response_bytes: 2 * BYTES_MIN,

@@ -2,8 +2,9 @@
 
 use super::AcceptorSide;
 use crate::layout::Geometry;
-use crate::seat::{SeatSide, Taken};
+use crate::seat::SeatSide;
 use crate::shared::Exchange;
+use crate::taken::Taken;
 use crate::word::Tenant;
 
 /// One seat, and room for one request.

@@ -75,6 +75,9 @@ async def flood(send: Send) -> None:
 async def talk(path: str, receive: Receive, send: Send) -> None:
     if path == "/deaf":
         await asyncio.Event().wait()
+    if path == "/said-and-deaf":
+        await send({"type": "websocket.send", "bytes": bytes(50_000)})
+        await asyncio.Event().wait()
     if path == "/flood":
         writer = asyncio.create_task(flood(send))
         writer.add_done_callback(lambda task: SEEN.append(["the writer", type(task.exception()).__name__]))
@@ -94,6 +97,8 @@ async def talk(path: str, receive: Receive, send: Send) -> None:
         match event.get("text"):
             case "close":
                 await send({"type": "websocket.close", "code": 4001, "reason": "as asked"})
+            case str() as said if said.startswith("close "):
+                await close_with(int(said.removeprefix("close ")), send)
             case "return":
                 return
             case "raise":
@@ -113,6 +118,13 @@ async def talk(path: str, receive: Receive, send: Send) -> None:
             case _:
                 del event["type"]
                 await send({"type": "websocket.send", **event})
+
+
+async def close_with(code: int, send: Send) -> None:
+    try:
+        await send({"type": "websocket.close", "code": code})
+    except ValueError as refused:
+        await send({"type": "websocket.send", "text": str(refused)})
 
 
 async def sent_too_late(send: Send) -> str:

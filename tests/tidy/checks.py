@@ -31,7 +31,7 @@ ARROWS: dict[str, set[str]] = {
 }
 """Which of our crates each may name."""
 
-PURE = {"stanchion-line": set[str](), "stanchion-http": {"memchr"}, "stanchion-websocket": {"bytes", "tungstenite"}}
+PURE = {"stanchion-line": set[str](), "stanchion-http": {"memchr"}, "stanchion-websocket": {"tungstenite"}}
 """Crates that are policy or grammar only -> what they may be linked with."""
 
 OWNERS = {

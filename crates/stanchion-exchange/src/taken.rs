@@ -197,6 +197,14 @@ impl Taken<'_> {
         len as u64 <= self.room
     }
 
+    /// As [`Self::has_room`], once the ring is begun anew if all in it was read.
+    pub fn makes_room(&mut self, len: usize) -> bool {
+        if self.is_ours() {
+            self.begin_ring_anew();
+        }
+        self.has_room(len)
+    }
+
     /// Which slot it is in, which the inbox of its worker names.
     pub fn slot(&self) -> u32 {
         self.slot

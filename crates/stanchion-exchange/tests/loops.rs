@@ -193,7 +193,7 @@ fn what_comes_in_behind_a_head_arrives_whole_and_in_order() {
     let (mut at, mut got) = (0, Vec::<u8>::new());
     let mut into = [0; 3];
     while got.len() < sent.len() {
-        at += side.pour(slot, &sent[at..]).unwrap();
+        at += side.pour(slot, &[&sent[at..]]).unwrap();
         assert_eq!(noted(&inbox), [slot]);
         let len = taken.receive(&mut into);
         got.extend(&into[..len]);
@@ -219,10 +219,10 @@ fn the_acceptor_is_told_of_room_only_if_it_wants_some() {
         side.sweep(|slot| told.push(slot));
         told
     };
-    assert_eq!(side.pour(slot, b"all"), Ok(3));
+    assert_eq!(side.pour(slot, &[b"all"]), Ok(3));
     assert_eq!(taken.receive(&mut into), 3);
     assert!(told(&side).is_empty());
-    assert_eq!(side.pour(slot, b"more than fits"), Ok(8));
+    assert_eq!(side.pour(slot, &[b"more than fits"]), Ok(8));
     assert_eq!(taken.receive(&mut into[..1]), 1);
     assert!(told(&side).is_empty(), "less than half of it is free");
     assert_eq!(taken.receive(&mut into), 7);
@@ -243,9 +243,9 @@ fn who_asks_for_room_is_told_of_it_once_half_of_the_ring_is_free() {
         told
     };
     assert_eq!(side.await_inflow_room(slot), Some(8));
-    assert_eq!(side.pour(slot, b"4444"), Ok(4));
+    assert_eq!(side.pour(slot, &[b"4444"]), Ok(4));
     assert_eq!(side.await_inflow_room(slot), Some(4));
-    assert_eq!(side.pour(slot, b"1"), Ok(1));
+    assert_eq!(side.pour(slot, &[b"1"]), Ok(1));
     assert_eq!(side.await_inflow_room(slot), None);
     assert!(told(&side).is_empty());
     assert_eq!(taken.receive(&mut into[..1]), 1);
@@ -267,14 +267,14 @@ fn the_next_request_finds_nothing_of_the_one_before() {
     let seat = seat(&exchange, 0);
     let first = taken(&mut side, &seat);
     let slot = first.slot();
-    side.pour(slot, b"secret").unwrap();
+    side.pour(slot, &[b"secret"]).unwrap();
     side.end_inflow(slot, Inflow::Broken);
     first.finish(Ending::Complete);
     side.release(slot);
     let mut second = taken(&mut side, &seat);
     assert_eq!(second.slot(), slot);
     assert_eq!(second.inflow(), (0, Inflow::Open));
-    side.pour(slot, b"x").unwrap();
+    side.pour(slot, &[b"x"]).unwrap();
     let mut into = [0; 8];
     assert_eq!(second.receive(&mut into), 1);
     assert_eq!(into[0], b'x');
@@ -448,7 +448,7 @@ fn who_comes_back_to_a_slot_that_was_taken_back_does_nothing_to_whose_it_is_now(
         side.submit(0, |_| Some(4)).unwrap();
         let mut new = next.take().unwrap();
         assert_eq!((new.slot(), unpublished), (slot, Ok(3)));
-        side.pour(slot, b"mine").unwrap();
+        side.pour(slot, &[b"mine"]).unwrap();
 
         late.publish();
         assert!(late.client_gone() && !late.give_back());

@@ -1,10 +1,15 @@
-//! The WebSocket protocol (RFC 6455), of the server's side, between bytes and messages: no I/O, no clock, no unsafe. The
-//! frames of clients are read by tungstenite, which only this crate names.
+//! The WebSocket protocol (RFC 6455), of the server's side, between bytes and messages: no I/O, no clock, no unsafe.
+//! Messages are not copied that come in one piece. tungstenite, which only this crate names, makes the value of the
+//! handshake; in tests it says what frames come to.
 
 #![forbid(unsafe_code)]
 
+pub mod code;
+mod frame;
 mod handshake;
 mod socket;
 
+pub use code::is_sendable;
+pub use frame::{FrameHead, frame_head};
 pub use handshake::{Handshake, accept_value, handshake};
-pub use socket::{Close, Event, Kind, REASON_BYTES_MAX, Socket, code, frame_head, is_sendable};
+pub use socket::{Came, Close, Event, Kind, REASON_BYTES_MAX, Socket};

@@ -1,38 +1,15 @@
 //! A WebSocket after its handshake: frames of the client become messages, and what is to be said beside messages
 //! (pongs, the closing handshake) becomes frames.
 
-use std::io::{self, Read, Write};
+use std::borrow::Cow;
 
-use bytes::Bytes;
-use tungstenite::error::Error;
-use tungstenite::protocol::frame::coding::{CloseCode, Data, OpCode};
-use tungstenite::protocol::frame::{CloseFrame, FrameHeader, Utf8Bytes};
-use tungstenite::protocol::{Message, Role, WebSocketConfig, WebSocketContext};
+use crate::code;
+use crate::frame::{CONTROL_BYTES_MAX, HEADER_BYTES_MAX, Header, Opcode, put_control, unmask};
 
 /// A close frame holds 125 bytes, two of them the code (RFC 6455 section 5.5).
-pub const REASON_BYTES_MAX: usize = 123;
-/// What is allocated for each client, and read at a time of a longer message.
-const READ_BUFFER_BYTES: usize = 512;
-
-/// Codes of close frames (RFC 6455 section 7.4.1, and IANA's registry).
-pub mod code {
-    /// All is said.
-    pub const NORMAL: u16 = 1000;
-    /// The client has broken the protocol.
-    pub const PROTOCOL: u16 = 1002;
-    /// A close frame without a code; never sent.
-    pub const NONE: u16 = 1005;
-    /// The connection ended without a close frame; never sent.
-    pub const ABNORMAL: u16 = 1006;
-    /// A text is not UTF-8.
-    pub const NOT_UTF8: u16 = 1007;
-    /// A message is longer than allowed.
-    pub const TOO_BIG: u16 = 1009;
-    /// The server, or its app, has failed.
-    pub const FAILED: u16 = 1011;
-    /// The server restarts: the client may come again.
-    pub const RESTART: u16 = 1012;
-}
+pub const REASON_BYTES_MAX: usize = CONTROL_BYTES_MAX - 2;
+/// No more memory is taken at first than so many times what has come.
+const FIRST_TIMES: usize = 4;
 
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,13 +41,41 @@ impl Close {
             reason: reason[..len].to_owned(),
         }
     }
+
+    /// Of what a client's close frame holds.
+    fn read(payload: &[u8]) -> Result<Self, Fault> {
+        let Some((code, reason)) = payload.split_first_chunk() else {
+            return match payload {
+                [] => Ok(Self::new(code::NONE, "")),
+                _ => Err(Fault::Protocol("a close frame has half a code")),
+            };
+        };
+        let reason = std::str::from_utf8(reason).map_err(|_| Fault::NotUtf8)?;
+        let code = u16::from_be_bytes(*code);
+        if !code::is_sendable(code) {
+            return Err(Fault::Protocol(
+                "a close frame has a code that none may send",
+            ));
+        }
+        Ok(Self::new(code, reason))
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        match self.code {
+            code::NONE => put_control(Opcode::Close, b"", out),
+            code => {
+                let payload = [&code.to_be_bytes(), self.reason.as_bytes()].concat();
+                put_control(Opcode::Close, &payload, out);
+            }
+        }
+    }
 }
 
 /// What the bytes of a client come to.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Event {
-    /// A whole message.
-    Message(Kind, Bytes),
+pub enum Event<'c> {
+    /// A whole message, where it came if it came in one piece.
+    Message(Kind, Cow<'c, [u8]>),
     /// The answer to a ping.
     Pong,
     /// The client has closed; the answer to that is among what is to be sent. Nothing comes after it.
@@ -81,121 +86,291 @@ pub enum Event {
     Failed(Close),
 }
 
-/// A WebSocket of one client.
+/// What a client does wrong.
+#[derive(Debug)]
+enum Fault {
+    Protocol(&'static str),
+    NotUtf8,
+    TooBig,
+}
+
+impl Fault {
+    fn close(&self) -> Close {
+        match self {
+            Self::Protocol(what) => Close::new(code::PROTOCOL, what),
+            Self::NotUtf8 => Close::new(code::NOT_UTF8, "a text is not UTF-8"),
+            Self::TooBig => Close::new(code::TOO_BIG, "a message is too long"),
+        }
+    }
+}
+
+/// A WebSocket of one client. While nothing is under way it holds no memory but its own.
 #[derive(Debug)]
 pub struct Socket {
-    context: WebSocketContext,
+    size_max: usize,
+    /// Of the next frame's header, what has come of one that is cut.
+    head: [u8; HEADER_BYTES_MAX],
+    head_len: usize,
+    frame: Option<Frame>,
+    message: Option<Message>,
     out: Vec<u8>,
     is_closing: bool,
     is_over: bool,
 }
 
-/// The bytes of the client that are there, and what is to be sent.
-struct Ends<'a, 'b> {
-    came: &'a mut &'b [u8],
-    out: &'a mut Vec<u8>,
+/// A frame whose payload is coming.
+#[derive(Debug)]
+struct Frame {
+    opcode: Opcode,
+    is_last: bool,
+    /// Bytes that have not come.
+    left: usize,
+    /// As of the next of them.
+    mask: [u8; 4],
+    /// What has come of a control frame.
+    control: Vec<u8>,
 }
 
-impl Read for Ends<'_, '_> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        if self.came.is_empty() {
-            return Err(io::ErrorKind::WouldBlock.into());
+/// A message that has begun.
+#[derive(Debug)]
+struct Message {
+    kind: Kind,
+    bytes: Vec<u8>,
+    /// So many of them are whole characters, if it is a text.
+    checked: usize,
+}
+
+impl Message {
+    /// More of it, of which so much is to come in the same frame.
+    fn add(&mut self, part: &[u8], left: usize) -> Result<(), Fault> {
+        if self.bytes.is_empty() {
+            let first = (part.len() + left).min(part.len().saturating_mul(FIRST_TIMES));
+            self.bytes.reserve_exact(first);
         }
-        self.came.read(into)
-    }
-}
-
-impl Write for Ends<'_, '_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.out.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
+        self.bytes.extend_from_slice(part);
+        if self.kind == Kind::Text {
+            self.checked += whole_chars(&self.bytes[self.checked..])?;
+        }
         Ok(())
     }
+
+    fn end<'c>(self) -> Result<Event<'c>, Fault> {
+        if self.kind == Kind::Text && self.checked < self.bytes.len() {
+            return Err(Fault::NotUtf8);
+        }
+        Ok(Event::Message(self.kind, Cow::Owned(self.bytes)))
+    }
 }
 
-/// How much a control frame may hold.
-const CONTROL_BYTES_MAX: usize = 125;
+/// How many bytes of a text are whole characters; the rest is the start of one.
+fn whole_chars(bytes: &[u8]) -> Result<usize, Fault> {
+    match std::str::from_utf8(bytes) {
+        Ok(_) => Ok(bytes.len()),
+        Err(error) if error.error_len().is_none() => Ok(error.valid_up_to()),
+        Err(_) => Err(Fault::NotUtf8),
+    }
+}
+
+/// Bytes of a client that have come, as far as nobody has gone through them.
+#[derive(Debug)]
+pub struct Came<'c>(&'c mut [u8]);
+
+impl<'c> Came<'c> {
+    /// These, which may be changed.
+    pub fn new(bytes: &'c mut [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Takes up to `len` bytes off the front.
+    fn split(&mut self, len: usize) -> &'c mut [u8] {
+        let len = len.min(self.len());
+        let (part, rest) = std::mem::take(&mut self.0).split_at_mut(len);
+        self.0 = rest;
+        part
+    }
+}
 
 impl Socket {
     /// One whose messages may have `size_max` bytes.
     pub fn new(size_max: usize) -> Self {
-        let config = WebSocketConfig::default()
-            .read_buffer_size(READ_BUFFER_BYTES)
-            .write_buffer_size(0)
-            // A control frame may have so much, whatever messages may (RFC 6455 section 5.5).
-            .max_frame_size(Some(size_max.max(CONTROL_BYTES_MAX)))
-            .max_message_size(Some(size_max));
         Self {
-            context: WebSocketContext::new(Role::Server, Some(config)),
+            size_max,
+            head: [0; HEADER_BYTES_MAX],
+            head_len: 0,
+            frame: None,
+            message: None,
             out: Vec::new(),
             is_closing: false,
             is_over: false,
         }
     }
 
-    /// Goes through bytes that have come, until something comes of them or there are none left: then `None`.
-    pub fn next(&mut self, came: &mut &[u8]) -> Option<Event> {
+    /// Goes through bytes that have come, until something comes of them or there are none left: then `None`. They are
+    /// unmasked where they are.
+    pub fn next<'c>(&mut self, came: &mut Came<'c>) -> Option<Event<'c>> {
         while !self.is_over {
-            let out = &mut self.out;
-            match self.context.read(&mut Ends { came, out }) {
-                Ok(Message::Ping(_) | Message::Frame(_)) => {}
-                Ok(Message::Pong(_)) => return Some(Event::Pong),
-                // What was under way when we closed.
-                Ok(Message::Text(_) | Message::Binary(_)) if self.is_closing => {}
-                Ok(Message::Text(text)) => {
-                    return Some(Event::Message(Kind::Text, Bytes::from(text)));
+            match self.step(came) {
+                Ok(Step::Starved) => return None,
+                Ok(Step::On) => {}
+                Ok(Step::Event(event)) => return Some(event),
+                Err(fault) => {
+                    let close = fault.close();
+                    self.close(&close);
+                    self.end();
+                    return Some(Event::Failed(close));
                 }
-                Ok(Message::Binary(bytes)) => return Some(Event::Message(Kind::Binary, bytes)),
-                Ok(Message::Close(close)) => return Some(self.closed(close)),
-                Err(Error::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => return None,
-                Err(error) => return Some(self.failed(&error)),
             }
         }
         None
     }
 
-    fn closed(&mut self, close: Option<CloseFrame>) -> Event {
-        self.is_over = true;
-        if self.is_closing {
-            return Event::Acknowledged;
+    fn step<'c>(&mut self, came: &mut Came<'c>) -> Result<Step<'c>, Fault> {
+        let Some(frame) = &mut self.frame else {
+            let Some(header) = self.header(came).map_err(Fault::Protocol)? else {
+                return Ok(Step::Starved);
+            };
+            return self.begin(header).map(|()| Step::On);
+        };
+        if came.is_empty() && frame.left > 0 {
+            return Ok(Step::Starved);
         }
-        // It writes the answer to the close frame, and then has no more to do.
-        let out = &mut self.out;
-        let _ = self.context.flush(&mut Ends {
-            came: &mut &[][..],
-            out,
-        });
-        Event::Closed(match close {
-            Some(frame) => Close::new(frame.code.into(), &frame.reason),
-            None => Close::new(code::NONE, ""),
-        })
+        let part = came.split(frame.left);
+        unmask(part, &mut frame.mask);
+        frame.left -= part.len();
+        if frame.opcode.is_control() {
+            frame.control.extend_from_slice(part);
+            return match self.frame.take_if(|frame| frame.left == 0) {
+                Some(frame) => self.control(frame.opcode, &frame.control),
+                None => Ok(Step::Starved),
+            };
+        }
+        self.data(part)
     }
 
-    fn failed(&mut self, error: &Error) -> Event {
-        let fault = match error {
-            Error::Utf8(_) => Close::new(code::NOT_UTF8, "a text is not UTF-8"),
-            Error::Capacity(_) => Close::new(code::TOO_BIG, "a message is too long"),
-            other => Close::new(code::PROTOCOL, &other.to_string()),
+    /// The header of the next frame, once all of it is there.
+    fn header(&mut self, came: &mut Came<'_>) -> Result<Option<Header>, &'static str> {
+        if self.head_len == 0
+            && let Some((header, len)) = Header::read(came.0)?
+        {
+            came.split(len);
+            return Ok(Some(header));
+        }
+        while let [byte] = came.split(1) {
+            self.head[self.head_len] = *byte;
+            self.head_len += 1;
+            if let Some((header, _)) = Header::read(&self.head[..self.head_len])? {
+                self.head_len = 0;
+                return Ok(Some(header));
+            }
+        }
+        Ok(None)
+    }
+
+    fn begin(&mut self, header: Header) -> Result<(), Fault> {
+        match (header.opcode, &self.message) {
+            (Opcode::Data(_), Some(_)) => {
+                return Err(Fault::Protocol("a message begins within another"));
+            }
+            (Opcode::Continuation, None) => {
+                return Err(Fault::Protocol("a message goes on that has not begun"));
+            }
+            (Opcode::Data(kind), None) => {
+                self.message = Some(Message {
+                    kind,
+                    bytes: Vec::new(),
+                    checked: 0,
+                });
+            }
+            _ => {}
+        }
+        let room = if header.opcode.is_control() {
+            CONTROL_BYTES_MAX
+        } else {
+            self.size_max.saturating_sub(self.held_bytes())
         };
-        self.close(&fault);
+        let left = usize::try_from(header.len).ok();
+        self.frame = Some(Frame {
+            opcode: header.opcode,
+            is_last: header.is_last,
+            left: left.filter(|left| *left <= room).ok_or(Fault::TooBig)?,
+            mask: header.mask,
+            control: Vec::new(),
+        });
+        Ok(())
+    }
+
+    /// A part of a message has come.
+    fn data<'c>(&mut self, part: &'c mut [u8]) -> Result<Step<'c>, Fault> {
+        let (Some(frame), Some(message)) = (&self.frame, &mut self.message) else {
+            return Ok(Step::On);
+        };
+        let (left, is_whole) = (frame.left, frame.is_last && frame.left == 0);
+        if left == 0 {
+            self.frame = None;
+        }
+        if self.is_closing {
+            // It was under way when we closed.
+            self.message.take_if(|_| is_whole);
+            return Ok(Step::On);
+        }
+        if is_whole && message.bytes.is_empty() {
+            let kind = message.kind;
+            self.message = None;
+            if kind == Kind::Text && std::str::from_utf8(part).is_err() {
+                return Err(Fault::NotUtf8);
+            }
+            return Ok(Step::Event(Event::Message(kind, Cow::Borrowed(part))));
+        }
+        message.add(part, left)?;
+        match self.message.take_if(|_| is_whole) {
+            Some(message) => message.end().map(Step::Event),
+            None => Ok(Step::On),
+        }
+    }
+
+    /// A control frame has come.
+    fn control<'c>(&mut self, opcode: Opcode, payload: &[u8]) -> Result<Step<'c>, Fault> {
+        match opcode {
+            Opcode::Pong => return Ok(Step::Event(Event::Pong)),
+            Opcode::Close => {}
+            _ => {
+                if !self.is_closing {
+                    put_control(Opcode::Pong, payload, &mut self.out);
+                }
+                return Ok(Step::On);
+            }
+        }
+        let close = Close::read(payload)?;
+        self.end();
+        if self.is_closing {
+            return Ok(Step::Event(Event::Acknowledged));
+        }
+        close.put(&mut self.out);
+        Ok(Step::Event(Event::Closed(close)))
+    }
+
+    /// Nothing more comes of the client.
+    fn end(&mut self) {
         self.is_over = true;
-        Event::Failed(fault)
+        (self.frame, self.message) = (None, None);
     }
 
     /// Asks the client to show that it is there.
     pub fn ping(&mut self) {
-        let out = &mut self.out;
-        let ping = Message::Ping(Bytes::new());
         // After a close frame there is nothing to ask.
-        let _ = self.context.write(
-            &mut Ends {
-                came: &mut &[][..],
-                out,
-            },
-            ping,
-        );
+        if !self.is_closing() {
+            put_control(Opcode::Ping, b"", &mut self.out);
+        }
     }
 
     /// Begins the closing handshake, unless it has begun. Of a code that none may send, nothing is sent but that we
@@ -204,25 +379,26 @@ impl Socket {
         if std::mem::replace(&mut self.is_closing, true) || self.is_over {
             return;
         }
-        let frame = match close.code {
-            code::NONE => None,
-            code if is_sendable(code) => Some(frame(code, &close.reason)),
-            _ => Some(frame(code::FAILED, "")),
-        };
-        let out = &mut self.out;
-        // Nothing here can fail: what it writes to takes all.
-        let _ = self.context.close(
-            &mut Ends {
-                came: &mut &[][..],
-                out,
-            },
-            frame,
-        );
+        // What has come of a message is not waited for any more.
+        if let Some(message) = &mut self.message {
+            (message.bytes, message.checked) = (Vec::new(), 0);
+        }
+        match close.code {
+            code::NONE => Close::new(code::NONE, "").put(&mut self.out),
+            code if code::is_sendable(code) => close.put(&mut self.out),
+            _ => Close::new(code::FAILED, "").put(&mut self.out),
+        }
     }
 
     /// Whether a close frame was sent, or there is nothing more to say.
     pub fn is_closing(&self) -> bool {
         self.is_closing || self.is_over
+    }
+
+    /// Bytes of a message that is not whole.
+    pub fn held_bytes(&self) -> usize {
+        let message = self.message.as_ref();
+        message.map_or(0, |message| message.bytes.len())
     }
 
     /// Frames that are to be sent, between those of messages.
@@ -231,34 +407,10 @@ impl Socket {
     }
 }
 
-fn frame(code: u16, reason: &str) -> CloseFrame {
-    let Close { code, reason } = Close::new(code, reason);
-    CloseFrame {
-        code: code.into(),
-        reason: Utf8Bytes::from(reason),
-    }
-}
-
-/// Whether a close frame may have this code (section 7.4.2).
-pub fn is_sendable(code: u16) -> bool {
-    CloseCode::from(code).is_allowed()
-}
-
-/// What stands before `len` bytes of a message on its way to a client: the first of it, if they are of a `kind`, or more
-/// of it (RFC 6455 section 5.4).
-pub fn frame_head(kind: Option<Kind>, is_last: bool, len: u64) -> Vec<u8> {
-    let data = match kind {
-        Some(Kind::Text) => Data::Text,
-        Some(Kind::Binary) => Data::Binary,
-        None => Data::Continue,
-    };
-    let header = FrameHeader {
-        is_final: is_last,
-        opcode: OpCode::Data(data),
-        ..FrameHeader::default()
-    };
-    let mut head = Vec::with_capacity(header.len(len));
-    // A Vec takes all.
-    let _ = header.format(len, &mut head);
-    head
+/// How far a step has come.
+enum Step<'c> {
+    Event(Event<'c>),
+    On,
+    /// To where more must come.
+    Starved,
 }

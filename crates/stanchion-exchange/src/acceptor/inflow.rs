@@ -41,12 +41,25 @@ impl AcceptorSide<'_> {
         }
     }
 
-    /// Hands as much of `bytes` to the slot's seat as there is room for, and gives how much that was. If it is not all,
-    /// the seat notes it when there is room again.
+    /// Hands as much of these `parts`, one after the other, to the slot's seat as there is room for, and gives how much
+    /// that was. If it is not all, the seat notes it when there is room again. It is woken once for all of them.
     ///
     /// # Errors
     /// The worker says that it has read what is not there.
-    pub fn pour(&mut self, slot: u32, bytes: &[u8]) -> Result<usize, Corrupt> {
+    pub fn pour(&mut self, slot: u32, parts: &[&[u8]]) -> Result<usize, Corrupt> {
+        let mut done = 0;
+        for part in parts {
+            let put = self.put_some(slot, part)?;
+            done += put;
+            if put < part.len() {
+                break;
+            }
+        }
+        self.post(slot);
+        Ok(done)
+    }
+
+    fn put_some(&mut self, slot: u32, bytes: &[u8]) -> Result<usize, Corrupt> {
         let mut done = 0;
         loop {
             let room = self.inflow_room(slot)?;
@@ -54,16 +67,14 @@ impl AcceptorSide<'_> {
             self.put(slot, &bytes[done..done + len]);
             done += len;
             if done == bytes.len() {
-                break;
+                return Ok(done);
             }
             // Looked at once more: the seat may have read all in between, and note nothing.
             self.exchange.head(slot).inflow.0.room.prepare();
             if self.inflow_room(slot)? == 0 {
-                break;
+                return Ok(done);
             }
         }
-        self.post(slot);
-        Ok(done)
     }
 
     /// The same with the last bytes, and the end if there is room for all of them: so the seat finds it with them.

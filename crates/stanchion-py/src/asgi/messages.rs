@@ -3,13 +3,16 @@
 use std::collections::VecDeque;
 use std::io::Read as _;
 
+use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyBytes, PyDict, PyString};
 use stanchion_server::Taken;
 use stanchion_server::record::{
     BadRecord, Close, Content, Kind, MESSAGE_HEAD_BYTES, read_close, read_message_head,
 };
+
+use super::progress::come;
 
 /// What has come and the app has not got.
 #[derive(Default)]
@@ -27,8 +30,9 @@ pub(super) struct Messages {
 }
 
 /// What the client says.
-pub(super) enum Heard {
-    Message(Kind, Vec<u8>),
+pub(super) enum Heard<'py> {
+    Text(Bound<'py, PyString>),
+    Binary(Bound<'py, PyBytes>),
     /// It is closed, by the client or by the server. The last that comes.
     Close(Close),
 }
@@ -49,10 +53,14 @@ impl Messages {
     }
 
     /// The next one, if all of it is there. Takes no more out of the slot than is of it.
-    pub(super) fn next(
+    ///
+    /// # Errors
+    /// What is there makes no sense, or there is no memory for it.
+    pub(super) fn next<'py>(
         &mut self,
+        py: Python<'py>,
         mut taken: Option<&mut Taken<'static>>,
-    ) -> Result<Option<Heard>, BadRecord> {
+    ) -> PyResult<Option<Heard<'py>>> {
         let (content, len) = match self.begun {
             Some(begun) => begun,
             None => {
@@ -64,12 +72,21 @@ impl Messages {
                 if self.head_len < MESSAGE_HEAD_BYTES {
                     return Ok(None);
                 }
-                let begun = read_message_head(self.head)?;
-                self.begun = Some(begun);
-                self.payload.reserve_exact(begun.1);
-                begun
+                let begun = read_message_head(self.head).map_err(our_fault)?;
+                *self.begun.insert(begun)
             }
         };
+        if content == Content::Message(Kind::Binary)
+            && self.payload.is_empty()
+            && let Some(taken) = taken.as_deref_mut()
+            && taken.inflow().0 >= len
+        {
+            // All of it, as most are: it is copied to where the app reads it.
+            let bytes = come(py, taken, len)?;
+            (self.head_len, self.begun) = (0, None);
+            return Ok(Some(Heard::Binary(bytes)));
+        }
+        self.payload.reserve_exact(len - self.payload.len());
         while self.payload.len() < len {
             let got = self.payload.len();
             let unread = taken
@@ -91,10 +108,11 @@ impl Messages {
         let payload = std::mem::take(&mut self.payload);
         (self.head_len, self.begun) = (0, None);
         Ok(Some(match content {
-            Content::Message(kind) => Heard::Message(kind, payload),
+            Content::Message(Kind::Text) => Heard::Text(PyString::from_bytes(py, &payload)?),
+            Content::Message(Kind::Binary) => Heard::Binary(PyBytes::new(py, &payload)),
             Content::Close => {
                 self.is_closed = true;
-                Heard::Close(read_close(&payload)?)
+                Heard::Close(read_close(&payload).map_err(our_fault)?)
             }
         }))
     }
@@ -107,6 +125,10 @@ impl Messages {
     }
 }
 
+fn our_fault(bad: BadRecord) -> PyErr {
+    PyValueError::new_err(format!("{bad}: our fault"))
+}
+
 /// Out of the slot or, once that is given back, out of what was kept.
 fn read(kept: &mut VecDeque<u8>, taken: Option<&mut Taken<'static>>, into: &mut [u8]) -> usize {
     match taken {
@@ -117,7 +139,8 @@ fn read(kept: &mut VecDeque<u8>, taken: Option<&mut Taken<'static>>, into: &mut 
 }
 
 /// An event of that type, as an app gets it.
-pub(super) fn event<'py>(py: Python<'py>, kind: &str) -> PyResult<Bound<'py, PyDict>> {
+pub(super) fn event<'py>(kind: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyDict>> {
+    let py = kind.py();
     let event = PyDict::new(py);
     event.set_item(intern!(py, "type"), kind)?;
     Ok(event)
@@ -125,7 +148,7 @@ pub(super) fn event<'py>(py: Python<'py>, kind: &str) -> PyResult<Bound<'py, PyD
 
 /// The last event of a WebSocket.
 pub(super) fn disconnect<'py>(py: Python<'py>, close: &Close) -> PyResult<Bound<'py, PyDict>> {
-    let event = event(py, "websocket.disconnect")?;
+    let event = event(intern!(py, "websocket.disconnect"))?;
     event.set_item(intern!(py, "code"), close.code)?;
     event.set_item(intern!(py, "reason"), &close.reason)?;
     Ok(event)

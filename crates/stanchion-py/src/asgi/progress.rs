@@ -255,6 +255,27 @@ impl Progress {
         Ok(Some(future))
     }
 
+    /// Writes a message of a WebSocket. Gives a future if it waits for room.
+    pub(super) fn write_message(
+        &mut self,
+        py: Python<'_>,
+        head: &[u8],
+        payload: &[u8],
+        event_loop: &Py<PyAny>,
+    ) -> PyResult<Option<Py<PyAny>>> {
+        if self.pending.is_empty()
+            && let Some(taken) = &mut self.answer.taken
+            && taken.makes_room(head.len() + payload.len())
+        {
+            for part in [head, payload] {
+                taken.write_some(part).map_err(|_| client_gone())?;
+            }
+            taken.publish();
+            return Ok(None);
+        }
+        self.write(py, &[head, payload].concat(), false, event_loop)
+    }
+
     /// Sends a file of so many bytes as all of the body, through the exchange. Gives a future if it waits for room.
     pub(super) fn put_file(
         &mut self,
@@ -379,13 +400,19 @@ fn in_record<'py>(
 }
 
 /// So many bytes that have come behind that.
-fn come<'py>(py: Python<'py>, taken: &mut Taken<'_>, len: usize) -> PyResult<Bound<'py, PyBytes>> {
+pub(super) fn come<'py>(
+    py: Python<'py>,
+    taken: &mut Taken<'_>,
+    len: usize,
+) -> PyResult<Bound<'py, PyBytes>> {
     PyBytes::new_with(py, len, |bytes| is_whole(taken.receive(bytes), len))
 }
 
 fn is_whole(read: usize, len: usize) -> PyResult<()> {
     if read < len {
-        return Err(PyOSError::new_err("the body has changed its length"));
+        return Err(PyOSError::new_err(
+            "what the client has sent has changed its length",
+        ));
     }
     Ok(())
 }

@@ -349,10 +349,8 @@ impl Socket {
             _ => return Err(unexpected("websocket.send")),
         }
         let head = message_head(Content::Message(kind), len);
-        let mut record = Vec::with_capacity(head.len() + payload.len());
-        record.extend_from_slice(&head);
-        record.extend_from_slice(payload);
-        state.progress.write(py, &record, false, &self.event_loop)
+        let progress = &mut state.progress;
+        progress.write_message(py, &head, payload, &self.event_loop)
     }
 
     /// `websocket.http.response.start`.

@@ -2,9 +2,9 @@
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyString};
+use pyo3::types::PyDict;
 use stanchion_server::Taken;
-use stanchion_server::record::{Close, Kind, close_record, code};
+use stanchion_server::record::{Close, close_record, code};
 use tracing::error;
 
 use super::messages::{Heard, Messages, disconnect, event};
@@ -107,32 +107,29 @@ impl State {
         py: Python<'py>,
     ) -> PyResult<Option<Bound<'py, PyDict>>> {
         if !std::mem::replace(&mut self.is_connect_told, true) {
-            return event(py, "websocket.connect").map(Some);
+            return event(intern!(py, "websocket.connect")).map(Some);
         }
         if let Some(close) = &self.closed {
             return disconnect(py, close).map(Some);
         }
-        let heard = self.messages.next(self.progress.answer.taken.as_mut());
+        let heard = self.messages.next(py, self.progress.answer.taken.as_mut());
         let told = match heard {
-            Ok(Some(Heard::Message(kind, bytes))) => {
-                let received = event(py, "websocket.receive")?;
-                match kind {
-                    Kind::Text => {
-                        let text = PyString::new(py, &String::from_utf8_lossy(&bytes));
-                        received.set_item(intern!(py, "text"), text)?;
-                    }
-                    Kind::Binary => {
-                        received.set_item(intern!(py, "bytes"), PyBytes::new(py, &bytes))?;
-                    }
-                }
+            Ok(Some(Heard::Text(text))) => {
+                let received = event(intern!(py, "websocket.receive"))?;
+                received.set_item(intern!(py, "text"), text)?;
+                return Ok(Some(received));
+            }
+            Ok(Some(Heard::Binary(bytes))) => {
+                let received = event(intern!(py, "websocket.receive"))?;
+                received.set_item(intern!(py, "bytes"), bytes)?;
                 return Ok(Some(received));
             }
             Ok(Some(Heard::Close(close))) => close,
             Ok(None) if !self.progress.is_over() => return Ok(None),
             // Also once the app has refused.
             Ok(None) => Close::new(code::ABNORMAL, ""),
-            Err(bad) => {
-                error!("{bad}: our fault");
+            Err(failure) => {
+                error!("a message of a WebSocket cannot be given to the app: {failure}");
                 Close::new(code::ABNORMAL, "")
             }
         };

@@ -412,6 +412,7 @@ impl Acceptor {
         self.doors.settle(now_us);
         self.requests.unspooled.settle(now_us);
         self.requests.unread.settle(now_us);
+        self.requests.messages.settle(now_us);
         self.common.count_dropped_lines();
         self.requests.repeats.settle(now_us);
         self.requests.observers.tick(now_us, || self.gauges());

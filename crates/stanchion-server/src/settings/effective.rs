@@ -132,6 +132,8 @@ pub struct Settings {
     pub body_memory: usize,
     /// Bytes of all request bodies together that do not go to spool files.
     pub max_body_memory: usize,
+    /// Memory of what clients of `WebSockets` send, in bytes.
+    pub max_ws_memory: usize,
     /// Bytes of a response held in memory for one slow reader.
     pub response_buffer: usize,
     /// Bytes of all responses together that are held in memory for slow readers.

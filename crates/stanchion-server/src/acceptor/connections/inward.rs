@@ -1,5 +1,7 @@
 //! Messages on their way from the client of a WebSocket to its worker.
 
+use std::borrow::Cow;
+
 use bytes::{Buf, Bytes};
 
 use crate::record::{Close, Content, Kind, close_record, message_head};
@@ -18,10 +20,31 @@ impl Inward {
         self.parts.iter().all(Bytes::is_empty)
     }
 
-    /// Where there is none yet.
-    pub(super) fn put(&mut self, kind: Kind, message: Bytes) {
+    /// Bytes that wait.
+    pub(super) fn len(&self) -> usize {
+        self.parts.iter().map(Bytes::len).sum()
+    }
+
+    /// Where there is none yet: as much as `pour` has room for goes at once, and only the rest is kept.
+    pub(super) fn put(
+        &mut self,
+        kind: Kind,
+        message: Cow<'_, [u8]>,
+        pour: impl FnOnce([&[u8]; 2]) -> Option<usize>,
+    ) {
         let head = message_head(Content::Message(kind), message.len() as u32);
-        self.parts = [Bytes::copy_from_slice(&head), message];
+        let all = head.len() + message.len();
+        let poured = pour([&head, &message]).unwrap_or(all);
+        if poured == all {
+            return;
+        }
+        let of_head = poured.min(head.len());
+        let mut rest = match message {
+            Cow::Owned(message) => Bytes::from(message),
+            Cow::Borrowed(message) => Bytes::copy_from_slice(message),
+        };
+        rest.advance(poured - of_head);
+        self.parts = [Bytes::copy_from_slice(&head[of_head..]), rest];
     }
 
     /// The last that the worker hears, behind what it has not got yet of a message.
@@ -36,17 +59,21 @@ impl Inward {
         self.parts = Default::default();
     }
 
-    /// Hands it to `pour`, which says how much of it has found room.
-    pub(super) fn pour(&mut self, mut pour: impl FnMut(&[u8]) -> usize) {
+    /// Hands it to `pour`, which says how much of it has found room; or that nobody takes it.
+    pub(super) fn pour(&mut self, pour: impl FnOnce([&[u8]; 2]) -> Option<usize>) {
+        if self.is_empty() {
+            return;
+        }
+        let [first, second] = &self.parts;
+        let mut poured = pour([first, second]).unwrap_or(self.len());
         for part in &mut self.parts {
-            if !part.is_empty() {
-                part.advance(pour(part));
+            let len = poured.min(part.len());
+            part.advance(len);
+            poured -= len;
+            if part.is_empty() {
+                // One that idles keeps no memory of its last message.
+                *part = Bytes::new();
             }
-            if !part.is_empty() {
-                return;
-            }
-            // One that idles keeps no memory of its last message.
-            *part = Bytes::new();
         }
     }
 }
@@ -61,20 +88,21 @@ mod tests {
         let head = message_head(Content::Message(Kind::Binary), 3);
         let whole = [&head[..], b"abc", &close_record(&close)].concat();
         for room in 1..=whole.len() {
+            // A close comes behind what has not gone yet, of which there may be nothing.
             for closed_after in [0, 1, 4] {
                 let (mut inward, mut poured) = (Inward::default(), Vec::new());
-                inward.put(Kind::Binary, Bytes::from_static(b"abc"));
+                let mut pour = |parts: [&[u8]; 2]| {
+                    let all = parts.concat();
+                    let len = all.len().min(room);
+                    poured.extend_from_slice(&all[..len]);
+                    Some(len)
+                };
+                inward.put(Kind::Binary, b"abc".into(), &mut pour);
                 for round in 0..whole.len() {
                     if round == closed_after {
                         inward.put_close(&close);
                     }
-                    let mut left = room;
-                    inward.pour(|bytes| {
-                        let len = bytes.len().min(left);
-                        left -= len;
-                        poured.extend_from_slice(&bytes[..len]);
-                        len
-                    });
+                    inward.pour(&mut pour);
                 }
                 assert!(inward.is_empty());
                 assert_eq!(poured, whole, "{room} {closed_after}");

@@ -1,7 +1,10 @@
 //! The connections of clients: each a state machine, all of them in one table.
 
 mod answering;
+mod attending;
 mod connection;
+mod ending;
+mod heartbeat;
 mod intake;
 mod inward;
 mod judging;

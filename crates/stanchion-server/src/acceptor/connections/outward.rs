@@ -1,7 +1,7 @@
 //! Messages on their way from a worker to the client of a WebSocket.
 
 use stanchion_exchange::Corrupt;
-use stanchion_websocket::{Close, frame_head};
+use stanchion_websocket::{Close, FrameHead, frame_head};
 
 use crate::acceptor::dispatch::sessions::Messages;
 use crate::record::{Content, Kind, MESSAGE_HEAD_BYTES, read_close, read_message_head};
@@ -31,6 +31,36 @@ impl Outward {
     /// Whether all of a message that has begun has come.
     pub(super) fn is_between(&self) -> bool {
         matches!(self.inside, Inside::Head)
+    }
+
+    /// How much is missing of what stands before the next message; `None` within one.
+    pub(super) fn missing_head(&self) -> Option<usize> {
+        let missing = MESSAGE_HEAD_BYTES - self.head.len();
+        self.is_between().then_some(missing)
+    }
+
+    /// The frame that as much of a message as is there, `readable`, is sent as: what stands before it, and its length.
+    pub(super) fn next_frame(&self, readable: usize) -> Option<(FrameHead, usize)> {
+        let Inside::Message(kind, left, _) = self.inside else {
+            return None;
+        };
+        let len = left.min(readable);
+        let head = frame_head(kind, len == left, len as u64);
+        (len > 0).then_some((head, len))
+    }
+
+    /// That was sent, of this length.
+    pub(super) fn sent_in_place(&mut self, part: usize) {
+        let Inside::Message(_, left, len) = self.inside else {
+            return;
+        };
+        self.inside = match left.saturating_sub(part) {
+            0 => {
+                self.sent.add(len);
+                Inside::Head
+            }
+            left => Inside::Message(None, left, len),
+        };
     }
 
     /// Appends what is for the client to `out`. Gives the close that ends it all, if it has come: nothing behind it
@@ -179,6 +209,39 @@ mod tests {
             assert_eq!(outward.take(bytes, &mut out), Ok(None));
             assert_eq!(out, frames, "{bytes:?}");
             assert_eq!(outward.is_between(), is_between, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_sent_in_place_is_framed_as_what_is_taken() {
+        for there in 1..=3 {
+            let mut outward = Outward::default();
+            assert_eq!(outward.missing_head(), Some(MESSAGE_HEAD_BYTES));
+            let head = message_head(Content::Message(Kind::Text), 3);
+            let mut out = Vec::new();
+            assert_eq!(outward.take(&head[..4], &mut out), Ok(None));
+            assert_eq!(
+                (outward.missing_head(), outward.next_frame(9).is_none()),
+                (Some(1), true)
+            );
+            assert_eq!(outward.take(&head[4..], &mut out), Ok(None));
+            assert_eq!(
+                (outward.missing_head(), outward.next_frame(0).is_none()),
+                (None, true)
+            );
+            let mut left = &b"abc"[..];
+            while !left.is_empty() {
+                let (head, len) = outward.next_frame(there.min(left.len())).expect("a frame");
+                out.extend_from_slice(&head);
+                out.extend_from_slice(split(&mut left, len));
+                outward.sent_in_place(len);
+            }
+            assert!(outward.is_between());
+            assert_eq!(outward.sent, Messages { count: 1, bytes: 3 });
+            assert_eq!(
+                read(&out),
+                (vec![(1, b"abc".to_vec())], 3_usize.div_ceil(there))
+            );
         }
     }
 

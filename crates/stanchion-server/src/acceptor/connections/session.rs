@@ -1,211 +1,69 @@
 //! A WebSocket: its frames, between its client and its worker, until one of them closes it.
 
+use std::borrow::Cow;
+use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
-use stanchion_websocket::{Close, Event, Socket, code};
+use stanchion_websocket::{Came, Close, Event, Socket, code};
 
-use super::connection::{Connection, Phase, Step, Waiting};
+use super::connection::Waiting;
+use super::ending::End;
+use super::heartbeat::{Beat, Heartbeat, Seen};
 use super::inward::Inward;
 use super::judging::after;
 use super::outward::Outward;
-use super::transport::{Read, Written};
+use super::transport::{Transport, Written};
 use crate::acceptor::dispatch::collect::SWITCHING;
 use crate::acceptor::dispatch::outflow::{Next, StreamEnd};
 use crate::acceptor::dispatch::sessions::SessionFacts;
 use crate::acceptor::dispatch::ticket::Ticket;
-use crate::acceptor::poller::Poller;
 use crate::acceptor::requests::{Account, Requests};
-use crate::tally::{self, CloseCode, Outcome};
+use crate::acceptor::storage::memory::Held;
+use crate::record::{Kind, MESSAGE_HEAD_BYTES};
+use crate::tally::{self, CloseCode};
 
 /// How long a client may take for its part of the closing handshake.
 const CLOSING: Duration = Duration::from_secs(10);
-/// How much is read and written in one go, before others have their turn.
-const TURN_BYTES_MAX: usize = 1 << 20;
 /// So much of what a worker has written is made frames of at a time. The client has taken them before more is.
 const TAKEN_BYTES: usize = 128 << 10;
+/// So much of a message goes from the worker's memory to the socket without a copy of ours. Below it, messages that come
+/// together are better sent together.
+const SENT_IN_PLACE_BYTES: usize = 8 << 10;
 
 /// A WebSocket that is open, or being closed.
 pub(super) struct Session {
-    ticket: Rc<Ticket>,
+    pub(super) ticket: Rc<Ticket>,
     account: Account,
     /// The head of the answer, if somebody wants to know.
     head: Vec<u8>,
     socket: Socket,
     outward: Outward,
     /// What the kernel has not taken yet.
-    pending: Bytes,
+    pub(super) pending: Bytes,
+    /// The worker has so much of a message ready that it is sent from where it stands.
+    is_large_next: bool,
     /// Bytes of frames that were given away.
     bytes: u64,
     facts: SessionFacts,
+    /// Bytes of these, and of the head, that the kernel has taken.
+    written: u64,
     /// What has come for the worker, that it has had no room for yet.
-    inward: Inward,
+    pub(super) inward: Inward,
+    /// What is in memory of what the client has sent.
+    held: Held,
     /// The worker writes no more.
     is_worker_done: bool,
     /// Who closed it, once somebody has.
     end: Option<End>,
     /// The client has no more to say.
-    is_client_done: bool,
-    /// When a ping is sent, or, if one was, when it must have been answered.
-    ping_us: u64,
-    is_pinged: bool,
+    pub(super) is_client_done: bool,
+    heartbeat: Heartbeat,
     /// When it ends whether or not the client takes part in it.
-    closed_by_us: u64,
+    pub(super) closed_by_us: u64,
     /// When it is closed since the server leaves; later than ever until it does.
     restarts_us: Option<u64>,
-}
-
-/// How a session ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
-    ByApp,
-    ByClient,
-    /// The client has broken the protocol, or answers no pings.
-    ForClient,
-    /// The worker has died, or is out of its mind.
-    ForWorker,
-    /// The server leaves.
-    Restart,
-    /// Without a word.
-    Cut,
-}
-
-impl End {
-    fn event(self) -> tally::Event {
-        match self {
-            Self::ByApp => tally::Event::SessionClosedByApp,
-            Self::ByClient => tally::Event::SessionClosedByClient,
-            Self::ForClient | Self::ForWorker | Self::Restart => {
-                tally::Event::SessionClosedByServer
-            }
-            Self::Cut => tally::Event::SessionCut,
-        }
-    }
-
-    fn outcome(self) -> Outcome {
-        match self {
-            Self::ByApp | Self::ByClient => Outcome::Answered,
-            Self::ForWorker => Outcome::BrokenOff,
-            Self::Restart => Outcome::CutAtShutdown,
-            Self::ForClient | Self::Cut => Outcome::AbandonedAnswering,
-        }
-    }
-}
-
-impl Connection {
-    /// Goes on with a WebSocket.
-    pub(super) fn attend(&mut self, requests: &mut Requests, poller: &Poller) -> Step {
-        let mut turn_bytes = 0;
-        if let Phase::Session(session) = &mut self.phase {
-            session.ticket.seen();
-            session.tick(self.number, requests);
-        }
-        loop {
-            let Phase::Session(session) = &mut self.phase else {
-                return Step::On;
-            };
-            session.listen(requests);
-            session.pass_on(requests);
-            if !session.pending.is_empty() {
-                match self.transport.write(&session.pending) {
-                    Written::Bytes(len) => {
-                        session.pending.advance(len);
-                        self.intake.wrote(len, requests.now_us);
-                        turn_bytes += len;
-                        if !session.pending.is_empty() && turn_bytes < TURN_BYTES_MAX {
-                            // The kernel tells of room only once it was found to have none (epoll(7), EPOLLET).
-                            continue;
-                        }
-                        if !session.pending.is_empty() {
-                            self.wake_later(requests);
-                            return Step::Wait;
-                        }
-                    }
-                    Written::Full => {
-                        let untaken = self.transport.untaken();
-                        let pace = requests.intake_pace();
-                        self.intake.stalled(pace, untaken, requests.now_us);
-                        self.transport.watch_room(true, poller);
-                    }
-                    Written::Failed => return self.lose(requests),
-                }
-            }
-            if session.pending.is_empty() {
-                self.transport.watch_room(false, poller);
-                if session.is_over(requests.now_us) {
-                    return self.end_session(requests);
-                }
-            } else if requests.now_us >= session.closed_by_us {
-                return self.lose(requests);
-            }
-            let Some(progress) = self.hear(requests) else {
-                return self.lose(requests);
-            };
-            turn_bytes += progress;
-            let Phase::Session(session) = &mut self.phase else {
-                return Step::On;
-            };
-            if progress == 0 && !session.has_more_to_say(requests) {
-                if self.transport.is_hung_up() {
-                    return self.lose(requests);
-                }
-                return Step::Wait;
-            }
-            if turn_bytes >= TURN_BYTES_MAX {
-                self.wake_later(requests);
-                return Step::Wait;
-            }
-        }
-    }
-
-    /// Hears the client, as far as the worker has room for what it says. Gives how much has come; `None` if the
-    /// connection has ended.
-    fn hear(&mut self, requests: &mut Requests) -> Option<usize> {
-        let Phase::Session(session) = &mut self.phase else {
-            return Some(0);
-        };
-        if !session.hears() || session.is_client_done {
-            return Some(0);
-        }
-        if !self.ahead.is_empty() || session.inward.has_more_behind {
-            let bytes = std::mem::take(&mut self.ahead);
-            let len = bytes.len();
-            let left = session.came(&bytes, requests);
-            self.ahead = bytes.slice(len - left..);
-            // Something may have come of what came before.
-            return Some((len - left).max(1));
-        }
-        if !self.transport.is_readable() {
-            return Some(0);
-        }
-        let (transport, ahead) = (&mut self.transport, &mut self.ahead);
-        requests.with_scratch(|scratch, requests| match transport.read(scratch) {
-            Read::Bytes(len) => {
-                let left = session.came(scratch, requests);
-                *ahead = Bytes::copy_from_slice(&scratch[len - left..]);
-                Some(len)
-            }
-            Read::Nothing => Some(0),
-            Read::End | Read::Failed => None,
-        })
-    }
-
-    /// The connection has ended without a close frame, or its client takes none.
-    fn lose(&mut self, requests: &mut Requests) -> Step {
-        self.abandon(requests);
-        Step::Close
-    }
-
-    fn end_session(&mut self, requests: &mut Requests) -> Step {
-        let Phase::Session(session) = std::mem::replace(&mut self.phase, Phase::Over) else {
-            return Step::Close;
-        };
-        session.over(requests);
-        // The server closes the connection first (RFC 6455 section 7.1.1), once the client has read all.
-        self.unread = true;
-        self.leave(requests)
-    }
 }
 
 impl Session {
@@ -230,14 +88,16 @@ impl Session {
             socket: Socket::new(requests.common.settings.ws_max_size),
             outward: Outward::default(),
             pending,
+            is_large_next: false,
             bytes: 0,
             facts,
+            written: 0,
             inward: Inward::default(),
+            held: requests.messages.held(),
             is_worker_done: false,
             end: None,
             is_client_done: false,
-            ping_us: next_ping_us(requests),
-            is_pinged: false,
+            heartbeat: Heartbeat::new(&requests.common.settings, requests.now_us),
             closed_by_us: u64::MAX,
             restarts_us: None,
         }
@@ -251,35 +111,39 @@ impl Session {
         }
         let restarts_us = self.restarts_us.filter(|_| self.end.is_none());
         let closed_by_us = restarts_us.unwrap_or(u64::MAX).min(self.closed_by_us);
-        self.ping_us.min(closed_by_us)
+        self.heartbeat.due_us().min(closed_by_us)
     }
 
     /// What the clock asks for.
-    fn tick(&mut self, number: u32, requests: &mut Requests) {
+    pub(super) fn tick(&mut self, number: u32, transport: &Transport, requests: &mut Requests) {
         let now_us = requests.now_us;
         if requests.lifecycle.is_leaving() && self.restarts_us.is_none() {
             self.restarts_us = Some(restarts_us(number, requests));
         }
         if self.end.is_some() {
-            self.ping_us = u64::MAX;
+            self.heartbeat.stop();
             return;
         }
         let is_told = requests.lifecycle.is_refusing();
         if is_told || self.restarts_us.is_some_and(|at_us| now_us >= at_us) {
             let close = Close::new(code::RESTART, "the server restarts");
             self.close(End::Restart, &close, requests);
-        } else if now_us >= self.ping_us && self.is_pinged && !self.hears() {
-            // It may have answered, behind what nobody takes yet.
-            let timeout = requests.common.settings.ws_ping_timeout.duration();
-            self.ping_us = after(now_us, timeout);
-        } else if now_us >= self.ping_us && self.is_pinged {
-            let close = Close::new(code::FAILED, "a ping was not answered");
-            self.close(End::ForClient, &close, requests);
-        } else if now_us >= self.ping_us {
-            self.socket.ping();
-            self.is_pinged = true;
-            let timeout = requests.common.settings.ws_ping_timeout.as_duration();
-            self.ping_us = timeout.map_or(u64::MAX, |timeout| after(now_us, timeout));
+            return;
+        }
+        let seen = Seen {
+            written: self.written,
+            taken: self.written.saturating_sub(transport.untaken()),
+            is_behind: !self.pending.is_empty(),
+            is_heard: self.hears(),
+        };
+        let settings = &requests.common.settings;
+        match self.heartbeat.tick(seen, settings, now_us) {
+            Some(Beat::Ping) => self.socket.ping(),
+            Some(Beat::Close) => {
+                let close = Close::new(code::FAILED, "a ping was not answered");
+                self.close(End::ForClient, &close, requests);
+            }
+            None => {}
         }
     }
 
@@ -297,15 +161,71 @@ impl Session {
         }
     }
 
+    /// Writes what there is for the client, and tells what has come of it.
+    pub(super) fn say(
+        &mut self,
+        transport: &mut Transport,
+        requests: &mut Requests,
+    ) -> Option<Written> {
+        self.listen(requests);
+        if self.pending.is_empty() && std::mem::take(&mut self.is_large_next) {
+            return self.say_in_place(transport, requests);
+        }
+        if self.pending.is_empty() {
+            return None;
+        }
+        let written = transport.write(&self.pending);
+        if let Written::Bytes(len) = written {
+            self.pending.advance(len);
+            self.written += len as u64;
+        }
+        Some(written)
+    }
+
+    /// Sends what the worker has written of a message from where it stands.
+    fn say_in_place(
+        &mut self,
+        transport: &mut Transport,
+        requests: &mut Requests,
+    ) -> Option<Written> {
+        let readable = requests.dispatch.messages_len(&self.ticket);
+        let (head, len) = self.outward.next_frame(readable.min(TAKEN_BYTES))?;
+        let (dispatch, ticket) = (&mut requests.dispatch, &self.ticket);
+        let mut left = dispatch.spare();
+        let sent = dispatch.send(ticket, len, transport.as_fd(), (&[&head], b""), &mut left)?;
+        let written = transport.wrote(sent);
+        let Written::Bytes(bytes) = written else {
+            // The socket is full, or broken: it is kept until there is room.
+            let mut out = Vec::new();
+            self.take_some(&mut out, requests);
+            self.pending = Bytes::from(out);
+            return Some(written);
+        };
+        let sent_before = self.outward.sent.count;
+        self.outward.sent_in_place(len);
+        self.count_sent(sent_before, requests);
+        self.bytes += (head.len() + len) as u64;
+        self.written += bytes as u64;
+        if bytes < head.len() {
+            self.pending = Bytes::from([&head[bytes..], &left].concat());
+        } else if left.is_empty() {
+            requests.recycle(left);
+        } else {
+            self.pending = Bytes::from(left);
+        }
+        Some(written)
+    }
+
     /// Takes what the worker says, once the client has taken what it said before.
     fn listen(&mut self, requests: &mut Requests) {
         if !self.pending.is_empty() {
             return;
         }
         let mut out = Vec::new();
+        // Once it is closed, nothing is.
+        self.is_large_next = false;
         if self.end.is_none() {
             self.take_messages(requests, &mut out);
-            self.bytes += out.len() as u64;
         }
         // A close comes last, whatever the worker writes behind it.
         out.append(self.socket.out());
@@ -324,13 +244,7 @@ impl Session {
                 Next::Nothing => {}
             }
             ticket.outflow(|outflow| outflow.fetches(true, requests.now_us));
-            let mut bytes = requests.dispatch.spare();
-            let len = requests
-                .dispatch
-                .take_messages(&ticket, TAKEN_BYTES, &mut bytes);
-            if len > 0 {
-                self.said(&bytes, out, requests);
-                requests.recycle(bytes);
+            if self.finds_large(out, requests) || self.take_some(out, requests) {
                 return;
             }
             // Nothing is there; perhaps it is the end.
@@ -340,15 +254,49 @@ impl Session {
         }
     }
 
+    /// Messages were sent since there were so many.
+    fn count_sent(&self, before: u64, requests: &Requests) {
+        let sent = self.outward.sent.count - before;
+        let tally = &requests.common.tally;
+        tally.happened_times(tally::Event::SessionSent, sent);
+    }
+
+    /// Whether the worker has so much of a message ready that it is better sent from where it stands.
+    fn finds_large(&mut self, out: &mut Vec<u8>, requests: &mut Requests) -> bool {
+        let readable = requests.dispatch.messages_len(&self.ticket);
+        if readable < MESSAGE_HEAD_BYTES + SENT_IN_PLACE_BYTES {
+            return false;
+        }
+        if let Some(len) = self.outward.missing_head() {
+            let mut head = Vec::new();
+            let (dispatch, ticket) = (&mut requests.dispatch, &self.ticket);
+            dispatch.take_messages(ticket, len, &mut head);
+            self.said(&head, out, requests);
+        }
+        let part = self.outward.next_frame(readable - MESSAGE_HEAD_BYTES);
+        let is_large = part.is_some_and(|(_, len)| len >= SENT_IN_PLACE_BYTES);
+        self.is_large_next = is_large && out.is_empty() && !self.is_worker_done;
+        self.is_large_next
+    }
+
+    /// Makes frames of some of what the worker has written; false if that is nothing.
+    fn take_some(&mut self, out: &mut Vec<u8>, requests: &mut Requests) -> bool {
+        let mut bytes = requests.dispatch.spare();
+        let (dispatch, ticket) = (&mut requests.dispatch, &self.ticket);
+        let len = dispatch.take_messages(ticket, TAKEN_BYTES, &mut bytes);
+        self.said(&bytes, out, requests);
+        requests.recycle(bytes);
+        len > 0
+    }
+
     fn said(&mut self, bytes: &[u8], out: &mut Vec<u8>, requests: &mut Requests) {
         if self.is_worker_done {
             return;
         }
-        let before = self.outward.sent.count;
+        let (before, sent_before) = (out.len(), self.outward.sent.count);
         let taken = self.outward.take(bytes, out);
-        let sent = self.outward.sent.count - before;
-        let tally = &requests.common.tally;
-        tally.happened_times(tally::Event::SessionSent, sent);
+        self.bytes += (out.len() - before) as u64;
+        self.count_sent(sent_before, requests);
         match taken {
             Ok(None) => {}
             Ok(Some(close)) => {
@@ -382,17 +330,17 @@ impl Session {
     }
 
     /// Whether the worker may have more, for which there is room.
-    fn has_more_to_say(&mut self, requests: &mut Requests) -> bool {
+    pub(super) fn has_more_to_say(&mut self, requests: &mut Requests) -> bool {
         if !self.pending.is_empty() {
             return false;
         }
         self.listen(requests);
-        !self.pending.is_empty()
+        !self.pending.is_empty() || self.is_large_next
     }
 
     /// Bytes of the client's; gives how many are left for when the worker has room.
-    fn came(&mut self, bytes: &[u8], requests: &mut Requests) -> usize {
-        let mut left = bytes;
+    pub(super) fn came(&mut self, bytes: &mut [u8], requests: &mut Requests) -> usize {
+        let mut left = Came::new(bytes);
         self.inward.has_more_behind = true;
         while self.inward.is_empty() {
             let Some(event) = self.socket.next(&mut left) else {
@@ -403,16 +351,14 @@ impl Session {
                 Event::Message(kind, message) => {
                     if self.end.is_none() {
                         self.facts.received.add(message.len());
-                        requests
-                            .common
-                            .tally
-                            .happened(tally::Event::SessionReceived);
-                        self.inward.put(kind, message);
+                        let tally = &requests.common.tally;
+                        tally.happened(tally::Event::SessionReceived);
+                        self.hand_over(kind, message, requests);
                     }
                 }
                 Event::Pong => {
-                    self.is_pinged = false;
-                    self.ping_us = next_ping_us(requests);
+                    let settings = &requests.common.settings;
+                    self.heartbeat.answered(settings, requests.now_us);
                 }
                 Event::Acknowledged => self.is_client_done = true,
                 Event::Closed(close) => {
@@ -429,30 +375,54 @@ impl Session {
         left.len()
     }
 
+    /// A message of the client's: what there is room for goes to the worker at once, where it came from the socket.
+    fn hand_over(&mut self, kind: Kind, message: Cow<'_, [u8]>, requests: &mut Requests) {
+        if self.is_worker_done {
+            return;
+        }
+        let pour = |parts: [&[u8]; 2]| requests.dispatch.pour(&self.ticket, &parts);
+        self.inward.put(kind, message, pour);
+    }
+
     /// Whether its client is heard. Not while the worker takes nothing; and who does not take what is said to it is
     /// not heard either: it may ping without end.
-    fn hears(&self) -> bool {
+    pub(super) fn hears(&self) -> bool {
         self.pending.is_empty() && self.inward.is_empty()
     }
 
     /// Gives the worker what it has room for.
-    fn pass_on(&mut self, requests: &mut Requests) {
+    pub(super) fn pass_on(&mut self, requests: &mut Requests) {
         if self.is_worker_done {
             self.inward.clear();
         }
         // If the slot makes no sense, or is gone, that is found out when the worker is listened to.
-        let mut pour = |part: &[u8]| requests.dispatch.pour(&self.ticket, part);
-        self.inward.pour(|part| pour(part).unwrap_or(part.len()));
+        let pour = |parts: [&[u8]; 2]| requests.dispatch.pour(&self.ticket, &parts);
+        self.inward.pour(pour);
+    }
+
+    /// Counts what is in memory of what the client has sent, with what of it is `ahead`. If all clients together may
+    /// not have so much, it is closed.
+    pub(super) fn count(&mut self, ahead: usize, requests: &mut Requests) {
+        let bytes = self.socket.held_bytes() + self.inward.len() + ahead;
+        // Who is being closed gets no more.
+        if !requests
+            .messages
+            .hold(&mut self.held, bytes, requests.now_us)
+            && self.end.is_none()
+        {
+            let close = Close::new(code::TRY_LATER, "no memory is left for messages");
+            self.close(End::ForMemory, &close, requests);
+        }
     }
 
     /// Whether all is said, and heard by who is to hear it.
-    fn is_over(&self, now_us: u64) -> bool {
+    pub(super) fn is_over(&self, now_us: u64) -> bool {
         let is_said = self.end.is_some() && self.socket.is_closing();
         is_said && (now_us >= self.closed_by_us || (self.is_client_done && self.inward.is_empty()))
     }
 
     /// It is over, and whoever keeps records is told.
-    fn over(mut self, requests: &mut Requests) {
+    pub(super) fn over(mut self, requests: &mut Requests) {
         let end = self.end.unwrap_or(End::Cut);
         self.facts.sent = self.outward.sent;
         let code = CloseCode::of(self.facts.code);
@@ -474,12 +444,6 @@ impl Session {
         }
         self.over(requests);
     }
-}
-
-/// When the next ping is sent.
-fn next_ping_us(requests: &Requests) -> u64 {
-    let interval = requests.common.settings.ws_ping_interval.as_duration();
-    interval.map_or(u64::MAX, |interval| after(requests.now_us, interval))
 }
 
 /// When a session is closed, of those that all are to be: they are spread over `session_grace`.

@@ -78,12 +78,20 @@ impl Dispatch {
         self.gives_seat_back(ticket);
     }
 
-    /// Hands what a client has sent to its worker, as far as there is room, and gives how much that was. If it was not
-    /// all, the connection is woken when there is room. `None` if the worker takes nothing any more.
-    pub(crate) fn pour(&mut self, ticket: &Ticket, bytes: &[u8]) -> Option<usize> {
-        let poured = self.fetching(ticket, |side, slot| side.pour(slot, bytes))?;
-        ticket.wants_room.set(poured < bytes.len());
+    /// Hands what a client has sent to its worker, one part after the other, as far as there is room, and gives how much
+    /// that was. If it was not all, the connection is woken when there is room. `None` if the worker takes nothing any
+    /// more.
+    pub(crate) fn pour(&mut self, ticket: &Ticket, parts: &[&[u8]]) -> Option<usize> {
+        let all: usize = parts.iter().map(|part| part.len()).sum();
+        let poured = self.fetching(ticket, |side, slot| side.pour(slot, parts))?;
+        ticket.wants_room.set(poured < all);
         Some(poured)
+    }
+
+    /// How many bytes the worker has written of messages that were not taken.
+    pub(crate) fn messages_len(&mut self, ticket: &Ticket) -> usize {
+        self.fetching(ticket, |side, slot| side.readable(slot))
+            .unwrap_or(0)
     }
 
     /// Takes up to `max` bytes that the worker has written of messages.

@@ -35,6 +35,7 @@ use super::storage::clients::Client;
 use super::storage::connection_shares::ConnectionShares;
 use super::storage::disk::Disk;
 use super::storage::memory::Memory;
+use super::storage::message_memory::MessageMemory;
 use super::storage::shortage::Shortage;
 use super::storage::spool::Spool;
 use super::storage::woken::{Later, Woken};
@@ -95,6 +96,7 @@ pub(crate) struct Requests {
     /// When this turn began.
     pub(crate) now_us: u64,
     body_memory: Rc<Memory>,
+    pub(crate) messages: MessageMemory,
     request_ids: Option<RequestIds>,
     date: Date,
     scratch: Vec<u8>,
@@ -147,6 +149,7 @@ impl Requests {
             believed: Rc::new(settings.believed()),
             now_us,
             body_memory: Memory::new(settings.max_body_memory),
+            messages: MessageMemory::new(settings.max_ws_memory),
             request_ids: header.map(RequestIds::new).transpose()?,
             date: Date::default(),
             scratch: Vec::new(),

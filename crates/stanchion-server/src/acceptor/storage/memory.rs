@@ -24,6 +24,11 @@ impl Memory {
         self.bytes_max.saturating_sub(self.bytes.get())
     }
 
+    /// Bytes that there are.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.get()
+    }
+
     pub(crate) fn is_over(&self) -> bool {
         self.bytes.get() > self.bytes_max
     }
@@ -49,6 +54,12 @@ impl Held {
     pub(crate) fn add(&mut self, bytes: usize) {
         self.bytes += bytes;
         self.memory.bytes.set(self.memory.bytes.get() + bytes);
+    }
+
+    /// There are so many now.
+    pub(crate) fn set(&mut self, bytes: usize) {
+        self.release();
+        self.add(bytes);
     }
 
     pub(crate) fn release(&mut self) {

@@ -4,6 +4,7 @@ pub(crate) mod clients;
 pub(crate) mod connection_shares;
 pub(crate) mod disk;
 pub(crate) mod memory;
+pub(crate) mod message_memory;
 #[cfg(test)]
 pub(crate) mod scratch;
 pub(crate) mod shortage;

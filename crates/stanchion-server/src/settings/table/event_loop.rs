@@ -127,6 +127,22 @@ A longer one closes the WebSocket with code 1009, before the app sees any \
 of it.",
         },
         Setting {
+            name: "max_ws_memory",
+            flags: &["--max-ws-memory"],
+            metavar: "SIZE",
+            env: None,
+            kind: Kind::Bytes(Range::from(0)),
+            default: Preset::Number(256 << 20),
+            gunicorn: false,
+            on_reload: OnReload::Applies,
+            help: "Memory of WebSocket messages, in bytes",
+            long_help: "\
+Messages that have come in part, and those for which an app that does not \
+receive has no room, of all clients together. Past it a WebSocket that \
+needs more is closed with code 1013 (try again later). 16 KiB of each may \
+be in memory all the same.",
+        },
+        Setting {
             name: "loop",
             flags: &["--loop"],
             metavar: "NAME",

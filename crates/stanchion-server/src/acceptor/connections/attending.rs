@@ -1,0 +1,129 @@
+//! A connection whose request has become a WebSocket: it hears its client, and says what the worker says.
+
+use bytes::{Buf, Bytes};
+
+use super::connection::{Connection, Phase, Step};
+use super::transport::{Read, Written};
+use crate::acceptor::poller::Poller;
+use crate::acceptor::requests::Requests;
+
+/// How much is read and written in one go, before others have their turn.
+const TURN_BYTES_MAX: usize = 1 << 20;
+
+impl Connection {
+    /// Goes on with a WebSocket.
+    pub(super) fn attend(&mut self, requests: &mut Requests, poller: &Poller) -> Step {
+        let mut turn_bytes = 0;
+        if let Phase::Session(session) = &mut self.phase {
+            session.ticket.seen();
+            session.tick(self.number, &self.transport, requests);
+        }
+        loop {
+            let Phase::Session(session) = &mut self.phase else {
+                return Step::On;
+            };
+            let written = session.say(&mut self.transport, requests);
+            session.pass_on(requests);
+            session.count(self.ahead.len(), requests);
+            if let Some(written) = written {
+                match written {
+                    Written::Bytes(len) => {
+                        self.intake.wrote(len, requests.now_us);
+                        turn_bytes += len;
+                        if !session.pending.is_empty() && turn_bytes < TURN_BYTES_MAX {
+                            // The kernel tells of room only once it was found to have none (epoll(7), EPOLLET).
+                            continue;
+                        }
+                        if !session.pending.is_empty() {
+                            self.wake_later(requests);
+                            return Step::Wait;
+                        }
+                    }
+                    Written::Full => {
+                        let untaken = self.transport.untaken();
+                        let pace = requests.intake_pace();
+                        self.intake.stalled(pace, untaken, requests.now_us);
+                        self.transport.watch_room(true, poller);
+                    }
+                    Written::Failed => return self.lose(requests),
+                }
+            }
+            if session.pending.is_empty() {
+                self.transport.watch_room(false, poller);
+                if session.is_over(requests.now_us) {
+                    return self.end_session(requests);
+                }
+            } else if requests.now_us >= session.closed_by_us {
+                return self.lose(requests);
+            }
+            let Some(progress) = self.hear(requests) else {
+                return self.lose(requests);
+            };
+            turn_bytes += progress;
+            let Phase::Session(session) = &mut self.phase else {
+                return Step::On;
+            };
+            if progress == 0 && !session.has_more_to_say(requests) {
+                if self.transport.is_hung_up() {
+                    return self.lose(requests);
+                }
+                return Step::Wait;
+            }
+            if turn_bytes >= TURN_BYTES_MAX {
+                self.wake_later(requests);
+                return Step::Wait;
+            }
+        }
+    }
+
+    /// Hears the client, as far as the worker has room for what it says. Gives how much has come; `None` if the
+    /// connection has ended.
+    fn hear(&mut self, requests: &mut Requests) -> Option<usize> {
+        let Phase::Session(session) = &mut self.phase else {
+            return Some(0);
+        };
+        if !session.hears() || session.is_client_done {
+            return Some(0);
+        }
+        let (transport, ahead) = (&mut self.transport, &mut self.ahead);
+        if !ahead.is_empty() || session.inward.has_more_behind {
+            return requests.with_scratch(|scratch, requests| {
+                scratch.extend_from_slice(ahead);
+                let left = session.came(scratch, requests);
+                let len = ahead.len() - left;
+                // What is left of it is as it came.
+                ahead.advance(len);
+                // Something may have come of what came before.
+                Some(len.max(1))
+            });
+        }
+        if !transport.is_readable() {
+            return Some(0);
+        }
+        requests.with_scratch(|scratch, requests| match transport.read(scratch) {
+            Read::Bytes(len) => {
+                let left = session.came(scratch, requests);
+                *ahead = Bytes::copy_from_slice(&scratch[len - left..]);
+                Some(len)
+            }
+            Read::Nothing => Some(0),
+            Read::End | Read::Failed => None,
+        })
+    }
+
+    /// The connection has ended without a close frame, or its client takes none.
+    fn lose(&mut self, requests: &mut Requests) -> Step {
+        self.abandon(requests);
+        Step::Close
+    }
+
+    fn end_session(&mut self, requests: &mut Requests) -> Step {
+        let Phase::Session(session) = std::mem::replace(&mut self.phase, Phase::Over) else {
+            return Step::Close;
+        };
+        session.over(requests);
+        // The server closes the connection first (RFC 6455 section 7.1.1), once the client has read all.
+        self.unread = true;
+        self.leave(requests)
+    }
+}

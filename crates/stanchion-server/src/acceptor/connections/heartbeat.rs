@@ -1,0 +1,155 @@
+//! Whether the client of a WebSocket is there: it is pinged, and answers in time.
+
+use super::judging::after;
+use crate::settings::Settings;
+
+/// When a client is pinged, and when it must have answered.
+pub(super) struct Heartbeat {
+    /// When the next ping is sent, or, if one was, when it must have been answered.
+    due_us: u64,
+    /// A ping was sent, when so many bytes had been written.
+    pinged_at: Option<u64>,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Beat {
+    Ping,
+    /// The client is taken for gone.
+    Close,
+}
+
+/// What is seen of a client.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Seen {
+    /// Bytes that were written to its socket.
+    pub(super) written: u64,
+    /// Of these, the bytes that its kernel has taken.
+    pub(super) taken: u64,
+    /// More wait for it than the socket has room for.
+    pub(super) is_behind: bool,
+    /// What it sends is read; not while nobody takes it.
+    pub(super) is_heard: bool,
+}
+
+impl Heartbeat {
+    pub(super) fn new(settings: &Settings, now_us: u64) -> Self {
+        let interval = settings.ws_ping_interval.as_duration();
+        Self {
+            due_us: interval.map_or(u64::MAX, |interval| after(now_us, interval)),
+            pinged_at: None,
+        }
+    }
+
+    pub(super) fn due_us(&self) -> u64 {
+        self.due_us
+    }
+
+    /// The client has answered.
+    pub(super) fn answered(&mut self, settings: &Settings, now_us: u64) {
+        *self = Self::new(settings, now_us);
+    }
+
+    /// It is being closed.
+    pub(super) fn stop(&mut self) {
+        self.due_us = u64::MAX;
+    }
+
+    /// What the clock asks for.
+    pub(super) fn tick(&mut self, seen: Seen, settings: &Settings, now_us: u64) -> Option<Beat> {
+        if now_us < self.due_us {
+            return None;
+        }
+        let timeout = settings.ws_ping_timeout.as_duration();
+        let answers_by_us = timeout.map_or(u64::MAX, |timeout| after(now_us, timeout));
+        let Some(pinged_at) = self.pinged_at else {
+            self.pinged_at = Some(seen.written);
+            self.due_us = answers_by_us;
+            return Some(Beat::Ping);
+        };
+        if seen.is_behind {
+            // Who takes nothing has `write_timeout`.
+            self.due_us = answers_by_us;
+            return None;
+        }
+        if !seen.is_heard && seen.taken > pinged_at {
+            // It may have answered, behind what nobody takes yet. Its kernel has taken the ping, so the machine is
+            // there: the next ping asks again.
+            self.answered(settings, now_us);
+            return None;
+        }
+        Some(Beat::Close)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: u64 = 1_000_000;
+
+    fn settings() -> Settings {
+        let settings = r#"{"interface": "asgi", "ws_ping_interval": 10, "ws_ping_timeout": 5}"#;
+        Settings::from_json(settings).expect("settings")
+    }
+
+    /// One that was pinged after `written` bytes.
+    fn pinged(settings: &Settings, written: u64) -> Heartbeat {
+        let mut heartbeat = Heartbeat::new(settings, 0);
+        let seen = Seen {
+            written,
+            ..Seen::default()
+        };
+        assert_eq!(heartbeat.tick(seen, settings, 10 * S - 1), None);
+        assert_eq!(heartbeat.tick(seen, settings, 10 * S), Some(Beat::Ping));
+        assert_eq!(heartbeat.due_us(), 15 * S);
+        heartbeat
+    }
+
+    #[test]
+    fn who_answers_is_pinged_again_and_who_does_not_is_gone() {
+        let settings = settings();
+        let heard = Seen {
+            taken: 1000,
+            is_heard: true,
+            ..Seen::default()
+        };
+        let mut there = pinged(&settings, 100);
+        there.answered(&settings, 11 * S);
+        assert_eq!(there.tick(heard, &settings, 20 * S), None);
+        assert_eq!(there.tick(heard, &settings, 21 * S), Some(Beat::Ping));
+        let mut gone = pinged(&settings, 100);
+        assert_eq!(gone.tick(heard, &settings, 15 * S - 1), None);
+        assert_eq!(gone.tick(heard, &settings, 15 * S), Some(Beat::Close));
+    }
+
+    #[test]
+    fn who_is_not_heard_is_there_as_long_as_its_kernel_takes_pings() {
+        let settings = settings();
+        let unheard = |taken| Seen {
+            written: 102,
+            taken,
+            ..Seen::default()
+        };
+        let mut heartbeat = pinged(&settings, 100);
+        assert_eq!(heartbeat.tick(unheard(102), &settings, 15 * S), None);
+        let again = heartbeat.tick(unheard(102), &settings, 25 * S);
+        assert_eq!(again, Some(Beat::Ping));
+        let dead = heartbeat.tick(unheard(102), &settings, 30 * S);
+        assert_eq!(dead, Some(Beat::Close));
+    }
+
+    #[test]
+    fn who_takes_nothing_is_not_judged_by_pings() {
+        let settings = settings();
+        let behind = Seen {
+            is_behind: true,
+            ..Seen::default()
+        };
+        let mut heartbeat = pinged(&settings, 100);
+        assert_eq!(heartbeat.tick(behind, &settings, 15 * S), None);
+        assert_eq!(heartbeat.due_us(), 20 * S);
+        heartbeat.stop();
+        assert_eq!(heartbeat.tick(Seen::default(), &settings, 20 * S), None);
+    }
+}

@@ -1,0 +1,72 @@
+//! Memory of what clients of `WebSockets` send: messages that have not come as a whole, and those for which their apps
+//! have no room.
+
+use std::io;
+use std::rc::Rc;
+
+use super::memory::{Held, Memory};
+use super::shortage::Shortage;
+
+/// What a client may have in memory, whatever others have: most messages are shorter.
+const OWN_BYTES: usize = 16 << 10;
+
+/// A bound on what all clients together have in memory.
+pub(crate) struct MessageMemory {
+    memory: Rc<Memory>,
+    shortage: Shortage,
+}
+
+impl MessageMemory {
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        Self {
+            memory: Memory::new(bytes_max),
+            shortage: Shortage::of(
+                "clients send more at once over WebSockets than there is memory for (max_ws_memory), and are closed with code 1013",
+            ),
+        }
+    }
+
+    /// Nothing, as yet.
+    pub(crate) fn held(&self) -> Held {
+        Held::new(&self.memory, 0)
+    }
+
+    /// A client has so much in memory now. False if that is too much.
+    pub(crate) fn hold(&self, held: &mut Held, bytes: usize, now_us: u64) -> bool {
+        if bytes == held.bytes() {
+            return true;
+        }
+        held.set(bytes);
+        if bytes <= OWN_BYTES || !self.memory.is_over() {
+            return true;
+        }
+        let why = io::Error::other(format!("{} bytes are held", self.memory.bytes()));
+        self.shortage.failed(now_us, &why);
+        false
+    }
+
+    /// Looks whether a shortage is over.
+    pub(crate) fn settle(&self, now_us: u64) {
+        self.shortage.settle(now_us);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_wants_more_than_there_is_gets_no_more_than_its_own() {
+        let messages = MessageMemory::new(100_000);
+        let [mut first, mut second] = [messages.held(), messages.held()];
+        for (bytes, fits) in [(60_000, true), (100_000, true), (100_001, false)] {
+            assert_eq!(messages.hold(&mut first, bytes, 0), fits, "{bytes}");
+        }
+        assert!(messages.hold(&mut second, OWN_BYTES, 0));
+        assert!(!messages.hold(&mut second, OWN_BYTES + 1, 0));
+        assert!(messages.hold(&mut first, 0, 0));
+        assert!(messages.hold(&mut second, 100_000, 0));
+        drop(second);
+        assert_eq!(messages.memory.bytes(), 0);
+    }
+}

@@ -1,0 +1,143 @@
+"""What all sessions (WebSockets that are open) together may hold, and how clients are noticed that are gone."""
+
+import resource
+import socket
+
+import pytest
+
+from support.counts import Counts
+from support.patience import eventually
+from support.server import Serve
+from support.websocket import Open, WebSocket, seen, sessions
+
+ASGI = ("--interface", "asgi")
+PINGS = ("--ws-ping-interval", "1", "--ws-ping-timeout", "1")
+PING = ("ping", b"")
+CLIENTS = 1000
+HALF_BYTES = 1 << 17
+MEMORY_BYTES = 16 << 20
+NO_MEMORY = (1013, "no memory is left for messages")
+# More than a slot takes in for its worker, and more than a client may have besides.
+LARGE_BYTES = 300_000
+
+
+def half_a_message() -> bytes:
+    header = b"\x82\xff" + (2 * HALF_BYTES).to_bytes(8, "big") + bytes(4)
+    return header + bytes(HALF_BYTES)
+
+
+def has_room(client: WebSocket) -> bool:
+    """Whether it was not sent away."""
+    client.wire.sock.setblocking(False)
+    try:
+        return not client.wire.sock.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return True
+    finally:
+        client.wire.sock.setblocking(True)
+
+
+def test_what_a_thousand_clients_have_sent_of_messages_is_bounded_together(
+    serve: Serve, counts: Counts, opens: Open
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, CLIENTS + 500)), hard))
+    memory = ("--max-ws-memory", str(MEMORY_BYTES), "--ws-ping-interval", "0")
+    server = serve("sockets:app", *ASGI, *memory, *counts.arguments)
+    clients = [opens(server) for _ in range(CLIENTS)]
+    before = server.acceptor().memory_full_info().uss
+    for client in clients:
+        client.wire.send(half_a_message())
+    fit = MEMORY_BYTES // HALF_BYTES
+    eventually(lambda: sum(map(has_room, clients)) <= fit, "the others are sent away")
+    # A message that needs more than a read is counted as it comes, so two that come at once may both find no room.
+    held = [client for client in clients if has_room(client)]
+    assert fit - 8 <= len(held) <= fit
+    # Buffers of sockets are the kernel's.
+    assert server.acceptor().memory_full_info().uss - before < 2 * MEMORY_BYTES
+    for client in clients:
+        if client not in held:
+            assert client.until_end() == [NO_MEMORY]
+    assert sessions(counts) == {"begun": CLIENTS, "closed_by_server": CLIENTS - len(held)}
+    assert server.log.text().count("[ERROR] clients send more at once over WebSockets") == 1
+
+    # Who goes makes room.
+    for client in held[1:]:
+        client.drop()
+    eventually(lambda: sessions(counts).get("cut") == len(held) - 1, "they are gone")
+    held[0].wire.send(bytes(HALF_BYTES))
+    assert held[0].hear() == bytes(2 * HALF_BYTES)
+
+
+def test_messages_for_an_app_that_does_not_receive_are_bounded_together(
+    serve: Serve, counts: Counts, opens: Open
+) -> None:
+    server = serve("sockets:app", *ASGI, "--max-ws-memory", str(1 << 20), *counts.arguments)
+    clients = [opens(server, "/deaf") for _ in range(20)]
+    for client in clients:
+        client.bytes(bytes(LARGE_BYTES))
+    eventually(lambda: sum(map(has_room, clients)) <= 7, "the others are sent away")
+    away = [client for client in clients if not has_room(client)]
+    assert [client.hear() for client in away] == [NO_MEMORY] * len(away)
+
+
+def test_a_client_that_is_there_is_pinged_again_while_its_app_does_not_receive(
+    serve: Serve, counts: Counts, opens: Open
+) -> None:
+    server = serve("sockets:app", *ASGI, *PINGS, *counts.arguments)
+    client = opens(server, "/deaf")
+    client.bytes(bytes(LARGE_BYTES))
+    assert [client.hear() for _ in range(3)] == [PING] * 3
+    assert sessions(counts) == {"begun": 1}
+
+
+def test_a_client_whose_machine_takes_nothing_is_noticed_while_its_app_does_not_receive(
+    serve: Serve, counts: Counts, opens: Open
+) -> None:
+    server = serve("sockets:app", *ASGI, *PINGS, *counts.arguments)
+    # Its kernel has no room for what the app says, so it acknowledges no ping behind that: as if it were gone.
+    client = opens(server, "/said-and-deaf", receive_buffer_bytes=4096)
+    client.bytes(bytes(LARGE_BYTES))
+    eventually(lambda: sessions(counts).get("closed_by_server"), "it is noticed", 20)
+    heard = client.until_end()
+    assert heard[0] == bytes(50_000)
+    assert [one for one in heard[1:] if one != PING] == [(1011, "a ping was not answered")]
+    assert sessions(counts) == {"begun": 1, "closed_by_server": 1}
+
+
+def codes(client: WebSocket) -> list[int]:
+    """Those of the close frames that it hears, and nothing else. Not by wsproto, which does not know all of them."""
+    heard = b"".join(iter(lambda: client.wire.sock.recv(1 << 16), b""))
+    assert heard[:1] == b"\x88" and len(heard) == 2 + heard[1]
+    return [int.from_bytes(heard[2:4], "big")]
+
+
+def closed_with(client: WebSocket, code: int) -> list[int]:
+    """What a client hears that closes with this code."""
+    client.wire.send(b"\x88\x82\x00\x00\x00\x00" + code.to_bytes(2, "big"))
+    return codes(client)
+
+
+@pytest.mark.parametrize("code", [1000, 1003, 1007, 1011, 1013, 1014, 3000, 4999])
+def test_a_code_that_may_be_sent_is_sent_by_either_side(serve: Serve, counts: Counts, opens: Open, code: int) -> None:
+    server = serve("sockets:app", *ASGI, *counts.arguments)
+    assert closed_with(opens(server), code) == [code]
+    client = opens(server)
+    client.text(f"close {code}")
+    header = client.wire.sock.recv(2, socket.MSG_PEEK)
+    assert header == b"\x88\x02"
+    client.wire.send(b"\x88\x80\x00\x00\x00\x00")
+    assert codes(client) == [code]
+    assert sessions(counts) == {"begun": 2, "closed_by_client": 1, "closed_by_app": 1}
+    assert [event[0] for event in seen(server) if isinstance(event[0], int)] == [code, code]
+
+
+@pytest.mark.parametrize("code", [999, 1004, 1005, 1006, 1015, 1016, 2999, 5000])
+def test_a_code_that_none_may_send_is_sent_by_nobody(serve: Serve, counts: Counts, opens: Open, code: int) -> None:
+    server = serve("sockets:app", *ASGI, *counts.arguments)
+    assert closed_with(opens(server), code) == [1002]
+    client = opens(server)
+    client.text(f"close {code}")
+    assert client.hear() == f"no code of a close that may be sent: {code}"
+    assert sessions(counts) == {"begun": 2, "closed_by_server": 1}
+    assert [event[0] for event in seen(server) if isinstance(event[0], int)] == [1002]

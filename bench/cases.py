@@ -123,6 +123,14 @@ WORKLOADS = {
     "asgi-json": Workload("starlette_json:app", Load(), is_flask_json),
     "asgi-upload": Workload("asgi:upload", Load(post_bytes=UPLOAD_BYTES), lambda body: body == b"%d\n" % UPLOAD_BYTES),
     "asgi-stream": Workload("asgi:stream", Load(STREAMS), is_whole_stream, is_long=True),
+    "static": Workload(
+        "hello:app",
+        Load(path=f"/static/{files.SMALL}"),
+        lambda body: len(body) == files.SMALL_BYTES == body.count(b"x"),
+        floor=nginx.static_files(files.FOLDER),
+        prepare=files.prepare,
+        own=("--static", f"/static={files.FOLDER.resolve()}"),
+    ),
     "stream16": Workload("stream:app", Load(STREAMS, path="/16"), is_whole_stream, is_long=True),
     "stream64": Workload("stream:app", Load(STREAMS, path="/64"), is_whole_stream, is_long=True),
     **{
@@ -225,6 +233,13 @@ CASES = {
             ("nginx", *ONE_WORKER),
             LOAD_COLUMNS,
             stand=one_worker(WORKLOADS["file100"]),
+        ),
+        Case(
+            "static",
+            "A static file of 10 KiB, without a worker, over 32 keep-alive connections",
+            ("nginx", "stanchion"),
+            LOAD_COLUMNS,
+            stand=one_worker(WORKLOADS["static"]),
         ),
         Case(
             "asgi-hello",

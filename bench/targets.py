@@ -34,6 +34,7 @@ TARGETS = (
     Target("stream64", "cpu_us", ("fastpysgi",), 1.0, "1 MiB in chunks of 64 KiB: no more CPU than fastpysgi"),
     Target("file1", "cpu_us", ("nginx",), 1.2, "a file of 1 MiB: at most 1.2 x nginx's CPU"),
     Target("file100", "cpu_us", ("nginx",), 1.2, "a file of 100 MiB: at most 1.2 x nginx's CPU"),
+    Target("static", "cpu_us", ("nginx",), 1.2, "a static file of 10 KiB: at most 1.2 x nginx's CPU"),
     Target("page", "cpu_us", PEERS, 1.03, "Flask, Jinja, JSON: at most 1.03 x the CPU of the best peer"),
     Target("page", "p99_ms", PEERS, 1.0, "Flask, Jinja, JSON: the lowest p99"),
     Target("memory", "pss_mb", (), 119.0, "4 workers, 100 MB preloaded: at most 119 MB"),

@@ -36,6 +36,8 @@ class Workload:
     is_long: bool = False
     # Makes what the app needs.
     prepare: Callable[[], None] = lambda: None
+    # Flags that only stanchion is given.
+    own: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ def one_worker(work: Workload) -> Stand:
     @contextlib.contextmanager
     def stand(server: Server) -> Iterator[Turn]:
         work.prepare()
-        with serving(server, work.app, floor=work.floor) as (tree, port):
+        with serving(server, work.app, floor=work.floor, own=work.own) as (tree, port):
             yield turn_of(work, port, {"": tree})
 
     return stand

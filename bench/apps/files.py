@@ -8,6 +8,8 @@ from wsgiref.types import StartResponse, WSGIEnvironment
 
 FOLDER = Path(".bench/files")
 SIZES_MB = (1, 100)
+SMALL = "small.css"
+SMALL_BYTES = 10 << 10
 BLOCK_BYTES = 64 << 10
 
 
@@ -17,6 +19,7 @@ def prepare() -> None:
         path = FOLDER / str(size_mb)
         if not path.exists() or path.stat().st_size != size_mb << 20:
             path.write_bytes(b"x" * (size_mb << 20))
+    (FOLDER / SMALL).write_bytes(b"x" * SMALL_BYTES)
 
 
 def blocks(file: BinaryIO) -> Iterator[bytes]:

@@ -1,6 +1,7 @@
 //! The answer to a request: whose it is, how it is framed, and what the connection does after it.
 
 use std::collections::VecDeque;
+use std::fs::File;
 
 use bytes::Bytes;
 use stanchion_http::{BodyLength, put_field};
@@ -14,7 +15,7 @@ use crate::acceptor::dispatch::refusal::Refusal;
 use crate::acceptor::dispatch::reply::Reply;
 use crate::acceptor::dispatch::ticket::{Answer, AppAnswer, Section, Start, Ticket};
 use crate::acceptor::requests::Requests;
-use crate::acceptor::requests::file::FileBody;
+use crate::acceptor::requests::file::{FileBody, put_cached};
 use crate::acceptor::requests::head::{Ending, Extras};
 use crate::tally::{Event, Outcome};
 
@@ -123,11 +124,13 @@ impl Connection {
                 }
             }
             Start::Streamed(_) => (Bytes::new(), Source::Stream),
-            Start::File(file, part) => (Bytes::new(), Source::File(FileBody::new(file, part))),
-            Start::Sections(file, sections) => (
-                Bytes::new(),
-                Source::File(FileBody::of_sections(file, sections)),
-            ),
+            Start::File(file, part) => {
+                let sections = vec![Section::Part(part)];
+                (Bytes::new(), asked.of_file(&mut out, file, sections))
+            }
+            Start::Sections(file, sections) => {
+                (Bytes::new(), asked.of_file(&mut out, file, sections))
+            }
         };
         self.start(
             out,
@@ -270,6 +273,19 @@ impl Connection {
             && !self.closing
             && !requests.ends_connections()
             && (requests_max == 0 || self.requests < requests_max)
+    }
+}
+
+impl Asked {
+    /// Where the rest of a file comes from. One that is small and at hand goes out with its head: that is two system calls
+    /// less, and one packet.
+    fn of_file(&mut self, out: &mut Vec<u8>, file: File, sections: Vec<Section>) -> Source {
+        let len: u64 = sections.iter().map(Section::len).sum();
+        if len <= TOGETHER_BYTES_MAX as u64 && put_cached(out, &file, &sections) {
+            self.count(len as usize);
+            return Source::Over;
+        }
+        Source::File(FileBody::new(file, sections))
     }
 }
 

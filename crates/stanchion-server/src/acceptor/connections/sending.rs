@@ -452,7 +452,9 @@ impl Sending {
             .take(PIECES_MAX)
             .map(|piece| IoSlice::new(piece.as_slice()))
             .collect();
-        let written = transport.write_all_of(&slices);
+        // Else the head of a file would go out by itself, and wake the client twice.
+        let more = matches!(&self.source, Source::File(file) if !file.is_over());
+        let written = transport.write_all_of(&slices, more);
         if let Written::Bytes(len) = written {
             self.advance(len);
         }

@@ -182,9 +182,11 @@ impl Transport {
         self.gave(send(&self.socket, bytes, flags))
     }
 
-    /// Writes what there is room for, of all of them in turn.
-    pub(super) fn write_all_of(&mut self, slices: &[IoSlice<'_>]) -> Written {
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    /// Writes what there is room for, of all of them in turn. If `more` follows at once, TCP puts it into the same segments
+    /// (`MSG_MORE` in send(2)).
+    pub(super) fn write_all_of(&mut self, slices: &[IoSlice<'_>], more: bool) -> Written {
+        let mut flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        flags.set(SendFlags::MORE, more);
         let mut nothing = SendAncillaryBuffer::default();
         self.gave(sendmsg(&self.socket, slices, &mut nothing, flags))
     }
@@ -377,7 +379,7 @@ mod tests {
         let block = [b'x'; 1 << 14];
         let mut written = 0;
         loop {
-            match ours.write_all_of(&[IoSlice::new(&block), IoSlice::new(&block)]) {
+            match ours.write_all_of(&[IoSlice::new(&block), IoSlice::new(&block)], false) {
                 Written::Bytes(len) => written += len,
                 Written::Full => break,
                 Written::Failed => panic!("it is connected"),

@@ -10,7 +10,6 @@ use tracing::warn;
 
 use crate::acceptor::dispatch::ticket::Section;
 use crate::acceptor::storage::disk::{self, Disk, Job};
-use crate::record::FilePart;
 
 /// How much of a file is looked for in the page cache, and sent, at a time.
 const STRETCH_BYTES: u64 = 512 << 10;
@@ -48,24 +47,20 @@ pub(crate) enum Stretch<'f> {
 }
 
 impl FileBody {
-    pub(crate) fn new(file: File, part: FilePart) -> Self {
+    pub(crate) fn new(file: File, sections: Vec<Section>) -> Self {
         Self {
             file: Arc::new(file),
-            offset: part.offset,
-            left: part.len,
-            behind: VecDeque::new(),
-            warm_until: part.offset,
+            offset: 0,
+            left: 0,
+            behind: sections.into(),
+            warm_until: 0,
             warming: None,
         }
     }
 
-    /// Parts of it, and what stands between them.
-    pub(crate) fn of_sections(file: File, sections: Vec<Section>) -> Self {
-        let nothing = FilePart { offset: 0, len: 0 };
-        Self {
-            behind: sections.into(),
-            ..Self::new(file, nothing)
-        }
+    /// Nothing is left to be sent.
+    pub(crate) fn is_over(&self) -> bool {
+        self.left == 0 && self.behind.is_empty()
     }
 
     /// What can be sent now.
@@ -123,6 +118,24 @@ impl FileBody {
     }
 }
 
+/// Puts all sections behind `out`, if the page cache has them at once; else `out` stays as it was.
+pub(crate) fn put_cached(out: &mut Vec<u8>, file: &File, sections: &[Section]) -> bool {
+    let before = out.len();
+    for section in sections {
+        match section {
+            Section::Text(bytes) => out.extend_from_slice(bytes),
+            Section::Part(part) => match disk::read_cached(file, part.offset, part.len as usize) {
+                Some(bytes) if bytes.len() as u64 == part.len => out.extend_from_slice(&bytes),
+                None | Some(_) => {
+                    out.truncate(before);
+                    return false;
+                }
+            },
+        }
+    }
+    true
+}
+
 /// Reads a stretch, so that it is in the page cache; to its end, or that of the file.
 fn fetch(file: &File, offset: u64, end: u64) -> io::Result<()> {
     let mut at = offset;
@@ -139,6 +152,7 @@ fn fetch(file: &File, offset: u64, end: u64) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::acceptor::storage::scratch::{Scratch, bytes};
+    use crate::record::FilePart;
 
     /// A file of so many bytes, which has no name any more.
     fn file(scratch: &Scratch, len: usize) -> File {
@@ -154,7 +168,10 @@ mod tests {
         let scratch = Scratch::new("file-part", 0);
         let len = STRETCH_BYTES as usize * 2 + 5_000;
         let (offset, part) = (1_000, len as u64 - 3_000);
-        let mut body = FileBody::new(file(&scratch, len), FilePart { offset, len: part });
+        let mut body = FileBody::new(
+            file(&scratch, len),
+            vec![Section::Part(FilePart { offset, len: part })],
+        );
         let (mut at, end) = (offset, offset + part);
         let mut stretches = 0;
         loop {
@@ -178,16 +195,40 @@ mod tests {
     }
 
     #[test]
+    fn what_the_page_cache_has_is_put_together_or_not_at_all() {
+        let scratch = Scratch::new("file-cached", 0);
+        let file = file(&scratch, 5_000);
+        let part = |offset, len| Section::Part(FilePart { offset, len });
+        let text = || Section::Text(Bytes::from_static(b"text"));
+        let mut out = b"head".to_vec();
+        let all = [part(10, 2), text(), part(4_999, 1), text()];
+        assert!(put_cached(&mut out, &file, &all));
+        let whole = bytes(5_000);
+        let expected = [b"head", &whole[10..12], b"text", &whole[4_999..], b"text"].concat();
+        assert_eq!(out, expected);
+        // It is shorter by now.
+        assert!(!put_cached(&mut out, &file, &[text(), part(4_990, 11)]));
+        assert_eq!(out, expected);
+    }
+
+    #[test]
     fn what_cannot_be_read_whole_is_noticed() {
         let scratch = Scratch::new("file-short", 0);
-        let part = FilePart {
-            offset: 0,
-            len: 5_000,
+        let part = || {
+            vec![Section::Part(FilePart {
+                offset: 0,
+                len: 5_000,
+            })]
         };
-        let mut body = FileBody::new(file(&scratch, 5_000), part);
+        let mut body = FileBody::new(file(&scratch, 5_000), part());
+        let has_bytes = scratch.until(|| match body.next(&scratch.disk, 0) {
+            Stretch::Waits => None,
+            stretch => Some(matches!(stretch, Stretch::Bytes { .. })),
+        });
+        assert!(has_bytes);
         assert!(body.sent(4_000) && !body.sent(0));
         // A directory opens like a file, and reads like none (EISDIR in read(2)).
-        let mut body = FileBody::new(File::open(&scratch.directory).unwrap(), part);
+        let mut body = FileBody::new(File::open(&scratch.directory).unwrap(), part());
         let is_broken = scratch.until(|| match body.next(&scratch.disk, 0) {
             Stretch::Waits => None,
             stretch => Some(matches!(stretch, Stretch::Broken)),

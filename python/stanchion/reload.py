@@ -30,8 +30,9 @@ def watched_files(extra: Sequence[str] = ()) -> list[str]:
 
 def _module_sources() -> Iterator[str]:
     for module in list(sys.modules.values()):
-        if not isinstance(module, ModuleType):
-            continue  # some programs put other objects there
+        # Some programs put other objects there. Those of cffi say of themselves that they are modules.
+        if not issubclass(type(module), ModuleType):
+            continue
         # object's own way: a lazy module would take any other for a reason to load.
         path = object.__getattribute__(module, "__dict__").get("__file__")
         if isinstance(path, str) and path.endswith(".py"):

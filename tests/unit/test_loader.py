@@ -408,6 +408,18 @@ def test_a_lazy_module_is_not_woken(monkeypatch):
     reload.watched_files()
 
 
+def test_what_only_says_that_it_is_a_module_is_not_watched(monkeypatch):
+    """As `_cffi_backend.Lib` does, of which the package cryptography has one."""
+
+    class Lib:
+        __slots__ = ()
+        __class__ = property(lambda self: ModuleType)
+
+    assert isinstance(Lib(), ModuleType)
+    monkeypatch.setitem(sys.modules, "lib", Lib())
+    reload.watched_files()
+
+
 def test_the_working_directory_is_known_by_the_name_of_the_shell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -256,6 +256,26 @@ async def gone(scope: Message, receive: Receive, send: Send) -> None:
     raise RuntimeError("the client is gone") from last
 
 
+async def beyond(scope: Message, receive: Receive, send: Send) -> None:
+    """Has more to say when the client has all that it is to have."""
+    await send(start(headers=[(LENGTH, b"4")]))
+    outcomes = [await outcome(send(body(piece, True))) for piece in (b"ab", b"cd")]
+    await asyncio.to_thread(wait_for_pass)
+    outcomes += [await outcome(send(body(b"", more))) for more in (True, False)]
+    SEEN.append(outcomes)
+
+
+async def endless(scope: Message, receive: Receive, send: Send) -> None:
+    await send(start())
+    sent = 0
+    try:
+        while True:
+            await send(body(b"x", True))
+            sent += 1
+    except OSError:
+        SEEN.append(sent)
+
+
 async def cancels_itself(scope: Message, receive: Receive, send: Send) -> None:
     task = asyncio.current_task()
     assert task is not None
@@ -312,7 +332,8 @@ CALLS: dict[str, Callable[[Message, Receive, Send], Awaitable[None]]] = {
     for call in (
         scope_, seen, messages, received, digest, after_the_body, after_the_answer, before_reading, twice_at_once,
         cancelled_before_it_begins, not_awaited, in_task_groups, of_a_thread, of_many_tasks, send_given_up,
-        left_to_a_child, child_that_is_late, gone, cancels_itself, raises, background, release, context,
+        left_to_a_child, child_that_is_late, gone, beyond, endless, cancels_itself, raises, background, release,
+        context,
     )
 }  # fmt: skip
 

@@ -148,6 +148,25 @@ def test_a_client_that_leaves_is_heard_and_written_to_in_vain(
         assert not [line for line in served.log.lines()[lines:] if "Traceback" in line or "RuntimeError" in line]
 
 
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_an_app_may_say_more_than_its_client_is_to_have(served: Server, shared_gate: Gate, method: str) -> None:
+    """The client has all that Content-Length says, or the head it has asked for, and is let go: it has not left."""
+    with served.connect() as wire:
+        wire.send(request(method, "/beyond"))
+        assert wire.response(method).header("Content-Length") == "4"
+        shared_gate.let_pass(1)
+        assert seen(served, 1) == [[None] * 4]
+
+
+def test_who_goes_on_for_ever_about_a_head_is_told_to_stop(served: Server, flavour: Flavour) -> None:
+    if not flavour.is_ours:
+        pytest.skip("uvicorn waits for the client to leave")
+    with served.connect() as wire:
+        wire.send(request("HEAD", "/endless"))
+        assert wire.response("HEAD").status == 200
+        assert seen(served, 1) == [16 * 1024 + 1]
+
+
 def test_a_request_that_cancels_itself(served: Server) -> None:
     with served.connect() as wire:
         assert wire.get("/cancels_itself").status == 500

@@ -167,6 +167,12 @@ impl Answer {
         owed
     }
 
+    /// Whether the client is owed no more of a body: it has what Content-Length promises, or is to have none. The
+    /// app may have more to say all the same.
+    pub(crate) fn is_given(&self) -> bool {
+        self.stage == Stage::Sending && (!self.has_body || self.promised == Some(0))
+    }
+
     /// There is nothing more.
     pub(crate) fn complete(&mut self) {
         let Some(taken) = self.taken.take() else {

@@ -21,6 +21,10 @@ const PIECE_BYTES: usize = 64 * 1024;
 /// Nothing has come of a body that is still coming.
 const NOTHING: (usize, Inflow) = (0, Inflow::Open);
 
+/// How many pieces an app may send behind all that its client is to have: what a HEAD request leaves out, or an empty
+/// one behind the promised length. Those of a large file; an endless stream that a HEAD request asks for ends there.
+const BEYOND_PIECES_MAX: u32 = 16 * 1024;
+
 /// How far a request is, and its answer.
 pub(super) struct Progress {
     pub(super) answer: Answer,
@@ -28,6 +32,8 @@ pub(super) struct Progress {
     /// The answer is whole as far as the app goes; some of it may wait for room.
     pub(super) is_answered: bool,
     pub(super) is_client_gone: bool,
+    /// Pieces that the app has sent behind all that its client is to have.
+    beyond: u32,
     /// The app's task has ended, but pieces that it has sent wait for room.
     pub(super) is_left: bool,
     /// Futures of those who wait for an event.
@@ -114,6 +120,7 @@ impl Progress {
             input,
             is_answered: false,
             is_client_gone: false,
+            beyond: 0,
             is_left: false,
             receivers: Vec::new(),
             pending: VecDeque::new(),
@@ -217,6 +224,16 @@ impl Progress {
         is_last: bool,
         event_loop: &Py<PyAny>,
     ) -> PyResult<Option<Py<PyAny>>> {
+        if self.answer.is_given() {
+            self.beyond = self.beyond.saturating_add(1);
+            if self.beyond > BEYOND_PIECES_MAX {
+                return Err(client_gone());
+            }
+            // The acceptor lets go of who has all. What is left to say is missed by nobody.
+            if self.is_client_gone {
+                return Ok(None);
+            }
+        }
         let whole = is_last && self.answer.stage == Stage::Head;
         let body_len = whole.then_some(piece.len() as u64);
         self.answer.put_head(body_len, None, write_all)?;

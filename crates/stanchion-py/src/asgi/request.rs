@@ -237,9 +237,12 @@ impl Request {
             .get_item(intern!(py, "type"))?
             .ok_or_else(|| PyValueError::new_err("send takes a dict with a type"))?;
         let kind = kind.cast::<PyString>().map_err(PyErr::from)?;
+        let kind = kind.to_str()?;
+        if kind == "http.response.body" {
+            return request.body(py, message);
+        }
         request.check_client(py)?;
-        match kind.to_str()? {
-            "http.response.body" => request.body(py, message),
+        match kind {
             "http.response.start" => request.start(py, message).map(|()| None),
             "http.response.pathsend" => request.path(py, message),
             other => Err(PyRuntimeError::new_err(format!(
@@ -294,6 +297,9 @@ impl Request {
             None => true,
         };
         let mut state = self.lock(py);
+        if state.is_client_gone && !state.answer.is_given() {
+            return Err(client_gone());
+        }
         if state.answer.stage == Stage::NoHead {
             return Err(PyRuntimeError::new_err(
                 "http.response.start is expected before http.response.body",

@@ -62,6 +62,24 @@ async def upload(file: UploadFile) -> dict[str, str | None]:
     return {"name": file.filename, "sha256": hashlib.sha256(await file.read()).hexdigest()}
 
 
+@app.post("/digest")
+async def digest(file: UploadFile) -> str:
+    """Likewise, of a file that need not fit the memory."""
+    digest = hashlib.sha256()
+    while piece := await file.read(1 << 20):
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+@app.get("/zeroes/{pieces}")
+async def zeroes(pieces: int) -> StreamingResponse:
+    async def given() -> AsyncIterator[bytes]:
+        for _ in range(pieces):
+            yield bytes(1 << 20)
+
+    return StreamingResponse(given())
+
+
 @app.get("/stream")
 async def stream() -> StreamingResponse:
     async def tokens() -> AsyncIterator[str]:

@@ -14,6 +14,7 @@ from support.gate import Gate
 from support.netns import Namespace
 from support.nginx import NGINX, Nginx
 from support.patience import eventually
+from support.processes import written_bytes
 from support.server import Serve, Server
 from support.wire import Wire, request
 
@@ -97,6 +98,39 @@ def test_fastapi(serve: Serve, gate: Gate) -> None:
         assert client.get("/thread").json() == "127.0.0.1"
         assert client.get("/missing").json() == {"detail": "not here"}
         assert client.get("/openapi.json").json()["info"]["title"] == "FastAPI"
+
+
+def test_64_mib_go_through_fastapi_both_ways_in_little_memory(serve: Serve) -> None:
+    piece, pieces, allowed = bytes(1 << 20), 64, 8 << 20
+    server = serve("fastapi_app:app", "--interface", "asgi")
+    start = b'--b\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\n'
+    most = 0
+
+    def uploaded(count: int) -> Iterator[bytes]:
+        nonlocal most
+        yield start
+        for _ in range(count):
+            yield piece
+            most = max(most, written_bytes(server.processes()))
+        yield b"\r\n--b--\r\n"
+
+    with client_of(server) as client:
+
+        def upload(count: int) -> str:
+            form = {"Content-Type": "multipart/form-data; boundary=b"}
+            return str(client.post("/digest", content=uploaded(count), headers=form).json())
+
+        upload(2)
+        before, most = written_bytes(server.processes()), 0
+        assert upload(pieces) == hashlib.sha256(bytes(pieces << 20)).hexdigest()
+        assert most - before < allowed, f"{before >> 20} MiB, then {most >> 20} MiB"
+        count = most = 0
+        with client.stream("GET", f"/zeroes/{pieces}") as response:
+            for part in response.iter_bytes(1 << 20):
+                count += len(part)
+                most = max(most, written_bytes(server.processes()))
+        assert count == pieces << 20
+        assert most - before < allowed, f"{before >> 20} MiB, then {most >> 20} MiB"
 
 
 def test_quart(serve: Serve, gate: Gate) -> None:

@@ -49,7 +49,6 @@ def _is_same(value: object, wanted: object) -> bool:
 
 _TLS = "TLS is not served here: terminate it in a proxy such as nginx"
 _HTTP2 = "only HTTP/1 is served here: put a proxy such as nginx in front for HTTP/2"
-_PROXY = "only HTTP is spoken here: have the proxy send HTTP and X-Forwarded-For"
 _DIRTY = "there are no dirty workers here: give such work to a task queue"
 
 _NO_TLS = "used only with `certfile`"
@@ -125,8 +124,6 @@ FOREIGN = (
     ),
     Foreign("control_socket_mode", ("--control-socket-mode",), harmless=_NO_CONTROL),
     Foreign("control_socket_disable", ("--no-control-socket",), takes_value=False, harmless="there is no such socket"),
-    Foreign("protocol", ("--protocol",), refusal=_PROXY, same=("http",)),
-    Foreign("uwsgi_allow_ips", ("--uwsgi-allow-from",), harmless="used only with `protocol` uwsgi"),
     Foreign("keyfile", ("--keyfile",), refusal=_TLS, same=("",)),
     Foreign("certfile", ("--certfile",), refusal=_TLS, same=("",)),
     Foreign("ca_certs", ("--ca-certs",), harmless=_NO_TLS),

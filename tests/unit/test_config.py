@@ -86,7 +86,6 @@ NOT_HONOURED = {
     "certfile": "'c.pem'",
     "ssl_context": "print",
     "http_protocols": "'h2,h1'",
-    "protocol": "'uwsgi'",
     "worker_class": "'eventlet'",
     "dirty_apps": "['mine:app']",
 }
@@ -172,7 +171,6 @@ ssl_version = 5
 do_handshake_on_connect = True
 suppress_ragged_eofs = False
 """,
-    "protocol = 'uwsgi'": "uwsgi_allow_ips = '*'\n",
     "http2_cleartext = 'upgrade'": "http2_max_frame_size = 32768\n",
     "dirty_apps = ['mine:app']": "dirty_workers = 2\n",
 }

@@ -24,6 +24,7 @@ VALUES: dict[str, tuple[str, object]] = {
     "root_path": ("/shop", "/shop"),
     "forwarded_allow_ips": ("10.0.0.0/8", "10.0.0.0/8"),
     "proxy_allow_ips": ("10.0.0.0/8", "10.0.0.0/8"),
+    "uwsgi_allow_ips": ("10.0.0.0/8", "10.0.0.0/8"),
     "admin": ("127.0.0.1:9000", "127.0.0.1:9000"),
     "control": ("unix:/run/c", "unix:/run/c"),
     "health_path": ("/healthy", "/healthy"),

@@ -23,6 +23,7 @@ OTHER_DEFAULTS = {
     "logger_class",  # gunicorn's own, ours is not there
     "forwarded_allow_ips",  # gunicorn believes peers on unix sockets whatever it says, ours says so
     "proxy_allow_ips",  # likewise
+    "uwsgi_allow_ips",  # likewise
 }
 
 
@@ -81,6 +82,6 @@ def test_defaults_are_gunicorns():
     theirs = {name: getattr(gunicorn_config, name) for name in compared}
     theirs["forwarder_headers"] = ",".join(theirs["forwarder_headers"])
     assert {name: ours()[name].default for name in compared} == theirs
-    for name in ("forwarded_allow_ips", "proxy_allow_ips"):
+    for name in ("forwarded_allow_ips", "proxy_allow_ips", "uwsgi_allow_ips"):
         believed = [*getattr(gunicorn_config, name), "unix"]
         assert ours()[name].default == ",".join(believed)

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use crate::fault::Fault;
 use crate::head::Head;
+use crate::uwsgi::VARIABLE;
 
 /// Path and query of a target in any of its forms (RFC 9112 section 3.2).
 pub fn split_target(target: &[u8]) -> (&[u8], &[u8]) {
@@ -47,10 +48,14 @@ pub fn percent_decoded(path: &[u8]) -> Cow<'_, [u8]> {
 
 /// What a field is called in an environ (RFC 3875 section 4.1.18): `HTTP_X_REQUEST_ID` for `X-Request-Id`, but
 /// `CONTENT_TYPE` and `CONTENT_LENGTH` have names of their own (sections 4.1.2 and 4.1.3). Replaces what is in
-/// `out`. Bytes beyond ASCII, which no token has, become the characters of latin-1.
+/// `out`. A [variable](crate::uwsgi) has its own name. Bytes beyond ASCII, which no token has, become the characters of latin-1.
 pub fn environ_name(name: &[u8], out: &mut String) {
     let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
     out.clear();
+    if let [VARIABLE, name @ ..] = name {
+        out.extend(name.iter().copied().map(char::from));
+        return;
+    }
     if !is("content-type") && !is("content-length") {
         out.push_str("HTTP_");
     }
@@ -112,7 +117,7 @@ impl FieldRules {
 
     /// What becomes of a field of this name, which came from a proxy that we believe or from somebody else.
     pub fn fate(&self, name: &[u8], from_proxy: bool) -> Fate {
-        if !name.contains(&b'_') {
+        if !name.contains(&b'_') || name.starts_with(&[VARIABLE]) {
             return Fate::Shown;
         }
         let is = |known: &[u8]| name.eq_ignore_ascii_case(known);

@@ -5,6 +5,7 @@ use memchr::memchr;
 use crate::body::Framing;
 use crate::octets::{leading_whitespace, trimmed};
 use crate::reader::{HeadReader, HeadRules};
+use crate::uwsgi::VARIABLE;
 
 /// Name and value of a field.
 pub type Field<'a> = (&'a [u8], &'a [u8]);
@@ -137,6 +138,14 @@ impl Head {
         field.map(|field| field.value.of(&self.bytes))
     }
 
+    /// The value of a [variable](crate::uwsgi).
+    pub fn variable(&self, name: &str) -> Option<&[u8]> {
+        let mut fields = self.fields.iter().map(|&field| self.field(field));
+        let found =
+            fields.find(|(known, _)| known.split_first() == Some((&VARIABLE, name.as_bytes())));
+        found.map(|(_, value)| value)
+    }
+
     /// The value of a field that may come once: of two nobody knows which is right.
     pub fn only(&self, name: &str) -> Option<&[u8]> {
         let mut fields = self
@@ -173,6 +182,12 @@ impl Head {
                 self.fields.push(FieldSpan { name, value });
             }
         }
+    }
+
+    /// Puts a field behind all others, whatever its name.
+    pub(crate) fn push(&mut self, name: &[u8], value: &[u8]) {
+        let (name, value) = (self.append(name), self.append(value));
+        self.fields.push(FieldSpan { name, value });
     }
 
     /// Takes out all fields of a name.

@@ -4,7 +4,7 @@
 //! in pieces, [`Decoder`] takes a body out of its framing, [`answer`] writes and checks the heads of
 //! answers, [`gateway`] has the names and values that CGI and PEP 3333 make of a request,
 //! [`forwarded`] reads what proxies in front say of it, and [`proxy_protocol`] what they say of a
-//! connection. What is wrong with a request is a [`Fault`], which knows the status it earns; which
+//! connection. [`uwsgi`] reads requests of that protocol. What is wrong with a request is a [`Fault`], which knows the status it earns; which
 //! side is taken where servers differ is a table in `docs/internals/http.md`.
 //!
 //! ```
@@ -38,6 +38,7 @@ mod reader;
 mod request_line;
 pub mod rules;
 mod target;
+pub mod uwsgi;
 mod writer;
 
 pub use answer::*;
@@ -50,4 +51,5 @@ pub use gateway::*;
 pub use head::{Field, FieldSpan, Head, Span};
 pub use proxy_protocol::*;
 pub use reader::{HeadReader, HeadRules, Permits};
+pub use uwsgi::*;
 pub use writer::HeadWriter;

@@ -14,18 +14,23 @@ pub struct HeadWriter {
 }
 
 impl HeadWriter {
-    /// Begins with what a request line says. Each part is checked on its own, so that none can be taken for two.
+    /// Begins with what a request line says, for HTTP/1.0 or 1.1. Each part is checked on its own, so that none can be taken
+    /// for two.
     ///
     /// # Errors
     /// The method is not a token, or the target has a byte that no target has.
-    pub fn begin(method: &[u8], target: &[u8]) -> Result<Self, Fault> {
+    pub fn begin(method: &[u8], target: &[u8], minor_version: u8) -> Result<Self, Fault> {
         if !is_token(method) {
             return Err(Fault::BadRequest("the method is not a token"));
         }
         if target.is_empty() || !LINE_TEXT.has_all(target) || target.contains(&b' ') {
             return Err(Fault::BadRequest("the target has a byte that no URI has"));
         }
-        let text = [method, b" ", target, b" HTTP/1.1\r\n"].concat();
+        let version: &[u8] = match minor_version {
+            0 => b" HTTP/1.0\r\n",
+            _ => b" HTTP/1.1\r\n",
+        };
+        let text = [method, b" ", target, version].concat();
         Ok(Self { text })
     }
 
@@ -46,7 +51,7 @@ impl HeadWriter {
         Ok(())
     }
 
-    /// Reads it into `head`, which says so of itself as a head of HTTP/1.1.
+    /// Reads it into `head`, which says of itself that it is one of that version.
     ///
     /// # Errors
     /// Those of [`HeadReader::read`].

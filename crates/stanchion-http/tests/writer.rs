@@ -13,7 +13,7 @@ const RULES: HeadRules = HeadRules {
 type Fields<'a> = &'a [(&'a str, &'a str)];
 
 fn written(method: &str, target: &str, fields: Fields<'_>) -> Result<Head, Fault> {
-    let mut writer = HeadWriter::begin(method.as_bytes(), target.as_bytes())?;
+    let mut writer = HeadWriter::begin(method.as_bytes(), target.as_bytes(), 1)?;
     for (name, value) in fields {
         writer.field(name.as_bytes(), value.as_bytes())?;
     }

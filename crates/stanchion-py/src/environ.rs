@@ -261,6 +261,7 @@ impl Environs {
         request: &RequestRecord<'_>,
     ) -> PyResult<bool> {
         let (mut seen, mut mount, mut is_simple) = (Seen::default(), None, true);
+        let is_mounted = request.variable("SCRIPT_NAME").is_some();
         for (sent, value) in request.fields() {
             let name = self.names.get(py, sent);
             match name.role {
@@ -272,6 +273,18 @@ impl Environs {
                     } else if !is_said && !anybody {
                         continue;
                     }
+                }
+                Role::Variable => {
+                    is_simple = false;
+                    let value = match sent {
+                        // Below where the app is mounted, if only we know where that is.
+                        b":PATH_INFO" if !is_mounted => {
+                            below_mount(value, self.script_name.as_bytes())
+                        }
+                        _ => value,
+                    };
+                    environ.set_item(&name.key, text(py, value))?;
+                    continue;
                 }
                 Role::Host | Role::Content | Role::Other => {}
             }

@@ -5,6 +5,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use pyo3::prelude::*;
 use pyo3::types::PyString;
+use stanchion_http::VARIABLE;
 use stanchion_http::gateway::{Fate, FieldRules, environ_name};
 
 /// How many names are remembered; a client cannot make us keep more.
@@ -50,6 +51,8 @@ pub(crate) enum Role {
         proxy: bool,
         anybody: bool,
     },
+    /// A proxy says it of the request by the uwsgi protocol, under this very key.
+    Variable,
     /// The last one counts.
     Content,
     Host,
@@ -146,7 +149,9 @@ impl Name {
     fn new(name: &[u8], key: Py<PyString>, number: Option<usize>, rules: &FieldRules) -> Self {
         let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
         let is_shown = |from_proxy| rules.fate(name, from_proxy) == Fate::Shown;
-        let role = if name.contains(&b'_') {
+        let role = if name.starts_with(&[VARIABLE]) {
+            Role::Variable
+        } else if name.contains(&b'_') {
             Role::Underscored {
                 proxy: is_shown(true),
                 anybody: is_shown(false),

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
+use stanchion_http::VARIABLE;
 use stanchion_http::gateway::{Fate, FieldRules, percent_decoded, split_target};
 use stanchion_server::Worker;
 use stanchion_server::record::RequestRecord;
@@ -23,7 +24,7 @@ const NAMES_MAX: usize = 256;
 const NAME_BYTES_MAX: usize = 64;
 
 /// Fields that scopes are not kept with, in lower case.
-const PERSONAL: [&[u8]; 8] = [
+const PERSONAL: [&[u8]; 9] = [
     b"authorization",
     b"proxy-authorization",
     b"cookie",
@@ -32,6 +33,7 @@ const PERSONAL: [&[u8]; 8] = [
     b"traceparent",
     b"x-forwarded-for",
     b"forwarded",
+    b":REMOTE_ADDR",
 ];
 
 /// Makes scopes, and keeps what is likely to be wanted again.
@@ -166,6 +168,9 @@ impl Scopes {
             format!("{root}{shown}").into()
         };
         scope.set_item(intern!(py, "path"), full)?;
+        if let Some(root_path) = request.variable("SCRIPT_NAME") {
+            scope.set_item(intern!(py, "root_path"), String::from_utf8_lossy(root_path))?;
+        }
         scope.set_item(intern!(py, "raw_path"), PyBytes::new(py, path))?;
         scope.set_item(intern!(py, "query_string"), PyBytes::new(py, query))?;
         let method = PyString::new(py, &String::from_utf8_lossy(request.method));
@@ -177,6 +182,9 @@ impl Scopes {
         scope.set_item(intern!(py, "http_version"), text(py, version))?;
         let headers = PyList::empty(py);
         for (name, value) in request.fields() {
+            if name.starts_with(&[VARIABLE]) {
+                continue;
+            }
             if self.rules.fate(name, request.facts.trusted_peer) == Fate::Shown {
                 headers.append((self.name(py, name), PyBytes::new(py, value)))?;
             }

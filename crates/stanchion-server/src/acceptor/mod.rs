@@ -31,7 +31,7 @@ use crate::exit_code;
 use crate::log;
 use crate::messages::{self, FromAcceptor};
 use crate::panics;
-use crate::settings::Settings;
+use crate::settings::{Protocol, Settings};
 use crate::tally::Event;
 use crate::tree::Common;
 use admin::Admin;
@@ -79,6 +79,12 @@ pub(crate) fn check_settings(settings: &Settings) -> Result<(), String> {
         return Err(format!(
             "`admin` is {admin}, which is an address of `bind` too: it needs one of its own"
         ));
+    }
+    if settings.protocol == Protocol::Uwsgi && settings.proxy_protocol.is_some() {
+        return Err(
+            "`proxy_protocol` is for HTTP: packets of the uwsgi protocol say who the client is (`protocol`)"
+                .to_owned(),
+        );
     }
     observers::check(settings)
 }

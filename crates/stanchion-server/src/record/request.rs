@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use stanchion_exchange::{Area, Taken};
-use stanchion_http::{Head, Span};
+use stanchion_http::{Head, Span, VARIABLE};
 
 use super::{BadRecord, KEPT_BYTES, Numbers, Reader};
 use crate::log::describe;
@@ -292,6 +292,14 @@ impl<'a> RequestRecord<'a> {
         let head = self.head;
         let fields = self.spans.iter();
         fields.map(move |spans| field(spans, head).expect("it was checked when it was read"))
+    }
+
+    /// The value of a [variable](stanchion_http::uwsgi).
+    pub fn variable(&self, name: &str) -> Option<&'a [u8]> {
+        let mut fields = self.fields();
+        let found =
+            fields.find(|(known, _)| known.split_first() == Some((&VARIABLE, name.as_bytes())));
+        found.map(|(_, value)| value)
     }
 
     /// Method, target and name, for logs.

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use stanchion_http::{ClientField, FieldRules, HeaderMap, Permits, ProxyVersions, SchemeFields};
 
-use super::interface::{EventLoop, Interface, Lifespan};
+use super::interface::{EventLoop, Interface, Lifespan, Protocol};
 use super::resolve::{Layer, loop_seats, resolve};
 use super::words;
 use super::{
@@ -204,6 +204,10 @@ pub struct Settings {
     pub reload_engine: String,
     /// Further files and patterns to watch; expanded by the host of the app.
     pub reload_extra_files: Vec<String>,
+    /// What is spoken on the listeners of `bind`.
+    pub protocol: Protocol,
+    /// Proxies that may speak the uwsgi protocol.
+    pub uwsgi_allow_ips: AllowedPeers,
     /// Proxies whose forwarding headers count.
     pub forwarded_allow_ips: AllowedPeers,
     /// In which field they say whose a request is.

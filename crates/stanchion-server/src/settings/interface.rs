@@ -1,6 +1,16 @@
-//! By what an app is called, and what it runs in.
+//! By what a server is called, by what an app is, and what it runs in.
 
 use serde::Deserialize;
+
+/// What clients, or the proxies before them, speak with the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// HTTP.
+    Http,
+    /// The uwsgi protocol.
+    Uwsgi,
+}
 
 /// What the app is called by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]

@@ -33,7 +33,7 @@ pub use collector::Collector;
 pub use control::ControlAddress;
 pub use datagram::DatagramAddress;
 pub use effective::{LogLevel, QueueOrder, Settings, SignalStyle};
-pub use interface::{EventLoop, Interface, Lifespan};
+pub use interface::{EventLoop, Interface, Lifespan, Protocol};
 pub use lane::Lane;
 pub use listen::{Bind, ListenOptions};
 pub use peers::{AllowedPeers, Believed};

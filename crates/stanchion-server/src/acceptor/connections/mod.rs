@@ -4,6 +4,7 @@ mod answering;
 mod attending;
 mod connection;
 mod ending;
+mod form;
 mod heartbeat;
 mod intake;
 mod inward;

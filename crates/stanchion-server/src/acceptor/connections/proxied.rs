@@ -1,8 +1,8 @@
-//! The PROXY header at the start of a connection: whose it is.
+//! Whose a connection is, where a proxy says so: in a PROXY header at its start, or in a packet of the uwsgi protocol.
 
 use std::rc::Rc;
 
-use stanchion_http::{PROXY_HEADER_BYTES_MAX, ProxyHeader, ProxyStart, proxy_start};
+use stanchion_http::{Head, PROXY_HEADER_BYTES_MAX, ProxyHeader, ProxyStart, proxy_start};
 
 use super::connection::{Connection, Step};
 use super::transport::Read;
@@ -48,20 +48,32 @@ impl Connection {
     fn is_of(&mut self, header: &ProxyHeader, requests: &mut Requests) -> Step {
         let believed = &requests.common.settings.forwarded_allow_ips;
         self.peer = Rc::new(self.peer.behind(header, believed));
+        self.claim(requests).unwrap_or(Step::On)
+    }
+
+    /// The request is that of whom the packet names. What comes of that, if it goes no further.
+    pub(super) fn is_of_packet(&mut self, head: &Head, requests: &mut Requests) -> Option<Step> {
+        let believed = &requests.common.settings.forwarded_allow_ips;
+        self.peer = Rc::new(self.peer.of_packet(head, believed));
+        self.claim(requests)
+    }
+
+    /// Counts the connection among those of its client. What comes of it, if it goes no further.
+    fn claim(&mut self, requests: &mut Requests) -> Option<Step> {
         match requests.connection_shares.claim(self.peer.limited_ip()) {
-            Claim::Unlimited => Step::On,
+            Claim::Unlimited => None,
             Claim::Served(share) => {
                 self.claim = Some(share);
-                Step::On
+                None
             }
             Claim::ToBeTold(share) => {
                 self.claim = Some(share);
-                self.refuse_unread(Refusal::TooManyConnections, requests)
+                Some(self.refuse_unread(Refusal::TooManyConnections, requests))
             }
             Claim::TooMuch => {
                 requests.turn_out(&self.peer.address);
                 self.transport.reset();
-                Step::Close
+                Some(Step::Close)
             }
         }
     }

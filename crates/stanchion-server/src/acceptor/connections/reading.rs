@@ -6,13 +6,16 @@ use stanchion_http::{
 };
 
 use super::connection::{Audience, Connection, Phase, Step, Waiting};
+use super::form::HeadForm;
 use super::pace::{Pace, doze_us};
+use super::proxied;
 use super::transport::{DRIPPED_BYTES, Read};
 use super::upload::Early;
 use crate::acceptor::dispatch::refusal::Refusal;
 use crate::acceptor::dispatch::request::Body;
 use crate::acceptor::requests::body::{Sink, SinkState};
 use crate::acceptor::requests::{Account, Requests};
+use crate::settings::Protocol;
 
 /// What a client that speaks TLS sends first: a record of its handshake (RFC 8446 section 5.1). No
 /// method begins with it.
@@ -34,7 +37,7 @@ const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 pub(super) struct PartialHead {
     pub(super) since_us: u64,
     bytes: Vec<u8>,
-    reader: HeadReader,
+    form: HeadForm,
     head: Head,
     /// Until then nobody is woken for a few bytes of it.
     pub(super) dozes_until_us: Option<u64>,
@@ -135,14 +138,10 @@ impl Connection {
 
     fn head_came(&mut self, came: Came<'_>, requests: &mut Requests) -> Step {
         let (now_us, bytes) = (requests.now_us, came.bytes());
-        if matches!(self.phase, Phase::New { .. }) {
-            if bytes.first() == Some(&TLS_HANDSHAKE) {
-                let refusal = Refusal::BadRequest("TLS on a port for plain HTTP");
-                return self.refuse_unread(refusal, requests);
-            }
-            if is_proxy_header(bytes) {
-                return self.refuse_unread(super::proxied::unwanted(requests), requests);
-            }
+        if matches!(self.phase, Phase::New { .. })
+            && let Some(refusal) = self.unfit(bytes, requests)
+        {
+            return self.refuse_unread(refusal, requests);
         }
         let rules = match self.audience {
             Audience::Clients => requests.head_rules,
@@ -151,12 +150,9 @@ impl Connection {
         if let Phase::Head(partial) = &mut self.phase {
             partial.bytes.extend_from_slice(bytes);
             let PartialHead {
-                bytes,
-                reader,
-                head,
-                ..
+                bytes, form, head, ..
             } = &mut **partial;
-            return match reader.read(bytes, &rules, head) {
+            return match form.read(bytes, &rules, head) {
                 Ok(None) => Step::On,
                 Ok(Some(len)) => {
                     let Phase::Head(partial) =
@@ -168,29 +164,53 @@ impl Connection {
                     let rest = Bytes::copy_from_slice(&partial.bytes[len..]);
                     self.begin(partial.head, Came::Before(rest), requests)
                 }
-                Err(fault) if !reader.is_whole() => self.refuse_unread(fault.into(), requests),
+                Err(fault) if !form.is_whole() => self.refuse_unread(fault.into(), requests),
                 Err(fault) => {
                     let head = std::mem::take(head);
                     self.refuse_head(fault.into(), head, requests)
                 }
             };
         }
-        let mut reader = HeadReader::default();
+        let mut form = self.form();
         let mut head = requests.spare_head();
-        match reader.read(bytes, &rules, &mut head) {
+        match form.read(bytes, &rules, &mut head) {
             Ok(Some(len)) => self.begin(head, came.behind(len), requests),
             Ok(None) => {
                 self.phase = Phase::Head(Box::new(PartialHead {
                     since_us: now_us,
                     bytes: bytes.to_vec(),
-                    reader,
+                    form,
                     head,
                     dozes_until_us: None,
                 }));
                 Step::On
             }
-            Err(fault) if !reader.is_whole() => self.refuse_unread(fault.into(), requests),
+            Err(fault) if !form.is_whole() => self.refuse_unread(fault.into(), requests),
             Err(fault) => self.refuse_head(fault.into(), head, requests),
+        }
+    }
+
+    /// What is wrong with the first bytes of a connection, if nobody would take them.
+    fn unfit(&self, bytes: &[u8], requests: &Requests) -> Option<Refusal> {
+        if bytes.first() == Some(&TLS_HANDSHAKE) {
+            return Some(Refusal::BadRequest("TLS on a port for plain HTTP"));
+        }
+        if is_proxy_header(bytes) {
+            return Some(proxied::unwanted(requests));
+        }
+        let is_stranger = self.audience == Audience::Clients
+            && requests.common.settings.protocol == Protocol::Uwsgi
+            && !self.peer.sends_packets;
+        is_stranger.then_some(Refusal::Forbidden(
+            "the uwsgi protocol is for peers in uwsgi_allow_ips",
+        ))
+    }
+
+    fn form(&self) -> HeadForm {
+        if self.peer.sends_packets {
+            HeadForm::Packet
+        } else {
+            HeadForm::Text(HeadReader::default())
         }
     }
 
@@ -233,6 +253,11 @@ impl Connection {
             self.closing |= head.framing() != Framing::Empty;
             self.phase = Phase::Asked(Box::new(head));
             return Step::On;
+        }
+        if self.peer.sends_packets
+            && let Some(step) = self.is_of_packet(&head, requests)
+        {
+            return step;
         }
         let account = requests.arrives();
         let started_us = requests.now_us;

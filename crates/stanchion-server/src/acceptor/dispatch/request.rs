@@ -31,6 +31,8 @@ pub(crate) struct Peer {
     pub(crate) scheme: &'static str,
     /// Its connection begins with a PROXY header, which says who it is.
     pub(crate) sends_proxy_header: bool,
+    /// Its requests are packets of the uwsgi protocol, which say who the client is.
+    pub(crate) sends_packets: bool,
     /// The number of the port it came in by, if that is one that a single worker serves.
     pub(crate) only_worker: Option<PortNumber>,
 }
@@ -58,10 +60,43 @@ impl Peer {
         peer
     }
 
+    /// The peer for which a proxy speaks with a packet of the uwsgi protocol that has become this head.
+    pub(crate) fn of_packet(&self, head: &Head, believed: &AllowedPeers) -> Self {
+        let said = |name| {
+            head.variable(name)
+                .and_then(|value| std::str::from_utf8(value).ok())
+        };
+        let mut peer = Self {
+            sends_packets: false,
+            ..self.clone()
+        };
+        if let Some(ip) = said("REMOTE_ADDR").and_then(|text| text.parse::<IpAddr>().ok()) {
+            let ip = ip.to_canonical();
+            peer.ip = Some(ip);
+            peer.address = ip.to_string();
+            // A client that comes through is not believed because its proxy is.
+            peer.trusted = believed.allows(Some(ip));
+            let port = said("REMOTE_PORT").and_then(|text| text.parse().ok());
+            peer.port = port.unwrap_or_default();
+        }
+        if let Some(name) = said("SERVER_NAME") {
+            peer.server_name = name.into();
+        }
+        if let Some(port) = said("SERVER_PORT").filter(|port| !port.is_empty()) {
+            peer.server_port = port.into();
+        }
+        let is_https = said("HTTPS").is_some_and(|text| matches!(text, "on" | "1"))
+            || said("UWSGI_SCHEME").or_else(|| said("REQUEST_SCHEME")) == Some("https");
+        if is_https {
+            peer.scheme = "https";
+        }
+        peer
+    }
+
     /// Where it is, if it is one client whose connections are counted: behind a proxy that we believe are many.
     pub(crate) fn limited_ip(&self) -> Option<IpAddr> {
         self.ip
-            .filter(|_| !self.trusted && !self.sends_proxy_header)
+            .filter(|_| !self.trusted && !self.sends_proxy_header && !self.sends_packets)
     }
 
     /// What its requests say of others, if it is believed.

@@ -19,7 +19,7 @@ use crate::acceptor::dispatch::PortNumber;
 use crate::acceptor::dispatch::request::Peer;
 use crate::acceptor::lifecycle::Lifecycle;
 use crate::acceptor::poller::{Poller, Source};
-use crate::settings::Settings;
+use crate::settings::{Protocol, Settings};
 
 /// After the door was closed, how long handshakes under way have to complete: more than a round
 /// trip in most networks one runs this server in.
@@ -247,6 +247,9 @@ impl Door {
         Peer {
             trusted: settings.forwarded_allow_ips.allows(ip),
             scheme: "http",
+            sends_packets: self.audience == Audience::Clients
+                && settings.protocol == Protocol::Uwsgi
+                && settings.uwsgi_allow_ips.allows(ip),
             sends_proxy_header: self.audience == Audience::Clients
                 && settings.proxy_protocol.is_some()
                 && settings.proxy_allow_ips.allows(ip),

@@ -56,6 +56,7 @@ fn ticket(head: Head, trace: Option<Box<Trace>>) -> Ticket {
             trusted: true,
             scheme: "http",
             sends_proxy_header: false,
+            sends_packets: false,
             only_worker: None,
         }),
         scheme: "http",

@@ -88,6 +88,7 @@ pub(crate) fn peer() -> Peer {
         trusted: false,
         scheme: "http",
         sends_proxy_header: false,
+        sends_packets: false,
         only_worker: None,
     }
 }

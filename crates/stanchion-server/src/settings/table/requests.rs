@@ -70,6 +70,44 @@ not use * where others than your proxy can reach the port: they could claim \
 to be anybody.",
         },
         Setting {
+            name: "protocol",
+            flags: &["--protocol"],
+            metavar: "NAME",
+            env: None,
+            kind: Kind::Choice(&["http", "uwsgi"]),
+            default: Preset::Text("http"),
+            gunicorn: true,
+            on_reload: OnReload::Applies,
+            help: "Protocol of requests: http or uwsgi",
+            long_help: "\
+With uwsgi, every listener of bind takes requests of the uwsgi protocol, as \
+nginx's uwsgi_pass sends them, and no HTTP. The variables of a request become \
+its environ, as in uWSGI: REMOTE_ADDR, HTTPS, REMOTE_USER and what else \
+uwsgi_param sets. Variables that tell uWSGI what to load (UWSGI_FILE and all \
+other UWSGI_ ones) are ignored. Limits on requests are the same as for HTTP. \
+Probes have to go to the admin listener, which speaks HTTP.",
+        },
+        Setting {
+            name: "uwsgi_allow_ips",
+            flags: &["--uwsgi-allow-from"],
+            metavar: "LIST",
+            env: None,
+            kind: Kind::Text {
+                nullable: false,
+                check: allowed_peers,
+            },
+            default: Preset::Text("127.0.0.1,::1,unix"),
+            gunicorn: true,
+            on_reload: OnReload::Applies,
+            help: "Proxies that may speak the uwsgi protocol",
+            long_help: "\
+Addresses and networks with commas between, the word unix for peers on unix \
+sockets, or * for all. Any other peer is answered 403. It counts only with \
+protocol uwsgi. Such a peer says who the client is and who is logged in, so \
+do not use * where others than your proxy can reach the port. In gunicorn \
+peers on unix sockets always count; here a list without unix leaves them out.",
+        },
+        Setting {
             name: "secure_scheme_headers",
             flags: &[],
             metavar: "",

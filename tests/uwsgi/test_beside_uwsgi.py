@@ -1,0 +1,143 @@
+"""uWSGI and stanchion behind the same nginx.conf with `uwsgi_pass`: apps are told the same."""
+
+import contextlib
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support import missing
+from support.address import Address
+from support.patience import PATIENCE_S, eventually
+from support.ports import LOOPBACK, row_of_ports
+from support.proxies import Foreground, program
+from support.server import APPS, Serve
+from support.wire import Wire, request
+
+UWSGI = shutil.which("uwsgi_python3")
+
+pytestmark = [
+    pytest.mark.own("uWSGI is the peer"),
+    pytest.mark.skipif(not program("nginx"), reason="NOT TESTED BEHIND NGINX: nginx is not installed"),
+]
+
+NGINX = """
+daemon off; master_process off; worker_processes 1; pid {home}/nginx.pid;
+events {{ worker_connections 512; }}
+http {{
+    access_log off;
+    client_body_temp_path {home}/body; proxy_temp_path {home}/proxy; fastcgi_temp_path {home}/fastcgi;
+    uwsgi_temp_path {home}/uwsgi; scgi_temp_path {home}/scgi;
+    server {{
+        listen 127.0.0.1:{port};
+        server_name shop.example;
+        include /etc/nginx/uwsgi_params;
+        location / {{ uwsgi_pass {upstream}; }}
+        location /rewritten/ {{ rewrite ^/rewritten/(.*) /to/$1?more=1 break; uwsgi_pass {upstream}; }}
+        location /mounted {{
+            include /etc/nginx/uwsgi_params;
+            uwsgi_param SCRIPT_NAME /mounted; uwsgi_param REMOTE_USER ada;
+            uwsgi_param HTTPS on; uwsgi_param my_own $scheme;
+            uwsgi_pass {upstream};
+        }}
+    }}
+}}
+"""
+
+REQUESTS = {
+    "a path": request("GET", "/a"),
+    "a query": request("GET", "/a?b=c&d=%20"),
+    "an empty query": request("GET", "/a?"),
+    "encoded": request("GET", "/%61/b%20c%2Fd/%C3%A9%FF?%61"),
+    "dots and slashes": request("GET", "//a/./b/../c"),
+    "a form": request("POST", "/form", ["Content-Type: application/x-www-form-urlencoded"], b"a=b"),
+    "a large body": request("PUT", "/large", ["Content-Type: text/x"], b"x" * 200_000),
+    "chunks": request("POST", "/chunks", ["Transfer-Encoding: chunked"]) + b"3\r\nabc\r\n0\r\n\r\n",
+    "HTTP/1.0": request("GET", "/old", version="1.0"),
+    "fields": request(
+        "GET", "/", ["X-One: 1", "Cookie: a=b", "Accept: */*", "X-Empty:", "Authorization: Basic YWRhOng="]
+    ),
+    "a field twice": request("GET", "/", ["X-Two: 1", "X-Two: 2"]),
+    "fields of one hop": request("GET", "/", ["Connection: keep-alive", "TE: trailers"]),
+    "an absolute target": request("GET", "http://other.example/a?b"),
+    "another method": request("PROPFIND", "/"),
+    "rewritten": request("GET", "/rewritten/x?y"),
+    "mounted": request("GET", "/mounted/x"),
+}
+
+NOT_THE_SAME = {
+    # uWSGI's own, and ours.
+    *("uwsgi.version", "uwsgi.node", "wsgi.multithread", "wsgi.multiprocess", "wsgi.errors", "wsgi.input"),
+    *("x-wsgiorg.fdevent.readable", "x-wsgiorg.fdevent.writable", "x-wsgiorg.fdevent.timeout", "wsgi.file_wrapper"),
+    *("RAW_URI", "SERVER_SOFTWARE", "HTTP_X_REQUEST_ID", "wsgi.input_terminated"),
+    # Where nginx was asked, and by whom, and where it is.
+    *("REMOTE_PORT", "SERVER_PORT", "DOCUMENT_ROOT"),
+}
+
+
+@contextlib.contextmanager
+def peer() -> Iterator[Address]:
+    assert UWSGI
+    with row_of_ports(1) as port:
+        address = Address(LOOPBACK, port)
+        command = [UWSGI, "--uwsgi-socket", f"{LOOPBACK}:{port}", "--chdir", str(APPS), "--module", "echo:raw"]
+        command += ["--need-app", "--disable-logging", "--buffer-size", "32768", "--die-on-term"]
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            eventually(lambda: accepts(address), "uWSGI accepts")
+            yield address
+        finally:
+            process.kill()
+            process.wait(PATIENCE_S)
+
+
+def accepts(address: Address) -> bool:
+    try:
+        address.connect().close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
+def seen_by(upstream: Address, home: Path) -> dict[str, Any]:
+    """What the app says of each of the requests behind an nginx that stands before this server."""
+    with row_of_ports(1) as port:
+        place = f"{upstream.host}:{upstream.port}"
+        nginx = Foreground("nginx", home, NGINX.format(home=home, port=port, upstream=place), port)
+        try:
+            nginx.wait()
+            return {name: seen(nginx.address, sent) for name, sent in REQUESTS.items()}
+        finally:
+            nginx.stop()
+
+
+def seen(address: Address, sent: bytes) -> dict[str, Any]:
+    with Wire.connect(address) as wire:
+        wire.send(sent)
+        answer: dict[str, Any] = wire.response().json()
+    answer.pop("types")
+    kept = {key: value for key, value in answer["environ"].items() if key not in NOT_THE_SAME}
+    answer["environ"] = {key: value for key, value in kept.items() if not key.startswith(("stanchion.", "gunicorn."))}
+    return answer
+
+
+def test_apps_are_told_the_same(serve: Serve, tmp_path: Path) -> None:
+    if why := missing.allowed("" if UWSGI else "NOT TESTED BESIDE UWSGI: uwsgi_python3 is not installed"):
+        pytest.skip(why)
+    with peer() as address:
+        there = seen_by(address, tmp_path / "there")
+    here = seen_by(serve("echo:raw", "--protocol", "uwsgi").address, tmp_path / "here")
+    for name in REQUESTS:
+        expected = there[name]["environ"]
+        # It leaves out a name that is empty, which PEP 3333 allows.
+        expected.setdefault("SCRIPT_NAME", "")
+        # What the message is, the packet says itself.
+        for said_twice in ("HTTP_TRANSFER_ENCODING", "HTTP_CONTENT_LENGTH", "HTTP_CONTENT_TYPE"):
+            expected.pop(said_twice, None)
+        if name == "a field twice":
+            assert expected["HTTP_X_TWO"] == "2", "of a list it shows the last"
+            expected["HTTP_X_TWO"] = "1,2"
+        assert here[name] == there[name], name

@@ -234,7 +234,7 @@ impl Session {
 
     fn take_messages(&mut self, requests: &mut Requests, out: &mut Vec<u8>) {
         let ticket = Rc::clone(&self.ticket);
-        for _ in 0..2 {
+        for has_looked in [false, true] {
             match ticket.next_piece() {
                 Next::Piece(piece) => {
                     self.said(piece.as_slice(), out, requests);
@@ -247,7 +247,11 @@ impl Session {
             if self.finds_large(out, requests) || self.take_some(out, requests) {
                 return;
             }
-            // Nothing is there; perhaps it is the end.
+            if has_looked {
+                return;
+            }
+            // Nothing is there; perhaps it is the end. What this brings is no news, so it is looked for once more; what
+            // comes after that wakes the connection.
             ticket.expects();
             requests.dispatch.look_for(&ticket, requests.now_us);
             ticket.seen();

@@ -225,6 +225,18 @@ impl Exchange {
         (0..self.geometry.seats as u16).find(busy)
     }
 
+    /// The seat that has taken a request last from this slot, whether or not it is through with it: who finds that a slot
+    /// is not his any more leaves it alone and goes on.
+    pub fn last_seat_of(&self, slot: u32) -> Option<u16> {
+        let has_had = |seat: &u16| {
+            self.seat_state(*seat) != SeatState::Empty
+                && self.seat(*seat).slot.load(Ordering::Relaxed) == slot
+                && self.seat(*seat).started_us.load(Ordering::Relaxed) != 0
+        };
+        let last = (0..self.geometry.seats as u16).filter(has_had);
+        last.max_by_key(|seat| self.seat(*seat).started_us.load(Ordering::Relaxed))
+    }
+
     /// Empties a seat whose worker has gone; the master's to call, before it has another one
     /// forked for it.
     pub fn vacate(&self, seat: u16) {

@@ -226,7 +226,10 @@ impl Dispatch {
             Ok(SlotState::Running { tenant, .. } | SlotState::Done { tenant, .. }) => {
                 Some(tenant.seat)
             }
-            _ => self.exchange.busy_seat_of(slot),
+            _ => {
+                let busy = self.exchange.busy_seat_of(slot);
+                busy.or_else(|| self.exchange.last_seat_of(slot))
+            }
         };
         let Some(worker) = seat.and_then(|seat| self.sitter_at(seat)) else {
             return self.poison_without_owner(slot, ticket, corrupt);

@@ -119,12 +119,17 @@ class HubLoop:
 
     def _hasten(self) -> None:
         """Beat at the usual pace: there is something to do."""
-        self._beat_after(monotonic(), _BEAT_S)
+        now = monotonic()
+        # One that is due comes in this turn, and tells how late it is.
+        if now < self._beat_at:
+            self._beat_after(now, _BEAT_S)
 
     def _beat_after(self, now: float, pause_s: float) -> None:
         self._beat_at = now + pause_s
         for other in self._timers.values():
             other.stop()
         if pause_s not in self._timers:
-            self._timers[pause_s] = self._loop.timer(pause_s)
-        self._timers[pause_s].start(self._beat, update=True)
+            # With a time to repeat it after: of a timer without, libev's start takes what was left of it when it
+            # stopped, which is nothing if it had come.
+            self._timers[pause_s] = self._loop.timer(pause_s, pause_s)
+        self._timers[pause_s].again(self._beat, update=True)

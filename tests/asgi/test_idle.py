@@ -24,6 +24,10 @@ def woken(server: Server) -> dict[str, int]:
     return {f"{one['Name']} {task.name}": int(one["voluntary_ctxt_switches"]) for task, one in status.items()}
 
 
+def cpu_s(server: Server) -> float:
+    return sum(sum(process.cpu_times()[:2]) for process in server.processes())
+
+
 @pytest.mark.parametrize(
     "arguments", [("looping:app", "--interface", "asgi"), ("hello:app", *GEVENT)], ids=["asgi", "gevent"]
 )
@@ -33,12 +37,14 @@ def test_no_process_of_an_idle_server_is_woken_often(serve: Serve, gate: Gate, a
         wire.get("/")
     # What the request has begun ends within a second.
     time.sleep(1.5)
-    before = woken(server)
+    before, before_s = woken(server), cpu_s(server)
     time.sleep(WATCHED_S)
-    after = woken(server)
+    after, after_s = woken(server), cpu_s(server)
     assert set(after) == set(before)
     slept = {name: after[name] - before[name] for name in before}
     assert max(slept.values()) <= 2 * WATCHED_S, slept
+    # One that never sleeps is not woken, either.
+    assert after_s - before_s < WATCHED_S / 4
 
 
 def test_a_loop_that_has_slept_is_seen_to_be_late_at_once(serve: Serve, gate: Gate, tmp_path: Path) -> None:

@@ -113,8 +113,9 @@ impl GreenPuller {
             };
             let hastens = state.seats.wants_beat();
             drop(state);
-            if hastens && let Some(hasten) = puller.begun(py, |begun| &begun.hasten) {
-                hasten.call0(py)?;
+            let hasten = hastens.then(|| puller.begun(py, |begun| &begun.hasten));
+            if let Some(Err(failure)) = hasten.flatten().map(|hasten| hasten.call0(py)) {
+                error!("the hub shows later that it turns: {failure}");
             }
             let run = Run {
                 puller: this.clone().unbind(),

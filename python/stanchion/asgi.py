@@ -150,8 +150,11 @@ class EventLoop:
 
     def _hasten(self) -> None:
         """Beat at the usual pace: there is something to do."""
-        self._next_beat.cancel()
-        self._beat_after(self._loop.time(), _BEAT_S)
+        now = self._loop.time()
+        # One that is due comes in this turn, and tells how late it is.
+        if now < self._beat_at:
+            self._next_beat.cancel()
+            self._beat_after(now, _BEAT_S)
 
     def _beat_after(self, now: float, pause_s: float) -> None:
         self._beat_at = now + pause_s

@@ -33,10 +33,11 @@ impl MessageMemory {
 
     /// A client has so much in memory now. False if that is too much.
     pub(crate) fn hold(&self, held: &mut Held, bytes: usize, now_us: u64) -> bool {
-        if bytes == held.bytes() {
+        let wants_more = bytes > held.bytes();
+        held.set(bytes);
+        if !wants_more {
             return true;
         }
-        held.set(bytes);
         if bytes <= OWN_BYTES || !self.memory.is_over() {
             return true;
         }

@@ -94,6 +94,15 @@ def test_a_client_is_not_believed_because_its_proxy_is(auto: Server) -> None:
     assert (seen["wsgi.url_scheme"], seen["SCRIPT_NAME"], seen["stanchion.request_id"]) == ("http", "/x", "chosen")
 
 
+@pytest.mark.own("gunicorn believes the client, since its proxy is on the list")
+def test_a_client_is_not_believed_though_everybody_is(serve: Serve) -> None:
+    """`*` is meant for the proxy, which alone reaches the port."""
+    server = serve("echo:raw", "--proxy-protocol", "v2", "--forwarded-allow-ips", "*")
+    seen = environ(server, v2(CLIENT), "X-Forwarded-Proto: https", "SCRIPT_NAME: /x", "X-Request-Id: chosen")
+    assert (seen["wsgi.url_scheme"], seen["SCRIPT_NAME"]) == ("http", "")
+    assert seen["stanchion.request_id"] != "chosen"
+
+
 @pytest.mark.own("gunicorn waits for the whole header in a worker")
 def test_a_header_may_come_byte_by_byte_and_is_read_once(auto: Server) -> None:
     for header in (HEADERS["v1"], HEADERS["v2, IPv6"]):

@@ -54,8 +54,8 @@ impl Peer {
             peer.port = source.port();
             peer.server_name = destination.ip().to_canonical().to_string().into();
             peer.server_port = destination.port().to_string().into();
-            // A client that comes through is not believed because its proxy is.
-            peer.trusted = believed.allows(Some(ip));
+            // A client that comes through is not believed because its proxy is, nor by a `*` that is meant for that.
+            peer.trusted = believed.lists(ip);
         }
         peer
     }
@@ -74,10 +74,13 @@ impl Peer {
             let ip = ip.to_canonical();
             peer.ip = Some(ip);
             peer.address = ip.to_string();
-            // A client that comes through is not believed because its proxy is.
-            peer.trusted = believed.allows(Some(ip));
+            // A client that comes through is not believed because its proxy is, nor by a `*` that is meant for that.
+            peer.trusted = believed.lists(ip);
             let port = said("REMOTE_PORT").and_then(|text| text.parse().ok());
             peer.port = port.unwrap_or_default();
+        } else {
+            // Nobody knows who it is.
+            peer.trusted = false;
         }
         if let Some(name) = said("SERVER_NAME") {
             peer.server_name = name.into();

@@ -134,14 +134,22 @@ impl<'n> Kind<'n> {
             b"UWSGI_SCHEME" => Self::Variable,
             _ if name.starts_with(b"UWSGI_") => Self::Nothing,
             _ => match name.strip_prefix(b"HTTP_") {
-                Some(field) if OF_MESSAGE.contains(&field) => Self::Nothing,
-                Some(field) if OF_ONE_HOP.contains(&field) => Self::Variable,
+                Some(field) if is_one_of(&OF_MESSAGE, field) => Self::Nothing,
+                Some(field) if is_one_of(&OF_ONE_HOP, field) => Self::Variable,
                 Some(field) => Self::Field(field),
                 None if !name.is_empty() && name.iter().all(is_word) => Self::Variable,
                 None => Self::Nothing,
             },
         }
     }
+}
+
+/// Whether that is the field's name, however it is written.
+fn is_one_of(names: &[&[u8]], field: &[u8]) -> bool {
+    let field = dashed(field);
+    names
+        .iter()
+        .any(|name| dashed(name).eq_ignore_ascii_case(&field))
 }
 
 /// `X-REQUEST-ID` for `X_REQUEST_ID`.

@@ -140,6 +140,8 @@ fn what_says_something_of_the_message_says_it_once() {
     let with = |more: &[Said<'_>]| head_of(&[&GET[..], more].concat());
     let head = with(&[
         ("HTTP_CONTENT_LENGTH", "7"),
+        ("HTTP_content-length", "7"),
+        ("HTTP_Content_Length", "7"),
         ("HTTP_TRANSFER_ENCODING", "chunked"),
         ("HTTP_CONTENT_TYPE", "text/x"),
         ("HTTP_EXPECT", "100-continue"),

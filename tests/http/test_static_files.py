@@ -76,11 +76,20 @@ def nginx(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addr
         [command, "-c", f"{home}/config", "-p", str(home), "-e", f"{home}/errors"], stdin=subprocess.DEVNULL
     )
     try:
-        eventually((home / "socket").exists, "nginx listens")
-        yield Address.parse(f"unix:{home}/socket")
+        address = Address.parse(f"unix:{home}/socket")
+        eventually(lambda: accepts(address), "nginx listens")
+        yield address
     finally:
         process.terminate()
         process.wait(PATIENCE_S)
+
+
+def accepts(address: Address) -> bool:
+    try:
+        address.connect().close()
+    except (FileNotFoundError, ConnectionRefusedError):
+        return False
+    return True
 
 
 REQUESTS = {
@@ -219,6 +228,13 @@ def test_a_large_file_goes_out_whole_and_the_connection_goes_on(server: Server) 
         assert wire.get("/static/large.bin", "Range: bytes=2999999-").body == LARGE[2_999_999:]
         wire.send(request("GET", "/static/a.css") * 3)
         assert [wire.response().body for _ in range(3)] == [TEXT] * 3
+
+
+def test_an_empty_file_is_answered_at_once(server: Server) -> None:
+    """The kernel would keep a head back for 200 ms that something is to follow (MSG_MORE in send(2))."""
+    with server.connect(timeout_s=0.15) as wire:
+        for _ in range(10):
+            assert wire.get("/static/empty.txt").header("Content-Length") == "0"
 
 
 def test_a_name_with_a_hash_is_kept_for_good(server: Server) -> None:

@@ -378,7 +378,8 @@ impl Dispatch {
                     Outcome::AbandonedRunning
                 }
             }
-            Stage::New | Stage::Over => Outcome::AbandonedAnswering,
+            Stage::New => Outcome::AbandonedWaiting,
+            Stage::Over => Outcome::AbandonedAnswering,
         }
     }
 

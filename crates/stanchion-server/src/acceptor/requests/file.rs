@@ -47,7 +47,8 @@ pub(crate) enum Stretch<'f> {
 }
 
 impl FileBody {
-    pub(crate) fn new(file: File, sections: Vec<Section>) -> Self {
+    pub(crate) fn new(file: File, mut sections: Vec<Section>) -> Self {
+        sections.retain(|section| section.len() > 0);
         Self {
             file: Arc::new(file),
             offset: 0,
@@ -124,6 +125,7 @@ pub(crate) fn put_cached(out: &mut Vec<u8>, file: &File, sections: &[Section]) -
     for section in sections {
         match section {
             Section::Text(bytes) => out.extend_from_slice(bytes),
+            Section::Part(part) if part.len == 0 => {}
             Section::Part(part) => match disk::read_cached(file, part.offset, part.len as usize) {
                 Some(bytes) if bytes.len() as u64 == part.len => out.extend_from_slice(&bytes),
                 None | Some(_) => {
@@ -206,6 +208,8 @@ mod tests {
         let whole = bytes(5_000);
         let expected = [b"head", &whole[10..12], b"text", &whole[4_999..], b"text"].concat();
         assert_eq!(out, expected);
+        assert!(put_cached(&mut out, &file, &[part(0, 0)]));
+        assert_eq!(out, expected);
         // It is shorter by now.
         assert!(!put_cached(&mut out, &file, &[text(), part(4_990, 11)]));
         assert_eq!(out, expected);
@@ -227,6 +231,10 @@ mod tests {
         });
         assert!(has_bytes);
         assert!(body.sent(4_000) && !body.sent(0));
+        // Behind the head of an empty file nothing follows, for which it should wait.
+        let empty = FilePart { offset: 0, len: 0 };
+        let file = File::open(&scratch.directory).unwrap();
+        assert!(FileBody::new(file, vec![Section::Part(empty)]).is_over());
         // A directory opens like a file, and reads like none (EISDIR in read(2)).
         let mut body = FileBody::new(File::open(&scratch.directory).unwrap(), part());
         let is_broken = scratch.until(|| match body.next(&scratch.disk, 0) {

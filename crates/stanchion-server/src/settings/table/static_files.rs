@@ -67,9 +67,8 @@ the app.",
             long_help: "\
 Says `Cache-Control: public, max-age=SECONDS`. 0 says nothing: browsers \
 then ask whether a file has changed. Names with a hash of their content, \
-such as app.0f3c9a2b41de.css (12 or more hexadecimal digits between dots or \
-a hyphen and a dot, at least one of them a letter), \
-never mean anything else: caches may keep those for a year, `immutable`, \
+such as app.0f3c9a2b41de.css (12 or more hexadecimal digits between dots, at \
+least one of them a letter) never mean anything else: caches may keep those for a year, `immutable`, \
 whatever is set here.",
         },
     ],

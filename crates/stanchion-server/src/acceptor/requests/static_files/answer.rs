@@ -181,11 +181,11 @@ fn in_parts(
     ))
 }
 
-/// Whether a file is named after its content, so that another content has another name: `app.0f3c9a2b41de.css` as Django
-/// has it, `main-0f3c9a2b41de7c.js` as packers of scripts have it.
+/// Whether a file is named after its content, so that another content has another name: `app.0f3c9a2b41de.css`, as Django
+/// and packers of scripts have it. Not with hyphens: a UUID ends like that, and says who something is.
 fn has_hash(path: &[u8]) -> bool {
     let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
-    let mut words = name.split(|byte| matches!(byte, b'.' | b'-'));
+    let mut words = name.split(|&byte| byte == b'.');
     // The first is its own name, and the last its ending.
     let _own = words.next();
     let _ending = words.next_back();

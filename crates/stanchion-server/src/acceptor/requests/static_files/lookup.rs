@@ -12,6 +12,9 @@ use stanchion_http::Coding;
 use super::{Look, Opened, Wanted};
 use crate::acceptor::storage::disk::Disk;
 
+/// How often a file is looked for while others rename what is around it.
+const TRIES_MAX: u32 = 100;
+
 /// Whether the disk may be waited for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Patience {
@@ -39,9 +42,21 @@ impl Wanted {
         match self.find(Patience::None) {
             // The kernel is too old for RESOLVE_CACHED (5.12), or does not have it all in memory.
             Err(Errno::AGAIN | Errno::INVAL) => {
-                Look::Waits(disk.start(connection, move || Ok(self.find(Patience::Any)?)))
+                Look::Waits(disk.start(connection, move || Ok(self.find_patiently()?)))
             }
             found => Look::Done(found.map_err(io::Error::from)),
+        }
+    }
+
+    /// As [`Self::find`]. The kernel asks to try again if something was renamed or mounted meanwhile, wherever that was,
+    /// since a link with `..` may then lead out (openat2(2)).
+    fn find_patiently(&self) -> Result<Option<Opened>, Errno> {
+        let mut tries = 1;
+        loop {
+            match self.find(Patience::Any) {
+                Err(Errno::AGAIN) if tries < TRIES_MAX => tries += 1,
+                found => return found,
+            }
         }
     }
 
@@ -50,7 +65,12 @@ impl Wanted {
         if self.may_be_coded {
             for &coding in &self.codings {
                 let path = coded(&self.path, coding);
-                if let Some(found) = self.open_file(&path, patience)? {
+                // One that cannot be read is as good as none: there is the file itself.
+                let found = match self.open_file(&path, patience) {
+                    Err(Errno::ACCESS | Errno::PERM) => None,
+                    found => found?,
+                };
+                if let Some(found) = found {
                     return Ok(Some(found.with(Some(coding), true, &self.path)));
                 }
             }

@@ -17,6 +17,7 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 use stanchion_http::{Coding, Head, codings_taken, percent_decoded};
 
 use super::Requests;
+use crate::acceptor::dispatch::refusal::Refusal;
 use crate::acceptor::dispatch::reply::Reply;
 use crate::acceptor::dispatch::ticket::{Answer, Ticket};
 use crate::acceptor::storage::disk::Job;
@@ -188,6 +189,10 @@ impl Requests {
     /// There is no static file of that name.
     fn no_file(&mut self, ticket: &Rc<Ticket>) {
         match self.static_files.missing {
+            // It was looked for until after the others were refused.
+            StaticMissing::App if self.lifecycle.is_refusing() => {
+                ticket.answer(Answer::Refused(Refusal::ShuttingDown));
+            }
             StaticMissing::App => self.dispatch.join(ticket, self.now_us),
             StaticMissing::NotFound => {
                 let reply = Reply::text(404, "there is no such file\n");

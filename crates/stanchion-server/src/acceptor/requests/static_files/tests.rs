@@ -255,7 +255,8 @@ fn a_name_with_a_hash_may_be_kept_for_good() {
     let names = [
         ("app.0f3c9a2b41de.css", true),
         ("css/app.0f3c9a2b41de.css", true),
-        ("main-0f3c9a2b41de7c.js", true),
+        ("main-0f3c9a2b41de7c.js", false),
+        ("1b4e28ba-2fa1-11d2-883f-0016d3cca427.jpg", false),
         ("main.0F3C9A2B41DE.js", true),
         ("photo-202401011230.jpg", false),
         ("app.0f3c9a2b41d.css", false),

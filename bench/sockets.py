@@ -115,27 +115,30 @@ def exchange(connections: list[socket.socket], sent: bytes, answered: bytes, dur
                 if not piece:
                     raise ServerError("a WebSocket was closed under load")
                 got += piece
-                if got[0] == PING:
-                    answer_ping(connection, got)
-                if len(got) < len(answered):
-                    continue
-                if got != answered:
-                    raise ServerError(f"another message came back: {bytes(got[:20])!r}")
-                got.clear()
-                count += 1
-                if time.perf_counter() < until_s:
-                    connection.sendall(sent)
-                else:
-                    outstanding -= 1
+                for _ in whole_frames(connection, got, answered):
+                    count += 1
+                    if time.perf_counter() < until_s:
+                        connection.sendall(sent)
+                    else:
+                        outstanding -= 1
     return count
 
 
-def answer_ping(connection: socket.socket, got: bytearray) -> None:
-    """With as much, and of the same (RFC 6455, section 5.5.3)."""
-    end = 2 + got[1]
-    if len(got) >= end:
-        connection.sendall(bytes([PONG, 0x80 | got[1]]) + bytes(4) + got[2:end])
+def whole_frames(connection: socket.socket, got: bytearray, answered: bytes) -> Iterator[None]:
+    """Takes each message that has come whole off the front. Servers ping between messages, and are answered."""
+    while got:
+        is_ping = got[0] == PING
+        end = 2 + got[1] if is_ping and len(got) > 1 else len(answered)
+        if len(got) < end:
+            return
+        if is_ping:
+            # With as much, and of the same (RFC 6455, section 5.5.3).
+            connection.sendall(bytes([PONG, 0x80 | got[1]]) + bytes(4) + got[2:end])
+        elif got[:end] != answered:
+            raise ServerError(f"another message came back: {bytes(got[:20])!r}")
         del got[:end]
+        if not is_ping:
+            yield
 
 
 def idle_sockets(server: Server, _plan: Plan, _round: int) -> Figures:

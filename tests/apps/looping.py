@@ -29,9 +29,22 @@ async def until_disconnect(receive: Receive) -> None:
         pass
 
 
+async def talk(receive: Receive, send: Send) -> None:
+    """Says what it hears, and grows by so many MiB."""
+    await receive()
+    await send({"type": "websocket.accept"})
+    while (event := await receive())["type"] == "websocket.receive":
+        event["type"] = "websocket.send"
+        grown.append(b"x" * (int(event.get("text") or event["bytes"]) << 20))
+        await send(event)
+
+
 async def app(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
     if scope["type"] == "lifespan":
         raise NotImplementedError
+    if scope["type"] == "websocket":
+        await talk(receive, send)
+        return
     query, pid = scope["query_string"].decode(), os.getpid()
     match scope["path"]:
         case "/block":

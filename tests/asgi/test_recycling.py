@@ -1,5 +1,6 @@
 """Event loops that are replaced, added and taken away: the old one takes no more, and finishes what it has."""
 
+import itertools
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,6 +13,7 @@ from support.gate import Gate
 from support.patience import eventually
 from support.processes import gone
 from support.server import Serve, Server
+from support.websocket import Open
 from support.wire import BrokenOff, Wire, request
 
 pytestmark = pytest.mark.own("gunicorn has no line for event loops")
@@ -80,6 +82,30 @@ def test_a_loop_that_has_had_enough_finishes_what_it_has(
     with finishing(server, gate) as pid:
         assert [pid_at(server, "/grow?100") for _ in range(3)] == [pid] * 3
     server.log.wait(why, mark)
+    assert not server.log.matches(r"\[ERROR\]")
+
+
+@pytest.mark.parametrize(
+    ("limit", "messages", "why"),
+    [
+        (("--max-requests", "11"), ["0", b"0"] * 4, r"it has served 3 requests and 8 messages \(max_requests\)"),
+        (("--max-memory", "150M"), ["200"], r"it takes \d+ MiB \(max_memory\)"),
+        (("--max-lifetime", "1"), [], r"it has lived for \d+ s \(max_lifetime\)"),
+    ],
+    ids=["messages", "memory", "lifetime"],
+)
+def test_a_loop_that_has_had_enough_of_sessions_tells_them_to_come_again(
+    serve: Serve, gate: Gate, opens: Open, limit: tuple[str, str], messages: list[str | bytes], why: str
+) -> None:
+    server = serve("looping:app", *ASGI, *limit, "--session-grace", "0.2", env=gate.environment)
+    mark = server.log.mark()
+    with finishing(server, gate):
+        clients = [opens(server) for _ in range(3)]
+        for client, message in zip(itertools.cycle(clients), messages, strict=False):
+            client.text(message) if isinstance(message, str) else client.bytes(message)
+            assert client.hear() == message
+        server.log.wait(why, mark)
+        assert [client.until_end() for client in clients] == [[(1012, "the server restarts")]] * 3
     assert not server.log.matches(r"\[ERROR\]")
 
 

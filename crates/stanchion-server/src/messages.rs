@@ -190,7 +190,9 @@ pub(crate) enum FromWorker {
     /// It has had enough (`max_requests`): it is to be replaced, and goes on until then.
     Due {
         /// Requests it has answered.
-        served: u64,
+        requests: u64,
+        /// Messages that its app has received over a WebSocket, each of which counts like a request.
+        messages: u64,
     },
     /// Somebody else than the master has sent it TERM: it is to be replaced, and goes on until then.
     Terminated,

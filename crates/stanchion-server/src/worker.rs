@@ -46,9 +46,11 @@ pub struct Worker {
     id: WorkerRef,
     number: u16,
     reports: Channel,
-    /// Requests after which it is to be replaced; `u64::MAX` = never.
-    requests_max: u64,
-    served: AtomicU64,
+    /// Requests and messages after which it is to be replaced; `u64::MAX` = never.
+    served_max: u64,
+    requests: AtomicU64,
+    /// Messages that its app has received, each over a WebSocket.
+    messages: AtomicU64,
     /// The master knows that it is enough.
     is_due: AtomicBool,
     /// Somebody runs the hooks of a worker that leaves at once.
@@ -182,12 +184,26 @@ impl Worker {
         Ok(listener.map(|_| at.address))
     }
 
-    /// If the master is behind with its reading it is told after a later request.
-    fn report_due(&self, served: u64) {
+    /// To be called for each message of a WebSocket's client that the app has received. It is work as a request is, and
+    /// an app that leaks leaks by it.
+    pub fn served_message(&self) {
+        let messages = self.messages.fetch_add(1, Ordering::Relaxed) + 1;
+        self.served(self.requests.load(Ordering::Relaxed), messages);
+    }
+
+    /// Tells the master once it is enough for one life. The worker goes on until its successor is there.
+    fn served(&self, requests: u64, messages: u64) {
+        if requests + messages >= self.served_max {
+            self.report_due(requests, messages);
+        }
+    }
+
+    /// If the master is behind with its reading it is told after a later request or message.
+    fn report_due(&self, requests: u64, messages: u64) {
         if self.is_due.swap(true, Ordering::Relaxed) {
             return;
         }
-        match messages::send(&self.reports, &FromWorker::Due { served }) {
+        match messages::send(&self.reports, &FromWorker::Due { requests, messages }) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 self.is_due.store(false, Ordering::Relaxed);
@@ -266,14 +282,12 @@ impl<'w> Seat<'w> {
         self.side.wait(|| self.worker.should_leave())
     }
 
-    /// To be called after each request: counts it, and tells the master once it is enough for one
-    /// life. The worker goes on until its successor is there.
+    /// To be called after each request: counts it.
     pub fn served(&self) {
         self.side.rest();
-        let served = self.worker.served.fetch_add(1, Ordering::Relaxed) + 1;
-        if served >= self.worker.requests_max {
-            self.worker.report_due(served);
-        }
+        let worker = self.worker;
+        let requests = worker.requests.fetch_add(1, Ordering::Relaxed) + 1;
+        worker.served(requests, worker.messages.load(Ordering::Relaxed));
     }
 
     /// Sends a file's descriptor to the acceptor, ahead of the answer that names it. False if the
@@ -317,8 +331,9 @@ pub(crate) fn run(common: &'static Common, assignment: Assignment, host: &mut dy
         return exit_code::WORKER_BOOT;
     }
     let worker: &'static Worker = Box::leak(Box::new(Worker {
-        requests_max: requests_max(settings),
-        served: AtomicU64::new(0),
+        served_max: served_max(settings),
+        requests: AtomicU64::new(0),
+        messages: AtomicU64::new(0),
         is_due: AtomicBool::new(false),
         departing: AtomicBool::new(false),
         reports: assignment.reports,
@@ -422,7 +437,7 @@ fn adopted(common: &Common) -> io::Result<()> {
 }
 
 /// `max_requests` plus the jitter.
-fn requests_max(settings: &Settings) -> u64 {
+fn served_max(settings: &Settings) -> u64 {
     if settings.max_requests == 0 {
         return u64::MAX;
     }

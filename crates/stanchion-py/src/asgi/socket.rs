@@ -198,7 +198,7 @@ impl Socket {
         let (py, socket) = (this.py(), this.get());
         let mut state = socket.lock(py);
         state.notice_end();
-        if let Some(event) = state.next_event(py)? {
+        if let Some(event) = state.next_event(py, socket.puller.get().worker)? {
             // Once the client has closed, there is no room any more for what waits for some.
             let lost = state.lose_pending(py);
             drop(state);

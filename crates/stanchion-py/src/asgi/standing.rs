@@ -3,8 +3,8 @@
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use stanchion_server::Taken;
 use stanchion_server::record::{Close, close_record, code};
+use stanchion_server::{Taken, Worker};
 use tracing::error;
 
 use super::messages::{Heard, Messages, disconnect, event};
@@ -105,6 +105,7 @@ impl State {
     pub(super) fn next_event<'py>(
         &mut self,
         py: Python<'py>,
+        worker: &Worker,
     ) -> PyResult<Option<Bound<'py, PyDict>>> {
         if !std::mem::replace(&mut self.is_connect_told, true) {
             return event(intern!(py, "websocket.connect")).map(Some);
@@ -117,11 +118,13 @@ impl State {
             Ok(Some(Heard::Text(text))) => {
                 let received = event(intern!(py, "websocket.receive"))?;
                 received.set_item(intern!(py, "text"), text)?;
+                worker.served_message();
                 return Ok(Some(received));
             }
             Ok(Some(Heard::Binary(bytes))) => {
                 let received = event(intern!(py, "websocket.receive"))?;
                 received.set_item(intern!(py, "bytes"), bytes)?;
+                worker.served_message();
                 return Ok(Some(received));
             }
             Ok(Some(Heard::Close(close))) => close,

@@ -256,7 +256,9 @@ impl House {
                 self.workers
                     .on_terminated(worker, self.may_have_the_door(), actions);
             }
-            FromWorker::Due { served } => self.workers.on_due(worker, served),
+            FromWorker::Due { requests, messages } => {
+                self.workers.on_due(worker, requests, messages);
+            }
             FromWorker::CannotLoad { ref reason } if self.workers.is_booting(worker) => {
                 self.cannot_load(reason);
             }

@@ -52,9 +52,14 @@ enum Abort {
 
 impl Workers {
     /// A worker says that it has served enough.
-    pub(super) fn on_due(&mut self, worker: WorkerRef, served: u64) {
+    pub(super) fn on_due(&mut self, worker: WorkerRef, requests: u64, messages: u64) {
         if let Some(worker) = self.entry(worker) {
-            let why = || format!("it has served {served} requests (max_requests)");
+            let why = || match messages {
+                0 => format!("it has served {requests} requests (max_requests)"),
+                _ => format!(
+                    "it has served {requests} requests and {messages} messages (max_requests)"
+                ),
+            };
             worker.is_due(Cause::MaxRequests, why);
         }
     }

@@ -406,8 +406,9 @@ fn replace(generation: u32, index: u16, tenure: u16) -> Event {
 }
 
 fn due(generation: u32, index: u16, tenure: u16) -> Event {
-    let served = 1_000;
-    worker_said(generation, index, tenure, FromWorker::Due { served })
+    let (requests, messages) = (1_000, 0);
+    let said = FromWorker::Due { requests, messages };
+    worker_said(generation, index, tenure, said)
 }
 
 fn dumped(generation: u32, index: u16, tenure: u16) -> Event {

@@ -89,6 +89,19 @@ fn of_several_the_next_one_waits_until_the_one_before_is_gone() {
 }
 
 #[test]
+fn messages_are_served_as_requests_are() {
+    let mut tree = Tree::serving();
+    let (requests, messages) = (3, 997);
+    tree.expect(
+        worker_said(1, 0, 1, FromWorker::Due { requests, messages }),
+        &relieved(
+            0,
+            "it has served 3 requests and 997 messages (max_requests)",
+        ),
+    );
+}
+
+#[test]
 fn one_that_does_not_leave_in_time_is_killed() {
     let mut tree = Tree::serving();
     tree.play([due(1, 0, 1), here(1, 2, 1, 102), ready(1, 2, 1)]);

@@ -251,7 +251,9 @@ requests_retried.",
             long_help: "\
 A worker that has answered this many requests leaves once it is idle \
 and a new one is forked: a remedy for an app that leaks memory. No \
-request is lost. 0 keeps workers for ever.",
+request is lost. Each message that an asynchronous app receives over a \
+WebSocket counts like a request; those that are open are closed with \
+code 1012, over session_grace. 0 keeps workers for ever.",
         },
         Setting {
             name: "max_requests_jitter",

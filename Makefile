@@ -26,6 +26,9 @@ DENY_VERSION := 0.20.2
 DENY_ROOT := target/tools/cargo-deny-$(DENY_VERSION)
 DENY := $(DENY_ROOT)/bin/cargo-deny
 
+# Likewise the client of Autobahn's test suite.
+AUTOBAHN := target/tools/autobahn
+
 # Likewise the driver of the fuzzer.
 CARGO_FUZZ_VERSION := 0.13.2
 CARGO_FUZZ_ROOT := target/tools/cargo-fuzz-$(CARGO_FUZZ_VERSION)
@@ -151,6 +154,10 @@ DIFFERENTIAL_CASES ?= 15000
 differential: test-needs ## Compare with nginx, HAProxy and RFC 9112 how many mutated requests are read (minutes)
 	STANCHION_DIFFERENTIAL_CASES=$(DIFFERENTIAL_CASES) $(BIN)/pytest tests/http/test_differential.py
 
+.PHONY: autobahn
+autobahn: $(TESTED) $(STAMP)/dev $(AUTOBAHN)/made ## Have Autobahn's fuzzing client try WebSockets (a minute; needs Python 2.7, which PYTHON2 may name)
+	STANCHION_AUTOBAHN=$(abspath $(AUTOBAHN)) $(BIN)/pytest tests/autobahn
+
 # Each experiment in its small size: under ten minutes on two cores. A server or tool that cannot be had here costs only
 # its own trials, and the report says which.
 LAB = $(BIN)/stanchion lab run all --out lab-results
@@ -168,7 +175,7 @@ lab: $(STAMP)/wheel-release $(STAMP)/dev $(STAMP)/lab ## Run every experiment of
 LAB_PACKAGES = scripts/system-packages nginx=nginx-light siege=siege ab=apache2-utils httperf=httperf unicorn=unicorn puma=puma
 
 .PHONY: nightly
-nightly: lint test-all test-install test-site fuzz chaos differential lab-quick ## Whatever is too long for every commit
+nightly: lint test-all test-install test-site fuzz chaos differential autobahn lab-quick ## Whatever is too long for every commit
 
 # ---- Check
 
@@ -293,6 +300,9 @@ $(DENY):
 
 $(CARGO_FUZZ):
 	$(TOOL) --version $(CARGO_FUZZ_VERSION) --root $(CARGO_FUZZ_ROOT) cargo-fuzz
+
+$(AUTOBAHN)/made: scripts/make-autobahn tests/autobahn/requirements.txt
+	scripts/make-autobahn tests/autobahn/requirements.txt $(abspath $(AUTOBAHN))
 
 # What tests boot; each boots a copy that lasts as long as the test.
 $(GUEST)/made: scripts/make-guest

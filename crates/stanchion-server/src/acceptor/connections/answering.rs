@@ -1,6 +1,5 @@
 //! The answer to a request: whose it is, how it is framed, and what the connection does after it.
 
-use std::collections::VecDeque;
 use std::fs::File;
 
 use bytes::Bytes;
@@ -21,6 +20,7 @@ use crate::tally::{Event, Outcome};
 
 /// Answers up to this size go out with their heads, in one piece: to copy them costs less than to name them.
 const TOGETHER_BYTES_MAX: usize = 16 << 10;
+
 impl Connection {
     /// The answer to a request is there.
     pub(super) fn answer(
@@ -65,24 +65,13 @@ impl Connection {
             facts,
             body,
         } = answer;
-        let request = &ticket.request.head;
-        let is_old = request.minor_version() == 0;
-        let whole = bytes.len() - head.end;
-        let (length, known) = match (facts.length, &body) {
-            (BodyLength::Unknown, Start::Whole) => (Some(whole as u64), true),
-            (BodyLength::Unknown, Start::File(_, part)) => (Some(part.len), true),
-            (BodyLength::Unknown, Start::Sections(_, sections)) => {
-                (Some(sections.iter().map(Section::len).sum()), true)
-            }
-            (BodyLength::Unknown, Start::Streamed(whole)) => (*whole, whole.is_some()),
-            (BodyLength::Bytes(len), _) => (Some(len), false),
-            (BodyLength::Nothing, _) => (Some(0), false),
-        };
+        let is_old = ticket.request.head.minor_version() == 0;
+        let (length, is_told) = length_of(facts.length, &body, bytes.len() - head.end);
         let is_chunked = length.is_none() && !is_old;
         let keeps = self.keeps(&ticket, requests) && (length.is_some() || is_chunked);
-        let ending = match (length, keeps) {
+        let ending = match length {
             _ if is_chunked => Ending::Chunked,
-            (Some(len), _) if known => Ending::Length(len),
+            Some(len) if !is_told => Ending::Length(len),
             _ => Ending::Told,
         };
         let mut out = requests.take_out();
@@ -97,55 +86,29 @@ impl Connection {
                 timing: requests.timing_of(&ticket),
             },
         );
-        let told = if requests.observers.wants_answer_head() {
-            out.clone()
-        } else {
-            Vec::new()
-        };
         let mut asked = Asked {
             ticket,
             account,
             status: facts.status,
             outcome,
-            head: told,
+            head: requests.observed(&out),
             bytes: 0,
             wanted: length,
         };
         let (rest, source) = match body {
             Start::Whole if facts.length == BodyLength::Nothing => (Bytes::new(), Source::Over),
-            Start::Whole => {
-                asked.count(whole);
-                if whole <= TOGETHER_BYTES_MAX {
-                    out.extend_from_slice(&bytes[head.end..]);
-                    requests.recycle(bytes);
-                    (Bytes::new(), Source::Over)
-                } else {
-                    (Bytes::from(bytes).slice(head.end..), Source::Over)
-                }
-            }
+            Start::Whole => (
+                asked.of_memory(&mut out, bytes, head.end, requests),
+                Source::Over,
+            ),
             Start::Streamed(_) => (Bytes::new(), Source::Stream),
-            Start::File(file, part) => {
-                let sections = vec![Section::Part(part)];
-                (Bytes::new(), asked.of_file(&mut out, file, sections))
-            }
-            Start::Sections(file, sections) => {
-                (Bytes::new(), asked.of_file(&mut out, file, sections))
-            }
+            Start::File(file, sections) => (Bytes::new(), asked.of_file(&mut out, file, sections)),
         };
-        self.start(
-            out,
-            rest,
-            Sending {
-                request: Some(asked),
-                pending: VecDeque::new(),
-                source,
-                is_chunked,
-                keeps,
-                spooler: None,
-                is_behind: false,
-            },
-            requests,
-        )
+        let sending = Sending {
+            is_chunked,
+            ..Sending::new(Some(asked), source, keeps)
+        };
+        self.start(out, rest, sending, requests)
     }
 
     /// The app has let a request have its WebSocket.
@@ -171,11 +134,7 @@ impl Connection {
         };
         requests.compose(&mut out, &head, &extras);
         let pending = Bytes::copy_from_slice(&out);
-        let told = if requests.observers.wants_answer_head() {
-            out.clone()
-        } else {
-            Vec::new()
-        };
+        let told = requests.observed(&out);
         requests.give_out(out);
         requests.common.tally.happened(Event::SessionBegun);
         let session = Session::new(waiting, told, pending, requests);
@@ -201,11 +160,7 @@ impl Connection {
         let mut out = requests.take_out();
         let timing = requests.timing_of(&ticket);
         requests.compose_reply(&mut out, reply, is_old, keeps, timing);
-        let head = if requests.observers.wants_answer_head() {
-            out.clone()
-        } else {
-            Vec::new()
-        };
+        let head = requests.observed(&out);
         let len = if is_head { 0 } else { reply.body.len() };
         out.extend_from_slice(&reply.body[..len]);
         let mut asked = Asked {
@@ -218,20 +173,8 @@ impl Connection {
             wanted: Some(len as u64),
         };
         asked.count(len);
-        self.start(
-            out,
-            Bytes::new(),
-            Sending {
-                request: Some(asked),
-                pending: VecDeque::new(),
-                source: Source::Over,
-                is_chunked: false,
-                keeps,
-                spooler: None,
-                is_behind: false,
-            },
-            requests,
-        )
+        let sending = Sending::new(Some(asked), Source::Over, keeps);
+        self.start(out, Bytes::new(), sending, requests)
     }
 
     /// Answers an operator.
@@ -250,15 +193,7 @@ impl Connection {
         } else {
             reply.body.clone()
         };
-        let sending = Sending {
-            request: None,
-            pending: VecDeque::new(),
-            source: Source::Over,
-            is_chunked: false,
-            keeps,
-            spooler: None,
-            is_behind: false,
-        };
+        let sending = Sending::new(None, Source::Over, keeps);
         if self.start(out, rest, sending, requests) == Step::Close {
             self.phase = Phase::Over;
         }
@@ -276,7 +211,39 @@ impl Connection {
     }
 }
 
+/// How long a body is, if that is known, and whether the app's head says so.
+fn length_of(told: BodyLength, body: &Start, whole: usize) -> (Option<u64>, bool) {
+    let known = match (told, body) {
+        (BodyLength::Bytes(len), _) => return (Some(len), true),
+        (BodyLength::Nothing, _) => return (Some(0), true),
+        (BodyLength::Unknown, Start::Whole) => Some(whole as u64),
+        (BodyLength::Unknown, Start::Streamed(whole)) => *whole,
+        (BodyLength::Unknown, Start::File(_, sections)) => {
+            Some(sections.iter().map(Section::len).sum())
+        }
+    };
+    (known, known.is_none())
+}
+
 impl Asked {
+    /// What of `bytes` stands behind `from` is the body. A small one goes out with its head; the rest is what does not.
+    fn of_memory(
+        &mut self,
+        out: &mut Vec<u8>,
+        bytes: Vec<u8>,
+        from: usize,
+        requests: &mut Requests,
+    ) -> Bytes {
+        let body = &bytes[from..];
+        self.count(body.len());
+        if body.len() > TOGETHER_BYTES_MAX {
+            return Bytes::from(bytes).slice(from..);
+        }
+        out.extend_from_slice(body);
+        requests.recycle(bytes);
+        Bytes::new()
+    }
+
     /// Where the rest of a file comes from. One that is small and at hand goes out with its head: that is two system calls
     /// less, and one packet.
     fn of_file(&mut self, out: &mut Vec<u8>, file: File, sections: Vec<Section>) -> Source {

@@ -3,6 +3,7 @@
 mod answering;
 mod attending;
 mod connection;
+mod delivering;
 mod ending;
 mod form;
 mod heartbeat;

@@ -8,15 +8,12 @@ use std::rc::Rc;
 use bytes::Bytes;
 use stanchion_http::{CHUNK_END, CHUNK_END_AND_LAST, LAST_CHUNK, chunk_head};
 use stanchion_sys::outgoing::BEFORE_MAX;
-use tracing::warn;
 
-use super::connection::{Connection, Phase, Step};
 use super::transport::{Transport, Written};
 use crate::acceptor::dispatch::collect::Fetchable;
 use crate::acceptor::dispatch::outflow::{Next, Outflow, StreamEnd};
 use crate::acceptor::dispatch::ticket::Ticket;
-use crate::acceptor::poller::Poller;
-use crate::acceptor::requests::file::{FileBody, Stretch};
+use crate::acceptor::requests::file::FileBody;
 use crate::acceptor::requests::spooler::Spooler;
 use crate::acceptor::requests::{Account, Requests};
 use crate::acceptor::storage::memory::Piece;
@@ -24,8 +21,6 @@ use crate::tally::Outcome;
 
 /// Pieces that are written at a time.
 const PIECES_MAX: usize = 16;
-/// How much of an answer is written in one go, before others have their turn.
-const TURN_BYTES_MAX: usize = 1 << 20;
 
 /// An answer that is being sent.
 pub(super) struct Sending {
@@ -67,190 +62,6 @@ pub(super) enum Source {
     File(FileBody),
 }
 
-impl Connection {
-    /// Sends what there is of an answer: mostly all of it, at once.
-    pub(super) fn start(
-        &mut self,
-        out: Vec<u8>,
-        rest: Bytes,
-        mut sending: Sending,
-        requests: &mut Requests,
-    ) -> Step {
-        if rest.is_empty() && matches!(sending.source, Source::Over) {
-            // On a unix socket it would only wake the client once more.
-            let ends = !sending.keeps && self.peer.ip.is_some();
-            let written = if ends {
-                self.transport.write_last(&out)
-            } else {
-                self.transport.write(&out)
-            };
-            let written = match written {
-                Written::Bytes(len) => len,
-                Written::Full => 0,
-                Written::Failed => {
-                    requests.give_out(out);
-                    sending.abandon(requests);
-                    return Step::Close;
-                }
-            };
-            self.intake.wrote(written, requests.now_us);
-            if written == out.len() {
-                requests.give_out(out);
-                if ends {
-                    self.transport.end();
-                }
-                return self.sent(sending, requests);
-            }
-            sending.push(Bytes::copy_from_slice(&out[written..]), requests);
-            requests.give_out(out);
-        } else {
-            sending.push(Bytes::copy_from_slice(&out), requests);
-            sending.push(rest, requests);
-            requests.give_out(out);
-        }
-        self.phase = Phase::Sending(Box::new(sending));
-        Step::On
-    }
-
-    /// Goes on with an answer.
-    pub(super) fn send(&mut self, requests: &mut Requests, poller: &Poller) -> Step {
-        let mut turn_bytes = 0;
-        if let Err(refusal) = self.take_in(requests) {
-            return self.call_off(refusal, requests);
-        }
-        loop {
-            let Phase::Sending(sending) = &mut self.phase else {
-                return Step::On;
-            };
-            sending.fill(self.number, requests);
-            if let Some(written) = sending.fetch(&self.transport, requests) {
-                match written {
-                    // It is the end; or what is there is kept for a client that is behind, or its worker would have to
-                    // wait for it.
-                    Written::Bytes(0) | Written::Full => {}
-                    Written::Bytes(bytes) => {
-                        self.intake.wrote(bytes, requests.now_us);
-                        turn_bytes += bytes;
-                    }
-                    Written::Failed => return self.broke(requests),
-                }
-            } else if sending.pending.is_empty() {
-                match &mut sending.source {
-                    Source::Over | Source::Broken => {
-                        let idle = Phase::Idle {
-                            since_us: requests.now_us,
-                        };
-                        let Phase::Sending(sending) = std::mem::replace(&mut self.phase, idle)
-                        else {
-                            return Step::On;
-                        };
-                        self.transport.watch_room(false, poller);
-                        return self.sent(*sending, requests);
-                    }
-                    Source::Stream => return self.wait_for_more(requests),
-                    Source::File(file) => match file.next(&requests.disk, self.number) {
-                        Stretch::Over => sending.source = Source::Over,
-                        Stretch::Broken => sending.break_off(),
-                        Stretch::Waits => return self.wait_for_more(requests),
-                        Stretch::Text(bytes) => {
-                            sending.count(bytes.len());
-                            sending.push(bytes, requests);
-                        }
-                        Stretch::Bytes {
-                            file: bytes,
-                            offset,
-                            len,
-                        } => match self.transport.send_file(bytes, offset, len) {
-                            Ok(Written::Bytes(len)) if file.sent(len) => {
-                                self.intake.wrote(len, requests.now_us);
-                                turn_bytes += len;
-                                sending.count(len);
-                            }
-                            Ok(Written::Bytes(_)) => sending.break_off(),
-                            Ok(Written::Full) => return self.stall(requests, poller),
-                            Ok(Written::Failed) => return self.broke(requests),
-                            Err(error) => {
-                                warn!("a file cannot be sent whole: {error}");
-                                sending.break_off();
-                            }
-                        },
-                    },
-                }
-            } else {
-                match sending.write(&mut self.transport) {
-                    Written::Bytes(bytes) => {
-                        self.intake.wrote(bytes, requests.now_us);
-                        turn_bytes += bytes;
-                    }
-                    Written::Full => return self.stall(requests, poller),
-                    Written::Failed => return self.broke(requests),
-                }
-            }
-            if turn_bytes >= TURN_BYTES_MAX {
-                self.wake_later(requests);
-                return Step::Wait;
-            }
-        }
-    }
-
-    fn broke(&mut self, requests: &mut Requests) -> Step {
-        self.abandon(requests);
-        Step::Close
-    }
-
-    /// A worker or the disk is waited for.
-    fn wait_for_more(&mut self, requests: &mut Requests) -> Step {
-        if self.client_has_left(requests) {
-            return self.broke(requests);
-        }
-        Step::Wait
-    }
-
-    /// The client is waited for.
-    fn stall(&mut self, requests: &mut Requests, poller: &Poller) -> Step {
-        if self.client_has_left(requests) {
-            return self.broke(requests);
-        }
-        let untaken = self.transport.untaken();
-        self.intake
-            .stalled(requests.intake_pace(), untaken, requests.now_us);
-        self.transport.watch_room(true, poller);
-        Step::Wait
-    }
-
-    /// An answer is out.
-    fn sent(&mut self, sending: Sending, requests: &mut Requests) -> Step {
-        self.upload = None;
-        let Sending {
-            request,
-            source,
-            keeps,
-            ..
-        } = sending;
-        let is_whole = !matches!(source, Source::Broken);
-        if let Some(asked) = request {
-            let outcome = asked.account.close(if is_whole {
-                asked.outcome
-            } else {
-                Outcome::BrokenOff
-            });
-            asked.over(outcome, requests);
-            requests.reuse(asked.ticket);
-        }
-        if keeps && is_whole {
-            self.phase = Phase::Idle {
-                since_us: requests.now_us,
-            };
-            return Step::On;
-        }
-        if !is_whole {
-            // Only a connection that just ends shows the client that there should have been more.
-            return Step::Close;
-        }
-        self.leave(requests)
-    }
-}
-
 impl Asked {
     pub(super) fn count(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
@@ -259,29 +70,42 @@ impl Asked {
         }
     }
 
-    fn over(&self, outcome: Outcome, requests: &Requests) {
+    pub(super) fn over(&self, outcome: Outcome, requests: &Requests) {
         // A refusal was counted when it was made.
         requests.over(&self.ticket, self.status, outcome, &self.head, self.bytes);
     }
 }
 
 impl Sending {
+    /// One of which nothing was sent.
+    pub(super) fn new(request: Option<Asked>, source: Source, keeps: bool) -> Self {
+        Self {
+            request,
+            pending: VecDeque::new(),
+            source,
+            is_chunked: false,
+            keeps,
+            spooler: None,
+            is_behind: false,
+        }
+    }
+
     /// Puts bytes behind what is pending.
-    fn push(&mut self, bytes: Bytes, requests: &Requests) {
+    pub(super) fn push(&mut self, bytes: Bytes, requests: &Requests) {
         if !bytes.is_empty() {
             self.pending
                 .push_back(Piece::new(&requests.answers.memory, bytes));
         }
     }
 
-    fn count(&mut self, bytes: usize) {
+    pub(super) fn count(&mut self, bytes: usize) {
         if let Some(asked) = &mut self.request {
             asked.count(bytes);
         }
     }
 
     /// Fetches more of a stream, when what was fetched last is out: so little is kept for a client that is slow.
-    fn fill(&mut self, connection: u32, requests: &mut Requests) {
+    pub(super) fn fill(&mut self, connection: u32, requests: &mut Requests) {
         let (Source::Stream, Some(asked)) = (&self.source, &self.request) else {
             return;
         };
@@ -322,7 +146,11 @@ impl Sending {
 
     /// Sends what a worker has written of a stream from where it stands. `None` if there is nothing, or it is not to be
     /// fetched.
-    fn fetch(&mut self, transport: &Transport, requests: &mut Requests) -> Option<Written> {
+    pub(super) fn fetch(
+        &mut self,
+        transport: &Transport,
+        requests: &mut Requests,
+    ) -> Option<Written> {
         let (Source::Stream, Some(asked)) = (&self.source, &self.request) else {
             return None;
         };
@@ -438,14 +266,14 @@ impl Sending {
         }
     }
 
-    fn break_off(&mut self) {
+    pub(super) fn break_off(&mut self) {
         self.source = Source::Broken;
         if let Some(asked) = &self.request {
             asked.account.close(Outcome::BrokenOff);
         }
     }
 
-    fn write(&mut self, transport: &mut Transport) -> Written {
+    pub(super) fn write(&mut self, transport: &mut Transport) -> Written {
         let slices: Vec<IoSlice<'_>> = self
             .pending
             .iter()

@@ -13,7 +13,9 @@ use tracing::{error, warn};
 use super::{Dispatch, refuse};
 use crate::acceptor::dispatch::outflow::StreamEnd;
 use crate::acceptor::dispatch::refusal::Refusal;
-use crate::acceptor::dispatch::ticket::{Answer, AppAnswer, Stage, Start, Ticket, bytes_of};
+use crate::acceptor::dispatch::ticket::{
+    Answer, AppAnswer, Section, Stage, Start, Ticket, bytes_of,
+};
 use crate::record::{ANSWER_HEAD_BYTES_MAX, FilePart, PREFIX_BYTES, answer_prefix};
 
 /// Answers up to this are copied: any head alone is, which may name a file.
@@ -151,7 +153,7 @@ impl Dispatch {
                     if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
                         return Err(Corrupt("a file to send is not one"));
                     }
-                    head.begins(Start::File(file, part))
+                    head.begins(Start::File(file, vec![Section::Part(part)]))
                 }
                 (_, StreamEnd::Complete) if head.facts.status != SWITCHING => {
                     keep_with(head.facts.length, whole)?;

@@ -102,10 +102,8 @@ pub(crate) enum Start {
     Whole,
     /// It comes through the ticket's outflow; so many bytes, if that is known.
     Streamed(Option<u64>),
-    /// A file.
-    File(std::fs::File, FilePart),
-    /// Parts of a file, with something between.
-    Sections(std::fs::File, Vec<Section>),
+    /// Parts of a file, perhaps with something between.
+    File(std::fs::File, Vec<Section>),
 }
 
 /// A part of a body.

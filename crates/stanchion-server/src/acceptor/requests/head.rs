@@ -56,6 +56,15 @@ impl Date {
 }
 
 impl Requests {
+    /// The head of an answer, for whoever wants to know it.
+    pub(crate) fn observed(&self, head: &[u8]) -> Vec<u8> {
+        if self.observers.wants_answer_head() {
+            head.to_vec()
+        } else {
+            Vec::new()
+        }
+    }
+
     /// Puts a head together: what somebody else has written, and what is ours to say.
     pub(crate) fn compose(&mut self, out: &mut Vec<u8>, head: &[u8], extras: &Extras) {
         let start = out.len();

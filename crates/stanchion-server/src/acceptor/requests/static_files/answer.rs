@@ -93,7 +93,7 @@ impl StaticFiles {
             head: 0..wire.len(),
             facts: facts(status, BodyLength::Unknown),
             bytes: wire,
-            body: Start::Sections(opened.file, sections),
+            body: Start::File(opened.file, sections),
         }))
     }
 

@@ -75,7 +75,7 @@ impl Drop for Site {
 fn told(answer: &AppAnswer) -> String {
     let mut text = String::from_utf8(answer.bytes.clone()).unwrap();
     text.push_str("\r\n");
-    if let Start::Sections(file, sections) = &answer.body {
+    if let Start::File(file, sections) = &answer.body {
         for section in sections {
             match section {
                 Section::Text(bytes) => text.push_str(std::str::from_utf8(bytes).unwrap()),

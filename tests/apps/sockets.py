@@ -81,8 +81,10 @@ async def talk(path: str, receive: Receive, send: Send) -> None:
     if path == "/flood":
         writer = asyncio.create_task(flood(send))
         writer.add_done_callback(lambda task: SEEN.append(["the writer", type(task.exception()).__name__]))
-    if path.startswith("/large/"):
-        await send({"type": "websocket.send", "bytes": bytes(int(path.removeprefix("/large/")))})
+    if path.startswith("/numbered/"):
+        count, size = map(int, path.removeprefix("/numbered/").split("/"))
+        for number in range(count):
+            await send({"type": "websocket.send", "bytes": number.to_bytes(4, "big") * (size // 4)})
     if path == "/block":
         announce(f"{os.getpid()} blocks")
         wait_for_pass()

@@ -16,7 +16,9 @@ PING = ("ping", b"")
 CLIENTS = 1000
 HALF_BYTES = 1 << 17
 MEMORY_BYTES = 16 << 20
+OWN_BYTES = 16 << 10
 NO_MEMORY = (1013, "no memory is left for messages")
+TOO_SLOW = (1008, "the rest of a message came too slowly")
 # More than a slot takes in for its worker, and more than a client may have besides.
 LARGE_BYTES = 300_000
 
@@ -24,6 +26,12 @@ LARGE_BYTES = 300_000
 def half_a_message() -> bytes:
     header = b"\x82\xff" + (2 * HALF_BYTES).to_bytes(8, "big") + bytes(4)
     return header + bytes(HALF_BYTES)
+
+
+def fragment(data: bytes, of_more: bool = True) -> bytes:
+    """The start of a binary message, or its end."""
+    first = b"\x02" if of_more else b"\x80"
+    return first + b"\xff" + len(data).to_bytes(8, "big") + bytes(4) + data
 
 
 def has_room(client: WebSocket) -> bool:
@@ -48,7 +56,7 @@ def test_what_a_thousand_clients_have_sent_of_messages_is_bounded_together(
     before = server.acceptor().memory_full_info().uss
     for client in clients:
         client.wire.send(half_a_message())
-    fit = MEMORY_BYTES // HALF_BYTES
+    fit = MEMORY_BYTES // (HALF_BYTES - OWN_BYTES)
     eventually(lambda: sum(map(has_room, clients)) <= fit, "the others are sent away")
     # A message that needs more than a read is counted as it comes, so two that come at once may both find no room.
     held = [client for client in clients if has_room(client)]
@@ -67,6 +75,24 @@ def test_what_a_thousand_clients_have_sent_of_messages_is_bounded_together(
     eventually(lambda: sessions(counts).get("cut") == len(held) - 1, "they are gone")
     held[0].wire.send(bytes(HALF_BYTES))
     assert held[0].hear() == bytes(2 * HALF_BYTES)
+
+
+def test_a_message_that_does_not_go_on_gives_its_memory_back(serve: Serve, counts: Counts, opens: Open) -> None:
+    server = serve("sockets:app", *ASGI, "--max-ws-memory", str(HALF_BYTES), "--body-timeout", "1", *counts.arguments)
+    short, stuck, other, later = (opens(server) for _ in range(4))
+    for client, sent in ((short, bytes(OWN_BYTES)), (stuck, bytes(HALF_BYTES))):
+        client.wire.send(fragment(sent) + b"\x89\x80" + bytes(4))
+        assert client.hear() == ("pong", b"")
+    other.wire.send(fragment(bytes(HALF_BYTES)))
+    assert other.until_end() == [NO_MEMORY]
+    assert stuck.until_end() == [TOO_SLOW]
+    assert sorted(event[0] for event in seen(server) if isinstance(event[0], int)) == [1008, 1013]
+    later.wire.send(fragment(bytes(HALF_BYTES)) + fragment(b"", of_more=False))
+    assert later.hear() == bytes(HALF_BYTES)
+    # What takes nothing from others may wait.
+    short.wire.send(fragment(b"the end", of_more=False))
+    assert short.hear() == bytes(OWN_BYTES) + b"the end"
+    assert sessions(counts) == {"begun": 4, "closed_by_server": 2}
 
 
 def test_messages_for_an_app_that_does_not_receive_are_bounded_together(

@@ -10,6 +10,8 @@ pub const NONE: u16 = 1005;
 pub const ABNORMAL: u16 = 1006;
 /// A text is not UTF-8.
 pub const NOT_UTF8: u16 = 1007;
+/// A message against the rules of the house, and of no other kind.
+pub const POLICY: u16 = 1008;
 /// A message is longer than allowed.
 pub const TOO_BIG: u16 = 1009;
 /// The server, or its app, has failed.

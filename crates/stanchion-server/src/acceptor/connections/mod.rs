@@ -21,6 +21,7 @@ mod session;
 #[cfg(test)]
 mod tests;
 pub(crate) mod transport;
+mod unfinished;
 mod upload;
 
 use std::io;

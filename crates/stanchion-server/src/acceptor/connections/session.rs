@@ -15,6 +15,7 @@ use super::inward::Inward;
 use super::judging::after;
 use super::outward::Outward;
 use super::transport::{Transport, Written};
+use super::unfinished::Unfinished;
 use crate::acceptor::dispatch::collect::SWITCHING;
 use crate::acceptor::dispatch::outflow::{Next, StreamEnd};
 use crate::acceptor::dispatch::sessions::SessionFacts;
@@ -53,6 +54,7 @@ pub(super) struct Session {
     pub(super) inward: Inward,
     /// What is in memory of what the client has sent.
     held: Held,
+    unfinished: Unfinished,
     /// The worker writes no more.
     is_worker_done: bool,
     /// Who closed it, once somebody has.
@@ -94,6 +96,7 @@ impl Session {
             written: 0,
             inward: Inward::default(),
             held: requests.messages.held(),
+            unfinished: Unfinished::default(),
             is_worker_done: false,
             end: None,
             is_client_done: false,
@@ -111,7 +114,8 @@ impl Session {
         }
         let restarts_us = self.restarts_us.filter(|_| self.end.is_none());
         let closed_by_us = restarts_us.unwrap_or(u64::MAX).min(self.closed_by_us);
-        self.heartbeat.due_us().min(closed_by_us)
+        let due_us = self.heartbeat.due_us().min(self.unfinished.due_us());
+        due_us.min(closed_by_us)
     }
 
     /// What the clock asks for.
@@ -128,6 +132,11 @@ impl Session {
         if is_told || self.restarts_us.is_some_and(|at_us| now_us >= at_us) {
             let close = Close::new(code::RESTART, "the server restarts");
             self.close(End::Restart, &close, requests);
+            return;
+        }
+        if self.unfinished.is_too_slow(now_us) {
+            let close = Close::new(code::POLICY, "the rest of a message came too slowly");
+            self.close(End::ForClient, &close, requests);
             return;
         }
         let seen = Seen {
@@ -353,6 +362,7 @@ impl Session {
             };
             match event {
                 Event::Message(kind, message) => {
+                    self.unfinished.end();
                     if self.end.is_none() {
                         self.facts.received.add(message.len());
                         let tally = &requests.common.tally;
@@ -407,7 +417,11 @@ impl Session {
     /// Counts what is in memory of what the client has sent, with what of it is `ahead`. If all clients together may
     /// not have so much, it is closed.
     pub(super) fn count(&mut self, ahead: usize, requests: &mut Requests) {
-        let bytes = self.socket.held_bytes() + self.inward.len() + ahead;
+        let (unfinished, now_us) = (self.socket.held_bytes(), requests.now_us);
+        self.unfinished
+            .has(unfinished, requests.body_pace(), now_us);
+        self.unfinished.waits(self.hears(), now_us);
+        let bytes = unfinished + self.inward.len() + ahead;
         // Who is being closed gets no more.
         if !requests
             .messages

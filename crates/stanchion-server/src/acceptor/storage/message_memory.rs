@@ -8,9 +8,9 @@ use super::memory::{Held, Memory};
 use super::shortage::Shortage;
 
 /// What a client may have in memory, whatever others have: most messages are shorter.
-const OWN_BYTES: usize = 16 << 10;
+pub(crate) const OWN_BYTES: usize = 16 << 10;
 
-/// A bound on what all clients together have in memory.
+/// A bound on what all clients together have in memory, beyond what is each one's own.
 pub(crate) struct MessageMemory {
     memory: Rc<Memory>,
     shortage: Shortage,
@@ -33,12 +33,10 @@ impl MessageMemory {
 
     /// A client has so much in memory now. False if that is too much.
     pub(crate) fn hold(&self, held: &mut Held, bytes: usize, now_us: u64) -> bool {
-        let wants_more = bytes > held.bytes();
-        held.set(bytes);
-        if !wants_more {
-            return true;
-        }
-        if bytes <= OWN_BYTES || !self.memory.is_over() {
+        let shared = bytes.saturating_sub(OWN_BYTES);
+        let wants_more = shared > held.bytes();
+        held.set(shared);
+        if !wants_more || !self.memory.is_over() {
             return true;
         }
         let why = io::Error::other(format!("{} bytes are held", self.memory.bytes()));
@@ -60,14 +58,16 @@ mod tests {
     fn who_wants_more_than_there_is_gets_no_more_than_its_own() {
         let messages = MessageMemory::new(100_000);
         let [mut first, mut second] = [messages.held(), messages.held()];
-        for (bytes, fits) in [(60_000, true), (100_000, true), (100_001, false)] {
+        for (shared, fits) in [(60_000, true), (100_000, true), (100_001, false)] {
+            let bytes = OWN_BYTES + shared;
             assert_eq!(messages.hold(&mut first, bytes, 0), fits, "{bytes}");
         }
         assert!(messages.hold(&mut second, OWN_BYTES, 0));
         assert!(!messages.hold(&mut second, OWN_BYTES + 1, 0));
         assert!(messages.hold(&mut first, 0, 0));
-        assert!(messages.hold(&mut second, 100_000, 0));
-        drop(second);
+        assert!(messages.hold(&mut second, OWN_BYTES + 100_000, 0));
+        assert!(!messages.hold(&mut first, OWN_BYTES + 1, 0));
+        drop((first, second));
         assert_eq!(messages.memory.bytes(), 0);
     }
 }

@@ -139,8 +139,9 @@ of it.",
             long_help: "\
 Messages that have come in part, and those for which an app that does not \
 receive has no room, of all clients together. Past it a WebSocket that \
-needs more is closed with code 1013 (try again later). 16 KiB of each may \
-be in memory all the same.",
+needs more is closed with code 1013 (try again later). The first 16 KiB \
+of each do not count. The rest of a longer message has to come as fast as \
+that of a body: see body_timeout and min_body_rate.",
         },
         Setting {
             name: "loop",

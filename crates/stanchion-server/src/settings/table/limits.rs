@@ -100,7 +100,9 @@ switches it off.",
             help: "Longest pause between two parts of a body",
             long_help: "\
 A client that sends nothing of its body for this long is answered 408. \
-min_body_rate limits bodies that arrive slowly. 0 switches it off.",
+A WebSocket is closed with code 1008 if its client stops for this long \
+within a message of which more than 16 KiB have come. min_body_rate limits \
+bodies and messages that arrive slowly. 0 switches it off.",
         },
         Setting {
             name: "min_body_rate",
@@ -118,11 +120,12 @@ with a credit of five seconds. Time uses it up, and each byte adds the \
 time that it takes at this rate, up to body_timeout in all (a minute \
 without one). So a sender may pause for a while, but a quick start does \
 not make up for a slow rest. Time in which the server itself did not \
-read does not count. While connections wait because of max_connections, \
-bodies that are hardly faster than this are answered 408 to make room; and \
-those that an asynchronous app receives as they come, while other requests \
-have waited for a second because each seat has one. 0 leaves only \
-body_timeout.",
+read does not count. Messages of WebSockets of which more than 16 KiB have \
+come are measured likewise, and code 1008 closes those that are too slow. \
+While connections wait because of max_connections, bodies that are hardly \
+faster than this are answered 408 to make room; and those that an \
+asynchronous app receives as they come, while other requests have waited \
+for a second because each seat has one. 0 leaves only body_timeout.",
         },
         Setting {
             name: "write_timeout",

@@ -9,11 +9,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from support.counts import Counts
 from support.gate import Gate
 from support.patience import eventually
 from support.processes import gone
 from support.server import Serve, Server
-from support.websocket import Open
+from support.websocket import Open, sessions
 from support.wire import BrokenOff, Wire, request
 
 pytestmark = pytest.mark.own("gunicorn has no line for event loops")
@@ -95,9 +96,16 @@ def test_a_loop_that_has_had_enough_finishes_what_it_has(
     ids=["messages", "memory", "lifetime"],
 )
 def test_a_loop_that_has_had_enough_of_sessions_tells_them_to_come_again(
-    serve: Serve, gate: Gate, opens: Open, limit: tuple[str, str], messages: list[str | bytes], why: str
+    serve: Serve,
+    gate: Gate,
+    counts: Counts,
+    opens: Open,
+    limit: tuple[str, str],
+    messages: list[str | bytes],
+    why: str,
 ) -> None:
-    server = serve("looping:app", *ASGI, *limit, "--session-grace", "0.2", env=gate.environment)
+    limits = (*limit, "--session-grace", "0.2")
+    server = serve("looping:app", *ASGI, *limits, *counts.arguments, env=gate.environment)
     mark = server.log.mark()
     with finishing(server, gate):
         clients = [opens(server) for _ in range(3)]
@@ -106,6 +114,7 @@ def test_a_loop_that_has_had_enough_of_sessions_tells_them_to_come_again(
             assert client.hear() == message
         server.log.wait(why, mark)
         assert [client.until_end() for client in clients] == [[(1012, "the server restarts")]] * 3
+        eventually(lambda: sessions(counts) == {"begun": 3, "closed_by_server": 3}, "they are counted")
     assert not server.log.matches(r"\[ERROR\]")
 
 

@@ -144,7 +144,7 @@ def closed_with(client: WebSocket, code: int) -> list[int]:
     return codes(client)
 
 
-@pytest.mark.parametrize("code", [1000, 1003, 1007, 1011, 1013, 1014, 3000, 4999])
+@pytest.mark.parametrize("code", [1000, 1003, 1007, 1011, 1012, 1013, 1014, 3000, 4999])
 def test_a_code_that_may_be_sent_is_sent_by_either_side(serve: Serve, counts: Counts, opens: Open, code: int) -> None:
     server = serve("sockets:app", *ASGI, *counts.arguments)
     assert closed_with(opens(server), code) == [code]

@@ -114,6 +114,7 @@ impl Messages {
                 self.is_closed = true;
                 Heard::Close(read_close(&payload).map_err(our_fault)?)
             }
+            Content::Restart => return Err(our_fault(BadRecord)),
         }))
     }
 

@@ -408,10 +408,7 @@ impl Socket {
         let (py, socket) = (this.py(), this.get());
         let mut state = socket.lock(py);
         if state.phase == Standing::Open {
-            let close = Close::new(code::RESTART, "the server restarts");
-            // A client that has gone needs no close.
-            let _ = state.close(py, &close, &socket.event_loop);
-            state.is_restarted = true;
+            state.restart(py, &socket.event_loop);
         }
         drop(state);
         Self::look(this)

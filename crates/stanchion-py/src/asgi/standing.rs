@@ -3,7 +3,7 @@
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use stanchion_server::record::{Close, close_record, code};
+use stanchion_server::record::{Close, Content, close_record, code, message_head, restart};
 use stanchion_server::{Taken, Worker};
 use tracing::error;
 
@@ -83,11 +83,29 @@ impl State {
         self.progress.is_client_gone || self.messages.is_closed() || self.is_restarted
     }
 
-    /// Ends it by a close frame.
+    /// Ends it by a close frame, as the app wants it.
     pub(super) fn close(
         &mut self,
         py: Python<'_>,
         close: &Close,
+        event_loop: &Py<PyAny>,
+    ) -> PyResult<Option<Py<PyAny>>> {
+        self.end(py, close, &close_record(close), event_loop)
+    }
+
+    /// Ends it, since the worker leaves.
+    pub(super) fn restart(&mut self, py: Python<'_>, event_loop: &Py<PyAny>) {
+        let record = message_head(Content::Restart, 0);
+        // A client that has gone needs no close.
+        let _ = self.end(py, &restart(), &record, event_loop);
+        self.is_restarted = true;
+    }
+
+    fn end(
+        &mut self,
+        py: Python<'_>,
+        close: &Close,
+        record: &[u8],
         event_loop: &Py<PyAny>,
     ) -> PyResult<Option<Py<PyAny>>> {
         self.phase = Standing::Closed;
@@ -97,8 +115,7 @@ impl State {
             return Err(client_gone());
         }
         self.progress.is_answered = true;
-        self.progress
-            .write(py, &close_record(close), true, event_loop)
+        self.progress.write(py, record, true, event_loop)
     }
 
     /// What the app gets next, if it is there.

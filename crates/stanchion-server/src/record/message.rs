@@ -14,8 +14,15 @@ const CLOSE_BYTES_MAX: usize = 2 + REASON_BYTES_MAX;
 pub enum Content {
     /// A message.
     Message(Kind),
-    /// How the WebSocket is closed; nothing comes after it.
+    /// How the app, or the client, closes the WebSocket; nothing comes after it.
     Close,
+    /// Its worker leaves, and says nothing more. Who closes it is counted by that, and not by the code.
+    Restart,
+}
+
+/// How a WebSocket is closed whose worker, or all of the server, leaves.
+pub fn restart() -> Close {
+    Close::new(code::RESTART, "the server restarts")
 }
 
 /// What stands before the `len` bytes of a record.
@@ -24,6 +31,7 @@ pub fn message_head(content: Content, len: u32) -> [u8; MESSAGE_HEAD_BYTES] {
         Content::Message(Kind::Text) => 1,
         Content::Message(Kind::Binary) => 2,
         Content::Close => 3,
+        Content::Restart => 4,
     };
     let [a, b, c, d] = len.to_le_bytes();
     [kind, a, b, c, d]
@@ -38,6 +46,7 @@ pub fn read_message_head(
         1 => Content::Message(Kind::Text),
         2 => Content::Message(Kind::Binary),
         3 if (2..=CLOSE_BYTES_MAX).contains(&len) => Content::Close,
+        4 if len == 0 => Content::Restart,
         _ => return Err(BadRecord),
     };
     Ok((content, len))
@@ -73,7 +82,10 @@ mod tests {
             }
         }
         assert_eq!(read_message_head([0, 0, 0, 0, 0]), Err(BadRecord));
-        assert_eq!(read_message_head([4, 0, 0, 0, 0]), Err(BadRecord));
+        let restart = message_head(Content::Restart, 0);
+        assert_eq!(read_message_head(restart), Ok((Content::Restart, 0)));
+        assert_eq!(read_message_head([4, 1, 0, 0, 0]), Err(BadRecord));
+        assert_eq!(read_message_head([5, 0, 0, 0, 0]), Err(BadRecord));
     }
 
     #[test]

@@ -6,6 +6,15 @@ use stanchion_websocket::{Close, FrameHead, frame_head};
 use crate::acceptor::dispatch::sessions::Messages;
 use crate::record::{Content, Kind, MESSAGE_HEAD_BYTES, read_close, read_message_head};
 
+/// What a worker says last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Last {
+    /// The app closes it.
+    Close(Close),
+    /// The worker leaves.
+    Restart,
+}
+
 /// Makes frames of what a worker has written, in whatever pieces it comes. A message that comes in several is sent in as
 /// many frames: so a close may come between them, whether or not the worker lives to write the rest.
 #[derive(Default)]
@@ -63,13 +72,12 @@ impl Outward {
         };
     }
 
-    /// Appends what is for the client to `out`. Gives the close that ends it all, if it has come: nothing behind it
-    /// counts.
+    /// Appends what is for the client to `out`. Gives what ends it all, if that has come: nothing behind it counts.
     pub(super) fn take(
         &mut self,
         bytes: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<Option<Close>, Corrupt> {
+    ) -> Result<Option<Last>, Corrupt> {
         let mut rest = bytes;
         while !rest.is_empty() {
             match &mut self.inside {
@@ -78,7 +86,9 @@ impl Outward {
                     self.head.extend_from_slice(split(&mut rest, missing));
                     if let Ok(head) = <[u8; MESSAGE_HEAD_BYTES]>::try_from(self.head.as_slice()) {
                         self.head.clear();
-                        self.begin(head, out)?;
+                        if self.begin(head, out)? == Content::Restart {
+                            return Ok(Some(Last::Restart));
+                        }
                     }
                 }
                 Inside::Message(kind, left, len) => {
@@ -97,7 +107,7 @@ impl Outward {
                     if got.len() == *len {
                         let close = read_close(got).map_err(|_| NONSENSE)?;
                         self.inside = Inside::Head;
-                        return Ok(Some(close));
+                        return Ok(Some(Last::Close(close)));
                     }
                 }
             }
@@ -105,10 +115,15 @@ impl Outward {
         Ok(None)
     }
 
-    fn begin(&mut self, head: [u8; MESSAGE_HEAD_BYTES], out: &mut Vec<u8>) -> Result<(), Corrupt> {
+    fn begin(
+        &mut self,
+        head: [u8; MESSAGE_HEAD_BYTES],
+        out: &mut Vec<u8>,
+    ) -> Result<Content, Corrupt> {
         let (content, len) = read_message_head(head).map_err(|_| NONSENSE)?;
         self.inside = match content {
             Content::Close => Inside::Close(len, Vec::with_capacity(len)),
+            Content::Restart => Inside::Head,
             Content::Message(kind) if len == 0 => {
                 out.extend_from_slice(&frame_head(Some(kind), true, 0));
                 self.sent.add(0);
@@ -116,7 +131,7 @@ impl Outward {
             }
             Content::Message(kind) => Inside::Message(Some(kind), len, len),
         };
-        Ok(())
+        Ok(content)
     }
 }
 
@@ -132,7 +147,7 @@ fn split<'b>(bytes: &mut &'b [u8], len: usize) -> &'b [u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{close_record, message_head};
+    use crate::record::{close_record, message_head, restart};
 
     fn written() -> Vec<u8> {
         let text = Content::Message(Kind::Text);
@@ -187,11 +202,25 @@ mod tests {
             let (messages, frames) = read(&out);
             let said = [(1, b"hello".to_vec()), (2, vec![]), (2, b"abc".to_vec())];
             assert_eq!(messages, said, "{step}");
-            assert_eq!(close, Some(Close::new(4000, "over")), "{step}");
+            let last = Last::Close(Close::new(4000, "over"));
+            assert_eq!(close, Some(last), "{step}");
             assert_eq!(outward.sent, Messages { count: 3, bytes: 8 }, "{step}");
             if step == written.len() {
                 assert_eq!(frames, 3, "what is there as a whole is one frame");
             }
+        }
+    }
+
+    #[test]
+    fn a_worker_that_leaves_is_told_from_an_app_that_says_the_same() {
+        let leaves = message_head(Content::Restart, 0);
+        let says = close_record(&restart());
+        for (bytes, last) in [
+            (&leaves[..], Last::Restart),
+            (&says, Last::Close(restart())),
+        ] {
+            let taken = Outward::default().take(bytes, &mut Vec::new());
+            assert_eq!(taken, Ok(Some(last)));
         }
     }
 
@@ -252,6 +281,7 @@ mod tests {
             &[9, 1, 0, 0, 0],
             &[3, 1, 0, 0, 0],
             &[3, 255, 0, 0, 0],
+            &[4, 1, 0, 0, 0],
             &[3, 3, 0, 0, 0, 0xe8, 0x03, 0xff],
         ] {
             let outcome = Outward::default().take(bytes, &mut Vec::new());

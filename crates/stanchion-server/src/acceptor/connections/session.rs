@@ -13,7 +13,7 @@ use super::ending::End;
 use super::heartbeat::{Beat, Heartbeat, Seen};
 use super::inward::Inward;
 use super::judging::after;
-use super::outward::Outward;
+use super::outward::{Last, Outward};
 use super::transport::{Transport, Written};
 use super::unfinished::Unfinished;
 use crate::acceptor::dispatch::collect::SWITCHING;
@@ -22,7 +22,7 @@ use crate::acceptor::dispatch::sessions::SessionFacts;
 use crate::acceptor::dispatch::ticket::Ticket;
 use crate::acceptor::requests::{Account, Requests};
 use crate::acceptor::storage::memory::Held;
-use crate::record::{Kind, MESSAGE_HEAD_BYTES};
+use crate::record::{Kind, MESSAGE_HEAD_BYTES, restart};
 use crate::tally::{self, CloseCode};
 
 /// How long a client may take for its part of the closing handshake.
@@ -130,8 +130,7 @@ impl Session {
         }
         let is_told = requests.lifecycle.is_refusing();
         if is_told || self.restarts_us.is_some_and(|at_us| now_us >= at_us) {
-            let close = Close::new(code::RESTART, "the server restarts");
-            self.close(End::Restart, &close, requests);
+            self.close(End::Restart, &restart(), requests);
             return;
         }
         if self.unfinished.is_too_slow(now_us) {
@@ -312,14 +311,12 @@ impl Session {
         self.count_sent(sent_before, requests);
         match taken {
             Ok(None) => {}
-            Ok(Some(close)) => {
+            Ok(Some(last)) => {
                 self.is_worker_done = true;
-                let end = if close.code == code::RESTART {
-                    End::Restart
-                } else {
-                    End::ByApp
-                };
-                self.close(end, &close, requests);
+                match last {
+                    Last::Close(close) => self.close(End::ByApp, &close, requests),
+                    Last::Restart => self.close(End::Restart, &restart(), requests),
+                }
             }
             Err(corrupt) => {
                 let ticket = Rc::clone(&self.ticket);

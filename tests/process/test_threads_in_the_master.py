@@ -46,7 +46,7 @@ def answers(server: Server) -> bool:
 def test_of_the_config_file_stop_the_start_before_anything_is_bound(build: Serve, write: Write, text: str) -> None:
     server = build("hello:app", *write(text)).launch()
     assert server.exit_code() == EXIT_BAD_USAGE
-    server.log.wait(rf"ERROR\] the master has {NAMED}.*post_fork")
+    server.log.wait(rf"ERROR\] besides its own thread, the master has {NAMED}.*post_fork")
     assert not server.log.matches("listening at")
 
 

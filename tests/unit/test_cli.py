@@ -320,7 +320,8 @@ def test_variables_of_uvicorn_are_not_read_and_that_is_told(capsys, monkeypatch)
     monkeypatch.setenv("STANCHION_CMD_ARGS", "--workers 3")
     assert main(["check", "--json"]) == 0
     shown = capsys.readouterr()
-    told = "environment: not read, as flags of uvicorn are not: UVICORN_HOST, UVICORN_PORT (use STANCHION_CMD_ARGS)"
+    why = "environment: ignored, as uvicorn's variables are not read here"
+    told = f"{why}: UVICORN_HOST, UVICORN_PORT (use STANCHION_CMD_ARGS)"
     assert shown.err.splitlines() == [f"stanchion: warning: {told}"]
     values = json.loads(shown.out)
     assert (values["workers"]["value"], values["bind"]["origin"]) == (3, "default")

@@ -57,9 +57,9 @@ pub fn refuse_at_start(host: &mut (impl Host + ?Sized)) -> Result<(), String> {
     check_proc()?;
     refuse(host).map_err(|threads| {
         format!(
-            "the master has {threads}. It forks, and so must have no other thread than its own: let the config file and \
-             what it imports start none (start them in post_fork or post_worker_init); or something else starts them in \
-             every Python, such as sitecustomize"
+            "besides its own thread, the master has {threads}. It forks, which takes no other thread along: do not start \
+             threads in the config file or in what it imports, but in post_fork or post_worker_init. If these start none, \
+             something else starts threads in each Python process, such as sitecustomize"
         )
     })
 }

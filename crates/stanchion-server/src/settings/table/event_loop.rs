@@ -48,10 +48,11 @@ app for what it was. An app that is not what is said here is refused.",
             on_reload: OnReload::Applies,
             help: "Requests that one event loop runs at once",
             long_help: "\
-Of asynchronous apps, and of WSGI apps under gevent. What is beyond that \
-waits in the line, where it can be served by another worker, refused, or leave. All workers, and 8 \
-more for successors, together have at most 65535; above that each has its \
-share of them.",
+Applies to asynchronous apps, and to WSGI apps under gevent. Further \
+requests wait in the line, where another worker can take them, and where the \
+limits of the line apply. All workers together, counting 8 for successors, \
+run at most 65535; if workers times worker_concurrency is more, each has an \
+equal share.",
         },
         Setting {
             name: "worker_sessions",
@@ -62,11 +63,11 @@ share of them.",
             default: Preset::Number(SESSIONS),
             gunicorn: false,
             on_reload: OnReload::Applies,
-            help: "WebSockets that one event loop has open",
+            help: "Most open WebSockets of one event loop",
             long_help: "\
-Of asynchronous apps only. An open WebSocket does not count for \
-worker_concurrency. Workers times this may be open; the next client gets \
-503 and Retry-After before its WebSocket begins.",
+Applies to asynchronous apps. An open WebSocket does not count towards \
+worker_concurrency. The server has at most workers times worker_sessions \
+open; a further client is answered 503 with Retry-After instead of 101.",
         },
         Setting {
             name: "session_grace",
@@ -79,10 +80,10 @@ worker_concurrency. Workers times this may be open; the next client gets \
             on_reload: OnReload::Applies,
             help: "Time over which WebSockets are closed",
             long_help: "\
-When the server shuts down, or a reload or an upgrade ends a generation, \
-its WebSockets are closed with code 1012 (the client may come again), \
-spread over this time, so that not all clients come again at once. Half \
-of graceful_timeout, if that is less.",
+Applies to asynchronous apps. When the server shuts down, or a reload or an \
+upgrade replaces its workers, open WebSockets are closed with code 1012 \
+(service restart), one after the other over this time, so that not all \
+clients connect again at once. At most half of graceful_timeout.",
         },
         Setting {
             name: "ws_ping_interval",
@@ -95,8 +96,8 @@ of graceful_timeout, if that is less.",
             on_reload: OnReload::Applies,
             help: "How often WebSocket clients are pinged",
             long_help: "\
-A ping asks the client of a WebSocket whether it is still there. 0 = \
-never.",
+Applies to asynchronous apps. The server sends a ping to the client of each \
+open WebSocket this often, to learn whether it is still there. 0 sends none.",
         },
         Setting {
             name: "ws_ping_timeout",
@@ -109,8 +110,8 @@ never.",
             on_reload: OnReload::Applies,
             help: "Close a WebSocket whose ping is unanswered",
             long_help: "\
-A client that has not answered a ping after this time is taken for gone: \
-its WebSocket is closed with code 1011. 0 = it may take for ever.",
+Applies to asynchronous apps. If a client has not answered a ping after this \
+time, its WebSocket is closed with code 1011. 0 waits for ever.",
         },
         Setting {
             name: "ws_max_size",
@@ -121,10 +122,10 @@ its WebSocket is closed with code 1011. 0 = it may take for ever.",
             default: Preset::Number(16 << 20),
             gunicorn: false,
             on_reload: OnReload::Applies,
-            help: "Longest message of a WebSocket client",
+            help: "Longest WebSocket message, in bytes",
             long_help: "\
-A longer one closes the WebSocket with code 1009, before the app sees any \
-of it.",
+Applies to asynchronous apps. A longer message is not given to the app, and \
+its WebSocket is closed with code 1009.",
         },
         Setting {
             name: "max_ws_memory",
@@ -137,11 +138,12 @@ of it.",
             on_reload: OnReload::Applies,
             help: "Memory of WebSocket messages, in bytes",
             long_help: "\
-Messages that have come in part, and those for which an app that does not \
-receive has no room, of all clients together. Past it a WebSocket that \
-needs more is closed with code 1013 (try again later). The first 16 KiB \
-of each do not count. The rest of a longer message has to come as fast as \
-that of a body: see body_timeout and min_body_rate.",
+Applies to asynchronous apps. The memory for messages of all clients \
+together that are not complete yet, or that the app has not received and its \
+queue has no room for. A WebSocket that needs more is closed with code 1013 \
+(try again later). The first 16 KiB of each WebSocket do not count. The \
+rest of a longer message must arrive as fast as that of a body: see \
+body_timeout and min_body_rate.",
         },
         Setting {
             name: "loop",
@@ -154,13 +156,13 @@ that of a body: see body_timeout and min_body_rate.",
             on_reload: OnReload::Applies,
             help: "Event loop: auto, asyncio, uvloop or gevent",
             long_help: "\
-For asynchronous apps auto takes uvloop if it can be imported, and \
-asyncio's own loop otherwise. uvloop is refused where it is not installed.
+For asynchronous apps, auto takes uvloop if it is installed, and asyncio's \
+own loop otherwise. uvloop stops the start if it is not installed.
 
-gevent is for WSGI apps: each request runs in a greenlet, up to \
-worker_concurrency of them in each worker. Each worker has gevent change \
-Python's modules (gevent.monkey.patch_all) before it imports the app, so \
-the app is never preloaded. gevent must be installed.",
+gevent is for WSGI apps: each request runs in a greenlet, and each worker \
+runs up to worker_concurrency of them. Each worker lets gevent change \
+Python's modules (gevent.monkey.patch_all) before it imports the app, so the \
+app is not preloaded. gevent must be installed.",
         },
         Setting {
             name: "loop_timeout",
@@ -171,14 +173,14 @@ the app is never preloaded. gevent must be installed.",
             default: Preset::Number(5),
             gunicorn: false,
             on_reload: OnReload::Applies,
-            help: "Log what blocks an event loop for so long",
+            help: "Log an event loop that is blocked so long",
             long_help: "\
-Code that does not await, or under gevent does not let other greenlets \
-run, blocks the event loop of its worker, and all requests that run there. When a loop has not \
-turned for this long, one line of the log names the worker, and its \
-stack follows. Requests that wait in the line go to the other workers. A \
-worker whose loop has not turned for timeout is killed and replaced. 0 \
-logs nothing.",
+Code that does not await, or under gevent does not switch to other \
+greenlets, blocks the event loop of its worker, and so all requests that run \
+there. When a loop has been blocked for this long, the log names the worker \
+and shows its stack. Requests that wait in the line go to other workers. A \
+worker whose loop is blocked for `timeout` is killed and replaced. 0 logs \
+nothing.",
         },
         Setting {
             name: "cancel_on_timeout",
@@ -191,11 +193,11 @@ logs nothing.",
             on_reload: OnReload::Applies,
             help: "Cancel tasks of requests past their timeout",
             long_help: "\
-Of asynchronous apps only. When a request has run for timeout and its \
-answer has not begun, the client is answered 504. The app is told so by \
-http.disconnect, and its task goes on. With this the task is cancelled \
-too: asyncio.CancelledError is raised where it awaits. Some libraries do \
-not bear that, such as pools of connections to databases.",
+Applies to asynchronous apps. If a request has run for `timeout` and its \
+answer has not begun, the client is answered 504, the app receives \
+http.disconnect, and its task goes on. With this setting the task is \
+cancelled, too: asyncio.CancelledError is raised where it awaits. Some \
+libraries do not survive that, such as connection pools of databases.",
         },
         Setting {
             name: "whole_uploads",
@@ -206,13 +208,14 @@ not bear that, such as pools of connections to databases.",
             default: Preset::Bool(false),
             gunicorn: false,
             on_reload: OnReload::Applies,
-            help: "Call the app once the body is there",
+            help: "Call the app when the body is complete",
             long_help: "\
-Of asynchronous apps only. A request waits in the line when 64 KiB of its \
-body are there, or when it has sent some and nothing for 50 ms; the app \
-receives the rest while it comes. With this it waits when all of the body \
-is there, as requests of WSGI apps do: a slow upload takes none of \
-worker_concurrency, and a large body is kept in a file meanwhile.",
+Applies to asynchronous apps. By default a request joins the line before its \
+body is complete: once 64 KiB of it are there, or some of it, and no more \
+for 50 ms. The app receives the rest as it comes. With this setting a \
+request joins the line when its body is complete, as for WSGI apps: a slow \
+upload takes none of worker_concurrency, and a large body is kept in a file \
+meanwhile.",
         },
         Setting {
             name: "lifespan",
@@ -225,10 +228,11 @@ worker_concurrency, and a large body is kept in a file meanwhile.",
             on_reload: OnReload::Applies,
             help: "Tell the app when a worker starts and ends",
             long_help: "\
-Of asynchronous apps only. Each worker calls the app once with the \
-lifespan scope: what the app sets up there is ready before the first \
-request. auto serves an app too that raises at that call, since many know \
-no lifespan; on ends such a worker; off does not call.",
+Applies to asynchronous apps. Each worker calls the app once with the \
+lifespan scope, so that the app can set up what it needs before the first \
+request, and close it at the end. auto: if the app raises at that call, it \
+is taken for one that has no lifespan, and served without. on: a worker \
+whose app raises there ends. off: the app is not called for it.",
         },
     ],
 };

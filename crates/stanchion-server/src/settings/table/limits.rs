@@ -55,8 +55,9 @@ be asked for.",
             on_reload: OnReload::Applies,
             help: "Longest header field, in bytes",
             long_help: "\
-Name and value of one field. A request with a longer one is answered \
-431. 0 leaves only the bound on the whole head that the parser has.",
+Name and value of one field together. A request with a longer one is \
+answered 431. 0 means no limit for one field; the whole head may still have \
+at most 64 KiB.",
         },
         Setting {
             name: "limit_request_body",
@@ -69,9 +70,9 @@ Name and value of one field. A request with a longer one is answered \
             on_reload: OnReload::Applies,
             help: "Largest request body, in bytes (0: any)",
             long_help: "\
-A larger body is answered 413: before it is read where its length is \
-announced, as soon as it is too long where it is chunked. 0 leaves only \
-the room in tmp_upload_dir.",
+A larger body is answered 413: before any of it is read if its length is \
+announced, and as soon as it is too long if it is chunked. With 0, only the \
+room in tmp_upload_dir and max_spool limit it.",
         },
         Setting {
             name: "header_timeout",
@@ -84,9 +85,9 @@ the room in tmp_upload_dir.",
             on_reload: OnReload::Applies,
             help: "Time a client has to send a request's head",
             long_help: "\
-Counted from the first byte of the request. Past it the connection is \
-closed. A slow client holds no worker meanwhile, only a connection. 0 \
-switches it off.",
+Counted from the first byte of the request. A head that takes longer is \
+answered 408, and the connection is closed. A slow client holds no worker \
+meanwhile, only a connection. 0 switches it off.",
         },
         Setting {
             name: "body_timeout",
@@ -115,17 +116,21 @@ bodies and messages that arrive slowly. 0 switches it off.",
             on_reload: OnReload::Applies,
             help: "Least bytes a second of a body (0: any)",
             long_help: "\
-A body that arrives more slowly than this is answered 408. A body begins \
-with a credit of five seconds. Time uses it up, and each byte adds the \
-time that it takes at this rate, up to body_timeout in all (a minute \
-without one). So a sender may pause for a while, but a quick start does \
-not make up for a slow rest. Time in which the server itself did not \
-read does not count. Messages of WebSockets of which more than 16 KiB have \
-come are measured likewise, and code 1008 closes those that are too slow. \
-While connections wait because of max_connections, bodies that are hardly \
-faster than this are answered 408 to make room; and those that an \
-asynchronous app receives as they come, while other requests have waited \
-for a second because each seat has one. 0 leaves only body_timeout.",
+A body that arrives more slowly than this, on average, is answered 408. A \
+short pause is no harm: a body starts with five seconds of credit, time uses \
+the credit up, and each byte that arrives adds the time that it takes at \
+this rate. The credit is never more than body_timeout (a minute without \
+one), so a quick start does not make up for a slow rest. Time in which the \
+server itself did not read is not counted. 0 switches the rate off, and \
+leaves body_timeout.
+
+Messages of WebSockets are measured in the same way once 16 KiB of one have \
+arrived; a WebSocket whose message is too slow is closed with code 1008.
+
+Bodies that are hardly faster than this rate are answered 408, too, while \
+the server lacks room for others: while connections wait because of \
+max_connections, and, of bodies that an asynchronous app receives as they \
+come, while all seats are taken and other requests have waited for a second.",
         },
         Setting {
             name: "write_timeout",
@@ -138,9 +143,10 @@ for a second because each seat has one. 0 leaves only body_timeout.",
             on_reload: OnReload::Applies,
             help: "Drop a client that reads nothing this long",
             long_help: "\
-A client that reads nothing of its answer for this long, while the \
-kernel's buffers for it are full, is cut off. min_response_rate limits \
-clients that read slowly. 0 switches it off.",
+A connection whose client reads nothing of its answer for this long is \
+closed, and the answer stays incomplete. Only time in which the kernel's \
+buffers are full counts. min_response_rate limits clients that read slowly. \
+0 switches it off.",
         },
         Setting {
             name: "min_response_rate",
@@ -153,12 +159,13 @@ clients that read slowly. 0 switches it off.",
             on_reload: OnReload::Applies,
             help: "Least bytes a second of an answer (0: any)",
             long_help: "\
-A client that reads its answer more slowly than this is cut off. The rate \
-is measured as for min_body_rate, over write_timeout (a minute without \
-one), and only while more is to be sent than the kernel's buffers hold: \
-not while the app is still making the answer. While connections wait \
-because of max_connections, those that are hardly faster than this rate \
-are closed to make room. 0 leaves only write_timeout.",
+A connection whose client reads its answer more slowly than this is closed, \
+and the answer stays incomplete. The rate is measured as for min_body_rate, \
+with write_timeout (a minute without one) as the most credit. Only time in \
+which the kernel's buffers are full counts, not time in which the app is \
+still making the answer. While connections wait because of max_connections, \
+those that are hardly faster than this rate are closed to make room. 0 \
+switches the rate off, and leaves write_timeout.",
         },
         Setting {
             name: "max_connections",
@@ -171,13 +178,14 @@ are closed to make room. 0 leaves only write_timeout.",
             on_reload: OnReload::Applies,
             help: "Most client connections at once",
             long_help: "\
-Past it, connections that have been idle for a second or more are closed, \
-longest idle first, and answers say that the connection ends, so that \
-clients share what there is. If that makes no room, further connections \
-wait in the kernel, up to backlog, until one ends.
+When there are that many, the server closes connections that have been idle \
+for a second or more, longest idle first, and sends `Connection: close` with \
+its answers, so that clients take turns. New connections wait in the \
+kernel's queue (backlog) until there is room.
 
-Each connection takes a descriptor or two: if the hard limit of open \
-files (RLIMIT_NOFILE, LimitNOFILE of systemd) allows fewer, that wins.",
+Each connection takes one or two file descriptors. If the hard limit of open \
+files (RLIMIT_NOFILE, LimitNOFILE of systemd) allows fewer connections, that \
+limit applies.",
         },
         Setting {
             name: "max_connections_per_client",
@@ -211,8 +219,8 @@ peers on unix sockets, which have no address.",
             on_reload: OnReload::Applies,
             help: "Most requests of a connection (0: any)",
             long_help: "\
-The last answer says that the connection ends, and then it is \
-closed. Useful behind a balancer that spreads connections, not requests.",
+The answer to the last of them says `Connection: close`, and the connection \
+is closed. Useful behind a balancer that spreads connections, not requests.",
         },
     ],
 };
@@ -231,9 +239,10 @@ pub(super) const BUFFERS: Group = Group {
             on_reload: OnReload::Applies,
             help: "Largest body kept in memory, in bytes",
             long_help: "\
-A larger request body is written to a spool file in tmp_upload_dir and \
-read from there. This much shared memory is set aside for each request \
-that is being handed over, so the memory of the cgroup bounds it too.",
+A larger request body is written to a spool file in tmp_upload_dir, and the \
+app reads it from there. The server reserves this much shared memory for \
+each request that is handed to a worker, so a memory limit of the cgroup \
+must have room for that.",
         },
         Setting {
             name: "max_body_memory",
@@ -246,9 +255,9 @@ that is being handed over, so the memory of the cgroup bounds it too.",
             on_reload: OnReload::Applies,
             help: "Memory of all request bodies, in bytes",
             long_help: "\
-Bodies that are being read and those whose requests wait in the line, \
-together. Past it bodies go to spool files, however small they are; \
-what a connection has just read (some 64 KiB at most) is in memory \
+For all bodies that are being read and all whose requests wait in the line, \
+together. Above it, bodies are written to spool files, however small they \
+are. What one read brings (64 KiB at most for each connection) is in memory \
 until it is written.",
         },
         Setting {
@@ -260,12 +269,12 @@ until it is written.",
             default: Preset::Number(MIB),
             gunicorn: false,
             on_reload: OnReload::Applies,
-            help: "Response bytes in memory for a reader",
+            help: "Memory for one response, in bytes",
             long_help: "\
-Up to this much of a response is held in memory for a client that reads \
-slowly, so that the worker is free for the next request. Past it the \
-worker waits for a moment (50 ms, and longer for a client that takes \
-32 MiB/s); then the rest goes to a spool file (response_spool).",
+If a client reads slowly, up to this much of its response is held in memory, \
+so that the worker is free for the next request. When that is full, the \
+worker waits for a moment (50 ms, or longer if the client takes 32 MiB/s), \
+then the rest goes to a spool file (response_spool).",
         },
         Setting {
             name: "max_response_memory",
@@ -278,9 +287,10 @@ worker waits for a moment (50 ms, and longer for a client that takes \
             on_reload: OnReload::Applies,
             help: "Memory of all responses, in bytes",
             long_help: "\
-Responses that wait for slow readers, together. Past it they are written \
-to spool files, as past response_buffer. 128 KiB of each response may be \
-in memory all the same, since they are needed to send it.",
+For all responses that wait for slow clients, together. Above it, they are \
+written to spool files, as those larger than response_buffer are. Up to 128 \
+KiB of each response may be in memory nevertheless: it takes that to send \
+it.",
         },
         Setting {
             name: "response_spool",
@@ -291,12 +301,12 @@ in memory all the same, since they are needed to send it.",
             default: Preset::Number(GIB),
             gunicorn: false,
             on_reload: OnReload::Applies,
-            help: "Response bytes spooled for one slow reader",
+            help: "Spool file of one response, in bytes",
             long_help: "\
-Up to this much of a response is kept in a file in tmp_upload_dir for a \
-client that reads slowly. Past it the worker waits for the client, until \
-that has taken all that is in the file. 0 switches such files off. They \
-have no name, so that nothing of them can be left behind.",
+If a client reads slowly, up to this much of its response is kept in a file \
+in tmp_upload_dir. When that is full, the worker waits until the client has \
+taken all of it. 0 switches such files off. They have no name, so none is \
+left behind when a process dies.",
         },
         Setting {
             name: "max_spool",
@@ -309,17 +319,17 @@ have no name, so that nothing of them can be left behind.",
             on_reload: OnReload::Applies,
             help: "Size of all spool files, in bytes (0: any)",
             long_help: "\
-Request bodies and responses together. Past it a request whose body \
-would have to be spooled is answered 503, and the worker of a response \
-waits for its client. 0 leaves only the room in tmp_upload_dir: when that \
-file system is full, the same follows.
+For request bodies and responses together. When it is used up, a request \
+whose body would have to be spooled is answered 503, and the worker of a \
+response waits for its client. With 0, only the room in tmp_upload_dir \
+limits them: when that file system is full, the same happens.
 
-No client may have more of it than is left for all others: one alone has \
-half of it, two have a third each, and so on, so that a few clients \
-cannot use it up. A body past that is answered 429. With the defaults, one \
-client may have two of the largest bodies. What a client is, \
-max_waiting_per_client says; if a proxy does not name the client, only \
-max_spool itself applies.",
+One client may have at most as much of it as is left for all others: if it \
+is alone half of it, if there are two a third each, and so on. So a few \
+clients cannot use it up. A body that exceeds this is answered 429. With the \
+defaults, one client may have two of the largest bodies. \
+max_waiting_per_client says what a client is; if a proxy does not name the \
+client, only max_spool itself applies.",
         },
         Setting {
             name: "tmp_upload_dir",
@@ -332,11 +342,11 @@ max_spool itself applies.",
             on_reload: OnReload::Applies,
             help: "Where large bodies and responses are kept",
             long_help: "\
-A private directory (mode 0700) is made in it and removed at the end. \
-Without it the system's temporary directory is used, which often is a \
-tmpfs: the files are then memory after all. When the file system is \
-full, a request is answered 503, and the worker of a response waits for \
-its client.",
+The server makes a private directory (mode 0700) in it, and removes it when \
+it ends. By default it is the system's temporary directory, which often is a \
+tmpfs: then the files take memory after all. When the file system is full, a \
+request whose body would have to be spooled is answered 503, and the worker \
+of a response waits for its client.",
         },
         Setting {
             name: "sendfile",
@@ -349,10 +359,10 @@ its client.",
             on_reload: OnReload::Applies,
             help: "Have files sent by the acceptor",
             long_help: "\
-A regular file that the app returns by wsgi.file_wrapper is handed over \
-as a descriptor: the worker is free at once, and the acceptor sends the \
-file as fast as the client takes it. Switched off, its bytes go through \
-the worker.",
+If the app returns a regular file by wsgi.file_wrapper, the worker passes \
+its descriptor to the acceptor and is free at once, and the acceptor sends \
+the file as fast as the client takes it. Without it, the worker reads the \
+file and sends its bytes.",
         },
     ],
 };

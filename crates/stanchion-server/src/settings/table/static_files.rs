@@ -24,20 +24,21 @@ pub(super) const STATIC_FILES: Group = Group {
             on_reload: OnReload::Applies,
             help: "Serve a directory (may be repeated)",
             long_help: "\
-Written as in /static=/srv/shop/static: GET and HEAD of /static/css/a.css \
-get /srv/shop/static/css/a.css, without a worker and without waiting in \
-the line. Of several prefixes the first in the list that fits counts.
+With /static=/srv/shop/static, GET and HEAD of /static/css/a.css are \
+answered with the file /srv/shop/static/css/a.css, without a worker and \
+without waiting in the line. If several prefixes fit, the first in the list \
+counts.
 
-Only plain files below the directory are served: no directories, no names \
-that begin with a dot, and no links that lead out of it. Beside a text file \
-such as a.css there may be a.css.br, a.css.zst and a.css.gz: a client that \
-takes one of these codings gets it. The content type is that of \
-/etc/mime.types, where the system has it, and of a small list of ours. Conditional requests and ranges \
-work as RFC 9110 has them; ETag and Last-Modified are made as nginx makes \
-them.
+Only regular files below the directory are served: no directories, no names \
+that begin with a dot, and no links that lead out of it. Compressed copies \
+may lie beside a file, such as a.css.br, a.css.zst and a.css.gz: a client \
+that accepts one of these codings gets it. The content type is that of \
+/etc/mime.types, if the system has it, or else of a short list of the \
+server's own. Conditional requests and ranges work as in RFC 9110; ETag and \
+Last-Modified are made as nginx makes them.
 
-The directory is opened when the server starts or reloads: if it is \
-replaced by another one of the same name, reload.",
+The directory is opened when the server starts or reloads. If you replace it \
+by another one of the same name, reload.",
         },
         Setting {
             name: "static_missing",
@@ -48,10 +49,10 @@ replaced by another one of the same name, reload.",
             default: Preset::Text("app"),
             gunicorn: false,
             on_reload: OnReload::Applies,
-            help: "Who answers where there is no such file",
+            help: "Who answers if there is no such file",
             long_help: "\
 app: the app gets the request, like any other. 404: the server answers, \
-and no worker is bothered. Methods other than GET and HEAD always go to \
+without a worker. Requests with methods other than GET and HEAD always go to \
 the app.",
         },
         Setting {
@@ -65,11 +66,11 @@ the app.",
             on_reload: OnReload::Applies,
             help: "How long caches may keep a static file",
             long_help: "\
-Says `Cache-Control: public, max-age=SECONDS`. 0 says nothing: browsers \
-then ask whether a file has changed. Names with a hash of their content, \
-such as app.0f3c9a2b41de.css (12 or more hexadecimal digits between dots, at \
-least one of them a letter) never mean anything else: caches may keep those for a year, `immutable`, \
-whatever is set here.",
+Sent as `Cache-Control: public, max-age=SECONDS`. With 0 it is not sent, and \
+browsers ask whether the file has changed. A file whose name has a hash of \
+its content, such as app.0f3c9a2b41de.css (12 or more hexadecimal digits \
+between dots, at least one of them a letter), is always sent with a max-age \
+of a year and `immutable`: when its content changes, so does its name.",
         },
     ],
 };

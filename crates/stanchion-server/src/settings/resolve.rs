@@ -523,7 +523,7 @@ mod tests {
         let asked = |more: Value| {
             let mut values = json!({
                 "threads": 4, "preload_app": true, "worker_concurrency": 10, "loop_timeout": 1, "worker_sessions": 10,
-                "session_grace": 1, "ws_ping_interval": 1, "ws_ping_timeout": 1, "ws_max_size": 10,
+                "session_grace": 1, "ws_ping_interval": 1, "ws_ping_timeout": 1, "ws_max_size": 10, "max_ws_memory": 10,
                 "cancel_on_timeout": true, "whole_uploads": true, "lifespan": "on", "response_spool": 10,
             });
             let object = values.as_object_mut().unwrap();
@@ -536,6 +536,7 @@ mod tests {
             "ws_ping_interval",
             "ws_ping_timeout",
             "ws_max_size",
+            "max_ws_memory",
             "cancel_on_timeout",
             "lifespan",
         ];

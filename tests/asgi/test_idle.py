@@ -47,6 +47,25 @@ def test_no_process_of_an_idle_server_is_woken_often(serve: Serve, gate: Gate, a
     assert after_s - before_s < WATCHED_S / 4
 
 
+def test_a_loop_rests_for_a_part_of_the_shortest_limit_only(serve: Serve, gate: Gate, tmp_path: Path) -> None:
+    """Who sets a limit of half a second is not to be told a second late."""
+    places = [f"unix:{tmp_path}/{name}.sock" for name in ("short", "usual")]
+    for at, more in zip(places, (["--loop-timeout", "0.5"], []), strict=True):
+        serve("looping:app", "--interface", "asgi", "--admin", at, *more, env=gate.environment)
+
+    def beats() -> list[int]:
+        counts = []
+        for at in places:
+            with Wire.connect(Address.parse(at)) as wire:
+                (worker,) = wire.get("/status").json()["workers"]
+            counts.append(int(worker["event_loop"]["lags"]["count"]))
+        return counts
+
+    short, usual = beats()
+    eventually(lambda: beats()[0] >= short + 16, "the one with the short limit has turned so often")
+    assert beats()[1] <= usual + 8
+
+
 def test_a_loop_that_has_slept_is_seen_to_be_late_at_once(serve: Serve, gate: Gate, tmp_path: Path) -> None:
     """And not only where its next heartbeat, a second after the one before, happens to fall into that."""
     admin = Address.parse(f"unix:{tmp_path}/admin.sock")

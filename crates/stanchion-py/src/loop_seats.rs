@@ -6,9 +6,6 @@ use std::sync::Arc;
 use stanchion_server::{BEAT_US, Inbox, Seat, Taken, Worker};
 use stanchion_sys::clock::monotonic_us;
 
-/// How often a loop shows that it turns while it has nothing to do: a host of many workers sleeps better.
-const REST_US: u64 = 1_000_000;
-
 /// So long a request is left to a worker that runs fewer.
 const LEFT_US: u64 = 500;
 
@@ -45,6 +42,8 @@ pub(crate) struct LoopSeats {
     /// It has taken a request since the heartbeat before.
     has_taken: bool,
     pace: Pace,
+    /// How often it shows that it turns while it has nothing to do: a host of many workers sleeps better.
+    rest_us: u64,
 }
 
 /// When the next heartbeat of a loop comes.
@@ -52,7 +51,7 @@ pub(crate) struct LoopSeats {
 enum Pace {
     /// After [`BEAT_US`].
     Usual,
-    /// After [`REST_US`], since there is nothing to do.
+    /// After `rest_us`, since there is nothing to do.
     Resting,
     /// It was to come after that, and now there is something to do.
     Hastening,
@@ -73,6 +72,7 @@ impl LoopSeats {
             is_turning: false,
             has_taken: false,
             pace: Pace::Usual,
+            rest_us: worker.rest_us(),
         }
     }
 
@@ -115,7 +115,7 @@ impl LoopSeats {
 
     fn pace_us(&self) -> u64 {
         match self.pace {
-            Pace::Resting => REST_US,
+            Pace::Resting => self.rest_us,
             Pace::Usual | Pace::Hastening => BEAT_US,
         }
     }

@@ -1,0 +1,67 @@
+//! How often event loops show that they turn, and how often the master looks whether they do. Pure.
+
+use stanchion_exchange::BEAT_US;
+
+use crate::settings::Settings;
+
+/// A loop that has nothing to do turns at least so often, and the master looks as often: it sleeps so long where it has
+/// nothing else to do.
+const REST_US_MAX: u64 = 1_000_000;
+/// Of the shortest limit, so many parts may be over until it is seen that it is over.
+const PARTS: u64 = 5;
+
+/// After how long without a turn a loop is named, and after how long its worker is replaced, in microseconds.
+pub(crate) fn limits_us(settings: &Settings) -> [Option<u64>; 2] {
+    [settings.loop_timeout, settings.timeout].map(|limit| {
+        let limit = limit.as_duration()?;
+        Some(u64::try_from(limit.as_micros()).unwrap_or(u64::MAX))
+    })
+}
+
+/// How long a loop rests that has nothing to do, and the master that sees none that is late, in microseconds.
+pub(crate) fn rest_us(settings: &Settings) -> u64 {
+    let shortest_us = limits_us(settings).into_iter().flatten().min();
+    shortest_us.map_or(REST_US_MAX, |limit_us| {
+        (limit_us / PARTS).clamp(BEAT_US, REST_US_MAX)
+    })
+}
+
+/// Whether a look comes so long after the one before that everybody was late: the machine stood, or a hook held the
+/// master up. That says nothing about a loop.
+pub(crate) fn was_held_up(between_us: u64, rest_us: u64) -> bool {
+    between_us > 2 * rest_us
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rest_of(text: &str) -> u64 {
+        rest_us(&Settings::from_json(text).expect("settings"))
+    }
+
+    #[test]
+    fn the_shortest_limit_is_seen_to_be_over_soon_and_no_host_is_woken_often_for_a_long_one() {
+        for (text, expected_us) in [
+            ("{}", 1_000_000),
+            (r#"{"loop_timeout": 0, "timeout": 0}"#, 1_000_000),
+            (r#"{"loop_timeout": 0, "timeout": 4}"#, 800_000),
+            (r#"{"loop_timeout": 2.5}"#, 500_000),
+            (r#"{"loop_timeout": 3, "timeout": 2}"#, 400_000),
+            (r#"{"loop_timeout": 0.3}"#, BEAT_US),
+        ] {
+            assert_eq!(rest_of(text), expected_us, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_master_that_was_late_by_a_rest_has_not_seen_what_the_loops_did() {
+        for text in ["{}", r#"{"timeout": 1}"#] {
+            let rest_us = rest_of(text);
+            assert!(!was_held_up(2 * rest_us, rest_us), "{text}");
+            assert!(was_held_up(2 * rest_us + 1, rest_us), "{text}");
+        }
+        // Before it would have found that a loop is stuck which stood as it did.
+        assert!(was_held_up(1_000_000, rest_of(r#"{"timeout": 1}"#)));
+    }
+}

@@ -9,6 +9,7 @@ mod datagrams;
 pub mod exit_code;
 mod figures;
 mod handover;
+mod heartbeat;
 mod heirloom;
 mod host;
 mod launcher;

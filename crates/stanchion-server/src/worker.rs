@@ -13,6 +13,7 @@ use stanchion_sys::{futex, process};
 use tracing::{debug, error, info};
 
 use crate::exit_code;
+use crate::heartbeat;
 use crate::host::{Hook, Host, LoadError, NotLoaded};
 use crate::listeners::of_worker::{self, Failure};
 use crate::log;
@@ -80,6 +81,11 @@ impl Worker {
     /// Where its event loop sleeps; `None` if its seats are threads.
     pub fn inbox(&self) -> Option<Inbox<'_>> {
         self.common.exchange.inbox(self.id.index)
+    }
+
+    /// How long its event loop rests while it has nothing to do, in microseconds.
+    pub fn rest_us(&self) -> u64 {
+        heartbeat::rest_us(&self.common.settings)
     }
 
     /// The settings in force.

@@ -1,21 +1,17 @@
 //! Whether event loops turn: each shows now and then that it does.
 
+use stanchion_exchange::BEAT_US;
 use stanchion_sys::clock::monotonic_us;
 use stanchion_sys::process;
 
 use super::Loop;
 use super::event::{Event, LoopState};
 use super::resources::HouseResources;
+use crate::heartbeat;
 use crate::settings::Settings;
 
 /// How often loops are looked at while one of them is late: as often as they show that they turn.
-const CHECK_MS: u64 = 250;
-/// At most so seldom while none is: a master that has nothing else to do sleeps so long.
-const CHECK_MS_MAX: u64 = 1_000;
-/// Of the shortest limit, so many parts may be over until it is seen that it is over.
-const PARTS: u64 = 5;
-/// If the master itself was late by so much, everybody was: the machine stood, or a hook held it up.
-const HELD_UP_US: u64 = 1_000_000;
+const CHECK_MS: u64 = BEAT_US / 1_000;
 
 /// An event loop that does not turn.
 #[derive(Clone, Copy, Debug)]
@@ -28,35 +24,28 @@ pub(super) struct LateLoop {
 
 /// Whether the master looks at the loops of this house.
 pub(super) fn are_watched(settings: &Settings) -> bool {
-    settings.is_event_loop() && limits_us(settings).iter().any(Option::is_some)
+    settings.is_event_loop() && heartbeat::limits_us(settings).iter().any(Option::is_some)
 }
 
 /// How often they are looked at.
 pub(super) fn check_ms(house: &HouseResources) -> u64 {
-    let shortest_us = limits_us(&house.common.settings)
-        .into_iter()
-        .flatten()
-        .min();
-    match shortest_us {
-        Some(limit_us) if house.late_loops.is_empty() => {
-            (limit_us / 1_000 / PARTS).clamp(CHECK_MS, CHECK_MS_MAX)
-        }
-        _ => CHECK_MS,
+    if house.late_loops.is_empty() {
+        heartbeat::rest_us(&house.common.settings) / 1_000
+    } else {
+        CHECK_MS
     }
-}
-
-/// After how long without a turn a loop is named, and after how long its worker is replaced.
-fn limits_us(settings: &Settings) -> [Option<u64>; 2] {
-    [settings.loop_timeout, settings.timeout].map(|limit| {
-        let limit = limit.as_duration()?;
-        Some(u64::try_from(limit.as_micros()).unwrap_or(u64::MAX))
-    })
 }
 
 impl Loop<'_> {
     pub(super) fn gather_loops(&mut self) {
         let now_us = monotonic_us();
-        if now_us.saturating_sub(self.looked_us) > CHECK_MS_MAX * 1_000 + HELD_UP_US {
+        let watched = self.houses.values().map(|house| &house.common.settings);
+        let rest_us = watched
+            .filter(|settings| are_watched(settings))
+            .map(heartbeat::rest_us)
+            .min();
+        let between_us = now_us.saturating_sub(self.looked_us);
+        if rest_us.is_some_and(|rest_us| heartbeat::was_held_up(between_us, rest_us)) {
             self.watching_since_us = now_us;
         }
         self.looked_us = now_us;
@@ -102,7 +91,7 @@ impl HouseResources {
             // It has not begun, or has ended.
             return None;
         }
-        let [late_us, stuck_us] = limits_us(&self.common.settings);
+        let [late_us, stuck_us] = heartbeat::limits_us(&self.common.settings);
         let stopped_until_us = before.map_or(0, |late| late.stopped_until_us);
         let silent_us = now_us.saturating_sub(beat_us.max(since_us).max(stopped_until_us));
         let is_over =

@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_pro
 
 from support.address import Address
 from support.collector import Collector, Span
+from support.greenlets import GEVENT
 from support.patience import eventually
 from support.server import Serve, Server
 from support.statsd import Statsd
@@ -104,6 +105,22 @@ def test_of_threads_nothing_is_said_about_websockets(serve: Serve, admin: str) -
         assert "stanchion_sessions" not in ask(admin, "/metrics")
         statsd.wait("gunicorn.workers", lambda count: count == 1)
         assert {name for name in statsd.gauges() if "session" in name or "loop" in name} == set()
+
+
+def test_of_gevent_nothing_is_said_about_websockets(serve: Serve, admin: str) -> None:
+    """Its workers have event loops, and no WebSockets."""
+    with Statsd() as statsd:
+        serve("hello:app", *GEVENT, "--admin", admin, "--statsd-host", statsd.address)
+        told = json.loads(ask(admin, "/status"))
+        assert told["sessions_closed"] is None
+        assert [worker["event_loop"]["sessions"] for worker in told["workers"]] == [None]
+        metrics = ask(admin, "/metrics")
+        assert "stanchion_loop_late_seconds" in metrics
+        assert "stanchion_worker_sessions" not in metrics and "stanchion_sessions" not in metrics
+        statsd.wait("gunicorn.workers", lambda count: count == 1)
+        gauges = statsd.gauges()
+        assert "stanchion.sessions.open" not in gauges
+        assert {name for name in gauges if ".loop." in name}
 
 
 def test_each_has_one_line_of_the_log_when_it_has_ended(serve: Serve, opens: Open, tmp_path: Path) -> None:

@@ -129,6 +129,30 @@ def test_what_websockets_do_is_told_of_event_loops():
     assert said(looked({"events": events}, workers=LOOPS, events=gone_back)) == ["70 WebSockets"]
 
 
+def test_gevent_has_no_websockets_to_tell_of():
+    loops = [
+        worker(number, 50 << 20, seats=9, event_loop={"lag_us": 0, "lag_max_us": 0, "sessions": None})
+        for number in range(2)
+    ]
+    before = {"events": {"sessions_begun": 0}}
+    lines = drawn(looked(before, workers=loops, events={"sessions_begun": 0}), width=120)
+    assert not [line for line in lines if "WebSockets" in line]
+    head = next(number for number, line in enumerate(lines) if line.startswith("event loop"))
+    assert [" ".join(line.split()) for line in lines[head : head + 2]] == [
+        "event loop pid rss running of late by at most",
+        "0 200 50.0 MiB 0 9 0 µs 0 µs",
+    ]
+
+
+def test_static_files_and_probes_are_no_trouble():
+    ended = {"arrived": 20, "answered": 8, "static": 6, "probed": 4}
+    (flow,) = [
+        line for line in screen(looked({}, requests=ended), View(), 120, None) if line.plain.startswith("a second ")
+    ]
+    assert flow.plain.endswith("10.0 arrive, 0 drain, 4.00 answered, static 3.00, probed 2.00, 0 gone, 0 refused")
+    assert "red" not in {span.style for span in flow.spans}
+
+
 @pytest.mark.parametrize("height", range(1, 60))
 def test_event_loops_and_seats_fit_whatever_there_is_of_them(height):
     many = looked(

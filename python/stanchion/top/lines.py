@@ -7,7 +7,7 @@ from rich.text import Text
 
 from stanchion.output import printable
 from stanchion.top.model import Latency, Model, Order, Spread, sort
-from stanchion.top.status import Lane, Listener, Loop, Seat
+from stanchion.top.status import Lane, Listener, Loop, Seat, Status
 from stanchion.top.words import count, duration, rate, size
 
 _BAR_COLUMNS = 20
@@ -58,7 +58,7 @@ def screen(model: Model, view: View, width: int, height: int | None) -> list[Tex
         *_listeners(status.listeners, room.listeners),
         _totals(model),
         *_sessions(model),
-        *_loops(status.loops, status.memory_bytes, room.loops),
+        *_loops(status, room.loops),
     ]
     lines += _seats(model, view, None if height is None else height - len(lines) - view.live)
     if height is not None and view.live:
@@ -130,6 +130,8 @@ def _the_line(model: Model) -> Iterable[Text]:
         yield flow.append(f"{drain}; the rest takes a second look", "not bold")
         return
     flow.append(f"{rate(rates.arrived)} arrive, {drain}, {rate(rates.answered)} answered, ", "not bold")
+    if rates.by_server:
+        flow.append(f"{_by_rate(rates.by_server)}, ", "not bold")
     flow.append(f"{rate(rates.gone)} gone, ", "not bold")
     if rates.broken:
         flow.append(f"{_by_rate(rates.broken)}, ", "red")
@@ -268,10 +270,10 @@ def _totals(model: Model) -> Text:
 
 
 def _sessions(model: Model) -> Iterable[Text]:
-    """Of event loops: how many WebSockets there are, and what they do."""
-    if not model.status.loops:
+    """How many WebSockets there are, and what they do, where there can be any."""
+    if not model.status.has_websockets:
         return
-    text = Text(f"{sum(loop.sessions for loop in model.status.loops)} WebSockets")
+    text = Text(f"{sum(loop.sessions or 0 for loop in model.status.loops)} WebSockets")
     if (rates := model.session_rates) is not None:
         text.append(f" · a second {rate(rates.opened)} opened, {rate(sum(rates.closed.values()))} closed")
         if rates.closed:
@@ -280,31 +282,36 @@ def _sessions(model: Model) -> Iterable[Text]:
     yield text
 
 
-def _loops(loops: Sequence[Loop], memory_bytes: Mapping[int, int | None], rows: int) -> list[Text]:
+def _loops(status: Status, rows: int) -> list[Text]:
     """The latest first, as far as there is room."""
-    if not loops:
+    if not status.loops:
         return []
-    latest_first = sorted(loops, key=lambda loop: (-loop.lag_us, loop.worker))
+    latest_first = sorted(status.loops, key=lambda loop: (-loop.lag_us, loop.worker))
+    heads = ("event loop", "pid", "rss", "running", "of", "WebSockets", "late by", "at most")
+    # Of gevent's no figure would be told.
+    columns = [at for at, head in enumerate(heads) if head != "WebSockets" or status.has_websockets]
+    cells = [_loop_cells(loop, status.memory_bytes.get(loop.worker)) for loop in latest_first]
     return table(
-        ("event loop", "pid", "rss", "running", "of", "WebSockets", "late by", "at most"),
-        [
-            (
-                str(loop.worker),
-                str(loop.pid),
-                size(memory_bytes.get(loop.worker)),
-                str(loop.busy),
-                str(loop.seats),
-                str(loop.sessions),
-                duration(loop.lag_us),
-                duration(loop.lag_max_us),
-            )
-            for loop in latest_first
-        ],
+        [heads[at] for at in columns],
+        [tuple(row[at] for at in columns) for row in cells],
         rows,
         [
             "red" if loop.lag_us >= _TOO_LATE_US else "yellow" if loop.lag_us >= _LATE_US else ""
             for loop in latest_first
         ],
+    )
+
+
+def _loop_cells(loop: Loop, memory_bytes: int | None) -> tuple[str, ...]:
+    return (
+        str(loop.worker),
+        str(loop.pid),
+        size(memory_bytes),
+        str(loop.busy),
+        str(loop.seats),
+        count(loop.sessions),
+        duration(loop.lag_us),
+        duration(loop.lag_max_us),
     )
 
 

@@ -16,8 +16,10 @@ class Rates:
     """By the app."""
     gone: float
     """The client left before it had its whole answer."""
+    by_server: Mapping[str, float]
+    """Answered by the server as it was told to: probes, static files; only kinds that occurred."""
     refused: Mapping[str, float]
-    """Answered by the server, by reason; only reasons that occurred."""
+    """Refused by the server, by reason, likewise."""
     broken: Mapping[str, float]
     """Ended in any other way, likewise."""
 
@@ -70,6 +72,10 @@ class Model:
 
 
 _SESSION_ENDS = ("sessions_closed_by_app", "sessions_closed_by_client", "sessions_closed_by_server", "sessions_cut")
+
+
+_BY_SERVER = ("probed", "static")
+"""Outcomes that are no trouble, though no app had to do with them."""
 
 
 class Order(Enum):
@@ -127,8 +133,13 @@ def _rates(before: Mapping[str, int], now: Mapping[str, int], over_s: float) -> 
         arrived=grown.get("arrived", 0) / over_s,
         answered=ended.get("answered", 0.0),
         gone=sum(rate for key, rate in ended.items() if families[key] == "abandoned"),
+        by_server={key: rate for key, rate in ended.items() if key in _BY_SERVER},
         refused={key.removeprefix("refused_"): rate for key, rate in ended.items() if families[key] == "refused"},
-        broken={key: rate for key, rate in ended.items() if families[key] not in ("answered", "abandoned", "refused")},
+        broken={
+            key: rate
+            for key, rate in ended.items()
+            if families[key] not in ("answered", "abandoned", "refused", *_BY_SERVER)
+        },
     )
 
 

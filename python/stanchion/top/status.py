@@ -67,8 +67,8 @@ class Loop:
     lag_us: int
     """How late it is, or was the last time."""
     lag_max_us: int
-    sessions: int
-    """WebSockets that it has open."""
+    sessions: int | None
+    """WebSockets that it has open; None under gevent, where there are none."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +124,11 @@ class Status:
     wait: Histogram
     service: Histogram
     restarts: Mapping[str, int]
+
+    @property
+    def has_websockets(self) -> bool:
+        """Whether the app may have some."""
+        return any(loop.sessions is not None for loop in self.loops)
 
 
 def parse(data: object) -> Status:
@@ -209,7 +214,7 @@ def _loop(of: "_Reader") -> Loop | None:
         seats=of.count("seats"),
         lag_us=inner.count("lag_us"),
         lag_max_us=inner.count("lag_max_us"),
-        sessions=inner.count("sessions"),
+        sessions=inner.count_or_none("sessions"),
     )
 
 

@@ -81,8 +81,14 @@ impl Acceptor {
         let loops = dispatch
             .sitting()
             .filter_map(|(worker, _)| dispatch.loop_status(worker, now_us));
-        loops.fold(Loops::default(), |sum, one| Loops {
-            sessions: sum.sessions + u64::from(one.sessions),
+        let none = Loops {
+            sessions: self.common.settings.is_asgi().then_some(0),
+            late_us: 0,
+        };
+        loops.fold(none, |sum, one| Loops {
+            sessions: one.sessions.map_or(sum.sessions, |sessions| {
+                Some(sum.sessions.unwrap_or(0) + u64::from(sessions))
+            }),
             late_us: sum.late_us.max(one.lag_us),
         })
     }

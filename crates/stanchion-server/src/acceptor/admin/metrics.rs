@@ -165,14 +165,15 @@ fn about_event_loops(page: &mut Exposition, status: &Status) {
     if loops.is_empty() {
         return;
     }
-    let mut sessions = page.gauge(
-        "stanchion_worker_sessions",
-        "WebSockets that a worker has open.",
-    );
-    for (worker, event_loop) in &loops {
-        sessions.sample(&[("worker", worker)], event_loop.sessions);
-    }
+    // Of none of gevent's.
     if let Some(closed) = &status.sessions_closed {
+        let mut open = page.gauge(
+            "stanchion_worker_sessions",
+            "WebSockets that a worker has open.",
+        );
+        for (worker, event_loop) in &loops {
+            open.sample(&[("worker", worker)], event_loop.sessions.unwrap_or(0));
+        }
         let mut sessions = page.counter(
             "stanchion_sessions_closed_total",
             "WebSockets that have ended, by the code of the close frame; none: without one.",

@@ -79,7 +79,7 @@ impl Sources<'_> {
             events: events
                 .map(|one| (one.name(), counts.happened(*one)))
                 .collect(),
-            sessions_closed: common.settings.is_event_loop().then(|| closed.collect()),
+            sessions_closed: common.settings.is_asgi().then(|| closed.collect()),
             bytes: traffic
                 .map(|one| (one.name(), counts.moved(*one)))
                 .collect(),

@@ -36,7 +36,7 @@ pub(crate) struct Status {
     /// How many arrived, how many are in flight, and how the others ended.
     pub(crate) requests: BTreeMap<&'static str, u64>,
     pub(crate) events: BTreeMap<&'static str, u64>,
-    /// How many sessions were closed by which code; `None` if workers run threads.
+    /// How many sessions were closed by which code; `None` if the app is no asynchronous one.
     pub(crate) sessions_closed: Option<BTreeMap<&'static str, u64>>,
     /// On the connections of clients.
     pub(crate) bytes: BTreeMap<&'static str, u64>,

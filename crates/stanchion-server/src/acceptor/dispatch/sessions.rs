@@ -12,6 +12,7 @@ use crate::settings::Settings;
 
 /// How many sessions there are, with those that may become some.
 pub(super) struct Sessions {
+    are_possible: bool,
     max: usize,
     permits: Rc<Cell<usize>>,
 }
@@ -54,9 +55,15 @@ impl Drop for SessionPermit {
 impl Sessions {
     pub(super) fn new(settings: &Settings) -> Self {
         Self {
+            are_possible: settings.is_asgi(),
             max: settings.workers as usize * settings.worker_sessions as usize,
             permits: Rc::default(),
         }
+    }
+
+    /// Whether the app may have any.
+    pub(super) fn are_possible(&self) -> bool {
+        self.are_possible
     }
 
     /// One more, if there may be.

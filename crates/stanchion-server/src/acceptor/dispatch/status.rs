@@ -58,8 +58,8 @@ pub(crate) struct SeatCounts {
 /// How an event loop is, as it says.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct LoopStatus {
-    /// Sessions that it has, as it says.
-    pub(crate) sessions: u32,
+    /// Sessions that it has, as it says; `None` under gevent, where there are none.
+    pub(crate) sessions: Option<u32>,
     /// How late it is, or was the last time.
     pub(crate) lag_us: u64,
     /// The worst of this worker's.

@@ -134,7 +134,7 @@ impl Dispatch {
         let over = lag.counts.last().copied().unwrap_or_default();
         let lag_us = lag.last_us.max(silent_us.saturating_sub(BEAT_US));
         Some(LoopStatus {
-            sessions: inbox.sessions(),
+            sessions: self.sessions.are_possible().then(|| inbox.sessions()),
             lag_us,
             lag_max_us: lag.max_us.max(lag_us),
             lags: Lags {

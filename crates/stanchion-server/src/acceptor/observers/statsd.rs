@@ -39,10 +39,10 @@ pub(crate) struct Gauges {
 }
 
 /// Of all event loops together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Loops {
-    /// Sessions that they have.
-    pub(crate) sessions: u64,
+    /// Sessions that they have; `None` under gevent, where there are none.
+    pub(crate) sessions: Option<u64>,
     /// How late the latest of them is.
     pub(crate) late_us: u64,
 }
@@ -120,7 +120,9 @@ impl Statsd {
             metrics.histogram("gunicorn.backlog", queued);
         }
         if let Some(Loops { sessions, late_us }) = gauges.loops {
-            metrics.gauge("stanchion.sessions.open", sessions);
+            if let Some(sessions) = sessions {
+                metrics.gauge("stanchion.sessions.open", sessions);
+            }
             metrics.gauge("stanchion.loop.late", late_us / 1_000);
         }
     }

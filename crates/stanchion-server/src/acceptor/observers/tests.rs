@@ -308,7 +308,7 @@ fn statsd_hears_durations_counts_and_once_a_second_gauges() {
         waiting: 5,
         queued: Some(9),
         loops: Some(Loops {
-            sessions: 7,
+            sessions: Some(7),
             late_us: 12_900,
         }),
     };

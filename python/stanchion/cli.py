@@ -31,9 +31,6 @@ class Layers(NamedTuple):
     objects: Mapping[str, Any]
 
 
-# Command lines in the environment, the lowest first. Ours wins over the one that is there for gunicorn too.
-_FLAG_VARIABLES = ("GUNICORN_CMD_ARGS", "STANCHION_CMD_ARGS")
-
 _COMMANDS = tuple(name for name, _, _ in COMMANDS)
 
 # The other exit codes come from the server; usage.py tells them all.
@@ -145,7 +142,7 @@ def _address_of(name: str, location: str | None) -> str | None:
     at the others: a mistake among those must not lock the operator out.
     """
     from_env: dict[str, Any] = {}
-    for place in _FLAG_VARIABLES:
+    for place in config.FLAG_VARIABLES:
         from_env |= _with_mistakes(os.environ.get(place, ""), place, (name, "chdir", "config"))
     given = from_env.get(name)
     directory = from_env.get("chdir")
@@ -254,7 +251,9 @@ def _servable(options: argparse.Namespace) -> Effective:
 
 def _from_environment() -> dict[str, argparse.Namespace]:
     """The flags in each of the variables that hold some, by its name, the lowest first."""
-    return {name: _parse(_split(os.environ[name], name), name) for name in _FLAG_VARIABLES if os.environ.get(name)}
+    return {
+        name: _parse(_split(os.environ[name], name), name) for name in config.FLAG_VARIABLES if os.environ.get(name)
+    }
 
 
 def _split(text: str, place: str) -> list[str]:

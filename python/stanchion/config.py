@@ -23,6 +23,9 @@ from stanchion import _stanchion, gunicorn, hooks, standard, trust
 # Looked for in the working directory, in this order, when no -c says otherwise.
 DEFAULT_FILES = ("stanchion.conf.py", "gunicorn.conf.py")
 
+# Command lines in the environment, the lowest first. Ours wins over the one that is there for gunicorn too.
+FLAG_VARIABLES = ("GUNICORN_CMD_ARGS", "STANCHION_CMD_ARGS")
+
 
 class UsageError(Exception):
     """What the user asked for cannot be done: one line for each reason, and a traceback if Python has one."""
@@ -105,7 +108,8 @@ def unread_variables(environ: Mapping[str, str]) -> list[str]:
     names = sorted(name for name in environ if name.startswith("UVICORN_"))
     if not names:
         return []
-    return [f"environment: not read, as flags of uvicorn are not: {', '.join(names)} (use STANCHION_CMD_ARGS)"]
+    why = "environment: ignored, as uvicorn's variables are not read here"
+    return [f"{why}: {', '.join(names)} (use STANCHION_CMD_ARGS)"]
 
 
 def default_file() -> str | None:
@@ -119,11 +123,9 @@ def read_file(location: str) -> ConfigFile:
     The file runs as Python. As in gunicorn, names that are neither (imports, helpers) are none of
     our business, unless they look like a slip. `location` is PATH, file:PATH or python:MODULE.
     """
-    names = {setting.name for setting in schema()} - {"config"}
     held = _run_config(location)
     objects, shown = objects_of(held)
-    values = {name: value for name, value in held.items() if name in names} | gunicorn.translated(held) | shown
-    layer = Layer(f"config file {location}", values)
+    layer = Layer(f"config file {location}", settings_among(held) | shown)
     functions, complaints = hooks.find(held)
     refusals, ignored = gunicorn.sort_out(held)
     warnings = [f"{location}: {slip}" for slip in _slips(held)]
@@ -131,6 +133,12 @@ def read_file(location: str) -> ConfigFile:
         warnings.append(f"{location}: ignored, without meaning here: {', '.join(ignored)}")
     errors = [f"config file {location}: {one}" for one in complaints + refusals]
     return ConfigFile(layer, functions, errors, warnings, objects)
+
+
+def settings_among(held: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that these variables of a config file give, by their own names and by gunicorn's."""
+    names = {setting.name for setting in schema()} - {"config"}
+    return {name: value for name, value in held.items() if name in names} | gunicorn.translated(held)
 
 
 # Classes that ask for nothing beyond what the server does by itself.

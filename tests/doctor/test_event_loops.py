@@ -73,8 +73,9 @@ def test_what_only_running_the_config_file_would_tell_is_no_reason() -> None:
 
 def test_what_a_server_says_of_itself_counts_too() -> None:
     told = known(workers=17, interface="auto")
-    assert codes(told, seen(event_loops=(7,))) == [("websockets-take-all", "notice")]
-    assert codes(known(workers=17, interface="auto", loop="gevent"), seen(event_loops=(7,))) == []
+    assert codes(told, seen(event_loops=(7,), websockets=(7,))) == [("websockets-take-all", "notice")]
+    assert codes(told, seen(event_loops=(7,))) == [], "they are gevent's, whatever its settings are"
+    assert codes(known(workers=17, interface="auto", loop="gevent"), seen()) == []
 
 
 @pytest.mark.parametrize(
@@ -92,11 +93,23 @@ def test_session_grace_has_room_in_graceful_timeout(
     assert [code for code, _ in codes(known(frozenset(assumed), **values), seen())] == expected
 
 
-def test_workers_may_open_as_much_as_they_may_have_requests() -> None:
-    for most, expected in ((1_064, []), (1_063, [("worker-descriptors", "notice")])):
-        assert codes(known(), seen(worker_fds_max={7: most})) == expected
-        assert codes(known(interface="wsgi", loop="gevent"), seen(worker_fds_max={7: most})) == expected
-        assert codes(known(interface="wsgi"), seen(worker_fds_max={7: most})) == []
+@pytest.mark.parametrize(
+    ("concurrency", "most", "expected"),
+    [
+        (1_000, 1_024, []),  # the defaults, ours and systemd's
+        (1_023, 1_024, []),
+        (1_024, 1_024, [("worker-descriptors", "notice")]),
+        (4_000, 1_024, [("worker-descriptors", "notice")]),
+        (4_000, 8_192, []),
+    ],
+)
+def test_workers_may_open_as_much_as_they_may_have_requests(
+    concurrency: int, most: int, expected: list[tuple[str, str]]
+) -> None:
+    at, told = seen(worker_fds_max={7: most}), {"worker_concurrency": concurrency}
+    assert codes(known(**told), at) == expected
+    assert codes(known(interface="wsgi", loop="gevent", **told), at) == expected
+    assert codes(known(interface="wsgi", **told), at) == []
 
 
 def test_systemd_waits_for_longer_than_the_server_needs() -> None:
@@ -141,11 +154,24 @@ def of_nginx(tmp_path: Path, text: str, told: Settings) -> list[tuple[str, str]]
         (UPGRADE.replace("$connection", "close"), [("nginx-upgrade-fails", "warning")]),
         (UPGRADE.replace("proxy_set_header Connection $connection;", ""), [("nginx-upgrade-fails", "warning")]),
         (UPGRADE.replace("1.1", "1.0"), [("nginx-upgrade-fails", "warning")]),
+        (UPGRADE.replace("proxy_http_version 1.1;", ""), [("nginx-upgrade-fails", "notice")]),
     ],
 )
 def test_nginx_passes_websockets_on(tmp_path: Path, inside: str, expected: list[tuple[str, str]]) -> None:
     assert of_nginx(tmp_path, FILE % inside, known()) == expected
     assert of_nginx(tmp_path, FILE % inside, known(interface="wsgi")) == []
+
+
+def test_it_need_not_do_so_in_each_location(tmp_path: Path) -> None:
+    places = """
+        location /ws { %s proxy_pass http://app; }
+        location / { proxy_pass http://unix:/run/app.sock:/; }
+        location /other { proxy_pass http://127.0.0.1:9; }
+    """
+    text = FILE.replace("location / { %s proxy_pass http://app; }", places)
+    assert of_nginx(tmp_path, text % UPGRADE, known()) == []
+    assert of_nginx(tmp_path, text % UPGRADE.replace("1.1", "1.0"), known()) == [("nginx-upgrade-fails", "warning")]
+    assert of_nginx(tmp_path, text % "", known()) == [("nginx-no-upgrade", "notice")], "once, not for each"
 
 
 @pytest.mark.parametrize(
@@ -222,3 +248,18 @@ def test_a_real_server_is_known_by_what_it_says(serve: Serve, tmp_path: Path) ->
     soft, _ = worker.rlimit(psutil.RLIMIT_NOFILE)
     assert processes.worker_fds_max(Path("/proc"), server.pid) == soft
     assert processes.worker_fds_max(Path("/proc"), os.getpid()) is None
+    assert server.pid in said[-1].data["facts"]["websockets"]
+
+
+def test_gevent_has_loops_and_no_websockets(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "conf.py").write_text("import os\nworker_class = os.environ['CLASS']\n")
+    admin = f"unix:{tmp_path}/admin.sock"
+    server = serve("hello:app", "-c", str(tmp_path / "conf.py"), "--admin", admin, env={"CLASS": "gevent"})
+    said: list[Said] = []
+
+    def is_known() -> bool:
+        said.append(doctor("--this-one", "--json"))
+        return server.pid in said[-1].data["facts"]["event_loops"]
+
+    eventually(is_known, "the server says that it has event loops")
+    assert server.pid not in said[-1].data["facts"]["websockets"]

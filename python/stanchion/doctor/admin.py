@@ -31,6 +31,7 @@ def with_backlog_asked(facts: Facts, settings_of: Callable[[int], Settings | Non
     masters = dict.fromkeys(master for one in ours.listeners if (master := asked.stanchion(one)) is not None)
     listeners = ours.listeners
     event_loops: tuple[int, ...] = ()
+    websockets: tuple[int, ...] = ()
     not_looked_at = []
     deadline = time.monotonic() + ALL_S
     for pid in masters:
@@ -42,13 +43,16 @@ def with_backlog_asked(facts: Facts, settings_of: Callable[[int], Settings | Non
         try:
             said = status.parse(source.status(where, min(PATIENCE_S, left_s)))
             listeners = _told(listeners, pid, where, said)
-            event_loops += (pid,) if said.pid == pid and said.loops else ()
+            if said.pid == pid and said.loops:
+                event_loops += (pid,)
+                websockets += (pid,) if said.has_websockets else ()
         except (source.Failed, status.Unexpected) as error:
             not_looked_at.append(f"what backlog process {pid} has asked for, at its admin listener: {error}")
     return replace(
         facts,
         networks=(replace(ours, listeners=listeners), *others),
         event_loops=event_loops,
+        websockets=websockets,
         not_looked_at=(*facts.not_looked_at, *not_looked_at),
     )
 

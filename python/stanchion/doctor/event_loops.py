@@ -48,8 +48,8 @@ def has_loops(pid: int, known: Settings, facts: Facts) -> bool:
 
 
 def has_websockets(pid: int, known: Settings, facts: Facts) -> bool:
-    """Whether its app may have some: under gevent there are none."""
-    return has_loops(pid, known, facts) and known.values["loop"] != "gevent"
+    """Whether its app may have some, likewise: under gevent there are none."""
+    return pid in facts.websockets if pid in facts.event_loops else known.values["interface"] == "asgi"
 
 
 def _websockets_take_all(pid: int, known: Settings, listener: Listener) -> Iterator[Finding]:
@@ -100,7 +100,8 @@ def _restarts_cut(pid: int, known: Settings) -> Iterator[Finding]:
 def _descriptors_of_workers(pid: int, known: Settings, fds_max: int | None) -> Iterator[Finding]:
     concurrency = int(known.values["worker_concurrency"])
     is_guess = "worker_concurrency" in known.assumed
-    if fds_max is None or concurrency + DESCRIPTORS_SPARE <= fds_max or is_guess:
+    # The default goes with the 1024 that systemd and login shells allow.
+    if fds_max is None or concurrency < fds_max or is_guess:
         return
     yield Finding(
         "worker-descriptors",

@@ -119,7 +119,9 @@ class Facts:
     backlog_dropped_grown: int | None = None
     watched_s: float | None = None
     event_loops: tuple[int, ...] = ()
-    """Servers whose workers have event loops, by their own word."""
+    """Servers whose workers have event loops, by their own word: for asynchronous apps, or gevent's."""
+    websockets: tuple[int, ...] = ()
+    """Those of them whose apps can have WebSockets, likewise."""
     worker_fds_max: Mapping[int, int] = field(default_factory=dict)
     """RLIMIT_NOFILE of a worker, the soft one, by the process of a stanchion's master."""
     stop_timeouts_s: Mapping[int, float] = field(default_factory=dict)

@@ -16,6 +16,8 @@ from stanchion.doctor.settings import Settings
 LISTEN_BACKLOG = asked.DEFAULTS["nginx"]
 READ_TIMEOUT_S = 60.0
 """nginx's default of proxy_read_timeout."""
+VERSION_OF_HTTP_1_1 = "1.29.7"
+"""The first nginx that speaks HTTP/1.1 to servers unless told otherwise."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,7 @@ def findings(
     for one in configuration.passes:
         yield from _next_upstream(one)
         yield from _passed(one, configuration, facts, settings_of)
+    yield from _websockets(configuration, facts, settings_of)
 
 
 def _listen(listen: Directive, network: Network) -> Iterator[Finding]:
@@ -214,18 +217,29 @@ def _passed(
     one: Pass, configuration: Configuration, facts: Facts, settings_of: Callable[[int], Settings | None]
 ) -> Iterator[Finding]:
     network = facts.networks[0]
-    found = [listener for listener in network.listeners if _key(listener) in _targets(one, configuration)]
+    found = _listeners(one, configuration, network)
     for listener in found:
         yield from _short_queue(one, listener, network)
-    masters = {pid for listener in found if (pid := asked.stanchion(listener)) is not None}
-    for pid in sorted(masters):
-        known = settings_of(pid) or settings.by_default(f"how process {pid} was started cannot be seen")
-        yield from _timeouts(one, known, f"stanchion ({pid}) would.")
-        if event_loops.has_websockets(pid, known, facts):
-            yield from _websockets(one, known)
+    for pid in _masters(found):
+        yield from _timeouts(one, _known(pid, settings_of), f"stanchion ({pid}) would.")
     if not any(listener.owners for listener in found):
         nobody = settings.by_default("who listens there cannot be seen")
         yield from _timeouts(one, nobody, "stanchion would, if that is what it passes requests to.")
+
+
+def _listeners(one: Pass, configuration: Configuration, network: Network) -> list[Listener]:
+    """Those that it passes requests to."""
+    targets = _targets(one, configuration)
+    return [listener for listener in network.listeners if _key(listener) in targets]
+
+
+def _masters(listeners: Sequence[Listener]) -> list[int]:
+    """The stanchions among those who listen there."""
+    return sorted({pid for listener in listeners if (pid := asked.stanchion(listener)) is not None})
+
+
+def _known(pid: int, settings_of: Callable[[int], Settings | None]) -> Settings:
+    return settings_of(pid) or settings.by_default(f"how process {pid} was started cannot be seen")
 
 
 def _key(listener: Listener) -> str:
@@ -296,42 +310,77 @@ def _timeouts(one: Pass, ours: Settings, who: str) -> Iterator[Finding]:
     )
 
 
-def _websockets(one: Pass, ours: Settings) -> Iterator[Finding]:
-    """What nginx needs to pass them on (its documentation, "WebSocket proxying")."""
+def _websockets(
+    configuration: Configuration, facts: Facts, settings_of: Callable[[int], Settings | None]
+) -> Iterator[Finding]:
+    """What nginx needs to pass them on (its documentation, "WebSocket proxying"): to each server in one place at
+    least, as others may be for what else the app has.
+    """
+    passes: dict[int, list[Pass]] = {}
+    for one in configuration.passes:
+        for pid in _masters(_listeners(one, configuration, facts.networks[0])):
+            passes.setdefault(pid, []).append(one)
+    for pid, to_it in sorted(passes.items()):
+        known = _known(pid, settings_of)
+        if not event_loops.has_websockets(pid, known, facts):
+            continue
+        upgrading = [one for one in to_it if _field(one, "upgrade")]
+        if not upgrading:
+            yield _without_upgrade(pid, to_it)
+        for one in upgrading:
+            yield from _handshake(one)
+            yield from _pings(one, known)
+
+
+def _field(one: Pass, name: str) -> str:
+    """What nginx sends in a field; nothing if it sends none, or its own."""
     fields = {args[0].lower(): args[1:] for each in one.in_force.get("proxy_set_header", ()) if (args := each.args)}
-    if not any(fields.get("upgrade", ())):
-        yield Finding(
-            "nginx-no-upgrade",
-            NOTICE,
-            one.place,
-            "nginx passes no WebSockets on.",
-            f"There is no `proxy_set_header Upgrade` in force at {one.place}, and nginx takes that field out "
-            "otherwise.",
-            "Who asks for a WebSocket gets what the app answers to a plain GET, mostly 404 or 405. Nothing, if there "
-            "are none.",
-            (
-                "nginx.conf:  proxy_http_version 1.1; proxy_set_header Upgrade $websocket;",
-                "             proxy_set_header Connection $connection_upgrade;   (docs/running-behind-nginx.md)",
-            ),
-        )
+    return "".join(fields.get(name, ()))
+
+
+def _without_upgrade(pid: int, passes: Sequence[Pass]) -> Finding:
+    return Finding(
+        "nginx-no-upgrade",
+        NOTICE,
+        passes[0].place,
+        f"nginx passes no WebSockets on to stanchion ({pid}).",
+        f"There is no `proxy_set_header Upgrade` in force at {', '.join(one.place for one in passes)}, and nginx takes "
+        "that field out otherwise.",
+        "Who asks for a WebSocket gets what the app answers to a plain GET, mostly 404 or 405. Nothing, if there "
+        "are none.",
+        (
+            "nginx.conf:  proxy_http_version 1.1; proxy_set_header Upgrade $websocket;",
+            "             proxy_set_header Connection $connection_upgrade;",
+            "             in the location of the WebSockets (docs/running-behind-nginx.md)",
+        ),
+    )
+
+
+def _handshake(one: Pass) -> Iterator[Finding]:
+    directive = one.last("proxy_http_version")
+    version = directive.args[0] if directive else None
+    connection = _field(one, "connection").lower()
+    is_spoilt = version == "1.0" or connection in ("", "close", "keep-alive")
+    if not is_spoilt and version is not None:
         return
-    version = one.last("proxy_http_version")
-    connection = "".join(fields.get("connection", ())).lower()
-    if (version is not None and version.args[0] == "1.0") or connection in ("", "close", "keep-alive"):
-        yield Finding(
-            "nginx-upgrade-fails",
-            WARNING,
-            one.place,
-            "nginx spoils the handshake of WebSockets.",
-            f"Upgrade is passed on at {one.place}, but Connection is {repr(connection) if connection else 'not'}, and "
-            f"proxy_http_version {version.args[0] if version else 'not set'}. It takes `Connection: upgrade` over "
-            "HTTP/1.1 (RFC 6455 section 4.1).",
-            "No WebSocket: the app takes the handshake for a plain GET, or it is answered 400.",
-            (
-                "nginx.conf:  proxy_http_version 1.1;",
-                "             proxy_set_header Connection $connection_upgrade;   (docs/running-behind-nginx.md)",
-            ),
-        )
+    yield Finding(
+        "nginx-upgrade-fails",
+        WARNING if is_spoilt else NOTICE,
+        one.place,
+        "nginx spoils the handshake of WebSockets.",
+        f"At {one.place} Upgrade is passed on, Connection is {repr(connection) if connection else 'not set'}, and "
+        f"proxy_http_version is {version or f'not set, which means 1.0 before nginx {VERSION_OF_HTTP_1_1}'}. It takes "
+        "`Connection: upgrade` over HTTP/1.1 (RFC 6455 section 4.1).",
+        "No WebSocket: the app takes the handshake for a plain GET, or it is answered 400.",
+        (
+            "nginx.conf:  proxy_http_version 1.1;",
+            "             proxy_set_header Connection $connection_upgrade;   (docs/running-behind-nginx.md)",
+        ),
+    )
+
+
+def _pings(one: Pass, ours: Settings) -> Iterator[Finding]:
+    """nginx must hear of each WebSocket before it gives it up."""
     ping_s = float(ours.values["ws_ping_interval"])
     directive = one.last("proxy_read_timeout")
     read_s = seconds(directive.args[0]) if directive else READ_TIMEOUT_S

@@ -1,6 +1,7 @@
 """The settings of a running stanchion, as far as its command line, its environment and its config file tell.
 
-The file is read and not run: it is a program of its user, and the doctor may be root.
+The file is read and not run: it is a program of its user, and the doctor may be root. What its names and the
+variables mean, and which place wins, is said where the server reads them (config.py).
 """
 
 import ast
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stanchion import config
+from stanchion import config, gunicorn
 from stanchion.config import Layer, UsageError
 from stanchion.doctor import processes
 
@@ -33,6 +34,18 @@ NAMES = (
     "ws_ping_interval",
 )
 """Those that the doctor asks for."""
+
+_OF_CLASS = frozenset(name for meaning in gunicorn.WORKER_CLASSES.values() for name in meaning)
+
+_SPELLINGS: Mapping[str, tuple[str, ...]] = {
+    name: (
+        name,
+        *(one.name for one in gunicorn.SYNONYMS if one.setting == name),
+        *(("worker_class",) if name in _OF_CLASS else ()),
+    )
+    for name in NAMES
+}
+"""By which names a config file may give each, the one that wins first (`gunicorn.translated`)."""
 
 FILE_BYTES_MAX = 64 * 1024
 """Of a config file; one that is longer tells nothing."""
@@ -63,21 +76,30 @@ def of(pid: int, parse: Parse, proc: Path = Path("/proc")) -> Settings | None:
     words = (processes.read(home / "cmdline") or "").split("\0")
     environ = dict(text.split("=", 1) for text in (processes.read(home / "environ") or "").split("\0") if "=" in text)
     try:
-        line = parse(_arguments(words), "its command line")
-        variable = parse(shlex.split(environ.get("STANCHION_CMD_ARGS", "")), "its STANCHION_CMD_ARGS")
-        file = _of_file(home, line.get("config") or variable.get("config"), "chdir" in line or "chdir" in variable)
-        layers = [
-            Layer(f"{file.name}, as it reads now", file.values),
-            Layer(f"STANCHION_CMD_ARGS of process {pid}", _picked(variable)),
-            Layer(f"the command line of process {pid}", _picked(line)),
+        lines = {
+            name: parse(shlex.split(environ[name]), f"its {name}")
+            for name in config.FLAG_VARIABLES
+            if environ.get(name)
+        }
+        lines["the command line"] = parse(_arguments(words), "its command line")
+        location = next((line["config"] for line in reversed(lines.values()) if line.get("config")), None)
+        file = _of_file(home, location, any("chdir" in line for line in lines.values()))
+        below = [
+            Layer(f"{layer.origin} of process {pid}", _picked(layer.values))
+            for layer in config.environment_layers(environ)
         ]
-        effective = config.resolve(layers)
+        above = [Layer(f"{place} of process {pid}", _picked(line)) for place, line in lines.items()]
+        effective = config.resolve([*below, Layer(f"{file.name}, as it reads now", file.values), *above])
     except (UsageError, ValueError, OSError):
         return None
-    given = {name: layer.origin for layer in layers for name in layer.values}
-    assumed = file.opaque - given.keys()
-    sources = dict.fromkeys(NAMES, "the default") | dict.fromkeys(assumed, f"the default, assumed: {file.why}") | given
+    assumed = file.opaque - {name for layer in above for name in layer.values}
+    sources = {name: _source(effective.origins[name]) for name in NAMES}
+    sources |= {name: f"{sources[name]}, assumed: {file.why}" for name in assumed}
     return Settings({name: effective.values[name] for name in NAMES}, sources, frozenset(assumed))
+
+
+def _source(origin: str) -> str:
+    return "the default" if origin == "default" else origin
 
 
 def _arguments(words: Sequence[str]) -> list[str]:
@@ -114,6 +136,8 @@ def _of_file(home: Path, location: str | None, has_moved: bool) -> _File:
         path = next((name for name in config.DEFAULT_FILES if (home / "cwd" / name).is_file()), "")
         if not path:
             return _File("", {}, frozenset(), "")
+    if path == os.devnull:  # as in config.py: no file is to be read
+        return _File(path, {}, frozenset(), "")
     # As the process sees it, wherever its root is.
     source = _text(home / "root" / path.lstrip("/") if os.path.isabs(path) else home / "cwd" / path)
     if source is None:
@@ -140,13 +164,14 @@ def plain_values(source: bytes) -> tuple[dict[str, Any], set[str]]:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return {}, set(NAMES)
-    values: dict[str, Any] = {}
+    watched = {spelling for spellings in _SPELLINGS.values() for spelling in spellings}
+    held: dict[str, Any] = {}
     plain: Counter[str] = Counter()
     for statement in tree.body:
         match statement:
-            case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in NAMES:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in watched:
                 with suppress(ValueError, TypeError, RecursionError, MemoryError):
-                    values[name] = ast.literal_eval(value)
+                    held[name] = ast.literal_eval(value)
                     plain[name] += 1
     bound: Counter[str] = Counter()
     for node in ast.walk(tree):
@@ -154,8 +179,12 @@ def plain_values(source: bytes) -> tuple[dict[str, Any], set[str]]:
             case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
                 bound[name] += 1
             case ast.alias(name="*"):
-                bound.update(NAMES)
+                bound.update(watched)
             case ast.alias(name=name, asname=other):
                 bound[other or name] += 1
-    opaque = {name for name in NAMES if bound[name] != plain[name]}
+    known = {name: value for name, value in held.items() if bound[name] == plain[name]}
+    # Of the names that a setting has, the first that is there decides.
+    deciding = {name: next(filter(bound.get, spellings), None) for name, spellings in _SPELLINGS.items()}
+    opaque = {name for name, spelling in deciding.items() if spelling is not None and spelling not in known}
+    values = _picked(config.settings_among(known))
     return {name: value for name, value in values.items() if name not in opaque}, opaque

@@ -16,6 +16,7 @@ use crate::acceptor::dispatch::ticket::{Answer, AppAnswer, Section, Start, Ticke
 use crate::acceptor::requests::Requests;
 use crate::acceptor::requests::file::{FileBody, put_cached};
 use crate::acceptor::requests::head::{Ending, Extras};
+use crate::acceptor::storage::disk::Disk;
 use crate::tally::{Event, Outcome};
 
 /// Answers up to this size go out with their heads, in one piece: to copy them costs less than to name them.
@@ -102,7 +103,10 @@ impl Connection {
                 Source::Over,
             ),
             Start::Streamed(_) => (Bytes::new(), Source::Stream),
-            Start::File(file, sections) => (Bytes::new(), asked.of_file(&mut out, file, sections)),
+            Start::File(file, sections) => (
+                Bytes::new(),
+                asked.of_file(&mut out, file, sections, &requests.disk),
+            ),
         };
         let sending = Sending {
             is_chunked,
@@ -246,13 +250,19 @@ impl Asked {
 
     /// Where the rest of a file comes from. One that is small and at hand goes out with its head: that is two system calls
     /// less, and one packet.
-    fn of_file(&mut self, out: &mut Vec<u8>, file: File, sections: Vec<Section>) -> Source {
+    fn of_file(
+        &mut self,
+        out: &mut Vec<u8>,
+        file: File,
+        sections: Vec<Section>,
+        disk: &Disk,
+    ) -> Source {
         let len: u64 = sections.iter().map(Section::len).sum();
         if len <= TOGETHER_BYTES_MAX as u64 && put_cached(out, &file, &sections) {
             self.count(len as usize);
             return Source::Over;
         }
-        Source::File(FileBody::new(file, sections))
+        Source::File(FileBody::new(file, sections, disk))
     }
 }
 

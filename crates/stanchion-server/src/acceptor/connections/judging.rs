@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::connection::{Audience, Connection, Fate, Phase};
+use super::connection::{Audience, Connection, Fate, Phase, Waiting};
 use super::intake::{CutOff, Verdict};
 use super::leaving::{LAST_WORD, LINGER, LINGER_PAUSE};
 use super::pace::{Pace, Slowness};
@@ -11,6 +11,7 @@ use super::session::Session;
 use crate::acceptor::dispatch::refusal::Refusal;
 use crate::acceptor::poller::Poller;
 use crate::acceptor::requests::Requests;
+use crate::acceptor::requests::static_files::LOOKING;
 
 /// While draining: how long a connection that has sent nothing yet may take to begin.
 const NEWCOMER: Duration = Duration::from_secs(1);
@@ -30,6 +31,8 @@ enum Look {
     Close,
     /// The head took too long.
     HeadTimedOut,
+    /// A file that was asked for is not found in time.
+    FileTimedOut,
     CallOff(Refusal),
     /// Close without a word: nothing was ever asked.
     Drop,
@@ -81,6 +84,10 @@ impl Connection {
             }
             Look::Close => self.close_soon(requests, poller),
             Look::HeadTimedOut => self.turn_away(Refusal::HeadTimeout, requests, poller),
+            Look::FileTimedOut => {
+                self.stop_looking(requests);
+                self.drive(None, requests, poller)
+            }
             Look::CallOff(refusal) => {
                 self.call_off(refusal, requests);
                 self.drive(None, requests, poller)
@@ -157,6 +164,11 @@ impl Connection {
             Phase::Body(body) => judge_body(&body.pace, wanted.place, now_us),
             Phase::Leaving(_) => self.judge_leaving(now_us),
             Phase::Session(session) => judge_session(session, u64::MAX, requests),
+            Phase::Waiting(Waiting {
+                ticket,
+                looking: Some(_),
+                ..
+            }) => past(ticket.request.arrived_us, Some(LOOKING), Look::FileTimedOut),
             Phase::Waiting(_) | Phase::Sending(_) => match &self.upload {
                 Some(upload) => {
                     let has_seat = || requests.dispatch.has_seat(&upload.ticket);
@@ -166,6 +178,13 @@ impl Connection {
                 None => Look::Well { until_us: u64::MAX },
             },
             Phase::Asked(_) | Phase::Over => Look::Well { until_us: u64::MAX },
+        }
+    }
+
+    fn stop_looking(&mut self, requests: &mut Requests) {
+        if let Phase::Waiting(waiting) = &mut self.phase {
+            waiting.looking = None;
+            requests.give_up_looking(&waiting.ticket);
         }
     }
 

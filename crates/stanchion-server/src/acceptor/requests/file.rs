@@ -3,13 +3,14 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use tracing::warn;
 
 use crate::acceptor::dispatch::ticket::Section;
-use crate::acceptor::storage::disk::{self, Disk, Job};
+use crate::acceptor::storage::disk::{self, Disk, Files, Job};
 
 /// How much of a file is looked for in the page cache, and sent, at a time.
 const STRETCH_BYTES: u64 = 512 << 10;
@@ -19,7 +20,7 @@ const PROBE_BYTES: usize = 32 << 10;
 
 /// What is left of it.
 pub(crate) struct FileBody {
-    file: Arc<File>,
+    file: Lent,
     offset: u64,
     left: u64,
     /// What comes behind that.
@@ -28,6 +29,13 @@ pub(crate) struct FileBody {
     warm_until: u64,
     /// A helper thread fetches the next stretch from the disk, which must not hold up the event loop.
     warming: Option<Job<()>>,
+}
+
+/// A file that is open until it is sent.
+struct Lent {
+    /// Until it is closed.
+    file: Option<Arc<File>>,
+    disk: Disk,
 }
 
 /// The next part of a file that can be sent at once.
@@ -47,10 +55,13 @@ pub(crate) enum Stretch<'f> {
 }
 
 impl FileBody {
-    pub(crate) fn new(file: File, mut sections: Vec<Section>) -> Self {
+    pub(crate) fn new(file: File, mut sections: Vec<Section>, disk: &Disk) -> Self {
         sections.retain(|section| section.len() > 0);
         Self {
-            file: Arc::new(file),
+            file: Lent {
+                file: Some(Arc::new(file)),
+                disk: disk.clone(),
+            },
             offset: 0,
             left: 0,
             behind: sections.into(),
@@ -65,7 +76,7 @@ impl FileBody {
     }
 
     /// What can be sent now.
-    pub(crate) fn next(&mut self, disk: &Disk, connection: u32) -> Stretch<'_> {
+    pub(crate) fn next(&mut self, connection: u32) -> Stretch<'_> {
         while self.left == 0 {
             match self.behind.pop_front() {
                 None => return Stretch::Over,
@@ -96,7 +107,7 @@ impl FileBody {
             } else {
                 let (file, offset) = (Arc::clone(&self.file), self.offset);
                 let fetch = move || fetch(&file, offset, end);
-                self.warming = Some(disk.start(connection, fetch));
+                self.warming = Some(self.file.disk.start(Files::Served, connection, fetch));
                 return Stretch::Waits;
             }
         }
@@ -116,6 +127,24 @@ impl FileBody {
         self.offset += bytes as u64;
         self.left -= bytes as u64;
         true
+    }
+}
+
+impl Deref for Lent {
+    type Target = Arc<File>;
+
+    fn deref(&self) -> &Arc<File> {
+        self.file
+            .as_ref()
+            .expect("it is there until this is dropped")
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let Some(file) = self.file.take() {
+            self.disk.close(file);
+        }
     }
 }
 
@@ -173,11 +202,12 @@ mod tests {
         let mut body = FileBody::new(
             file(&scratch, len),
             vec![Section::Part(FilePart { offset, len: part })],
+            &scratch.disk,
         );
         let (mut at, end) = (offset, offset + part);
         let mut stretches = 0;
         loop {
-            let next = scratch.until(|| match body.next(&scratch.disk, 0) {
+            let next = scratch.until(|| match body.next(0) {
                 Stretch::Waits => None,
                 Stretch::Bytes { offset, len, .. } => Some(Some((offset, len))),
                 Stretch::Over => Some(None),
@@ -224,8 +254,8 @@ mod tests {
                 len: 5_000,
             })]
         };
-        let mut body = FileBody::new(file(&scratch, 5_000), part());
-        let has_bytes = scratch.until(|| match body.next(&scratch.disk, 0) {
+        let mut body = FileBody::new(file(&scratch, 5_000), part(), &scratch.disk);
+        let has_bytes = scratch.until(|| match body.next(0) {
             Stretch::Waits => None,
             stretch => Some(matches!(stretch, Stretch::Bytes { .. })),
         });
@@ -234,10 +264,14 @@ mod tests {
         // Behind the head of an empty file nothing follows, for which it should wait.
         let empty = FilePart { offset: 0, len: 0 };
         let file = File::open(&scratch.directory).unwrap();
-        assert!(FileBody::new(file, vec![Section::Part(empty)]).is_over());
+        assert!(FileBody::new(file, vec![Section::Part(empty)], &scratch.disk).is_over());
         // A directory opens like a file, and reads like none (EISDIR in read(2)).
-        let mut body = FileBody::new(File::open(&scratch.directory).unwrap(), part());
-        let is_broken = scratch.until(|| match body.next(&scratch.disk, 0) {
+        let mut body = FileBody::new(
+            File::open(&scratch.directory).unwrap(),
+            part(),
+            &scratch.disk,
+        );
+        let is_broken = scratch.until(|| match body.next(0) {
             Stretch::Waits => None,
             stretch => Some(matches!(stretch, Stretch::Broken)),
         });

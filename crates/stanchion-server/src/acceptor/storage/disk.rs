@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,6 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
+use rustix::fs::fstatfs;
 use stanchion_sys::eventfd::EventFd;
 use tracing::warn;
 
@@ -19,12 +21,42 @@ use crate::panics;
 /// Threads that wait for the disk, at most. What else is to be read or written waits for one of
 /// them.
 const DISK_THREADS_MAX: usize = 32;
+/// Of these, those that may be at files that are served: they may lie on a file system that hangs, and the spool must go
+/// on all the same.
+pub(crate) const SERVING_THREADS_MAX: usize = DISK_THREADS_MAX / 2;
 /// What they are called, to the kernel and in the log.
 const THREAD_NAME: &str = "stanchion-disk";
 
 /// The helper threads. A clone is another handle of the same.
 #[derive(Clone)]
 pub(crate) struct Disk(Rc<Owner>);
+
+/// File systems of this machine's own disks and memory: what such a one has in the kernel's caches it opens and closes
+/// without asking anybody. A network's, or one in user space (FUSE), may ask its server each time, which may not answer.
+/// Their numbers are in statfs(2).
+const OWN_FILE_SYSTEMS: [u32; 12] = [
+    0xef53,      // ext2, ext3 and ext4
+    0x5846_5342, // XFS
+    0x9123_683e, // Btrfs
+    0x2fc1_2fc1, // ZFS
+    0xf2f5_2010, // F2FS
+    0xca45_1a4e, // bcachefs
+    0x0102_1994, // tmpfs
+    0x8584_58f6, // ramfs
+    0x794c_7630, // overlayfs
+    0x7371_7368, // SquashFS
+    0xe0f5_e1e2, // EROFS
+    0x9660,      // ISO 9660
+];
+
+/// Which files a job is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Files {
+    /// The spool's.
+    Ours,
+    /// Of the app, or of the operator.
+    Served,
+}
 
 /// What was begun for a connection, and is done by a helper thread. It is not done any more if this is dropped before
 /// its turn has come.
@@ -55,10 +87,13 @@ struct Pool {
 
 #[derive(Default)]
 struct State {
-    queue: VecDeque<Work>,
+    /// Jobs about [`Files::Ours`], and about [`Files::Served`].
+    ours: VecDeque<Work>,
+    served: VecDeque<Work>,
     threads: usize,
-    /// Of these, those that do something.
+    /// Of these, those that do something, and those of them that are at files that are served.
     busy: usize,
+    serving: usize,
     /// Whose jobs are done, until the event loop has heard of it.
     done: Vec<u32>,
     is_over: bool,
@@ -86,6 +121,7 @@ impl Disk {
     /// Begins `work` for a connection, which is woken once it is done.
     pub(crate) fn start<T: Send + 'static>(
         &self,
+        files: Files,
         connection: u32,
         work: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> Job<T> {
@@ -93,21 +129,29 @@ impl Disk {
         let pool = &self.0.pool;
         let (taker, for_thread) = (Arc::downgrade(&slot), Arc::clone(pool));
         let task = Box::new(move || for_thread.run(connection, &taker, work));
-        if let Err(error) = pool.queue(task, self.0.waiting_max) {
+        if let Err(error) = pool.queue(files, task, self.0.waiting_max) {
             *locked(&slot) = Some(Err(error));
             pool.report(connection);
         }
         Job(slot)
     }
 
-    /// Drops what takes the disk a while to let go of: a large file takes a file system many writes.
-    pub(crate) fn discard<T: Send + 'static>(&self, thing: T) {
+    /// Drops what takes the disk a while to let go of: a large file takes a file system many writes, and a file system in
+    /// user space is asked at each close(2).
+    pub(crate) fn discard<T: Send + 'static>(&self, files: Files, thing: T) {
         let waiting_max = self.0.waiting_max.saturating_mul(2);
         // What is refused is dropped here and now: the disk is that slow for everybody, or nobody is held up any more.
         let _refused = self
             .0
             .pool
-            .queue(Box::new(move || drop(thing)), waiting_max);
+            .queue(files, Box::new(move || drop(thing)), waiting_max);
+    }
+
+    /// Closes a file, by a helper thread if its file system may ask its server first.
+    pub(crate) fn close(&self, file: impl AsFd + Send + 'static) {
+        if !is_on_own_disk(&file) {
+            self.discard(Files::Served, file);
+        }
     }
 
     /// Tells who of the connections has a job that is done. To be called once per turn.
@@ -124,12 +168,12 @@ impl Disk {
     pub(crate) fn finish(&self, bound: Duration) {
         let pool = &self.0.pool;
         pool.end();
-        let works = |state: &mut State| !state.queue.is_empty() || state.busy > 0;
+        let works = |state: &mut State| state.left() > 0;
         let waited = pool.rest.wait_timeout_while(pool.state(), bound, works);
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        let left = state.queue.len() + state.busy;
+        let left = state.left();
         if left > 0 {
-            warn!("the disk is slow: left without waiting for {left} writes to the spool");
+            warn!("the disk is slow: left without waiting for {left} reads or writes of files");
         }
     }
 }
@@ -147,23 +191,47 @@ impl Drop for Owner {
     }
 }
 
+impl State {
+    /// Jobs that are not done.
+    fn left(&self) -> usize {
+        self.ours.len() + self.served.len() + self.busy
+    }
+
+    /// The next job that may be done now.
+    fn next(&mut self) -> Option<(Files, Work)> {
+        if self.serving < SERVING_THREADS_MAX
+            && let Some(task) = self.served.pop_front()
+        {
+            return Some((Files::Served, task));
+        }
+        self.ours.pop_front().map(|task| (Files::Ours, task))
+    }
+}
+
 impl Pool {
     fn state(&self) -> MutexGuard<'_, State> {
         locked(&self.state)
     }
 
     /// Has a thread do it, a new one if all are busy.
-    fn queue(self: &Arc<Self>, task: Work, waiting_max: usize) -> io::Result<()> {
+    fn queue(self: &Arc<Self>, files: Files, task: Work, waiting_max: usize) -> io::Result<()> {
         let mut state = self.state();
         if state.is_over {
             return Err(io::Error::other("the server leaves"));
         }
-        if state.queue.len() + state.busy >= DISK_THREADS_MAX + waiting_max {
+        let (jobs, threads_max) = match files {
+            Files::Ours => (
+                state.ours.len() + state.busy - state.serving,
+                DISK_THREADS_MAX,
+            ),
+            Files::Served => (state.served.len() + state.serving, SERVING_THREADS_MAX),
+        };
+        if jobs >= threads_max + waiting_max {
             let why = "the disk is too slow: there are as many jobs for it as connections";
             return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
         }
         let idle = state.threads - state.busy;
-        if idle <= state.queue.len() && state.threads < DISK_THREADS_MAX {
+        if idle <= state.ours.len() + state.served.len() && state.threads < DISK_THREADS_MAX {
             let pool = Arc::clone(self);
             let thread = std::thread::Builder::new().name(THREAD_NAME.to_owned());
             match thread.spawn(move || pool.work()) {
@@ -173,7 +241,10 @@ impl Pool {
                 Err(error) => return Err(error),
             }
         }
-        state.queue.push_back(task);
+        match files {
+            Files::Ours => state.ours.push_back(task),
+            Files::Served => state.served.push_back(task),
+        }
         self.work.notify_one();
         Ok(())
     }
@@ -182,13 +253,16 @@ impl Pool {
     fn work(&self) {
         let mut state = self.state();
         loop {
-            if let Some(task) = state.queue.pop_front() {
+            if let Some((files, task)) = state.next() {
+                let is_serving = usize::from(files == Files::Served);
                 state.busy += 1;
+                state.serving += is_serving;
                 drop(state);
                 // A panic in what is dropped is told in the log, as any.
                 let _told = panics::caught(task);
                 state = self.state();
                 state.busy -= 1;
+                state.serving -= is_serving;
             } else if state.is_over {
                 state.threads -= 1;
                 self.rest.notify_all();
@@ -234,6 +308,12 @@ impl Pool {
 /// Nothing panics with a lock held, but what panics elsewhere is no reason to stop.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether this is on a file system of [`OWN_FILE_SYSTEMS`].
+pub(crate) fn is_on_own_disk(file: impl AsFd) -> bool {
+    // The number is one of 32 bits, whatever type the machine's word has.
+    fstatfs(file).is_ok_and(|found| OWN_FILE_SYSTEMS.contains(&(found.f_type as u32)))
 }
 
 /// What the page cache has at once (preadv2(2), `RWF_NOWAIT`); `None` if it has nothing, or if

@@ -2,9 +2,12 @@
 
 use stanchion_http::BodyLength;
 
+use std::sync::{Arc, Mutex};
+
 use super::*;
 use crate::acceptor::connections::judging::after;
 use crate::acceptor::requests::rig::S;
+use crate::acceptor::storage::disk::{Files, SERVING_THREADS_MAX};
 
 /// Deadlines that are all different.
 const SETTINGS: &str = r#"{"header_timeout": 10, "body_timeout": 20, "keepalive": 5, "write_timeout": 40,
@@ -181,4 +184,26 @@ fn only_who_has_idled_for_a_while_is_closed_for_others() {
     assert_eq!(shed(&mut stage), (SPARED_AFTER, 0));
     assert_eq!(stage.requests.common.tally.read().happened(Event::Shed), 1);
     stage.close_books();
+}
+
+#[test]
+fn a_file_system_that_does_not_answer_is_not_waited_for_without_end() {
+    let mut stage = Stage::new(r#"{"static_files": ["/s=/proc/sys/kernel"]}"#);
+    // All helper threads that may look for files wait for one that hangs.
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let released = Arc::new(Mutex::new(released));
+    let hang = || {
+        let released = Arc::clone(&released);
+        let wait = move || Ok(drop(released.lock().map(|released| released.recv())));
+        stage.requests.disk.start(Files::Served, 99, wait)
+    };
+    let _hanging: Vec<_> = (0..SERVING_THREADS_MAX).map(|_| hang()).collect();
+    stage.say("GET /s/ostype HTTP/1.1\r\nHost: a\r\n\r\n");
+    stage.later(30 * S - 1);
+    assert_eq!(stage.heard(), (String::new(), false));
+    stage.later(1);
+    let (told, is_over) = stage.heard();
+    assert!(told.starts_with("HTTP/1.1 503 "), "{told}");
+    assert!(!is_over, "the next request may be for another file");
+    drop(release);
 }

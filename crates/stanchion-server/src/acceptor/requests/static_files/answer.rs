@@ -28,7 +28,7 @@ pub(crate) enum Found {
 
 impl StaticFiles {
     /// Answers a GET or HEAD of a file. Errors are the kernel's, which has no random bytes.
-    pub(crate) fn answer(&self, head: &Head, opened: Opened) -> io::Result<Found> {
+    pub(crate) fn answer(&self, head: &Head, opened: &mut Opened) -> io::Result<Found> {
         let etag = format!("\"{:x}-{:x}\"", opened.modified_s, opened.len);
         let there = Validators {
             etag: &etag,
@@ -43,7 +43,7 @@ impl StaticFiles {
             }
             Condition::NotModified => {
                 let mut wire = status(304);
-                self.put_what_caches_need(&mut wire, &opened, &etag);
+                self.put_what_caches_need(&mut wire, opened, &etag);
                 return Ok(without_body(304, wire));
             }
             Condition::Met => {}
@@ -78,7 +78,7 @@ impl StaticFiles {
             put_field(&mut wire, b"Content-Encoding", coding.name().as_bytes());
         }
         put_field(&mut wire, b"Accept-Ranges", b"bytes");
-        self.put_what_caches_need(&mut wire, &opened, &etag);
+        self.put_what_caches_need(&mut wire, opened, &etag);
         let status = if parts.is_empty() { 200 } else { 206 };
         if is_head {
             let mut digits = itoa::Buffer::new();
@@ -89,11 +89,12 @@ impl StaticFiles {
             );
             return Ok(without_body(status, wire));
         }
+        let file = opened.file.take();
         Ok(Found::File(AppAnswer {
             head: 0..wire.len(),
             facts: facts(status, BodyLength::Unknown),
             bytes: wire,
-            body: Start::File(opened.file, sections),
+            body: file.map_or(Start::Whole, |file| Start::File(file, sections)),
         }))
     }
 

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use stanchion_http::Coding;
 
 use super::{Look, Opened, Wanted};
-use crate::acceptor::storage::disk::Disk;
+use crate::acceptor::storage::disk::{Disk, Files};
 
 /// How often a file is looked for while others rename what is around it.
 const TRIES_MAX: u32 = 100;
@@ -18,7 +18,7 @@ const TRIES_MAX: u32 = 100;
 /// Whether the disk may be waited for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Patience {
-    /// Only what the kernel has in memory (`RESOLVE_CACHED` in openat2(2)).
+    /// Only what the kernel has in memory (`RESOLVE_CACHED` in openat2(2)), and on the directory's own file system.
     None,
     Any,
 }
@@ -39,10 +39,16 @@ pub(super) fn probe(directory: BorrowedFd<'_>) -> io::Result<()> {
 impl Wanted {
     /// Looks for it, without waiting for the disk.
     pub(crate) fn look(self, disk: &Disk, connection: u32) -> Look {
-        match self.find(Patience::None) {
-            // The kernel is too old for RESOLVE_CACHED (5.12), or does not have it all in memory.
-            Err(Errno::AGAIN | Errno::INVAL) => {
-                Look::Waits(disk.start(connection, move || Ok(self.find_patiently()?)))
+        let found = if self.is_on_own_disk {
+            self.find(Patience::None)
+        } else {
+            Err(Errno::AGAIN)
+        };
+        match found {
+            // The kernel is too old for RESOLVE_CACHED (5.12), does not have it all in memory, or it is on another file system.
+            Err(Errno::AGAIN | Errno::INVAL | Errno::XDEV) => {
+                let find = move || Ok(self.find_patiently()?);
+                Look::Waits(disk.start(Files::Served, connection, find))
             }
             found => Look::Done(found.map_err(io::Error::from)),
         }
@@ -50,7 +56,7 @@ impl Wanted {
 
     /// As [`Self::find`]. The kernel asks to try again if something was renamed or mounted meanwhile, wherever that was,
     /// since a link with `..` may then lead out (openat2(2)).
-    fn find_patiently(&self) -> Result<Option<Opened>, Errno> {
+    pub(super) fn find_patiently(&self) -> Result<Option<Opened>, Errno> {
         let mut tries = 1;
         loop {
             match self.find(Patience::Any) {
@@ -86,13 +92,9 @@ impl Wanted {
     fn has_coded(&self, patience: Patience) -> Result<bool, Errno> {
         for coding in Coding::ALL {
             if !self.codings.contains(&coding)
-                && there(open(
-                    self.directory.as_fd(),
-                    &coded(&self.path, coding),
-                    OFlags::PATH,
-                    patience,
-                ))?
-                .is_some()
+                && self
+                    .open(&coded(&self.path, coding), OFlags::PATH, patience)?
+                    .is_some()
             {
                 return Ok(true);
             }
@@ -100,10 +102,24 @@ impl Wanted {
         Ok(false)
     }
 
+    /// `None` if there is no such file.
+    fn open(
+        &self,
+        path: &CStr,
+        flags: OFlags,
+        patience: Patience,
+    ) -> Result<Option<OwnedFd>, Errno> {
+        match open(self.directory.as_fd(), path, flags, patience) {
+            // Perhaps it is only on another file system than the directory.
+            Err(Errno::XDEV) if patience == Patience::None => Err(Errno::XDEV),
+            opened => there(opened),
+        }
+    }
+
     fn open_file(&self, path: &CStr, patience: Patience) -> Result<Option<Plain>, Errno> {
         // A pipe is not waited for (open(2), O_NONBLOCK).
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let Some(fd) = there(open(self.directory.as_fd(), path, flags, patience))? else {
+        let Some(fd) = self.open(path, flags, patience)? else {
             return Ok(None);
         };
         let stat = fstat(&fd)?;
@@ -126,7 +142,7 @@ struct Plain {
 impl Plain {
     fn with(self, coding: Option<Coding>, varies: bool, path: &CStr) -> Opened {
         Opened {
-            file: self.file,
+            file: Some(self.file),
             len: self.len,
             modified_s: self.modified_s,
             coding,
@@ -145,7 +161,7 @@ fn open(
 ) -> Result<OwnedFd, Errno> {
     let mut resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     if patience == Patience::None {
-        resolve |= ResolveFlags::CACHED;
+        resolve |= ResolveFlags::CACHED | ResolveFlags::NO_XDEV;
     }
     openat2(
         directory,

@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, UNIX_EPOCH};
 
 use httpdate::parse_http_date;
 use rustix::fs::{CWD, Mode, OFlags, openat};
@@ -20,11 +20,14 @@ use super::Requests;
 use crate::acceptor::dispatch::refusal::Refusal;
 use crate::acceptor::dispatch::reply::Reply;
 use crate::acceptor::dispatch::ticket::{Answer, Ticket};
-use crate::acceptor::storage::disk::Job;
+use crate::acceptor::storage::disk::{self, Job};
 use crate::settings::{Settings, StaticMissing};
 use crate::tally::Outcome;
 use answer::Found;
 use types::Types;
+
+/// How long a look for a file may take. A file system that works is faster, also one of a network.
+pub(crate) const LOOKING: Duration = Duration::from_secs(30);
 
 /// The directories, and what is known of their files.
 pub(crate) struct StaticFiles {
@@ -39,12 +42,14 @@ pub(crate) struct StaticFiles {
 struct Mount {
     prefix: String,
     directory: Arc<OwnedFd>,
+    is_on_own_disk: bool,
 }
 
 /// What a request asks for, if it is a static file.
 #[derive(Debug)]
 pub(crate) struct Wanted {
     directory: Arc<OwnedFd>,
+    is_on_own_disk: bool,
     /// Below it.
     path: CString,
     /// What its client takes, the best first.
@@ -56,7 +61,8 @@ pub(crate) struct Wanted {
 /// A file that was asked for.
 #[derive(Debug)]
 pub(crate) struct Opened {
-    file: File,
+    /// Until its content is sent.
+    file: Option<File>,
     len: u64,
     modified_s: u64,
     coding: Option<Coding>,
@@ -90,6 +96,7 @@ impl StaticFiles {
             lookup::probe(directory.as_fd()).map_err(named)?;
             Ok(Mount {
                 prefix: dir.prefix.clone(),
+                is_on_own_disk: disk::is_on_own_disk(&directory),
                 directory: Arc::new(directory),
             })
         });
@@ -112,11 +119,10 @@ impl StaticFiles {
             return None;
         }
         let path = percent_decoded(head.path());
-        let below = |mount: &Mount| {
+        let (mount, path) = self.mounts.iter().find_map(|mount| {
             let rest = path.strip_prefix(mount.prefix.as_bytes())?;
-            Some((Arc::clone(&mount.directory), rest.strip_prefix(b"/")?))
-        };
-        let (directory, path) = self.mounts.iter().find_map(below)?;
+            Some((mount, rest.strip_prefix(b"/")?))
+        })?;
         let is_name = |name: &[u8]| !name.is_empty() && name[0] != b'.';
         if !path.split(|&byte| byte == b'/').all(is_name) {
             return Some(Err(NoFile));
@@ -126,7 +132,8 @@ impl StaticFiles {
         };
         let may_be_coded = self.types.of(path.as_bytes()).pays;
         Some(Ok(Wanted {
-            directory,
+            directory: Arc::clone(&mount.directory),
+            is_on_own_disk: mount.is_on_own_disk,
             path,
             codings: if may_be_coded {
                 codings_taken(head)
@@ -162,10 +169,24 @@ impl Requests {
         still
     }
 
+    /// The look for a file has taken as long as it may. The helper thread goes on with it, and nobody waits for that.
+    pub(crate) fn give_up_looking(&mut self, ticket: &Rc<Ticket>) {
+        let limit_s = LOOKING.as_secs();
+        let why = format!("its file system has not answered for {limit_s} s");
+        self.found(ticket, Err(io::Error::new(io::ErrorKind::TimedOut, why)));
+    }
+
     /// The look for a static file is over.
     fn found(&mut self, ticket: &Rc<Ticket>, found: io::Result<Option<Opened>>) {
         let answered = match found {
-            Ok(Some(opened)) => self.static_files.answer(&ticket.request.head, opened),
+            Ok(Some(mut opened)) => {
+                let head = &ticket.request.head;
+                let answered = self.static_files.answer(head, &mut opened);
+                if let Some(unsent) = opened.file {
+                    self.disk.close(unsent);
+                }
+                answered
+            }
             Ok(None) => return self.no_file(ticket),
             Err(error) => Err(error),
         };
@@ -176,6 +197,7 @@ impl Requests {
                 self.unread.failed(self.now_us, &error);
                 let status = match error.kind() {
                     io::ErrorKind::PermissionDenied => 403,
+                    io::ErrorKind::ResourceBusy | io::ErrorKind::TimedOut => 503,
                     _ => 500,
                 };
                 Answer::Ours(

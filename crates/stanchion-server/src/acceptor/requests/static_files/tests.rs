@@ -54,7 +54,7 @@ impl Site {
             Look::Done(found) => found.unwrap(),
             Look::Waits(mut job) => self.scratch.until(|| job.take()).unwrap(),
         };
-        Some(files.answer(head, found?).unwrap())
+        Some(files.answer(head, &mut found?).unwrap())
     }
 
     fn text(&self, files: &StaticFiles, target: &str, fields: &[(&str, &str)]) -> Option<String> {
@@ -293,4 +293,28 @@ fn a_directory_that_is_not_there_stops_the_start() {
         error.starts_with("static_files: the directory /nowhere/at/all cannot be opened: "),
         "{error}"
     );
+}
+
+#[test]
+fn on_a_file_system_that_may_not_answer_a_helper_thread_looks() {
+    let scratch = Scratch::new("static-foreign", 0);
+    for (directory, path, is_own) in [
+        ("/proc/sys/kernel", "/s/ostype", false),
+        ("/proc/sys", "/s/kernel/ostype", false),
+        ("/", "/s/proc/sys/kernel/ostype", false),
+        ("/etc", "/s/passwd", true),
+    ] {
+        let text = format!("{{\"static_files\": [\"/s={directory}\"]}}");
+        let files = StaticFiles::open(&Settings::from_json(&text).unwrap()).unwrap();
+        let wanted = || files.wanted(&Head::of("GET", path, &[])).unwrap().unwrap();
+        // Once it is in the kernel's caches.
+        wanted().find_patiently().unwrap().expect("a file");
+        let found = match wanted().look(&scratch.disk, 0) {
+            Look::Done(found) => (found, true),
+            Look::Waits(mut job) => (scratch.until(|| job.take()), false),
+        };
+        let (found, at_once) = found;
+        assert!(found.unwrap().is_some(), "{path}");
+        assert_eq!(at_once, is_own, "{directory}");
+    }
 }

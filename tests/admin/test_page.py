@@ -121,14 +121,14 @@ def test_of_event_loops_it_shows_websockets(serve: Serve, tmp_path: Path) -> Non
         (pid,) = [process.pid for process in server.processes() if "worker 0" in " ".join(process.cmdline())]
         loop = r'<td class="number">0</td>' rf'<td class="number">{pid}</td>' r'<td class="number">0</td>'
         assert re.search(loop + r'<td class="number">1,000</td><td class="number">2</td>', page)
-        assert "Closed so far, by code: 4xxx 1" in page
+        assert "Ended so far, by code: 4xxx 1" in page
 
 
 def test_of_gevent_it_shows_loops_and_no_websockets(serve: Serve, tmp_path: Path) -> None:
     with row_of_ports(1) as port:
         serve("hello:app", *GEVENT, "--admin", f"127.0.0.1:{port}")
         page = browse(f"http://127.0.0.1:{port}/", tmp_path, "dump-dom")
-        assert re.search(r"</b>\s*latest event loop", page)
+        assert re.search(r"</b>\s*largest lag of a loop", page)
         body = page.partition("<script>")[0]
         assert not re.search(r"</b>\s*WebSockets|<th[^>]*>WebSockets", body)
         assert re.search(r'id="sessions-now"[^>]*hidden', body)

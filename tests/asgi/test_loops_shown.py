@@ -93,7 +93,7 @@ def test_how_late_a_loop_is_is_told_while_it_is_blocked_and_remembered(serve: Se
 
         eventually(lambda: loops()[True]["lag_us"] > 1_100_000, "it is seen to be late while it is")
         (blocked,) = [str(one["worker"]) for one in status(admin)["workers"] if one["pid"] == pid]
-        assert metric(admin, "stanchion_loop_late_seconds")[blocked] > 1.1
+        assert metric(admin, "stanchion_loop_lag_current_seconds")[blocked] > 1.1
         assert loops()[False]["lag_us"] < loops()[True]["lag_us"]
         gate.let_pass(1)
         assert wire.response().status == 200

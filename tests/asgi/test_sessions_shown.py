@@ -46,14 +46,14 @@ def three_sessions(server: Server, opens: Open) -> None:
     cut.drop()
 
 
-def closed(admin: str) -> dict[str, int]:
+def ended(admin: str) -> dict[str, int]:
     """How many by which code, but for those by which none was; by both pages."""
-    told: dict[str, int] = json.loads(ask(admin, "/status"))["sessions_closed"]
+    told: dict[str, int] = json.loads(ask(admin, "/status"))["sessions_ended"]
     samples = {
         one.labels["code"]: one.value
         for family in parse_prometheus(ask(admin, "/metrics"))
         for one in family.samples
-        if one.name == "stanchion_sessions_closed_total"
+        if one.name == "stanchion_sessions_ended_total"
     }
     assert set(samples) == set(told)
     return {code: count for code, count in told.items() if count and samples[code] == count}
@@ -65,12 +65,12 @@ def test_codes_and_messages_are_counted(serve: Serve, opens: Open, admin: str) -
         idle = opens(server)
         statsd.wait("stanchion.sessions.open", lambda count: count == 1)
         three_sessions(server, opens)
-        eventually(lambda: closed(admin) == {"4xxx": 1, "1000": 1, "none": 1}, "all are counted by their codes")
+        eventually(lambda: ended(admin) == {"4xxx": 1, "1000": 1, "none": 1}, "all are counted by their codes")
         events = json.loads(ask(admin, "/status"))["events"]
         # The word to close is a message, too.
         assert (events["session_messages_received"], events["session_messages_sent"]) == (5, 4)
         idle.drop()
-        eventually(lambda: closed(admin)["none"] == 2, "it is counted")
+        eventually(lambda: ended(admin)["none"] == 2, "it is counted")
         statsd.wait("stanchion.sessions.code.none", lambda count: count == 2)
         statsd.wait("stanchion.sessions.open", lambda count: count == 0)
         told = {name: count for name, count in statsd.sums().items() if name.startswith("stanchion.sessions.")}
@@ -85,7 +85,7 @@ def test_codes_and_messages_are_counted(serve: Serve, opens: Open, admin: str) -
             "stanchion.sessions.code.4xxx": 1,
             "stanchion.sessions.code.none": 2,
         }
-        assert "stanchion.loop.late" in statsd.gauges()
+        assert "stanchion.loop.lag_ms" in statsd.gauges()
 
 
 def test_those_of_a_killed_acceptor_had_no_close_frame(serve: Serve, opens: Open, admin: str) -> None:
@@ -95,13 +95,13 @@ def test_those_of_a_killed_acceptor_had_no_close_frame(serve: Serve, opens: Open
     client.hear()
     server.acceptor().kill()
     eventually(lambda: client.hear() == "end", "its connection is gone")
-    eventually(lambda: closed(admin) == {"none": 1}, "it is counted")
+    eventually(lambda: ended(admin) == {"none": 1}, "it is counted")
 
 
 def test_of_threads_nothing_is_said_about_websockets(serve: Serve, admin: str) -> None:
     with Statsd() as statsd:
         serve("hello:app", "--admin", admin, "--statsd-host", statsd.address)
-        assert json.loads(ask(admin, "/status"))["sessions_closed"] is None
+        assert json.loads(ask(admin, "/status"))["sessions_ended"] is None
         assert "stanchion_sessions" not in ask(admin, "/metrics")
         statsd.wait("gunicorn.workers", lambda count: count == 1)
         assert {name for name in statsd.gauges() if "session" in name or "loop" in name} == set()
@@ -112,10 +112,10 @@ def test_of_gevent_nothing_is_said_about_websockets(serve: Serve, admin: str) ->
     with Statsd() as statsd:
         serve("hello:app", *GEVENT, "--admin", admin, "--statsd-host", statsd.address)
         told = json.loads(ask(admin, "/status"))
-        assert told["sessions_closed"] is None
+        assert told["sessions_ended"] is None
         assert [worker["event_loop"]["sessions"] for worker in told["workers"]] == [None]
         metrics = ask(admin, "/metrics")
-        assert "stanchion_loop_late_seconds" in metrics
+        assert "stanchion_loop_lag_current_seconds" in metrics
         assert "stanchion_worker_sessions" not in metrics and "stanchion_sessions" not in metrics
         statsd.wait("gunicorn.workers", lambda count: count == 1)
         gauges = statsd.gauges()

@@ -93,7 +93,7 @@ def test_of_event_loops_each_has_a_line_and_the_seats_are_counted():
     assert "10 of 5000 seats busy · 0 of 10000 connections (new 0, reading 0, busy 0, idle 0)" in lines
     head = next(number for number, line in enumerate(lines) if line.startswith("event loop"))
     assert [" ".join(line.split()) for line in lines[head:]] == [
-        "event loop pid rss running of WebSockets late by at most",
+        "event loop pid rss running of WebSockets lag at most",
         "3 203 50.0 MiB 3 1000 21 1.00 s 2.00 s",
         "2 202 50.0 MiB 2 1000 14 120 ms 2.00 s",
         "1 201 50.0 MiB 1 1000 7 1.50 ms 2.00 s",
@@ -122,7 +122,7 @@ def test_what_websockets_do_is_told_of_event_loops():
         return [line for line in drawn(found, width=120) if re.match(r"\d+ WebSockets", line)]
 
     assert said(looked(workers=LOOPS)) == ["70 WebSockets"]
-    rates = "a second 2.00 opened, 1.50 closed (by_app 1.00, cut 0.50), messages 1.00 in, 15.0 out"
+    rates = "a second 2.00 opened, 1.50 ended (by_app 1.00, cut 0.50), messages 1.00 in, 15.0 out"
     assert said(looked(before, workers=LOOPS, events=events)) == [f"70 WebSockets · {rates}"]
     assert said(looked(before, events=events)) == [], "there are threads"
     gone_back = {**events, "session_messages_sent": 9}
@@ -139,7 +139,7 @@ def test_gevent_has_no_websockets_to_tell_of():
     assert not [line for line in lines if "WebSockets" in line]
     head = next(number for number, line in enumerate(lines) if line.startswith("event loop"))
     assert [" ".join(line.split()) for line in lines[head : head + 2]] == [
-        "event loop pid rss running of late by at most",
+        "event loop pid rss running of lag at most",
         "0 200 50.0 MiB 0 9 0 µs 0 µs",
     ]
 

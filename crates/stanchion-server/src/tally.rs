@@ -279,7 +279,7 @@ impl Tally {
     }
 
     /// In the acceptor: a session has ended, by this code.
-    pub(crate) fn closed_by(&self, code: CloseCode) {
+    pub(crate) fn ended_by(&self, code: CloseCode) {
         self.0.add(CODES + code as usize, 1);
     }
 
@@ -369,7 +369,7 @@ impl Counts {
     }
 
     /// Sessions that ended by this code.
-    pub(crate) fn closed_by(&self, code: CloseCode) -> u64 {
+    pub(crate) fn ended_by(&self, code: CloseCode) -> u64 {
         self.0[CODES + code as usize]
     }
 
@@ -465,7 +465,7 @@ mod tests {
             (0..=number).for_each(|_| tally.happened(*event));
         }
         for (number, code) in CloseCode::ALL.iter().enumerate() {
-            (0..=number).for_each(|_| tally.closed_by(*code));
+            (0..=number).for_each(|_| tally.ended_by(*code));
         }
         tally.moved(Traffic::Received, 100);
         tally.moved(Traffic::Sent, 1);
@@ -481,7 +481,7 @@ mod tests {
         assert_eq!(counts.moved(Traffic::Received), 100);
         assert_eq!(counts.moved(Traffic::Sent), 3);
         for (number, code) in CloseCode::ALL.iter().enumerate() {
-            assert_eq!(counts.closed_by(*code), number as u64 + 1, "{code:?}");
+            assert_eq!(counts.ended_by(*code), number as u64 + 1, "{code:?}");
         }
         assert_eq!(counts.in_flight(), 0);
     }
@@ -506,7 +506,7 @@ mod tests {
         assert_eq!(counts.ended(Outcome::Lost), 2);
         assert_eq!(counts.happened(Event::Cut), 4);
         assert_eq!(counts.happened(Event::SessionCut), 1 + 3);
-        assert_eq!(counts.closed_by(CloseCode::Cut), 3);
+        assert_eq!(counts.ended_by(CloseCode::Cut), 3);
         assert_eq!(counts.sessions(), 0);
         assert_eq!((counts.in_flight(), counts.connections()), (0, 0));
         assert_eq!(

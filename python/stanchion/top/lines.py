@@ -19,9 +19,9 @@ _AXIS_COLUMNS_MIN = 9
 # Ages from which a running request is worth a look.
 _LONG_US = 1_000_000
 _TOO_LONG_US = 10_000_000
-# An event loop that is so late is seen by whoever waits.
-_LATE_US = 100_000
-_TOO_LATE_US = 1_000_000
+# Such a lag of an event loop is seen by whoever waits.
+_LAG_US = 100_000
+_LONG_LAG_US = 1_000_000
 
 # From nothing to full.
 _LEVELS = " ▁▂▃▄▅▆▇█"
@@ -275,30 +275,27 @@ def _sessions(model: Model) -> Iterable[Text]:
         return
     text = Text(f"{sum(loop.sessions or 0 for loop in model.status.loops)} WebSockets")
     if (rates := model.session_rates) is not None:
-        text.append(f" · a second {rate(rates.opened)} opened, {rate(sum(rates.closed.values()))} closed")
-        if rates.closed:
-            text.append(f" ({_by_rate(rates.closed)})", "red" if "cut" in rates.closed else "")
+        text.append(f" · a second {rate(rates.opened)} opened, {rate(sum(rates.ended.values()))} ended")
+        if rates.ended:
+            text.append(f" ({_by_rate(rates.ended)})", "red" if "cut" in rates.ended else "")
         text.append(f", messages {rate(rates.received)} in, {rate(rates.sent)} out")
     yield text
 
 
 def _loops(status: Status, rows: int) -> list[Text]:
-    """The latest first, as far as there is room."""
+    """The largest lag first, as far as there is room."""
     if not status.loops:
         return []
-    latest_first = sorted(status.loops, key=lambda loop: (-loop.lag_us, loop.worker))
-    heads = ("event loop", "pid", "rss", "running", "of", "WebSockets", "late by", "at most")
+    worst_first = sorted(status.loops, key=lambda loop: (-loop.lag_us, loop.worker))
+    heads = ("event loop", "pid", "rss", "running", "of", "WebSockets", "lag", "at most")
     # Of gevent's no figure would be told.
     columns = [at for at, head in enumerate(heads) if head != "WebSockets" or status.has_websockets]
-    cells = [_loop_cells(loop, status.memory_bytes.get(loop.worker)) for loop in latest_first]
+    cells = [_loop_cells(loop, status.memory_bytes.get(loop.worker)) for loop in worst_first]
     return table(
         [heads[at] for at in columns],
         [tuple(row[at] for at in columns) for row in cells],
         rows,
-        [
-            "red" if loop.lag_us >= _TOO_LATE_US else "yellow" if loop.lag_us >= _LATE_US else ""
-            for loop in latest_first
-        ],
+        ["red" if loop.lag_us >= _LONG_LAG_US else "yellow" if loop.lag_us >= _LAG_US else "" for loop in worst_first],
     )
 
 

@@ -29,7 +29,7 @@ class SessionRates:
     """WebSockets a second between two looks."""
 
     opened: float
-    closed: Mapping[str, float]
+    ended: Mapping[str, float]
     """By how they ended; only ways that occurred."""
     received: float
     """Messages of clients."""
@@ -150,7 +150,7 @@ def _session_rates(before: Mapping[str, int], now: Mapping[str, int], over_s: fl
     ended = {key.removeprefix("sessions_closed_"): grown.get(key, 0) for key in _SESSION_ENDS}
     return SessionRates(
         opened=grown.get("sessions_begun", 0) / over_s,
-        closed={key.removeprefix("sessions_"): growth / over_s for key, growth in ended.items() if growth},
+        ended={key.removeprefix("sessions_"): growth / over_s for key, growth in ended.items() if growth},
         received=grown.get("session_messages_received", 0) / over_s,
         sent=grown.get("session_messages_sent", 0) / over_s,
     )

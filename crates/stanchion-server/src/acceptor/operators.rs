@@ -83,13 +83,13 @@ impl Acceptor {
             .filter_map(|(worker, _)| dispatch.loop_status(worker, now_us));
         let none = Loops {
             sessions: self.common.settings.is_asgi().then_some(0),
-            late_us: 0,
+            lag_us: 0,
         };
         loops.fold(none, |sum, one| Loops {
             sessions: one.sessions.map_or(sum.sessions, |sessions| {
                 Some(sum.sessions.unwrap_or(0) + u64::from(sessions))
             }),
-            late_us: sum.late_us.max(one.lag_us),
+            lag_us: sum.lag_us.max(one.lag_us),
         })
     }
 }

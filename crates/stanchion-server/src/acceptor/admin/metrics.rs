@@ -166,7 +166,7 @@ fn about_event_loops(page: &mut Exposition, status: &Status) {
         return;
     }
     // Of none of gevent's.
-    if let Some(closed) = &status.sessions_closed {
+    if let Some(ended) = &status.sessions_ended {
         let mut open = page.gauge(
             "stanchion_worker_sessions",
             "WebSockets that a worker has open.",
@@ -175,19 +175,19 @@ fn about_event_loops(page: &mut Exposition, status: &Status) {
             open.sample(&[("worker", worker)], event_loop.sessions.unwrap_or(0));
         }
         let mut sessions = page.counter(
-            "stanchion_sessions_closed_total",
+            "stanchion_sessions_ended_total",
             "WebSockets that have ended, by the code of the close frame; none: without one.",
         );
-        for (code, count) in closed {
+        for (code, count) in ended {
             sessions.sample(&[("code", code)], count);
         }
     }
-    let mut late = page.gauge(
-        "stanchion_loop_late_seconds",
+    let mut lag = page.gauge(
+        "stanchion_loop_lag_current_seconds",
         "How late the event loop of a worker is, or was the last time: what in the app does not await keeps it.",
     );
     for (worker, event_loop) in &loops {
-        late.sample(&[("worker", worker)], seconds(event_loop.lag_us));
+        lag.sample(&[("worker", worker)], seconds(event_loop.lag_us));
     }
     page.histograms(
         "stanchion_loop_lag_seconds",

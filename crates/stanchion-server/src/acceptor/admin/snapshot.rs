@@ -45,8 +45,8 @@ impl Sources<'_> {
         ];
         let events = Event::ALL.iter();
         let traffic = Traffic::ALL.iter();
-        let closed = CloseCode::ALL.iter();
-        let closed = closed.map(|one| (one.name(), counts.closed_by(*one)));
+        let codes = CloseCode::ALL.iter();
+        let codes = codes.map(|one| (one.name(), counts.ended_by(*one)));
         let workers = dispatch.sitting().map(|(worker, pid)| {
             let (seats, busy) = dispatch.seats_of(worker);
             WorkerStatus {
@@ -79,7 +79,7 @@ impl Sources<'_> {
             events: events
                 .map(|one| (one.name(), counts.happened(*one)))
                 .collect(),
-            sessions_closed: common.settings.is_asgi().then(|| closed.collect()),
+            sessions_ended: common.settings.is_asgi().then(|| codes.collect()),
             bytes: traffic
                 .map(|one| (one.name(), counts.moved(*one)))
                 .collect(),

@@ -37,7 +37,7 @@ pub(crate) struct Status {
     pub(crate) requests: BTreeMap<&'static str, u64>,
     pub(crate) events: BTreeMap<&'static str, u64>,
     /// How many sessions were closed by which code; `None` if the app is no asynchronous one.
-    pub(crate) sessions_closed: Option<BTreeMap<&'static str, u64>>,
+    pub(crate) sessions_ended: Option<BTreeMap<&'static str, u64>>,
     /// On the connections of clients.
     pub(crate) bytes: BTreeMap<&'static str, u64>,
     /// Time in the line, and what came before a seat took it.

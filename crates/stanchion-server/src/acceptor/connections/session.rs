@@ -441,7 +441,7 @@ impl Session {
         let end = self.end.unwrap_or(End::Cut);
         self.facts.sent = self.outward.sent;
         let code = CloseCode::of(self.facts.code);
-        requests.common.tally.closed_by(code);
+        requests.common.tally.ended_by(code);
         // It is over once.
         let _ = self.ticket.session.set(Box::new(self.facts));
         requests.dispatch.abandon(&self.ticket, requests.now_us);

@@ -43,8 +43,8 @@ pub(crate) struct Gauges {
 pub(crate) struct Loops {
     /// Sessions that they have; `None` under gevent, where there are none.
     pub(crate) sessions: Option<u64>,
-    /// How late the latest of them is.
-    pub(crate) late_us: u64,
+    /// The largest lag of one of them.
+    pub(crate) lag_us: u64,
 }
 
 /// What is told of sessions, by the names of their counts.
@@ -106,7 +106,7 @@ impl Statsd {
             metrics.count(format_args!("stanchion.sessions.{name}"), grown);
         }
         for &code in CloseCode::ALL {
-            let grown = now.closed_by(code) - told.closed_by(code);
+            let grown = now.ended_by(code) - told.ended_by(code);
             let name = code.name();
             metrics.count(format_args!("stanchion.sessions.code.{name}"), grown);
         }
@@ -119,11 +119,11 @@ impl Statsd {
         if let Some(queued) = gauges.queued {
             metrics.histogram("gunicorn.backlog", queued);
         }
-        if let Some(Loops { sessions, late_us }) = gauges.loops {
+        if let Some(Loops { sessions, lag_us }) = gauges.loops {
             if let Some(sessions) = sessions {
                 metrics.gauge("stanchion.sessions.open", sessions);
             }
-            metrics.gauge("stanchion.loop.late", late_us / 1_000);
+            metrics.gauge("stanchion.loop.lag_ms", lag_us / 1_000);
         }
     }
 

@@ -309,11 +309,11 @@ fn statsd_hears_durations_counts_and_once_a_second_gauges() {
         queued: Some(9),
         loops: Some(Loops {
             sessions: Some(7),
-            late_us: 12_900,
+            lag_us: 12_900,
         }),
     };
     let told_gauges = "gunicorn.workers:2|g\nstanchion.line.waiting:5|g\ngunicorn.backlog:9|h\n\
-         stanchion.sessions.open:7|g\nstanchion.loop.late:12|g";
+         stanchion.sessions.open:7|g\nstanchion.loop.lag_ms:12|g";
     observers.over(&over(&ticket(browsers(), None), b""));
     observers.tally.ended(Outcome::Answered);
     observers.tick(0, || Some(gauges));
@@ -332,7 +332,7 @@ fn statsd_hears_durations_counts_and_once_a_second_gauges() {
     observers.tally.happened(Event::SessionBegun);
     observers.tally.happened_times(Event::SessionSent, 3);
     observers.tally.happened(Event::SessionClosedByApp);
-    observers.tally.closed_by(CloseCode::Private);
+    observers.tally.ended_by(CloseCode::Private);
     observers.tick(5, || unreachable!("nobody is to gather them"));
     let sessions = "stanchion.sessions.begun:1|c|@1.0\nstanchion.sessions.closed_by_app:1|c|@1.0\n\
          stanchion.sessions.messages_sent:3|c|@1.0\nstanchion.sessions.code.4xxx:1|c|@1.0";

@@ -10,10 +10,10 @@ use stanchion_websocket::{Came, Close, Event, Socket, code};
 
 use super::connection::Waiting;
 use super::ending::End;
-use super::heartbeat::{Beat, Heartbeat, Seen};
 use super::inward::Inward;
 use super::judging::after;
 use super::outward::{Last, Outward};
+use super::pings::{Due, Pings, Seen};
 use super::transport::{Transport, Written};
 use super::unfinished::Unfinished;
 use crate::acceptor::dispatch::collect::SWITCHING;
@@ -61,7 +61,7 @@ pub(super) struct Session {
     end: Option<End>,
     /// The client has no more to say.
     pub(super) is_client_done: bool,
-    heartbeat: Heartbeat,
+    pings: Pings,
     /// When it ends whether or not the client takes part in it.
     pub(super) closed_by_us: u64,
     /// When it is closed since the server leaves; later than ever until it does.
@@ -100,7 +100,7 @@ impl Session {
             is_worker_done: false,
             end: None,
             is_client_done: false,
-            heartbeat: Heartbeat::new(&requests.common.settings, requests.now_us),
+            pings: Pings::new(&requests.common.settings, requests.now_us),
             closed_by_us: u64::MAX,
             restarts_us: None,
         }
@@ -114,7 +114,7 @@ impl Session {
         }
         let restarts_us = self.restarts_us.filter(|_| self.end.is_none());
         let closed_by_us = restarts_us.unwrap_or(u64::MAX).min(self.closed_by_us);
-        let due_us = self.heartbeat.due_us().min(self.unfinished.due_us());
+        let due_us = self.pings.due_us().min(self.unfinished.due_us());
         due_us.min(closed_by_us)
     }
 
@@ -125,7 +125,7 @@ impl Session {
             self.restarts_us = Some(restarts_us(number, requests));
         }
         if self.end.is_some() {
-            self.heartbeat.stop();
+            self.pings.stop();
             return;
         }
         let is_told = requests.lifecycle.is_refusing();
@@ -145,9 +145,9 @@ impl Session {
             is_heard: self.hears(),
         };
         let settings = &requests.common.settings;
-        match self.heartbeat.tick(seen, settings, now_us) {
-            Some(Beat::Ping) => self.socket.ping(),
-            Some(Beat::Close) => {
+        match self.pings.tick(seen, settings, now_us) {
+            Some(Due::Ping) => self.socket.ping(),
+            Some(Due::Close) => {
                 let close = Close::new(code::FAILED, "a ping was not answered");
                 self.close(End::ForClient, &close, requests);
             }
@@ -369,7 +369,7 @@ impl Session {
                 }
                 Event::Pong => {
                     let settings = &requests.common.settings;
-                    self.heartbeat.answered(settings, requests.now_us);
+                    self.pings.answered(settings, requests.now_us);
                 }
                 Event::Acknowledged => self.is_client_done = true,
                 Event::Closed(close) => {

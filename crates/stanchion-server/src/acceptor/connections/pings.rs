@@ -4,7 +4,7 @@ use super::judging::after;
 use crate::settings::Settings;
 
 /// When a client is pinged, and when it must have answered.
-pub(super) struct Heartbeat {
+pub(super) struct Pings {
     /// When the next ping is sent, or, if one was, when it must have been answered.
     due_us: u64,
     /// A ping was sent, when so many bytes had been written.
@@ -13,7 +13,7 @@ pub(super) struct Heartbeat {
 
 /// What is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Beat {
+pub(super) enum Due {
     Ping,
     /// The client is taken for gone.
     Close,
@@ -32,7 +32,7 @@ pub(super) struct Seen {
     pub(super) is_heard: bool,
 }
 
-impl Heartbeat {
+impl Pings {
     pub(super) fn new(settings: &Settings, now_us: u64) -> Self {
         let interval = settings.ws_ping_interval.as_duration();
         Self {
@@ -56,7 +56,7 @@ impl Heartbeat {
     }
 
     /// What the clock asks for.
-    pub(super) fn tick(&mut self, seen: Seen, settings: &Settings, now_us: u64) -> Option<Beat> {
+    pub(super) fn tick(&mut self, seen: Seen, settings: &Settings, now_us: u64) -> Option<Due> {
         if now_us < self.due_us {
             return None;
         }
@@ -65,7 +65,7 @@ impl Heartbeat {
         let Some(pinged_at) = self.pinged_at else {
             self.pinged_at = Some(seen.written);
             self.due_us = answers_by_us;
-            return Some(Beat::Ping);
+            return Some(Due::Ping);
         };
         if seen.is_behind {
             // Who takes nothing has `write_timeout`.
@@ -78,7 +78,7 @@ impl Heartbeat {
             self.answered(settings, now_us);
             return None;
         }
-        Some(Beat::Close)
+        Some(Due::Close)
     }
 }
 
@@ -94,16 +94,16 @@ mod tests {
     }
 
     /// One that was pinged after `written` bytes.
-    fn pinged(settings: &Settings, written: u64) -> Heartbeat {
-        let mut heartbeat = Heartbeat::new(settings, 0);
+    fn pinged(settings: &Settings, written: u64) -> Pings {
+        let mut pings = Pings::new(settings, 0);
         let seen = Seen {
             written,
             ..Seen::default()
         };
-        assert_eq!(heartbeat.tick(seen, settings, 10 * S - 1), None);
-        assert_eq!(heartbeat.tick(seen, settings, 10 * S), Some(Beat::Ping));
-        assert_eq!(heartbeat.due_us(), 15 * S);
-        heartbeat
+        assert_eq!(pings.tick(seen, settings, 10 * S - 1), None);
+        assert_eq!(pings.tick(seen, settings, 10 * S), Some(Due::Ping));
+        assert_eq!(pings.due_us(), 15 * S);
+        pings
     }
 
     #[test]
@@ -117,10 +117,10 @@ mod tests {
         let mut there = pinged(&settings, 100);
         there.answered(&settings, 11 * S);
         assert_eq!(there.tick(heard, &settings, 20 * S), None);
-        assert_eq!(there.tick(heard, &settings, 21 * S), Some(Beat::Ping));
+        assert_eq!(there.tick(heard, &settings, 21 * S), Some(Due::Ping));
         let mut gone = pinged(&settings, 100);
         assert_eq!(gone.tick(heard, &settings, 15 * S - 1), None);
-        assert_eq!(gone.tick(heard, &settings, 15 * S), Some(Beat::Close));
+        assert_eq!(gone.tick(heard, &settings, 15 * S), Some(Due::Close));
     }
 
     #[test]
@@ -131,12 +131,12 @@ mod tests {
             taken,
             ..Seen::default()
         };
-        let mut heartbeat = pinged(&settings, 100);
-        assert_eq!(heartbeat.tick(unheard(102), &settings, 15 * S), None);
-        let again = heartbeat.tick(unheard(102), &settings, 25 * S);
-        assert_eq!(again, Some(Beat::Ping));
-        let dead = heartbeat.tick(unheard(102), &settings, 30 * S);
-        assert_eq!(dead, Some(Beat::Close));
+        let mut pings = pinged(&settings, 100);
+        assert_eq!(pings.tick(unheard(102), &settings, 15 * S), None);
+        let again = pings.tick(unheard(102), &settings, 25 * S);
+        assert_eq!(again, Some(Due::Ping));
+        let dead = pings.tick(unheard(102), &settings, 30 * S);
+        assert_eq!(dead, Some(Due::Close));
     }
 
     #[test]
@@ -146,10 +146,10 @@ mod tests {
             is_behind: true,
             ..Seen::default()
         };
-        let mut heartbeat = pinged(&settings, 100);
-        assert_eq!(heartbeat.tick(behind, &settings, 15 * S), None);
-        assert_eq!(heartbeat.due_us(), 20 * S);
-        heartbeat.stop();
-        assert_eq!(heartbeat.tick(Seen::default(), &settings, 20 * S), None);
+        let mut pings = pinged(&settings, 100);
+        assert_eq!(pings.tick(behind, &settings, 15 * S), None);
+        assert_eq!(pings.due_us(), 20 * S);
+        pings.stop();
+        assert_eq!(pings.tick(Seen::default(), &settings, 20 * S), None);
     }
 }

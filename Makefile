@@ -116,7 +116,7 @@ test-ordinary: test-needs ## As root: run the tests of processes, sockets and fi
 # Apart, since it needs a network and the tests must not.
 .PHONY: test-needs
 test-needs: $(TESTED) $(STAMP)/dev $(GUEST)/made
-	scripts/system-packages nginx=nginx-light haproxy=haproxy ip=iproute2 prometheus=prometheus chromium=chromium strace=strace \
+	scripts/system-packages nginx=nginx-light haproxy=haproxy caddy=caddy ip=iproute2 prometheus=prometheus chromium=chromium strace=strace \
 		uwsgi_python3=uwsgi-plugin-python3 apache2=libapache2-mod-wsgi-py3 unicorn=unicorn runc=runc ps=procps \
 		fish=fish zsh=zsh groff=groff-base
 

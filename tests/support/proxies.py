@@ -1,5 +1,6 @@
 """A real nginx and a real HAProxy on loopback, each strict as it comes or as lax as it can be."""
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -75,9 +76,14 @@ class Foreground:
         arguments = {
             "nginx": ["-c", str(config), "-p", str(home), "-e", str(home / "error.log")],
             "haproxy": ["-db", "-f", str(config)],
+            "caddy": ["run", "--config", str(config), "--adapter", "caddyfile"],
         }[name]
+        # Caddy keeps certificates at home.
+        surroundings = {**os.environ, "HOME": str(home), "XDG_DATA_HOME": str(home), "XDG_CONFIG_HOME": str(home)}
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen([command, *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self._process = subprocess.Popen(
+                [command, *arguments], env=surroundings, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
 
     def wait(self) -> None:
         eventually(self._accepts, "the proxy accepts")

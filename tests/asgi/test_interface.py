@@ -51,6 +51,13 @@ def ask(server: Server) -> str:
     return answer.text.partition(" ")[0]
 
 
+def in_accept_queue(port: int) -> int:
+    """How many connections wait in the kernel: the receive queue of a socket that listens (proc_pid_net(5), `tcp`)."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    listening = [row for row in rows if row[3] == "0A" and row[1].endswith(f":{port:04X}")]
+    return sum(int(row[4].partition(":")[2], 16) for row in listening)
+
+
 def test_an_asynchronous_app_is_found_and_served(serve: Serve, gate: Gate, env: dict[str, str]) -> None:
     gate.open()
     server = serve("kind:app", "-w", "2", env=env)
@@ -175,10 +182,11 @@ def test_probes_on_the_port_of_the_app_are_answered_once_it_is_known_what_the_ap
                 gate.let_pass(1)
             else:
                 wire.send(request("GET", "/-/live"))
-                assert wire.silent(0.2)
+                # It waits outside until it is known, also while the app is imported once more.
+                assert in_accept_queue(port) == 1
                 gate.let_pass(1)
                 gate.announcement()
-                assert wire.silent(0.2)
+                assert in_accept_queue(port) == 1
                 gate.let_pass(1)
                 assert wire.response().status == 200
         server.wait_until_ready()

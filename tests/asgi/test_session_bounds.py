@@ -2,6 +2,7 @@
 
 import resource
 import socket
+from collections.abc import Iterator
 
 import pytest
 
@@ -45,11 +46,19 @@ def has_room(client: WebSocket) -> bool:
         client.wire.sock.setblocking(True)
 
 
+@pytest.fixture
+def many_open_files() -> Iterator[None]:
+    """As many as there are clients, for this test and not for what comes after it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, CLIENTS + 500)), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("many_open_files")
 def test_what_a_thousand_clients_have_sent_of_messages_is_bounded_together(
     serve: Serve, counts: Counts, opens: Open
 ) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, CLIENTS + 500)), hard))
     memory = ("--max-ws-memory", str(MEMORY_BYTES), "--ws-ping-interval", "0")
     server = serve("sockets:app", *ASGI, *memory, *counts.arguments)
     clients = [opens(server) for _ in range(CLIENTS)]

@@ -3,12 +3,15 @@
 import json
 import re
 import subprocess
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families as parse_prometheus
 
+from support.patience import PATIENCE_S
 from support.ports import row_of_ports
 from support.prometheus import EXAMPLES, PROMETHEUS, PROMTOOL, Prometheus
 from support.server import Serve
@@ -18,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 DASHBOARD = ROOT / "examples" / "grafana" / "stanchion.json"
 ALERTS = EXAMPLES / "alerts.yml"
 PAGE = ROOT / "docs" / "monitoring.md"
+OUTCOMES = ROOT / "docs" / "reference" / "control.md"
 
 pytestmark = pytest.mark.own("it has metrics")
 needs_promtool = pytest.mark.skipif(not PROMTOOL, reason="promtool is not installed: Debian's package prometheus")
@@ -92,10 +96,10 @@ def test_each_alert_fires_where_it_should_and_only_there(tmp_path):
 
 @pytest.fixture(scope="module")
 def target(shared_serve: Serve) -> Iterator[str]:
-    """host:port of an admin listener whose server has answered some requests."""
+    """host:port of an admin listener whose server has answered some requests, of an asynchronous app: it tells most."""
     with row_of_ports(1) as port:
         admin = f"127.0.0.1:{port}"
-        server = shared_serve("hello:app", "--admin", admin, "--max-memory", "1G")
+        server = shared_serve("sockets:app", "--interface", "asgi", "--admin", admin, "--max-memory", "1G")
         for _ in range(20):
             with server.connect() as wire:
                 wire.send(request("GET", "/", ["Connection: close"]))
@@ -126,6 +130,24 @@ def test_each_query_of_the_dashboard_finds_something(prometheus):
     assert len(queries()) >= 30
     empty = [query for query in queries() if not prometheus.query(filled_in(query))]
     assert empty == []
+
+
+NOT_SHOWN = {
+    "stanchion_line_standing",  # Oldest wait, by lane, says more
+    "stanchion_uptime_seconds",  # Generation has the steps
+    "stanchion_sessions_closed_total",  # WebSockets, begun and ended
+}
+
+
+def test_the_dashboard_shows_what_a_server_tells(target: str) -> None:
+    with urllib.request.urlopen(f"http://{target}/metrics", timeout=PATIENCE_S) as answer:
+        families = list(parse_prometheus(answer.read().decode()))
+    told = {f"{one.name}_total" if one.type == "counter" else one.name for one in families}
+    asked = {
+        re.sub("_(bucket|sum|count)$", "", name) for query in queries() for name in re.findall(r"stanchion_\w+", query)
+    }
+    assert "stanchion_loop_lag_seconds" in told
+    assert told - asked == NOT_SHOWN
 
 
 @needs_prometheus
@@ -159,6 +181,16 @@ def named_outcomes() -> set[str]:
             named |= {alone} if alone else {prefix + one for one in group.split("|")}
     assert len(named) > 5
     return named
+
+
+def test_an_alert_tells_of_each_reason_for_503() -> None:
+    rows = re.findall(r"^\| `(refused_\w+)` \| 503: ", OUTCOMES.read_text(), re.MULTILINE)
+    assert len(rows) > 5
+    assert set(rows) <= named_outcomes()
+    explained = re.findall(
+        r"`(refused_\w+)`", PAGE.read_text().partition("### StanchionTells503")[2].partition("###")[0]
+    )
+    assert sorted(explained) == sorted(rows)
 
 
 @needs_prometheus

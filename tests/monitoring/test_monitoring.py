@@ -135,7 +135,6 @@ def test_each_query_of_the_dashboard_finds_something(prometheus):
 NOT_SHOWN = {
     "stanchion_line_standing",  # Oldest wait, by lane, says more
     "stanchion_uptime_seconds",  # Generation has the steps
-    "stanchion_sessions_closed_total",  # WebSockets, begun and ended
 }
 
 

@@ -191,7 +191,7 @@ fn about_event_loops(page: &mut Exposition, status: &Status) {
     }
     page.histograms(
         "stanchion_loop_lag_seconds",
-        "How late it was, four times a second, and once while it has nothing to do.",
+        "How late it was, four times a second, and less often while it has nothing to do.",
         "worker",
         loops.iter().map(|(worker, event_loop)| {
             let Lags {

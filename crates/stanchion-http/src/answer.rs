@@ -21,6 +21,8 @@ pub const CHUNK_END_AND_LAST: &[u8] = b"\r\n0\r\n\r\n";
 const VERSION: &[u8] = b"HTTP/1.1 ";
 /// RFC 9110 section 15.2.2.
 const SWITCHING: u16 = 101;
+/// The status of hints that go ahead of an answer (RFC 8297 section 2).
+pub const EARLY_HINTS: u16 = 103;
 
 /// Writes a status line (RFC 9112 section 4), with the usual reason if none is given.
 pub fn put_status(out: &mut Vec<u8>, status: u16, reason: &[u8]) {
@@ -180,6 +182,15 @@ pub fn check_switch(wire: &[u8]) -> Result<Option<AnswerFacts>, &'static str> {
         return Err("an answer that lets a connection switch speaks for it");
     }
     Ok(Some(facts))
+}
+
+/// Likewise of a worker's hints, which go ahead of an answer: they are a 103, with fields that may be the app's (RFC 8297).
+pub fn check_hints(wire: &[u8]) -> Result<(), &'static str> {
+    let (line, rest) = split_line(wire)?;
+    if status_of(line)? != EARLY_HINTS {
+        return Err("hints have another status than 103");
+    }
+    check_fields(EARLY_HINTS, rest).map(drop)
 }
 
 /// Whether a field of the answer is the server's in the handshake of a WebSocket (RFC 6455 section 4.2.2).

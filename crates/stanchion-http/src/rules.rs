@@ -37,7 +37,7 @@ pub fn has_body(status: u16) -> bool {
 
 /// Whether an answer of this status may tell a length (RFC 9110 section 8.6).
 pub fn may_tell_length(status: u16) -> bool {
-    status != 204
+    !matches!(status, 100..=199 | 204)
 }
 
 /// The value of a `Content-Length`: digits and nothing else (RFC 9110 section 8.6).

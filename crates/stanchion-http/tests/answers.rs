@@ -5,7 +5,7 @@ mod strict;
 use proptest::prelude::*;
 use stanchion_http::{
     AnswerFacts, BodyLength, CHUNK_END, Decoded, Decoder, Framing, LAST_CHUNK, canonical_reason,
-    check, chunk_head, fields, put_field, put_status,
+    check, check_hints, chunk_head, fields, put_field, put_status,
 };
 use strict::{Answer, read_answer};
 
@@ -90,6 +90,34 @@ fn whether_it_tells_its_date_and_server() {
             has_date,
         };
         assert_eq!(facts, Ok(expected), "{fields:?}");
+    }
+}
+
+#[test]
+fn hints_are_a_103_with_fields_that_may_be_the_apps() {
+    let link: Fields<'_> = &[(b"link", b"</a>"), (b"x", b"")];
+    assert_eq!(check_hints(&wire(103, link)), Ok(()));
+    assert_eq!(check_hints(&wire(103, &[])), Ok(()));
+    for status in [0, 100, 101, 102, 104, 200, 503] {
+        assert!(check_hints(&wire(status, link)).is_err(), "{status}");
+    }
+    let fields: [Fields<'_>; 6] = [
+        &[(b"connection", b"close")],
+        &[(b"transfer-encoding", b"chunked")],
+        &[(b"content-length", b"7")],
+        &[(b"a", b"x\r\n\r\nHTTP/1.1 200 OK")],
+        &[(b"a b", b"x")],
+        &[(b"a", b"x\0")],
+    ];
+    for fields in fields {
+        assert!(check_hints(&wire(103, fields)).is_err(), "{fields:?}");
+    }
+    for wire in [
+        &b""[..],
+        b"HTTP/1.1 103 Early Hints",
+        b"HTTP/1.1 103 x\r\n\r\n",
+    ] {
+        assert!(check_hints(wire).is_err(), "{wire:?}");
     }
 }
 

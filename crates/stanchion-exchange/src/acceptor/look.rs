@@ -104,6 +104,22 @@ impl AcceptorSide<'_> {
         Ok(len)
     }
 
+    /// Copies the first unread bytes of the answer into `into`, where they stay unread; false if there are not enough to
+    /// fill it.
+    pub fn peek(&self, slot: u32, into: &mut [u8]) -> Result<bool, Corrupt> {
+        if self.readable(slot)? < into.len() {
+            return Ok(false);
+        }
+        let mut rest = into;
+        for (start, len) in self.unread(slot, 0, rest.len()) {
+            let (part, behind) = rest.split_at_mut(len);
+            // SAFETY: as in `copy_unread`; `part` has room for `len`.
+            unsafe { std::ptr::copy_nonoverlapping(start, part.as_mut_ptr(), len) };
+            rest = behind;
+        }
+        Ok(true)
+    }
+
     /// Sends `len` unread bytes of the answer over `socket` from where they stand, with what is to go `before` and
     /// `after` them, and frees their room. Gives how many bytes of all that the kernel took; those of the answer that it
     /// did not are appended to `left`.
@@ -220,6 +236,28 @@ mod tests {
         exchange.set_word(slot, SlotPhase::Done, tenant, turn.wrapping_sub(1));
         let another = Corrupt("the slot is in another turn");
         assert_eq!(side.state(slot), Err(another));
+    }
+
+    #[test]
+    fn what_is_looked_at_stays_unread_also_over_the_end_of_its_ring() {
+        let exchange = Exchange::create(GEOMETRY).expect("memory");
+        let mut side = AcceptorSide::take_over(&exchange);
+        let (slot, mut taken) = taken(&exchange, &mut side);
+        let mut seen = [0; 5];
+        assert_eq!(side.peek(slot, &mut seen), Ok(false));
+        taken.write(b"abcdef").expect("room");
+        taken.publish();
+        for _ in 0..2 {
+            assert_eq!(side.peek(slot, &mut seen), Ok(true));
+            assert_eq!(&seen, b"abcde");
+        }
+        side.read(slot, 5, &mut Vec::new()).expect("bytes");
+        // Behind the one that is unread, so the ring is not begun anew.
+        taken.write(b"ghijk").expect("room");
+        taken.publish();
+        assert_eq!(side.peek(slot, &mut seen), Ok(true));
+        assert_eq!((&seen, side.readable(slot)), (b"fghij", Ok(6)));
+        assert_eq!(side.peek(slot, &mut [0; 7]), Ok(false));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The head of an answer, and what stands before it.
+//! The head of an answer, hints that go ahead of it, and what stands before either.
 
 use stanchion_http::answer::{put_field, put_status};
 
@@ -11,6 +11,19 @@ pub const ANSWER_HEAD_BYTES_MAX: usize = 64 * 1024;
 pub const RESPONSE_RING_BYTES: usize = 512 * 1024 + ANSWER_HEAD_BYTES_MAX;
 /// What stands before the head of an answer.
 pub const PREFIX_BYTES: usize = 24;
+/// So many hints may go ahead of one answer (RFC 8297),
+pub const HINTS_MAX: usize = 32;
+/// and so many bytes of them in all, in wire form. They are never waited for: beside them any head has room in the ring.
+pub const HINTS_BYTES_MAX: usize = 16 * 1024;
+const _: () = assert!(
+    HINTS_MAX * PREFIX_BYTES + HINTS_BYTES_MAX + PREFIX_BYTES + ANSWER_HEAD_BYTES_MAX
+        <= RESPONSE_RING_BYTES
+);
+
+/// What comes behind a prefix: a head whose body follows, one whose body is a file, or hints.
+const HEAD: u32 = 0;
+const HEAD_OF_FILE: u32 = 1;
+const HINTS: u32 = 2;
 
 /// Part of a file that the acceptor is to send as the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,9 +68,19 @@ impl AnswerHead {
     /// All of it, for the exchange. The body is `file`, if there is one, whose descriptor travels beside the
     /// exchange, and else what comes behind.
     pub fn whole(&mut self, file: Option<FilePart>) -> &[u8] {
+        let kind = if file.is_some() { HEAD_OF_FILE } else { HEAD };
+        self.behind_prefix(kind, file)
+    }
+
+    /// All of it, for the exchange, if it is no head but hints that go ahead of one.
+    pub fn whole_hints(&mut self) -> &[u8] {
+        self.behind_prefix(HINTS, None)
+    }
+
+    fn behind_prefix(&mut self, kind: u32, file: Option<FilePart>) -> &[u8] {
         let mut prefix = Numbers::<PREFIX_BYTES>::new();
         prefix.put((self.wire().len() as u32).to_le_bytes());
-        prefix.put(u32::from(file.is_some()).to_le_bytes());
+        prefix.put(kind.to_le_bytes());
         let part = file.unwrap_or(FilePart { offset: 0, len: 0 });
         prefix.put(part.offset.to_le_bytes());
         prefix.put(part.len.to_le_bytes());
@@ -82,17 +105,24 @@ pub struct AnswerPrefix {
 pub fn answer_prefix(bytes: &[u8]) -> Result<AnswerPrefix, BadRecord> {
     let mut reader = Reader(bytes);
     let head_len = reader.word()?;
-    let is_file = reader.word()?;
+    let kind = u32::from_le_bytes(reader.array()?);
     let (offset, len) = (reader.number()?, reader.number()?);
     if head_len > ANSWER_HEAD_BYTES_MAX {
         return Err(BadRecord);
     }
-    let file = match is_file {
-        0 => None,
-        1 => Some(FilePart { offset, len }),
+    let file = match kind {
+        HEAD => None,
+        HEAD_OF_FILE => Some(FilePart { offset, len }),
         _ => return Err(BadRecord),
     };
     Ok(AnswerPrefix { head_len, file })
+}
+
+/// How long the hints are that come behind a prefix; `None` if it is a head that comes there.
+pub fn hints_len(prefix: &[u8]) -> Option<usize> {
+    let mut reader = Reader(prefix);
+    let (len, kind) = (reader.word().ok()?, reader.word().ok()?);
+    (kind == HINTS as usize).then_some(len)
 }
 
 #[cfg(test)]
@@ -139,6 +169,21 @@ mod tests {
     }
 
     #[test]
+    fn hints_are_told_from_heads() {
+        let mut hints = AnswerHead::default();
+        hints.begin(103, b"");
+        hints.field(b"Link", b"</a.css>; rel=preload");
+        let wire = hints.wire().to_vec();
+        assert!(wire.starts_with(b"HTTP/1.1 103 Early Hints\r\nLink: "));
+        let (prefix, behind) = hints.whole_hints().split_at(PREFIX_BYTES);
+        assert_eq!((hints_len(prefix), behind), (Some(wire.len()), &wire[..]));
+        assert_eq!(answer_prefix(prefix), Err(BadRecord));
+        for file in [None, Some(FilePart { offset: 2, len: 2 })] {
+            assert_eq!(hints_len(hints.whole(file)), None);
+        }
+    }
+
+    #[test]
     fn a_prefix_that_cannot_be_is_refused() {
         let prefix = |head_len: usize, is_file: u32| {
             let mut bytes = (head_len as u32).to_le_bytes().to_vec();
@@ -149,6 +194,7 @@ mod tests {
         assert!(prefix(ANSWER_HEAD_BYTES_MAX, 0));
         assert!(prefix(0, 1));
         assert!(!prefix(ANSWER_HEAD_BYTES_MAX + 1, 0));
-        assert!(!prefix(0, 2));
+        assert!(!prefix(0, HINTS));
+        assert!(!prefix(0, 3));
     }
 }

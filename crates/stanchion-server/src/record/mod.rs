@@ -3,6 +3,7 @@
 //! ```text
 //! request   fixed numbers │ small texts │ where the fields are │ the head as it was sent │ body
 //! answer    prefix │ head in wire form, without the empty line at its end │ body
+//! hints     prefix │ head likewise, any number of times before the answer
 //! message   kind │ length │ bytes
 //! ```
 //!
@@ -15,8 +16,8 @@ mod message;
 mod request;
 
 pub use answer::{
-    ANSWER_HEAD_BYTES_MAX, AnswerHead, AnswerPrefix, FilePart, PREFIX_BYTES, RESPONSE_RING_BYTES,
-    answer_prefix,
+    ANSWER_HEAD_BYTES_MAX, AnswerHead, AnswerPrefix, FilePart, HINTS_BYTES_MAX, HINTS_MAX,
+    PREFIX_BYTES, RESPONSE_RING_BYTES, answer_prefix, hints_len,
 };
 pub use message::{
     Close, Content, Kind, MESSAGE_HEAD_BYTES, REASON_BYTES_MAX, close_record, code, is_sendable,

@@ -13,7 +13,7 @@ pub const REQUEST_HEAD_BYTES_MAX: usize = 64 * 1024;
 /// For very many fields it may be too little: such a request is refused.
 pub const REQUEST_RECORD_EXTRA_BYTES: usize = 16 * 1024;
 /// The numbers at the start of a request's record.
-const FIXED_BYTES: usize = 68;
+const FIXED_BYTES: usize = 69;
 /// Where one field is: two spans of two numbers.
 const FIELD_BYTES: usize = 16;
 /// Fields whose places are written at a time.
@@ -71,6 +71,7 @@ pub enum BodySource<'a> {
 
 /// What is known of a request besides its head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct RequestFacts<'a> {
     /// Whether it came by `https`, after what trusted proxies say.
     pub is_https: bool,
@@ -90,6 +91,8 @@ pub struct RequestFacts<'a> {
     pub proxy_us: Option<u64>,
     /// Whether it asks for a WebSocket, in a way that it can have one.
     pub is_websocket: bool,
+    /// Whether hints may go ahead of its answer.
+    pub takes_hints: bool,
 }
 
 /// A request as the worker reads it.
@@ -164,6 +167,7 @@ pub fn write_request(
         u8::from(facts.is_https),
         kind,
         u8::from(facts.is_websocket),
+        u8::from(facts.takes_hints),
     ]);
     fixed.put(facts.proxy_us.unwrap_or(UNKNOWN).to_le_bytes());
     fixed.put(body_len.to_le_bytes());
@@ -233,7 +237,7 @@ impl<'a> RequestRecord<'a> {
             *len = reader.short()?;
         }
         let peer_port = u16::from_le_bytes(reader.array()?);
-        let [trusted, is_https, body_kind, is_websocket] = reader.array()?;
+        let [trusted, is_https, body_kind, is_websocket, takes_hints] = reader.array()?;
         let proxy_us = Some(reader.number()?).filter(|&us| us != UNKNOWN);
         let body_len = reader.number()?;
         let facts = RequestFacts {
@@ -246,6 +250,7 @@ impl<'a> RequestRecord<'a> {
             trusted_peer: trusted != 0,
             proxy_us,
             is_websocket: is_websocket != 0,
+            takes_hints: takes_hints != 0,
         };
         let path = reader.take(lens[4])?;
         let spans_len = field_count.checked_mul(FIELD_BYTES).ok_or(BadRecord)?;
@@ -356,6 +361,7 @@ mod tests {
             request_id: b"abc",
             proxy_us: Some(7),
             is_websocket: true,
+            takes_hints: true,
         }
     }
 

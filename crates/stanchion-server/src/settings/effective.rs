@@ -69,6 +69,8 @@ pub struct Settings {
     pub graceful_timeout: Seconds,
     /// How long a connection may be idle between requests; 0 = close after each response.
     pub keepalive: Seconds,
+    /// Whether hints of the app's go to clients ahead of its answers: [`Settings::sends_early_hints`].
+    pub(crate) early_hints: bool,
     /// Whether a client that has shut its sending side is still served.
     pub half_close: bool,
     /// Whether an idempotent request whose worker died goes to another one, once.
@@ -433,6 +435,11 @@ impl Settings {
     /// Whether requests join the line before their bodies are whole.
     pub(crate) fn streams_uploads(&self) -> bool {
         self.is_asgi() && !self.whole_uploads
+    }
+
+    /// Whether hints go to clients ahead of answers, if they speak HTTP/1.1. The uwsgi protocol knows of none.
+    pub(crate) fn sends_early_hints(&self) -> bool {
+        self.early_hints && self.protocol == Protocol::Http
     }
 
     /// Whether it takes the app to know by which interface that is called.

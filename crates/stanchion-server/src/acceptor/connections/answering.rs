@@ -76,6 +76,8 @@ impl Connection {
             _ => Ending::Told,
         };
         let mut out = requests.take_out();
+        ticket.hints(|hints| hints.put(&mut out));
+        let hinted = out.len();
         requests.compose(
             &mut out,
             &bytes[head.clone()],
@@ -92,7 +94,7 @@ impl Connection {
             account,
             status: facts.status,
             outcome,
-            head: requests.observed(&out),
+            head: requests.observed(&out[hinted..]),
             bytes: 0,
             wanted: length,
         };
@@ -162,9 +164,11 @@ impl Connection {
         let (is_old, is_head) = (request.minor_version() == 0, request.method() == "HEAD");
         let keeps = !reply.closes && self.keeps(&ticket, requests);
         let mut out = requests.take_out();
+        ticket.hints(|hints| hints.put(&mut out));
+        let hinted = out.len();
         let timing = requests.timing_of(&ticket);
         requests.compose_reply(&mut out, reply, is_old, keeps, timing);
-        let head = requests.observed(&out);
+        let head = requests.observed(&out[hinted..]);
         let len = if is_head { 0 } else { reply.body.len() };
         out.extend_from_slice(&reply.body[..len]);
         let mut asked = Asked {
@@ -267,6 +271,24 @@ impl Asked {
 }
 
 impl Connection {
+    /// Sends the hints that have come; false if the connection is broken. What is left of them goes out with the answer.
+    pub(super) fn hint(&mut self, ticket: &Ticket, requests: &Requests) -> bool {
+        let sent = ticket.hints(|hints| {
+            if hints.unsent().is_empty() {
+                return true;
+            }
+            let len = match self.transport.write(hints.unsent()) {
+                Written::Bytes(len) => len,
+                Written::Full => 0,
+                Written::Failed => return false,
+            };
+            hints.sent(len);
+            self.intake.wrote(len, requests.now_us);
+            true
+        });
+        sent.unwrap_or(true)
+    }
+
     /// A few bytes beside answers; false if the client has got a part of them, and the connection cannot go on. Where there
     /// is no room for any, it has not taken its last answer, and does not wait for this.
     pub(super) fn write_interim(&mut self, bytes: &[u8]) -> bool {

@@ -302,6 +302,11 @@ impl Connection {
             self.answers_early();
             return self.answer(waiting, answer, requests);
         }
+        let ticket = Rc::clone(ticket);
+        if !self.hint(&ticket, requests) {
+            self.abandon(requests);
+            return Step::Close;
+        }
         let taken_in = self.take_in(requests);
         if self.client_has_left(requests) {
             self.abandon(requests);

@@ -2,6 +2,7 @@
 
 mod deadlines;
 mod fetching;
+mod hints;
 mod order;
 mod uploads;
 

@@ -63,6 +63,9 @@ impl Dispatch {
         if let SlotState::Done { done_us, .. } = state {
             ticket.done_us.set(done_us);
         }
+        if wanted && !ticket.is_streaming() {
+            self.take_hints(slot, ticket)?;
+        }
         if wanted && may_leave && self.is_left(slot, ticket, state)? {
             return Ok(());
         }

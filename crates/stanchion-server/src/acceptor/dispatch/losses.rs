@@ -7,6 +7,7 @@ use stanchion_exchange::{SlotState, Tenant, Unwanted};
 use tracing::warn;
 
 use super::{Dispatch, refuse};
+use crate::acceptor::dispatch::hints::Hints;
 use crate::acceptor::dispatch::outflow::StreamEnd;
 use crate::acceptor::dispatch::refusal::Refusal;
 use crate::acceptor::dispatch::ticket::{Stage, Ticket};
@@ -165,6 +166,7 @@ impl Dispatch {
         ticket.worker_pid.set(0);
         ticket.worker.set(None);
         ticket.taken_us.set(0);
+        ticket.hints(Hints::begin_anew);
         ticket.is_retried.set(true);
         self.tally.happened(Event::Retried);
         warn!(

@@ -7,6 +7,7 @@ mod calling;
 pub(crate) mod collect;
 pub(crate) mod durations;
 mod held;
+pub(crate) mod hints;
 mod losses;
 mod mending;
 pub(crate) mod outflow;

@@ -121,6 +121,8 @@ pub(crate) struct Request {
     pub(crate) proxy_us: Option<u64>,
     /// What the answer to its handshake says, if it asks for a WebSocket.
     pub(crate) websocket: Option<Box<str>>,
+    /// Whether hints may go ahead of its answer.
+    pub(crate) takes_hints: bool,
     /// When the last byte was read that it has waited for, in microseconds of the monotonic clock.
     pub(crate) arrived_us: u64,
 }
@@ -190,6 +192,7 @@ impl Request {
             request_id: self.id().unwrap_or_default().as_bytes(),
             proxy_us: self.proxy_us,
             is_websocket: self.websocket.is_some(),
+            takes_hints: self.takes_hints,
         };
         let start;
         let body = match &self.body {

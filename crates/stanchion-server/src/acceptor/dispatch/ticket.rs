@@ -9,6 +9,7 @@ use stanchion_exchange::{Corrupt, Submitted};
 use stanchion_http::{AnswerFacts, BodyLength};
 use stanchion_line::{LaneId, Place};
 
+use super::hints::Hints;
 use super::outflow::{Limits, Next, Outflow, StreamEnd};
 use super::refusal::Refusal;
 use super::reply::Reply;
@@ -32,6 +33,8 @@ pub(crate) struct Ticket {
     pub(crate) client_share: Cell<Option<Share>>,
     /// The head of the answer and what there was of the body with it, until it is fetched.
     answer: RefCell<Option<Answer>>,
+    /// What goes to the client ahead of the answer, if anything has come.
+    hints: RefCell<Option<Box<Hints>>>,
     /// The body, once the head of an answer is out that comes in pieces.
     outflow: RefCell<Option<Box<Outflow>>>,
     /// Bytes of it that the head promises and that have not come, if it does.
@@ -137,6 +140,7 @@ impl Ticket {
             lane: Cell::default(),
             client_share: Cell::new(None),
             answer: RefCell::new(None),
+            hints: RefCell::default(),
             outflow: RefCell::default(),
             owed: Cell::new(None),
             connection,
@@ -192,6 +196,18 @@ impl Ticket {
     pub(crate) fn take_answer(&self) -> Option<Answer> {
         self.is_woken.set(false);
         self.answer.borrow_mut().take()
+    }
+
+    /// Brings hints: the connection looks again.
+    pub(crate) fn hint<T>(&self, bring: impl FnOnce(&mut Hints) -> T) -> T {
+        let brought = bring(self.hints.borrow_mut().get_or_insert_default());
+        self.wake();
+        brought
+    }
+
+    /// Does something with the hints; `None` if none have come.
+    pub(crate) fn hints<T>(&self, act: impl FnOnce(&mut Hints) -> T) -> Option<T> {
+        self.hints.borrow_mut().as_deref_mut().map(act)
     }
 
     /// The head is out, with the first piece of a body that comes in pieces. Nothing has happened if that

@@ -44,6 +44,7 @@ fn ticket(head: Head, trace: Option<Box<Trace>>) -> Ticket {
     let ids = RequestIds::new("X-Request-Id").expect("random bytes");
     let request = Request {
         websocket: None,
+        takes_hints: false,
         id: Some(ids.name(&head, true)),
         head,
         body: Body::Empty,

@@ -281,6 +281,10 @@ impl Requests {
             Ok(websocket) => (websocket, None),
             Err(refusal) => (None, Some(refusal)),
         };
+        // To HTTP/1.0 nothing goes ahead of an answer (RFC 9110 section 15.2), nor to who waits for a WebSocket.
+        let takes_hints = head.minor_version() > 0
+            && websocket.is_none()
+            && self.common.settings.sends_early_hints();
         let request = Request {
             head,
             body,
@@ -289,6 +293,7 @@ impl Requests {
             id,
             proxy_us,
             websocket,
+            takes_hints,
             arrived_us: self.now_us,
         };
         let ticket = Rc::new(Ticket::new(request, trace, connection, &self.woken));

@@ -12,13 +12,13 @@ use crate::acceptor::dispatch::outflow::Patience;
 use crate::messages::WorkerRef;
 use crate::record::{AnswerHead, FilePart, RESPONSE_RING_BYTES};
 
-const WORKER: WorkerRef = WorkerRef {
+pub(super) const WORKER: WorkerRef = WorkerRef {
     index: 0,
     tenure: 1,
 };
-const LONG_BYTES: usize = 100_000;
+pub(super) const LONG_BYTES: usize = 100_000;
 
-fn seat(stage: &Stage) -> SeatSide<'static> {
+pub(super) fn seat(stage: &Stage) -> SeatSide<'static> {
     let tenant = Tenant {
         seat: 0,
         tenure: WORKER.tenure,
@@ -37,10 +37,15 @@ fn ask(stage: &mut Stage) -> UnixStream {
 }
 
 /// The client has asked, and the only seat has taken it.
-fn taken(stage: &mut Stage) -> Taken<'static> {
+pub(super) fn taken(stage: &mut Stage) -> Taken<'static> {
     let now_us = stage.requests.now_us;
     stage.requests.dispatch.worker_ready(WORKER, 1, now_us);
     stage.say(GET);
+    take(stage)
+}
+
+/// The only seat takes what there is.
+pub(super) fn take(stage: &Stage) -> Taken<'static> {
     let seat = seat(stage);
     let taken = seat.take().expect("the request");
     // It is still there when its seat has gone.
@@ -48,7 +53,7 @@ fn taken(stage: &mut Stage) -> Taken<'static> {
     taken
 }
 
-fn write(taken: &mut Taken<'_>, length: Option<usize>, body: &[u8]) {
+pub(super) fn write(taken: &mut Taken<'_>, length: Option<usize>, body: &[u8]) {
     let mut head = AnswerHead::default();
     head.begin(200, b"OK");
     if let Some(length) = length {
@@ -60,14 +65,14 @@ fn write(taken: &mut Taken<'_>, length: Option<usize>, body: &[u8]) {
 
 impl Stage {
     /// A turn of the loop that begins with what seats have brought.
-    fn sweep(&mut self) {
+    pub(super) fn sweep(&mut self) {
         let now_us = self.requests.now_us;
         self.requests.dispatch.sweep(now_us);
         self.turn();
     }
 
     /// All that the client hears, read bit by bit.
-    fn all(&mut self) -> String {
+    pub(super) fn all(&mut self) -> String {
         let mut all = String::new();
         loop {
             let (some, _) = self.heard();

@@ -18,6 +18,7 @@ def things(environ: WSGIEnvironment, start_response: StartResponse) -> dict[str,
         "write": lambda: start_response("200 OK", [("X-By", "itself")]),
         "client_gone": lambda: environ["stanchion.client_gone"],
         "extend_deadline": lambda: environ["stanchion.extend_deadline"],
+        "early_hints": lambda: environ["wsgi.early_hints"],
         "input": lambda: environ["wsgi.input"],
     }
 
@@ -54,6 +55,8 @@ def use(name: str, old: Any) -> object:
             return old()
         case "extend_deadline":
             return old(3)
+        case "early_hints":
+            return old([("Link", "</of-another>")])
         case "environ":
             return use("client_gone", old["stanchion.client_gone"])
         case "response":

@@ -7,7 +7,7 @@ from support.server import Serve, Server
 
 @pytest.fixture(scope="module")
 def keeping(shared_serve: Serve) -> Server:
-    return shared_serve("keeping:app")
+    return shared_serve("keeping:app", "--early-hints")
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,7 @@ def keeping(shared_serve: Serve) -> Server:
         ("write", None),
         ("client_gone", True),
         ("extend_deadline", None),
+        ("early_hints", None),
         ("input", ""),
     ],
 )
@@ -31,7 +32,7 @@ def test_what_an_app_has_kept_has_no_part_in_a_later_request(keeping: Server, na
             assert response.json() == {"is_same": False, "came_of_it": came_of_it}
 
 
-@pytest.mark.parametrize("name", ["start_response", "write", "client_gone", "extend_deadline"])
+@pytest.mark.parametrize("name", ["start_response", "write", "client_gone", "extend_deadline", "early_hints"])
 def test_a_note_on_something_of_one_request_is_not_found_in_the_next(keeping: Server, name: str) -> None:
     """Who keeps it in a WeakKeyDictionary has no reference that counts."""
     with keeping.connect() as wire:

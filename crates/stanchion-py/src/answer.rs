@@ -6,8 +6,8 @@ use std::os::fd::AsFd;
 use pyo3::exceptions::PyAssertionError;
 use pyo3::prelude::*;
 use stanchion_http::rules::has_body;
-use stanchion_server::record::FilePart;
-use stanchion_server::{Ending, Seat, Taken};
+use stanchion_server::record::{FilePart, HINTS_BYTES_MAX, HINTS_MAX, PREFIX_BYTES, RequestRecord};
+use stanchion_server::{Ending, Gone, Seat, Taken};
 use tracing::error;
 
 use crate::head::Head;
@@ -53,18 +53,52 @@ pub(crate) struct Answer {
     /// Bytes of the body that were given away.
     pub(crate) sent: u64,
     excess_is_logged: bool,
+    /// How many hints went ahead of it, and how many bytes of them. `None` if the client takes none.
+    hints: Option<(usize, usize)>,
 }
 
 impl Answer {
     /// As it was at first, but for what can be used again: the head's memory.
-    pub(crate) fn begin(&mut self, taken: Taken<'static>, is_head_request: bool) {
+    pub(crate) fn begin(&mut self, taken: Taken<'static>, request: &RequestRecord<'_>) {
         self.taken = Some(taken);
         self.stage = Stage::NoHead;
-        self.is_head_request = is_head_request;
+        self.is_head_request = request.method == b"HEAD";
+        self.hints = request.facts.takes_hints.then_some((0, 0));
         self.has_body = false;
         self.promised = None;
         self.sent = 0;
         self.excess_is_logged = false;
+    }
+
+    /// Whether hints may still go ahead of it.
+    pub(crate) fn takes_hints(&self) -> bool {
+        self.hints.is_some() && self.stage != Stage::Sending && self.taken.is_some()
+    }
+
+    /// Sends hints ahead of it, if they may still go there, at once. Those that are too many are dropped, which is
+    /// logged.
+    pub(crate) fn hint(&mut self, hints: &mut Head) -> Result<(), Gone> {
+        if !self.takes_hints() {
+            return Ok(());
+        }
+        let (Some(taken), Some((count, bytes))) = (&mut self.taken, &mut self.hints) else {
+            return Ok(());
+        };
+        let whole = hints.whole_hints();
+        *count += 1;
+        *bytes += whole.len() - PREFIX_BYTES;
+        if *count > HINTS_MAX || *bytes > HINTS_BYTES_MAX {
+            error!(
+                "the app's early hints are over the limit of {HINTS_MAX}, or of {HINTS_BYTES_MAX} bytes: \
+                 no more are sent before this answer"
+            );
+            self.hints = None;
+            return Ok(());
+        }
+        // There is always room for so few, so that all of it goes at once.
+        taken.write_some(whole)?;
+        taken.publish();
+        Ok(())
     }
 
     /// Sends the head by `write` before the first byte of the body. `body_len` is the whole body's length,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use pyo3::intern;
 use pyo3::prelude::*;
 use stanchion_server::Taken;
+use stanchion_server::record::RequestRecord;
 
 use crate::environ::Environs;
 use crate::gevent::Rooms;
@@ -17,7 +18,7 @@ pub(crate) struct Answerer {
     start_response: Py<PyAny>,
     write: Py<PyAny>,
     /// What stands in the templates of environs, too.
-    in_environ: [Py<PyAny>; 2],
+    in_environ: [Py<PyAny>; 3],
 }
 
 impl Answerer {
@@ -28,29 +29,35 @@ impl Answerer {
         rooms: Option<Arc<Rooms>>,
     ) -> PyResult<Self> {
         let response = Bound::new(py, Response::new(rooms))?;
-        let (gone_key, gone) = (
-            intern!(py, "stanchion.client_gone"),
-            response.getattr(intern!(py, "client_gone"))?,
-        );
-        let (extend_key, extend) = (
-            intern!(py, "stanchion.extend_deadline"),
-            response.getattr(intern!(py, "extend_deadline"))?,
-        );
-        environs.set_in_all(py, gone_key, &gone)?;
-        environs.set_in_all(py, extend_key, &extend)?;
+        let in_all = |key, name| {
+            let method = response.getattr(name)?;
+            environs.set_in_all(py, key, &method)?;
+            PyResult::Ok(method.unbind())
+        };
+        let in_environ = [
+            in_all(
+                intern!(py, "stanchion.client_gone"),
+                intern!(py, "client_gone"),
+            )?,
+            in_all(
+                intern!(py, "stanchion.extend_deadline"),
+                intern!(py, "extend_deadline"),
+            )?,
+            in_all(intern!(py, "wsgi.early_hints"), intern!(py, "early_hints"))?,
+        ];
         let write = response.getattr(intern!(py, "write"))?.unbind();
         response.get().keep_write(py, write.clone_ref(py));
         Ok(Self {
             start_response: response.getattr(intern!(py, "start_response"))?.unbind(),
             write,
-            in_environ: [gone.unbind(), extend.unbind()],
+            in_environ,
             response: response.unbind(),
         })
     }
 
     /// It answers this request from now on.
-    pub(crate) fn begin(&self, py: Python<'_>, taken: Taken<'static>, is_head_request: bool) {
-        self.response.get().begin(py, taken, is_head_request);
+    pub(crate) fn begin(&self, py: Python<'_>, taken: Taken<'static>, request: &RequestRecord<'_>) {
+        self.response.get().begin(py, taken, request);
     }
 
     pub(crate) fn response(&self) -> &Response {
@@ -74,8 +81,8 @@ impl Answerer {
     /// Whether nobody else has any of it.
     fn is_free(&self, py: Python<'_>, environs: &Environs) -> PyResult<bool> {
         let holders = environs.templates() + 1;
-        // The response is ours and that of its four methods. It has one of them itself.
-        let is_ours = references(py, &self.response) == 5
+        // The response is ours and that of its five methods. It has one of them itself.
+        let is_ours = references(py, &self.response) == 6
             && references(py, &self.start_response) == 1
             && references(py, &self.write) == 2
             && self
@@ -86,8 +93,8 @@ impl Answerer {
             return Ok(false);
         }
         // Methods can be weakly referenced, unlike the response.
-        let [gone, extend] = &self.in_environ;
-        let methods = [&self.start_response, &self.write, gone, extend];
+        let [gone, extend, hints] = &self.in_environ;
+        let methods = [&self.start_response, &self.write, gone, extend, hints];
         Ok(!is_one_weakly_held(py, methods)?)
     }
 }

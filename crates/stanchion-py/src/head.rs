@@ -4,14 +4,16 @@ use std::borrow::Cow;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
-use stanchion_http::answer;
+use pyo3::types::{PyBytes, PyList, PyMapping, PyString, PyTuple};
+use stanchion_http::answer::{self, EARLY_HINTS};
 use stanchion_http::rules::{
     STATUSES, content_length, is_field_text, is_hop_by_hop, is_plain_text, is_token,
     may_tell_length,
 };
 use stanchion_server::record::{ANSWER_HEAD_BYTES_MAX, AnswerHead, FilePart};
 
+/// The name of the fields in which ASGI's hints are links (RFC 8288).
+const LINK: &[u8] = b"link";
 /// What was given for a longer head is not remembered.
 const REMEMBERED_BYTES_MAX: usize = 4 * 1024;
 /// Nor for one of more fields.
@@ -165,6 +167,41 @@ impl Head {
             self.add_bytes(bytes_of(&name)?, bytes_of(&value)?)?;
         }
         Ok(())
+    }
+
+    /// Takes in hints that go ahead of an answer: pairs of a name and a value, or a mapping, of str or bytes. False if
+    /// they say nothing.
+    pub(crate) fn take_in_hints(&mut self, fields: &Bound<'_, PyAny>) -> PyResult<bool> {
+        self.begin_hints();
+        let pairs = match fields.cast::<PyMapping>() {
+            Ok(mapping) => mapping.items()?.into_any(),
+            Err(_) => fields.clone(),
+        };
+        for pair in pairs.try_iter()? {
+            let (name, value) = pair_of(&pair?)?;
+            self.add_bytes(&octets_of(&name)?, &octets_of(&value)?)?;
+        }
+        Ok(self.fields().next().is_some())
+    }
+
+    /// Likewise those of ASGI: values of `Link` fields.
+    pub(crate) fn take_in_links(&mut self, links: &Bound<'_, PyAny>) -> PyResult<bool> {
+        self.begin_hints();
+        for link in links.try_iter()? {
+            self.add_bytes(LINK, bytes_of(&link?)?)?;
+        }
+        Ok(self.fields().next().is_some())
+    }
+
+    fn begin_hints(&mut self) {
+        self.status = EARLY_HINTS;
+        self.content_length = None;
+        self.wire.begin(self.status, b"");
+    }
+
+    /// All of them, for the exchange.
+    pub(crate) fn whole_hints(&mut self) -> &[u8] {
+        self.wire.whole_hints()
     }
 
     /// Takes in what goes with the answer that lets a request have its WebSocket, as far as it is the app's to say.
@@ -370,6 +407,14 @@ fn bytes_of<'a>(object: &'a Bound<'_, PyAny>) -> PyResult<&'a [u8]> {
         ))
     })?;
     Ok(bytes.as_bytes())
+}
+
+/// What a str or bytes says, as gunicorn takes both for hints.
+fn octets_of<'a>(object: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, [u8]>> {
+    if let Ok(bytes) = object.cast::<PyBytes>() {
+        return Ok(bytes.as_bytes().into());
+    }
+    latin1(str_of(object, || "a name or a value of a hint".to_owned())?)
 }
 
 /// PEP 3333's strings stand for bytes.

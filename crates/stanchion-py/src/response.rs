@@ -9,7 +9,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::PyString;
-use stanchion_server::record::FilePart;
+use stanchion_server::record::{FilePart, RequestRecord};
 use stanchion_server::{Ending, Seat, Taken};
 
 use crate::answer::{Answer, Stage};
@@ -92,6 +92,21 @@ impl Response {
         self.send_chunk(py, data)
     }
 
+    /// Sends hints ahead of the answer (RFC 8297), as gunicorn has it: nothing if the client takes none, or once the
+    /// head of the answer is out.
+    fn early_hints(&self, py: Python<'_>, headers: &Bound<'_, PyAny>) -> PyResult<()> {
+        if !self.lock(py).answer.takes_hints() {
+            return Ok(());
+        }
+        let mut hints = Head::default();
+        // Without the lock, as in `start_response`.
+        if !hints.take_in_hints(headers)? {
+            return Ok(());
+        }
+        let sent = self.lock(py).answer.hint(&mut hints);
+        sent.map_err(|gone| ClientGone::new_err(gone.to_string()))
+    }
+
     /// Whether nobody waits for the answer any more.
     fn client_gone(&self, py: Python<'_>) -> bool {
         self.lock(py)
@@ -151,9 +166,9 @@ impl Response {
     }
 
     /// It answers this request from now on.
-    pub(crate) fn begin(&self, py: Python<'_>, taken: Taken<'static>, is_head_request: bool) {
+    pub(crate) fn begin(&self, py: Python<'_>, taken: Taken<'static>, request: &RequestRecord<'_>) {
         let mut state = self.lock(py);
-        state.answer.begin(taken, is_head_request);
+        state.answer.begin(taken, request);
         state.is_writing = false;
     }
 

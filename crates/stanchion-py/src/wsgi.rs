@@ -94,7 +94,7 @@ impl Gateway {
             },
         };
         let made = self.environs.make(py, &request, &taken);
-        answerer.begin(py, taken, request.method == b"HEAD");
+        answerer.begin(py, taken, &request);
         match (made, &app.hooks) {
             (Ok(environ), None) => {
                 if let Err(failure) = app.run(py, seat, &environ, &answerer) {

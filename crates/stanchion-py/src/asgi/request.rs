@@ -18,6 +18,7 @@ use super::awaited::{Awaited, is_done, reject, resolve};
 use super::progress::{Input, Progress, client_gone, write_all};
 use super::running::Running;
 use crate::answer::{Answer, Stage};
+use crate::head::Head;
 use crate::hooks;
 use crate::response::ClientGone;
 use crate::wsgi::traceback;
@@ -36,6 +37,8 @@ pub(crate) struct Request {
     puller: Py<Puller>,
     /// Method and target, for the log.
     what: String,
+    /// The scope names the extension `http.response.early_hint`.
+    takes_hints: bool,
     state: Mutex<Progress>,
 }
 
@@ -58,7 +61,7 @@ impl Request {
         };
         let slot = taken.slot();
         let mut answer = Answer::default();
-        answer.begin(taken, record.method == b"HEAD");
+        answer.begin(taken, record);
         Ok(Self {
             slot,
             number,
@@ -66,6 +69,7 @@ impl Request {
             event_loop,
             puller: puller.clone().unbind(),
             what: record.describe(),
+            takes_hints: record.facts.takes_hints,
             state: Mutex::new(Progress::new(answer, input)),
         })
     }
@@ -245,6 +249,9 @@ impl Request {
         match kind {
             "http.response.start" => request.start(py, message).map(|()| None),
             "http.response.pathsend" => request.path(py, message),
+            "http.response.early_hint" if request.takes_hints => {
+                request.early_hint(py, message).map(|()| None)
+            }
             other => Err(PyRuntimeError::new_err(format!(
                 "a message that is not of HTTP, or of an extension that the scope does not name: {other:?}"
             ))),
@@ -284,6 +291,27 @@ impl Request {
         }
         state.answer.head = head;
         state.answer.stage = Stage::Head;
+        Ok(())
+    }
+
+    /// Sends hints ahead of the answer (the extension `http.response.early_hint`), at once.
+    fn early_hint(&self, py: Python<'_>, message: &Bound<'_, PyDict>) -> PyResult<()> {
+        let links = message
+            .get_item(intern!(py, "links"))?
+            .ok_or_else(|| PyValueError::new_err("http.response.early_hint needs links"))?;
+        let mut hints = Head::default();
+        // As in `start`.
+        let says_something = hints.take_in_links(&links)?;
+        let mut state = self.lock(py);
+        if state.answer.stage != Stage::NoHead || state.is_answered {
+            return Err(PyRuntimeError::new_err(
+                "http.response.early_hint came after http.response.start: http.response.body is expected",
+            ));
+        }
+        if says_something && state.answer.hint(&mut hints).is_err() {
+            state.is_client_gone = true;
+            return Err(client_gone());
+        }
         Ok(())
     }
 

@@ -42,6 +42,8 @@ pub(crate) struct Scopes {
     bare: Py<PyDict>,
     asgi: Py<PyDict>,
     extensions: Py<PyDict>,
+    /// Likewise of requests ahead of whose answers hints may go.
+    extensions_with_hints: Py<PyDict>,
     root_path: Vec<u8>,
     /// Proxies, which say who the client is.
     believed: Believed,
@@ -78,10 +80,13 @@ impl Scopes {
         asgi.set_item("spec_version", "2.5")?;
         let extensions = PyDict::new(py);
         extensions.set_item("http.response.pathsend", PyDict::new(py))?;
+        let extensions_with_hints = extensions.copy()?;
+        extensions_with_hints.set_item("http.response.early_hint", PyDict::new(py))?;
         Ok(Self {
             bare: bare.unbind(),
             asgi: asgi.unbind(),
             extensions: extensions.unbind(),
+            extensions_with_hints: extensions_with_hints.unbind(),
             believed: settings.believed(),
             root_path: root_path.into_bytes(),
             rules: settings.field_rules(),
@@ -126,7 +131,12 @@ impl Scopes {
         scope.set_item(intern!(py, "scheme"), scheme)?;
         // Each its own: they are the app's to change.
         scope.set_item(intern!(py, "asgi"), self.asgi.bind(py).copy()?)?;
-        let extensions = self.extensions.bind(py).copy()?;
+        let extensions = if facts.takes_hints {
+            &self.extensions_with_hints
+        } else {
+            &self.extensions
+        };
+        let extensions = extensions.bind(py).copy()?;
         scope.set_item(intern!(py, "extensions"), extensions)?;
         if facts.is_websocket {
             make_websocket(&scope, request)?;

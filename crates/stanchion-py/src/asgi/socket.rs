@@ -46,7 +46,7 @@ impl Socket {
     ) -> Self {
         let slot = taken.slot();
         let mut answer = Answer::default();
-        answer.begin(taken, false);
+        answer.begin(taken, record);
         Self {
             slot,
             number,

@@ -194,7 +194,10 @@ fn a_file_system_that_does_not_answer_is_not_waited_for_without_end() {
     let released = Arc::new(Mutex::new(released));
     let hang = || {
         let released = Arc::clone(&released);
-        let wait = move || Ok(drop(released.lock().map(|released| released.recv())));
+        let wait = move || {
+            drop(released.lock().map(|released| released.recv()));
+            Ok(())
+        };
         stage.requests.disk.start(Files::Served, 99, wait)
     };
     let _hanging: Vec<_> = (0..SERVING_THREADS_MAX).map(|_| hang()).collect();

@@ -1,0 +1,131 @@
+"""A server to be broken: who plays which part in it, what it holds, and what is done to it meanwhile."""
+
+import contextlib
+import random
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import psutil
+
+from support.counts import Counts
+from support.gate import Gate
+from support.havoc import Holding, nap
+from support.patience import eventually
+from support.processes import open_paths
+from support.seats import seats
+from support.server import Server
+from support.wire import request
+
+WORKERS = 4
+NAP_MAX_S = 0.3
+"""Shorter than `--timeout`."""
+
+Deeds = list[tuple[float, Callable[[], object]]]
+"""How often a second, and what."""
+
+
+@dataclass
+class Victim:
+    """A server under test, and how to find who plays which part of it now."""
+
+    server: Server
+    gate: Gate
+    counts: Counts
+    seats: int
+
+    def acceptor(self) -> psutil.Process:
+        """There is none for a moment while another one is started. Not by its connections, which end with it."""
+        return eventually(lambda: next(self.named("stanchion-acpt"), None), "there is an acceptor")  # type: ignore[return-value]
+
+    def templates(self) -> Iterator[psutil.Process]:
+        """A reload has two. A worker is called so too until it knows that it is one."""
+        return self.named("stanchion-tmpl")
+
+    def named(self, name: str) -> Iterator[psutil.Process]:
+        """By what they call themselves: the master tells only who its workers are."""
+        for process in self.server.processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if process.name() == name and process.status() != psutil.STATUS_ZOMBIE:
+                    yield process
+
+    def workers(self) -> list[psutil.Process]:
+        """As the master knows them."""
+        pids = {worker["pid"] for worker in self.counts.workers()}
+        return [process for process in self.server.processes() if process.pid in pids]
+
+    def has_workers_that_stay(self) -> bool:
+        """As many as there are to be, and none that will be replaced, which would be beside its successor for a while.
+
+        That happens a second after an app has closed all descriptors, its worker's channel to the master with them.
+        """
+        stages = [worker["stage"] for worker in self.counts.workers()]
+        return stages == ["ready"] * WORKERS and sum(map(has_socket, self.workers())) == WORKERS
+
+
+def has_socket(process: psutil.Process) -> bool:
+    return any(path.startswith("socket:") for path in open_paths(process))
+
+
+@contextlib.contextmanager
+def nothing_leaks(victim: Victim) -> Iterator[None]:
+    """What happens in here leaves the server as it was."""
+    server, counts = victim.server, victim.counts
+    seats(server, victim.gate, victim.seats)
+    held = whats_held(victim)
+    yield
+    counts.settled()
+    eventually(victim.has_workers_that_stay, "all workers are back")
+    seats(server, victim.gate, victim.seats)
+    for name, before in held.items():
+        # The connection by which we ask for counts is one of the master's for a moment.
+        eventually(lambda name=name, before=before: whats_held(victim)[name].is_within(before), f"{name}: {before}")
+    eventually(lambda: server.spooled() == [], "no spool file is left")
+    # A seat or a slot that was lost would show here, once each has had its turns.
+    with contextlib.ExitStack() as stack:
+        wires = [stack.enter_context(server.connect()) for _ in range(20 * WORKERS)]
+        for number, wire in enumerate(wires):
+            wire.send(request("GET", f"/fine?{number}"))
+        assert [wire.response().text for wire in wires] == [str(number) for number in range(20 * WORKERS)]
+    assert not server.log.matches("(?i)leak|panic|is lost: no worker|do not add up")
+
+
+def whats_held(victim: Victim) -> dict[str, Holding]:
+    """By whom, once no client is connected and nobody is on the way out."""
+    server = victim.server
+    eventually(lambda: victim.counts.open_connections() == 0, "no connection is kept")
+    parts = WORKERS + len(("master", "acceptor", "template"))
+    eventually(lambda: len(server.processes()) == parts, "there are as many processes as there should be")
+    return {"the acceptor": Holding(victim.acceptor()), "the master": Holding(psutil.Process(server.pid))}
+
+
+def one_of(processes: Iterable[psutil.Process], dice: random.Random) -> psutil.Process:
+    found = list(processes)
+    if not found:
+        raise psutil.NoSuchProcess(0)
+    return dice.choice(found)
+
+
+def on_workers(victim: Victim, dice: random.Random) -> Deeds:
+    def one() -> psutil.Process:
+        return one_of(victim.workers(), dice)
+
+    return [
+        (5, lambda: one().kill()),
+        (1, lambda: one().send_signal(signal.SIGSEGV)),
+        (2, lambda: nap(one(), dice.uniform(0, NAP_MAX_S))),
+        (0.3, lambda: one_of(victim.templates(), dice).kill()),
+    ]
+
+
+def rise(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
+    return {name: after[name] - before[name] for name in after if after[name] != before[name]}
+
+
+def replace_generation(victim: Victim) -> None:
+    """Once those before it are gone: their counts are in one memory then, which the new acceptor has beside its own."""
+    whats_held(victim)
+    log = victim.server.log
+    mark = log.mark()
+    psutil.Process(victim.server.pid).send_signal(signal.SIGHUP)
+    log.wait("reloaded", mark)

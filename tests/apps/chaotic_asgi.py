@@ -71,7 +71,30 @@ def harm(path: str) -> None:
             chaotic.allocate()
 
 
+async def talk(receive: Receive, send: Send) -> None:
+    """Say again what is said, but for words that end it, and paths that do harm: these are said again if we live."""
+    await receive()
+    await send({"type": "websocket.accept"})
+    while (event := await receive())["type"] == "websocket.receive":
+        match event.get("text"):
+            case "close":
+                await send({"type": "websocket.close", "code": 4001, "reason": "as asked"})
+                continue
+            case "return":
+                return
+            case "raise":
+                raise ValueError("asked to")
+            case "/garbage":
+                chaotic.spoil_own_slot()
+            case str() as path if path.startswith("/"):
+                harm(path)
+        await send({**event, "type": "websocket.send"})
+
+
 async def app(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    if scope["type"] == "websocket":
+        await talk(receive, send)
+        return
     if scope["type"] != "http":
         raise NotImplementedError
     query, body = scope["query_string"], scope["query_string"]

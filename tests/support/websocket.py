@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from wsproto import ConnectionType, WSConnection
+from wsproto.connection import ConnectionState
 from wsproto.events import (
     AcceptConnection,
     BytesMessage,
@@ -20,7 +21,7 @@ from wsproto.events import (
 
 from support.counts import Counts
 from support.server import Server
-from support.wire import Response, Wire, request
+from support.wire import BrokenOff, Response, Wire, request
 
 HANDSHAKE = {
     "Upgrade": "websocket",
@@ -52,9 +53,15 @@ class WebSocket:
         self.answers_closes = True
         self.status = 0
         self.body = b""
-        self.say(Request(host="test", target=path, subprotocols=list(subprotocols)))
-        while not self._heard:
-            self._read()
+        try:
+            self.say(Request(host="test", target=path, subprotocols=list(subprotocols)))
+            while not self._heard:
+                self._read()
+            if self._heard[0] == END:
+                raise BrokenOff(None, "before the handshake was answered")
+        except BaseException:
+            self.drop()
+            raise
         self.status, self.subprotocol, self.headers = self._heard.pop(0)
 
     def say(self, event: Event) -> None:
@@ -68,6 +75,11 @@ class WebSocket:
 
     def close(self, code: int = 1000, reason: str | None = None) -> None:
         self.say(CloseConnection(code, reason))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether neither side has closed it, by what was read: that may be more than was heard."""
+        return self._connection.state is ConnectionState.OPEN
 
     def hear(self) -> Any:
         """What comes next."""

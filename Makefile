@@ -154,8 +154,9 @@ DIFFERENTIAL_CASES ?= 15000
 differential: test-needs ## Compare with nginx, HAProxy and RFC 9112 how many mutated requests are read (minutes)
 	STANCHION_DIFFERENTIAL_CASES=$(DIFFERENTIAL_CASES) $(BIN)/pytest tests/http/test_differential.py
 
+# Of the wheel that people install: compression would take the other one an hour.
 .PHONY: autobahn
-autobahn: $(TESTED) $(STAMP)/dev $(AUTOBAHN)/made ## Have Autobahn's fuzzing client try WebSockets (a minute; needs Python 2.7, which PYTHON2 may name)
+autobahn: $(STAMP)/wheel-release $(STAMP)/dev $(AUTOBAHN)/made ## Have Autobahn's fuzzing client try WebSockets (needs Python 2.7, which PYTHON2 may name)
 	STANCHION_AUTOBAHN=$(abspath $(AUTOBAHN)) $(BIN)/pytest tests/autobahn
 
 # Each experiment in its small size: under ten minutes on two cores. A server or tool that cannot be had here costs only

@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from support.ctl import ctl
 from support.gate import Gate
 from support.greenlets import GEVENT
 from support.patience import eventually
@@ -81,6 +82,24 @@ def test_a_request_past_its_deadline_is_answered_504_and_its_greenlet_goes_on(se
         assert other.get("/").text == pid
         assert gate.announcement() == f"{pid} goes on"
         assert late.get("/").text == pid
+
+
+def test_a_worker_to_whose_start_a_request_has_waited_takes_the_next_ones_also_when_its_hub_was_late(
+    serve: Serve, gate: Gate, tmp_path: Path
+) -> None:
+    """Its hub was to look again before it could, so it never did, which showed when it was late for the first time."""
+    control = tmp_path / "control.sock"
+    one_each = ("--worker-concurrency", "1", "--control", f"unix:{control}")
+    server = serve("greening:app", *GEVENT, "-w", "1", *one_each, env=gate.environment)
+    with ExitStack() as stack:
+        _, first = held(server, stack, gate, "/hold")
+        wire = stack.enter_context(server.connect(timeout_s=5))
+        wire.send(request("GET", "/"))
+        assert ctl(control, "scale", "2").returncode == 0
+        second = wire.response().text
+        assert int(second) != first
+        assert wire.get("/sleep?0.5").text == second
+        assert [wire.get("/").text for _ in range(5)] == [second] * 5
 
 
 def test_a_hub_that_is_blocked_is_named_with_its_stack_and_others_serve(serve: Serve, gate: Gate) -> None:

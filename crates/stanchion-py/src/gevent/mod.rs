@@ -176,10 +176,11 @@ impl GreenPuller {
     /// Has the hub call [`GreenPuller::turn_again`] when greenlets have had their turn.
     fn come_again(this: &Bound<'_, Self>) -> PyResult<()> {
         let (py, puller) = (this.py(), this.get());
-        if !puller.lock(py).seats.wants_turn() {
+        // Before `begin`, which looks by itself, this turn would never come; a hub that was late would wait for it.
+        let Some(run_callback) = puller.begun(py, |begun| &begun.run_callback) else {
             return Ok(());
-        }
-        if let Some(run_callback) = puller.begun(py, |begun| &begun.run_callback) {
+        };
+        if puller.lock(py).seats.wants_turn() {
             run_callback.call1(py, (this.getattr(intern!(py, "turn_again"))?,))?;
         }
         Ok(())

@@ -171,17 +171,22 @@ fn what_no_host_would_send_is_answered_502_and_its_worker_replaced() {
 
 #[test]
 fn hints_that_are_cut_are_no_answer() {
-    let mut stage = Stage::new(SETTINGS);
-    let mut taken = taken(&mut stage);
     let mut hints = AnswerHead::default();
     hints.begin(103, b"");
+    hints.field(b"Link", b"</a.css>");
     let whole = hints.whole_hints().to_vec();
-    taken.write(&whole[..whole.len() - 1]).expect("room");
-    taken.publish();
-    stage.sweep();
-    assert!(stage.heard().0.starts_with("HTTP/1.1 502 "));
-    drop(taken);
-    stage.close_books();
+    let mut longer = whole.clone();
+    longer[0] += 1;
+    for written in [&whole[..whole.len() - 1], &longer] {
+        let mut stage = Stage::new(SETTINGS);
+        let mut taken = taken(&mut stage);
+        taken.write(written).expect("room");
+        taken.publish();
+        stage.sweep();
+        assert!(stage.heard().0.starts_with("HTTP/1.1 502 "));
+        drop(taken);
+        stage.close_books();
+    }
 }
 
 #[test]
@@ -252,6 +257,7 @@ fn hints_are_not_kept_for_a_client_that_does_not_read() {
     let (hints, answer) = heard.split_once("HTTP/1.1 200 OK\r\n").expect("an answer");
     let came = hints.len() / whole.len();
     assert_eq!(hints, whole.repeat(came), "each that came is whole");
+    assert!((1..sent).contains(&came), "{came}");
     assert!(answer.ends_with(&"x".repeat(LONG_BYTES)));
     stage.close_books();
 }
@@ -269,5 +275,27 @@ fn a_long_stream_after_hints_is_whole() {
     let heard = stage.all();
     assert!(heard.starts_with(&format!("{HINT}{OK}")));
     assert_eq!(heard.matches('x').count(), piece.len());
+    stage.close_books();
+}
+
+#[test]
+fn a_body_may_look_like_hints() {
+    let mut stage = Stage::new(SETTINGS);
+    let mut taken = taken(&mut stage);
+    hint(&mut taken, "</a.css>");
+    write(&mut taken, None, b"x");
+    taken.publish();
+    stage.sweep();
+    hint(&mut taken, "</in-the-body>");
+    stage.sweep();
+    taken.finish(Ending::Complete);
+    stage.sweep();
+    let heard = stage.all();
+    let (head, body) = heard.split_once(OK).expect("an answer");
+    assert_eq!(
+        (head, body.contains("Link: </in-the-body>\r\n\r\n")),
+        (HINT, true)
+    );
+    assert_eq!(stage.ended(Outcome::Answered), 1);
     stage.close_books();
 }

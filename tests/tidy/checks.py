@@ -31,7 +31,7 @@ ARROWS: dict[str, set[str]] = {
 }
 """Which of our crates each may name."""
 
-PURE = {"stanchion-line": set[str](), "stanchion-http": {"memchr"}, "stanchion-websocket": {"tungstenite"}}
+PURE = {"stanchion-line": set[str](), "stanchion-http": {"memchr"}, "stanchion-websocket": {"tungstenite", "zlib-rs"}}
 """Crates that are policy or grammar only -> what they may be linked with."""
 
 OWNERS = {
@@ -39,6 +39,7 @@ OWNERS = {
     "tokio": "stanchion-server",
     "hyper": "stanchion-server",
     "tungstenite": "stanchion-websocket",
+    "zlib-rs": "stanchion-websocket",
 }
 """The one crate that may name a foreign one."""
 
@@ -159,7 +160,7 @@ def arrows_in_manifests(root: Path) -> list[str]:
 
 
 def arrows_in_sources(root: Path) -> list[str]:
-    named = re.compile(rf"\b(stanchion_\w+|{'|'.join(OWNERS)})(?=\s*(?:::|;|\s+as\b))")
+    named = re.compile(rf"\b(stanchion_\w+|{'|'.join(OWNERS).replace('-', '_')})(?=\s*(?:::|;|\s+as\b))")
     return [
         f"{name}: {crate} must not name {found}"
         for name, crate, text in rust_sources(root)

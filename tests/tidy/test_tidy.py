@@ -77,6 +77,7 @@ BROKEN: list[tuple[Check, Tree]] = [
     (checks.arrows_in_sources, {PY: "fn f() -> stanchion_line::Place { todo!() }"}),
     (checks.arrows_in_sources, {SYS: "fn f() { hyper::body(g()) }"}),
     (checks.arrows_in_sources, {"crates/stanchion-server/src/a.rs": "use tungstenite::Message;"}),
+    (checks.arrows_in_sources, {PY: "use zlib_rs::Inflate;"}),
     (checks.arrows_in_sources, {"crates/stanchion-server/src/a.rs": "use pyo3 as p;"}),
     (checks.one_parser_of_http, {LINE: "fn f() { httparse::parse_headers(g) }"}),
     (checks.one_parser_of_http, {f"{ACCEPTOR}requests/a.rs": "use hyper::server::conn::http1;"}),

@@ -8,8 +8,8 @@ pub const PROTOCOL: u16 = 1002;
 pub const NONE: u16 = 1005;
 /// The connection ended without a close frame; never sent.
 pub const ABNORMAL: u16 = 1006;
-/// A text is not UTF-8.
-pub const NOT_UTF8: u16 = 1007;
+/// A text is not UTF-8, or what is compressed makes no sense.
+pub const BAD_PAYLOAD: u16 = 1007;
 /// A message against the rules of the house, and of no other kind.
 pub const POLICY: u16 = 1008;
 /// A message is longer than allowed.

@@ -1,15 +1,19 @@
 //! The WebSocket protocol (RFC 6455), of the server's side, between bytes and messages: no I/O, no clock, no unsafe.
 //! Messages are not copied that come in one piece. tungstenite, which only this crate names, makes the value of the
-//! handshake; in tests it says what frames come to.
+//! handshake; in tests it says what frames come to. zlib-rs, which only this crate names too, compresses messages.
 
 #![forbid(unsafe_code)]
 
 pub mod code;
+mod deflate;
+mod extension;
 mod frame;
 mod handshake;
 mod socket;
 
 pub use code::is_sendable;
+pub use deflate::Codec;
+pub use extension::Deflate;
 pub use frame::{FrameHead, frame_head};
 pub use handshake::{Handshake, accept_value, handshake};
 pub use socket::{Came, Close, Event, Kind, REASON_BYTES_MAX, Socket};

@@ -88,17 +88,19 @@ pub enum Event<'c> {
 
 /// What a client does wrong.
 #[derive(Debug)]
-enum Fault {
+pub(crate) enum Fault {
     Protocol(&'static str),
     NotUtf8,
+    NotDeflated,
     TooBig,
 }
 
 impl Fault {
-    fn close(&self) -> Close {
+    pub(crate) fn close(&self) -> Close {
         match self {
             Self::Protocol(what) => Close::new(code::PROTOCOL, what),
-            Self::NotUtf8 => Close::new(code::NOT_UTF8, "a text is not UTF-8"),
+            Self::NotDeflated => Close::new(code::BAD_PAYLOAD, "a message is not well compressed"),
+            Self::NotUtf8 => Close::new(code::BAD_PAYLOAD, "a text is not UTF-8"),
             Self::TooBig => Close::new(code::TOO_BIG, "a message is too long"),
         }
     }

@@ -191,11 +191,11 @@ fn group_6_text_is_utf_8() {
         b"\x80",
         b"cut \xf0\x9d\x84",
     ] {
-        fails(&[frame(FIN | TEXT, bad)], code::NOT_UTF8);
+        fails(&[frame(FIN | TEXT, bad)], code::BAD_PAYLOAD);
         let (first, rest) = bad.split_at(bad.len() - 1);
         fails(
             &[frame(TEXT, first), frame(FIN | CONTINUED, rest)],
-            code::NOT_UTF8,
+            code::BAD_PAYLOAD,
         );
         // Of bytes nothing is asked.
         assert_eq!(of(&[frame(FIN | BINARY, bad)]).0, [binary(bad)]);
@@ -225,7 +225,7 @@ fn group_7_the_closing_handshake() {
     }
     fails(&[frame(FIN | CLOSE, b"\x03")], code::PROTOCOL);
     fails(&[close(1000, &[b'r'; 124])], code::PROTOCOL);
-    fails(&[close(1000, b"\xce\xba\xed\xa0\x80")], code::NOT_UTF8);
+    fails(&[close(1000, b"\xce\xba\xed\xa0\x80")], code::BAD_PAYLOAD);
 }
 
 #[test]

@@ -57,7 +57,7 @@ fn theirs(bytes: Vec<u8>) -> Outcome {
             Ok(Message::Close(Some(close))) => break End::Closed(close.code.into()),
             Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_)) => {}
             Err(Error::Io(_)) => break End::Open,
-            Err(Error::Utf8(_)) => break End::Failed(code::NOT_UTF8),
+            Err(Error::Utf8(_)) => break End::Failed(code::BAD_PAYLOAD),
             Err(Error::Capacity(_)) => break End::Failed(code::TOO_BIG),
             Err(_) => break End::Failed(code::PROTOCOL),
         }

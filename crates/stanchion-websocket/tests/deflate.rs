@@ -1,0 +1,191 @@
+//! Messages that are compressed: those of RFC 7692, whatever else a client may send, and our own.
+
+use proptest::prelude::*;
+use stanchion_websocket::{Close, Codec, Kind, code};
+
+const SIZE_MAX: usize = 1 << 20;
+
+fn deflate(message: &[u8], window_bits: u8) -> Option<Vec<u8>> {
+    Codec::default().deflate(message, window_bits)
+}
+
+fn inflate(kind: Kind, deflated: Vec<u8>, size_max: usize) -> Result<Vec<u8>, Close> {
+    Codec::default().inflate(kind, deflated, size_max)
+}
+
+/// What comes of it, or the code that the client is told.
+fn inflated(kind: Kind, deflated: &[u8], size_max: usize) -> Result<Vec<u8>, u16> {
+    inflate(kind, deflated.to_vec(), size_max).map_err(|close| close.code)
+}
+
+/// "Hello" in the ways of RFC 7692 section 7.2.3.
+const HELLOS: [&[u8]; 4] = [
+    b"\xf2\x48\xcd\xc9\xc9\x07\x00",
+    // A block without compression.
+    b"\x00\x05\x00\xfa\xffHello\x00",
+    // A last block, and another one behind it.
+    b"\xf3\x48\xcd\xc9\xc9\x07\x00\x00",
+    // Two blocks.
+    b"\xf2\x48\x05\x00\x00\x00\xff\xff\xca\xc9\xc9\x07\x00",
+];
+
+#[test]
+fn the_examples_of_the_rfc() {
+    for hello in HELLOS {
+        let text = inflated(Kind::Text, hello, SIZE_MAX);
+        assert_eq!(text.as_deref(), Ok(&b"Hello"[..]), "{hello:x?}");
+    }
+    assert_eq!(inflated(Kind::Text, b"\x00", 0), Ok(vec![]));
+    // A second "Hello", which refers to the window of the first: the client was told to keep none.
+    let second = inflated(Kind::Text, b"\xf2\x00\x11\x00\x00", SIZE_MAX);
+    assert_eq!(second, Err(code::BAD_PAYLOAD));
+}
+
+#[test]
+fn a_client_may_end_the_stream_within_a_message() {
+    let last = &HELLOS[2][..7];
+    let three = [last, last, last, b"\x00"].concat();
+    let text = inflated(Kind::Text, &three, SIZE_MAX);
+    assert_eq!(text.as_deref(), Ok(&b"HelloHelloHello"[..]));
+    assert_eq!(inflated(Kind::Text, &three, 14), Err(code::TOO_BIG));
+    let nothing = [&b"\x03\x00".repeat(10_000)[..], b"\x00"].concat();
+    assert_eq!(inflated(Kind::Text, &nothing, SIZE_MAX), Ok(vec![]));
+}
+
+#[test]
+fn what_is_cut_is_not_taken_for_a_message() {
+    // Not of the others: a block without compression says how much is to come, whatever that is, and where a block ends a
+    // message may.
+    for hello in [HELLOS[0], HELLOS[2]] {
+        for len in 0..hello.len() {
+            let cut = &hello[..len];
+            let outcome = inflated(Kind::Binary, cut, SIZE_MAX);
+            assert_eq!(outcome, Err(code::BAD_PAYLOAD), "{cut:x?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_not_compressed_is_refused() {
+    for bytes in [
+        &b"Hello"[..],
+        b"\xff",
+        // A length that its complement is not.
+        b"\x00\x05\x00\x00\x00Hello\x00",
+        // A distance to before the start.
+        b"\x4b\x04\x61\x00",
+        // What was to be taken away.
+        b"\xf2\x48\xcd\xc9\xc9\x07\x00\x00\x00\xff\xff\x00\x00",
+    ] {
+        let outcome = inflated(Kind::Binary, bytes, SIZE_MAX);
+        assert_eq!(outcome, Err(code::BAD_PAYLOAD), "{bytes:x?}");
+    }
+}
+
+#[test]
+fn a_text_is_utf_8() {
+    let bytes = "ä".repeat(100).into_bytes();
+    let deflated = deflate(&bytes, 15).expect("it is shorter");
+    assert_eq!(inflated(Kind::Text, &deflated, SIZE_MAX), Ok(bytes));
+    let bad = [&[b'a'; 100][..], b"\xff"].concat();
+    let deflated = deflate(&bad, 15).expect("it is shorter");
+    let outcome = inflated(Kind::Text, &deflated, SIZE_MAX);
+    assert_eq!(outcome, Err(code::BAD_PAYLOAD));
+    assert_eq!(inflated(Kind::Binary, &deflated, SIZE_MAX), Ok(bad));
+}
+
+#[test]
+fn a_message_is_no_longer_than_allowed() {
+    let zeros = vec![0; 4 << 20];
+    let bomb = deflate(&zeros, 15).expect("it is shorter");
+    assert!(bomb.len() < zeros.len() / 200);
+    for size_max in [0, 1, 1000, SIZE_MAX, zeros.len() - 1] {
+        let outcome = inflated(Kind::Binary, &bomb, size_max);
+        assert_eq!(outcome, Err(code::TOO_BIG), "{size_max}");
+    }
+    assert!(inflated(Kind::Binary, &bomb, zeros.len()) == Ok(zeros));
+}
+
+#[test]
+fn what_does_not_become_shorter_is_not_compressed() {
+    let unlike: Vec<u8> = (0..=255).collect();
+    for message in [&b""[..], b"a", b"abcde", &unlike] {
+        assert_eq!(deflate(message, 15), None, "{message:x?}");
+    }
+}
+
+#[test]
+fn a_message_knows_nothing_of_those_before_it() {
+    let long = "what comes again ".repeat(100).into_bytes();
+    let alone = deflate(&long, 15).expect("it is shorter");
+    let mut codec = Codec::default();
+    for bits in [15, 15, 9, 9, 15] {
+        let deflated = codec.deflate(&long, bits).expect("it is shorter");
+        assert!(bits != 15 || deflated == alone);
+        assert_eq!(inflate(Kind::Text, deflated, long.len()), Ok(long.clone()));
+        // Also of one that was not taken to its end.
+        for (bad, size_max) in [
+            (alone.clone(), 3),
+            (alone[..9].to_vec(), SIZE_MAX),
+            (vec![0xff], SIZE_MAX),
+        ] {
+            codec.inflate(Kind::Text, bad, size_max).unwrap_err();
+            let whole = codec.inflate(Kind::Text, alone.clone(), long.len());
+            assert_eq!(whole, Ok(long.clone()));
+        }
+    }
+}
+
+/// What has repetitions in it, near and far.
+fn message() -> impl Strategy<Value = Vec<u8>> {
+    let part = prop::collection::vec(any::<u8>(), 0..200);
+    let parts = prop::collection::vec((part, 1..200_usize), 0..6);
+    parts.prop_map(|parts| {
+        let parts = parts.iter().map(|(part, times)| part.repeat(*times));
+        parts.collect::<Vec<_>>().concat()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn a_message_comes_out_as_it_went_in(message in message(), bits in 9..=15_u8) {
+        if let Some(deflated) = deflate(&message, bits) {
+            prop_assert!(deflated.len() < message.len());
+            let inflated = inflate(Kind::Binary, deflated.clone(), message.len());
+            prop_assert_eq!(inflated.as_deref(), Ok(&message[..]));
+            let outcome = inflate(Kind::Binary, deflated, message.len() - 1);
+            prop_assert_eq!(outcome.map_err(|close| close.code), Err(code::TOO_BIG));
+        }
+    }
+
+    #[test]
+    fn garbage_is_refused_or_no_longer_than_allowed(bytes: Vec<u8>, size_max in 0..2000_usize) {
+        if let Ok(message) = inflate(Kind::Binary, bytes, size_max) {
+            prop_assert!(message.len() <= size_max);
+        }
+    }
+
+    /// Garbage that is all but a message comes further.
+    #[test]
+    fn a_spoilt_message_is_refused_or_no_longer_than_allowed(
+        message in message(),
+        spoilt in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        kept: prop::sample::Index,
+    ) {
+        if let Some(mut deflated) = deflate(&message, 15) {
+            for (at, byte) in spoilt {
+                *at.get_mut(&mut deflated) = byte;
+            }
+            deflated.truncate(kept.index(deflated.len() + 1));
+            if let Ok(inflated) = inflate(Kind::Text, deflated, message.len()) {
+                prop_assert!(inflated.len() <= message.len());
+                prop_assert!(std::str::from_utf8(&inflated).is_ok());
+            }
+        }
+    }
+}

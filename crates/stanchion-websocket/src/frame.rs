@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-use crate::socket::Kind;
+use crate::socket::{Form, Kind};
 
 /// A control frame may hold so much, whatever messages may (section 5.5).
 pub(crate) const CONTROL_BYTES_MAX: usize = 125;
@@ -10,7 +10,9 @@ pub(crate) const CONTROL_BYTES_MAX: usize = 125;
 pub(crate) const HEADER_BYTES_MAX: usize = 14;
 
 const FIN: u8 = 0x80;
-const RESERVED: u8 = 0x70;
+/// RSV1: the message that the frame begins is compressed (RFC 7692 section 6).
+const DEFLATED: u8 = 0x40;
+const RESERVED: u8 = 0x30;
 const OPCODE: u8 = 0x0f;
 const MASKED: u8 = 0x80;
 /// The length follows, in so many bytes.
@@ -63,17 +65,22 @@ impl Opcode {
 pub(crate) struct Header {
     pub(crate) opcode: Opcode,
     pub(crate) is_last: bool,
+    pub(crate) is_deflated: bool,
     /// Bytes of the payload.
     pub(crate) len: u64,
     pub(crate) mask: [u8; 4],
 }
 
 impl Header {
-    /// Reads the header at the start of `bytes`, and tells its own length; `None` if more must come.
+    /// Reads the header at the start of `bytes`, and tells its own length; `None` if more must come. Messages may be
+    /// compressed if that was agreed on (`deflates`).
     ///
     /// # Errors
     /// What no client may send.
-    pub(crate) fn read(bytes: &[u8]) -> Result<Option<(Self, usize)>, &'static str> {
+    pub(crate) fn read(
+        bytes: &[u8],
+        deflates: bool,
+    ) -> Result<Option<(Self, usize)>, &'static str> {
         let [first, second, rest @ ..] = bytes else {
             return Ok(None);
         };
@@ -81,7 +88,9 @@ impl Header {
             return Err("a frame has an unknown opcode");
         };
         let (is_last, short_len) = (first & FIN != 0, second & !MASKED);
-        if first & RESERVED != 0 {
+        let is_deflated = first & DEFLATED != 0;
+        let may_be_deflated = deflates && matches!(opcode, Opcode::Data(_));
+        if first & RESERVED != 0 || (is_deflated && !may_be_deflated) {
             return Err("a frame has reserved bits set");
         }
         if second & MASKED == 0 {
@@ -113,6 +122,7 @@ impl Header {
         let header = Self {
             opcode,
             is_last,
+            is_deflated,
             len,
             mask,
         };
@@ -135,11 +145,15 @@ impl Deref for FrameHead {
     }
 }
 
-/// What stands before `len` bytes of a message on its way to a client: the first of it, if they are of a `kind`, or more
+/// What stands before `len` bytes of a message on its way to a client: the first of it, if they are of a `form`, or more
 /// of it (RFC 6455 section 5.4).
-pub fn frame_head(kind: Option<Kind>, is_last: bool, len: u64) -> FrameHead {
-    let opcode = kind.map_or(Opcode::Continuation, Opcode::Data);
-    head_of(opcode, is_last, len)
+pub fn frame_head(form: Option<Form>, is_last: bool, len: u64) -> FrameHead {
+    let opcode = form.map_or(Opcode::Continuation, |form| Opcode::Data(form.kind));
+    let mut head = head_of(opcode, is_last, len);
+    if form.is_some_and(|form| form.is_deflated) {
+        head.bytes[0] |= DEFLATED;
+    }
+    head
 }
 
 fn head_of(opcode: Opcode, is_last: bool, payload_len: u64) -> FrameHead {
@@ -213,19 +227,23 @@ mod tests {
             let header = Header {
                 opcode: Opcode::Data(Kind::Binary),
                 is_last: true,
+                is_deflated: false,
                 len,
                 mask,
             };
             for shorter in 0..whole.len() {
-                assert_eq!(Header::read(&whole[..shorter]), Ok(None), "{len}");
+                assert_eq!(Header::read(&whole[..shorter], false), Ok(None), "{len}");
             }
             let behind = [&whole[..], b"payload"].concat();
-            assert_eq!(Header::read(&behind), Ok(Some((header, whole.len()))));
+            assert_eq!(
+                Header::read(&behind, false),
+                Ok(Some((header, whole.len())))
+            );
             let mut ours = head.clone();
             ours[1] &= !MASKED;
-            assert_eq!(*frame_head(Some(Kind::Binary), true, len), ours[..]);
+            assert_eq!(*frame_head(Some(Kind::Binary.into()), true, len), ours[..]);
         }
         let longest = [&[0x82, 0x80 + 127, 0x80][..], &[0; 7], &mask].concat();
-        Header::read(&longest).expect_err("the first bit of the length is set");
+        Header::read(&longest, false).expect_err("the first bit of the length is set");
     }
 }

@@ -16,4 +16,4 @@ pub use deflate::Codec;
 pub use extension::Deflate;
 pub use frame::{FrameHead, frame_head};
 pub use handshake::{Handshake, accept_value, handshake};
-pub use socket::{Came, Close, Event, Kind, REASON_BYTES_MAX, Socket};
+pub use socket::{Came, Close, Event, Form, Kind, REASON_BYTES_MAX, Socket};

@@ -20,6 +20,25 @@ pub enum Kind {
     Binary,
 }
 
+/// What the first frame of a message says of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Form {
+    /// What it is.
+    pub kind: Kind,
+    /// Whether it is compressed, so that nobody has looked yet whether it is what it is said to be.
+    pub is_deflated: bool,
+}
+
+impl From<Kind> for Form {
+    /// Of one that is not compressed.
+    fn from(kind: Kind) -> Self {
+        Self {
+            kind,
+            is_deflated: false,
+        }
+    }
+}
+
 /// How a WebSocket is closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Close {
@@ -75,7 +94,7 @@ impl Close {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event<'c> {
     /// A whole message, where it came if it came in one piece.
-    Message(Kind, Cow<'c, [u8]>),
+    Message(Form, Cow<'c, [u8]>),
     /// The answer to a ping.
     Pong,
     /// The client has closed; the answer to that is among what is to be sent. Nothing comes after it.
@@ -110,6 +129,7 @@ impl Fault {
 #[derive(Debug)]
 pub struct Socket {
     size_max: usize,
+    deflates: bool,
     /// Of the next frame's header, what has come of one that is cut.
     head: [u8; HEADER_BYTES_MAX],
     head_len: usize,
@@ -136,10 +156,17 @@ struct Frame {
 /// A message that has begun.
 #[derive(Debug)]
 struct Message {
-    kind: Kind,
+    form: Form,
     bytes: Vec<u8>,
-    /// So many of them are whole characters, if it is a text.
+    /// So many of them are whole characters, if it is a text that can be read.
     checked: usize,
+}
+
+impl Form {
+    /// Whether its bytes are to be characters.
+    fn is_readable(self) -> bool {
+        self.kind == Kind::Text && !self.is_deflated
+    }
 }
 
 impl Message {
@@ -150,17 +177,17 @@ impl Message {
             self.bytes.reserve_exact(first);
         }
         self.bytes.extend_from_slice(part);
-        if self.kind == Kind::Text {
+        if self.form.is_readable() {
             self.checked += whole_chars(&self.bytes[self.checked..])?;
         }
         Ok(())
     }
 
     fn end<'c>(self) -> Result<Event<'c>, Fault> {
-        if self.kind == Kind::Text && self.checked < self.bytes.len() {
+        if self.form.is_readable() && self.checked < self.bytes.len() {
             return Err(Fault::NotUtf8);
         }
-        Ok(Event::Message(self.kind, Cow::Owned(self.bytes)))
+        Ok(Event::Message(self.form, Cow::Owned(self.bytes)))
     }
 }
 
@@ -203,10 +230,11 @@ impl<'c> Came<'c> {
 }
 
 impl Socket {
-    /// One whose messages may have `size_max` bytes.
-    pub fn new(size_max: usize) -> Self {
+    /// One whose messages may have `size_max` bytes as they come, and be compressed if that was agreed on (`deflates`).
+    pub fn new(size_max: usize, deflates: bool) -> Self {
         Self {
             size_max,
+            deflates,
             head: [0; HEADER_BYTES_MAX],
             head_len: 0,
             frame: None,
@@ -262,7 +290,7 @@ impl Socket {
     /// The header of the next frame, once all of it is there.
     fn header(&mut self, came: &mut Came<'_>) -> Result<Option<Header>, &'static str> {
         if self.head_len == 0
-            && let Some((header, len)) = Header::read(came.0)?
+            && let Some((header, len)) = Header::read(came.0, self.deflates)?
         {
             came.split(len);
             return Ok(Some(header));
@@ -270,7 +298,7 @@ impl Socket {
         while let [byte] = came.split(1) {
             self.head[self.head_len] = *byte;
             self.head_len += 1;
-            if let Some((header, _)) = Header::read(&self.head[..self.head_len])? {
+            if let Some((header, _)) = Header::read(&self.head[..self.head_len], self.deflates)? {
                 self.head_len = 0;
                 return Ok(Some(header));
             }
@@ -288,7 +316,10 @@ impl Socket {
             }
             (Opcode::Data(kind), None) => {
                 self.message = Some(Message {
-                    kind,
+                    form: Form {
+                        kind,
+                        is_deflated: header.is_deflated,
+                    },
                     bytes: Vec::new(),
                     checked: 0,
                 });
@@ -326,12 +357,12 @@ impl Socket {
             return Ok(Step::On);
         }
         if is_whole && message.bytes.is_empty() {
-            let kind = message.kind;
+            let form = message.form;
             self.message = None;
-            if kind == Kind::Text && std::str::from_utf8(part).is_err() {
+            if form.is_readable() && std::str::from_utf8(part).is_err() {
                 return Err(Fault::NotUtf8);
             }
-            return Ok(Step::Event(Event::Message(kind, Cow::Borrowed(part))));
+            return Ok(Step::Event(Event::Message(form, Cow::Borrowed(part))));
         }
         message.add(part, left)?;
         match self.message.take_if(|_| is_whole) {

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use stanchion_websocket::{Came, Close, Event, Kind, Socket, code, frame_head};
+use stanchion_websocket::{Came, Close, Event, Form, Kind, Socket, code, frame_head};
 
 const SIZE_MAX: usize = 1 << 20;
 const MASK: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
@@ -14,6 +14,8 @@ const BINARY: u8 = 2;
 const CLOSE: u8 = 8;
 const PING: u8 = 9;
 const PONG: u8 = 10;
+/// RSV1 (RFC 7692 section 6).
+const DEFLATED: u8 = 0x40;
 
 /// A client's frame: its first byte and its payload.
 fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
@@ -45,8 +47,8 @@ fn closing(code: u16, reason: &str) -> Vec<u8> {
 }
 
 /// What comes of `bytes` when they come `step` at a time, and what is sent.
-fn heard(bytes: &[u8], step: usize) -> (Vec<Event<'static>>, Vec<u8>) {
-    let mut socket = Socket::new(SIZE_MAX);
+fn heard(bytes: &[u8], step: usize, deflates: bool) -> (Vec<Event<'static>>, Vec<u8>) {
+    let mut socket = Socket::new(SIZE_MAX, deflates);
     let mut events = Vec::new();
     for came in bytes.to_vec().chunks_mut(step) {
         let mut came = Came::new(came);
@@ -60,7 +62,7 @@ fn heard(bytes: &[u8], step: usize) -> (Vec<Event<'static>>, Vec<u8>) {
 
 fn owned(event: Event<'_>) -> Event<'static> {
     match event {
-        Event::Message(kind, bytes) => Event::Message(kind, Cow::Owned(bytes.into_owned())),
+        Event::Message(form, bytes) => Event::Message(form, Cow::Owned(bytes.into_owned())),
         Event::Pong => Event::Pong,
         Event::Closed(close) => Event::Closed(close),
         Event::Acknowledged => Event::Acknowledged,
@@ -70,28 +72,48 @@ fn owned(event: Event<'_>) -> Event<'static> {
 
 /// The same, whatever the pieces.
 fn of(frames: &[Vec<u8>]) -> (Vec<Event<'static>>, Vec<u8>) {
+    of_either(frames, false)
+}
+
+/// The same, if messages may be compressed.
+fn of_either(frames: &[Vec<u8>], deflates: bool) -> (Vec<Event<'static>>, Vec<u8>) {
     let bytes = frames.concat();
-    let whole = heard(&bytes, bytes.len());
+    let whole = heard(&bytes, bytes.len(), deflates);
     for step in [1, 2, 3, 7, 511, 65_536] {
         if step == 1 && bytes.len() > 100_000 {
             continue;
         }
-        assert_eq!(heard(&bytes, step), whole, "{step} bytes at a time");
+        assert_eq!(
+            heard(&bytes, step, deflates),
+            whole,
+            "{step} bytes at a time"
+        );
     }
     whole
 }
 
 fn text(of: &str) -> Event<'static> {
-    Event::Message(Kind::Text, of.as_bytes().to_vec().into())
+    Event::Message(Kind::Text.into(), of.as_bytes().to_vec().into())
 }
 
 fn binary(of: &[u8]) -> Event<'static> {
-    Event::Message(Kind::Binary, of.to_vec().into())
+    Event::Message(Kind::Binary.into(), of.to_vec().into())
+}
+
+/// A message that is compressed.
+fn deflated(kind: Kind, of: &[u8]) -> Event<'static> {
+    let is_deflated = true;
+    Event::Message(Form { kind, is_deflated }, of.to_vec().into())
 }
 
 /// What a client is told that has broken the protocol so.
 fn fails(frames: &[Vec<u8>], with: u16) {
-    let (events, out) = of(frames);
+    fails_either(frames, with, false);
+}
+
+/// The same, if messages may be compressed.
+fn fails_either(frames: &[Vec<u8>], with: u16, deflates: bool) {
+    let (events, out) = of_either(frames, deflates);
     let Some(Event::Failed(Close { code, .. })) = events.last() else {
         panic!("{frames:?}: {events:?}");
     };
@@ -248,6 +270,78 @@ fn group_9_a_message_that_is_too_long_is_refused_before_it_has_come() {
 }
 
 #[test]
+fn groups_12_and_13_messages_are_compressed_if_that_was_agreed_on() {
+    // Nobody has looked yet whether it is a text.
+    let (events, out) = of_either(
+        &[
+            frame(FIN | DEFLATED | TEXT, b"\xff\xf2"),
+            frame(FIN | TEXT, b"plain"),
+            frame(FIN | DEFLATED | BINARY, b""),
+            frame(DEFLATED | TEXT, b"\xff"),
+            frame(FIN | PING, b"p"),
+            frame(CONTINUED, b"\xfe"),
+            frame(FIN | CONTINUED, b""),
+            frame(BINARY, b"pl"),
+            frame(FIN | CONTINUED, b"ain"),
+        ],
+        true,
+    );
+    let expected = [
+        deflated(Kind::Text, b"\xff\xf2"),
+        text("plain"),
+        deflated(Kind::Binary, b""),
+        deflated(Kind::Text, b"\xff\xfe"),
+        binary(b"plain"),
+    ];
+    assert_eq!((&events[..], out), (&expected[..], control(PONG, b"p")));
+    // A text that is not compressed is looked at as ever.
+    fails_either(&[frame(FIN | TEXT, b"\xff")], code::BAD_PAYLOAD, true);
+    // The limit is one of what comes.
+    let long = frame(FIN | DEFLATED | BINARY, &vec![0; SIZE_MAX + 1]);
+    fails_either(&[long[..14].to_vec()], code::TOO_BIG, true);
+}
+
+#[test]
+fn the_bit_of_compression_stands_before_messages_alone() {
+    for opcode in [CLOSE, PING, PONG] {
+        fails_either(&[frame(FIN | DEFLATED | opcode, b"")], code::PROTOCOL, true);
+    }
+    let begun = frame(DEFLATED | TEXT, b"a");
+    for first in [CONTINUED, FIN] {
+        fails_either(
+            &[begun.clone(), frame(first | DEFLATED, b"b")],
+            code::PROTOCOL,
+            true,
+        );
+        fails_either(
+            &[frame(TEXT, b"a"), frame(first | DEFLATED, b"b")],
+            code::PROTOCOL,
+            true,
+        );
+    }
+    for other in [0x20, 0x10, 0x30] {
+        fails_either(
+            &[frame(FIN | DEFLATED | other | TEXT, b"")],
+            code::PROTOCOL,
+            true,
+        );
+        fails_either(&[frame(FIN | other | TEXT, b"")], code::PROTOCOL, true);
+    }
+    fails_either(&[begun], code::PROTOCOL, false);
+}
+
+#[test]
+fn the_first_frame_of_ours_says_whether_the_message_is_compressed() {
+    for (kind, first) in [(Kind::Text, 0x41), (Kind::Binary, 0x42)] {
+        let is_deflated = true;
+        let form = Some(Form { kind, is_deflated });
+        assert_eq!(*frame_head(form, true, 3), [FIN | first, 3]);
+        assert_eq!(*frame_head(form, false, 3), [first, 3]);
+    }
+    assert_eq!(*frame_head(None, true, 3), [FIN, 3]);
+}
+
+#[test]
 fn frames_without_a_mask_are_refused() {
     fails(&[control(TEXT, b"x")], code::PROTOCOL);
     fails(&[control(PING, b"")], code::PROTOCOL);
@@ -255,7 +349,7 @@ fn frames_without_a_mask_are_refused() {
 
 #[test]
 fn who_closes_first_hears_the_answer_and_nothing_else() {
-    let mut socket = Socket::new(SIZE_MAX);
+    let mut socket = Socket::new(SIZE_MAX, false);
     socket.ping();
     socket.close(&Close::new(1012, "restarts"));
     socket.close(&Close::new(1000, "once only"));
@@ -283,7 +377,7 @@ fn what_nobody_may_send_is_not_sent() {
         (999, closing(1011, "")),
         (4000, closing(4000, "why")),
     ] {
-        let mut socket = Socket::new(SIZE_MAX);
+        let mut socket = Socket::new(SIZE_MAX, false);
         socket.close(&Close::new(given, "why"));
         assert_eq!(*socket.out(), sent, "{given}");
     }
@@ -303,7 +397,7 @@ fn a_message_of_ours_is_one_frame() {
             vec![0x82, 127, 0, 0, 0, 0, 0, 1, 0, 0],
         ),
     ] {
-        assert_eq!(*frame_head(Some(kind), true, len), head[..]);
+        assert_eq!(*frame_head(Some(kind.into()), true, len), head[..]);
     }
 }
 
@@ -311,12 +405,12 @@ fn a_message_of_ours_is_one_frame() {
 fn a_message_that_came_in_one_piece_is_not_copied() {
     let mut came = [frame(FIN | TEXT, b"one"), frame(BINARY, b"two")].concat();
     let at = came.as_ptr_range();
-    let mut socket = Socket::new(SIZE_MAX);
+    let mut socket = Socket::new(SIZE_MAX, false);
     let mut left = Came::new(&mut came);
-    let Some(Event::Message(Kind::Text, Cow::Borrowed(one))) = socket.next(&mut left) else {
+    let Some(Event::Message(form, Cow::Borrowed(one))) = socket.next(&mut left) else {
         panic!("it was copied");
     };
-    assert!(one == b"one" && at.contains(&one.as_ptr()));
+    assert!(form == Kind::Text.into() && one == b"one" && at.contains(&one.as_ptr()));
     assert_eq!(socket.held_bytes(), 0);
     assert_eq!(socket.next(&mut left), None);
     assert_eq!(socket.held_bytes(), 3, "of the second");
@@ -325,7 +419,7 @@ fn a_message_that_came_in_one_piece_is_not_copied() {
 #[test]
 fn what_has_come_of_a_message_is_forgotten_once_nobody_waits_for_the_rest() {
     let begun = || {
-        let mut socket = Socket::new(SIZE_MAX);
+        let mut socket = Socket::new(SIZE_MAX, false);
         let mut came = frame(BINARY, &[0; 1000]);
         assert_eq!(socket.next(&mut Came::new(&mut came)), None);
         assert_eq!(socket.held_bytes(), 1000);

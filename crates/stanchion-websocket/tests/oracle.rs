@@ -25,13 +25,13 @@ type Outcome = (Vec<(Kind, Vec<u8>)>, End);
 
 /// What comes of `bytes` that come `step` at a time.
 fn ours(mut bytes: Vec<u8>, step: usize) -> Outcome {
-    let mut socket = Socket::new(SIZE_MAX);
+    let mut socket = Socket::new(SIZE_MAX, false);
     let mut messages = Vec::new();
     for came in bytes.chunks_mut(step) {
         let mut came = Came::new(came);
         while let Some(event) = socket.next(&mut came) {
             match event {
-                Event::Message(kind, payload) => messages.push((kind, payload.into_owned())),
+                Event::Message(form, payload) => messages.push((form.kind, payload.into_owned())),
                 Event::Pong => {}
                 Event::Closed(close) => return (messages, End::Closed(close.code)),
                 Event::Failed(close) => return (messages, End::Failed(close.code)),

@@ -9,9 +9,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 use stanchion_server::Taken;
 use stanchion_server::record::{
-    BadRecord, Close, Content, Kind, MESSAGE_HEAD_BYTES, read_close, read_message_head,
+    BadRecord, Close, Content, Form, Kind, MESSAGE_HEAD_BYTES, read_close, read_message_head,
 };
 
+use super::compression::Compression;
 use super::progress::come;
 
 /// What has come and the app has not got.
@@ -35,6 +36,17 @@ pub(super) enum Heard<'py> {
     Binary(Bound<'py, PyBytes>),
     /// It is closed, by the client or by the server. The last that comes.
     Close(Close),
+    /// What cannot be decompressed: it is to be closed.
+    Fault(Close),
+}
+
+impl<'py> Heard<'py> {
+    fn message(py: Python<'py>, form: Form, payload: &[u8]) -> PyResult<Self> {
+        Ok(match form.kind {
+            Kind::Text => Self::Text(PyString::from_bytes(py, payload)?),
+            Kind::Binary => Self::Binary(PyBytes::new(py, payload)),
+        })
+    }
 }
 
 impl Messages {
@@ -60,6 +72,7 @@ impl Messages {
         &mut self,
         py: Python<'py>,
         mut taken: Option<&mut Taken<'static>>,
+        compression: &Compression,
     ) -> PyResult<Option<Heard<'py>>> {
         let (content, len) = match self.begun {
             Some(begun) => begun,
@@ -76,7 +89,7 @@ impl Messages {
                 *self.begun.insert(begun)
             }
         };
-        if content == Content::Message(Kind::Binary)
+        if content == Content::Message(Kind::Binary.into())
             && self.payload.is_empty()
             && let Some(taken) = taken.as_deref_mut()
             && taken.inflow().0 >= len
@@ -108,13 +121,18 @@ impl Messages {
         let payload = std::mem::take(&mut self.payload);
         (self.head_len, self.begun) = (0, None);
         Ok(Some(match content {
-            Content::Message(Kind::Text) => Heard::Text(PyString::from_bytes(py, &payload)?),
-            Content::Message(Kind::Binary) => Heard::Binary(PyBytes::new(py, &payload)),
+            Content::Message(form) if form.is_deflated => {
+                match compression.inflate(py, form.kind, payload) {
+                    Ok(payload) => Heard::message(py, form, &payload)?,
+                    Err(close) => Heard::Fault(close),
+                }
+            }
+            Content::Message(form) => Heard::message(py, form, &payload)?,
             Content::Close => {
                 self.is_closed = true;
                 Heard::Close(read_close(&payload).map_err(our_fault)?)
             }
-            Content::Restart => return Err(our_fault(BadRecord)),
+            Content::Restart | Content::Fault => return Err(our_fault(BadRecord)),
         }))
     }
 

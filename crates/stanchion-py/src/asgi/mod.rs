@@ -5,6 +5,7 @@
 //! the loop runs already has its turn in between.
 
 mod awaited;
+mod compression;
 mod messages;
 mod progress;
 mod request;
@@ -25,6 +26,7 @@ use stanchion_server::record::RequestBuffer;
 use stanchion_server::{Inbox, Worker};
 use tracing::{error, info};
 
+use compression::Compression;
 use request::Request;
 use running::Running;
 use scope::Scopes;
@@ -38,6 +40,7 @@ pub(crate) struct Puller {
     worker: &'static Worker,
     inbox: Inbox<'static>,
     state: Mutex<State>,
+    compression: Compression,
 }
 
 struct State {
@@ -90,6 +93,7 @@ impl Puller {
                 is_pulling: false,
                 part: 0,
             }),
+            compression: Compression::new(worker.settings().ws_max_size),
         })
     }
 

@@ -11,7 +11,7 @@ use pyo3::types::{PyDict, PyString};
 use stanchion_server::Taken;
 use stanchion_server::log::EXCEPTION;
 use stanchion_server::record::{
-    Close, Content, Kind, REASON_BYTES_MAX, RequestRecord, code, is_sendable, message_head,
+    Close, Content, Form, Kind, REASON_BYTES_MAX, RequestRecord, code, is_sendable, message_head,
 };
 use tracing::error;
 
@@ -29,6 +29,8 @@ use crate::wsgi::traceback;
 pub(crate) struct Socket {
     slot: u32,
     number: u16,
+    /// The window for messages that are compressed, if they are to be.
+    deflate_bits: Option<u8>,
     event_loop: Py<PyAny>,
     puller: Py<Puller>,
     /// Method and target, for the log.
@@ -50,6 +52,7 @@ impl Socket {
         Self {
             slot,
             number,
+            deflate_bits: record.facts.deflate_bits,
             event_loop,
             puller: puller.clone().unbind(),
             what: record.describe(),
@@ -198,7 +201,8 @@ impl Socket {
         let (py, socket) = (this.py(), this.get());
         let mut state = socket.lock(py);
         state.notice_end();
-        if let Some(event) = state.next_event(py, socket.puller.get().worker)? {
+        let event = state.next_event(py, socket.puller.get(), &socket.event_loop)?;
+        if let Some(event) = event {
             // Once the client has closed, there is no room any more for what waits for some.
             let lost = state.lose_pending(py);
             drop(state);
@@ -337,8 +341,9 @@ impl Socket {
             (None, Some(bytes)) => bytes.as_bytes(),
             (None, None) => &[],
         };
-        let len = u32::try_from(payload.len())
-            .map_err(|_| PyValueError::new_err("a message of 4 GiB or more"))?;
+        if u32::try_from(payload.len()).is_err() {
+            return Err(PyValueError::new_err("a message of 4 GiB or more"));
+        }
         let mut guard = self.lock(py);
         let state = &mut *guard;
         state.notice_end();
@@ -348,7 +353,16 @@ impl Socket {
             Standing::Closed if state.is_lost() => return Err(client_gone()),
             _ => return Err(unexpected("websocket.send")),
         }
-        let head = message_head(Content::Message(kind), len);
+        let compression = &self.puller.get().compression;
+        let deflated = self
+            .deflate_bits
+            .and_then(|bits| compression.deflate(py, payload, bits));
+        let form = Form {
+            kind,
+            is_deflated: deflated.is_some(),
+        };
+        let payload = deflated.as_deref().unwrap_or(payload);
+        let head = message_head(Content::Message(form), payload.len() as u32);
         let progress = &mut state.progress;
         progress.write_message(py, &head, payload, &self.event_loop)
     }

@@ -3,10 +3,13 @@
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use stanchion_server::record::{Close, Content, close_record, code, message_head, restart};
-use stanchion_server::{Taken, Worker};
+use stanchion_server::Taken;
+use stanchion_server::record::{
+    Close, Content, close_record, code, fault_record, message_head, restart,
+};
 use tracing::error;
 
+use super::Puller;
 use super::messages::{Heard, Messages, disconnect, event};
 use super::progress::{Progress, client_gone};
 
@@ -16,8 +19,8 @@ pub(super) struct State {
     pub(super) messages: Messages,
     pub(super) phase: Standing,
     is_connect_told: bool,
-    /// The worker leaves, and has closed it.
-    pub(super) is_restarted: bool,
+    /// The worker has closed it, and not the app.
+    pub(super) is_closed_by_us: bool,
     /// The app's call has ended, and what it said last waits for room.
     pub(super) is_ending: bool,
     /// How it was closed, once it is.
@@ -44,7 +47,7 @@ impl State {
             messages: Messages::default(),
             phase: Standing::Connecting,
             is_connect_told: false,
-            is_restarted: false,
+            is_closed_by_us: false,
             is_ending: false,
             closed: None,
         }
@@ -80,7 +83,7 @@ impl State {
 
     /// Nobody hears what the app sends, and that is not of its own making.
     pub(super) fn is_lost(&self) -> bool {
-        self.progress.is_client_gone || self.messages.is_closed() || self.is_restarted
+        self.progress.is_client_gone || self.messages.is_closed() || self.is_closed_by_us
     }
 
     /// Ends it by a close frame, as the app wants it.
@@ -98,7 +101,7 @@ impl State {
         let record = message_head(Content::Restart, 0);
         // A client that has gone needs no close.
         let _ = self.end(py, &restart(), &record, event_loop);
-        self.is_restarted = true;
+        self.is_closed_by_us = true;
     }
 
     fn end(
@@ -122,7 +125,8 @@ impl State {
     pub(super) fn next_event<'py>(
         &mut self,
         py: Python<'py>,
-        worker: &Worker,
+        puller: &Puller,
+        event_loop: &Py<PyAny>,
     ) -> PyResult<Option<Bound<'py, PyDict>>> {
         if !std::mem::replace(&mut self.is_connect_told, true) {
             return event(intern!(py, "websocket.connect")).map(Some);
@@ -130,21 +134,28 @@ impl State {
         if let Some(close) = &self.closed {
             return disconnect(py, close).map(Some);
         }
-        let heard = self.messages.next(py, self.progress.answer.taken.as_mut());
+        let taken = self.progress.answer.taken.as_mut();
+        let heard = self.messages.next(py, taken, &puller.compression);
         let told = match heard {
             Ok(Some(Heard::Text(text))) => {
                 let received = event(intern!(py, "websocket.receive"))?;
                 received.set_item(intern!(py, "text"), text)?;
-                worker.served_message();
+                puller.worker.served_message();
                 return Ok(Some(received));
             }
             Ok(Some(Heard::Binary(bytes))) => {
                 let received = event(intern!(py, "websocket.receive"))?;
                 received.set_item(intern!(py, "bytes"), bytes)?;
-                worker.served_message();
+                puller.worker.served_message();
                 return Ok(Some(received));
             }
             Ok(Some(Heard::Close(close))) => close,
+            Ok(Some(Heard::Fault(close))) => {
+                self.is_closed_by_us = true;
+                // A client that has gone needs no close.
+                let _ = self.end(py, &close, &fault_record(&close), event_loop);
+                close
+            }
             Ok(None) if !self.progress.is_over() => return Ok(None),
             // Also once the app has refused.
             Ok(None) => Close::new(code::ABNORMAL, ""),

@@ -1,6 +1,6 @@
 //! Messages of a WebSocket on their way between acceptor and worker: `kind │ length │ bytes`, one behind the other.
 
-pub use stanchion_websocket::{Close, Kind, REASON_BYTES_MAX, code, is_sendable};
+pub use stanchion_websocket::{Close, Codec, Form, Kind, REASON_BYTES_MAX, code, is_sendable};
 
 use super::BadRecord;
 
@@ -8,16 +8,20 @@ use super::BadRecord;
 pub const MESSAGE_HEAD_BYTES: usize = 5;
 /// The longest record of a close: its code, and its reason.
 const CLOSE_BYTES_MAX: usize = 2 + REASON_BYTES_MAX;
+/// In the kind of a message: it is compressed.
+const DEFLATED: u8 = 0x80;
 
 /// What a record holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     /// A message.
-    Message(Kind),
+    Message(Form),
     /// How the app, or the client, closes the WebSocket; nothing comes after it.
     Close,
     /// Its worker leaves, and says nothing more. Who closes it is counted by that, and not by the code.
     Restart,
+    /// How the worker closes it, whose client has sent what is no message; nothing comes after it.
+    Fault,
 }
 
 /// How a WebSocket is closed whose worker, or all of the server, leaves.
@@ -28,10 +32,16 @@ pub fn restart() -> Close {
 /// What stands before the `len` bytes of a record.
 pub fn message_head(content: Content, len: u32) -> [u8; MESSAGE_HEAD_BYTES] {
     let kind = match content {
-        Content::Message(Kind::Text) => 1,
-        Content::Message(Kind::Binary) => 2,
+        Content::Message(Form { kind, is_deflated }) => {
+            let kind = match kind {
+                Kind::Text => 1,
+                Kind::Binary => 2,
+            };
+            if is_deflated { kind | DEFLATED } else { kind }
+        }
         Content::Close => 3,
         Content::Restart => 4,
+        Content::Fault => 5,
     };
     let [a, b, c, d] = len.to_le_bytes();
     [kind, a, b, c, d]
@@ -42,11 +52,16 @@ pub fn read_message_head(
     [kind, a, b, c, d]: [u8; MESSAGE_HEAD_BYTES],
 ) -> Result<(Content, usize), BadRecord> {
     let len = u32::from_le_bytes([a, b, c, d]) as usize;
-    let content = match kind {
-        1 => Content::Message(Kind::Text),
-        2 => Content::Message(Kind::Binary),
-        3 if (2..=CLOSE_BYTES_MAX).contains(&len) => Content::Close,
+    let is_deflated = kind & DEFLATED != 0;
+    let message = |kind| Content::Message(Form { kind, is_deflated });
+    let is_close = (2..=CLOSE_BYTES_MAX).contains(&len);
+    let content = match kind & !DEFLATED {
+        1 => message(Kind::Text),
+        2 => message(Kind::Binary),
+        _ if is_deflated => return Err(BadRecord),
+        3 if is_close => Content::Close,
         4 if len == 0 => Content::Restart,
+        5 if is_close => Content::Fault,
         _ => return Err(BadRecord),
     };
     Ok((content, len))
@@ -54,8 +69,17 @@ pub fn read_message_head(
 
 /// The record of a close.
 pub fn close_record(close: &Close) -> Vec<u8> {
+    record_of(Content::Close, close)
+}
+
+/// Likewise of a worker's that closes because of what the client has sent.
+pub fn fault_record(close: &Close) -> Vec<u8> {
+    record_of(Content::Fault, close)
+}
+
+fn record_of(content: Content, close: &Close) -> Vec<u8> {
     let len = 2 + close.reason.len();
-    let mut record = message_head(Content::Close, len as u32).to_vec();
+    let mut record = message_head(content, len as u32).to_vec();
     record.extend_from_slice(&close.code.to_le_bytes());
     record.extend_from_slice(close.reason.as_bytes());
     record
@@ -75,31 +99,45 @@ mod tests {
     #[test]
     fn what_stands_before_a_message_comes_out_as_it_went_in() {
         for kind in [Kind::Text, Kind::Binary] {
-            for len in [0, 1, 70_000, u32::MAX] {
-                let content = Content::Message(kind);
-                let read = read_message_head(message_head(content, len));
-                assert_eq!(read, Ok((content, len as usize)));
+            for is_deflated in [false, true] {
+                for len in [0, 1, 70_000, u32::MAX] {
+                    let content = Content::Message(Form { kind, is_deflated });
+                    let read = read_message_head(message_head(content, len));
+                    assert_eq!(read, Ok((content, len as usize)));
+                }
             }
         }
-        assert_eq!(read_message_head([0, 0, 0, 0, 0]), Err(BadRecord));
         let restart = message_head(Content::Restart, 0);
         assert_eq!(read_message_head(restart), Ok((Content::Restart, 0)));
         assert_eq!(read_message_head([4, 1, 0, 0, 0]), Err(BadRecord));
-        assert_eq!(read_message_head([5, 0, 0, 0, 0]), Err(BadRecord));
+        for kind in [0, 6, DEFLATED, DEFLATED | 3, DEFLATED | 5, DEFLATED | 6] {
+            let head = [kind, 2, 0, 0, 0];
+            assert_eq!(read_message_head(head), Err(BadRecord), "{kind}");
+        }
+        assert_eq!(
+            read_message_head([DEFLATED | 4, 0, 0, 0, 0]),
+            Err(BadRecord)
+        );
     }
 
     #[test]
     fn a_close_comes_out_as_it_went_in_and_none_is_too_long() {
         for reason in ["", "that is all", &"r".repeat(REASON_BYTES_MAX)] {
             let close = Close::new(4000, reason);
-            let record = close_record(&close);
-            let (head, bytes) = record.split_first_chunk().expect("a head");
-            assert_eq!(read_message_head(*head), Ok((Content::Close, bytes.len())));
-            assert_eq!(read_close(bytes), Ok(close));
+            for (content, record) in [
+                (Content::Close, close_record(&close)),
+                (Content::Fault, fault_record(&close)),
+            ] {
+                let (head, bytes) = record.split_first_chunk().expect("a head");
+                assert_eq!(read_message_head(*head), Ok((content, bytes.len())));
+                assert_eq!(read_close(bytes), Ok(close.clone()));
+            }
         }
-        for len in [0, 1, CLOSE_BYTES_MAX as u32 + 1] {
-            let head = message_head(Content::Close, len);
-            assert_eq!(read_message_head(head), Err(BadRecord));
+        for content in [Content::Close, Content::Fault] {
+            for len in [0, 1, CLOSE_BYTES_MAX as u32 + 1] {
+                let head = message_head(content, len);
+                assert_eq!(read_message_head(head), Err(BadRecord));
+            }
         }
         assert_eq!(read_close(b"\xe8\x03\xff"), Err(BadRecord));
         assert_eq!(read_close(b"\xe8"), Err(BadRecord));

@@ -13,7 +13,7 @@ pub const REQUEST_HEAD_BYTES_MAX: usize = 64 * 1024;
 /// For very many fields it may be too little: such a request is refused.
 pub const REQUEST_RECORD_EXTRA_BYTES: usize = 16 * 1024;
 /// The numbers at the start of a request's record.
-const FIXED_BYTES: usize = 69;
+const FIXED_BYTES: usize = 70;
 /// Where one field is: two spans of two numbers.
 const FIELD_BYTES: usize = 16;
 /// Fields whose places are written at a time.
@@ -93,6 +93,8 @@ pub struct RequestFacts<'a> {
     pub is_websocket: bool,
     /// Whether hints may go ahead of its answer.
     pub takes_hints: bool,
+    /// If messages of that are compressed: the window for those to the client, as a power of two.
+    pub deflate_bits: Option<u8>,
 }
 
 /// A request as the worker reads it.
@@ -168,6 +170,7 @@ pub fn write_request(
         kind,
         u8::from(facts.is_websocket),
         u8::from(facts.takes_hints),
+        facts.deflate_bits.unwrap_or(0),
     ]);
     fixed.put(facts.proxy_us.unwrap_or(UNKNOWN).to_le_bytes());
     fixed.put(body_len.to_le_bytes());
@@ -237,7 +240,19 @@ impl<'a> RequestRecord<'a> {
             *len = reader.short()?;
         }
         let peer_port = u16::from_le_bytes(reader.array()?);
-        let [trusted, is_https, body_kind, is_websocket, takes_hints] = reader.array()?;
+        let [
+            trusted,
+            is_https,
+            body_kind,
+            is_websocket,
+            takes_hints,
+            deflate_bits,
+        ] = reader.array()?;
+        let deflate_bits = match deflate_bits {
+            0 => None,
+            bits @ 9..=15 => Some(bits),
+            _ => return Err(BadRecord),
+        };
         let proxy_us = Some(reader.number()?).filter(|&us| us != UNKNOWN);
         let body_len = reader.number()?;
         let facts = RequestFacts {
@@ -251,6 +266,7 @@ impl<'a> RequestRecord<'a> {
             proxy_us,
             is_websocket: is_websocket != 0,
             takes_hints: takes_hints != 0,
+            deflate_bits,
         };
         let path = reader.take(lens[4])?;
         let spans_len = field_count.checked_mul(FIELD_BYTES).ok_or(BadRecord)?;
@@ -362,6 +378,7 @@ mod tests {
             proxy_us: Some(7),
             is_websocket: true,
             takes_hints: true,
+            deflate_bits: Some(9),
         }
     }
 

@@ -52,6 +52,8 @@ pub struct Settings {
     pub ws_ping_timeout: Seconds,
     /// The longest message of a client, in bytes.
     pub ws_max_size: usize,
+    /// Whether messages are compressed if the client offers that.
+    pub ws_per_message_deflate: bool,
     /// Which event loop runs an asynchronous app.
     #[serde(rename = "loop")]
     pub event_loop: EventLoop,

@@ -524,6 +524,7 @@ mod tests {
             let mut values = json!({
                 "threads": 4, "preload_app": true, "worker_concurrency": 10, "loop_timeout": 1, "worker_sessions": 10,
                 "session_grace": 1, "ws_ping_interval": 1, "ws_ping_timeout": 1, "ws_max_size": 10, "max_ws_memory": 10,
+                "ws_per_message_deflate": true,
                 "cancel_on_timeout": true, "whole_uploads": true, "lifespan": "on", "response_spool": 10,
             });
             let object = values.as_object_mut().unwrap();
@@ -536,6 +537,7 @@ mod tests {
             "ws_ping_interval",
             "ws_ping_timeout",
             "ws_max_size",
+            "ws_per_message_deflate",
             "max_ws_memory",
             "cancel_on_timeout",
             "lifespan",

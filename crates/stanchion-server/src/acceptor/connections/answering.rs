@@ -125,11 +125,16 @@ impl Connection {
         requests: &mut Requests,
     ) -> Step {
         let mut head = answer.bytes[answer.head.clone()].to_vec();
-        let accept = waiting.ticket.request.websocket.as_deref();
         put_field(&mut head, b"Upgrade", b"websocket");
         put_field(&mut head, b"Connection", b"Upgrade");
-        let accept = accept.unwrap_or_default().as_bytes();
-        put_field(&mut head, b"Sec-WebSocket-Accept", accept);
+        if let Some(handshaken) = &waiting.ticket.request.websocket {
+            let accept = handshaken.accept.as_bytes();
+            put_field(&mut head, b"Sec-WebSocket-Accept", accept);
+            if let Some(deflate) = handshaken.deflate {
+                let agreed = deflate.answer();
+                put_field(&mut head, b"Sec-WebSocket-Extensions", agreed.as_bytes());
+            }
+        }
         let mut out = requests.take_out();
         let extras = Extras {
             facts: Some(answer.facts),

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use bytes::{Buf, Bytes};
 
-use crate::record::{Close, Content, Kind, close_record, message_head};
+use crate::record::{Close, Content, Form, close_record, message_head};
 
 /// One message that has come and for which the worker has had no room yet, or how it all ends.
 #[derive(Default)]
@@ -28,11 +28,11 @@ impl Inward {
     /// Where there is none yet: as much as `pour` has room for goes at once, and only the rest is kept.
     pub(super) fn put(
         &mut self,
-        kind: Kind,
+        form: Form,
         message: Cow<'_, [u8]>,
         pour: impl FnOnce([&[u8]; 2]) -> Option<usize>,
     ) {
-        let head = message_head(Content::Message(kind), message.len() as u32);
+        let head = message_head(Content::Message(form), message.len() as u32);
         let all = head.len() + message.len();
         let poured = pour([&head, &message]).unwrap_or(all);
         if poured == all {
@@ -81,11 +81,12 @@ impl Inward {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::Kind;
 
     #[test]
     fn what_is_poured_comes_in_order_however_little_room_there_is() {
         let close = Close::new(1012, "");
-        let head = message_head(Content::Message(Kind::Binary), 3);
+        let head = message_head(Content::Message(Kind::Binary.into()), 3);
         let whole = [&head[..], b"abc", &close_record(&close)].concat();
         for room in 1..=whole.len() {
             // A close comes behind what has not gone yet, of which there may be nothing.
@@ -97,7 +98,7 @@ mod tests {
                     poured.extend_from_slice(&all[..len]);
                     Some(len)
                 };
-                inward.put(Kind::Binary, b"abc".into(), &mut pour);
+                inward.put(Kind::Binary.into(), b"abc".into(), &mut pour);
                 for round in 0..whole.len() {
                     if round == closed_after {
                         inward.put_close(&close);

@@ -4,13 +4,15 @@ use stanchion_exchange::Corrupt;
 use stanchion_websocket::{Close, FrameHead, frame_head};
 
 use crate::acceptor::dispatch::sessions::Messages;
-use crate::record::{Content, Kind, MESSAGE_HEAD_BYTES, read_close, read_message_head};
+use crate::record::{Content, Form, MESSAGE_HEAD_BYTES, read_close, read_message_head};
 
 /// What a worker says last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Last {
     /// The app closes it.
     Close(Close),
+    /// The worker closes it, since the client has sent what is no message.
+    Fault(Close),
     /// The worker leaves.
     Restart,
 }
@@ -19,6 +21,8 @@ pub(super) enum Last {
 /// many frames: so a close may come between them, whether or not the worker lives to write the rest.
 #[derive(Default)]
 pub(super) struct Outward {
+    /// The client takes compressed messages.
+    deflates: bool,
     head: Vec<u8>,
     inside: Inside,
     /// Those that were made frames of as a whole.
@@ -30,13 +34,21 @@ pub(super) struct Outward {
 enum Inside {
     #[default]
     Head,
-    /// A message, of which so much of so much is to come. Of what kind, if none of it was sent.
-    Message(Option<Kind>, usize, usize),
-    /// A close, of so many bytes.
-    Close(usize, Vec<u8>),
+    /// A message, of which so much of so much is to come. Of what form, if none of it was sent.
+    Message(Option<Form>, usize, usize),
+    /// A close, of so many bytes, and whether it is the client's fault.
+    Close(usize, Vec<u8>, bool),
 }
 
 impl Outward {
+    /// To a client that takes compressed messages, if it `deflates`.
+    pub(super) fn new(deflates: bool) -> Self {
+        Self {
+            deflates,
+            ..Self::default()
+        }
+    }
+
     /// Whether all of a message that has begun has come.
     pub(super) fn is_between(&self) -> bool {
         matches!(self.inside, Inside::Head)
@@ -50,11 +62,11 @@ impl Outward {
 
     /// The frame that as much of a message as is there, `readable`, is sent as: what stands before it, and its length.
     pub(super) fn next_frame(&self, readable: usize) -> Option<(FrameHead, usize)> {
-        let Inside::Message(kind, left, _) = self.inside else {
+        let Inside::Message(form, left, _) = self.inside else {
             return None;
         };
         let len = left.min(readable);
-        let head = frame_head(kind, len == left, len as u64);
+        let head = frame_head(form, len == left, len as u64);
         (len > 0).then_some((head, len))
     }
 
@@ -91,23 +103,28 @@ impl Outward {
                         }
                     }
                 }
-                Inside::Message(kind, left, len) => {
+                Inside::Message(form, left, len) => {
                     let part = split(&mut rest, *left);
                     *left -= part.len();
-                    out.extend_from_slice(&frame_head(kind.take(), *left == 0, part.len() as u64));
+                    out.extend_from_slice(&frame_head(form.take(), *left == 0, part.len() as u64));
                     out.extend_from_slice(part);
                     if *left == 0 {
                         self.sent.add(*len);
                         self.inside = Inside::Head;
                     }
                 }
-                Inside::Close(len, got) => {
+                Inside::Close(len, got, is_fault) => {
                     let missing = *len - got.len();
                     got.extend_from_slice(split(&mut rest, missing));
                     if got.len() == *len {
                         let close = read_close(got).map_err(|_| NONSENSE)?;
+                        let last = if *is_fault {
+                            Last::Fault(close)
+                        } else {
+                            Last::Close(close)
+                        };
                         self.inside = Inside::Head;
-                        return Ok(Some(Last::Close(close)));
+                        return Ok(Some(last));
                     }
                 }
             }
@@ -122,20 +139,23 @@ impl Outward {
     ) -> Result<Content, Corrupt> {
         let (content, len) = read_message_head(head).map_err(|_| NONSENSE)?;
         self.inside = match content {
-            Content::Close => Inside::Close(len, Vec::with_capacity(len)),
+            Content::Close => Inside::Close(len, Vec::with_capacity(len), false),
+            Content::Fault => Inside::Close(len, Vec::with_capacity(len), true),
             Content::Restart => Inside::Head,
-            Content::Message(kind) if len == 0 => {
-                out.extend_from_slice(&frame_head(Some(kind), true, 0));
+            Content::Message(form) if form.is_deflated && !self.deflates => return Err(NOT_AGREED),
+            Content::Message(form) if len == 0 => {
+                out.extend_from_slice(&frame_head(Some(form), true, 0));
                 self.sent.add(0);
                 Inside::Head
             }
-            Content::Message(kind) => Inside::Message(Some(kind), len, len),
+            Content::Message(form) => Inside::Message(Some(form), len, len),
         };
         Ok(content)
     }
 }
 
 const NONSENSE: Corrupt = Corrupt("a message of a WebSocket makes no sense");
+const NOT_AGREED: Corrupt = Corrupt("a message is compressed for a client that takes no such");
 
 /// Takes up to `len` bytes off the front.
 fn split<'b>(bytes: &mut &'b [u8], len: usize) -> &'b [u8] {
@@ -147,11 +167,11 @@ fn split<'b>(bytes: &mut &'b [u8], len: usize) -> &'b [u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{close_record, message_head, restart};
+    use crate::record::{Kind, close_record, fault_record, message_head, restart};
 
     fn written() -> Vec<u8> {
-        let text = Content::Message(Kind::Text);
-        let binary = Content::Message(Kind::Binary);
+        let text = Content::Message(Kind::Text.into());
+        let binary = Content::Message(Kind::Binary.into());
         [
             &message_head(text, 5)[..],
             b"hello",
@@ -212,12 +232,14 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_leaves_is_told_from_an_app_that_says_the_same() {
+    fn a_worker_that_closes_is_told_from_an_app_that_says_the_same() {
         let leaves = message_head(Content::Restart, 0);
         let says = close_record(&restart());
+        let blames = fault_record(&restart());
         for (bytes, last) in [
             (&leaves[..], Last::Restart),
             (&says, Last::Close(restart())),
+            (&blames, Last::Fault(restart())),
         ] {
             let taken = Outward::default().take(bytes, &mut Vec::new());
             assert_eq!(taken, Ok(Some(last)));
@@ -227,7 +249,7 @@ mod tests {
     #[test]
     fn what_has_come_of_a_message_is_a_frame() {
         let mut outward = Outward::default();
-        let head = message_head(Content::Message(Kind::Text), 3);
+        let head = message_head(Content::Message(Kind::Text.into()), 3);
         for (bytes, frames, is_between) in [
             (&head[..4], &b""[..], true),
             (&head[4..], b"", false),
@@ -246,7 +268,7 @@ mod tests {
         for there in 1..=3 {
             let mut outward = Outward::default();
             assert_eq!(outward.missing_head(), Some(MESSAGE_HEAD_BYTES));
-            let head = message_head(Content::Message(Kind::Text), 3);
+            let head = message_head(Content::Message(Kind::Text.into()), 3);
             let mut out = Vec::new();
             assert_eq!(outward.take(&head[..4], &mut out), Ok(None));
             assert_eq!(
@@ -271,6 +293,37 @@ mod tests {
                 read(&out),
                 (vec![(1, b"abc".to_vec())], 3_usize.div_ceil(there))
             );
+        }
+    }
+
+    #[test]
+    fn the_first_frame_says_that_a_message_is_compressed() {
+        let (kind, is_deflated) = (Kind::Text, true);
+        let head = message_head(Content::Message(Form { kind, is_deflated }), 3);
+        let mut outward = Outward::new(true);
+        for (bytes, frames) in [
+            (&[&head[..], b"ab"].concat()[..], &b"\x41\x02ab"[..]),
+            (b"c", b"\x80\x01c"),
+            (&[&head[..], b"abc"].concat(), b"\xc1\x03abc"),
+        ] {
+            let mut out = Vec::new();
+            assert_eq!(outward.take(bytes, &mut out), Ok(None));
+            assert_eq!(out, frames, "{bytes:?}");
+        }
+        assert_eq!(outward.take(&head, &mut Vec::new()), Ok(None));
+        let mut out = Vec::new();
+        for _ in 0..3 {
+            let (head, len) = outward.next_frame(1).expect("a frame");
+            out.extend_from_slice(&head);
+            outward.sent_in_place(len);
+        }
+        assert_eq!(out, b"\x41\x01\x00\x01\x80\x01");
+        // A client that has not agreed on it is not to get any.
+        let empty = message_head(Content::Message(Form { kind, is_deflated }), 0);
+        for head in [head, empty] {
+            let mut out = Vec::new();
+            let outcome = Outward::new(false).take(&head, &mut out);
+            assert_eq!((outcome, out), (Err(NOT_AGREED), vec![]));
         }
     }
 

@@ -22,7 +22,7 @@ use crate::acceptor::dispatch::sessions::SessionFacts;
 use crate::acceptor::dispatch::ticket::Ticket;
 use crate::acceptor::requests::{Account, Requests};
 use crate::acceptor::storage::memory::Held;
-use crate::record::{Kind, MESSAGE_HEAD_BYTES, restart};
+use crate::record::{Form, MESSAGE_HEAD_BYTES, restart};
 use crate::tally::{self, CloseCode};
 
 /// How long a client may take for its part of the closing handshake.
@@ -78,6 +78,7 @@ impl Session {
         pending: Bytes,
         requests: &Requests,
     ) -> Self {
+        let deflates = ticket.request.deflate().is_some();
         let facts = SessionFacts {
             // What a seat has done since this turn began is no earlier.
             begun_us: requests.now_us.max(ticket.taken_us.get()),
@@ -87,8 +88,8 @@ impl Session {
             ticket,
             account,
             head,
-            socket: Socket::new(requests.common.settings.ws_max_size),
-            outward: Outward::default(),
+            socket: Socket::new(requests.common.settings.ws_max_size, deflates),
+            outward: Outward::new(deflates),
             pending,
             is_large_next: false,
             bytes: 0,
@@ -315,6 +316,7 @@ impl Session {
                 self.is_worker_done = true;
                 match last {
                     Last::Close(close) => self.close(End::ByApp, &close, requests),
+                    Last::Fault(close) => self.close(End::ForClient, &close, requests),
                     Last::Restart => self.close(End::Restart, &restart(), requests),
                 }
             }
@@ -358,13 +360,13 @@ impl Session {
                 break;
             };
             match event {
-                Event::Message(kind, message) => {
+                Event::Message(form, message) => {
                     self.unfinished.end();
                     if self.end.is_none() {
                         self.facts.received.add(message.len());
                         let tally = &requests.common.tally;
                         tally.happened(tally::Event::SessionReceived);
-                        self.hand_over(kind, message, requests);
+                        self.hand_over(form, message, requests);
                     }
                 }
                 Event::Pong => {
@@ -387,12 +389,12 @@ impl Session {
     }
 
     /// A message of the client's: what there is room for goes to the worker at once, where it came from the socket.
-    fn hand_over(&mut self, kind: Kind, message: Cow<'_, [u8]>, requests: &mut Requests) {
+    fn hand_over(&mut self, form: Form, message: Cow<'_, [u8]>, requests: &mut Requests) {
         if self.is_worker_done {
             return;
         }
         let pour = |parts: [&[u8]; 2]| requests.dispatch.pour(&self.ticket, &parts);
-        self.inward.put(kind, message, pour);
+        self.inward.put(form, message, pour);
     }
 
     /// Whether its client is heard. Not while the worker takes nothing; and who does not take what is said to it is

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use stanchion_exchange::Area;
 use stanchion_http::{Head, ProxyHeader};
+use stanchion_websocket::Deflate;
 
 use super::PortNumber;
 use super::request_id::RequestId;
@@ -120,11 +121,19 @@ pub(crate) struct Request {
     /// How long it was with the proxies, if they say so and are believed.
     pub(crate) proxy_us: Option<u64>,
     /// What the answer to its handshake says, if it asks for a WebSocket.
-    pub(crate) websocket: Option<Box<str>>,
+    pub(crate) websocket: Option<Handshaken>,
     /// Whether hints may go ahead of its answer.
     pub(crate) takes_hints: bool,
     /// When the last byte was read that it has waited for, in microseconds of the monotonic clock.
     pub(crate) arrived_us: u64,
+}
+
+/// What the answer to the handshake of a WebSocket says.
+pub(crate) struct Handshaken {
+    /// The value of `Sec-WebSocket-Accept`.
+    pub(crate) accept: Box<str>,
+    /// How messages are compressed, if they are.
+    pub(crate) deflate: Option<Deflate>,
 }
 
 /// A body.
@@ -151,6 +160,12 @@ impl Request {
     /// What it is called.
     pub(crate) fn id(&self) -> Option<&str> {
         self.id.as_ref().map(RequestId::as_str)
+    }
+
+    /// How messages of its WebSocket are compressed, if they are.
+    pub(crate) fn deflate(&self) -> Option<Deflate> {
+        let websocket = self.websocket.as_ref();
+        websocket.and_then(|handshaken| handshaken.deflate)
     }
 
     /// Method, target and name, for logs.
@@ -193,6 +208,7 @@ impl Request {
             proxy_us: self.proxy_us,
             is_websocket: self.websocket.is_some(),
             takes_hints: self.takes_hints,
+            deflate_bits: self.deflate().map(Deflate::window_bits),
         };
         let start;
         let body = match &self.body {

@@ -2,6 +2,7 @@
 
 pub(crate) mod body;
 pub(crate) mod file;
+mod handshake;
 pub(crate) mod head;
 pub(crate) mod probe;
 #[cfg(test)]
@@ -18,7 +19,6 @@ use stanchion_http::{
     ClientField, Fault, FieldRules, Framing, Head, HeadRules, SchemeFields, forwarded,
 };
 use stanchion_sys::channel::Channel;
-use stanchion_websocket::{Handshake, accept_value, handshake};
 use tracing::info;
 
 use super::dispatch::Dispatch;
@@ -45,6 +45,7 @@ use crate::settings::{Believed, Settings};
 use crate::tally::{Event, Outcome, Tally};
 use crate::tree::Common;
 use body::Sink;
+use handshake::handshaken;
 use head::Date;
 use probe::{Load, Verdict};
 use static_files::{Looking, StaticFiles};
@@ -277,7 +278,7 @@ impl Requests {
         } else {
             None
         };
-        let (websocket, unfit) = match self.handshake(&head) {
+        let (websocket, unfit) = match handshaken(&head, &self.common.settings) {
             Ok(websocket) => (websocket, None),
             Err(refusal) => (None, Some(refusal)),
         };
@@ -309,22 +310,6 @@ impl Requests {
                 let is_proxy = |ip| self.believed.peers.lists(ip);
                 Ok(forwarded(head.all(field.name()), is_proxy)?.scheme)
             }
-        }
-    }
-
-    /// What the answer to a request says that asks for a WebSocket, if one can be had here.
-    fn handshake(&self, head: &Head) -> Result<Option<Box<str>>, Refusal> {
-        if !self.common.settings.is_asgi() {
-            return Ok(None);
-        }
-        match handshake(head.method(), head.minor_version(), head.fields()) {
-            Handshake::Absent => Ok(None),
-            Handshake::Asked(_) if head.framing() != Framing::Empty => Err(Refusal::BadRequest(
-                "the request for a WebSocket has a body",
-            )),
-            Handshake::Asked(key) => Ok(Some(accept_value(key).into())),
-            Handshake::Bad(reason) => Err(Refusal::BadRequest(reason)),
-            Handshake::OtherVersion => Err(Refusal::UnknownWebSocket),
         }
     }
 

@@ -125,7 +125,26 @@ time, its WebSocket is closed with code 1011. 0 waits for ever.",
             help: "Longest WebSocket message, in bytes",
             long_help: "\
 Applies to asynchronous apps. A longer message is not given to the app, and \
-its WebSocket is closed with code 1009.",
+its WebSocket is closed with code 1009. A compressed message may be no \
+longer as it comes, and no longer once it is decompressed.",
+        },
+        Setting {
+            name: "ws_per_message_deflate",
+            flags: &["--ws-per-message-deflate"],
+            metavar: "",
+            env: None,
+            kind: Kind::Bool,
+            default: Preset::Bool(false),
+            gunicorn: false,
+            on_reload: OnReload::Applies,
+            help: "Compress messages of WebSockets",
+            long_help: "\
+Applies to asynchronous apps. Messages are compressed if the client offers it \
+(permessage-deflate, RFC 7692). Each message is compressed by itself, so an \
+idle WebSocket needs no more memory. The worker compresses, and its event \
+loop runs nothing else meanwhile. Messages of the app below 1 KiB are sent \
+as they are. Do not compress messages that have both a secret and what \
+strangers choose in them: who sees their lengths can guess the secret.",
         },
         Setting {
             name: "max_ws_memory",

@@ -106,6 +106,12 @@ pub(in crate::settings) const WITHOUT_EFFECT: &[WithoutEffect] = &[
         why: NO_WEBSOCKETS,
     },
     WithoutEffect {
+        name: "ws_per_message_deflate",
+        runners: WSGI,
+        unmissed: Unmissed::Default,
+        why: NO_WEBSOCKETS,
+    },
+    WithoutEffect {
         name: "max_ws_memory",
         runners: WSGI,
         unmissed: Unmissed::Default,

@@ -1,0 +1,332 @@
+"""Messages of WebSockets that are compressed (RFC 7692): as Python's websockets and zlib have it."""
+
+import json
+import os
+import random
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from websockets.exceptions import ConnectionClosedError
+from websockets.sync.client import connect
+
+from support.counts import Counts
+from support.patience import PATIENCE_S, eventually
+from support.server import Serve, Server
+from support.websocket import HANDSHAKE, Ask, seen, sessions
+from support.wire import Response, Wire, request
+
+from .conftest import ServeAsgi
+
+pytestmark = pytest.mark.own("its clients speak frames")
+
+ASGI = ("--interface", "asgi")
+DEFLATE = "--ws-per-message-deflate"
+OFFER = "permessage-deflate; client_max_window_bits"
+AGREED = "permessage-deflate; server_no_context_takeover; client_no_context_takeover"
+EXTENSIONS = "Sec-WebSocket-Extensions"
+TAIL = b"\x00\x00\xff\xff"
+FIN, DEFLATED = 0x80, 0x40
+CONTINUED, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
+# Of the app's messages, those that are sent as they are.
+PLAIN_BYTES_MAX = 1023
+
+
+def deflated(data: bytes) -> bytes:
+    stream = zlib.compressobj(wbits=-15)
+    whole = stream.compress(data) + stream.flush(zlib.Z_SYNC_FLUSH)
+    assert whole.endswith(TAIL)
+    return whole.removesuffix(TAIL)
+
+
+def inflated(data: bytes, window_bits: int = 15) -> bytes:
+    stream = zlib.decompressobj(wbits=-window_bits)
+    # Little at a time: zlib finds in its window what comes again, and not in what it has given in the same call.
+    pieces = [stream.decompress(data + TAIL, 64 if window_bits < 15 else 0)]
+    while stream.unconsumed_tail:
+        pieces.append(stream.decompress(stream.unconsumed_tail, 64))
+    return b"".join(pieces)
+
+
+def like_json(length: int) -> bytes:
+    """As compressible as what apps send."""
+    numbers = random.Random(length)
+    items = [{"id": numbers.getrandbits(40), "name": f"user {numbers.getrandbits(8)}"} for _ in range(length // 36 + 1)]
+    return json.dumps(items).encode()[:length].ljust(length)
+
+
+class Raw:
+    """A client that sends and hears single frames."""
+
+    def __init__(self, wire: Wire, offer: str | None, path: str = "/") -> None:
+        fields = {**HANDSHAKE, **({EXTENSIONS: offer} if offer is not None else {})}
+        wire.send(request("GET", path, [f"{name}: {value}" for name, value in fields.items()]))
+        self.wire = wire
+        self.answer: Response = wire.response()
+
+    def send(self, first: int, payload: bytes) -> None:
+        head = bytes([first])
+        if len(payload) < 126:
+            head += bytes([0x80 | len(payload)])
+        elif len(payload) < 1 << 16:
+            head += b"\xfe" + len(payload).to_bytes(2, "big")
+        else:
+            head += b"\xff" + len(payload).to_bytes(8, "big")
+        # A key of zeros masks nothing away.
+        self.wire.send(head + bytes(4) + payload)
+
+    def frame(self) -> tuple[int, bytes]:
+        """Its first byte, and what it holds."""
+        first, length = self.wire.body_bytes(2)
+        if length > 125:
+            length = int.from_bytes(self.wire.body_bytes(2 if length == 126 else 8), "big")
+        return first, self.wire.body_bytes(length)
+
+    def message(self) -> tuple[list[int], bytes]:
+        """The first byte of each of its frames, and what they hold together."""
+        firsts: list[int] = []
+        payloads = []
+        while not firsts or not firsts[-1] & FIN:
+            first, payload = self.frame()
+            firsts.append(first)
+            payloads.append(payload)
+        return firsts, b"".join(payloads)
+
+    def closed(self) -> int:
+        """The code of the close frame that comes next, and is answered."""
+        first, payload = self.frame()
+        assert first == FIN | CLOSE
+        self.send(FIN | CLOSE, payload[:2])
+        assert self.wire.closed()
+        return int.from_bytes(payload[:2], "big")
+
+
+Opening = Callable[..., Raw]
+
+
+@pytest.fixture
+def raw() -> Iterator[Opening]:
+    with ExitStack() as clients:
+
+        def opened(server: Server, offer: str | None = OFFER, path: str = "/") -> Raw:
+            return Raw(clients.enter_context(server.connect()), offer, path)
+
+        yield opened
+
+
+@pytest.fixture
+def server(serve: Serve, counts: Counts) -> Server:
+    return serve("sockets:app", *ASGI, DEFLATE, *counts.arguments)
+
+
+def test_nothing_is_compressed_unless_it_is_switched_on(serve: Serve, raw: Opening) -> None:
+    client = raw(serve("sockets:app", *ASGI))
+    assert (client.answer.status, client.answer.header(EXTENSIONS)) == (101, None)
+    client.send(FIN | TEXT, bytes(10_000))
+    assert client.message() == ([FIN | TEXT], bytes(10_000))
+    client.send(FIN | DEFLATED | TEXT, deflated(b"x"))
+    assert client.closed() == 1002
+
+
+@pytest.mark.parametrize(
+    ("offer", "status", "agreed"),
+    [
+        (None, 101, None),
+        ("permessage-deflate", 101, AGREED),
+        (OFFER, 101, AGREED),
+        ("unknown, permessage-deflate; client_max_window_bits=10", 101, AGREED),
+        ('permessage-deflate; server_max_window_bits="10"', 101, f"{AGREED}; server_max_window_bits=10"),
+        ("permessage-deflate; server_max_window_bits=8, permessage-deflate", 101, AGREED),
+        ("permessage-deflate; server_max_window_bits=8", 101, None),
+        ("permessage-deflate; unknown", 101, None),
+        ("permessage-deflate; client_max_window_bits; client_max_window_bits", 101, None),
+        ("", 101, None),
+        ("permessage-deflate;", 400, None),
+        ("permessage-deflate; client_max_window_bits=", 400, None),
+    ],
+)
+def test_what_a_client_offers_is_agreed_on_or_declined(
+    server: Server, offer: str | None, status: int, agreed: str | None, raw: Opening
+) -> None:
+    client = raw(server, offer)
+    assert (client.answer.status, client.answer.header(EXTENSIONS)) == (status, agreed)
+    if status == 101:
+        client.send(FIN | TEXT, b"x" * 10_000)
+        firsts, payload = client.message()
+        if agreed is None:
+            assert (firsts, payload) == ([FIN | TEXT], b"x" * 10_000)
+        else:
+            assert (firsts, inflated(payload)) == ([FIN | DEFLATED | TEXT], b"x" * 10_000)
+
+
+def test_an_answer_that_is_no_websocket_agrees_on_nothing(server: Server, raw: Opening, asked: Ask) -> None:
+    denied = raw(server, path="/deny")
+    assert (denied.answer.status, denied.answer.header(EXTENSIONS)) == (403, None)
+    plain = asked(server, **{EXTENSIONS: OFFER})
+    assert (plain.status, plain.header(EXTENSIONS)) == (200, None)
+
+
+def test_messages_of_all_sizes_come_back_to_websockets_as_they_went(serve_asgi: ServeAsgi) -> None:
+    server = serve_asgi("sockets:app", DEFLATE)
+    host, port = server.address.host, server.address.port
+    with connect(f"ws://{host}:{port}/", proxy=None, max_size=None, open_timeout=PATIENCE_S) as client:
+        assert client.response is not None
+        assert client.response.headers[EXTENSIONS] == AGREED
+        for text in ("", "héllo 𝄞", like_json(1024).decode(), "ä" * 300_000, like_json(3_000_000).decode()):
+            client.send(text)
+            assert client.recv(PATIENCE_S) == text
+        for data in (b"", b"\x00\xff", os.urandom(5_000), os.urandom(3_000_000), bytes(10_000_000)):
+            client.send(data)
+            assert client.recv(PATIENCE_S) == data
+        # In fragments, of which the last is empty.
+        client.send(["one ", "", "message" * 1000])
+        assert client.recv(PATIENCE_S) == "one " + "message" * 1000
+        client.send("close")
+        with pytest.raises(ConnectionClosedError, match="as asked"):
+            client.recv(PATIENCE_S)
+
+
+@pytest.mark.parametrize("bits", range(9, 16))
+def test_a_window_is_no_larger_than_the_client_has_said(server: Server, bits: int, raw: Opening) -> None:
+    client = raw(server, f"permessage-deflate; server_max_window_bits={bits}")
+    # What comes again does so farther back than in the window.
+    data = os.urandom(1 << (bits - 1)) + like_json(1 << bits)
+    client.send(FIN | BINARY, data * 4)
+    firsts, payload = client.message()
+    assert firsts[0] == FIN | DEFLATED | BINARY
+    assert inflated(payload, bits) == data * 4
+
+
+def test_short_messages_and_those_that_would_become_longer_are_sent_as_they_are(server: Server, raw: Opening) -> None:
+    client = raw(server)
+    unlike = os.urandom(5_000)
+    for plain in (b"", b"x" * PLAIN_BYTES_MAX, unlike):
+        client.send(FIN | BINARY, plain)
+        assert client.message() == ([FIN | BINARY], plain)
+    client.send(FIN | TEXT, b"x" * (PLAIN_BYTES_MAX + 1))
+    first, payload = client.frame()
+    assert (first, len(payload) < 50) == (FIN | DEFLATED | TEXT, True)
+    assert inflated(payload) == b"x" * (PLAIN_BYTES_MAX + 1)
+
+
+def test_a_long_message_says_in_its_first_frame_alone_that_it_is_compressed(server: Server, raw: Opening) -> None:
+    client = raw(server)
+    data = like_json(9_000_000)
+    client.send(FIN | DEFLATED | BINARY, deflated(data))
+    firsts, payload = client.message()
+    assert len(firsts) > 1 and len(payload) > 1 << 20, "it goes out in pieces"
+    assert {first & ~FIN for first in firsts[1:]} == {CONTINUED}
+    assert firsts[0] == DEFLATED | BINARY
+    assert inflated(payload) == data
+
+
+def test_fragments_with_control_frames_between_them_are_one_message(server: Server, raw: Opening) -> None:
+    client = raw(server)
+    whole = deflated("fünf".encode() * 1000)
+    client.send(DEFLATED | TEXT, whole[:1])
+    client.send(FIN | PING, b"first")
+    client.send(CONTINUED, b"")
+    for at in range(1, len(whole)):
+        client.send(CONTINUED, whole[at : at + 1])
+    client.send(FIN | PING, b"second")
+    client.send(FIN | CONTINUED, b"")
+    # The worker may be faster than the second pong.
+    frames = [client.frame() for _ in range(3)]
+    assert [payload for first, payload in frames if first == FIN | PONG] == [b"first", b"second"]
+    (payload,) = (payload for first, payload in frames if first == FIN | DEFLATED | TEXT)
+    assert inflated(payload) == "fünf".encode() * 1000
+    # A message that is not compressed may come among those that are.
+    client.send(FIN | TEXT, b"plain")
+    assert client.frame() == (FIN | TEXT, b"plain")
+
+
+BAD = {
+    "a bomb": ([(FIN | DEFLATED | BINARY, deflated(bytes(1_000_001)))], 1009),
+    "a text that is one": ([(FIN | DEFLATED | TEXT, deflated(b"x" * 1_000_001))], 1009),
+    "too long as it comes": ([(FIN | DEFLATED | BINARY, os.urandom(1_000_001))], 1009),
+    "no compression": ([(FIN | DEFLATED | BINARY, b"\xff" * 10)], 1007),
+    "nothing": ([(FIN | DEFLATED | TEXT, b"")], 1007),
+    "cut": ([(FIN | DEFLATED | BINARY, deflated(b"Hello")[:-2])], 1007),
+    "another message's window": ([(FIN | DEFLATED | TEXT, b"\xf2\x00\x11\x00\x00")], 1007),
+    "no UTF-8": ([(FIN | DEFLATED | TEXT, deflated(b"\xc3\x28"))], 1007),
+    "half a character": ([(FIN | DEFLATED | TEXT, deflated("ä".encode()[:1]))], 1007),
+    "a compressed ping": ([(FIN | DEFLATED | PING, b"")], 1002),
+    "a compressed pong": ([(FIN | DEFLATED | PONG, b"")], 1002),
+    "a compressed close": ([(FIN | DEFLATED | CLOSE, b"\x03\xe8")], 1002),
+    "a fragment that says it later": ([(TEXT, b"a"), (FIN | DEFLATED | CONTINUED, b"b")], 1002),
+    "fragments that say it twice": ([(DEFLATED | TEXT, b"\xf2"), (FIN | DEFLATED | CONTINUED, b"H")], 1002),
+    "another reserved bit": ([(FIN | DEFLATED | 0x20 | TEXT, deflated(b"x"))], 1002),
+}
+
+
+@pytest.mark.parametrize(("frames", "code"), BAD.values(), ids=BAD)
+def test_what_is_no_message_closes_its_websocket_and_no_other(
+    serve: Serve, counts: Counts, raw: Opening, frames: list[tuple[int, bytes]], code: int
+) -> None:
+    server = serve("sockets:app", *ASGI, DEFLATE, "--ws-max-size", "1000000", "-w", "1", *counts.arguments)
+    other, client = raw(server), raw(server)
+    for first, payload in frames:
+        client.send(first, payload)
+    assert client.closed() == code
+    eventually(lambda: sessions(counts) == {"begun": 2, "closed_by_server": 1}, "it is counted")
+    eventually(lambda: seen(server)[-1][::2] == [code, "OSError"], "the app is told")
+    # As long as may be.
+    other.send(FIN | DEFLATED | BINARY, deflated(bytes(1_000_000)))
+    assert inflated(other.message()[1]) == bytes(1_000_000)
+    assert "[ERROR]" not in server.log.text()
+
+
+def test_a_client_that_has_sent_what_is_no_message_and_gone_is_counted_once(
+    serve: Serve, counts: Counts, raw: Opening
+) -> None:
+    server = serve("sockets:app", *ASGI, DEFLATE, "-w", "1", *counts.arguments)
+    for _ in range(20):
+        client = raw(server)
+        client.send(FIN | DEFLATED | TEXT, b"\xff")
+        client.wire.close()
+
+    def ended() -> int:
+        now = sessions(counts)
+        return now.get("closed_by_server", 0) + now.get("cut", 0)
+
+    eventually(lambda: ended() == 20, "all have ended")
+    assert sessions(counts)["begun"] == 20
+    assert counts.settled()["in_flight"] == 0
+    assert {event[0] for event in seen(server) if isinstance(event[0], int)} <= {1006, 1007}
+
+
+SOCKETS = 200
+
+
+def anonymous_bytes(server: Server) -> int:
+    """What its processes have of no file, and so not of the memory in which requests cross."""
+    rollups = [Path(f"/proc/{process.pid}/smaps_rollup").read_text() for process in server.processes()]
+    return sum(1024 * int(kb) for rollup in rollups for kb in re.findall(r"^Anonymous: +(\d+) kB", rollup, re.M))
+
+
+def test_a_websocket_that_idles_holds_no_window(serve: Serve, raw: Opening) -> None:
+    """Each has sent and got a compressed message, and takes what one takes that never did."""
+    server = serve("sockets:app", *ASGI, DEFLATE, "-w", "1", "--worker-sessions", str(2 * SOCKETS + 10))
+    data = like_json(20_000)
+
+    def open_and_talk(offer: str | None) -> None:
+        for _ in range(SOCKETS):
+            client = raw(server, offer)
+            client.send(FIN | (DEFLATED if offer else 0) | TEXT, deflated(data) if offer else data)
+            assert (inflated(client.message()[1]) if offer else client.message()[1]) == data
+
+    # What only the first take.
+    for offer in (OFFER, None):
+        client = raw(server, offer)
+        client.send(FIN | TEXT, data)
+        client.message()
+    before = anonymous_bytes(server)
+    open_and_talk(None)
+    plain = anonymous_bytes(server) - before
+    open_and_talk(OFFER)
+    compressed = anonymous_bytes(server) - before - plain
+    # A window alone has 32 KiB.
+    assert compressed < plain + SOCKETS * (16 << 10)

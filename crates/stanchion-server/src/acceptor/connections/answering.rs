@@ -1,7 +1,5 @@
 //! The answer to a request: whose it is, how it is framed, and what the connection does after it.
 
-use std::fs::File;
-
 use bytes::Bytes;
 use stanchion_http::{BodyLength, put_field};
 
@@ -16,7 +14,7 @@ use crate::acceptor::dispatch::ticket::{Answer, AppAnswer, Section, Start, Ticke
 use crate::acceptor::requests::Requests;
 use crate::acceptor::requests::file::{FileBody, put_cached};
 use crate::acceptor::requests::head::{Ending, Extras};
-use crate::acceptor::storage::disk::Disk;
+use crate::acceptor::storage::disk::OpenFile;
 use crate::tally::{Event, Outcome};
 
 /// Answers up to this size go out with their heads, in one piece: to copy them costs less than to name them.
@@ -105,10 +103,7 @@ impl Connection {
                 Source::Over,
             ),
             Start::Streamed(_) => (Bytes::new(), Source::Stream),
-            Start::File(file, sections) => (
-                Bytes::new(),
-                asked.of_file(&mut out, file, sections, &requests.disk),
-            ),
+            Start::File(file, sections) => (Bytes::new(), asked.of_file(&mut out, file, sections)),
         };
         let sending = Sending {
             is_chunked,
@@ -259,19 +254,13 @@ impl Asked {
 
     /// Where the rest of a file comes from. One that is small and at hand goes out with its head: that is two system calls
     /// less, and one packet.
-    fn of_file(
-        &mut self,
-        out: &mut Vec<u8>,
-        file: File,
-        sections: Vec<Section>,
-        disk: &Disk,
-    ) -> Source {
+    fn of_file(&mut self, out: &mut Vec<u8>, file: OpenFile, sections: Vec<Section>) -> Source {
         let len: u64 = sections.iter().map(Section::len).sum();
         if len <= TOGETHER_BYTES_MAX as u64 && put_cached(out, &file, &sections) {
             self.count(len as usize);
             return Source::Over;
         }
-        Source::File(FileBody::new(file, sections, disk))
+        Source::File(FileBody::new(file, sections))
     }
 }
 

@@ -122,7 +122,7 @@ impl Connection {
             Source::Stream => return Err(self.wait_for_more(requests)),
             Source::File(file) => file,
         };
-        match file.next(self.number) {
+        match file.next(&requests.disk, self.number, requests.now_us) {
             Stretch::Over => sending.source = Source::Over,
             Stretch::Broken => sending.break_off(),
             Stretch::Waits => return Err(self.wait_for_more(requests)),

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::connection::{Audience, Connection, Fate, Phase, Waiting};
+use super::connection::{Audience, Connection, Fate, Phase};
 use super::intake::{CutOff, Verdict};
 use super::leaving::{LAST_WORD, LINGER, LINGER_PAUSE};
 use super::pace::{Pace, Slowness};
@@ -11,7 +11,7 @@ use super::session::Session;
 use crate::acceptor::dispatch::refusal::Refusal;
 use crate::acceptor::poller::Poller;
 use crate::acceptor::requests::Requests;
-use crate::acceptor::requests::static_files::LOOKING;
+use crate::acceptor::requests::file::FILE_TIMEOUT;
 
 /// While draining: how long a connection that has sent nothing yet may take to begin.
 const NEWCOMER: Duration = Duration::from_secs(1);
@@ -31,7 +31,7 @@ enum Look {
     Close,
     /// The head took too long.
     HeadTimedOut,
-    /// A file that was asked for is not found in time.
+    /// A file is not found, or read, in time.
     FileTimedOut,
     CallOff(Refusal),
     /// Close without a word: nothing was ever asked.
@@ -85,7 +85,7 @@ impl Connection {
             Look::Close => self.close_soon(requests, poller),
             Look::HeadTimedOut => self.turn_away(Refusal::HeadTimeout, requests, poller),
             Look::FileTimedOut => {
-                self.stop_looking(requests);
+                self.give_file_up(requests);
                 self.drive(None, requests, poller)
             }
             Look::CallOff(refusal) => {
@@ -164,27 +164,45 @@ impl Connection {
             Phase::Body(body) => judge_body(&body.pace, wanted.place, now_us),
             Phase::Leaving(_) => self.judge_leaving(now_us),
             Phase::Session(session) => judge_session(session, u64::MAX, requests),
-            Phase::Waiting(Waiting {
-                ticket,
-                looking: Some(_),
-                ..
-            }) => past(ticket.request.arrived_us, Some(LOOKING), Look::FileTimedOut),
-            Phase::Waiting(_) | Phase::Sending(_) => match &self.upload {
-                Some(upload) => {
-                    let has_seat = || requests.dispatch.has_seat(&upload.ticket);
-                    let others_wait = wanted.place || (wanted.seat && has_seat());
-                    judge_body(&upload.pace, others_wait, now_us)
-                }
-                None => Look::Well { until_us: u64::MAX },
-            },
+            Phase::Waiting(_) | Phase::Sending(_) => self.judge_busy(wanted, requests),
             Phase::Asked(_) | Phase::Over => Look::Well { until_us: u64::MAX },
         }
     }
 
-    fn stop_looking(&mut self, requests: &mut Requests) {
-        if let Phase::Waiting(waiting) = &mut self.phase {
-            waiting.looking = None;
-            requests.give_up_looking(&waiting.ticket);
+    /// One whose request is being answered: its body may still come, and a file system may be waited for.
+    fn judge_busy(&self, wanted: Wanted, requests: &Requests) -> Look {
+        let now_us = requests.now_us;
+        let file_since_us = match &self.phase {
+            Phase::Waiting(waiting) => {
+                let arrived_us = waiting.ticket.request.arrived_us;
+                waiting.looking.as_ref().map(|_| arrived_us)
+            }
+            Phase::Sending(sending) => sending.waits_for_file_since_us(),
+            _ => None,
+        };
+        let file_by_us = file_since_us.map_or(u64::MAX, |since_us| after(since_us, FILE_TIMEOUT));
+        if file_by_us <= now_us {
+            return Look::FileTimedOut;
+        }
+        let Some(upload) = &self.upload else {
+            return Look::Well {
+                until_us: file_by_us,
+            };
+        };
+        let has_seat = || requests.dispatch.has_seat(&upload.ticket);
+        let others_wait = wanted.place || (wanted.seat && has_seat());
+        judge_body(&upload.pace, others_wait, now_us)
+    }
+
+    /// A file is not waited for any more.
+    fn give_file_up(&mut self, requests: &mut Requests) {
+        match &mut self.phase {
+            Phase::Waiting(waiting) => {
+                waiting.looking = None;
+                requests.give_up_looking(&waiting.ticket);
+            }
+            Phase::Sending(sending) => sending.break_off(),
+            _ => {}
         }
     }
 

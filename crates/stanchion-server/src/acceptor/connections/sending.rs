@@ -266,6 +266,14 @@ impl Sending {
         }
     }
 
+    /// Since when a helper thread is waited for that reads a file, if one is.
+    pub(super) fn waits_for_file_since_us(&self) -> Option<u64> {
+        match &self.source {
+            Source::File(file) => file.waits_since_us(),
+            Source::Over | Source::Broken | Source::Stream => None,
+        }
+    }
+
     pub(super) fn break_off(&mut self) {
         self.source = Source::Broken;
         if let Some(asked) = &self.request {

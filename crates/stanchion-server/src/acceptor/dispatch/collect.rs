@@ -16,6 +16,7 @@ use crate::acceptor::dispatch::refusal::Refusal;
 use crate::acceptor::dispatch::ticket::{
     Answer, AppAnswer, Section, Stage, Start, Ticket, bytes_of,
 };
+use crate::acceptor::storage::disk::OpenFile;
 use crate::record::{ANSWER_HEAD_BYTES_MAX, FilePart, PREFIX_BYTES, answer_prefix};
 
 /// Answers up to this are copied: any head alone is, which may name a file.
@@ -156,7 +157,10 @@ impl Dispatch {
                     if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
                         return Err(Corrupt("a file to send is not one"));
                     }
-                    head.begins(Start::File(file, vec![Section::Part(part)]))
+                    head.begins(Start::File(
+                        OpenFile::of_app(file),
+                        vec![Section::Part(part)],
+                    ))
                 }
                 (_, StreamEnd::Complete) if head.facts.status != SWITCHING => {
                     keep_with(head.facts.length, whole)?;

@@ -17,6 +17,7 @@ use super::request::Request;
 use super::sessions::{SessionFacts, SessionPermit};
 use super::trace::Trace;
 use crate::acceptor::storage::clients::Share;
+use crate::acceptor::storage::disk::OpenFile;
 use crate::acceptor::storage::woken::Woken;
 use crate::record::FilePart;
 use crate::tally::Outcome;
@@ -106,7 +107,7 @@ pub(crate) enum Start {
     /// It comes through the ticket's outflow; so many bytes, if that is known.
     Streamed(Option<u64>),
     /// Parts of a file, perhaps with something between.
-    File(std::fs::File, Vec<Section>),
+    File(OpenFile, Vec<Section>),
 }
 
 /// A part of a body.

@@ -3,39 +3,43 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
-use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use tracing::warn;
 
 use crate::acceptor::dispatch::ticket::Section;
-use crate::acceptor::storage::disk::{self, Disk, Files, Job};
+use crate::acceptor::storage::disk::{self, Disk, Job, OpenFile, Place};
+
+/// How long a look for a file, or the reading of a stretch of it, may take. A file system that works is faster, also one of
+/// a network.
+pub(crate) const FILE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How much of a file is looked for in the page cache, and sent, at a time.
 const STRETCH_BYTES: u64 = 512 << 10;
 
-/// Of that, how much is taken to be there where its first byte is: the kernel reads ahead by more.
+/// Of a foreign file, so much is read by a helper thread and kept here until it is sent: what the page cache has of it may
+/// still have to be asked for.
+const FOREIGN_STRETCH_BYTES: u64 = 128 << 10;
+
+/// Of a stretch in the page cache, how much is taken to be there where its first byte is: the kernel reads ahead by more.
 const PROBE_BYTES: usize = 32 << 10;
 
 /// What is left of it.
 pub(crate) struct FileBody {
-    file: Lent,
+    file: OpenFile,
     offset: u64,
     left: u64,
     /// What comes behind that.
     behind: VecDeque<Section>,
     /// As far as it was in the page cache when last looked.
     warm_until: u64,
-    /// A helper thread fetches the next stretch from the disk, which must not hold up the event loop.
-    warming: Option<Job<()>>,
-}
-
-/// A file that is open until it is sent.
-struct Lent {
-    /// Until it is closed.
-    file: Option<Arc<File>>,
-    disk: Disk,
+    /// A helper thread fetches the next stretch from the disk, which must not hold up the event loop; of a foreign file
+    /// this is what it has read.
+    warming: Option<Job<Vec<u8>>>,
+    /// When that was begun.
+    asked_us: u64,
 }
 
 /// The next part of a file that can be sent at once.
@@ -55,18 +59,16 @@ pub(crate) enum Stretch<'f> {
 }
 
 impl FileBody {
-    pub(crate) fn new(file: File, mut sections: Vec<Section>, disk: &Disk) -> Self {
+    pub(crate) fn new(file: OpenFile, mut sections: Vec<Section>) -> Self {
         sections.retain(|section| section.len() > 0);
         Self {
-            file: Lent {
-                file: Some(Arc::new(file)),
-                disk: disk.clone(),
-            },
+            file,
             offset: 0,
             left: 0,
             behind: sections.into(),
             warm_until: 0,
             warming: None,
+            asked_us: 0,
         }
     }
 
@@ -75,8 +77,13 @@ impl FileBody {
         self.left == 0 && self.behind.is_empty()
     }
 
+    /// Since when a helper thread is waited for, if one is.
+    pub(crate) fn waits_since_us(&self) -> Option<u64> {
+        self.warming.as_ref().map(|_| self.asked_us)
+    }
+
     /// What can be sent now.
-    pub(crate) fn next(&mut self, connection: u32) -> Stretch<'_> {
+    pub(crate) fn next(&mut self, disk: &Disk, connection: u32, now_us: u64) -> Stretch<'_> {
         while self.left == 0 {
             match self.behind.pop_front() {
                 None => return Stretch::Over,
@@ -87,35 +94,60 @@ impl FileBody {
                 }
             }
         }
-        let end = self.offset + self.left.min(STRETCH_BYTES);
+        let place = self.file.place();
+        let stretch_bytes = match place {
+            Place::Own => STRETCH_BYTES,
+            Place::Foreign => FOREIGN_STRETCH_BYTES,
+        };
+        let end = self.offset + self.left.min(stretch_bytes);
         if let Some(job) = &mut self.warming {
-            match job.take() {
+            let fetched = match job.take() {
                 None => return Stretch::Waits,
-                Some(Ok(())) => self.warm_until = end,
+                Some(Ok(bytes)) => bytes,
                 Some(Err(error)) => {
                     warn!("a file cannot be sent whole: {error}");
                     return Stretch::Broken;
                 }
-            }
+            };
             self.warming = None;
-        }
-        if self.offset >= self.warm_until {
-            let is_cached = |at| disk::read_cached(&self.file, at, 1).is_some();
-            let probes = (self.offset..end).step_by(PROBE_BYTES).chain([end - 1]);
-            if probes.into_iter().all(is_cached) {
-                self.warm_until = end;
-            } else {
-                let (file, offset) = (Arc::clone(&self.file), self.offset);
-                let fetch = move || fetch(&file, offset, end);
-                self.warming = Some(self.file.disk.start(Files::Served, connection, fetch));
-                return Stretch::Waits;
+            if place == Place::Foreign {
+                return if self.sent(fetched.len()) {
+                    Stretch::Text(fetched.into())
+                } else {
+                    Stretch::Broken
+                };
             }
+            self.warm_until = end;
+        }
+        if self.offset >= self.warm_until && !self.is_cached(end) {
+            let (file, offset) = (Arc::clone(&self.file), self.offset);
+            let read = move || match place {
+                Place::Own => fetch(&file, offset, end).map(|()| Vec::new()),
+                Place::Foreign => disk::read_at(&file, offset, (end - offset) as usize),
+            };
+            self.warming = Some(disk.start(place, connection, read));
+            self.asked_us = now_us;
+            return Stretch::Waits;
         }
         Stretch::Bytes {
             file: &self.file,
             offset: self.offset,
             len: (self.warm_until - self.offset) as usize,
         }
+    }
+
+    /// Whether the next stretch, up to `end`, is in the page cache, from where it is sent at once.
+    fn is_cached(&mut self, end: u64) -> bool {
+        if self.file.place() == Place::Foreign {
+            return false;
+        }
+        let is_cached = |at| disk::read_cached(&self.file, at, 1).is_some();
+        let probes = (self.offset..end).step_by(PROBE_BYTES).chain([end - 1]);
+        let is_cached = probes.into_iter().all(is_cached);
+        if is_cached {
+            self.warm_until = end;
+        }
+        is_cached
     }
 
     /// So much of it was sent; false if there was nothing, though there should have been.
@@ -127,24 +159,6 @@ impl FileBody {
         self.offset += bytes as u64;
         self.left -= bytes as u64;
         true
-    }
-}
-
-impl Deref for Lent {
-    type Target = Arc<File>;
-
-    fn deref(&self) -> &Arc<File> {
-        self.file
-            .as_ref()
-            .expect("it is there until this is dropped")
-    }
-}
-
-impl Drop for Lent {
-    fn drop(&mut self) {
-        if let Some(file) = self.file.take() {
-            self.disk.close(file);
-        }
     }
 }
 
@@ -200,14 +214,13 @@ mod tests {
         let len = STRETCH_BYTES as usize * 2 + 5_000;
         let (offset, part) = (1_000, len as u64 - 3_000);
         let mut body = FileBody::new(
-            file(&scratch, len),
+            OpenFile::of_app(file(&scratch, len)),
             vec![Section::Part(FilePart { offset, len: part })],
-            &scratch.disk,
         );
         let (mut at, end) = (offset, offset + part);
         let mut stretches = 0;
         loop {
-            let next = scratch.until(|| match body.next(0) {
+            let next = scratch.until(|| match body.next(&scratch.disk, 0, 0) {
                 Stretch::Waits => None,
                 Stretch::Bytes { offset, len, .. } => Some(Some((offset, len))),
                 Stretch::Over => Some(None),
@@ -254,8 +267,8 @@ mod tests {
                 len: 5_000,
             })]
         };
-        let mut body = FileBody::new(file(&scratch, 5_000), part(), &scratch.disk);
-        let has_bytes = scratch.until(|| match body.next(0) {
+        let mut body = FileBody::new(OpenFile::of_app(file(&scratch, 5_000)), part());
+        let has_bytes = scratch.until(|| match body.next(&scratch.disk, 0, 0) {
             Stretch::Waits => None,
             stretch => Some(matches!(stretch, Stretch::Bytes { .. })),
         });
@@ -264,14 +277,13 @@ mod tests {
         // Behind the head of an empty file nothing follows, for which it should wait.
         let empty = FilePart { offset: 0, len: 0 };
         let file = File::open(&scratch.directory).unwrap();
-        assert!(FileBody::new(file, vec![Section::Part(empty)], &scratch.disk).is_over());
+        assert!(FileBody::new(OpenFile::of_app(file), vec![Section::Part(empty)]).is_over());
         // A directory opens like a file, and reads like none (EISDIR in read(2)).
         let mut body = FileBody::new(
-            File::open(&scratch.directory).unwrap(),
+            OpenFile::of_app(File::open(&scratch.directory).unwrap()),
             part(),
-            &scratch.disk,
         );
-        let is_broken = scratch.until(|| match body.next(0) {
+        let is_broken = scratch.until(|| match body.next(&scratch.disk, 0, 0) {
             Stretch::Waits => None,
             stretch => Some(matches!(stretch, Stretch::Broken)),
         });

@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
@@ -21,9 +23,8 @@ use crate::panics;
 /// Threads that wait for the disk, at most. What else is to be read or written waits for one of
 /// them.
 const DISK_THREADS_MAX: usize = 32;
-/// Of these, those that may be at files that are served: they may lie on a file system that hangs, and the spool must go
-/// on all the same.
-pub(crate) const SERVING_THREADS_MAX: usize = DISK_THREADS_MAX / 2;
+/// Of these, those that may wait for file systems that may not answer: all else must go on.
+pub(crate) const FOREIGN_THREADS_MAX: usize = DISK_THREADS_MAX / 2;
 /// What they are called, to the kernel and in the log.
 const THREAD_NAME: &str = "stanchion-disk";
 
@@ -49,18 +50,22 @@ const OWN_FILE_SYSTEMS: [u32; 12] = [
     0x9660,      // ISO 9660
 ];
 
-/// Which files a job is about.
+/// Where the files are that a job is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Files {
-    /// The spool's.
-    Ours,
-    /// Of the app, or of the operator.
-    Served,
+pub(crate) enum Place {
+    /// On one of [`OWN_FILE_SYSTEMS`], or where an app has opened one.
+    Own,
+    /// Where a server may be asked each time, which may not answer.
+    Foreign,
 }
 
 /// What was begun for a connection, and is done by a helper thread. It is not done any more if this is dropped before
 /// its turn has come.
-pub(crate) struct Job<T>(Arc<Slot<T>>);
+pub(crate) struct Job<T: Send + 'static> {
+    slot: Arc<Slot<T>>,
+    place: Place,
+    pool: Arc<Pool>,
+}
 
 /// What has come of it, from when it is done until it is taken.
 type Slot<T> = Mutex<Option<io::Result<T>>>;
@@ -69,13 +74,13 @@ type Work = Box<dyn FnOnce() + Send>;
 /// The threads end when this is dropped.
 struct Owner {
     pool: Arc<Pool>,
-    /// Jobs that may wait while all threads are busy, and as many things that are to be let go of. A connection has one job at a time, so it is
-    /// `max_connections`; but those that are gone may have left theirs behind.
-    waiting_max: usize,
 }
 
 struct Pool {
     state: Mutex<State>,
+    /// Jobs that may wait while all threads are busy, and as many things that are to be let go of. A connection has one
+    /// job at a time, so it is `max_connections`; but those that are gone may have left theirs behind.
+    waiting_max: usize,
     /// Notified when there is work, or none will come any more.
     work: Condvar,
     /// Notified when nothing is left to do.
@@ -87,13 +92,12 @@ struct Pool {
 
 #[derive(Default)]
 struct State {
-    /// Jobs about [`Files::Ours`], and about [`Files::Served`].
-    ours: VecDeque<Work>,
-    served: VecDeque<Work>,
+    own: VecDeque<Work>,
+    foreign: VecDeque<Work>,
     threads: usize,
-    /// Of these, those that do something, and those of them that are at files that are served.
+    /// Of these, those that do something, and those of them that do it with foreign files.
     busy: usize,
-    serving: usize,
+    busy_foreign: usize,
     /// Whose jobs are done, until the event loop has heard of it.
     done: Vec<u32>,
     is_over: bool,
@@ -104,13 +108,13 @@ impl Disk {
     pub(crate) fn new(connections_max: usize) -> io::Result<Self> {
         let pool = Arc::new(Pool {
             state: Mutex::default(),
+            waiting_max: connections_max,
             work: Condvar::new(),
             rest: Condvar::new(),
             has_done: AtomicBool::new(false),
             bell: EventFd::new()?,
         });
-        let waiting_max = connections_max;
-        Ok(Self(Rc::new(Owner { pool, waiting_max })))
+        Ok(Self(Rc::new(Owner { pool })))
     }
 
     /// Rings when jobs are done; to be watched edge-triggered.
@@ -121,7 +125,7 @@ impl Disk {
     /// Begins `work` for a connection, which is woken once it is done.
     pub(crate) fn start<T: Send + 'static>(
         &self,
-        files: Files,
+        place: Place,
         connection: u32,
         work: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> Job<T> {
@@ -129,29 +133,21 @@ impl Disk {
         let pool = &self.0.pool;
         let (taker, for_thread) = (Arc::downgrade(&slot), Arc::clone(pool));
         let task = Box::new(move || for_thread.run(connection, &taker, work));
-        if let Err(error) = pool.queue(files, task, self.0.waiting_max) {
+        if let Err(error) = pool.queue(place, task, pool.waiting_max) {
             *locked(&slot) = Some(Err(error));
             pool.report(connection);
         }
-        Job(slot)
-    }
-
-    /// Drops what takes the disk a while to let go of: a large file takes a file system many writes, and a file system in
-    /// user space is asked at each close(2).
-    pub(crate) fn discard<T: Send + 'static>(&self, files: Files, thing: T) {
-        let waiting_max = self.0.waiting_max.saturating_mul(2);
-        // What is refused is dropped here and now: the disk is that slow for everybody, or nobody is held up any more.
-        let _refused = self
-            .0
-            .pool
-            .queue(files, Box::new(move || drop(thing)), waiting_max);
-    }
-
-    /// Closes a file, by a helper thread if its file system may ask its server first.
-    pub(crate) fn close(&self, file: impl AsFd + Send + 'static) {
-        if !is_on_own_disk(&file) {
-            self.discard(Files::Served, file);
+        Job {
+            slot,
+            place,
+            pool: Arc::clone(pool),
         }
+    }
+
+    /// Drops what takes the disk a while to let go of: a large file takes a file system many writes, and one in user space
+    /// is asked at each close(2).
+    pub(crate) fn discard<T: Send + 'static>(&self, place: Place, thing: T) {
+        self.0.pool.discard(place, thing);
     }
 
     /// Tells who of the connections has a job that is done. To be called once per turn.
@@ -178,10 +174,19 @@ impl Disk {
     }
 }
 
-impl<T> Job<T> {
+impl<T: Send + 'static> Job<T> {
     /// What has come of it, once it is done.
     pub(crate) fn take(&mut self) -> Option<io::Result<T>> {
-        locked(&self.0).take()
+        locked(&self.slot).take()
+    }
+}
+
+impl<T: Send + 'static> Drop for Job<T> {
+    fn drop(&mut self) {
+        // A file may have come of it that nobody wants any more.
+        if let Some(done) = self.take() {
+            self.pool.discard(self.place, done);
+        }
     }
 }
 
@@ -194,17 +199,17 @@ impl Drop for Owner {
 impl State {
     /// Jobs that are not done.
     fn left(&self) -> usize {
-        self.ours.len() + self.served.len() + self.busy
+        self.own.len() + self.foreign.len() + self.busy
     }
 
     /// The next job that may be done now.
-    fn next(&mut self) -> Option<(Files, Work)> {
-        if self.serving < SERVING_THREADS_MAX
-            && let Some(task) = self.served.pop_front()
+    fn next(&mut self) -> Option<(Place, Work)> {
+        if self.busy_foreign < FOREIGN_THREADS_MAX
+            && let Some(task) = self.foreign.pop_front()
         {
-            return Some((Files::Served, task));
+            return Some((Place::Foreign, task));
         }
-        self.ours.pop_front().map(|task| (Files::Ours, task))
+        self.own.pop_front().map(|task| (Place::Own, task))
     }
 }
 
@@ -213,25 +218,43 @@ impl Pool {
         locked(&self.state)
     }
 
+    /// See [`Disk::discard`].
+    fn discard<T: Send + 'static>(self: &Arc<Self>, place: Place, thing: T) {
+        let waiting_max = self.waiting_max.saturating_mul(2);
+        let task: Work = match place {
+            // What is refused is dropped here and now: the disk is that slow for everybody, or nobody is held up any more.
+            Place::Own => Box::new(move || drop(thing)),
+            // What is refused is not let go of at all: that takes a file system that hangs, or the end.
+            Place::Foreign => {
+                let thing = ManuallyDrop::new(thing);
+                Box::new(move || drop(ManuallyDrop::into_inner(thing)))
+            }
+        };
+        let _refused = self.queue(place, task, waiting_max);
+    }
+
     /// Has a thread do it, a new one if all are busy.
-    fn queue(self: &Arc<Self>, files: Files, task: Work, waiting_max: usize) -> io::Result<()> {
+    fn queue(self: &Arc<Self>, place: Place, task: Work, waiting_max: usize) -> io::Result<()> {
         let mut state = self.state();
         if state.is_over {
             return Err(io::Error::other("the server leaves"));
         }
-        let (jobs, threads_max) = match files {
-            Files::Ours => (
-                state.ours.len() + state.busy - state.serving,
+        let (jobs, threads_max) = match place {
+            Place::Own => (
+                state.own.len() + state.busy - state.busy_foreign,
                 DISK_THREADS_MAX,
             ),
-            Files::Served => (state.served.len() + state.serving, SERVING_THREADS_MAX),
+            Place::Foreign => (
+                state.foreign.len() + state.busy_foreign,
+                FOREIGN_THREADS_MAX,
+            ),
         };
         if jobs >= threads_max + waiting_max {
             let why = "the disk is too slow: there are as many jobs for it as connections";
             return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
         }
         let idle = state.threads - state.busy;
-        if idle <= state.ours.len() + state.served.len() && state.threads < DISK_THREADS_MAX {
+        if idle <= state.own.len() + state.foreign.len() && state.threads < DISK_THREADS_MAX {
             let pool = Arc::clone(self);
             let thread = std::thread::Builder::new().name(THREAD_NAME.to_owned());
             match thread.spawn(move || pool.work()) {
@@ -241,9 +264,9 @@ impl Pool {
                 Err(error) => return Err(error),
             }
         }
-        match files {
-            Files::Ours => state.ours.push_back(task),
-            Files::Served => state.served.push_back(task),
+        match place {
+            Place::Own => state.own.push_back(task),
+            Place::Foreign => state.foreign.push_back(task),
         }
         self.work.notify_one();
         Ok(())
@@ -253,16 +276,16 @@ impl Pool {
     fn work(&self) {
         let mut state = self.state();
         loop {
-            if let Some((files, task)) = state.next() {
-                let is_serving = usize::from(files == Files::Served);
+            if let Some((place, task)) = state.next() {
+                let is_foreign = usize::from(place == Place::Foreign);
                 state.busy += 1;
-                state.serving += is_serving;
+                state.busy_foreign += is_foreign;
                 drop(state);
                 // A panic in what is dropped is told in the log, as any.
                 let _told = panics::caught(task);
                 state = self.state();
                 state.busy -= 1;
-                state.serving -= is_serving;
+                state.busy_foreign -= is_foreign;
             } else if state.is_over {
                 state.threads -= 1;
                 self.rest.notify_all();
@@ -310,10 +333,64 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether this is on a file system of [`OWN_FILE_SYSTEMS`].
-pub(crate) fn is_on_own_disk(file: impl AsFd) -> bool {
+/// Where a file or directory is. To ask may take as long as anything else of it.
+pub(crate) fn place_of(file: impl AsFd) -> Place {
     // The number is one of 32 bits, whatever type the machine's word has.
-    fstatfs(file).is_ok_and(|found| OWN_FILE_SYSTEMS.contains(&(found.f_type as u32)))
+    match fstatfs(file) {
+        Ok(found) if OWN_FILE_SYSTEMS.contains(&(found.f_type as u32)) => Place::Own,
+        _ => Place::Foreign,
+    }
+}
+
+/// A file that is open until it is sent.
+pub(crate) struct OpenFile {
+    /// Until it is closed.
+    file: Option<Arc<File>>,
+    /// Closes it, if it is foreign.
+    disk: Option<Disk>,
+}
+
+impl OpenFile {
+    pub(crate) fn new(file: File, place: Place, disk: &Disk) -> Self {
+        Self {
+            file: Some(Arc::new(file)),
+            disk: (place == Place::Foreign).then(|| disk.clone()),
+        }
+    }
+
+    /// One that an app has opened, wherever that is.
+    pub(crate) fn of_app(file: File) -> Self {
+        Self {
+            file: Some(Arc::new(file)),
+            disk: None,
+        }
+    }
+
+    pub(crate) fn place(&self) -> Place {
+        if self.disk.is_some() {
+            Place::Foreign
+        } else {
+            Place::Own
+        }
+    }
+}
+
+impl Deref for OpenFile {
+    type Target = Arc<File>;
+
+    fn deref(&self) -> &Arc<File> {
+        self.file
+            .as_ref()
+            .expect("it is there until this is dropped")
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        if let (Some(file), Some(disk)) = (self.file.take(), &self.disk) {
+            disk.discard(Place::Foreign, file);
+        }
+    }
 }
 
 /// What the page cache has at once (preadv2(2), `RWF_NOWAIT`); `None` if it has nothing, or if

@@ -9,9 +9,10 @@ use stanchion_http::{
     ranges,
 };
 
-use super::{Opened, StaticFiles, date_s};
+use super::{Attributes, Opened, StaticFiles, date_s};
 use crate::acceptor::dispatch::reply::Reply;
 use crate::acceptor::dispatch::ticket::{AppAnswer, Section, Start};
+use crate::acceptor::storage::disk::{Disk, OpenFile};
 use crate::record::FilePart;
 
 /// What a name says that has a hash of its content (RFC 8246).
@@ -28,7 +29,9 @@ pub(crate) enum Found {
 
 impl StaticFiles {
     /// Answers a GET or HEAD of a file. Errors are the kernel's, which has no random bytes.
-    pub(crate) fn answer(&self, head: &Head, opened: &mut Opened) -> io::Result<Found> {
+    pub(crate) fn answer(&self, head: &Head, opened: Opened, disk: &Disk) -> io::Result<Found> {
+        let Opened { file, attributes } = opened;
+        let (file, opened) = (OpenFile::new(file, attributes.place, disk), &attributes);
         let etag = format!("\"{:x}-{:x}\"", opened.modified_s, opened.len);
         let there = Validators {
             etag: &etag,
@@ -89,17 +92,16 @@ impl StaticFiles {
             );
             return Ok(without_body(status, wire));
         }
-        let file = opened.file.take();
         Ok(Found::File(AppAnswer {
             head: 0..wire.len(),
             facts: facts(status, BodyLength::Unknown),
             bytes: wire,
-            body: file.map_or(Start::Whole, |file| Start::File(file, sections)),
+            body: Start::File(file, sections),
         }))
     }
 
     /// What a 304 says as well (RFC 9110 section 15.4.5).
-    fn put_what_caches_need(&self, wire: &mut Vec<u8>, opened: &Opened, etag: &str) {
+    fn put_what_caches_need(&self, wire: &mut Vec<u8>, opened: &Attributes, etag: &str) {
         let modified = UNIX_EPOCH + Duration::from_secs(opened.modified_s);
         put_field(
             wire,

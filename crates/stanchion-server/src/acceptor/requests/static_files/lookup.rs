@@ -1,7 +1,6 @@
 //! Finding a file below a directory: what the kernel has in its caches at once, the rest by a helper thread.
 
 use std::ffi::{CStr, CString};
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -9,8 +8,8 @@ use rustix::fs::{Mode, OFlags, ResolveFlags, fstat, openat2};
 use rustix::io::Errno;
 use stanchion_http::Coding;
 
-use super::{Look, Opened, Wanted};
-use crate::acceptor::storage::disk::{Disk, Files};
+use super::{Attributes, Look, Opened, Wanted};
+use crate::acceptor::storage::disk::{Disk, Place, place_of};
 
 /// How often a file is looked for while others rename what is around it.
 const TRIES_MAX: u32 = 100;
@@ -39,24 +38,24 @@ pub(super) fn probe(directory: BorrowedFd<'_>) -> io::Result<()> {
 impl Wanted {
     /// Looks for it, without waiting for the disk.
     pub(crate) fn look(self, disk: &Disk, connection: u32) -> Look {
-        let found = if self.is_on_own_disk {
-            self.find(Patience::None)
-        } else {
-            Err(Errno::AGAIN)
+        let found = match self.place {
+            Place::Own => self.find(Patience::None),
+            Place::Foreign => Err(Errno::XDEV),
         };
-        match found {
-            // The kernel is too old for RESOLVE_CACHED (5.12), does not have it all in memory, or it is on another file system.
-            Err(Errno::AGAIN | Errno::INVAL | Errno::XDEV) => {
-                let find = move || Ok(self.find_patiently()?);
-                Look::Waits(disk.start(Files::Served, connection, find))
-            }
-            found => Look::Done(found.map_err(io::Error::from)),
-        }
+        let place = match found {
+            // The kernel is too old for RESOLVE_CACHED (5.12), or does not have it all in memory.
+            Err(Errno::AGAIN | Errno::INVAL) => Place::Own,
+            // It is mounted below the directory, or a link leads out.
+            Err(Errno::XDEV) => Place::Foreign,
+            found => return Look::Done(found.map_err(io::Error::from)),
+        };
+        let find = move || Ok(self.find_patiently()?);
+        Look::Waits(disk.start(place, connection, find))
     }
 
     /// As [`Self::find`]. The kernel asks to try again if something was renamed or mounted meanwhile, wherever that was,
     /// since a link with `..` may then lead out (openat2(2)).
-    pub(super) fn find_patiently(&self) -> Result<Option<Opened>, Errno> {
+    fn find_patiently(&self) -> Result<Option<Opened>, Errno> {
         let mut tries = 1;
         loop {
             match self.find(Patience::Any) {
@@ -116,7 +115,7 @@ impl Wanted {
         }
     }
 
-    fn open_file(&self, path: &CStr, patience: Patience) -> Result<Option<Plain>, Errno> {
+    fn open_file(&self, path: &CStr, patience: Patience) -> Result<Option<Opened>, Errno> {
         // A pipe is not waited for (open(2), O_NONBLOCK).
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let Some(fd) = self.open(path, flags, patience)? else {
@@ -124,31 +123,29 @@ impl Wanted {
         };
         let stat = fstat(&fd)?;
         let is_plain = rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file();
-        Ok(is_plain.then(|| Plain {
+        Ok(is_plain.then(|| Opened {
+            attributes: Attributes {
+                place: match patience {
+                    Patience::None => Place::Own,
+                    Patience::Any => place_of(&fd),
+                },
+                len: u64::try_from(stat.st_size).unwrap_or(0),
+                modified_s: u64::try_from(stat.st_mtime).unwrap_or(0),
+                coding: None,
+                varies: false,
+                path: path.to_owned(),
+            },
             file: fd.into(),
-            len: u64::try_from(stat.st_size).unwrap_or(0),
-            modified_s: u64::try_from(stat.st_mtime).unwrap_or(0),
         }))
     }
 }
 
-/// A plain file that is open.
-struct Plain {
-    file: File,
-    len: u64,
-    modified_s: u64,
-}
-
-impl Plain {
-    fn with(self, coding: Option<Coding>, varies: bool, path: &CStr) -> Opened {
-        Opened {
-            file: Some(self.file),
-            len: self.len,
-            modified_s: self.modified_s,
-            coding,
-            varies,
-            path: path.to_owned(),
-        }
+impl Opened {
+    fn with(mut self, coding: Option<Coding>, varies: bool, path: &CStr) -> Self {
+        self.attributes.coding = coding;
+        self.attributes.varies = varies;
+        path.clone_into(&mut self.attributes.path);
+        self
     }
 }
 

@@ -10,24 +10,22 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
 use httpdate::parse_http_date;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use stanchion_http::{Coding, Head, codings_taken, percent_decoded};
 
 use super::Requests;
+use super::file::FILE_TIMEOUT;
 use crate::acceptor::dispatch::refusal::Refusal;
 use crate::acceptor::dispatch::reply::Reply;
 use crate::acceptor::dispatch::ticket::{Answer, Ticket};
-use crate::acceptor::storage::disk::{self, Job};
+use crate::acceptor::storage::disk::{self, Job, Place};
 use crate::settings::{Settings, StaticMissing};
 use crate::tally::Outcome;
 use answer::Found;
 use types::Types;
-
-/// How long a look for a file may take. A file system that works is faster, also one of a network.
-pub(crate) const LOOKING: Duration = Duration::from_secs(30);
 
 /// The directories, and what is known of their files.
 pub(crate) struct StaticFiles {
@@ -42,14 +40,14 @@ pub(crate) struct StaticFiles {
 struct Mount {
     prefix: String,
     directory: Arc<OwnedFd>,
-    is_on_own_disk: bool,
+    place: Place,
 }
 
 /// What a request asks for, if it is a static file.
 #[derive(Debug)]
 pub(crate) struct Wanted {
     directory: Arc<OwnedFd>,
-    is_on_own_disk: bool,
+    place: Place,
     /// Below it.
     path: CString,
     /// What its client takes, the best first.
@@ -61,13 +59,21 @@ pub(crate) struct Wanted {
 /// A file that was asked for.
 #[derive(Debug)]
 pub(crate) struct Opened {
-    /// Until its content is sent.
-    file: Option<File>,
+    file: File,
+    attributes: Attributes,
+}
+
+/// What is known of a file that was asked for.
+#[derive(Debug)]
+struct Attributes {
+    place: Place,
     len: u64,
     modified_s: u64,
+    /// Which it is in.
     coding: Option<Coding>,
     /// Who takes other codings gets another file.
     varies: bool,
+    /// What was asked for, whatever the coding.
     path: CString,
 }
 
@@ -96,7 +102,7 @@ impl StaticFiles {
             lookup::probe(directory.as_fd()).map_err(named)?;
             Ok(Mount {
                 prefix: dir.prefix.clone(),
-                is_on_own_disk: disk::is_on_own_disk(&directory),
+                place: disk::place_of(&directory),
                 directory: Arc::new(directory),
             })
         });
@@ -133,7 +139,7 @@ impl StaticFiles {
         let may_be_coded = self.types.of(path.as_bytes()).pays;
         Some(Ok(Wanted {
             directory: Arc::clone(&mount.directory),
-            is_on_own_disk: mount.is_on_own_disk,
+            place: mount.place,
             path,
             codings: if may_be_coded {
                 codings_taken(head)
@@ -171,7 +177,7 @@ impl Requests {
 
     /// The look for a file has taken as long as it may. The helper thread goes on with it, and nobody waits for that.
     pub(crate) fn give_up_looking(&mut self, ticket: &Rc<Ticket>) {
-        let limit_s = LOOKING.as_secs();
+        let limit_s = FILE_TIMEOUT.as_secs();
         let why = format!("its file system has not answered for {limit_s} s");
         self.found(ticket, Err(io::Error::new(io::ErrorKind::TimedOut, why)));
     }
@@ -179,13 +185,9 @@ impl Requests {
     /// The look for a static file is over.
     fn found(&mut self, ticket: &Rc<Ticket>, found: io::Result<Option<Opened>>) {
         let answered = match found {
-            Ok(Some(mut opened)) => {
-                let head = &ticket.request.head;
-                let answered = self.static_files.answer(head, &mut opened);
-                if let Some(unsent) = opened.file {
-                    self.disk.close(unsent);
-                }
-                answered
+            Ok(Some(opened)) => {
+                let (head, disk) = (&ticket.request.head, &self.disk);
+                self.static_files.answer(head, opened, disk)
             }
             Ok(None) => return self.no_file(ticket),
             Err(error) => Err(error),

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tracing::warn;
 
 use crate::acceptor::dispatch::ticket::Section;
-use crate::acceptor::storage::disk::{self, Disk, Job, OpenFile, Place};
+use crate::acceptor::storage::disk::{self, Disk, FileSystem, Job, OpenFile};
 
 /// How long a look for a file, or the reading of a stretch of it, may take. A file system that works is faster, also one of
 /// a network.
@@ -96,8 +96,8 @@ impl FileBody {
         }
         let place = self.file.place();
         let stretch_bytes = match place {
-            Place::Own => STRETCH_BYTES,
-            Place::Foreign => FOREIGN_STRETCH_BYTES,
+            FileSystem::Own => STRETCH_BYTES,
+            FileSystem::Foreign => FOREIGN_STRETCH_BYTES,
         };
         let end = self.offset + self.left.min(stretch_bytes);
         if let Some(job) = &mut self.warming {
@@ -110,7 +110,7 @@ impl FileBody {
                 }
             };
             self.warming = None;
-            if place == Place::Foreign {
+            if place == FileSystem::Foreign {
                 return if self.sent(fetched.len()) {
                     Stretch::Text(fetched.into())
                 } else {
@@ -122,8 +122,8 @@ impl FileBody {
         if self.offset >= self.warm_until && !self.is_cached(end) {
             let (file, offset) = (Arc::clone(&self.file), self.offset);
             let read = move || match place {
-                Place::Own => fetch(&file, offset, end).map(|()| Vec::new()),
-                Place::Foreign => disk::read_at(&file, offset, (end - offset) as usize),
+                FileSystem::Own => fetch(&file, offset, end).map(|()| Vec::new()),
+                FileSystem::Foreign => disk::read_at(&file, offset, (end - offset) as usize),
             };
             self.warming = Some(disk.start(place, connection, read));
             self.asked_us = now_us;
@@ -138,7 +138,7 @@ impl FileBody {
 
     /// Whether the next stretch, up to `end`, is in the page cache, from where it is sent at once.
     fn is_cached(&mut self, end: u64) -> bool {
-        if self.file.place() == Place::Foreign {
+        if self.file.place() == FileSystem::Foreign {
             return false;
         }
         let is_cached = |at| disk::read_cached(&self.file, at, 1).is_some();

@@ -52,7 +52,7 @@ const OWN_FILE_SYSTEMS: [u32; 12] = [
 
 /// Where the files are that a job is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum FileSystem {
     /// On one of [`OWN_FILE_SYSTEMS`], or where an app has opened one.
     Own,
     /// Where a server may be asked each time, which may not answer.
@@ -63,7 +63,7 @@ pub(crate) enum Place {
 /// its turn has come.
 pub(crate) struct Job<T: Send + 'static> {
     slot: Arc<Slot<T>>,
-    place: Place,
+    place: FileSystem,
     pool: Arc<Pool>,
 }
 
@@ -125,7 +125,7 @@ impl Disk {
     /// Begins `work` for a connection, which is woken once it is done.
     pub(crate) fn start<T: Send + 'static>(
         &self,
-        place: Place,
+        place: FileSystem,
         connection: u32,
         work: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> Job<T> {
@@ -146,7 +146,7 @@ impl Disk {
 
     /// Drops what takes the disk a while to let go of: a large file takes a file system many writes, and one in user space
     /// is asked at each close(2).
-    pub(crate) fn discard<T: Send + 'static>(&self, place: Place, thing: T) {
+    pub(crate) fn discard<T: Send + 'static>(&self, place: FileSystem, thing: T) {
         self.0.pool.discard(place, thing);
     }
 
@@ -203,13 +203,13 @@ impl State {
     }
 
     /// The next job that may be done now.
-    fn next(&mut self) -> Option<(Place, Work)> {
+    fn next(&mut self) -> Option<(FileSystem, Work)> {
         if self.busy_foreign < FOREIGN_THREADS_MAX
             && let Some(task) = self.foreign.pop_front()
         {
-            return Some((Place::Foreign, task));
+            return Some((FileSystem::Foreign, task));
         }
-        self.own.pop_front().map(|task| (Place::Own, task))
+        self.own.pop_front().map(|task| (FileSystem::Own, task))
     }
 }
 
@@ -219,13 +219,13 @@ impl Pool {
     }
 
     /// See [`Disk::discard`].
-    fn discard<T: Send + 'static>(self: &Arc<Self>, place: Place, thing: T) {
+    fn discard<T: Send + 'static>(self: &Arc<Self>, place: FileSystem, thing: T) {
         let waiting_max = self.waiting_max.saturating_mul(2);
         let task: Work = match place {
             // What is refused is dropped here and now: the disk is that slow for everybody, or nobody is held up any more.
-            Place::Own => Box::new(move || drop(thing)),
+            FileSystem::Own => Box::new(move || drop(thing)),
             // What is refused is not let go of at all: that takes a file system that hangs, or the end.
-            Place::Foreign => {
+            FileSystem::Foreign => {
                 let thing = ManuallyDrop::new(thing);
                 Box::new(move || drop(ManuallyDrop::into_inner(thing)))
             }
@@ -234,17 +234,22 @@ impl Pool {
     }
 
     /// Has a thread do it, a new one if all are busy.
-    fn queue(self: &Arc<Self>, place: Place, task: Work, waiting_max: usize) -> io::Result<()> {
+    fn queue(
+        self: &Arc<Self>,
+        place: FileSystem,
+        task: Work,
+        waiting_max: usize,
+    ) -> io::Result<()> {
         let mut state = self.state();
         if state.is_over {
             return Err(io::Error::other("the server leaves"));
         }
         let (jobs, threads_max) = match place {
-            Place::Own => (
+            FileSystem::Own => (
                 state.own.len() + state.busy - state.busy_foreign,
                 DISK_THREADS_MAX,
             ),
-            Place::Foreign => (
+            FileSystem::Foreign => (
                 state.foreign.len() + state.busy_foreign,
                 FOREIGN_THREADS_MAX,
             ),
@@ -265,8 +270,8 @@ impl Pool {
             }
         }
         match place {
-            Place::Own => state.own.push_back(task),
-            Place::Foreign => state.foreign.push_back(task),
+            FileSystem::Own => state.own.push_back(task),
+            FileSystem::Foreign => state.foreign.push_back(task),
         }
         self.work.notify_one();
         Ok(())
@@ -277,7 +282,7 @@ impl Pool {
         let mut state = self.state();
         loop {
             if let Some((place, task)) = state.next() {
-                let is_foreign = usize::from(place == Place::Foreign);
+                let is_foreign = usize::from(place == FileSystem::Foreign);
                 state.busy += 1;
                 state.busy_foreign += is_foreign;
                 drop(state);
@@ -334,11 +339,11 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Where a file or directory is. To ask may take as long as anything else of it.
-pub(crate) fn place_of(file: impl AsFd) -> Place {
+pub(crate) fn file_system_of(file: impl AsFd) -> FileSystem {
     // The number is one of 32 bits, whatever type the machine's word has.
     match fstatfs(file) {
-        Ok(found) if OWN_FILE_SYSTEMS.contains(&(found.f_type as u32)) => Place::Own,
-        _ => Place::Foreign,
+        Ok(found) if OWN_FILE_SYSTEMS.contains(&(found.f_type as u32)) => FileSystem::Own,
+        _ => FileSystem::Foreign,
     }
 }
 
@@ -351,10 +356,10 @@ pub(crate) struct OpenFile {
 }
 
 impl OpenFile {
-    pub(crate) fn new(file: File, place: Place, disk: &Disk) -> Self {
+    pub(crate) fn new(file: File, place: FileSystem, disk: &Disk) -> Self {
         Self {
             file: Some(Arc::new(file)),
-            disk: (place == Place::Foreign).then(|| disk.clone()),
+            disk: (place == FileSystem::Foreign).then(|| disk.clone()),
         }
     }
 
@@ -366,11 +371,11 @@ impl OpenFile {
         }
     }
 
-    pub(crate) fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> FileSystem {
         if self.disk.is_some() {
-            Place::Foreign
+            FileSystem::Foreign
         } else {
-            Place::Own
+            FileSystem::Own
         }
     }
 }
@@ -388,7 +393,7 @@ impl Deref for OpenFile {
 impl Drop for OpenFile {
     fn drop(&mut self) {
         if let (Some(file), Some(disk)) = (self.file.take(), &self.disk) {
-            disk.discard(Place::Foreign, file);
+            disk.discard(FileSystem::Foreign, file);
         }
     }
 }

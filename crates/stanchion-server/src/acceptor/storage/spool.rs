@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::clients::{Client, Share, Shares};
-use super::disk::{self, Disk, Job, Place};
+use super::disk::{self, Disk, FileSystem, Job};
 use super::woken::Woken;
 use crate::spool::NamedFile;
 
@@ -182,14 +182,14 @@ impl SpoolFile {
         let disk = &self.kept.disk;
         let job = if let Some(file) = &self.kept.file {
             let (file, at) = (Arc::clone(file), self.len);
-            disk.start(Place::Own, connection, move || {
+            disk.start(FileSystem::Own, connection, move || {
                 disk::write_at(&file, at, &pieces)?;
                 Ok(None)
             })
         } else {
             let number = self.room.spool.next_number();
             let (directory, naming) = (self.room.spool.directory.clone(), self.naming);
-            disk.start(Place::Own, connection, move || {
+            disk.start(FileSystem::Own, connection, move || {
                 let (name, file) = NamedFile::create(&directory, number)?;
                 let name = (naming == Naming::Named).then_some(name);
                 disk::write_at(&file, 0, &pieces)?;
@@ -237,7 +237,7 @@ impl SpoolFile {
         }
         let file = Arc::clone(file);
         let read = move || disk::read_at(&file, offset, len);
-        Reading::Asked(self.kept.disk.start(Place::Own, connection, read))
+        Reading::Asked(self.kept.disk.start(FileSystem::Own, connection, read))
     }
 
     /// It is whole: only its name is needed, and no descriptor. `None` if it has none.
@@ -286,7 +286,7 @@ impl Drop for Kept {
         let made = appending.and_then(|appending| appending.job.take());
         if self.name.is_some() || self.file.is_some() || made.is_some() {
             let made = (self.name.take(), self.file.take(), made);
-            self.disk.discard(Place::Own, made);
+            self.disk.discard(FileSystem::Own, made);
         }
     }
 }

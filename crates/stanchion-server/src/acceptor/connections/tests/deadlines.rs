@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use super::*;
 use crate::acceptor::connections::judging::after;
 use crate::acceptor::requests::rig::S;
-use crate::acceptor::storage::disk::{FOREIGN_THREADS_MAX, Place};
+use crate::acceptor::storage::disk::{FOREIGN_THREADS_MAX, FileSystem};
 
 /// Deadlines that are all different.
 const SETTINGS: &str = r#"{"header_timeout": 10, "body_timeout": 20, "keepalive": 5, "write_timeout": 40,
@@ -198,7 +198,7 @@ fn a_file_system_that_does_not_answer_is_not_waited_for_without_end() {
             drop(released.lock().map(|released| released.recv()));
             Ok(())
         };
-        stage.requests.disk.start(Place::Foreign, 99, wait)
+        stage.requests.disk.start(FileSystem::Foreign, 99, wait)
     };
     let _hanging: Vec<_> = (0..FOREIGN_THREADS_MAX).map(|_| hang()).collect();
     stage.say("GET /s/ostype HTTP/1.1\r\nHost: a\r\n\r\n");

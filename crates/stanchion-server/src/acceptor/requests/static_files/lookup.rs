@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use stanchion_http::Coding;
 
 use super::{Attributes, Look, Opened, Wanted};
-use crate::acceptor::storage::disk::{Disk, Place, place_of};
+use crate::acceptor::storage::disk::{Disk, FileSystem, file_system_of};
 
 /// How often a file is looked for while others rename what is around it.
 const TRIES_MAX: u32 = 100;
@@ -39,14 +39,14 @@ impl Wanted {
     /// Looks for it, without waiting for the disk.
     pub(crate) fn look(self, disk: &Disk, connection: u32) -> Look {
         let found = match self.place {
-            Place::Own => self.find(Patience::None),
-            Place::Foreign => Err(Errno::XDEV),
+            FileSystem::Own => self.find(Patience::None),
+            FileSystem::Foreign => Err(Errno::XDEV),
         };
         let place = match found {
             // The kernel is too old for RESOLVE_CACHED (5.12), or does not have it all in memory.
-            Err(Errno::AGAIN | Errno::INVAL) => Place::Own,
+            Err(Errno::AGAIN | Errno::INVAL) => FileSystem::Own,
             // It is mounted below the directory, or a link leads out.
-            Err(Errno::XDEV) => Place::Foreign,
+            Err(Errno::XDEV) => FileSystem::Foreign,
             found => return Look::Done(found.map_err(io::Error::from)),
         };
         let find = move || Ok(self.find_patiently()?);
@@ -126,8 +126,8 @@ impl Wanted {
         Ok(is_plain.then(|| Opened {
             attributes: Attributes {
                 place: match patience {
-                    Patience::None => Place::Own,
-                    Patience::Any => place_of(&fd),
+                    Patience::None => FileSystem::Own,
+                    Patience::Any => file_system_of(&fd),
                 },
                 len: u64::try_from(stat.st_size).unwrap_or(0),
                 modified_s: u64::try_from(stat.st_mtime).unwrap_or(0),

@@ -21,7 +21,7 @@ use super::file::FILE_TIMEOUT;
 use crate::acceptor::dispatch::refusal::Refusal;
 use crate::acceptor::dispatch::reply::Reply;
 use crate::acceptor::dispatch::ticket::{Answer, Ticket};
-use crate::acceptor::storage::disk::{self, Job, Place};
+use crate::acceptor::storage::disk::{self, FileSystem, Job};
 use crate::settings::{Settings, StaticMissing};
 use crate::tally::Outcome;
 use answer::Found;
@@ -40,14 +40,14 @@ pub(crate) struct StaticFiles {
 struct Mount {
     prefix: String,
     directory: Arc<OwnedFd>,
-    place: Place,
+    place: FileSystem,
 }
 
 /// What a request asks for, if it is a static file.
 #[derive(Debug)]
 pub(crate) struct Wanted {
     directory: Arc<OwnedFd>,
-    place: Place,
+    place: FileSystem,
     /// Below it.
     path: CString,
     /// What its client takes, the best first.
@@ -66,7 +66,7 @@ pub(crate) struct Opened {
 /// What is known of a file that was asked for.
 #[derive(Debug)]
 struct Attributes {
-    place: Place,
+    place: FileSystem,
     len: u64,
     modified_s: u64,
     /// Which it is in.
@@ -102,7 +102,7 @@ impl StaticFiles {
             lookup::probe(directory.as_fd()).map_err(named)?;
             Ok(Mount {
                 prefix: dir.prefix.clone(),
-                place: disk::place_of(&directory),
+                place: disk::file_system_of(&directory),
                 directory: Arc::new(directory),
             })
         });

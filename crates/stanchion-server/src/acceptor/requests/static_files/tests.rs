@@ -310,6 +310,6 @@ fn on_a_file_system_that_may_not_answer_a_helper_thread_looks() {
             panic!("{directory}: the event loop has looked");
         };
         let found = scratch.until(|| job.take()).unwrap().expect("a file");
-        assert_eq!(found.attributes.place, Place::Foreign, "{directory}");
+        assert_eq!(found.attributes.place, FileSystem::Foreign, "{directory}");
     }
 }

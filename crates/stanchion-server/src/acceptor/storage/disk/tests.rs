@@ -14,12 +14,12 @@ fn taken(woken: &Woken) -> Vec<u32> {
 
 /// Has a job of each connection wait, until the sender is dropped.
 fn occupy(disk: &Disk, connections: std::ops::Range<u32>) -> (Sender<()>, Vec<Job<()>>) {
-    occupy_with(Place::Own, DISK_THREADS_MAX, disk, connections)
+    occupy_with(FileSystem::Own, DISK_THREADS_MAX, disk, connections)
 }
 
 /// The same for files there, for which there are so many threads.
 fn occupy_with(
-    place: Place,
+    place: FileSystem,
     threads_max: usize,
     disk: &Disk,
     connections: std::ops::Range<u32>,
@@ -48,7 +48,7 @@ fn occupy_with(
 #[test]
 fn a_connection_is_woken_when_its_job_is_done_and_gets_what_came_of_it() {
     let (disk, woken) = (Disk::new(2).unwrap(), Woken::default());
-    let mut job = disk.start(Place::Own, 7, || Ok(42));
+    let mut job = disk.start(FileSystem::Own, 7, || Ok(42));
     let done = until(&disk, &woken, &mut || job.take());
     assert_eq!(done.unwrap(), 42);
     assert!(job.take().is_none(), "once");
@@ -60,12 +60,14 @@ fn a_connection_is_woken_when_its_job_is_done_and_gets_what_came_of_it() {
 fn a_job_that_panics_fails() {
     let (disk, woken) = (Disk::new(2).unwrap(), Woken::default());
     for _ in 0..=DISK_THREADS_MAX {
-        let mut job = disk.start(Place::Own, 7, || -> io::Result<()> { panic!("on purpose") });
+        let mut job = disk.start(FileSystem::Own, 7, || -> io::Result<()> {
+            panic!("on purpose")
+        });
         let done = until(&disk, &woken, &mut || job.take());
         assert!(done.unwrap_err().to_string().contains("panicked"));
     }
     // And its thread goes on.
-    let mut job = disk.start(Place::Own, 7, || Ok(()));
+    let mut job = disk.start(FileSystem::Own, 7, || Ok(()));
     until(&disk, &woken, &mut || job.take()).unwrap();
 }
 
@@ -76,13 +78,13 @@ fn there_are_so_many_threads_and_no_more_and_so_many_jobs_wait() {
     let threads = DISK_THREADS_MAX as u32;
     let (release, mut jobs) = occupy(&disk, 0..threads);
     let later = [
-        disk.start(Place::Own, 100, || Ok(())),
-        disk.start(Place::Own, 101, || Ok(())),
+        disk.start(FileSystem::Own, 100, || Ok(())),
+        disk.start(FileSystem::Own, 101, || Ok(())),
     ];
     jobs.extend(later);
     assert_eq!(disk.0.pool.state().threads, DISK_THREADS_MAX);
     assert_eq!(disk.0.pool.state().own.len(), 2);
-    let mut refused = disk.start(Place::Own, 102, || Ok(()));
+    let mut refused = disk.start(FileSystem::Own, 102, || Ok(()));
     let error = refused.take().unwrap().unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::ResourceBusy);
     disk.done(&woken);
@@ -102,17 +104,17 @@ fn there_are_so_many_threads_and_no_more_and_so_many_jobs_wait() {
 fn a_file_system_that_hangs_does_not_keep_the_spool_waiting() {
     let (disk, woken) = (Disk::new(40).unwrap(), Woken::default());
     let hanging = 0..DISK_THREADS_MAX as u32;
-    let (release, mut hang) = occupy_with(Place::Foreign, FOREIGN_THREADS_MAX, &disk, hanging);
+    let (release, mut hang) = occupy_with(FileSystem::Foreign, FOREIGN_THREADS_MAX, &disk, hanging);
     for number in 100..200 {
-        let mut job = disk.start(Place::Own, number, || Ok(()));
+        let mut job = disk.start(FileSystem::Own, number, || Ok(()));
         until(&disk, &woken, &mut || job.take()).unwrap();
     }
     assert_eq!(disk.0.pool.state().busy_foreign, FOREIGN_THREADS_MAX);
     assert!(hang.iter_mut().all(|job| job.take().is_none()));
     // Others of its kind wait behind them, and no more than there are connections.
     let more = FOREIGN_THREADS_MAX + 40 - hang.len();
-    hang.extend((0..more).map(|_| disk.start(Place::Foreign, 7, || Ok(()))));
-    let mut refused = disk.start(Place::Foreign, 7, || Ok(()));
+    hang.extend((0..more).map(|_| disk.start(FileSystem::Foreign, 7, || Ok(()))));
+    let mut refused = disk.start(FileSystem::Foreign, 7, || Ok(()));
     assert!(refused.take().unwrap().is_err());
     drop(release);
     for mut job in hang {
@@ -135,7 +137,7 @@ fn what_nobody_waits_for_any_more_is_not_begun() {
     let (disk, woken) = (Disk::new(9).unwrap(), Woken::default());
     let (release, jobs) = occupy(&disk, 0..DISK_THREADS_MAX as u32);
     let (begun, has_begun) = channel();
-    let job = disk.start(Place::Own, 100, move || {
+    let job = disk.start(FileSystem::Own, 100, move || {
         begun.send(()).unwrap();
         Ok(())
     });
@@ -163,7 +165,7 @@ fn what_is_discarded_goes_elsewhere_while_there_is_room_and_before_the_end() {
     let (dropped, was_dropped) = channel();
     let (release, _jobs) = occupy(&disk, 0..DISK_THREADS_MAX as u32);
     for _ in 0..3 {
-        disk.discard(Place::Own, Dropped(dropped.clone()));
+        disk.discard(FileSystem::Own, Dropped(dropped.clone()));
     }
     // No thread has a hand free, and two things wait for one: the third has gone at once.
     let own = std::thread::current().name().map(ToOwned::to_owned);
@@ -177,7 +179,7 @@ fn what_is_discarded_goes_elsewhere_while_there_is_room_and_before_the_end() {
             Some(THREAD_NAME)
         );
     }
-    disk.discard(Place::Own, Dropped(dropped));
+    disk.discard(FileSystem::Own, Dropped(dropped));
     assert_eq!(was_dropped.try_recv().unwrap(), own);
 }
 
@@ -187,7 +189,7 @@ fn the_end_does_not_wait_for_a_disk_that_hangs() {
     let (release, _jobs) = occupy(&disk, 0..1);
     disk.finish(Duration::from_millis(1));
     assert_eq!(disk.0.pool.state().busy, 1);
-    let mut late = disk.start(Place::Own, 1, || Ok(()));
+    let mut late = disk.start(FileSystem::Own, 1, || Ok(()));
     assert!(late.take().unwrap().is_err());
     drop(release);
 }

@@ -1,4 +1,4 @@
-//! What compresses the messages of WebSockets: one for all of an event loop, so that one that idles holds none of it.
+//! What compresses the messages of `WebSockets`: one for all of an event loop, so that one that idles holds none of it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

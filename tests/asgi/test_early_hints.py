@@ -73,6 +73,12 @@ def test_the_scope_names_the_extension_only_where_it_works(serve: Serve, gate: G
     assert gate.announcement() == "['websocket.http.response']"
 
 
+def test_nothing_goes_ahead_of_the_answer_to_head(server: Server) -> None:
+    with server.connect() as wire:
+        assert wire.ask("HEAD", "/kinds/two").header("X-Raised") == "RuntimeError"
+        assert wire.get("/kinds/nothing").text == "ok"
+
+
 def test_a_message_of_the_extension_that_the_scope_does_not_name_raises(serve: Serve) -> None:
     server = serve("hinting:asgi", "--interface", "asgi")
     with server.connect() as wire:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from support.gate import Gate
 from support.ports import row_of_ports
 from support.proxies import Proxy, program
 from support.server import Serve, Server
@@ -98,3 +99,20 @@ def test_nginx_since_1_29_knows_them(serve: Serve, before: Before) -> None:
     proxy = before("nginx", serve("hinting:app", "--early-hints"))
     with Wire.connect(proxy.address) as wire:
         assert wire.get("/kinds/one").status == 200, "without early_hints in its config it keeps them"
+
+
+def test_no_client_gets_the_answer_to_the_head_of_another(serve: Serve, before: Before, gate: Gate) -> None:
+    """An older nginx would take a 103 for all of the answer to HEAD, and use the connection again while that is to come."""
+    server = serve("hinting:app", "--early-hints", "--threads", "2", env=gate.environment)
+    proxy = before("nginx", server)
+    with Wire.connect(proxy.address) as one, Wire.connect(proxy.address) as other:
+        one.send(request("HEAD", "/step/1"))
+        assert gate.announcement() == "hinted"
+        one_waits = one.silent(0.2)
+        other.send(request("GET", "/kinds/nothing"))
+        other_waits = other.silent(0.2)
+        gate.let_pass(1)
+        assert other.response().text == "None"
+        response = one.response("HEAD")
+        assert (response.status, response.header("Content-Length")) == (200, "8")
+    assert (one_waits, other_waits) == (True, False)

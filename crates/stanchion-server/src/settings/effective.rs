@@ -439,7 +439,7 @@ impl Settings {
         self.is_asgi() && !self.whole_uploads
     }
 
-    /// Whether hints go to clients ahead of answers, if they speak HTTP/1.1. The uwsgi protocol knows of none.
+    /// Whether hints go to clients ahead of answers to requests that take them. The uwsgi protocol knows of none.
     pub(crate) fn sends_early_hints(&self) -> bool {
         self.early_hints && self.protocol == Protocol::Http
     }

@@ -2,11 +2,18 @@
 //! there the request may still be answered otherwise, or run by another worker.
 
 use stanchion_exchange::Corrupt;
-use stanchion_http::check_hints;
+use stanchion_http::{Head, check_hints};
 
 use super::Dispatch;
 use crate::acceptor::dispatch::ticket::Ticket;
 use crate::record::{HINTS_BYTES_MAX, HINTS_MAX, PREFIX_BYTES, hints_len};
+
+/// Whether hints may go ahead of the answer to a request with this head. To HTTP/1.0 nothing does (RFC 9110 section 15.2).
+/// To HEAD something may, but an nginx before 1.29 takes it for the answer, which a HEAD ends with, and gives the answer
+/// that comes then to whoever is next on that connection.
+pub(crate) fn takes_hints(head: &Head) -> bool {
+    head.minor_version() > 0 && head.method() != "HEAD"
+}
 
 /// The hints of one request.
 #[derive(Default)]

@@ -22,6 +22,7 @@ use stanchion_sys::channel::Channel;
 use tracing::info;
 
 use super::dispatch::Dispatch;
+use super::dispatch::hints::takes_hints;
 use super::dispatch::outflow::{Limits, Outflow};
 use super::dispatch::over::Over;
 use super::dispatch::refusal::Refusal;
@@ -282,10 +283,8 @@ impl Requests {
             Ok(websocket) => (websocket, None),
             Err(refusal) => (None, Some(refusal)),
         };
-        // To HTTP/1.0 nothing goes ahead of an answer (RFC 9110 section 15.2), nor to who waits for a WebSocket.
-        let takes_hints = head.minor_version() > 0
-            && websocket.is_none()
-            && self.common.settings.sends_early_hints();
+        let takes_hints =
+            websocket.is_none() && takes_hints(&head) && self.common.settings.sends_early_hints();
         let request = Request {
             head,
             body,

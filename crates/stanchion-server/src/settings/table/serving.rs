@@ -231,12 +231,15 @@ is not seen to leave before its answer is sent.",
 What the app gives to wsgi.early_hints, or sends as http.response.early_hint, \
 goes to the client at once as a response 103 (RFC 8297), before the answer. \
 Up to 32 of them and 16 KiB in all for each request. Clients that speak \
-HTTP/1.0 get none, nor do peers of the uwsgi protocol.
+HTTP/1.0 get none, nor do requests of the method HEAD and peers of the uwsgi \
+protocol.
 
 Off by default, because nginx before 1.29 in front of this server takes a 103 \
-for the answer: its client then waits for the rest until a timeout. Set \
-it once the proxy passes early hints on, or if there is none. Without it the \
-app's hints are dropped.",
+for the answer: its client then waits for the rest until a timeout. Where \
+such an nginx uses a connection for the next request, it may even give one \
+client's answer to another. Do not set it behind one. Set it once the proxy \
+passes early hints on, or if there is none. Without it the app's hints are \
+dropped.",
         },
         Setting {
             name: "retry_idempotent",

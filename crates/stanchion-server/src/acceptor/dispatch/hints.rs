@@ -23,7 +23,9 @@ pub(crate) struct Hints {
     bytes: usize,
     /// As they go to the client, and what the kernel has not taken.
     unsent: Vec<u8>,
-    /// The kernel has taken a part of what was unsent: the client must get the rest before anything else.
+    /// Where in that each of them ends.
+    ends: Vec<usize>,
+    /// The kernel has taken a part of the first one: the client must get the rest before anything else.
     is_begun: bool,
 }
 
@@ -36,6 +38,7 @@ impl Hints {
         }
         self.unsent.extend_from_slice(wire);
         self.unsent.extend_from_slice(b"\r\n");
+        self.ends.push(self.unsent.len());
         Ok(())
     }
 
@@ -44,19 +47,25 @@ impl Hints {
         &self.unsent
     }
 
-    /// The kernel has taken so much of it. What it has no room for at all is dropped: hints are not kept for a client
-    /// that is slow, since they would come too late.
+    /// The kernel has taken so much of it. What it has no room for is dropped, but for the rest of one that has begun: hints
+    /// are not kept for a client that is slow, since they would come too late.
     pub(crate) fn sent(&mut self, len: usize) {
-        self.unsent.drain(..len);
-        self.is_begun = (self.is_begun || len > 0) && !self.unsent.is_empty();
-        if !self.is_begun {
-            self.unsent = Vec::new();
-        }
+        let whole = self.ends.partition_point(|&end| end <= len);
+        self.is_begun = match whole.checked_sub(1) {
+            Some(last) => len > self.ends[last],
+            None => len > 0 || self.is_begun,
+        };
+        let end = self.ends.get(whole).filter(|_| self.is_begun).copied();
+        let rest = self.unsent[len..end.unwrap_or(len)].to_vec();
+        self.ends.clear();
+        self.ends.extend(end.map(|_| rest.len()));
+        self.unsent = rest;
     }
 
     /// Moves what is unsent to where the answer comes behind it.
     pub(crate) fn put(&mut self, out: &mut Vec<u8>) {
         out.append(&mut self.unsent);
+        self.ends.clear();
         self.is_begun = false;
     }
 
@@ -136,5 +145,26 @@ mod tests {
         hints.add(WIRE).expect("few");
         hints.sent(0);
         assert_eq!(hints.unsent(), b"", "all of the one before was sent");
+    }
+
+    #[test]
+    fn those_behind_one_that_has_begun_are_dropped() {
+        let whole = [WIRE, b"\r\n"].concat();
+        for sent in 0..3 * whole.len() {
+            let mut hints = Hints::default();
+            for _ in 0..3 {
+                hints.add(WIRE).expect("few");
+            }
+            hints.sent(sent);
+            let begun = sent % whole.len();
+            let rest = if begun == 0 { &[][..] } else { &whole[begun..] };
+            assert_eq!(hints.unsent(), rest, "{sent}");
+            hints.add(WIRE).expect("few");
+            hints.sent(0);
+            assert_eq!(hints.unsent(), rest, "{sent}");
+            hints.add(WIRE).expect("few");
+            hints.sent(rest.len());
+            assert_eq!(hints.unsent(), b"", "{sent}");
+        }
     }
 }

@@ -214,6 +214,12 @@ impl Resolution {
     }
 
     fn warn_of_what_has_no_effect(&mut self) {
+        let Resolved { value, origin } = &self.values["early_hints"];
+        if *value == true && self.values["protocol"].value == "uwsgi" {
+            self.warnings.push(format!(
+                "setting `early_hints` from {origin}: it has no effect with the uwsgi protocol, which has no early hints"
+            ));
+        }
         let Some(runner) = self.runner() else {
             return;
         };
@@ -453,6 +459,21 @@ mod tests {
                  times worker_concurrency), got 2"
             ]
         );
+    }
+
+    #[test]
+    fn the_uwsgi_protocol_has_no_early_hints() {
+        let warnings = |values: Value| resolve(&[layer("here", &values)]).warnings;
+        let told = warnings(json!({"early_hints": true, "protocol": "uwsgi"}));
+        assert_eq!(
+            told,
+            [
+                "setting `early_hints` from here: it has no effect with the uwsgi protocol, which has no early hints"
+            ]
+        );
+        for quiet in [json!({"early_hints": true}), json!({"protocol": "uwsgi"})] {
+            assert_eq!(warnings(quiet), [""; 0]);
+        }
     }
 
     #[test]

@@ -80,6 +80,14 @@ def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[byt
         case "long":
             for _ in range(int(rest[0])):
                 hint([("Link", LONG)])
+        case "flood":
+            for _ in range(15):
+                hint([("Link", LONG)])
+            announce("flooded")
+            wait_for_pass()
+        case "sizes":
+            for size in rest:
+                hint([("Link", "x" * int(size))])
         case "die":
             hint([LINK])
             os.kill(os.getpid(), signal.SIGKILL)

@@ -84,6 +84,15 @@ def test_haproxy_passes_them_on(serve: Serve, before: Before, interface: str) ->
             assert wire.response().status == 200
 
 
+def test_no_hint_is_too_long_for_haproxy(serve: Serve, before: Before) -> None:
+    """One beyond its buffer (`tune.bufsize`, 16 KiB) it would answer 502."""
+    proxy = before("haproxy", serve("hinting:app", "--early-hints"))
+    with Wire.connect(proxy.address) as wire:
+        wire.send(request("GET", "/sizes/16000/3550/3550/3550/3550/2014"))
+        assert [len(wire.head().all("Link")[0]) for _ in range(5)] == [3550] * 4 + [2014]
+        assert wire.response().status == 200
+
+
 @pytest.mark.skipif(nginx_version() >= (1, 29), reason="this nginx knows early hints")
 def test_nginx_before_1_29_takes_them_for_the_answer(serve: Serve, before: Before) -> None:
     """Why they are off by default: the client waits for an answer, or gets as a body what is none."""
@@ -99,10 +108,12 @@ def test_nginx_since_1_29_knows_them(serve: Serve, before: Before) -> None:
     proxy = before("nginx", serve("hinting:app", "--early-hints"))
     with Wire.connect(proxy.address) as wire:
         assert wire.get("/kinds/one").status == 200, "without early_hints in its config it keeps them"
+        # One beyond its buffer (`proxy_buffer_size`, 4 KiB) it would answer 502.
+        assert wire.get("/sizes/16000/3551/3550").status == 200
 
 
 def test_no_client_gets_the_answer_to_the_head_of_another(serve: Serve, before: Before, gate: Gate) -> None:
-    """An older nginx would take a 103 for all of the answer to HEAD, and use the connection again while that is to come."""
+    """An older nginx would take a 103 for the answer to HEAD, and use the connection again before that has come."""
     server = serve("hinting:app", "--early-hints", "--threads", "2", env=gate.environment)
     proxy = before("nginx", server)
     with Wire.connect(proxy.address) as one, Wire.connect(proxy.address) as other:

@@ -168,9 +168,26 @@ def test_more_than_may_go_ahead_of_an_answer_are_dropped_and_logged(serve: Serve
             wire.send(request("GET", path))
             came = hints(wire)
             assert (len(came) - 1, came[-1]) == (most, answered()), path
-    over = "the app's early hints are over the limit of 32, or of 16384 bytes"
+    over = "a request has up to 32, with 3584 bytes each and 16384 in all"
     server.log.wait_for(over, 2)
     assert len(server.log.matches(over)) == 2
+
+
+def test_only_those_over_a_limit_are_dropped_and_one_warning_names_the_request(serve: Serve) -> None:
+    """34 bytes of each are its status line and the name of its field."""
+    server = serve("hinting:app", HINTS)
+    full = "/3550" * 4
+    for path, lengths in (
+        ("/sizes/3551/3550/3551/10", [3550, 10]),
+        (f"/sizes{full}/2014", [3550] * 4 + [2014]),
+        (f"/sizes{full}/2015/3550/10", [3550] * 4 + [10]),
+    ):
+        *sent, last = asked(server, path)
+        assert ([len(link) for [(_, link)] in sent], last) == (lengths, answered()), path
+    dropped = r"\[WARNING\] an early hint of the app is dropped at GET (/sizes/\S+)"
+    first, second = server.log.wait_for(dropped, 2)
+    assert (first[1], second[1]) == ("/sizes/3551/3550/3551/10", f"/sizes{full}/2015/3550/10")
+    assert len(server.log.matches("early hint of the app is dropped")) == 2
 
 
 def test_what_was_kept_hints_at_nothing_later(server: Server) -> None:
@@ -243,8 +260,21 @@ def test_who_has_left_gets_none_and_the_app_is_told(serve: Serve, gate: Gate) ->
 
 
 def test_a_client_that_does_not_read_has_no_more_of_them_kept_and_what_came_is_whole(serve: Serve, gate: Gate) -> None:
-    """Requests one behind the other fill its buffers; what comes after that is in order all the same."""
-    server = serve("hinting:app", HINTS, "--bind", "127.0.0.1:0?sndbuf=4608", bind=None)
+    small = ("--bind", "127.0.0.1:0?sndbuf=4608")
+    server = serve("hinting:app", HINTS, "--threads", "2", *small, bind=None, env=gate.environment)
+    with Wire(server.address.connect(receive_buffer_bytes=2048)) as wire:
+        wire.send(request("GET", "/flood"))
+        assert gate.announcement() == "flooded"
+        # Another request goes through the acceptor, which has all of them by then.
+        assert asked(server, "/none") == [answered()]
+        gate.let_pass(1)
+        (*came, last) = hints(wire)
+    assert last == answered()
+    assert 1 <= len(came) < 15
+    assert all(fields == [("Link", "x" * 1000)] for fields in came)
+
+
+def test_hints_before_many_pipelined_answers_are_whole(server: Server) -> None:
     with server.connect() as wire:
         wire.send(b"".join(request("GET", "/long/15") for _ in range(40)))
         all_that_came = []

@@ -6,9 +6,11 @@ use std::os::fd::AsFd;
 use pyo3::exceptions::PyAssertionError;
 use pyo3::prelude::*;
 use stanchion_http::rules::has_body;
-use stanchion_server::record::{FilePart, HINTS_BYTES_MAX, HINTS_MAX, PREFIX_BYTES, RequestRecord};
+use stanchion_server::record::{
+    FilePart, HINT_BYTES_MAX, HINTS_BYTES_MAX, HINTS_MAX, PREFIX_BYTES, RequestRecord,
+};
 use stanchion_server::{Ending, Gone, Seat, Taken};
-use tracing::error;
+use tracing::{error, warn};
 
 use crate::head::Head;
 
@@ -53,8 +55,46 @@ pub(crate) struct Answer {
     /// Bytes of the body that were given away.
     pub(crate) sent: u64,
     excess_is_logged: bool,
-    /// How many hints went ahead of it, and how many bytes of them. `None` if the client takes none.
-    hints: Option<(usize, usize)>,
+    /// What has gone ahead of it. `None` if the client takes no hints.
+    hints: Option<Hinted>,
+}
+
+/// The hints that went ahead of an answer.
+struct Hinted {
+    count: usize,
+    bytes: usize,
+    excess_is_logged: bool,
+    /// Method and target of the request, for the log.
+    what: String,
+}
+
+impl Hinted {
+    fn new(request: &RequestRecord<'_>) -> Self {
+        Self {
+            count: 0,
+            bytes: 0,
+            excess_is_logged: false,
+            what: request.describe(),
+        }
+    }
+
+    /// Counts one of so many bytes, if it may go there. Else it is to be dropped, which is logged once.
+    fn takes(&mut self, len: usize) -> bool {
+        let (count, bytes) = (self.count + 1, self.bytes + len);
+        if count <= HINTS_MAX && len <= HINT_BYTES_MAX && bytes <= HINTS_BYTES_MAX {
+            (self.count, self.bytes) = (count, bytes);
+            return true;
+        }
+        if !self.excess_is_logged {
+            self.excess_is_logged = true;
+            warn!(
+                "an early hint of the app is dropped at {}: a request has up to {HINTS_MAX}, with {HINT_BYTES_MAX} \
+                 bytes each and {HINTS_BYTES_MAX} in all",
+                self.what
+            );
+        }
+        false
+    }
 }
 
 impl Answer {
@@ -63,7 +103,7 @@ impl Answer {
         self.taken = Some(taken);
         self.stage = Stage::NoHead;
         self.is_head_request = request.method == b"HEAD";
-        self.hints = request.facts.takes_hints.then_some((0, 0));
+        self.hints = request.facts.takes_hints.then(|| Hinted::new(request));
         self.has_body = false;
         self.promised = None;
         self.sent = 0;
@@ -75,24 +115,16 @@ impl Answer {
         self.hints.is_some() && self.stage != Stage::Sending && self.taken.is_some()
     }
 
-    /// Sends hints ahead of it, if they may still go there, at once. Those that are too many are dropped, which is
-    /// logged.
-    pub(crate) fn hint(&mut self, hints: &mut Head) -> Result<(), Gone> {
+    /// Sends a hint ahead of it, if it may still go there, at once. One over a limit is dropped, which is logged.
+    pub(crate) fn hint(&mut self, hint: &mut Head) -> Result<(), Gone> {
         if !self.takes_hints() {
             return Ok(());
         }
-        let (Some(taken), Some((count, bytes))) = (&mut self.taken, &mut self.hints) else {
+        let (Some(taken), Some(hinted)) = (&mut self.taken, &mut self.hints) else {
             return Ok(());
         };
-        let whole = hints.whole_hints();
-        *count += 1;
-        *bytes += whole.len() - PREFIX_BYTES;
-        if *count > HINTS_MAX || *bytes > HINTS_BYTES_MAX {
-            error!(
-                "the app's early hints are over the limit of {HINTS_MAX}, or of {HINTS_BYTES_MAX} bytes: \
-                 no more are sent before this answer"
-            );
-            self.hints = None;
+        let whole = hint.whole_hints();
+        if !hinted.takes(whole.len() - PREFIX_BYTES) {
             return Ok(());
         }
         // There is always room for so few, so that all of it goes at once.

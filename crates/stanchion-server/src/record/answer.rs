@@ -13,7 +13,10 @@ pub const RESPONSE_RING_BYTES: usize = 512 * 1024 + ANSWER_HEAD_BYTES_MAX;
 pub const PREFIX_BYTES: usize = 24;
 /// So many hints may go ahead of one answer (RFC 8297),
 pub const HINTS_MAX: usize = 32;
-/// and so many bytes of them in all, in wire form. They are never waited for: beside them any head has room in the ring.
+/// with so many bytes each, in wire form: nginx reads one, as the head of an answer, into 4 KiB (`proxy_buffer_size`), of
+/// which a cache takes some 340 and its key, and answers 502 if it is longer,
+pub const HINT_BYTES_MAX: usize = 3_584;
+/// and so many bytes of them in all. They are never waited for: beside them any head has room in the ring.
 pub const HINTS_BYTES_MAX: usize = 16 * 1024;
 const _: () = assert!(
     HINTS_MAX * PREFIX_BYTES + HINTS_BYTES_MAX + PREFIX_BYTES + ANSWER_HEAD_BYTES_MAX

@@ -16,8 +16,8 @@ mod message;
 mod request;
 
 pub use answer::{
-    ANSWER_HEAD_BYTES_MAX, AnswerHead, AnswerPrefix, FilePart, HINTS_BYTES_MAX, HINTS_MAX,
-    PREFIX_BYTES, RESPONSE_RING_BYTES, answer_prefix, hints_len,
+    ANSWER_HEAD_BYTES_MAX, AnswerHead, AnswerPrefix, FilePart, HINT_BYTES_MAX, HINTS_BYTES_MAX,
+    HINTS_MAX, PREFIX_BYTES, RESPONSE_RING_BYTES, answer_prefix, hints_len,
 };
 pub use message::{
     Close, Codec, Content, Form, Kind, MESSAGE_HEAD_BYTES, REASON_BYTES_MAX, close_record, code,

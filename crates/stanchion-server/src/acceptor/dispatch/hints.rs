@@ -6,7 +6,7 @@ use stanchion_http::{Head, check_hints};
 
 use super::Dispatch;
 use crate::acceptor::dispatch::ticket::Ticket;
-use crate::record::{HINTS_BYTES_MAX, HINTS_MAX, PREFIX_BYTES, hints_len};
+use crate::record::{HINT_BYTES_MAX, HINTS_BYTES_MAX, HINTS_MAX, PREFIX_BYTES, hints_len};
 
 /// Whether hints may go ahead of the answer to a request with this head. To HTTP/1.0 nothing does (RFC 9110 section 15.2).
 /// To HEAD something may, but an nginx before 1.29 takes it for the answer, which a HEAD ends with, and gives the answer
@@ -86,9 +86,11 @@ impl Dispatch {
             if !ticket.request.takes_hints {
                 return Err(Corrupt("hints for a client that takes none"));
             }
-            let whole = PREFIX_BYTES + len.min(HINTS_BYTES_MAX);
+            if len > HINT_BYTES_MAX {
+                return Err(Corrupt("a hint is longer than may go ahead of an answer"));
+            }
             let mut bytes = self.spare();
-            self.side.read(slot, whole, &mut bytes)?;
+            self.side.read(slot, PREFIX_BYTES + len, &mut bytes)?;
             let wire = bytes.get(PREFIX_BYTES..PREFIX_BYTES + len);
             let wire = wire.ok_or(Corrupt("hints are cut"))?;
             check_hints(wire).map_err(Corrupt)?;

@@ -230,9 +230,9 @@ is not seen to leave before its answer is sent.",
             long_help: "\
 What the app gives to wsgi.early_hints, or sends as http.response.early_hint, \
 goes to the client at once as a response 103 (RFC 8297), before the answer. \
-Up to 32 of them and 16 KiB in all for each request. Clients that speak \
-HTTP/1.0 get none, nor do requests of the method HEAD and peers of the uwsgi \
-protocol.
+Up to 32 of them for each request, with 3.5 KiB each and 16 KiB in all. What \
+is beyond is dropped, with a warning in the log. Clients that speak HTTP/1.0 \
+get none, nor do requests of the method HEAD and peers of the uwsgi protocol.
 
 Off by default, because nginx before 1.29 in front of this server takes a 103 \
 for the answer: its client then waits for the rest until a timeout. Where \

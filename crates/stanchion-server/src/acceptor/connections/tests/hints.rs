@@ -5,7 +5,9 @@ use stanchion_exchange::{Ending, Taken};
 
 use super::fetching::{LONG_BYTES, WORKER, take, taken, write};
 use super::*;
-use crate::record::{AnswerHead, HINTS_BYTES_MAX, HINTS_MAX, PREFIX_BYTES, RESPONSE_RING_BYTES};
+use crate::record::{
+    AnswerHead, HINT_BYTES_MAX, HINTS_BYTES_MAX, HINTS_MAX, PREFIX_BYTES, RESPONSE_RING_BYTES,
+};
 
 const SETTINGS: &str = r#"{"early_hints": true}"#;
 const HINT: &str = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\n";
@@ -103,6 +105,21 @@ fn a_head_of_any_length_has_room_beside_all_hints() {
 }
 
 #[test]
+fn a_hint_may_be_as_long_as_the_limit() {
+    let mut stage = Stage::new(SETTINGS);
+    let mut taken = taken(&mut stage);
+    let link = "x".repeat(HINT_BYTES_MAX - "HTTP/1.1 103 Early Hints\r\nLink: \r\n".len());
+    hint(&mut taken, &link);
+    stage.sweep();
+    assert_eq!(stage.heard().0.len(), HINT_BYTES_MAX + "\r\n".len());
+    write(&mut taken, Some(4), b"body");
+    taken.finish(Ending::Complete);
+    stage.sweep();
+    assert!(ends_with_answer(&stage.heard().0, "\r\n\r\nbody"));
+    stage.close_books();
+}
+
+#[test]
 fn what_no_host_would_send_is_answered_502_and_its_worker_replaced() {
     let usual = format!(
         "HTTP/1.1 103 Early Hints\r\nLink: {}\r\n",
@@ -110,9 +127,10 @@ fn what_no_host_would_send_is_answered_502_and_its_worker_replaced() {
     );
     let many = vec![usual.as_str(); 1 + HINTS_BYTES_MAX / usual.len()];
     let short = vec!["HTTP/1.1 103 \r\na: b\r\n"; 1 + HINTS_MAX];
+    let before = "HTTP/1.1 103 \r\nLink: ";
     let long = format!(
-        "HTTP/1.1 103 Early Hints\r\nLink: {}\r\n",
-        "x".repeat(HINTS_BYTES_MAX)
+        "{before}{}\r\n",
+        "x".repeat(HINT_BYTES_MAX + 1 - before.len() - 2)
     );
     let one = HINT.strip_suffix("\r\n").expect("an end");
     for (settings, version, wires) in [

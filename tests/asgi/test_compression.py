@@ -26,6 +26,8 @@ pytestmark = pytest.mark.own("its clients speak frames")
 ASGI = ("--interface", "asgi")
 DEFLATE = "--ws-per-message-deflate"
 OFFER = "permessage-deflate; client_max_window_bits"
+# With a smaller window a message would take too long.
+COMPRESSED_FROM_BITS = 12
 AGREED = "permessage-deflate; server_no_context_takeover; client_no_context_takeover"
 EXTENSIONS = "Sec-WebSocket-Extensions"
 TAIL = b"\x00\x00\xff\xff"
@@ -138,7 +140,7 @@ def test_nothing_is_compressed_unless_it_is_switched_on(serve: Serve, raw: Openi
         ("permessage-deflate", 101, AGREED),
         (OFFER, 101, AGREED),
         ("unknown, permessage-deflate; client_max_window_bits=10", 101, AGREED),
-        ('permessage-deflate; server_max_window_bits="10"', 101, f"{AGREED}; server_max_window_bits=10"),
+        ('permessage-deflate; server_max_window_bits="12"', 101, f"{AGREED}; server_max_window_bits=12"),
         ("permessage-deflate; server_max_window_bits=8, permessage-deflate", 101, AGREED),
         ("permessage-deflate; server_max_window_bits=8", 101, None),
         ("permessage-deflate; unknown", 101, None),
@@ -196,8 +198,11 @@ def test_a_window_is_no_larger_than_the_client_has_said(server: Server, bits: in
     data = os.urandom(1 << (bits - 1)) + like_json(1 << bits)
     client.send(FIN | BINARY, data * 4)
     firsts, payload = client.message()
-    assert firsts[0] == FIN | DEFLATED | BINARY
-    assert inflated(payload, bits) == data * 4
+    if bits < COMPRESSED_FROM_BITS:
+        assert (firsts, payload) == ([FIN | BINARY], data * 4)
+    else:
+        assert firsts[0] == FIN | DEFLATED | BINARY
+        assert inflated(payload, bits) == data * 4
 
 
 def test_short_messages_and_those_that_would_become_longer_are_sent_as_they_are(server: Server, raw: Opening) -> None:

@@ -16,22 +16,37 @@ const END: [u8; 2] = [3, 0];
 /// How much longer a message is, as a first guess.
 const FIRST_TIMES: usize = 4;
 
-/// Compresses messages and decompresses them. What that takes, 0.3 MB, is kept for the next message, of whichever WebSocket:
+/// So much of a message is decompressed at a time.
+const PIECE_BYTES: usize = 16 << 10;
+/// A message may have so many bytes of which nothing comes, and a sixteenth of what comes of the others: compressors add
+/// less. A client could else have a worker read blocks that hold nothing for seconds.
+const WASTE_BYTES_MAX: usize = 64 << 10;
+const WASTE_PART: usize = 16;
+/// A window that fits those who want a smaller one than the largest, as they do who want a larger one than this
+/// (RFC 7692 section 7.1.2.1). With a still smaller one a message takes several times as long.
+const NARROW_BITS: u8 = 12;
+
+/// Compresses messages and decompresses them. What that takes, 0.3 MB for each window, is kept for the next message, of whichever WebSocket:
 /// if each took it anew, it would leave holes in the heap between what messages leave behind.
 #[derive(Default)]
 pub struct Codec {
-    /// With its window.
-    deflate: Option<(u8, Deflate)>,
+    /// With the largest window.
+    wide: Option<Deflate>,
+    /// With one of [`NARROW_BITS`].
+    narrow: Option<Deflate>,
     inflate: Option<Inflate>,
 }
 
 impl Codec {
-    /// Compresses a message with a window of so many bits, 9 to 15; `None` if that does not make it shorter.
+    /// Compresses a message for a client whose window has so many bits, 9 to 15; `None` if that does not make it shorter, or
+    /// takes too long.
     pub fn deflate(&mut self, message: &[u8], window_bits: u8) -> Option<Vec<u8>> {
-        let kept = self.deflate.take();
-        let kept = kept.filter(|(bits, _)| *bits == window_bits);
-        let anew = || (window_bits, Deflate::new(LEVEL, false, window_bits));
-        let (_, stream) = self.deflate.insert(kept.unwrap_or_else(anew));
+        let (stream, bits) = match window_bits {
+            WINDOW_BITS_MAX => (&mut self.wide, WINDOW_BITS_MAX),
+            NARROW_BITS.. => (&mut self.narrow, NARROW_BITS),
+            _ => return None,
+        };
+        let stream = stream.get_or_insert_with(|| Deflate::new(LEVEL, false, bits));
         stream.reset();
         let mut deflated = vec![0; message.len()];
         stream
@@ -69,6 +84,7 @@ impl Codec {
 
 fn inflate(stream: &mut Inflate, mut deflated: Vec<u8>, size_max: usize) -> Result<Vec<u8>, Fault> {
     let guess = deflated.len().saturating_mul(FIRST_TIMES);
+    deflated.reserve_exact(TAIL.len() + END.len());
     deflated.extend_from_slice(&TAIL);
     deflated.extend_from_slice(&END);
     // One more shows that it is too long.
@@ -77,12 +93,16 @@ fn inflate(stream: &mut Inflate, mut deflated: Vec<u8>, size_max: usize) -> Resu
     let (mut rest, mut len) = (&deflated[..], 0);
     loop {
         let (read, written) = (stream.total_in(), stream.total_out());
-        let status = stream.decompress(rest, &mut message[len..], InflateFlush::SyncFlush);
+        let piece = &rest[..rest.len().min(PIECE_BYTES)];
+        let status = stream.decompress(piece, &mut message[len..], InflateFlush::SyncFlush);
         let status = status.map_err(|_| Fault::NotDeflated)?;
         let (read, written) = (stream.total_in() - read, stream.total_out() - written);
         (rest, len) = (&rest[read as usize..], len + written as usize);
         if len > size_max {
             return Err(Fault::TooBig);
+        }
+        if deflated.len() - rest.len() > WASTE_BYTES_MAX + len + len / WASTE_PART {
+            return Err(Fault::NotDeflated);
         }
         match status {
             Status::StreamEnd if rest.is_empty() => break,
@@ -91,6 +111,7 @@ fn inflate(stream: &mut Inflate, mut deflated: Vec<u8>, size_max: usize) -> Resu
             Status::Ok | Status::BufError if len == message.len() => {
                 message.resize((2 * len).min(len_max), 0);
             }
+            Status::Ok | Status::BufError if read > 0 && !rest.is_empty() => {}
             // There was room, and all is read.
             Status::Ok | Status::BufError => return Err(Fault::NotDeflated),
         }

@@ -53,6 +53,38 @@ fn a_client_may_end_the_stream_within_a_message() {
 }
 
 #[test]
+fn a_message_of_which_nothing_comes_is_not_read_to_its_end() {
+    // Blocks that hold nothing: stored ones, and last ones with the fixed codes (RFC 1951 section 3.2).
+    for block in [&b"\x00\x00\x00\xff\xff"[..], b"\x03\x00"] {
+        let few = [&block.repeat(10)[..], b"\x00"].concat();
+        assert_eq!(
+            inflated(Kind::Binary, &few, SIZE_MAX),
+            Ok(vec![]),
+            "{block:x?}"
+        );
+        let many = [&block.repeat(SIZE_MAX / block.len())[..], b"\x00"].concat();
+        let outcome = inflated(Kind::Binary, &many, SIZE_MAX);
+        assert_eq!(outcome, Err(code::BAD_PAYLOAD), "{block:x?}");
+    }
+    // What cannot be compressed is longer for it by less than that.
+    let unlike: Vec<u8> = (0..SIZE_MAX).map(|at| (at * at / 7 + at) as u8).collect();
+    let stored = unlike.chunks(1000).flat_map(|part| {
+        let len = part.len() as u16;
+        [&[0][..], &len.to_le_bytes(), &(!len).to_le_bytes(), part].concat()
+    });
+    let stored: Vec<u8> = stored.chain([0]).collect();
+    assert!(inflated(Kind::Binary, &stored, SIZE_MAX) == Ok(unlike));
+}
+
+#[test]
+fn who_has_a_tiny_window_gets_messages_as_they_are() {
+    let long = "what comes again ".repeat(100).into_bytes();
+    for (bits, is_compressed) in [(9, false), (11, false), (12, true), (14, true), (15, true)] {
+        assert_eq!(deflate(&long, bits).is_some(), is_compressed, "{bits}");
+    }
+}
+
+#[test]
 fn what_is_cut_is_not_taken_for_a_message() {
     // Not of the others: a block without compression says how much is to come, whatever that is, and where a block ends a
     // message may.
@@ -119,7 +151,7 @@ fn a_message_knows_nothing_of_those_before_it() {
     let long = "what comes again ".repeat(100).into_bytes();
     let alone = deflate(&long, 15).expect("it is shorter");
     let mut codec = Codec::default();
-    for bits in [15, 15, 9, 9, 15] {
+    for bits in [15, 15, 12, 14, 15] {
         let deflated = codec.deflate(&long, bits).expect("it is shorter");
         assert!(bits != 15 || deflated == alone);
         assert_eq!(inflate(Kind::Text, deflated, long.len()), Ok(long.clone()));

@@ -68,6 +68,7 @@ REQUESTS = {
     "mounted": request("GET", "/mounted/x"),
 }
 
+OURS = ("stanchion.", "gunicorn.", "wsgi.early_hints")
 NOT_THE_SAME = {
     # uWSGI's own, and ours.
     *("uwsgi.version", "uwsgi.node", "wsgi.multithread", "wsgi.multiprocess", "wsgi.errors", "wsgi.input"),
@@ -120,7 +121,7 @@ def seen(address: Address, sent: bytes) -> dict[str, Any]:
         answer: dict[str, Any] = wire.response().json()
     answer.pop("types")
     kept = {key: value for key, value in answer["environ"].items() if key not in NOT_THE_SAME}
-    answer["environ"] = {key: value for key, value in kept.items() if not key.startswith(("stanchion.", "gunicorn."))}
+    answer["environ"] = {key: value for key, value in kept.items() if not key.startswith(OURS)}
     return answer
 
 

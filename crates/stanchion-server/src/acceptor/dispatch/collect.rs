@@ -64,9 +64,7 @@ impl Dispatch {
         if let SlotState::Done { done_us, .. } = state {
             ticket.done_us.set(done_us);
         }
-        if wanted && !ticket.is_streaming() {
-            self.take_hints(slot, ticket)?;
-        }
+        let has_head = wanted && (ticket.is_streaming() || self.take_hints(slot, ticket)?);
         if wanted && may_leave && self.is_left(slot, ticket, state)? {
             return Ok(());
         }
@@ -91,7 +89,7 @@ impl Dispatch {
                 line.drained(now_us, ticket.lane.get());
             }
             self.free(slot);
-        } else if wanted {
+        } else if has_head {
             self.take_more(slot, ticket, now_us)?;
             if !may_leave && ticket.is_streaming() {
                 self.take_last(slot, ticket)?;

@@ -76,12 +76,17 @@ impl Hints {
 }
 
 impl Dispatch {
-    /// Takes the hints that a seat has written, up to the head of its answer.
-    pub(super) fn take_hints(&mut self, slot: u32, ticket: &Ticket) -> Result<(), Corrupt> {
+    /// Takes the hints that a seat has written, up to the head of its answer. Gives whether that was seen: what comes
+    /// later may be one more hint.
+    pub(super) fn take_hints(&mut self, slot: u32, ticket: &Ticket) -> Result<bool, Corrupt> {
         let mut prefix = [0; PREFIX_BYTES];
-        while self.side.peek(slot, &mut prefix)? {
+        while self.side.readable(slot)? > 0 {
+            // A seat publishes either in one piece.
+            if !self.side.peek(slot, &mut prefix)? {
+                return Err(Corrupt("what is before the head of an answer is cut"));
+            }
             let Some(len) = hints_len(&prefix) else {
-                break;
+                return Ok(true);
             };
             if !ticket.request.takes_hints {
                 return Err(Corrupt("hints for a client that takes none"));
@@ -97,7 +102,7 @@ impl Dispatch {
             ticket.hint(|hints| hints.add(wire))?;
             self.recycle(bytes);
         }
-        Ok(())
+        Ok(false)
     }
 }
 

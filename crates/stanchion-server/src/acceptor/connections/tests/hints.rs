@@ -317,3 +317,29 @@ fn a_body_may_look_like_hints() {
     assert_eq!(stage.ended(Outcome::Answered), 1);
     stage.close_books();
 }
+
+#[test]
+fn hints_that_come_while_the_acceptor_looks_are_no_head() {
+    let mut stage = Stage::new(SETTINGS);
+    for pause in 0..500 {
+        let mut taken = taken(&mut stage);
+        let worker = std::thread::spawn(move || {
+            for _ in 0..HINTS_MAX {
+                hint(&mut taken, "</a.css>");
+                (0..10 * pause).for_each(|_| std::hint::spin_loop());
+            }
+            taken
+        });
+        while !worker.is_finished() {
+            stage.sweep();
+        }
+        let mut taken = worker.join().expect("it hints");
+        write(&mut taken, Some(4), b"body");
+        taken.finish(Ending::Complete);
+        stage.sweep();
+        let heard = stage.all();
+        let answer = heard.strip_prefix(&HINT.repeat(HINTS_MAX)).expect("all");
+        assert!(ends_with_answer(answer, "\r\n\r\nbody"));
+    }
+    stage.close_books();
+}

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.own("gunicorn is started beside it where it can do the 
 
 HINTS = "--early-hints"
 CSS = ("Link", "</a.css>; rel=preload; as=style")
+SMALL_BUFFER = ("--bind", "127.0.0.1:0?sndbuf=4608")
 THREADS = {"a thread": (), "threads": ("--threads", "4"), "greenlets": GEVENT}
 SEVERAL = {name: arguments for name, arguments in THREADS.items() if arguments}
 
@@ -260,8 +261,7 @@ def test_who_has_left_gets_none_and_the_app_is_told(serve: Serve, gate: Gate) ->
 
 
 def test_a_client_that_does_not_read_has_no_more_of_them_kept_and_what_came_is_whole(serve: Serve, gate: Gate) -> None:
-    small = ("--bind", "127.0.0.1:0?sndbuf=4608")
-    server = serve("hinting:app", HINTS, "--threads", "2", *small, bind=None, env=gate.environment)
+    server = serve("hinting:app", HINTS, "--threads", "2", *SMALL_BUFFER, bind=None, env=gate.environment)
     with Wire(server.address.connect(receive_buffer_bytes=2048)) as wire:
         wire.send(request("GET", "/flood"))
         assert gate.announcement() == "flooded"
@@ -274,7 +274,9 @@ def test_a_client_that_does_not_read_has_no_more_of_them_kept_and_what_came_is_w
     assert all(fields == [("Link", "x" * 1000)] for fields in came)
 
 
-def test_hints_before_many_pipelined_answers_are_whole(server: Server) -> None:
+def test_hints_before_many_pipelined_answers_are_whole(serve: Serve) -> None:
+    """The kernel has room for parts of them only."""
+    server = serve("hinting:app", HINTS, *SMALL_BUFFER, bind=None)
     with server.connect() as wire:
         wire.send(b"".join(request("GET", "/long/15") for _ in range(40)))
         all_that_came = []

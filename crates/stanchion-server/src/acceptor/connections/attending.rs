@@ -63,7 +63,7 @@ impl Connection {
             let Phase::Session(session) = &mut self.phase else {
                 return Step::On;
             };
-            if progress == 0 && !session.has_more_to_say(requests) {
+            if progress == 0 && !session.has_more_to_say(&self.transport, requests) {
                 if self.transport.is_hung_up() {
                     return self.lose(requests);
                 }

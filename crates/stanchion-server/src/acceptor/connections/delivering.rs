@@ -69,7 +69,8 @@ impl Connection {
             let Phase::Sending(sending) = &mut self.phase else {
                 return Step::On;
             };
-            sending.fill(self.number, requests);
+            let in_place = self.transport.socket().is_some();
+            sending.fill(self.number, in_place, requests);
             if let Some(written) = sending.fetch(&self.transport, requests) {
                 match written {
                     // It is the end; or what is there is kept for a client that is behind, or its worker would have to

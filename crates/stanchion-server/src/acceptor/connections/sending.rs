@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
-use std::os::fd::AsFd;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -104,8 +103,9 @@ impl Sending {
         }
     }
 
-    /// Fetches more of a stream, when what was fetched last is out: so little is kept for a client that is slow.
-    pub(super) fn fill(&mut self, connection: u32, requests: &mut Requests) {
+    /// Fetches more of a stream, when what was fetched last is out: so little is kept for a client that is slow. What can go
+    /// from the worker's memory to the client `in_place` is left there for [`Self::fetch`].
+    pub(super) fn fill(&mut self, connection: u32, in_place: bool, requests: &mut Requests) {
         let (Source::Stream, Some(asked)) = (&self.source, &self.request) else {
             return;
         };
@@ -124,7 +124,7 @@ impl Sending {
                 self.let_go(&ticket, requests);
                 return;
             }
-            let fetches = !self.is_behind && matches!(self.source, Source::Stream);
+            let fetches = in_place && !self.is_behind && matches!(self.source, Source::Stream);
             if ticket.outflow(|outflow| outflow.fetches(fetches, requests.now_us)) == Some(true) {
                 return;
             }
@@ -181,7 +181,7 @@ impl Sending {
         transport: &Transport,
         requests: &mut Requests,
     ) -> Option<Written> {
-        let len = there.len;
+        let (socket, len) = (transport.socket()?, there.len);
         // Of a body whose length is promised, that is the end of it: `has_all`.
         let is_last = there.is_last && self.is_chunked;
         let head = chunk_head(len);
@@ -198,7 +198,7 @@ impl Sending {
         let before = &before[..=self.pending.len()];
         let mut left = requests.dispatch.spare();
         let dispatch = &mut requests.dispatch;
-        let sent = dispatch.send(ticket, len, transport.as_fd(), (before, end), &mut left)?;
+        let sent = dispatch.send(ticket, len, socket, (before, end), &mut left)?;
         let written = transport.wrote(sent);
         let Written::Bytes(bytes) = written else {
             self.is_behind = true;

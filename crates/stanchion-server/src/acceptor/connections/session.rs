@@ -1,7 +1,6 @@
 //! A WebSocket: its frames, between its client and its worker, until one of them closes it.
 
 use std::borrow::Cow;
-use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -176,7 +175,7 @@ impl Session {
         transport: &mut Transport,
         requests: &mut Requests,
     ) -> Option<Written> {
-        self.listen(requests);
+        self.listen(transport.socket().is_some(), requests);
         if self.pending.is_empty() && std::mem::take(&mut self.is_large_next) {
             return self.say_in_place(transport, requests);
         }
@@ -197,11 +196,12 @@ impl Session {
         transport: &mut Transport,
         requests: &mut Requests,
     ) -> Option<Written> {
+        let socket = transport.socket()?;
         let readable = requests.dispatch.messages_len(&self.ticket);
         let (head, len) = self.outward.next_frame(readable.min(TAKEN_BYTES))?;
         let (dispatch, ticket) = (&mut requests.dispatch, &self.ticket);
         let mut left = dispatch.spare();
-        let sent = dispatch.send(ticket, len, transport.as_fd(), (&[&head], b""), &mut left)?;
+        let sent = dispatch.send(ticket, len, socket, (&[&head], b""), &mut left)?;
         let written = transport.wrote(sent);
         let Written::Bytes(bytes) = written else {
             // The socket is full, or broken: it is kept until there is room.
@@ -225,8 +225,8 @@ impl Session {
         Some(written)
     }
 
-    /// Takes what the worker says, once the client has taken what it said before.
-    fn listen(&mut self, requests: &mut Requests) {
+    /// Takes what the worker says, once the client has taken what it said before. A large message may be sent `in_place`.
+    fn listen(&mut self, in_place: bool, requests: &mut Requests) {
         if !self.pending.is_empty() {
             return;
         }
@@ -234,14 +234,14 @@ impl Session {
         // Once it is closed, nothing is.
         self.is_large_next = false;
         if self.end.is_none() {
-            self.take_messages(requests, &mut out);
+            self.take_messages(in_place, requests, &mut out);
         }
         // A close comes last, whatever the worker writes behind it.
         out.append(self.socket.out());
         self.pending = Bytes::from(out);
     }
 
-    fn take_messages(&mut self, requests: &mut Requests, out: &mut Vec<u8>) {
+    fn take_messages(&mut self, in_place: bool, requests: &mut Requests, out: &mut Vec<u8>) {
         let ticket = Rc::clone(&self.ticket);
         for has_looked in [false, true] {
             match ticket.next_piece() {
@@ -253,7 +253,7 @@ impl Session {
                 Next::Nothing => {}
             }
             ticket.outflow(|outflow| outflow.fetches(true, requests.now_us));
-            if self.finds_large(out, requests) || self.take_some(out, requests) {
+            if (in_place && self.finds_large(out, requests)) || self.take_some(out, requests) {
                 return;
             }
             if has_looked {
@@ -342,11 +342,15 @@ impl Session {
     }
 
     /// Whether the worker may have more, for which there is room.
-    pub(super) fn has_more_to_say(&mut self, requests: &mut Requests) -> bool {
+    pub(super) fn has_more_to_say(
+        &mut self,
+        transport: &Transport,
+        requests: &mut Requests,
+    ) -> bool {
         if !self.pending.is_empty() {
             return false;
         }
-        self.listen(requests);
+        self.listen(transport.socket().is_some(), requests);
         !self.pending.is_empty() || self.is_large_next
     }
 

@@ -1,5 +1,5 @@
-//! A client's socket: bytes in, bytes out. TLS is to stand above this and below the protocol, so nothing above looks
-//! at the socket's own bytes.
+//! Bytes from a client, and bytes to it, whatever carries them. TLS is to stand above this and below the protocol, so nothing
+//! above looks at the socket's own bytes.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -27,7 +27,7 @@ pub(super) const DRIPPED_BYTES: u16 = 1024;
     reason = "each is a thing of its own that the kernel tells or is told"
 )]
 pub(crate) struct Transport {
-    socket: OwnedFd,
+    way: Way,
     source: Source,
     /// Where bytes are counted, if they are.
     tally: Option<&'static Tally>,
@@ -40,6 +40,11 @@ pub(crate) struct Transport {
     watches_room: bool,
     /// So many bytes make it readable.
     wakes_at: u16,
+}
+
+/// By which bytes go.
+enum Way {
+    Socket(OwnedFd),
 }
 
 /// What reading has come to.
@@ -73,7 +78,7 @@ impl Transport {
     ) -> io::Result<Self> {
         poller.watch(source, &socket)?;
         Ok(Self {
-            socket,
+            way: Way::Socket(socket),
             source,
             tally,
             readable: false,
@@ -82,6 +87,18 @@ impl Transport {
             watches_room: false,
             wakes_at: 1,
         })
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        match &self.way {
+            Way::Socket(socket) => socket.as_fd(),
+        }
+    }
+
+    /// The socket, where what is written to it goes out as it is: then others may write to it.
+    #[expect(clippy::unnecessary_wraps, reason = "a stream of HTTP/2 will have none")]
+    pub(super) fn socket(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.fd())
     }
 
     /// The kernel has told something.
@@ -108,7 +125,7 @@ impl Transport {
     /// Reads what there is behind the bytes of `buffer`, as far as it has room without growing.
     pub(super) fn read(&mut self, buffer: &mut Vec<u8>) -> Read {
         let room = buffer.capacity() - buffer.len();
-        let read = recv(&self.socket, spare_capacity(buffer), RecvFlags::DONTWAIT);
+        let read = recv(self.fd(), spare_capacity(buffer), RecvFlags::DONTWAIT);
         match read.map(|(len, _)| len) {
             Ok(0) if room > 0 => {
                 self.ended = true;
@@ -135,7 +152,7 @@ impl Transport {
 
     /// Looks at what there is to read, as far as it fits, and leaves it there.
     pub(super) fn peek(&mut self, buffer: &mut [u8]) -> Read {
-        match recv(&self.socket, buffer, RecvFlags::DONTWAIT | RecvFlags::PEEK) {
+        match recv(self.fd(), buffer, RecvFlags::DONTWAIT | RecvFlags::PEEK) {
             Ok((0, _)) => Read::End,
             Ok((len, _)) => Read::Bytes(len),
             Err(Errno::AGAIN | Errno::INTR) => {
@@ -161,7 +178,7 @@ impl Transport {
     /// It is not there any more, which no kernel does.
     pub(super) fn read_exact(&mut self, buffer: &mut [u8]) -> io::Result<()> {
         let wanted = buffer.len();
-        let (len, _) = recv(&self.socket, buffer, RecvFlags::DONTWAIT)?;
+        let (len, _) = recv(self.fd(), buffer, RecvFlags::DONTWAIT)?;
         self.count(Traffic::Received, len);
         if len < wanted {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -172,14 +189,14 @@ impl Transport {
     /// Writes what there is room for.
     pub(super) fn write(&mut self, bytes: &[u8]) -> Written {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        self.gave(send(&self.socket, bytes, flags))
+        self.gave(send(self.fd(), bytes, flags))
     }
 
     /// As [`Self::write`], if [`Self::end`] follows at once. TCP keeps the bytes until then (`MSG_MORE` in send(2)), and sends
     /// them in one segment with the FIN. Two segments cost a tenth more for a small answer, and wake the client twice.
     pub(super) fn write_last(&mut self, bytes: &[u8]) -> Written {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL | SendFlags::MORE;
-        self.gave(send(&self.socket, bytes, flags))
+        self.gave(send(self.fd(), bytes, flags))
     }
 
     /// Writes what there is room for, of all of them in turn. If `more` follows at once, TCP puts it into the same segments
@@ -188,7 +205,7 @@ impl Transport {
         let mut flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         flags.set(SendFlags::MORE, more);
         let mut nothing = SendAncillaryBuffer::default();
-        self.gave(sendmsg(&self.socket, slices, &mut nothing, flags))
+        self.gave(sendmsg(self.fd(), slices, &mut nothing, flags))
     }
 
     /// Somebody else has written to the socket, and this has come of it.
@@ -207,7 +224,7 @@ impl Transport {
         len: usize,
     ) -> io::Result<Written> {
         let mut offset = offset;
-        match rustix::fs::sendfile(&self.socket, file, Some(&mut offset), len) {
+        match rustix::fs::sendfile(self.fd(), file, Some(&mut offset), len) {
             Err(error) if !is_of_socket(error) => Err(error.into()),
             sent => Ok(self.gave(sent)),
         }
@@ -236,7 +253,7 @@ impl Transport {
     /// What the client has not taken of what was written. Where it cannot be told, what the kernel has is as good as
     /// sent.
     pub(super) fn untaken(&self) -> u64 {
-        untaken(self.socket.as_fd()).unwrap_or(0)
+        untaken(self.fd()).unwrap_or(0)
     }
 
     /// Whether the kernel is to tell when there is room to write.
@@ -244,7 +261,7 @@ impl Transport {
         if self.watches_room == wanted {
             return;
         }
-        match poller.watch_room(self.source, &self.socket, wanted) {
+        match poller.watch_room(self.source, self.fd(), wanted) {
             Ok(()) => self.watches_room = wanted,
             Err(error) => debug!("a connection cannot be watched: {error}"),
         }
@@ -255,7 +272,7 @@ impl Transport {
         if self.wakes_at == bytes {
             return;
         }
-        match wake_at(self.socket.as_fd(), bytes) {
+        match wake_at(self.fd(), bytes) {
             Ok(()) => self.wakes_at = bytes,
             Err(error) => debug!("a connection is woken for each byte: {error}"),
         }
@@ -269,12 +286,12 @@ impl Transport {
     /// Sends no more (shutdown(2)).
     pub(super) fn end(&self) {
         // It is broken already, if it fails.
-        let _ = shutdown(&self.socket, Shutdown::Write);
+        let _ = shutdown(self.fd(), Shutdown::Write);
     }
 
     /// A connection that is closed now is reset (tcp(7), `SO_LINGER` of zero in socket(7)).
     pub(crate) fn reset(&self) {
-        if let Err(error) = set_socket_linger(&self.socket, Some(Duration::ZERO)) {
+        if let Err(error) = set_socket_linger(self.fd(), Some(Duration::ZERO)) {
             debug!("the kernel keeps what the client did not take: {error}");
         }
     }
@@ -298,11 +315,6 @@ fn is_of_socket(error: Errno) -> bool {
     )
 }
 
-impl AsFd for Transport {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -364,7 +364,8 @@ fn a_seat_is_woken_in_the_middle_of_a_long_turn() {
 #[test]
 fn a_worker_whom_little_room_does_not_help_waits_for_its_client() {
     let mut stage = Stage::new(r#"{"max_response_memory": 0, "response_buffer": 65536}"#);
-    set_socket_send_buffer_size(&stage.connection().transport, 1).unwrap();
+    let socket = stage.connection().transport.socket().expect("it has one");
+    set_socket_send_buffer_size(socket, 1).unwrap();
     let mut taken = taken(&mut stage);
     let ticket = stage.ticket();
     write(&mut taken, None, &vec![b'x'; RESPONSE_RING_BYTES - 1_000]);

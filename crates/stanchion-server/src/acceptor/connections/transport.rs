@@ -96,7 +96,10 @@ impl Transport {
     }
 
     /// The socket, where what is written to it goes out as it is: then others may write to it.
-    #[expect(clippy::unnecessary_wraps, reason = "a stream of HTTP/2 will have none")]
+    #[expect(
+        clippy::unnecessary_wraps,
+        reason = "a stream of HTTP/2 will have none"
+    )]
     pub(super) fn socket(&self) -> Option<BorrowedFd<'_>> {
         Some(self.fd())
     }
@@ -314,7 +317,6 @@ fn is_of_socket(error: Errno) -> bool {
             | Errno::NOBUFS
     )
 }
-
 
 #[cfg(test)]
 mod tests {

@@ -37,6 +37,8 @@ pub struct AcceptorSide<'x> {
     reached: Vec<usize>,
     /// What answers before have left there.
     remains: Vec<Remains>,
+    /// How many bytes a long request has left in each slot that is free.
+    requests_left: Vec<usize>,
     /// Why nobody wants each slot's answer any more, likewise.
     unwanted: Vec<Option<Unwanted>>,
     /// What we have put into everybody's ring, and into that of each worker.
@@ -94,6 +96,7 @@ impl<'x> AcceptorSide<'x> {
             consumed: vec![0; slots],
             reached: vec![0; slots],
             remains: vec![Remains::default(); slots],
+            requests_left: vec![0; slots],
             unwanted: vec![None; slots],
             // Seats may still take what was ready before; it is withdrawn below, or an orphan.
             shared: exchange.ready().take_over(),
@@ -274,6 +277,7 @@ impl<'x> AcceptorSide<'x> {
             self.free_slot(slot);
             return None;
         };
+        self.wipe_request_behind(slot, len);
         head.request_len.store(len as u32, Ordering::Relaxed);
         head.arrived_us.store(arrived_us, Ordering::Relaxed);
         head.taken_us.store(0, Ordering::Relaxed);
@@ -432,7 +436,9 @@ impl<'x> AcceptorSide<'x> {
                 None
             }
         };
-        self.exchange.wipe(slot, self.poured_bytes(slot), reached);
+        let request = self.leave_request(slot);
+        self.exchange
+            .wipe(slot, request, self.poured_bytes(slot), reached);
         self.used[slot as usize] = false;
         let turn = self.turns[slot as usize];
         self.exchange

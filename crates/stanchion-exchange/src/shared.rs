@@ -1,6 +1,7 @@
 //! The mapping itself, and the references into it.
 
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use stanchion_sys::eventfd::EventFd;
@@ -351,10 +352,16 @@ impl Exchange {
         self.area(self.offsets.responses, slot, self.geometry.response_bytes)
     }
 
-    /// Forgets a request, what came in behind it (`poured` bytes) and its answer, which reached so far into its ring:
-    /// no more than that, since memory that was never used is not there. `None` if it cannot be known how far, as its
-    /// seat is dead. Whoever has the slot next, or looks where it should not, finds nothing of them.
-    pub(crate) fn wipe(&self, slot: u32, poured: u64, reached: Option<usize>) {
+    /// How long the record of a slot's request is.
+    pub(crate) fn request_len(&self, slot: u32) -> usize {
+        let len = self.head(slot).request_len.load(Ordering::Relaxed) as usize;
+        len.min(self.geometry.request_bytes)
+    }
+
+    /// Forgets a request (`request` bytes), what came in behind it (`poured` bytes) and its answer, which reached so far
+    /// into its ring: no more than that, since memory that was never used is not there. `None` if it cannot be known how
+    /// far, as its seat is dead. Whoever has the slot next, or looks where it should not, finds nothing of them.
+    pub(crate) fn wipe(&self, slot: u32, request: usize, poured: u64, reached: Option<usize>) {
         let head = self.head(slot);
         let Geometry {
             request_bytes,
@@ -362,12 +369,11 @@ impl Exchange {
             response_bytes,
             ..
         } = self.geometry;
-        let request = head.request_len.load(Ordering::Relaxed) as usize;
         let inflow = poured.min(inflow_bytes as u64) as usize;
-        self.zero(self.offsets.requests, slot, request_bytes, request);
-        self.zero(self.offsets.inflows, slot, inflow_bytes, inflow);
+        self.zero(self.offsets.requests, slot, request_bytes, 0..request);
+        self.zero(self.offsets.inflows, slot, inflow_bytes, 0..inflow);
         match reached {
-            Some(reached) => self.zero(self.offsets.responses, slot, response_bytes, reached),
+            Some(reached) => self.zero(self.offsets.responses, slot, response_bytes, 0..reached),
             None => self.zero_all(self.offsets.responses, slot, response_bytes),
         }
         head.request_len.store(0, Ordering::Relaxed);
@@ -375,10 +381,16 @@ impl Exchange {
         head.flow.0.produced.store(0, Ordering::Relaxed);
     }
 
+    /// Forgets these `bytes` of a request that was in a slot.
+    pub(crate) fn wipe_request(&self, slot: u32, bytes: Range<usize>) {
+        let offset = self.offsets.requests;
+        self.zero(offset, slot, self.geometry.request_bytes, bytes);
+    }
+
     /// Forgets the first `bytes` of what was answered from a slot.
     pub(crate) fn wipe_answer(&self, slot: u32, bytes: usize) {
         let offset = self.offsets.responses;
-        self.zero(offset, slot, self.geometry.response_bytes, bytes);
+        self.zero(offset, slot, self.geometry.response_bytes, 0..bytes);
     }
 
     /// Forgets all that is in a slot, of which it is not known how far it reaches.
@@ -411,17 +423,19 @@ impl Exchange {
         response.is_ok()
     }
 
-    /// Writes zeroes over the first `len` bytes of a slot's area.
-    fn zero(&self, offset: usize, slot: u32, bytes: usize, len: usize) {
+    /// Writes zeroes over this part of a slot's area of so many `bytes`.
+    fn zero(&self, offset: usize, slot: u32, bytes: usize, part: Range<usize>) {
+        let end = part.end.min(bytes);
+        let start = part.start.min(end);
         // SAFETY: within the area of the slot, of which no references are made.
-        unsafe { std::ptr::write_bytes(self.area(offset, slot, bytes), 0, len.min(bytes)) };
+        unsafe { std::ptr::write_bytes(self.area(offset, slot, bytes).add(start), 0, end - start) };
     }
 
     /// All of an area becomes zeroes, without touching pages that nobody has used: a worker may die with a thousand
     /// requests.
     fn zero_all(&self, offset: usize, slot: u32, bytes: usize) {
         if self.try_zero_all(offset, slot, bytes).is_err() {
-            self.zero(offset, slot, bytes, bytes);
+            self.zero(offset, slot, bytes, 0..bytes);
         }
     }
 

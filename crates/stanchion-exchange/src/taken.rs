@@ -85,9 +85,7 @@ impl<'x> Taken<'x> {
 impl Taken<'_> {
     /// Bytes of the request record.
     pub fn request_len(&self) -> usize {
-        let head = self.exchange.head(self.slot);
-        let len = head.request_len.load(Ordering::Relaxed) as usize;
-        len.min(self.exchange.geometry().request_bytes)
+        self.exchange.request_len(self.slot)
     }
 
     /// Copies the request record from `at` on into `into`, as far as there is room or record; gives

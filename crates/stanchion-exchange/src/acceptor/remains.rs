@@ -1,4 +1,5 @@
-//! What long answers leave in their rings: it is wiped a little later, as the next long answer writes over most of it.
+//! What long requests and answers leave in their slots: it is wiped a little later, as the next long one writes over
+//! most of it.
 
 use super::AcceptorSide;
 
@@ -28,9 +29,33 @@ impl Remains {
 }
 
 impl AcceptorSide<'_> {
-    /// Wipes what long answers have left in slots that are free. To be called now and then: what is in a slot that is
-    /// used now will be wiped when that is free.
+    /// A request has ended: gives how much of it is to be wiped at once.
+    pub(super) fn leave_request(&mut self, slot: u32) -> usize {
+        let bytes = self.exchange.request_len(slot);
+        if bytes < BYTES_MIN {
+            return bytes;
+        }
+        self.requests_left[slot as usize] = bytes;
+        0
+    }
+
+    /// Wipes what a long request has left behind one of `len` bytes that is in its place now. So in a slot that is used
+    /// there is no request but its own.
+    pub(super) fn wipe_request_behind(&mut self, slot: u32, len: usize) {
+        let left = std::mem::take(&mut self.requests_left[slot as usize]);
+        if len < left {
+            self.exchange.wipe_request(slot, len..left);
+        }
+    }
+
+    /// Wipes what long requests and answers have left in slots that are free. To be called now and then: what an answer
+    /// has left in a slot that is used now will be wiped when that is free.
     pub fn wipe_remains(&mut self) {
+        for slot in 0..self.requests_left.len() as u32 {
+            if !self.used[slot as usize] {
+                self.wipe_request_behind(slot, 0);
+            }
+        }
         for (slot, remains) in self.remains.iter_mut().enumerate() {
             if remains.bytes == 0 {
                 continue;
@@ -54,6 +79,7 @@ mod tests {
     use crate::taken::Ending;
 
     const LONG: Geometry = Geometry {
+        request_bytes: 2 * BYTES_MIN,
         response_bytes: 2 * BYTES_MIN,
         ..GEOMETRY
     };
@@ -67,16 +93,69 @@ mod tests {
         slot
     }
 
+    /// Has a request of so many bytes come and go; gives its slot, and how much of it and of others was there meanwhile.
+    fn request(exchange: &Exchange, side: &mut AcceptorSide<'_>, bytes: usize) -> (u32, usize) {
+        let submitted = side.submit(0, |mut area| {
+            area.put(0, &vec![b'x'; bytes]);
+            Some(bytes)
+        });
+        let slot = submitted.expect("a free slot").slot;
+        let there = request_left(exchange, slot);
+        assert!(side.withdraw(slot));
+        (slot, there)
+    }
+
     /// How far answers reach that are in the ring of a slot.
     fn left(exchange: &Exchange, slot: u32) -> usize {
-        let mut found = vec![0; LONG.response_bytes];
-        // SAFETY: the response area is of this size, and no seat writes to it meanwhile.
-        unsafe {
-            let area = exchange.response_area(slot);
-            std::ptr::copy_nonoverlapping(area, found.as_mut_ptr(), found.len());
-        }
+        reached(exchange.response_area(slot))
+    }
+
+    /// How far requests reach that are in a slot.
+    fn request_left(exchange: &Exchange, slot: u32) -> usize {
+        reached(exchange.request_area(slot))
+    }
+
+    fn reached(area: *const u8) -> usize {
+        let mut found = vec![0; 2 * BYTES_MIN];
+        // SAFETY: both areas of a slot are of this size, and no seat writes there meanwhile.
+        unsafe { std::ptr::copy_nonoverlapping(area, found.as_mut_ptr(), found.len()) };
         let last = found.iter().rposition(|&byte| byte == b'x');
         last.map_or(0, |last| last + 1)
+    }
+
+    #[test]
+    fn a_short_request_is_wiped_at_once_and_a_long_one_soon() {
+        let exchange = Exchange::create(LONG).expect("memory");
+        let mut side = AcceptorSide::take_over(&exchange);
+        let (slot, _) = request(&exchange, &mut side, BYTES_MIN - 1);
+        assert_eq!(request_left(&exchange, slot), 0);
+        request(&exchange, &mut side, BYTES_MIN + 7);
+        assert_eq!(request_left(&exchange, slot), BYTES_MIN + 7);
+        side.wipe_remains();
+        assert_eq!(request_left(&exchange, slot), 0);
+    }
+
+    #[test]
+    fn beside_a_request_is_nothing_of_a_longer_one_before_it() {
+        let exchange = Exchange::create(LONG).expect("memory");
+        let mut side = AcceptorSide::take_over(&exchange);
+        for (bytes, left) in [
+            (BYTES_MIN + 7, BYTES_MIN + 7),
+            (BYTES_MIN, BYTES_MIN),
+            (BYTES_MIN + 9, BYTES_MIN + 9),
+            (3, 0),
+            (BYTES_MIN, BYTES_MIN),
+        ] {
+            let (slot, there) = request(&exchange, &mut side, bytes);
+            assert_eq!((there, request_left(&exchange, slot)), (bytes, left));
+        }
+        // One that does not fit has written what there was room for.
+        side.submit(0, |mut area| {
+            area.put(0, &vec![b'x'; 2 * BYTES_MIN]);
+            None
+        });
+        side.wipe_remains();
+        assert_eq!(request_left(&exchange, 0), 0);
     }
 
     #[test]

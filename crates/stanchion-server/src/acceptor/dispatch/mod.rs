@@ -236,7 +236,7 @@ impl Dispatch {
             Some(port) => self.ports.entered(port),
         }
         ticket.stage.set(Stage::Submitted(submitted));
-        ticket.request.forget_start();
+        ticket.request.forget_body(self.retries);
         if ticket.wants_room.get() {
             ticket.wake();
         }

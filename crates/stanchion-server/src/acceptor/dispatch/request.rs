@@ -139,21 +139,33 @@ pub(crate) struct Handshaken {
 /// A body.
 pub(crate) enum Body {
     Empty,
-    /// In pieces, as it was read.
-    Memory {
-        pieces: Vec<Bytes>,
-        /// Counts them for as long as they are here.
-        _held: Held,
-    },
-    /// The same of the start of a body, whose rest is still coming.
-    Begun(RefCell<Option<Start>>),
+    Memory(InMemory),
+    /// The start of a body, whose rest is still coming.
+    Begun(InMemory),
     Spooled(SpooledBody),
 }
 
-/// The start of a body, until it is in the exchange: who has its request runs it once.
-pub(crate) struct Start {
-    pub(crate) pieces: Vec<Bytes>,
-    pub(crate) _held: Held,
+/// What has come of a body, in the pieces in which it was read, until nobody needs it any more.
+pub(crate) struct InMemory(RefCell<Option<(Vec<Bytes>, Held)>>);
+
+impl InMemory {
+    pub(crate) fn new(pieces: Vec<Bytes>, held: Held) -> Self {
+        Self(RefCell::new(Some((pieces, held))))
+    }
+
+    /// Whether it is still here.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.0.borrow().is_some()
+    }
+
+    fn forget(&self) {
+        self.0.take();
+    }
+
+    /// Gives the pieces to `act`, unless they are gone.
+    pub(crate) fn with<T>(&self, act: impl FnOnce(&[Bytes]) -> T) -> Option<T> {
+        self.0.borrow().as_ref().map(|(pieces, _)| act(pieces))
+    }
 }
 
 impl Request {
@@ -179,19 +191,33 @@ impl Request {
     pub(crate) fn is_repeatable(&self) -> bool {
         let method = self.head.method();
         let is_safe = matches!(method, "GET" | "HEAD" | "OPTIONS" | "TRACE");
-        let is_kept = matches!(self.body, Body::Empty | Body::Memory { .. });
+        let is_kept = match &self.body {
+            Body::Empty => true,
+            Body::Memory(body) => body.is_kept(),
+            Body::Begun(_) | Body::Spooled(_) => false,
+        };
         (is_safe || matches!(method, "PUT" | "DELETE")) && is_kept
     }
 
     /// Whether its body is whole.
     pub(crate) fn is_whole(&self) -> bool {
-        !matches!(self.body, Body::Begun { .. })
+        !matches!(self.body, Body::Begun(_))
     }
 
-    /// It is in the exchange: what cannot be handed over twice is not kept.
-    pub(crate) fn forget_start(&self) {
-        if let Body::Begun(start) = &self.body {
-            start.take();
+    /// It is in the exchange. What is not handed over twice is not kept, so that the next body is read into the same
+    /// memory, which is in the cache of the core. The port of a single worker may pass to another one, which gets what
+    /// was not taken. Of others only those that are repeated, if any are.
+    pub(crate) fn forget_body(&self, repeats: bool) {
+        match &self.body {
+            Body::Begun(body) => body.forget(),
+            Body::Memory(body) => {
+                let is_portbound = self.peer.only_worker.is_some();
+                let may_follow = is_portbound || (repeats && self.is_repeatable());
+                if !may_follow {
+                    body.forget();
+                }
+            }
+            Body::Empty | Body::Spooled(_) => {}
         }
     }
 
@@ -210,19 +236,15 @@ impl Request {
             takes_hints: self.takes_hints,
             deflate_bits: self.deflate().map(Deflate::window_bits),
         };
-        let start;
-        let body = match &self.body {
-            Body::Empty => BodySource::Memory(&[]),
-            Body::Memory { pieces, .. } => BodySource::Memory(pieces),
-            Body::Begun(held) => {
-                start = held.borrow();
-                BodySource::Begun(start.as_ref().map_or(&[], |start| &start.pieces))
-            }
-            Body::Spooled(body) => BodySource::Spooled {
+        let write = |body: BodySource<'_>| write_request(area, &facts, &self.head, &body);
+        match &self.body {
+            Body::Empty => write(BodySource::Memory(&[])),
+            Body::Memory(body) => body.with(|pieces| write(BodySource::Memory(pieces)))?,
+            Body::Begun(body) => body.with(|pieces| write(BodySource::Begun(pieces)))?,
+            Body::Spooled(body) => write(BodySource::Spooled {
                 path: body.path()?.to_str()?,
                 len: body.len,
-            },
-        };
-        write_request(area, &facts, &self.head, &body)
+            }),
+        }
     }
 }

@@ -1,6 +1,5 @@
 //! Where the bytes of a request's body go: into memory while they are few, else into a file.
 
-use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 
@@ -8,7 +7,7 @@ use bytes::Bytes;
 use stanchion_http::Framing;
 
 use crate::acceptor::dispatch::refusal::Refusal;
-use crate::acceptor::dispatch::request::{Body, Start};
+use crate::acceptor::dispatch::request::{Body, InMemory};
 use crate::acceptor::storage::clients::Client;
 use crate::acceptor::storage::disk::Disk;
 use crate::acceptor::storage::memory::{Held, Memory};
@@ -237,10 +236,7 @@ impl Sink {
     /// What has come of the body, whose rest goes elsewhere; only if it is [`Self::is_in_memory`].
     pub(crate) fn into_start(mut self) -> Body {
         self.put_away();
-        Body::Begun(RefCell::new(Some(Start {
-            pieces: self.pieces,
-            _held: self.held,
-        })))
+        Body::Begun(InMemory::new(self.pieces, self.held))
     }
 
     /// The whole body; to be called once it is, and nothing is [`SinkState::Busy`].
@@ -252,10 +248,7 @@ impl Sink {
         if self.pieces.is_empty() {
             return Body::Empty;
         }
-        Body::Memory {
-            pieces: self.pieces,
-            _held: self.held,
-        }
+        Body::Memory(InMemory::new(self.pieces, self.held))
     }
 }
 

@@ -3,7 +3,7 @@
 use stanchion_exchange::{Corrupt, Ending, Inflow, SeatSide, Taken, Tenant};
 
 use super::*;
-use crate::acceptor::dispatch::request::Body;
+use crate::acceptor::dispatch::request::{Body, Peer};
 use crate::messages::WorkerRef;
 use crate::record::{BodyRecord, RequestBuffer};
 
@@ -89,7 +89,7 @@ fn a_request_joins_the_line_with_64_kib_or_with_what_there_is_after_a_while() {
 
     let mut whole = self::stage(ASGI, &format!("{}abc", head("Content-Length: 3")));
     assert_eq!(start(&taken(&whole)), (3, false));
-    assert!(matches!(whole.ticket().request.body, Body::Memory { .. }));
+    assert!(matches!(whole.ticket().request.body, Body::Memory(_)));
     whole.close_books();
 }
 
@@ -305,4 +305,40 @@ fn who_uploads_fast_enough_keeps_its_seat_whoever_waits() {
     assert_eq!(stage.heard(), (String::new(), false));
     drop(running);
     stage.close_books();
+}
+
+#[test]
+fn a_body_is_kept_while_it_may_be_handed_over_once_more() {
+    let repeats = r#"{"retry_idempotent": true}"#;
+    let ports = r#"{"worker_port_base": 9000}"#;
+    // (settings, method, the port of one worker, whether the body is kept once a worker can take it)
+    for (settings, method, port, is_kept) in [
+        ("{}", "POST", None, false),
+        ("{}", "PUT", None, false),
+        (ports, "POST", Some(0), true),
+        (repeats, "POST", None, false),
+        (repeats, "PUT", None, true),
+    ] {
+        let case = format!("{settings} {method}");
+        let mut stage = Stage::new(settings);
+        let connection = stage.connection();
+        let peer = (*connection.peer).clone();
+        connection.peer = Rc::new(Peer {
+            only_worker: port,
+            ..peer
+        });
+        stage.say(&format!(
+            "{method} / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc"
+        ));
+        let ticket = stage.ticket();
+        let Body::Memory(body) = &ticket.request.body else {
+            panic!("it is small");
+        };
+        assert!(body.is_kept(), "{case}");
+        let now_us = stage.requests.now_us;
+        stage.requests.dispatch.worker_ready(WORKER, 1, now_us);
+        assert_eq!(body.is_kept(), is_kept, "{case}");
+        assert_eq!(start(&taken(&stage)), (3, false), "{case}");
+        stage.close_books();
+    }
 }

@@ -13,6 +13,8 @@ pub enum Framing {
     Length(u64),
     /// By the chunked transfer coding.
     Chunked,
+    /// By the end of what it comes in: a stream of HTTP/2 (RFC 9113 section 8.1).
+    ToEnd,
 }
 
 /// Takes a body's bytes out of their framing.
@@ -23,6 +25,7 @@ pub struct Decoder(State);
 enum State {
     Length { left: u64 },
     Chunked(Chunked),
+    ToEnd { is_over: bool },
 }
 
 /// What a turn of a [`Decoder`] came to.
@@ -43,7 +46,16 @@ impl Decoder {
             Framing::Empty => State::Length { left: 0 },
             Framing::Length(left) => State::Length { left },
             Framing::Chunked => State::Chunked(Chunked::default()),
+            Framing::ToEnd => State::ToEnd { is_over: false },
         })
+    }
+
+    /// Nothing comes any more. Gives whether that is the end of the body; else it is cut short.
+    pub fn end(&mut self) -> bool {
+        if let State::ToEnd { is_over } = &mut self.0 {
+            *is_over = true;
+        }
+        self.is_over()
     }
 
     /// The next bytes of the body; they are taken from the front of the input, and with them whatever
@@ -71,6 +83,7 @@ impl Decoder {
         match &self.0 {
             State::Length { left } => *left == 0,
             State::Chunked(chunked) => chunked.is_over(),
+            State::ToEnd { is_over } => *is_over,
         }
     }
 
@@ -80,6 +93,8 @@ impl Decoder {
         match &self.0 {
             State::Length { left } => *left,
             State::Chunked(chunked) => chunked.data_left(),
+            State::ToEnd { is_over: true } => 0,
+            State::ToEnd { is_over: false } => u64::MAX,
         }
     }
 
@@ -89,6 +104,7 @@ impl Decoder {
         match &mut self.0 {
             State::Length { left } => *left -= bytes,
             State::Chunked(chunked) => chunked.took(bytes),
+            State::ToEnd { .. } => {}
         }
     }
 }

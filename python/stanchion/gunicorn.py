@@ -48,11 +48,9 @@ def _is_same(value: object, wanted: object) -> bool:
 
 
 _TLS = "TLS is not served here: terminate it in a proxy such as nginx"
-_HTTP2 = "only HTTP/1 is served here: put a proxy such as nginx in front for HTTP/2"
 _DIRTY = "there are no dirty workers here: give such work to a task queue"
 
 _NO_TLS = "used only with `certfile`"
-_NO_HTTP2 = "used only for HTTP/2, which `http_protocols` has to ask for"
 _NO_DIRTY = "used only with `dirty_apps`"
 _NO_CONTROL = "used only for `control_socket`"
 
@@ -133,12 +131,6 @@ FOREIGN = (
     Foreign("ssl_context", refusal=_TLS),
     Foreign("suppress_ragged_eofs", ("--suppress-ragged-eofs",), takes_value=False, harmless=_NO_TLS),
     Foreign("do_handshake_on_connect", ("--do-handshake-on-connect",), takes_value=False, harmless=_NO_TLS),
-    Foreign("http_protocols", ("--http-protocols",), refusal=_HTTP2, same=("h1",)),
-    Foreign("http2_cleartext", ("--http2-cleartext",), refusal=_HTTP2, same=("off", False)),
-    Foreign("http2_max_concurrent_streams", ("--http2-max-concurrent-streams",), harmless=_NO_HTTP2),
-    Foreign("http2_initial_window_size", ("--http2-initial-window-size",), harmless=_NO_HTTP2),
-    Foreign("http2_max_frame_size", ("--http2-max-frame-size",), harmless=_NO_HTTP2),
-    Foreign("http2_max_header_list_size", ("--http2-max-header-list-size",), harmless=_NO_HTTP2),
     Foreign(
         "asgi_disconnect_grace_period",
         ("--asgi-disconnect-grace-period",),

@@ -189,6 +189,8 @@ impl Scopes {
             .protocol
             .strip_prefix(b"HTTP/")
             .unwrap_or(request.protocol);
+        // The specification of ASGI writes it so, though it has "1.1".
+        let version = if version == b"2.0" { b"2" } else { version };
         scope.set_item(intern!(py, "http_version"), text(py, version))?;
         let headers = PyList::empty(py);
         for (name, value) in request.fields() {

@@ -365,6 +365,12 @@ impl Acceptor {
                 .drive(number, None, &mut self.requests, &self.poller);
             self.requests.dispatch.announce_if_late(monotonic_us);
         }
+        // What streams have written goes out at once.
+        self.requests.woken.take_called(&mut woken);
+        for number in woken.drain(..) {
+            self.clients
+                .drive(number, None, &mut self.requests, &self.poller);
+        }
         self.requests.operators_woken.take(&mut woken);
         for number in woken.drain(..) {
             let (requests, poller) = (&mut self.requests, &self.poller);

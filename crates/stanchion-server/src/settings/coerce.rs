@@ -155,10 +155,13 @@ fn boolean(raw: &Value) -> Option<bool> {
 }
 
 fn choice(words: &[&'static str], raw: &Value) -> Option<&'static str> {
-    // gunicorn's `proxy_protocol` may be True or False too.
+    // gunicorn's `proxy_protocol` and `http2_cleartext` may be True or False too.
     let is_switch = words.contains(&"off") && !words.contains(&"on");
+    let on = words
+        .iter()
+        .find(|word| matches!(**word, "auto" | "prior-knowledge"));
     let text = match raw {
-        Value::Bool(true) if is_switch => "auto",
+        Value::Bool(true) if is_switch => on?,
         Value::Bool(false) if is_switch => "off",
         _ => raw.as_str()?.trim(),
     };

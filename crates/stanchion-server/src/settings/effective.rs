@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use stanchion_http::{ClientField, FieldRules, HeaderMap, Permits, ProxyVersions, SchemeFields};
+use stanchion_http::{ClientField, HeaderMap, ProxyVersions};
 
 use super::interface::{EventLoop, Interface, Lifespan, Protocol};
 use super::resolve::{Layer, loop_seats, resolve};
 use super::words;
 use super::{
-    AllowedPeers, Believed, Bind, Collector, ControlAddress, Facility, Lane, Seconds,
-    SettingsError, StaticDir, StaticMissing, StatsdAddress, SyslogAddress,
+    AllowedPeers, Bind, Collector, ControlAddress, Facility, Lane, Seconds, SettingsError,
+    StaticDir, StaticMissing, StatsdAddress, SyslogAddress,
 };
 
 /// The effective value of each setting, under the setting's own name. What each one does is told
@@ -241,6 +241,19 @@ pub struct Settings {
     pub permit_obsolete_folding: bool,
     /// Take whitespace before the colon of a field.
     pub strip_header_spaces: bool,
+    /// Which versions of HTTP are spoken, with commas between.
+    pub http_protocols: String,
+    /// Take HTTP/2 from connections without TLS that begin with it.
+    #[serde(deserialize_with = "words::prior_knowledge")]
+    pub http2_cleartext: bool,
+    /// Most streams that a client may have open on one connection.
+    pub http2_max_concurrent_streams: u32,
+    /// Bytes of a body that a client may send before any were read.
+    pub http2_initial_window_size: u32,
+    /// Most bytes of a frame.
+    pub http2_max_frame_size: u32,
+    /// Most bytes of the fields of a head.
+    pub http2_max_header_list_size: u32,
     /// Access log: `None` = none, `-` = stdout.
     pub accesslog: Option<PathBuf>,
     /// Format of the access log in gunicorn's atoms, not parsed yet.
@@ -382,36 +395,6 @@ impl Settings {
             Some((factory, _)) => format!("{factory}()").into(),
             None => app.into(),
         })
-    }
-
-    /// Which of the things that nobody should send are taken.
-    pub fn permits(&self) -> Permits {
-        Permits {
-            unconventional_method: self.permit_unconventional_http_method,
-            unconventional_version: self.permit_unconventional_http_version,
-            casefold_method: self.casefold_http_method,
-            obsolete_folding: self.permit_obsolete_folding,
-            header_spaces: self.strip_header_spaces,
-        }
-    }
-
-    /// Which fields the app sees.
-    pub fn field_rules(&self) -> FieldRules {
-        FieldRules::new(self.header_map, &self.forwarder_headers)
-    }
-
-    /// Who is believed to say whose a request is, and where.
-    pub fn believed(&self) -> Believed {
-        Believed {
-            peers: self.forwarded_allow_ips.clone(),
-            field: self.forwarded_header,
-        }
-    }
-
-    /// Where proxies say by which scheme the client came.
-    pub fn scheme_fields(&self) -> SchemeFields {
-        let fields = self.secure_scheme_headers.iter();
-        SchemeFields::new(fields.map(|(name, https)| (&**name, &**https)))
     }
 
     /// Whether workers run an event loop: of an asynchronous app, or gevent's.

@@ -13,6 +13,7 @@ mod collector;
 mod control;
 mod datagram;
 mod effective;
+mod http;
 mod interface;
 mod lane;
 mod listen;

@@ -158,6 +158,37 @@ impl Resolution {
         self.check_memory();
         self.check_worker_ports();
         self.check_lanes();
+        self.check_http2();
+    }
+
+    /// RFC 9113 section 3.1 has removed the upgrade.
+    fn check_http2(&mut self) {
+        let Resolved { value, origin } = &self.values["http2_cleartext"];
+        if *value == "upgrade" || *value == "both" {
+            let (origin, reason) = (
+                origin.clone(),
+                "RFC 9113 has removed the upgrade from HTTP/1.1 to HTTP/2: have the proxy in front begin with HTTP/2, and \
+                 say prior-knowledge",
+            );
+            self.refuse("http2_cleartext", &origin, reason);
+        }
+    }
+
+    /// The setting that asks for HTTP/2 where it is not spoken, and why it is not.
+    fn http2_in_vain(&self) -> Option<(&'static str, &'static str)> {
+        let protocols = self.values["http_protocols"].value.as_str().unwrap_or("");
+        let has_http2 = protocols.to_ascii_lowercase().contains("h2");
+        let has_cleartext = self.values["http2_cleartext"].value == "prior-knowledge";
+        let is_uwsgi = self.values["protocol"].value == "uwsgi";
+        match (has_http2, has_cleartext) {
+            (true, _) if is_uwsgi => Some((
+                "http_protocols",
+                "the uwsgi protocol is spoken (`protocol`)",
+            )),
+            (true, false) => Some(("http_protocols", "http2_cleartext is off")),
+            (false, true) => Some(("http2_cleartext", "http_protocols does not have h2")),
+            _ => None,
+        }
     }
 
     fn warn_of_risks(&mut self) {
@@ -218,6 +249,12 @@ impl Resolution {
         if *value == true && self.values["protocol"].value == "uwsgi" {
             self.warnings.push(format!(
                 "setting `early_hints` from {origin}: it has no effect with the uwsgi protocol, which has no early hints"
+            ));
+        }
+        if let Some((name, why)) = self.http2_in_vain() {
+            let origin = &self.values[name].origin;
+            self.warnings.push(format!(
+                "setting `{name}` from {origin}: it has no effect: {why}"
             ));
         }
         let Some(runner) = self.runner() else {
@@ -473,6 +510,44 @@ mod tests {
         );
         for quiet in [json!({"early_hints": true}), json!({"protocol": "uwsgi"})] {
             assert_eq!(warnings(quiet), [""; 0]);
+        }
+    }
+
+    #[test]
+    fn http2_has_to_be_asked_for_in_both_places() {
+        let told = |values: Value| {
+            let resolution = resolve(&[layer("here", &values)]);
+            (resolution.errors, resolution.warnings)
+        };
+        for (values, word) in [
+            (json!({"http_protocols": "h2,h1"}), "http2_cleartext is off"),
+            (json!({"http2_cleartext": true}), "does not have h2"),
+            (
+                json!({"http_protocols": "h2", "http2_cleartext": "prior-knowledge", "protocol": "uwsgi"}),
+                "uwsgi",
+            ),
+        ] {
+            let (errors, warnings) = told(values.clone());
+            assert_eq!(errors, [""; 0]);
+            assert!(
+                warnings.len() == 1 && warnings[0].contains(word),
+                "{values} {warnings:?}"
+            );
+        }
+        for quiet in [
+            json!({"http_protocols": "H1, h2", "http2_cleartext": "prior-knowledge"}),
+            json!({"http_protocols": "h1", "http2_cleartext": false}),
+        ] {
+            assert_eq!(told(quiet), (Vec::new(), Vec::new()));
+        }
+        for refused in [
+            json!({"http2_cleartext": "upgrade"}),
+            json!({"http2_cleartext": "Both"}),
+            json!({"http_protocols": "h3"}),
+            json!({"http_protocols": "h2,h2"}),
+            json!({"http2_max_frame_size": 16_383}),
+        ] {
+            assert_eq!(told(refused.clone()).0.len(), 1, "{refused}");
         }
     }
 

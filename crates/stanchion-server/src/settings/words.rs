@@ -49,3 +49,10 @@ pub(super) fn proxy_versions<'de, D: Deserializer<'de>>(
         Word::Auto => Some(ProxyVersions::Auto),
     })
 }
+
+/// Whether HTTP/2 may begin without TLS; other ways to begin are refused before.
+pub(super) fn prior_knowledge<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<bool, D::Error> {
+    Ok(String::deserialize(deserializer)? == "prior-knowledge")
+}

@@ -66,7 +66,7 @@ impl Connection {
         } = answer;
         let is_old = ticket.request.head.minor_version() == 0;
         let (length, is_told) = length_of(facts.length, &body, bytes.len() - head.end);
-        let is_chunked = length.is_none() && !is_old;
+        let is_chunked = length.is_none() && !is_old && !self.transport.is_stream();
         let keeps = self.keeps(&ticket, requests) && (length.is_some() || is_chunked);
         let ending = match length {
             _ if is_chunked => Ending::Chunked,

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 
+use super::carrying::Carrier;
 use super::intake::{CutOff, Intake};
 use super::leaving::Leaving;
 use super::reading::{PartialHead, ReadingBody};
@@ -77,6 +78,8 @@ pub(super) enum Phase {
     Sending(Box<Sending>),
     /// A WebSocket is open.
     Session(Box<Session>),
+    /// It is one of HTTP/2, whose streams are connections too.
+    Carrying(Box<Carrier>),
     /// All is said; what the client still sends is thrown away.
     Leaving(Box<Leaving>),
     /// Nothing is left to do.
@@ -158,6 +161,7 @@ impl Connection {
         if let Some(ready) = ready {
             self.transport.told(ready);
         }
+        self.transport.ask();
         let last = self.requests.wrapping_add(REQUESTS_A_TURN_MAX);
         self.turn_bytes = 0;
         loop {
@@ -175,6 +179,7 @@ impl Connection {
                 Phase::Asked(_) => return Fate::Asks,
                 Phase::Sending(_) => self.send(requests, poller),
                 Phase::Session(_) => self.attend(requests, poller),
+                Phase::Carrying(_) => self.carry(requests, poller),
                 Phase::Leaving(_) => self.see_out(requests, poller),
                 Phase::Over => Step::Close,
             };
@@ -202,13 +207,15 @@ impl Connection {
         match &self.phase {
             Phase::New { since_us } | Phase::Idle { since_us } => Some(*since_us),
             Phase::Leaving(leaving) => Some(leaving.since_us),
+            Phase::Carrying(carrier) => carrier.idle_since_us(),
             _ => None,
         }
     }
 
-    /// Whether nobody would miss it, and it has taken all that it was told.
+    /// Whether nobody would miss it, and it has taken all that it was told. A stream takes no place from others.
     pub(super) fn is_spare(&self) -> bool {
-        self.spare_since_us().is_some() && !self.intake.is_stalled()
+        let is_spare = self.spare_since_us().is_some() && !self.intake.is_stalled();
+        is_spare && !self.transport.is_stream()
     }
 
     /// Until when nobody is woken for a few bytes of a head that drips.
@@ -235,7 +242,8 @@ impl Connection {
     pub(crate) fn doing(&self) -> Doing {
         match &self.phase {
             Phase::New { .. } => Doing::New,
-            Phase::Idle { .. } => Doing::Idle,
+            Phase::Carrying(carrier) if carrier.has_streams() => Doing::Busy,
+            Phase::Idle { .. } | Phase::Carrying(_) => Doing::Idle,
             Phase::Head(_) => Doing::Reading,
             Phase::Body(_)
             | Phase::Waiting(_)

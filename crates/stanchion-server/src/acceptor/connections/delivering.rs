@@ -25,7 +25,7 @@ impl Connection {
     ) -> Step {
         if rest.is_empty() && matches!(sending.source, Source::Over) {
             // On a unix socket it would only wake the client once more.
-            let ends = !sending.keeps && self.peer.ip.is_some();
+            let ends = !sending.keeps && (self.peer.ip.is_some() || self.transport.is_stream());
             let written = if ends {
                 self.transport.write_last(&out)
             } else {

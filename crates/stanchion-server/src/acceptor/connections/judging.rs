@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::carrying::Carrier;
 use super::connection::{Audience, Connection, Fate, Phase};
 use super::intake::{CutOff, Verdict};
 use super::leaving::{LAST_WORD, LINGER, LINGER_PAUSE};
@@ -164,6 +165,7 @@ impl Connection {
             Phase::Body(body) => judge_body(&body.pace, wanted.place, now_us),
             Phase::Leaving(_) => self.judge_leaving(now_us),
             Phase::Session(session) => judge_session(session, u64::MAX, requests),
+            Phase::Carrying(carrier) => self.judge_carrier(carrier, requests),
             Phase::Waiting(_) | Phase::Sending(_) => self.judge_busy(wanted, requests),
             Phase::Asked(_) | Phase::Over => Look::Well { until_us: u64::MAX },
         }
@@ -192,6 +194,33 @@ impl Connection {
         let has_seat = || requests.dispatch.has_seat(&upload.ticket);
         let others_wait = wanted.place || (wanted.seat && has_seat());
         judge_body(&upload.pace, others_wait, now_us)
+    }
+
+    /// One of HTTP/2: its streams have deadlines of their own, and without any it idles.
+    fn judge_carrier(&self, carrier: &Carrier, requests: &Requests) -> Look {
+        let settings = &requests.common.settings;
+        let Some(since_us) = carrier.idle_since_us() else {
+            let until_us = u64::MAX;
+            return if carrier.has_streams() {
+                Look::Well { until_us }
+            } else {
+                Look::Doubt
+            };
+        };
+        let (limit, look) = if carrier.is_ending() {
+            // What is left in it of answers is to be taken.
+            (settings.write_timeout.as_duration(), Look::Drop)
+        } else if requests.lifecycle.is_closing() {
+            return Look::Close;
+        } else if self.requests == 0 {
+            (settings.header_timeout.as_duration(), Look::Close)
+        } else {
+            (settings.keepalive.as_duration(), Look::Close)
+        };
+        match limit.map_or(u64::MAX, |limit| after(since_us, limit)) {
+            until_us if requests.now_us < until_us => Look::Well { until_us },
+            _ => look,
+        }
     }
 
     /// A file is not waited for any more.

@@ -39,6 +39,11 @@ pub(super) struct Leaving {
 impl Connection {
     /// The last answer is out. Ends the connection, or waits until the client does where it may still be sending.
     pub(super) fn leave(&mut self, requests: &mut Requests) -> Step {
+        if self.transport.is_stream() {
+            // What its client still sends is between it and the connection.
+            self.transport.end();
+            return Step::Close;
+        }
         let more = self.unread || !self.ahead.is_empty() || self.has_more(requests);
         if !more {
             return Step::Close;
@@ -93,6 +98,13 @@ impl Connection {
             }
             self.transport
                 .watch_room(!leaving.last_word.is_empty(), poller);
+        }
+        if self.transport.is_stream() {
+            return if leaving.last_word.is_empty() {
+                Step::Close
+            } else {
+                Step::Wait
+            };
         }
         let mut turn_bytes = 0;
         while self.transport.is_readable() {

@@ -2,6 +2,8 @@
 
 mod answering;
 mod attending;
+mod beginning;
+mod carrying;
 mod connection;
 mod delivering;
 mod ending;
@@ -18,6 +20,8 @@ mod reading;
 mod roll;
 mod sending;
 mod session;
+mod stream;
+mod streams;
 #[cfg(test)]
 mod tests;
 pub(crate) mod transport;
@@ -57,6 +61,8 @@ const SHED_MAX: usize = 32;
 pub(crate) struct Connections {
     audience: Audience,
     roll: Roll<Connection>,
+    /// How many of them are streams of others.
+    streams: usize,
     due: Vec<u32>,
 }
 
@@ -75,12 +81,13 @@ impl Connections {
         Self {
             audience,
             roll: Roll::default(),
+            streams: 0,
             due: Vec::new(),
         }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.roll.len()
+        self.roll.len() - self.streams
     }
 
     /// How many can be spared.
@@ -90,7 +97,9 @@ impl Connections {
 
     /// What each of them does.
     pub(crate) fn doing(&self) -> impl Iterator<Item = Doing> {
-        self.roll.iter().map(Connection::doing)
+        let all = self.roll.iter();
+        all.filter(|one| !one.transport.is_stream())
+            .map(Connection::doing)
     }
 
     /// One more.
@@ -127,7 +136,7 @@ impl Connections {
             && let Some(connection) = self.roll.get_mut(number)
         {
             let fate = connection.turn_away(Refusal::TooManyConnections, requests, poller);
-            self.settle(number, fate, requests);
+            self.settle(number, fate, requests, poller);
         }
         Ok(())
     }
@@ -144,7 +153,7 @@ impl Connections {
             return Fate::Stays;
         };
         let fate = connection.drive(ready, requests, poller);
-        self.settle(number, fate, requests);
+        self.settle(number, fate, requests, poller);
         fate
     }
 
@@ -168,11 +177,12 @@ impl Connections {
         self.drive(number, None, requests, poller)
     }
 
-    fn settle(&mut self, number: u32, fate: Fate, requests: &Requests) {
+    fn settle(&mut self, number: u32, fate: Fate, requests: &mut Requests, poller: &Poller) {
         if fate == Fate::Ends {
             self.remove(number, requests);
             return;
         }
+        self.begin_streams(number, requests, poller);
         let Some(connection) = self.roll.get_mut(number) else {
             return;
         };
@@ -184,8 +194,12 @@ impl Connections {
     }
 
     fn remove(&mut self, number: u32, requests: &Requests) {
-        if self.roll.remove(number).is_some() && self.audience == Audience::Clients {
-            requests.common.tally.happened(Event::Closed);
+        match self.roll.remove(number) {
+            Some(gone) if gone.transport.is_stream() => self.streams -= 1,
+            Some(_) if self.audience == Audience::Clients => {
+                requests.common.tally.happened(Event::Closed);
+            }
+            _ => {}
         }
     }
 
@@ -209,7 +223,7 @@ impl Connections {
                 continue;
             };
             let wanted = Wanted {
-                place: to_shed > 0,
+                place: to_shed > 0 && !connection.transport.is_stream(),
                 seat: seats_wanted > 0,
             };
             let looked = connection.look(wanted, requests, poller);
@@ -222,7 +236,7 @@ impl Connections {
             }
             let again_us = looked.again_us.min(after(now_us, least));
             self.roll.look_at(number, again_us);
-            self.settle(number, looked.fate, requests);
+            self.settle(number, looked.fate, requests, poller);
         }
         self.due = due;
     }
@@ -253,7 +267,7 @@ impl Connections {
                 requests.common.tally.happened(Event::Shed);
             }
             // One that has just asked something stays.
-            self.settle(number, fate, requests);
+            self.settle(number, fate, requests, poller);
         }
         SPARED_AFTER
     }
@@ -282,7 +296,7 @@ impl Connections {
             };
             if is_meant(connection.doing()) {
                 let fate = connection.close_soon(requests, poller);
-                self.settle(number, fate, requests);
+                self.settle(number, fate, requests, poller);
             }
         }
     }

@@ -1,25 +1,18 @@
 //! A request on its way in: its head, and its body.
 
 use bytes::Bytes;
-use stanchion_http::{
-    Decoded, Decoder, Framing, Head, HeadReader, HeadRules, Permits, is_proxy_header,
-};
+use stanchion_http::{Decoded, Decoder, Framing, Head, HeadRules, Permits};
 
 use super::connection::{Audience, Connection, Phase, Step, Waiting};
 use super::form::HeadForm;
 use super::pace::{Pace, doze_us};
-use super::proxied;
 use super::transport::{DRIPPED_BYTES, Read};
 use super::upload::Early;
 use crate::acceptor::dispatch::refusal::Refusal;
 use crate::acceptor::dispatch::request::Body;
 use crate::acceptor::requests::body::{Sink, SinkState};
 use crate::acceptor::requests::{Account, Requests};
-use crate::settings::Protocol;
 
-/// What a client that speaks TLS sends first: a record of its handshake (RFC 8446 section 5.1). No
-/// method begins with it.
-const TLS_HANDSHAKE: u8 = 0x16;
 /// How the head of an operator's request is read.
 const OPERATORS_RULES: HeadRules = HeadRules {
     line_bytes: 8 << 10,
@@ -36,9 +29,9 @@ const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 /// A head of which a part has come.
 pub(super) struct PartialHead {
     pub(super) since_us: u64,
-    bytes: Vec<u8>,
-    form: HeadForm,
-    head: Head,
+    pub(super) bytes: Vec<u8>,
+    pub(super) form: HeadForm,
+    pub(super) head: Head,
     /// Until then nobody is woken for a few bytes of it.
     pub(super) dozes_until_us: Option<u64>,
 }
@@ -138,6 +131,9 @@ impl Connection {
 
     fn head_came(&mut self, came: Came<'_>, requests: &mut Requests) -> Step {
         let (now_us, bytes) = (requests.now_us, came.bytes());
+        if let Some(step) = self.is_http2(bytes, requests) {
+            return step;
+        }
         if matches!(self.phase, Phase::New { .. })
             && let Some(refusal) = self.unfit(bytes, requests)
         {
@@ -190,28 +186,9 @@ impl Connection {
         }
     }
 
-    /// What is wrong with the first bytes of a connection, if nobody would take them.
-    fn unfit(&self, bytes: &[u8], requests: &Requests) -> Option<Refusal> {
-        if bytes.first() == Some(&TLS_HANDSHAKE) {
-            return Some(Refusal::BadRequest("TLS on a port for plain HTTP"));
-        }
-        if is_proxy_header(bytes) {
-            return Some(proxied::unwanted(requests));
-        }
-        let is_stranger = self.audience == Audience::Clients
-            && requests.common.settings.protocol == Protocol::Uwsgi
-            && !self.peer.sends_packets;
-        is_stranger.then_some(Refusal::Forbidden(
-            "the uwsgi protocol is for peers in uwsgi_allow_ips",
-        ))
-    }
-
-    fn form(&self) -> HeadForm {
-        if self.peer.sends_packets {
-            HeadForm::Packet
-        } else {
-            HeadForm::Text(HeadReader::default())
-        }
+    /// A stream of HTTP/2 has brought a head.
+    pub(super) fn begin_stream(&mut self, head: Head, requests: &mut Requests) -> Step {
+        self.begin(head, Came::Before(Bytes::new()), requests)
     }
 
     /// A head has come whole with which something is wrong.
@@ -361,6 +338,7 @@ impl Connection {
                 }
                 // It is not readable any more.
                 Read::Nothing => Step::On,
+                Read::End if self.is_body_at_end() => Step::On,
                 Read::End | Read::Failed => self.refuse_body(Refusal::BodyCutShort, requests),
             }
         };
@@ -368,6 +346,18 @@ impl Connection {
             Some(room) => come(&mut Vec::with_capacity(room), requests),
             None => requests.with_scratch(come),
         }
+    }
+
+    /// Whether the end of what a body comes in is its own, too.
+    fn is_body_at_end(&mut self) -> bool {
+        let Phase::Body(body) = &mut self.phase else {
+            return false;
+        };
+        let is_whole = body.decoder.end();
+        if is_whole {
+            body.sink.end();
+        }
+        is_whole
     }
 
     fn body_came(&mut self, mut came: Came<'_>, requests: &mut Requests) -> Step {
@@ -422,7 +412,8 @@ impl Connection {
         } = *body;
         // Once it is whole its length is known, and the fields say so: chunks are gone (RFC 9112 section 7.1.3). Where some
         // join the line before, apps find the fields of all as they were sent.
-        if head.framing() == Framing::Chunked && early == Early::Never {
+        let was_unknown = matches!(head.framing(), Framing::Chunked | Framing::ToEnd);
+        if was_unknown && early == Early::Never {
             head.remove("transfer-encoding");
             head.set("content-length", sink.len().to_string().as_bytes());
         }

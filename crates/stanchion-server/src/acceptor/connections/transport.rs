@@ -1,6 +1,7 @@
 //! Bytes from a client, and bytes to it, whatever carries them. TLS is to stand above this and below the protocol, so nothing
 //! above looks at the socket's own bytes.
 
+use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -15,13 +16,18 @@ use stanchion_sys::incoming::wake_at;
 use stanchion_sys::outgoing::untaken;
 use tracing::debug;
 
+use super::stream::Stream;
 use crate::acceptor::poller::{Poller, Ready, Source};
+use crate::acceptor::storage::disk;
 use crate::tally::{Tally, Traffic};
 
 /// How much of a head that drips wakes its connection at once.
 pub(super) const DRIPPED_BYTES: u16 = 1024;
 
-/// A stream to a client.
+/// Of a file that the kernel does not send itself, so much is read at a time.
+const COPIED_BYTES_MAX: usize = 64 << 10;
+
+/// What goes between a client and us.
 #[allow(
     clippy::struct_excessive_bools,
     reason = "each is a thing of its own that the kernel tells or is told"
@@ -45,6 +51,7 @@ pub(crate) struct Transport {
 /// By which bytes go.
 enum Way {
     Socket(OwnedFd),
+    Stream(Box<Stream>),
 }
 
 /// What reading has come to.
@@ -89,19 +96,38 @@ impl Transport {
         })
     }
 
-    fn fd(&self) -> BorrowedFd<'_> {
-        match &self.way {
-            Way::Socket(socket) => socket.as_fd(),
+    /// A stream of HTTP/2, of which its carrier's socket counts the bytes.
+    pub(super) fn of_stream(stream: Stream, source: Source) -> Self {
+        Self {
+            way: Way::Stream(Box::new(stream)),
+            source,
+            tally: None,
+            readable: true,
+            ended: false,
+            hung_up: false,
+            watches_room: false,
+            wakes_at: 1,
         }
     }
 
+    pub(super) fn is_stream(&self) -> bool {
+        matches!(self.way, Way::Stream(_))
+    }
+
     /// The socket, where what is written to it goes out as it is: then others may write to it.
-    #[expect(
-        clippy::unnecessary_wraps,
-        reason = "a stream of HTTP/2 will have none"
-    )]
     pub(super) fn socket(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.fd())
+        match &self.way {
+            Way::Socket(socket) => Some(socket.as_fd()),
+            Way::Stream(_) => None,
+        }
+    }
+
+    /// Of a socket the kernel tells; a stream is asked.
+    pub(super) fn ask(&mut self) {
+        if let Way::Stream(stream) = &mut self.way {
+            self.readable = true;
+            self.hung_up |= stream.is_reset();
+        }
     }
 
     /// The kernel has told something.
@@ -127,8 +153,23 @@ impl Transport {
 
     /// Reads what there is behind the bytes of `buffer`, as far as it has room without growing.
     pub(super) fn read(&mut self, buffer: &mut Vec<u8>) -> Read {
+        match &mut self.way {
+            Way::Socket(_) => self.read_socket(buffer),
+            Way::Stream(stream) => {
+                let read = stream.read(buffer);
+                self.readable = matches!(read, Read::Bytes(_));
+                self.hung_up |= read == Read::Failed;
+                read
+            }
+        }
+    }
+
+    fn read_socket(&mut self, buffer: &mut Vec<u8>) -> Read {
+        let Some(socket) = self.socket() else {
+            return Read::Failed;
+        };
         let room = buffer.capacity() - buffer.len();
-        let read = recv(self.fd(), spare_capacity(buffer), RecvFlags::DONTWAIT);
+        let read = recv(socket, spare_capacity(buffer), RecvFlags::DONTWAIT);
         match read.map(|(len, _)| len) {
             Ok(0) if room > 0 => {
                 self.ended = true;
@@ -153,9 +194,12 @@ impl Transport {
         }
     }
 
-    /// Looks at what there is to read, as far as it fits, and leaves it there.
+    /// Looks at what there is to read, as far as it fits, and leaves it there. Only of a socket.
     pub(super) fn peek(&mut self, buffer: &mut [u8]) -> Read {
-        match recv(self.fd(), buffer, RecvFlags::DONTWAIT | RecvFlags::PEEK) {
+        let Some(socket) = self.socket() else {
+            return Read::Failed;
+        };
+        match recv(socket, buffer, RecvFlags::DONTWAIT | RecvFlags::PEEK) {
             Ok((0, _)) => Read::End,
             Ok((len, _)) => Read::Bytes(len),
             Err(Errno::AGAIN | Errno::INTR) => {
@@ -181,7 +225,8 @@ impl Transport {
     /// It is not there any more, which no kernel does.
     pub(super) fn read_exact(&mut self, buffer: &mut [u8]) -> io::Result<()> {
         let wanted = buffer.len();
-        let (len, _) = recv(self.fd(), buffer, RecvFlags::DONTWAIT)?;
+        let socket = self.socket().ok_or(io::ErrorKind::Unsupported)?;
+        let (len, _) = recv(socket, buffer, RecvFlags::DONTWAIT)?;
         self.count(Traffic::Received, len);
         if len < wanted {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -191,24 +236,39 @@ impl Transport {
 
     /// Writes what there is room for.
     pub(super) fn write(&mut self, bytes: &[u8]) -> Written {
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        self.gave(send(self.fd(), bytes, flags))
+        self.send(bytes, false)
+    }
+
+    fn send(&mut self, bytes: &[u8], is_last: bool) -> Written {
+        let socket = match &mut self.way {
+            Way::Socket(socket) => OwnedFd::as_fd(socket),
+            Way::Stream(stream) => return stream.write(bytes, is_last),
+        };
+        let mut flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        flags.set(SendFlags::MORE, is_last);
+        let sent = send(socket, bytes, flags);
+        self.gave(sent)
     }
 
     /// As [`Self::write`], if [`Self::end`] follows at once. TCP keeps the bytes until then (`MSG_MORE` in send(2)), and sends
-    /// them in one segment with the FIN. Two segments cost a tenth more for a small answer, and wake the client twice.
+    /// them in one segment with the FIN. Two segments cost a tenth more for a small answer, and wake the client twice. A
+    /// stream ends with the frame that they are in.
     pub(super) fn write_last(&mut self, bytes: &[u8]) -> Written {
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL | SendFlags::MORE;
-        self.gave(send(self.fd(), bytes, flags))
+        self.send(bytes, true)
     }
 
     /// Writes what there is room for, of all of them in turn. If `more` follows at once, TCP puts it into the same segments
     /// (`MSG_MORE` in send(2)).
     pub(super) fn write_all_of(&mut self, slices: &[IoSlice<'_>], more: bool) -> Written {
+        let socket = match &mut self.way {
+            Way::Socket(socket) => OwnedFd::as_fd(socket),
+            Way::Stream(stream) => return stream.write_all_of(slices),
+        };
         let mut flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         flags.set(SendFlags::MORE, more);
         let mut nothing = SendAncillaryBuffer::default();
-        self.gave(sendmsg(self.fd(), slices, &mut nothing, flags))
+        let sent = sendmsg(socket, slices, &mut nothing, flags);
+        self.gave(sent)
     }
 
     /// Somebody else has written to the socket, and this has come of it.
@@ -222,12 +282,21 @@ impl Transport {
     /// The file cannot be read.
     pub(super) fn send_file(
         &mut self,
-        file: impl AsFd,
+        file: &File,
         offset: u64,
         len: usize,
     ) -> io::Result<Written> {
+        let socket = match &mut self.way {
+            Way::Socket(socket) => OwnedFd::as_fd(socket),
+            Way::Stream(stream) => {
+                let room = stream.room(len.min(COPIED_BYTES_MAX));
+                // What has room is written as a whole, and of what has none only the first byte is wanted.
+                let bytes = disk::read_at(file, offset, room.max(1))?;
+                return Ok(stream.write(&bytes, false));
+            }
+        };
         let mut offset = offset;
-        match rustix::fs::sendfile(self.fd(), file, Some(&mut offset), len) {
+        match rustix::fs::sendfile(socket, file, Some(&mut offset), len) {
             Err(error) if !is_of_socket(error) => Err(error.into()),
             sent => Ok(self.gave(sent)),
         }
@@ -256,7 +325,8 @@ impl Transport {
     /// What the client has not taken of what was written. Where it cannot be told, what the kernel has is as good as
     /// sent.
     pub(super) fn untaken(&self) -> u64 {
-        untaken(self.fd()).unwrap_or(0)
+        let socket = self.socket();
+        socket.and_then(|socket| untaken(socket).ok()).unwrap_or(0)
     }
 
     /// Whether the kernel is to tell when there is room to write.
@@ -264,7 +334,10 @@ impl Transport {
         if self.watches_room == wanted {
             return;
         }
-        match poller.watch_room(self.source, self.fd(), wanted) {
+        let Some(socket) = self.socket() else {
+            return;
+        };
+        match poller.watch_room(self.source, socket, wanted) {
             Ok(()) => self.watches_room = wanted,
             Err(error) => debug!("a connection cannot be watched: {error}"),
         }
@@ -275,7 +348,10 @@ impl Transport {
         if self.wakes_at == bytes {
             return;
         }
-        match wake_at(self.fd(), bytes) {
+        let Some(socket) = self.socket() else {
+            return;
+        };
+        match wake_at(socket, bytes) {
             Ok(()) => self.wakes_at = bytes,
             Err(error) => debug!("a connection is woken for each byte: {error}"),
         }
@@ -287,15 +363,25 @@ impl Transport {
     }
 
     /// Sends no more (shutdown(2)).
-    pub(super) fn end(&self) {
-        // It is broken already, if it fails.
-        let _ = shutdown(self.fd(), Shutdown::Write);
+    pub(super) fn end(&mut self) {
+        match &mut self.way {
+            Way::Socket(socket) => {
+                // It is broken already, if it fails.
+                let _ = shutdown(socket, Shutdown::Write);
+            }
+            Way::Stream(stream) => stream.end(),
+        }
     }
 
     /// A connection that is closed now is reset (tcp(7), `SO_LINGER` of zero in socket(7)).
-    pub(crate) fn reset(&self) {
-        if let Err(error) = set_socket_linger(self.fd(), Some(Duration::ZERO)) {
-            debug!("the kernel keeps what the client did not take: {error}");
+    pub(crate) fn reset(&mut self) {
+        match &mut self.way {
+            Way::Socket(socket) => {
+                if let Err(error) = set_socket_linger(socket, Some(Duration::ZERO)) {
+                    debug!("the kernel keeps what the client did not take: {error}");
+                }
+            }
+            Way::Stream(stream) => stream.give_up(),
         }
     }
 }

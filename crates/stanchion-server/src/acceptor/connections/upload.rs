@@ -147,6 +147,7 @@ impl Connection {
                     self.more_came(&buffer, requests)?;
                 }
                 Read::Nothing => {}
+                Read::End if upload.decoder.end() => self.more_came(&[], requests)?,
                 Read::End | Read::Failed => return Err(Refusal::BodyCutShort),
             }
         }

@@ -82,7 +82,7 @@ impl Sink {
         let announced = match framing {
             Framing::Empty => Some(0),
             Framing::Length(len) => Some(len),
-            Framing::Chunked => None,
+            Framing::Chunked | Framing::ToEnd => None,
         };
         Self {
             pieces: Vec::new(),

@@ -2,23 +2,65 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Wake, Waker};
 
 /// Their numbers; whoever brings them something leaves a note here.
 #[derive(Default)]
-pub(crate) struct Woken(RefCell<Vec<u32>>);
+pub(crate) struct Woken {
+    notes: RefCell<Vec<u32>>,
+    called: Arc<Called>,
+}
+
+/// The same of connections that are called by a [`Waker`]. All is in one thread, but a waker has to work in any.
+#[derive(Default)]
+struct Called(Mutex<Vec<u32>>);
+
+struct Caller {
+    connection: u32,
+    called: Arc<Called>,
+}
+
+impl Called {
+    fn numbers(&self) -> MutexGuard<'_, Vec<u32>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Wake for Caller {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.called.numbers().push(self.connection);
+    }
+}
 
 impl Woken {
     pub(crate) fn add(&self, connection: u32) {
-        self.0.borrow_mut().push(connection);
+        self.notes.borrow_mut().push(connection);
     }
 
     /// Takes all notes; some may be of connections that are gone, or that somebody else has the number of now.
     pub(crate) fn take(&self, into: &mut Vec<u32>) {
-        into.append(&mut self.0.borrow_mut());
+        into.append(&mut self.notes.borrow_mut());
+        self.take_called(into);
+    }
+
+    /// Likewise of those that were called, and of nobody else.
+    pub(crate) fn take_called(&self, into: &mut Vec<u32>) {
+        into.append(&mut self.called.numbers());
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.borrow().is_empty()
+        self.notes.borrow().is_empty() && self.called.numbers().is_empty()
+    }
+
+    /// What calls a connection, for whoever knows nothing of connections.
+    pub(crate) fn waker(&self, connection: u32) -> Waker {
+        let called = Arc::clone(&self.called);
+        Arc::new(Caller { connection, called }).into()
     }
 }
 

@@ -3,6 +3,7 @@
 mod admin;
 mod app;
 mod event_loop;
+mod http2;
 mod limits;
 mod line;
 mod logging;
@@ -28,6 +29,7 @@ pub const GROUPS: &[Group] = &[
     process::PROCESS,
     requests::PROXIES,
     requests::REQUESTS,
+    http2::HTTP2,
     static_files::STATIC_FILES,
     logging::LOGGING,
     admin::ADMIN,
@@ -267,7 +269,7 @@ mod tests {
                 setting
                     .name
                     .bytes()
-                    .all(|b| b.is_ascii_lowercase() || b == b'_')
+                    .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
             );
             for flag in setting.flags {
                 assert!(flag.starts_with('-'), "{flag}");

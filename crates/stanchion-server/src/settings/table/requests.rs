@@ -266,8 +266,8 @@ differently from GET.",
             long_help: "\
 Accept any HTTP/X.Y with two digits in a request line. Versions below 1.1 \
 are read as HTTP/1.0, all others as HTTP/1.1; the app finds the version that \
-was sent in SERVER_PROTOCOL. By default they are answered 505. The server \
-does not speak HTTP/2.",
+was sent in SERVER_PROTOCOL. By default they are answered 505. HTTP/2 has \
+other frames and settings of its own.",
         },
         Setting {
             name: "permit_obsolete_folding",

@@ -1,6 +1,6 @@
 //! What is remembered of a request that is over, until spans are made of it.
 
-use stanchion_http::Head;
+use stanchion_http::{HTTP2, Head};
 
 use crate::acceptor::dispatch::over::Over;
 use crate::acceptor::dispatch::sessions::SessionFacts;
@@ -29,7 +29,8 @@ pub(super) struct Finished {
     pub(super) client_address: Box<str>,
     pub(super) client_port: u16,
     pub(super) user_agent: Option<Box<str>>,
-    pub(super) minor_version: u8,
+    /// Of HTTP.
+    pub(super) version: &'static str,
     pub(super) status: u16,
     pub(super) outcome: Outcome,
     /// Its lane's number.
@@ -114,7 +115,7 @@ impl Finished {
             client_address: kept(request.peer.address.as_bytes()),
             client_port: request.peer.port,
             user_agent: field(head, "user-agent"),
-            minor_version: head.minor_version(),
+            version: version(head),
             status: over.status,
             outcome: over.outcome,
             lane: ticket.lane.get().index(),
@@ -149,6 +150,15 @@ fn field(head: &Head, name: &str) -> Option<Box<str>> {
 fn kept(bytes: &[u8]) -> Box<str> {
     let bytes = &bytes[..bytes.len().min(TEXT_BYTES_MAX)];
     String::from_utf8_lossy(bytes).into()
+}
+
+/// Of HTTP, as the client spoke it.
+fn version(head: &Head) -> &'static str {
+    match (head.protocol(), head.minor_version()) {
+        (HTTP2, _) => "2",
+        (_, 0) => "1.0",
+        _ => "1.1",
+    }
 }
 
 #[cfg(test)]

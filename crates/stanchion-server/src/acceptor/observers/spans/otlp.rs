@@ -89,7 +89,7 @@ impl Origin {
             KeyValue::text("url.path", &*one.path),
             KeyValue::text("url.scheme", one.scheme),
             KeyValue::text("network.protocol.name", "http"),
-            KeyValue::text("network.protocol.version", version(one.minor_version)),
+            KeyValue::text("network.protocol.version", one.version),
             KeyValue::text("stanchion.outcome", one.outcome.name()),
             KeyValue::text("stanchion.lane", &*self.lanes[one.lane]),
         ];
@@ -253,13 +253,6 @@ fn method(method: &str) -> (&str, &str) {
             (method, method)
         }
         _ => ("HTTP", "_OTHER"),
-    }
-}
-
-fn version(minor: u8) -> &'static str {
-    match minor {
-        0 => "1.0",
-        _ => "1.1",
     }
 }
 

@@ -1,0 +1,362 @@
+//! A connection that carries HTTP/2 (RFC 9113): it has frames taken apart and put together, and brings streams, each of
+//! which is a connection of its own for one request.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::{Buf, Bytes};
+use h2::Reason;
+use h2::server::{Connection as Frames, Handshake, SendResponse};
+use http::Request;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tracing::debug;
+
+use super::connection::{Connection, Phase, Step};
+use super::transport::{Read, Transport, Written};
+use crate::acceptor::poller::Poller;
+use crate::acceptor::requests::Requests;
+use crate::settings::Settings;
+
+/// How much is read in one go, before others have their turn.
+const TURN_BYTES_MAX: usize = 256 << 10;
+/// So much of what is to be sent waits for the socket; h2 keeps the rest, which is bounded for each stream.
+const OUTWARD_BYTES_MAX: usize = 64 << 10;
+/// So much of an answer waits in its stream for the others, or for the socket.
+const STREAM_BYTES_MAX: usize = 64 << 10;
+/// So much of all bodies together a client may send that nobody has read yet; more only if one body may be longer
+/// (`http2_initial_window_size`).
+const BODIES_BYTES: u32 = 256 << 10;
+/// Streams that a client may reset before they are answered, beyond those that it lets be answered (CVE-2023-44487).
+const RESETS_MAX: u32 = 100;
+
+/// Such a connection.
+pub(super) struct Carrier {
+    wire: Rc<RefCell<Wire>>,
+    frames: Speech,
+    waker: Waker,
+    ledger: Rc<Ledger>,
+    /// Requests that have come, whose streams are still to be made connections.
+    brought: Vec<Brought>,
+    /// Since when it has had no stream, if it has none.
+    idle_since_us: Option<u64>,
+    /// The client has been told that no more streams are taken.
+    is_ending: bool,
+}
+
+/// A request that has come on a stream.
+pub(super) struct Brought {
+    pub(super) request: Request<h2::RecvStream>,
+    pub(super) respond: SendResponse<Bytes>,
+}
+
+enum Speech {
+    /// Before the client's preface is read.
+    Begins(Box<Handshake<Wired, Bytes>>),
+    Goes(Box<Frames<Wired, Bytes>>),
+    /// All is said.
+    Over,
+}
+
+/// What is known of the streams of one connection.
+#[derive(Default)]
+pub(super) struct Ledger {
+    open: Cell<usize>,
+    /// Those that were reset, less those that were answered.
+    resets: Cell<u32>,
+}
+
+impl Ledger {
+    pub(super) fn began(&self) {
+        self.open.set(self.open.get() + 1);
+    }
+
+    pub(super) fn answered(&self) {
+        self.resets.set(self.resets.get().saturating_sub(1));
+    }
+
+    pub(super) fn ended(&self, is_reset: bool) {
+        self.open.set(self.open.get().saturating_sub(1));
+        self.resets
+            .set(self.resets.get().saturating_add(u32::from(is_reset)));
+    }
+}
+
+/// Bytes between the socket and the frames.
+struct Wire {
+    inward: Bytes,
+    outward: Vec<u8>,
+    /// Nothing more comes in.
+    ended: bool,
+}
+
+impl Wire {
+    /// Whether what has come is not taken yet, or nothing more comes.
+    fn is_unread(&self) -> bool {
+        self.ended || !self.inward.is_empty()
+    }
+}
+
+/// The end of it that h2 has. Nobody is called: who moves its bytes has h2 look again.
+struct Wired(Rc<RefCell<Wire>>);
+
+impl AsyncRead for Wired {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let mut wire = self.0.borrow_mut();
+        if wire.inward.is_empty() {
+            return if wire.ended {
+                Poll::Ready(Ok(()))
+            } else {
+                Poll::Pending
+            };
+        }
+        let len = into.remaining().min(wire.inward.len());
+        into.put_slice(&wire.inward[..len]);
+        wire.inward.advance(len);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Wired {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let outward = &mut self.0.borrow_mut().outward;
+        let len = bytes
+            .len()
+            .min(OUTWARD_BYTES_MAX.saturating_sub(outward.len()));
+        if len == 0 {
+            return Poll::Pending;
+        }
+        outward.extend_from_slice(&bytes[..len]);
+        Poll::Ready(Ok(len))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Carrier {
+    /// One whose client has sent so much already.
+    fn new(came: Bytes, waker: Waker, settings: &Settings, now_us: u64) -> Self {
+        let wire = Rc::new(RefCell::new(Wire {
+            inward: came,
+            outward: Vec::new(),
+            ended: false,
+        }));
+        let handshake = h2::server::Builder::new()
+            .initial_window_size(settings.http2_initial_window_size)
+            .initial_connection_window_size(BODIES_BYTES.max(settings.http2_initial_window_size))
+            .max_frame_size(settings.http2_max_frame_size)
+            .max_header_list_size(settings.http2_max_header_list_size)
+            .max_concurrent_streams(settings.http2_max_concurrent_streams)
+            .max_send_buffer_size(STREAM_BYTES_MAX)
+            .handshake(Wired(Rc::clone(&wire)));
+        Self {
+            wire,
+            frames: Speech::Begins(Box::new(handshake)),
+            waker,
+            ledger: Rc::default(),
+            brought: Vec::new(),
+            idle_since_us: Some(now_us),
+            is_ending: false,
+        }
+    }
+
+    /// Whether streams are open on it.
+    pub(super) fn has_streams(&self) -> bool {
+        self.ledger.open.get() > 0 || !self.brought.is_empty()
+    }
+
+    pub(super) fn idle_since_us(&self) -> Option<u64> {
+        self.idle_since_us
+    }
+
+    pub(super) fn take_brought(&mut self) -> Vec<Brought> {
+        std::mem::take(&mut self.brought)
+    }
+
+    pub(super) fn ledger(&self) -> Rc<Ledger> {
+        Rc::clone(&self.ledger)
+    }
+
+    /// Nothing is to be done before something comes.
+    fn rest(&mut self, now_us: u64) {
+        if self.has_streams() {
+            self.idle_since_us = None;
+        } else {
+            self.idle_since_us.get_or_insert(now_us);
+        }
+    }
+
+    pub(super) fn is_ending(&self) -> bool {
+        self.is_ending
+    }
+
+    /// Has the client told that it is to open no more streams. Without any, that is all.
+    fn end(&mut self) {
+        let Speech::Goes(frames) = &mut self.frames else {
+            self.frames = Speech::Over;
+            return;
+        };
+        // h2 may still have to send the rest of an answer whose stream is gone here.
+        if self.ledger.open.get() == 0 && self.brought.is_empty() && !frames.has_streams() {
+            frames.abrupt_shutdown(Reason::NO_ERROR);
+        } else if !self.is_ending {
+            frames.graceful_shutdown();
+        }
+        self.is_ending = true;
+    }
+
+    /// Whether so many requests are all that there may be.
+    fn is_served(&self, requests: u32, settings: &Settings) -> bool {
+        let requests_max = settings.keepalive_requests;
+        let is_kept = settings.keepalive.as_duration().is_some();
+        (requests_max > 0 && requests >= requests_max)
+            || (!is_kept && requests > 0 && !self.has_streams())
+    }
+
+    /// Has frames read, as far as they have come, and written, as far as there is room.
+    fn turn(&mut self) {
+        let mut context = Context::from_waker(&self.waker);
+        if let Speech::Begins(handshake) = &mut self.frames {
+            match Pin::new(handshake).poll(&mut context) {
+                Poll::Pending => return,
+                Poll::Ready(Ok(frames)) => self.frames = Speech::Goes(Box::new(frames)),
+                Poll::Ready(Err(error)) => return self.fails(&error),
+            }
+        }
+        let Speech::Goes(frames) = &mut self.frames else {
+            return;
+        };
+        if self.ledger.resets.get() > RESETS_MAX && !self.is_ending {
+            debug!("a client resets the streams that it opens");
+            frames.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+            self.is_ending = true;
+        }
+        loop {
+            match frames.poll_accept(&mut context) {
+                Poll::Pending => return,
+                Poll::Ready(None) => {
+                    self.frames = Speech::Over;
+                    return;
+                }
+                Poll::Ready(Some(Ok((request, respond)))) => {
+                    self.brought.push(Brought { request, respond });
+                }
+                Poll::Ready(Some(Err(error))) => return self.fails(&error),
+            }
+        }
+    }
+
+    fn fails(&mut self, error: &h2::Error) {
+        debug!("a connection of HTTP/2 ends: {error}");
+        self.frames = Speech::Over;
+    }
+
+    fn is_over(&self) -> bool {
+        matches!(self.frames, Speech::Over)
+    }
+
+    /// Writes what waits for the socket; `None` if nothing does.
+    fn write(&self, transport: &mut Transport) -> Option<Written> {
+        let mut wire = self.wire.borrow_mut();
+        if wire.outward.is_empty() {
+            return None;
+        }
+        let written = transport.write(&wire.outward);
+        if let Written::Bytes(len) = written {
+            wire.outward.drain(..len);
+        }
+        Some(written)
+    }
+}
+
+impl Connection {
+    /// From its first byte on this connection carries HTTP/2. So much of that has come.
+    pub(super) fn begin_carrying(&mut self, came: Bytes, requests: &Requests) -> Step {
+        let waker = requests.woken.waker(self.number);
+        let settings = &requests.common.settings;
+        let carrier = Carrier::new(came, waker, settings, requests.now_us);
+        self.transport.wake_at(1);
+        self.phase = Phase::Carrying(Box::new(carrier));
+        Step::On
+    }
+
+    /// Goes on with HTTP/2.
+    pub(super) fn carry(&mut self, requests: &mut Requests, poller: &Poller) -> Step {
+        let mut turn_bytes = 0;
+        loop {
+            let Phase::Carrying(carrier) = &mut self.phase else {
+                return Step::On;
+            };
+            let is_last = carrier.is_served(self.requests, &requests.common.settings);
+            if self.closing || is_last || requests.ends_connections() {
+                carrier.end();
+            }
+            carrier.turn();
+            let has_room = match carrier.write(&mut self.transport) {
+                Some(Written::Bytes(len)) => {
+                    self.intake.wrote(len, requests.now_us);
+                    // The kernel tells of room only once it was found to have none (epoll(7), EPOLLET).
+                    continue;
+                }
+                Some(Written::Full) => false,
+                Some(Written::Failed) => return Step::Close,
+                None => true,
+            };
+            if carrier.is_over() {
+                let last_words = std::mem::take(&mut carrier.wire.borrow_mut().outward);
+                return self.say_last(&last_words, requests);
+            }
+            self.transport.watch_room(!has_room, poller);
+            if !has_room {
+                let untaken = self.transport.untaken();
+                let pace = requests.intake_pace();
+                self.intake.stalled(pace, untaken, requests.now_us);
+            }
+            // What has come is not read before there is room for what follows from it.
+            if carrier.wire.borrow().is_unread() || !self.transport.is_readable() {
+                carrier.rest(requests.now_us);
+                return if self.transport.is_hung_up() {
+                    Step::Close
+                } else {
+                    Step::Wait
+                };
+            }
+            if turn_bytes >= TURN_BYTES_MAX {
+                carrier.rest(requests.now_us);
+                self.wake_later(requests);
+                return Step::Wait;
+            }
+            let read = requests.with_scratch(|scratch, _| {
+                let read = self.transport.read(scratch);
+                (read, Bytes::copy_from_slice(scratch))
+            });
+            let mut wire = carrier.wire.borrow_mut();
+            match read {
+                (Read::Bytes(len), bytes) => {
+                    turn_bytes += len;
+                    wire.inward = bytes;
+                }
+                (Read::Nothing, _) => {}
+                (Read::End, _) => wire.ended = true,
+                (Read::Failed, _) => return Step::Close,
+            }
+        }
+    }
+}

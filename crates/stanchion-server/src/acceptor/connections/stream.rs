@@ -1,0 +1,266 @@
+//! A stream of HTTP/2, as the connection of its one request has it: bytes in and bytes out, as over a socket of its own.
+//!
+//! What goes in is the body of the request. What comes out is an answer as HTTP/1.1 has it: heads, of which this makes
+//! frames, and a body that has no framing but ends with its stream.
+
+use std::io::IoSlice;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::{Buf, Bytes};
+use h2::server::SendResponse;
+use h2::{Reason, RecvStream, SendStream};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use stanchion_http::fields;
+
+use super::carrying::Ledger;
+use super::transport::{Read, Written};
+
+/// What ends a head.
+const HEAD_END: &[u8] = b"\r\n\r\n";
+/// Fields of HTTP/1.1 that say how it frames an answer, or what becomes of its connection (RFC 9113 section 8.2.2).
+const OF_CONNECTION: [&str; 4] = ["connection", "keep-alive", "transfer-encoding", "upgrade"];
+
+/// The inner end of a stream.
+pub(super) struct Stream {
+    body: RecvStream,
+    /// What has come of the body and was not read yet.
+    came: Bytes,
+    outward: Outward,
+    waker: Waker,
+    ledger: Rc<Ledger>,
+    is_reset: bool,
+    /// What the client is told if the answer is not whole.
+    reason: Reason,
+}
+
+/// How far the answer is.
+enum Outward {
+    /// Its head is written, of which so much is here: never more than a head, which its worker's slot bounds.
+    Head(Vec<u8>, SendResponse<Bytes>),
+    Body(SendStream<Bytes>),
+    /// The client has been told the end of it.
+    Over,
+}
+
+impl Stream {
+    pub(super) fn new(
+        body: RecvStream,
+        respond: SendResponse<Bytes>,
+        waker: Waker,
+        ledger: Rc<Ledger>,
+    ) -> Self {
+        ledger.began();
+        Self {
+            body,
+            came: Bytes::new(),
+            outward: Outward::Head(Vec::new(), respond),
+            waker,
+            ledger,
+            is_reset: false,
+            reason: Reason::INTERNAL_ERROR,
+        }
+    }
+
+    /// Whether the client has reset it, or the connection that carries it is gone; whenever that changes, it is called.
+    pub(super) fn is_reset(&mut self) -> bool {
+        let mut context = Context::from_waker(&self.waker);
+        self.is_reset |= match &mut self.outward {
+            Outward::Head(_, respond) => respond.poll_reset(&mut context).is_ready(),
+            Outward::Body(send) => send.poll_reset(&mut context).is_ready(),
+            Outward::Over => false,
+        };
+        self.is_reset
+    }
+
+    /// Reads what has come of the body, as far as `buffer` has room. Only what is read makes room for more (RFC 9113
+    /// section 5.2), so no more waits here than the client was allowed to send.
+    pub(super) fn read(&mut self, buffer: &mut Vec<u8>) -> Read {
+        while self.came.is_empty() {
+            let mut context = Context::from_waker(&self.waker);
+            match self.body.poll_data(&mut context) {
+                Poll::Pending => return Read::Nothing,
+                Poll::Ready(None) => return Read::End,
+                Poll::Ready(Some(Ok(bytes))) => self.came = bytes,
+                Poll::Ready(Some(Err(_))) => {
+                    self.is_reset = true;
+                    return Read::Failed;
+                }
+            }
+        }
+        let room = buffer.capacity() - buffer.len();
+        let len = room.min(self.came.len());
+        buffer.extend_from_slice(&self.came[..len]);
+        self.came.advance(len);
+        // It fails only where there is nobody any more to send.
+        let _ = self.body.flow_control().release_capacity(len);
+        Read::Bytes(len)
+    }
+
+    /// Writes as much as the client has room for, and says that it was all, if it `is_last` and is taken whole.
+    pub(super) fn write(&mut self, bytes: &[u8], is_last: bool) -> Written {
+        let mut rest = bytes;
+        while let Outward::Head(head, _) = &mut self.outward {
+            if rest.is_empty() {
+                return Written::Bytes(bytes.len());
+            }
+            // The end may have begun in what came before.
+            let from = head.len().saturating_sub(HEAD_END.len() - 1);
+            let before = head.len();
+            head.extend_from_slice(rest);
+            let mut fours = head[from..].windows(HEAD_END.len());
+            let Some(at) = fours.position(|four| four == HEAD_END) else {
+                return Written::Bytes(bytes.len());
+            };
+            let end = from + at + HEAD_END.len();
+            head.truncate(end);
+            rest = &rest[end - before..];
+            if !self.put_head(is_last && rest.is_empty()) {
+                self.is_reset = true;
+                return Written::Failed;
+            }
+        }
+        let headed = bytes.len() - rest.len();
+        match self.put_body(rest, is_last) {
+            Written::Bytes(len) => Written::Bytes(headed + len),
+            Written::Full if headed > 0 => Written::Bytes(headed),
+            other => other,
+        }
+    }
+
+    /// Likewise of all of them in turn.
+    pub(super) fn write_all_of(&mut self, slices: &[IoSlice<'_>]) -> Written {
+        let mut all = 0;
+        for slice in slices {
+            match self.write(slice, false) {
+                Written::Bytes(len) if len == slice.len() => all += len,
+                Written::Bytes(len) => return Written::Bytes(all + len),
+                Written::Full if all > 0 => break,
+                other => return other,
+            }
+        }
+        Written::Bytes(all)
+    }
+
+    /// Sends a head that is whole. False if the stream is broken.
+    fn put_head(&mut self, is_all: bool) -> bool {
+        let Outward::Head(text, respond) = &mut self.outward else {
+            return false;
+        };
+        let Some(response) = response(text) else {
+            return false;
+        };
+        text.clear();
+        if response.status().is_informational() {
+            return respond.send_informational(response).is_ok();
+        }
+        let Ok(send) = respond.send_response(response, is_all) else {
+            return false;
+        };
+        self.outward = if is_all {
+            self.ledger.answered();
+            Outward::Over
+        } else {
+            Outward::Body(send)
+        };
+        true
+    }
+
+    fn put_body(&mut self, bytes: &[u8], is_last: bool) -> Written {
+        let Outward::Body(send) = &mut self.outward else {
+            return if bytes.is_empty() {
+                Written::Bytes(0)
+            } else {
+                Written::Failed
+            };
+        };
+        if bytes.is_empty() {
+            return Written::Bytes(0);
+        }
+        send.reserve_capacity(bytes.len());
+        let mut room = send.capacity();
+        if room == 0 {
+            let mut context = Context::from_waker(&self.waker);
+            room = match send.poll_capacity(&mut context) {
+                Poll::Pending => return Written::Full,
+                Poll::Ready(Some(Ok(room))) => room,
+                Poll::Ready(None | Some(Err(_))) => {
+                    self.is_reset = true;
+                    return Written::Failed;
+                }
+            };
+        }
+        let part = &bytes[..room.min(bytes.len())];
+        let is_all = is_last && part.len() == bytes.len();
+        if send
+            .send_data(Bytes::copy_from_slice(part), is_all)
+            .is_err()
+        {
+            self.is_reset = true;
+            return Written::Failed;
+        }
+        if is_all {
+            self.ledger.answered();
+            self.outward = Outward::Over;
+        }
+        Written::Bytes(part.len())
+    }
+
+    /// How much of a body there is room for.
+    pub(super) fn room(&mut self, wanted: usize) -> usize {
+        match &mut self.outward {
+            Outward::Body(send) => {
+                send.reserve_capacity(wanted);
+                send.capacity().min(wanted)
+            }
+            Outward::Head(..) | Outward::Over => 0,
+        }
+    }
+
+    /// The answer is whole.
+    pub(super) fn end(&mut self) {
+        if let Outward::Body(send) = &mut self.outward {
+            // It is broken already, if it fails.
+            let _ = send.send_data(Bytes::new(), true);
+            self.ledger.answered();
+            self.outward = Outward::Over;
+        }
+    }
+
+    /// The client is to be told that it gets no more for its own sake, not for a fault of ours.
+    pub(super) fn give_up(&mut self) {
+        self.reason = Reason::CANCEL;
+    }
+}
+
+impl Drop for Stream {
+    /// An answer that is not whole never ends, it breaks off.
+    fn drop(&mut self) {
+        match &mut self.outward {
+            Outward::Head(_, respond) => respond.send_reset(self.reason),
+            Outward::Body(send) => send.send_reset(self.reason),
+            Outward::Over => {}
+        }
+        self.ledger.ended(self.is_reset);
+    }
+}
+
+/// What a head says. `None` if it is no head, as which nothing else goes out.
+fn response(text: &[u8]) -> Option<Response<()>> {
+    let status = text.split(|&byte| byte == b' ').nth(1)?;
+    let mut response = Response::new(());
+    *response.status_mut() = StatusCode::from_bytes(status.get(..3)?).ok()?;
+    put_fields(text, response.headers_mut())?;
+    Some(response)
+}
+
+fn put_fields(text: &[u8], map: &mut HeaderMap) -> Option<()> {
+    for (name, value) in fields(text) {
+        let name = HeaderName::from_bytes(name).ok()?;
+        if !OF_CONNECTION.contains(&name.as_str()) {
+            let value = HeaderValue::from_bytes(value).ok()?;
+            map.try_append(name, value).ok()?;
+        }
+    }
+    Some(())
+}

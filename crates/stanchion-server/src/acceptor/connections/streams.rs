@@ -1,0 +1,118 @@
+//! The streams of HTTP/2 that a connection brings: each becomes a connection.
+
+use std::rc::Rc;
+
+use h2::Reason;
+use http::request::Parts;
+use stanchion_http::StreamHead;
+
+use super::Connections;
+use super::carrying::{Brought, Ledger};
+use super::connection::{Connection, Fate, Phase, Step};
+use super::stream::Stream;
+use super::transport::Transport;
+use crate::acceptor::dispatch::request::Peer;
+use crate::acceptor::poller::{Poller, Source};
+use crate::acceptor::requests::Requests;
+
+impl Connections {
+    /// Makes connections of the streams that this one has brought.
+    pub(super) fn begin_streams(&mut self, number: u32, requests: &mut Requests, poller: &Poller) {
+        let Some(carrier) = self.roll.get_mut(number) else {
+            return;
+        };
+        for brought in carrier.take_brought() {
+            self.begin_stream(number, brought, requests, poller);
+        }
+    }
+
+    fn begin_stream(
+        &mut self,
+        carrier: u32,
+        brought: Brought,
+        requests: &mut Requests,
+        poller: &Poller,
+    ) {
+        let Brought {
+            request,
+            mut respond,
+        } = brought;
+        // There may be as many of them as of connections. The client may try again (RFC 9113 section 8.7).
+        if self.streams >= requests.common.settings.max_connections as usize {
+            respond.send_reset(Reason::REFUSED_STREAM);
+            return;
+        }
+        let number = self.roll.next_number();
+        let Some((peer, ledger)) = self.roll.get_mut(carrier).and_then(Connection::lends) else {
+            return;
+        };
+        let (parts, body) = request.into_parts();
+        let is_all = body.is_end_stream();
+        let mut stream = Stream::new(body, respond, requests.woken.waker(number), ledger);
+        if stream.is_reset() {
+            return;
+        }
+        let transport = Transport::of_stream(stream, Source::Client(number));
+        let (audience, now_us) = (self.audience, requests.now_us);
+        let connection = Connection::new(number, transport, peer, audience, None, now_us);
+        self.roll.add(connection);
+        self.streams += 1;
+        let Some(connection) = self.roll.get_mut(number) else {
+            return;
+        };
+        let fate = connection.take_request(&parts, is_all, requests, poller);
+        self.settle(number, fate, requests, poller);
+    }
+}
+
+impl Connection {
+    fn take_brought(&mut self) -> Vec<Brought> {
+        match &mut self.phase {
+            Phase::Carrying(carrier) => carrier.take_brought(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// What a stream of this connection has of it; and it is one request more.
+    fn lends(&mut self) -> Option<(Rc<Peer>, Rc<Ledger>)> {
+        let Phase::Carrying(carrier) = &self.phase else {
+            return None;
+        };
+        self.requests = self.requests.wrapping_add(1);
+        Some((Rc::clone(&self.peer), carrier.ledger()))
+    }
+
+    /// The head of the request that this stream is for has come.
+    fn take_request(
+        &mut self,
+        parts: &Parts,
+        is_all: bool,
+        requests: &mut Requests,
+        poller: &Poller,
+    ) -> Fate {
+        let path = parts
+            .uri
+            .path_and_query()
+            .map(|path| path.as_str().as_bytes());
+        let authority = parts.uri.authority().map(|name| name.as_str().as_bytes());
+        let stream_head = StreamHead {
+            method: parts.method.as_str().as_bytes(),
+            path,
+            authority,
+            is_all,
+        };
+        let fields = parts.headers.iter();
+        let fields: Vec<_> = fields
+            .map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()))
+            .collect();
+        let mut head = requests.spare_head();
+        let step = match stream_head.read(&fields, &requests.head_rules, &mut head) {
+            Ok(()) => self.begin_stream(head, requests),
+            Err(fault) => self.refuse_unread(fault.into(), requests),
+        };
+        match step {
+            Step::Close => Fate::Ends,
+            Step::On | Step::Wait => self.drive(None, requests, poller),
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! What the settings make of HTTP: which versions are spoken, and how heads are read.
+
+use stanchion_http::{FieldRules, Permits, SchemeFields};
+
+use super::{Believed, Settings};
+
+impl Settings {
+    /// Whether HTTP/2 is spoken with whoever begins with it on a connection without TLS.
+    pub fn takes_http2_cleartext(&self) -> bool {
+        self.http2_cleartext && self.speaks_http2()
+    }
+
+    /// Whether HTTP/2 is spoken where the connection allows it.
+    pub fn speaks_http2(&self) -> bool {
+        let mut words = self.http_protocols.split(',');
+        words.any(|word| word.trim().eq_ignore_ascii_case("h2"))
+    }
+
+    /// Which of the things that nobody should send are taken.
+    pub fn permits(&self) -> Permits {
+        Permits {
+            unconventional_method: self.permit_unconventional_http_method,
+            unconventional_version: self.permit_unconventional_http_version,
+            casefold_method: self.casefold_http_method,
+            obsolete_folding: self.permit_obsolete_folding,
+            header_spaces: self.strip_header_spaces,
+        }
+    }
+
+    /// Which fields the app sees.
+    pub fn field_rules(&self) -> FieldRules {
+        FieldRules::new(self.header_map, &self.forwarder_headers)
+    }
+
+    /// Who is believed to say whose a request is, and where.
+    pub fn believed(&self) -> Believed {
+        Believed {
+            peers: self.forwarded_allow_ips.clone(),
+            field: self.forwarded_header,
+        }
+    }
+
+    /// Where proxies say by which scheme the client came.
+    pub fn scheme_fields(&self) -> SchemeFields {
+        let fields = self.secure_scheme_headers.iter();
+        SchemeFields::new(fields.map(|(name, https)| (&**name, &**https)))
+    }
+}

@@ -29,6 +29,9 @@ DENY := $(DENY_ROOT)/bin/cargo-deny
 # Likewise the client of Autobahn's test suite.
 AUTOBAHN := target/tools/autobahn
 
+# Likewise what tries HTTP/2: go.mod and go.sum beside its test pin it.
+H2SPEC := target/tools/h2spec/h2spec
+
 # Likewise the driver of the fuzzer.
 CARGO_FUZZ_VERSION := 0.13.2
 CARGO_FUZZ_ROOT := target/tools/cargo-fuzz-$(CARGO_FUZZ_VERSION)
@@ -115,7 +118,7 @@ test-ordinary: test-needs ## As root: run the tests of processes, sockets and fi
 
 # Apart, since it needs a network and the tests must not.
 .PHONY: test-needs
-test-needs: $(TESTED) $(STAMP)/dev $(GUEST)/made
+test-needs: $(TESTED) $(STAMP)/dev $(GUEST)/made $(H2SPEC)
 	scripts/system-packages nginx=nginx-light haproxy=haproxy caddy=caddy ip=iproute2 prometheus=prometheus chromium=chromium strace=strace \
 		uwsgi_python3=uwsgi-plugin-python3 apache2=libapache2-mod-wsgi-py3 unicorn=unicorn runc=runc ps=procps \
 		fish=fish zsh=zsh groff=groff-base
@@ -301,6 +304,10 @@ $(DENY):
 
 $(CARGO_FUZZ):
 	$(TOOL) --version $(CARGO_FUZZ_VERSION) --root $(CARGO_FUZZ_ROOT) cargo-fuzz
+
+$(H2SPEC): tests/http2/h2spec/go.mod tests/http2/h2spec/go.sum
+	scripts/system-packages go=golang-go
+	cd $(<D) && go build -o $(abspath $@) github.com/summerwind/h2spec/cmd/h2spec
 
 $(AUTOBAHN)/made: scripts/make-autobahn tests/autobahn/requirements.txt
 	scripts/make-autobahn tests/autobahn/requirements.txt $(abspath $(AUTOBAHN))

@@ -37,6 +37,7 @@ PURE = {"stanchion-line": set[str](), "stanchion-http": {"memchr"}, "stanchion-w
 OWNERS = {
     "pyo3": "stanchion-py",
     "tokio": "stanchion-server",
+    "h2": "stanchion-server",
     "hyper": "stanchion-server",
     "tungstenite": "stanchion-websocket",
     "zlib-rs": "stanchion-websocket",
@@ -44,12 +45,16 @@ OWNERS = {
 """The one crate that may name a foreign one."""
 
 HTTP_PARSERS: dict[str, tuple[str, ...]] = {
+    "h2": ("crates/stanchion-server/src/acceptor/connections/",),
     "httparse": (),
     "hyper": ("crates/stanchion-server/src/acceptor/observers/spans/",),
     "hyper_util": ("crates/stanchion-server/src/acceptor/observers/spans/",),
-    "tokio": ("crates/stanchion-server/src/acceptor/observers/spans/",),
+    "tokio": (
+        "crates/stanchion-server/src/acceptor/observers/spans/",
+        "crates/stanchion-server/src/acceptor/connections/carrying.rs",
+    ),
 }
-"""What reads HTTP/1 or runs an event loop beside our own -> where it may be named all the same."""
+"""What reads HTTP or runs an event loop beside our own -> where it may be named all the same."""
 
 ACCEPTOR = "crates/stanchion-server/src/acceptor/"
 LAYERS = ["admin", "doors", "connections", "requests", "observers", "dispatch", "storage"]

@@ -85,7 +85,6 @@ NOT_HONOURED = {
     "keyfile": "'k.pem'",
     "certfile": "'c.pem'",
     "ssl_context": "print",
-    "http_protocols": "'h2,h1'",
     "worker_class": "'eventlet'",
     "dirty_apps": "['mine:app']",
 }
@@ -171,7 +170,6 @@ ssl_version = 5
 do_handshake_on_connect = True
 suppress_ragged_eofs = False
 """,
-    "http2_cleartext = 'upgrade'": "http2_max_frame_size = 32768\n",
     "dirty_apps = ['mine:app']": "dirty_workers = 2\n",
 }
 
@@ -230,7 +228,6 @@ def test_a_flag_and_a_file_are_held_to_one_rule(flag, home, capsys):
 
 SAME_AS_HERE = {
     "worker_class": ["gthread", "gunicorn.workers.sync.SyncWorker"],
-    "http2_cleartext": [False, "off"],
     "certfile": [None, ""],
     "dirty_apps": [[]],
     "cert_reqs": ["0"],

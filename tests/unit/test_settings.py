@@ -80,7 +80,8 @@ def test_defaults_are_gunicorns():
     gunicorn_config = pytest.importorskip("gunicorn.config").Config()
     compared = set(ours()) - OTHER_DEFAULTS
     theirs = {name: getattr(gunicorn_config, name) for name in compared}
-    theirs["forwarder_headers"] = ",".join(theirs["forwarder_headers"])
+    for name in ("forwarder_headers", "http_protocols"):
+        theirs[name] = ",".join(theirs[name])
     assert {name: ours()[name].default for name in compared} == theirs
     for name in ("forwarded_allow_ips", "proxy_allow_ips", "uwsgi_allow_ips"):
         believed = [*getattr(gunicorn_config, name), "unix"]

@@ -1,0 +1,212 @@
+"""What a client of HTTP/2 may do, and what ends it: floods of frames, resets, not to read, send or stay."""
+
+import contextlib
+import socket
+import struct
+from pathlib import Path
+
+import pytest
+
+from support.counts import Counts
+from support.gate import Gate
+from support.http2 import Talk
+from support.patience import eventually
+from support.server import Serve, Server
+
+pytestmark = pytest.mark.own("only peers that it trusts may speak HTTP/2 without TLS with gunicorn")
+
+HTTP2 = ("--http-protocols", "h2,h1", "--http2-cleartext", "prior-knowledge")
+NO_ERROR, PROTOCOL_ERROR, INTERNAL_ERROR, REFUSED_STREAM, CANCEL, CALM = 0, 1, 2, 7, 8, 11
+DATA, HEADERS, RST_STREAM, SETTINGS, PING, CONTINUATION = 0, 1, 3, 4, 6, 9
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    """RFC 9113 section 4.1."""
+    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+
+
+def unserved(requests: dict[str, int]) -> int:
+    """How many had lost their client before the app was called for them."""
+    return requests["abandoned_waiting"] + requests["abandoned_handed_out"]
+
+
+def sent_until_full(sock: socket.socket, data: bytes) -> int:
+    """How many bytes the server and the kernels take."""
+    sock.setblocking(False)
+    sent = 0
+    with contextlib.suppress(BlockingIOError):
+        while sent < 200_000_000:
+            sent += sock.send(data)
+    return sent
+
+
+def ended_with(talk: Talk, reason: int) -> bool:
+    talk.end()
+    return talk.goodbye is not None and talk.goodbye.error_code == reason
+
+
+@pytest.fixture
+def counts(tmp_path: Path) -> Counts:
+    return Counts(tmp_path / "control")
+
+
+@pytest.fixture
+def waiting(serve: Serve, gate: Gate, counts: Counts) -> Server:
+    return serve("waiting:app", "--threads", "1", *HTTP2, *counts.arguments, env=gate.environment)
+
+
+def test_streams_that_are_reset_at_once_end_the_connection_and_take_no_worker(
+    waiting: Server, gate: Gate, counts: Counts
+) -> None:
+    """CVE-2023-44487."""
+    with Talk(waiting.address) as busy, Talk(waiting.address) as attacker:
+        held = busy.begin("/wait")
+        gate.announcement()
+        for _ in range(1000):
+            attacker.reset(attacker.begin("/wait"))
+        # What comes after that is thrown away.
+        assert ended_with(attacker, CALM)
+        gate.open()
+        assert busy.answer(held).status == 200
+    requests = counts.settled()
+    assert gate.announced() == []
+    assert unserved(requests) < 250
+
+
+def test_one_that_is_reset_now_and_then_is_nobodys_trouble(waiting: Server, gate: Gate, counts: Counts) -> None:
+    with Talk(waiting.address) as talk:
+        for _ in range(150):
+            number = talk.begin("/wait")
+            gate.announcement()
+            gate.let_pass(1)
+            talk.reset(number)
+            assert talk.get("/pid").status == 200
+    assert counts.settled()["answered"] >= 150
+
+
+def test_a_stream_that_is_reset_while_it_waits_leaves_the_line(waiting: Server, gate: Gate, counts: Counts) -> None:
+    with Talk(waiting.address) as talk:
+        held = talk.begin("/wait?held")
+        gate.announcement()
+        gone = talk.begin("/wait?gone")
+        talk.reset(gone)
+        eventually(lambda: unserved(counts.requests()) == 1, "it is counted")
+        gate.open()
+        assert talk.answer(held).status == 200
+    assert gate.announced() == []
+
+
+def test_a_client_that_leaves_has_left_with_all_its_streams(waiting: Server, gate: Gate, counts: Counts) -> None:
+    with Talk(waiting.address) as talk:
+        talk.begin("/wait")
+        gate.announcement()
+        for _ in range(20):
+            talk.begin("/pid")
+        eventually(lambda: counts.requests()["arrived"] == 21, "it is counted")
+    eventually(lambda: unserved(counts.requests()) == 20, "they are counted")
+    gate.open()
+    settled = counts.settled()
+    assert (settled["arrived"], settled["in_flight"]) == (21, 0)
+    eventually(lambda: counts.open_connections() == 0, "it is counted")
+
+
+def test_more_streams_than_there_may_be_are_refused(serve: Serve, gate: Gate) -> None:
+    server = serve("waiting:app", "--threads", "1", "--http2-max-concurrent-streams", "3", *HTTP2, env=gate.environment)
+    with Talk(server.address) as talk:
+        # A client that does not know yet how many there may be.
+        numbers = [talk.begin("/wait") for _ in range(5)]
+        refused = [talk.answer(number) for number in numbers[3:]]
+        assert [answer.reset for answer in refused] == [REFUSED_STREAM] * 2
+        gate.open()
+        assert [talk.answer(number).status for number in numbers[:3]] == [200] * 3
+
+
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [
+        # Where RFC 9113 has an error of its own h2 says this one.
+        (frame(SETTINGS, 0, 0, bytes(5)), PROTOCOL_ERROR),
+        (frame(DATA, 0, 1, b"x"), PROTOCOL_ERROR),
+        (frame(PING, 0, 0, bytes(16_385)), 6),
+        # RFC 9113 section 6.10.
+        (frame(HEADERS, 1, 1, b"\x82") + frame(PING, 0, 0, bytes(8)), PROTOCOL_ERROR),
+        # HPACK has no such entry.
+        (frame(HEADERS, 5, 1, b"\xff\xff\xff\xff\x0f"), PROTOCOL_ERROR),
+    ],
+)
+def test_what_is_no_http_2_ends_the_connection_with_a_reason(hello: Server, what: bytes, reason: int) -> None:
+    with Talk(hello.address) as talk:
+        talk.send(what)
+        assert ended_with(talk, reason)
+    with Talk(hello.address) as talk:
+        assert talk.get("/").status == 200
+
+
+@pytest.fixture(scope="module")
+def hello(shared_serve: Serve) -> Server:
+    return shared_serve("hello:app", *HTTP2)
+
+
+@pytest.mark.parametrize(
+    "flood",
+    [
+        # VU#421644: a head that has no end.
+        frame(HEADERS, 1, 1, b"\x82\x87\x84") + frame(CONTINUATION, 0, 1, b"\x00\x01a\x7f\x81\x7f" + b"v" * 256) * 8000,
+        # CVE-2019-9518: frames without anything in them.
+        frame(HEADERS, 4, 1, b"\x83\x86\x84\x41\x01a") + frame(DATA, 0, 1) * 20_000,
+    ],
+    ids=["continuation", "empty data"],
+)
+def test_floods_end_the_connection(hello: Server, flood: bytes) -> None:
+    with Talk(hello.address) as talk:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            talk.send(flood)
+        talk.end()
+    with Talk(hello.address) as talk:
+        assert talk.get("/").status == 200
+
+
+@pytest.mark.parametrize("what", [frame(PING, 0, 0, bytes(8)), frame(SETTINGS, 0, 0)], ids=["ping", "settings"])
+def test_who_asks_without_end_and_reads_nothing_is_not_read_either(hello: Server, what: bytes) -> None:
+    """CVE-2019-9512, CVE-2019-9515: no answers pile up in memory."""
+    with Talk(hello.address) as talk:
+        assert sent_until_full(talk.sock, what * 1000) < 200_000_000
+        with Talk(hello.address) as other:
+            assert other.get("/").status == 200
+
+
+def test_a_slow_reader_holds_no_worker_and_loses_its_stream_in_the_end(serve: Serve) -> None:
+    server = serve("flowing:app", "--threads", "1", "--write-timeout", "2", *HTTP2)
+    with Talk(server.address, is_slow=True) as slow:
+        number = slow.begin("/told?5000000")
+        slow.until(lambda: len(slow.answers[number].body) >= 65_535)
+        with Talk(server.address) as other:
+            assert other.get("/told?10").status == 200
+        # Its window is full, and the connection is as well as ever.
+        answer = slow.answer(number)
+        assert (answer.reset, len(answer.body)) == (CANCEL, 65_535)
+
+
+def test_a_body_that_does_not_come_is_answered_408(serve: Serve) -> None:
+    server = serve("echo:raw", "--body-timeout", "1", *HTTP2)
+    with Talk(server.address) as talk:
+        number = talk.begin("/", method="POST", ends=False)
+        talk.say(number, b"some", ends=False)
+        assert talk.answer(number).status == 408
+        assert talk.get("/").status == 200
+
+
+def test_a_connection_that_idles_is_told_and_closed(serve: Serve) -> None:
+    server = serve("hello:app", "--keep-alive", "1", "--header-timeout", "1", *HTTP2)
+    with Talk(server.address) as talk:
+        assert talk.get("/").status == 200
+        assert ended_with(talk, NO_ERROR)
+    with Talk(server.address) as talk:
+        assert ended_with(talk, NO_ERROR)
+
+
+def test_an_answer_that_breaks_off_resets_its_stream(serve: Serve) -> None:
+    server = serve("flowing:app", *HTTP2)
+    with Talk(server.address) as talk:
+        answer = talk.get("/broken")
+        assert (answer.reset, answer.is_over) == (INTERNAL_ERROR, False)

@@ -1,0 +1,167 @@
+"""A client of HTTP/2 without TLS: several requests at once on one connection, and whatever else a test wants to send.
+
+Frames are made and read by the h2 package, which holds the server to RFC 9113; a test that breaks the rules writes
+frames of its own (`send`).
+"""
+
+import contextlib
+import socket
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import h2.config
+import h2.connection
+import h2.events
+import h2.settings
+
+from support.address import Address
+from support.patience import PATIENCE_S
+
+READ_BYTES = 65_536
+
+Fields = Iterable[tuple[str, str]]
+
+
+@dataclass
+class Answer:
+    """What has come on one stream."""
+
+    status: int = 0
+    fields: list[tuple[str, str]] = field(default_factory=list)
+    body: bytes = b""
+    interim: list[tuple[int, list[tuple[str, str]]]] = field(default_factory=list)
+    is_over: bool = False
+    reset: int | None = None
+    """The reason, if it was."""
+
+    def header(self, name: str) -> str | None:
+        """The value of a field that may come once at most."""
+        values = [value for known, value in self.fields if known == name]
+        assert len(values) <= 1, f"{name} came {len(values)} times"
+        return values[0] if values else None
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+
+class Talk:
+    """One connection. It takes what it is sent, unless it `is_slow`: then its windows stay as they are."""
+
+    def __init__(self, address: Address, is_slow: bool = False, settings: dict[int, int] | None = None) -> None:
+        self.sock: socket.socket = address.connect(PATIENCE_S)
+        self.answers: dict[int, Answer] = {}
+        self.events: list[Any] = []
+        self.goodbye: h2.events.ConnectionTerminated | None = None
+        self.is_slow = is_slow
+        config = h2.config.H2Configuration(client_side=True, header_encoding="latin-1")
+        self.frames = h2.connection.H2Connection(config)
+        if settings:
+            values = self.frames.local_settings
+            self.frames.local_settings = h2.settings.Settings(client=True, initial_values={**values, **settings})
+        self.frames.initiate_connection()
+        self.flush()
+
+    def __enter__(self) -> "Talk":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.sock.close()
+
+    def send(self, data: bytes) -> None:
+        """These bytes, whatever they are."""
+        self.sock.sendall(data)
+
+    def flush(self) -> None:
+        self.sock.sendall(self.frames.data_to_send())
+
+    def begin(
+        self, path: str, *fields: tuple[str, str], method: str = "GET", host: str = "test", ends: bool = True
+    ) -> int:
+        """Sends a head; gives the number of its stream."""
+        number = self.frames.get_next_available_stream_id()
+        pseudo = [(":method", method), (":scheme", "http"), (":authority", host), (":path", path)]
+        self.frames.send_headers(number, [*pseudo, *fields], end_stream=ends)
+        self.answers[number] = Answer()
+        self.flush()
+        return number
+
+    def say(self, number: int, body: bytes, ends: bool = True) -> None:
+        """Sends a body, as far and as fast as the server takes it."""
+        rest = memoryview(body)
+        while rest:
+            room = min(self.frames.local_flow_control_window(number), self.frames.max_outbound_frame_size)
+            if room == 0:
+                self.hear()
+                continue
+            self.frames.send_data(number, bytes(rest[:room]))
+            rest = rest[room:]
+            self.flush()
+        if ends:
+            self.frames.end_stream(number)
+            self.flush()
+
+    def reset(self, number: int, reason: int = 8) -> None:
+        self.frames.reset_stream(number, reason)
+        self.flush()
+
+    def get(self, path: str, *fields: tuple[str, str], **options: Any) -> Answer:
+        return self.answer(self.begin(path, *fields, **options))
+
+    def post(self, path: str, body: bytes, *fields: tuple[str, str]) -> Answer:
+        number = self.begin(path, *fields, method="POST", ends=False)
+        self.say(number, body)
+        return self.answer(number)
+
+    def answer(self, number: int) -> Answer:
+        """The whole answer on a stream."""
+        answer = self.answers[number]
+        self.until(lambda: answer.is_over or answer.reset is not None)
+        return answer
+
+    def until(self, is_so: Callable[[], bool]) -> None:
+        while not is_so():
+            assert self.hear(), "the connection has ended"
+
+    def hear(self) -> bool:
+        """Reads what comes next; false at the end of the connection."""
+        data = self.sock.recv(READ_BYTES)
+        for event in self.frames.receive_data(data) if data else ():
+            self.events.append(event)
+            self._take(event)
+        self.flush_if_there()
+        return bool(data)
+
+    def flush_if_there(self) -> None:
+        """What the server is told besides: it may have left."""
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self.flush()
+
+    def end(self) -> None:
+        """Reads to the end of the connection."""
+        with contextlib.suppress(ConnectionResetError):
+            while self.hear():
+                pass
+
+    def _take(self, event: Any) -> None:
+        if isinstance(event, h2.events.ConnectionTerminated):
+            self.goodbye = event
+            return
+        answer = self.answers.get(getattr(event, "stream_id", None) or 0)
+        if answer is None:
+            return
+        if isinstance(event, h2.events.ResponseReceived):
+            answer.fields = [(str(name), str(value)) for name, value in event.headers]
+            answer.status = int(answer.header(":status") or 0)
+        elif isinstance(event, h2.events.InformationalResponseReceived):
+            fields = [(str(name), str(value)) for name, value in event.headers]
+            answer.interim.append((int(dict(fields)[":status"]), fields[1:]))
+        elif isinstance(event, h2.events.DataReceived):
+            answer.body += event.data
+            if not self.is_slow:
+                self.frames.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+        elif isinstance(event, h2.events.StreamEnded):
+            answer.is_over = True
+        elif isinstance(event, h2.events.StreamReset):
+            answer.reset = int(event.error_code)

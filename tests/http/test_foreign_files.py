@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from support.counts import Counts
 from support.fuse import FileSystem, is_there
 from support.patience import eventually
 from support.server import Serve, Server
@@ -29,11 +30,17 @@ def foreign(tmp_path: Path) -> Iterator[FileSystem]:
 
 
 @pytest.fixture
-def server(serve: Serve, foreign: FileSystem, tmp_path: Path) -> Server:
+def counts(tmp_path: Path) -> Counts:
+    return Counts(tmp_path / "control.sock")
+
+
+@pytest.fixture
+def server(serve: Serve, foreign: FileSystem, counts: Counts, tmp_path: Path) -> Server:
     own = tmp_path / "own"
     own.mkdir()
     (own / "b.txt").write_bytes(b"of our own")
-    server = serve("hello:app", "--static", f"/foreign={tmp_path}/foreign", "--static", f"/own={own}")
+    directories = ["--static", f"/foreign={tmp_path}/foreign", "--static", f"/own={own}"]
+    server = serve("hello:app", *directories, *counts.arguments)
     foreign.asked.clear()
     return server
 
@@ -76,3 +83,14 @@ def test_while_it_hangs_everything_else_goes_on(server: Server, foreign: FileSys
         with wire:
             assert wire.response().body == FILES["a.txt"]
     assert {who for _, who in foreign.asked} == {HELPER}
+
+
+def test_what_it_fails_to_give_is_counted_as_trouble(server: Server, foreign: FileSystem, counts: Counts) -> None:
+    with server.connect() as wire:
+        with counts.one_more("static"):
+            assert wire.get("/foreign/empty.txt").status == 200
+        foreign.fail()
+        with counts.one_more("refused_file_failed"):
+            answer = wire.get("/foreign/a.txt")
+            assert (answer.status, answer.text) == (500, "the file cannot be read\n")
+    server.log.only("a static file cannot be read")

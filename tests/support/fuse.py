@@ -42,6 +42,7 @@ class FileSystem:
         """What was asked for, and by which thread."""
         self._answers = threading.Event()
         self._answers.set()
+        self._fails = False
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
 
@@ -50,6 +51,10 @@ class FileSystem:
 
     def go_on(self) -> None:
         self._answers.set()
+
+    def fail(self) -> None:
+        """From now on no file can be opened."""
+        self._fails = True
 
     def close(self) -> None:
         self.go_on()
@@ -100,6 +105,8 @@ class FileSystem:
                 return struct.pack("<QQQQII", found, 0, 1, 1, 0, 0) + self._attributes(found)
             case 3:
                 return struct.pack("<QII", 1, 0, 0) + self._attributes(node)
+            case 14 if self._fails:
+                raise OSError(errno.EIO, "open")
             case 14:
                 return struct.pack("<QII", 1, DIRECT_IO if "direct" in self._names[node - 2] else 0, 0)
             case 15:

@@ -38,7 +38,7 @@ counted! {
         Answered = "answered",
         /// A probe was answered by us (`health_path`).
         Probed = "probed",
-        /// A static file was answered by us (`static_files`), or that there is none.
+        /// A static file was answered by us (`static_files`), or that there is none, or that it is not to be read.
         Static = "static",
         /// The app's answer had begun and was not whole: the app failed, its worker died, or the
         /// file to send became shorter.
@@ -57,7 +57,7 @@ counted! {
         AbandonedAnswering = "abandoned_answering",
         /// Whoever was to answer was killed: an acceptor.
         Lost = "lost_with_acceptor",
-        // Answered by the server: one for each [`crate::acceptor::Refusal`].
+        // Answered by the server: one for each [`crate::acceptor::Refusal`], and one for static files.
         /// Something in the head is not HTTP.
         BadRequest = "refused_bad_request",
         /// Something of HTTP that we do not have.
@@ -102,6 +102,8 @@ counted! {
         NoAnswer = "refused_no_answer",
         /// Its body could not be stored.
         SpoolFailed = "refused_spool_failed",
+        /// The static file that it asked for could not be read, or not in time.
+        FileFailed = "refused_file_failed",
         /// There was no room for its body under `max_spool`.
         SpoolFull = "refused_spool_full",
         /// As much of its client was in the spool as may be.

@@ -197,15 +197,8 @@ impl Requests {
             Ok(Found::Reply(reply)) => Answer::Ours(reply, Outcome::Static),
             Err(error) => {
                 self.unread.failed(self.now_us, &error);
-                let status = match error.kind() {
-                    io::ErrorKind::PermissionDenied => 403,
-                    io::ErrorKind::ResourceBusy | io::ErrorKind::TimedOut => 503,
-                    _ => 500,
-                };
-                Answer::Ours(
-                    Reply::text(status, "the file cannot be read\n"),
-                    Outcome::Static,
-                )
+                let (status, outcome) = verdict(error.kind());
+                Answer::Ours(Reply::text(status, "the file cannot be read\n"), outcome)
             }
         });
     }
@@ -223,6 +216,16 @@ impl Requests {
                 ticket.answer(Answer::Ours(reply, Outcome::Static));
             }
         }
+    }
+}
+
+/// What a file that is there and cannot be read is answered and counted as.
+fn verdict(why: io::ErrorKind) -> (u16, Outcome) {
+    match why {
+        // As good an answer as that there is none.
+        io::ErrorKind::PermissionDenied => (403, Outcome::Static),
+        io::ErrorKind::ResourceBusy | io::ErrorKind::TimedOut => (503, Outcome::FileFailed),
+        _ => (500, Outcome::FileFailed),
     }
 }
 

@@ -313,3 +313,15 @@ fn on_a_file_system_that_may_not_answer_a_helper_thread_looks() {
         assert_eq!(found.attributes.place, FileSystem::Foreign, "{directory}");
     }
 }
+
+#[test]
+fn what_the_server_could_not_do_is_no_static_answer() {
+    for (why, status, outcome) in [
+        (io::ErrorKind::PermissionDenied, 403, Outcome::Static),
+        (io::ErrorKind::ResourceBusy, 503, Outcome::FileFailed),
+        (io::ErrorKind::TimedOut, 503, Outcome::FileFailed),
+        (io::ErrorKind::Other, 500, Outcome::FileFailed),
+    ] {
+        assert_eq!(verdict(why), (status, outcome), "{why}");
+    }
+}

@@ -275,9 +275,9 @@ impl Answer {
         });
         match sent {
             Ok(()) => self.complete(),
-            Err(failure) => {
-                // Nobody reads it; the slot goes back all the same.
-                tracing::debug!("a 500 could not be sent: {failure}");
+            Err(_) => {
+                // Nobody reads it; the slot goes back all the same. To say why would run code of Python's under a lock.
+                tracing::debug!("a 500 could not be sent");
                 self.taken = None;
             }
         }

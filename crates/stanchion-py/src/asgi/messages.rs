@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 use stanchion_server::Taken;
 use stanchion_server::record::{
-    BadRecord, Close, Content, Form, Kind, MESSAGE_HEAD_BYTES, read_close, read_message_head,
+    BadRecord, Close, Content, Kind, MESSAGE_HEAD_BYTES, read_close, read_message_head,
 };
 
 use super::compression::Compression;
@@ -32,21 +32,13 @@ pub(super) struct Messages {
 
 /// What the client says.
 pub(super) enum Heard<'py> {
-    Text(Bound<'py, PyString>),
-    Binary(Bound<'py, PyBytes>),
+    Message(Kind, Vec<u8>),
+    /// A binary one that was copied to where the app reads it.
+    Bytes(Bound<'py, PyBytes>),
     /// It is closed, by the client or by the server. The last that comes.
     Close(Close),
     /// What cannot be decompressed: it is to be closed.
     Fault(Close),
-}
-
-impl<'py> Heard<'py> {
-    fn message(py: Python<'py>, form: Form, payload: &[u8]) -> PyResult<Self> {
-        Ok(match form.kind {
-            Kind::Text => Self::Text(PyString::from_bytes(py, payload)?),
-            Kind::Binary => Self::Binary(PyBytes::new(py, payload)),
-        })
-    }
 }
 
 impl Messages {
@@ -97,7 +89,7 @@ impl Messages {
             // All of it, as most are: it is copied to where the app reads it.
             let bytes = come(py, taken, len)?;
             (self.head_len, self.begun) = (0, None);
-            return Ok(Some(Heard::Binary(bytes)));
+            return Ok(Some(Heard::Bytes(bytes)));
         }
         self.payload.reserve_exact(len - self.payload.len());
         while self.payload.len() < len {
@@ -123,11 +115,11 @@ impl Messages {
         Ok(Some(match content {
             Content::Message(form) if form.is_deflated => {
                 match compression.inflate(py, form.kind, payload) {
-                    Ok(payload) => Heard::message(py, form, &payload)?,
+                    Ok(payload) => Heard::Message(form.kind, payload),
                     Err(close) => Heard::Fault(close),
                 }
             }
-            Content::Message(form) => Heard::message(py, form, &payload)?,
+            Content::Message(form) => Heard::Message(form.kind, payload),
             Content::Close => {
                 self.is_closed = true;
                 Heard::Close(read_close(&payload).map_err(our_fault)?)
@@ -155,6 +147,20 @@ fn read(kept: &mut VecDeque<u8>, taken: Option<&mut Taken<'static>>, into: &mut 
         // Reading from memory cannot fail.
         None => kept.read(into).unwrap_or(0),
     }
+}
+
+/// A message, as the app gets it. Its text is UTF-8, which the acceptor or [`Compression`] has looked at.
+pub(super) fn received<'py>(
+    py: Python<'py>,
+    kind: Kind,
+    payload: &[u8],
+) -> PyResult<Bound<'py, PyDict>> {
+    let event = event(intern!(py, "websocket.receive"))?;
+    match kind {
+        Kind::Text => event.set_item(intern!(py, "text"), PyString::from_bytes(py, payload)?)?,
+        Kind::Binary => event.set_item(intern!(py, "bytes"), PyBytes::new(py, payload))?,
+    }
+    Ok(event)
 }
 
 /// An event of that type, as an app gets it.

@@ -8,12 +8,14 @@ mod awaited;
 mod compression;
 mod messages;
 mod progress;
+mod reading;
 mod request;
 mod running;
 mod scope;
 mod socket;
 mod standing;
 mod upkeep;
+mod waits;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -22,14 +24,12 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::PyDict;
-use stanchion_server::record::RequestBuffer;
 use stanchion_server::{Inbox, Worker};
 use tracing::{error, info};
 
 use compression::Compression;
-use request::Request;
+use reading::Reader;
 use running::Running;
-use scope::Scopes;
 use socket::Socket;
 
 use crate::loop_seats::{LOOKS_MAX, LoopSeats, Seated};
@@ -51,8 +51,8 @@ struct State {
     sessions: usize,
     /// They were told that the worker leaves.
     is_restart_told: bool,
-    buffer: RequestBuffer,
-    scopes: Scopes,
+    /// `None` while it reads a request: it makes objects, which is not for the lock ([`waits`]).
+    reader: Option<Box<Reader>>,
     /// `None` until the app has started up.
     begun: Option<Begun>,
     /// Requests are being taken: who ends meanwhile leaves its seat to that.
@@ -87,8 +87,7 @@ impl Puller {
                 running: Vec::new(),
                 sessions: 0,
                 is_restart_told: false,
-                buffer: RequestBuffer::default(),
-                scopes: Scopes::new(py, worker)?,
+                reader: Some(Box::new(Reader::new(py, worker)?)),
                 begun: None,
                 is_pulling: false,
                 part: 0,
@@ -166,30 +165,24 @@ impl Puller {
         seated: Seated,
     ) -> PyResult<(Bound<'py, PyDict>, Running)> {
         let (py, puller) = (this.py(), this.get());
-        let Seated {
-            number,
-            seat,
-            taken,
-        } = seated;
-        let slot = taken.slot() as usize;
-        let mut guard = puller.lock(py);
-        let state = &mut *guard;
-        let record = state.buffer.read(&taken);
-        let record = record.map_err(|bad| PyRuntimeError::new_err(format!("{bad}: our fault")))?;
-        let scope = state.scopes.make(py, &record)?;
+        let slot = seated.taken.slot() as usize;
+        let mut state = puller.lock(py);
         let begun = state.begun.as_ref().expect("nothing is pulled before");
         let event_loop = begun.event_loop.clone_ref(py);
-        let running = if record.facts.is_websocket {
-            let socket = Socket::new(&record, taken, number, event_loop, this);
-            Running::Socket(Py::new(py, socket)?)
-        } else {
-            let request = Request::new(&record, taken, number, seat, event_loop, this)?;
-            Running::Request(Py::new(py, request)?)
-        };
+        let reader = state.reader.take();
+        drop(state);
+        let mut reader = reader
+            .ok_or_else(|| PyRuntimeError::new_err("another one is being read: our fault"))?;
+        let read = reader.read(seated, event_loop, this);
+        let mut state = puller.lock(py);
+        state.reader = Some(reader);
+        let (scope, running) = read?;
         if state.running.len() <= slot {
             state.running.resize_with(slot + 1, || None);
         }
-        state.running[slot] = Some(running.clone_ref(py));
+        let before = state.running[slot].replace(running.clone_ref(py));
+        drop(state);
+        drop(before);
         Ok((scope, running))
     }
 
@@ -415,9 +408,7 @@ impl Puller {
         let outside = PyDict::new(py);
         let context = py.import("contextvars")?.call_method0("copy_context")?;
         outside.set_item("context", context)?;
-        let mut held = puller.lock(py);
-        held.scopes.share(state);
-        held.begun = Some(Begun {
+        let begun = Begun {
             app,
             create_task: match &task_options {
                 Some(_) => py.import("asyncio")?.getattr("Task")?.unbind(),
@@ -428,7 +419,13 @@ impl Puller {
             over,
             hasten,
             outside: outside.unbind(),
-        });
+        };
+        let mut held = puller.lock(py);
+        // There is nothing yet in place of which they come.
+        if let Some(reader) = &mut held.reader {
+            reader.share(state);
+        }
+        held.begun = Some(begun);
         drop(held);
         Self::turn(this)
     }

@@ -2,16 +2,17 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use stanchion_server::{Ending, Inflow, Taken};
+use stanchion_server::{Ending, Gone, Inflow, Taken};
 use tracing::error;
 
+use super::waits::{Put, Receivers};
 use crate::answer::{Answer, Stage};
 use crate::response::ClientGone;
 
@@ -36,10 +37,11 @@ pub(super) struct Progress {
     beyond: u32,
     /// The app's task has ended, but pieces that it has sent wait for room.
     pub(super) is_left: bool,
-    /// Futures of those who wait for an event.
-    pub(super) receivers: Vec<Py<PyAny>>,
+    pub(super) receivers: Receivers,
     /// Pieces of the answer for which there was no room, oldest first.
     pending: VecDeque<Pending>,
+    /// The number of the last one.
+    pieces: u64,
     pub(super) task: Option<Py<PyAny>>,
     /// The task, once it was cancelled since it ran past its deadline.
     pub(super) cancelled: Option<Py<PyAny>>,
@@ -73,7 +75,27 @@ pub(super) enum Input {
 struct Pending {
     piece: Piece,
     is_last: bool,
-    future: Py<PyAny>,
+    number: u64,
+    /// `None` until it is made, or if nobody waits.
+    future: Option<Py<PyAny>>,
+}
+
+/// A piece of a request's body.
+pub(super) struct Part<'py> {
+    bytes: Bound<'py, PyBytes>,
+    is_last: bool,
+}
+
+impl<'py> Part<'py> {
+    /// As the app gets it.
+    pub(super) fn event(self) -> PyResult<Bound<'py, PyDict>> {
+        let py = self.bytes.py();
+        let event = PyDict::new(py);
+        event.set_item(intern!(py, "type"), intern!(py, "http.request"))?;
+        event.set_item(intern!(py, "body"), self.bytes)?;
+        event.set_item(intern!(py, "more_body"), !self.is_last)?;
+        Ok(event)
+    }
 }
 
 /// What is left of a piece.
@@ -84,14 +106,40 @@ enum Piece {
     File { file: File, at: u64, end: u64 },
 }
 
+/// Why nothing more of a piece is written. No Python object: it comes up under a lock.
+enum Stopped {
+    Gone,
+    File(io::Error),
+}
+
+impl From<Gone> for Stopped {
+    fn from(_: Gone) -> Self {
+        Self::Gone
+    }
+}
+
+impl From<io::Error> for Stopped {
+    fn from(error: io::Error) -> Self {
+        Self::File(error)
+    }
+}
+
+impl From<Stopped> for PyErr {
+    fn from(stopped: Stopped) -> Self {
+        match stopped {
+            Stopped::Gone => client_gone(),
+            Stopped::File(error) => error.into(),
+        }
+    }
+}
+
 impl Piece {
     /// Writes as much as there is room for; true if that was all.
-    fn write_to(&mut self, py: Python<'_>, taken: &mut Taken<'static>) -> PyResult<bool> {
-        let gone = |_| client_gone();
+    fn write_to(&mut self, py: Python<'_>, taken: &mut Taken<'static>) -> Result<bool, Stopped> {
         match self {
             Self::Bytes { bytes, from } => {
                 let bytes = bytes.bind(py).as_bytes();
-                *from += taken.write_some(&bytes[*from..]).map_err(gone)?;
+                *from += taken.write_some(&bytes[*from..])?;
                 Ok(*from == bytes.len())
             }
             Self::File { file, at, end } => {
@@ -100,7 +148,7 @@ impl Piece {
                     let len = usize::try_from(*end - *at).unwrap_or(PIECE_BYTES);
                     let part = &mut buffer[..len.min(PIECE_BYTES)];
                     file.read_exact_at(part, *at)?;
-                    let written = taken.write_some(part).map_err(gone)?;
+                    let written = taken.write_some(part)?;
                     *at += written as u64;
                     if written < part.len() {
                         return Ok(false);
@@ -122,8 +170,9 @@ impl Progress {
             is_client_gone: false,
             beyond: 0,
             is_left: false,
-            receivers: Vec::new(),
+            receivers: Receivers::default(),
             pending: VecDeque::new(),
+            pieces: 0,
             task: None,
             cancelled: None,
             idle: Idle::Seen(u64::MAX),
@@ -164,11 +213,8 @@ impl Progress {
         Some(self.cancelled.insert(task).clone_ref(py))
     }
 
-    /// The next piece of the request's body, as an event.
-    pub(super) fn next_piece<'py>(
-        &mut self,
-        py: Python<'py>,
-    ) -> PyResult<Option<Bound<'py, PyDict>>> {
+    /// The next piece of the request's body.
+    pub(super) fn next_piece<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Part<'py>>> {
         let Some(taken) = self.answer.taken.as_mut().filter(|_| !self.is_client_gone) else {
             return Ok(None);
         };
@@ -202,11 +248,7 @@ impl Progress {
             self.input = next;
         }
         let is_last = matches!(self.input, Input::Over);
-        let event = PyDict::new(py);
-        event.set_item(intern!(py, "type"), intern!(py, "http.request"))?;
-        event.set_item(intern!(py, "body"), bytes)?;
-        event.set_item(intern!(py, "more_body"), !is_last)?;
-        Ok(Some(event))
+        Ok(Some(Part { bytes, is_last }))
     }
 
     /// Whether more of the request's body has come, or the end of it.
@@ -216,14 +258,8 @@ impl Progress {
         matches!(self.input, Input::Coming) && inflow.is_some_and(|inflow| inflow != NOTHING)
     }
 
-    /// Sends a piece, as far as there is room. Gives a future if it waits for more.
-    pub(super) fn put(
-        &mut self,
-        py: Python<'_>,
-        piece: &[u8],
-        is_last: bool,
-        event_loop: &Py<PyAny>,
-    ) -> PyResult<Option<Py<PyAny>>> {
+    /// Sends a piece, as far as there is room.
+    pub(super) fn put(&mut self, py: Python<'_>, piece: &[u8], is_last: bool) -> PyResult<Put> {
         if self.answer.is_given() {
             self.beyond = self.beyond.saturating_add(1);
             if self.beyond > BEYOND_PIECES_MAX {
@@ -231,24 +267,18 @@ impl Progress {
             }
             // The acceptor lets go of who has all. What is left to say is missed by nobody.
             if self.is_client_gone {
-                return Ok(None);
+                return Ok(Put::Through);
             }
         }
         let whole = is_last && self.answer.stage == Stage::Head;
         let body_len = whole.then_some(piece.len() as u64);
         self.answer.put_head(body_len, None, write_all)?;
         let piece = self.answer.owed_of(piece);
-        self.write(py, piece, is_last, event_loop)
+        self.write(py, piece, is_last)
     }
 
-    /// Writes bytes behind the head, as far as there is room. Gives a future if they wait for more.
-    pub(super) fn write(
-        &mut self,
-        py: Python<'_>,
-        piece: &[u8],
-        is_last: bool,
-        event_loop: &Py<PyAny>,
-    ) -> PyResult<Option<Py<PyAny>>> {
+    /// Writes bytes behind the head, as far as there is room.
+    pub(super) fn write(&mut self, py: Python<'_>, piece: &[u8], is_last: bool) -> PyResult<Put> {
         let written = if !self.pending.is_empty() {
             0
         } else if let Some(taken) = &mut self.answer.taken {
@@ -258,28 +288,19 @@ impl Progress {
         };
         if written == piece.len() && self.pending.is_empty() {
             self.is_through(is_last);
-            return Ok(None);
+            return Ok(Put::Through);
         }
-        let future = event_loop.call_method0(py, intern!(py, "create_future"))?;
-        self.pending.push_back(Pending {
-            piece: Piece::Bytes {
-                bytes: PyBytes::new(py, &piece[written..]).unbind(),
-                from: 0,
-            },
-            is_last,
-            future: future.clone_ref(py),
-        });
-        Ok(Some(future))
+        let bytes = PyBytes::new(py, &piece[written..]).unbind();
+        Ok(self.wait(Piece::Bytes { bytes, from: 0 }, is_last))
     }
 
-    /// Writes a message of a WebSocket. Gives a future if it waits for room.
+    /// Writes a message of a WebSocket, if there is room.
     pub(super) fn write_message(
         &mut self,
         py: Python<'_>,
         head: &[u8],
         payload: &[u8],
-        event_loop: &Py<PyAny>,
-    ) -> PyResult<Option<Py<PyAny>>> {
+    ) -> PyResult<Put> {
         if self.pending.is_empty()
             && let Some(taken) = &mut self.answer.taken
             && taken.makes_room(head.len() + payload.len())
@@ -288,19 +309,13 @@ impl Progress {
                 taken.write_some(part).map_err(|_| client_gone())?;
             }
             taken.publish();
-            return Ok(None);
+            return Ok(Put::Through);
         }
-        self.write(py, &[head, payload].concat(), false, event_loop)
+        self.write(py, &[head, payload].concat(), false)
     }
 
-    /// Sends a file of so many bytes as all of the body, through the exchange. Gives a future if it waits for room.
-    pub(super) fn put_file(
-        &mut self,
-        py: Python<'_>,
-        file: File,
-        len: u64,
-        event_loop: &Py<PyAny>,
-    ) -> PyResult<Option<Py<PyAny>>> {
+    /// Sends a file of so many bytes as all of the body, through the exchange, as far as there is room.
+    pub(super) fn put_file(&mut self, py: Python<'_>, file: File, len: u64) -> PyResult<Put> {
         self.answer.put_head(Some(len), None, write_all)?;
         let (at, end) = (0, self.answer.owed_of_file(len));
         let mut piece = Piece::File { file, at, end };
@@ -309,15 +324,41 @@ impl Progress {
         };
         if piece.write_to(py, taken)? {
             self.is_through(true);
-            return Ok(None);
+            return Ok(Put::Through);
         }
-        let future = event_loop.call_method0(py, intern!(py, "create_future"))?;
+        Ok(self.wait(piece, true))
+    }
+
+    /// Has a piece wait for room.
+    fn wait(&mut self, piece: Piece, is_last: bool) -> Put {
+        self.pieces += 1;
         self.pending.push_back(Pending {
             piece,
-            is_last: true,
-            future: future.clone_ref(py),
+            is_last,
+            number: self.pieces,
+            future: None,
         });
-        Ok(Some(future))
+        Put::Waits(self.pieces)
+    }
+
+    /// Keeps the future of who waits for the room of a piece. False if that is written meanwhile.
+    ///
+    /// # Errors
+    /// The client has gone meanwhile.
+    pub(super) fn keep_waiting(
+        &mut self,
+        number: u64,
+        future: &Bound<'_, PyAny>,
+    ) -> PyResult<bool> {
+        let mut pending = self.pending.iter_mut();
+        if let Some(piece) = pending.find(|piece| piece.number == number) {
+            piece.future = Some(future.clone().unbind());
+            return Ok(true);
+        }
+        if self.is_client_gone {
+            return Err(client_gone());
+        }
+        Ok(false)
     }
 
     /// All that was given of the answer is written.
@@ -340,8 +381,8 @@ impl Progress {
             match pending.piece.write_to(py, taken) {
                 Ok(true) => {}
                 Ok(false) => return (done, Vec::new()),
-                Err(failure) => {
-                    if !failure.is_instance_of::<ClientGone>(py) {
+                Err(stopped) => {
+                    if let Stopped::File(failure) = stopped {
                         error!("a file that the app sends cannot be read: {failure}");
                     }
                     self.is_client_gone = true;
@@ -353,11 +394,12 @@ impl Progress {
             }) = self.pending.pop_front()
             {
                 self.is_through(is_last);
-                done.push(future);
+                done.extend(future);
             }
         }
         if self.is_client_gone {
-            let failed = self.pending.drain(..).map(|pending| pending.future);
+            let failed = self.pending.drain(..);
+            let failed = failed.filter_map(|pending| pending.future);
             return (done, failed.collect());
         }
         (done, Vec::new())
@@ -399,8 +441,8 @@ impl Progress {
         }
         self.is_answered = true;
         self.input = Input::Over;
-        let waiting = self.pending.drain(..).map(|pending| pending.future);
-        waiting.collect()
+        let waiting = self.pending.drain(..);
+        waiting.filter_map(|pending| pending.future).collect()
     }
 }
 

@@ -14,9 +14,10 @@ use stanchion_server::{Seat, Taken};
 use tracing::error;
 
 use super::Puller;
-use super::awaited::{Awaited, is_done, reject, resolve};
+use super::awaited::{Awaited, reject, resolve};
 use super::progress::{Input, Progress, client_gone, write_all};
 use super::running::Running;
+use super::waits::{Put, Waited};
 use crate::answer::{Answer, Stage};
 use crate::head::Head;
 use crate::hooks;
@@ -95,7 +96,7 @@ impl Request {
         };
         let (done, failed) = state.flush(py);
         let receivers = if state.is_over() || state.has_input() {
-            std::mem::take(&mut state.receivers)
+            state.receivers.take()
         } else {
             Vec::new()
         };
@@ -174,13 +175,15 @@ impl Request {
     pub(super) fn over(this: &Bound<'_, Self>) -> PyResult<()> {
         let (py, request) = (this.py(), this.get());
         let mut state = request.lock(py);
-        (state.task, state.cancelled) = (None, None);
-        if state.is_answered && !state.is_over() {
-            // Another task of the app's has sent the end of it, or a send was cancelled: the client gets it all the same.
-            state.is_left = true;
+        let tasks = (state.task.take(), state.cancelled.take());
+        // Another task of the app's may have sent the end of it, or a send was cancelled: the client gets it all the same.
+        state.is_left = state.is_answered && !state.is_over();
+        let is_left = state.is_left;
+        drop(state);
+        drop(tasks);
+        if is_left {
             return Ok(());
         }
-        drop(state);
         Self::leave(this)
     }
 
@@ -190,7 +193,7 @@ impl Request {
         let mut state = request.lock(py);
         state.is_left = false;
         let waiting = state.give_back(py);
-        let receivers = std::mem::take(&mut state.receivers);
+        let receivers = state.receivers.take();
         drop(state);
         wake(py, receivers)?;
         for future in waiting {
@@ -209,23 +212,21 @@ impl Request {
         this: &Bound<'py, Self>,
     ) -> PyResult<Result<Bound<'py, PyDict>, Bound<'py, PyAny>>> {
         let (py, request) = (this.py(), this.get());
-        let mut state = request.lock(py);
-        if let Some(event) = state.next_piece(py)? {
-            return Ok(Ok(event));
+        loop {
+            let (piece, is_over, wakes) = request.with(py, |state| {
+                let piece = state.next_piece(py);
+                (piece, state.is_over(), state.receivers.wakes())
+            });
+            if let Some(piece) = piece? {
+                return piece.event().map(Ok);
+            }
+            if is_over {
+                return disconnect(py).map(Ok);
+            }
+            if let Some(future) = request.wait_for_event(py, wakes)? {
+                return Ok(Err(future));
+            }
         }
-        if state.is_over() {
-            return disconnect(py).map(Ok);
-        }
-        let future = request
-            .event_loop
-            .bind(py)
-            .call_method0(intern!(py, "create_future"))?;
-        // An app that asks with a timeout, again and again, must not make the list longer.
-        state
-            .receivers
-            .retain(|receiver| !is_done(receiver.bind(py)).unwrap_or(true));
-        state.receivers.push(future.clone().unbind());
-        Ok(Err(future))
     }
 
     /// Does what the app sends. A future, if it has to wait for room.
@@ -339,19 +340,29 @@ impl Request {
             ));
         }
         let piece = piece.as_ref().map_or(&[][..], |piece| piece.as_bytes());
-        let done = state.put(py, piece, is_last, &self.event_loop);
-        match &done {
-            Ok(_) => state.is_answered = is_last,
-            Err(failure) => state.is_client_gone |= failure.is_instance_of::<ClientGone>(py),
+        let put = state.put(py, piece, is_last);
+        if put.is_ok() {
+            state.is_answered = is_last;
         }
+        drop(state);
+        // To ask it makes it an object.
+        let failure = put.as_ref().err();
+        let is_gone = failure.is_some_and(|failure| failure.is_instance_of::<ClientGone>(py));
+        self.wake_if_over(py, is_gone)?;
+        self.wait_for_room(py, put?)
+    }
+
+    /// Who waits for an event hears of the end.
+    fn wake_if_over(&self, py: Python<'_>, is_client_gone: bool) -> PyResult<()> {
+        let mut state = self.lock(py);
+        state.is_client_gone |= is_client_gone;
         let receivers = if state.is_over() {
-            std::mem::take(&mut state.receivers)
+            state.receivers.take()
         } else {
             Vec::new()
         };
         drop(state);
-        wake(py, receivers)?;
-        done
+        wake(py, receivers)
     }
 
     /// Sends a file as the body (the extension `http.response.pathsend`). A future, if it has to wait for room.
@@ -375,20 +386,25 @@ impl Request {
         let part = FilePart { offset, len };
         let by_acceptor = self.puller.get().sends_files()
             && state.answer.send_file(&self.seat, &file, part, write_all)?;
-        let done = if by_acceptor {
-            None
+        let put = if by_acceptor {
+            Put::Through
         } else {
-            state.put_file(py, file, len, &self.event_loop)?
+            state.put_file(py, file, len)?
         };
         state.is_answered = true;
-        let receivers = if state.is_over() {
-            std::mem::take(&mut state.receivers)
-        } else {
-            Vec::new()
-        };
         drop(state);
-        wake(py, receivers)?;
-        Ok(done)
+        self.wake_if_over(py, false)?;
+        self.wait_for_room(py, put)
+    }
+}
+
+impl Waited for Request {
+    fn event_loop(&self) -> &Py<PyAny> {
+        &self.event_loop
+    }
+
+    fn with<T>(&self, py: Python<'_>, ask: impl FnOnce(&mut Progress) -> T) -> T {
+        ask(&mut self.lock(py))
     }
 }
 

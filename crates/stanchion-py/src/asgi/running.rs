@@ -6,6 +6,7 @@ use pyo3::types::PyDict;
 
 use super::request::Request;
 use super::socket::Socket;
+use super::waits::Waited;
 
 /// A call of the app.
 pub(super) enum Running {

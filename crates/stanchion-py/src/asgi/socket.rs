@@ -16,11 +16,13 @@ use stanchion_server::record::{
 use tracing::error;
 
 use super::Puller;
-use super::awaited::{Awaited, is_done, reject};
+use super::awaited::{Awaited, reject};
+use super::messages::disconnect;
 use super::progress::{Input, Progress, client_gone, write_all};
 use super::request::{as_bytes, comes_of_gone_client, wake};
 use super::running::Running;
 use super::standing::{Standing, State};
+use super::waits::Waited;
 use crate::answer::{Answer, Stage};
 use crate::wsgi::traceback;
 
@@ -78,7 +80,7 @@ impl Socket {
         };
         let (done, failed) = state.progress.flush(py);
         state.notice_end();
-        let receivers = std::mem::take(&mut state.progress.receivers);
+        let receivers = state.progress.receivers.take();
         let ends = state.is_ending && !state.progress.has_pending();
         state.is_ending &= !ends;
         drop(guard);
@@ -108,11 +110,6 @@ impl Socket {
         event_loop
             .call_method1(call_later, (delay.as_secs_f64(), restart))
             .map(drop)
-    }
-
-    /// Asks what it has in common with a request.
-    pub(super) fn with<T>(&self, py: Python<'_>, ask: impl FnOnce(&mut Progress) -> T) -> T {
-        ask(&mut self.lock(py).progress)
     }
 
     /// To be called now and then: it may give back memory.
@@ -147,18 +144,21 @@ impl Socket {
         let has_seat = !state.messages.is_session();
         if state.phase == Standing::Open {
             let code = if is_well { code::NORMAL } else { code::FAILED };
-            let _ = state.close(py, &Close::new(code, ""), &socket.event_loop);
+            let _ = state.close(py, &Close::new(code, ""));
         }
-        (state.progress.task, state.progress.cancelled) = (None, None);
+        let tasks = (state.progress.task.take(), state.progress.cancelled.take());
         if state.phase == Standing::Closed && state.progress.has_pending() {
             // What it has said waits for room.
             state.is_ending = true;
+            drop(state);
+            drop(tasks);
             return Ok(());
         }
         let waiting = state.progress.give_back(py);
-        let receivers = std::mem::take(&mut state.progress.receivers);
+        let receivers = state.progress.receivers.take();
         state.phase = Standing::Closed;
         drop(state);
+        drop(tasks);
         wake(py, receivers)?;
         for future in waiting {
             reject(future.bind(py), client_gone())?;
@@ -199,26 +199,38 @@ impl Socket {
         this: &Bound<'py, Self>,
     ) -> PyResult<Result<Bound<'py, PyDict>, Bound<'py, PyAny>>> {
         let (py, socket) = (this.py(), this.get());
-        let mut state = socket.lock(py);
-        state.notice_end();
-        let event = state.next_event(py, socket.puller.get(), &socket.event_loop)?;
-        if let Some(event) = event {
-            // Once the client has closed, there is no room any more for what waits for some.
-            let lost = state.lose_pending(py);
+        loop {
+            let mut state = socket.lock(py);
+            state.notice_end();
+            let told = state.next(py, socket.puller.get());
+            let wakes = state.progress.receivers.wakes();
             drop(state);
-            for future in lost {
-                reject(future.bind(py), client_gone())?;
+            if let Some(told) = told {
+                return socket.tell(py, told.event(py)).map(Ok);
             }
-            return Ok(Ok(event));
+            if let Some(future) = socket.wait_for_event(py, wakes)? {
+                return Ok(Err(future));
+            }
         }
-        let future = socket
-            .event_loop
-            .bind(py)
-            .call_method0(intern!(py, "create_future"))?;
-        let receivers = &mut state.progress.receivers;
-        receivers.retain(|receiver| !is_done(receiver.bind(py)).unwrap_or(true));
-        receivers.push(future.clone().unbind());
-        Ok(Err(future))
+    }
+
+    /// What `receive` gives when that event comes. If it could not be made, it is the last one that does.
+    fn tell<'py>(
+        &self,
+        py: Python<'py>,
+        event: PyResult<Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let event = event.or_else(|failure| {
+            error!("a message of a WebSocket cannot be given to the app: {failure}");
+            let close = self.lock(py).lose();
+            disconnect(py, &close)
+        });
+        // Once the client has closed, there is no room any more for what waits for some.
+        let lost = self.lock(py).lose_pending(py);
+        for future in lost {
+            reject(future.bind(py), client_gone())?;
+        }
+        event
     }
 
     /// Does what the app sends. A future, if it has to wait for room.
@@ -296,14 +308,14 @@ impl Socket {
         let reason = given.map_or(Ok(String::new()), |given| given.extract::<String>())?;
         let mut guard = self.lock(py);
         let state = &mut *guard;
-        match state.phase {
+        let put = match state.phase {
             Standing::Connecting => {
                 state.phase = Standing::Closed;
                 let progress = &mut state.progress;
                 progress.answer.head.take_in_bytes(403, None)?;
                 progress.answer.stage = Stage::Head;
                 progress.is_answered = true;
-                progress.put(py, b"", true, &self.event_loop)
+                progress.put(py, b"", true)
             }
             Standing::Open => {
                 if !is_sendable(code) {
@@ -314,11 +326,13 @@ impl Socket {
                     let problem = format!("the reason has more than {REASON_BYTES_MAX} bytes");
                     return Err(PyValueError::new_err(problem));
                 }
-                state.close(py, &Close::new(code, &reason), &self.event_loop)
+                state.close(py, &Close::new(code, &reason))
             }
             Standing::Closed if state.is_lost() => Err(client_gone()),
             Standing::Denying | Standing::Closed => Err(unexpected("websocket.close")),
-        }
+        };
+        drop(guard);
+        self.wait_for_room(py, put?)
     }
 
     /// `websocket.send`: a future, if it has to wait for room.
@@ -363,8 +377,9 @@ impl Socket {
         };
         let payload = deflated.as_deref().unwrap_or(payload);
         let head = message_head(Content::Message(form), payload.len() as u32);
-        let progress = &mut state.progress;
-        progress.write_message(py, &head, payload, &self.event_loop)
+        let put = state.progress.write_message(py, &head, payload);
+        drop(guard);
+        self.wait_for_room(py, put?)
     }
 
     /// `websocket.http.response.start`.
@@ -401,7 +416,19 @@ impl Socket {
             state.progress.is_answered = true;
         }
         let piece = piece.as_ref().map_or(&[][..], |piece| piece.as_bytes());
-        state.progress.put(py, piece, is_last, &self.event_loop)
+        let put = state.progress.put(py, piece, is_last);
+        drop(state);
+        self.wait_for_room(py, put?)
+    }
+}
+
+impl Waited for Socket {
+    fn event_loop(&self) -> &Py<PyAny> {
+        &self.event_loop
+    }
+
+    fn with<T>(&self, py: Python<'_>, ask: impl FnOnce(&mut Progress) -> T) -> T {
+        ask(&mut self.lock(py).progress)
     }
 }
 
@@ -422,7 +449,7 @@ impl Socket {
         let (py, socket) = (this.py(), this.get());
         let mut state = socket.lock(py);
         if state.phase == Standing::Open {
-            state.restart(py, &socket.event_loop);
+            state.restart(py);
         }
         drop(state);
         Self::look(this)

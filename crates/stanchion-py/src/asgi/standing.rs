@@ -2,16 +2,16 @@
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyBytes, PyDict};
 use stanchion_server::Taken;
 use stanchion_server::record::{
-    Close, Content, close_record, code, fault_record, message_head, restart,
+    Close, Content, Kind, close_record, code, fault_record, message_head, restart,
 };
-use tracing::error;
 
 use super::Puller;
-use super::messages::{Heard, Messages, disconnect, event};
+use super::messages::{Heard, Messages, disconnect, event, received};
 use super::progress::{Progress, client_gone};
+use super::waits::Put;
 
 /// How far it is.
 pub(super) struct State {
@@ -87,30 +87,19 @@ impl State {
     }
 
     /// Ends it by a close frame, as the app wants it.
-    pub(super) fn close(
-        &mut self,
-        py: Python<'_>,
-        close: &Close,
-        event_loop: &Py<PyAny>,
-    ) -> PyResult<Option<Py<PyAny>>> {
-        self.end(py, close, &close_record(close), event_loop)
+    pub(super) fn close(&mut self, py: Python<'_>, close: &Close) -> PyResult<Put> {
+        self.end(py, close, &close_record(close))
     }
 
     /// Ends it, since the worker leaves.
-    pub(super) fn restart(&mut self, py: Python<'_>, event_loop: &Py<PyAny>) {
+    pub(super) fn restart(&mut self, py: Python<'_>) {
         let record = message_head(Content::Restart, 0);
         // A client that has gone needs no close.
-        let _ = self.end(py, &restart(), &record, event_loop);
+        let _ = self.end(py, &restart(), &record);
         self.is_closed_by_us = true;
     }
 
-    fn end(
-        &mut self,
-        py: Python<'_>,
-        close: &Close,
-        record: &[u8],
-        event_loop: &Py<PyAny>,
-    ) -> PyResult<Option<Py<PyAny>>> {
+    fn end(&mut self, py: Python<'_>, close: &Close, record: &[u8]) -> PyResult<Put> {
         self.phase = Standing::Closed;
         self.closed.get_or_insert_with(|| close.clone());
         self.notice_end();
@@ -118,59 +107,85 @@ impl State {
             return Err(client_gone());
         }
         self.progress.is_answered = true;
-        self.progress.write(py, record, true, event_loop)
+        self.progress.write(py, record, true)
     }
 
     /// What the app gets next, if it is there.
-    pub(super) fn next_event<'py>(
-        &mut self,
-        py: Python<'py>,
-        puller: &Puller,
-        event_loop: &Py<PyAny>,
-    ) -> PyResult<Option<Bound<'py, PyDict>>> {
+    pub(super) fn next<'py>(&mut self, py: Python<'py>, puller: &Puller) -> Option<Told<'py>> {
         if !std::mem::replace(&mut self.is_connect_told, true) {
-            return event(intern!(py, "websocket.connect")).map(Some);
+            return Some(Told::Connect);
         }
         if let Some(close) = &self.closed {
-            return disconnect(py, close).map(Some);
+            return Some(Told::Disconnect(close.clone()));
         }
         let taken = self.progress.answer.taken.as_mut();
         let heard = self.messages.next(py, taken, &puller.compression);
-        let told = match heard {
-            Ok(Some(Heard::Text(text))) => {
-                let received = event(intern!(py, "websocket.receive"))?;
-                received.set_item(intern!(py, "text"), text)?;
+        let close = match heard {
+            Ok(Some(Heard::Message(kind, payload))) => {
                 puller.worker.served_message();
-                return Ok(Some(received));
+                return Some(Told::Message(kind, payload));
             }
-            Ok(Some(Heard::Binary(bytes))) => {
-                let received = event(intern!(py, "websocket.receive"))?;
-                received.set_item(intern!(py, "bytes"), bytes)?;
+            Ok(Some(Heard::Bytes(bytes))) => {
                 puller.worker.served_message();
-                return Ok(Some(received));
+                return Some(Told::Bytes(bytes));
             }
             Ok(Some(Heard::Close(close))) => close,
             Ok(Some(Heard::Fault(close))) => {
                 self.is_closed_by_us = true;
                 // A client that has gone needs no close.
-                let _ = self.end(py, &close, &fault_record(&close), event_loop);
+                let _ = self.end(py, &close, &fault_record(&close));
                 close
             }
-            Ok(None) if !self.progress.is_over() => return Ok(None),
+            Ok(None) if !self.progress.is_over() => return None,
             // Also once the app has refused.
             Ok(None) => Close::new(code::ABNORMAL, ""),
-            Err(failure) => {
-                error!("a message of a WebSocket cannot be given to the app: {failure}");
-                Close::new(code::ABNORMAL, "")
-            }
+            Err(failure) => return Some(Told::Unreadable(failure)),
         };
-        let event = disconnect(py, &told);
-        self.closed = Some(told);
+        Some(Told::Disconnect(self.closed_by(close)))
+    }
+
+    /// Ends it, since what comes next cannot be given to the app.
+    pub(super) fn lose(&mut self) -> Close {
+        self.closed_by(Close::new(code::ABNORMAL, ""))
+    }
+
+    fn closed_by(&mut self, close: Close) -> Close {
+        self.closed = Some(close.clone());
         if self.phase == Standing::Open {
             self.phase = Standing::Closed;
             // Nothing more is said: the slot goes back.
             self.progress.finish_gone();
         }
-        event.map(Some)
+        close
+    }
+}
+
+/// What the app gets.
+pub(super) enum Told<'py> {
+    Connect,
+    Message(Kind, Vec<u8>),
+    Bytes(Bound<'py, PyBytes>),
+    Disconnect(Close),
+    /// What comes makes no sense.
+    Unreadable(PyErr),
+}
+
+impl<'py> Told<'py> {
+    /// As the app gets it. Not to be made under the lock.
+    ///
+    /// # Errors
+    /// It cannot be given to the app.
+    pub(super) fn event(self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        match self {
+            Self::Connect => event(intern!(py, "websocket.connect")),
+            Self::Message(kind, payload) => received(py, kind, &payload),
+            Self::Bytes(bytes) => {
+                let received = event(intern!(py, "websocket.receive"))?;
+                received.set_item(intern!(py, "bytes"), bytes)?;
+                Ok(received)
+            }
+            Self::Disconnect(close) => disconnect(py, &close),
+            Self::Unreadable(failure) => Err(failure),
+        }
     }
 }

@@ -1,0 +1,60 @@
+//! Reads requests out of their slots, and makes what the app is called with.
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use stanchion_server::Worker;
+use stanchion_server::record::RequestBuffer;
+
+use super::Puller;
+use super::request::Request;
+use super::running::Running;
+use super::scope::Scopes;
+use super::socket::Socket;
+use crate::loop_seats::Seated;
+
+/// What is used for one request after the other.
+pub(super) struct Reader {
+    buffer: RequestBuffer,
+    scopes: Scopes,
+}
+
+impl Reader {
+    pub(super) fn new(py: Python<'_>, worker: &Worker) -> PyResult<Self> {
+        Ok(Self {
+            buffer: RequestBuffer::default(),
+            scopes: Scopes::new(py, worker)?,
+        })
+    }
+
+    /// Gives every request a copy of this from now on.
+    pub(super) fn share(&mut self, state: Option<Py<PyDict>>) {
+        self.scopes.share(state);
+    }
+
+    /// A request, and its scope. The slot is given back if that fails.
+    pub(super) fn read<'py>(
+        &mut self,
+        seated: Seated,
+        event_loop: Py<PyAny>,
+        puller: &Bound<'py, Puller>,
+    ) -> PyResult<(Bound<'py, PyDict>, Running)> {
+        let py = puller.py();
+        let Seated {
+            number,
+            seat,
+            taken,
+        } = seated;
+        let record = self.buffer.read(&taken);
+        let record = record.map_err(|bad| PyRuntimeError::new_err(format!("{bad}: our fault")))?;
+        let scope = self.scopes.make(py, &record)?;
+        let running = if record.facts.is_websocket {
+            let socket = Socket::new(&record, taken, number, event_loop, puller);
+            Running::Socket(Py::new(py, socket)?)
+        } else {
+            let request = Request::new(&record, taken, number, seat, event_loop, puller)?;
+            Running::Request(Py::new(py, request)?)
+        };
+        Ok((scope, running))
+    }
+}

@@ -1,0 +1,89 @@
+//! Who waits, for room or for an event, and the futures that they wait for.
+//!
+//! Whenever a Python object is made, is let go or does something, Python may collect garbage and run finalizers of the
+//! app's, which may use the very request (gc; before Python 3.12 wherever an object is allocated). So none of that
+//! happens under a request's lock, which would never come free: futures are made without it, and kept if they are still
+//! wanted then. Under the lock only bytes are made, which the collector does not count.
+
+use pyo3::intern;
+use pyo3::prelude::*;
+
+use super::awaited::is_done;
+use super::progress::Progress;
+
+/// Whether what the app has sent is written.
+#[must_use]
+pub(super) enum Put {
+    Through,
+    /// The piece of this number waits for room.
+    Waits(u64),
+}
+
+/// Futures of those who wait for an event.
+#[derive(Default)]
+pub(super) struct Receivers {
+    futures: Vec<Py<PyAny>>,
+    /// How often they were taken, to be woken.
+    wakes: u64,
+}
+
+impl Receivers {
+    /// Those that are to be woken: all.
+    pub(super) fn take(&mut self) -> Vec<Py<PyAny>> {
+        self.wakes += 1;
+        std::mem::take(&mut self.futures)
+    }
+
+    /// To be asked when there was no event.
+    pub(super) fn wakes(&self) -> u64 {
+        self.wakes
+    }
+}
+
+/// What has a [`Progress`] behind a lock, and the loop of those who wait for it.
+pub(super) trait Waited {
+    fn event_loop(&self) -> &Py<PyAny>;
+
+    /// Asks under the lock.
+    fn with<T>(&self, py: Python<'_>, ask: impl FnOnce(&mut Progress) -> T) -> T;
+
+    /// A future for who has sent something, if that waits for room.
+    fn wait_for_room(&self, py: Python<'_>, put: Put) -> PyResult<Option<Py<PyAny>>> {
+        let Put::Waits(number) = put else {
+            return Ok(None);
+        };
+        let future = future_of(self.event_loop().bind(py))?;
+        let waits = self.with(py, |progress| progress.keep_waiting(number, &future))?;
+        Ok(waits.then(|| future.unbind()))
+    }
+
+    /// A future for who waits for an event. `None` if others were woken since there was none: it is to look again.
+    fn wait_for_event<'py>(
+        &self,
+        py: Python<'py>,
+        wakes: u64,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let mut given_up: Vec<_> = self.with(py, |progress| {
+            let futures = progress.receivers.futures.iter();
+            futures.map(|future| future.clone_ref(py)).collect()
+        });
+        given_up.retain(|future| is_done(future.bind(py)).unwrap_or(true));
+        let future = future_of(self.event_loop().bind(py))?;
+        let waits = self.with(py, |progress| {
+            let receivers = &mut progress.receivers;
+            if receivers.wakes != wakes {
+                return false;
+            }
+            // An app that asks with a timeout, again and again, must not make the list longer.
+            let is_given_up = |future: &Py<PyAny>| given_up.iter().any(|one| one.is(future));
+            receivers.futures.retain(|future| !is_given_up(future));
+            receivers.futures.push(future.clone().unbind());
+            true
+        });
+        Ok(waits.then_some(future))
+    }
+}
+
+fn future_of<'py>(event_loop: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    event_loop.call_method0(intern!(event_loop.py(), "create_future"))
+}

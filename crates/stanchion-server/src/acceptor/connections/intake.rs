@@ -132,15 +132,9 @@ impl Intake {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-
-    const S: u64 = 1_000_000;
-    const LIMITS: PaceLimits = PaceLimits {
-        pause: Some(Duration::from_secs(60)),
-        bytes_per_s: 240,
-    };
+    use crate::acceptor::connections::pace::LIMITS;
+    use crate::acceptor::requests::rig::S;
 
     /// Of whose answer so much was written, and nothing sent.
     fn stalled(bytes: usize) -> Intake {

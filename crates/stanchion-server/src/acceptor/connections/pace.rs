@@ -157,17 +157,19 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
+/// Those of tests.
+#[cfg(test)]
+pub(super) const LIMITS: PaceLimits = PaceLimits {
+    pause: Some(Duration::from_secs(60)),
+    bytes_per_s: 240,
+};
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    const S: u64 = 1_000_000;
-    const LIMITS: PaceLimits = PaceLimits {
-        pause: Some(Duration::from_secs(60)),
-        bytes_per_s: 240,
-    };
+    use crate::acceptor::requests::rig::S;
 
     /// A body that comes in pieces: after so many seconds, so many bytes.
     fn came(pieces: &[(u64, usize)]) -> Pace {

@@ -53,15 +53,9 @@ impl Unfinished {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-
-    const S: u64 = 1_000_000;
-    const LIMITS: PaceLimits = PaceLimits {
-        pause: Some(Duration::from_secs(60)),
-        bytes_per_s: 240,
-    };
+    use crate::acceptor::connections::pace::LIMITS;
+    use crate::acceptor::requests::rig::S;
 
     /// One of which so many bytes have come, at these seconds.
     fn came(pieces: &[(u64, usize)]) -> Unfinished {

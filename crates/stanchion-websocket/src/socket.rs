@@ -8,8 +8,9 @@ use crate::frame::{CONTROL_BYTES_MAX, HEADER_BYTES_MAX, Header, Opcode, put_cont
 
 /// A close frame holds 125 bytes, two of them the code (RFC 6455 section 5.5).
 pub const REASON_BYTES_MAX: usize = CONTROL_BYTES_MAX - 2;
-/// No more memory is taken at first than so many times what has come.
-const FIRST_TIMES: usize = 4;
+/// No more memory is taken than so many times what has come. It grows at this rate, so that the bytes of a message are
+/// copied a few times at most, whatever pieces it comes in.
+const ROOM_TIMES: usize = 2;
 
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,11 +171,12 @@ impl Form {
 }
 
 impl Message {
-    /// More of it, of which so much is to come in the same frame.
-    fn add(&mut self, part: &[u8], left: usize) -> Result<(), Fault> {
-        if self.bytes.is_empty() {
-            let first = (part.len() + left).min(part.len().saturating_mul(FIRST_TIMES));
-            self.bytes.reserve_exact(first);
+    /// More of it, which has `len_max` bytes at most in the end.
+    fn add(&mut self, part: &[u8], len_max: usize) -> Result<(), Fault> {
+        let len = self.bytes.len() + part.len();
+        if len > self.bytes.capacity() {
+            let room = len.saturating_mul(ROOM_TIMES).min(len_max).max(len);
+            self.bytes.reserve_exact(room - self.bytes.len());
         }
         self.bytes.extend_from_slice(part);
         if self.form.is_readable() {
@@ -329,7 +331,7 @@ impl Socket {
         let room = if header.opcode.is_control() {
             CONTROL_BYTES_MAX
         } else {
-            self.size_max.saturating_sub(self.held_bytes())
+            self.size_max.saturating_sub(self.unfinished_bytes())
         };
         let left = usize::try_from(header.len).ok();
         self.frame = Some(Frame {
@@ -347,7 +349,10 @@ impl Socket {
         let (Some(frame), Some(message)) = (&self.frame, &mut self.message) else {
             return Ok(Step::On);
         };
-        let (left, is_whole) = (frame.left, frame.is_last && frame.left == 0);
+        let (left, size_max) = (frame.left, self.size_max);
+        // Where more fragments follow, nobody knows how many: room is made for them once a second one has come.
+        let is_known = frame.is_last || matches!(frame.opcode, Opcode::Data(_));
+        let is_whole = frame.is_last && left == 0;
         if left == 0 {
             self.frame = None;
         }
@@ -364,7 +369,12 @@ impl Socket {
             }
             return Ok(Step::Event(Event::Message(form, Cow::Borrowed(part))));
         }
-        message.add(part, left)?;
+        let len_max = if is_known {
+            message.bytes.len() + part.len() + left
+        } else {
+            size_max
+        };
+        message.add(part, len_max)?;
         match self.message.take_if(|_| is_whole) {
             Some(message) => message.end().map(Step::Event),
             None => Ok(Step::On),
@@ -428,10 +438,16 @@ impl Socket {
         self.is_closing || self.is_over
     }
 
-    /// Bytes of a message that is not whole.
-    pub fn held_bytes(&self) -> usize {
+    /// So much has come of a message that is not whole.
+    pub fn unfinished_bytes(&self) -> usize {
         let message = self.message.as_ref();
         message.map_or(0, |message| message.bytes.len())
+    }
+
+    /// So much memory is taken by that, with the room for more of it.
+    pub fn held_bytes(&self) -> usize {
+        let message = self.message.as_ref();
+        message.map_or(0, |message| message.bytes.capacity())
     }
 
     /// Frames that are to be sent, between those of messages.

@@ -416,6 +416,56 @@ fn a_message_that_came_in_one_piece_is_not_copied() {
     assert_eq!(socket.held_bytes(), 3, "of the second");
 }
 
+/// How much has come of a message, and the memory that is held, after each piece of `bytes`; and the memory of the message
+/// once the `last` has come too.
+fn memory(bytes: &[u8], step: usize, last: &[u8]) -> (Vec<(usize, usize)>, usize) {
+    let mut socket = Socket::new(SIZE_MAX, false);
+    let mut held = Vec::new();
+    for came in bytes.to_vec().chunks_mut(step) {
+        assert_eq!(socket.next(&mut Came::new(came)), None);
+        held.push((socket.unfinished_bytes(), socket.held_bytes()));
+    }
+    match socket.next(&mut Came::new(&mut last.to_vec())) {
+        Some(Event::Message(_, Cow::Owned(message))) => (held, message.capacity()),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_memory_that_is_told_is_what_a_message_takes_and_at_most_twice_what_has_come() {
+    const LEN: usize = 100_000;
+    let bytes = vec![7; LEN];
+    let whole = frame(FIN | BINARY, &bytes);
+    let (most, last) = whole.split_at(whole.len() - 1);
+    let continued = frame(CONTINUED, &bytes[..LEN / 5]);
+    let fragments = [frame(BINARY, &bytes[..LEN / 5]), continued.repeat(4)].concat();
+    let end = frame(FIN | CONTINUED, b"");
+    for step in [1_448, 4_096, 49_999, 50_001, 69_632, 99_999] {
+        let (held, taken) = memory(most, step, last);
+        assert_eq!(taken, LEN, "no more than is announced");
+        for (came, held) in held {
+            assert!(came <= held && held <= LEN.min(2 * came), "{came} {held}");
+        }
+        let (held, taken) = memory(&fragments, step, &end);
+        assert_eq!(held.last(), Some(&(LEN, taken)));
+        for (came, held) in held {
+            assert!(came <= held && held <= 2 * came, "{came} {held}");
+        }
+    }
+}
+
+#[test]
+fn a_message_of_many_fragments_is_copied_a_few_times() {
+    let many = [
+        frame(BINARY, &[7; 10]),
+        frame(CONTINUED, &[7; 10]).repeat(10_000),
+    ];
+    let (held, _) = memory(&many.concat(), 16, &frame(FIN | CONTINUED, b""));
+    let mut sizes: Vec<_> = held.into_iter().map(|(_, held)| held).collect();
+    sizes.dedup();
+    assert!(sizes.len() < 20, "{}", sizes.len());
+}
+
 #[test]
 fn what_has_come_of_a_message_is_forgotten_once_nobody_waits_for_the_rest() {
     let begun = || {

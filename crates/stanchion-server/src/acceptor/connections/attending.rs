@@ -1,6 +1,6 @@
 //! A connection whose request has become a WebSocket: it hears its client, and says what the worker says.
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 
 use super::connection::{Connection, Phase, Step};
 use super::transport::{Read, Written};
@@ -91,8 +91,10 @@ impl Connection {
                 scratch.extend_from_slice(ahead);
                 let left = session.came(scratch, requests);
                 let len = ahead.len() - left;
-                // What is left of it is as it came.
-                ahead.advance(len);
+                // What is left of it is as it came. What is gone of it takes no memory.
+                if len > 0 {
+                    *ahead = Bytes::copy_from_slice(&ahead[len..]);
+                }
                 // Something may have come of what came before.
                 Some(len.max(1))
             });

@@ -11,6 +11,8 @@ use crate::record::{Close, Content, Form, close_record, message_head};
 pub(super) struct Inward {
     /// A head, and what it is of.
     parts: [Bytes; 2],
+    /// The memory in which that is: all that the message took, until the last of it has gone.
+    held: usize,
     /// More may have come behind it than is here.
     pub(super) has_more_behind: bool,
 }
@@ -20,8 +22,12 @@ impl Inward {
         self.parts.iter().all(Bytes::is_empty)
     }
 
-    /// Bytes that wait.
-    pub(super) fn len(&self) -> usize {
+    /// Memory that it takes.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.held
+    }
+
+    fn len(&self) -> usize {
         self.parts.iter().map(Bytes::len).sum()
     }
 
@@ -39,11 +45,18 @@ impl Inward {
             return;
         }
         let of_head = poured.min(head.len());
-        let mut rest = match message {
-            Cow::Owned(message) => Bytes::from(message),
-            Cow::Borrowed(message) => Bytes::copy_from_slice(message),
+        let of_message = poured - of_head;
+        let (rest, held) = match message {
+            Cow::Owned(message) => {
+                let held = message.capacity();
+                (Bytes::from(message).slice(of_message..), held)
+            }
+            Cow::Borrowed(message) => {
+                let rest = &message[of_message..];
+                (Bytes::copy_from_slice(rest), rest.len())
+            }
         };
-        rest.advance(poured - of_head);
+        self.held = head.len() - of_head + held;
         self.parts = [Bytes::copy_from_slice(&head[of_head..]), rest];
     }
 
@@ -52,11 +65,14 @@ impl Inward {
         let record = close_record(close);
         let last = usize::from(!self.parts[1].is_empty());
         self.parts[last] = Bytes::from([&self.parts[last][..], &record].concat());
+        // What was there of the message was copied.
+        self.held = self.len();
     }
 
     /// Nobody takes it.
     pub(super) fn clear(&mut self) {
         self.parts = Default::default();
+        self.held = 0;
     }
 
     /// Hands it to `pour`, which says how much of it has found room; or that nobody takes it.
@@ -75,13 +91,16 @@ impl Inward {
                 *part = Bytes::new();
             }
         }
+        if self.is_empty() {
+            self.held = 0;
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Kind;
+    use crate::record::{Kind, MESSAGE_HEAD_BYTES};
 
     #[test]
     fn what_is_poured_comes_in_order_however_little_room_there_is() {
@@ -108,6 +127,33 @@ mod tests {
                 assert!(inward.is_empty());
                 assert_eq!(poured, whole, "{room} {closed_after}");
             }
+        }
+    }
+
+    #[test]
+    fn what_a_message_takes_is_held_until_the_last_of_it_has_gone() {
+        let mut roomy = Vec::with_capacity(1_000);
+        roomy.extend_from_slice(&[7; 500]);
+        // One that is where it was read is copied, as far as it has to wait.
+        for (message, held) in [
+            (Cow::Owned(roomy), 1_000),
+            (Cow::Borrowed(&[7; 500][..]), 400),
+        ] {
+            let mut inward = Inward::default();
+            inward.put(Kind::Binary.into(), message, |_| {
+                Some(MESSAGE_HEAD_BYTES + 100)
+            });
+            for _ in 0..4 {
+                assert_eq!(inward.held_bytes(), held);
+                inward.pour(|_| Some(100));
+            }
+            assert!(inward.is_empty());
+            assert_eq!(inward.held_bytes(), 0);
+            inward.put(Kind::Binary.into(), Cow::Borrowed(b"abc"), |_| {
+                Some(MESSAGE_HEAD_BYTES)
+            });
+            inward.clear();
+            assert_eq!(inward.held_bytes(), 0);
         }
     }
 }

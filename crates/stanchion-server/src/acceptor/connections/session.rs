@@ -420,11 +420,12 @@ impl Session {
     /// Counts what is in memory of what the client has sent, with what of it is `ahead`. If all clients together may
     /// not have so much, it is closed.
     pub(super) fn count(&mut self, ahead: usize, requests: &mut Requests) {
-        let (unfinished, now_us) = (self.socket.held_bytes(), requests.now_us);
+        let (came, held) = (self.socket.unfinished_bytes(), self.socket.held_bytes());
+        let now_us = requests.now_us;
         self.unfinished
-            .has(unfinished, requests.body_pace(), now_us);
+            .has(came, held, requests.body_pace(), now_us);
         self.unfinished.waits(self.hears(), now_us);
-        let bytes = unfinished + self.inward.len() + ahead;
+        let bytes = held + self.inward.held_bytes() + ahead;
         // Who is being closed gets no more.
         if !requests
             .messages

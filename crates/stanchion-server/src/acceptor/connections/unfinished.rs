@@ -13,11 +13,11 @@ pub(super) struct Unfinished {
 }
 
 impl Unfinished {
-    /// So much of it has come by now.
-    pub(super) fn has(&mut self, bytes: usize, limits: PaceLimits, now_us: u64) {
+    /// So much of it has come by now, and takes so much memory.
+    pub(super) fn has(&mut self, bytes: usize, held: usize, limits: PaceLimits, now_us: u64) {
         let more = bytes.saturating_sub(self.bytes);
         self.bytes = bytes;
-        if bytes <= OWN_BYTES {
+        if held <= OWN_BYTES {
             self.pace = None;
         } else if more > 0 {
             let begin = || Pace::begin_ahead(limits, now_us);
@@ -61,7 +61,7 @@ mod tests {
     fn came(pieces: &[(u64, usize)]) -> Unfinished {
         let mut unfinished = Unfinished::default();
         for (at_s, bytes) in pieces {
-            unfinished.has(*bytes, LIMITS, at_s * S);
+            unfinished.has(*bytes, *bytes, LIMITS, at_s * S);
             unfinished.waits(true, at_s * S);
         }
         unfinished
@@ -91,9 +91,19 @@ mod tests {
         ended.end();
         assert_eq!(ended.due_us(), u64::MAX);
         // As much of the next one as there was of the last.
-        ended.has(2 * OWN_BYTES, LIMITS, 59 * S);
+        ended.has(2 * OWN_BYTES, 2 * OWN_BYTES, LIMITS, 59 * S);
         ended.waits(true, 59 * S);
         assert_eq!(ended.due_us(), 119 * S);
+    }
+
+    #[test]
+    fn what_counts_is_the_memory_that_it_takes() {
+        for (held, due_us) in [(OWN_BYTES, u64::MAX), (OWN_BYTES + 1, 60 * S)] {
+            let mut roomy = Unfinished::default();
+            roomy.has(OWN_BYTES / 2 + 1, held, LIMITS, 0);
+            roomy.waits(true, 0);
+            assert_eq!(roomy.due_us(), due_us);
+        }
     }
 
     #[test]

@@ -50,11 +50,6 @@ impl Pings {
         *self = Self::new(settings, now_us);
     }
 
-    /// It is being closed.
-    pub(super) fn stop(&mut self) {
-        self.due_us = u64::MAX;
-    }
-
     /// What the clock asks for.
     pub(super) fn tick(&mut self, seen: Seen, settings: &Settings, now_us: u64) -> Option<Due> {
         if now_us < self.due_us {
@@ -149,7 +144,5 @@ mod tests {
         let mut pings = pinged(&settings, 100);
         assert_eq!(pings.tick(behind, &settings, 15 * S), None);
         assert_eq!(pings.due_us(), 20 * S);
-        pings.stop();
-        assert_eq!(pings.tick(Seen::default(), &settings, 20 * S), None);
     }
 }

@@ -108,25 +108,25 @@ impl Session {
 
     /// When it is to be looked at again.
     pub(super) fn due_us(&self, requests: &Requests) -> u64 {
-        let now_us = requests.now_us;
-        if requests.lifecycle.is_leaving() && self.restarts_us.is_none() {
-            return now_us;
+        if self.end.is_some() {
+            // Nothing else is asked of its client any more.
+            return self.closed_by_us;
         }
-        let restarts_us = self.restarts_us.filter(|_| self.end.is_none());
-        let closed_by_us = restarts_us.unwrap_or(u64::MAX).min(self.closed_by_us);
+        if requests.lifecycle.is_leaving() && self.restarts_us.is_none() {
+            return requests.now_us;
+        }
         let due_us = self.pings.due_us().min(self.unfinished.due_us());
-        due_us.min(closed_by_us)
+        due_us.min(self.restarts_us.unwrap_or(u64::MAX))
     }
 
     /// What the clock asks for.
     pub(super) fn tick(&mut self, number: u32, transport: &Transport, requests: &mut Requests) {
+        if self.end.is_some() {
+            return;
+        }
         let now_us = requests.now_us;
         if requests.lifecycle.is_leaving() && self.restarts_us.is_none() {
             self.restarts_us = Some(restarts_us(number, requests));
-        }
-        if self.end.is_some() {
-            self.pings.stop();
-            return;
         }
         let is_told = requests.lifecycle.is_refusing();
         if is_told || self.restarts_us.is_some_and(|at_us| now_us >= at_us) {

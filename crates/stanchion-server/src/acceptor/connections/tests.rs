@@ -4,6 +4,7 @@ mod deadlines;
 mod fetching;
 mod hints;
 mod order;
+mod sessions;
 mod uploads;
 
 use std::io::{self, Read, Write};

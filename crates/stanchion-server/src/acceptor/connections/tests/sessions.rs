@@ -1,0 +1,110 @@
+//! `WebSockets`, and what the clock asks of their clients.
+
+use super::*;
+use crate::acceptor::dispatch::collect::SWITCHING;
+use crate::acceptor::dispatch::ticket::Answer;
+use crate::acceptor::lifecycle::Lifecycle;
+use crate::acceptor::storage::message_memory::OWN_BYTES;
+
+const SETTINGS: &str = r#"{"interface": "asgi", "ws_ping_interval": 100, "ws_ping_timeout": 20, "body_timeout": 60,
+    "session_grace": 0}"#;
+const ASKED: &str = "GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+    Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n";
+const PING: &[u8] = b"\x89\0";
+/// More of its message, which goes on.
+const CONTINUED: &[u8] = &[0; 100];
+/// Of a client's. Its mask is zero.
+const CLOSE: &[u8] = b"\x88\x80\0\0\0\0";
+
+/// A client that has its WebSocket.
+fn stage() -> Stage {
+    let mut stage = Stage::new(SETTINGS);
+    stage.say(ASKED);
+    // A head of this status is not the app's own, but what its worker writes when it accepts.
+    let Answer::App(mut accepted) = answer(OK, b"", false, Start::Whole) else {
+        panic!("it is the app's");
+    };
+    accepted.facts.status = SWITCHING;
+    let ticket = stage.ticket();
+    ticket.answer(Answer::App(accepted));
+    drop(ticket);
+    stage.turn();
+    let (heard, _) = stage.heard();
+    assert!(heard.contains("Upgrade: websocket\r\n"), "{heard}");
+    stage.later(0);
+    stage
+}
+
+/// The start of a message, so much that it takes from others.
+fn start_of_message() -> Vec<u8> {
+    let header = b"\x82\xff\0\0\0\0\0\x10\0\0\0\0\0\0";
+    [&header[..], &vec![0; 2 * OWN_BYTES]].concat()
+}
+
+/// The client sends this, of which nobody has heard as yet.
+fn send(stage: &mut Stage, bytes: &[u8]) {
+    stage.socket.write_all(bytes).unwrap();
+}
+
+/// What the client hears, and whether that was the last of it.
+fn frames(stage: &mut Stage) -> (Vec<u8>, bool) {
+    let mut got = Vec::new();
+    let is_over = stage.socket.read_to_end(&mut got).is_ok();
+    (got, is_over)
+}
+
+/// The code with which the client is told that it is closed, if it is.
+fn code(stage: &mut Stage) -> Option<u16> {
+    match frames(stage).0[..] {
+        [] => None,
+        [0x88, _, high, low, ..] => Some(u16::from_be_bytes([high, low])),
+        ref frames => panic!("{frames:?}"),
+    }
+}
+
+/// In how long it is to be looked at.
+fn due_in_us(stage: &mut Stage) -> u64 {
+    let connection = stage.clients.roll.get_mut(0).expect("it is here");
+    let Phase::Session(session) = &connection.phase else {
+        panic!("it is no session");
+    };
+    session.due_us(&stage.requests) - stage.requests.now_us
+}
+
+#[test]
+fn once_it_is_closed_nothing_is_due_but_its_end() {
+    let mut stage = stage();
+    send(&mut stage, &start_of_message());
+    stage.turn();
+    assert_eq!(due_in_us(&mut stage), 60 * S, "the rest of its message");
+    stage.later(60 * S);
+    assert_eq!(code(&mut stage), Some(1008));
+    assert_eq!(due_in_us(&mut stage), 10 * S);
+    // Neither for what its client sends, nor for a ping, nor since the server leaves.
+    send(&mut stage, CONTINUED);
+    stage.turn();
+    stage.later(4 * S);
+    stage.requests.lifecycle = Lifecycle::Draining;
+    assert_eq!(due_in_us(&mut stage), 6 * S);
+    stage.later(6 * S - 1);
+    assert_eq!(frames(&mut stage), (vec![], false));
+    stage.later(1);
+    assert!(frames(&mut stage).1);
+    stage.close_books();
+}
+
+#[test]
+fn a_client_that_does_not_answer_a_ping_is_waited_for_once() {
+    let mut stage = stage();
+    assert_eq!(due_in_us(&mut stage), 100 * S);
+    stage.later(100 * S);
+    assert_eq!(frames(&mut stage), (PING.to_vec(), false));
+    assert_eq!(due_in_us(&mut stage), 20 * S);
+    stage.later(20 * S);
+    assert_eq!(code(&mut stage), Some(1011));
+    assert_eq!(due_in_us(&mut stage), 10 * S);
+    send(&mut stage, CLOSE);
+    stage.turn();
+    assert!(frames(&mut stage).1);
+    stage.close_books();
+}

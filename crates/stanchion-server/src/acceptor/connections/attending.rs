@@ -16,7 +16,7 @@ impl Connection {
         let mut turn_bytes = 0;
         if let Phase::Session(session) = &mut self.phase {
             session.ticket.seen();
-            session.tick(self.number, &self.transport, requests);
+            session.retire(self.number, requests);
         }
         loop {
             let Phase::Session(session) = &mut self.phase else {
@@ -66,6 +66,9 @@ impl Connection {
             if progress == 0 && !session.has_more_to_say(&self.transport, requests) {
                 if self.transport.is_hung_up() {
                     return self.lose(requests);
+                }
+                if session.tick(&self.transport, requests) {
+                    continue;
                 }
                 return Step::Wait;
             }

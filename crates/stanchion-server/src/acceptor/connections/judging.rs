@@ -67,13 +67,24 @@ impl Connection {
         poller: &Poller,
     ) -> Looked {
         let now_us = requests.now_us;
-        let look = self.judge(wanted, requests);
+        let mut look = self.judge(wanted, requests);
+        let mut fate = Fate::Stays;
+        if matches!(look, Look::HeadTimedOut | Look::CallOff(_) | Look::Drop) {
+            // What came in time may not have been read yet: others had their turn, or more had news than the kernel tells
+            // of at a time.
+            self.transport.glance();
+            fate = self.drive(None, requests, poller);
+            look = match fate {
+                Fate::Stays => self.judge(wanted, requests),
+                Fate::Asks | Fate::Ends => Look::Well { until_us: now_us },
+            };
+        }
         let again_us = match look {
             Look::Well { until_us } => until_us,
             _ => now_us,
         };
         let fate = match look {
-            Look::Well { .. } => Fate::Stays,
+            Look::Well { .. } => fate,
             Look::Doubt => {
                 self.transport.glance();
                 match (self.drive(None, requests, poller), &self.phase) {

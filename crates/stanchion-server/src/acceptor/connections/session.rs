@@ -119,8 +119,8 @@ impl Session {
         due_us.min(self.restarts_us.unwrap_or(u64::MAX))
     }
 
-    /// What the clock asks for.
-    pub(super) fn tick(&mut self, number: u32, transport: &Transport, requests: &mut Requests) {
+    /// Closes it in its time when the server leaves, whatever its client does.
+    pub(super) fn retire(&mut self, number: u32, requests: &mut Requests) {
         if self.end.is_some() {
             return;
         }
@@ -131,12 +131,20 @@ impl Session {
         let is_told = requests.lifecycle.is_refusing();
         if is_told || self.restarts_us.is_some_and(|at_us| now_us >= at_us) {
             self.close(End::Restart, &restart(), requests);
-            return;
+        }
+    }
+
+    /// What the clock asks of the client; true if that is to be said. All that has come is heard before: what came in
+    /// time, while others had their turn, is not late.
+    pub(super) fn tick(&mut self, transport: &Transport, requests: &mut Requests) -> bool {
+        let now_us = requests.now_us;
+        if self.end.is_some() {
+            return false;
         }
         if self.unfinished.is_too_slow(now_us) {
             let close = Close::new(code::POLICY, "the rest of a message came too slowly");
             self.close(End::ForClient, &close, requests);
-            return;
+            return true;
         }
         let seen = Seen {
             written: self.written,
@@ -145,7 +153,8 @@ impl Session {
             is_heard: self.hears(),
         };
         let settings = &requests.common.settings;
-        match self.pings.tick(seen, settings, now_us) {
+        let due = self.pings.tick(seen, settings, now_us);
+        match due {
             Some(Due::Ping) => self.socket.ping(),
             Some(Due::Close) => {
                 let close = Close::new(code::FAILED, "a ping was not answered");
@@ -153,6 +162,7 @@ impl Session {
             }
             None => {}
         }
+        due.is_some()
     }
 
     /// Closes it, unless somebody has: the client is told, and the app if it was not the app.

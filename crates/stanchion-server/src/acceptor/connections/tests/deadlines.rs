@@ -2,6 +2,7 @@
 
 use stanchion_http::BodyLength;
 
+use std::net::Shutdown;
 use std::sync::{Arc, Mutex};
 
 use super::*;
@@ -48,6 +49,36 @@ fn who_dawdles_has_so_long_and_no_longer() {
     }
 }
 
+/// The loop was busy with others, or has not heard all that the kernel had to tell.
+#[test]
+fn what_came_of_a_body_in_time_is_read_before_its_client_is_judged() {
+    let mut stage = Stage::new(SETTINGS);
+    stage.say("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nx");
+    for more in [b"x", b"y"] {
+        stage.socket.write_all(more).unwrap();
+        stage.later(20 * S);
+        assert_eq!(stage.heard(), (String::new(), false));
+    }
+    assert!(matches!(stage.connection().phase, Phase::Waiting(_)));
+    stage.close_books();
+}
+
+#[test]
+fn what_came_of_a_head_in_time_is_read_before_its_client_is_judged() {
+    for read in [0, 8] {
+        let mut stage = Stage::new(SETTINGS);
+        let (read, unread) = GET.split_at(read);
+        stage.say(read);
+        stage.socket.write_all(unread.as_bytes()).unwrap();
+        stage.later(10 * S);
+        assert_eq!(stage.heard(), (String::new(), false), "{unread:?}");
+        stage.answer(OK, "in time");
+        let (heard, _) = stage.heard();
+        assert!(heard.ends_with("in time"), "{heard}");
+        stage.close_books();
+    }
+}
+
 #[test]
 fn a_request_that_waits_for_us_has_no_deadline_of_its_client() {
     let mut stage = Stage::new(SETTINGS);
@@ -76,8 +107,8 @@ fn a_head_that_drips_has_as_long_as_one_that_stops() {
 fn who_cannot_be_told_that_its_head_took_too_long_is_gone_all_the_same() {
     let mut stage = Stage::new(SETTINGS);
     stage.say("GET / HT");
-    // It leaves, and the kernel's news of that is not heard before the look.
-    (stage.socket, _) = UnixStream::pair().unwrap();
+    // It hears no more (shutdown(2)), of which the kernel has no news for us.
+    stage.socket.shutdown(Shutdown::Read).unwrap();
     stage.later(10 * S);
     assert_eq!(stage.clients.len(), 0);
     assert_eq!(stage.ended(Outcome::HeadTimeout), 1);

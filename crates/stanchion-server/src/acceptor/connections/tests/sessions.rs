@@ -11,9 +11,10 @@ const SETTINGS: &str = r#"{"interface": "asgi", "ws_ping_interval": 100, "ws_pin
 const ASKED: &str = "GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n";
 const PING: &[u8] = b"\x89\0";
+/// Of a client's, as what follows. Its mask is zero.
+const PONG: &[u8] = b"\x8a\x80\0\0\0\0";
 /// More of its message, which goes on.
 const CONTINUED: &[u8] = &[0; 100];
-/// Of a client's. Its mask is zero.
 const CLOSE: &[u8] = b"\x88\x80\0\0\0\0";
 
 /// A client that has its WebSocket.
@@ -107,4 +108,42 @@ fn a_client_that_does_not_answer_a_ping_is_waited_for_once() {
     stage.turn();
     assert!(frames(&mut stage).1);
     stage.close_books();
+}
+
+/// The loop was busy with others, or has not heard all that the kernel had to tell.
+#[test]
+fn what_came_of_a_message_in_time_is_heard_before_its_client_is_judged() {
+    for is_told in [true, false] {
+        let mut stage = stage();
+        send(&mut stage, &start_of_message());
+        stage.turn();
+        stage.requests.now_us += 60 * S;
+        send(&mut stage, CONTINUED);
+        if is_told {
+            stage.turn();
+        }
+        stage.later(0);
+        assert_eq!(code(&mut stage), None, "{is_told}");
+        stage.later(60 * S);
+        assert_eq!(code(&mut stage), Some(1008), "{is_told}");
+        stage.close_books();
+    }
+}
+
+#[test]
+fn an_answer_to_a_ping_that_came_in_time_is_heard_before_its_client_is_judged() {
+    for is_told in [true, false] {
+        let mut stage = stage();
+        stage.later(100 * S);
+        assert_eq!(frames(&mut stage).0, PING);
+        stage.requests.now_us += 20 * S;
+        send(&mut stage, PONG);
+        if is_told {
+            stage.turn();
+        }
+        stage.later(0);
+        assert_eq!(code(&mut stage), None, "{is_told}");
+        assert_eq!(due_in_us(&mut stage), 100 * S);
+        stage.close_books();
+    }
 }

@@ -209,6 +209,25 @@ fn a_body_that_does_not_go_on_is_called_off_but_not_while_its_worker_is_waited_f
     stage.close_books();
 }
 
+/// The loop was busy with others, or has not heard all that the kernel had to tell.
+#[test]
+fn what_came_of_an_upload_in_time_is_read_before_its_client_is_judged() {
+    let settings = r#"{"interface": "asgi", "body_timeout": 10, "min_body_rate": 0}"#;
+    let mut stage = stage(settings, &head("Content-Length: 200000"));
+    stage.say(&"a".repeat(EARLY_BYTES));
+    let mut running = taken(&stage);
+    for _ in 0..2 {
+        stage.socket.write_all(b"more").unwrap();
+        stage.later(10 * S);
+        assert!(!running.client_gone());
+        assert_eq!(received(&mut running), b"more");
+    }
+    stage.later(10 * S);
+    assert!(running.client_gone());
+    drop(running);
+    stage.close_books();
+}
+
 #[test]
 fn who_waits_in_the_line_with_the_start_of_a_body_is_not_called_slow() {
     let settings = r#"{"interface": "asgi", "body_timeout": 10}"#;

@@ -204,12 +204,33 @@ def test_fragments_with_control_frames_between_them_are_one_message(server: Serv
     assert client.frame() == (FIN | TEXT, b"plain")
 
 
+EMPTY = {
+    "as RFC 7692 section 7.2.3.6 has it": b"\x00",
+    "nothing": b"",
+    "a block with the fixed codes": b"\x02\x00",
+    "a last block": b"\x01",
+    "a last block with the fixed codes": b"\x03\x00\x00",
+    "two blocks": b"\x00" + TAIL + b"\x00",
+}
+
+
+@pytest.mark.parametrize("empty", EMPTY.values(), ids=EMPTY)
+def test_an_empty_message_is_what_zlib_takes_for_one(server: Server, raw: Opening, empty: bytes) -> None:
+    assert inflated(empty) == b"", "so Python's websockets has it"
+    client = raw(server)
+    for kind in (TEXT, BINARY):
+        client.send(FIN | DEFLATED | kind, empty)
+        assert client.frame() == (FIN | kind, b"")
+        client.send(DEFLATED | kind, b"")
+        client.send(FIN | CONTINUED, empty)
+        assert client.frame() == (FIN | kind, b"")
+
+
 BAD = {
     "a bomb": ([(FIN | DEFLATED | BINARY, deflated(bytes(1_000_001)))], 1009),
     "a text that is one": ([(FIN | DEFLATED | TEXT, deflated(b"x" * 1_000_001))], 1009),
     "too long as it comes": ([(FIN | DEFLATED | BINARY, os.urandom(1_000_001))], 1009),
     "no compression": ([(FIN | DEFLATED | BINARY, b"\xff" * 10)], 1007),
-    "nothing": ([(FIN | DEFLATED | TEXT, b"")], 1007),
     "cut": ([(FIN | DEFLATED | BINARY, deflated(b"Hello")[:-2])], 1007),
     "another message's window": ([(FIN | DEFLATED | TEXT, b"\xf2\x00\x11\x00\x00")], 1007),
     "no UTF-8": ([(FIN | DEFLATED | TEXT, deflated(b"\xc3\x28"))], 1007),

@@ -83,6 +83,11 @@ impl Codec {
 }
 
 fn inflate(stream: &mut Inflate, mut deflated: Vec<u8>, size_max: usize) -> Result<Vec<u8>, Fault> {
+    // An empty message is to be one byte (RFC 7692 section 7.2.3.6). Who sends none is understood by others, since zlib finds
+    // nothing wrong with the tail alone.
+    if deflated.is_empty() {
+        return Ok(deflated);
+    }
     let guess = deflated.len().saturating_mul(FIRST_TIMES);
     deflated.reserve_exact(TAIL.len() + END.len());
     deflated.extend_from_slice(&TAIL);

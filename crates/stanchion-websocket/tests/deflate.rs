@@ -41,6 +41,27 @@ fn the_examples_of_the_rfc() {
     assert_eq!(second, Err(code::BAD_PAYLOAD));
 }
 
+/// Python's zlib, and so websockets, makes an empty message of each: the tests of the whole server look.
+#[test]
+fn an_empty_message_is_one_in_whatever_way_it_is_said() {
+    for empty in [
+        // Nothing at all, which is not as RFC 7692 section 7.2.3.6 has it.
+        &b""[..],
+        b"\x00",
+        // A block with the fixed codes, and the header of the next one.
+        b"\x02\x00",
+        // Last blocks: one without compression, and one with the fixed codes.
+        b"\x01",
+        b"\x03\x00\x00",
+        // Two blocks.
+        b"\x00\x00\x00\xff\xff\x00",
+    ] {
+        for kind in [Kind::Text, Kind::Binary] {
+            assert_eq!(inflated(kind, empty, 0), Ok(vec![]), "{empty:x?}");
+        }
+    }
+}
+
 #[test]
 fn a_client_may_end_the_stream_within_a_message() {
     let last = &HELLOS[2][..7];
@@ -89,7 +110,8 @@ fn what_is_cut_is_not_taken_for_a_message() {
     // Not of the others: a block without compression says how much is to come, whatever that is, and where a block ends a
     // message may.
     for hello in [HELLOS[0], HELLOS[2]] {
-        for len in 0..hello.len() {
+        // Of which nothing is there is an empty one.
+        for len in 1..hello.len() {
             let cut = &hello[..len];
             let outcome = inflated(Kind::Binary, cut, SIZE_MAX);
             assert_eq!(outcome, Err(code::BAD_PAYLOAD), "{cut:x?}");

@@ -151,7 +151,7 @@ def test_messages_of_all_sizes_come_back_to_websockets_as_they_went(serve_asgi: 
 def test_a_window_is_no_larger_than_the_client_has_said(server: Server, bits: int, raw: Opening) -> None:
     client = raw(server, f"permessage-deflate; server_max_window_bits={bits}")
     # What comes again does so farther back than in the window.
-    data = os.urandom(1 << (bits - 1)) + like_json(1 << bits)
+    data = like_json(1 << bits) + os.urandom(1 << (bits - 1))
     client.send(FIN | BINARY, data * 4)
     firsts, payload = client.message()
     if bits < COMPRESSED_FROM_BITS:

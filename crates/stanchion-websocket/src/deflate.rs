@@ -15,6 +15,9 @@ const TAIL: [u8; 4] = [0, 0, 0xff, 0xff];
 const END: [u8; 2] = [3, 0];
 /// How much longer a message is, as a first guess.
 const FIRST_TIMES: usize = 4;
+/// Of a longer message so much is compressed first. If that did not become shorter, such as of a picture, the rest mostly
+/// does not either, and is not tried.
+const TRIED_BYTES: usize = 16 << 10;
 
 /// So much of a message is decompressed at a time.
 const PIECE_BYTES: usize = 16 << 10;
@@ -38,8 +41,8 @@ pub struct Codec {
 }
 
 impl Codec {
-    /// Compresses a message for a client whose window has so many bits, 9 to 15; `None` if that does not make it shorter, or
-    /// takes too long.
+    /// Compresses a message for a client whose window has so many bits, 9 to 15; `None` if that does not make it, or its
+    /// start, shorter, or takes too long.
     pub fn deflate(&mut self, message: &[u8], window_bits: u8) -> Option<Vec<u8>> {
         let (stream, bits) = match window_bits {
             WINDOW_BITS_MAX => (&mut self.wide, WINDOW_BITS_MAX),
@@ -49,14 +52,16 @@ impl Codec {
         let stream = stream.get_or_insert_with(|| Deflate::new(LEVEL, false, bits));
         stream.reset();
         let mut deflated = vec![0; message.len()];
-        stream
-            .compress(message, &mut deflated, DeflateFlush::SyncFlush)
-            .ok()?;
-        let (read, written) = (stream.total_in() as usize, stream.total_out() as usize);
-        // Where there is room left, it has written all.
-        if read < message.len() || written >= deflated.len() {
-            return None;
+        if message.len() > TRIED_BYTES {
+            let (tried, room) = (&message[..TRIED_BYTES], &mut deflated[..TRIED_BYTES]);
+            // It ends a block, so that all of it is written but for some bits.
+            stream.compress(tried, room, DeflateFlush::Block).ok()?;
+            shorter_bytes(stream, TRIED_BYTES)?;
         }
+        let (read, written) = (stream.total_in() as usize, stream.total_out() as usize);
+        let (rest, room) = (&message[read..], &mut deflated[written..]);
+        stream.compress(rest, room, DeflateFlush::SyncFlush).ok()?;
+        let written = shorter_bytes(stream, message.len())?;
         deflated.truncate(written.checked_sub(TAIL.len())?);
         Some(deflated)
     }
@@ -80,6 +85,12 @@ impl Codec {
         }
         Ok(message)
     }
+}
+
+/// How many bytes the first `len` have become, if that is less. Where there is room left, all are written.
+fn shorter_bytes(stream: &Deflate, len: usize) -> Option<usize> {
+    let (read, written) = (stream.total_in() as usize, stream.total_out() as usize);
+    (read == len && written < len).then_some(written)
 }
 
 fn inflate(stream: &mut Inflate, mut deflated: Vec<u8>, size_max: usize) -> Result<Vec<u8>, Fault> {
@@ -123,4 +134,49 @@ fn inflate(stream: &mut Inflate, mut deflated: Vec<u8>, size_max: usize) -> Resu
     }
     message.truncate(len);
     Ok(message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In which nothing comes again (xorshift).
+    fn unlike(len: usize) -> Vec<u8> {
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let bytes = std::iter::repeat_with(|| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state as u8
+        });
+        bytes.take(len).collect()
+    }
+
+    #[test]
+    fn a_message_is_read_no_further_than_it_takes_to_see_that_it_does_not_become_shorter() {
+        let alike = b"what comes again ".repeat(TRIED_BYTES);
+        let pictures = unlike(1 << 20);
+        for (message, is_shorter, read) in [
+            (pictures.clone(), false, TRIED_BYTES),
+            (pictures[..=TRIED_BYTES].to_vec(), false, TRIED_BYTES),
+            // Too short to be tried in part.
+            (pictures[..TRIED_BYTES].to_vec(), false, TRIED_BYTES),
+            (pictures[..1000].to_vec(), false, 1000),
+            (
+                [&pictures[..TRIED_BYTES], &alike].concat(),
+                false,
+                TRIED_BYTES,
+            ),
+            (alike.clone(), true, alike.len()),
+            (alike[..=TRIED_BYTES].to_vec(), true, TRIED_BYTES + 1),
+        ] {
+            for bits in [NARROW_BITS, WINDOW_BITS_MAX] {
+                let mut codec = Codec::default();
+                let deflated = codec.deflate(&message, bits);
+                assert_eq!(deflated.is_some(), is_shorter, "{} {bits}", message.len());
+                let stream = codec.wide.or(codec.narrow).expect("it was used");
+                assert_eq!(stream.total_in(), read as u64, "{} {bits}", message.len());
+            }
+        }
+    }
 }

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
+from support.frames import CLOSE, FIN, OFFER, TEXT, Raw
 from support.gate import Gate
 from support.patience import eventually
 from support.server import Serve, Server
@@ -72,10 +73,14 @@ def liar(shared_serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 def tell(liar: tuple[Server, Gate], wire: Wire, old: str, new: str, more: str = "", said: str = LENGTH) -> None:
     """Ask for an answer of `FORGED` and `more`, in whose head, before the acceptor looks, `old` becomes `new`."""
-    server, gate = liar
     fields = [("Content-Length", said), *FIELDS[1:]]
     lie = {"status": "299 Odd", "fields": fields, "body": FORGED, "more": more, "old": old, "new": new}
     wire.send(request("POST", "/lie", body=json.dumps(lie).encode().hex().encode()))
+    let_lie(*liar)
+
+
+def let_lie(server: Server, gate: Gate) -> None:
+    """The app that was asked to does it, while the acceptor stands still."""
     assert gate.announcement() == "asked"
     acceptor = server.acceptor()
     acceptor.suspend()
@@ -144,3 +149,44 @@ def test_of_a_stream_that_goes_on_after_its_end_nothing_is_sent(liar: tuple[Serv
         gate.let_pass(1)
         for _ in range(2):
             assert wire.get("/").text.isdigit()
+
+
+@pytest.fixture(scope="module")
+def blamer(shared_serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Gate]]:
+    gate = Gate(tmp_path_factory.mktemp("blamer") / "gate")
+    # With few slots there is little memory to look through.
+    few = ("--worker-concurrency", "2", "--worker-sessions", "2")
+    arguments = ("--interface", "asgi", "--ws-per-message-deflate", *few)
+    yield shared_serve("lying_sockets:app", *arguments, env=gate.environment), gate
+    gate.close()
+
+
+def told_after_blame(blamer: tuple[Server, Gate], offer: str | None, code: int) -> int:
+    """The code that a client is told which is said to have sent what cannot be decompressed."""
+    with blamer[0].connect() as wire:
+        client = Raw(wire, offer)
+        client.send(FIN | TEXT, str(code).encode())
+        let_lie(*blamer)
+        first, payload = client.frame()
+        assert first == FIN | CLOSE
+        return int.from_bytes(payload[:2], "big")
+
+
+@pytest.mark.parametrize(
+    ("offer", "code"),
+    [(None, 1007), (None, 1009), (OFFER, 1000), (OFFER, 1002), (OFFER, 1012), (OFFER, 4000)],
+)
+def test_a_worker_that_blames_its_client_for_what_it_cannot_have_done_is_found_out(
+    blamer: tuple[Server, Gate], offer: str | None, code: int
+) -> None:
+    before = found_out(blamer[0])
+    assert told_after_blame(blamer, offer, code) == 1011
+    assert_is_found_out(blamer[0], before + 1)
+
+
+@pytest.mark.parametrize("code", [1007, 1009])
+def test_a_client_may_be_blamed_for_what_it_has_compressed(blamer: tuple[Server, Gate], code: int) -> None:
+    """That is: what is refused above is not the record."""
+    before = found_out(blamer[0])
+    assert told_after_blame(blamer, OFFER, code) == code
+    assert found_out(blamer[0]) == before

@@ -92,6 +92,16 @@ pub fn read_close(bytes: &[u8]) -> Result<Close, BadRecord> {
     Ok(Close::new(u16::from_le_bytes(*code), reason))
 }
 
+/// Likewise of a worker's that closes because of what the client has sent: there are codes for that, and an app that wants
+/// another one is to say so itself.
+pub fn read_fault(bytes: &[u8]) -> Result<Close, BadRecord> {
+    let close = read_close(bytes)?;
+    match close.code {
+        code::BAD_PAYLOAD | code::TOO_BIG => Ok(close),
+        _ => Err(BadRecord),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,6 +128,18 @@ mod tests {
             read_message_head([DEFLATED | 4, 0, 0, 0, 0]),
             Err(BadRecord)
         );
+    }
+
+    #[test]
+    fn a_client_is_blamed_by_no_code_but_those_of_a_message_that_cannot_be_decompressed() {
+        for code in 0..=u16::MAX {
+            let close = Close::new(code, "why");
+            let record = fault_record(&close);
+            let is_one = [1007, 1009].contains(&code);
+            let read = read_fault(&record[MESSAGE_HEAD_BYTES..]);
+            assert_eq!(read, is_one.then_some(close).ok_or(BadRecord), "{code}");
+        }
+        assert_eq!(read_fault(b"\xef\x03\xff"), Err(BadRecord));
     }
 
     #[test]

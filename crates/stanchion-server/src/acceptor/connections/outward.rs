@@ -4,7 +4,7 @@ use stanchion_exchange::Corrupt;
 use stanchion_websocket::{Close, FrameHead, frame_head};
 
 use crate::acceptor::dispatch::sessions::Messages;
-use crate::record::{Content, Form, MESSAGE_HEAD_BYTES, read_close, read_message_head};
+use crate::record::{Content, Form, MESSAGE_HEAD_BYTES, read_close, read_fault, read_message_head};
 
 /// What a worker says last.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,12 +117,12 @@ impl Outward {
                     let missing = *len - got.len();
                     got.extend_from_slice(split(&mut rest, missing));
                     if got.len() == *len {
-                        let close = read_close(got).map_err(|_| NONSENSE)?;
                         let last = if *is_fault {
-                            Last::Fault(close)
+                            read_fault(got).map(Last::Fault)
                         } else {
-                            Last::Close(close)
+                            read_close(got).map(Last::Close)
                         };
+                        let last = last.map_err(|_| NONSENSE)?;
                         self.inside = Inside::Head;
                         return Ok(Some(last));
                     }
@@ -140,6 +140,7 @@ impl Outward {
         let (content, len) = read_message_head(head).map_err(|_| NONSENSE)?;
         self.inside = match content {
             Content::Close => Inside::Close(len, Vec::with_capacity(len), false),
+            Content::Fault if !self.deflates => return Err(NOT_ITS_TO_BLAME),
             Content::Fault => Inside::Close(len, Vec::with_capacity(len), true),
             Content::Restart => Inside::Head,
             Content::Message(form) if form.is_deflated && !self.deflates => return Err(NOT_AGREED),
@@ -156,6 +157,8 @@ impl Outward {
 
 const NONSENSE: Corrupt = Corrupt("a message of a WebSocket makes no sense");
 const NOT_AGREED: Corrupt = Corrupt("a message is compressed for a client that takes no such");
+const NOT_ITS_TO_BLAME: Corrupt =
+    Corrupt("a client is said to compress badly, which sends no compressed messages");
 
 /// Takes up to `len` bytes off the front.
 fn split<'b>(bytes: &mut &'b [u8], len: usize) -> &'b [u8] {
@@ -235,14 +238,32 @@ mod tests {
     fn a_worker_that_closes_is_told_from_an_app_that_says_the_same() {
         let leaves = message_head(Content::Restart, 0);
         let says = close_record(&restart());
-        let blames = fault_record(&restart());
+        let too_big = Close::new(1009, "a message is too long");
+        let [says_it, blames] = [close_record(&too_big), fault_record(&too_big)];
         for (bytes, last) in [
             (&leaves[..], Last::Restart),
             (&says, Last::Close(restart())),
-            (&blames, Last::Fault(restart())),
+            (&says_it, Last::Close(too_big.clone())),
+            (&blames, Last::Fault(too_big)),
         ] {
-            let taken = Outward::default().take(bytes, &mut Vec::new());
+            let taken = Outward::new(true).take(bytes, &mut Vec::new());
             assert_eq!(taken, Ok(Some(last)));
+        }
+    }
+
+    #[test]
+    fn a_worker_blames_only_clients_that_compress_and_by_the_codes_for_it() {
+        for (deflates, code, outcome) in [
+            (false, 1007, NOT_ITS_TO_BLAME),
+            (false, 1009, NOT_ITS_TO_BLAME),
+            (true, 1000, NONSENSE),
+            (true, 1002, NONSENSE),
+            (true, 1012, NONSENSE),
+            (true, 4000, NONSENSE),
+        ] {
+            let blames = fault_record(&Close::new(code, ""));
+            let taken = Outward::new(deflates).take(&blames, &mut Vec::new());
+            assert_eq!(taken, Err(outcome), "{code}");
         }
     }
 

@@ -72,6 +72,14 @@ async def flood(send: Send) -> None:
         await send({"type": "websocket.send", "bytes": bytes(10_000)})
 
 
+async def hears(receive: Receive) -> None:
+    """It does nothing but to receive."""
+    received = 0
+    while (await receive())["type"] == "websocket.receive":
+        received += 1
+        SEEN[:] = [["received", received]]
+
+
 async def talk(path: str, receive: Receive, send: Send) -> None:
     if path == "/deaf":
         await asyncio.Event().wait()
@@ -88,6 +96,9 @@ async def talk(path: str, receive: Receive, send: Send) -> None:
     if path == "/block":
         announce(f"{os.getpid()} blocks")
         wait_for_pass()
+    if path == "/count":
+        await hears(receive)
+        return
     while True:
         event = await receive()
         if event["type"] == "websocket.disconnect" and path == "/told":

@@ -6,8 +6,10 @@ import random
 import re
 import zlib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from threading import Event
 
 import pytest
 from websockets.exceptions import ConnectionClosedError
@@ -278,6 +280,47 @@ def test_a_client_that_has_sent_what_is_no_message_and_gone_is_counted_once(
     assert sessions(counts)["begun"] == 20
     assert counts.settled()["in_flight"] == 0
     assert {event[0] for event in seen(server) if isinstance(event[0], int)} <= {1006, 1007}
+
+
+BOMBS_MAX = 100
+
+
+def test_a_flood_of_bombs_leaves_the_loop_time_for_what_others_want(serve_asgi: ServeAsgi, raw: Opening) -> None:
+    """Their requests are answered between its messages, and not once it has ended."""
+    server = serve_asgi("sockets:app", DEFLATE, "-w", "1")
+    client = raw(server, path="/count")
+    bomb = deflated(bytes(1 << 20))
+    is_enough = Event()
+
+    def flood() -> int:
+        sent = 0
+        while sent < BOMBS_MAX and not is_enough.is_set():
+            client.send(FIN | DEFLATED | BINARY, bomb)
+            sent += 1
+        return sent
+
+    with ThreadPoolExecutor(1) as pool:
+        flooding = pool.submit(flood)
+        between: set[int] = set()
+        while len(between) < 5 and BOMBS_MAX not in between:
+            between |= {event[1] for event in seen(server) if event[0] == "received"}
+        is_enough.set()
+        sent = flooding.result(PATIENCE_S)
+    assert len(between) == 5 and max(between) < BOMBS_MAX
+    # None was lost for that.
+    eventually(lambda: seen(server)[-1] == ["received", sent], "all are received")
+
+
+def test_of_several_that_flood_all_are_heard(serve_asgi: ServeAsgi, raw: Opening) -> None:
+    server = serve_asgi("sockets:app", DEFLATE, "-w", "1")
+    data = bytes(1 << 20)
+    clients = [raw(server) for _ in range(5)]
+    for client in clients:
+        for _ in range(4):
+            client.send(FIN | DEFLATED | BINARY, deflated(data))
+    for client in clients:
+        for _ in range(4):
+            assert inflated(client.message()[1]) == data
 
 
 SOCKETS = 200

@@ -9,6 +9,7 @@ mod deflate;
 mod extension;
 mod frame;
 mod handshake;
+mod ration;
 mod socket;
 
 pub use code::is_sendable;
@@ -16,4 +17,5 @@ pub use deflate::Codec;
 pub use extension::Deflate;
 pub use frame::{FrameHead, frame_head};
 pub use handshake::{Handshake, accept_value, handshake};
+pub use ration::{Claim, Ration};
 pub use socket::{Came, Close, Event, Form, Kind, REASON_BYTES_MAX, Socket};

@@ -1,5 +1,5 @@
 //! What `receive` and `send` give: awaitables that do their work when they are awaited, as coroutines do, and are through
-//! at once if they can be, without a turn of the loop.
+//! at once if they can be, without a turn of the loop, unless much was decompressed in this one.
 //!
 //! They are coroutines as far as asyncio goes (`send`, `throw` and `close`), since apps make tasks of them, give them to
 //! `wait_for`, and make them in other threads. Whatever is cancelled before its first step has taken nothing.

@@ -1,30 +1,38 @@
-//! What compresses the messages of `WebSockets`: one for all of an event loop, so that one that idles holds none of it.
+//! What compresses the messages of `WebSockets`: one for all of an event loop, so that one that idles holds none of it, and
+//! all together leave the loop time for its other work.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
-use stanchion_server::record::{Close, Codec, Kind};
+use stanchion_server::record::{Claim, Close, Codec, Kind, Ration};
 
 /// Shorter messages are sent as they are: they fit into one packet, and alone they have little that comes again.
 const DEFLATED_BYTES_MIN: usize = 1 << 10;
 
 pub(super) struct Compression {
-    codec: Mutex<Codec>,
+    state: Mutex<State>,
     /// What the message of a client may have, in bytes.
     size_max: usize,
+}
+
+#[derive(Default)]
+struct State {
+    codec: Codec,
+    /// Who waits for the next one does so by a future.
+    ration: Ration<Py<PyAny>>,
 }
 
 impl Compression {
     pub(super) fn new(size_max: usize) -> Self {
         Self {
-            codec: Mutex::default(),
+            state: Mutex::default(),
             size_max,
         }
     }
 
-    fn lock(&self, py: Python<'_>) -> MutexGuard<'_, Codec> {
-        self.codec
+    fn lock(&self, py: Python<'_>) -> MutexGuard<'_, State> {
+        self.state
             .lock_py_attached(py)
             .unwrap_or_else(PoisonError::into_inner)
     }
@@ -37,7 +45,7 @@ impl Compression {
         window_bits: u8,
     ) -> Option<Vec<u8>> {
         (message.len() >= DEFLATED_BYTES_MIN)
-            .then(|| self.lock(py).deflate(message, window_bits))
+            .then(|| self.lock(py).codec.deflate(message, window_bits))
             .flatten()
     }
 
@@ -51,6 +59,27 @@ impl Compression {
         kind: Kind,
         deflated: Vec<u8>,
     ) -> Result<Vec<u8>, Close> {
-        self.lock(py).inflate(kind, deflated, self.size_max)
+        let read = deflated.len();
+        let mut state = self.lock(py);
+        let message = state.codec.inflate(kind, deflated, self.size_max);
+        // Of one that is none nobody knows how much was made.
+        let made = message.as_ref().map_or(self.size_max, Vec::len);
+        state.ration.use_up(read.saturating_add(made));
+        message
+    }
+
+    /// Whether a WebSocket may have a message decompressed, or is to wait until the loop's other work has had its turn.
+    pub(super) fn is_for(&self, py: Python<'_>, claim: &mut Claim) -> bool {
+        self.lock(py).ration.is_for(claim)
+    }
+
+    /// It waits, by this future. Whether the loop is to be asked for [`Self::renew`], in its next turn.
+    pub(super) fn wait(&self, py: Python<'_>, claim: &mut Claim, future: Py<PyAny>) -> bool {
+        self.lock(py).ration.wait(claim, future)
+    }
+
+    /// The next turn has come: gives the futures of those who wait.
+    pub(super) fn renew(&self, py: Python<'_>) -> Vec<Py<PyAny>> {
+        self.lock(py).ration.renew()
     }
 }

@@ -29,6 +29,7 @@ use tracing::{error, info};
 
 use compression::Compression;
 use reading::Reader;
+use request::wake;
 use running::Running;
 use socket::Socket;
 
@@ -367,16 +368,8 @@ impl Puller {
         if !state.seats.wants_turn() {
             return Ok(());
         }
-        let begun = state.begun.as_ref();
-        let begun =
-            begun.map(|begun| (begun.event_loop.clone_ref(py), begun.outside.clone_ref(py)));
         drop(state);
-        if let Some((event_loop, outside)) = begun {
-            let turn = this.getattr(intern!(py, "turn_again"))?;
-            let call_soon = event_loop.getattr(py, intern!(py, "call_soon"))?;
-            call_soon.call(py, (turn,), Some(outside.bind(py)))?;
-        }
-        Ok(())
+        Self::call_soon(this, intern!(py, "turn_again"))
     }
 }
 
@@ -442,6 +435,12 @@ impl Puller {
         let (py, puller) = (this.py(), this.get());
         puller.lock(py).seats.turns(true);
         Self::unless_broken(this, || Self::look_and_pull(this))
+    }
+
+    /// What the loop runs has had its turn: who waits to have a message decompressed goes on.
+    fn decompress_on(this: &Bound<'_, Self>) -> PyResult<()> {
+        let (py, puller) = (this.py(), this.get());
+        Self::unless_broken(this, || wake(py, puller.compression.renew(py)))
     }
 
     /// How many seconds the next call of [`Puller::beat`] is to come after this one, which follows.

@@ -22,7 +22,7 @@ use super::progress::{Input, Progress, client_gone, write_all};
 use super::request::{as_bytes, comes_of_gone_client, wake};
 use super::running::Running;
 use super::standing::{Standing, State};
-use super::waits::Waited;
+use super::waits::{Waited, future_of};
 use crate::answer::{Answer, Stage};
 use crate::wsgi::traceback;
 
@@ -199,9 +199,14 @@ impl Socket {
         this: &Bound<'py, Self>,
     ) -> PyResult<Result<Bound<'py, PyDict>, Bound<'py, PyAny>>> {
         let (py, socket) = (this.py(), this.get());
+        let compression = &socket.puller.get().compression;
         loop {
             let mut state = socket.lock(py);
             state.notice_end();
+            if socket.deflate_bits.is_some() && !compression.is_for(py, &mut state.claim) {
+                drop(state);
+                return Self::wait_for_ration(this).map(Err);
+            }
             let told = state.next(py, socket.puller.get());
             let wakes = state.progress.receivers.wakes();
             drop(state);
@@ -212,6 +217,19 @@ impl Socket {
                 return Ok(Err(future));
             }
         }
+    }
+
+    /// A future for who may have a message decompressed once the loop's other work has had its turn.
+    fn wait_for_ration<'py>(this: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let (py, socket) = (this.py(), this.get());
+        let future = future_of(socket.event_loop.bind(py))?;
+        let waiting = future.clone().unbind();
+        let compression = &socket.puller.get().compression;
+        let is_first = compression.wait(py, &mut socket.lock(py).claim, waiting);
+        if is_first {
+            Puller::call_soon(socket.puller.bind(py), intern!(py, "decompress_on"))?;
+        }
+        Ok(future)
     }
 
     /// What `receive` gives when that event comes. If it could not be made, it is the last one that does.

@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use stanchion_server::Taken;
 use stanchion_server::record::{
-    Close, Content, Kind, close_record, code, fault_record, message_head, restart,
+    Claim, Close, Content, Kind, close_record, code, fault_record, message_head, restart,
 };
 
 use super::Puller;
@@ -17,6 +17,8 @@ use super::waits::Put;
 pub(super) struct State {
     pub(super) progress: Progress,
     pub(super) messages: Messages,
+    /// If it waits to have a message decompressed.
+    pub(super) claim: Claim,
     pub(super) phase: Standing,
     is_connect_told: bool,
     /// The worker has closed it, and not the app.
@@ -45,6 +47,7 @@ impl State {
         Self {
             progress,
             messages: Messages::default(),
+            claim: Claim::default(),
             phase: Standing::Connecting,
             is_connect_told: false,
             is_closed_by_us: false,

@@ -1,8 +1,9 @@
-//! What keeps a loop from being deaf, and what idles from holding memory: looks that nobody has called for, and an end
-//! after a panic.
+//! What keeps a loop from being deaf, and what idles from holding memory: looks that nobody has called for, calls in the next
+//! turn, and an end after a panic.
 
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 use tracing::error;
 
 use super::{Puller, State};
@@ -26,6 +27,21 @@ impl Puller {
             }
             running.rest(py);
         }
+    }
+
+    /// Has the loop call this in its next turn.
+    pub(super) fn call_soon(this: &Bound<'_, Self>, what: &Bound<'_, PyString>) -> PyResult<()> {
+        let (py, puller) = (this.py(), this.get());
+        let state = puller.lock(py);
+        let begun = state.begun.as_ref();
+        let begun =
+            begun.map(|begun| (begun.event_loop.clone_ref(py), begun.outside.clone_ref(py)));
+        drop(state);
+        if let Some((event_loop, outside)) = begun {
+            let call_soon = event_loop.getattr(py, intern!(py, "call_soon"))?;
+            call_soon.call(py, (this.getattr(what)?,), Some(outside.bind(py)))?;
+        }
+        Ok(())
     }
 
     /// Does what the loop calls for. After a panic nobody knows what is left halfway: all that runs is given up, and

@@ -84,6 +84,6 @@ pub(super) trait Waited {
     }
 }
 
-fn future_of<'py>(event_loop: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+pub(super) fn future_of<'py>(event_loop: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     event_loop.call_method0(intern!(event_loop.py(), "create_future"))
 }

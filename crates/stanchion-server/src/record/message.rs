@@ -1,6 +1,8 @@
 //! Messages of a WebSocket on their way between acceptor and worker: `kind │ length │ bytes`, one behind the other.
 
-pub use stanchion_websocket::{Close, Codec, Form, Kind, REASON_BYTES_MAX, code, is_sendable};
+pub use stanchion_websocket::{
+    Claim, Close, Codec, Form, Kind, REASON_BYTES_MAX, Ration, code, is_sendable,
+};
 
 use super::BadRecord;
 

@@ -20,8 +20,9 @@ pub use answer::{
     HINTS_MAX, PREFIX_BYTES, RESPONSE_RING_BYTES, answer_prefix, hints_len,
 };
 pub use message::{
-    Close, Codec, Content, Form, Kind, MESSAGE_HEAD_BYTES, REASON_BYTES_MAX, close_record, code,
-    fault_record, is_sendable, message_head, read_close, read_fault, read_message_head, restart,
+    Claim, Close, Codec, Content, Form, Kind, MESSAGE_HEAD_BYTES, REASON_BYTES_MAX, Ration,
+    close_record, code, fault_record, is_sendable, message_head, read_close, read_fault,
+    read_message_head, restart,
 };
 pub use request::{
     BodyRecord, BodySource, REQUEST_HEAD_BYTES_MAX, REQUEST_RECORD_EXTRA_BYTES, RequestBuffer,

@@ -240,13 +240,15 @@ impl Session {
         if !self.pending.is_empty() {
             return;
         }
-        let mut out = Vec::new();
+        // What the client has asked with a ping comes before what the worker says: that may be its answer to what came behind
+        // the ping, and a pong is sent as soon as it can be (RFC 6455 section 5.5.2).
+        let mut out = std::mem::take(self.socket.out());
         // Once it is closed, nothing is.
         self.is_large_next = false;
         if self.end.is_none() {
             self.take_messages(in_place, requests, &mut out);
         }
-        // A close comes last, whatever the worker writes behind it.
+        // If the worker has closed it, that comes last, whatever it writes behind that.
         out.append(self.socket.out());
         self.pending = Bytes::from(out);
     }

@@ -1,10 +1,14 @@
 //! `WebSockets`, and what the clock asks of their clients.
 
+use stanchion_exchange::Taken;
+
+use super::fetching::{WORKER, take};
 use super::*;
 use crate::acceptor::dispatch::collect::SWITCHING;
 use crate::acceptor::dispatch::ticket::Answer;
 use crate::acceptor::lifecycle::Lifecycle;
 use crate::acceptor::storage::message_memory::OWN_BYTES;
+use crate::record::{AnswerHead, Content, Kind, message_head};
 
 const SETTINGS: &str = r#"{"interface": "asgi", "ws_ping_interval": 100, "ws_ping_timeout": 20, "body_timeout": 60,
     "session_grace": 0}"#;
@@ -146,4 +150,43 @@ fn an_answer_to_a_ping_that_came_in_time_is_heard_before_its_client_is_judged() 
         assert_eq!(due_in_us(&mut stage), 100 * S);
         stage.close_books();
     }
+}
+
+/// A client that has its WebSocket, and the worker at the other end of it.
+fn stage_with_worker() -> (Stage, Taken<'static>) {
+    let mut stage = Stage::new(SETTINGS);
+    let now_us = stage.requests.now_us;
+    stage.requests.dispatch.worker_ready(WORKER, 1, now_us);
+    stage.say(ASKED);
+    let mut taken = take(&stage);
+    let mut head = AnswerHead::default();
+    head.begin(101, b"Switching Protocols");
+    taken.write(head.whole(None)).expect("room");
+    taken.publish();
+    stage.sweep();
+    let (heard, _) = stage.heard();
+    assert!(heard.starts_with("HTTP/1.1 101 "), "{heard}");
+    (stage, taken)
+}
+
+/// Nobody answers a message faster than that: the worker has while the loop is not through with what came.
+#[test]
+fn a_pong_comes_before_the_answer_to_what_came_behind_the_ping() {
+    let (mut stage, mut taken) = stage_with_worker();
+    let ping = b"\x89\x80\0\0\0\0";
+    let message = b"\x82\x82\0\0\0\0me";
+    let connection = stage.clients.roll.get_mut(0).expect("it is here");
+    let Phase::Session(session) = &mut connection.phase else {
+        panic!("it is no session");
+    };
+    let left = session.came(&mut [&ping[..], message].concat(), &mut stage.requests);
+    assert_eq!(left, 0);
+    let head = message_head(Content::Message(Kind::Binary.into()), 3);
+    taken.write(&[&head[..], b"you"].concat()).expect("room");
+    taken.publish();
+    stage.sweep();
+    let pong = b"\x8a\0";
+    assert_eq!(frames(&mut stage).0, [&pong[..], b"\x82\x03you"].concat());
+    drop(taken);
+    stage.close_books();
 }

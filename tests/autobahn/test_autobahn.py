@@ -117,7 +117,7 @@ class Result:
 def tried(server: Server, home: Path, cases: dict[str, list[str]], say: Say) -> list[Result]:
     """What became of these cases; says which group begins, and in the end how many of which group came to what."""
     spec, reports = home / "spec.json", home / "reports"
-    whom = {"agent": AGENT, "url": f"ws://{server.address.host}:{server.address.port}/"}
+    whom = {"agent": AGENT, "url": f"ws://{server.address.host}:{server.address.port}/echo"}
     spec.write_text(json.dumps({"outdir": str(reports), "servers": [whom], **cases}))
     say("")
     with subprocess.Popen(

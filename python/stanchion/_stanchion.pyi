@@ -38,7 +38,7 @@ class _Host(Protocol):
         """Whether the settings ask for Python's logging on the server's own logs."""
 
     def set_up_scribe(self) -> Scribe:
-        """Set that logging up; raise stanchion.config.UsageError if it cannot be."""
+        """Set that logging up; raise stanchion.effective.UsageError if it cannot be."""
 
     def reopen_logs(self) -> None:
         """Open the files of Python's handlers anew."""

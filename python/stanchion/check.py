@@ -1,8 +1,8 @@
 """`stanchion check`: the effective settings, and whether the app can be loaded with them."""
 
 from stanchion import _stanchion, usage
-from stanchion.config import Effective, UsageError
 from stanchion.configuration import Configuration
+from stanchion.effective import Effective, UsageError
 from stanchion.loader import AppHost, AppLoadError, describe_failure
 from stanchion.output import as_json as written_as_json
 from stanchion.output import complain
@@ -32,7 +32,7 @@ def load(configuration: Configuration, host: AppHost) -> int:
     effective = configuration.effective
     configuration.apply()
     try:
-        _stanchion.become_app(effective.as_json())
+        _stanchion.become_app(effective.json)
     except ValueError as error:
         complain(f"stanchion: the app cannot be loaded: {error}")
         return EXIT_APP
@@ -60,6 +60,6 @@ def _described(effective: Effective, name: str) -> dict[str, object]:
 def _privileges(effective: Effective) -> list[tuple[str, str]] | str:
     """What each process would be allowed. That whoever checks may not start it is no mistake of the settings."""
     try:
-        return _stanchion.privileges(effective.as_json())
+        return _stanchion.privileges(effective.json)
     except ValueError as error:
         return str(error)

@@ -18,22 +18,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple
 
-from stanchion import _stanchion, gunicorn, hooks, standard, trust
+from stanchion import _stanchion, gunicorn, hooks, trust
+from stanchion.effective import Effective, UsageError
 
 # Looked for in the working directory, in this order, when no -c says otherwise.
 DEFAULT_FILES = ("stanchion.conf.py", "gunicorn.conf.py")
 
 # Command lines in the environment, the lowest first. Ours wins over the one that is there for gunicorn too.
 FLAG_VARIABLES = ("GUNICORN_CMD_ARGS", "STANCHION_CMD_ARGS")
-
-
-class UsageError(Exception):
-    """What the user asked for cannot be done: one line for each reason, and a traceback if Python has one."""
-
-    def __init__(self, *reasons: str, traceback: str | None = None) -> None:
-        super().__init__("\n".join(reasons))
-        self.reasons = reasons
-        self.traceback = traceback
 
 
 class Setting(NamedTuple):
@@ -60,21 +52,6 @@ class Layer(NamedTuple):
 
     origin: str
     values: Mapping[str, Any]
-
-
-class Effective(NamedTuple):
-    """One checked value for each setting, with the place it came from; the hooks; and what there is to warn of."""
-
-    values: Mapping[str, Any]
-    origins: Mapping[str, str]
-    hooks: Mapping[str, hooks.Function]
-    warnings: tuple[str, ...]
-    objects: Mapping[str, Any] = MappingProxyType({})
-    """What a config file has for settings that may hold more than a text can say."""
-
-    def as_json(self) -> str:
-        """The values for the server: those that somebody has set, as the others are the table's own."""
-        return json.dumps({name: value for name, value in self.values.items() if self.origins[name] != "default"})
 
 
 class ConfigFile(NamedTuple):
@@ -139,16 +116,6 @@ def settings_among(held: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that these variables of a config file give, by their own names and by gunicorn's."""
     names = {setting.name for setting in schema()} - {"config"}
     return {name: value for name, value in held.items() if name in names} | gunicorn.translated(held)
-
-
-# Classes that ask for nothing beyond what the server does by itself.
-_PLAIN_LOGGERS = ("gunicorn.glogging.Logger", "gunicorn.instrument.statsd.Statsd", "stanchion.glogging.Logger")
-
-
-def of_logging(values: Mapping[str, Any]) -> list[str]:
-    """The settings of Python's logging that ask for something."""
-    names = ("logconfig", "logconfig_dict", "logconfig_json", "logger_class")
-    return [name for name in names if values[name] and values[name] not in _PLAIN_LOGGERS]
 
 
 # Settings that gunicorn takes as objects of Python's, too.
@@ -221,14 +188,10 @@ def resolve(
             values["logconfig"], origins["logconfig"] = file, "the file of `paste`"
     if errors:
         raise UsageError(*errors)
-    return Effective(
-        MappingProxyType(values),
-        MappingProxyType(origins),
-        MappingProxyType(dict(functions or {})),
-        (*warnings, *answer["warnings"]),
-        # A layer above the file may have set another one.
-        MappingProxyType({name: one for name, one in (objects or {}).items() if values[name] == _as_text(one)}),
-    )
+    given = {name: value for name, value in values.items() if origins[name] != "default"}
+    # A layer above the file may have set another one.
+    held = {name: one for name, one in (objects or {}).items() if values[name] == _as_text(one)}
+    return Effective(values, origins, json.dumps(given), (*warnings, *answer["warnings"]), functions or {}, held)
 
 
 def _sets_up_logging(path: str) -> bool:
@@ -237,39 +200,6 @@ def _sets_up_logging(path: str) -> bool:
     with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
         return any(line.startswith("[loggers]") for line in file)
     return False
-
-
-def apply(effective: Effective) -> None:
-    """Give this process the surroundings that the app is to find: directory, import path, variables."""
-    values = effective.values
-    if values["chdir"] is not None:
-        os.chdir(values["chdir"])
-    for directory in _of_app(effective):
-        import_first(directory)
-    for assignment in values["raw_env"]:
-        key, _, value = assignment.partition("=")
-        os.environ[key] = value
-
-
-def import_app(effective: Effective) -> None:
-    """In a process that loads the app, as whoever it is to run as: let imports look also where root's must not."""
-    trust.GUARD.leave()
-    for directory in _of_app(effective):
-        if directory not in sys.path:
-            standard.put_first(directory)
-
-
-def _of_app(effective: Effective) -> list[str]:
-    """Where the app's modules are, each before the last."""
-    named = (effective.values["pythonpath"] or "").split(",")
-    return [os.getcwd(), *(os.path.abspath(path.strip()) for path in named if path.strip())]
-
-
-def import_first(directory: str) -> None:
-    """Let imports look here before anywhere else, unless they look here already, or root would run others' code."""
-    if directory not in sys.path and trust.may_import_from(directory):
-        trust.GUARD.watch(directory)
-        standard.put_first(directory)
 
 
 def _run_config(location: str) -> dict[str, Any]:

@@ -1,14 +1,13 @@
 """The configuration in force, the way to read it again (HUP), and the way back if that comes to nothing."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterable
-from types import ModuleType
-from typing import NamedTuple
 
-from stanchion import config
-from stanchion.config import Effective, UsageError
+from stanchion.effective import Effective, UsageError, apply
 from stanchion.hooks import Hooks
 
 _NOT_OF_THE_CONFIG = (
@@ -18,22 +17,17 @@ _NOT_OF_THE_CONFIG = (
 INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 
-class _Surroundings(NamedTuple):
+class _Surroundings:
     """What a reading may change of this process."""
 
-    directory: str | None
-    """None if it was removed: a deployment may have put another one in its place."""
-    path: list[str]
-    variables: dict[str, str]
-    modules: dict[str, ModuleType]
-
-    @classmethod
-    def take(cls) -> "_Surroundings":
-        try:
-            directory = _working_directory()
-        except FileNotFoundError:
-            directory = None
-        return cls(directory, list(sys.path), dict(os.environ), dict(sys.modules))
+    def __init__(self) -> None:
+        self.directory: str | None = None
+        """None if it was removed: a deployment may have put another one in its place."""
+        with contextlib.suppress(FileNotFoundError):
+            self.directory = _working_directory()
+        self.path = list(sys.path)
+        self.variables = dict(os.environ)
+        self.modules = dict(sys.modules)
 
     def restore(self) -> None:
         if self.directory is not None:
@@ -49,14 +43,15 @@ class _Surroundings(NamedTuple):
         sys.modules.update(self.modules)
 
 
-class _Reading(NamedTuple):
+class _Reading:
     """One reading of the configuration, and what it has changed of this process."""
 
-    effective: Effective
-    hooks: Hooks
-    bare: _Surroundings
-    paths: frozenset[str]
-    modules: frozenset[str]
+    def __init__(self, effective: Effective, bare: _Surroundings) -> None:
+        self.effective = effective
+        self.hooks = Hooks(effective.hooks, effective.values)
+        self.bare = bare
+        self.paths: frozenset[str] = frozenset()
+        self.modules = frozenset(_own(sys.modules.keys() - bare.modules.keys()))
 
 
 class Configuration:
@@ -81,9 +76,8 @@ class Configuration:
 
     def apply(self) -> None:
         """Let it take effect in this process, and so in those that are forked from it."""
-        config.apply(self.effective)
-        paths = frozenset(sys.path) - frozenset(self._reading.bare.path)
-        self._reading = self._reading._replace(paths=paths)
+        apply(self.effective)
+        self._reading.paths = frozenset(sys.path) - frozenset(self._reading.bare.path)
 
     def reread(self) -> None:
         """Read it again from where it came from, and apply it. What raises has changed nothing.
@@ -91,7 +85,7 @@ class Configuration:
         The file runs again, and so does what it imports, unless that is installed.
         """
         self._before = None
-        before = (self._reading, _Surroundings.take())
+        before = (self._reading, _Surroundings())
         try:
             self._undo()
             self._reading = self._next()
@@ -108,10 +102,8 @@ class Configuration:
             self._before = None
 
     def _next(self) -> _Reading:
-        bare = _Surroundings.take()
-        effective = self._read()
-        modules = frozenset(_own(sys.modules.keys() - bare.modules.keys()))
-        return _Reading(effective, Hooks(effective.hooks, effective.values), bare, frozenset(), modules)
+        bare = _Surroundings()
+        return _Reading(self._read(), bare)
 
     def _undo(self) -> None:
         """Take back what the reading in force has changed, and nothing that a hook has."""

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
-from stanchion.config import UsageError
+from stanchion.effective import UsageError
 from stanchion.output import as_json, complain, printable, show
 
 EXIT_DONE = 0

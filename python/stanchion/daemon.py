@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from stanchion import _stanchion
-from stanchion.config import Effective, UsageError
+from stanchion.effective import Effective, UsageError
 from stanchion.output import complain
 
 if TYPE_CHECKING:

@@ -3,24 +3,26 @@
 They have of gunicorn's objects what such functions use in practice, under the same names.
 """
 
-import json
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     import logging
+    from typing import Any, TypeAlias
 
-Environ = dict[str, Any]
+Environ: TypeAlias = "dict[str, Any]"
 
 Listen = Callable[[str], str | None]
 """Gives this worker a listener of its own: from `bind` as JSON to the address, None while that is in use."""
 
 
-def server_log() -> "logging.Logger":
+def server_log() -> logging.Logger:
     """The logger of hooks."""
     # Imported here, so that no process has `logging` in its memory for nothing.
     # `logging` first, since its import may bring in the other.
-    import logging
+    import logging  # noqa: F401
 
     from stanchion.server_log import LOGGER
 
@@ -72,7 +74,7 @@ class Server:
         """How many are wanted; in a worker, how many were when its template was forked."""
 
     @property
-    def log(self) -> "logging.Logger":
+    def log(self) -> logging.Logger:
         return server_log()
 
     @property
@@ -102,7 +104,7 @@ class Worker:
         """The app, once it is loaded."""
 
     @property
-    def log(self) -> "logging.Logger":
+    def log(self) -> logging.Logger:
         return server_log()
 
     def listen(
@@ -122,6 +124,9 @@ class Worker:
 
         Raises ValueError for what no worker can have, OSError for what the kernel refuses.
         """
+        # Imported here, so that no process has it in its memory for nothing.
+        import json
+
         if self._listen is None:
             raise RuntimeError("only a worker itself can listen: in post_fork or later, in its own process")
         if tcp_nopush is not None:

@@ -14,8 +14,8 @@ from logging.config import dictConfig, fileConfig
 from typing import TYPE_CHECKING, Any
 
 from stanchion import server_log
-from stanchion.config import Effective, UsageError, of_logging
 from stanchion.configuration import Configuration
+from stanchion.effective import Effective, UsageError, of_logging
 from stanchion.facades import Config
 from stanchion.server_log import MOMENT
 

@@ -4,7 +4,8 @@ from difflib import get_close_matches
 
 from stanchion import __version__, completions, gunicorn, hooks, manual, usage
 from stanchion.commands import CHECK_FLAGS, COMMANDS
-from stanchion.config import Setting, UsageError, schema
+from stanchion.config import Setting, schema
+from stanchion.effective import UsageError
 from stanchion.output import put, show
 
 EXIT_OK = 0

@@ -5,14 +5,19 @@ process, is said in docs/reference/hooks.md and decided in Rust; here they are f
 called.
 """
 
+from __future__ import annotations
+
 import functools
 import importlib
 import os
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
 
 from stanchion.facades import Answer, Config, Environ, Listen, Request, Server, Worker, key_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 Function = Callable[..., object]
 Told = tuple[int, str, list[tuple[str, str]], int]

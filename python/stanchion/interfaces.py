@@ -1,13 +1,18 @@
 """By which interface an app is called: what can be told without calling it."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Callable
 from functools import partial
 from types import FunctionType
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TypeAlias
 
 # By WSGI what it returns is iterated over, by ASGI awaited.
-App = Callable[..., Any]
+App: TypeAlias = "Callable[..., Any]"
 
 WSGI, ASGI = "wsgi", "asgi"
 

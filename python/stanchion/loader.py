@@ -5,17 +5,17 @@ The app is named as in gunicorn: `module:attr`, `module:attr.attr`, `module:fact
 its `app` where it has no `application`.
 """
 
+from __future__ import annotations
+
 import faulthandler
 import importlib
 import os
 import sys
 from collections.abc import Iterable
 from keyword import iskeyword
-from typing import TYPE_CHECKING, Any, NamedTuple
 
-from stanchion import config
-from stanchion.config import UsageError
 from stanchion.configuration import Configuration
+from stanchion.effective import UsageError, import_app, of_logging
 from stanchion.facades import Listen, server_log
 from stanchion.hooks import HookError, Hooks
 from stanchion.interfaces import (
@@ -27,8 +27,10 @@ from stanchion.interfaces import (
     is_double_callable,
 )
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     import ast
+    from typing import Any
 
     from stanchion.scribe import Scribe
 
@@ -96,7 +98,7 @@ class AppHost:
             from stanchion import greenlets
 
             greenlets.patch(effective.origins["loop"])
-        config.import_app(effective)
+        import_app(effective)
         self._set_up_logging()
         if not effective.values["spew"]:
             app = self._find(expected)
@@ -141,7 +143,7 @@ class AppHost:
         return load_app(values["wsgi_app"])
 
     def _set_up_logging(self) -> None:
-        if config.of_logging(self.configuration.effective.values):
+        if of_logging(self.configuration.effective.values):
             # Imported here, so that no process has `logging` in its memory for nothing; and that first, since its
             # import brings in `server_log`, which the other needs whole.
             import logging  # noqa: F401
@@ -153,13 +155,13 @@ class AppHost:
     @property
     def has_scribe(self) -> bool:
         """Whether the server's own logs go by Python's logging, which then has a process of its own."""
-        return bool(config.of_logging(self.configuration.effective.values))
+        return bool(of_logging(self.configuration.effective.values))
 
-    def set_up_scribe(self) -> "Scribe":
+    def set_up_scribe(self) -> Scribe:
         """In that process: what writes them; UsageError if the settings are no good."""
         for name in _MASTERS_OWN:
             os.environ.pop(name, None)
-        config.import_app(self.configuration.effective)
+        import_app(self.configuration.effective)
         # First, since its import brings in `server_log`, which the other needs whole.
         import logging  # noqa: F401
 
@@ -223,7 +225,7 @@ class AppHost:
         effective = self.configuration.effective
         for warning in effective.warnings:
             server_log().warning("%s", warning)
-        return effective.as_json()
+        return effective.json
 
     def thread_names(self) -> dict[int, str]:
         """What Python calls the threads of this process, by the kernel's ids."""
@@ -237,13 +239,14 @@ class AppHost:
         self.configuration.revert()
 
 
-class _Spec(NamedTuple):
+class _Spec:
     """`module:path` or `module:path(args, **kwargs)`, taken apart."""
 
-    text: str
-    module: str
-    path: str | None
-    call: tuple[list[Any], dict[str, Any]] | None
+    def __init__(self, text: str, module: str, path: str | None, call: tuple[list[Any], dict[str, Any]] | None) -> None:
+        self.text = text
+        self.module = module
+        self.path = path
+        self.call = call
 
 
 def load_app(spec: str) -> App:
@@ -345,7 +348,7 @@ def _parse(spec: str) -> _Spec:
     )
 
 
-def _dotted(node: "ast.expr") -> str:
+def _dotted(node: ast.expr) -> str:
     """`a.b.c` of an expression that is nothing else; ValueError otherwise."""
     import ast
 

@@ -34,7 +34,7 @@ def serve(configuration: Configuration, host: AppHost) -> int:
     gc.collect()
     gc.freeze()
     master = os.getpid()
-    code = _stanchion.serve(effective.as_json(), host, launcher)
+    code = _stanchion.serve(effective.json, host, launcher)
     if os.getpid() == master:
         leave_threads_behind(code)
     return code

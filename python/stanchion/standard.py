@@ -1,10 +1,15 @@
 """Standard modules that are imported late, found as they would have been at the start."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 # What the server itself may import after the app's directory, and what that imports in its turn, in any Python that it
 # runs on. tests/unit/test_standard.py asks each that the machine has.
@@ -21,6 +26,9 @@ NAMES = frozenset(
         # By asyncio, if the app is an ASGI one; the last by hooks of its requests.
         *("_asyncio", "_contextvars", "_posixsubprocess", "_ssl", "asyncio", "base64", "concurrent", "contextvars"),
         *("fcntl", "locale", "ssl", "subprocess", "http"),
+        # By what reads the settings, which the master does itself if there is a config file.
+        *("_json", "argparse", "copyreg", "enum", "gettext", "json", "math", "re", "sre_compile", "sre_constants"),
+        *("_typing", "sre_parse", "typing"),
         # By `glogging.Logger`, for whoever asks it for an access line; and by `scribe`, which does.
         *("_datetime", "binascii", "datetime"),
     )

@@ -6,7 +6,8 @@ from itertools import groupby
 from typing import Any
 
 from stanchion.commands import CHECK_FLAGS, COMMANDS
-from stanchion.config import Effective, Setting, schema
+from stanchion.config import Setting, schema
+from stanchion.effective import Effective
 from stanchion.output import MASK, masked
 from stanchion.output import written as show
 

@@ -1,8 +1,13 @@
 """Names the modules that are loaded in the worker; imports nothing for it."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Iterable
-from wsgiref.types import StartResponse, WSGIEnvironment
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIEnvironment
 
 
 def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from stanchion.config import UsageError
 from stanchion.doctor import nginx, queues, settings
 from stanchion.doctor.facts import Facts, Listener
 from stanchion.doctor.finding import Finding
 from stanchion.doctor.settings import Settings
+from stanchion.effective import UsageError
 from support.doctor import doctor, facts, network, owner, tcp, unix
 from support.nginx import EXAMPLE
 from support.server import Serve

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from stanchion import cli, config
+from stanchion import command_line, config
 from stanchion.doctor import settings
 from stanchion.doctor.settings import Settings
 
 
 def parse(words: Sequence[str], place: str) -> Mapping[str, Any]:
     """As `stanchion serve` does."""
-    return cli._settings_of(cli._parse(words, place))
+    return command_line.settings_in(words, place)
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_it_takes_them_as_the_server_does(
         monkeypatch.delenv(name, raising=False)
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    served = cli._effective(cli._parse(words, "command line"))
+    served = command_line.checked(command_line.parse_for_check(words))
     assert dict(found.values) == {name: served.values[name] for name in settings.NAMES}
     assert found.assumed == set()
     told = {name for name in settings.NAMES if served.origins[name] == "default"}

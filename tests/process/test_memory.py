@@ -1,5 +1,7 @@
 """The app is loaded once and its memory shared: four workers cost little more than one copy of it."""
 
+import signal
+
 import psutil
 import pytest
 
@@ -18,6 +20,18 @@ UNUSED = {
     *("sysconfig", "textwrap", "threading", "traceback", "unicodedata"),
     *("stanchion.output", "stanchion.server_log", "stanchion.usage"),
 }
+
+# What reads the settings.
+READING = {
+    *("argparse", "enum", "gettext", "json", "re", "shlex", "typing"),
+    *("stanchion.command_line", "stanchion.config", "stanchion.gunicorn"),
+}
+
+
+def modules(server: Server) -> set[str]:
+    """Those of a worker, which has all that the master had when it forked the template."""
+    with server.connect() as wire:
+        return set(wire.get("/").text.split())
 
 
 def work(server: Server) -> set[int]:
@@ -61,7 +75,27 @@ def test_a_worker_has_little_for_itself(serve: Serve) -> None:
 
 @pytest.mark.own("gunicorn's workers import what they like")
 def test_a_worker_has_no_modules_that_its_app_does_not_use(serve: Serve) -> None:
-    with serve("modules:app").connect() as wire:
-        loaded = set(wire.get("/").text.split())
+    loaded = modules(serve("modules:app"))
     assert "stanchion.loader" in loaded
     assert not loaded & UNUSED
+
+
+@pytest.mark.own("gunicorn's processes have what reads their settings")
+def test_the_master_has_nothing_of_what_reads_the_settings(serve: Serve) -> None:
+    """Neither from the start nor from a reload."""
+    server = serve("modules:app", "--workers", "1", env={"GUNICORN_CMD_ARGS": "--keep-alive 3"})
+    assert not modules(server) & READING
+    mark = server.log.mark()
+    server.signal(signal.SIGHUP)
+    server.log.wait("reloaded: generation 2 serves", mark)
+    assert not modules(server) & READING
+
+
+@pytest.mark.own("gunicorn's processes have what reads their settings")
+def test_a_config_file_is_read_in_the_master(build: Serve) -> None:
+    """And once, since it may do whatever it likes."""
+    server = build("modules:app", "--workers", "1")
+    (server.home / "stanchion.conf.py").write_text("import os, sys\nprint('read by', os.getpid(), file=sys.stderr)\n")
+    server.start()
+    assert [int(found[1]) for found in server.log.matches(r"read by (\d+)")] == [server.pid]
+    assert "stanchion.config" in modules(server)

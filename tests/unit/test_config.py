@@ -7,7 +7,8 @@ import pytest
 
 from stanchion import config, gunicorn
 from stanchion.cli import main
-from stanchion.config import Layer, UsageError
+from stanchion.config import Layer
+from stanchion.effective import UsageError
 
 # What people have in theirs.
 A_GUNICORN_FILE = """\

@@ -8,12 +8,12 @@ import pytest
 
 from stanchion import config
 from stanchion.cli import main
-from stanchion.config import UsageError
 from stanchion.configuration import Configuration
+from stanchion.effective import Effective, UsageError
 from stanchion.loader import AppHost, describe_failure
 
 
-def read() -> config.Effective:
+def read() -> Effective:
     file = config.read_file("c.py")
     return config.resolve([file.layer], (), file.hooks, file.errors)
 

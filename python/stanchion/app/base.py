@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from stanchion.app.config import Config
-from stanchion.config import Effective, UsageError
 from stanchion.configuration import Configuration
+from stanchion.effective import Effective, UsageError
 from stanchion.interfaces import App
 from stanchion.loader import AppHost, product
 from stanchion.serving import serve
@@ -131,9 +131,9 @@ class Application(BaseApplication):
     """One that reads the command line, the environment and a config file, as `stanchion serve` does."""
 
     def load_config(self) -> None:
-        from stanchion import cli
+        from stanchion import command_line
 
-        self.cfg.take(*cli.layers_of_program(sys.argv[1:], self.init))
+        self.cfg.take(*command_line.layers_of_program(sys.argv[1:], self.init))
 
     def chdir(self) -> None:
         """For programs that call it: `run` goes to `chdir`, since paths in the settings count from here until then."""

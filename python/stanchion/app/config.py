@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from stanchion import config, facades, gunicorn, hooks
-from stanchion.config import Effective, Layer, UsageError
+from stanchion.config import Layer
+from stanchion.effective import Effective, UsageError
 
 
 class Option(NamedTuple):

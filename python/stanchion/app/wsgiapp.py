@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from stanchion.app.base import Application
-from stanchion.config import UsageError
+from stanchion.effective import UsageError
 from stanchion.interfaces import App
 from stanchion.loader import load_app, load_paste_app
 

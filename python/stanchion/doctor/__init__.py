@@ -8,12 +8,12 @@ from functools import partial
 from typing import NoReturn
 
 from stanchion import __version__
-from stanchion.config import UsageError
 from stanchion.doctor import admin, event_loops, finding, fix, gather, limits, queues, settings, words
 from stanchion.doctor import watch as watching
 from stanchion.doctor.facts import Facts
 from stanchion.doctor.finding import Finding
 from stanchion.doctor.settings import Settings
+from stanchion.effective import UsageError
 from stanchion.output import as_json, complain, put, show
 
 EXIT_WELL = 0

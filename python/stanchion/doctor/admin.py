@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from stanchion.config import UsageError
 from stanchion.doctor import asked
 from stanchion.doctor.facts import Facts, Listener
 from stanchion.doctor.settings import Settings
+from stanchion.effective import UsageError
 from stanchion.top import source, status
 
 PATIENCE_S = 1.0

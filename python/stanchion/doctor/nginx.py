@@ -7,11 +7,11 @@ from typing import Any
 
 import crossplane
 
-from stanchion.config import UsageError
 from stanchion.doctor import asked, event_loops, queues, remedies, settings
 from stanchion.doctor.facts import Facts, Listener, Network
 from stanchion.doctor.finding import NOTICE, WARNING, Finding
 from stanchion.doctor.settings import Settings
+from stanchion.effective import UsageError
 
 LISTEN_BACKLOG = asked.DEFAULTS["nginx"]
 READ_TIMEOUT_S = 60.0

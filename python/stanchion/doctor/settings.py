@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from stanchion import config, gunicorn
-from stanchion.config import Layer, UsageError
+from stanchion.config import Layer
 from stanchion.doctor import processes
+from stanchion.effective import UsageError
 
 NAMES = (
     "admin",

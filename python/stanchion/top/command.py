@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from stanchion import ctl
-from stanchion.config import UsageError
+from stanchion.effective import UsageError
 from stanchion.output import as_json, complain
 from stanchion.top import sockets, source
 from stanchion.top.words import encodable

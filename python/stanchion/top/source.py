@@ -7,7 +7,7 @@ import socket
 import time
 from typing import NamedTuple, NoReturn
 
-from stanchion.config import UsageError
+from stanchion.effective import UsageError
 
 # All of an answer together: a status with as many seats as there can be is a few MiB.
 ANSWER_BYTES_MAX = 16 * 1024 * 1024

@@ -7,6 +7,7 @@ whatever it likes of the process that runs it, and has hooks for it: where there
 
 from __future__ import annotations
 
+import contextlib
 import marshal
 import os
 from _signal import SIG_BLOCK, SIG_SETMASK, pthread_sigmask, valid_signals  # type: ignore[import-not-found]
@@ -44,13 +45,18 @@ def _from_child(arguments: Sequence[str]) -> Effective | None:
         os.close(sender)
     with open(receiver, "rb") as pipe:
         told = pipe.read()
-    _, status = os.waitpid(child, 0)
-    return Effective(*marshal.loads(told)) if status == 0 else None
+    # Who has inherited that SIGCHLD is ignored learns nothing of how a child ends (waitpid(2)).
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(child, 0)
+    try:
+        return Effective(*marshal.loads(told))
+    except (EOFError, TypeError, ValueError):
+        # It was killed, if it is not nothing at all.
+        return None
 
 
 def _tell(receiver: int, arguments: Sequence[str]) -> NoReturn:
     """In the child, which ends here, and without a word: what is wrong is said where it is read again."""
-    code = 1
     try:
         from stanchion import command_line
 
@@ -59,6 +65,5 @@ def _tell(receiver: int, arguments: Sequence[str]) -> NoReturn:
             told = (dict(effective.values), dict(effective.origins), effective.json, effective.warnings)
             with open(receiver, "wb") as pipe:
                 pipe.write(marshal.dumps(told))
-            code = 0
     finally:
-        os._exit(code)
+        os._exit(0)

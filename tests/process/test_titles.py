@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stanchion.cli import _parse, _settings_of
+from stanchion.command_line import _parse, _settings_of
 from stanchion.doctor import settings
 from support.ctl import ctl
 from support.patience import PATIENCE_S, eventually

@@ -18,12 +18,14 @@ ARROWS: dict[str, set[str]] = {
     "stanchion-line": set(),
     "stanchion-http": set(),
     "stanchion-websocket": set(),
+    "stanchion-tls": set(),
     "stanchion-sys": set(),
     "stanchion-exchange": {"stanchion-sys"},
     "stanchion-server": {
         "stanchion-line",
         "stanchion-http",
         "stanchion-websocket",
+        "stanchion-tls",
         "stanchion-exchange",
         "stanchion-sys",
     },
@@ -31,7 +33,12 @@ ARROWS: dict[str, set[str]] = {
 }
 """Which of our crates each may name."""
 
-PURE = {"stanchion-line": set[str](), "stanchion-http": {"memchr"}, "stanchion-websocket": {"tungstenite", "zlib-rs"}}
+PURE = {
+    "stanchion-line": set[str](),
+    "stanchion-http": {"memchr"},
+    "stanchion-websocket": {"tungstenite", "zlib-rs"},
+    "stanchion-tls": {"ring", "rustls", "rustls-pki-types", "thiserror"},
+}
 """Crates that are policy or grammar only -> what they may be linked with."""
 
 OWNERS = {
@@ -41,6 +48,8 @@ OWNERS = {
     "hyper": "stanchion-server",
     "tungstenite": "stanchion-websocket",
     "zlib-rs": "stanchion-websocket",
+    "rustls": "stanchion-tls",
+    "rustls-pki-types": "stanchion-tls",
 }
 """The one crate that may name a foreign one."""
 
@@ -73,7 +82,7 @@ UNSAFE_HOMES = (
     "crates/stanchion-http/tests/allocations.rs",
     "crates/stanchion-server/tests/allocations.rs",
 )
-UNSAFE_FORBIDDEN = ("stanchion-line", "stanchion-http", "stanchion-websocket", "stanchion-server")
+UNSAFE_FORBIDDEN = ("stanchion-line", "stanchion-http", "stanchion-websocket", "stanchion-tls", "stanchion-server")
 
 WALL_CLOCKS: dict[str, str] = {
     "crates/stanchion-sys/src/clock.rs": "reads it",

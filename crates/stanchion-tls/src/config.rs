@@ -1,0 +1,148 @@
+//! How TLS is served: with which certificates, versions and suites, and to whom.
+
+use std::sync::Arc;
+
+use rustls::server::{
+    ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier,
+};
+use rustls::sign::CertifiedKey;
+use rustls::version::{TLS12, TLS13};
+use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
+use rustls_pki_types::ServerName;
+
+use crate::credentials::{Credentials, Flaw, certificates, provider};
+use crate::suites::suites;
+use crate::tickets::Tickets;
+
+/// The oldest version of TLS that is served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Version {
+    /// RFC 5246, with the suites that are safe.
+    #[default]
+    Tls12,
+    /// RFC 8446.
+    Tls13,
+}
+
+/// Whether clients show certificates, and whose they may be.
+#[derive(Clone, Debug)]
+pub struct ClientAuth {
+    /// Certificates of those who issue them, in PEM.
+    pub authorities: Vec<u8>,
+    /// Who shows none is not served.
+    pub is_required: bool,
+}
+
+/// All that a [`Config`] is made of.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// At least one. A client gets that for the name which it asks for, else the first.
+    pub credentials: Vec<Credentials>,
+    /// The oldest version.
+    pub oldest: Version,
+    /// Names of suites, if not all are wanted.
+    pub suites: Option<String>,
+    /// Protocols above TLS (RFC 7301), the best first.
+    pub alpn: Vec<Vec<u8>>,
+    /// How clients are verified, if they are.
+    pub clients: Option<ClientAuth>,
+    /// Who issues tickets.
+    pub tickets: Tickets,
+}
+
+/// What sessions of a server have in common. A clone is another handle of the same.
+#[derive(Clone, Debug)]
+pub struct Config(pub(crate) Arc<ServerConfig>);
+
+impl Config {
+    /// Makes one.
+    ///
+    /// # Errors
+    /// The operator's.
+    pub fn new(options: Options) -> Result<Self, Flaw> {
+        let mut provider = provider();
+        if let Some(names) = &options.suites {
+            provider.cipher_suites = suites(names).map_err(|_| Flaw::NoSuite)?;
+        }
+        let provider = Arc::new(provider);
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(versions(options.oldest))
+            .map_err(|_| Flaw::NoSuite)?;
+        let builder = match &options.clients {
+            None => builder.with_no_client_auth(),
+            Some(clients) => {
+                let roots = Arc::new(roots(&clients.authorities)?);
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
+                let verifier = if clients.is_required {
+                    verifier
+                } else {
+                    verifier.allow_unauthenticated()
+                };
+                let verifier = verifier.build();
+                let verifier = verifier.map_err(|error| bad_authorities(&error))?;
+                builder.with_client_cert_verifier(verifier)
+            }
+        };
+        let mut config = builder.with_cert_resolver(Arc::new(Choice(options.credentials)));
+        config.alpn_protocols = options.alpn;
+        // What is not in a ticket is in no memory.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.ticketer = options.tickets.producer();
+        Ok(Self(Arc::new(config)))
+    }
+}
+
+fn versions(oldest: Version) -> &'static [&'static SupportedProtocolVersion] {
+    const FROM_1_2: &[&SupportedProtocolVersion] = &[&TLS13, &TLS12];
+    const FROM_1_3: &[&SupportedProtocolVersion] = &[&TLS13];
+    match oldest {
+        Version::Tls12 => FROM_1_2,
+        Version::Tls13 => FROM_1_3,
+    }
+}
+
+fn bad_authorities(error: &impl ToString) -> Flaw {
+    Flaw::BadAuthorities(error.to_string())
+}
+
+fn roots(pem: &[u8]) -> Result<RootCertStore, Flaw> {
+    let mut roots = RootCertStore::empty();
+    for one in certificates(pem)? {
+        roots.add(one).map_err(|error| bad_authorities(&error))?;
+    }
+    Ok(roots)
+}
+
+/// Which certificate a client gets.
+#[derive(Debug)]
+struct Choice(Vec<Credentials>);
+
+impl ResolvesServerCert for Choice {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let chosen = match self.0.as_slice() {
+            [only] => only,
+            several => choose(several, &hello)?,
+        };
+        Some(Arc::clone(&chosen.key))
+    }
+}
+
+/// The first that is for the name which the client asks for, and which the client can verify, since there may be one with
+/// ECDSA and one with RSA. Else the first for that name, or the first of all: a client that knows no name of ours is to be
+/// told by its own check of it.
+fn choose<'c>(all: &'c [Credentials], hello: &ClientHello<'_>) -> Option<&'c Credentials> {
+    let schemes = hello.signature_schemes();
+    let fits = |one: &&Credentials| one.key.key.choose_scheme(schemes).is_some();
+    let name = hello
+        .server_name()
+        .and_then(|name| ServerName::try_from(name).ok());
+    let named = name.map(|name| {
+        all.iter()
+            .filter(|one| one.is_for(&name))
+            .collect::<Vec<_>>()
+    });
+    let named = named.filter(|named| !named.is_empty());
+    let candidates = named.unwrap_or_else(|| all.iter().collect());
+    let fitting = candidates.iter().copied().find(fits);
+    fitting.or_else(|| candidates.first().copied())
+}

@@ -1,0 +1,347 @@
+//! What a connection does with the client that rustls has.
+
+use std::io::{Read as _, Write as _};
+use std::sync::Arc;
+
+use rustls::crypto::ring;
+use rustls::version::{TLS12, TLS13};
+use rustls::{
+    ClientConfig, ClientConnection, Error, HandshakeKind, RootCertStore, SupportedProtocolVersion,
+};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{PrivateKeyDer, ServerName};
+
+use super::*;
+use crate::certificate::Certificate;
+use crate::config::{ClientAuth, Options, Version};
+use crate::credentials::{Credentials, certificates};
+use crate::tickets::{TICKET_KEY_BYTES, Tickets};
+
+const ROOT: &[u8] = include_bytes!("../../tests/keys/root.pem");
+const ONE: &[u8] = include_bytes!("../../tests/keys/one.pem");
+const ONE_KEY: &[u8] = include_bytes!("../../tests/keys/one.key");
+const TWO: &[u8] = include_bytes!("../../tests/keys/two.pem");
+const TWO_KEY: &[u8] = include_bytes!("../../tests/keys/two.key");
+const CLIENT: &[u8] = include_bytes!("../../tests/keys/client.pem");
+const CLIENT_KEY: &[u8] = include_bytes!("../../tests/keys/client.key");
+
+const OLD: &[&SupportedProtocolVersion] = &[&TLS12];
+const NEW: &[&SupportedProtocolVersion] = &[&TLS13];
+const BOTH: &[&SupportedProtocolVersion] = &[&TLS12, &TLS13];
+
+fn options() -> Options {
+    let tickets = Tickets::new(60);
+    tickets.set_keys(&[[7; TICKET_KEY_BYTES]]);
+    Options {
+        credentials: vec![
+            Credentials::read(ONE, ONE_KEY).unwrap(),
+            Credentials::read(TWO, TWO_KEY).unwrap(),
+        ],
+        oldest: Version::Tls12,
+        suites: None,
+        alpn: vec![b"http/1.1".to_vec()],
+        clients: None,
+        tickets,
+    }
+}
+
+fn server(options: Options) -> Tls {
+    Tls::new(&Config::new(options).unwrap()).unwrap()
+}
+
+fn client_config(versions: &[&'static SupportedProtocolVersion], shows: bool) -> ClientConfig {
+    let mut roots = RootCertStore::empty();
+    roots.add(certificates(ROOT).unwrap().remove(0)).unwrap();
+    let provider = Arc::new(ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(versions)
+        .unwrap()
+        .with_root_certificates(roots);
+    let key = PrivateKeyDer::from_pem_slice(CLIENT_KEY).unwrap();
+    let mut config = if shows {
+        let shown = certificates(CLIENT).unwrap();
+        builder.with_client_auth_cert(shown, key).unwrap()
+    } else {
+        builder.with_no_client_auth()
+    };
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config
+}
+
+fn client_of(config: &Arc<ClientConfig>, name: &'static str) -> ClientConnection {
+    let name = ServerName::try_from(name).unwrap();
+    ClientConnection::new(Arc::clone(config), name).unwrap()
+}
+
+fn client(name: &'static str) -> ClientConnection {
+    client_of(&Arc::new(client_config(BOTH, false)), name)
+}
+
+/// What a client has to send.
+fn said(client: &mut ClientConnection) -> Vec<u8> {
+    let mut out = Vec::new();
+    while client.wants_write() {
+        client.write_tls(&mut out).unwrap();
+    }
+    out
+}
+
+/// And a server.
+fn answered(server: &mut Tls) -> Vec<u8> {
+    let mut out = Vec::new();
+    while server.waits() {
+        server.send(&mut out).unwrap();
+    }
+    out
+}
+
+fn hear(client: &mut ClientConnection, mut bytes: &[u8]) -> Result<(), Error> {
+    while !bytes.is_empty() {
+        client.read_tls(&mut bytes).unwrap();
+        client.process_new_packets()?;
+    }
+    Ok(())
+}
+
+/// Has both speak, in pieces of so many bytes, until they have nothing more to say.
+fn talk(client: &mut ClientConnection, server: &mut Tls, step: usize) -> Result<(), Fault> {
+    loop {
+        let said = said(client);
+        for piece in said.chunks(step) {
+            assert_eq!(server.take(piece)?, piece.len());
+        }
+        let answered = answered(server);
+        if said.is_empty() && answered.is_empty() {
+            return Ok(());
+        }
+        hear(client, &answered).map_err(|error| Fault(error.to_string()))?;
+    }
+}
+
+fn joined(name: &'static str) -> (ClientConnection, Tls) {
+    let (mut client, mut server) = (client(name), server(options()));
+    talk(&mut client, &mut server, usize::MAX).unwrap();
+    (client, server)
+}
+
+#[test]
+fn bytes_go_both_ways_in_whatever_pieces_they_come() {
+    for versions in [OLD, NEW] {
+        for step in [1, 7, 1000, usize::MAX] {
+            let config = Arc::new(client_config(versions, false));
+            let (mut client, mut server) = (client_of(&config, "one.test"), server(options()));
+            assert!(server.is_handshaking());
+            talk(&mut client, &mut server, step).unwrap();
+            assert!(!server.is_handshaking() && !server.waits());
+            assert_eq!(server.alpn(), Some(&b"http/1.1"[..]));
+            assert_eq!(server.server_name(), Some("one.test"));
+            client.writer().write_all(b"question").unwrap();
+            talk(&mut client, &mut server, step).unwrap();
+            assert_eq!(server.unread(), 8);
+            let mut got = Vec::with_capacity(5);
+            assert_eq!((server.read(&mut got), server.read(&mut got)), (5, 0));
+            assert_eq!(got, b"quest");
+            got.reserve(3);
+            assert_eq!(server.read(&mut got), 3);
+            assert_eq!((&got[..], server.unread()), (&b"question"[..], 0));
+            let parts = [
+                IoSlice::new(b"ans"),
+                IoSlice::new(b""),
+                IoSlice::new(b"wer"),
+            ];
+            assert_eq!(server.write(&parts), 6);
+            talk(&mut client, &mut server, step).unwrap();
+            let mut got = [0; 9];
+            assert_eq!(client.reader().read(&mut got).unwrap(), 6);
+            assert_eq!(&got[..6], b"answer");
+        }
+    }
+}
+
+#[test]
+fn what_waits_to_be_sent_is_bounded() {
+    let (mut client, mut server) = joined("one.test");
+    let block = vec![b'x'; 1 << 20];
+    let mut left = &block[..];
+    let mut got = Vec::new();
+    while !left.is_empty() {
+        let len = server.write(&[IoSlice::new(left)]);
+        assert!(len > 0);
+        left = &left[len..];
+        let waiting = server.waiting();
+        assert!(
+            waiting >= len && waiting <= CIPHERTEXT_BYTES_MAX + 1024,
+            "{waiting}"
+        );
+        assert_eq!(server.write(&[IoSlice::new(&block)]), 0);
+        // A socket takes some of it.
+        let mut some = [0; 5000];
+        let sent = server.send(&mut &mut some[..]).unwrap();
+        assert_eq!((sent, server.waiting()), (5000, waiting - 5000));
+        hear(&mut client, &some).unwrap();
+        while server.waits() {
+            let mut some = [0; 5000];
+            let sent = server.send(&mut &mut some[..]).unwrap();
+            hear(&mut client, &some[..sent]).unwrap();
+            let mut part = [0; 16 << 10];
+            while let Ok(len) = client.reader().read(&mut part) {
+                got.extend_from_slice(&part[..len]);
+            }
+        }
+        assert_eq!(server.waiting(), 0);
+    }
+    assert!(got == block);
+}
+
+#[test]
+fn what_is_not_read_holds_up_what_comes() {
+    let (mut client, mut server) = joined("one.test");
+    let block: Vec<u8> = (0..200_000_u32).map(|index| index as u8).collect();
+    client.set_buffer_limit(None);
+    client.writer().write_all(&block).unwrap();
+    let said = said(&mut client);
+    let taken = server.take(&said).unwrap();
+    assert!(
+        taken < said.len() && server.unread() <= 3 * PLAINTEXT_BYTES_MAX,
+        "{taken}"
+    );
+    assert_eq!(server.take(&said[taken..]), Ok(0));
+    let (mut rest, mut got) = (&said[taken..], Vec::new());
+    while got.len() < block.len() {
+        let mut some = Vec::with_capacity(10_000);
+        server.read(&mut some);
+        got.extend_from_slice(&some);
+        let taken = server.take(rest).unwrap();
+        rest = &rest[taken..];
+    }
+    assert!(got == block && server.unread() == 0);
+}
+
+#[test]
+fn an_end_is_told_from_what_just_stops() {
+    let (mut client, mut server) = joined("one.test");
+    client.writer().write_all(b"last").unwrap();
+    client.send_close_notify();
+    let said = said(&mut client);
+    assert!(!server.is_over());
+    server.take(&said).unwrap();
+    assert!(server.is_over() && server.unread() == 4);
+    assert_eq!(server.take(b"more"), Ok(0));
+    // It can still be answered.
+    assert_eq!(server.write(&[IoSlice::new(b"answer")]), 6);
+    server.close();
+    hear(&mut client, &answered(&mut server)).unwrap();
+    let mut got = Vec::new();
+    client.reader().read_to_end(&mut got).unwrap();
+    assert_eq!(got, b"answer");
+}
+
+#[test]
+fn a_client_that_speaks_something_else_is_told_by_an_alert() {
+    let mut server = server(options());
+    let fault = server.take(b"GET / HTTP/1.1\r\n\r\n").unwrap_err();
+    assert!(!fault.to_string().is_empty());
+    // Of the type 21, and fatal (RFC 8446 section 6).
+    let told = answered(&mut server);
+    assert!(told.len() == 7 && told[0] == 21 && told[5] == 2, "{told:?}");
+    assert!(server.take(b"x").is_err());
+}
+
+#[test]
+fn a_client_gets_the_certificate_of_the_name_it_asks_for() {
+    for (name, subject) in [
+        ("one.test", r"O=One\, Inc.,CN=one.test"),
+        ("a.one.test", r"O=One\, Inc.,CN=one.test"),
+        ("two.test", "CN=two.test"),
+        // Without a name; addresses are none (RFC 6066 section 3).
+        ("127.0.0.1", r"O=One\, Inc.,CN=one.test"),
+    ] {
+        let (client, _) = joined(name);
+        let shown = Certificate::read(&client.peer_certificates().unwrap()[0]).unwrap();
+        assert_eq!(shown.subject, subject, "{name}");
+    }
+    // Who asks for another gets the first, and judges by itself.
+    let (mut client, mut server) = (client("three.test"), server(options()));
+    let fault = talk(&mut client, &mut server, usize::MAX).unwrap_err();
+    assert!(fault.to_string().contains("three.test"), "{fault}");
+}
+
+#[test]
+fn versions_and_suites_are_those_that_are_asked_for() {
+    let shaken = |options: Options, versions| {
+        let config = Arc::new(client_config(versions, false));
+        let (mut client, mut server) = (client_of(&config, "two.test"), server(options));
+        talk(&mut client, &mut server, usize::MAX).map(|()| (server.version(), server.suite()))
+    };
+    let only = |name: &str| Options {
+        suites: Some(name.to_owned()),
+        ..options()
+    };
+    let old = "ECDHE-RSA-AES128-GCM-SHA256";
+    let new = "TLS_CHACHA20_POLY1305_SHA256";
+    assert_eq!(shaken(only(old), BOTH), Ok(("TLSv1.2", old.to_owned())));
+    assert_eq!(shaken(only(new), BOTH), Ok(("TLSv1.3", new.to_owned())));
+    assert!(shaken(only(new), OLD).is_err());
+    let newest = || Options {
+        oldest: Version::Tls13,
+        ..options()
+    };
+    assert_eq!(shaken(newest(), BOTH).unwrap().0, "TLSv1.3");
+    assert!(shaken(newest(), OLD).is_err());
+    let nothing = Options {
+        suites: Some(old.to_owned()),
+        ..newest()
+    };
+    assert_eq!(Config::new(nothing).unwrap_err(), crate::Flaw::NoSuite);
+}
+
+#[test]
+fn clients_show_certificates_where_they_are_asked_to() {
+    let asking = |is_required| Options {
+        clients: Some(ClientAuth {
+            authorities: ROOT.to_vec(),
+            is_required,
+        }),
+        ..options()
+    };
+    let shaken = |options, shows| {
+        let config = Arc::new(client_config(BOTH, shows));
+        let (mut client, mut server) = (client_of(&config, "one.test"), server(options));
+        talk(&mut client, &mut server, usize::MAX).map(|()| {
+            let shown = server.client_certificate().map(Certificate::read);
+            shown.flatten().map(|shown| shown.subject)
+        })
+    };
+    let subject = r#"CN=a \"client\",O=Shop,C=DE"#.to_owned();
+    assert_eq!(shaken(options(), true), Ok(None));
+    assert_eq!(shaken(asking(false), false), Ok(None));
+    assert_eq!(shaken(asking(false), true), Ok(Some(subject.clone())));
+    assert_eq!(shaken(asking(true), true), Ok(Some(subject)));
+    assert!(shaken(asking(true), false).is_err());
+    // Whoever issued it is not who may.
+    let other = Options {
+        clients: Some(ClientAuth {
+            authorities: TWO.to_vec(),
+            is_required: false,
+        }),
+        ..options()
+    };
+    assert!(shaken(other, true).is_err());
+}
+
+#[test]
+fn a_session_is_resumed_by_whoever_has_the_keys_of_its_ticket() {
+    let kind = |config: &Arc<ClientConfig>, options: Options| {
+        let (mut client, mut server) = (client_of(config, "one.test"), server(options));
+        talk(&mut client, &mut server, usize::MAX).unwrap();
+        client.handshake_kind().unwrap()
+    };
+    for versions in [OLD, NEW] {
+        let config = Arc::new(client_config(versions, false));
+        assert_eq!(kind(&config, options()), HandshakeKind::Full);
+        assert_eq!(kind(&config, options()), HandshakeKind::Resumed);
+        let other = options();
+        other.tickets.set_keys(&[[8; TICKET_KEY_BYTES]]);
+        assert_eq!(kind(&config, other), HandshakeKind::Full);
+    }
+}

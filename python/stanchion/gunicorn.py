@@ -3,8 +3,8 @@
 Some have another name here, and `worker_class` is `interface` for those classes of which there is the like. Each other
 one has one rule, wherever it comes from, a config file or a command line. A value that asks for
 what happens here anyway is accepted without a word, and so is any of a setting that has no meaning
-here and whose effect nobody misses: `worker_tmp_dir`, or `ciphers`, which in gunicorn does nothing
-either without `certfile`. One that somebody may miss is ignored with a warning. Any other stops the
+here and whose effect nobody misses: `worker_tmp_dir`, or `dirty_timeout`, which in gunicorn does nothing
+either without `dirty_apps`. One that somebody may miss is ignored with a warning. Any other stops the
 start, with the way to get the same here. docs/reference/gunicorn-settings.md is made from this.
 """
 
@@ -47,12 +47,17 @@ def _is_same(value: object, wanted: object) -> bool:
     return value == wanted or str(value).replace(" ", "").lower() == str(wanted).lower()
 
 
-_TLS = "TLS is not served here: terminate it in a proxy such as nginx"
+_SSL_CONTEXT = (
+    "TLS is served without Python's ssl module: say what it would with certfile, keyfile, ca_certs and the like"
+)
+_OLD_TLS = "TLS 1.2 and 1.3 are served, and none that is older: see tls_min_version"
 _DIRTY = "there are no dirty workers here: give such work to a task queue"
 
-_NO_TLS = "used only with `certfile`"
 _NO_DIRTY = "used only with `dirty_apps`"
 _NO_CONTROL = "used only for `control_socket`"
+
+# Of Python's ssl module, by their numbers and names: the versions that there are here, or any that both sides have.
+_TLS_VERSIONS = (2, 5, 16, 17, "TLS", "TLS_SERVER", "TLS_CLIENT", "SSLv23", "TLSv1_2", "TLSv1_3")
 
 _LOOPBACK = "127.0.0.1,::1"
 
@@ -122,15 +127,20 @@ FOREIGN = (
     ),
     Foreign("control_socket_mode", ("--control-socket-mode",), harmless=_NO_CONTROL),
     Foreign("control_socket_disable", ("--no-control-socket",), takes_value=False, harmless="there is no such socket"),
-    Foreign("keyfile", ("--keyfile",), refusal=_TLS, same=("",)),
-    Foreign("certfile", ("--certfile",), refusal=_TLS, same=("",)),
-    Foreign("ca_certs", ("--ca-certs",), harmless=_NO_TLS),
-    Foreign("cert_reqs", ("--cert-reqs",), harmless=_NO_TLS),
-    Foreign("ciphers", ("--ciphers",), harmless=_NO_TLS),
-    Foreign("ssl_version", ("--ssl-version",), harmless=_NO_TLS),
-    Foreign("ssl_context", refusal=_TLS),
-    Foreign("suppress_ragged_eofs", ("--suppress-ragged-eofs",), takes_value=False, harmless=_NO_TLS),
-    Foreign("do_handshake_on_connect", ("--do-handshake-on-connect",), takes_value=False, harmless=_NO_TLS),
+    Foreign("ssl_version", ("--ssl-version",), instead=_OLD_TLS, same=_TLS_VERSIONS),
+    Foreign("ssl_context", refusal=_SSL_CONTEXT),
+    Foreign(
+        "suppress_ragged_eofs",
+        ("--suppress-ragged-eofs",),
+        takes_value=False,
+        harmless="a client that ends without TLS's own end has ended, like any other",
+    ),
+    Foreign(
+        "do_handshake_on_connect",
+        ("--do-handshake-on-connect",),
+        takes_value=False,
+        harmless="handshakes are made as clients connect, and keep nobody waiting",
+    ),
     Foreign(
         "asgi_disconnect_grace_period",
         ("--asgi-disconnect-grace-period",),

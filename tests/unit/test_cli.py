@@ -127,7 +127,7 @@ def test_each_slip_of_the_command_line_is_one_line(arguments, error, capsys):
 
 
 @pytest.mark.parametrize("name", ["GUNICORN_CMD_ARGS", "STANCHION_CMD_ARGS"])
-@pytest.mark.parametrize("text", ["--bogus", "-w 'two", "--certfile c.pem"])
+@pytest.mark.parametrize("text", ["--bogus", "-w 'two", "--dirty-app a:b"])
 def test_a_slip_in_a_variable_is_told_from_one_on_the_command_line(name, text, monkeypatch, capsys):
     monkeypatch.setenv(name, text)
     assert main(["check"]) == 2
@@ -155,7 +155,7 @@ def test_flags_of_gunicorn_that_nobody_misses_are_taken_without_a_word(capsys):
     ("arguments", "part"),
     [
         (["-k", "eventlet"], "-k eventlet is gunicorn's and not supported"),
-        (["--certfile", "c.pem"], "nginx"),
+        (["--dirty-app", "a:b"], "task queue"),
     ],
 )
 def test_other_flags_of_gunicorn_are_refused_with_a_way_out(arguments, part, capsys):

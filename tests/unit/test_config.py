@@ -58,6 +58,7 @@ def test_a_gunicorn_file_runs_unchanged(home):
     assert set(layer.values) == {
         *("bind", "workers", "threads", "timeout", "accesslog", "raw_env", "proc_name", "header_map", "capture_output"),
         *("interface", "loop"),  # which its `worker_class` stands for
+        "certfile",  # it has none
     }
     assert set(hooks) == {"post_fork", "when_ready"}
     assert errors == []
@@ -83,8 +84,6 @@ def test_names_without_meaning_are_one_warning(home, capsys):
 
 # What was served in plain, or parsed otherwise than asked, as long as a file only got a warning.
 NOT_HONOURED = {
-    "keyfile": "'k.pem'",
-    "certfile": "'c.pem'",
     "ssl_context": "print",
     "worker_class": "'eventlet'",
     "dirty_apps": "['mine:app']",
@@ -163,14 +162,6 @@ def test_what_cannot_be_honoured_stops_the_start(command, name, value, home, cap
 
 # A switch, and what is nothing without it.
 SUBORDINATE = {
-    "certfile = 'c.pem'": """\
-ca_certs = 'ca.pem'
-cert_reqs = 2
-ciphers = 'ECDHE+AESGCM'
-ssl_version = 5
-do_handshake_on_connect = True
-suppress_ragged_eofs = False
-""",
     "dirty_apps = ['mine:app']": "dirty_workers = 2\n",
 }
 
@@ -183,6 +174,20 @@ def test_what_belongs_to_a_refused_setting_is_harmless_without_it(switch, rest, 
     (home / "gunicorn.conf.py").write_text(rest + switch)
     assert main(["serve", "site:app"]) == 2
     assert f"{switch} is gunicorn's and not supported" in capsys.readouterr().err
+
+
+def test_what_is_said_of_tls_is_nothing_without_a_certificate(home, capsys, served):
+    (home / "gunicorn.conf.py").write_text(
+        "ca_certs = 'ca.pem'\ncert_reqs = 2\nciphers = 'ECDHE+AESGCM'\nssl_version = 5\n"
+        "do_handshake_on_connect = True\nsuppress_ragged_eofs = False\ncertfile = ''\nkeyfile = None\n"
+    )
+    assert main(["serve", "site:app"]) == 7
+    assert capsys.readouterr().err == ""
+    assert main(["check", "site:app", "--certfile", "c.pem"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(
+        "stanchion: setting `ciphers` from config file gunicorn.conf.py: 'ECDHE+AESGCM' is no cipher"
+    )
 
 
 def test_what_somebody_may_miss_is_ignored_with_advice(home, capsys, served):
@@ -229,9 +234,8 @@ def test_a_flag_and_a_file_are_held_to_one_rule(flag, home, capsys):
 
 SAME_AS_HERE = {
     "worker_class": ["gthread", "gunicorn.workers.sync.SyncWorker"],
-    "certfile": [None, ""],
     "dirty_apps": [[]],
-    "cert_reqs": ["0"],
+    "ssl_version": [2, "TLSv1_2"],
     "ssl_context": [None],
 }
 
@@ -241,12 +245,10 @@ def test_what_asks_for_what_happens_here_anyway_is_accepted_without_a_word(home,
     for setting in pytest.importorskip("gunicorn.config").KNOWN_SETTINGS:
         if setting.name in gunicorn.BY_NAME and not callable(setting.default) and setting.name != "control_socket":
             defaults[setting.name] = setting.default
-    assert {"certfile", "ssl_version", "cert_reqs"} < defaults.keys()
+    assert {"ssl_version", "suppress_ragged_eofs", "dirty_apps"} < defaults.keys()
     held = [defaults, *({name: value} for name, values in SAME_AS_HERE.items() for value in values)]
     assert [gunicorn.sort_out(one) for one in held] == [([], [])] * len(held)
-    text = "".join(
-        f"{name} = {value!r}\n" for name, value in defaults.items() if name not in ("ssl_version", "cert_reqs")
-    )
+    text = "".join(f"{name} = {value!r}\n" for name, value in defaults.items() if name != "ssl_version")
     (home / "c.py").write_text(text)
     assert main(["check", "-c", "c.py"]) == 0
     assert capsys.readouterr().err == ""

@@ -51,7 +51,7 @@ def test_every_setting_can_be_asked_for(setting, capsys):
 
 
 def test_what_is_not_ours_is_explained_too(capsys):
-    assert gunicorn.BY_NAME["certfile"].refusal in told(capsys, "help", "--certfile")
+    assert gunicorn.BY_NAME["ssl_context"].refusal in told(capsys, "help", "ssl_context")
     assert gunicorn.BY_NAME["worker_tmp_dir"].harmless in told(capsys, "help", "worker-tmp-dir")
     for name in ("worker_connections", "--worker-connections"):
         assert "Setting worker_concurrency, default 1000" in told(capsys, "help", name)

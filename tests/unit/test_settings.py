@@ -24,6 +24,8 @@ OTHER_DEFAULTS = {
     "forwarded_allow_ips",  # gunicorn believes peers on unix sockets whatever it says, ours says so
     "proxy_allow_ips",  # likewise
     "uwsgi_allow_ips",  # likewise
+    "certfile",  # gunicorn takes one, we take several
+    "keyfile",  # likewise
 }
 
 

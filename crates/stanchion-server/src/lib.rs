@@ -5,6 +5,7 @@
 
 mod acceptor;
 mod control;
+mod credentials;
 mod datagrams;
 pub mod exit_code;
 mod figures;
@@ -34,6 +35,7 @@ mod title;
 mod tree;
 mod worker;
 
+pub use credentials::check_credentials;
 pub use host::{Hook, Host, LoadError, Logging, NotLoaded};
 pub use launcher::Launcher;
 pub use master::StartedAs;

@@ -121,6 +121,11 @@ pub(crate) enum ToScribe {
 pub(crate) enum FromAcceptor {
     /// It accepts.
     Ready,
+    /// It has no use for a certificate or key that it was given, and leaves.
+    CannotServe {
+        /// Why, on one line.
+        reason: String,
+    },
     /// It has heard that it retires: from now on it lets nobody else in.
     Retired,
     /// A worker has written where it should not and must not go on.

@@ -116,6 +116,10 @@ counted! {
     Event {
         /// A client was let in.
         Accepted = "connections_accepted",
+        /// A client and the server have agreed on how they encrypt.
+        Handshaken = "tls_handshakes",
+        /// They have not, by the client's fault.
+        HandshakeFailed = "tls_handshakes_failed",
         /// A connection came to its end, by whoever closed it.
         Closed = "connections_closed",
         /// A connection was lost with an acceptor that was killed.

@@ -14,6 +14,7 @@ use tracing::{error, info};
 
 use crate::acceptor;
 use crate::control::Control;
+use crate::credentials::KeyFiles;
 use crate::exit_code;
 use crate::figures::Figures;
 use crate::handover::{Handover, Taken};
@@ -44,6 +45,7 @@ pub(crate) struct Common {
     pub(crate) workers_max: u16,
     pub(crate) master_pid: i32,
     pub(crate) files: Files,
+    pub(crate) key_files: KeyFiles,
     pub(crate) spool: PathBuf,
     /// Whom acceptor, template and workers become, if anybody else.
     pub(crate) identities: Identities,
@@ -51,6 +53,14 @@ pub(crate) struct Common {
     pub(crate) dumps: AppendFile,
     /// The ways to the scribe, if there is to be one.
     pub(crate) log_channels: Option<LogChannels>,
+}
+
+impl Common {
+    /// In a process that is not the acceptor: it has no use for what only that is to have.
+    fn leave_to_acceptor(&self) {
+        drop(self.files.take_acceptor_end());
+        drop(self.key_files.take());
+    }
 }
 
 /// Descriptors of files on their way from workers to the acceptor.
@@ -132,6 +142,8 @@ fn prepare(settings: Settings, host: &mut dyn Host) -> Result<Prepared, Problem>
     let of_bind = |problem| (problem, exit_code::BIND);
     threads::refuse_at_start(host).map_err(of_usage)?;
     acceptor::check_settings(&settings).map_err(of_usage)?;
+    // Before anything else is done; the house makes its own copies.
+    drop(KeyFiles::copy(&settings).map_err(of_usage)?);
     let identities = privileges::find(&settings).map_err(of_usage)?;
     privileges::say_what_is_root(&identities);
     let mut handed_over = Handover::take().map_err(of_usage)?;
@@ -271,7 +283,7 @@ fn tree(prepared: Prepared, host: &mut dyn Host, launcher: &Launcher) -> io::Res
             orders,
             may_preload,
         } => {
-            drop(common.files.take_acceptor_end());
+            common.leave_to_acceptor();
             log_to_scribe(common, |channels| {
                 let writer = channels.take_writer_of_app();
                 writer.ok_or_else(|| io::ErrorKind::NotConnected.into())
@@ -288,7 +300,7 @@ fn tree(prepared: Prepared, host: &mut dyn Host, launcher: &Launcher) -> io::Res
             }
         }
         Role::Scribe { common, orders } => {
-            drop(common.files.take_acceptor_end());
+            common.leave_to_acceptor();
             // What it says itself must not come back to it.
             log::go_directly();
             if let Err(code) = privileges::confine_app(common, "the scribe") {

@@ -1,11 +1,12 @@
 //! Anonymous files of a whole process tree: one that is mapped, one that is written to and read.
 
+use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
-use rustix::fs::{MemfdFlags, OFlags, fcntl_getfl, fcntl_setfl, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, OFlags, fcntl_getfl, fcntl_setfl, ftruncate, memfd_create, sendfile};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 /// A shared mapping that every later child inherits at the same address.
@@ -145,6 +146,62 @@ impl AppendFile {
     }
 }
 
+/// A copy of a file, in memory of the kernel's: whoever makes it never has what is in it in memory of its own, so neither
+/// do processes that it forks. Children have it only as long as they do not drop it.
+#[derive(Debug)]
+pub struct CopiedFile {
+    copy: OwnedFd,
+    len: usize,
+}
+
+impl CopiedFile {
+    /// Copies a regular file of at most so many bytes.
+    ///
+    /// Errors are the operator's (it is no file, or a larger one), or the kernel's.
+    pub fn of(file: &File, bytes_max: u64) -> io::Result<Self> {
+        let found = file.metadata()?;
+        if !found.is_file() {
+            return Err(io::Error::other("it is no regular file"));
+        }
+        if found.len() > bytes_max {
+            let why = format!(
+                "it has {} bytes, and {bytes_max} at most would do",
+                found.len()
+            );
+            return Err(io::Error::other(why));
+        }
+        let copy = memfd_create("stanchion-copy", MemfdFlags::CLOEXEC)?;
+        let (mut from, mut len) = (0, 0);
+        while from < found.len() {
+            let left = (found.len() - from) as usize;
+            match sendfile(&copy, file, Some(&mut from), left) {
+                Ok(0) => break,
+                Ok(count) => len += count,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(Self { copy, len })
+    }
+
+    /// What is in it.
+    pub fn read(&self) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; self.len];
+        // pread(2), as in a child the offset is the same as ours.
+        let mut len = 0;
+        while len < bytes.len() {
+            match rustix::io::pread(&self.copy, &mut bytes[len..], len as u64) {
+                Ok(0) => break,
+                Ok(count) => len += count,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        bytes.truncate(len);
+        Ok(bytes)
+    }
+}
+
 /// Bytes of memory a process takes by itself or shares (`VmRSS`); `None` if it is gone.
 pub fn resident_bytes(pid: i32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
@@ -194,5 +251,19 @@ mod tests {
         file.clear().expect("cleared");
         assert_eq!(rustix::io::write(&file, b"new"), Ok(3));
         assert_eq!(file.read(100).expect("read"), "new");
+    }
+
+    #[test]
+    fn a_copy_is_of_what_the_file_was_and_of_nothing_else() {
+        let path = std::env::temp_dir().join(format!("stanchion-copied-{}", std::process::id()));
+        std::fs::write(&path, "secret").unwrap();
+        let copy = CopiedFile::of(&File::open(&path).unwrap(), 6).unwrap();
+        std::fs::write(&path, "longer than that").unwrap();
+        assert_eq!(copy.read().unwrap(), b"secret");
+        assert_eq!(copy.read().unwrap(), b"secret", "again");
+        let too_long = CopiedFile::of(&File::open(&path).unwrap(), 6).unwrap_err();
+        assert!(too_long.to_string().contains("16 bytes"), "{too_long}");
+        std::fs::remove_file(&path).unwrap();
+        assert!(CopiedFile::of(&File::open("/").unwrap(), 6).is_err());
     }
 }

@@ -15,6 +15,7 @@ mod orders;
 mod poller;
 mod requests;
 mod storage;
+mod tls;
 
 use std::io;
 use std::rc::Rc;
@@ -25,6 +26,7 @@ use stanchion_sys::clock::monotonic_us;
 use stanchion_sys::listener::{Listener, ListenerAddress};
 use stanchion_sys::process;
 use stanchion_sys::scheduling;
+use stanchion_tls::Config;
 use tracing::{error, info, warn};
 
 use crate::exit_code;
@@ -42,6 +44,7 @@ use doors::{Doors, Inside, Porter};
 use orders::Farewell;
 use poller::{Poller, Source};
 use requests::Requests;
+use requests::tls::TlsService;
 use storage::connection_shares::ConnectionShares;
 
 /// How long refusals may take to be written when the server leaves.
@@ -86,6 +89,7 @@ pub(crate) fn check_settings(settings: &Settings) -> Result<(), String> {
                 .to_owned(),
         );
     }
+    settings.check_tls()?;
     observers::check(settings)
 }
 
@@ -103,7 +107,7 @@ pub(crate) fn run(
         tell(prompt);
     }
     let code = match panics::caught(|| start(common, listeners, master, is_prompt)) {
-        Some(Ok(())) => exit_code::FINE,
+        Some(Ok(code)) => code,
         Some(Err(error)) => {
             error!("the acceptor cannot go on: {error}");
             exit_code::INTERNAL
@@ -131,7 +135,14 @@ fn start(
     listeners: &[Listener],
     master: Channel,
     is_prompt: bool,
-) -> io::Result<()> {
+) -> io::Result<i32> {
+    let tls = match tls::config(common) {
+        Ok(tls) => tls,
+        Err(reason) => {
+            messages::report(&master, &FromAcceptor::CannotServe { reason })?;
+            return Ok(exit_code::USAGE);
+        }
+    };
     let connections_max = doors::connections_max(&common.settings, common.generation == 1);
     // The first thread: it is to be as prompt as this one is still, and no other is.
     let porter = Porter::start(connections_max)?;
@@ -151,12 +162,15 @@ fn start(
     process::keep_freed_memory(FREED_BYTES_KEPT);
     log::write_by_thread()?;
     let mut acceptor = Acceptor::new(common, listeners, master, (connections_max, porter))?;
+    if let Some(config) = tls {
+        acceptor.serve_tls(config)?;
+    }
     let served = acceptor.serve();
     acceptor.close_books();
     if let Ok(Farewell::Orphaned) = served {
         crate::spool::remove(&common.spool);
     }
-    served.map(drop)
+    served.map(|_| exit_code::FINE)
 }
 
 /// Everything of an acceptor.
@@ -234,6 +248,15 @@ impl Acceptor {
         })
     }
 
+    /// Doors that are for TLS speak it with this.
+    fn serve_tls(&mut self, config: Config) -> io::Result<()> {
+        let connections_max = self.common.settings.max_connections as usize;
+        let tls = TlsService::new(config, connections_max, &self.requests.woken)?;
+        self.poller.watch(Source::Bell, tls.bell())?;
+        self.requests.tls = Some(tls);
+        Ok(())
+    }
+
     /// Serves until the master says how to leave, and leaves.
     fn serve(&mut self) -> io::Result<Farewell> {
         match messages::report(&self.master, &FromAcceptor::Ready) {
@@ -308,6 +331,9 @@ impl Acceptor {
             self.hear_the_others();
         }
         self.requests.disk.done(&self.requests.woken);
+        if let Some(tls) = &self.requests.tls {
+            tls.done();
+        }
         let requests = &mut self.requests;
         requests.later.wake(requests.now_us, &requests.woken);
         self.requests.dispatch.sweep(self.requests.now_us);

@@ -120,7 +120,11 @@ fn opened(
         let still = if one.is_kept { "still " } else { "" };
         let is_admin = settings.admin.as_ref() == Some(&one.bind);
         let whom = if is_admin { " for operators (admin)" } else { "" };
-        info!("{still}listening at {}{whom}", listener.address());
+        let mut address = listener.address().to_string();
+        if settings.speaks_tls(&listener) {
+            address = address.replacen("http://", "https://", 1);
+        }
+        info!("{still}listening at {address}{whom}");
         if is_admin && !one.is_kept && listener.address().is_open_to_other_hosts() {
             warn!(
                 "whoever can connect to {} sees what this server does, without a password: let only those reach it who \

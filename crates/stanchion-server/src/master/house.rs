@@ -54,6 +54,8 @@ pub(super) struct House {
     pub(super) scribe: Scribe,
     /// A child has found that the app is called by another interface by now, and the log has it.
     pub(super) was_told_of_change: bool,
+    /// Why its acceptor cannot serve, if it has said so.
+    unservable: Option<String>,
     /// Why a child of it could not load the app, if one could not.
     unloadable: Option<String>,
     pub(super) workers: Workers,
@@ -76,6 +78,7 @@ impl House {
             template: Template::new(generation),
             scribe: Scribe::new(generation, plan.has_scribe),
             was_told_of_change: false,
+            unservable: None,
             unloadable: None,
             workers: Workers::new(generation, plan.workers_max),
         }
@@ -208,6 +211,7 @@ impl House {
     fn on_acceptor_said(&mut self, said: &FromAcceptor, actions: &mut Vec<Action>) {
         match *said {
             FromAcceptor::Ready => self.acceptor.on_ready(actions),
+            FromAcceptor::CannotServe { ref reason } => self.unservable = Some(reason.clone()),
             FromAcceptor::Retired => self.acceptor.on_retired(),
             FromAcceptor::Replace(worker) => self.workers.on_replace(worker, actions),
             // The loop's own business.
@@ -305,12 +309,17 @@ impl House {
     ) -> Result<(), Ruin> {
         match self.standing {
             Standing::Building | Standing::Serving => {
-                match self.acceptor.on_lost(now_ms, exit, actions) {
-                    Some(code) => Err(Ruin {
+                let lost = self.acceptor.on_lost(now_ms, exit, actions);
+                match (lost, self.unservable.take()) {
+                    (Some(_), Some(why)) => Err(Ruin {
+                        why,
+                        code: exit_code::USAGE,
+                    }),
+                    (Some(code), None) => Err(Ruin {
                         why: format!("the acceptor {exit} before it was ready"),
                         code,
                     }),
-                    None => self.must(false, "the acceptor was lost"),
+                    (None, _) => self.must(false, "the acceptor was lost"),
                 }
             }
             Standing::Retiring { .. } | Standing::Dismissed { .. } => {

@@ -17,6 +17,7 @@ use super::event::Plan;
 use super::lent::Lent;
 use super::loops::LateLoop;
 use super::reports::{Link, Post};
+use crate::credentials::KeyFiles;
 use crate::figures::Figures;
 use crate::log::{self, LogChannels};
 use crate::messages::{ToAcceptor, ToScribe, ToTemplate};
@@ -84,6 +85,7 @@ fn common(
     log::belong_to(identities.of_error_log());
     let owner = identities.of_access_log(has_scribe);
     log::create(settings.accesslog.as_deref(), owner)?;
+    let key_files = KeyFiles::copy(&settings).map_err(io::Error::other)?;
     let (acceptor_end, worker_end) = Channel::pair()?;
     let tally = Arc::new(Tally::create()?);
     Ok(Common {
@@ -102,6 +104,7 @@ fn common(
             acceptor_end: Mutex::new(Some(acceptor_end)),
             worker_end,
         },
+        key_files,
         spool: spool.path().to_owned(),
         identities,
         settings,

@@ -9,12 +9,13 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use stanchion_http::{ClientField, HeaderMap, ProxyVersions};
 
+use super::choices::{LogLevel, QueueOrder, SignalStyle};
 use super::interface::{EventLoop, Interface, Lifespan, Protocol};
 use super::resolve::{Layer, loop_seats, resolve};
 use super::words;
 use super::{
-    AllowedPeers, Bind, Collector, ControlAddress, Facility, Lane, Seconds, SettingsError,
-    StaticDir, StaticMissing, StatsdAddress, SyslogAddress,
+    AllowedPeers, Bind, Collector, ControlAddress, Facility, Lane, OldestTls, Seconds,
+    SettingsError, StaticDir, StaticMissing, StatsdAddress, SyslogAddress,
 };
 
 /// The effective value of each setting, under the setting's own name. What each one does is told
@@ -29,6 +30,18 @@ pub struct Settings {
     pub backlog: i32,
     /// Set `SO_REUSEPORT` on TCP listeners.
     pub reuse_port: bool,
+    /// Certificates by which TLS is served, each with its chain; none = no TLS.
+    pub certfile: Vec<PathBuf>,
+    /// Their keys, unless these are in the same files; see [`Settings::certificates`].
+    pub keyfile: Vec<PathBuf>,
+    /// Who may issue certificates to clients.
+    pub ca_certs: Option<PathBuf>,
+    /// Whether clients are asked for them.
+    pub cert_reqs: u8,
+    /// Which cipher suites are served; `None` = all.
+    pub ciphers: Option<String>,
+    /// The oldest version of TLS.
+    pub tls_min_version: OldestTls,
     /// Worker N answers alone on this port plus N; 0 = no such ports.
     pub worker_port_base: u16,
     /// Worker processes, at least 1.
@@ -310,42 +323,6 @@ pub struct Settings {
     pub check_config: bool,
     /// The same, and print the settings.
     pub print_config: bool,
-}
-
-/// How important an event of the error log is, the least first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LogLevel {
-    /// For those who change the server or its app.
-    Debug,
-    /// The normal life of the process tree.
-    Info,
-    /// Something to look at in working hours.
-    Warning,
-    /// A request or a process was lost.
-    Error,
-    /// The server cannot go on.
-    Critical,
-}
-
-/// Whose meanings QUIT, TERM and TTOU have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum SignalStyle {
-    /// TERM graceful, QUIT quick, TTOU down to one worker.
-    Gunicorn,
-    /// QUIT graceful, TERM quick, TTOU down to none.
-    Unicorn,
-}
-
-/// In which order the line is served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum QueueOrder {
-    /// First in, first out.
-    Fifo,
-    /// The same until the line stands, then newest first.
-    Adaptive,
 }
 
 impl Settings {

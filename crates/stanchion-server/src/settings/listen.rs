@@ -58,6 +58,8 @@ pub struct ListenOptions {
     pub group: Option<String>,
     /// Bits that the file's mode lacks.
     pub umask: Option<u32>,
+    /// Whether clients speak TLS, if any are to.
+    pub tls: Option<bool>,
 }
 
 /// What an option takes, and where it makes sense.
@@ -120,6 +122,7 @@ const OPTIONS: &[ListenOption] = &[
     option("owner", Kind::Account, At::File),
     option("group", Kind::Account, At::File),
     option("umask", MODE, At::File),
+    option("tls", Kind::Bool, At::Any),
 ];
 
 const fn option(name: &'static str, kind: Kind, at: At) -> ListenOption {

@@ -8,6 +8,7 @@
 
 mod admin;
 mod bind;
+mod choices;
 mod coerce;
 mod collector;
 mod control;
@@ -26,14 +27,16 @@ mod static_dir;
 mod statsd;
 mod syslog;
 pub mod table;
+mod tls;
 mod words;
 mod worker_ports;
 
 pub use bind::BindAddress;
+pub use choices::{LogLevel, QueueOrder, SignalStyle};
 pub use collector::Collector;
 pub use control::ControlAddress;
 pub use datagram::DatagramAddress;
-pub use effective::{LogLevel, QueueOrder, Settings, SignalStyle};
+pub use effective::Settings;
 pub use interface::{EventLoop, Interface, Lifespan, Protocol};
 pub use lane::Lane;
 pub use listen::{Bind, ListenOptions};
@@ -47,6 +50,7 @@ pub use static_dir::{StaticDir, StaticMissing};
 pub use statsd::StatsdAddress;
 pub use syslog::{Facility, SyslogAddress};
 pub(crate) use table::{UMASK, kept_by_a_reload};
+pub use tls::OldestTls;
 
 /// Why settings could not be made of what was given.
 #[derive(Debug, thiserror::Error)]

@@ -159,6 +159,7 @@ impl Resolution {
         self.check_worker_ports();
         self.check_lanes();
         self.check_http2();
+        self.check_certificates();
     }
 
     /// RFC 9113 section 3.1 has removed the upgrade.
@@ -180,13 +181,20 @@ impl Resolution {
         let has_http2 = protocols.to_ascii_lowercase().contains("h2");
         let has_cleartext = self.values["http2_cleartext"].value == "prior-knowledge";
         let is_uwsgi = self.values["protocol"].value == "uwsgi";
-        match (has_http2, has_cleartext) {
+        let given = self.values["certfile"].value.as_array();
+        let has_tls = given.is_some_and(|paths| paths.iter().any(|path| *path != ""));
+        match (has_http2, has_cleartext || has_tls) {
             (true, _) if is_uwsgi => Some((
                 "http_protocols",
                 "the uwsgi protocol is spoken (`protocol`)",
             )),
-            (true, false) => Some(("http_protocols", "http2_cleartext is off")),
-            (false, true) => Some(("http2_cleartext", "http_protocols does not have h2")),
+            (true, false) => Some((
+                "http_protocols",
+                "http2_cleartext is off, and there is no certfile",
+            )),
+            (false, true) if has_cleartext => {
+                Some(("http2_cleartext", "http_protocols does not have h2"))
+            }
             _ => None,
         }
     }
@@ -332,6 +340,36 @@ impl Resolution {
                 "expected a port for each of {workers} workers up to {ports_max}, got {base}"
             );
             self.refuse("worker_port_base", &origin, &reason);
+        }
+    }
+
+    /// Each certificate has a key, and who verifies clients knows by whom.
+    fn check_certificates(&mut self) {
+        let count = |name: &str| {
+            let given = self.values[name].value.as_array().into_iter().flatten();
+            given.filter(|path| *path != "").count()
+        };
+        let (chains, keys) = (count("certfile"), count("keyfile"));
+        if chains == 0 {
+            // Then nothing else of TLS matters, as in gunicorn. A key without one is told when the server starts.
+            return;
+        }
+        if keys > 0 && keys != chains {
+            let origin = self.values["keyfile"].origin.clone();
+            let reason = format!(
+                "expected one for each of {chains} `certfile`, or none if the keys are in the same files, got {keys}"
+            );
+            self.refuse("keyfile", &origin, &reason);
+        }
+        let ciphers = &self.values["ciphers"];
+        if let Some(Err(reason)) = ciphers.value.as_str().map(stanchion_tls::check_suites) {
+            let origin = ciphers.origin.clone();
+            self.refuse("ciphers", &origin, &reason);
+        }
+        if self.number("cert_reqs") > 0 && self.values["ca_certs"].value.is_null() {
+            let origin = self.values["cert_reqs"].origin.clone();
+            let reason = "it needs `ca_certs`, whose certificates clients are to show";
+            self.refuse("cert_reqs", &origin, reason);
         }
     }
 
@@ -537,6 +575,8 @@ mod tests {
         for quiet in [
             json!({"http_protocols": "H1, h2", "http2_cleartext": "prior-knowledge"}),
             json!({"http_protocols": "h1", "http2_cleartext": false}),
+            json!({"http_protocols": "h2,h1", "certfile": "c.pem"}),
+            json!({"http_protocols": "h1", "certfile": "c.pem"}),
         ] {
             assert_eq!(told(quiet), (Vec::new(), Vec::new()));
         }

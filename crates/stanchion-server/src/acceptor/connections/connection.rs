@@ -5,6 +5,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 
 use super::carrying::Carrier;
+use super::handshaking::Handshaking;
 use super::intake::{CutOff, Intake};
 use super::leaving::Leaving;
 use super::reading::{PartialHead, ReadingBody};
@@ -64,6 +65,8 @@ pub(crate) enum Audience {
 pub(super) enum Phase {
     /// Connected, and nothing has come yet.
     New { since_us: u64 },
+    /// Client and server agree on how they encrypt.
+    Handshaking(Box<Handshaking>),
     /// Between requests.
     Idle { since_us: u64 },
     /// A part of a head has come.
@@ -162,6 +165,14 @@ impl Connection {
             self.transport.told(ready);
         }
         self.transport.ask();
+        // It may have told of room; if that is of no use any more, whoever writes or reads next finds out.
+        self.transport.flush();
+        let fate = self.do_what_can_be_done(requests, poller);
+        self.transport.watch_for_unsent(poller);
+        fate
+    }
+
+    fn do_what_can_be_done(&mut self, requests: &mut Requests, poller: &Poller) -> Fate {
         let last = self.requests.wrapping_add(REQUESTS_A_TURN_MAX);
         self.turn_bytes = 0;
         loop {
@@ -169,6 +180,8 @@ impl Connection {
                 Phase::New { .. } if self.peer.sends_proxy_header => {
                     self.read_proxy_header(requests)
                 }
+                Phase::New { .. } if self.awaits_handshake() => self.begin_handshake(requests),
+                Phase::Handshaking(_) => self.shake_hands(requests),
                 Phase::New { .. } | Phase::Idle { .. } if self.requests == last => {
                     self.wake_later(requests);
                     Step::Wait
@@ -206,6 +219,7 @@ impl Connection {
     pub(crate) fn spare_since_us(&self) -> Option<u64> {
         match &self.phase {
             Phase::New { since_us } | Phase::Idle { since_us } => Some(*since_us),
+            Phase::Handshaking(handshaking) => handshaking.spare_since_us(),
             Phase::Leaving(leaving) => Some(leaving.since_us),
             Phase::Carrying(carrier) => carrier.idle_since_us(),
             _ => None,
@@ -233,6 +247,12 @@ impl Connection {
         requests: &mut Requests,
         poller: &Poller,
     ) -> Fate {
+        if self.awaits_handshake() {
+            // What could be said it would not understand.
+            requests.refused_unread(refusal, &self.peer.address);
+            self.transport.reset();
+            return Fate::Ends;
+        }
         match self.refuse_unread(refusal, requests) {
             Step::Close => Fate::Ends,
             Step::On | Step::Wait => self.drive(None, requests, poller),
@@ -241,7 +261,7 @@ impl Connection {
 
     pub(crate) fn doing(&self) -> Doing {
         match &self.phase {
-            Phase::New { .. } => Doing::New,
+            Phase::New { .. } | Phase::Handshaking(_) => Doing::New,
             Phase::Carrying(carrier) if carrier.has_streams() => Doing::Busy,
             Phase::Idle { .. } | Phase::Carrying(_) => Doing::Idle,
             Phase::Head(_) => Doing::Reading,

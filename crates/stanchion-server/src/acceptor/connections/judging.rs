@@ -88,7 +88,9 @@ impl Connection {
             Look::Doubt => {
                 self.transport.glance();
                 match (self.drive(None, requests, poller), &self.phase) {
-                    (Fate::Stays, Phase::Leaving(leaving)) if leaving.last_us != now_us => {
+                    (Fate::Stays, Phase::Leaving(leaving))
+                        if leaving.last_us != now_us && !self.intake.is_stalled() =>
+                    {
                         Fate::Ends
                     }
                     (fate, _) => fate,
@@ -151,10 +153,11 @@ impl Connection {
             };
         }
         match &self.phase {
-            Phase::New { since_us } => {
+            Phase::New { .. } | Phase::Handshaking(_) => {
+                let since_us = self.new_since_us();
                 let newcomer = is_closing.then_some(NEWCOMER);
                 let limit = newcomer.or(settings.header_timeout.as_duration());
-                past(*since_us, limit, Look::Drop)
+                past(since_us, limit, Look::Drop)
             }
             Phase::Idle { .. } if is_closing => Look::Close,
             Phase::Idle { since_us } => {

@@ -46,7 +46,14 @@ impl Connection {
         }
         let more = self.unread || !self.ahead.is_empty() || self.has_more(requests);
         if !more {
-            return Step::Close;
+            // TLS has an end of its own, and may have to wait for room for it.
+            if self.transport.is_bare() {
+                return Step::Close;
+            }
+            self.transport.end();
+            if !self.transport.has_unsent() {
+                return Step::Close;
+            }
         }
         self.say_last(&[], requests)
     }
@@ -105,6 +112,14 @@ impl Connection {
             } else {
                 Step::Wait
             };
+        }
+        if self.transport.has_unsent() {
+            let (pace, untaken) = (requests.intake_pace(), self.transport.untaken());
+            self.intake.stalled(pace, untaken, requests.now_us);
+        } else if self.intake.is_stalled() {
+            // Only from now on it is our end that is waited for, and then the client's.
+            self.intake.wrote(0, requests.now_us);
+            (leaving.since_us, leaving.last_us) = (requests.now_us, requests.now_us);
         }
         let mut turn_bytes = 0;
         while self.transport.is_readable() {

@@ -8,6 +8,7 @@ mod connection;
 mod delivering;
 mod ending;
 mod form;
+mod handshaking;
 mod intake;
 mod inward;
 mod judging;

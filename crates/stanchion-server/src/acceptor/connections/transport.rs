@@ -1,5 +1,7 @@
-//! Bytes from a client, and bytes to it, whatever carries them. TLS is to stand above this and below the protocol, so nothing
-//! above looks at the socket's own bytes.
+//! Bytes from a client, and bytes to it, whatever carries them. TLS may stand between the two, so nothing above looks at the
+//! socket's own bytes.
+
+mod tls;
 
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -20,6 +22,7 @@ use super::stream::Stream;
 use crate::acceptor::poller::{Poller, Ready, Source};
 use crate::acceptor::storage::disk;
 use crate::tally::{Tally, Traffic};
+use tls::Cover;
 
 /// How much of a head that drips wakes its connection at once.
 pub(super) const DRIPPED_BYTES: u16 = 1024;
@@ -46,12 +49,23 @@ pub(crate) struct Transport {
     watches_room: bool,
     /// So many bytes make it readable.
     wakes_at: u16,
+    /// What stands between the socket and what is said.
+    cover: Cover,
 }
 
 /// By which bytes go.
 enum Way {
     Socket(OwnedFd),
     Stream(Box<Stream>),
+}
+
+impl Way {
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Socket(socket) => Some(socket.as_fd()),
+            Self::Stream(_) => None,
+        }
+    }
 }
 
 /// What reading has come to.
@@ -93,6 +107,7 @@ impl Transport {
             hung_up: false,
             watches_room: false,
             wakes_at: 1,
+            cover: Cover::default(),
         })
     }
 
@@ -107,6 +122,7 @@ impl Transport {
             hung_up: false,
             watches_room: false,
             wakes_at: 1,
+            cover: Cover::default(),
         }
     }
 
@@ -116,10 +132,7 @@ impl Transport {
 
     /// The socket, where what is written to it goes out as it is: then others may write to it.
     pub(super) fn socket(&self) -> Option<BorrowedFd<'_>> {
-        match &self.way {
-            Way::Socket(socket) => Some(socket.as_fd()),
-            Way::Stream(_) => None,
-        }
+        self.way.socket().filter(|_| self.is_bare())
     }
 
     /// Of a socket the kernel tells; a stream is asked.
@@ -153,8 +166,11 @@ impl Transport {
 
     /// Reads what there is behind the bytes of `buffer`, as far as it has room without growing.
     pub(super) fn read(&mut self, buffer: &mut Vec<u8>) -> Read {
+        if !self.is_bare() {
+            return self.read_plaintext(buffer);
+        }
         match &mut self.way {
-            Way::Socket(_) => self.read_socket(buffer),
+            Way::Socket(_) => self.receive(buffer),
             Way::Stream(stream) => {
                 let read = stream.read(buffer);
                 self.readable = matches!(read, Read::Bytes(_));
@@ -164,8 +180,9 @@ impl Transport {
         }
     }
 
-    fn read_socket(&mut self, buffer: &mut Vec<u8>) -> Read {
-        let Some(socket) = self.socket() else {
+    /// The same of the socket's own bytes.
+    pub(super) fn receive(&mut self, buffer: &mut Vec<u8>) -> Read {
+        let Some(socket) = self.way.socket() else {
             return Read::Failed;
         };
         let room = buffer.capacity() - buffer.len();
@@ -196,7 +213,7 @@ impl Transport {
 
     /// Looks at what there is to read, as far as it fits, and leaves it there. Only of a socket.
     pub(super) fn peek(&mut self, buffer: &mut [u8]) -> Read {
-        let Some(socket) = self.socket() else {
+        let Some(socket) = self.way.socket() else {
             return Read::Failed;
         };
         match recv(socket, buffer, RecvFlags::DONTWAIT | RecvFlags::PEEK) {
@@ -225,7 +242,7 @@ impl Transport {
     /// It is not there any more, which no kernel does.
     pub(super) fn read_exact(&mut self, buffer: &mut [u8]) -> io::Result<()> {
         let wanted = buffer.len();
-        let socket = self.socket().ok_or(io::ErrorKind::Unsupported)?;
+        let socket = self.way.socket().ok_or(io::ErrorKind::Unsupported)?;
         let (len, _) = recv(socket, buffer, RecvFlags::DONTWAIT)?;
         self.count(Traffic::Received, len);
         if len < wanted {
@@ -240,6 +257,9 @@ impl Transport {
     }
 
     fn send(&mut self, bytes: &[u8], is_last: bool) -> Written {
+        if !self.is_bare() {
+            return self.write_plaintext(&[IoSlice::new(bytes)], is_last);
+        }
         let socket = match &mut self.way {
             Way::Socket(socket) => OwnedFd::as_fd(socket),
             Way::Stream(stream) => return stream.write(bytes, is_last),
@@ -260,6 +280,9 @@ impl Transport {
     /// Writes what there is room for, of all of them in turn. If `more` follows at once, TCP puts it into the same segments
     /// (`MSG_MORE` in send(2)).
     pub(super) fn write_all_of(&mut self, slices: &[IoSlice<'_>], more: bool) -> Written {
+        if !self.is_bare() {
+            return self.write_plaintext(slices, more);
+        }
         let socket = match &mut self.way {
             Way::Socket(socket) => OwnedFd::as_fd(socket),
             Way::Stream(stream) => return stream.write_all_of(slices),
@@ -286,6 +309,9 @@ impl Transport {
         offset: u64,
         len: usize,
     ) -> io::Result<Written> {
+        if !self.is_bare() {
+            return self.send_file_encrypted(file, offset, len);
+        }
         let socket = match &mut self.way {
             Way::Socket(socket) => OwnedFd::as_fd(socket),
             Way::Stream(stream) => {
@@ -325,16 +351,18 @@ impl Transport {
     /// What the client has not taken of what was written. Where it cannot be told, what the kernel has is as good as
     /// sent.
     pub(super) fn untaken(&self) -> u64 {
-        let socket = self.socket();
-        socket.and_then(|socket| untaken(socket).ok()).unwrap_or(0)
+        let socket = self.way.socket();
+        let kept = socket.and_then(|socket| untaken(socket).ok()).unwrap_or(0);
+        kept + self.unsent()
     }
 
     /// Whether the kernel is to tell when there is room to write.
     pub(super) fn watch_room(&mut self, wanted: bool, poller: &Poller) {
+        let wanted = self.wants_room(wanted);
         if self.watches_room == wanted {
             return;
         }
-        let Some(socket) = self.socket() else {
+        let Some(socket) = self.way.socket() else {
             return;
         };
         match poller.watch_room(self.source, socket, wanted) {
@@ -348,7 +376,7 @@ impl Transport {
         if self.wakes_at == bytes {
             return;
         }
-        let Some(socket) = self.socket() else {
+        let Some(socket) = self.way.socket() else {
             return;
         };
         match wake_at(socket, bytes) {
@@ -362,8 +390,17 @@ impl Transport {
         self.readable = true;
     }
 
-    /// Sends no more (shutdown(2)).
+    /// Sends no more, once all is sent that was accepted.
     pub(super) fn end(&mut self) {
+        if self.is_bare() {
+            self.shut();
+        } else {
+            self.end_cover();
+        }
+    }
+
+    /// Closes our direction (shutdown(2)).
+    fn shut(&mut self) {
         match &mut self.way {
             Way::Socket(socket) => {
                 // It is broken already, if it fails.

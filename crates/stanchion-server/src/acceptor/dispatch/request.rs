@@ -19,6 +19,10 @@ use crate::settings::AllowedPeers;
 
 /// What a connection knows about where it comes from, once for all its requests.
 #[derive(Clone)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is known of it by itself"
+)]
 pub(crate) struct Peer {
     /// None on a unix socket.
     pub(crate) ip: Option<IpAddr>,
@@ -30,6 +34,8 @@ pub(crate) struct Peer {
     pub(crate) trusted: bool,
     /// `http` or `https`, by which the connection came.
     pub(crate) scheme: &'static str,
+    /// Its connection begins with a handshake of TLS, behind a PROXY header if there is one.
+    pub(crate) speaks_tls: bool,
     /// Its connection begins with a PROXY header, which says who it is.
     pub(crate) sends_proxy_header: bool,
     /// Its requests are packets of the uwsgi protocol, which say who the client is.

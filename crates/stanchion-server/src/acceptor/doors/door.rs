@@ -44,6 +44,7 @@ pub(super) struct Door {
     closing: Option<Closing>,
     server_name: Rc<str>,
     server_port: Rc<str>,
+    speaks_tls: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +90,7 @@ impl Door {
         listener: &Listener,
         audience: Audience,
         port: Option<PortNumber>,
+        speaks_tls: bool,
         porter: &Rc<Porter>,
         poller: &Poller,
     ) -> io::Result<Self> {
@@ -112,6 +114,7 @@ impl Door {
             closing: None,
             server_name: name.into(),
             server_port: server_port.into(),
+            speaks_tls,
         })
     }
 
@@ -246,7 +249,8 @@ impl Door {
         let ip = peer.map(|peer| peer.ip());
         Peer {
             trusted: settings.forwarded_allow_ips.allows(ip),
-            scheme: "http",
+            scheme: if self.speaks_tls { "https" } else { "http" },
+            speaks_tls: self.speaks_tls,
             sends_packets: self.audience == Audience::Clients
                 && settings.protocol == Protocol::Uwsgi
                 && settings.uwsgi_allow_ips.allows(ip),
@@ -328,7 +332,7 @@ mod tests {
         };
         let guests = (0..guests).map(|_| TcpStream::connect(address).unwrap());
         let guests = guests.collect();
-        let door = Door::new(0, &listener, audience, None, &porter(), &poller).unwrap();
+        let door = Door::new(0, &listener, audience, None, false, &porter(), &poller).unwrap();
         (door, guests)
     }
 
@@ -472,8 +476,16 @@ mod tests {
         let address = unix::SocketAddr::from_abstract_name(&name).unwrap();
         let connect = || unix::UnixStream::connect_addr(&address);
         let poller = Poller::new().unwrap();
-        let mut door =
-            Door::new(0, &listener, Audience::Clients, None, &porter(), &poller).unwrap();
+        let mut door = Door::new(
+            0,
+            &listener,
+            Audience::Clients,
+            None,
+            false,
+            &porter(),
+            &poller,
+        )
+        .unwrap();
         let _guest = connect().unwrap();
         door.advance(Lifecycle::Open, NOW_US);
         door.advance(Lifecycle::Draining, NOW_US);

@@ -85,6 +85,7 @@ impl Doors {
             listener,
             audience,
             port,
+            port.is_none() && settings.speaks_tls(listener),
             &self.porter,
             poller,
         )?;

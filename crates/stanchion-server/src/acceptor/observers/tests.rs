@@ -56,6 +56,7 @@ fn ticket(head: Head, trace: Option<Box<Trace>>) -> Ticket {
             server_port: "8000".into(),
             trusted: true,
             scheme: "http",
+            speaks_tls: false,
             sends_proxy_header: false,
             sends_packets: false,
             only_worker: None,

@@ -10,6 +10,7 @@ pub(crate) mod rig;
 pub(crate) mod spooler;
 pub(crate) mod static_files;
 mod storing;
+pub(crate) mod tls;
 
 use std::cell::Cell;
 use std::io;
@@ -50,6 +51,7 @@ use handshake::handshaken;
 use head::Date;
 use probe::{Load, Verdict};
 use static_files::{Looking, StaticFiles};
+use tls::TlsService;
 
 /// What is read at a time, before it is known whose it is: one buffer for all connections, so that one that idles has none.
 /// A body of 64 KiB fits with a head of usual size.
@@ -86,6 +88,8 @@ pub(crate) struct Requests {
     pub(crate) unspooled: Shortage,
     /// How many connections each client has.
     pub(crate) connection_shares: ConnectionShares,
+    /// How TLS is served, if it is.
+    pub(crate) tls: Option<TlsService>,
     /// Static files.
     pub(crate) unread: Shortage,
     static_files: StaticFiles,
@@ -140,6 +144,7 @@ impl Requests {
                 "bodies and answers cannot be written to the spool directory (disk full? open files? see --tmp-upload-dir)",
             ),
             connection_shares: ConnectionShares::default(),
+            tls: None,
             unread: Shortage::of(
                 "a static file cannot be read (permissions? open files? see --static)",
             ),

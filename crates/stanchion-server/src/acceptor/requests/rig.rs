@@ -12,6 +12,7 @@ use stanchion_sys::process;
 use super::Requests;
 use crate::acceptor::dispatch::request::Peer;
 use crate::acceptor::dispatch::ticket::{Answer, AppAnswer, Start};
+use crate::credentials::KeyFiles;
 use crate::figures::Figures;
 use crate::privileges::Identities;
 use crate::record::{REQUEST_HEAD_BYTES_MAX, REQUEST_RECORD_EXTRA_BYTES, RESPONSE_RING_BYTES};
@@ -59,6 +60,7 @@ pub(crate) fn common(settings: &str) -> &'static Common {
             acceptor_end: Mutex::new(Some(acceptor_end)),
             worker_end,
         },
+        key_files: KeyFiles::default(),
         // Nothing is spooled here.
         spool: std::env::temp_dir(),
         identities: Identities {
@@ -87,6 +89,7 @@ pub(crate) fn peer() -> Peer {
         server_port: "8000".into(),
         trusted: false,
         scheme: "http",
+        speaks_tls: false,
         sends_proxy_header: false,
         sends_packets: false,
         only_worker: None,

@@ -25,8 +25,6 @@ use crate::panics;
 const DISK_THREADS_MAX: usize = 32;
 /// Of these, those that may wait for file systems that may not answer: all else must go on.
 pub(crate) const FOREIGN_THREADS_MAX: usize = DISK_THREADS_MAX / 2;
-/// What they are called, to the kernel and in the log.
-const THREAD_NAME: &str = "stanchion-disk";
 
 /// The helper threads. A clone is another handle of the same.
 #[derive(Clone)]
@@ -78,6 +76,7 @@ struct Owner {
 
 struct Pool {
     state: Mutex<State>,
+    crew: Crew,
     /// Jobs that may wait while all threads are busy, and as many things that are to be let go of. A connection has one
     /// job at a time, so it is `max_connections`; but those that are gone may have left theirs behind.
     waiting_max: usize,
@@ -89,6 +88,24 @@ struct Pool {
     has_done: AtomicBool,
     bell: EventFd,
 }
+
+/// Helper threads for one kind of work.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Crew {
+    /// What they are called, to the kernel and in the log.
+    pub(crate) name: &'static str,
+    /// How many there are at most.
+    pub(crate) threads_max: usize,
+    /// Why something is not begun, if too much is waiting for them.
+    pub(crate) overload: &'static str,
+}
+
+/// Those that wait for the disk.
+const DISK_CREW: Crew = Crew {
+    name: "stanchion-disk",
+    threads_max: DISK_THREADS_MAX,
+    overload: "the disk is too slow: there are as many jobs for it as connections",
+};
 
 #[derive(Default)]
 struct State {
@@ -106,8 +123,14 @@ struct State {
 impl Disk {
     /// For so many connections.
     pub(crate) fn new(connections_max: usize) -> io::Result<Self> {
+        Self::with_crew(DISK_CREW, connections_max)
+    }
+
+    /// The same of threads that wait for something else, or compute.
+    pub(crate) fn with_crew(crew: Crew, connections_max: usize) -> io::Result<Self> {
         let pool = Arc::new(Pool {
             state: Mutex::default(),
+            crew,
             waiting_max: connections_max,
             work: Condvar::new(),
             rest: Condvar::new(),
@@ -247,7 +270,7 @@ impl Pool {
         let (jobs, threads_max) = match place {
             FileSystem::Own => (
                 state.own.len() + state.busy - state.busy_foreign,
-                DISK_THREADS_MAX,
+                self.crew.threads_max,
             ),
             FileSystem::Foreign => (
                 state.foreign.len() + state.busy_foreign,
@@ -255,13 +278,15 @@ impl Pool {
             ),
         };
         if jobs >= threads_max + waiting_max {
-            let why = "the disk is too slow: there are as many jobs for it as connections";
-            return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
+            return Err(io::Error::new(
+                io::ErrorKind::ResourceBusy,
+                self.crew.overload,
+            ));
         }
         let idle = state.threads - state.busy;
-        if idle <= state.own.len() + state.foreign.len() && state.threads < DISK_THREADS_MAX {
+        if idle <= state.own.len() + state.foreign.len() && state.threads < self.crew.threads_max {
             let pool = Arc::clone(self);
-            let thread = std::thread::Builder::new().name(THREAD_NAME.to_owned());
+            let thread = std::thread::Builder::new().name(self.crew.name.to_owned());
             match thread.spawn(move || pool.work()) {
                 Ok(_) => state.threads += 1,
                 // The others do it.

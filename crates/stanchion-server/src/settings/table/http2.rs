@@ -28,8 +28,9 @@ pub(super) const HTTP2: Group = Group {
             on_reload: OnReload::Applies,
             help: "HTTP versions: h1, or h2,h1",
             long_help: "\
-h1 is HTTP/1.1, h2 is HTTP/2, with commas between. HTTP/2 is spoken on \
-connections that begin with it where http2_cleartext allows that. HTTP/1.1 is \
+h1 is HTTP/1.1, h2 is HTTP/2, with commas between. HTTP/2 is spoken over \
+TLS with clients that ask for it (ALPN), and on other connections that begin \
+with it where http2_cleartext allows that. HTTP/1.1 is \
 always spoken too, also with h2 alone, as in gunicorn.",
         },
         Setting {

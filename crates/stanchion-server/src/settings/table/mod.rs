@@ -11,6 +11,7 @@ mod process;
 mod requests;
 mod serving;
 mod static_files;
+mod tls;
 mod without_effect;
 
 use super::Settings;
@@ -21,6 +22,7 @@ pub(super) use without_effect::{Runner, WITHOUT_EFFECT};
 /// Every setting, in the order in which people read about them.
 pub const GROUPS: &[Group] = &[
     serving::SERVER_SOCKET,
+    tls::TLS,
     serving::WORKERS,
     event_loop::EVENT_LOOP,
     line::LINE,

@@ -40,7 +40,7 @@ are: backlog; tries (1: attempts while the address is in use, -1 for \
 ever) and delay (0.5: seconds between them); tcp_nodelay (true); \
 defer_accept (0: seconds that the kernel keeps back a connection that \
 sends nothing); keepalive (true: SO_KEEPALIVE); reuseport; ipv6only \
-(true); rcvbuf and sndbuf (bytes). For unix:PATH: mode, or umask, and \
+(true); rcvbuf and sndbuf (bytes); tls (true if there is a `certfile`). For unix:PATH: mode, or umask, and \
 owner and group of the file.",
         },
         Setting {

@@ -176,7 +176,7 @@ fn what_is_discarded_goes_elsewhere_while_there_is_room_and_before_the_end() {
     for _ in 0..2 {
         assert_eq!(
             was_dropped.try_recv().unwrap().as_deref(),
-            Some(THREAD_NAME)
+            Some(DISK_CREW.name)
         );
     }
     disk.discard(FileSystem::Own, Dropped(dropped));

@@ -1,0 +1,188 @@
+//! Client and server agree on how they encrypt. That takes as long as some dozens of small requests, so it is helper
+//! threads that compute it, and the loop goes on meanwhile.
+
+use bytes::Bytes;
+use stanchion_tls::{Fault, Tls};
+use tracing::debug;
+
+use super::connection::{Connection, Phase, Step};
+use super::transport::{Read, Written};
+use crate::acceptor::dispatch::refusal::Refusal;
+use crate::acceptor::requests::Requests;
+use crate::acceptor::requests::tls::{TlsService, Turn};
+use crate::acceptor::storage::disk::Job;
+use crate::credentials::HTTP_2;
+use crate::tally::Event;
+
+/// So much of what a client says is taken at a time. It is less than a record, so that what comes behind its last word, and
+/// is the start of a request, has room.
+const SAID_BYTES_MAX: usize = 8 << 10;
+
+/// A handshake under way.
+pub(super) struct Handshaking {
+    since_us: u64,
+    /// A helper thread computes what comes of what the client has said.
+    computing: Option<Computing>,
+}
+
+struct Computing {
+    job: Job<Computed>,
+    /// Its client's share of what is computed at a time.
+    _turn: Turn,
+}
+
+/// What has come of it.
+struct Computed {
+    tls: Box<Tls>,
+    taken: Result<(), Fault>,
+}
+
+impl Handshaking {
+    /// Since when its client is waited for, if that is what it waits for.
+    pub(super) fn spare_since_us(&self) -> Option<u64> {
+        self.computing.is_none().then_some(self.since_us)
+    }
+}
+
+impl Connection {
+    /// Since when a connection is new that has not asked anything.
+    pub(super) fn new_since_us(&self) -> u64 {
+        match &self.phase {
+            Phase::New { since_us } => *since_us,
+            Phase::Handshaking(handshaking) => handshaking.since_us,
+            _ => u64::MAX,
+        }
+    }
+
+    /// Whether its client has not begun to speak TLS, and is to.
+    pub(super) fn awaits_handshake(&self) -> bool {
+        // A stream comes over the TLS of its carrier.
+        self.peer.speaks_tls && self.transport.socket().is_some()
+    }
+
+    /// A client has connected who is to speak TLS.
+    pub(super) fn begin_handshake(&mut self, requests: &Requests) -> Step {
+        let since_us = self.new_since_us();
+        let tls = match requests.tls.as_ref().map(TlsService::begin) {
+            Some(Ok(tls)) => tls,
+            Some(Err(error)) => {
+                debug!("no handshake can be begun: {error}");
+                return Step::Close;
+            }
+            // No door speaks TLS then.
+            None => return Step::Close,
+        };
+        self.transport.cover(Box::new(tls));
+        self.phase = Phase::Handshaking(Box::new(Handshaking {
+            since_us,
+            computing: None,
+        }));
+        Step::On
+    }
+
+    /// Goes on with a handshake.
+    pub(super) fn shake_hands(&mut self, requests: &mut Requests) -> Step {
+        let Phase::Handshaking(handshaking) = &mut self.phase else {
+            return Step::On;
+        };
+        if let Some(computing) = &mut handshaking.computing {
+            let Some(computed) = computing.job.take() else {
+                return Step::Wait;
+            };
+            handshaking.computing = None;
+            match computed {
+                Ok(computed) => {
+                    self.transport.cover(computed.tls);
+                    if let Err(fault) = computed.taken {
+                        return self.fail_handshake(&fault, requests);
+                    }
+                }
+                Err(error) => {
+                    debug!("a handshake is given up: {error}");
+                    return Step::Close;
+                }
+            }
+        }
+        if self.transport.flush() == Written::Failed {
+            return Step::Close;
+        }
+        if self
+            .transport
+            .tls()
+            .is_some_and(|tls| !tls.is_handshaking())
+        {
+            return self.end_handshake(requests);
+        }
+        if !self.transport.is_readable() {
+            return if self.transport.has_ended() {
+                Step::Close
+            } else {
+                Step::Wait
+            };
+        }
+        self.hear_handshake(requests)
+    }
+
+    /// Has a thread compute what comes of what the client says.
+    fn hear_handshake(&mut self, requests: &mut Requests) -> Step {
+        let Some(tls) = &requests.tls else {
+            return Step::Close;
+        };
+        let Some(turn) = tls.turn(self.peer.limited_ip(), self.number) else {
+            return Step::Wait;
+        };
+        let mut said = Vec::with_capacity(SAID_BYTES_MAX);
+        match self.transport.receive(&mut said) {
+            Read::Bytes(_) => {}
+            Read::Nothing => return Step::Wait,
+            Read::End | Read::Failed => return Step::Close,
+        }
+        let Phase::Handshaking(handshaking) = &mut self.phase else {
+            return Step::Close;
+        };
+        let Some(mut own) = self.transport.uncover() else {
+            return Step::Close;
+        };
+        if own.is_fresh() && speaks_http(&said) {
+            // Nothing is between it and us now, so it hears this as it speaks.
+            let refusal = Refusal::BadRequest("plain HTTP on a port for TLS");
+            return self.refuse_unread(refusal, requests);
+        }
+        let compute = move || {
+            let taken = own.take(&said).map(drop);
+            Ok(Computed { tls: own, taken })
+        };
+        handshaking.computing = Some(Computing {
+            job: tls.compute(self.number, compute),
+            _turn: turn,
+        });
+        Step::Wait
+    }
+
+    /// Both have agreed: what follows is a request like any other.
+    fn end_handshake(&mut self, requests: &mut Requests) -> Step {
+        requests.common.tally.happened(Event::Handshaken);
+        let agreed = self.transport.tls().and_then(|tls| tls.alpn());
+        if agreed == Some(HTTP_2) {
+            return self.begin_carrying(Bytes::new(), requests);
+        }
+        self.phase = Phase::New {
+            since_us: requests.now_us,
+        };
+        Step::On
+    }
+
+    /// The client does not do its part, and is told so by an alert.
+    fn fail_handshake(&mut self, fault: &Fault, requests: &mut Requests) -> Step {
+        requests.handshake_failed(fault, &self.peer.address);
+        self.transport.flush();
+        self.transport.heed_no_more();
+        self.say_last(&[], requests)
+    }
+}
+
+/// Whether a client has begun to speak HTTP in clear text: all methods are of letters, and a record of TLS begins with none
+/// (RFC 8446 section 5.1).
+fn speaks_http(said: &[u8]) -> bool {
+    said.first().is_some_and(u8::is_ascii_alphabetic)
+}

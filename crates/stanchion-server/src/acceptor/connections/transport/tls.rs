@@ -1,0 +1,276 @@
+//! TLS between a socket and what is read and written: what stands above sees plaintext only. What was accepted and the
+//! kernel has no room for yet waits here, within a limit, and is sent when the kernel tells of room.
+
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::os::fd::BorrowedFd;
+
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
+use stanchion_tls::Tls;
+use tracing::debug;
+
+use super::{Read, Transport, Written};
+use crate::acceptor::poller::Poller;
+use crate::acceptor::storage::disk;
+use crate::tally::Traffic;
+
+/// So much of what a socket has is taken out of it at a time,
+const RECEIVED_BYTES_MAX: usize = 64 << 10;
+/// and at least so much, also where there is less room for it: a record holds up to 16 KiB.
+const RECEIVED_BYTES_MIN: usize = 4 << 10;
+/// So much is read for who asks, before others have their turn.
+const READ_BYTES_MAX: usize = 256 << 10;
+/// So much of a file is read and encrypted at a time.
+const FILE_BYTES_MAX: usize = stanchion_tls::CIPHERTEXT_BYTES_MAX;
+
+/// What is between a socket and its plaintext.
+#[derive(Default)]
+pub(super) struct Cover {
+    tls: Option<Box<Tls>>,
+    /// The socket is to be ended once all is sent.
+    ends: bool,
+    /// Whether who writes wants to know when there is room.
+    wants_room: bool,
+    /// What comes is thrown away as it is.
+    discards: bool,
+}
+
+/// A socket into which ciphertext goes.
+struct Outlet<'s> {
+    socket: BorrowedFd<'s>,
+    flags: SendFlags,
+}
+
+impl io::Write for Outlet<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(send(self.socket, bytes, self.flags)?)
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut nothing = SendAncillaryBuffer::default();
+        Ok(sendmsg(self.socket, slices, &mut nothing, self.flags)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Transport {
+    /// From now on all goes through `tls`, in which something may wait already.
+    pub(in crate::acceptor::connections) fn cover(&mut self, tls: Box<Tls>) {
+        self.readable |= tls.unread() > 0 || tls.is_over();
+        self.cover.tls = Some(tls);
+    }
+
+    /// Takes the cover away, for a while.
+    pub(in crate::acceptor::connections) fn uncover(&mut self) -> Option<Box<Tls>> {
+        self.cover.tls.take()
+    }
+
+    pub(in crate::acceptor::connections) fn tls(&self) -> Option<&Tls> {
+        self.cover.tls.as_deref()
+    }
+
+    /// Whether nothing is between the socket and what is said.
+    pub(in crate::acceptor::connections) fn is_bare(&self) -> bool {
+        self.cover.tls.is_none()
+    }
+
+    /// Whether something was accepted that the kernel has not taken.
+    pub(in crate::acceptor::connections) fn has_unsent(&self) -> bool {
+        self.tls().is_some_and(Tls::waits)
+    }
+
+    /// The same in bytes.
+    pub(super) fn unsent(&self) -> u64 {
+        self.tls().map_or(0, |tls| tls.waiting() as u64)
+    }
+
+    /// Gives the kernel what was accepted, as far as it has room.
+    pub(in crate::acceptor::connections) fn flush(&mut self) -> Written {
+        self.flush_with(SendFlags::empty())
+    }
+
+    fn flush_with(&mut self, more: SendFlags) -> Written {
+        let Some(socket) = self.way.socket().filter(|_| !self.is_bare()) else {
+            return Written::Bytes(0);
+        };
+        let mut outlet = Outlet {
+            socket,
+            flags: SendFlags::DONTWAIT | SendFlags::NOSIGNAL | more,
+        };
+        let mut sent = 0;
+        while let Some(tls) = self.cover.tls.as_mut().filter(|tls| tls.waits()) {
+            match tls.send(&mut outlet) {
+                Ok(0) => break,
+                Ok(len) => sent += len,
+                Err(error) => {
+                    match self.gave(Err(Errno::from_io_error(&error).unwrap_or(Errno::IO))) {
+                        Written::Failed => {
+                            self.hung_up = true;
+                            return Written::Failed;
+                        }
+                        _ => break,
+                    }
+                }
+            }
+        }
+        self.count(Traffic::Sent, sent);
+        if self.cover.ends && !self.has_unsent() {
+            self.cover.ends = false;
+            self.shut();
+        }
+        Written::Bytes(sent)
+    }
+
+    /// Tells the kernel whether to say when there is room, for who writes or for what waits.
+    pub(in crate::acceptor::connections) fn watch_for_unsent(&mut self, poller: &Poller) {
+        if self.cover.tls.is_some() {
+            self.watch_room(self.cover.wants_room, poller);
+        }
+    }
+
+    /// Whether the kernel is to tell of room, if who writes wants it so.
+    pub(super) fn wants_room(&mut self, wanted: bool) -> bool {
+        self.cover.wants_room = wanted;
+        wanted || self.has_unsent()
+    }
+
+    /// Reads plaintext, as [`Transport::read`] reads bytes.
+    pub(super) fn read_plaintext(&mut self, buffer: &mut Vec<u8>) -> Read {
+        let before = buffer.len();
+        let end = self.decrypt(buffer);
+        let len = buffer.len() - before;
+        match end {
+            _ if len > 0 => {
+                // What came after that is told of the next time.
+                self.readable |= end.is_some();
+                Read::Bytes(len)
+            }
+            Some(end) => end,
+            None => Read::Nothing,
+        }
+    }
+
+    /// Puts plaintext behind what is in `buffer`, as far as that has room and there is any. What came behind it, if that is
+    /// no plaintext.
+    fn decrypt(&mut self, buffer: &mut Vec<u8>) -> Option<Read> {
+        let (before, mut received) = (buffer.len(), 0);
+        if self.cover.discards {
+            return Some(self.discard(buffer));
+        }
+        loop {
+            let tls = self.cover.tls.as_mut()?;
+            if tls.has_failed() {
+                return Some(Read::Failed);
+            }
+            tls.read(buffer);
+            let room = buffer.capacity() - buffer.len();
+            if room == 0 || received >= READ_BYTES_MAX {
+                self.readable = true;
+                return None;
+            }
+            if tls.is_over() {
+                self.ended = true;
+                return Some(Read::End);
+            }
+            if !self.readable && (received > 0 || buffer.len() > before) {
+                return None;
+            }
+            let asked = room.clamp(RECEIVED_BYTES_MIN, RECEIVED_BYTES_MAX);
+            let mut bytes = Vec::with_capacity(asked);
+            match self.receive(&mut bytes) {
+                Read::Bytes(len) => received += len,
+                Read::Nothing => return None,
+                other => return Some(other),
+            }
+            if let Err(end) = self.take_in(&bytes, buffer) {
+                return Some(end);
+            }
+        }
+    }
+
+    /// Takes what has come. There is room in `buffer` for all that it holds, but for one record.
+    fn take_in(&mut self, bytes: &[u8], buffer: &mut Vec<u8>) -> Result<(), Read> {
+        let mut rest = bytes;
+        while let Some(tls) = self.cover.tls.as_mut().filter(|_| !rest.is_empty()) {
+            match tls.take(rest) {
+                Ok(0) => break,
+                Ok(len) => rest = &rest[len..],
+                Err(fault) => {
+                    debug!("a connection broke off: {fault}");
+                    // The alert.
+                    self.flush();
+                    return Err(Read::Failed);
+                }
+            }
+            tls.read(buffer);
+        }
+        // It may have been asked for new keys.
+        match self.flush() {
+            Written::Failed => Err(Read::Failed),
+            _ => Ok(()),
+        }
+    }
+
+    /// What still comes from who was told of a fault is not understood: it is read, so that no reset overtakes the alert.
+    pub(in crate::acceptor::connections) fn heed_no_more(&mut self) {
+        self.cover.discards = true;
+    }
+
+    fn discard(&mut self, buffer: &mut Vec<u8>) -> Read {
+        let len = buffer.len();
+        let read = self.receive(buffer);
+        buffer.truncate(len);
+        match read {
+            Read::Bytes(_) | Read::Nothing => Read::Nothing,
+            end => end,
+        }
+    }
+
+    /// Encrypts what there is room for, of all of them in turn, and sends it.
+    pub(super) fn write_plaintext(&mut self, slices: &[IoSlice<'_>], more: bool) -> Written {
+        if self.flush() == Written::Failed {
+            return Written::Failed;
+        }
+        let Some(tls) = self.cover.tls.as_mut().filter(|tls| !tls.waits()) else {
+            return Written::Full;
+        };
+        let len = tls.write(slices);
+        let mut flags = SendFlags::empty();
+        flags.set(SendFlags::MORE, more);
+        match self.flush_with(flags) {
+            Written::Failed => Written::Failed,
+            _ => Written::Bytes(len),
+        }
+    }
+
+    /// Encrypts and sends part of a file, as [`Transport::send_file`] sends it. What the page cache has lost since it was
+    /// looked for is waited for, as sendfile(2) does.
+    pub(super) fn send_file_encrypted(
+        &mut self,
+        file: &File,
+        offset: u64,
+        len: usize,
+    ) -> io::Result<Written> {
+        if self.flush() == Written::Failed {
+            return Ok(Written::Failed);
+        }
+        if self.has_unsent() {
+            return Ok(Written::Full);
+        }
+        let part = disk::read_at(file, offset, len.min(FILE_BYTES_MAX))?;
+        Ok(self.write_plaintext(&[IoSlice::new(&part)], part.len() < len))
+    }
+
+    /// Says that nothing more is sent, once all is; see [`Transport::end`].
+    pub(super) fn end_cover(&mut self) {
+        if let Some(tls) = &mut self.cover.tls {
+            tls.close();
+            self.cover.ends = true;
+            self.flush();
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Settings of TLS.
+
+use super::{Group, Kind, OPTIONAL, OnReload, Preset, Range, Setting, without_nul};
+
+pub(super) const TLS: Group = Group {
+    title: "TLS",
+    settings: &[
+        Setting {
+            name: "certfile",
+            flags: &["--certfile"],
+            metavar: "FILE",
+            env: None,
+            kind: Kind::List {
+                may_be_empty: true,
+                check: without_nul,
+                from_map: None,
+            },
+            default: Preset::List(&[]),
+            gunicorn: true,
+            on_reload: OnReload::Applies,
+            help: "Serve TLS with this certificate",
+            long_help: "\
+In PEM: the server's own certificate first, then those of the authorities \
+between it and one that clients know. The flag may be repeated. Every listener of `bind` speaks TLS \
+then, but for those with the option tls=false; the admin listener and the \
+ports of single workers do not.
+
+If there are several, a client gets the first that is for the name which it \
+asks for (SNI), and the first of all if none is. Two for one name, of which \
+one has an ECDSA key and one an RSA key, go to the clients that know each.
+
+The master reads the files, at the start, at each reload and upgrade: they \
+have to be readable for its user, which may be root while `user` is not. \
+The acceptor alone gets what is in them. A reload with a certificate or key \
+that cannot be used fails, and the old generation goes on with the old ones.",
+        },
+        Setting {
+            name: "keyfile",
+            flags: &["--keyfile"],
+            metavar: "FILE",
+            env: None,
+            kind: Kind::List {
+                may_be_empty: true,
+                check: without_nul,
+                from_map: None,
+            },
+            default: Preset::List(&[]),
+            gunicorn: true,
+            on_reload: OnReload::Applies,
+            help: "The certificate's private key",
+            long_help: "\
+In PEM, without a password: RSA of 2048 to 8192 bits, ECDSA (P-256, P-384) \
+or Ed25519. One for each `certfile`, in their order; or none at all if each \
+key is in the file of its certificate.",
+        },
+        Setting {
+            name: "ca_certs",
+            flags: &["--ca-certs"],
+            metavar: "FILE",
+            env: None,
+            kind: OPTIONAL,
+            default: Preset::Null,
+            gunicorn: true,
+            on_reload: OnReload::Applies,
+            help: "Whose certificates clients may show",
+            long_help: "\
+Certificates in PEM of the authorities that issue certificates to clients. \
+Needed, and used, with `cert_reqs` only.",
+        },
+        Setting {
+            name: "cert_reqs",
+            flags: &["--cert-reqs"],
+            metavar: "N",
+            env: None,
+            kind: Kind::Int(Range::between(0, 2)),
+            default: Preset::Number(0),
+            gunicorn: true,
+            on_reload: OnReload::Applies,
+            help: "Ask clients for certificates",
+            long_help: "\
+By the numbers of Python's ssl module. 0: clients are not asked. 1: they are \
+asked, and a certificate that they show has to be one of `ca_certs`; who shows \
+none is served too. 2: who shows none is not served. The app is not told which \
+certificate a client has shown.",
+        },
+        Setting {
+            name: "ciphers",
+            flags: &["--ciphers"],
+            metavar: "NAMES",
+            env: None,
+            kind: OPTIONAL,
+            default: Preset::Null,
+            gunicorn: true,
+            on_reload: OnReload::Applies,
+            help: "The cipher suites to serve",
+            long_help: "\
+Names of OpenSSL or IANA, with colons, commas or spaces between them, in the \
+order in which they are preferred. All that there are have forward secrecy \
+and authenticated encryption, so there is no need to choose. A name that is \
+not known here stops the start, and the error lists those that are. OpenSSL's \
+words for sets, such as HIGH:!aNULL, are not taken.",
+        },
+        Setting {
+            name: "tls_min_version",
+            flags: &["--tls-min-version"],
+            metavar: "VERSION",
+            env: None,
+            kind: Kind::Choice(&["1.2", "1.3"]),
+            default: Preset::Text("1.2"),
+            gunicorn: false,
+            on_reload: OnReload::Applies,
+            help: "The oldest version of TLS to serve",
+            long_help: "\
+1.2 or 1.3. Older ones are not there (RFC 8996 forbids them).",
+        },
+    ],
+};

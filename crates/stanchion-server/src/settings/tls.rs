@@ -1,0 +1,81 @@
+//! Who is served over TLS, and with what.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use stanchion_sys::listener::Listener;
+
+use super::{Protocol, Settings};
+
+/// The oldest version of TLS that is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub enum OldestTls {
+    /// RFC 5246.
+    #[serde(rename = "1.2")]
+    Tls12,
+    /// RFC 8446.
+    #[serde(rename = "1.3")]
+    Tls13,
+}
+
+/// Whether clients show certificates, by the numbers of Python's ssl module.
+const CERT_NONE: u8 = 0;
+const CERT_REQUIRED: u8 = 2;
+
+impl Settings {
+    /// The files of each certificate: its chain, and its key if that is in another file. The first one is for clients that
+    /// ask for no name, or for one that none is for.
+    pub(crate) fn certificates(&self) -> impl Iterator<Item = (&Path, Option<&Path>)> {
+        let keys = given(&self.keyfile).map(Some);
+        given(&self.certfile).zip(keys.chain(std::iter::repeat(None)))
+    }
+
+    /// What would be served in plain though somebody has meant otherwise, or makes no sense.
+    pub(crate) fn check_tls(&self) -> Result<(), String> {
+        if !self.serves_tls() && given(&self.keyfile).next().is_some() {
+            return Err(
+                "setting `keyfile`: there is no `certfile`, whose key it would be".to_owned(),
+            );
+        }
+        if self.serves_tls() && self.protocol == Protocol::Uwsgi {
+            return Err(
+                "setting `certfile`: TLS is for HTTP, and `protocol` says uwsgi: leave one of them out".to_owned(),
+            );
+        }
+        Ok(())
+    }
+
+    /// Whether anybody is served over TLS.
+    pub fn serves_tls(&self) -> bool {
+        given(&self.certfile).next().is_some()
+    }
+
+    /// Whether who comes in by this listener is to speak TLS. Operators and single workers are asked from nearby.
+    pub(crate) fn speaks_tls(&self, listener: &Listener) -> bool {
+        if self.is_admin(listener) || self.worker_of(listener.address()).is_some() {
+            return false;
+        }
+        let asked = &listener.provenance().asked;
+        let bind = self
+            .bind
+            .iter()
+            .find(|bind| bind.address.to_string() == *asked);
+        self.serves_tls() && bind.and_then(|bind| bind.options.tls).unwrap_or(true)
+    }
+
+    /// Whether clients are asked for certificates.
+    pub(crate) fn verifies_clients(&self) -> bool {
+        self.cert_reqs != CERT_NONE
+    }
+
+    /// Whether who shows none is turned away.
+    pub(crate) fn requires_client_certificates(&self) -> bool {
+        self.cert_reqs == CERT_REQUIRED
+    }
+}
+
+/// gunicorn takes an empty one for none.
+fn given(paths: &[PathBuf]) -> impl Iterator<Item = &Path> {
+    let paths = paths.iter().filter(|path| !path.as_os_str().is_empty());
+    paths.map(PathBuf::as_path)
+}

@@ -1,0 +1,85 @@
+"""Certificates made for a test, by openssl(1), and clients of Python's ssl module that take nothing for granted."""
+
+import socket
+import ssl
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from support.address import Address
+from support.patience import PATIENCE_S
+from support.wire import Wire
+
+NAME = "shop.test"
+"""What the server of most tests is called."""
+KEYS = {
+    "ecdsa": ("-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"),
+    "rsa": ("-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"),
+}
+
+
+def openssl(*arguments: str | Path) -> None:
+    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True, timeout=PATIENCE_S)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A certificate and its key, in files."""
+
+    certfile: Path
+    keyfile: Path
+
+    def arguments(self) -> tuple[str, ...]:
+        return ("--certfile", str(self.certfile), "--keyfile", str(self.keyfile))
+
+    def copy_to(self, other: "Pair") -> None:
+        """Over those files, as a tool that renews certificates does."""
+        for mine, theirs in ((self.keyfile, other.keyfile), (self.certfile, other.certfile)):
+            fresh = theirs.with_suffix(".fresh")
+            fresh.write_bytes(mine.read_bytes())
+            fresh.replace(theirs)
+
+
+class Authority:
+    """An issuer of certificates whom nobody knows but the test."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._issued = 0
+        self.own = Pair(home / "root.pem", home / "root.key")
+        openssl("genpkey", *KEYS["ecdsa"], "-out", self.own.keyfile)
+        subject = ("-subj", "/CN=test root", "-addext", "keyUsage=critical,keyCertSign")
+        openssl("req", "-x509", "-new", "-key", self.own.keyfile, "-days", "30", *subject, "-out", self.own.certfile)
+
+    def issue(self, *names: str, subject: str = "", key: str = "ecdsa", days: int = 20, client: bool = False) -> Pair:
+        """A certificate for servers of these names, or for a client."""
+        self._issued += 1
+        stem = self._home / f"issued-{self._issued}"
+        pair = Pair(stem.with_suffix(".pem"), stem.with_suffix(".key"))
+        request, extensions = stem.with_suffix(".csr"), stem.with_suffix(".ext")
+        openssl("genpkey", *KEYS[key], "-out", pair.keyfile)
+        openssl("req", "-new", "-key", pair.keyfile, "-subj", subject or f"/CN={names[0]}", "-out", request)
+        known = ",".join(f"DNS:{name}" for name in names)
+        usage = "clientAuth" if client else f"serverAuth\nsubjectAltName={known}"
+        extensions.write_text(f"basicConstraints=CA:FALSE\nextendedKeyUsage={usage}\n")
+        issuer = ("-CA", self.own.certfile, "-CAkey", self.own.keyfile, "-CAcreateserial")
+        files = ("-in", request, "-extfile", extensions, "-out", pair.certfile)
+        openssl("x509", "-req", *issuer, "-days", str(days), *files)
+        return pair
+
+    def context(self, shows: Pair | None = None) -> ssl.SSLContext:
+        """For clients who know it, and nobody else."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_verify_locations(self.own.certfile)
+        if shows:
+            context.load_cert_chain(shows.certfile, shows.keyfile)
+        return context
+
+
+def speak(sock: socket.socket, context: ssl.SSLContext, name: str = NAME) -> ssl.SSLSocket:
+    """An end without TLS's own is an error (SSLEOFError) and no end."""
+    return context.wrap_socket(sock, server_hostname=name, suppress_ragged_eofs=False)
+
+
+def connect(address: Address, context: ssl.SSLContext, name: str = NAME, timeout_s: float = PATIENCE_S) -> Wire:
+    return Wire(speak(address.connect(timeout_s), context, name))

@@ -94,8 +94,8 @@ impl FileBody {
                 }
             }
         }
-        let place = self.file.place();
-        let stretch_bytes = match place {
+        let file_system = self.file.file_system();
+        let stretch_bytes = match file_system {
             FileSystem::Own => STRETCH_BYTES,
             FileSystem::Foreign => FOREIGN_STRETCH_BYTES,
         };
@@ -110,7 +110,7 @@ impl FileBody {
                 }
             };
             self.warming = None;
-            if place == FileSystem::Foreign {
+            if file_system == FileSystem::Foreign {
                 return if self.sent(fetched.len()) {
                     Stretch::Text(fetched.into())
                 } else {
@@ -119,15 +119,18 @@ impl FileBody {
             }
             self.warm_until = end;
         }
-        if self.offset >= self.warm_until && !self.is_cached(end) {
-            let (file, offset) = (Arc::clone(&self.file), self.offset);
-            let read = move || match place {
-                FileSystem::Own => fetch(&file, offset, end).map(|()| Vec::new()),
-                FileSystem::Foreign => disk::read_at(&file, offset, (end - offset) as usize),
-            };
-            self.warming = Some(disk.start(place, connection, read));
-            self.asked_us = now_us;
-            return Stretch::Waits;
+        if self.offset >= self.warm_until {
+            if !self.is_cached(end) {
+                let (file, offset) = (Arc::clone(&self.file), self.offset);
+                let read = move || match file_system {
+                    FileSystem::Own => fetch(&file, offset, end).map(|()| Vec::new()),
+                    FileSystem::Foreign => disk::read_at(&file, offset, (end - offset) as usize),
+                };
+                self.warming = Some(disk.start(file_system, connection, read));
+                self.asked_us = now_us;
+                return Stretch::Waits;
+            }
+            self.warm_until = end;
         }
         Stretch::Bytes {
             file: &self.file,
@@ -137,17 +140,13 @@ impl FileBody {
     }
 
     /// Whether the next stretch, up to `end`, is in the page cache, from where it is sent at once.
-    fn is_cached(&mut self, end: u64) -> bool {
-        if self.file.place() == FileSystem::Foreign {
+    fn is_cached(&self, end: u64) -> bool {
+        if self.file.file_system() == FileSystem::Foreign {
             return false;
         }
         let is_cached = |at| disk::read_cached(&self.file, at, 1).is_some();
         let probes = (self.offset..end).step_by(PROBE_BYTES).chain([end - 1]);
-        let is_cached = probes.into_iter().all(is_cached);
-        if is_cached {
-            self.warm_until = end;
-        }
-        is_cached
+        probes.into_iter().all(is_cached)
     }
 
     /// So much of it was sent; false if there was nothing, though there should have been.

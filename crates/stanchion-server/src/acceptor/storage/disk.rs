@@ -61,7 +61,7 @@ pub(crate) enum FileSystem {
 /// its turn has come.
 pub(crate) struct Job<T: Send + 'static> {
     slot: Arc<Slot<T>>,
-    place: FileSystem,
+    file_system: FileSystem,
     pool: Arc<Pool>,
 }
 
@@ -148,7 +148,7 @@ impl Disk {
     /// Begins `work` for a connection, which is woken once it is done.
     pub(crate) fn start<T: Send + 'static>(
         &self,
-        place: FileSystem,
+        file_system: FileSystem,
         connection: u32,
         work: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> Job<T> {
@@ -156,21 +156,21 @@ impl Disk {
         let pool = &self.0.pool;
         let (taker, for_thread) = (Arc::downgrade(&slot), Arc::clone(pool));
         let task = Box::new(move || for_thread.run(connection, &taker, work));
-        if let Err(error) = pool.queue(place, task, pool.waiting_max) {
+        if let Err(error) = pool.queue(file_system, task, pool.waiting_max) {
             *locked(&slot) = Some(Err(error));
             pool.report(connection);
         }
         Job {
             slot,
-            place,
+            file_system,
             pool: Arc::clone(pool),
         }
     }
 
     /// Drops what takes the disk a while to let go of: a large file takes a file system many writes, and one in user space
     /// is asked at each close(2).
-    pub(crate) fn discard<T: Send + 'static>(&self, place: FileSystem, thing: T) {
-        self.0.pool.discard(place, thing);
+    pub(crate) fn discard<T: Send + 'static>(&self, file_system: FileSystem, thing: T) {
+        self.0.pool.discard(file_system, thing);
     }
 
     /// Tells who of the connections has a job that is done. To be called once per turn.
@@ -208,7 +208,7 @@ impl<T: Send + 'static> Drop for Job<T> {
     fn drop(&mut self) {
         // A file may have come of it that nobody wants any more.
         if let Some(done) = self.take() {
-            self.pool.discard(self.place, done);
+            self.pool.discard(self.file_system, done);
         }
     }
 }
@@ -242,9 +242,9 @@ impl Pool {
     }
 
     /// See [`Disk::discard`].
-    fn discard<T: Send + 'static>(self: &Arc<Self>, place: FileSystem, thing: T) {
+    fn discard<T: Send + 'static>(self: &Arc<Self>, file_system: FileSystem, thing: T) {
         let waiting_max = self.waiting_max.saturating_mul(2);
-        let task: Work = match place {
+        let task: Work = match file_system {
             // What is refused is dropped here and now: the disk is that slow for everybody, or nobody is held up any more.
             FileSystem::Own => Box::new(move || drop(thing)),
             // What is refused is not let go of at all: that takes a file system that hangs, or the end.
@@ -253,13 +253,13 @@ impl Pool {
                 Box::new(move || drop(ManuallyDrop::into_inner(thing)))
             }
         };
-        let _refused = self.queue(place, task, waiting_max);
+        let _refused = self.queue(file_system, task, waiting_max);
     }
 
     /// Has a thread do it, a new one if all are busy.
     fn queue(
         self: &Arc<Self>,
-        place: FileSystem,
+        file_system: FileSystem,
         task: Work,
         waiting_max: usize,
     ) -> io::Result<()> {
@@ -267,7 +267,7 @@ impl Pool {
         if state.is_over {
             return Err(io::Error::other("the server leaves"));
         }
-        let (jobs, threads_max) = match place {
+        let (jobs, threads_max) = match file_system {
             FileSystem::Own => (
                 state.own.len() + state.busy - state.busy_foreign,
                 self.crew.threads_max,
@@ -294,7 +294,7 @@ impl Pool {
                 Err(error) => return Err(error),
             }
         }
-        match place {
+        match file_system {
             FileSystem::Own => state.own.push_back(task),
             FileSystem::Foreign => state.foreign.push_back(task),
         }
@@ -306,8 +306,8 @@ impl Pool {
     fn work(&self) {
         let mut state = self.state();
         loop {
-            if let Some((place, task)) = state.next() {
-                let is_foreign = usize::from(place == FileSystem::Foreign);
+            if let Some((file_system, task)) = state.next() {
+                let is_foreign = usize::from(file_system == FileSystem::Foreign);
                 state.busy += 1;
                 state.busy_foreign += is_foreign;
                 drop(state);
@@ -381,10 +381,10 @@ pub(crate) struct OpenFile {
 }
 
 impl OpenFile {
-    pub(crate) fn new(file: File, place: FileSystem, disk: &Disk) -> Self {
+    pub(crate) fn new(file: File, file_system: FileSystem, disk: &Disk) -> Self {
         Self {
             file: Some(Arc::new(file)),
-            disk: (place == FileSystem::Foreign).then(|| disk.clone()),
+            disk: (file_system == FileSystem::Foreign).then(|| disk.clone()),
         }
     }
 
@@ -396,7 +396,7 @@ impl OpenFile {
         }
     }
 
-    pub(crate) fn place(&self) -> FileSystem {
+    pub(crate) fn file_system(&self) -> FileSystem {
         if self.disk.is_some() {
             FileSystem::Foreign
         } else {

@@ -31,7 +31,10 @@ impl StaticFiles {
     /// Answers a GET or HEAD of a file. Errors are the kernel's, which has no random bytes.
     pub(crate) fn answer(&self, head: &Head, opened: Opened, disk: &Disk) -> io::Result<Found> {
         let Opened { file, attributes } = opened;
-        let (file, opened) = (OpenFile::new(file, attributes.place, disk), &attributes);
+        let (file, opened) = (
+            OpenFile::new(file, attributes.file_system, disk),
+            &attributes,
+        );
         let etag = format!("\"{:x}-{:x}\"", opened.modified_s, opened.len);
         let there = Validators {
             etag: &etag,

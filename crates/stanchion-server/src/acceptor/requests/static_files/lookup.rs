@@ -38,11 +38,11 @@ pub(super) fn probe(directory: BorrowedFd<'_>) -> io::Result<()> {
 impl Wanted {
     /// Looks for it, without waiting for the disk.
     pub(crate) fn look(self, disk: &Disk, connection: u32) -> Look {
-        let found = match self.place {
+        let found = match self.file_system {
             FileSystem::Own => self.find(Patience::None),
             FileSystem::Foreign => Err(Errno::XDEV),
         };
-        let place = match found {
+        let file_system = match found {
             // The kernel is too old for RESOLVE_CACHED (5.12), or does not have it all in memory.
             Err(Errno::AGAIN | Errno::INVAL) => FileSystem::Own,
             // It is mounted below the directory, or a link leads out.
@@ -50,7 +50,7 @@ impl Wanted {
             found => return Look::Done(found.map_err(io::Error::from)),
         };
         let find = move || Ok(self.find_patiently()?);
-        Look::Waits(disk.start(place, connection, find))
+        Look::Waits(disk.start(file_system, connection, find))
     }
 
     /// As [`Self::find`]. The kernel asks to try again if something was renamed or mounted meanwhile, wherever that was,
@@ -125,7 +125,7 @@ impl Wanted {
         let is_plain = rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file();
         Ok(is_plain.then(|| Opened {
             attributes: Attributes {
-                place: match patience {
+                file_system: match patience {
                     Patience::None => FileSystem::Own,
                     Patience::Any => file_system_of(&fd),
                 },

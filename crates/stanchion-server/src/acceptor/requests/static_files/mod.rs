@@ -40,14 +40,14 @@ pub(crate) struct StaticFiles {
 struct Mount {
     prefix: String,
     directory: Arc<OwnedFd>,
-    place: FileSystem,
+    file_system: FileSystem,
 }
 
 /// What a request asks for, if it is a static file.
 #[derive(Debug)]
 pub(crate) struct Wanted {
     directory: Arc<OwnedFd>,
-    place: FileSystem,
+    file_system: FileSystem,
     /// Below it.
     path: CString,
     /// What its client takes, the best first.
@@ -66,7 +66,7 @@ pub(crate) struct Opened {
 /// What is known of a file that was asked for.
 #[derive(Debug)]
 struct Attributes {
-    place: FileSystem,
+    file_system: FileSystem,
     len: u64,
     modified_s: u64,
     /// Which it is in.
@@ -102,7 +102,7 @@ impl StaticFiles {
             lookup::probe(directory.as_fd()).map_err(named)?;
             Ok(Mount {
                 prefix: dir.prefix.clone(),
-                place: disk::file_system_of(&directory),
+                file_system: disk::file_system_of(&directory),
                 directory: Arc::new(directory),
             })
         });
@@ -139,7 +139,7 @@ impl StaticFiles {
         let may_be_coded = self.types.of(path.as_bytes()).pays;
         Some(Ok(Wanted {
             directory: Arc::clone(&mount.directory),
-            place: mount.place,
+            file_system: mount.file_system,
             path,
             codings: if may_be_coded {
                 codings_taken(head)

@@ -310,7 +310,11 @@ fn on_a_file_system_that_may_not_answer_a_helper_thread_looks() {
             panic!("{directory}: the event loop has looked");
         };
         let found = scratch.until(|| job.take()).unwrap().expect("a file");
-        assert_eq!(found.attributes.place, FileSystem::Foreign, "{directory}");
+        assert_eq!(
+            found.attributes.file_system,
+            FileSystem::Foreign,
+            "{directory}"
+        );
     }
 }
 

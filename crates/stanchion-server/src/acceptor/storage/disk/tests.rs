@@ -19,7 +19,7 @@ fn occupy(disk: &Disk, connections: std::ops::Range<u32>) -> (Sender<()>, Vec<Jo
 
 /// The same for files there, for which there are so many threads.
 fn occupy_with(
-    place: FileSystem,
+    file_system: FileSystem,
     threads_max: usize,
     disk: &Disk,
     connections: std::ops::Range<u32>,
@@ -29,7 +29,7 @@ fn occupy_with(
     let (begun, has_begun) = channel();
     let job = |number| {
         let (released, begun) = (Arc::clone(&released), begun.clone());
-        disk.start(place, number, move || {
+        disk.start(file_system, number, move || {
             // Only those that have a thread at first are waited for.
             let _heard = begun.send(());
             // One has the lock and waits for the end, and the others wait for the lock.

@@ -19,6 +19,7 @@ import pytest
 from mcp.client import Client
 
 from support import processes
+from support.events import hear_each_word_as_it_is_said
 from support.gate import Gate
 from support.patience import PATIENCE_S, eventually
 from support.reach import BEHIND_NGINX, DIRECTLY, WAYS, Reach, behind_nginx, reached
@@ -85,15 +86,8 @@ def test_each_event_comes_when_it_is_there(serve: Serve, tmp_path: Path, way: st
     """A piece of the app's is a chunk, which nginx keeps back in neither case."""
 
     def listen(buffering: str) -> None:
-        with client_of(here) as client, client.stream("GET", "/words", params={"buffering": buffering}) as stream:
-            assert stream.headers["Content-Type"].startswith("text/event-stream")
-            events = (line for line in stream.iter_lines() if line)
-            assert next(events) == "data: ready"
-            for number in range(20):
-                client.get("/next", params={"word": f"word {number}"})
-                assert next(events) == f"data: word {number}"
-            client.get("/next", params={"word": "end"})
-            assert list(events) == []
+        with client_of(here) as client:
+            hear_each_word_as_it_is_said(client, buffering, words=20)
 
     with reached(way, serve, tmp_path, "streaming:app", *ASGI) as here:
         for buffering in ("no", "yes"):

@@ -12,6 +12,7 @@ import httpx
 import pytest
 from websockets.sync.client import connect
 
+from support.events import hear_each_word_as_it_is_said
 from support.patience import PATIENCE_S, eventually
 from support.ports import LOOPBACK, row_of_ports
 from support.proxies import Foreground, program
@@ -98,14 +99,7 @@ def test_caddy_says_who_the_client_is_and_the_client_itself_is_not_believed(serv
 def test_events_and_websockets_go_through_caddy_as_they_come(serve: Serve, tmp_path: Path) -> None:
     server = serve("streaming:app", "--interface", "asgi", bind=f"unix:{tmp_path}/app")
     with before(server, tmp_path / "caddy") as place, client_of(place) as client:
-        with client.stream("GET", "/words", params={"buffering": "yes"}) as stream:
-            events = (line for line in stream.iter_lines() if line)
-            assert next(events) == "data: ready"
-            for number in range(3):
-                client.get("/next", params={"word": f"word {number}"})
-                assert next(events) == f"data: word {number}"
-            client.get("/next", params={"word": "end"})
-            assert list(events) == []
+        hear_each_word_as_it_is_said(client, buffering="yes", words=3)
         with connect(f"wss://{place}/echo", ssl=unverified(), subprotocols=["chat"], proxy=None) as talk:
             for message in ("héllo of chat", b"\7" * 100_000):
                 talk.send(message)

@@ -20,6 +20,13 @@ const OF_CONNECTION: [&[u8]; 5] = [
     b"upgrade",
 ];
 
+/// What the handshake of a WebSocket has in HTTP/1.1, and has not in HTTP/2 (RFC 8441 section 5). Nobody answers to the key.
+const OF_HANDSHAKE: [(&str, &[u8]); 3] = [
+    ("connection", b"Upgrade"),
+    ("upgrade", b"websocket"),
+    ("sec-websocket-key", b"AAAAAAAAAAAAAAAAAAAAAA=="),
+];
+
 /// Whether a connection begins with [`HTTP2_PREFACE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrefaceStart {
@@ -53,6 +60,8 @@ pub struct StreamHead<'a> {
     pub authority: Option<&'a [u8]>,
     /// Nothing follows it.
     pub is_all: bool,
+    /// It is a CONNECT whose `:protocol` is a WebSocket's (RFC 8441 section 4). It becomes a GET that asks for one.
+    pub is_websocket: bool,
 }
 
 impl StreamHead<'_> {
@@ -67,7 +76,12 @@ impl StreamHead<'_> {
         head: &mut Head,
     ) -> Result<(), Fault> {
         let target = self.path.or(self.authority).unwrap_or_default();
-        let mut writer = HeadWriter::begin(self.method, target, 1)?;
+        let method = if self.is_websocket {
+            b"GET"
+        } else {
+            self.method
+        };
+        let mut writer = HeadWriter::begin(method, target, 1)?;
         let is_host = |name: &[u8]| name == b"host";
         if let Some(authority) = self.authority {
             let mut hosts = fields.iter().filter(|(name, _)| is_host(name));
@@ -93,8 +107,15 @@ impl StreamHead<'_> {
                 _ => writer.field(name, value)?,
             }
         }
+        if self.is_websocket {
+            for (name, value) in OF_HANDSHAKE {
+                writer.field(name.as_bytes(), value)?;
+            }
+        }
         writer.read(rules, head)?;
         match head.framing {
+            // What follows are frames.
+            Framing::Empty if self.is_websocket => {}
             Framing::Length(1..) if self.is_all => {
                 return Err(Fault::BadRequest("a Content-Length without a body"));
             }
@@ -107,6 +128,17 @@ impl StreamHead<'_> {
         head.keeps_alive = false;
         head.set_protocol(HTTP2);
         Ok(())
+    }
+}
+
+impl Head {
+    /// Takes out what only stood for the handshake of a WebSocket over HTTP/2: the client has not sent it.
+    pub fn remove_handshake(&mut self) {
+        if self.protocol() == HTTP2 {
+            for (name, _) in OF_HANDSHAKE {
+                self.remove(name);
+            }
+        }
     }
 }
 

@@ -18,6 +18,7 @@ const GET: StreamHead<'_> = StreamHead {
     path: Some(b"/a?b"),
     authority: Some(b"shop:81"),
     is_all: true,
+    is_websocket: false,
 };
 
 type Fields<'a> = &'a [(&'a str, &'a str)];
@@ -119,6 +120,27 @@ fn a_body_without_a_length_ends_with_its_stream() {
     for cut_short in [Framing::Length(1), Framing::Chunked] {
         assert!(!Decoder::new(cut_short).end());
     }
+}
+
+#[test]
+fn a_websocket_is_asked_for_as_over_http_1_1_until_that_is_forgotten() {
+    let connect = StreamHead {
+        method: b"CONNECT",
+        is_all: false,
+        is_websocket: true,
+        ..GET
+    };
+    let version = ("sec-websocket-version", "13");
+    let mut head = read(&connect, &[version]).unwrap();
+    assert_eq!((head.method(), head.framing()), ("GET", Framing::Empty));
+    assert_eq!(head.first("upgrade"), Some(&b"websocket"[..]));
+    head.remove_handshake();
+    let left: Vec<_> = head.fields().collect();
+    let expected: [(&[u8], &[u8]); 2] = [(b"host", b"shop:81"), (b"sec-websocket-version", b"13")];
+    assert_eq!(left, expected);
+    let mut of_text = Head::of("GET", "/", &[("Upgrade", "websocket")]);
+    of_text.remove_handshake();
+    assert_eq!(of_text.fields().count(), 1);
 }
 
 #[test]

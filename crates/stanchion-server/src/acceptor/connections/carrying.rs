@@ -158,7 +158,12 @@ impl Carrier {
             outward: Vec::new(),
             ended: false,
         }));
-        let handshake = h2::server::Builder::new()
+        let mut builder = h2::server::Builder::new();
+        if settings.is_asgi() {
+            // For WebSockets (RFC 8441 section 3).
+            builder.enable_connect_protocol();
+        }
+        let handshake = builder
             .initial_window_size(settings.http2_initial_window_size)
             .initial_connection_window_size(BODIES_BYTES.max(settings.http2_initial_window_size))
             .max_frame_size(settings.http2_max_frame_size)

@@ -147,10 +147,15 @@ impl Stream {
         let Outward::Head(text, respond) = &mut self.outward else {
             return false;
         };
-        let Some(response) = response(text) else {
+        let Some(mut response) = response(text) else {
             return false;
         };
         text.clear();
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            // RFC 8441 section 5.1: frames of a WebSocket follow.
+            *response.status_mut() = StatusCode::OK;
+            response.headers_mut().remove("sec-websocket-accept");
+        }
         if response.status().is_informational() {
             return respond.send_informational(response).is_ok();
         }

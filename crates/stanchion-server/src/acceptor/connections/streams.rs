@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use h2::Reason;
+use h2::ext::Protocol;
 use http::request::Parts;
 use stanchion_http::StreamHead;
 
@@ -100,6 +101,7 @@ impl Connection {
             path,
             authority,
             is_all,
+            is_websocket: is_websocket(parts),
         };
         let fields = parts.headers.iter();
         let fields: Vec<_> = fields
@@ -115,4 +117,10 @@ impl Connection {
             Step::On | Step::Wait => self.drive(None, requests, poller),
         }
     }
+}
+
+/// Whether it asks for a WebSocket (RFC 8441 section 4).
+fn is_websocket(parts: &Parts) -> bool {
+    let protocol = parts.extensions.get::<Protocol>();
+    protocol.is_some_and(|protocol| protocol.as_str().eq_ignore_ascii_case("websocket"))
 }

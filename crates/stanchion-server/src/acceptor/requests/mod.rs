@@ -288,6 +288,9 @@ impl Requests {
             Ok(websocket) => (websocket, None),
             Err(refusal) => (None, Some(refusal)),
         };
+        if websocket.is_some() {
+            head.remove_handshake();
+        }
         let takes_hints =
             websocket.is_none() && takes_hints(&head) && self.common.settings.sends_early_hints();
         let request = Request {

@@ -19,6 +19,7 @@ from support.address import Address
 from support.patience import PATIENCE_S
 
 READ_BYTES = 65_536
+FRAME_HEAD_BYTES = 9
 
 Fields = Iterable[tuple[str, str]]
 
@@ -55,6 +56,7 @@ class Talk:
         self.events: list[Any] = []
         self.goodbye: h2.events.ConnectionTerminated | None = None
         self.is_slow = is_slow
+        self._came = b""
         config = h2.config.H2Configuration(client_side=True, header_encoding="latin-1")
         self.frames = h2.connection.H2Connection(config)
         if settings:
@@ -82,7 +84,9 @@ class Talk:
         """Sends a head; gives the number of its stream."""
         number = self.frames.get_next_available_stream_id()
         pseudo = [(":method", method), (":scheme", "http"), (":authority", host), (":path", path)]
-        self.frames.send_headers(number, [*pseudo, *fields], end_stream=ends)
+        pseudo += [field for field in fields if field[0].startswith(":")]
+        ordinary = [field for field in fields if not field[0].startswith(":")]
+        self.frames.send_headers(number, [*pseudo, *ordinary], end_stream=ends)
         self.answers[number] = Answer()
         self.flush()
         return number
@@ -106,6 +110,13 @@ class Talk:
         self.frames.reset_stream(number, reason)
         self.flush()
 
+    def ping(self) -> None:
+        """Until the server has read all that it was sent."""
+        self.events.clear()
+        self.frames.ping(b"are you?")
+        self.flush()
+        self.until(lambda: any(isinstance(event, h2.events.PingAckReceived) for event in self.events))
+
     def get(self, path: str, *fields: tuple[str, str], **options: Any) -> Answer:
         return self.answer(self.begin(path, *fields, **options))
 
@@ -127,9 +138,12 @@ class Talk:
     def hear(self) -> bool:
         """Reads what comes next; false at the end of the connection."""
         data = self.sock.recv(READ_BYTES)
-        for event in self.frames.receive_data(data) if data else ():
-            self.events.append(event)
-            self._take(event)
+        self._came += data
+        while len(self._came) >= (end := FRAME_HEAD_BYTES + int.from_bytes(self._came[:3])):
+            frame, self._came = self._came[:end], self._came[end:]
+            for event in self.frames.receive_data(frame):
+                self.events.append(event)
+                self._take(event)
         self.flush_if_there()
         return bool(data)
 
@@ -147,6 +161,8 @@ class Talk:
     def _take(self, event: Any) -> None:
         if isinstance(event, h2.events.ConnectionTerminated):
             self.goodbye = event
+            # For h2 all is over with it, though streams go on (RFC 9113 section 6.8).
+            self.frames.state_machine.state = h2.connection.ConnectionState.CLIENT_OPEN
             return
         answer = self.answers.get(getattr(event, "stream_id", None) or 0)
         if answer is None:

@@ -1,0 +1,92 @@
+"""When a server leaves, reloads or is replaced: clients of HTTP/2 are told, and what is under way is answered."""
+
+import signal
+
+import pytest
+
+from support import processes
+from support.gate import Gate
+from support.http2 import Talk
+from support.server import Serve, Server
+
+pytestmark = pytest.mark.own("only peers that it trusts may speak HTTP/2 without TLS with gunicorn")
+
+HTTP2 = ("--http-protocols", "h2,h1", "--http2-cleartext", "prior-knowledge")
+RELOADED = r"reloaded: generation (\d+) serves"
+UPGRADED = r"upgraded: the new master (\d+) serves"
+
+
+@pytest.fixture
+def waiting(serve: Serve, gate: Gate) -> Server:
+    return serve("waiting:app", "--threads", "2", *HTTP2, env=gate.environment)
+
+
+def test_at_term_streams_are_answered_and_connections_end_with_a_goodbye(waiting: Server, gate: Gate) -> None:
+    with Talk(waiting.address) as busy, Talk(waiting.address) as idle, Talk(waiting.address) as new:
+        number = busy.begin("/wait")
+        gate.announcement()
+        assert idle.get("/pid").status == 200
+        waiting.signal(signal.SIGTERM)
+        for talk in (idle, new):
+            talk.end()
+            assert talk.goodbye is not None
+            assert talk.goodbye.error_code == 0
+        # It is told at once, and not when it has its answer.
+        busy.until(lambda: busy.goodbye is not None)
+        assert not busy.answers[number].is_over
+        gate.open()
+        assert busy.answer(number).status == 200
+        busy.end()
+    assert waiting.exit_code() == 0
+
+
+def test_a_reload_answers_what_is_under_way_and_serves_others_anew(waiting: Server, gate: Gate) -> None:
+    with Talk(waiting.address) as busy, Talk(waiting.address) as idle:
+        number = busy.begin("/wait")
+        gate.announcement()
+        assert idle.get("/pid").status == 200
+        mark = waiting.log.mark()
+        waiting.signal(signal.SIGHUP)
+        waiting.log.wait(RELOADED, mark)
+        with Talk(waiting.address) as new:
+            assert new.get("/pid").status == 200
+            gate.open()
+            assert busy.answer(number).status == 200
+            for talk in (busy, idle):
+                talk.end()
+                assert talk.goodbye is not None
+            assert new.get("/pid").status == 200
+
+
+def test_an_upgrade_answers_what_is_under_way(waiting: Server, gate: Gate) -> None:
+    with Talk(waiting.address) as busy:
+        number = busy.begin("/wait")
+        gate.announcement()
+        mark, old = waiting.log.mark(), waiting.pid
+        waiting.signal(signal.SIGUSR2)
+        new = int(waiting.log.wait(UPGRADED, mark)[1])
+        waiting.follow(new)
+        gate.open()
+        assert busy.answer(number).status == 200
+        busy.end()
+        assert busy.goodbye is not None
+    processes.gone(old)
+
+
+def test_after_so_many_requests_the_client_is_to_make_another_connection(serve: Serve) -> None:
+    server = serve("hello:app", "--keepalive-requests", "3", *HTTP2)
+    with Talk(server.address) as talk:
+        for _ in range(3):
+            assert talk.get("/").status == 200
+        talk.end()
+        assert talk.goodbye is not None
+        assert (talk.goodbye.error_code, talk.goodbye.last_stream_id) == (0, 5)
+
+
+def test_when_a_worker_dies_its_stream_is_answered_502(waiting: Server, gate: Gate) -> None:
+    with Talk(waiting.address) as talk:
+        number = talk.begin("/wait")
+        pid = int(gate.announcement().split()[0])
+        processes.kill(next(one for one in waiting.processes() if one.pid == pid))
+        assert talk.answer(number).status == 502
+        assert talk.get("/pid").status == 200

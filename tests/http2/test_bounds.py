@@ -89,6 +89,8 @@ def test_a_stream_that_is_reset_while_it_waits_leaves_the_line(waiting: Server, 
         held = talk.begin("/wait?held")
         gate.announcement()
         gone = talk.begin("/wait?gone")
+        # One that comes together with its reset never becomes a request.
+        eventually(lambda: counts.requests()["arrived"] == 2, "it waits")
         talk.reset(gone)
         eventually(lambda: unserved(counts.requests()) == 1, "it is counted")
         gate.open()

@@ -29,9 +29,9 @@ UNFAIR = """\
   and files are counted by the bytes that wrk has read.
 - `sendfile` sends pages without copying them, and on the loopback the client's copying is all that is left. fastpysgi
   and granian have no wsgi.file_wrapper: the app reads the file in blocks there.
-- fastpysgi gathers pieces of an answer before it sends them: of four of 64 KiB, half a second apart, a client saw the first
-  byte after a second, from bjoern and stanchion at once. In the streams it writes a MiB by one system call, and reads
-  the one piece of which the app makes it out of the core's cache.
+- fastpysgi gathers pieces of an answer before it sends them: of four of 64 KiB, half a second apart, a client saw the
+  first byte after a second, from bjoern and stanchion at once. In the streams it writes a MiB by one system call, and
+  reads the one piece of which the app makes it out of the core's cache.
 - The memory of idle connections is that of the processes. What the kernel keeps of each socket is the same for all and
   not in it. granian takes about 1,000 connections at a time and is left out.
 - Behind nginx the server gets HTTP/1.0 and a connection per request, nginx's default; uWSGI its own protocol.

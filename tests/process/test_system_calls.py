@@ -54,7 +54,7 @@ class Stage:
         # All at once: so the acceptor has memory for as many before any call is counted.
         for wire in self.wires:
             wire.send(request("GET", "/first"))
-        for wire in self.wires:
+        for _ in self.wires:
             pid = int(self._gate.announcement().removeprefix("/first "))
             self._gate.let_pass(1)
         for wire in self.wires:

@@ -25,6 +25,9 @@ figure to look at is CPU time for each request: of the whole server, user and ke
 requests a core can serve; requests per second say the same, less steadily. Bars are medians, the line at the end of
 each covers the middle half of the turns. Less is better in all of them. A bar with a gap is longer than is shown.
 
+Targets are judged turn by turn: each turn of a server is compared with the other's turn beside it, since whatever else
+the machine did was the same for both. The median of these ratios counts; it can differ from the ratio of two medians.
+
 This page is made by `python -m bench.page` from a run of `make bench`, and is not edited by hand.
 """
 
@@ -63,7 +66,7 @@ def page(runs: dict[str, tuple[Path, list[Record]]]) -> str:
     directories = list(dict.fromkeys(directory for directory, _ in runs.values()))
     everything = [record for _, records in runs.values() for record in records]
     parts = [INTRODUCTION, *report.disturbed(everything), "## What was to be reached", ""]
-    parts += [*targets.lines(report.medians_of(everything)), ""]
+    parts += [*targets.lines(report.cells_by_case(everything)), ""]
     for name, case in CASES.items():
         if name in runs:
             parts += section(case, *runs[name])

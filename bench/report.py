@@ -39,7 +39,7 @@ def summary(records: Sequence[Record], missing: Sequence[str]) -> str:
     ]
     parts += [f"**MISSING: {line}**\n" for line in missing]
     parts += disturbed(records)
-    parts += ["## Targets", "", *targets.lines(medians_of(records)), ""]
+    parts += ["## Targets", "", *targets.lines(cells_by_case(records)), ""]
     for name, case in CASES.items():
         of_case = [record for record in records if record.case == name]
         if of_case:
@@ -55,19 +55,12 @@ def disturbed(records: Sequence[Record]) -> list[str]:
     return [f"**DISTURBED**: in {len(cells)} cells other processes took over {OTHERS_SHARE:.0%} of the machine.", ""]
 
 
-def medians_of(records: Sequence[Record]) -> targets.Medians:
-    return {
-        case: {
-            server: {key: median(row[key] for row in rounds) for key in keys_of_all(rounds)}
-            for server, rounds in rounds_by_server([record for record in records if record.case == case]).items()
-        }
-        for case in {record.case for record in records}
-    }
-
-
-def keys_of_all(rounds: Rounds) -> list[str]:
-    """Some are there only where a process of that name was seen at the time."""
-    return [key for key in rounds[0] if all(key in row for row in rounds)]
+def cells_by_case(records: Sequence[Record]) -> targets.Cells:
+    cells: targets.Cells = {}
+    for record in records:
+        if not record.error:
+            cells.setdefault(record.case, {}).setdefault(record.server, {})[record.round] = record.figures
+    return cells
 
 
 def rounds_by_server(records: Sequence[Record]) -> dict[str, Rounds]:

@@ -1,11 +1,14 @@
 """What stanchion's figures should be, mostly as multiples of the peers' in the same run."""
 
 from dataclasses import dataclass
+from statistics import median, quantiles
 
+from bench.cases import CASES
+from bench.measure import Figures
 from bench.servers import ASYNCHRONOUS, SERVERS
 
-# medians[case][server][key], over the rounds.
-Medians = dict[str, dict[str, dict[str, float]]]
+# cells[case][server][number of the turn or round]: of those that did not fail.
+Cells = dict[str, dict[str, dict[int, Figures]]]
 
 PEERS = tuple(name for name in SERVERS if not name.startswith("stanchion") and name not in {"nginx", "one copy"})
 ASYNCHRONOUS_PEERS = tuple(name for name in ASYNCHRONOUS if name in PEERS)
@@ -93,28 +96,61 @@ TARGETS = (
 )
 
 
-def measured(target: Target, medians: Medians) -> tuple[float, str] | None:
-    """The figure in units of the other's, and who that was; None where one of the two is missing."""
-    figures = {server: row[target.key] for server, row in medians.get(target.case, {}).items() if target.key in row}
+@dataclass(frozen=True)
+class Measured:
+    figure: float
+    # Between which the middle half of the turns is, where servers took turns.
+    middle_half: tuple[float, float] | None
+    against: str
+
+
+def measured(target: Target, cells: Cells) -> Measured | None:
+    """The figure in units of the other's, and who that was; None where one of the two is missing.
+
+    Servers that take turns are compared turn by turn, each with what the other did in the same second or two: a noisy
+    machine is slow for both of them then. The median of these ratios is the figure.
+    """
+    figures = {
+        server: found for server, rows in cells.get(target.case, {}).items() if (found := of_key(target.key, rows))
+    }
     if target.of not in figures:
         return None
+    own = figures[target.of]
     if not target.against:
-        return figures[target.of], "the figure itself"
-    others = [server for server in target.against if server in figures]
+        return Measured(median(own.values()), None, "the figure itself")
+    others = {server: median(figures[server].values()) for server in target.against if server in figures}
     if not others:
         return None
-    other = min(others, key=figures.__getitem__)
-    return figures[target.of] / figures[other], other
+    other = min(others, key=others.__getitem__)
+    if CASES[target.case].stand is None:
+        return Measured(median(own.values()) / others[other], None, other)
+    ratios = [own[number] / figure for number, figure in figures[other].items() if number in own]
+    return Measured(median(ratios), middle_half(ratios), other) if ratios else None
 
 
-def lines(medians: Medians) -> list[str]:
+def of_key(key: str, rows: dict[int, Figures]) -> dict[int, float]:
+    """Empty unless all have it: some figures are there only where a process of that name was seen at the time."""
+    return {number: row[key] for number, row in rows.items()} if all(key in row for row in rows.values()) else {}
+
+
+def middle_half(values: list[float]) -> tuple[float, float] | None:
+    if len(values) < 2:
+        return None
+    lower, _, upper = quantiles(values, n=4, method="inclusive")
+    return lower, upper
+
+
+def lines(cells: Cells) -> list[str]:
     """A Markdown table of every target."""
-    rows = ["| target | limit | measured | against | |", "|---|---:|---:|---|---|"]
+    rows = ["| target | limit | measured | middle half | against | |", "|---|---:|---:|---|---|---|"]
     for target in TARGETS:
-        found = measured(target, medians)
+        found = measured(target, cells)
         if found is None:
-            rows.append(f"| {target.text} | {target.limit} | | | not measured |")
+            rows.append(f"| {target.text} | {target.limit} | | | | not measured |")
         else:
-            verdict = "met" if found[0] <= target.limit else "**not met**"
-            rows.append(f"| {target.text} | {target.limit} | {found[0]:.2f} | {found[1]} | {verdict} |")
+            verdict = "met" if found.figure <= target.limit else "**not met**"
+            half = "{:.2f} to {:.2f}".format(*found.middle_half) if found.middle_half else ""
+            rows.append(
+                f"| {target.text} | {target.limit} | {found.figure:.2f} | {half} | {found.against} | {verdict} |"
+            )
     return rows

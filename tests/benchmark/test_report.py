@@ -10,7 +10,7 @@ from bench.apps.flask_page import app
 from bench.cases import CASES, WORKLOADS, Column
 from bench.measure import QUICK
 from bench.report import Record
-from bench.targets import TARGETS, Target, measured
+from bench.targets import TARGETS, Measured, Target, measured
 
 HELLO = CASES["hello"]
 
@@ -20,39 +20,56 @@ def record(server: str, number: int, cpu_us: float, case: str = "hello", **more:
     return Record(case, server, number, {**figures, "kernel_us": cpu_us / 4, "failures": 0, **more, "cpu_us": cpu_us})
 
 
+def cells(**servers: dict[str, float]) -> dict[str, dict[int, dict[str, float]]]:
+    """Of one turn each."""
+    return {server.replace("_", "-"): {0: figures} for server, figures in servers.items()}
+
+
 def test_a_figure_is_compared_with_the_least_of_the_others():
     target = Target("hello", "cpu_us", ("bjoern", "fastpysgi"), 1.0, "")
-    rows = {
-        "stanchion": {"cpu_us": 6.0},
-        "bjoern": {"cpu_us": 5.0},
-        "fastpysgi": {"cpu_us": 4.0},
-        "nginx": {"cpu_us": 1.0},
-    }
-    assert measured(target, {"hello": rows}) == (1.5, "fastpysgi")
+    rows = cells(stanchion={"cpu_us": 6.0}, bjoern={"cpu_us": 5.0}, fastpysgi={"cpu_us": 4.0}, nginx={"cpu_us": 1.0})
+    assert measured(target, {"hello": rows}) == Measured(1.5, None, "fastpysgi")
+
+
+def test_servers_that_take_turns_are_compared_turn_by_turn():
+    target = Target("hello", "cpu_us", ("bjoern",), 1.0, "")
+    # A machine that becomes slower: 0.9 in each turn, but more by the medians, since one turn of bjoern failed.
+    own = {number: {"cpu_us": 9.0 * (1 + number)} for number in range(5)}
+    other = {number: {"cpu_us": 10.0 * (1 + number)} for number in range(4)}
+    found = measured(target, {"hello": {"stanchion": own, "bjoern": other}})
+    assert found == Measured(pytest.approx(0.9), (pytest.approx(0.9), pytest.approx(0.9)), "bjoern")
+
+
+def test_servers_that_run_alone_are_compared_by_their_medians():
+    target = Target("memory", "pss_mb", ("one copy",), 1.25, "")
+    own = {0: {"pss_mb": 1.0}, 1: {"pss_mb": 3.0}, 2: {"pss_mb": 4.0}}
+    other = {0: {"pss_mb": 4.0}, 1: {"pss_mb": 2.0}, 2: {"pss_mb": 1.0}}
+    assert measured(target, {"memory": {"stanchion": own, "one copy": other}}) == Measured(1.5, None, "one copy")
 
 
 def test_a_figure_may_be_another_servers_or_stand_alone():
-    rows = {"stanchion": {"cpu_us": 5.0, "pss_kb": 3.0}, "stanchion-watched": {"cpu_us": 5.1}}
+    rows = cells(stanchion={"cpu_us": 5.0, "pss_kb": 3.0}, stanchion_watched={"cpu_us": 5.1})
     watched = Target("hello", "cpu_us", ("stanchion",), 1.02, "", of="stanchion-watched")
-    assert measured(watched, {"hello": rows}) == (pytest.approx(1.02), "stanchion")
-    assert measured(Target("hello", "pss_kb", (), 4.0, ""), {"hello": rows}) == (3.0, "the figure itself")
+    assert measured(watched, {"hello": rows}) == Measured(pytest.approx(1.02), None, "stanchion")
+    alone = Target("hello", "pss_kb", (), 4.0, "")
+    assert measured(alone, {"hello": rows}) == Measured(3.0, None, "the figure itself")
 
 
 def test_what_is_missing_is_not_judged():
     target = Target("hello", "cpu_us", ("bjoern",), 1.0, "")
     assert measured(target, {}) is None
-    assert measured(target, {"hello": {"stanchion": {"cpu_us": 1.0}}}) is None
-    assert measured(target, {"hello": {"stanchion": {"rps": 1.0}, "bjoern": {"cpu_us": 1.0}}}) is None
+    assert measured(target, {"hello": cells(stanchion={"cpu_us": 1.0})}) is None
+    assert measured(target, {"hello": cells(stanchion={"rps": 1.0}, bjoern={"cpu_us": 1.0})}) is None
 
 
 def test_verdicts_are_by_the_limit():
-    medians = {
-        "file1": {"stanchion": {"cpu_us": 121.0}, "nginx": {"cpu_us": 100.0}},
-        "idle": {"stanchion": {"pss_kb": 4.0}},
+    rows = {
+        "file1": cells(stanchion={"cpu_us": 121.0}, nginx={"cpu_us": 100.0}),
+        "idle": cells(stanchion={"pss_kb": 4.0}),
     }
-    lines = targets.lines(medians)
-    assert any("1 MiB" in line and "1.21 | nginx | **not met**" in line for line in lines)
-    assert any("idle" in line and "4.00 | the figure itself | met" in line for line in lines)
+    lines = targets.lines(rows)
+    assert any("1 MiB" in line and "1.21 |  | nginx | **not met**" in line for line in lines)
+    assert any("idle" in line and "4.00 |  | the figure itself | met" in line for line in lines)
     assert sum("not measured" in line for line in lines) == len(TARGETS) - 2
 
 
@@ -71,17 +88,16 @@ def test_every_case_either_has_its_servers_stand_side_by_side_or_not():
 def test_medians_are_over_the_turns_that_did_not_fail():
     records = [record("stanchion", number, cpu_us) for number, cpu_us in enumerate((5.0, 9.0, 6.0))]
     records += [Record("hello", "bjoern", 0, {}, "ServerError: broke")]
-    medians = report.medians_of(records)
-    assert medians["hello"]["stanchion"]["cpu_us"] == 6.0
-    assert "bjoern" not in medians["hello"]
+    assert list(report.cells_by_case(records)["hello"]) == ["stanchion"]
     table = report.table(HELLO, records)
     assert "| 6.00 (5.00..9.00) | 1.00 |" in table[2]
     assert "**FAILED**: ServerError: broke" in table[3]
 
 
-def test_a_figure_that_is_not_in_every_turn_has_no_median():
+def test_a_figure_that_is_not_in_every_turn_is_not_judged():
     records = [record("stanchion", 0, 5.0, **{"helper:cpu_us": 1.0}), record("stanchion", 1, 5.0)]
-    assert "helper:cpu_us" not in report.medians_of(records)["hello"]["stanchion"]
+    target = Target("hello", "helper:cpu_us", (), 1.0, "")
+    assert measured(target, report.cells_by_case(records)) is None
 
 
 def test_a_run_beside_other_load_says_so():

@@ -11,6 +11,7 @@ from stanchion.scribe import Scribe
 
 __all__ = [
     "become_app",
+    "check_credentials",
     "first_not_roots_alone",
     "log",
     "log_as_it_is",
@@ -82,6 +83,11 @@ def privileges(settings: str) -> list[tuple[str, str]]:
 
 def become_app(settings: str) -> None:
     """Make of this process what the app would run as, for good; raise ValueError if that cannot be."""
+
+def check_credentials(settings: str) -> list[str]:
+    """Check the certificates and keys that effective settings name; ValueError if they cannot be served with. Gives
+    what clients will not like of them, now or soon.
+    """
 
 def refuse_threads(host: _Host) -> None:
     """Wait a moment for this process to have one thread; raise ValueError, which names the others, if they stay."""

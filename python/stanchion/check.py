@@ -7,6 +7,7 @@ from stanchion.loader import AppHost, AppLoadError, describe_failure
 from stanchion.output import as_json as written_as_json
 from stanchion.output import complain
 from stanchion.output import show as show_text
+from stanchion.serving import warn
 
 # As `serve` ends in the same cases.
 EXIT_APP = 4
@@ -25,6 +26,16 @@ def show(effective: Effective, as_json: bool, changed: bool) -> None:
     show_text(usage.table(effective, names) if names else "Every setting has its default value.")
     if not changed:
         show_text(usage.privileges(_privileges(effective)))
+
+
+def credentials(effective: Effective) -> int:
+    """Open certificates and keys as `serve` would, and say why if that fails, or what clients will not like of them."""
+    try:
+        warn(_stanchion.check_credentials(effective.json))
+    except ValueError as error:
+        complain(f"stanchion: {error}")
+        return EXIT_USAGE
+    return 0
 
 
 def load(configuration: Configuration, host: AppHost) -> int:
@@ -50,7 +61,7 @@ def as_gunicorn(configuration: Configuration, host: AppHost) -> int:
     effective = configuration.effective
     if effective.values["print_config"]:
         show_text(usage.plain_table(effective))
-    return EXIT_GUNICORN if load(configuration, host) else 0
+    return EXIT_GUNICORN if credentials(effective) or load(configuration, host) else 0
 
 
 def _described(effective: Effective, name: str) -> dict[str, object]:

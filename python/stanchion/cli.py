@@ -70,8 +70,9 @@ def _check(arguments: list[str]) -> int:
     configuration = Configuration(partial(command_line.checked, options))
     warn(configuration.effective.warnings)
     check.show(configuration.effective, as_json=options.json, changed=options.changed)
-    if not options.load:
-        return EXIT_OK
+    code = check.credentials(configuration.effective)
+    if code != EXIT_OK or not options.load:
+        return code
     code = check.load(configuration, AppHost(configuration))
     leave_threads_behind(code)
     return code

@@ -15,7 +15,8 @@ from support.patience import PATIENCE_S
 from support.ports import row_of_ports
 from support.prometheus import EXAMPLES, PROMETHEUS, PROMTOOL, Prometheus
 from support.server import Serve
-from support.wire import request
+from support.tls import Authority
+from support.wire import Wire, request
 
 ROOT = Path(__file__).parents[2]
 DASHBOARD = ROOT / "examples" / "grafana" / "stanchion.json"
@@ -95,13 +96,15 @@ def test_each_alert_fires_where_it_should_and_only_there(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def target(shared_serve: Serve) -> Iterator[str]:
+def target(shared_serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """host:port of an admin listener whose server has answered some requests, of an asynchronous app: it tells most."""
+    pair = Authority(tmp_path_factory.mktemp("authority")).issue("shop.test")
     with row_of_ports(1) as port:
         admin = f"127.0.0.1:{port}"
-        server = shared_serve("sockets:app", "--interface", "asgi", "--admin", admin, "--max-memory", "1G")
+        told = ("--interface", "asgi", "--admin", admin, "--max-memory", "1G", *pair.arguments())
+        server = shared_serve("sockets:app", *told, "--bind", "localhost:0?tls=false")
         for _ in range(20):
-            with server.connect() as wire:
+            with Wire.connect(server.addresses[1]) as wire:
                 wire.send(request("GET", "/", ["Connection: close"]))
                 assert wire.response().status == 200
         yield admin
@@ -133,6 +136,7 @@ def test_each_query_of_the_dashboard_finds_something(prometheus):
 
 
 NOT_SHOWN = {
+    "stanchion_tls_certificate_expires_seconds",  # An alert says it in time
     "stanchion_line_standing",  # Oldest wait, by lane, says more
     "stanchion_uptime_seconds",  # Generation has the steps
 }

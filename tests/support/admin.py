@@ -91,6 +91,7 @@ def status(**changes: Any) -> dict[str, Any]:
         "workers": [worker(0, 50 << 20), worker(1, None)],
         "listeners": [{"address": "http://127.0.0.1:8000", "backlog_asked": 2048, "backlog": 2048, "queued": 0}],
         "connections": {"new": 0, "reading": 0, "busy": 0, "idle": 0, "total": 0, "max": 10_000},
+        "certificates": [],
         "requests": {"arrived": 0, "in_flight": 0, "answered": 0, "abandoned_waiting": 0, "refused_line_full": 0},
         "events": {},
         "wait_us": histogram(0, 0, 0),

@@ -4,6 +4,7 @@ import socket
 import ssl
 import subprocess
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from support.address import Address
@@ -12,6 +13,25 @@ from support.wire import Wire
 
 NAME = "shop.test"
 """What the server of most tests is called."""
+REGISTER = """\
+[ca]
+default_ca = authority
+[authority]
+database = {home}/index.txt
+new_certs_dir = {home}
+certificate = {own.certfile}
+private_key = {own.keyfile}
+default_md = sha256
+unique_subject = no
+rand_serial = yes
+preserve = yes
+policy = any
+[any]
+commonName = supplied
+organizationName = optional
+countryName = optional
+"""
+"""By which openssl-ca(1) issues certificates: it alone can say from when to when they are valid."""
 KEYS = {
     "ecdsa": ("-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"),
     "rsa": ("-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"),
@@ -50,9 +70,19 @@ class Authority:
         openssl("genpkey", *KEYS["ecdsa"], "-out", self.own.keyfile)
         subject = ("-subj", "/CN=test root", "-addext", "keyUsage=critical,keyCertSign")
         openssl("req", "-x509", "-new", "-key", self.own.keyfile, "-days", "30", *subject, "-out", self.own.certfile)
+        (home / "index.txt").touch()
+        self._register = home / "ca.conf"
+        self._register.write_text(REGISTER.format(home=home, own=self.own))
 
-    def issue(self, *names: str, subject: str = "", key: str = "ecdsa", days: int = 20, client: bool = False) -> Pair:
-        """A certificate for servers of these names, or for a client."""
+    def issue(
+        self,
+        *names: str,
+        subject: str = "",
+        key: str = "ecdsa",
+        days: tuple[float, float] = (-1, 20),
+        client: bool = False,
+    ) -> Pair:
+        """A certificate for servers of these names, or for a client; valid from and until so many days from now."""
         self._issued += 1
         stem = self._home / f"issued-{self._issued}"
         pair = Pair(stem.with_suffix(".pem"), stem.with_suffix(".key"))
@@ -62,9 +92,10 @@ class Authority:
         known = ",".join(f"DNS:{name}" for name in names)
         usage = "clientAuth" if client else f"serverAuth\nsubjectAltName={known}"
         extensions.write_text(f"basicConstraints=CA:FALSE\nextendedKeyUsage={usage}\n")
-        issuer = ("-CA", self.own.certfile, "-CAkey", self.own.keyfile, "-CAcreateserial")
+        begin, end = (datetime.now(UTC) + timedelta(days=day) for day in days)
+        time = ("-startdate", f"{begin:%Y%m%d%H%M%SZ}", "-enddate", f"{end:%Y%m%d%H%M%SZ}")
         files = ("-in", request, "-extfile", extensions, "-out", pair.certfile)
-        openssl("x509", "-req", *issuer, "-days", str(days), *files)
+        openssl("ca", "-config", self._register, "-batch", "-notext", *time, *files)
         return pair
 
     def context(self, shows: Pair | None = None) -> ssl.SSLContext:

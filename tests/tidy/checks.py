@@ -95,6 +95,9 @@ WALL_CLOCKS: dict[str, str] = {
     "crates/stanchion-server/src/acceptor/observers/spans/exporter.rs": "tells a collector when it was",
     "crates/stanchion-server/src/acceptor/requests/head.rs": "dates answers",
     "crates/stanchion-server/src/acceptor/requests/mod.rs": "is told by a proxy when it was",
+    "crates/stanchion-server/src/acceptor/tls.rs": "compares certificates, which are for a time",
+    "crates/stanchion-server/src/credentials.rs": "compares certificates, which are for a time",
+    "python/stanchion/doctor/__init__.py": "compares certificates, which are for a time",
 }
 """Who may ask for the time of day -> what for."""
 

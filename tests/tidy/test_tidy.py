@@ -21,7 +21,7 @@ HASH = f" \\\n    --hash=sha256:{'0a' * 32}"
 MENU = "nav:\n  - Start: index.md\n  - Wounds: internals/past-wounds.md\n"
 
 TIDY: Tree = {
-    **dict.fromkeys(checks.WALL_CLOCKS, "use std::time::SystemTime;\n"),
+    **{path: "time.time()\n" if path.endswith(".py") else "SystemTime;\n" for path in checks.WALL_CLOCKS},
     **{f"crates/{crate}/Cargo.toml": MANIFEST.format(crate) for crate in checks.ARROWS},
     "crates/stanchion-line/src/lib.rs": FORBID,
     "crates/stanchion-http/src/lib.rs": FORBID,

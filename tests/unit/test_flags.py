@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 # What a flag is given, and what becomes of it, where the kind of value does not tell.
 VALUES: dict[str, tuple[str, object]] = {
     "bind": ("unix:/run/s", ["unix:/run/s"]),
+    "certfile": ("pair.pem", ["pair.pem"]),
     "static_files": ("/static=files", ["/static=files"]),
     "lane": ("vip path=/vip", ["vip path=/vip"]),
     "raw_env": ("A=1", ["A=***"]),  # as it is shown
@@ -44,6 +45,13 @@ def flags() -> Iterator[tuple[str, str]]:
             yield setting.name, flag
 
 
+def write_files(home: Path) -> None:
+    """What some of these values name."""
+    (home / "other").write_text("")
+    keys = ROOT / "crates/stanchion-tls/tests/keys"
+    (home / "pair.pem").write_text((keys / "one.pem").read_text() + (keys / "one.key").read_text())
+
+
 def other_value(setting: config.Setting, flag: str) -> tuple[list[str], object]:
     """Words for the flag which make another value of the setting than its default, and that value."""
     if setting.kind == "bool":
@@ -63,7 +71,7 @@ def other_value(setting: config.Setting, flag: str) -> tuple[list[str], object]:
 @pytest.mark.parametrize(("name", "flag"), [*flags()])
 def test_a_flag_changes_its_setting_alone(name, flag, home, capsys):
     setting = next(setting for setting in config.schema() if setting.name == name)
-    (home / "other").write_text("")
+    write_files(home)
     words, value = other_value(setting, flag)
     # A switch that is on by default shows only against a file that has switched it off.
     (home / "c.py").write_text(f"{name} = {not value}\n" if setting.kind == "bool" else "")
@@ -112,7 +120,7 @@ def test_each_has_one_reason(foreign):
 def test_a_flag_of_gunicorn_is_taken_as_its_list_says(name, flag, takes_value, home, capsys):
     meant = next((synonym.setting for synonym in gunicorn.SYNONYMS if synonym.name == name), name)
     setting = next((setting for setting in config.schema() if setting.name == meant), None)
-    (home / "other").write_text("")
+    write_files(home)
     if setting is not None:
         assert setting.gunicorn == (meant == name)
         words, _ = other_value(setting, flag)

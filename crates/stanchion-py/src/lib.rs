@@ -98,6 +98,15 @@ mod _stanchion {
         stanchion_server::privileges::become_app(&settings).map_err(PyValueError::new_err)
     }
 
+    /// Checks the certificates and keys that effective settings name, as `serve` would; gives what clients will not like of
+    /// them, now or soon. Raises `ValueError` if they cannot be served with.
+    #[pyfunction]
+    fn check_credentials(settings: &str) -> PyResult<Vec<String>> {
+        let settings = Settings::from_json(settings)
+            .map_err(|error| PyValueError::new_err(error.to_string()))?;
+        stanchion_server::check_credentials(&settings).map_err(PyValueError::new_err)
+    }
+
     /// Waits a moment for this process to have one thread, as it must have before the server forks. Raises `ValueError`,
     /// which names the others, if they stay.
     #[pyfunction]

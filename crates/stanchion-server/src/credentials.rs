@@ -7,9 +7,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use stanchion_sys::clock::wall_s;
 use stanchion_sys::memory::CopiedFile;
 use stanchion_tls::{ClientAuth, Config, Credentials, Flaw, Options, Tickets, Version};
 
+use crate::expiry::ServedCertificate;
 use crate::settings::{OldestTls, Settings};
 
 /// A chain of certificates has some KiB, and all authorities of a distribution half a MiB.
@@ -53,17 +55,23 @@ impl KeyFiles {
     /// # Errors
     /// The operator's: what cannot be read, and why.
     pub(crate) fn copy(settings: &Settings) -> Result<Self, String> {
+        Self::copy_from(Path::new(""), settings)
+    }
+
+    /// The same, with paths that begin nowhere else from this directory on.
+    fn copy_from(directory: &Path, settings: &Settings) -> Result<Self, String> {
+        let copied = |setting, path: &Path| Copied::of(setting, directory.join(path));
         let mut copies = Copies::default();
         for (chain, key) in settings.certificates() {
-            let key = key.map(|key| Copied::of("keyfile", key));
+            let key = key.map(|key| copied("keyfile", key));
             copies.certificates.push(Pair {
-                chain: Copied::of("certfile", chain)?,
+                chain: copied("certfile", chain)?,
                 key: key.transpose()?,
             });
         }
         if settings.verifies_clients() {
             let authorities = settings.ca_certs.as_deref();
-            let authorities = authorities.map(|path| Copied::of("ca_certs", path));
+            let authorities = authorities.map(|path| copied("ca_certs", path));
             copies.authorities = authorities.transpose()?;
         }
         Ok(Self {
@@ -79,12 +87,12 @@ impl KeyFiles {
 }
 
 impl Copied {
-    fn of(setting: &'static str, path: &Path) -> Result<Self, String> {
-        let copy = File::open(path).and_then(|file| CopiedFile::of(&file, FILE_BYTES_MAX));
+    fn of(setting: &'static str, path: PathBuf) -> Result<Self, String> {
+        let copy = File::open(&path).and_then(|file| CopiedFile::of(&file, FILE_BYTES_MAX));
         match copy {
             Ok(copy) => Ok(Self {
                 setting,
-                path: path.to_owned(),
+                path,
                 copy,
             }),
             Err(error) => Err(format!(
@@ -124,12 +132,17 @@ impl Copies {
         &self,
         settings: &Settings,
         tickets: Tickets,
-    ) -> Result<Option<(Config, Vec<Credentials>)>, String> {
+    ) -> Result<Option<(Config, Vec<ServedCertificate>)>, String> {
         if self.certificates.is_empty() {
             return Ok(None);
         }
         let credentials = self.certificates.iter().map(Pair::read);
         let credentials: Vec<_> = credentials.collect::<Result<_, _>>()?;
+        let paths = self.certificates.iter().map(|pair| &pair.chain.path);
+        let served = paths.zip(&credentials);
+        let served =
+            served.map(|(path, one)| ServedCertificate::new(path.clone(), &one.certificate));
+        let served = served.collect();
         let clients = self.authorities.as_ref().map(|authorities| {
             authorities.read().map(|pem| ClientAuth {
                 authorities: pem,
@@ -137,7 +150,7 @@ impl Copies {
             })
         });
         let options = Options {
-            credentials: credentials.clone(),
+            credentials,
             oldest: match settings.tls_min_version {
                 OldestTls::Tls12 => Version::Tls12,
                 OldestTls::Tls13 => Version::Tls13,
@@ -148,7 +161,7 @@ impl Copies {
             tickets,
         };
         match (Config::new(options), &self.authorities) {
-            (Ok(config), _) => Ok(Some((config, credentials))),
+            (Ok(config), _) => Ok(Some((config, served))),
             (Err(Flaw::NoSuite), _) => Err(format!(
                 "settings `ciphers` and `tls_min_version`: they {}",
                 Flaw::NoSuite
@@ -182,11 +195,16 @@ impl Pair {
     }
 }
 
-/// Checks the files that the settings name, as a server that is started would.
+/// Checks the files that the settings name, as a server that is started would, by a process that stays in its directory.
+/// Gives what clients will not like of certificates that can be used, now or soon.
 ///
 /// # Errors
 /// The operator's.
-pub fn check_credentials(settings: &Settings) -> Result<(), String> {
-    let copies = KeyFiles::copy(settings)?.take();
-    copies.config(settings, Tickets::new(0)).map(drop)
+pub fn check_credentials(settings: &Settings) -> Result<Vec<String>, String> {
+    let directory = settings.chdir.as_deref().unwrap_or(Path::new(""));
+    let copies = KeyFiles::copy_from(directory, settings)?.take();
+    let config = copies.config(settings, Tickets::new(0))?;
+    let served = config.map(|(_, served)| served).unwrap_or_default();
+    let now_s = wall_s();
+    Ok(served.iter().filter_map(|one| one.concern(now_s)).collect())
 }

@@ -8,6 +8,7 @@ mod control;
 mod credentials;
 mod datagrams;
 pub mod exit_code;
+mod expiry;
 mod figures;
 mod handover;
 mod heartbeat;

@@ -3,12 +3,13 @@
 import argparse
 import dataclasses
 import sys
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NoReturn
 
 from stanchion import __version__
-from stanchion.doctor import admin, event_loops, finding, fix, gather, limits, queues, settings, words
+from stanchion.doctor import admin, certificates, event_loops, finding, fix, gather, limits, queues, settings, words
 from stanchion.doctor import watch as watching
 from stanchion.doctor.facts import Facts
 from stanchion.doctor.finding import Finding
@@ -81,7 +82,8 @@ def examine(
     facts = watching.watch(watch_s, look) if watch_s else look()
     facts, of_nginx = with_nginx(admin.with_backlog_asked(facts, settings_of))
     of_loops = event_loops.findings(facts, settings_of)
-    return facts, finding.by_harm([*queues.findings(facts), *limits.findings(facts), *of_loops, *of_nginx])
+    of_tls = certificates.findings(facts, time.time())
+    return facts, finding.by_harm([*queues.findings(facts), *limits.findings(facts), *of_loops, *of_tls, *of_nginx])
 
 
 def _with_nginx(

@@ -1,5 +1,5 @@
-"""What backlog a stanchion has asked for, and whether it has event loops, by its own word: `/status` of its admin
-listener (docs/reference/admin.md).
+"""What backlog a stanchion has asked for, whether it has event loops, and which certificates, by its own word:
+`/status` of its admin listener (docs/reference/admin.md).
 
 Nothing is sent to a socket unless its process was told that it is to be the admin listener: a request to any other
 would be one to an app.
@@ -14,6 +14,7 @@ from stanchion.doctor.facts import Facts, Listener
 from stanchion.doctor.settings import Settings
 from stanchion.effective import UsageError
 from stanchion.top import source, status
+from stanchion.top.status import Certificate
 
 PATIENCE_S = 1.0
 """For one server; it answers at once, whatever waits in its line."""
@@ -32,6 +33,7 @@ def with_backlog_asked(facts: Facts, settings_of: Callable[[int], Settings | Non
     listeners = ours.listeners
     event_loops: tuple[int, ...] = ()
     websockets: tuple[int, ...] = ()
+    certificates: dict[int, tuple[Certificate, ...]] = {}
     not_looked_at = []
     deadline = time.monotonic() + ALL_S
     for pid in masters:
@@ -43,6 +45,8 @@ def with_backlog_asked(facts: Facts, settings_of: Callable[[int], Settings | Non
         try:
             said = status.parse(source.status(where, min(PATIENCE_S, left_s)))
             listeners = _told(listeners, pid, where, said)
+            if said.pid == pid and said.certificates:
+                certificates[pid] = said.certificates
             if said.pid == pid and said.loops:
                 event_loops += (pid,)
                 websockets += (pid,) if said.has_websockets else ()
@@ -53,6 +57,7 @@ def with_backlog_asked(facts: Facts, settings_of: Callable[[int], Settings | Non
         networks=(replace(ours, listeners=listeners), *others),
         event_loops=event_loops,
         websockets=websockets,
+        certificates=certificates,
         not_looked_at=(*facts.not_looked_at, *not_looked_at),
     )
 

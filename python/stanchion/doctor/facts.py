@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from stanchion.top.status import Certificate
+
 
 @dataclass(frozen=True)
 class Pressure:
@@ -126,4 +128,6 @@ class Facts:
     """RLIMIT_NOFILE of a worker, the soft one, by the process of a stanchion's master."""
     stop_timeouts_s: Mapping[int, float] = field(default_factory=dict)
     """How long systemd lets it end, likewise."""
+    certificates: Mapping[int, tuple[Certificate, ...]] = field(default_factory=dict)
+    """Those of TLS that servers say they have, likewise."""
     not_looked_at: tuple[str, ...] = ()

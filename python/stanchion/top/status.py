@@ -80,6 +80,17 @@ class Listener:
 
 
 @dataclass(frozen=True)
+class Certificate:
+    """One that clients of TLS are shown."""
+
+    certfile: str
+    subject: str
+    not_before_s: int
+    """The first and the last second in which clients accept it, since 1970."""
+    not_after_s: int
+
+
+@dataclass(frozen=True)
 class Histogram:
     """Since the server's start."""
 
@@ -118,6 +129,7 @@ class Status:
     """By the number of the worker."""
     listeners: tuple[Listener, ...]
     connections: Mapping[str, int]
+    certificates: tuple[Certificate, ...]
     requests: Mapping[str, int]
     """`arrived`, `in_flight`, and the count of each outcome."""
     events: Mapping[str, int]
@@ -152,6 +164,7 @@ def parse(data: object) -> Status:
         memory_bytes=dict(top.each("workers", _memory)),
         listeners=top.each("listeners", _listener),
         connections=top.inner("connections").counts(),
+        certificates=top.each("certificates", _certificate),
         requests=top.inner("requests").counts(),
         events=top.inner("events").counts(),
         wait=_histogram(top.inner("wait_us")),
@@ -224,6 +237,15 @@ def _listener(of: "_Reader") -> Listener:
         backlog_asked=of.count_or_none("backlog_asked"),
         backlog=of.count_or_none("backlog"),
         queued=of.count_or_none("queued"),
+    )
+
+
+def _certificate(of: "_Reader") -> Certificate:
+    return Certificate(
+        certfile=of.text("certfile"),
+        subject=of.text("subject"),
+        not_before_s=of.count("not_before_s"),
+        not_after_s=of.count("not_after_s"),
     )
 
 

@@ -26,7 +26,6 @@ use stanchion_sys::clock::monotonic_us;
 use stanchion_sys::listener::{Listener, ListenerAddress};
 use stanchion_sys::process;
 use stanchion_sys::scheduling;
-use stanchion_tls::Config;
 use tracing::{error, info, warn};
 
 use crate::exit_code;
@@ -44,8 +43,8 @@ use doors::{Doors, Inside, Porter};
 use orders::Farewell;
 use poller::{Poller, Source};
 use requests::Requests;
-use requests::tls::TlsService;
 use storage::connection_shares::ConnectionShares;
+use tls::Certificates;
 
 /// How long refusals may take to be written when the server leaves.
 const FAREWELL: Duration = Duration::from_millis(500);
@@ -162,8 +161,8 @@ fn start(
     process::keep_freed_memory(FREED_BYTES_KEPT);
     log::write_by_thread()?;
     let mut acceptor = Acceptor::new(common, listeners, master, (connections_max, porter))?;
-    if let Some(config) = tls {
-        acceptor.serve_tls(config)?;
+    if let Some(tls) = tls {
+        acceptor.serve_tls(tls)?;
     }
     let served = acceptor.serve();
     acceptor.close_books();
@@ -184,6 +183,7 @@ struct Acceptor {
     clients: Connections,
     operators: Connections,
     requests: Requests,
+    certificates: Certificates,
     admin: Admin,
     /// Another master has the same listeners.
     is_shared: bool,
@@ -240,21 +240,13 @@ impl Acceptor {
             clients: Connections::new(Audience::Clients),
             operators: Connections::new(Audience::Operators),
             requests,
+            certificates: Certificates::default(),
             admin: Admin::new(settings, admin_is_tcp),
             is_shared: false,
             ending: None,
             woken: Vec::new(),
             watch_at_us: now_us,
         })
-    }
-
-    /// Doors that are for TLS speak it with this.
-    fn serve_tls(&mut self, config: Config) -> io::Result<()> {
-        let connections_max = self.common.settings.max_connections as usize;
-        let tls = TlsService::new(config, connections_max, &self.requests.woken)?;
-        self.poller.watch(Source::Bell, tls.bell())?;
-        self.requests.tls = Some(tls);
-        Ok(())
     }
 
     /// Serves until the master says how to leave, and leaves.
@@ -454,6 +446,7 @@ impl Acceptor {
         self.common.count_dropped_lines();
         self.requests.repeats.settle(now_us);
         self.requests.observers.tick(now_us, || self.gauges());
+        self.certificates.look(now_us);
         let others_wait = self.doors.is_starved(&self.clients);
         self.clients
             .look(others_wait, &mut self.requests, &self.poller);

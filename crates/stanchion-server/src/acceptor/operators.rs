@@ -47,6 +47,7 @@ impl Acceptor {
                     not_ready_because: requests.verdict_ready().reason(),
                     listeners: listener_statuses(&common.settings, doors.listeners()),
                     connections: admin::Connections::of(clients.doing(), doors.connections_max()),
+                    certificates: &self.certificates.served,
                 };
                 sources.status()
             },

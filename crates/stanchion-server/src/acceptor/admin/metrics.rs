@@ -13,6 +13,7 @@ pub(super) fn metrics(status: &Status, flavour: Flavour) -> String {
     about_requests(&mut page, status);
     about_seats(&mut page, status);
     about_connections(&mut page, status);
+    about_certificates(&mut page, status);
     page.finish()
 }
 
@@ -246,6 +247,27 @@ fn about_connections(page: &mut Exposition, status: &Status) {
     for listener in &status.listeners {
         if let Some(count) = listener.backlog {
             backlog.sample(&[("listener", &listener.address)], count);
+        }
+    }
+}
+
+fn about_certificates(page: &mut Exposition, status: &Status) {
+    if status.certificates.is_empty() {
+        return;
+    }
+    let mut expires = page.gauge(
+        "stanchion_tls_certificate_expires_seconds",
+        "When clients refuse a certificate from then on, in seconds since 1970.",
+    );
+    for (index, certificate) in status.certificates.iter().enumerate() {
+        let certfile = certificate.certfile.to_string_lossy();
+        // One that is given twice would be two samples with the same labels, which no scraper takes.
+        let is_said = status.certificates[..index]
+            .iter()
+            .any(|earlier| earlier.certfile == certificate.certfile);
+        if !is_said {
+            let labels = [("certfile", &*certfile), ("subject", &certificate.subject)];
+            expires.sample(&labels, certificate.not_after_s);
         }
     }
 }

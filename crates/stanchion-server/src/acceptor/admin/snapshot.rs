@@ -10,6 +10,7 @@ use super::status::{
     Attempts, Connections, ListenerStatus, ServerStatus, State, Status, WorkerStatus,
 };
 use crate::acceptor::dispatch::Dispatch;
+use crate::expiry::ServedCertificate;
 use crate::figures::{Attempt, Cause, Figures};
 use crate::settings::Settings;
 use crate::tally::{CloseCode, Event, Outcome, Traffic};
@@ -24,6 +25,7 @@ pub(crate) struct Sources<'s> {
     pub(crate) not_ready_because: Option<String>,
     pub(crate) listeners: Vec<ListenerStatus>,
     pub(crate) connections: Connections,
+    pub(crate) certificates: &'s [ServedCertificate],
 }
 
 impl Sources<'_> {
@@ -75,6 +77,7 @@ impl Sources<'_> {
             workers: workers.collect(),
             listeners: self.listeners,
             connections: self.connections,
+            certificates: self.certificates.to_vec(),
             requests: sums.into_iter().chain(ended).collect(),
             events: events
                 .map(|one| (one.name(), counts.happened(*one)))

@@ -10,6 +10,7 @@ use crate::acceptor::connections::Doing;
 use crate::acceptor::dispatch::durations::Histogram;
 use crate::acceptor::dispatch::status::{LineStatus, LoopStatus, SeatCounts, SeatStatus};
 use crate::acceptor::lifecycle::Lifecycle;
+use crate::expiry::ServedCertificate;
 
 /// Everything, at one moment.
 #[derive(Debug, Default, Serialize)]
@@ -33,6 +34,8 @@ pub(crate) struct Status {
     pub(crate) workers: Vec<WorkerStatus>,
     pub(crate) listeners: Vec<ListenerStatus>,
     pub(crate) connections: Connections,
+    /// Those of TLS, in the order of the settings.
+    pub(crate) certificates: Vec<ServedCertificate>,
     /// How many arrived, how many are in flight, and how the others ended.
     pub(crate) requests: BTreeMap<&'static str, u64>,
     pub(crate) events: BTreeMap<&'static str, u64>,

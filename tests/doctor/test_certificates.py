@@ -1,0 +1,30 @@
+"""What the doctor makes of what servers say of their certificates."""
+
+import pytest
+
+from stanchion.doctor import certificates
+from stanchion.top.status import Certificate
+from support.doctor import facts, network
+
+pytestmark = pytest.mark.own("the doctor is ours")
+
+DAY_S = 86_400
+SHOP = Certificate("/shop.pem", "CN=shop", 100 * DAY_S, 190 * DAY_S)
+
+
+@pytest.mark.parametrize(
+    ("day", "expected"),
+    [
+        (99, "The certificate of CN=shop (/shop.pem) is not valid yet."),
+        (100, None),
+        (176, None),
+        (176.5, "The certificate of CN=shop (/shop.pem) expires in 13 days."),
+        (190, "The certificate of CN=shop (/shop.pem) expires in 0 days."),
+        (191, "The certificate of CN=shop (/shop.pem) has expired."),
+    ],
+)
+def test_it_is_told_once_of_each_that_clients_refuse_or_soon_will(day: float, expected: str | None) -> None:
+    seen = facts(network(), certificates={7: (SHOP, SHOP)})
+    found = list(certificates.findings(seen, day * DAY_S))
+    assert [one.what for one in found] == [expected] * (expected is not None)
+    assert all(one.about == "stanchion (7)" for one in found)

@@ -9,10 +9,11 @@ use std::sync::{Mutex, PoisonError};
 
 use stanchion_sys::clock::wall_s;
 use stanchion_sys::memory::CopiedFile;
-use stanchion_tls::{ClientAuth, Config, Credentials, Flaw, Options, Tickets, Version};
+use stanchion_tls::{ClientAuth, Config, Credentials, Flaw, Options, Version};
 
 use crate::expiry::ServedCertificate;
 use crate::settings::{OldestTls, Settings};
+use crate::ticket_keys::TICKET_LIFETIME_S;
 
 /// A chain of certificates has some KiB, and all authorities of a distribution half a MiB.
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -131,7 +132,6 @@ impl Copies {
     pub(crate) fn config(
         &self,
         settings: &Settings,
-        tickets: Tickets,
     ) -> Result<Option<(Config, Vec<ServedCertificate>)>, String> {
         if self.certificates.is_empty() {
             return Ok(None);
@@ -158,7 +158,7 @@ impl Copies {
             suites: settings.ciphers.clone(),
             alpn: protocols(settings),
             clients: clients.transpose()?,
-            tickets,
+            ticket_lifetime_s: TICKET_LIFETIME_S,
         };
         match (Config::new(options), &self.authorities) {
             (Ok(config), _) => Ok(Some((config, served))),
@@ -203,7 +203,7 @@ impl Pair {
 pub fn check_credentials(settings: &Settings) -> Result<Vec<String>, String> {
     let directory = settings.chdir.as_deref().unwrap_or(Path::new(""));
     let copies = KeyFiles::copy_from(directory, settings)?.take();
-    let config = copies.config(settings, Tickets::new(0))?;
+    let config = copies.config(settings)?;
     let served = config.map(|(_, served)| served).unwrap_or_default();
     let now_s = wall_s();
     Ok(served.iter().filter_map(|one| one.concern(now_s)).collect())

@@ -15,11 +15,12 @@ use stanchion_sys::environment;
 use stanchion_sys::listener::Listener;
 
 use crate::heirloom::Heirloom;
+use crate::ticket_keys::TicketKeys;
 
 /// The environment variable.
 pub(crate) const VARIABLE: &str = "STANCHION_HANDOVER";
 /// Of what is written here; goes up when a key is added, or when more may be said over the channel.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 /// From which on a master understands [`ToPredecessor::Dropped`].
 const HEARS_OF_DROPPED: u32 = 3;
 /// The oldest version that understands what is written here; goes up when a key changes its meaning.
@@ -49,6 +50,9 @@ pub(crate) struct Handover {
     /// if it is to say so itself. Default: a WSGI app, or nobody knows.
     #[serde(default)]
     is_asgi: bool,
+    /// The file with the keys of session tickets, since version 5. Default: there is none, and the new master makes one.
+    #[serde(default)]
+    pub(crate) ticket_keys: Option<RawFd>,
 }
 
 impl Handover {
@@ -69,6 +73,7 @@ impl Handover {
             scaled_to,
             lent,
             is_asgi,
+            ticket_keys: None,
         }
     }
 
@@ -106,6 +111,13 @@ impl Handover {
             channel,
             listeners: take_over(&self.listeners)?,
             lent: take_over(&self.lent)?,
+            ticket_keys: self
+                .ticket_keys
+                .map(|fd| {
+                    TicketKeys::inherit(fd)
+                        .map_err(|error| refused("file of ticket keys", fd, error))
+                })
+                .transpose()?,
         })
     }
 
@@ -132,6 +144,7 @@ impl Handover {
         if heirlooms().count() > LISTENERS_MAX
             || heirlooms().any(|heirloom| is_bad(heirloom.fd))
             || is_bad(handover.channel)
+            || handover.ticket_keys.is_some_and(is_bad)
         {
             return Err(format!("{VARIABLE} names descriptors that cannot be"));
         }
@@ -149,6 +162,7 @@ pub(crate) struct Taken {
     pub(crate) channel: Channel,
     pub(crate) listeners: Vec<Listener>,
     pub(crate) lent: Vec<Listener>,
+    pub(crate) ticket_keys: Option<TicketKeys>,
 }
 
 /// What the new master says over the channel.
@@ -198,7 +212,7 @@ mod tests {
             (handover.listeners, handover.scaled_to, handover.lent),
             (vec![heirloom(5)], None, vec![])
         );
-        assert!(!handover.is_asgi);
+        assert!(!handover.is_asgi && handover.ticket_keys.is_none());
     }
 
     #[test]
@@ -226,6 +240,10 @@ mod tests {
             ),
             (
                 r#"{"version": 2, "least": 1, "predecessor": 7, "channel": 9, "listeners": [], "lent": [{"fd": 1}]}"#,
+                "cannot be",
+            ),
+            (
+                r#"{"version": 5, "least": 1, "predecessor": 7, "channel": 9, "listeners": [], "ticket_keys": 2}"#,
                 "cannot be",
             ),
         ] {

@@ -32,6 +32,7 @@ mod statsd;
 mod tally;
 mod template;
 mod threads;
+mod ticket_keys;
 mod title;
 mod tree;
 mod worker;

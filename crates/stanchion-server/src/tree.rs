@@ -30,6 +30,7 @@ use crate::settings::Settings;
 use crate::tally::{Tally, Total};
 use crate::template::{self, Ended};
 use crate::threads;
+use crate::ticket_keys::TicketKeys;
 use crate::title;
 
 /// What every process of a house shares from its birth.
@@ -46,6 +47,7 @@ pub(crate) struct Common {
     pub(crate) master_pid: i32,
     pub(crate) files: Files,
     pub(crate) key_files: KeyFiles,
+    pub(crate) ticket_keys: Arc<TicketKeys>,
     pub(crate) spool: PathBuf,
     /// Whom acceptor, template and workers become, if anybody else.
     pub(crate) identities: Identities,
@@ -60,6 +62,7 @@ impl Common {
     fn leave_to_acceptor(&self) {
         drop(self.files.take_acceptor_end());
         drop(self.key_files.take());
+        drop(self.ticket_keys.take());
     }
 }
 
@@ -177,11 +180,14 @@ fn as_before(settings: Settings, handed_over: Option<&Taken>) -> Settings {
 fn furnish(
     settings: Settings,
     listeners: Vec<Listener>,
-    handed_over: Option<Taken>,
+    mut handed_over: Option<Taken>,
     of_predecessor: (Vec<Listener>, Vec<ListenerAddress>),
     host: &mut dyn Host,
 ) -> Result<Prepared, Problem> {
     let is_heir = handed_over.is_some();
+    let ticket_keys = handed_over
+        .as_mut()
+        .and_then(|taken| taken.ticket_keys.take());
     let succession = Succession::begin(
         settings.pidfile.as_deref(),
         settings.signals,
@@ -209,7 +215,9 @@ fn furnish(
     })?;
     let figures = Figures::create().map_err(|error| of_kernel(&error))?;
     let has_scribe = host.has_scribe();
-    let before = Before::nothing(figures);
+    let ticket_keys = ticket_keys.map_or_else(TicketKeys::create, Ok);
+    let ticket_keys = ticket_keys.map_err(|error| of_kernel(&error))?;
+    let before = Before::nothing(figures, ticket_keys);
     let first = HouseResources::build(1, (settings, has_scribe), listeners, &before)
         .map_err(|(error, _)| of_kernel(&error))?;
     Ok(Prepared {

@@ -3,11 +3,16 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 
-use rustix::fs::{MemfdFlags, OFlags, fcntl_getfl, fcntl_setfl, ftruncate, memfd_create, sendfile};
+use rustix::fs::{
+    FileType, FlockOperation, MemfdFlags, OFlags, fcntl_getfl, fcntl_lock, fcntl_setfl, fstat,
+    ftruncate, memfd_create, sendfile,
+};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+
+use crate::process::inherited_fd;
 
 /// A shared mapping that every later child inherits at the same address.
 ///
@@ -131,18 +136,8 @@ impl AppendFile {
 
     /// What is in it, at most the first `bytes_max`; what is no UTF-8 is shown as U+FFFD.
     pub fn read(&self, bytes_max: usize) -> io::Result<String> {
-        let mut bytes = vec![0; bytes_max];
-        let mut len = 0;
-        while len < bytes_max {
-            // pread(2), since everybody shares the one offset.
-            match rustix::io::pread(&self.0, &mut bytes[len..], len as u64) {
-                Ok(0) => break,
-                Ok(count) => len += count,
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(String::from_utf8_lossy(&bytes[..len]).into_owned())
+        let bytes = read_from_start(&self.0, bytes_max)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 }
 
@@ -186,20 +181,109 @@ impl CopiedFile {
 
     /// What is in it.
     pub fn read(&self) -> io::Result<Vec<u8>> {
-        let mut bytes = vec![0; self.len];
-        // pread(2), as in a child the offset is the same as ours.
+        read_from_start(&self.copy, self.len)
+    }
+}
+
+/// A small anonymous file that some processes of a tree read and write, each all of it.
+#[derive(Debug)]
+pub struct KeptFile(OwnedFd);
+
+impl KeptFile {
+    /// Makes an empty one called `name`, which shows in /proc/PID/fd.
+    ///
+    /// # Errors
+    /// The kernel's: out of memory or of descriptors.
+    pub fn create(name: &str) -> io::Result<Self> {
+        Ok(Self(memfd_create(name, MemfdFlags::CLOEXEC)?))
+    }
+
+    /// Takes over what a process before us has left open.
+    ///
+    /// # Errors
+    /// There is nothing, or it is no file.
+    pub fn inherit(fd: RawFd) -> io::Result<Self> {
+        let file = inherited_fd(fd)?;
+        let kind = FileType::from_raw_mode(fstat(&file)?.st_mode);
+        if kind != FileType::RegularFile {
+            return Err(io::Error::other("it is no regular file"));
+        }
+        Ok(Self(file))
+    }
+
+    /// Another descriptor of the same file.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn try_clone_fd(&self) -> io::Result<OwnedFd> {
+        self.0.try_clone()
+    }
+
+    /// What is in it, at most the first `bytes_max`.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn read(&self, bytes_max: usize) -> io::Result<Vec<u8>> {
+        read_from_start(&self.0, bytes_max)
+    }
+
+    /// From now on this is in it, and nothing else.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn write(&self, bytes: &[u8]) -> io::Result<()> {
         let mut len = 0;
         while len < bytes.len() {
-            match rustix::io::pread(&self.copy, &mut bytes[len..], len as u64) {
-                Ok(0) => break,
+            match rustix::io::pwrite(&self.0, &bytes[len..], len as u64) {
                 Ok(count) => len += count,
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        bytes.truncate(len);
-        Ok(bytes)
+        Ok(ftruncate(&self.0, bytes.len() as u64)?)
     }
+
+    /// Locks it against other processes that do (`F_SETLK` in fcntl(2)); false if one has. Without waiting.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn try_lock(&self) -> io::Result<bool> {
+        match fcntl_lock(&self.0, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(true),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::ACCESS) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Lets others lock it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn unlock(&self) -> io::Result<()> {
+        Ok(fcntl_lock(&self.0, FlockOperation::NonBlockingUnlock)?)
+    }
+}
+
+impl From<OwnedFd> for KeptFile {
+    fn from(file: OwnedFd) -> Self {
+        Self(file)
+    }
+}
+
+/// The first bytes of a file, whatever its offset is, which forks share (pread(2)).
+fn read_from_start(file: &OwnedFd, bytes_max: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; bytes_max];
+    let mut len = 0;
+    while len < bytes_max {
+        match rustix::io::pread(file, &mut bytes[len..], len as u64) {
+            Ok(0) => break,
+            Ok(count) => len += count,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    bytes.truncate(len);
+    Ok(bytes)
 }
 
 /// Bytes of memory a process takes by itself or shares (`VmRSS`); `None` if it is gone.
@@ -251,6 +335,21 @@ mod tests {
         file.clear().expect("cleared");
         assert_eq!(rustix::io::write(&file, b"new"), Ok(3));
         assert_eq!(file.read(100).expect("read"), "new");
+    }
+
+    #[test]
+    fn what_is_kept_is_what_was_written_last() {
+        let file = KeptFile::create("test").unwrap();
+        assert_eq!(file.read(10).unwrap(), b"");
+        file.write(b"longer").unwrap();
+        file.write(b"new").unwrap();
+        let other = KeptFile::from(file.try_clone_fd().unwrap());
+        assert_eq!(other.read(10).unwrap(), b"new");
+        assert_eq!(other.read(2).unwrap(), b"ne");
+        // Of a process, not of a descriptor.
+        assert!(file.try_lock().unwrap() && other.try_lock().unwrap());
+        other.unlock().unwrap();
+        assert!(KeptFile::inherit(1_000_000).is_err());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use rustls_pki_types::ServerName;
 
 use crate::credentials::{Credentials, Flaw, certificates, provider};
 use crate::suites::suites;
-use crate::tickets::Tickets;
+use crate::tickets::{TicketKey, Tickets};
 
 /// The oldest version of TLS that is served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,13 +46,16 @@ pub struct Options {
     pub alpn: Vec<Vec<u8>>,
     /// How clients are verified, if they are.
     pub clients: Option<ClientAuth>,
-    /// Who issues tickets.
-    pub tickets: Tickets,
+    /// How long a client may keep a ticket.
+    pub ticket_lifetime_s: u32,
 }
 
 /// What sessions of a server have in common. A clone is another handle of the same.
 #[derive(Clone, Debug)]
-pub struct Config(pub(crate) Arc<ServerConfig>);
+pub struct Config {
+    pub(crate) server: Arc<ServerConfig>,
+    tickets: Tickets,
+}
 
 impl Config {
     /// Makes one.
@@ -87,9 +90,26 @@ impl Config {
         config.alpn_protocols = options.alpn;
         // What is not in a ticket is in no memory.
         config.session_storage = Arc::new(NoServerSessionStorage {});
-        config.ticketer = options.tickets.producer();
-        Ok(Self(Arc::new(config)))
+        let tickets = Tickets::new(options.ticket_lifetime_s, scope(options.clients.as_ref()));
+        config.ticketer = tickets.producer();
+        Ok(Self {
+            server: Arc::new(config),
+            tickets,
+        })
     }
+
+    /// From now on tickets are issued by the first of these keys, and those of any of them are taken. There are none before.
+    pub fn set_ticket_keys(&self, keys: &[TicketKey]) {
+        self.tickets.set_keys(keys);
+    }
+}
+
+/// All that decides whether a client's certificate is accepted: who resumes a session is not asked for one.
+fn scope(clients: Option<&ClientAuth>) -> Vec<u8> {
+    clients.map_or_else(Vec::new, |clients| {
+        let kind = [1 + u8::from(clients.is_required)];
+        [&kind[..], &clients.authorities].concat()
+    })
 }
 
 fn versions(oldest: Version) -> &'static [&'static SupportedProtocolVersion] {

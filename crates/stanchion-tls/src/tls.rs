@@ -47,7 +47,7 @@ impl Tls {
     /// # Errors
     /// There is no randomness, which no kernel refuses; or the config makes no sense.
     pub fn new(config: &Config) -> io::Result<Self> {
-        let inner = ServerConnection::new(std::sync::Arc::clone(&config.0));
+        let inner = ServerConnection::new(std::sync::Arc::clone(&config.server));
         let mut inner = inner.map_err(io::Error::other)?;
         inner.set_buffer_limit(Some(CIPHERTEXT_BYTES_MAX));
         Ok(Self {

@@ -44,7 +44,7 @@ use orders::Farewell;
 use poller::{Poller, Source};
 use requests::Requests;
 use storage::connection_shares::ConnectionShares;
-use tls::Certificates;
+use tls::{Certificates, TicketKeeper};
 
 /// How long refusals may take to be written when the server leaves.
 const FAREWELL: Duration = Duration::from_millis(500);
@@ -184,6 +184,7 @@ struct Acceptor {
     operators: Connections,
     requests: Requests,
     certificates: Certificates,
+    ticket_keeper: Option<TicketKeeper>,
     admin: Admin,
     /// Another master has the same listeners.
     is_shared: bool,
@@ -241,6 +242,7 @@ impl Acceptor {
             operators: Connections::new(Audience::Operators),
             requests,
             certificates: Certificates::default(),
+            ticket_keeper: None,
             admin: Admin::new(settings, admin_is_tcp),
             is_shared: false,
             ending: None,
@@ -446,7 +448,7 @@ impl Acceptor {
         self.common.count_dropped_lines();
         self.requests.repeats.settle(now_us);
         self.requests.observers.tick(now_us, || self.gauges());
-        self.certificates.look(now_us);
+        self.look_at_tls(now_us);
         let others_wait = self.doors.is_starved(&self.clients);
         self.clients
             .look(others_wait, &mut self.requests, &self.poller);

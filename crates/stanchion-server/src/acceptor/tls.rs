@@ -4,17 +4,18 @@ use std::io;
 use std::time::Duration;
 
 use stanchion_sys::clock::wall_s;
-use stanchion_tls::{Config, TICKET_KEY_BYTES, Tickets};
-use tracing::warn;
+use stanchion_tls::Config;
+use tracing::{error, warn};
 
 use super::Acceptor;
 use super::poller::Source;
 use super::requests::tls::TlsService;
 use crate::expiry::ServedCertificate;
+use crate::ticket_keys::TicketKeyFile;
 use crate::tree::Common;
 
-/// How long a client may resume a session without another handshake (RFC 8446 section 4.6.1 allows for a week).
-const TICKET_LIFETIME_S: u32 = 24 * 3600;
+/// How often keys of tickets are looked for that another acceptor has made, or is to make.
+const KEYS_LOOK: Duration = Duration::from_secs(60);
 /// How often it is said of a certificate that it is to be renewed.
 const REMINDER: Duration = Duration::from_secs(24 * 3600);
 
@@ -43,31 +44,63 @@ impl Certificates {
     }
 }
 
+/// The keys of tickets of this acceptor.
+pub(super) struct TicketKeeper {
+    config: Config,
+    file: TicketKeyFile,
+    /// When they are looked at again.
+    look_at_us: u64,
+}
+
+impl TicketKeeper {
+    /// Takes those that there are: at first, and now and then.
+    pub(super) fn look(&mut self, now_us: u64) {
+        if now_us < self.look_at_us {
+            return;
+        }
+        self.look_at_us = now_us + KEYS_LOOK.as_micros() as u64;
+        match self.file.keys() {
+            Ok(keys) => self.config.set_ticket_keys(&keys),
+            Err(error) => error!("the keys of session tickets stay what they were: {error}"),
+        }
+    }
+}
+
 /// How TLS is served, and with which certificates; `None` if it is not.
 ///
 /// # Errors
 /// The operator's.
 pub(super) fn config(common: &Common) -> Result<Option<(Config, Vec<ServedCertificate>)>, String> {
-    let tickets = Tickets::new(TICKET_LIFETIME_S);
-    let mut key = [0; TICKET_KEY_BYTES];
-    stanchion_sys::random::fill(&mut key)
-        .map_err(|error| format!("there is no randomness: {error}"))?;
-    tickets.set_keys(&[key]);
-    let copies = common.key_files.take();
-    copies.config(&common.settings, tickets)
+    common.key_files.take().config(&common.settings)
 }
 
 impl Acceptor {
+    /// What is to be done for TLS now and then.
+    pub(super) fn look_at_tls(&mut self, now_us: u64) {
+        self.certificates.look(now_us);
+        if let Some(keeper) = &mut self.ticket_keeper {
+            keeper.look(now_us);
+        }
+    }
+
     /// Doors that are for TLS speak it with this.
     pub(super) fn serve_tls(
         &mut self,
         (config, served): (Config, Vec<ServedCertificate>),
     ) -> io::Result<()> {
+        let file = self.common.ticket_keys.take();
+        self.ticket_keeper = file.map(|file| TicketKeeper {
+            config: config.clone(),
+            file,
+            look_at_us: 0,
+        });
+        self.certificates.served = served;
+        // Before the first client comes.
+        self.look_at_tls(self.requests.now_us);
         let connections_max = self.common.settings.max_connections as usize;
         let tls = TlsService::new(config, connections_max, &self.requests.woken)?;
         self.poller.watch(Source::Bell, tls.bell())?;
         self.requests.tls = Some(tls);
-        self.certificates.served = served;
         Ok(())
     }
 }

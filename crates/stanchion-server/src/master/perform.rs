@@ -266,6 +266,7 @@ impl Loop<'_> {
     ) -> Result<HouseResources, String> {
         let before = Before {
             figures: Arc::clone(&self.present.figures),
+            ticket_keys: Arc::clone(&self.present.ticket_keys),
             departed: self.departed,
             others: self.houses.values().map(HouseResources::tally).collect(),
         };

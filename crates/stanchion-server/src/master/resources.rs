@@ -26,6 +26,7 @@ use crate::record::{REQUEST_HEAD_BYTES_MAX, REQUEST_RECORD_EXTRA_BYTES, RESPONSE
 use crate::settings::{EVENT_LOOPS_SPARE, Settings};
 use crate::spool::SpoolDir;
 use crate::tally::{self, Counts, Tally, Total};
+use crate::ticket_keys::TicketKeys;
 use crate::tree::{Common, Files};
 
 /// Workers there are seats for beyond those asked for, so that TTIN has somewhere to go and
@@ -105,6 +106,7 @@ fn common(
             worker_end,
         },
         key_files,
+        ticket_keys: Arc::clone(&before.ticket_keys),
         spool: spool.path().to_owned(),
         identities,
         settings,
@@ -116,6 +118,7 @@ fn common(
 /// What a house is told of those before it.
 pub(crate) struct Before {
     pub(crate) figures: Arc<Figures>,
+    pub(crate) ticket_keys: Arc<TicketKeys>,
     /// What has come of the requests of those that are gone,
     pub(crate) departed: Counts,
     /// and of those that are there.
@@ -124,9 +127,10 @@ pub(crate) struct Before {
 
 impl Before {
     /// For the first one.
-    pub(crate) fn nothing(figures: Figures) -> Self {
+    pub(crate) fn nothing(figures: Figures, ticket_keys: TicketKeys) -> Self {
         Self {
             figures: Arc::new(figures),
+            ticket_keys: Arc::new(ticket_keys),
             departed: Counts::default(),
             others: Vec::new(),
         }

@@ -338,8 +338,8 @@ impl Loop<'_> {
         }
     }
 
-    /// What a new master gets, which is to say over `channel` that it serves; and descriptors of the listeners, which it
-    /// has once they are kept over the exec.
+    /// What a new master gets, which is to say over `channel` that it serves; and descriptors of the listeners and of what
+    /// else it gets, which it has once they are kept over the exec.
     fn handover(&self, channel: &Channel) -> io::Result<(Handover, Vec<OwnedFd>)> {
         let present = self.houses.get(&self.present.generation);
         let listeners: Vec<_> = present.iter().flat_map(|house| &house.listeners).collect();
@@ -347,7 +347,7 @@ impl Loop<'_> {
             .iter()
             .flat_map(|house| house.lent.listeners())
             .collect();
-        let doors: Vec<_> = listeners
+        let mut doors: Vec<_> = listeners
             .iter()
             .chain(&lent)
             .map(|listener| listener.try_clone_fd())
@@ -359,7 +359,11 @@ impl Loop<'_> {
         let scaled_to = wanted.filter(|&wanted| u32::from(wanted) != self.settings().workers);
         let channel = channel.as_raw_fd();
         let is_asgi = self.settings().is_asgi();
-        let handover = Handover::new(process::pid(), channel, heirlooms, lent, scaled_to, is_asgi);
+        let mut handover =
+            Handover::new(process::pid(), channel, heirlooms, lent, scaled_to, is_asgi);
+        let ticket_keys = self.present.ticket_keys.try_clone_fd()?;
+        handover.ticket_keys = ticket_keys.as_ref().map(AsRawFd::as_raw_fd);
+        doors.extend(ticket_keys);
         Ok((handover, doors))
     }
 

@@ -15,7 +15,7 @@ use super::*;
 use crate::certificate::Certificate;
 use crate::config::{ClientAuth, Options, Version};
 use crate::credentials::{Credentials, certificates};
-use crate::tickets::{TICKET_KEY_BYTES, Tickets};
+use crate::tickets::TICKET_KEY_BYTES;
 
 const ROOT: &[u8] = include_bytes!("../../tests/keys/root.pem");
 const ONE: &[u8] = include_bytes!("../../tests/keys/one.pem");
@@ -30,8 +30,6 @@ const NEW: &[&SupportedProtocolVersion] = &[&TLS13];
 const BOTH: &[&SupportedProtocolVersion] = &[&TLS12, &TLS13];
 
 fn options() -> Options {
-    let tickets = Tickets::new(60);
-    tickets.set_keys(&[[7; TICKET_KEY_BYTES]]);
     Options {
         credentials: vec![
             Credentials::read(ONE, ONE_KEY).unwrap(),
@@ -41,12 +39,19 @@ fn options() -> Options {
         suites: None,
         alpn: vec![b"http/1.1".to_vec()],
         clients: None,
-        tickets,
+        ticket_lifetime_s: 60,
     }
 }
 
 fn server(options: Options) -> Tls {
-    Tls::new(&Config::new(options).unwrap()).unwrap()
+    server_with(options, 7)
+}
+
+/// One whose tickets are issued by this key.
+fn server_with(options: Options, key: u8) -> Tls {
+    let config = Config::new(options).unwrap();
+    config.set_ticket_keys(&[[key; TICKET_KEY_BYTES]]);
+    Tls::new(&config).unwrap()
 }
 
 fn client_config(versions: &[&'static SupportedProtocolVersion], shows: bool) -> ClientConfig {
@@ -331,17 +336,38 @@ fn clients_show_certificates_where_they_are_asked_to() {
 
 #[test]
 fn a_session_is_resumed_by_whoever_has_the_keys_of_its_ticket() {
-    let kind = |config: &Arc<ClientConfig>, options: Options| {
-        let (mut client, mut server) = (client_of(config, "one.test"), server(options));
+    let kind = |config: &Arc<ClientConfig>, options: Options, key: u8| {
+        let mut client = client_of(config, "one.test");
+        let mut server = server_with(options, key);
         talk(&mut client, &mut server, usize::MAX).unwrap();
         client.handshake_kind().unwrap()
     };
     for versions in [OLD, NEW] {
         let config = Arc::new(client_config(versions, false));
-        assert_eq!(kind(&config, options()), HandshakeKind::Full);
-        assert_eq!(kind(&config, options()), HandshakeKind::Resumed);
-        let other = options();
-        other.tickets.set_keys(&[[8; TICKET_KEY_BYTES]]);
-        assert_eq!(kind(&config, other), HandshakeKind::Full);
+        assert_eq!(kind(&config, options(), 7), HandshakeKind::Full);
+        assert_eq!(kind(&config, options(), 7), HandshakeKind::Resumed);
+        assert_eq!(kind(&config, options(), 8), HandshakeKind::Full);
+    }
+}
+
+#[test]
+fn nobody_is_let_in_by_a_ticket_who_would_have_to_show_a_certificate() {
+    let asking = |is_required| Options {
+        clients: Some(ClientAuth {
+            authorities: ROOT.to_vec(),
+            is_required,
+        }),
+        ..options()
+    };
+    for versions in [OLD, NEW] {
+        let config = Arc::new(client_config(versions, false));
+        let shaken = |options| {
+            let (mut client, mut server) = (client_of(&config, "one.test"), server(options));
+            talk(&mut client, &mut server, usize::MAX).map(|()| client.handshake_kind())
+        };
+        shaken(options()).unwrap();
+        let optional = shaken(asking(false)).unwrap();
+        assert_eq!(optional, Some(HandshakeKind::Full));
+        assert!(shaken(asking(true)).is_err());
     }
 }

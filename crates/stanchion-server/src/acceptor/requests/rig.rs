@@ -18,6 +18,7 @@ use crate::privileges::Identities;
 use crate::record::{REQUEST_HEAD_BYTES_MAX, REQUEST_RECORD_EXTRA_BYTES, RESPONSE_RING_BYTES};
 use crate::settings::Settings;
 use crate::tally::{Counts, Tally, Total};
+use crate::ticket_keys::TicketKeys;
 use crate::tree::{Common, Files};
 
 /// A second, in microseconds.
@@ -61,6 +62,7 @@ pub(crate) fn common(settings: &str) -> &'static Common {
             worker_end,
         },
         key_files: KeyFiles::default(),
+        ticket_keys: Arc::new(TicketKeys::create().expect("a memfd")),
         // Nothing is spooled here.
         spool: std::env::temp_dir(),
         identities: Identities {

@@ -1,0 +1,101 @@
+"""Session tickets, as openssl(1) keeps and shows them: they outlive who has issued them."""
+
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from support import processes
+from support.patience import PATIENCE_S
+from support.server import Serve, Server
+from support.tls import NAME, Authority, Pair
+from support.wire import request
+
+pytestmark = pytest.mark.own("other servers forget their keys")
+
+VERSIONS = ("-tls1_2", "-tls1_3")
+
+
+class Visitor:
+    """A client that keeps a ticket for each version."""
+
+    def __init__(self, authority: Authority, home: Path) -> None:
+        self._known = ("-CAfile", str(authority.own.certfile), "-verify_return_error", "-servername", NAME)
+        self._home = home
+
+    def kinds(self, server: Server, *more: str) -> list[str]:
+        """How it was received, with each version: with a session of before, or as somebody new."""
+        return [self._kind(server, version, *more) for version in VERSIONS]
+
+    def _kind(self, server: Server, version: str, *more: str) -> str:
+        kept = self._home / f"session{version}"
+        session = ["-sess_out", str(kept), *(["-sess_in", str(kept)] if kept.exists() else [])]
+        command = ["openssl", "s_client", "-connect", f"127.0.0.1:{server.address.port}", "-ign_eof", version]
+        asked = request("GET", "/", ["Connection: close"])
+        done = subprocess.run(
+            [*command, *self._known, *session, *more], input=asked, capture_output=True, timeout=PATIENCE_S
+        )
+        assert b"\r\n\r\nhello\n" in done.stdout, done.stderr
+        said = re.search(rb"^(New|Reused), TLSv", done.stdout, re.MULTILINE)
+        assert said
+        return said[1].decode()
+
+
+NEW, REUSED = ["New"] * 2, ["Reused"] * 2
+
+
+def reload(server: Server) -> None:
+    mark = server.log.mark()
+    server.signal(signal.SIGHUP)
+    server.log.wait(r"reloaded: generation \d+ serves", mark)
+
+
+def kill_acceptor(server: Server) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("the acceptor shows its connections to nobody but root")
+    server.acceptor().kill()
+    server.log.wait("the acceptor was killed by SIGKILL")
+
+
+def upgrade(server: Server) -> None:
+    old = server.pid
+    server.signal(signal.SIGUSR2)
+    server.follow(int(server.log.wait(r"upgraded: the new master (\d+) serves")[1]))
+    processes.gone(old)
+
+
+@pytest.mark.parametrize("change", [reload, kill_acceptor, upgrade])
+def test_a_session_is_resumed_whoever_has_issued_its_ticket(
+    change: Callable[[Server], None], serve: Serve, authority: Authority, pair: Pair, tmp_path: Path
+) -> None:
+    server = serve("hello:app", *pair.arguments())
+    visitor = Visitor(authority, tmp_path)
+    assert visitor.kinds(server) == NEW
+    assert visitor.kinds(server) == REUSED
+    change(server)
+    assert visitor.kinds(server) == REUSED
+
+
+def test_another_server_knows_no_ticket(serve: Serve, authority: Authority, pair: Pair, tmp_path: Path) -> None:
+    visitor = Visitor(authority, tmp_path)
+    for _ in range(2):
+        assert visitor.kinds(serve("hello:app", *pair.arguments())) == NEW
+
+
+def test_no_ticket_stands_for_a_certificate(serve: Serve, authority: Authority, pair: Pair, tmp_path: Path) -> None:
+    """It was issued before one was asked for."""
+    config = tmp_path / "conf.py"
+    config.write_text("")
+    server = serve("hello:app", *pair.arguments(), "--config", str(config), "--ca-certs", str(authority.own.certfile))
+    visitor = Visitor(authority, tmp_path)
+    assert visitor.kinds(server) == NEW
+    config.write_text("cert_reqs = 2")
+    reload(server)
+    shown = authority.issue("client", client=True)
+    show = ("-cert", str(shown.certfile), "-key", str(shown.keyfile))
+    assert visitor.kinds(server, *show) == NEW
+    assert visitor.kinds(server) == REUSED

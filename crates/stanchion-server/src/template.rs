@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use stanchion_sys::channel::{Channel, poll_readable};
 use stanchion_sys::process::{self, Between, Fork};
-use stanchion_sys::{heap, signal, trial};
+use stanchion_sys::{code, heap, signal, trial};
 use tracing::{error, info, warn};
 
 use crate::exit_code;
@@ -151,6 +151,7 @@ fn serve_orders(
     let has_app = prepare(common, master, may_preload, host)?;
     let between = between(common);
     heap::fill_gaps();
+    code::let_go();
     let mut watch = common
         .settings
         .reload

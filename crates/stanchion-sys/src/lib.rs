@@ -15,6 +15,7 @@ pub mod capabilities;
 pub mod channel;
 pub mod child;
 pub mod clock;
+pub mod code;
 pub mod counts;
 pub mod descriptors;
 pub mod environment;

@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use stanchion_sys::channel::Channel;
 use stanchion_sys::clock::monotonic_us;
+use stanchion_sys::code;
 use stanchion_sys::listener::{Listener, ListenerAddress};
 use stanchion_sys::process;
 use stanchion_sys::scheduling;
@@ -258,6 +259,7 @@ impl Acceptor {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
             other => other?,
         }
+        code::let_go();
         let mut is_busy = true;
         let mut sweeps = 0;
         loop {

@@ -3,6 +3,7 @@
 use std::io;
 use std::rc::Rc;
 
+use stanchion_sys::code;
 use stanchion_sys::notify::Notifier;
 use tracing::warn;
 
@@ -33,6 +34,7 @@ impl Loop<'_> {
                         client: None,
                     });
                 }
+                code::let_go();
             }
             News::Reloading => {
                 self.tell_manager("RELOADING=1", Notifier::reloading);

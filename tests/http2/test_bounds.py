@@ -9,7 +9,7 @@ import pytest
 
 from support.counts import Counts
 from support.gate import Gate
-from support.http2 import Talk
+from support.http2 import LAST_OF_ALL, Talk
 from support.patience import eventually
 from support.server import Serve, Server
 
@@ -198,13 +198,28 @@ def test_a_body_that_does_not_come_is_answered_408(serve: Serve) -> None:
         assert talk.get("/").status == 200
 
 
-def test_a_connection_that_idles_is_told_and_closed(serve: Serve) -> None:
+@pytest.mark.parametrize("is_deaf", [False, True])
+def test_a_connection_that_idles_is_told_and_closed(serve: Serve, is_deaf: bool) -> None:
     server = serve("hello:app", "--keep-alive", "1", "--header-timeout", "1", *HTTP2)
-    with Talk(server.address) as talk:
+    with Talk(server.address, is_deaf=is_deaf) as talk:
         assert talk.get("/").status == 200
         assert ended_with(talk, NO_ERROR)
-    with Talk(server.address) as talk:
+        assert talk.goodbyes() == [LAST_OF_ALL, 1]
+    with Talk(server.address, is_deaf=is_deaf) as talk:
         assert ended_with(talk, NO_ERROR)
+        assert talk.goodbyes() == [LAST_OF_ALL, 0]
+
+
+def test_a_request_that_crosses_the_goodbye_is_answered(serve: Serve) -> None:
+    server = serve("hello:app", "--keep-alive", "1", *HTTP2)
+    with Talk(server.address) as talk:
+        assert talk.get("/").status == 200
+        talk.ping()
+        talk.until_something_comes()
+        assert talk.goodbye is None
+        assert talk.get("/").status == 200
+        talk.end()
+        assert talk.goodbyes() == [LAST_OF_ALL, 3]
 
 
 def test_an_answer_that_breaks_off_resets_its_stream(serve: Serve) -> None:

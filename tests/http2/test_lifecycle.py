@@ -1,12 +1,15 @@
 """When a server leaves, reloads or is replaced: clients of HTTP/2 are told, and what is under way is answered."""
 
 import signal
+from pathlib import Path
 
 import pytest
 
 from support import processes
+from support.counts import Counts
 from support.gate import Gate
 from support.http2 import Talk
+from support.patience import eventually
 from support.server import Serve, Server
 
 pytestmark = pytest.mark.own("only peers that it trusts may speak HTTP/2 without TLS with gunicorn")
@@ -14,6 +17,11 @@ pytestmark = pytest.mark.own("only peers that it trusts may speak HTTP/2 without
 HTTP2 = ("--http-protocols", "h2,h1", "--http2-cleartext", "prior-knowledge")
 RELOADED = r"reloaded: generation (\d+) serves"
 UPGRADED = r"upgraded: the new master (\d+) serves"
+
+
+@pytest.fixture
+def counts(tmp_path: Path) -> Counts:
+    return Counts(tmp_path / "control")
 
 
 @pytest.fixture
@@ -56,6 +64,28 @@ def test_a_reload_answers_what_is_under_way_and_serves_others_anew(waiting: Serv
                 talk.end()
                 assert talk.goodbye is not None
             assert new.get("/pid").status == 200
+
+
+def test_who_has_idled_or_just_come_may_ask_once_more_of_a_server_that_is_replaced(
+    serve: Serve, gate: Gate, counts: Counts
+) -> None:
+    server = serve("waiting:app", "--threads", "2", *HTTP2, *counts.arguments, env=gate.environment)
+    with Talk(server.address) as busy, Talk(server.address) as idle, server.address.connect() as silent:
+        number = busy.begin("/wait")
+        gate.announcement()
+        assert idle.get("/pid").status == 200
+        eventually(lambda: counts.open_connections() == 3, "the one that has said nothing was let in")
+        mark = server.log.mark()
+        server.signal(signal.SIGHUP)
+        server.log.wait(RELOADED, mark)
+        new = Talk(server.address, sock=silent)
+        for talk in (idle, new):
+            assert talk.get("/pid").status == 200
+            talk.end()
+            assert talk.goodbye is not None
+            assert talk.goodbye.error_code == 0
+        gate.open()
+        assert busy.answer(number).status == 200
 
 
 def test_an_upgrade_answers_what_is_under_way(waiting: Server, gate: Gate) -> None:

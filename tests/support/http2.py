@@ -20,6 +20,9 @@ from support.patience import PATIENCE_S
 
 READ_BYTES = 65_536
 FRAME_HEAD_BYTES = 9
+PING, ACK = 6, 1
+LAST_OF_ALL = 2**31 - 1
+"""What a server that is about to leave names as the last stream, before it knows which one that is."""
 
 Fields = Iterable[tuple[str, str]]
 
@@ -48,10 +51,22 @@ class Answer:
 
 
 class Talk:
-    """One connection. It takes what it is sent, unless it `is_slow`: then its windows stay as they are."""
+    """One connection, or what goes over `sock`.
 
-    def __init__(self, address: Address, is_slow: bool = False, settings: dict[int, int] | None = None) -> None:
-        self.sock: socket.socket = address.connect(PATIENCE_S)
+    It takes what it is sent, unless it `is_slow`: then its windows stay as they are. It answers to PING, unless it
+    `is_deaf`.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        is_slow: bool = False,
+        is_deaf: bool = False,
+        settings: dict[int, int] | None = None,
+        sock: socket.socket | None = None,
+    ) -> None:
+        self.sock: socket.socket = sock or address.connect(PATIENCE_S)
+        self.is_deaf = is_deaf
         self.answers: dict[int, Answer] = {}
         self.events: list[Any] = []
         self.goodbye: h2.events.ConnectionTerminated | None = None
@@ -141,6 +156,8 @@ class Talk:
         self._came += data
         while len(self._came) >= (end := FRAME_HEAD_BYTES + int.from_bytes(self._came[:3])):
             frame, self._came = self._came[:end], self._came[end:]
+            if self.is_deaf and frame[3] == PING and not frame[4] & ACK:
+                continue
             for event in self.frames.receive_data(frame):
                 self.events.append(event)
                 self._take(event)
@@ -151,6 +168,15 @@ class Talk:
         """What the server is told besides: it may have left."""
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.flush()
+
+    def until_something_comes(self) -> None:
+        """And leaves it there."""
+        self.sock.recv(1, socket.MSG_PEEK)
+
+    def goodbyes(self) -> list[int]:
+        """What has been named as the last stream, each time."""
+        told = [event for event in self.events if isinstance(event, h2.events.ConnectionTerminated)]
+        return [event.last_stream_id for event in told]
 
     def end(self) -> None:
         """Reads to the end of the connection."""

@@ -7,6 +7,7 @@ use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use h2::Reason;
@@ -16,6 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tracing::debug;
 
 use super::connection::{Connection, Phase, Step};
+use super::judging::after;
 use super::transport::{Read, Transport, Written};
 use crate::acceptor::poller::Poller;
 use crate::acceptor::requests::Requests;
@@ -33,6 +35,9 @@ const BODIES_BYTES: u32 = 256 << 10;
 /// Streams that a client may reset before they are answered, beyond those that it lets be answered (CVE-2023-44487).
 const RESETS_MAX: u32 = 100;
 
+/// For so long a PING is waited for that tells that the client has heard of the end.
+const ECHO: Duration = Duration::from_secs(2);
+
 /// Such a connection.
 pub(super) struct Carrier {
     wire: Rc<RefCell<Wire>>,
@@ -43,8 +48,18 @@ pub(super) struct Carrier {
     brought: Vec<Brought>,
     /// Since when it has had no stream, if it has none.
     idle_since_us: Option<u64>,
-    /// The client has been told that no more streams are taken.
-    is_ending: bool,
+    ending: Ending,
+}
+
+/// How far the end of such a connection is.
+enum Ending {
+    Open,
+    /// Since then the client is told to open no more streams (GOAWAY).
+    Told {
+        since_us: u64,
+    },
+    /// It is told why it is not heard any more.
+    Cut,
 }
 
 /// A request that has come on a stream.
@@ -178,17 +193,45 @@ impl Carrier {
             ledger: Rc::default(),
             brought: Vec::new(),
             idle_since_us: Some(now_us),
-            is_ending: false,
+            ending: Ending::Open,
         }
     }
 
     /// Whether streams are open on it.
     pub(super) fn has_streams(&self) -> bool {
+        self.has_requests() || self.has_rest()
+    }
+
+    fn has_requests(&self) -> bool {
         self.ledger.open.get() > 0 || !self.brought.is_empty()
+    }
+
+    /// Whether only h2 has streams: with what is left of answers, for which the client has no room.
+    fn has_rest(&self) -> bool {
+        !self.has_requests() && matches!(&self.frames, Speech::Goes(frames) if frames.has_streams())
+    }
+
+    /// Whether the client has sent nothing yet, since it agreed on HTTP/2 with its TLS.
+    pub(super) fn begins(&self) -> bool {
+        matches!(self.frames, Speech::Begins(_))
     }
 
     pub(super) fn idle_since_us(&self) -> Option<u64> {
         self.idle_since_us
+    }
+
+    /// Since when nobody would miss it.
+    pub(super) fn spare_since_us(&self) -> Option<u64> {
+        match self.ending {
+            Ending::Told { since_us } => self.idle_since_us.map(|idle| idle.max(since_us)),
+            Ending::Open | Ending::Cut => self.idle_since_us,
+        }
+    }
+
+    /// Until when the client may take to hear of the end, if it has been told and nothing else is waited for.
+    pub(super) fn heard_by_us(&self) -> Option<u64> {
+        let since_us = self.spare_since_us().filter(|_| self.is_told())?;
+        Some(after(since_us, ECHO))
     }
 
     pub(super) fn take_brought(&mut self) -> Vec<Brought> {
@@ -208,26 +251,48 @@ impl Carrier {
         }
     }
 
-    pub(super) fn is_ending(&self) -> bool {
-        self.is_ending
+    /// Whether the client has been told to open no more streams.
+    pub(super) fn is_told(&self) -> bool {
+        !matches!(self.ending, Ending::Open)
     }
 
-    /// Has the client told that it is to open no more streams. Without any, that is all.
-    fn end(&mut self) {
+    /// Has the client told to open no more streams, if it is not yet. Those that it opens before it hears that are
+    /// answered: a PING tells when it has, and only then is the last one named (RFC 9113 section 6.8). True if there is
+    /// something to be written.
+    fn end(&mut self, now_us: u64) -> bool {
         let Speech::Goes(frames) = &mut self.frames else {
-            self.frames = Speech::Over;
-            return;
+            return false;
         };
-        // h2 may still have to send the rest of an answer whose stream is gone here.
-        if self.ledger.open.get() == 0 && self.brought.is_empty() && !frames.has_streams() {
-            frames.abrupt_shutdown(Reason::NO_ERROR);
-        } else if !self.is_ending {
-            frames.graceful_shutdown();
+        match self.ending {
+            Ending::Open => {
+                frames.graceful_shutdown();
+                let since_us = now_us;
+                self.ending = Ending::Told { since_us };
+                true
+            }
+            Ending::Told { .. } => {
+                let is_due = self.heard_by_us().is_some_and(|by_us| by_us <= now_us);
+                is_due && !self.has_streams() && self.cut(Reason::NO_ERROR)
+            }
+            Ending::Cut => false,
         }
-        self.is_ending = true;
     }
 
-    /// Whether so many requests are all that there may be.
+    /// Ends it at once, with its streams. True if that is news.
+    fn cut(&mut self, reason: Reason) -> bool {
+        let Speech::Goes(frames) = &mut self.frames else {
+            return false;
+        };
+        if matches!(self.ending, Ending::Cut) {
+            return false;
+        }
+        debug!("a connection of HTTP/2 is ended: {reason}");
+        frames.abrupt_shutdown(reason);
+        self.ending = Ending::Cut;
+        true
+    }
+
+    /// Whether the client is to open no more streams, of so many that the connection has had.
     fn is_served(&self, requests: u32, settings: &Settings) -> bool {
         let requests_max = settings.keepalive_requests;
         let is_kept = settings.keepalive.as_duration().is_some();
@@ -237,7 +302,8 @@ impl Carrier {
 
     /// Has frames read, as far as they have come, and written, as far as there is room.
     fn turn(&mut self) {
-        let mut context = Context::from_waker(&self.waker);
+        let waker = self.waker.clone();
+        let mut context = Context::from_waker(&waker);
         if let Speech::Begins(handshake) = &mut self.frames {
             match Pin::new(handshake).poll(&mut context) {
                 Poll::Pending => return,
@@ -245,25 +311,17 @@ impl Carrier {
                 Poll::Ready(Err(error)) => return self.fails(&error),
             }
         }
-        let Speech::Goes(frames) = &mut self.frames else {
-            return;
-        };
-        if self.ledger.resets.get() > RESETS_MAX && !self.is_ending {
-            debug!("a client resets the streams that it opens");
-            frames.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
-            self.is_ending = true;
+        if self.ledger.resets.get() > RESETS_MAX && !self.is_told() {
+            self.cut(Reason::ENHANCE_YOUR_CALM);
         }
-        loop {
+        while let Speech::Goes(frames) = &mut self.frames {
             match frames.poll_accept(&mut context) {
                 Poll::Pending => return,
-                Poll::Ready(None) => {
-                    self.frames = Speech::Over;
-                    return;
-                }
+                Poll::Ready(None) => self.frames = Speech::Over,
                 Poll::Ready(Some(Ok((request, respond)))) => {
                     self.brought.push(Brought { request, respond });
                 }
-                Poll::Ready(Some(Err(error))) => return self.fails(&error),
+                Poll::Ready(Some(Err(error))) => self.fails(&error),
             }
         }
     }
@@ -309,10 +367,6 @@ impl Connection {
             let Phase::Carrying(carrier) = &mut self.phase else {
                 return Step::On;
             };
-            let is_last = carrier.is_served(self.requests, &requests.common.settings);
-            if self.closing || is_last || requests.ends_connections() {
-                carrier.end();
-            }
             carrier.turn();
             let has_room = match carrier.write(&mut self.transport) {
                 Some(Written::Bytes(len)) => {
@@ -330,23 +384,29 @@ impl Connection {
             }
             self.transport.watch_room(!has_room, poller);
             if !has_room {
-                let untaken = self.transport.untaken();
-                let pace = requests.intake_pace();
+                let (pace, untaken) = (requests.intake_pace(), self.transport.untaken());
                 self.intake.stalled(pace, untaken, requests.now_us);
             }
             // What has come is not read before there is room for what follows from it.
-            if carrier.wire.borrow().is_unread() || !self.transport.is_readable() {
+            let is_unread = carrier.wire.borrow().is_unread();
+            let waits = is_unread || !self.transport.is_readable();
+            if waits || turn_bytes >= TURN_BYTES_MAX {
+                // Not before: it may have been woken by a request.
+                let asked = self.requests.saturating_add(carrier.brought.len() as u32);
+                let is_last = carrier.is_served(asked, &requests.common.settings)
+                    || (asked > 0 && requests.ends_connections());
+                if (self.closing || is_last || carrier.is_told()) && carrier.end(requests.now_us) {
+                    continue;
+                }
                 carrier.rest(requests.now_us);
-                return if self.transport.is_hung_up() {
+                if !waits {
+                    self.wake_later(requests);
+                }
+                return if waits && self.transport.is_hung_up() {
                     Step::Close
                 } else {
                     Step::Wait
                 };
-            }
-            if turn_bytes >= TURN_BYTES_MAX {
-                carrier.rest(requests.now_us);
-                self.wake_later(requests);
-                return Step::Wait;
             }
             let read = requests.with_scratch(|scratch, _| {
                 let read = self.transport.read(scratch);

@@ -221,7 +221,7 @@ impl Connection {
             Phase::New { since_us } | Phase::Idle { since_us } => Some(*since_us),
             Phase::Handshaking(handshaking) => handshaking.spare_since_us(),
             Phase::Leaving(leaving) => Some(leaving.since_us),
-            Phase::Carrying(carrier) => carrier.idle_since_us(),
+            Phase::Carrying(carrier) => carrier.spare_since_us(),
             _ => None,
         }
     }
@@ -263,6 +263,7 @@ impl Connection {
         match &self.phase {
             Phase::New { .. } | Phase::Handshaking(_) => Doing::New,
             Phase::Carrying(carrier) if carrier.has_streams() => Doing::Busy,
+            Phase::Carrying(carrier) if carrier.is_told() => Doing::Leaving,
             Phase::Idle { .. } | Phase::Carrying(_) => Doing::Idle,
             Phase::Head(_) => Doing::Reading,
             Phase::Body(_)

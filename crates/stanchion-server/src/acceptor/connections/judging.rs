@@ -221,10 +221,19 @@ impl Connection {
                 Look::Doubt
             };
         };
-        let (limit, look) = if carrier.is_ending() {
-            // What is left in it of answers is to be taken.
-            (settings.write_timeout.as_duration(), Look::Drop)
-        } else if requests.lifecycle.is_closing() {
+        if let Some(until_us) = carrier.heard_by_us() {
+            return if requests.now_us < until_us {
+                Look::Well { until_us }
+            } else {
+                Look::Doubt
+            };
+        }
+        let is_closing = requests.lifecycle.is_closing();
+        let (limit, look) = if carrier.begins() {
+            let newcomer = is_closing.then_some(NEWCOMER);
+            let limit = newcomer.or(settings.header_timeout.as_duration());
+            (limit, Look::Drop)
+        } else if is_closing {
             return Look::Close;
         } else if self.requests == 0 {
             (settings.header_timeout.as_duration(), Look::Close)

@@ -267,7 +267,8 @@ impl Connections {
             if fate == Fate::Ends || leaves {
                 requests.common.tally.happened(Event::Shed);
             }
-            // One that has just asked something stays.
+            // One that has just asked something stays, and one that was told stands behind those that were not.
+            self.roll.set_spare(number, false);
             self.settle(number, fate, requests, poller);
         }
         SPARED_AFTER

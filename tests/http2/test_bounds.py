@@ -3,6 +3,7 @@
 import contextlib
 import socket
 import struct
+import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,8 @@ pytestmark = pytest.mark.own("only peers that it trusts may speak HTTP/2 without
 
 HTTP2 = ("--http-protocols", "h2,h1", "--http2-cleartext", "prior-knowledge")
 NO_ERROR, PROTOCOL_ERROR, INTERNAL_ERROR, REFUSED_STREAM, CANCEL, CALM = 0, 1, 2, 7, 8, 11
+WINDOW = 4
+"""Of the settings of a client: how much of each answer it takes before it has read any."""
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, CONTINUATION = 0, 1, 3, 4, 6, 9
 
 
@@ -220,6 +223,43 @@ def test_a_request_that_crosses_the_goodbye_is_answered(serve: Serve) -> None:
         assert talk.get("/").status == 200
         talk.end()
         assert talk.goodbyes() == [LAST_OF_ALL, 3]
+
+
+def answered_by_the_last_stream(talk: Talk, gate: Gate, body: bytes) -> int:
+    """Has the answer to a request begin when the client has heard that no stream follows."""
+    talk.frames.increment_flow_control_window(len(body) - 65_535)
+    number = talk.begin("/echo", method="POST", ends=False)
+    talk.say(number, body)
+    gate.announcement()
+    talk.until(lambda: talk.goodbyes() == [LAST_OF_ALL, number])
+    gate.open()
+    return number
+
+
+def test_the_last_of_an_answer_has_as_much_time_as_the_rest_of_it(serve: Serve, gate: Gate, tmp_path: Path) -> None:
+    bind = ("--bind", f"unix:{tmp_path / 'socket'}")
+    server = serve("waiting:app", "--keepalive-requests", "1", *bind, *HTTP2, env=gate.environment)
+    body = bytes(range(256)) * 3000
+    with Talk(server.address, settings={WINDOW: len(body)}) as talk:
+        number = answered_by_the_last_stream(talk, gate, body)
+        while not talk.answers[number].is_over:
+            # Of the socket's 200 kB it takes a second's worth, and the server has not written all before that.
+            time.sleep(0.5)
+            assert talk.hear(), len(talk.answers[number].body)
+        assert talk.answers[number].body == body
+
+
+def test_who_says_that_it_reads_is_not_reset_before_it_has_all(serve: Serve, gate: Gate) -> None:
+    server = serve("waiting:app", "--keepalive-requests", "1", *HTTP2, env=gate.environment)
+    body = bytes(range(256)) * 4000
+    # The server's kernel has to keep most of it; and the client says that it reads when it has read half.
+    sock = server.address.connect(receive_buffer_bytes=65_536)
+    with Talk(server.address, settings={WINDOW: len(body)}, sock=sock) as talk:
+        number = answered_by_the_last_stream(talk, gate, body)
+        # By then it is closed that has nothing more to say to one who says nothing.
+        time.sleep(4)
+        answer = talk.answer(number)
+        assert (answer.is_over, answer.body == body) == (True, True)
 
 
 def test_an_answer_that_breaks_off_resets_its_stream(serve: Serve) -> None:

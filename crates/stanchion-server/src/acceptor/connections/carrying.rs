@@ -378,18 +378,20 @@ impl Connection {
                 Some(Written::Failed) => return Step::Close,
                 None => true,
             };
-            if carrier.is_over() {
-                let last_words = std::mem::take(&mut carrier.wire.borrow_mut().outward);
-                return self.say_last(&last_words, requests);
-            }
             self.transport.watch_room(!has_room, poller);
-            if !has_room {
+            if has_room && carrier.is_over() {
+                return self.say_last(&[], requests);
+            }
+            if !has_room || carrier.has_rest() {
                 let (pace, untaken) = (requests.intake_pace(), self.transport.untaken());
                 self.intake.stalled(pace, untaken, requests.now_us);
+            } else if self.intake.is_stalled() {
+                // The client has given up what was left.
+                self.intake.wrote(0, requests.now_us);
             }
             // What has come is not read before there is room for what follows from it.
             let is_unread = carrier.wire.borrow().is_unread();
-            let waits = is_unread || !self.transport.is_readable();
+            let waits = is_unread || carrier.is_over() || !self.transport.is_readable();
             if waits || turn_bytes >= TURN_BYTES_MAX {
                 // Not before: it may have been woken by a request.
                 let asked = self.requests.saturating_add(carrier.brought.len() as u32);

@@ -34,6 +34,9 @@ pub(super) struct Leaving {
     pub(super) last_word: Vec<u8>,
     /// Bytes that were thrown away.
     wasted: usize,
+    /// There were streams of HTTP/2 on it. Who reads their answers goes on saying so (RFC 9113 section 6.9), and if the
+    /// socket is closed by then it is told by a reset, which overtakes what it has not got yet.
+    had_streams: bool,
 }
 
 impl Connection {
@@ -70,11 +73,13 @@ impl Connection {
             }
         };
         self.ahead = Bytes::new();
+        let had_streams = matches!(self.phase, Phase::Carrying(_));
         let leaving = Leaving {
             since_us: requests.now_us,
             last_us: requests.now_us,
             last_word: word[written..].to_vec(),
             wasted: 0,
+            had_streams,
         };
         if leaving.last_word.is_empty() {
             self.transport.end();
@@ -113,8 +118,14 @@ impl Connection {
                 Step::Wait
             };
         }
-        if self.transport.has_unsent() {
-            let (pace, untaken) = (requests.intake_pace(), self.transport.untaken());
+        let is_watched = leaving.had_streams || self.transport.has_unsent();
+        let untaken = if is_watched {
+            self.transport.untaken()
+        } else {
+            0
+        };
+        if untaken > 0 {
+            let pace = requests.intake_pace();
             self.intake.stalled(pace, untaken, requests.now_us);
         } else if self.intake.is_stalled() {
             // Only from now on it is our end that is waited for, and then the client's.

@@ -87,6 +87,18 @@ def test_one_that_is_reset_now_and_then_is_nobodys_trouble(waiting: Server, gate
     assert counts.settled()["answered"] >= 150
 
 
+def test_answers_that_are_left_in_the_middle_are_nobodys_trouble(serve: Serve) -> None:
+    """As of streams of events, which have no end."""
+    server = serve("flowing:app", *HTTP2)
+    with Talk(server.address, is_slow=True) as talk:
+        for _ in range(150):
+            number = talk.begin("/long?1000000")
+            talk.until(lambda number=number: talk.answers[number].status == 200)
+            talk.reset(number)
+        talk.ping()
+        assert talk.goodbye is None
+
+
 def test_a_stream_that_is_reset_while_it_waits_leaves_the_line(waiting: Server, gate: Gate, counts: Counts) -> None:
     with Talk(waiting.address) as talk:
         held = talk.begin("/wait?held")

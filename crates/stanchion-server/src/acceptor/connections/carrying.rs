@@ -80,7 +80,7 @@ enum Speech {
 #[derive(Default)]
 pub(super) struct Ledger {
     open: Cell<usize>,
-    /// Those that were reset, less those that were answered.
+    /// Those that the client reset before it had the head of an answer, less those of which it had one.
     resets: Cell<u32>,
 }
 
@@ -93,10 +93,10 @@ impl Ledger {
         self.resets.set(self.resets.get().saturating_sub(1));
     }
 
-    pub(super) fn ended(&self, is_reset: bool) {
+    pub(super) fn ended(&self, is_in_vain: bool) {
         self.open.set(self.open.get().saturating_sub(1));
-        self.resets
-            .set(self.resets.get().saturating_add(u32::from(is_reset)));
+        let in_vain = u32::from(is_in_vain);
+        self.resets.set(self.resets.get().saturating_add(in_vain));
     }
 }
 

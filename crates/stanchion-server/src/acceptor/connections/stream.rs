@@ -29,6 +29,7 @@ pub(super) struct Stream {
     outward: Outward,
     waker: Waker,
     ledger: Rc<Ledger>,
+    /// By the client.
     is_reset: bool,
     /// What the client is told if the answer is not whole.
     reason: Reason,
@@ -116,7 +117,6 @@ impl Stream {
             head.truncate(end);
             rest = &rest[end - before..];
             if !self.put_head(is_last && rest.is_empty()) {
-                self.is_reset = true;
                 return Written::Failed;
             }
         }
@@ -162,8 +162,8 @@ impl Stream {
         let Ok(send) = respond.send_response(response, is_all) else {
             return false;
         };
+        self.ledger.answered();
         self.outward = if is_all {
-            self.ledger.answered();
             Outward::Over
         } else {
             Outward::Body(send)
@@ -205,7 +205,6 @@ impl Stream {
             return Written::Failed;
         }
         if is_all {
-            self.ledger.answered();
             self.outward = Outward::Over;
         }
         Written::Bytes(part.len())
@@ -227,7 +226,6 @@ impl Stream {
         if let Outward::Body(send) = &mut self.outward {
             // It is broken already, if it fails.
             let _ = send.send_data(Bytes::new(), true);
-            self.ledger.answered();
             self.outward = Outward::Over;
         }
     }
@@ -241,12 +239,14 @@ impl Stream {
 impl Drop for Stream {
     /// An answer that is not whole never ends, it breaks off.
     fn drop(&mut self) {
+        // Who leaves in the middle of an answer has had what it asked for, and may do so as often as it likes.
+        let is_in_vain = matches!(self.outward, Outward::Head(..)) && self.is_reset();
         match &mut self.outward {
             Outward::Head(_, respond) => respond.send_reset(self.reason),
             Outward::Body(send) => send.send_reset(self.reason),
             Outward::Over => {}
         }
-        self.ledger.ended(self.is_reset);
+        self.ledger.ended(is_in_vain);
     }
 }
 

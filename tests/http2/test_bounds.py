@@ -99,6 +99,38 @@ def test_answers_that_are_left_in_the_middle_are_nobodys_trouble(serve: Serve) -
         assert talk.goodbye is None
 
 
+def test_resets_are_counted_though_the_client_has_been_told_of_the_end(serve: Serve, gate: Gate) -> None:
+    few = ("--keepalive-requests", "1", "--http2-max-concurrent-streams", "1000")
+    server = serve("waiting:app", "--threads", "1", *few, *HTTP2, env=gate.environment)
+    with Talk(server.address) as busy, Talk(server.address, is_deaf=True) as talk:
+        held = busy.begin("/wait")
+        gate.announcement()
+        for _ in range(101):
+            number = talk.begin("/wait")
+            # By then it is a request.
+            talk.ping()
+            talk.reset(number)
+        assert talk.goodbye is not None
+        assert talk.goodbye.error_code == NO_ERROR
+        talk.frames.ping(b"are you?")
+        talk.flush()
+        assert ended_with(talk, CALM)
+        gate.open()
+        assert busy.answer(held).status == 200
+
+
+def test_who_goes_on_after_the_goodbye_does_not_for_long(serve: Serve) -> None:
+    few = ("--keepalive-requests", "1", "--http2-max-concurrent-streams", "3")
+    server = serve("hello:app", *few, *HTTP2)
+    with Talk(server.address, is_deaf=True) as talk:
+        # What it had opened before it heard of the end is answered.
+        for _ in range(4):
+            assert talk.get("/").status == 200
+        assert talk.goodbyes() == [LAST_OF_ALL]
+        talk.begin("/")
+        assert ended_with(talk, CALM)
+
+
 def test_a_stream_that_is_reset_while_it_waits_leaves_the_line(waiting: Server, gate: Gate, counts: Counts) -> None:
     with Talk(waiting.address) as talk:
         held = talk.begin("/wait?held")

@@ -49,14 +49,18 @@ pub(super) struct Carrier {
     /// Since when it has had no stream, if it has none.
     idle_since_us: Option<u64>,
     ending: Ending,
+    /// So many streams a client may open before it hears that it is to open no more: as many as it may have at once, since
+    /// it hears that before any answer that makes room for another.
+    late_max: u32,
 }
 
 /// How far the end of such a connection is.
 enum Ending {
     Open,
-    /// Since then the client is told to open no more streams (GOAWAY).
+    /// Since then the client is told to open no more streams (GOAWAY), and has opened so many.
     Told {
         since_us: u64,
+        late: u32,
     },
     /// It is told why it is not heard any more.
     Cut,
@@ -194,6 +198,7 @@ impl Carrier {
             brought: Vec::new(),
             idle_since_us: Some(now_us),
             ending: Ending::Open,
+            late_max: settings.http2_max_concurrent_streams,
         }
     }
 
@@ -223,7 +228,7 @@ impl Carrier {
     /// Since when nobody would miss it.
     pub(super) fn spare_since_us(&self) -> Option<u64> {
         match self.ending {
-            Ending::Told { since_us } => self.idle_since_us.map(|idle| idle.max(since_us)),
+            Ending::Told { since_us, .. } => self.idle_since_us.map(|idle| idle.max(since_us)),
             Ending::Open | Ending::Cut => self.idle_since_us,
         }
     }
@@ -267,7 +272,7 @@ impl Carrier {
             Ending::Open => {
                 frames.graceful_shutdown();
                 let since_us = now_us;
-                self.ending = Ending::Told { since_us };
+                self.ending = Ending::Told { since_us, late: 0 };
                 true
             }
             Ending::Told { .. } => {
@@ -311,7 +316,7 @@ impl Carrier {
                 Poll::Ready(Err(error)) => return self.fails(&error),
             }
         }
-        if self.ledger.resets.get() > RESETS_MAX && !self.is_told() {
+        if self.ledger.resets.get() > RESETS_MAX {
             self.cut(Reason::ENHANCE_YOUR_CALM);
         }
         while let Speech::Goes(frames) = &mut self.frames {
@@ -320,8 +325,19 @@ impl Carrier {
                 Poll::Ready(None) => self.frames = Speech::Over,
                 Poll::Ready(Some(Ok((request, respond)))) => {
                     self.brought.push(Brought { request, respond });
+                    self.heed_late();
                 }
                 Poll::Ready(Some(Err(error))) => self.fails(&error),
+            }
+        }
+    }
+
+    /// One stream more has been opened. A client that goes on though it is told not to does not for long.
+    fn heed_late(&mut self) {
+        if let Ending::Told { late, .. } = &mut self.ending {
+            *late += 1;
+            if *late > self.late_max {
+                self.cut(Reason::ENHANCE_YOUR_CALM);
             }
         }
     }

@@ -53,6 +53,24 @@ def test_what_the_app_does_not_receive_stays_with_the_client(uploading: Server, 
         assert answer["sha256"] == hashlib.sha256(body + b"end").hexdigest()
 
 
+def test_uploads_that_are_held_hold_up_no_others(uploading: Server, gate: Gate) -> None:
+    with Talk(uploading.address) as talk:
+        held = [talk.begin("/late", method="POST", ends=False) for _ in range(5)]
+        for number in held:
+            # Until what comes is not received, and not read any more.
+            while room := talk.frames.local_flow_control_window(number):
+                talk.say(number, bytes(room), ends=False)
+                talk.ping()
+        gate.announcements(len(held))
+        body = bytes(200_000)
+        answer = talk.post("/digest", body)
+        assert json.loads(answer.body)["sha256"] == hashlib.sha256(body).hexdigest()
+        gate.open()
+        for number in held:
+            talk.say(number, b"")
+            assert talk.answer(number).status == 200
+
+
 def test_an_answer_comes_while_the_body_does(uploading: Server) -> None:
     with Talk(uploading.address) as talk:
         number = talk.begin("/echo", method="POST", ends=False)

@@ -29,9 +29,11 @@ const TURN_BYTES_MAX: usize = 256 << 10;
 const OUTWARD_BYTES_MAX: usize = 64 << 10;
 /// So much of an answer waits in its stream for the others, or for the socket.
 const STREAM_BYTES_MAX: usize = 64 << 10;
-/// So much of all bodies together a client may send that nobody has read yet; more only if one body may be longer
-/// (`http2_initial_window_size`).
-const BODIES_BYTES: u32 = 256 << 10;
+/// So much of all bodies together a client may send that nobody has read yet: what it may of each, so that none waits for
+/// room that others have; but with many streams, or wide ones, no more than this.
+const BODIES_BYTES_MAX: u32 = 16 << 20;
+/// That much any client may (RFC 9113 section 6.9.2).
+const BODIES_BYTES_MIN: u32 = (64 << 10) - 1;
 /// Streams that a client may reset before they are answered, beyond those that it lets be answered (CVE-2023-44487).
 const RESETS_MAX: u32 = 100;
 
@@ -184,7 +186,7 @@ impl Carrier {
         }
         let handshake = builder
             .initial_window_size(settings.http2_initial_window_size)
-            .initial_connection_window_size(BODIES_BYTES.max(settings.http2_initial_window_size))
+            .initial_connection_window_size(bodies_bytes(settings))
             .max_frame_size(settings.http2_max_frame_size)
             .max_header_list_size(settings.http2_max_header_list_size)
             .max_concurrent_streams(settings.http2_max_concurrent_streams)
@@ -363,6 +365,12 @@ impl Carrier {
         }
         Some(written)
     }
+}
+
+fn bodies_bytes(settings: &Settings) -> u32 {
+    let each = settings.http2_initial_window_size;
+    let all = each.saturating_mul(settings.http2_max_concurrent_streams);
+    all.clamp(BODIES_BYTES_MIN, BODIES_BYTES_MAX).max(each)
 }
 
 impl Connection {

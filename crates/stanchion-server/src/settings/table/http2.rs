@@ -78,8 +78,9 @@ together may have max_connections streams.",
             long_help: "\
 So much of a request body a client may send before the server has read any of \
 it; so much memory a stream may take. All bodies on one connection together \
-may be 256 KiB ahead, or as much as this if it is more. Larger windows make \
-uploads over long distances faster.",
+may be as far ahead as http2_max_concurrent_streams of them, but no further \
+than 16 MiB, or than this if it is more. Larger windows make uploads over long \
+distances faster.",
         },
         Setting {
             name: "http2_max_frame_size",

@@ -23,6 +23,9 @@ WINDOW = 4
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, CONTINUATION = 0, 1, 3, 4, 6, 9
 
 
+HEAD = [(":method", "GET"), (":scheme", "http"), (":authority", "test"), (":path", "/")]
+
+
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
     """RFC 9113 section 4.1."""
     return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
@@ -97,6 +100,16 @@ def test_answers_that_are_left_in_the_middle_are_nobodys_trouble(serve: Serve) -
             talk.reset(number)
         talk.ping()
         assert talk.goodbye is None
+
+
+def test_many_that_come_together_with_their_resets_are_nobodys_trouble(hello: Server) -> None:
+    with Talk(hello.address) as talk:
+        for _ in range(60):
+            number = talk.frames.get_next_available_stream_id()
+            talk.frames.send_headers(number, HEAD, end_stream=True)
+            talk.frames.reset_stream(number)
+        talk.flush()
+        assert talk.get("/").status == 200
 
 
 def test_resets_are_counted_though_the_client_has_been_told_of_the_end(serve: Serve, gate: Gate) -> None:

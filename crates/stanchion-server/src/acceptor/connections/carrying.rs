@@ -190,6 +190,8 @@ impl Carrier {
             .max_frame_size(settings.http2_max_frame_size)
             .max_header_list_size(settings.http2_max_header_list_size)
             .max_concurrent_streams(settings.http2_max_concurrent_streams)
+            // Those that come together with their reset, which are counted like others.
+            .max_pending_accept_reset_streams(RESETS_MAX as usize)
             .max_send_buffer_size(STREAM_BYTES_MAX)
             .handshake(Wired(Rc::clone(&wire)));
         Self {

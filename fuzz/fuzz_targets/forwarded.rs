@@ -18,7 +18,10 @@ fuzz_target!(|bytes: &[u8]| {
     head.set("X-Forwarded-For", bytes);
     head.set("X-Forwarded-Proto", bytes);
     head.set("X-Request-Start", bytes);
-    assert_eq!(ClientField::XForwardedFor.client(Some(PEER), None, |_| true), Some(PEER));
+    assert_eq!(
+        ClientField::XForwardedFor.client(Some(PEER), None, |_| true),
+        Some(PEER)
+    );
     let client = ClientField::XForwardedFor.client(Some(PEER), Some(&head), |_| false);
     let text = String::from_utf8_lossy(bytes);
     let last = text.rsplit(',').next().unwrap_or_default();
@@ -28,11 +31,16 @@ fuzz_target!(|bytes: &[u8]| {
     // What a client writes cannot change what the proxy adds, whether in a field of its own or in the same.
     let proxys = b"for=192.0.2.1;proto=http";
     let own = forwarded([bytes, proxys].into_iter(), |_| false).expect("the proxy's can be read");
-    let same = forwarded([&[bytes, b", ", proxys].concat()[..]].into_iter(), |_| false);
+    let same = forwarded([&[bytes, b", ", proxys].concat()[..]].into_iter(), |_| {
+        false
+    });
     assert!(same.is_err() || same == Ok(own), "{same:?}");
     let fields = SchemeFields::new([("x-forwarded-proto", "https")].into_iter());
     let scheme = fields.scheme(&head).expect("one value contradicts nobody");
-    assert_eq!(scheme == Some("https"), bytes.eq_ignore_ascii_case(b"https"));
+    assert_eq!(
+        scheme == Some("https"),
+        bytes.eq_ignore_ascii_case(b"https")
+    );
     assert!(proxy_us(&head, NOW_US).is_none_or(|us| us <= 3_600_000_000));
     assert!(percent_decoded(bytes).len() <= bytes.len());
     let mut name = String::new();

@@ -12,6 +12,7 @@ const RULES: HeadRules = HeadRules {
     head_bytes: 65536,
     permits: Permits::NONE,
 };
+const LIST_BYTES_MAX: usize = 65536;
 /// Between the parts of the input: no text of HTTP has it, and if one did it would be two parts.
 const BETWEEN: u8 = 0xff;
 
@@ -33,7 +34,10 @@ fuzz_target!(|bytes: &[u8]| {
     let fields = parts.chunks_exact(2).map(|pair| (pair[0], pair[1]));
     let fields: Vec<_> = fields.collect();
     let mut head = Head::default();
-    if stream_head.read(&fields, &RULES, &mut head).is_err() {
+    if stream_head
+        .read(&fields, LIST_BYTES_MAX, &RULES, &mut head)
+        .is_err()
+    {
         return;
     }
     if stream_head.is_websocket {

@@ -319,6 +319,17 @@ def test_who_says_that_it_reads_is_not_reset_before_it_has_all(serve: Serve, gat
         assert (answer.is_over, answer.body == body) == (True, True)
 
 
+def test_a_head_that_is_too_large_as_a_list_is_refused_like_any_other(serve: Serve, counts: Counts) -> None:
+    server = serve("hello:app", "--http2-max-header-list-size", "5000", *HTTP2, *counts.arguments)
+    with Talk(server.address) as talk:
+        assert talk.get("/", ("x", "v" * 4000)).status == 200
+        with counts.one_more("refused_head_too_large"):
+            answer = talk.get("/", ("x", "v" * 4000), ("y", "v" * 4000))
+            assert (answer.status, answer.is_over) == (431, True)
+        assert talk.get("/").status == 200
+    server.log.wait("the head is too large")
+
+
 def test_an_answer_that_breaks_off_resets_its_stream(serve: Serve) -> None:
     server = serve("flowing:app", *HTTP2)
     with Talk(server.address) as talk:

@@ -11,6 +11,9 @@ pub const HTTP2: &str = "HTTP/2.0";
 /// What a client sends first (RFC 9113 section 3.4).
 pub const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
+/// What each field of a list takes besides its name and value (RFC 9113 section 6.5.2).
+const OF_FIELD: usize = 32;
+
 /// Fields that concern the connection, which is no request's own (RFC 9113 section 8.2.2).
 const OF_CONNECTION: [&[u8]; 5] = [
     b"connection",
@@ -65,16 +68,20 @@ pub struct StreamHead<'a> {
 }
 
 impl StreamHead<'_> {
-    /// Reads it, with its fields, into `head`, under the same rules as HTTP/1.1.
+    /// Reads it, with its fields, into `head`, under the same rules as HTTP/1.1. As a list it may have so many bytes.
     ///
     /// # Errors
-    /// It is malformed (RFC 9113 section 8.1.1), or against those rules.
+    /// It is too large, malformed (RFC 9113 section 8.1.1), or against those rules.
     pub fn read(
         &self,
         fields: &[Field<'_>],
+        list_bytes_max: usize,
         rules: &HeadRules,
         head: &mut Head,
     ) -> Result<(), Fault> {
+        if self.list_bytes(fields) > list_bytes_max {
+            return Err(Fault::HeadTooLarge);
+        }
         let target = self.path.or(self.authority).unwrap_or_default();
         let method = if self.is_websocket {
             b"GET"
@@ -128,6 +135,21 @@ impl StreamHead<'_> {
         head.keeps_alive = false;
         head.set_protocol(HTTP2);
         Ok(())
+    }
+
+    /// How large it is as RFC 9113 section 6.5.2 counts, but for what nobody here looks at.
+    fn list_bytes(&self, fields: &[Field<'_>]) -> usize {
+        let pseudo = [
+            (&b":method"[..], Some(self.method)),
+            (b":path", self.path),
+            (b":authority", self.authority),
+        ];
+        let pseudo = pseudo
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, value?)));
+        let all = pseudo.chain(fields.iter().copied());
+        all.map(|(name, value)| name.len() + value.len() + OF_FIELD)
+            .sum()
     }
 }
 

@@ -13,6 +13,9 @@ const RULES: HeadRules = HeadRules {
     permits: Permits::NONE,
 };
 
+/// More than the rules leave to a head that keeps to them.
+const LIST_BYTES_MAX: usize = 400;
+
 const GET: StreamHead<'_> = StreamHead {
     method: b"GET",
     path: Some(b"/a?b"),
@@ -27,7 +30,12 @@ fn read(stream_head: &StreamHead<'_>, fields: Fields<'_>) -> Result<Head, Fault>
     let fields = fields.iter();
     let fields = fields.map(|(name, value)| (name.as_bytes(), value.as_bytes()));
     let mut head = Head::default();
-    stream_head.read(&fields.collect::<Vec<_>>(), &RULES, &mut head)?;
+    stream_head.read(
+        &fields.collect::<Vec<_>>(),
+        LIST_BYTES_MAX,
+        &RULES,
+        &mut head,
+    )?;
     Ok(head)
 }
 
@@ -64,6 +72,13 @@ fn a_host_is_the_authority_or_stands_for_it() {
     let same = read(&GET, &[("host", "SHOP:81")]).unwrap();
     assert_eq!(same.all("host").collect::<Vec<_>>(), [b"shop:81"]);
     assert_eq!(read(&GET, &[("host", "other")]).unwrap_err().status(), 400);
+}
+
+#[test]
+fn a_list_is_measured_before_its_crumbs_are_one() {
+    let crumbs = [("cookie", "a"); 7];
+    assert!(read(&GET, &crumbs[..6]).is_ok());
+    assert_eq!(read(&GET, &crumbs).unwrap_err(), Fault::HeadTooLarge);
 }
 
 #[test]

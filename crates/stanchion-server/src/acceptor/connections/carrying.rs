@@ -36,6 +36,9 @@ const BODIES_BYTES_MAX: u32 = 16 << 20;
 const BODIES_BYTES_MIN: u32 = (64 << 10) - 1;
 /// Streams that a client may reset before they are answered, beyond those that it lets be answered (CVE-2023-44487).
 const RESETS_MAX: u32 = 100;
+/// h2 takes lists of headers so many times as large as may be. It refuses larger ones by itself, and nobody here gets to
+/// know of it.
+const LIST_TIMES: u32 = 4;
 
 /// For so long a PING is waited for that tells that the client has heard of the end.
 const ECHO: Duration = Duration::from_secs(2);
@@ -188,7 +191,7 @@ impl Carrier {
             .initial_window_size(settings.http2_initial_window_size)
             .initial_connection_window_size(bodies_bytes(settings))
             .max_frame_size(settings.http2_max_frame_size)
-            .max_header_list_size(settings.http2_max_header_list_size)
+            .max_header_list_size(settings.http2_max_header_list_size * LIST_TIMES)
             .max_concurrent_streams(settings.http2_max_concurrent_streams)
             // Those that come together with their reset, which are counted like others.
             .max_pending_accept_reset_streams(RESETS_MAX as usize)

@@ -108,7 +108,9 @@ impl Connection {
             .map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()))
             .collect();
         let mut head = requests.spare_head();
-        let step = match stream_head.read(&fields, &requests.head_rules, &mut head) {
+        let list_bytes_max = requests.common.settings.http2_max_header_list_size as usize;
+        let rules = &requests.head_rules;
+        let step = match stream_head.read(&fields, list_bytes_max, rules, &mut head) {
             Ok(()) => self.begin_stream(head, requests),
             Err(fault) => self.refuse_unread(fault.into(), requests),
         };

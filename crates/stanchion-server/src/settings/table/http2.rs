@@ -108,7 +108,7 @@ until it is whole, so each connection may take this much.",
             help: "Largest list of headers that is taken",
             long_help: "\
 Names and values, and 32 bytes for each header (RFC 9113 section 6.5.2). A \
-request with a larger one is answered 431; one that is many times as large \
+request with a larger one is answered 431; one that is sixteen times as large \
 ends its connection. limit_request_line, limit_request_fields and \
 limit_request_field_size hold as well, and a head may have at most 64 KiB.",
         },

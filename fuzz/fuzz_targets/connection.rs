@@ -45,6 +45,7 @@ fn look(bytes: &[u8], rules: &HeadRules) {
             Framing::Empty => assert_eq!(request.body, b""),
             Framing::Length(len) => assert_eq!(request.body.len() as u64, len),
             Framing::Chunked => again.extend_from_slice(b"0\r\n\r\n"),
+            Framing::ToEnd => panic!("only a stream of HTTP/2 has an end of its own"),
         }
         if head.framing() != Framing::Chunked {
             again.extend_from_slice(&request.body);

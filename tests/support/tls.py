@@ -24,12 +24,11 @@ private_key = {own.keyfile}
 default_md = sha256
 unique_subject = no
 rand_serial = yes
-preserve = yes
 policy = any
 [any]
-commonName = supplied
-organizationName = optional
 countryName = optional
+organizationName = optional
+commonName = supplied
 """
 """By which openssl-ca(1) issues certificates: it alone can say from when to when they are valid."""
 KEYS = {

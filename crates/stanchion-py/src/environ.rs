@@ -19,6 +19,7 @@ use crate::names::{Name, NameHasher, Names, Role, Seen, environ_key};
 use crate::response::Response;
 use crate::strings::{Strings, text};
 use crate::template::{Template, below_mount};
+use crate::tls::TlsVariables;
 
 /// How many templates a seat keeps besides the one without fields: clients of one kind send the same ones.
 const TEMPLATES: usize = 8;
@@ -41,6 +42,7 @@ pub(crate) struct Environs {
     empty_input: Py<EmptyInput>,
     names: Names,
     strings: Strings,
+    tls: TlsVariables,
     open: Py<PyAny>,
     /// Where the app is mounted, unless a proxy says otherwise.
     script_name: String,
@@ -101,6 +103,7 @@ impl Environs {
             empty_input,
             names: Names::new(settings.field_rules()),
             strings: Strings::new(),
+            tls: TlsVariables::default(),
             open: py.import("io")?.getattr("open")?.unbind(),
             script_name,
             request_id_key,
@@ -150,6 +153,9 @@ impl Environs {
             environ.set_item(intern!(py, "wsgi.input"), input)?;
         }
         self.add_names(py, &environ, request)?;
+        if !request.facts.tls.is_empty() {
+            self.tls.show(&environ, request.facts.tls)?;
+        }
         Ok(environ)
     }
 

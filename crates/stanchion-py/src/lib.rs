@@ -20,6 +20,7 @@ mod response;
 mod scribe;
 mod strings;
 mod template;
+mod tls;
 mod wsgi;
 
 use pyo3::prelude::*;

@@ -4,9 +4,11 @@ use std::fmt::Write as _;
 
 use crate::der::{self, Element, INTEGER, OID, SEQUENCE, SET};
 
+/// id-at-commonName (RFC 5280 appendix A.1).
+const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 /// Names of attributes that `mod_ssl` and OpenSSL write by their short names (RFC 4514 section 3, and OpenSSL's).
 const ATTRIBUTES: [(&[u8], &str); 11] = [
-    (&[0x55, 0x04, 0x03], "CN"),
+    (COMMON_NAME, "CN"),
     (&[0x55, 0x04, 0x05], "serialNumber"),
     (&[0x55, 0x04, 0x06], "C"),
     (&[0x55, 0x04, 0x07], "L"),
@@ -37,6 +39,8 @@ pub struct Certificate {
     pub issuer: String,
     /// Whose it is.
     pub subject: String,
+    /// The `CN` of that, as it stands there; none if it has a control character.
+    pub common_name: Option<String>,
     /// The first second of its life, since 1970.
     pub not_before_s: u64,
     /// The last one.
@@ -59,6 +63,7 @@ impl Certificate {
             serial: hex(serial.content.strip_prefix(&[0]).unwrap_or(serial.content)),
             issuer: name(issuer),
             subject: name(subject),
+            common_name: common_name(subject),
             not_before_s: der::unix_s(der::take(&mut validity)?)?,
             not_after_s: der::unix_s(der::take(&mut validity)?)?,
         })
@@ -84,6 +89,19 @@ fn name(name: Element<'_>) -> String {
         .collect();
     let parts: Vec<_> = parts.iter().rev().map(String::as_str).collect();
     parts.join(",")
+}
+
+fn common_name(name: Element<'_>) -> Option<String> {
+    let parts = der::elements(name.content).flat_map(|part| der::elements(part.content));
+    let found = parts.filter_map(|attribute| {
+        let mut parts = attribute.content;
+        let kind = der::take_tagged(&mut parts, OID)?.content;
+        (kind == COMMON_NAME).then(|| der::take(&mut parts))?
+    });
+    found
+        .last()
+        .and_then(text)
+        .filter(|text| !text.contains(char::is_control))
 }
 
 fn attribute(attribute: Element<'_>) -> Option<String> {
@@ -166,6 +184,7 @@ mod tests {
         let chain = certificates(pem).unwrap();
         let read = Certificate::read(&chain[0]).unwrap();
         assert_eq!(read.subject, r#"CN=a \"client\",O=Shop,C=DE"#);
+        assert_eq!(read.common_name.as_deref(), Some(r#"a "client""#));
         assert_eq!(read.issuer, "CN=stanchion test root");
         assert_eq!(read.not_after_s - read.not_before_s, 36_500 * 86_400);
         assert_eq!(read.serial.len(), 40);

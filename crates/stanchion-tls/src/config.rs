@@ -1,6 +1,6 @@
 //! How TLS is served: with which certificates, versions and suites, and to whom.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rustls::server::{
     ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier,
@@ -53,7 +53,8 @@ pub struct Options {
 /// What sessions of a server have in common. A clone is another handle of the same.
 #[derive(Clone, Debug)]
 pub struct Config {
-    pub(crate) server: Arc<ServerConfig>,
+    server: Arc<ServerConfig>,
+    choice: Choice,
     tickets: Tickets,
 }
 
@@ -86,7 +87,8 @@ impl Config {
                 builder.with_client_cert_verifier(verifier)
             }
         };
-        let mut config = builder.with_cert_resolver(Arc::new(Choice(options.credentials)));
+        let choice = Choice::among(options.credentials);
+        let mut config = builder.with_cert_resolver(Arc::new(choice.clone()));
         config.alpn_protocols = options.alpn;
         // What is not in a ticket is in no memory.
         config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -94,8 +96,20 @@ impl Config {
         config.ticketer = tickets.producer();
         Ok(Self {
             server: Arc::new(config),
+            choice,
             tickets,
         })
+    }
+
+    /// For one connection, with what remembers which certificate its client is shown: rustls does not tell.
+    pub(crate) fn for_connection(&self) -> (Arc<ServerConfig>, Choice) {
+        if self.choice.all.len() == 1 {
+            return (Arc::clone(&self.server), self.choice.clone());
+        }
+        let choice = self.choice.anew();
+        let mut server = ServerConfig::clone(&self.server);
+        server.cert_resolver = Arc::new(choice.clone());
+        (Arc::new(server), choice)
     }
 
     /// From now on tickets are issued by the first of these keys, and those of any of them are taken. There are none before.
@@ -133,17 +147,47 @@ fn roots(pem: &[u8]) -> Result<RootCertStore, Flaw> {
     Ok(roots)
 }
 
-/// Which certificate a client gets.
-#[derive(Debug)]
-struct Choice(Vec<Credentials>);
+/// Which certificate a client gets. A clone is another handle of the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Choice {
+    all: Arc<[Credentials]>,
+    /// The key of the one that it has got.
+    chosen: Arc<OnceLock<Arc<CertifiedKey>>>,
+}
+
+impl Choice {
+    fn among(all: Vec<Credentials>) -> Self {
+        Self {
+            all: all.into(),
+            chosen: Arc::default(),
+        }
+    }
+
+    /// The same choice for another client.
+    fn anew(&self) -> Self {
+        Self {
+            all: Arc::clone(&self.all),
+            chosen: Arc::default(),
+        }
+    }
+
+    /// The certificate that its client is shown, in DER.
+    pub(crate) fn shown(&self) -> Option<&[u8]> {
+        let chain = &self.chosen.get()?.cert;
+        chain.first().map(AsRef::as_ref)
+    }
+}
 
 impl ResolvesServerCert for Choice {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let chosen = match self.0.as_slice() {
+        let chosen = match &*self.all {
             [only] => only,
             several => choose(several, &hello)?,
         };
-        Some(Arc::clone(&chosen.key))
+        // A client that is asked to begin again gets the same.
+        Some(Arc::clone(
+            self.chosen.get_or_init(|| Arc::clone(&chosen.key)),
+        ))
     }
 }
 

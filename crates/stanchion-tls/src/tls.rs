@@ -8,7 +8,7 @@ use std::io::{self, BufRead as _, IoSlice, Write as _};
 use rustls::{ProtocolVersion, ServerConnection};
 use rustls_pki_types::CertificateDer;
 
-use crate::config::Config;
+use crate::config::{Choice, Config};
 use crate::suites::name_of;
 
 /// So much may wait to be sent. It is twice what a socket's buffer has at first, and enough records for one writev(2).
@@ -27,6 +27,7 @@ pub struct Fault(String);
 )]
 pub struct Tls {
     inner: ServerConnection,
+    choice: Choice,
     /// Bytes of plaintext that have come and were not read.
     unread: usize,
     /// Bytes of ciphertext that wait to be sent.
@@ -47,11 +48,13 @@ impl Tls {
     /// # Errors
     /// There is no randomness, which no kernel refuses; or the config makes no sense.
     pub fn new(config: &Config) -> io::Result<Self> {
-        let inner = ServerConnection::new(std::sync::Arc::clone(&config.server));
+        let (server, choice) = config.for_connection();
+        let inner = ServerConnection::new(server);
         let mut inner = inner.map_err(io::Error::other)?;
         inner.set_buffer_limit(Some(CIPHERTEXT_BYTES_MAX));
         Ok(Self {
             inner,
+            choice,
             unread: 0,
             waiting: 0,
             is_over: false,
@@ -208,10 +211,27 @@ impl Tls {
             .unwrap_or_default()
     }
 
-    /// The certificate that the client has shown, in DER.
-    pub fn client_certificate(&self) -> Option<&[u8]> {
-        let chain = self.inner.peer_certificates()?;
-        chain.first().map(CertificateDer::as_ref)
+    /// The number of the version (RFC 8446 section 4.2.1).
+    pub fn version_number(&self) -> Option<u16> {
+        self.inner.protocol_version().map(u16::from)
+    }
+
+    /// The number of the suite (RFC 8446 appendix B.4).
+    pub fn suite_number(&self) -> Option<u16> {
+        let suite = self.inner.negotiated_cipher_suite();
+        suite.map(|suite| u16::from(suite.suite()))
+    }
+
+    /// The certificate that the client is shown, in DER.
+    pub fn own_certificate(&self) -> Option<&[u8]> {
+        self.choice.shown()
+    }
+
+    /// The certificates that the client has shown, its own first, in DER. They were verified; of a session that is resumed
+    /// when that began.
+    pub fn client_chain(&self) -> impl Iterator<Item = &[u8]> {
+        let chain = self.inner.peer_certificates().unwrap_or_default();
+        chain.iter().map(CertificateDer::as_ref)
     }
 }
 

@@ -13,6 +13,7 @@ use stanchion_server::record::RequestRecord;
 use stanchion_server::settings::Believed;
 
 use crate::strings::text;
+use crate::tls::TlsExtension;
 
 /// Scopes of so many heads are kept: clients that stay send the same one again and again.
 const KEPT: usize = 8;
@@ -51,6 +52,7 @@ pub(crate) struct Scopes {
     /// Names of fields in lower case, by how they were sent.
     names: HashMap<Box<[u8]>, Py<PyBytes>>,
     kept: Vec<Kept>,
+    tls: TlsExtension,
     turn: usize,
     /// Of the app's lifespan: each request gets a copy.
     state: Option<Py<PyDict>>,
@@ -92,6 +94,7 @@ impl Scopes {
             rules: settings.field_rules(),
             names: HashMap::new(),
             kept: Vec::new(),
+            tls: TlsExtension::default(),
             turn: 0,
             state: None,
         })
@@ -136,11 +139,14 @@ impl Scopes {
         } else {
             &self.extensions
         };
-        let extensions = extensions.bind(py).copy()?;
-        scope.set_item(intern!(py, "extensions"), extensions)?;
+        let mut extensions = extensions.bind(py).copy()?;
         if facts.is_websocket {
-            make_websocket(&scope, request)?;
+            extensions = make_websocket(&scope, request)?;
         }
+        if !facts.tls.is_empty() {
+            extensions.set_item(intern!(py, "tls"), self.tls.make(py, facts.tls)?)?;
+        }
+        scope.set_item(intern!(py, "extensions"), extensions)?;
         if facts.trusted_peer && scope.contains(intern!(py, "client"))? {
             // What its head says.
         } else if facts.peer_address.is_empty() {
@@ -257,8 +263,11 @@ fn is_personal(name: &[u8]) -> bool {
         .any(|known| name.eq_ignore_ascii_case(known))
 }
 
-/// Makes the scope of a request that of its WebSocket.
-fn make_websocket(scope: &Bound<'_, PyDict>, request: &RequestRecord<'_>) -> PyResult<()> {
+/// Makes the scope of a request that of its WebSocket, which has these extensions.
+fn make_websocket<'py>(
+    scope: &Bound<'py, PyDict>,
+    request: &RequestRecord<'_>,
+) -> PyResult<Bound<'py, PyDict>> {
     let py = scope.py();
     scope.set_item(intern!(py, "type"), intern!(py, "websocket"))?;
     scope.del_item(intern!(py, "method"))?;
@@ -273,5 +282,5 @@ fn make_websocket(scope: &Bound<'_, PyDict>, request: &RequestRecord<'_>) -> PyR
     scope.set_item(intern!(py, "subprotocols"), subprotocols)?;
     let extensions = PyDict::new(py);
     extensions.set_item("websocket.http.response", PyDict::new(py))?;
-    scope.set_item(intern!(py, "extensions"), extensions)
+    Ok(extensions)
 }

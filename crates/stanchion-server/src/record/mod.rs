@@ -14,6 +14,7 @@
 mod answer;
 mod message;
 mod request;
+mod tls;
 
 pub use answer::{
     ANSWER_HEAD_BYTES_MAX, AnswerHead, AnswerPrefix, FilePart, HINT_BYTES_MAX, HINTS_BYTES_MAX,
@@ -28,6 +29,7 @@ pub use request::{
     BodyRecord, BodySource, REQUEST_HEAD_BYTES_MAX, REQUEST_RECORD_EXTRA_BYTES, RequestBuffer,
     RequestFacts, RequestRecord, write_request,
 };
+pub use tls::{TLS_BYTES_MAX, TlsValues, tls_values};
 
 /// A longer buffer is not kept for the next record.
 const KEPT_BYTES: usize = 16 * 1024;

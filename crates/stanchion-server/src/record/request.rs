@@ -4,16 +4,16 @@ use bytes::Bytes;
 use stanchion_exchange::{Area, Taken};
 use stanchion_http::{Head, Span, VARIABLE};
 
-use super::{BadRecord, KEPT_BYTES, Numbers, Reader};
+use super::{BadRecord, KEPT_BYTES, Numbers, Reader, TLS_BYTES_MAX};
 use crate::log::describe;
 
 /// The longest request head (request line and fields), in bytes, as it arrives.
 pub const REQUEST_HEAD_BYTES_MAX: usize = 64 * 1024;
-/// What the record of a request takes beyond its head and body: addresses, lengths, where the fields are.
-/// For very many fields it may be too little: such a request is refused.
-pub const REQUEST_RECORD_EXTRA_BYTES: usize = 16 * 1024;
+/// What the record of a request takes beyond its head and body: addresses, lengths, where the fields are, and what is known
+/// of its TLS. For very many fields it may be too little: such a request is refused.
+pub const REQUEST_RECORD_EXTRA_BYTES: usize = 16 * 1024 + TLS_BYTES_MAX;
 /// The numbers at the start of a request's record.
-const FIXED_BYTES: usize = 70;
+const FIXED_BYTES: usize = 72;
 /// Where one field is: two spans of two numbers.
 const FIELD_BYTES: usize = 16;
 /// Fields whose places are written at a time.
@@ -87,6 +87,8 @@ pub struct RequestFacts<'a> {
     pub trusted_peer: bool,
     /// What it is called; empty if requests have no names.
     pub request_id: &'a [u8],
+    /// What is known of its TLS, for [`tls_values`](super::tls_values); empty if it has none.
+    pub tls: &'a [u8],
     /// How long it was with the proxies, in microseconds, as far as they say so.
     pub proxy_us: Option<u64>,
     /// Whether it asks for a WebSocket, in a way that it can have one.
@@ -149,6 +151,7 @@ pub fn write_request(
         facts.server_name,
         facts.server_port,
         facts.request_id,
+        facts.tls,
         path.as_bytes(),
     ];
     let texts_len = texts.iter().map(|text| text.len()).sum::<usize>();
@@ -235,7 +238,7 @@ impl<'a> RequestRecord<'a> {
         let head_len = reader.word()?;
         let field_count = reader.word()?;
         let (method, target, protocol) = (reader.take(8)?, reader.take(8)?, reader.take(8)?);
-        let mut lens = [0; 5];
+        let mut lens = [0; 6];
         for len in &mut lens {
             *len = reader.short()?;
         }
@@ -260,6 +263,7 @@ impl<'a> RequestRecord<'a> {
             server_name: reader.take(lens[1])?,
             server_port: reader.take(lens[2])?,
             request_id: reader.take(lens[3])?,
+            tls: reader.take(lens[4])?,
             is_https: is_https != 0,
             peer_port,
             trusted_peer: trusted != 0,
@@ -268,7 +272,7 @@ impl<'a> RequestRecord<'a> {
             takes_hints: takes_hints != 0,
             deflate_bits,
         };
-        let path = reader.take(lens[4])?;
+        let path = reader.take(lens[5])?;
         let spans_len = field_count.checked_mul(FIELD_BYTES).ok_or(BadRecord)?;
         let as_sent = reader.take(spans_len.checked_add(head_len).ok_or(BadRecord)?)?;
         let (spans, head) = as_sent.split_at(spans_len);
@@ -375,6 +379,7 @@ mod tests {
             server_port: b"8000",
             trusted_peer: true,
             request_id: b"abc",
+            tls: b"\x01\x00A\x00\x00",
             proxy_us: Some(7),
             is_websocket: true,
             takes_hints: true,

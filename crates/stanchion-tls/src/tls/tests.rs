@@ -313,7 +313,7 @@ fn clients_show_certificates_where_they_are_asked_to() {
         let config = Arc::new(client_config(BOTH, shows));
         let (mut client, mut server) = (client_of(&config, "one.test"), server(options));
         talk(&mut client, &mut server, usize::MAX).map(|()| {
-            let shown = server.client_certificate().map(Certificate::read);
+            let shown = server.client_chain().next().map(Certificate::read);
             shown.flatten().map(|shown| shown.subject)
         })
     };

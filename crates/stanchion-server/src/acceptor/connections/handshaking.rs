@@ -1,13 +1,17 @@
 //! Client and server agree on how they encrypt. That takes as long as some dozens of small requests, so it is helper
 //! threads that compute it, and the loop goes on meanwhile.
 
+use std::rc::Rc;
+
 use bytes::Bytes;
+use stanchion_sys::clock::wall_s;
 use stanchion_tls::{Fault, Tls};
 use tracing::debug;
 
 use super::connection::{Connection, Phase, Step};
 use super::transport::{Read, Written};
 use crate::acceptor::dispatch::refusal::Refusal;
+use crate::acceptor::dispatch::request::Peer;
 use crate::acceptor::requests::Requests;
 use crate::acceptor::requests::tls::{TlsService, Turn};
 use crate::acceptor::storage::disk::Job;
@@ -161,6 +165,21 @@ impl Connection {
 
     /// Both have agreed: what follows is a request like any other.
     fn end_handshake(&mut self, requests: &mut Requests) -> Step {
+        let Some(tls) = self.transport.tls() else {
+            return Step::Close;
+        };
+        match requests.tls_facts(tls, wall_s()) {
+            Ok(facts) => {
+                self.peer = Rc::new(Peer {
+                    tls: facts,
+                    ..Peer::clone(&self.peer)
+                });
+            }
+            Err(why) => {
+                requests.handshake_failed(&why, &self.peer.address);
+                return self.say_last(&[], requests);
+            }
+        }
         requests.common.tally.happened(Event::Handshaken);
         let agreed = self.transport.tls().and_then(|tls| tls.alpn());
         if agreed == Some(HTTP_2) {

@@ -36,6 +36,8 @@ pub(crate) struct Peer {
     pub(crate) scheme: &'static str,
     /// Its connection begins with a handshake of TLS, behind a PROXY header if there is one.
     pub(crate) speaks_tls: bool,
+    /// What its requests tell the app of that, once it is there ([`tls_values`](crate::record::tls_values)).
+    pub(crate) tls: Rc<[u8]>,
     /// Its connection begins with a PROXY header, which says who it is.
     pub(crate) sends_proxy_header: bool,
     /// Its requests are packets of the uwsgi protocol, which say who the client is.
@@ -237,6 +239,7 @@ impl Request {
             server_port: self.peer.server_port.as_bytes(),
             trusted_peer: self.peer.trusted,
             request_id: self.id().unwrap_or_default().as_bytes(),
+            tls: &self.peer.tls,
             proxy_us: self.proxy_us,
             is_websocket: self.websocket.is_some(),
             takes_hints: self.takes_hints,

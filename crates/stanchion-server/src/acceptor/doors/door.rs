@@ -251,6 +251,7 @@ impl Door {
             trusted: settings.forwarded_allow_ips.allows(ip),
             scheme: if self.speaks_tls { "https" } else { "http" },
             speaks_tls: self.speaks_tls,
+            tls: [].into(),
             sends_packets: self.audience == Audience::Clients
                 && settings.protocol == Protocol::Uwsgi
                 && settings.uwsgi_allow_ips.allows(ip),

@@ -57,6 +57,7 @@ fn ticket(head: Head, trace: Option<Box<Trace>>) -> Ticket {
             trusted: true,
             scheme: "http",
             speaks_tls: false,
+            tls: [].into(),
             sends_proxy_header: false,
             sends_packets: false,
             only_worker: None,

@@ -11,6 +11,7 @@ pub(crate) mod spooler;
 pub(crate) mod static_files;
 mod storing;
 pub(crate) mod tls;
+mod tls_facts;
 
 use std::cell::Cell;
 use std::io;

@@ -92,6 +92,7 @@ pub(crate) fn peer() -> Peer {
         trusted: false,
         scheme: "http",
         speaks_tls: false,
+        tls: [].into(),
         sends_proxy_header: false,
         sends_packets: false,
         only_worker: None,

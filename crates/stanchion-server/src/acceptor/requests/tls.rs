@@ -2,13 +2,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::fmt::Display;
 use std::io;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::thread::available_parallelism;
 
 use stanchion_sys::eventfd::EventFd;
-use stanchion_tls::{Config, Fault, Tls};
+use stanchion_tls::{Config, Tls};
 use tracing::debug;
 
 use super::Requests;
@@ -137,8 +138,8 @@ impl Drop for Turn {
 
 impl Requests {
     /// A client did not do its part of a handshake.
-    pub(crate) fn handshake_failed(&self, fault: &Fault, address: &str) {
+    pub(crate) fn handshake_failed(&self, why: &dyn Display, address: &str) {
         self.common.tally.happened(Event::HandshakeFailed);
-        debug!("a client's fault: no TLS with {address:?}: {fault}");
+        debug!("a client's fault: no TLS with {address:?}: {why}");
     }
 }

@@ -80,8 +80,9 @@ Needed, and used, with `cert_reqs` only.",
             long_help: "\
 By the numbers of Python's ssl module. 0: clients are not asked. 1: they are \
 asked, and a certificate that they show has to be one of `ca_certs`; who shows \
-none is served too. 2: who shows none is not served. The app is not told which \
-certificate a client has shown.",
+none is served too. 2: who shows none is not served. The app is told what was \
+shown: in environ by the names of Apache's mod_ssl, such as SSL_CLIENT_S_DN, and in a \
+scope by ASGI's extension tls.",
         },
         Setting {
             name: "ciphers",

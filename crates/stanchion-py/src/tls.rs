@@ -1,0 +1,102 @@
+//! What an app is told of the TLS by which a request came.
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyString};
+use stanchion_server::record::tls_values;
+
+use crate::strings::text;
+
+/// Of these values there is one if a client has shown a certificate: what it says is that client's alone, and is not kept.
+const OF_CLIENTS: [&str; 2] = ["SSL_CLIENT_CERT", "client_cert_chain"];
+
+/// Variables of environs, kept while requests come by connections that are alike.
+#[derive(Default)]
+pub(crate) struct TlsVariables {
+    sent: Vec<u8>,
+    made: Vec<(Py<PyString>, Py<PyString>)>,
+}
+
+impl TlsVariables {
+    /// Has an environ say it.
+    pub(crate) fn show(&mut self, environ: &Bound<'_, PyDict>, sent: &[u8]) -> PyResult<()> {
+        let py = environ.py();
+        if self.sent == sent {
+            let mut made = self.made.iter();
+            return made.try_for_each(|(name, value)| environ.set_item(name, value));
+        }
+        let is_kept = !is_of_client(sent);
+        if is_kept {
+            self.made.clear();
+            self.sent.clear();
+            self.sent.extend_from_slice(sent);
+        }
+        for (name, value) in tls_values(sent) {
+            let (name, value) = (PyString::intern(py, name), text(py, value));
+            environ.set_item(&name, &value)?;
+            if is_kept {
+                self.made.push((name.unbind(), value.unbind()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// ASGI's extension `tls`, likewise.
+#[derive(Default)]
+pub(crate) struct TlsExtension {
+    sent: Vec<u8>,
+    made: Option<Py<PyDict>>,
+}
+
+impl TlsExtension {
+    /// For a scope, whose app may change it.
+    pub(crate) fn make<'py>(
+        &mut self,
+        py: Python<'py>,
+        sent: &[u8],
+    ) -> PyResult<Bound<'py, PyDict>> {
+        if let Some(made) = &self.made
+            && self.sent == sent
+        {
+            let extension = made.bind(py).copy()?;
+            extension.set_item(intern!(py, "client_cert_chain"), PyList::empty(py))?;
+            return Ok(extension);
+        }
+        let extension = extension(py, sent)?;
+        if !is_of_client(sent) {
+            self.made = Some(extension.copy()?.unbind());
+            self.sent.clear();
+            self.sent.extend_from_slice(sent);
+        }
+        Ok(extension)
+    }
+}
+
+fn extension<'py>(py: Python<'py>, sent: &[u8]) -> PyResult<Bound<'py, PyDict>> {
+    let (extension, chain) = (PyDict::new(py), PyList::empty(py));
+    for name in [
+        "server_cert",
+        "client_cert_name",
+        // Whose certificate is not accepted is not served.
+        "client_cert_error",
+        "tls_version",
+        "cipher_suite",
+    ] {
+        extension.set_item(name, py.None())?;
+    }
+    for (name, value) in tls_values(sent) {
+        let value = String::from_utf8_lossy(value);
+        match (name, value.parse::<u16>()) {
+            ("client_cert_chain", _) => chain.append(&*value)?,
+            ("tls_version" | "cipher_suite", Ok(number)) => extension.set_item(name, number)?,
+            _ => extension.set_item(name, &*value)?,
+        }
+    }
+    extension.set_item("client_cert_chain", chain)?;
+    Ok(extension)
+}
+
+fn is_of_client(sent: &[u8]) -> bool {
+    tls_values(sent).any(|(name, _)| OF_CLIENTS.contains(&name))
+}

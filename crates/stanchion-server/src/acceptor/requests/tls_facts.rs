@@ -1,0 +1,119 @@
+//! What the app is told of a connection's TLS, all of it known by the handshake: what stands in header fields is another
+//! thing, and comes by other names.
+
+use std::rc::Rc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use stanchion_tls::{Certificate, Tls, pem};
+
+use super::Requests;
+use crate::record::TlsValues;
+
+/// By the clock on the wall, a certificate cannot be for a later time (RFC 5280 section 4.1.2.5).
+const LAST_S: u64 = 253_402_300_799;
+
+impl Requests {
+    /// For the app, by the names that it knows.
+    ///
+    /// # Errors
+    /// The client's: why it is not served with the certificate that it has shown.
+    pub(crate) fn tls_facts(&self, tls: &Tls, now_s: u64) -> Result<Rc<[u8]>, &'static str> {
+        let shown = match tls.client_chain().next() {
+            Some(own) => Some(Certificate::read(own).ok_or("its certificate makes no sense")?),
+            None => None,
+        };
+        // When it was shown it was good; who resumes a session does not show it again.
+        if shown.as_ref().is_some_and(|own| now_s > own.not_after_s) {
+            return Err("its certificate has expired since its session began");
+        }
+        let values = if self.common.settings.is_asgi() {
+            of_scope(tls, shown.as_ref())
+        } else {
+            of_environ(tls, shown.as_ref())
+        };
+        let bytes = values.finish();
+        let bytes = bytes.ok_or("its certificates are larger than those of clients may be")?;
+        Ok(bytes.into())
+    }
+}
+
+/// Those of Apache's `mod_ssl`, which PEP 3333 recommends.
+fn of_environ(tls: &Tls, shown: Option<&Certificate>) -> TlsValues {
+    let mut values = TlsValues::default();
+    values.put("HTTPS", b"on");
+    values.put("SSL_PROTOCOL", tls.version().as_bytes());
+    values.put("SSL_CIPHER", tls.suite().as_bytes());
+    if let Some(name) = tls.server_name() {
+        values.put("SSL_TLS_SNI", name.as_bytes());
+    }
+    let Some(own) = shown else {
+        values.put("SSL_CLIENT_VERIFY", b"NONE");
+        return values;
+    };
+    values.put("SSL_CLIENT_VERIFY", b"SUCCESS");
+    values.put("SSL_CLIENT_S_DN", own.subject.as_bytes());
+    if let Some(name) = &own.common_name {
+        values.put("SSL_CLIENT_S_DN_CN", name.as_bytes());
+    }
+    values.put("SSL_CLIENT_I_DN", own.issuer.as_bytes());
+    values.put("SSL_CLIENT_M_SERIAL", own.serial.as_bytes());
+    values.put("SSL_CLIENT_V_START", time(own.not_before_s).as_bytes());
+    values.put("SSL_CLIENT_V_END", time(own.not_after_s).as_bytes());
+    let mut chain = tls.client_chain().map(pem);
+    if let Some(own) = chain.next() {
+        values.put("SSL_CLIENT_CERT", own.as_bytes());
+    }
+    for (number, one) in chain.enumerate() {
+        let name = format!("SSL_CLIENT_CERT_CHAIN_{number}");
+        values.put(&name, one.as_bytes());
+    }
+    values
+}
+
+/// Those of ASGI's extension `tls`.
+fn of_scope(tls: &Tls, shown: Option<&Certificate>) -> TlsValues {
+    let mut values = TlsValues::default();
+    for (name, number) in [
+        ("tls_version", tls.version_number()),
+        ("cipher_suite", tls.suite_number()),
+    ] {
+        if let Some(number) = number {
+            values.put(name, number.to_string().as_bytes());
+        }
+    }
+    if let Some(own) = tls.own_certificate() {
+        values.put("server_cert", pem(own).as_bytes());
+    }
+    if let Some(own) = shown {
+        values.put("client_cert_name", own.subject.as_bytes());
+    }
+    for one in tls.client_chain() {
+        values.put("client_cert_chain", pem(one).as_bytes());
+    }
+    values
+}
+
+/// As OpenSSL writes times, such as `Nov  6 08:49:37 1994 GMT`.
+fn time(unix_s: u64) -> String {
+    let at = UNIX_EPOCH + Duration::from_secs(unix_s.min(LAST_S));
+    let date = httpdate::fmt_http_date(at);
+    match *date.split(' ').collect::<Vec<_>>() {
+        [_, day, month, year, clock, zone] => {
+            let day = day.trim_start_matches('0');
+            format!("{month} {day:>2} {clock} {year} {zone}")
+        }
+        _ => date,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_those_of_openssl() {
+        assert_eq!(time(784_111_777), "Nov  6 08:49:37 1994 GMT");
+        assert_eq!(time(1_700_000_000), "Nov 14 22:13:20 2023 GMT");
+        assert_eq!(time(u64::MAX), "Dec 31 23:59:59 9999 GMT");
+    }
+}

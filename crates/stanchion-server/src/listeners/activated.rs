@@ -4,6 +4,7 @@ use stanchion_sys::activation::{self, Passed};
 use stanchion_sys::listener::{Listener, Options, Origin};
 use tracing::{info, warn};
 
+use super::shown;
 use crate::settings::{Bind, Settings};
 
 /// Takes over what a service manager has passed; nothing mostly. Backlog, buffers and the mode of
@@ -17,7 +18,10 @@ pub(super) fn take(settings: &Settings) -> Result<Vec<Listener>, String> {
              server directly, or with exec in a shell)"
         );
     }
-    let taken = activation.passed.iter().map(take_one);
+    let taken = activation
+        .passed
+        .iter()
+        .map(|passed| take_one(settings, passed));
     let listeners = taken.collect::<Result<Vec<_>, _>>()?;
     // A default is nobody's wish.
     let bind_is_set = settings.bind != Settings::default().bind;
@@ -31,13 +35,21 @@ pub(super) fn take(settings: &Settings) -> Result<Vec<Listener>, String> {
     Ok(listeners)
 }
 
-fn take_one(passed: &Passed) -> Result<Listener, String> {
-    let shown = match &passed.name {
+fn take_one(settings: &Settings, passed: &Passed) -> Result<Listener, String> {
+    let descriptor = match &passed.name {
         Some(name) => format!("descriptor {} ({})", passed.fd, name.escape_debug()),
         None => format!("descriptor {}", passed.fd),
     };
-    let listener = Listener::adopt(passed.fd, &Options::adopted(), Origin::Activated)
-        .map_err(|error| format!("cannot listen on {shown} of the service manager: {error}"))?;
-    info!("listening at {} by {shown}", listener.address());
+    let mut listener =
+        Listener::adopt(passed.fd, &Options::adopted(), Origin::Activated).map_err(|error| {
+            format!("cannot listen on {descriptor} of the service manager: {error}")
+        })?;
+    if let Some(name) = &passed.name {
+        listener = listener.asked_as(name.clone());
+    }
+    info!(
+        "listening at {} by {descriptor}",
+        shown(settings, &listener)
+    );
     Ok(listener)
 }

@@ -79,6 +79,16 @@ pub(crate) fn remove_files(listeners: &[Listener]) {
     }
 }
 
+/// As clients would write its address.
+fn shown(settings: &Settings, listener: &Listener) -> String {
+    let address = listener.address().to_string();
+    if settings.speaks_tls(listener) {
+        address.replacen("http://", "https://", 1)
+    } else {
+        address
+    }
+}
+
 /// A listener that is wanted, and what becomes of it.
 struct Wanted {
     bind: Bind,
@@ -120,11 +130,7 @@ fn opened(
         let still = if one.is_kept { "still " } else { "" };
         let is_admin = settings.admin.as_ref() == Some(&one.bind);
         let whom = if is_admin { " for operators (admin)" } else { "" };
-        let mut address = listener.address().to_string();
-        if settings.speaks_tls(&listener) {
-            address = address.replacen("http://", "https://", 1);
-        }
-        info!("{still}listening at {address}{whom}");
+        info!("{still}listening at {}{whom}", shown(settings, &listener));
         if is_admin && !one.is_kept && listener.address().is_open_to_other_hosts() {
             warn!(
                 "whoever can connect to {} sees what this server does, without a password: let only those reach it who \

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use stanchion_sys::listener::Listener;
+use stanchion_sys::listener::{Listener, Origin, Provenance};
 
 use super::{Protocol, Settings};
 
@@ -21,6 +21,9 @@ pub enum OldestTls {
 /// Whether clients show certificates, by the numbers of Python's ssl module.
 const CERT_NONE: u8 = 0;
 const CERT_REQUIRED: u8 = 2;
+
+/// What a service manager calls its sockets that are not for TLS (`FileDescriptorName=` in systemd.socket(5)).
+const PLAIN_SOCKET: &str = "http";
 
 impl Settings {
     /// The files of each certificate: its chain, and its key if that is in another file. The first one is for clients that
@@ -55,7 +58,10 @@ impl Settings {
         if self.is_admin(listener) || self.worker_of(listener.address()).is_some() {
             return false;
         }
-        let asked = &listener.provenance().asked;
+        let Provenance { origin, asked, .. } = listener.provenance();
+        if *origin == Origin::Activated && asked == PLAIN_SOCKET {
+            return false;
+        }
         let bind = self
             .bind
             .iter()

@@ -32,7 +32,8 @@ pub struct Listener {
 pub struct Provenance {
     /// Who made the socket.
     pub origin: Origin,
-    /// The address as whoever asked for the listener spelled it; it may leave the port open.
+    /// The address as whoever asked for the listener spelled it; it may leave the port open. Of a service manager's socket
+    /// what that calls it, if it does (`FileDescriptorName=`).
     pub asked: String,
     /// The file of a unix socket that is ours to remove.
     pub file: Option<FileId>,

@@ -22,8 +22,9 @@ pub(super) const TLS: Group = Group {
             long_help: "\
 In PEM: the server's own certificate first, then those of the authorities \
 between it and one that clients know. The flag may be repeated. Every listener of `bind` speaks TLS \
-then, but for those with the option tls=false; the admin listener and the \
-ports of single workers do not.
+then, but for those with the option tls=false, and every socket that a \
+service manager passes, but for those which it calls `http` \
+(FileDescriptorName=). The admin listener and the ports of single workers do not.
 
 If there are several, a client gets the first that is for the name which it \
 asks for (SNI), and the first of all if none is. Two for one name, of which \

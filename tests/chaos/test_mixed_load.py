@@ -8,6 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from support import streams
 from support.counts import Counts
 from support.gate import Gate
 from support.havoc import DURATION_S, Account, Load, at_random, seed
@@ -17,6 +18,8 @@ from support.server import Serve
 from support.victim import WORKERS, Deeds, Victim, nothing_leaks, on_workers, one_of, replace_generation, rise
 
 CLIENTS = 16
+CARRIERS = 4
+"""Clients of HTTP/2."""
 ABORTERS = 6
 CONCURRENCY = 4
 """Of each event loop."""
@@ -41,6 +44,7 @@ pytestmark = [
 def victim(request: pytest.FixtureRequest, serve: Serve, gate: Gate, tmp_path: Path) -> Victim:
     counts = Counts(tmp_path / "ctl")
     arguments = ["-w", str(WORKERS), "--keep-alive", "60", "--timeout", "20", "--body-memory", "100000"]
+    arguments += ["--http-protocols", "h2,h1", "--http2-cleartext", "prior-knowledge"]
     server = serve(*KINDS[request.param], *arguments, *counts.arguments, env=gate.environment)
     return Victim(server, gate, counts, WORKERS * (CONCURRENCY if request.param == "loops" else 1))
 
@@ -48,7 +52,9 @@ def victim(request: pytest.FixtureRequest, serve: Serve, gate: Gate, tmp_path: P
 def run(load: Load, havoc: Deeds, aborters: int = 0) -> Account:
     """The load, while each deed is done now and then."""
     clients = [functools.partial(load.client, number) for number in range(CLIENTS)]
+    clients += [functools.partial(streams.client, load, number) for number in range(-CARRIERS, 0)]
     leaving = [functools.partial(load.aborter, CLIENTS + number) for number in range(aborters)]
+    leaving += [functools.partial(streams.leaver, load, -100 - number) for number in range(aborters // 2)]
     dice = random.Random(load.seed)
     deeds = [functools.partial(at_random, random.Random(dice.random()), load.over, *deed) for deed in havoc]
     run_all([*clients, *leaving, *deeds])

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 
+from support.http2 import Answer
 from support.patience import PATIENCE_S
 from support.server import APPS, Server
 from support.wire import BrokenOff, Response, Wire, request
@@ -72,8 +73,9 @@ class Asked:
     def __init__(self, dice: random.Random, name: str, paths: tuple[str, ...]) -> None:
         self.path = dice.choice(paths)
         self.query = name
-        body = dice.randbytes(dice.choice(BODY_BYTES)) if self.path == "/echo" else b""
-        self.sent = request("POST" if body else "GET", f"{self.path}?{name}", body=body)
+        self.target = f"{self.path}?{name}"
+        self.body = body = dice.randbytes(dice.choice(BODY_BYTES)) if self.path == "/echo" else b""
+        self.sent = request("POST" if body else "GET", self.target, body=body)
         self._digest = hashlib.sha256(body).hexdigest()
 
     def is_right(self, body: bytes) -> bool:
@@ -86,7 +88,7 @@ class Asked:
                 return body.endswith(self.query.encode()) and len(body) >= STREAMED_BYTES
         return body == self.query.encode()
 
-    def settle(self, account: Account, response: Response) -> None:
+    def settle(self, account: Account, response: Response | Answer) -> None:
         """It was answered whole."""
         if (response.status == 200 and self.is_right(response.body)) or (
             response.status == 500 and self.path in HARMFUL
@@ -108,7 +110,7 @@ class Load:
     def __init__(self, server: Server, seed: int, may_lose: bool = False) -> None:
         self.account = Account()
         self.over = threading.Event()
-        self._server = server
+        self.server = server
         self.seed = seed
         self._may_lose = may_lose
 
@@ -129,9 +131,9 @@ class Load:
 
     def _ask(self, wire: Wire | None, batch: list[Asked], slowly: bool) -> Wire | None:
         try:
-            wire = wire or self._server.connect(timeout_s=3 * PATIENCE_S)
+            wire = wire or self.server.connect(timeout_s=3 * PATIENCE_S)
         except OSError as error:
-            self._lose(batch[0], error)
+            self.lose(batch[0], error)
             return None
         if slowly:
             wire.read_slowly(SLOW_READ_BYTES, SLOW_PAUSE_S)
@@ -164,7 +166,7 @@ class Load:
         try:
             response = wire.head()
         except (BrokenOff, OSError) as error:
-            self._lose(asked, error)
+            self.lose(asked, error)
             return False
         try:
             wire.read_body(response)
@@ -175,7 +177,7 @@ class Load:
         asked.settle(self.account, response)
         return not response.closes()
 
-    def _lose(self, asked: Asked, error: Exception) -> None:
+    def lose(self, asked: Asked, error: Exception) -> None:
         if self._may_lose:
             self.account.end("lost")
         else:
@@ -191,7 +193,7 @@ class Load:
             offset += 1
             cut = dice.choice((offset % min(len(sent), HEAD_BYTES), dice.randrange(len(sent)), len(sent)))
             self.account.abort(1)
-            with contextlib.suppress(OSError), self._server.connect() as wire:
+            with contextlib.suppress(OSError), self.server.connect() as wire:
                 wire.send(sent[:cut])
                 if cut == len(sent) and dice.random() < 0.5:
                     wire.sock.recv(dice.randint(1, 100_000))

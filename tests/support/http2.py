@@ -6,6 +6,7 @@ frames of its own (`send`).
 
 import contextlib
 import socket
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -64,9 +65,12 @@ class Talk:
         is_deaf: bool = False,
         settings: dict[int, int] | None = None,
         sock: socket.socket | None = None,
+        timeout_s: float = PATIENCE_S,
     ) -> None:
-        self.sock: socket.socket = sock or address.connect(PATIENCE_S)
+        self.sock: socket.socket = sock or address.connect(timeout_s)
         self.is_deaf = is_deaf
+        self.pause_s = 0.0
+        """Before it reads again."""
         self.answers: dict[int, Answer] = {}
         self.events: list[Any] = []
         self.goodbye: h2.events.ConnectionTerminated | None = None
@@ -91,7 +95,8 @@ class Talk:
         self.sock.sendall(data)
 
     def flush(self) -> None:
-        self.sock.sendall(self.frames.data_to_send())
+        if data := self.frames.data_to_send():
+            self.sock.sendall(data)
 
     def begin(
         self, path: str, *fields: tuple[str, str], method: str = "GET", host: str = "test", ends: bool = True
@@ -106,13 +111,13 @@ class Talk:
         self.flush()
         return number
 
-    def say(self, number: int, body: bytes, ends: bool = True) -> None:
+    def say(self, number: int, body: bytes | memoryview, ends: bool = True) -> None:
         """Sends a body, as far and as fast as the server takes it."""
         rest = memoryview(body)
         while rest:
             room = min(self.frames.local_flow_control_window(number), self.frames.max_outbound_frame_size)
             if room == 0:
-                self.hear()
+                self.hear_on()
                 continue
             self.frames.send_data(number, bytes(rest[:room]))
             rest = rest[room:]
@@ -148,10 +153,15 @@ class Talk:
 
     def until(self, is_so: Callable[[], bool]) -> None:
         while not is_so():
-            assert self.hear(), "the connection has ended"
+            self.hear_on()
+
+    def hear_on(self) -> None:
+        if not self.hear():
+            raise ConnectionAbortedError("the connection has ended")
 
     def hear(self) -> bool:
         """Reads what comes next; false at the end of the connection."""
+        time.sleep(self.pause_s)
         data = self.sock.recv(READ_BYTES)
         self._came += data
         while len(self._came) >= (end := FRAME_HEAD_BYTES + int.from_bytes(self._came[:3])):
@@ -161,7 +171,8 @@ class Talk:
             for event in self.frames.receive_data(frame):
                 self.events.append(event)
                 self._take(event)
-        self.flush_if_there()
+            # With a GOAWAY h2 throws away what waits.
+            self.flush_if_there()
         return bool(data)
 
     def flush_if_there(self) -> None:

@@ -45,6 +45,7 @@ class Puller(Protocol):
     def pace(self) -> float: ...
     def beat(self, lag_us: int) -> None: ...
     def rest(self) -> None: ...
+    def end_if_forked(self, raised: BaseException | None = None) -> None: ...
     def is_leaving(self) -> bool: ...
     def leave(self) -> None: ...
 
@@ -79,7 +80,9 @@ class EventLoop:
         self._loop.add_reader(self._puller.fileno(), self._give_up_if_leaving, starting)
         try:
             self._loop.run_until_complete(starting)
+            self._puller.end_if_forked()
         except (SystemExit, KeyboardInterrupt) as failure:
+            self._puller.end_if_forked(failure)
             raise StartUpError(f"the app raised {type(failure).__name__} when it started up") from failure
         except asyncio.CancelledError:
             if not self._puller.is_leaving():
@@ -114,6 +117,7 @@ class EventLoop:
         try:
             self._loop.run_until_complete(awaitable)
         except (SystemExit, KeyboardInterrupt) as asked:
+            self._puller.end_if_forked(asked)
             log(_INFO, f"the app asked to exit ({type(asked).__name__}): the worker leaves")
             self._puller.leave()
 

@@ -470,4 +470,4 @@ impl<'x> AcceptorSide<'x> {
 }
 
 #[cfg(test)]
-mod rig;
+pub(crate) mod rig;

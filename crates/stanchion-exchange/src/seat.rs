@@ -16,6 +16,19 @@ use crate::word::Tenant;
 /// acceptor was replaced. Both are announced; this only bounds what a lost announcement costs.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
+impl Exchange {
+    /// This process is a child that the app of a worker has forked. What the worker has in hand, and its seats, stay the
+    /// worker's, so from now on this process takes nothing, gives nothing back and answers nothing.
+    pub fn forsake(&self) {
+        self.forsaken.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it is.
+    pub fn is_forsaken(&self) -> bool {
+        self.forsaken.load(Ordering::Relaxed)
+    }
+}
+
 /// One seat in the hands of one worker.
 #[derive(Debug)]
 pub struct SeatSide<'x> {
@@ -65,6 +78,9 @@ impl<'x> SeatSide<'x> {
     /// Takes the oldest request that is ready, without waiting. Those for this worker alone and
     /// those for everybody take turns, so that neither shuts out the other.
     pub fn take(&self) -> Option<Taken<'x>> {
+        if self.exchange.is_forsaken() {
+            return None;
+        }
         let own_first = !self.took_own.load(Ordering::Relaxed);
         let (slot, turn, own) = self
             .sources
@@ -97,6 +113,9 @@ impl<'x> SeatSide<'x> {
     /// a while ago: apps clean up after their answers. How long that took is counted once the seat
     /// looks at the clock anyway: when it takes the next request, or before it sleeps.
     pub fn rest(&self) {
+        if self.exchange.is_forsaken() {
+            return;
+        }
         let board = self.exchange.seat(self.tenant.seat);
         board.deadline_us.store(0, Ordering::Relaxed);
         board.state.store(SeatState::Idle as u32, Ordering::Release);
@@ -149,9 +168,39 @@ fn add(figure: &AtomicU64, more: u64) {
 
 impl Drop for SeatSide<'_> {
     fn drop(&mut self) {
+        if self.exchange.is_forsaken() {
+            return;
+        }
         self.exchange
             .seat(self.tenant.seat)
             .state
             .store(SeatState::Empty as u32, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::acceptor::AcceptorSide;
+    use crate::acceptor::rig::{GEOMETRY, taken};
+    use crate::taken::{Ending, Gone};
+
+    #[test]
+    fn what_a_child_of_a_worker_does_changes_nothing() {
+        let exchange = Exchange::create(GEOMETRY).expect("memory");
+        let mut side = AcceptorSide::take_over(&exchange);
+        let (slot, mut taken) = taken(&exchange, &mut side);
+        let tenant = Tenant { seat: 0, tenure: 1 };
+        let seat = SeatSide::new(&exchange, tenant, 1, None);
+        let (state, word) = (exchange.seat_state(0), exchange.word(slot));
+        exchange.forsake();
+        assert_eq!(taken.write_some(b"x"), Err(Gone));
+        taken.publish();
+        taken.finish(Ending::Complete);
+        seat.rest();
+        drop(seat);
+        assert_eq!((exchange.seat_state(0), exchange.word(slot)), (state, word));
+        let submitted = side.submit(0, |_| Some(0));
+        assert!(submitted.is_none(), "there is one slot");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use stanchion_sys::eventfd::EventFd;
 use stanchion_sys::memory::SharedMemory;
@@ -33,6 +33,8 @@ pub struct Exchange {
     doorbell: EventFd,
     /// By worker: written by the acceptor when its event loop sleeps.
     wakes: Vec<EventFd>,
+    /// Of this process alone: see [`Exchange::forsake`].
+    pub(crate) forsaken: AtomicBool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -115,6 +117,7 @@ impl Exchange {
             wakes: (0..geometry.inboxes())
                 .map(|_| EventFd::new())
                 .collect::<io::Result<_>>()?,
+            forsaken: AtomicBool::new(false),
         };
         let header = exchange.header();
         header.version.store(LAYOUT_VERSION, Ordering::Relaxed);

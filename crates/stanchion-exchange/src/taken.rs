@@ -137,6 +137,9 @@ impl Taken<'_> {
     /// Whether the slot is still this request's. The acceptor takes it back from whom it takes for dead: who was only
     /// stopped, or stuck, must not write to whose it is then.
     fn is_ours(&self) -> bool {
+        if self.exchange.is_forsaken() {
+            return false;
+        }
         let bits = self.exchange.words()[self.slot as usize].load(Ordering::Acquire);
         bits == self.word().pack()
     }

@@ -73,6 +73,11 @@ pub(crate) fn depart_if_told(py: Python<'_>, host: &Py<PyAny>, worker: &Worker) 
     if let Err(failure) = ended {
         warn!("an atexit function of the app failed: {failure}");
     }
+    exit_now(py, code)
+}
+
+/// Ends the process without taking the interpreter down, once what the app has written is out.
+pub(crate) fn exit_now(py: Python<'_>, code: i32) -> ! {
     for stream in ["stdout", "stderr"] {
         let flushed = py
             .import("sys")
@@ -83,6 +88,16 @@ pub(crate) fn depart_if_told(py: Python<'_>, host: &Py<PyAny>, worker: &Worker) 
     }
     log::finish();
     process::exit_now(code)
+}
+
+/// Has children that the app forks leave alone what is the worker's.
+pub(crate) fn tell_of_forks(py: Python<'_>, worker: &'static Worker) -> PyResult<()> {
+    let forsake = move |_: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| worker.forsake();
+    let forsake = PyCFunction::new_closure(py, None, None, forsake)?;
+    let after = PyDict::new(py);
+    after.set_item("after_in_child", forsake)?;
+    let register = py.import("os")?.getattr("register_at_fork")?;
+    register.call((), Some(&after)).map(drop)
 }
 
 /// The same for a worker under gevent, whose hub may be what the signal has come to: it cannot run hooks that wait.

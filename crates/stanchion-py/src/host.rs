@@ -230,6 +230,7 @@ impl Host for PythonHost {
             if worker.settings().is_gevent() {
                 depart = hooks::from_any_greenlet(py, depart)?;
             }
+            hooks::tell_of_forks(py, worker)?;
             let signal_function = signal_function(py)?;
             for number in [
                 signal::SIGINT,

@@ -153,6 +153,9 @@ impl Worker {
     /// Whether no further request should be taken: the master said so, it is gone, or nobody is
     /// left of the house. Also opens the log anew if that was asked for.
     pub fn should_leave(&self) -> bool {
+        if self.is_forsaken() {
+            return true;
+        }
         let bits = asked::word().load(Ordering::Acquire);
         if bits & asked::REOPEN != 0 && asked::take(asked::REOPEN) {
             log::reopen();
@@ -166,6 +169,17 @@ impl Worker {
             return true;
         }
         bits & asked::LEAVING != 0
+    }
+
+    /// This process is a child that the app has forked: it has no part in what the worker does, its parent. For a handler
+    /// of such forks.
+    pub fn forsake(&self) {
+        self.common.exchange.forsake();
+    }
+
+    /// Whether it is.
+    pub fn is_forsaken(&self) -> bool {
+        self.common.exchange.is_forsaken()
     }
 
     /// Serves, alone, who comes in at this address from now on; gives the address with the port in
@@ -292,6 +306,9 @@ impl<'w> Seat<'w> {
     pub fn served(&self) {
         self.side.rest();
         let worker = self.worker;
+        if worker.is_forsaken() {
+            return;
+        }
         let requests = worker.requests.fetch_add(1, Ordering::Relaxed) + 1;
         worker.served(requests, worker.messages.load(Ordering::Relaxed));
     }
@@ -356,6 +373,10 @@ pub(crate) fn run(common: &'static Common, assignment: Assignment, host: &mut dy
         return exit_code::WORKER_BOOT;
     }
     let code = live(worker, assignment.has_app, host);
+    if worker.is_forsaken() {
+        debug!("a process that the app has forked ends as its parent would, and runs no hook");
+        return code;
+    }
     let code = worker.depart(|hook| host.hook(hook)).unwrap_or_else(|| {
         // What it raises is in the log.
         let _ = host.hook(Hook::WorkerExit);

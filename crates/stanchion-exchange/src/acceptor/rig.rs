@@ -8,7 +8,7 @@ use crate::taken::Taken;
 use crate::word::Tenant;
 
 /// One seat, and room for one request.
-pub(super) const GEOMETRY: Geometry = Geometry {
+pub(crate) const GEOMETRY: Geometry = Geometry {
     seats: 1,
     seats_per_worker: 1,
     ahead_per_seat: 0,
@@ -21,7 +21,7 @@ pub(super) const GEOMETRY: Geometry = Geometry {
 };
 
 /// The only request, and in whose hands it is.
-pub(super) fn taken<'x>(exchange: &'x Exchange, side: &mut AcceptorSide<'x>) -> (u32, Taken<'x>) {
+pub(crate) fn taken<'x>(exchange: &'x Exchange, side: &mut AcceptorSide<'x>) -> (u32, Taken<'x>) {
     let submitted = side.submit(0, |_| Some(0)).expect("a free slot");
     let tenant = Tenant { seat: 0, tenure: 1 };
     let seat = SeatSide::new(exchange, tenant, 1, None);

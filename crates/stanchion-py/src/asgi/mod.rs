@@ -209,6 +209,7 @@ impl Puller {
         match task {
             Ok(task) => running.keep(&task),
             Err(failure) => {
+                puller.end_if_forked(py, Some(&failure));
                 if failure.is_instance_of::<PySystemExit>(py)
                     || failure.is_instance_of::<PyKeyboardInterrupt>(py)
                 {
@@ -425,16 +426,18 @@ impl Puller {
 
     /// Looks for news, and pulls.
     fn turn(this: &Bound<'_, Self>) -> PyResult<()> {
-        let (py, puller) = (this.py(), this.get());
-        puller.lock(py).seats.turns(false);
-        Self::unless_broken(this, || Self::look_and_pull(this))
+        Self::unless_broken(this, || {
+            this.get().lock(this.py()).seats.turns(false);
+            Self::look_and_pull(this)
+        })
     }
 
     /// Likewise, once what the loop runs has had its turn.
     fn turn_again(this: &Bound<'_, Self>) -> PyResult<()> {
-        let (py, puller) = (this.py(), this.get());
-        puller.lock(py).seats.turns(true);
-        Self::unless_broken(this, || Self::look_and_pull(this))
+        Self::unless_broken(this, || {
+            this.get().lock(this.py()).seats.turns(true);
+            Self::look_and_pull(this)
+        })
     }
 
     /// What the loop runs has had its turn: who waits to have a message decompressed goes on.
@@ -454,15 +457,15 @@ impl Puller {
     /// woken, so that no wake-up is lost for longer, whatever another worker writes over this one's inbox.
     fn beat(this: &Bound<'_, Self>, lag_us: u64) -> PyResult<()> {
         let (py, puller) = (this.py(), this.get());
-        let mut state = puller.lock(py);
-        state.seats.beat(lag_us);
-        let is_begun = state.begun.is_some();
-        drop(state);
-        if !is_begun {
-            return Ok(());
-        }
-        puller.inbox.awake();
         Self::unless_broken(this, || {
+            let mut state = puller.lock(py);
+            state.seats.beat(lag_us);
+            let is_begun = state.begun.is_some();
+            drop(state);
+            if !is_begun {
+                return Ok(());
+            }
+            puller.inbox.awake();
             puller.look_at_part(py);
             Self::look_and_pull(this)
         })
@@ -471,6 +474,12 @@ impl Puller {
     /// The loop turns no more.
     fn rest(&self) {
         self.inbox.rest();
+    }
+
+    /// Does not return in a child that the app has forked, which may have `raised` something.
+    #[pyo3(name = "end_if_forked", signature = (raised=None))]
+    fn end_child(&self, py: Python<'_>, raised: Option<Bound<'_, PyAny>>) {
+        self.end_if_forked(py, raised.map(PyErr::from_value).as_ref());
     }
 
     /// Whether the worker is to leave.

@@ -1,12 +1,16 @@
 //! What keeps a loop from being deaf, and what idles from holding memory: looks that nobody has called for, calls in the next
-//! turn, and an end after a panic.
+//! turn, and an end after a panic, or in a child that the app has forked.
 
+use pyo3::exceptions::PySystemExit;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
-use tracing::error;
+use stanchion_server::log::EXCEPTION;
+use tracing::{error, info};
 
 use super::{Puller, State};
+use crate::hooks;
+use crate::wsgi::traceback;
 
 /// What runs is looked at in so many parts, one with each beat of the loop: all of it within a second.
 const PARTS: usize = 4;
@@ -44,12 +48,45 @@ impl Puller {
         Ok(())
     }
 
+    /// Ends this process if it is a child that the app has forked. It has come back to what is its parent's: the requests,
+    /// and the epoll(7) instance that the parent's loop sleeps in, from which it must take nothing off. If the app has
+    /// `raised` something there, the child ends by that.
+    pub(super) fn end_if_forked(&self, py: Python<'_>, raised: Option<&PyErr>) {
+        if !self.worker.is_forsaken() {
+            return;
+        }
+        let code = raised.map_or(0, |raised| match asked_to_exit(py, raised) {
+            Some(code) => code,
+            None => {
+                let said = traceback(py, raised);
+                error!(target: EXCEPTION, "the app failed in a process that it has forked\n{said}");
+                1
+            }
+        });
+        info!(
+            "a process that the app has forked comes back to the event loop of its worker, and ends"
+        );
+        hooks::exit_now(py, code)
+    }
+
+    /// The same where a task comes to its end.
+    pub(super) fn end_if_forked_by(&self, task: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = task.py();
+        if self.worker.is_forsaken() {
+            let raised = task.call_method0(intern!(py, "exception"))?;
+            let raised = (!raised.is_none()).then(|| PyErr::from_value(raised));
+            self.end_if_forked(py, raised.as_ref());
+        }
+        Ok(())
+    }
+
     /// Does what the loop calls for. After a panic nobody knows what is left halfway: all that runs is given up, and
     /// the loop ends.
     pub(super) fn unless_broken(
         this: &Bound<'_, Self>,
         work: impl FnOnce() -> PyResult<()>,
     ) -> PyResult<()> {
+        this.get().end_if_forked(this.py(), None);
         let done = this.get().worker.work_of_loop(work);
         done.unwrap_or_else(|| Self::break_off(this))
     }
@@ -70,4 +107,14 @@ impl Puller {
             over.call_method0(py, intern!(py, "set")).map(drop)
         })
     }
+}
+
+/// The exit code that the app asks for, if that is what it has raised.
+fn asked_to_exit(py: Python<'_>, raised: &PyErr) -> Option<i32> {
+    if !raised.is_instance_of::<PySystemExit>(py) {
+        return None;
+    }
+    let code = raised.value(py).getattr(intern!(py, "code")).ok();
+    let code = code.filter(|code| !code.is_none());
+    Some(code.map_or(0, |code| code.extract().unwrap_or(1)))
 }

@@ -1,0 +1,71 @@
+"""An asynchronous app that forks: the child comes back to the loop of its parent, as the path says.
+
+/returns /raises /exits /waits answer with their process and the child's exit code. /timer begins to wait, /rings says
+whether that is over. A WebSocket hears again what it says.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+Message = dict[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+TIMER_S = 5.0
+RUNG: list[bool] = [False]
+CODES = {"/returns": 0, "/raises": 1, "/exits": 3, "/waits": 0}
+
+
+async def app(scope: Message, receive: Receive, send: Send) -> None:
+    match scope["type"]:
+        case "http":
+            await http(scope["path"], send)
+        case "websocket":
+            await echo(receive, send)
+        case _:
+            raise NotImplementedError
+
+
+async def http(path: str, send: Send) -> None:
+    said: dict[str, Any] = {"pid": os.getpid()}
+    if path in CODES:
+        # Behind a wait, its task is one that the loop goes on with.
+        await asyncio.sleep(0)
+        said["code"] = await forked(path)
+        if said["code"] is None:
+            return
+    elif path == "/timer":
+        asyncio.get_running_loop().call_later(TIMER_S, RUNG.__setitem__, 0, True)
+    elif path == "/rings":
+        said["rings"] = RUNG[0]
+    await send({"type": "http.response.start", "status": 200})
+    await send({"type": "http.response.body", "body": json.dumps(said).encode()})
+
+
+async def forked(path: str) -> int | None:
+    """The exit code of a child; None in the child."""
+    loop = asyncio.get_running_loop()
+    waiting = loop.create_future()
+    child = os.fork()
+    if not child:
+        print("the child was here")
+        if path == "/raises":
+            raise ValueError("in the child")
+        if path == "/exits":
+            sys.exit(CODES[path])
+        if path == "/waits":
+            await waiting
+        return None
+    _, status = await loop.run_in_executor(None, os.waitpid, child, 0)
+    return os.waitstatus_to_exitcode(status)
+
+
+async def echo(receive: Receive, send: Send) -> None:
+    await receive()
+    await send({"type": "websocket.accept"})
+    while (event := await receive())["type"] == "websocket.receive":
+        await send({**event, "type": "websocket.send"})

@@ -1,0 +1,37 @@
+"""Children that an app forks and that come back to its event loop: what the worker has in hand stays the worker's."""
+
+import pytest
+
+from asgi.conftest import ServeAsgi
+from support.counts import Counts
+from support.websocket import Open, sessions
+
+pytestmark = pytest.mark.own("uvicorn's children share its sockets")
+
+CODES = {"/returns": 0, "/raises": 1, "/exits": 3, "/waits": 0}
+MANY = 100
+
+
+@pytest.mark.parametrize("how", CODES)
+def test_a_child_that_comes_back_to_the_loop_ends_and_harms_nobody(
+    serve_asgi: ServeAsgi, counts: Counts, opens: Open, how: str
+) -> None:
+    server = serve_asgi("forking:app", "--lifespan", "off", *counts.arguments)
+    client = opens(server)
+    with server.connect() as wire:
+        said = wire.get(how).json()
+        assert said["code"] == CODES[how]
+        server.log.wait("a process that the app has forked comes back to the event loop of its worker, and ends")
+        assert ("ValueError: in the child" in server.log.text()) is (how == "/raises")
+        assert "the child was here" in server.stdout.text()
+        # The loop is still woken: its heartbeats alone would have it answer four requests a second.
+        wire.get("/timer")
+        for _ in range(MANY):
+            assert wire.get("/").json() == {"pid": said["pid"]}
+        assert wire.get("/rings").json()["rings"] is False
+    client.text("still here")
+    assert client.hear() == "still here"
+    client.close()
+    assert client.until_end() == [(1000, "")]
+    assert sessions(counts) == {"begun": 1, "closed_by_client": 1}
+    assert counts.settled()["answered"] == MANY + 4

@@ -13,6 +13,7 @@ use pyo3::sync::MutexExt;
 use pyo3::types::{PyIterator, PyTuple};
 
 use super::running::Running;
+use super::waits::Sent;
 
 /// One call of `receive` or `send`.
 #[pyclass(frozen, module = "stanchion")]
@@ -35,9 +36,11 @@ enum Step {
 }
 
 /// What it does when its wait is over.
-#[derive(Clone, Copy)]
 enum Then {
     Receive,
+    /// Sends it, of which nothing is taken.
+    Send(Py<PyAny>),
+    /// Nothing: what it sends is taken.
     End,
 }
 
@@ -66,6 +69,13 @@ impl Awaited {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Nobody waits for what is to come then.
+    fn gives_up(&self, py: Python<'_>, then: &Then) {
+        if let Then::End = then {
+            self.of.give_up_waiting(py);
+        }
+    }
+
     /// Goes on as far as it comes.
     fn go_on(&self, py: Python<'_>) -> PyResult<Came> {
         let mut step = std::mem::replace(&mut *self.lock(py), Step::Over);
@@ -81,8 +91,9 @@ impl Awaited {
                     Err(future) => (future, Then::Receive),
                 },
                 Step::Send(message) => match self.of.take_message(message.bind(py))? {
-                    None => return Ok(Came::Through(None)),
-                    Some(future) => (future.into_bound(py), Then::End),
+                    Sent::Through => return Ok(Came::Through(None)),
+                    Sent::Taken(future) => (future.into_bound(py), Then::End),
+                    Sent::Later(future) => (future.into_bound(py), Then::Send(message)),
                 },
                 Step::Wait { steps, then } => match (steps.bind(py).clone().next(), then) {
                     (Some(Err(raised)), _) => return Err(raised),
@@ -94,6 +105,10 @@ impl Awaited {
                     (None, Then::End) => return Ok(Came::Through(None)),
                     (None, Then::Receive) => {
                         step = Step::Receive;
+                        continue;
+                    }
+                    (None, Then::Send(message)) => {
+                        step = Step::Send(message);
                         continue;
                     }
                 },
@@ -138,6 +153,7 @@ impl Awaited {
         let Step::Wait { steps, then } = step else {
             return Err(thrown(raised)?);
         };
+        self.gives_up(py, &then);
         let caught = steps
             .bind(py)
             .call_method1(intern!(py, "throw"), raised.clone())?;
@@ -148,7 +164,8 @@ impl Awaited {
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let step = std::mem::replace(&mut *self.lock(py), Step::Over);
-        if let Step::Wait { steps, .. } = step {
+        if let Step::Wait { steps, then } = step {
+            self.gives_up(py, &then);
             steps.call_method0(py, intern!(py, "close"))?;
         }
         Ok(())

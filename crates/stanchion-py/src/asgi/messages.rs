@@ -13,7 +13,7 @@ use stanchion_server::record::{
 };
 
 use super::compression::Compression;
-use super::progress::come;
+use super::input::come;
 
 /// What has come and the app has not got.
 #[derive(Default)]

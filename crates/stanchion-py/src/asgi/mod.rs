@@ -6,6 +6,7 @@
 
 mod awaited;
 mod compression;
+mod input;
 mod messages;
 mod progress;
 mod reading;

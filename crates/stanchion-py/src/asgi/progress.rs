@@ -5,14 +5,14 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 
-use pyo3::exceptions::{PyOSError, PyValueError};
-use pyo3::intern;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::PyBytes;
 use stanchion_server::{Ending, Gone, Inflow, Taken};
 use tracing::error;
 
-use super::waits::{Put, Receivers};
+use super::input::{Input, Part, come, in_record};
+use super::waits::{Put, Waiters};
 use crate::answer::{Answer, Stage};
 use crate::response::ClientGone;
 
@@ -37,11 +37,15 @@ pub(super) struct Progress {
     beyond: u32,
     /// The app's task has ended, but pieces that it has sent wait for room.
     pub(super) is_left: bool,
-    pub(super) receivers: Receivers,
+    pub(super) receivers: Waiters,
+    /// Those who are to send nothing before what [`Self::give_up_waiting`] was called for is out.
+    pub(super) senders: Waiters,
     /// Pieces of the answer for which there was no room, oldest first.
     pending: VecDeque<Pending>,
     /// The number of the last one.
     pieces: u64,
+    /// Up to this one, somebody has given up waiting for them.
+    given_up: u64,
     pub(super) task: Option<Py<PyAny>>,
     /// The task, once it was cancelled since it ran past its deadline.
     pub(super) cancelled: Option<Py<PyAny>>,
@@ -57,20 +61,6 @@ enum Idle {
     Rests(u64),
 }
 
-/// What of the request's body the app has not got.
-pub(super) enum Input {
-    /// In the slot.
-    Memory { at: usize, len: usize },
-    /// Likewise, and more comes behind that.
-    Begun { at: usize, len: usize },
-    /// It comes.
-    Coming,
-    /// In a file of its own.
-    File { file: File, left: u64 },
-    /// Nothing.
-    Over,
-}
-
 /// A piece of the answer that waits for room.
 struct Pending {
     piece: Piece,
@@ -78,24 +68,6 @@ struct Pending {
     number: u64,
     /// `None` until it is made, or if nobody waits.
     future: Option<Py<PyAny>>,
-}
-
-/// A piece of a request's body.
-pub(super) struct Part<'py> {
-    bytes: Bound<'py, PyBytes>,
-    is_last: bool,
-}
-
-impl<'py> Part<'py> {
-    /// As the app gets it.
-    pub(super) fn event(self) -> PyResult<Bound<'py, PyDict>> {
-        let py = self.bytes.py();
-        let event = PyDict::new(py);
-        event.set_item(intern!(py, "type"), intern!(py, "http.request"))?;
-        event.set_item(intern!(py, "body"), self.bytes)?;
-        event.set_item(intern!(py, "more_body"), !self.is_last)?;
-        Ok(event)
-    }
 }
 
 /// What is left of a piece.
@@ -170,9 +142,11 @@ impl Progress {
             is_client_gone: false,
             beyond: 0,
             is_left: false,
-            receivers: Receivers::default(),
+            receivers: Waiters::default(),
+            senders: Waiters::default(),
             pending: VecDeque::new(),
             pieces: 0,
+            given_up: 0,
             task: None,
             cancelled: None,
             idle: Idle::Seen(u64::MAX),
@@ -361,6 +335,26 @@ impl Progress {
         Ok(false)
     }
 
+    /// Somebody does not wait any more until what it has sent is written, such as with a timeout. Who sends next waits for
+    /// that instead, before anything is taken of it: or each piece that is given up would take memory, without end.
+    pub(super) fn give_up_waiting(&mut self) {
+        self.given_up = self.pieces;
+    }
+
+    /// Whether that waits for room.
+    pub(super) fn is_behind(&self) -> bool {
+        let oldest = self.pending.front();
+        oldest.is_some_and(|piece| piece.number <= self.given_up)
+    }
+
+    /// Those whose turn to send has come.
+    fn next_senders(&mut self) -> Vec<Py<PyAny>> {
+        if self.is_behind() {
+            return Vec::new();
+        }
+        self.senders.take()
+    }
+
     /// All that was given of the answer is written.
     fn is_through(&mut self, is_last: bool) {
         if is_last {
@@ -370,8 +364,8 @@ impl Progress {
         }
     }
 
-    /// Writes what waits for room, as far as there is some. Gives the futures of those who are through, and of those
-    /// whose client has gone.
+    /// Writes what waits for room, as far as there is some. Gives the futures of those who are through or may send now, and
+    /// of those whose client has gone.
     pub(super) fn flush(&mut self, py: Python<'_>) -> (Vec<Py<PyAny>>, Vec<Py<PyAny>>) {
         let mut done = Vec::new();
         while let Some(pending) = self.pending.front_mut() {
@@ -380,7 +374,7 @@ impl Progress {
             };
             match pending.piece.write_to(py, taken) {
                 Ok(true) => {}
-                Ok(false) => return (done, Vec::new()),
+                Ok(false) => break,
                 Err(stopped) => {
                     if let Stopped::File(failure) = stopped {
                         error!("a file that the app sends cannot be read: {failure}");
@@ -397,12 +391,13 @@ impl Progress {
                 done.extend(future);
             }
         }
+        let mut failed = Vec::new();
         if self.is_client_gone {
-            let failed = self.pending.drain(..);
-            let failed = failed.filter_map(|pending| pending.future);
-            return (done, failed.collect());
+            let pending = self.pending.drain(..);
+            failed.extend(pending.filter_map(|pending| pending.future));
         }
-        (done, Vec::new())
+        done.append(&mut self.next_senders());
+        (done, failed)
     }
 
     /// Whether something waits for room.
@@ -442,38 +437,9 @@ impl Progress {
         self.is_answered = true;
         self.input = Input::Over;
         let waiting = self.pending.drain(..);
-        waiting.filter_map(|pending| pending.future).collect()
+        let waiting = waiting.filter_map(|pending| pending.future);
+        waiting.chain(self.senders.take()).collect()
     }
-}
-
-/// A body, or the start of it, that is in the record of its request.
-fn in_record<'py>(
-    py: Python<'py>,
-    taken: &Taken<'_>,
-    at: usize,
-    len: usize,
-) -> PyResult<Bound<'py, PyBytes>> {
-    PyBytes::new_with(py, len, |bytes| {
-        is_whole(taken.read_request(at, bytes), len)
-    })
-}
-
-/// So many bytes that have come behind that.
-pub(super) fn come<'py>(
-    py: Python<'py>,
-    taken: &mut Taken<'_>,
-    len: usize,
-) -> PyResult<Bound<'py, PyBytes>> {
-    PyBytes::new_with(py, len, |bytes| is_whole(taken.receive(bytes), len))
-}
-
-fn is_whole(read: usize, len: usize) -> PyResult<()> {
-    if read < len {
-        return Err(PyOSError::new_err(
-            "what the client has sent has changed its length",
-        ));
-    }
-    Ok(())
 }
 
 /// Writes what there is room for, since nothing else was written.

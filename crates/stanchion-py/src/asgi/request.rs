@@ -15,7 +15,8 @@ use tracing::error;
 
 use super::Puller;
 use super::awaited::{Awaited, reject, resolve};
-use super::progress::{Input, Progress, client_gone, write_all};
+use super::input::Input;
+use super::progress::{Progress, client_gone, write_all};
 use super::running::Running;
 use super::waits::{Put, Waited};
 use crate::answer::{Answer, Stage};

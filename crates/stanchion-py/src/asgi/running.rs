@@ -4,9 +4,10 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use super::progress::Progress;
 use super::request::Request;
 use super::socket::Socket;
-use super::waits::Waited;
+use super::waits::{Sent, Waited};
 
 /// A call of the app.
 pub(super) enum Running {
@@ -109,12 +110,28 @@ impl Running {
         }
     }
 
-    /// Does what the app sends. A future, if it has to wait for room.
-    pub(super) fn take_message(&self, message: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
+    /// Does what the app sends, when its turn has come.
+    pub(super) fn take_message(&self, message: &Bound<'_, PyAny>) -> PyResult<Sent> {
         let py = message.py();
+        let turn = match self {
+            Self::Request(request) => request.get().wait_for_turn(py)?,
+            Self::Socket(socket) => socket.get().wait_for_turn(py)?,
+        };
+        if let Some(turn) = turn {
+            return Ok(Sent::Later(turn));
+        }
+        let waits = match self {
+            Self::Request(request) => Request::take_message(request.bind(py), message)?,
+            Self::Socket(socket) => Socket::take_message(socket.bind(py), message)?,
+        };
+        Ok(waits.map_or(Sent::Through, Sent::Taken))
+    }
+
+    /// See [`Progress::give_up_waiting`](super::progress::Progress::give_up_waiting).
+    pub(super) fn give_up_waiting(&self, py: Python<'_>) {
         match self {
-            Self::Request(request) => Request::take_message(request.bind(py), message),
-            Self::Socket(socket) => Socket::take_message(socket.bind(py), message),
+            Self::Request(request) => request.get().with(py, Progress::give_up_waiting),
+            Self::Socket(socket) => socket.get().with(py, Progress::give_up_waiting),
         }
     }
 }

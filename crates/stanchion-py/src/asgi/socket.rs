@@ -17,8 +17,9 @@ use tracing::error;
 
 use super::Puller;
 use super::awaited::{Awaited, reject};
+use super::input::Input;
 use super::messages::disconnect;
-use super::progress::{Input, Progress, client_gone, write_all};
+use super::progress::{Progress, client_gone, write_all};
 use super::request::{as_bytes, comes_of_gone_client, wake};
 use super::running::Running;
 use super::standing::{Standing, State};

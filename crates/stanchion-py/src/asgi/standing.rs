@@ -80,8 +80,9 @@ impl State {
         if !self.progress.is_client_gone {
             return Vec::new();
         }
-        let (_, failed) = self.progress.flush(py);
-        failed
+        let (mut lost, failed) = self.progress.flush(py);
+        lost.extend(failed);
+        lost
     }
 
     /// Nobody hears what the app sends, and that is not of its own making.

@@ -19,22 +19,31 @@ pub(super) enum Put {
     Waits(u64),
 }
 
-/// Futures of those who wait for an event.
+/// What has come of a message that the app sends.
+pub(super) enum Sent {
+    Through,
+    /// It is taken, and waits for room: until this is done.
+    Taken(Py<PyAny>),
+    /// Nothing of it is taken. It is to be sent again once this is done.
+    Later(Py<PyAny>),
+}
+
+/// Futures of those who wait, for an event or for their turn to send.
 #[derive(Default)]
-pub(super) struct Receivers {
+pub(super) struct Waiters {
     futures: Vec<Py<PyAny>>,
     /// How often they were taken, to be woken.
     wakes: u64,
 }
 
-impl Receivers {
+impl Waiters {
     /// Those that are to be woken: all.
     pub(super) fn take(&mut self) -> Vec<Py<PyAny>> {
         self.wakes += 1;
         std::mem::take(&mut self.futures)
     }
 
-    /// To be asked when there was no event.
+    /// To be asked when there was nothing for one.
     pub(super) fn wakes(&self) -> u64 {
         self.wakes
     }
@@ -57,27 +66,52 @@ pub(super) trait Waited {
         Ok(waits.then(|| future.unbind()))
     }
 
+    /// A future for who is to send nothing before what others have given up is out, if there is such.
+    fn wait_for_turn(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        loop {
+            let (is_behind, wakes) = self.with(py, |progress| {
+                (progress.is_behind(), progress.senders.wakes())
+            });
+            if !is_behind {
+                return Ok(None);
+            }
+            if let Some(future) = self.wait_among(py, wakes, |progress| &mut progress.senders)? {
+                return Ok(Some(future.unbind()));
+            }
+        }
+    }
+
     /// A future for who waits for an event. `None` if others were woken since there was none: it is to look again.
     fn wait_for_event<'py>(
         &self,
         py: Python<'py>,
         wakes: u64,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.wait_among(py, wakes, |progress| &mut progress.receivers)
+    }
+
+    /// Likewise for who is one of these.
+    fn wait_among<'py>(
+        &self,
+        py: Python<'py>,
+        wakes: u64,
+        who: fn(&mut Progress) -> &mut Waiters,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let mut given_up: Vec<_> = self.with(py, |progress| {
-            let futures = progress.receivers.futures.iter();
+            let futures = who(progress).futures.iter();
             futures.map(|future| future.clone_ref(py)).collect()
         });
         given_up.retain(|future| is_done(future.bind(py)).unwrap_or(true));
         let future = future_of(self.event_loop().bind(py))?;
         let waits = self.with(py, |progress| {
-            let receivers = &mut progress.receivers;
-            if receivers.wakes != wakes {
+            let waiters = who(progress);
+            if waiters.wakes != wakes {
                 return false;
             }
             // An app that asks with a timeout, again and again, must not make the list longer.
             let is_given_up = |future: &Py<PyAny>| given_up.iter().any(|one| one.is(future));
-            receivers.futures.retain(|future| !is_given_up(future));
-            receivers.futures.push(future.clone().unbind());
+            waiters.futures.retain(|future| !is_given_up(future));
+            waiters.futures.push(future.clone().unbind());
             true
         });
         Ok(waits.then_some(future))

@@ -1,0 +1,55 @@
+"""Apps that give up waiting for a client, and send on: what they have given up takes no memory without end."""
+
+import pytest
+
+from asgi.conftest import ServeAsgi
+from support.gate import Gate
+from support.server import Server
+from support.websocket import Open
+from support.wire import Wire, request
+
+pytestmark = pytest.mark.own("uvicorn's loop has the client's socket")
+
+SIZE = 1 << 20
+"""Of what the app sends at a time."""
+GIVEN_UP = 40
+"""So many it has given up."""
+
+
+@pytest.fixture
+def server(serve_asgi: ServeAsgi, gate: Gate) -> Server:
+    # What a slow client does not take of an answer would go to a file.
+    return serve_asgi("impatient:app", "--lifespan", "off", "--response-spool", "0", env=gate.environment)
+
+
+def numbers(sent: bytes) -> list[int]:
+    """Those of what has come, each whole."""
+    starts = range(0, len(sent), SIZE)
+    found = [int.from_bytes(sent[start : start + 4], "big") for start in starts]
+    assert sent == b"".join(number.to_bytes(4, "big") * (SIZE // 4) for number in found)
+    return found
+
+
+def check(came: list[int], through: int) -> None:
+    """All has come that the app was through with, in order; and little else, while the kernel took some of it yet."""
+    assert came[:through] == list(range(through))
+    assert came == sorted(set(came))
+    assert through < len(came) < through + GIVEN_UP // 2
+
+
+def test_of_messages_that_are_given_up_few_are_sent(server: Server, gate: Gate, opens: Open) -> None:
+    client = opens(server, receive_buffer_bytes=4096)
+    through = int(gate.announcement())
+    gate.let_pass(1)
+    heard = b"".join(iter(client.hear, b"last"))
+    check(numbers(heard), through)
+
+
+def test_of_pieces_of_an_answer_likewise(server: Server, gate: Gate) -> None:
+    with Wire(server.address.connect(receive_buffer_bytes=4096)) as wire:
+        wire.send(request("GET", "/"))
+        through = int(gate.announcement())
+        gate.let_pass(1)
+        body = wire.response().body
+    assert body.endswith(b"last")
+    check(numbers(body.removesuffix(b"last")), through)

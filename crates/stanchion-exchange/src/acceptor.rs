@@ -436,9 +436,10 @@ impl<'x> AcceptorSide<'x> {
                 None
             }
         };
-        let request = self.leave_request(slot);
-        self.exchange
-            .wipe(slot, request, self.poured_bytes(slot), reached);
+        let (request, poured) = (self.leave_request(slot), self.poured_bytes(slot));
+        let others = self.exchange.request_len(slot).max(poured as usize);
+        self.remains[slot as usize].leave_others(others);
+        self.exchange.wipe(slot, request, poured, reached);
         self.used[slot as usize] = false;
         let turn = self.turns[slot as usize];
         self.exchange

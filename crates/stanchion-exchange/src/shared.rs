@@ -396,34 +396,38 @@ impl Exchange {
         self.zero(offset, slot, self.geometry.response_bytes, 0..bytes);
     }
 
+    /// The areas of slots: where the first of each is, and how long each is.
+    fn areas(&self) -> [(usize, usize); 3] {
+        [
+            (self.offsets.requests, self.geometry.request_bytes),
+            (self.offsets.inflows, self.geometry.inflow_bytes),
+            (self.offsets.responses, self.geometry.response_bytes),
+        ]
+    }
+
     /// Forgets all that is in a slot, of which it is not known how far it reaches.
     pub(crate) fn wipe_all(&self, slot: u32) {
-        let Geometry {
-            request_bytes,
-            inflow_bytes,
-            response_bytes,
-            ..
-        } = self.geometry;
-        self.zero_all(self.offsets.requests, slot, request_bytes);
-        self.zero_all(self.offsets.inflows, slot, inflow_bytes);
-        self.zero_all(self.offsets.responses, slot, response_bytes);
+        for (offset, bytes) in self.areas() {
+            self.zero_all(offset, slot, bytes);
+        }
+    }
+
+    /// Gives back what a slot takes that is free and holds zeroes. What the kernel does not take stays.
+    pub(crate) fn give_all_back(&self, slot: u32) {
+        let give_back = |(at, len)| self.try_zero_all(at, slot, len);
+        let _ = self.areas().into_iter().try_for_each(give_back);
     }
 
     /// Gives back what a request takes that nobody reads again, and an answer of which all was read. False if the
     /// kernel does not take it.
     pub(crate) fn give_back(&self, slot: u32) -> bool {
-        let Geometry {
-            request_bytes,
-            response_bytes,
-            ..
-        } = self.geometry;
-        let request = self.try_zero_all(self.offsets.requests, slot, request_bytes);
-        if request.is_err() {
+        let [request, _, response] = self.areas();
+        let give_back = |(at, len)| self.try_zero_all(at, slot, len).is_ok();
+        if !give_back(request) {
             return false;
         }
         self.head(slot).request_len.store(0, Ordering::Relaxed);
-        let response = self.try_zero_all(self.offsets.responses, slot, response_bytes);
-        response.is_ok()
+        give_back(response)
     }
 
     /// Writes zeroes over this part of a slot's area of so many `bytes`.

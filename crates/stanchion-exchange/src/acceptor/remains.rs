@@ -1,30 +1,40 @@
 //! What long requests and answers leave in their slots: it is wiped a little later, as the next long one writes over
-//! most of it.
+//! most of it. The memory is kept for that one, and given back if none comes soon.
 
 use super::AcceptorSide;
 
 /// What is shorter is wiped as soon as its slot is free.
 const BYTES_MIN: usize = 64 * 1024;
 
-/// What was left in the response ring of a slot.
+/// What was left in a slot.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Remains {
-    /// How far it reaches; 0 = nothing.
+    /// How far it reaches in the response ring; 0 = nothing.
     bytes: usize,
     /// It has been there at the last [`AcceptorSide::wipe_remains`], with the slot in use.
     is_due: bool,
+    /// The slot has much memory, which is zeroes by now.
+    is_large: bool,
+    /// Which turn the slot was in at the last [`AcceptorSide::wipe_remains`].
+    turn: u32,
 }
 
 impl Remains {
     /// An answer has ended, which has reached so far into its ring: gives how much is to be wiped at once.
     pub(super) fn leave(&mut self, reached: usize) -> usize {
         let bytes = reached.max(self.bytes);
+        self.is_large |= bytes >= BYTES_MIN;
         if bytes < BYTES_MIN || self.is_due {
-            *self = Self::default();
+            (self.bytes, self.is_due) = (0, false);
             return bytes;
         }
         self.bytes = bytes;
         0
+    }
+
+    /// Likewise of so many bytes of something else, which is wiped elsewhere.
+    pub(super) fn leave_others(&mut self, bytes: usize) {
+        self.is_large |= bytes >= BYTES_MIN;
     }
 }
 
@@ -49,7 +59,8 @@ impl AcceptorSide<'_> {
     }
 
     /// Wipes what long requests and answers have left in slots that are free. To be called now and then: what an answer
-    /// has left in a slot that is used now will be wiped when that is free.
+    /// has left in a slot that is used now will be wiped when that is free. Memory of one that has not been used since the
+    /// last time is given back: of a thousand slow clients there would else be hundreds of megabytes for good.
     pub fn wipe_remains(&mut self) {
         for slot in 0..self.requests_left.len() as u32 {
             if !self.used[slot as usize] {
@@ -57,14 +68,15 @@ impl AcceptorSide<'_> {
             }
         }
         for (slot, remains) in self.remains.iter_mut().enumerate() {
-            if remains.bytes == 0 {
-                continue;
-            }
+            let turn_before = std::mem::replace(&mut remains.turn, self.turns[slot]);
             if self.used[slot] {
-                remains.is_due = true;
-            } else {
+                remains.is_due = remains.bytes > 0;
+            } else if remains.bytes > 0 {
                 self.exchange.wipe_answer(slot as u32, remains.bytes);
-                *remains = Remains::default();
+                remains.bytes = 0;
+            } else if remains.is_large && remains.turn == turn_before {
+                self.exchange.give_all_back(slot as u32);
+                remains.is_large = false;
             }
         }
     }

@@ -113,12 +113,18 @@ class EventLoop:
         self._close()
 
     def _run(self, awaitable: Awaitable[object]) -> None:
-        """Run the loop; what asks the process to exit makes the worker leave."""
+        """Run the loop; what asks the process to exit, or stops the loop, makes the worker leave."""
         try:
             self._loop.run_until_complete(awaitable)
         except (SystemExit, KeyboardInterrupt) as asked:
             self._puller.end_if_forked(asked)
             log(_INFO, f"the app asked to exit ({type(asked).__name__}): the worker leaves")
+            self._puller.leave()
+        except RuntimeError:
+            if self._loop.is_closed():
+                raise
+            # What is awaited here raises none, so somebody has called `stop`. What runs goes on, as if asked to exit.
+            log(_INFO, "the app stopped the event loop: the worker leaves")
             self._puller.leave()
 
     def _finish(self, what: str, work: Coroutine[Any, Any, object]) -> None:

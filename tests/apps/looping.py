@@ -66,6 +66,8 @@ async def app(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> 
         case "/grow":
             # By so many MiB, each page of which is written to.
             grown.append(b"x" * (int(query) << 20))
+        case "/stop":
+            asyncio.get_running_loop().stop()
         case "/pass":
             announce(f"{pid} may be let pass")
             await asyncio.get_running_loop().run_in_executor(None, wait_for_pass)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from asgi.conftest import ServeAsgi
 from support.asgi import Flavour
 from support.gate import Gate
 from support.patience import eventually
@@ -221,3 +222,15 @@ def test_an_app_that_asks_to_exit_has_its_worker_replaced(serve: Serve, flavour:
         assert wire.get(f"/raises?{what}").status == 500
         server.log.wait("the app asked to exit")
         assert wire.get("/received").status == 200
+
+
+def test_what_runs_is_answered_when_the_app_stops_the_loop(serve_asgi: ServeAsgi, gate: Gate) -> None:
+    server = serve_asgi("looping:app", env=gate.environment)
+    with server.connect() as waiting, server.connect() as wire:
+        waiting.send(request("GET", "/pass"))
+        pid = gate.announcement().split()[0]
+        assert wire.get("/stop").text == pid
+        server.log.wait("the app stopped the event loop: the worker leaves")
+        gate.let_pass(1)
+        assert waiting.response().text == pid
+        assert wire.get("/").text != pid

@@ -7,12 +7,12 @@ sent, anything but a whole answer of 200 is a failure. It obeys `Connection: clo
 import select
 import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from types import TracebackType
 
 from support.address import Address
-from support.patience import PATIENCE_S, eventually
+from support.patience import eventually
 from support.wire import BrokenOff, Malformed, Wire, request
 
 PAUSE_S = 0.002
@@ -49,9 +49,11 @@ class Steady:
         each: int = 2,
         keep_alive: tuple[bool, ...] = (True, False),
         fine: tuple[int, ...] = (200,),
+        connect: Callable[[Address], Wire] = Wire.connect,
     ) -> None:
         self._stop = threading.Event()
         self._fine = fine
+        self._connect = connect
         kinds = [(address, keeps) for address in addresses for keeps in keep_alive]
         self._tallies: dict[str, list[Tally]] = {}
         self._threads = []
@@ -132,7 +134,7 @@ class Steady:
             wire.close()
             wire = None
         if wire is None:
-            wire = Wire.connect(address, PATIENCE_S)
+            wire = self._connect(address)
             tally.connections += 1
             wire.send(data)
         try:

@@ -43,8 +43,9 @@ class WebSocket:
         path: str = "/",
         subprotocols: tuple[str, ...] = (),
         receive_buffer_bytes: int | None = None,
+        wire: Wire | None = None,
     ) -> None:
-        self.wire = Wire(server.addresses[0].connect(receive_buffer_bytes=receive_buffer_bytes))
+        self.wire = wire or Wire(server.addresses[0].connect(receive_buffer_bytes=receive_buffer_bytes))
         self._connection = WSConnection(ConnectionType.CLIENT)
         self._heard: list[Any] = []
         self._message: str | bytes | bytearray = ""

@@ -1,5 +1,6 @@
 """Requests over TLS, as clients of other makes speak it."""
 
+import contextlib
 import hashlib
 import os
 import ssl
@@ -150,6 +151,29 @@ def test_files_are_sent(size: int, serve: Serve, connect: Connect, pair: Pair, t
         assert wire.get("/").body == b"hello\n"
 
 
+def test_a_file_that_is_not_in_memory_is_sent(serve: Serve, connect: Connect, pair: Pair, tmp_path: Path) -> None:
+    content = os.urandom(30 * MIB)
+    path = tmp_path / "cold.bin"
+    path.write_bytes(content)
+    server = serve("hello:app", *pair.arguments(), "--static", f"/static={tmp_path}")
+    with connect(server) as wire:
+        assert wire.get("/static/cold.bin").body == content
+        forget(path)
+        assert wire.get("/static/cold.bin").body == content
+        assert wire.get("/").body == b"hello\n"
+
+
+def forget(path: Path) -> None:
+    """Have the kernel forget what it keeps of a file; skips where it does not."""
+    with path.open("rb+") as file:
+        os.fsync(file)
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        for offset in (0, path.stat().st_size - 1):
+            with contextlib.suppress(BlockingIOError):
+                os.preadv(file.fileno(), [bytearray(1)], offset, os.RWF_NOWAIT)
+                pytest.skip("this file system keeps it in memory")
+
+
 def test_half_open_handshakes_keep_nobody_waiting(serve: Serve, connect: Connect, pair: Pair, tmp_path: Path) -> None:
     counts = Counts(tmp_path / "ctl")
     server = serve("hello:app", *pair.arguments(), *counts.arguments, "--header-timeout", "2")
@@ -215,47 +239,3 @@ def test_what_cannot_be_served_with_stops_the_start(case: str, build: Serve, aut
     assert server.exit_code() == 2
     server.log.wait_end()
     assert why in server.log.text()
-
-
-def test_only_the_acceptor_has_the_key(hello: Server, pair: Pair) -> None:
-    """Not master, template and workers: neither in their memory nor by a descriptor."""
-    if os.geteuid() != 0:
-        pytest.skip("only root may look into them")
-    key = pair.keyfile.read_bytes()
-    secret = b"".join(key.splitlines()[1:-1])[8:56]
-    found = {one.pid for one in hello.processes() if secret in memory_of(one.pid)}
-    acceptor = hello.acceptor().pid
-    assert found <= {acceptor}
-    for one in hello.processes():
-        copies = [link for link in links_of(one.pid) if "stanchion-copy" in link]
-        assert bool(copies) == (one.pid == hello.pid), one
-    assert "keyfile" not in Path(f"/proc/{acceptor}/environ").read_text()
-
-
-def memory_of(pid: int) -> bytes:
-    """All that a process can write, with what stands in it as text without its line breaks."""
-    parts = []
-    with Path(f"/proc/{pid}/mem").open("rb", 0) as memory:
-        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
-            span, rights, *_ = line.split()
-            if not rights.startswith("rw") or "[vvar]" in line:
-                continue
-            begin, end = (int(part, 16) for part in span.split("-"))
-            if end - begin > 256 * MIB:
-                continue
-            try:
-                memory.seek(begin)
-                parts.append(memory.read(end - begin))
-            except OSError:
-                continue
-    return b"".join(parts).replace(b"\n", b"")
-
-
-def links_of(pid: int) -> list[str]:
-    links = []
-    for path in Path(f"/proc/{pid}/fd").iterdir():
-        try:
-            links.append(str(path.readlink()))
-        except FileNotFoundError:
-            continue
-    return links

@@ -23,6 +23,7 @@ VALUES: dict[str, tuple[str, object]] = {
     "raw_paste_global_conf": ("a=1", ["a=1"]),
     "chdir": (".", "."),
     "root_path": ("/shop", "/shop"),
+    "redirect_to_https": ("443", "443"),
     "forwarded_allow_ips": ("10.0.0.0/8", "10.0.0.0/8"),
     "proxy_allow_ips": ("10.0.0.0/8", "10.0.0.0/8"),
     "uwsgi_allow_ips": ("10.0.0.0/8", "10.0.0.0/8"),

@@ -38,6 +38,8 @@ counted! {
         Answered = "answered",
         /// A probe was answered by us (`health_path`).
         Probed = "probed",
+        /// Was sent on to https by us (`redirect_to_https`).
+        Redirected = "redirected",
         /// A static file was answered by us (`static_files`), or that there is none, or that it is not to be read.
         Static = "static",
         /// The app's answer had begun and was not whole: the app failed, its worker died, or the

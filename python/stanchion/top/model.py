@@ -74,7 +74,7 @@ class Model:
 _SESSION_ENDS = ("sessions_closed_by_app", "sessions_closed_by_client", "sessions_closed_by_server", "sessions_cut")
 
 
-_BY_SERVER = ("probed", "static")
+_BY_SERVER = ("probed", "redirected", "static")
 """Outcomes that are no trouble, though no app had to do with them."""
 
 

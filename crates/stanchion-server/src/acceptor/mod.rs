@@ -221,6 +221,7 @@ impl Acceptor {
         // Never read: each ring ends a wait, and each turn looks at what it may have been for.
         poller.watch(Source::Bell, common.exchange.doorbell())?;
         poller.watch(Source::Bell, requests.disk.bell())?;
+        requests.https_port = settings.https_port(listeners);
         let mut doors = Doors::new(connections_max, porter, &poller)?;
         let mut admin_is_tcp = true;
         for listener in listeners {

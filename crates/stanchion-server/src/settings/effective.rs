@@ -14,7 +14,7 @@ use super::interface::{EventLoop, Interface, Lifespan, Protocol};
 use super::resolve::{Layer, loop_seats, resolve};
 use super::words;
 use super::{
-    AllowedPeers, Bind, Collector, ControlAddress, Facility, Lane, OldestTls, Seconds,
+    AllowedPeers, Bind, Collector, ControlAddress, Facility, HttpsPort, Lane, OldestTls, Seconds,
     SettingsError, StaticDir, StaticMissing, StatsdAddress, SyslogAddress,
 };
 
@@ -42,6 +42,8 @@ pub struct Settings {
     pub ciphers: Option<String>,
     /// The oldest version of TLS.
     pub tls_min_version: OldestTls,
+    /// Where clients in clear text are sent on to, if they are.
+    pub redirect_to_https: Option<HttpsPort>,
     /// Worker N answers alone on this port plus N; 0 = no such ports.
     pub worker_port_base: u16,
     /// Worker processes, at least 1.

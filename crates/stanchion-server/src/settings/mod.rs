@@ -50,7 +50,7 @@ pub use static_dir::{StaticDir, StaticMissing};
 pub use statsd::StatsdAddress;
 pub use syslog::{Facility, SyslogAddress};
 pub(crate) use table::{UMASK, kept_by_a_reload};
-pub use tls::OldestTls;
+pub use tls::{HttpsPort, OldestTls};
 
 /// Why settings could not be made of what was given.
 #[derive(Debug, thiserror::Error)]

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use stanchion_sys::listener::{Listener, Origin, Provenance};
+use stanchion_sys::listener::{Listener, ListenerAddress, Origin, Provenance};
 
 use super::{Protocol, Settings};
 
@@ -25,6 +25,32 @@ const CERT_REQUIRED: u8 = 2;
 /// What a service manager calls its sockets that are not for TLS (`FileDescriptorName=` in systemd.socket(5)).
 const PLAIN_SOCKET: &str = "http";
 
+/// Where clients in clear text are sent on to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HttpsPort {
+    /// Where the first listener with TLS is.
+    OfTls,
+    /// Somebody else's, perhaps, that leads there.
+    Is(u16),
+}
+
+impl HttpsPort {
+    /// From its spelling.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        match text {
+            "auto" => Some(Self::OfTls),
+            port => port.parse().ok().filter(|port| *port > 0).map(Self::Is),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for HttpsPort {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        Self::parse(&text).ok_or_else(|| serde::de::Error::custom("no port"))
+    }
+}
+
 impl Settings {
     /// The files of each certificate: its chain, and its key if that is in another file. The first one is for clients that
     /// ask for no name, or for one that none is for.
@@ -45,7 +71,29 @@ impl Settings {
                 "setting `certfile`: TLS is for HTTP, and `protocol` says uwsgi: leave one of them out".to_owned(),
             );
         }
+        if self.redirect_to_https == Some(HttpsPort::OfTls) && !self.serves_tls() {
+            return Err(
+                "setting `redirect_to_https`: there is no `certfile`, so nobody here speaks TLS: name the port of who does, such as 443".to_owned(),
+            );
+        }
         Ok(())
+    }
+
+    /// Where who comes in clear text is sent on to, if anywhere.
+    pub(crate) fn https_port(&self, listeners: &[Listener]) -> Option<u16> {
+        match self.redirect_to_https? {
+            HttpsPort::Is(port) => Some(port),
+            HttpsPort::OfTls => {
+                let mut ports = listeners
+                    .iter()
+                    .filter(|listener| self.speaks_tls(listener))
+                    .filter_map(|listener| match listener.address() {
+                        ListenerAddress::Tcp(address) => Some(address.port()),
+                        _ => None,
+                    });
+                ports.next()
+            }
+        }
     }
 
     /// Whether anybody is served over TLS.

@@ -6,8 +6,6 @@
 
 use std::net::IpAddr;
 
-use stanchion_http::Head;
-
 use crate::settings::{BindAddress, Settings};
 
 /// What somebody else is told.
@@ -23,10 +21,6 @@ pub(super) struct AllowedHosts {
     any: bool,
     names: Vec<String>,
 }
-
-/// The request does not say clearly for whom it is.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct NoHost;
 
 impl AllowedHosts {
     /// What the settings say, `localhost`, and the name that the listener was given.
@@ -66,37 +60,12 @@ fn without_dot(name: &str) -> &str {
     name.strip_suffix('.').unwrap_or(name)
 }
 
-/// The host that a request is for, without a port. That of a whole URI stands in the Host field too once a
-/// head was read (RFC 9112 section 3.2.2).
-pub(super) fn host_of(head: &Head) -> Result<Option<&str>, NoHost> {
-    let mut fields = head.all("host");
-    let Some(field) = fields.next() else {
-        return Ok(None);
-    };
-    if fields.next().is_some() {
-        return Err(NoHost);
-    }
-    let text = std::str::from_utf8(field).map_err(|_| NoHost)?;
-    let host_len = match text.strip_prefix('[') {
-        Some(inside) => inside.find(']').ok_or(NoHost)? + "[]".len(),
-        None => text.find(':').unwrap_or(text.len()),
-    };
-    let (host, port) = text.split_at(host_len);
-    let is_port = match port.strip_prefix(':') {
-        Some(port) => port.bytes().all(|byte| byte.is_ascii_digit()),
-        None => port.is_empty(),
-    };
-    if host.is_empty() || host.contains('@') || !is_port {
-        return Err(NoHost);
-    }
-    Ok(Some(host))
-}
-
 #[cfg(test)]
 mod tests {
-    use stanchion_http::{HeadReader, HeadRules, Permits};
+    use stanchion_http::{Head, HeadReader, HeadRules, Permits};
 
     use super::*;
+    use crate::acceptor::requests::host::host_of;
 
     fn hosts(admin: &str, allowed: &str) -> AllowedHosts {
         let text = format!(r#"{{"admin": "{admin}", "admin_allowed_hosts": [{allowed}]}}"#);

@@ -13,10 +13,11 @@ use stanchion_http::{Framing, Head};
 use tracing::error;
 
 use crate::acceptor::dispatch::reply::Reply;
+use crate::acceptor::requests::host::host_of;
 use crate::acceptor::requests::probe::Verdict;
 use crate::settings::Settings;
 use exposition::Flavour;
-use hosts::{AllowedHosts, host_of};
+use hosts::AllowedHosts;
 pub(crate) use snapshot::{Sources, listener_statuses};
 pub(crate) use status::{Connections, State, Status};
 use told::Telling;

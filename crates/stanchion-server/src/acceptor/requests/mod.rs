@@ -4,7 +4,9 @@ pub(crate) mod body;
 pub(crate) mod file;
 mod handshake;
 pub(crate) mod head;
+pub(crate) mod host;
 pub(crate) mod probe;
+mod redirect;
 #[cfg(test)]
 pub(crate) mod rig;
 pub(crate) mod spooler;
@@ -91,6 +93,8 @@ pub(crate) struct Requests {
     pub(crate) connection_shares: ConnectionShares,
     /// How TLS is served, if it is.
     pub(crate) tls: Option<TlsService>,
+    /// Where https is spoken, if who comes in clear text is sent on to it.
+    pub(crate) https_port: Option<u16>,
     /// Static files.
     pub(crate) unread: Shortage,
     static_files: StaticFiles,
@@ -146,6 +150,7 @@ impl Requests {
             ),
             connection_shares: ConnectionShares::default(),
             tls: None,
+            https_port: None,
             unread: Shortage::of(
                 "a static file cannot be read (permissions? open files? see --static)",
             ),
@@ -241,6 +246,8 @@ impl Requests {
             ticket.answer(Answer::Refused(refusal));
         } else if let Some(reply) = self.probed(&ticket.request.head) {
             ticket.answer(Answer::Ours(reply, Outcome::Probed));
+        } else if let Some(answer) = self.redirected(&ticket.request) {
+            ticket.answer(answer);
         } else if self.lifecycle.is_refusing() {
             ticket.answer(Answer::Refused(Refusal::ShuttingDown));
         } else {

@@ -1,5 +1,6 @@
 //! Settings of TLS.
 
+use super::super::tls::HttpsPort;
 use super::{Group, Kind, OPTIONAL, OnReload, Preset, Range, Setting, without_nul};
 
 pub(super) const TLS: Group = Group {
@@ -115,5 +116,34 @@ words for sets, such as HIGH:!aNULL, are not taken.",
             long_help: "\
 1.2 or 1.3. Older ones are not there (RFC 8996 forbids them).",
         },
+        Setting {
+            name: "redirect_to_https",
+            flags: &["--redirect-to-https"],
+            metavar: "PORT",
+            env: None,
+            kind: Kind::Text {
+                nullable: true,
+                check: https_port,
+            },
+            default: Preset::Null,
+            gunicorn: false,
+            on_reload: OnReload::Applies,
+            help: "Send clients in clear text on to https",
+            long_help: "\
+With auto, to the port of the first listener of bind that speaks TLS; \
+otherwise to this port, such as 443, if clients see another one. Each \
+request that came in clear text is answered by the server itself, without \
+waiting: 301 for GET and HEAD, 308 for others, to the same host, path and \
+query. One without a proper Host gets 400. Requests that came by https to a \
+proxy that is believed (forwarded_allow_ips) are served, and so are \
+probes (health_path). An example is --bind 0.0.0.0:443 --bind \
+0.0.0.0:80?tls=false --redirect-to-https auto.",
+        },
     ],
 };
+
+fn https_port(text: &str) -> Result<(), String> {
+    HttpsPort::parse(text)
+        .map(drop)
+        .ok_or_else(|| format!("expected auto or a port from 1 to 65535, got {text:?}"))
+}

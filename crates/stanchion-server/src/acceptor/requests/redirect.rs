@@ -1,0 +1,146 @@
+//! Requests in clear text are sent on to https, and no worker hears of them (`redirect_to_https`).
+
+use std::fmt::Write as _;
+use std::net::Ipv6Addr;
+
+use stanchion_http::Head;
+use stanchion_http::gateway::split_target;
+
+use super::Requests;
+use super::host::host_of;
+use crate::acceptor::dispatch::refusal::Refusal;
+use crate::acceptor::dispatch::reply::Reply;
+use crate::acceptor::dispatch::request::Request;
+use crate::acceptor::dispatch::ticket::Answer;
+use crate::tally::Outcome;
+
+/// Of https, which need not be said.
+const USUAL_PORT: u16 = 443;
+
+impl Requests {
+    /// What a request is answered that is sent on.
+    pub(super) fn redirected(&self, request: &Request) -> Option<Answer> {
+        let port = self.https_port?;
+        // Who came by a proxy that has spoken TLS has done so; and ports of single workers are for who is nearby.
+        let is_meant = request.scheme == "http" && request.peer.only_worker.is_none();
+        is_meant.then(|| match redirect(&request.head, port) {
+            Ok(reply) => Answer::Ours(reply, Outcome::Redirected),
+            Err(refusal) => Answer::Refused(refusal),
+        })
+    }
+}
+
+fn redirect(head: &Head, port: u16) -> Result<Reply, Refusal> {
+    let host = host_of(head).ok().flatten().filter(|host| is_host(host));
+    let host = host.ok_or(Refusal::BadRequest("no host that https could be spoken to"))?;
+    let (path, query) = split_target(head.target());
+    let mut location = format!("https://{host}");
+    // Nothing fails to be written to a text.
+    if port != USUAL_PORT {
+        let _ = write!(location, ":{port}");
+    }
+    // Of the server as a whole it is `*`.
+    put(
+        &mut location,
+        if path.starts_with(b"/") { path } else { b"/" },
+    );
+    if !query.is_empty() {
+        location.push('?');
+        put(&mut location, query);
+    }
+    // Clients make a GET of a POST that is answered 301 (RFC 9110 section 15.4.2), and old ones know no 308.
+    let status = match head.method() {
+        "GET" | "HEAD" => 301,
+        _ => 308,
+    };
+    let words = format!("{status}: only https is spoken here\n");
+    Ok(Reply::text(status, words).with("Location", location))
+}
+
+/// Whether it is a name or an address, and nothing that would mean something else in front of a path.
+fn is_host(host: &str) -> bool {
+    let inside = host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'));
+    match inside {
+        Some(inside) => inside.parse::<Ipv6Addr>().is_ok(),
+        None => host
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_')),
+    }
+}
+
+/// As it was sent, but for what no URI has (RFC 3986 section 2).
+fn put(location: &mut String, bytes: &[u8]) {
+    for &byte in bytes {
+        if byte.is_ascii_graphic() && byte != b'"' && byte != b'<' && byte != b'>' {
+            location.push(char::from(byte));
+        } else {
+            let _ = write!(location, "%{byte:02X}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent_on(method: &str, target: &str, host: &str, port: u16) -> Option<(u16, String)> {
+        let mut head = Head::of(method, target, &[]);
+        // A reader lets none of them pass that is not well-formed; it is not relied on.
+        head.set("Host", host.as_bytes());
+        let reply = redirect(&head, port).ok()?;
+        let [(_, location)] = <[_; 1]>::try_from(reply.fields).ok()?;
+        Some((reply.status, location))
+    }
+
+    #[test]
+    fn the_same_place_by_https() {
+        for (method, target, host, port, expected) in [
+            ("GET", "/", "a.test", 443, (301, "https://a.test/")),
+            (
+                "HEAD",
+                "/b?c=%20&d",
+                "a.test:80",
+                443,
+                (301, "https://a.test/b?c=%20&d"),
+            ),
+            (
+                "POST",
+                "/b",
+                "a.test:8080",
+                8443,
+                (308, "https://a.test:8443/b"),
+            ),
+            (
+                "GET",
+                "//evil.test/",
+                "[::1]:80",
+                443,
+                (301, "https://[::1]//evil.test/"),
+            ),
+            (
+                "GET",
+                "http://a.test/b?c",
+                "a.test",
+                443,
+                (301, "https://a.test/b?c"),
+            ),
+            ("OPTIONS", "*", "a.test", 443, (308, "https://a.test/")),
+            ("GET", "/a\"b", "a.test", 443, (301, "https://a.test/a%22b")),
+        ] {
+            let (status, location) = sent_on(method, target, host, port).unwrap();
+            assert_eq!((status, &*location), expected, "{target}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_host_is_not_sent_on_to() {
+        for host in [
+            "", ":80", "a@b", "a/b", "a b", "[::1", "[a]", "a%0d", "a?b", "a\\b", "a:b",
+        ] {
+            assert_eq!(sent_on("GET", "/", host, 443), None, "{host:?}");
+        }
+        assert!(redirect(&Head::of("GET", "/", &[]), 443).is_err());
+    }
+}

@@ -1,0 +1,70 @@
+"""Clients in clear text are sent on to https, and no worker hears of them."""
+
+from pathlib import Path
+
+import pytest
+
+from support.counts import Counts
+from support.gate import Gate
+from support.server import Serve
+from support.tls import NAME, Pair
+from support.wire import Wire, request
+
+pytestmark = pytest.mark.own("it is a setting of ours")
+
+PLAIN = ("--bind", "localhost:0?tls=false", "--redirect-to-https")
+
+
+def test_each_request_is_sent_on_while_all_workers_are_busy(
+    serve: Serve, gate: Gate, pair: Pair, tmp_path: Path
+) -> None:
+    counts = Counts(tmp_path / "ctl")
+    served = (*counts.arguments, "--health-path", "/-", "--forwarded-allow-ips", "127.0.0.1")
+    server = serve("waiting:app", *pair.arguments(), *PLAIN, "auto", *served, env=gate.environment)
+    port = server.addresses[0].port
+    proxied = "X-Forwarded-Proto: https"
+    with Wire.connect(server.addresses[1]) as busy, Wire.connect(server.addresses[1]) as wire:
+        # It is served, as its client has spoken https to somebody whom we believe.
+        busy.send(request("GET", "/wait", [proxied]))
+        gate.announcement()
+        for method, status in (("GET", 301), ("HEAD", 301), ("POST", 308), ("OPTIONS", 308)):
+            wire.send(request(method, "/a%20b?c=d&e", body=b"x" if method == "POST" else b"", host=f"{NAME}:80"))
+            response = wire.response(method)
+            assert (response.status, response.header("Location")) == (status, f"https://{NAME}:{port}/a%20b?c=d&e")
+            assert not response.closes()
+        assert wire.get("/-/live").status == 200
+        assert counts.requests()["redirected"] == 4
+        gate.open()
+        assert busy.response().status == 200
+
+
+def test_the_port_that_clients_see_may_be_another_one(serve: Serve, pair: Pair) -> None:
+    server = serve("hello:app", *pair.arguments(), *PLAIN, "443")
+    with Wire.connect(server.addresses[1]) as wire:
+        assert wire.get("/").header("Location") == "https://test/"
+
+
+def test_without_tls_of_its_own_it_needs_a_port(serve: Serve, build: Serve) -> None:
+    server = build("hello:app", "--redirect-to-https", "auto").launch()
+    assert server.exit_code() == 2
+    server.log.wait("setting `redirect_to_https`: there is no `certfile`")
+    with Wire.connect(serve("hello:app", "--redirect-to-https", "8443").address) as wire:
+        assert wire.get("/").header("Location") == "https://test:8443/"
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET / HTTP/1.0\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost:\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a!b\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a@b\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: [::1]x\r\n\r\n",
+    ],
+)
+def test_nobody_is_sent_to_what_is_no_host(sent: bytes, serve: Serve) -> None:
+    server = serve("hello:app", "--redirect-to-https", "443")
+    with Wire.connect(server.address) as wire:
+        wire.send(sent)
+        assert wire.response().status == 400

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from bench import cells, deploys, idle, nginx, overload, slow_clients, sockets, turns
+from bench import cells, deploys, handshakes, idle, nginx, overload, slow_clients, sockets, turns
 from bench.apps import files, hello, stream
 from bench.servers import ASYNCHRONOUS, SERVERS
 from bench.turns import HELLO, Stand, Workload, one_worker
@@ -56,6 +56,7 @@ def is_file(size_mb: int) -> Callable[[bytes], bool]:
 
 WATCHED = ("stanchion", "stanchion-watched")
 ONE_WORKER = ("stanchion", "bjoern", "fastpysgi", "granian", "uwsgi", "gunicorn-sync", "gunicorn-gthread")
+OVER_TLS = ("nginx", "stanchion", "granian", "gunicorn-gthread")
 LOAD_COLUMNS = (
     Column("cpu_us", "CPU µs/request", 2, ratio=True),
     Column("user_us", "user", 2),
@@ -63,6 +64,14 @@ LOAD_COLUMNS = (
     Column("rps", "requests/s", 0, ratio=True),
     Column("p50_ms", "p50 ms", 2),
     Column("p99_ms", "p99 ms", 2),
+)
+HANDSHAKE_COLUMNS = (
+    Column("cpu_us", "CPU µs/connection", 1, ratio=True),
+    Column("user_us", "user", 1),
+    Column("kernel_us", "kernel", 1),
+    Column("p50_ms", "p50 ms", 2),
+    Column("p99_ms", "p99 ms", 2),
+    Column("resumed", "resumed", 2),
 )
 DEPLOY_COLUMNS = (
     Column("p50_ms", "p50 ms", 0, ratio=True),
@@ -116,6 +125,7 @@ STREAMING = tuple("uwsgi-http" if name == "uwsgi" else name for name in ONE_WORK
 WORKLOADS = {
     "hello": HELLO,
     "close": replace(HELLO, load=Load(close=True)),
+    "tls-hello": replace(HELLO, load=Load(tls=True)),
     "flask": Workload("flask_json:app", Load(), is_flask_json),
     "page": Workload("flask_page:app", Load(), is_page),
     "upload": Workload("upload:app", Load(post_bytes=UPLOAD_BYTES), lambda body: body == b"%d\n" % UPLOAD_BYTES),
@@ -163,6 +173,27 @@ CASES = {
             ("nginx", *ONE_WORKER),
             LOAD_COLUMNS,
             stand=one_worker(WORKLOADS["close"]),
+        ),
+        Case(
+            "tls-hello",
+            "Hello over 32 keep-alive connections with TLS",
+            OVER_TLS,
+            LOAD_COLUMNS,
+            stand=one_worker(WORKLOADS["tls-hello"]),
+        ),
+        Case(
+            "tls-handshakes",
+            "A connection with TLS per request, one after the other: a whole handshake each",
+            OVER_TLS,
+            HANDSHAKE_COLUMNS,
+            stand=handshakes.handshakes(resumes=False),
+        ),
+        Case(
+            "tls-resumed",
+            "The same by a client that resumes its session, where the server lets it",
+            OVER_TLS,
+            HANDSHAKE_COLUMNS,
+            stand=handshakes.handshakes(resumes=True),
         ),
         Case(
             "nginx",

@@ -3,11 +3,12 @@
 import contextlib
 import http.client
 import os
+import ssl
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import nginx, wrk
+from bench import certificate, nginx, wrk
 from bench.processes import TICK_NS, ServerError, Tree, free_port, running
 from bench.servers import Address, Launch, Server
 
@@ -44,19 +45,28 @@ class Answer:
     body: bytes
 
 
-def ask(port: int, path: str = "/", body: bytes | None = None, timeout_s: float = ANSWER_S) -> Answer:
+def ask(
+    port: int, path: str = "/", body: bytes | None = None, timeout_s: float = ANSWER_S, tls: bool = False
+) -> Answer:
     """One request on a connection of its own."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout_s)
+    connection: http.client.HTTPConnection
+    if tls:
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=timeout_s, context=context)
+    else:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout_s)
     with contextlib.closing(connection):
         connection.request("POST" if body is not None else "GET", path, body)
         response = connection.getresponse()
         return Answer(response.status, response.read())
 
 
-def answers(port: int, status: int = 200) -> Callable[[], bool]:
+def answers(port: int, status: int = 200, tls: bool = False) -> Callable[[], bool]:
     def ready() -> bool:
         try:
-            return ask(port).status == status
+            return ask(port, tls=tls).status == status
         except (OSError, http.client.HTTPException):
             return False
 
@@ -73,16 +83,17 @@ def serving(
     preload: bool = False,
     floor: str = "",
     own: tuple[str, ...] = (),
+    tls: bool = False,
 ) -> Iterator[tuple[Tree, int]]:
     """The server with an app on a TCP port; its process tree and the port. nginx, which has no app, serves `floor`."""
     port = free_port()
+    files = certificate.made() if tls else None
     if server.name == "nginx":
-        command = nginx.command(SCRATCH / "floor", port, floor)
+        command = nginx.command(SCRATCH / "floor", port, floor, files)
     else:
-        command = server.command(Launch(app, Address(port=port), workers, preload, own=own))
-    with running(
-        command, core=SERVER_CORE if pinned else None, log=SCRATCH / f"{server.name}.log", ready=answers(port)
-    ) as tree:
+        command = server.command(Launch(app, Address(port=port), workers, preload, own=own, certificate=files))
+    core, log = SERVER_CORE if pinned else None, SCRATCH / f"{server.name}.log"
+    with running(command, core=core, log=log, ready=answers(port, tls=tls)) as tree:
         yield tree, port
 
 
@@ -105,7 +116,7 @@ def serving_behind_nginx(server: Server, app: str, workers: int) -> Iterator[tup
 
 def check(port: int, load: wrk.Load, expected: Callable[[bytes], bool]) -> int:
     """The size of one answer's body, once it is what the app should give; a wrong server must not win."""
-    answer = ask(port, load.path, b"x" * load.post_bytes if load.post_bytes else None)
+    answer = ask(port, load.path, b"x" * load.post_bytes if load.post_bytes else None, tls=load.tls)
     if answer.status != 200 or not expected(answer.body):
         raise ServerError(f"answered {answer.status} with {len(answer.body)} bytes: {answer.body[:60]!r}")
     return len(answer.body)

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from bench.apps import hello
+from bench.certificate import Certificate
 from bench.servers import Address
 
 # What uwsgi_pass must be given, as nginx's own uwsgi_params has it.
@@ -49,12 +50,16 @@ def front(upstream: str, address: Address) -> str:
     return f"{UWSGI_PARAMS if upstream.startswith('uwsgi') else ''}{upstream}{address};"
 
 
-def command(directory: Path, port: int, location: str) -> list[str]:
+def command(directory: Path, port: int, location: str, certificate: Certificate | None = None) -> list[str]:
     """Write the configuration into `directory`; the command that runs it in the foreground."""
     directory.mkdir(parents=True, exist_ok=True)
     config = directory / "nginx.conf"
     user = f"user {getpass.getuser()} {grp.getgrgid(os.getgid()).gr_name};" if os.geteuid() == 0 else ""
     temporary = "\n".join(f"{kind}_temp_path temp;" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+    ssl, files = "", ""
+    if certificate:
+        ssl = " ssl"
+        files = f"ssl_certificate {certificate.certfile}; ssl_certificate_key {certificate.keyfile};"
     config.write_text(f"""{user}
 daemon off;
 worker_processes 1;
@@ -67,7 +72,8 @@ access_log off;
 keepalive_requests 100000000;
 {temporary}
 server {{
-listen 127.0.0.1:{port} backlog=4096;
+listen 127.0.0.1:{port}{ssl} backlog=4096;
+{files}
 location / {{
 {location}
 }}

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 
+from bench.certificate import Certificate
+
 # Relative to the checkout, so that the commands in a report say nothing of the machine.
 PYTHON = os.path.relpath(sys.executable)
 SCRIPTS = os.path.dirname(PYTHON)
@@ -46,6 +48,8 @@ class Launch:
     backlog: int = 1024
     # Flags that only stanchion has.
     own: tuple[str, ...] = ()
+    # With which it speaks TLS, if it is to.
+    certificate: Certificate | None = None
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,7 @@ def stanchion(launch: Launch) -> list[str]:
         *(PYTHON, "-m", "stanchion", "serve", launch.app, "-b", str(launch.address), "-w", str(launch.workers)),
         *("--keep-alive", str(KEEP_ALIVE_S), "--log-level", "warning"),
         *pid_flag("--pid", launch),
+        *tls_flags(launch),
         *launch.own,
     ]
 
@@ -92,12 +97,18 @@ def pid_flag(flag: str, launch: Launch) -> list[str]:
     return [flag, launch.pidfile] if launch.pidfile else []
 
 
+def tls_flags(launch: Launch, certificate: str = "--certfile", key: str = "--keyfile") -> list[str]:
+    files = launch.certificate
+    return [certificate, files.certfile, key, files.keyfile] if files else []
+
+
 def gunicorn(launch: Launch) -> list[str]:
     return [
         *(PYTHON, "-m", "gunicorn", launch.app, "-b", str(launch.address), "-w", str(launch.workers)),
         *("--keep-alive", str(KEEP_ALIVE_S), "--log-level", "warning"),
         *(["--preload"] if launch.preload else []),
         *pid_flag("--pid", launch),
+        *tls_flags(launch),
     ]
 
 
@@ -112,6 +123,7 @@ def granian_with(*options: str, interface: str = "wsgi") -> Callable[[Launch], l
         return [
             *(PYTHON, "-m", "granian", launch.app, "--interface", interface, *bind, "--workers", str(launch.workers)),
             *("--http", "1", "--log-level", "warning", *options),
+            *tls_flags(launch, "--ssl-certificate", "--ssl-keyfile"),
         ]
 
     return command

@@ -81,7 +81,7 @@ def one_worker(work: Workload) -> Stand:
     @contextlib.contextmanager
     def stand(server: Server) -> Iterator[Turn]:
         work.prepare()
-        with serving(server, work.app, floor=work.floor, own=work.own) as (tree, port):
+        with serving(server, work.app, floor=work.floor, own=work.own, tls=work.load.tls) as (tree, port):
             yield turn_of(work, port, {"": tree})
 
     return stand

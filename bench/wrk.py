@@ -17,6 +17,7 @@ class Load:
     post_bytes: int = 0
     close: bool = False
     path: str = "/"
+    tls: bool = False
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ def command(load: Load, port: int, seconds: int, core: int) -> list[str]:
     return [
         *("taskset", "-c", str(core), "wrk", "-t1", f"-c{load.connections}", f"-d{seconds}s", "-s", "bench/load.lua"),
         *(["-H", "Connection: close"] if load.close else []),
-        *(f"http://127.0.0.1:{port}{load.path}", "--", str(load.post_bytes)),
+        *(f"{'https' if load.tls else 'http'}://127.0.0.1:{port}{load.path}", "--", str(load.post_bytes)),
     ]
 
 

@@ -270,6 +270,19 @@ def test_a_connection_that_idles_is_told_and_closed(serve: Serve, is_deaf: bool)
         assert talk.goodbyes() == [LAST_OF_ALL, 0]
 
 
+def test_who_gets_a_place_that_others_wait_for_may_ask_before_it_goes(serve: Serve) -> None:
+    server = serve("hello:app", "--max-connections", "1", *HTTP2)
+    with Talk(server.address) as first:
+        assert first.get("/").status == 200
+        with Talk(server.address) as second, Talk(server.address) as third:
+            for talk in (second, third):
+                talk.begin("/")
+            assert ended_with(first, NO_ERROR)
+            assert second.answer(1).status == 200
+            assert ended_with(second, NO_ERROR)
+            assert third.answer(1).status == 200
+
+
 def test_a_request_that_crosses_the_goodbye_is_answered(serve: Serve) -> None:
     server = serve("hello:app", "--keep-alive", "1", *HTTP2)
     with Talk(server.address) as talk:

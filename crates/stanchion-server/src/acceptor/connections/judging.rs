@@ -126,6 +126,8 @@ impl Connection {
             Some(Verdict::Well { until_us }) => {
                 return match &self.phase {
                     Phase::Session(session) => judge_session(session, until_us, requests),
+                    // Nobody tells when the kernel has sent the last of it.
+                    Phase::Leaving(_) if self.transport.untaken() == 0 => Look::Doubt,
                     _ => Look::Well { until_us },
                 };
             }

@@ -8,7 +8,7 @@ clock, which has it look around four times a second, asks nobody. The few pieces
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import psutil
@@ -19,6 +19,7 @@ from support.gate import Gate
 from support.patience import eventually
 from support.server import Serve, Server
 from support.strace import Call
+from support.websocket import WebSocket
 from support.wire import Wire, request
 
 pytestmark = [
@@ -224,3 +225,18 @@ def test_requests_that_come_while_the_worker_is_busy(staged: Callable[[int], Sta
     acceptor = {(RECEIVE, WAKE, WAIT): 3, (RECEIVE, WAIT): AT_ONCE - 2, (SEND, WAIT): 1 + AT_ONCE}
     worker = {(ANNOUNCE, PASS, RING, SLEEP): 2, (ANNOUNCE, PASS, RING): AT_ONCE - 1}
     check(stage, acceptor, worker)
+
+
+def test_messages_of_a_websocket(serve: Serve, tmp_path: Path) -> None:
+    """Nothing is asked of the kernel but to wait, to wake the worker, and for the messages."""
+    server = serve("sockets:app", "--interface", "asgi", "-w", "1", "--ws-ping-interval", "0")
+    acceptor = server.acceptor()
+    client = WebSocket(server)
+    with closing(client.wire), strace.tracing([acceptor.pid], tmp_path):
+        for _ in range(REQUESTS):
+            client.text("hello")
+            assert client.hear() == "hello"
+    calls = [call for call in strace.calls(tmp_path)[acceptor.pid] if not is_of_the_clock(call)]
+    counts = Counter(map(kind, calls))
+    assert set(counts) == {WAIT, RECEIVE, RING, SEND}
+    assert counts[RECEIVE] == counts[SEND] == REQUESTS

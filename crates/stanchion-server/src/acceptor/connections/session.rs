@@ -146,6 +146,10 @@ impl Session {
             self.close(End::ForClient, &close, requests);
             return true;
         }
+        if now_us < self.pings.due_us() {
+            // The kernel is not asked for nothing: a session is looked at with each message.
+            return false;
+        }
         let seen = Seen {
             written: self.written,
             taken: self.written.saturating_sub(transport.untaken()),

@@ -32,6 +32,8 @@ mod inflow;
 #[cfg(not(loom))]
 mod layout;
 #[cfg(not(loom))]
+mod part;
+#[cfg(not(loom))]
 mod seat;
 #[cfg(not(loom))]
 mod shared;
@@ -48,6 +50,8 @@ pub use inbox::{BEAT_US, Inbox, LAG_BOUNDS_US, LoopLag};
 pub use inflow::Inflow;
 #[cfg(not(loom))]
 pub use layout::{BadGeometry, Geometry, LAYOUT_VERSION, SeatFigures, SeatState};
+#[cfg(not(loom))]
+pub use part::Part;
 #[cfg(not(loom))]
 pub use seat::SeatSide;
 #[cfg(not(loom))]

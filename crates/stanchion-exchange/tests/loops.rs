@@ -3,8 +3,8 @@
 #![cfg(not(loom))]
 
 use stanchion_exchange::{
-    AcceptorSide, BEAT_US, Ending, Exchange, Geometry, Gone, Inbox, Inflow, LoopLag, SeatSide,
-    SlotState, Taken, Tenant, Unwanted,
+    AcceptorSide, BEAT_US, Ending, Exchange, Geometry, Gone, Inbox, Inflow, LoopLag, Part,
+    SeatSide, SlotState, Taken, Tenant, Unwanted,
 };
 
 /// Two workers, whose loops run two requests each.
@@ -190,10 +190,20 @@ fn what_comes_in_behind_a_head_arrives_whole_and_in_order() {
     is_woken(&inbox);
     assert!(inbox.try_sleep());
     let sent: Vec<u8> = (0..100).collect();
+    // What stands there combined with a key comes out without it.
+    let key = [1, 2, 4, 8];
+    let combined = sent.iter().zip(key.iter().cycle());
+    let combined: Vec<u8> = combined.map(|(byte, key)| byte ^ key).collect();
     let (mut at, mut got) = (0, Vec::<u8>::new());
     let mut into = [0; 3];
     while got.len() < sent.len() {
-        at += side.pour(slot, &[&sent[at..]]).unwrap();
+        let end = sent.len().min(at + 1);
+        let mut key = key;
+        key.rotate_left(end % 4);
+        let rest = Part::new(&combined[end..], Some(key));
+        at += side
+            .pour(slot, &[Part::from(&sent[at..end]), rest])
+            .unwrap();
         assert_eq!(noted(&inbox), [slot]);
         let len = taken.receive(&mut into);
         got.extend(&into[..len]);
@@ -219,10 +229,13 @@ fn the_acceptor_is_told_of_room_only_if_it_wants_some() {
         side.sweep(|slot| told.push(slot));
         told
     };
-    assert_eq!(side.pour(slot, &[b"all"]), Ok(3));
+    assert_eq!(side.pour(slot, &[Part::from(&b"all"[..])]), Ok(3));
     assert_eq!(taken.receive(&mut into), 3);
     assert!(told(&side).is_empty());
-    assert_eq!(side.pour(slot, &[b"more than fits"]), Ok(8));
+    assert_eq!(
+        side.pour(slot, &[Part::from(&b"more than fits"[..])]),
+        Ok(8)
+    );
     assert_eq!(taken.receive(&mut into[..1]), 1);
     assert!(told(&side).is_empty(), "less than half of it is free");
     assert_eq!(taken.receive(&mut into), 7);
@@ -243,9 +256,9 @@ fn who_asks_for_room_is_told_of_it_once_half_of_the_ring_is_free() {
         told
     };
     assert_eq!(side.await_inflow_room(slot), Some(8));
-    assert_eq!(side.pour(slot, &[b"4444"]), Ok(4));
+    assert_eq!(side.pour(slot, &[Part::from(&b"4444"[..])]), Ok(4));
     assert_eq!(side.await_inflow_room(slot), Some(4));
-    assert_eq!(side.pour(slot, &[b"1"]), Ok(1));
+    assert_eq!(side.pour(slot, &[Part::from(&b"1"[..])]), Ok(1));
     assert_eq!(side.await_inflow_room(slot), None);
     assert!(told(&side).is_empty());
     assert_eq!(taken.receive(&mut into[..1]), 1);
@@ -267,14 +280,14 @@ fn the_next_request_finds_nothing_of_the_one_before() {
     let seat = seat(&exchange, 0);
     let first = taken(&mut side, &seat);
     let slot = first.slot();
-    side.pour(slot, &[b"secret"]).unwrap();
+    side.pour(slot, &[Part::from(&b"secret"[..])]).unwrap();
     side.end_inflow(slot, Inflow::Broken);
     first.finish(Ending::Complete);
     side.release(slot);
     let mut second = taken(&mut side, &seat);
     assert_eq!(second.slot(), slot);
     assert_eq!(second.inflow(), (0, Inflow::Open));
-    side.pour(slot, &[b"x"]).unwrap();
+    side.pour(slot, &[Part::from(&b"x"[..])]).unwrap();
     let mut into = [0; 8];
     assert_eq!(second.receive(&mut into), 1);
     assert_eq!(into[0], b'x');
@@ -344,7 +357,7 @@ fn who_comes_back_to_a_slot_that_was_taken_back_does_nothing_to_whose_it_is_now(
         side.submit(0, |_| Some(4)).unwrap();
         let mut new = next.take().unwrap();
         assert_eq!((new.slot(), unpublished), (slot, Ok(3)));
-        side.pour(slot, &[b"mine"]).unwrap();
+        side.pour(slot, &[Part::from(&b"mine"[..])]).unwrap();
 
         late.publish();
         assert!(late.client_gone() && !late.give_back());

@@ -9,6 +9,7 @@ mod deflate;
 mod extension;
 mod frame;
 mod handshake;
+mod payload;
 mod ration;
 mod socket;
 
@@ -17,5 +18,6 @@ pub use deflate::Codec;
 pub use extension::Deflate;
 pub use frame::{FrameHead, frame_head};
 pub use handshake::{Handshake, accept_value, handshake};
+pub use payload::Payload;
 pub use ration::{Claim, Ration};
 pub use socket::{Came, Close, Event, Form, Kind, REASON_BYTES_MAX, Socket};

@@ -1,10 +1,9 @@
 //! A WebSocket after its handshake: frames of the client become messages, and what is to be said beside messages
 //! (pongs, the closing handshake) becomes frames.
 
-use std::borrow::Cow;
-
 use crate::code;
 use crate::frame::{CONTROL_BYTES_MAX, HEADER_BYTES_MAX, Header, Opcode, put_control, unmask};
+use crate::payload::{Payload, unmask_text};
 
 /// A close frame holds 125 bytes, two of them the code (RFC 6455 section 5.5).
 pub const REASON_BYTES_MAX: usize = CONTROL_BYTES_MAX - 2;
@@ -95,7 +94,7 @@ impl Close {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event<'c> {
     /// A whole message, where it came if it came in one piece.
-    Message(Form, Cow<'c, [u8]>),
+    Message(Form, Payload<'c>),
     /// The answer to a ping.
     Pong,
     /// The client has closed; the answer to that is among what is to be sent. Nothing comes after it.
@@ -189,8 +188,19 @@ impl Message {
         if self.form.is_readable() && self.checked < self.bytes.len() {
             return Err(Fault::NotUtf8);
         }
-        Ok(Event::Message(self.form, Cow::Owned(self.bytes)))
+        Ok(Event::Message(self.form, Payload::Whole(self.bytes)))
     }
+}
+
+/// A message that came in one piece.
+fn whole(form: Form, bytes: &mut [u8], mask: [u8; 4]) -> Result<Payload<'_>, Fault> {
+    if !form.is_readable() {
+        return Ok(Payload::Masked(bytes, mask));
+    }
+    if unmask_text(bytes, mask, whole_chars)? < bytes.len() {
+        return Err(Fault::NotUtf8);
+    }
+    Ok(Payload::Plain(bytes))
 }
 
 /// How many bytes of a text are whole characters; the rest is the start of one.
@@ -248,7 +258,7 @@ impl Socket {
     }
 
     /// Goes through bytes that have come, until something comes of them or there are none left: then `None`. They are
-    /// unmasked where they are.
+    /// unmasked where they are, or it is told how.
     pub fn next<'c>(&mut self, came: &mut Came<'c>) -> Option<Event<'c>> {
         while !self.is_over {
             match self.step(came) {
@@ -277,9 +287,9 @@ impl Socket {
             return Ok(Step::Starved);
         }
         let part = came.split(frame.left);
-        unmask(part, &mut frame.mask);
         frame.left -= part.len();
         if frame.opcode.is_control() {
+            unmask(part, &mut frame.mask);
             frame.control.extend_from_slice(part);
             return match self.frame.take_if(|frame| frame.left == 0) {
                 Some(frame) => self.control(frame.opcode, &frame.control),
@@ -346,10 +356,12 @@ impl Socket {
 
     /// A part of a message has come.
     fn data<'c>(&mut self, part: &'c mut [u8]) -> Result<Step<'c>, Fault> {
-        let (Some(frame), Some(message)) = (&self.frame, &mut self.message) else {
+        let (Some(frame), Some(message)) = (&mut self.frame, &mut self.message) else {
             return Ok(Step::On);
         };
-        let (left, size_max) = (frame.left, self.size_max);
+        let (mut mask, left, size_max) = (frame.mask, frame.left, self.size_max);
+        // The mask of what comes next.
+        frame.mask.rotate_left(part.len() % 4);
         // Where more fragments follow, nobody knows how many: room is made for them once a second one has come.
         let is_known = frame.is_last || matches!(frame.opcode, Opcode::Data(_));
         let is_whole = frame.is_last && left == 0;
@@ -364,16 +376,15 @@ impl Socket {
         if is_whole && message.bytes.is_empty() {
             let form = message.form;
             self.message = None;
-            if form.is_readable() && std::str::from_utf8(part).is_err() {
-                return Err(Fault::NotUtf8);
-            }
-            return Ok(Step::Event(Event::Message(form, Cow::Borrowed(part))));
+            let payload = whole(form, part, mask)?;
+            return Ok(Step::Event(Event::Message(form, payload)));
         }
         let len_max = if is_known {
             message.bytes.len() + part.len() + left
         } else {
             size_max
         };
+        unmask(part, &mut mask);
         message.add(part, len_max)?;
         match self.message.take_if(|_| is_whole) {
             Some(message) => message.end().map(Step::Event),

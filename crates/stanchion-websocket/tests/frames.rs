@@ -1,9 +1,7 @@
 //! What comes of a client's frames, in the groups of the Autobahn test suite: the frames of a session in, what it comes
 //! to and what is sent out.
 
-use std::borrow::Cow;
-
-use stanchion_websocket::{Came, Close, Event, Form, Kind, Socket, code, frame_head};
+use stanchion_websocket::{Came, Close, Event, Form, Kind, Payload, Socket, code, frame_head};
 
 const SIZE_MAX: usize = 1 << 20;
 const MASK: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
@@ -62,7 +60,7 @@ fn heard(bytes: &[u8], step: usize, deflates: bool) -> (Vec<Event<'static>>, Vec
 
 fn owned(event: Event<'_>) -> Event<'static> {
     match event {
-        Event::Message(form, bytes) => Event::Message(form, Cow::Owned(bytes.into_owned())),
+        Event::Message(form, bytes) => Event::Message(form, Payload::Whole(bytes.into_owned())),
         Event::Pong => Event::Pong,
         Event::Closed(close) => Event::Closed(close),
         Event::Acknowledged => Event::Acknowledged,
@@ -93,17 +91,17 @@ fn of_either(frames: &[Vec<u8>], deflates: bool) -> (Vec<Event<'static>>, Vec<u8
 }
 
 fn text(of: &str) -> Event<'static> {
-    Event::Message(Kind::Text.into(), of.as_bytes().to_vec().into())
+    Event::Message(Kind::Text.into(), Payload::Whole(of.into()))
 }
 
 fn binary(of: &[u8]) -> Event<'static> {
-    Event::Message(Kind::Binary.into(), of.to_vec().into())
+    Event::Message(Kind::Binary.into(), Payload::Whole(of.into()))
 }
 
 /// A message that is compressed.
 fn deflated(kind: Kind, of: &[u8]) -> Event<'static> {
     let is_deflated = true;
-    Event::Message(Form { kind, is_deflated }, of.to_vec().into())
+    Event::Message(Form { kind, is_deflated }, Payload::Whole(of.into()))
 }
 
 /// What a client is told that has broken the protocol so.
@@ -403,17 +401,52 @@ fn a_message_of_ours_is_one_frame() {
 
 #[test]
 fn a_message_that_came_in_one_piece_is_not_copied() {
-    let mut came = [frame(FIN | TEXT, b"one"), frame(BINARY, b"two")].concat();
+    let (text, binary) = (frame(FIN | TEXT, b"one"), frame(FIN | BINARY, b"two"));
+    let mut came = [text, binary, frame(BINARY, b"three")].concat();
     let at = came.as_ptr_range();
     let mut socket = Socket::new(SIZE_MAX, false);
     let mut left = Came::new(&mut came);
-    let Some(Event::Message(form, Cow::Borrowed(one))) = socket.next(&mut left) else {
-        panic!("it was copied");
-    };
-    assert!(form == Kind::Text.into() && one == b"one" && at.contains(&one.as_ptr()));
-    assert_eq!(socket.held_bytes(), 0);
+    for (kind, bytes) in [(Kind::Text, b"one"), (Kind::Binary, b"two")] {
+        let Some(Event::Message(form, payload)) = socket.next(&mut left) else {
+            panic!("it is whole");
+        };
+        assert_eq!(form, kind.into());
+        let Err(plain) = payload.into_plain() else {
+            panic!("it was copied");
+        };
+        assert!(plain == bytes && at.contains(&plain.as_ptr()));
+        assert_eq!(socket.held_bytes(), 0);
+    }
     assert_eq!(socket.next(&mut left), None);
-    assert_eq!(socket.held_bytes(), 3, "of the second");
+    assert_eq!(socket.held_bytes(), 5, "of the third");
+}
+
+/// A message of so many bytes that came in one piece.
+fn in_one_piece(kind: u8, bytes: &[u8], act: impl FnOnce(Payload<'_>)) {
+    let mut came = frame(FIN | kind, bytes);
+    let mut socket = Socket::new(SIZE_MAX, false);
+    match socket.next(&mut Came::new(&mut came)) {
+        Some(Event::Message(_, payload)) => act(payload),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_text_is_looked_at_whatever_stands_across_its_blocks() {
+    // Characters of three bytes stand across all places where a text could be cut, sooner or later.
+    for start in ["", "a", "ab"] {
+        let text = [start, &"\u{20ac}".repeat(10_000)].concat();
+        in_one_piece(TEXT, text.as_bytes(), |payload| {
+            assert_eq!(payload.into_owned(), text.as_bytes());
+        });
+        let whole = text.as_bytes();
+        fails(
+            &[frame(FIN | TEXT, &whole[..whole.len() - 1])],
+            code::BAD_PAYLOAD,
+        );
+        let wrong = [whole, b"\xff", whole].concat();
+        fails(&[frame(FIN | TEXT, &wrong)], code::BAD_PAYLOAD);
+    }
 }
 
 /// How much has come of a message, and the memory that is held, after each piece of `bytes`; and the memory of the message
@@ -426,7 +459,7 @@ fn memory(bytes: &[u8], step: usize, last: &[u8]) -> (Vec<(usize, usize)>, usize
         held.push((socket.unfinished_bytes(), socket.held_bytes()));
     }
     match socket.next(&mut Came::new(&mut last.to_vec())) {
-        Some(Event::Message(_, Cow::Owned(message))) => (held, message.capacity()),
+        Some(Event::Message(_, Payload::Whole(message))) => (held, message.capacity()),
         other => panic!("{other:?}"),
     }
 }

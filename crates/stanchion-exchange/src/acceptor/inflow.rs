@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use super::AcceptorSide;
 use crate::corrupt::Corrupt;
 use crate::inflow::Inflow;
+use crate::part::Part;
 
 /// What we know of an inflow, whatever a worker writes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,10 +47,10 @@ impl AcceptorSide<'_> {
     ///
     /// # Errors
     /// The worker says that it has read what is not there.
-    pub fn pour(&mut self, slot: u32, parts: &[&[u8]]) -> Result<usize, Corrupt> {
+    pub fn pour(&mut self, slot: u32, parts: &[Part<'_>]) -> Result<usize, Corrupt> {
         let mut done = 0;
         for part in parts {
-            let put = self.put_some(slot, part)?;
+            let put = self.put_some(slot, *part)?;
             done += put;
             if put < part.len() {
                 break;
@@ -59,20 +60,20 @@ impl AcceptorSide<'_> {
         Ok(done)
     }
 
-    fn put_some(&mut self, slot: u32, bytes: &[u8]) -> Result<usize, Corrupt> {
-        let mut done = 0;
+    fn put_some(&mut self, slot: u32, part: Part<'_>) -> Result<usize, Corrupt> {
+        let mut left = part;
         loop {
             let room = self.inflow_room(slot)?;
-            let len = room.min(bytes.len() - done);
-            self.put(slot, &bytes[done..done + len]);
-            done += len;
-            if done == bytes.len() {
-                return Ok(done);
+            let (next, rest) = left.split_at(room.min(left.len()));
+            self.put(slot, next);
+            left = rest;
+            if left.is_empty() {
+                return Ok(part.len());
             }
             // Looked at once more: the seat may have read all in between, and note nothing.
             self.exchange.head(slot).inflow.0.room.prepare();
             if self.inflow_room(slot)? == 0 {
-                return Ok(done);
+                return Ok(part.len() - left.len());
             }
         }
     }
@@ -83,7 +84,7 @@ impl AcceptorSide<'_> {
     /// The worker says that it has read what is not there.
     pub fn pour_last(&mut self, slot: u32, bytes: &[u8]) -> Result<usize, Corrupt> {
         let len = self.inflow_room(slot)?.min(bytes.len());
-        self.put(slot, &bytes[..len]);
+        self.put(slot, Part::from(&bytes[..len]));
         if len == bytes.len() {
             self.end_inflow(slot, Inflow::Complete);
         }
@@ -128,7 +129,7 @@ impl AcceptorSide<'_> {
     }
 
     /// Puts bytes for which there is room behind the others.
-    fn put(&mut self, slot: u32, mut bytes: &[u8]) {
+    fn put(&mut self, slot: u32, mut left: Part<'_>) {
         let capacity = self.exchange.geometry().inflow_bytes;
         let flow = &self.exchange.head(slot).inflow.0;
         let Some(poured) = self.poured.get_mut(slot as usize) else {
@@ -138,17 +139,17 @@ impl AcceptorSide<'_> {
             poured.base = poured.bytes;
             flow.base.store(poured.base, Ordering::Relaxed);
         }
-        while !bytes.is_empty() {
+        while !left.is_empty() {
             let at = ((poured.bytes - poured.base) % capacity as u64) as usize;
-            let (part, rest) = bytes.split_at(bytes.len().min(capacity - at));
+            let (part, rest) = left.split_at(left.len().min(capacity - at));
             // SAFETY: `at + part.len()` is within the slot's inflow ring, which stays mapped and of which no references
             // are made; the caller has seen that the seat is through with what was there.
             unsafe {
                 let area = self.exchange.inflow_area(slot).add(at);
-                std::ptr::copy_nonoverlapping(part.as_ptr(), area, part.len());
+                part.copy_to(area);
             }
             poured.bytes += part.len() as u64;
-            bytes = rest;
+            left = rest;
         }
         flow.produced.store(poured.bytes, Ordering::Release);
     }

@@ -1,10 +1,12 @@
 //! Messages on their way from the client of a WebSocket to its worker.
 
-use std::borrow::Cow;
-
 use bytes::{Buf, Bytes};
+use stanchion_websocket::Payload;
 
 use crate::record::{Close, Content, Form, close_record, message_head};
+
+/// Bytes, and the mask that is still to be taken away from them, if there is one.
+pub(super) type Piece<'p> = (&'p [u8], Option<[u8; 4]>);
 
 /// One message that has come and for which the worker has had no room yet, or how it all ends.
 #[derive(Default)]
@@ -35,23 +37,23 @@ impl Inward {
     pub(super) fn put(
         &mut self,
         form: Form,
-        message: Cow<'_, [u8]>,
-        pour: impl FnOnce([&[u8]; 2]) -> Option<usize>,
+        message: Payload<'_>,
+        pour: impl FnOnce([Piece<'_>; 2]) -> Option<usize>,
     ) {
         let head = message_head(Content::Message(form), message.len() as u32);
         let all = head.len() + message.len();
-        let poured = pour([&head, &message]).unwrap_or(all);
+        let poured = pour([(&head, None), message.bytes()]).unwrap_or(all);
         if poured == all {
             return;
         }
         let of_head = poured.min(head.len());
         let of_message = poured - of_head;
-        let (rest, held) = match message {
-            Cow::Owned(message) => {
+        let (rest, held) = match message.into_plain() {
+            Ok(message) => {
                 let held = message.capacity();
                 (Bytes::from(message).slice(of_message..), held)
             }
-            Cow::Borrowed(message) => {
+            Err(message) => {
                 let rest = &message[of_message..];
                 (Bytes::copy_from_slice(rest), rest.len())
             }
@@ -76,12 +78,12 @@ impl Inward {
     }
 
     /// Hands it to `pour`, which says how much of it has found room; or that nobody takes it.
-    pub(super) fn pour(&mut self, pour: impl FnOnce([&[u8]; 2]) -> Option<usize>) {
+    pub(super) fn pour(&mut self, pour: impl FnOnce([Piece<'_>; 2]) -> Option<usize>) {
         if self.is_empty() {
             return;
         }
-        let [first, second] = &self.parts;
-        let mut poured = pour([first, second]).unwrap_or(self.len());
+        let pieces = self.parts.each_ref().map(|part| (&part[..], None));
+        let mut poured = pour(pieces).unwrap_or(self.len());
         for part in &mut self.parts {
             let len = poured.min(part.len());
             part.advance(len);
@@ -102,6 +104,14 @@ mod tests {
     use super::*;
     use crate::record::{Kind, MESSAGE_HEAD_BYTES};
 
+    const MASK: [u8; 4] = [7, 13, 64, 255];
+
+    fn plain((bytes, mask): Piece<'_>) -> Vec<u8> {
+        let mask = mask.unwrap_or_default();
+        let masked = bytes.iter().zip(mask.iter().cycle());
+        masked.map(|(byte, mask)| byte ^ mask).collect()
+    }
+
     #[test]
     fn what_is_poured_comes_in_order_however_little_room_there_is() {
         let close = Close::new(1012, "");
@@ -111,13 +121,15 @@ mod tests {
             // A close comes behind what has not gone yet, of which there may be nothing.
             for closed_after in [0, 1, 4] {
                 let (mut inward, mut poured) = (Inward::default(), Vec::new());
-                let mut pour = |parts: [&[u8]; 2]| {
-                    let all = parts.concat();
+                let mut pour = |pieces: [Piece<'_>; 2]| {
+                    let all = pieces.map(plain).concat();
                     let len = all.len().min(room);
                     poured.extend_from_slice(&all[..len]);
                     Some(len)
                 };
-                inward.put(Kind::Binary.into(), b"abc".into(), &mut pour);
+                let mut masked = plain((b"abc", Some(MASK)));
+                let payload = Payload::Masked(&mut masked, MASK);
+                inward.put(Kind::Binary.into(), payload, &mut pour);
                 for round in 0..whole.len() {
                     if round == closed_after {
                         inward.put_close(&close);
@@ -136,8 +148,8 @@ mod tests {
         roomy.extend_from_slice(&[7; 500]);
         // One that is where it was read is copied, as far as it has to wait.
         for (message, held) in [
-            (Cow::Owned(roomy), 1_000),
-            (Cow::Borrowed(&[7; 500][..]), 400),
+            (Payload::Whole(roomy), 1_000),
+            (Payload::Plain(&[7; 500]), 400),
         ] {
             let mut inward = Inward::default();
             inward.put(Kind::Binary.into(), message, |_| {
@@ -149,7 +161,7 @@ mod tests {
             }
             assert!(inward.is_empty());
             assert_eq!(inward.held_bytes(), 0);
-            inward.put(Kind::Binary.into(), Cow::Borrowed(b"abc"), |_| {
+            inward.put(Kind::Binary.into(), Payload::Plain(b"abc"), |_| {
                 Some(MESSAGE_HEAD_BYTES)
             });
             inward.clear();

@@ -1,15 +1,15 @@
 //! A WebSocket: its frames, between its client and its worker, until one of them closes it.
 
-use std::borrow::Cow;
 use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
-use stanchion_websocket::{Came, Close, Event, Socket, code};
+use stanchion_exchange::Part;
+use stanchion_websocket::{Came, Close, Event, Payload, Socket, code};
 
 use super::connection::Waiting;
 use super::ending::End;
-use super::inward::Inward;
+use super::inward::{Inward, Piece};
 use super::judging::after;
 use super::outward::{Last, Outward};
 use super::pings::{Due, Pings, Seen};
@@ -409,11 +409,11 @@ impl Session {
     }
 
     /// A message of the client's: what there is room for goes to the worker at once, where it came from the socket.
-    fn hand_over(&mut self, form: Form, message: Cow<'_, [u8]>, requests: &mut Requests) {
+    fn hand_over(&mut self, form: Form, message: Payload<'_>, requests: &mut Requests) {
         if self.is_worker_done {
             return;
         }
-        let pour = |parts: [&[u8]; 2]| requests.dispatch.pour(&self.ticket, &parts);
+        let pour = |pieces: [Piece<'_>; 2]| pour(&self.ticket, pieces, requests);
         self.inward.put(form, message, pour);
     }
 
@@ -429,7 +429,7 @@ impl Session {
             self.inward.clear();
         }
         // If the slot makes no sense, or is gone, that is found out when the worker is listened to.
-        let pour = |parts: [&[u8]; 2]| requests.dispatch.pour(&self.ticket, &parts);
+        let pour = |pieces: [Piece<'_>; 2]| pour(&self.ticket, pieces, requests);
         self.inward.pour(pour);
     }
 
@@ -482,6 +482,12 @@ impl Session {
         }
         self.over(requests);
     }
+}
+
+/// Hands pieces to the worker: what has a mask is freed of it on the way.
+fn pour(ticket: &Ticket, pieces: [Piece<'_>; 2], requests: &mut Requests) -> Option<usize> {
+    let parts = pieces.map(|(bytes, mask)| Part::new(bytes, mask));
+    requests.dispatch.pour(ticket, &parts)
 }
 
 /// When a session is closed, of those that all are to be: they are spread over `session_grace`.

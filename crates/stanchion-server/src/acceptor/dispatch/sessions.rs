@@ -5,7 +5,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use stanchion_exchange::{Corrupt, Submitted};
+use stanchion_exchange::{Corrupt, Part, Submitted};
 
 use super::{Dispatch, Stage, Ticket};
 use crate::settings::Settings;
@@ -88,8 +88,8 @@ impl Dispatch {
     /// Hands what a client has sent to its worker, one part after the other, as far as there is room, and gives how much
     /// that was. If it was not all, the connection is woken when there is room. `None` if the worker takes nothing any
     /// more.
-    pub(crate) fn pour(&mut self, ticket: &Ticket, parts: &[&[u8]]) -> Option<usize> {
-        let all: usize = parts.iter().map(|part| part.len()).sum();
+    pub(crate) fn pour(&mut self, ticket: &Ticket, parts: &[Part<'_>]) -> Option<usize> {
+        let all: usize = parts.iter().map(Part::len).sum();
         let poured = self.fetching(ticket, |side, slot| side.pour(slot, parts))?;
         ticket.wants_room.set(poured < all);
         Some(poured)

@@ -37,7 +37,7 @@ impl Dispatch {
         let poured = if is_last {
             self.fetching(ticket, |side, slot| side.pour_last(slot, bytes))
         } else {
-            self.pour(ticket, &[bytes])
+            self.pour(ticket, &[bytes.into()])
         };
         if poured.is_some_and(|poured| poured < bytes.len()) {
             self.distrust(ticket, Corrupt("room for a body has become less"));

@@ -1,0 +1,95 @@
+//! Bytes on their way into the exchange.
+
+use std::array;
+
+/// So many bytes are combined with a key at a time.
+const BLOCK_BYTES: usize = 64;
+
+/// Bytes that go in as they are, or each combined (xor) with one of a key of four, which begins anew behind its last.
+#[derive(Clone, Copy, Debug)]
+pub struct Part<'b> {
+    bytes: &'b [u8],
+    key: Option<[u8; 4]>,
+}
+
+impl<'b> From<&'b [u8]> for Part<'b> {
+    /// As they are.
+    fn from(bytes: &'b [u8]) -> Self {
+        Self { bytes, key: None }
+    }
+}
+
+impl<'b> Part<'b> {
+    /// With the key, if there is one.
+    pub fn new(bytes: &'b [u8], key: Option<[u8; 4]>) -> Self {
+        Self { bytes, key }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// The first `len` bytes, and the others.
+    pub(crate) fn split_at(self, len: usize) -> (Self, Self) {
+        let (first, rest) = self.bytes.split_at(len);
+        let mut key = self.key;
+        if let Some(key) = &mut key {
+            key.rotate_left(len % 4);
+        }
+        (Self::new(first, self.key), Self::new(rest, key))
+    }
+
+    /// Copies them.
+    ///
+    /// # Safety
+    /// There is room for [`len`](Self::len) bytes at `to`, which are nobody's reference and none of these bytes.
+    pub(crate) unsafe fn copy_to(self, to: *mut u8) {
+        let Some(key) = self.key else {
+            // SAFETY: the caller has promised as much.
+            unsafe { std::ptr::copy_nonoverlapping(self.bytes.as_ptr(), to, self.len()) };
+            return;
+        };
+        let (blocks, rest) = self.bytes.as_chunks::<BLOCK_BYTES>();
+        for (number, block) in blocks.iter().enumerate() {
+            let combined: [u8; BLOCK_BYTES] = array::from_fn(|at| block[at] ^ key[at % 4]);
+            // SAFETY: this block of the bytes has its room there, and such an array may stand anywhere.
+            unsafe { to.cast::<[u8; BLOCK_BYTES]>().add(number).write(combined) };
+        }
+        let done = self.len() - rest.len();
+        for (at, byte) in rest.iter().enumerate() {
+            // SAFETY: likewise.
+            unsafe { to.add(done + at).write(byte ^ key[at % 4]) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_combined_with_their_key_wherever_they_are_split() {
+        let bytes: Vec<u8> = (0..200).collect();
+        let key = [1, 2, 4, 128];
+        let combined = bytes.iter().zip(key.iter().cycle());
+        let combined: Vec<u8> = combined.map(|(byte, key)| byte ^ key).collect();
+        for (key, expected) in [(Some(key), &combined), (None, &bytes)] {
+            for split in 0..=bytes.len() {
+                let mut copied = vec![0; bytes.len()];
+                let (first, rest) = Part::new(&bytes, key).split_at(split);
+                // SAFETY: there is room for all of them, and for the rest behind the first.
+                unsafe {
+                    first.copy_to(copied.as_mut_ptr());
+                    rest.copy_to(copied.as_mut_ptr().add(split));
+                }
+                assert_eq!(&copied, expected, "{split}");
+            }
+        }
+    }
+}

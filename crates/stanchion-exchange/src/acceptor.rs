@@ -54,6 +54,9 @@ pub struct AcceptorSide<'x> {
     unannounced: u32,
     /// One worker alone may take some of them.
     unannounced_own: bool,
+    /// Whose inbox has got notices since its event loop was called last, and whether there are such.
+    noted: Vec<Cell<bool>>,
+    has_noted: Cell<bool>,
     /// Whose event loop was woken last.
     called_last: Cell<usize>,
     /// Slots that seats still hold for an acceptor before us.
@@ -101,6 +104,7 @@ impl<'x> AcceptorSide<'x> {
             // Seats may still take what was ready before; it is withdrawn below, or an orphan.
             shared: exchange.ready().take_over(),
             own: workers
+                .clone()
                 .map(|worker| exchange.own_ring(worker).take_over())
                 .collect(),
             handed_over: vec![HandedOver::default(); slots],
@@ -111,6 +115,8 @@ impl<'x> AcceptorSide<'x> {
             mended: None,
             unannounced: 0,
             unannounced_own: false,
+            noted: workers.clone().map(|_| Cell::default()).collect(),
+            has_noted: Cell::new(false),
             // The first one's turn comes first.
             called_last: Cell::new(exchange.geometry().workers() - 1),
             orphans: Vec::new(),
@@ -291,15 +297,16 @@ impl<'x> AcceptorSide<'x> {
         Some(Submitted { slot, turn })
     }
 
-    /// Requests submitted since sleepers were last woken.
-    pub fn unannounced(&self) -> u32 {
-        self.unannounced
+    /// Whether seats have not been woken for something yet: see [`Self::announce`].
+    pub fn is_unannounced(&self) -> bool {
+        self.unannounced > 0 || self.has_noted.get()
     }
 
     /// Wakes as many sleeping seats as there are new requests: one system call for all of them,
     /// and none if nobody sleeps. All of them if a request is for one worker alone: the bell cannot
-    /// choose whom it wakes. Of event loops those that run the fewest requests.
+    /// choose whom it wakes. Of event loops those that run the fewest requests, and those of whose slots there is news.
     pub fn announce(&mut self) {
+        self.call_noted();
         let own = std::mem::take(&mut self.unannounced_own);
         match std::mem::take(&mut self.unannounced) {
             0 => {}
@@ -367,8 +374,22 @@ impl<'x> AcceptorSide<'x> {
         });
     }
 
-    /// Announces that the event loop is about to sleep; false if there is news first.
+    /// Wakes event loops of whose slots there is news, each once for all of it.
+    fn call_noted(&self) {
+        if !self.has_noted.take() {
+            return;
+        }
+        for (noted, inbox) in self.noted.iter().zip(self.exchange.inboxes()) {
+            if noted.take() {
+                inbox.call();
+            }
+        }
+    }
+
+    /// Announces that the event loop is about to sleep, and leaves nobody asleep for whom there is news; false if there is
+    /// news for it first.
     pub fn try_sleep(&self) -> bool {
+        self.call_noted();
         self.exchange.notices().try_sleep()
     }
 
@@ -384,7 +405,8 @@ impl<'x> AcceptorSide<'x> {
         self.post(slot);
     }
 
-    /// Tells the event loop that has a slot that there is news, if it is one that has it.
+    /// Tells the event loop that has a slot that there is news, if it is one that has it. It is woken by
+    /// [`Self::announce`]: woken for the first of several, it would take our core, and sleep again before the next.
     fn post(&self, slot: u32) {
         if !self.exchange.geometry().event_loops {
             return;
@@ -394,8 +416,12 @@ impl<'x> AcceptorSide<'x> {
         // Nobody else minds if a worker has written another seat there.
         let owner = self.exchange.word(slot).map(|word| word.tenant.seat);
         let worker = owner.map(|seat| self.exchange.geometry().worker_of(seat));
-        if let Some(inbox) = worker.and_then(|worker| self.exchange.inbox(worker)) {
-            inbox.post(slot);
+        let inbox =
+            worker.and_then(|worker| self.exchange.inbox(worker).map(|inbox| (worker, inbox)));
+        if let Some((worker, inbox)) = inbox {
+            inbox.note(slot);
+            self.noted[usize::from(worker)].set(true);
+            self.has_noted.set(true);
         }
     }
 

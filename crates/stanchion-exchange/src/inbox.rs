@@ -161,14 +161,12 @@ impl<'x> Inbox<'x> {
         self.notices.is_asleep()
     }
 
-    /// For the acceptor: a slot has news.
-    pub fn post(&self, slot: u32) {
-        if self.notices.post(slot) {
-            self.wake.ring();
-        }
+    /// For the acceptor: a slot has news. The loop is to be [called](Inbox::call) before the acceptor sleeps.
+    pub fn note(&self, slot: u32) {
+        self.notices.note(slot);
     }
 
-    /// For the acceptor: requests are ready. True if the loop slept, and is woken.
+    /// For the acceptor: requests are ready, or slots have news. True if the loop slept, and is woken.
     pub fn call(&self) -> bool {
         let sleeps = self.notices.call();
         if sleeps {

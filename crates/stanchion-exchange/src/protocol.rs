@@ -86,9 +86,14 @@ pub struct Notices<'m> {
 }
 
 impl Notices<'_> {
+    /// Notes that `slot` has news, and leaves it to [`Notices::call`] to see who sleeps.
+    pub fn note(&self, slot: u32) {
+        self.bits[slot as usize / 64].fetch_or(1 << (slot % 64), Ordering::Release);
+    }
+
     /// Notes that `slot` has news. True if it falls to the caller to wake who sleeps, as for [`Notices::call`].
     pub fn post(&self, slot: u32) -> bool {
-        self.bits[slot as usize / 64].fetch_or(1 << (slot % 64), Ordering::Release);
+        self.note(slot);
         self.call()
     }
 

@@ -130,13 +130,16 @@ fn an_answer_goes_on_when_there_is_room_and_ends_when_the_client_goes() {
     let inbox = exchange.inbox(1).unwrap();
     let seat = seat(&exchange, 2);
     let mut taken = taken(&mut side, &seat);
+    side.announce();
     is_woken(&inbox);
     assert_eq!(taken.write_some(b"0123456789"), Ok(8));
     assert!(inbox.try_sleep());
     let mut out = Vec::new();
     side.read(taken.slot(), 3, &mut out).unwrap();
+    side.announce();
     assert!(!is_woken(&inbox), "less than half of it is free");
     side.read(taken.slot(), 1, &mut out).unwrap();
+    side.announce();
     assert!(is_woken(&inbox));
     assert_eq!(noted(&inbox), [taken.slot()]);
     assert_eq!(taken.write_some(b"89"), Ok(2));
@@ -144,8 +147,10 @@ fn an_answer_goes_on_when_there_is_room_and_ends_when_the_client_goes() {
     side.read(taken.slot(), 8, &mut out).unwrap();
     assert_eq!(out, b"0123456789");
     assert!(inbox.try_sleep(), "nobody waits for room now");
+    side.announce();
     assert!(!is_woken(&inbox));
     side.give_up(taken.slot(), Unwanted::ClientGone);
+    side.announce();
     assert!(is_woken(&inbox));
     assert_eq!(noted(&inbox), [taken.slot()]);
     assert_eq!(taken.write_some(b"more"), Err(Gone));
@@ -212,8 +217,38 @@ fn what_comes_in_behind_a_head_arrives_whole_and_in_order() {
     assert_eq!(taken.inflow(), (0, Inflow::Open));
     side.end_inflow(slot, Inflow::Complete);
     assert_eq!(taken.inflow(), (0, Inflow::Complete));
+    side.announce();
     assert!(is_woken(&inbox));
     assert_eq!(side.mend(), Ok(()));
+}
+
+#[test]
+fn a_loop_is_woken_once_for_the_news_of_all_its_slots() {
+    let exchange = Exchange::create(GEOMETRY).unwrap();
+    let mut side = AcceptorSide::take_over(&exchange);
+    let inboxes = [exchange.inbox(0).unwrap(), exchange.inbox(1).unwrap()];
+    let seats = [seat(&exchange, 0), seat(&exchange, 1)];
+    let taken = seats.each_ref().map(|seat| taken(&mut side, seat));
+    let slots = taken.each_ref().map(Taken::slot);
+    side.announce();
+    for inbox in &inboxes {
+        is_woken(inbox);
+        assert!(inbox.try_sleep());
+    }
+    for slot in slots {
+        assert_eq!(side.pour(slot, &[Part::from(&b"news"[..])]), Ok(4));
+        assert!(side.is_unannounced());
+        assert!(!is_woken(&inboxes[0]), "more may come");
+    }
+    side.announce();
+    assert!(!side.is_unannounced());
+    assert_eq!(inboxes.each_ref().map(is_woken), [true, false]);
+    assert_eq!(noted(&inboxes[0]), slots);
+    // Nobody is left asleep while we sleep.
+    assert!(inboxes[0].try_sleep());
+    side.end_inflow(slots[0], Inflow::Complete);
+    assert!(side.try_sleep());
+    assert!(is_woken(&inboxes[0]));
 }
 
 #[test]

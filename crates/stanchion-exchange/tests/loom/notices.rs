@@ -91,6 +91,24 @@ fn the_acceptor_sees_two_notices() {
     });
 }
 
+/// As the acceptor does it in its turn: it notes all news, and calls the loop once.
+#[test]
+fn an_event_loop_does_not_sleep_over_notices_that_it_is_called_for_once() {
+    explore(|| {
+        let desk = Arc::new(Desk::default());
+        let acceptor = {
+            let desk = Arc::clone(&desk);
+            thread::spawn(move || {
+                desk.notices().note(0);
+                desk.notices().note(1);
+                desk.call();
+            })
+        };
+        desk.sweep_until(0b11);
+        acceptor.join().unwrap();
+    });
+}
+
 #[test]
 fn of_two_posters_one_wakes_the_sleeping_acceptor() {
     explore(|| {

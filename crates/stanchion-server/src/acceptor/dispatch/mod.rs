@@ -267,7 +267,7 @@ impl Dispatch {
     /// Likewise, in the middle of a turn, if that has become a long one. `clock` tells the time, which is not asked for
     /// without need.
     pub(crate) fn announce_if_late(&mut self, clock: impl FnOnce() -> u64) {
-        if self.side.unannounced() == 0 {
+        if !self.side.is_unannounced() {
             return;
         }
         let now_us = clock();

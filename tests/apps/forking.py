@@ -1,7 +1,7 @@
 """An asynchronous app that forks: the child comes back to the loop of its parent, as the path says.
 
-/returns /raises /exits /waits answer with their process and the child's exit code. /timer begins to wait, /rings says
-whether that is over. A WebSocket hears again what it says.
+/returns /raises /exits /waits answer with their process and the child's exit code; with ?later they wait before that.
+/timer begins to wait, /rings says whether that is over. A WebSocket hears again what it says.
 """
 
 import asyncio
@@ -23,18 +23,19 @@ CODES = {"/returns": 0, "/raises": 1, "/exits": 3, "/waits": 0}
 async def app(scope: Message, receive: Receive, send: Send) -> None:
     match scope["type"]:
         case "http":
-            await http(scope["path"], send)
+            await http(scope["path"], scope["query_string"], send)
         case "websocket":
             await echo(receive, send)
         case _:
             raise NotImplementedError
 
 
-async def http(path: str, send: Send) -> None:
+async def http(path: str, query: bytes, send: Send) -> None:
     said: dict[str, Any] = {"pid": os.getpid()}
     if path in CODES:
-        # Behind a wait, its task is one that the loop goes on with.
-        await asyncio.sleep(0)
+        if query == b"later":
+            # Its task is one that the loop goes on with, also where tasks are eager (Python 3.12).
+            await asyncio.sleep(0)
         said["code"] = await forked(path)
         if said["code"] is None:
             return

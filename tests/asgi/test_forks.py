@@ -12,14 +12,15 @@ CODES = {"/returns": 0, "/raises": 1, "/exits": 3, "/waits": 0}
 MANY = 100
 
 
+@pytest.mark.parametrize("when", ["now", "later"])
 @pytest.mark.parametrize("how", CODES)
 def test_a_child_that_comes_back_to_the_loop_ends_and_harms_nobody(
-    serve_asgi: ServeAsgi, counts: Counts, opens: Open, how: str
+    serve_asgi: ServeAsgi, counts: Counts, opens: Open, how: str, when: str
 ) -> None:
     server = serve_asgi("forking:app", "--lifespan", "off", *counts.arguments)
     client = opens(server)
     with server.connect() as wire:
-        said = wire.get(how).json()
+        said = wire.get(f"{how}?{when}").json()
         assert said["code"] == CODES[how]
         server.log.wait("a process that the app has forked comes back to the event loop of its worker, and ends")
         assert ("ValueError: in the child" in server.log.text()) is (how == "/raises")

@@ -208,7 +208,12 @@ impl Puller {
                 create_task.bind(py).call((coroutine,), options)
             });
         match task {
-            Ok(task) => running.keep(&task),
+            Ok(task) => {
+                running.keep(&task)?;
+                // An eager task has run already.
+                puller.end_if_forked(py, None);
+                Ok(())
+            }
             Err(failure) => {
                 puller.end_if_forked(py, Some(&failure));
                 if failure.is_instance_of::<PySystemExit>(py)

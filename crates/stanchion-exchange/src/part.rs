@@ -2,8 +2,8 @@
 
 use std::array;
 
-/// So many bytes are combined with a key at a time.
-const BLOCK_BYTES: usize = 64;
+/// So many bytes are combined with a key at a time: as one number, of which compilers make one instruction each.
+const WORD_BYTES: usize = size_of::<u128>();
 
 /// Bytes that go in as they are, or each combined (xor) with one of a key of four, which begins anew behind its last.
 #[derive(Clone, Copy, Debug)]
@@ -55,11 +55,12 @@ impl<'b> Part<'b> {
             unsafe { std::ptr::copy_nonoverlapping(self.bytes.as_ptr(), to, self.len()) };
             return;
         };
-        let (blocks, rest) = self.bytes.as_chunks::<BLOCK_BYTES>();
-        for (number, block) in blocks.iter().enumerate() {
-            let combined: [u8; BLOCK_BYTES] = array::from_fn(|at| block[at] ^ key[at % 4]);
-            // SAFETY: this block of the bytes has its room there, and such an array may stand anywhere.
-            unsafe { to.cast::<[u8; BLOCK_BYTES]>().add(number).write(combined) };
+        let word = u128::from_ne_bytes(array::from_fn(|at| key[at % 4]));
+        let (words, rest) = self.bytes.as_chunks::<WORD_BYTES>();
+        for (number, bytes) in words.iter().enumerate() {
+            let combined = (u128::from_ne_bytes(*bytes) ^ word).to_ne_bytes();
+            // SAFETY: these bytes have their room there, and an array of bytes may stand anywhere.
+            unsafe { to.cast::<[u8; WORD_BYTES]>().add(number).write(combined) };
         }
         let done = self.len() - rest.len();
         for (at, byte) in rest.iter().enumerate() {

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 #![cfg(not(loom))]
 
-use stanchion_exchange::{AcceptorSide, Ending, Exchange, Geometry, SeatSide, Taken, Tenant};
+use stanchion_exchange::{AcceptorSide, Ending, Exchange, Geometry, Part, SeatSide, Taken, Tenant};
 
 const SMALL: Geometry = Geometry {
     seats: 4,
@@ -113,7 +113,7 @@ fn what_a_slot_has_taken_is_given_back_once_nobody_has_used_it_for_a_while() {
         });
         let slot = submitted.unwrap().slot;
         let mut taken = seat.take().unwrap();
-        assert_eq!(side.pour(slot, &[&vec![2; LONG]]), Ok(LONG));
+        assert_eq!(side.pour(slot, &[Part::from(&vec![2; LONG][..])]), Ok(LONG));
         taken.write(&vec![3; 1 << 20]).unwrap();
         taken.finish(Ending::Complete);
         side.release(slot);

@@ -361,7 +361,12 @@ impl Loop<'_> {
         let is_asgi = self.settings().is_asgi();
         let mut handover =
             Handover::new(process::pid(), channel, heirlooms, lent, scaled_to, is_asgi);
-        let ticket_keys = self.present.ticket_keys.try_clone_fd()?;
+        // One that is of no use to an older version would be left open there, and be its app's.
+        let ticket_keys = if self.settings().serves_tls() {
+            self.present.ticket_keys.try_clone_fd()?
+        } else {
+            None
+        };
         handover.ticket_keys = ticket_keys.as_ref().map(AsRawFd::as_raw_fd);
         doors.extend(ticket_keys);
         Ok((handover, doors))

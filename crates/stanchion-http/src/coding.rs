@@ -33,9 +33,10 @@ impl Coding {
     }
 }
 
-/// The codings that the client of a request takes, the one it wants most first. Without the field it may take any (section
-/// 12.5.3), and gets none, as many that send no such field cannot decode.
-pub fn codings_taken(head: &Head) -> Vec<Coding> {
+/// Those `among` these codings that the client of a request takes and does not want less than the body as it is, the one that
+/// it wants most first. Without the field it may take any (section 12.5.3), and gets none, as many that send no such field
+/// cannot decode.
+pub fn codings_taken(head: &Head, among: &[Coding]) -> Vec<Coding> {
     if head.first("accept-encoding").is_none() {
         return Vec::new();
     }
@@ -45,18 +46,21 @@ pub fn codings_taken(head: &Head) -> Vec<Coding> {
             .flat_map(|list| list.split(|&byte| byte == b','));
         elements.filter_map(element)
     };
+    let of = |is_meant: &dyn Fn(&[u8]) -> bool| {
+        let found = asked().find(|(token, _)| is_meant(token));
+        found.map(|(_, weight)| weight)
+    };
     let weight = |coding: Coding| {
-        let of = |is_meant: &dyn Fn(&[u8]) -> bool| {
-            let found = asked().find(|(token, _)| is_meant(token));
-            found.map(|(_, weight)| weight)
-        };
         of(&|token| coding.is(token))
             .or_else(|| of(&|token| token == b"*"))
             .unwrap_or(0)
     };
-    let mut taken: Vec<_> = Coding::ALL
-        .into_iter()
-        .filter(|&coding| weight(coding) > 0)
+    // Who says nothing of it takes it, and wants it less than anything that is listed.
+    let unencoded = of(&|token| token.eq_ignore_ascii_case(b"identity")).unwrap_or(0);
+    let mut taken: Vec<_> = among
+        .iter()
+        .copied()
+        .filter(|&coding| weight(coding) > 0 && weight(coding) >= unencoded)
         .collect();
     taken.sort_by_key(|&coding| std::cmp::Reverse(weight(coding)));
     taken
@@ -124,6 +128,11 @@ mod tests {
             (Some("gzip;q=0"), &[]),
             (Some("gzip;q=0.000"), &[]),
             (Some("identity"), &[]),
+            (Some("identity;q=0, *"), &[Brotli, Zstandard, Gzip]),
+            (Some("identity;q=0"), &[]),
+            (Some("identity, *;q=0.1"), &[]),
+            (Some("Identity;q=0.5, gzip;q=0.4, br;q=0.6"), &[Brotli]),
+            (Some("identity, gzip"), &[Gzip]),
             (Some("gzip;q=2"), &[]),
             (Some("gzip;q=1.001"), &[]),
             (Some("gzip;q=0.1234"), &[]),
@@ -134,9 +143,16 @@ mod tests {
         ] {
             let field = accepted.map(|value| ("Accept-Encoding", value));
             let head = Head::of("GET", "/", field.as_slice());
-            assert_eq!(codings_taken(&head), expected, "{accepted:?}");
+            assert_eq!(codings_taken(&head, &Coding::ALL), expected, "{accepted:?}");
         }
         let twice = [("Accept-Encoding", "gzip"), ("Accept-Encoding", "br")];
-        assert_eq!(codings_taken(&Head::of("GET", "/", &twice)), [Brotli, Gzip]);
+        let head = Head::of("GET", "/", &twice);
+        assert_eq!(codings_taken(&head, &Coding::ALL), [Brotli, Gzip]);
+        // Among equals the server's order counts, and only what is there.
+        assert_eq!(
+            codings_taken(&head, &[Gzip, Zstandard, Brotli]),
+            [Gzip, Brotli]
+        );
+        assert_eq!(codings_taken(&head, &[Zstandard]), []);
     }
 }

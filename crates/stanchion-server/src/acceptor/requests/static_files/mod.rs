@@ -142,7 +142,7 @@ impl StaticFiles {
             file_system: mount.file_system,
             path,
             codings: if may_be_coded {
-                codings_taken(head)
+                codings_taken(head, &Coding::ALL)
             } else {
                 Vec::new()
             },

@@ -1,0 +1,22 @@
+//! Bodies of answers, compressed piece by piece as they come: no I/O, no clock, no unsafe. zlib-rs, brotli and zstd do it;
+//! what is here gives them one shape, and bounds what an encoder takes.
+//!
+//! ```
+//! use stanchion_compression::{After, Encoder};
+//! use stanchion_http::Coding;
+//!
+//! let mut compressed = Vec::new();
+//! let mut encoder = Encoder::new(Coding::Gzip);
+//! encoder.encode(b"what can be read ", After::Flush, &mut compressed)?;
+//! encoder.encode(b"before the rest comes", After::End, &mut compressed)?;
+//! # Ok::<(), stanchion_compression::Failed>(())
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod brotli;
+mod encoder;
+mod gzip;
+mod zstandard;
+
+pub use encoder::{After, Encoder, Failed};

@@ -31,6 +31,8 @@ VALUES: dict[str, tuple[str, object]] = {
     "control": ("unix:/run/c", "unix:/run/c"),
     "health_path": ("/healthy", "/healthy"),
     "http_protocols": ("h2,h1", "h2,h1"),
+    "compress": ("gzip,br", "gzip,br"),
+    "compress_types": ("text/*", "text/*"),
     "otlp_endpoint": ("http://127.0.0.1:4318", "http://127.0.0.1:4318"),
     "access_log_format": ("%(h)s", "%(h)s"),
     "statsd_host": ("127.0.0.1:8125", "127.0.0.1:8125"),

@@ -136,6 +136,10 @@ counted! {
         Waited = "connections_waited",
         /// Accepting paused, for want of descriptors, memory or disk.
         Paused = "accept_pauses",
+        /// An answer was compressed.
+        Compressed = "answers_compressed",
+        /// One would have been, but as many were being compressed as may be at once.
+        Uncompressed = "answers_not_compressed",
         /// A request's body went to a file.
         BodySpooled = "bodies_spooled",
         /// The client was slow, and what it had not taken of its answer went to a file.

@@ -222,6 +222,9 @@ impl Acceptor {
         poller.watch(Source::Bell, common.exchange.doorbell())?;
         poller.watch(Source::Bell, requests.disk.bell())?;
         requests.https_port = settings.https_port(listeners);
+        if let Some(compressor) = &requests.compressor {
+            poller.watch(Source::Bell, compressor.bell())?;
+        }
         let mut doors = Doors::new(connections_max, porter, &poller)?;
         let mut admin_is_tcp = true;
         for listener in listeners {
@@ -327,10 +330,7 @@ impl Acceptor {
         if has_news {
             self.hear_the_others();
         }
-        self.requests.disk.done(&self.requests.woken);
-        if let Some(tls) = &self.requests.tls {
-            tls.done();
-        }
+        self.requests.hear_threads();
         let requests = &mut self.requests;
         requests.later.wake(requests.now_us, &requests.woken);
         self.requests.dispatch.sweep(self.requests.now_us);

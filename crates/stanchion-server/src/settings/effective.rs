@@ -269,6 +269,12 @@ pub struct Settings {
     pub http2_max_frame_size: u32,
     /// Most bytes of the fields of a head.
     pub http2_max_header_list_size: u32,
+    /// How answers are compressed, names with commas between; empty = not at all.
+    pub compress: String,
+    /// Of which types those are, with commas between.
+    pub compress_types: String,
+    /// How long they are at least, in bytes.
+    pub compress_min_size: u64,
     /// Access log: `None` = none, `-` = stdout.
     pub accesslog: Option<PathBuf>,
     /// Format of the access log in gunicorn's atoms, not parsed yet.

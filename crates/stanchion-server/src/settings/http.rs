@@ -1,6 +1,6 @@
 //! What the settings make of HTTP: which versions are spoken, and how heads are read.
 
-use stanchion_http::{FieldRules, Permits, SchemeFields};
+use stanchion_http::{CompressRules, FieldRules, Permits, SchemeFields};
 
 use super::{Believed, Settings};
 
@@ -25,6 +25,13 @@ impl Settings {
             obsolete_folding: self.permit_obsolete_folding,
             header_spaces: self.strip_header_spaces,
         }
+    }
+
+    /// Which answers are compressed, if any are.
+    pub(crate) fn compress_rules(&self) -> Option<CompressRules> {
+        let rules =
+            CompressRules::new(&self.compress, &self.compress_types, self.compress_min_size);
+        rules.expect("the table has checked them")
     }
 
     /// Which fields the app sees.

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use stanchion_http::{BodyLength, put_field};
 
+use super::compressing::Compressing;
 use super::connection::{Audience, Connection, Phase, Step, Waiting};
 use super::sending::{Asked, Sending, Source};
 use super::session::Session;
@@ -12,13 +13,14 @@ use crate::acceptor::dispatch::refusal::Refusal;
 use crate::acceptor::dispatch::reply::Reply;
 use crate::acceptor::dispatch::ticket::{Answer, AppAnswer, Section, Start, Ticket};
 use crate::acceptor::requests::Requests;
+use crate::acceptor::requests::compressor::Plan;
 use crate::acceptor::requests::file::{FileBody, put_cached};
 use crate::acceptor::requests::head::{Ending, Extras};
 use crate::acceptor::storage::disk::OpenFile;
 use crate::tally::{Event, Outcome};
 
 /// Answers up to this size go out with their heads, in one piece: to copy them costs less than to name them.
-const TOGETHER_BYTES_MAX: usize = 16 << 10;
+pub(super) const TOGETHER_BYTES_MAX: usize = 16 << 10;
 
 impl Connection {
     /// The answer to a request is there.
@@ -64,38 +66,44 @@ impl Connection {
             facts,
             body,
         } = answer;
-        let is_old = ticket.request.head.minor_version() == 0;
-        let (length, is_told) = length_of(facts.length, &body, bytes.len() - head.end);
-        let is_chunked = length.is_none() && !is_old && !self.transport.is_stream();
-        let keeps = self.keeps(&ticket, requests) && (length.is_some() || is_chunked);
-        let ending = match length {
-            _ if is_chunked => Ending::Chunked,
-            Some(len) if !is_told => Ending::Length(len),
-            _ => Ending::Told,
+        let whole = bytes.len() - head.end;
+        let plan = match outcome {
+            Outcome::Answered => {
+                requests.plan(&ticket, &bytes[head.clone()], facts, (&body, whole))
+            }
+            // Of static files there may be compressed ones.
+            _ => Plan::default(),
         };
-        let mut out = requests.take_out();
-        ticket.hints(|hints| hints.put(&mut out));
-        let hinted = out.len();
-        requests.compose(
-            &mut out,
-            &bytes[head.clone()],
-            &Extras {
-                facts: Some(facts),
-                ending,
-                keeps,
-                is_old,
-                timing: requests.timing_of(&ticket),
-            },
-        );
+        let (length, is_told) = length_of(facts.length, &body, whole);
         let mut asked = Asked {
             ticket,
             account,
             status: facts.status,
             outcome,
-            head: requests.observed(&out[hinted..]),
+            head: Vec::new(),
             bytes: 0,
             wanted: length,
         };
+        let begin = |encoder| Box::new(Compressing::new(encoder, self.number));
+        let (wire, compressing) = match (plan.wire, plan.encoder.map(begin), &body) {
+            (Some(wire), Some(compressing), Start::Whole) => {
+                let body = Bytes::from(bytes).slice(head.end..);
+                return self.compress_whole((wire, facts), body, compressing, asked, requests);
+            }
+            (wire, compressing, _) => (wire, compressing),
+        };
+        let is_old = asked.ticket.request.head.minor_version() == 0;
+        let is_framed = compressing.is_none() && length.is_some();
+        let is_chunked = !is_framed && !is_old && !self.transport.is_stream();
+        let keeps = self.keeps(&asked.ticket, requests) && (is_framed || is_chunked);
+        let ending = match length {
+            _ if is_chunked => Ending::Chunked,
+            Some(len) if !is_told && is_framed => Ending::Length(len),
+            _ => Ending::Told,
+        };
+        let wire = wire.as_deref().unwrap_or(&bytes[head.clone()]);
+        let (mut out, told) = requests.compose_answer(&asked.ticket, wire, facts, ending, keeps);
+        asked.head = told;
         let (rest, source) = match body {
             Start::Whole if facts.length == BodyLength::Nothing => (Bytes::new(), Source::Over),
             Start::Whole => (
@@ -107,6 +115,7 @@ impl Connection {
         };
         let sending = Sending {
             is_chunked,
+            compressing,
             ..Sending::new(Some(asked), source, keeps)
         };
         self.start(out, rest, sending, requests)
@@ -208,7 +217,7 @@ impl Connection {
     }
 
     /// Whether the connection goes on after the present answer.
-    fn keeps(&self, ticket: &Ticket, requests: &Requests) -> bool {
+    pub(super) fn keeps(&self, ticket: &Ticket, requests: &Requests) -> bool {
         let settings = &requests.common.settings;
         let requests_max = settings.keepalive_requests;
         ticket.request.head.keeps_alive()

@@ -121,6 +121,7 @@ impl Connection {
                 return Err(self.sent(*sending, requests));
             }
             Source::Stream => return Err(self.wait_for_more(requests)),
+            Source::Compressed(_) => return Err(self.send_compressed(requests)),
             Source::File(file) => file,
         };
         match file.next(&requests.disk, self.number, requests.now_us) {
@@ -159,7 +160,7 @@ impl Connection {
     }
 
     /// A worker or the disk is waited for.
-    fn wait_for_more(&mut self, requests: &mut Requests) -> Step {
+    pub(super) fn wait_for_more(&mut self, requests: &mut Requests) -> Step {
         if self.client_has_left(requests) {
             return self.broke(requests);
         }

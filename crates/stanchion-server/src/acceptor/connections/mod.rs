@@ -4,6 +4,7 @@ mod answering;
 mod attending;
 mod beginning;
 mod carrying;
+mod compressing;
 mod connection;
 mod delivering;
 mod ending;

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use stanchion_http::{CHUNK_END, CHUNK_END_AND_LAST, LAST_CHUNK, chunk_head};
 use stanchion_sys::outgoing::BEFORE_MAX;
 
+use super::compressing::{Compressing, Unsent};
 use super::transport::{Transport, Written};
 use crate::acceptor::dispatch::collect::Fetchable;
 use crate::acceptor::dispatch::outflow::{Next, Outflow, StreamEnd};
@@ -34,6 +35,8 @@ pub(super) struct Sending {
     pub(super) spooler: Option<Spooler>,
     /// The kernel has not taken all of what it was given last.
     pub(super) is_behind: bool,
+    /// What comes of the body is compressed first.
+    pub(super) compressing: Option<Box<Compressing>>,
 }
 
 /// Whose answer it is, and what is to be told of it.
@@ -45,7 +48,7 @@ pub(super) struct Asked {
     pub(super) outcome: Outcome,
     /// The head, if somebody wants to know.
     pub(super) head: Vec<u8>,
-    /// Bytes of the body that were given away, and those that are still to be, if that is known.
+    /// Bytes of the body that were given away, and those that are still to be had of it, if that is known.
     pub(super) bytes: u64,
     pub(super) wanted: Option<u64>,
 }
@@ -58,15 +61,27 @@ pub(super) enum Source {
     Broken,
     /// A worker writes it.
     Stream,
+    /// Nothing is sent before all is compressed.
+    Compressed(Box<Unsent>),
     File(FileBody),
 }
 
 impl Asked {
     pub(super) fn count(&mut self, bytes: usize) {
-        self.bytes += bytes as u64;
+        self.took(bytes);
+        self.gave(bytes);
+    }
+
+    /// So much has come of the body.
+    pub(super) fn took(&mut self, bytes: usize) {
         if let Some(wanted) = &mut self.wanted {
             *wanted = wanted.saturating_sub(bytes as u64);
         }
+    }
+
+    /// So much of what came of it is for the client.
+    pub(super) fn gave(&mut self, bytes: usize) {
+        self.bytes += bytes as u64;
     }
 
     pub(super) fn over(&self, outcome: Outcome, requests: &Requests) {
@@ -86,6 +101,7 @@ impl Sending {
             keeps,
             spooler: None,
             is_behind: false,
+            compressing: None,
         }
     }
 
@@ -113,9 +129,17 @@ impl Sending {
         // Also when nothing is fetched now: whatever is brought from here on is news.
         ticket.seen();
         loop {
-            if self.pending.is_empty() {
+            if self.compressing.is_some() {
+                self.compress(&ticket, requests);
+                if !matches!(self.source, Source::Stream) {
+                    return;
+                }
+            } else if self.pending.is_empty() {
                 match ticket.next_piece() {
-                    Next::Piece(piece) => self.frame(piece, requests),
+                    Next::Piece(piece) => {
+                        self.count(piece.len());
+                        self.frame(piece, requests);
+                    }
                     Next::End(end) => self.end(end, requests),
                     Next::Nothing => {}
                 }
@@ -124,7 +148,10 @@ impl Sending {
                 self.let_go(&ticket, requests);
                 return;
             }
-            let fetches = in_place && !self.is_behind && matches!(self.source, Source::Stream);
+            let fetches = in_place
+                && !self.is_behind
+                && self.compressing.is_none()
+                && matches!(self.source, Source::Stream);
             if ticket.outflow(|outflow| outflow.fetches(fetches, requests.now_us)) == Some(true) {
                 return;
             }
@@ -229,7 +256,7 @@ impl Sending {
     }
 
     /// The client is given all that there is of a stream. Its worker may be through with it.
-    fn let_go(&mut self, ticket: &Ticket, requests: &mut Requests) {
+    pub(super) fn let_go(&mut self, ticket: &Ticket, requests: &mut Requests) {
         requests.dispatch.look_for(ticket, requests.now_us);
         self.source = Source::Over;
         ticket.pour(Outflow::give_up);
@@ -239,14 +266,13 @@ impl Sending {
     /// Whether a stream is as long as its head says.
     fn has_all(&self) -> bool {
         let wanted = self.request.as_ref().and_then(|asked| asked.wanted);
-        matches!(self.source, Source::Stream) && wanted == Some(0)
+        let is_plain = matches!(self.source, Source::Stream) && self.compressing.is_none();
+        is_plain && wanted == Some(0)
     }
 
-    fn frame(&mut self, piece: Piece, requests: &Requests) {
-        let len = piece.len();
-        self.count(len);
+    pub(super) fn frame(&mut self, piece: Piece, requests: &Requests) {
         if self.is_chunked {
-            self.push(Bytes::copy_from_slice(&chunk_head(len)), requests);
+            self.push(Bytes::copy_from_slice(&chunk_head(piece.len())), requests);
             self.pending.push_back(piece);
             self.push(Bytes::from_static(CHUNK_END), requests);
         } else {
@@ -270,7 +296,7 @@ impl Sending {
     pub(super) fn waits_for_file_since_us(&self) -> Option<u64> {
         match &self.source {
             Source::File(file) => file.waits_since_us(),
-            Source::Over | Source::Broken | Source::Stream => None,
+            Source::Over | Source::Broken | Source::Stream | Source::Compressed(_) => None,
         }
     }
 
@@ -300,17 +326,7 @@ impl Sending {
 
     /// So many bytes are out, of what was pending first. Gives how many of them were not pending.
     fn advance(&mut self, bytes: usize) -> usize {
-        let mut left = bytes;
-        while let Some(piece) = self.pending.front_mut() {
-            let taken = left.min(piece.len());
-            piece.advance(taken);
-            left -= taken;
-            if piece.len() > 0 {
-                break;
-            }
-            self.pending.pop_front();
-        }
-        left
+        advance(&mut self.pending, bytes)
     }
 
     /// The client does not get the rest.
@@ -320,7 +336,8 @@ impl Sending {
             asked.ticket.pour(Outflow::give_up);
             requests.dispatch.abandon(&asked.ticket, requests.now_us);
         }
-        let is_given = matches!(self.source, Source::Over) || asked.wanted == Some(0);
+        let is_given = matches!(self.source, Source::Over)
+            || (asked.wanted == Some(0) && self.compressing.is_none());
         let outcome = asked.account.close(if is_given {
             asked.outcome
         } else if requests.lifecycle.is_refusing() {
@@ -330,4 +347,19 @@ impl Sending {
         });
         asked.over(outcome, requests);
     }
+}
+
+/// So many bytes are done with, of what is first. Gives how many of them were not there.
+pub(super) fn advance(pieces: &mut VecDeque<Piece>, bytes: usize) -> usize {
+    let mut left = bytes;
+    while let Some(piece) = pieces.front_mut() {
+        let taken = left.min(piece.len());
+        piece.advance(taken);
+        left -= taken;
+        if piece.len() > 0 {
+            break;
+        }
+        pieces.pop_front();
+    }
+    left
 }

@@ -65,6 +65,31 @@ impl Requests {
         }
     }
 
+    /// The head of the app's answer to a request, behind hints that did not go out before it, and for whoever wants to know
+    /// it.
+    pub(crate) fn compose_answer(
+        &mut self,
+        ticket: &Ticket,
+        wire: &[u8],
+        facts: AnswerFacts,
+        ending: Ending,
+        keeps: bool,
+    ) -> (Vec<u8>, Vec<u8>) {
+        let mut out = self.take_out();
+        ticket.hints(|hints| hints.put(&mut out));
+        let hinted = out.len();
+        let extras = Extras {
+            facts: Some(facts),
+            ending,
+            keeps,
+            is_old: ticket.request.head.minor_version() == 0,
+            timing: self.timing_of(ticket),
+        };
+        self.compose(&mut out, wire, &extras);
+        let told = self.observed(&out[hinted..]);
+        (out, told)
+    }
+
     /// Puts a head together: what somebody else has written, and what is ours to say.
     pub(crate) fn compose(&mut self, out: &mut Vec<u8>, head: &[u8], extras: &Extras) {
         let start = out.len();

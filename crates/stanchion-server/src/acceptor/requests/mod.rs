@@ -1,6 +1,7 @@
 //! Requests, from a head to the last byte of an answer: what connections ask for, and what stands behind it.
 
 pub(crate) mod body;
+pub(crate) mod compressor;
 pub(crate) mod file;
 mod handshake;
 pub(crate) mod head;
@@ -27,7 +28,7 @@ use tracing::info;
 
 use super::dispatch::Dispatch;
 use super::dispatch::hints::takes_hints;
-use super::dispatch::outflow::{Limits, Outflow};
+use super::dispatch::outflow::Limits;
 use super::dispatch::over::Over;
 use super::dispatch::refusal::Refusal;
 use super::dispatch::reply::Reply;
@@ -50,6 +51,7 @@ use crate::settings::{Believed, Settings};
 use crate::tally::{Event, Outcome, Tally};
 use crate::tree::Common;
 use body::Sink;
+use compressor::Compressor;
 use handshake::handshaken;
 use head::Date;
 use probe::{Load, Verdict};
@@ -95,6 +97,8 @@ pub(crate) struct Requests {
     pub(crate) tls: Option<TlsService>,
     /// Where https is spoken, if who comes in clear text is sent on to it.
     pub(crate) https_port: Option<u16>,
+    /// What compresses answers, if any are.
+    pub(crate) compressor: Option<Rc<Compressor>>,
     /// Static files.
     pub(crate) unread: Shortage,
     static_files: StaticFiles,
@@ -151,6 +155,7 @@ impl Requests {
             connection_shares: ConnectionShares::default(),
             tls: None,
             https_port: None,
+            compressor: Compressor::new(settings)?,
             unread: Shortage::of(
                 "a static file cannot be read (permissions? open files? see --static)",
             ),
@@ -448,13 +453,6 @@ impl Requests {
     /// Whether the disk has failed since this was last asked: who is here comes first then.
     pub(crate) fn take_disk_trouble(&mut self) -> bool {
         std::mem::take(&mut self.has_disk_trouble)
-    }
-
-    /// Has answers to slow clients go to files whose workers wait for them.
-    pub(crate) fn spool_for_slow_clients(&mut self) {
-        for ticket in self.dispatch.slow_clients(self.now_us) {
-            ticket.pour(Outflow::spool);
-        }
     }
 }
 

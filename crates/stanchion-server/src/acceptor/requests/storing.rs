@@ -1,4 +1,4 @@
-//! Requests and the disk: what is told, counted and looked for when a body or an answer goes to a file.
+//! Requests and what helper threads do for them: what is told, counted and looked for when a body or an answer goes to a file.
 
 use std::rc::Rc;
 
@@ -7,11 +7,23 @@ use tracing::error;
 use super::Requests;
 use super::body::{Means, Noted, Sink, SinkState};
 use super::spooler::{Spooler, Turn};
+use crate::acceptor::dispatch::outflow::Outflow;
 use crate::acceptor::dispatch::ticket::Ticket;
 use crate::acceptor::storage::clients::Client;
 use crate::tally::Event;
 
 impl Requests {
+    /// Leaves a note for each connection for which a helper thread has something. To be called once per turn of the loop.
+    pub(crate) fn hear_threads(&self) {
+        self.disk.done(&self.woken);
+        if let Some(tls) = &self.tls {
+            tls.done();
+        }
+        if let Some(compressor) = &self.compressor {
+            compressor.done(&self.woken);
+        }
+    }
+
     /// Goes on with a body that is being kept.
     pub(crate) fn advance(&mut self, sink: &mut Sink) -> SinkState {
         let means = Means {
@@ -26,6 +38,13 @@ impl Requests {
             Noted::Failed(error) => self.cannot_spool(&error),
         }
         state
+    }
+
+    /// Has answers to slow clients go to files whose workers wait for them.
+    pub(crate) fn spool_for_slow_clients(&mut self) {
+        for ticket in self.dispatch.slow_clients(self.now_us) {
+            ticket.pour(Outflow::spool);
+        }
     }
 
     /// Goes on with an answer that goes to a file; true if something came of it for the client.

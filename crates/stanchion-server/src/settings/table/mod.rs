@@ -2,6 +2,7 @@
 
 mod admin;
 mod app;
+mod compression;
 mod event_loop;
 mod http2;
 mod limits;
@@ -33,6 +34,7 @@ pub const GROUPS: &[Group] = &[
     requests::REQUESTS,
     http2::HTTP2,
     static_files::STATIC_FILES,
+    compression::COMPRESSION,
     logging::LOGGING,
     admin::ADMIN,
     app::APP,

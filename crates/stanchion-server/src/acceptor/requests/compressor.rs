@@ -1,0 +1,198 @@
+//! Answers of the app that are compressed on their way: which are, and the helper threads that do it.
+
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::available_parallelism;
+
+use bytes::Bytes;
+use stanchion_compression::{After, Encoder};
+use stanchion_http::{
+    AnswerFacts, BodyLength, Coding, CompressRules, Compression, put_compressed, put_varied,
+};
+use stanchion_sys::eventfd::EventFd;
+
+use super::Requests;
+use crate::acceptor::dispatch::ticket::{Start, Ticket};
+use crate::acceptor::storage::disk::{Crew, Disk, FileSystem, Job};
+use crate::acceptor::storage::woken::Woken;
+use crate::settings::Settings;
+use crate::tally::Event;
+
+/// Threads that compress, at most, and never more than there are cores. They share these with the app.
+const THREADS_MAX: usize = 8;
+/// Bodies that are compressed at once. An encoder may take 3 MB, and one of a stream is kept until the stream ends.
+const BODIES_MAX: usize = 64;
+/// So much of a body is compressed at a time, or somewhat more.
+pub(crate) const PIECE_BYTES: usize = 128 << 10;
+
+/// Compresses bodies.
+pub(crate) struct Compressor {
+    rules: CompressRules,
+    threads: Disk,
+    /// Each encoder has another one of this.
+    places: Arc<()>,
+}
+
+/// The encoder of one body, with its place among those that there may be.
+pub(crate) struct BodyEncoder {
+    coding: Coding,
+    /// Once something has come. What it takes is allocated and given back by helper threads.
+    encoder: Option<Encoder>,
+    _place: Arc<()>,
+}
+
+/// What has come of a part of a body.
+pub(crate) struct Compressed {
+    pub(crate) bytes: Vec<u8>,
+    /// For the next part, if that was not the last one. In any case it has its place until somebody has taken this: so there are
+    /// never more jobs than places.
+    pub(crate) encoder: BodyEncoder,
+    pub(crate) is_over: bool,
+}
+
+/// What becomes of an answer.
+#[derive(Default)]
+pub(crate) struct Plan {
+    /// Its head, in wire form, if it is another one than the app's.
+    pub(crate) wire: Option<Vec<u8>>,
+    /// What its body goes through.
+    pub(crate) encoder: Option<(Rc<Compressor>, BodyEncoder)>,
+}
+
+impl Compressor {
+    /// As the settings have it; `None` if nothing is to be compressed.
+    pub(super) fn new(settings: &Settings) -> io::Result<Option<Rc<Self>>> {
+        let Some(rules) = settings.compress_rules() else {
+            return Ok(None);
+        };
+        let cores = available_parallelism().map_or(1, usize::from);
+        let crew = Crew {
+            name: "stanchion-press",
+            threads_max: cores.min(THREADS_MAX),
+            overload: "more is to be compressed than there may be",
+        };
+        Ok(Some(Rc::new(Self {
+            rules,
+            threads: Disk::with_crew(crew, BODIES_MAX)?,
+            places: Arc::default(),
+        })))
+    }
+
+    /// Rings when something is compressed; to be watched edge-triggered.
+    pub(crate) fn bell(&self) -> &EventFd {
+        self.threads.bell()
+    }
+
+    /// Tells for whom something is compressed. To be called once per turn of the loop.
+    pub(super) fn done(&self, woken: &Woken) {
+        self.threads.done(woken);
+    }
+
+    /// For a new body, if there is a place.
+    fn begin(&self, coding: Coding) -> Option<BodyEncoder> {
+        // One of them is our own.
+        let taken = Arc::strong_count(&self.places) - 1;
+        (taken < BODIES_MAX).then(|| BodyEncoder {
+            coding,
+            encoder: None,
+            _place: Arc::clone(&self.places),
+        })
+    }
+
+    /// Has a thread compress the next part of a connection's answer.
+    pub(crate) fn compress(
+        &self,
+        connection: u32,
+        mut encoder: BodyEncoder,
+        pieces: Vec<Bytes>,
+        after: After,
+    ) -> Job<Compressed> {
+        let work = move || {
+            let bytes = encoder.encode(&pieces, after).map_err(io::Error::other)?;
+            let is_over = after == After::End;
+            if is_over {
+                encoder.encoder = None;
+            }
+            Ok(Compressed {
+                bytes,
+                encoder,
+                is_over,
+            })
+        };
+        self.threads.start(FileSystem::Own, connection, work)
+    }
+
+    /// Nobody wants the rest of a body. To free its encoder takes a while, and some do their last work then.
+    pub(crate) fn discard(&self, encoder: BodyEncoder) {
+        self.threads.discard(FileSystem::Own, encoder);
+    }
+}
+
+impl BodyEncoder {
+    fn encode(
+        &mut self,
+        pieces: &[Bytes],
+        after: After,
+    ) -> Result<Vec<u8>, stanchion_compression::Failed> {
+        let encoder = self
+            .encoder
+            .get_or_insert_with(|| Encoder::new(self.coding));
+        let mut out = Vec::new();
+        let (last, before) = pieces
+            .split_last()
+            .map_or((&[][..], pieces), |(last, before)| (last.as_ref(), before));
+        for piece in before {
+            encoder.encode(piece, After::More, &mut out)?;
+        }
+        encoder.encode(last, after, &mut out)?;
+        Ok(out)
+    }
+}
+
+impl Requests {
+    /// What becomes of an answer of the app, with a body of `whole` bytes if all of it is at hand.
+    pub(crate) fn plan(
+        &self,
+        ticket: &Ticket,
+        wire: &[u8],
+        facts: AnswerFacts,
+        (body, whole): (&Start, usize),
+    ) -> Plan {
+        let Some(compressor) = &self.compressor else {
+            return Plan::default();
+        };
+        let known = match body {
+            Start::Whole if facts.length != BodyLength::Nothing => Some(whole as u64),
+            Start::Whole => None,
+            Start::Streamed(known) => *known,
+            // It is sent by the kernel.
+            Start::File(..) => return Plan::default(),
+        };
+        let request = &ticket.request.head;
+        let mut plan = Plan::default();
+        let coding = match compressor.rules.judge(request, facts.status, wire, known) {
+            Compression::Never => return plan,
+            Compression::NotForThisClient => None,
+            Compression::With(coding) => Some(coding),
+        };
+        let mut head = Vec::with_capacity(wire.len() + 64);
+        if let Some(coding) = coding {
+            let has_body = facts.length != BodyLength::Nothing;
+            let begin = || Some((Rc::clone(compressor), compressor.begin(coding)?));
+            plan.encoder = has_body.then(begin).flatten();
+            if plan.encoder.is_some() || !has_body {
+                if has_body {
+                    self.common.tally.happened(Event::Compressed);
+                }
+                put_compressed(&mut head, wire, coding);
+                plan.wire = Some(head);
+                return plan;
+            }
+            self.common.tally.happened(Event::Uncompressed);
+        }
+        put_varied(&mut head, wire);
+        plan.wire = Some(head);
+        plan
+    }
+}

@@ -1,0 +1,397 @@
+"""--compress: what is compressed, what the head says then, and that nobody waits for it who would not have waited."""
+
+import hashlib
+import http.client
+import os
+import signal
+import subprocess
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from support.address import Address
+from support.counts import Counts
+from support.gate import Gate
+from support.http2 import Talk
+from support.patience import PATIENCE_S, eventually
+from support.proxies import program
+from support.server import Serve, Server
+from support.tls import Authority
+from support.wire import BrokenOff, Response, Wire, request
+
+pytestmark = pytest.mark.own("gunicorn compresses nothing")
+
+CODINGS = ["gzip", "br", "zstd"]
+COMPRESS = ("--compress", "zstd,br,gzip")
+BODIES_MAX = 64
+"""As in crates/stanchion-server/src/acceptor/requests/compressor.rs."""
+GUNZIP = 16 + zlib.MAX_WBITS
+ACCEPTED = "Accept-Encoding: gzip"
+PIECES = [b"first piece, ", b"second piece, ", b"third piece\n"]
+"""What /stream and /broken of the app yield."""
+
+
+@pytest.fixture(scope="module")
+def server(shared_serve: Serve) -> Server:
+    return shared_serve("compressible:app", *COMPRESS)
+
+
+def curl(address: Address, target: str, *options: str) -> bytes:
+    """What curl makes of an answer."""
+    url = f"http://{address.host}:{address.port}{target}"
+    done = subprocess.run(
+        ["curl", "-sS", "--compressed", *options, url], stdout=subprocess.PIPE, timeout=6 * PATIENCE_S
+    )
+    assert done.returncode == 0
+    return done.stdout
+
+
+def plain(server: Server, target: str) -> bytes:
+    """The body as the app has it."""
+    with server.connect() as wire:
+        return wire.get(target).body
+
+
+def decoded(response: Response) -> bytes:
+    """A gzip that is whole, and nothing behind it."""
+    assert response.header("Content-Encoding") == "gzip"
+    reader = zlib.decompressobj(GUNZIP)
+    body = reader.decompress(response.body) + reader.flush()
+    assert reader.eof
+    assert reader.unused_data == b""
+    return body
+
+
+@pytest.mark.parametrize("coding", CODINGS)
+@pytest.mark.parametrize(
+    ("target", "length"),
+    [
+        ("/text/html?len=1024&told=1", 1024),
+        ("/application/json?len=50000", 50_000),
+        ("/text/css?len=300000&told=1", 300_000),
+        ("/long?len=3000000", 3_000_000),
+        ("/long?len=3000000&told=1", 3_000_000),
+    ],
+)
+def test_a_client_gets_the_same_in_fewer_bytes(server: Server, coding: str, target: str, length: int) -> None:
+    body = plain(server, target)
+    assert len(body) == length
+    accepts = f"Accept-Encoding: {coding}"
+    for version in ("--http1.1", "--http1.0"):
+        got = curl(server.address, target, "-H", accepts, version)
+        assert hashlib.sha256(got).digest() == hashlib.sha256(body).digest()
+    with server.connect() as wire:
+        for _ in range(2):
+            response = wire.get(target, accepts)
+            assert response.header("Content-Encoding") == coding
+            assert response.header("Vary") == "Accept-Encoding"
+            assert len(response.body) < len(body) / 2
+            # What is at hand as a whole tells its length.
+            assert response.framing == ("length" if len(body) <= 50_000 else "chunked")
+            assert not response.closes()
+        as_it_is = wire.get(target)
+        assert (as_it_is.header("Content-Encoding"), as_it_is.header("Vary")) == (None, "Accept-Encoding")
+        # Without chunks the end of the connection is the end of what has no length.
+        old = wire.get(target, accepts, "Connection: keep-alive", version="1.0")
+        assert old.framing == ("length" if len(body) <= 50_000 else "close")
+
+
+def test_pythons_client_reads_what_curl_reads(server: Server) -> None:
+    connection = http.client.HTTPConnection(server.address.host, server.address.port, timeout=PATIENCE_S)
+    for target, length in [("/text/html?len=5000", 5_000), ("/long?len=500000", 500_000)]:
+        connection.request("GET", target, headers={"Accept-Encoding": "gzip"})
+        answer = connection.getresponse()
+        body = zlib.decompress(answer.read(), GUNZIP)
+        assert len(body) == length
+    connection.close()
+
+
+def target_of(kind: str, *fields: str, length: int = 20_000, status: str = "200 OK") -> str:
+    said = "".join(f"&field={quote(field)}" for field in fields)
+    return f"/{kind}?len={length}&told=1&status={quote(status)}{said}"
+
+
+@pytest.mark.parametrize(
+    ("accepted", "expected"),
+    [
+        ("gzip, br, zstd", "zstd"),
+        ("gzip, br", "br"),
+        ("br;q=0.9, gzip", "gzip"),
+        ("*", "zstd"),
+        ("*, zstd;q=0", "br"),
+        ("identity;q=0, *;q=0.1", "zstd"),
+        ("gzip;q=0.5, identity", None),
+        ("deflate", None),
+        ("", None),
+    ],
+)
+def test_the_client_chooses_and_among_equals_the_operator(server: Server, accepted: str, expected: str | None) -> None:
+    with server.connect() as wire:
+        response = wire.get(target_of("text/html"), f"Accept-Encoding: {accepted}")
+    assert response.header("Content-Encoding") == expected
+    assert response.header("Vary") == "Accept-Encoding"
+
+
+NEVER = [
+    target_of("image/png"),
+    target_of("text/event-stream"),
+    target_of("text/html", length=1_023),
+    target_of("text/html", "Content-Encoding: identity"),
+    target_of("text/html", "Cache-Control: private, no-transform"),
+    target_of("text/html", "Content-Range: bytes 0-19999/30000", status="206 Partial Content"),
+    target_of("text/html", "Content-Digest: sha-256=:x:"),
+]
+
+
+@pytest.mark.parametrize("target", NEVER)
+def test_what_is_not_to_be_compressed_is_as_the_app_has_it(server: Server, target: str) -> None:
+    with server.connect() as wire:
+        response, other = wire.get(target, ACCEPTED), wire.get(target)
+        assert (response.body, undated(response)) == (other.body, undated(other))
+        assert response.header("Vary") is None
+
+
+def undated(response: Response) -> list[tuple[str, str]]:
+    return sorted(field for field in response.headers if field[0] != "Date")
+
+
+def test_no_body_is_no_body(server: Server) -> None:
+    with server.connect() as wire:
+        for status in ("204 No Content", "304 Not Modified"):
+            response = wire.get(
+                f"/text/html?len=0&status={quote(status)}&field=Vary: Cookie".replace(" ", "%20"), ACCEPTED
+            )
+            assert response.header("Content-Encoding") is None
+            assert (response.body, response.header("Vary")) == (b"", "Cookie")
+        # The next answer is whole: nothing was left over.
+        assert decoded(wire.get("/text/html", ACCEPTED)) == plain(server, "/text/html")
+
+
+def test_head_says_what_get_would(server: Server) -> None:
+    target = target_of("text/html", 'ETag: "x"')
+    with server.connect() as wire:
+        got = wire.get(target, ACCEPTED)
+        said = wire.ask("HEAD", target, ACCEPTED)
+        assert said.header("Content-Length") is None
+        kept = [field for field in undated(got) if field[0] != "Content-Length"]
+        assert undated(said) == kept
+        assert said.header("ETag") == 'W/"x"'
+        # It is not known how long the body of a GET would be.
+        unknown = wire.ask("HEAD", "/text/html", ACCEPTED)
+        assert (unknown.header("Content-Encoding"), unknown.header("Vary")) == (None, "Accept-Encoding")
+
+
+@pytest.fixture
+def nginx(shared_serve: Serve, tmp_path: Path) -> Iterator[Address]:
+    """It compresses what a server says that does not."""
+    command = program("nginx")
+    if not command:
+        pytest.skip("NOT COMPARED WITH NGINX: nginx is not installed")
+    upstream = shared_serve("compressible:app").address
+    (tmp_path / "config").write_text(
+        f"daemon off; master_process off; worker_processes 1; pid {tmp_path}/pid; error_log {tmp_path}/errors;"
+        "events { worker_connections 64; }"
+        f"http {{ access_log off; client_body_temp_path {tmp_path}/b; proxy_temp_path {tmp_path}/p;"
+        f"fastcgi_temp_path {tmp_path}/f; uwsgi_temp_path {tmp_path}/u; scgi_temp_path {tmp_path}/s;"
+        "gzip on; gzip_vary on; gzip_proxied any; gzip_min_length 1024; gzip_types text/css application/json;"
+        f"server {{ listen unix:{tmp_path}/socket;"
+        f"location / {{ proxy_pass http://{upstream.host}:{upstream.port}; }} }} }}"
+    )
+    process = subprocess.Popen(
+        [command, "-c", f"{tmp_path}/config", "-p", str(tmp_path), "-e", f"{tmp_path}/errors"], stdin=subprocess.DEVNULL
+    )
+    try:
+        address = Address.parse(f"unix:{tmp_path}/socket")
+        eventually(lambda: accepts(address), "nginx listens")
+        yield address
+    finally:
+        process.terminate()
+        process.wait(PATIENCE_S)
+
+
+def accepts(address: Address) -> bool:
+    try:
+        address.connect().close()
+    except (FileNotFoundError, ConnectionRefusedError):
+        return False
+    return True
+
+
+COMPARED = [
+    target_of("text/html"),
+    target_of("text/css"),
+    target_of("application/json"),
+    target_of("text/html", 'ETag: "strong"'),
+    target_of("text/html", 'ETag: W/"weak"'),
+    target_of("text/html", "Accept-Ranges: bytes"),
+    target_of("text/html", "Vary: Cookie"),
+    target_of("text/html", "Content-Encoding: br"),
+    target_of("text/html", "Last-Modified: Sun, 09 Sep 2001 01:46:40 GMT"),
+    target_of("text/html", length=1_023),
+    target_of("text/html", length=1_024),
+    target_of("text/html", status="404 Not Found"),
+    target_of("text/html", "Content-Range: bytes 0-19999/30000", status="206 Partial Content"),
+    target_of("image/png"),
+]
+
+
+@pytest.mark.parametrize("target", COMPARED)
+@pytest.mark.parametrize("accepted", ["gzip", "gzip;q=0", "gzip;q=0.001, identity;q=0", "identity"])
+def test_heads_say_what_those_of_nginx_say(server: Server, nginx: Address, target: str, accepted: str) -> None:
+    said = []
+    for address in (server.address, nginx):
+        with Wire.connect(address) as wire:
+            response = wire.get(target, f"Accept-Encoding: {accepted}")
+        body = decoded(response) if response.header("Content-Encoding") == "gzip" else response.body
+        # nginx never knows how long an answer becomes; and it has the last word on what connections are for.
+        fields = {(name.lower(), value) for name, value in response.headers}
+        fields = {field for field in fields if field[0] not in ("date", "server", "connection", "transfer-encoding")}
+        if response.header("Content-Encoding") == "gzip":
+            fields = {field for field in fields if field[0] != "content-length"}
+        said.append((response.status, fields, body))
+    assert said[0] == said[1]
+
+
+@pytest.mark.parametrize("app", ["app", "asgi"])
+@pytest.mark.parametrize("coding", CODINGS)
+def test_what_an_app_yields_is_there_before_it_goes_on(serve: Serve, gate: Gate, app: str, coding: str) -> None:
+    server = serve(f"compressible:{app}", *COMPRESS, env=gate.environment)
+    url = f"http://{server.address.host}:{server.address.port}/stream"
+    with subprocess.Popen(
+        ["curl", "-sSN", "--compressed", "-H", f"Accept-Encoding: {coding}", url], stdout=subprocess.PIPE
+    ) as client:
+        assert client.stdout
+        for piece in PIECES:
+            assert client.stdout.read(len(piece)) == piece
+            gate.let_pass(1)
+        assert client.stdout.read() == b""
+    assert client.returncode == 0
+
+
+def test_an_answer_whose_worker_dies_is_seen_to_be_broken(serve: Serve, gate: Gate) -> None:
+    server = serve("compressible:app", *COMPRESS, env=gate.environment)
+    with server.connect() as wire:
+        wire.send(request("GET", "/stream", [ACCEPTED]))
+        response = wire.head()
+        assert response.header("Content-Encoding") == "gzip"
+        os.kill(int(gate.announcement()), signal.SIGKILL)
+        with pytest.raises(BrokenOff) as broken:
+            wire.read_body(response)
+    assert broken.value.response
+    reader = zlib.decompressobj(GUNZIP)
+    assert reader.decompress(broken.value.response.body) == PIECES[0]
+    assert not reader.eof
+
+
+def test_an_answer_whose_app_fails_is_seen_to_be_broken(server: Server) -> None:
+    """Over each kind of connection, and what came before arrives."""
+    with server.connect() as wire:
+        wire.send(request("GET", "/broken", [ACCEPTED]))
+        response = wire.head()
+        with pytest.raises(BrokenOff) as broken:
+            wire.read_body(response)
+    assert broken.value.response
+    assert zlib.decompressobj(GUNZIP).decompress(broken.value.response.body) == PIECES[0]
+
+
+def test_over_http2_and_tls(serve: Serve, tmp_path: Path) -> None:
+    pair = Authority(tmp_path).issue("localhost")
+    server = serve(
+        "compressible:app",
+        *COMPRESS,
+        *pair.arguments(),
+        *("--http-protocols", "h2,h1", "--http2-cleartext", "prior-knowledge"),
+        *("--bind", "localhost:0?tls=false"),
+    )
+    tls, cleartext = server.addresses
+    paths = ["/text/html", "/long?len=1000000", "/broken"]
+    with Wire.connect(cleartext) as wire:
+        bodies = [wire.get(path).body for path in paths[:2]]
+    for version in ("--http1.1", "--http2"):
+        for coding in CODINGS:
+            url = f"https://{tls.host}:{tls.port}{paths[1]}"
+            command = ["curl", "-sSk", version, "--compressed", "-H", f"Accept-Encoding: {coding}", url]
+            assert subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout == bodies[1]
+    with Talk(cleartext) as talk:
+        whole, long, broken = [talk.answer(talk.begin(path, ("accept-encoding", "gzip"))) for path in paths]
+    for answer, body in zip((whole, long), bodies, strict=True):
+        assert (answer.header("content-encoding"), answer.reset) == ("gzip", None)
+        assert zlib.decompress(answer.body, GUNZIP) == body
+    assert (whole.header("content-length"), long.header("content-length")) == (str(len(whole.body)), None)
+    assert broken.reset is not None
+
+
+def test_only_so_many_at_once(serve: Serve, gate: Gate, tmp_path: Path) -> None:
+    """Who comes then gets it as it is, and when somebody has left it is compressed again."""
+    counts = Counts(tmp_path / "control")
+    server = serve(
+        "compressible:app", *COMPRESS, *counts.arguments, "--threads", str(BODIES_MAX + 2), env=gate.environment
+    )
+    with ExitStack() as stack:
+        wires = [stack.enter_context(server.connect()) for _ in range(BODIES_MAX)]
+        for wire in wires:
+            wire.send(request("GET", "/stream", [ACCEPTED]))
+            assert wire.head().header("Content-Encoding") == "gzip"
+        with server.connect() as late:
+            response = late.get("/text/html", ACCEPTED)
+            assert (response.header("Content-Encoding"), response.header("Vary")) == (None, "Accept-Encoding")
+            assert counts.events()["answers_not_compressed"] == 1
+            assert counts.events()["answers_compressed"] == BODIES_MAX
+            # Half of them leave, each in its own way.
+            for wire in wires[: BODIES_MAX // 4]:
+                wire.reset()
+            for wire in wires[BODIES_MAX // 4 : BODIES_MAX // 2]:
+                wire.close()
+            eventually(
+                lambda: late.get("/text/html", ACCEPTED).header("Content-Encoding") == "gzip", "there is a place"
+            )
+        gate.open()
+    assert counts.settled()["in_flight"] == 0
+
+
+def test_clients_that_leave_take_no_place_with_them(serve: Serve, gate: Gate, tmp_path: Path) -> None:
+    counts = Counts(tmp_path / "control")
+    server = serve("compressible:app", *COMPRESS, *counts.arguments, "--threads", "4")
+    for number in range(3 * BODIES_MAX):
+        wire = server.connect()
+        wire.send(request("GET", "/long?len=3000000", [ACCEPTED]))
+        if number % 2:
+            wire.head()
+        wire.reset()
+    counts.settled()
+    with server.connect() as wire:
+        assert decoded(wire.get("/text/html", ACCEPTED)) == plain(server, "/text/html")
+
+
+def test_a_client_that_reads_nothing_holds_no_worker(serve: Serve, tmp_path: Path) -> None:
+    """Of one worker with one thread, and an answer that no buffer holds: it goes to a file, as others do."""
+    counts = Counts(tmp_path / "control")
+    server = serve("compressible:app", *COMPRESS, *counts.arguments, "--response-buffer", "256K")
+    length = 30_000_000
+    with server.connect() as slow, server.connect() as quick:
+        slow.send(request("GET", f"/long?len={length}", [ACCEPTED]))
+        eventually(lambda: counts.events()["answers_spooled"] == 1, "the client is known to be slow")
+        assert len(decoded(quick.get("/text/html", ACCEPTED))) == 20_000
+        assert counts.requests()["in_flight"] == 1
+        response = slow.head()
+        slow.read_body(response)
+    assert decoded(response) == plain(server, f"/long?len={length}")
+
+
+def test_static_files_are_sent_as_they_are(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "a.css").write_bytes(b"b{}" * 10_000)
+    server = serve("compressible:app", *COMPRESS, "--static", f"/static={tmp_path}")
+    with server.connect() as wire:
+        response = wire.get("/static/a.css", ACCEPTED)
+        assert (response.header("Content-Encoding"), response.body) == (None, b"b{}" * 10_000)
+
+
+def test_nothing_is_compressed_unless_it_is_asked_for(serve: Serve) -> None:
+    server = serve("compressible:app")
+    with server.connect() as wire:
+        response = wire.get("/text/html", ACCEPTED)
+    assert (response.header("Content-Encoding"), response.header("Vary")) == (None, None)

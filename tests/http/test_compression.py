@@ -185,27 +185,28 @@ def test_head_says_what_get_would(server: Server) -> None:
         assert (unknown.header("Content-Encoding"), unknown.header("Vary")) == (None, "Accept-Encoding")
 
 
-@pytest.fixture
-def nginx(shared_serve: Serve, tmp_path: Path) -> Iterator[Address]:
+@pytest.fixture(scope="module")
+def nginx(shared_serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
     """It compresses what a server says that does not."""
     command = program("nginx")
     if not command:
         pytest.skip("NOT COMPARED WITH NGINX: nginx is not installed")
+    home = tmp_path_factory.mktemp("nginx")
     upstream = shared_serve("compressible:app").address
-    (tmp_path / "config").write_text(
-        f"daemon off; master_process off; worker_processes 1; pid {tmp_path}/pid; error_log {tmp_path}/errors;"
+    (home / "config").write_text(
+        f"daemon off; master_process off; worker_processes 1; pid {home}/pid; error_log {home}/errors;"
         "events { worker_connections 64; }"
-        f"http {{ access_log off; client_body_temp_path {tmp_path}/b; proxy_temp_path {tmp_path}/p;"
-        f"fastcgi_temp_path {tmp_path}/f; uwsgi_temp_path {tmp_path}/u; scgi_temp_path {tmp_path}/s;"
+        f"http {{ access_log off; client_body_temp_path {home}/b; proxy_temp_path {home}/p;"
+        f"fastcgi_temp_path {home}/f; uwsgi_temp_path {home}/u; scgi_temp_path {home}/s;"
         "gzip on; gzip_vary on; gzip_proxied any; gzip_min_length 1024; gzip_types text/css application/json;"
-        f"server {{ listen unix:{tmp_path}/socket;"
+        f"server {{ listen unix:{home}/socket;"
         f"location / {{ proxy_pass http://{upstream.host}:{upstream.port}; }} }} }}"
     )
     process = subprocess.Popen(
-        [command, "-c", f"{tmp_path}/config", "-p", str(tmp_path), "-e", f"{tmp_path}/errors"], stdin=subprocess.DEVNULL
+        [command, "-c", f"{home}/config", "-p", str(home), "-e", f"{home}/errors"], stdin=subprocess.DEVNULL
     )
     try:
-        address = Address.parse(f"unix:{tmp_path}/socket")
+        address = Address.parse(f"unix:{home}/socket")
         eventually(lambda: accepts(address), "nginx listens")
         yield address
     finally:

@@ -10,16 +10,20 @@ use rustix::mm::{Advice, madvise};
 /// stay mapped for ever. What is used again comes back from the page cache, 64 KiB around each page that is needed. To be
 /// called when a process has begun.
 ///
-/// Nothing happens where the kernel does not tell (no /proc), and what it holds on to stays, as with locked memory
-/// (mlockall(2)): it costs nothing but this memory.
+/// Nothing happens where the kernel does not tell (no /proc) or while there are other threads, and what the kernel holds on
+/// to stays, as with locked memory (mlockall(2)): it costs nothing but this memory.
 pub fn let_go() {
+    // Another thread might have the loader map a library, or take one away, between the look and what follows.
+    if threads() != Some(1) {
+        return;
+    }
     let Ok(smaps) = fs::read_to_string("/proc/self/smaps") else {
         return;
     };
     for range in unchanged_code(&smaps) {
-        // SAFETY: all of it is pages of a file that cannot be written to here, and none was replaced by a copy of our own,
-        // by the kernel's account: so what is read there later is what is there now (madvise(2), MADV_DONTNEED for private
-        // mappings of files). The mappings are those of the loader, which takes none of them away while others run.
+        // SAFETY: all of it is pages of a file that cannot be written to here, and none was replaced by a copy of our own, in
+        // memory or in swap, by the kernel's account: so what is read there later is what is there now (madvise(2),
+        // MADV_DONTNEED for private mappings of files). The mappings are still there, as this is the only thread.
         let _ = unsafe {
             madvise(
                 range.start as *mut c_void,
@@ -30,18 +34,21 @@ pub fn let_go() {
     }
 }
 
+/// How many this process has.
+fn threads() -> Option<usize> {
+    Some(fs::read_dir("/proc/self/task").ok()?.count())
+}
+
 /// Mappings of files that are code, by smaps in proc(5): those that cannot be written to and have no page of the process's
 /// own, of files which are mapped to be executed as well. A page of code is one's own after relocations in it, or with a
-/// debugger's breakpoint.
+/// debugger's breakpoint; so are those that the loader has written before it took the right to write away.
 fn unchanged_code(smaps: &str) -> Vec<Range<usize>> {
     let mut mappings: Vec<Mapping<'_>> = Vec::new();
     for line in smaps.lines() {
         if let Some(mapping) = Mapping::read(line) {
             mappings.push(mapping);
-        } else if let (Some(kib), Some(last)) =
-            (line.strip_prefix("Anonymous:"), mappings.last_mut())
-        {
-            last.is_unchanged = kib.trim() == "0 kB";
+        } else if let Some(last) = mappings.last_mut() {
+            last.hear(line);
         }
     }
     let is_code = |path: &str| {
@@ -50,7 +57,7 @@ fn unchanged_code(smaps: &str) -> Vec<Range<usize>> {
             .any(|other| other.path == path && other.may == "r-xp")
     };
     let unchanged = mappings.iter().filter(|mapping| {
-        mapping.is_unchanged
+        mapping.is_unchanged()
             && matches!(mapping.may, "r-xp" | "r--p")
             && mapping.path.starts_with('/')
     });
@@ -64,7 +71,9 @@ struct Mapping<'s> {
     range: Range<usize>,
     may: &'s str,
     path: &'s str,
-    is_unchanged: bool,
+    /// Copies of pages that are the process's own: in memory, and in swap. None as long as the kernel has not said so.
+    copied: Option<&'s str>,
+    swapped: Option<&'s str>,
 }
 
 impl<'s> Mapping<'s> {
@@ -85,8 +94,22 @@ impl<'s> Mapping<'s> {
             range,
             may,
             path: rest.trim(),
-            is_unchanged: false,
+            copied: None,
+            swapped: None,
         })
+    }
+
+    /// A line about it.
+    fn hear(&mut self, line: &'s str) {
+        if let Some(kib) = line.strip_prefix("Anonymous:") {
+            self.copied = Some(kib.trim());
+        } else if let Some(kib) = line.strip_prefix("Swap:") {
+            self.swapped = Some(kib.trim());
+        }
+    }
+
+    fn is_unchanged(&self) -> bool {
+        (self.copied, self.swapped) == (Some("0 kB"), Some("0 kB"))
     }
 }
 
@@ -98,21 +121,34 @@ mod tests {
 1000-3000 r--p 00000000 fe:00 42                         /usr/lib/a library.so
 Rss:                   8 kB
 Anonymous:             0 kB
+Swap:                  0 kB
 VmFlags: rd mr mw me sd
 3000-7000 r-xp 00002000 fe:00 42                         /usr/lib/a library.so
 Anonymous:             0 kB
+Swap:                  0 kB
 7000-8000 rw-p 00006000 fe:00 42                         /usr/lib/a library.so
 Anonymous:             0 kB
+Swap:                  0 kB
 8000-9000 r-xp 00000000 fe:00 43                         /usr/lib/patched.so
 Anonymous:             4 kB
+Swap:                  0 kB
 9000-a000 r--p 00000000 fe:00 44                         /srv/data
 Anonymous:             0 kB
+Swap:                  0 kB
 a000-b000 r-xp 00000000 00:00 0                          [vdso]
 Anonymous:             0 kB
+Swap:                  0 kB
 b000-c000 r-xp 00000000 00:00 0 
 Anonymous:             0 kB
+Swap:                  0 kB
+d000-e000 r--p 00000000 fe:00 42                         /usr/lib/a library.so
+Anonymous:             0 kB
+Swap:                  4 kB
+e000-f000 r--p 00000000 fe:00 42                         /usr/lib/a library.so
+Rss:                   4 kB
 c000-d000 r-xs 00000000 fe:00 42                         /usr/lib/a library.so
 Anonymous:             0 kB
+Swap:                  0 kB
 ";
 
     #[test]

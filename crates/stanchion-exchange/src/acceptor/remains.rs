@@ -5,6 +5,8 @@ use super::AcceptorSide;
 
 /// What is shorter is wiped as soon as its slot is free.
 const BYTES_MIN: usize = 64 * 1024;
+/// Slots whose memory is given back at once, since nobody is served while the kernel does it.
+const GIVEN_BACK_MAX: usize = 32;
 
 /// What was left in a slot.
 #[derive(Clone, Copy, Debug, Default)]
@@ -60,8 +62,10 @@ impl AcceptorSide<'_> {
 
     /// Wipes what long requests and answers have left in slots that are free. To be called now and then: what an answer
     /// has left in a slot that is used now will be wiped when that is free. Memory of one that has not been used since the
-    /// last time is given back: of a thousand slow clients there would else be hundreds of megabytes for good.
+    /// last time is given back: of a thousand slow clients there would else be hundreds of megabytes for good. It takes
+    /// the kernel some time, so that of the others waits until the next time.
     pub fn wipe_remains(&mut self) {
+        let mut given_back = 0;
         for slot in 0..self.requests_left.len() as u32 {
             if !self.used[slot as usize] {
                 self.wipe_request_behind(slot, 0);
@@ -74,7 +78,9 @@ impl AcceptorSide<'_> {
             } else if remains.bytes > 0 {
                 self.exchange.wipe_answer(slot as u32, remains.bytes);
                 remains.bytes = 0;
-            } else if remains.is_large && remains.turn == turn_before {
+            } else if remains.is_large && remains.turn == turn_before && given_back < GIVEN_BACK_MAX
+            {
+                given_back += 1;
                 self.exchange.give_all_back(slot as u32);
                 remains.is_large = false;
             }
@@ -183,6 +189,28 @@ mod tests {
         assert_eq!(left(&exchange, slot), BYTES_MIN + 7);
         side.wipe_remains();
         assert_eq!(left(&exchange, slot), 0);
+    }
+
+    #[test]
+    fn memory_of_many_slots_is_given_back_by_and_by() {
+        let seats = GIVEN_BACK_MAX + 1;
+        let exchange = Exchange::create(Geometry { seats, ..LONG }).expect("memory");
+        let mut side = AcceptorSide::take_over(&exchange);
+        side.wipe_remains();
+        side.remains
+            .iter_mut()
+            .for_each(|remains| remains.leave_others(BYTES_MIN));
+        let large = |side: &AcceptorSide<'_>| {
+            side.remains
+                .iter()
+                .filter(|remains| remains.is_large)
+                .count()
+        };
+        let all = large(&side);
+        side.wipe_remains();
+        assert_eq!(large(&side), all - GIVEN_BACK_MAX);
+        side.wipe_remains();
+        assert_eq!(large(&side), 0);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-"""The files of examples/alone under Debian's systemd: nothing in front, TLS, HTTP/2, static files, and nobody is root."""
+"""The files of examples/alone under Debian's systemd: no proxy, TLS, HTTP/2, static files, and nobody is root."""
 
 import importlib.util
 import json

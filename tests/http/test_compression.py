@@ -377,10 +377,38 @@ def test_a_client_that_reads_nothing_holds_no_worker(serve: Serve, tmp_path: Pat
         slow.send(request("GET", f"/long?len={length}", [ACCEPTED]))
         eventually(lambda: counts.events()["answers_spooled"] == 1, "the client is known to be slow")
         assert len(decoded(quick.get("/text/html", ACCEPTED))) == 20_000
-        assert counts.requests()["in_flight"] == 1
+        eventually(lambda: counts.requests()["in_flight"] == 1, "the quick one is counted")
         response = slow.head()
         slow.read_body(response)
     assert decoded(response) == plain(server, f"/long?len={length}")
+
+
+def test_a_full_spool_does_not_keep_the_event_loop_busy(serve: Serve, tmp_path: Path) -> None:
+    """While a thread compresses, nobody asks again and again whether there is room."""
+    counts = Counts(tmp_path / "control")
+    small = ("--response-buffer", "256K", "--max-spool", "1")
+    server = serve("compressible:app", "--compress", "br", *COMPRESS[2:], *small, *counts.arguments)
+    length = 12_000_000
+    with server.connect() as slow:
+        slow.send(request("GET", f"/long?len={length}", ["Accept-Encoding: br"]))
+        eventually(lambda: counts.events()["workers_held"] == 1, "its worker waits for it")
+        before = cpu_s_of_acceptor(server)
+        slow.read_body(slow.head())
+        loop_s, press_s = (after - then for after, then in zip(cpu_s_of_acceptor(server), before, strict=True))
+    assert loop_s < press_s / 2
+
+
+def cpu_s_of_acceptor(server: Server) -> tuple[float, float]:
+    """That of its event loop, and that of the threads that compress."""
+    acceptor = server.acceptor().pid
+    loop_s = press_s = 0.0
+    for task in Path(f"/proc/{acceptor}/task").iterdir():
+        seconds = int((task / "schedstat").read_text().split()[0]) / 1e9
+        if (task / "comm").read_text().startswith("stanchion-press"):
+            press_s += seconds
+        elif task.name == str(acceptor):
+            loop_s = seconds
+    return loop_s, press_s
 
 
 def test_static_files_are_sent_as_they_are(serve: Serve, tmp_path: Path) -> None:

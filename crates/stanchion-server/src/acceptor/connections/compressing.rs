@@ -89,6 +89,11 @@ impl Compressing {
         else {
             return;
         };
+    /// Whether a helper thread is at it, which wakes the connection when it is done.
+    pub(super) fn is_away(&self) -> bool {
+        matches!(self.encoder, Whereabouts::Away(..))
+    }
+
         let mut part = Vec::new();
         let mut len = 0;
         for piece in &self.waiting {

@@ -165,7 +165,12 @@ impl Sending {
             if !spooler.is_needed() {
                 self.spooler = None;
             }
-            if !changed || !self.pending.is_empty() {
+            let is_away = self
+                .compressing
+                .as_ref()
+                .is_some_and(|compressing| compressing.is_away());
+            // A thread that compresses wakes us. Until then a full spool would say each time that there is news.
+            if !changed || !self.pending.is_empty() || is_away {
                 return;
             }
         }

@@ -171,8 +171,11 @@ impl Requests {
         };
         let request = &ticket.request.head;
         let mut plan = Plan::default();
+        // Without its length, and without chunks, a body that is cut off would look whole (RFC 9112 section 6.3).
+        let shows_end = request.minor_version() > 0 || matches!(body, Start::Whole);
         let coding = match compressor.rules.judge(request, facts.status, wire, known) {
             Compression::Never => return plan,
+            Compression::With(_) if !shows_end => None,
             Compression::NotForThisClient => None,
             Compression::With(coding) => Some(coding),
         };

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import quote
 
+import psutil
 import pytest
 
 from support.address import Address
@@ -413,6 +414,31 @@ def cpu_s_of_acceptor(server: Server) -> tuple[float, float]:
         elif task.name == str(acceptor):
             loop_s = seconds
     return loop_s, press_s
+
+
+def test_what_no_thread_can_compress(serve: Serve) -> None:
+    """A whole answer goes out as it is. A stream breaks off, and its worker goes on with others."""
+    server = serve("compressible:app", *COMPRESS)
+    acceptor = server.acceptor()
+    before = acceptor.rlimit(psutil.RLIMIT_AS)
+    hold_threads_back(acceptor)
+    with server.connect() as wire:
+        for told in ("", "&told=1"):
+            response = wire.get(f"/text/html?len=20000{told}", ACCEPTED)
+            assert (response.header("Content-Encoding"), response.header("Vary")) == (None, "Accept-Encoding")
+            assert [value for name, value in response.headers if name == "Content-Length"] == ["20000"]
+            assert len(response.body) == 20_000
+    hold_threads_back(acceptor)
+    with server.connect() as wire, pytest.raises(BrokenOff):
+        wire.get("/long?len=3000000", ACCEPTED)
+    acceptor.rlimit(psutil.RLIMIT_AS, before)
+    with server.connect() as wire:
+        assert len(decoded(wire.get("/text/html", ACCEPTED))) == 20_000
+
+
+def hold_threads_back(process: psutil.Process) -> None:
+    """There is no room for the stack of another one, of 2 MiB, and for little else."""
+    process.rlimit(psutil.RLIMIT_AS, (process.memory_info().vms + 2_000_000, psutil.RLIM_INFINITY))
 
 
 def test_static_files_are_sent_as_they_are(serve: Serve, tmp_path: Path) -> None:

@@ -87,8 +87,8 @@ impl Connection {
         let begin = |encoder| Box::new(Compressing::new(encoder, self.number));
         let (wire, compressing) = match (plan.wire, plan.encoder.map(begin), &body) {
             (Some(wire), Some(compressing), Start::Whole) => {
-                let body = Bytes::from(bytes).slice(head.end..);
-                return self.compress_whole((wire, facts), body, compressing, asked, requests);
+                let plain = (Bytes::from(bytes), head);
+                return self.compress_whole((wire, facts), plain, compressing, asked, requests);
             }
             (wire, compressing, _) => (wire, compressing),
         };

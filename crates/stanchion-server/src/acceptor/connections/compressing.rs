@@ -2,11 +2,12 @@
 //! has taken what came of the one before. So no more of it is in memory than of an answer that is not compressed.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::rc::Rc;
 
 use bytes::Bytes;
 use stanchion_compression::After;
-use stanchion_http::{AnswerFacts, LAST_CHUNK};
+use stanchion_http::{AnswerFacts, BodyLength, LAST_CHUNK, put_varied};
 use tracing::error;
 
 use super::answering::TOGETHER_BYTES_MAX;
@@ -47,6 +48,21 @@ pub(super) struct Unsent {
     facts: AnswerFacts,
     /// What has come of its body.
     body: Vec<u8>,
+    /// The head says how long that is.
+    is_told: bool,
+    /// The app's answer, in case that it cannot be compressed, and its head there.
+    plain: (Bytes, Range<usize>),
+}
+
+impl Unsent {
+    /// It goes out as the app has it.
+    fn give_up(&mut self) {
+        let (bytes, head) = &self.plain;
+        self.wire.clear();
+        put_varied(&mut self.wire, &bytes[head.clone()]);
+        self.body = bytes[head.end..].to_vec();
+        self.is_told = matches!(self.facts.length, BodyLength::Bytes(_));
+    }
 }
 
 impl Compressing {
@@ -73,6 +89,11 @@ impl Compressing {
         self.waiting.is_empty() && self.is_flushed
     }
 
+    /// Whether a helper thread is at it, which wakes the connection when it is done.
+    pub(super) fn is_away(&self) -> bool {
+        matches!(self.encoder, Whereabouts::Away(..))
+    }
+
     fn has_room(&self) -> bool {
         let waiting: usize = self.waiting.iter().map(Piece::len).sum();
         waiting < PIECE_BYTES && !self.has_end
@@ -89,11 +110,6 @@ impl Compressing {
         else {
             return;
         };
-    /// Whether a helper thread is at it, which wakes the connection when it is done.
-    pub(super) fn is_away(&self) -> bool {
-        matches!(self.encoder, Whereabouts::Away(..))
-    }
-
         let mut part = Vec::new();
         let mut len = 0;
         for piece in &self.waiting {
@@ -164,7 +180,11 @@ impl Sending {
         };
         match compressing.take() {
             Some(Ok(bytes)) => self.frame_compressed(Bytes::from(bytes), requests),
-            Some(Err(())) => return self.break_off(),
+            Some(Err(())) => {
+                // The worker is not through with it yet, perhaps.
+                self.let_go(ticket, requests);
+                return self.break_off();
+            }
             None => {}
         }
         if compressing.is_over() {
@@ -213,15 +233,16 @@ impl Sending {
 }
 
 impl Connection {
-    /// Has an answer compressed that is there as a whole, `body`. Its head goes out with what comes of it.
+    /// Has an answer compressed that is there as a whole, `plain`. Its head goes out with what comes of its body.
     pub(super) fn compress_whole(
         &mut self,
         (wire, facts): (Vec<u8>, AnswerFacts),
-        body: Bytes,
+        plain: (Bytes, Range<usize>),
         mut compressing: Box<Compressing>,
         asked: Asked,
         requests: &Requests,
     ) -> Step {
+        let body = plain.0.slice(plain.1.end..);
         compressing.push(Piece::new(&requests.answers.memory, body));
         compressing.has_end = true;
         compressing.go_on();
@@ -229,6 +250,8 @@ impl Connection {
             wire,
             facts,
             body: Vec::new(),
+            is_told: false,
+            plain,
         });
         let sending = Sending {
             compressing: Some(compressing),
@@ -250,10 +273,7 @@ impl Connection {
         };
         match compressing.take() {
             Some(Ok(bytes)) => unsent.body.extend_from_slice(&bytes),
-            Some(Err(())) => {
-                sending.break_off();
-                return Step::On;
-            }
+            Some(Err(())) => unsent.give_up(),
             None => return self.wait_for_more(requests),
         }
         if !compressing.is_over() {
@@ -275,9 +295,19 @@ impl Connection {
         let (Source::Compressed(unsent), Some(asked)) = (source, &mut sending.request) else {
             return Step::Close;
         };
-        let Unsent { wire, facts, body } = *unsent;
+        let Unsent {
+            wire,
+            facts,
+            body,
+            is_told,
+            ..
+        } = *unsent;
         sending.keeps = self.keeps(&asked.ticket, requests);
-        let ending = Ending::Length(body.len() as u64);
+        let ending = if is_told {
+            Ending::Told
+        } else {
+            Ending::Length(body.len() as u64)
+        };
         let (mut out, told) =
             requests.compose_answer(&asked.ticket, &wire, facts, ending, sending.keeps);
         asked.head = told;

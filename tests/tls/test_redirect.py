@@ -52,6 +52,18 @@ def test_without_tls_of_its_own_it_needs_a_port(serve: Serve, build: Serve) -> N
         assert wire.get("/").header("Location") == "https://test:8443/"
 
 
+@pytest.mark.parametrize("bind", [("localhost:0?tls=false",), ("unix:{tmp}/socket", "localhost:0?tls=false")])
+def test_without_a_port_of_its_own_for_tls_it_needs_one(
+    build: Serve, pair: Pair, tmp_path: Path, bind: tuple[str, ...]
+) -> None:
+    """Or those would be served in clear text who were to be sent on."""
+    where = [word for one in bind for word in ("--bind", one.format(tmp=tmp_path))]
+    server = build("hello:app", *pair.arguments(), *where, "--redirect-to-https", "auto", bind=None).launch()
+    assert server.exit_code() == 5
+    server.log.wait("`redirect_to_https`: auto finds no port here that speaks TLS")
+    assert not (tmp_path / "socket").exists()
+
+
 @pytest.mark.parametrize(
     "sent",
     [

@@ -115,7 +115,13 @@ fn opened(
         one.listener = found.map(|index| inherited.remove(index));
         one.is_kept = one.listener.is_some();
     }
-    let done = make::missing(&mut wanted, &inherited, patience).and_then(|()| apply_again(&wanted));
+    let done = make::missing(&mut wanted, &inherited, patience)
+        .and_then(|()| apply_again(&wanted))
+        .and_then(|()| {
+            let found = wanted.iter().filter_map(|one| one.listener.as_ref());
+            let redirects = settings.check_redirect(listeners.iter().chain(found));
+            redirects.map_err(ListenError::Failed)
+        });
     if let Err(refusal) = done {
         let made = wanted.into_iter().filter(|one| !one.is_kept);
         let made: Vec<_> = made.filter_map(|one| one.listener).collect();

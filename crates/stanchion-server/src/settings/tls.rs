@@ -79,13 +79,29 @@ impl Settings {
         Ok(())
     }
 
+    /// Who would be served in clear text, since there is nowhere to send them on to.
+    pub(crate) fn check_redirect<'a>(
+        &self,
+        listeners: impl IntoIterator<Item = &'a Listener>,
+    ) -> Result<(), String> {
+        if self.redirect_to_https.is_some() && self.https_port(listeners).is_none() {
+            return Err(
+                "setting `redirect_to_https`: auto finds no port here that speaks TLS, neither of `bind` nor of a service manager's sockets: name the port of who does, such as 443".to_owned(),
+            );
+        }
+        Ok(())
+    }
+
     /// Where who comes in clear text is sent on to, if anywhere.
-    pub(crate) fn https_port(&self, listeners: &[Listener]) -> Option<u16> {
+    pub(crate) fn https_port<'a>(
+        &self,
+        listeners: impl IntoIterator<Item = &'a Listener>,
+    ) -> Option<u16> {
         match self.redirect_to_https? {
             HttpsPort::Is(port) => Some(port),
             HttpsPort::OfTls => {
                 let mut ports = listeners
-                    .iter()
+                    .into_iter()
                     .filter(|listener| self.speaks_tls(listener))
                     .filter_map(|listener| match listener.address() {
                         ListenerAddress::Tcp(address) => Some(address.port()),

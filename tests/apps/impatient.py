@@ -1,9 +1,11 @@
 """An asynchronous app that waits for room only for a moment, and then sends the next message: numbered, of a MiB each.
 
-It tells how many it was through with before it gave up one. Then it waits for a pass, and for room for a last word.
+It tells how many it was through with before it gave up one. Then it waits for a pass, and for room for a last word. At
+/ends it ends its answer instead, a WebSocket by code 1011, and does not wait for that for long either.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -39,6 +41,12 @@ async def app(scope: Message, receive: Receive, send: Send) -> None:
             through += not given_up
         except TimeoutError:
             given_up += 1
+    if scope["path"] == "/ends":
+        end = {"type": "http.response.body"} if is_http else {"type": "websocket.close", "code": 1011}
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(send(end), PATIENCE_S)
+        announce("left")
+        return
     announce(str(through))
     await asyncio.get_running_loop().run_in_executor(None, wait_for_pass)
     await say(b"last", more=False)

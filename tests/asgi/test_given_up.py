@@ -53,3 +53,18 @@ def test_of_pieces_of_an_answer_likewise(server: Server, gate: Gate) -> None:
         body = wire.response().body
     assert body.endswith(b"last")
     check(numbers(body.removesuffix(b"last")), through)
+
+
+def test_a_close_that_is_given_up_is_said(server: Server, gate: Gate, opens: Open) -> None:
+    client = opens(server, "/ends", receive_buffer_bytes=4096)
+    assert gate.announcement() == "left"
+    *heard, last = client.until_end()
+    assert last == (1011, "")
+    numbers(b"".join(heard))
+
+
+def test_an_answer_whose_end_is_given_up_is_whole(server: Server, gate: Gate) -> None:
+    with Wire(server.address.connect(receive_buffer_bytes=4096)) as wire:
+        wire.send(request("GET", "/ends"))
+        assert gate.announcement() == "left"
+        numbers(wire.response().body)

@@ -114,8 +114,8 @@ impl Running {
     pub(super) fn take_message(&self, message: &Bound<'_, PyAny>) -> PyResult<Sent> {
         let py = message.py();
         let turn = match self {
-            Self::Request(request) => request.get().wait_for_turn(py)?,
-            Self::Socket(socket) => socket.get().wait_for_turn(py)?,
+            Self::Request(request) => request.get().wait_for_turn(message)?,
+            Self::Socket(socket) => socket.get().wait_for_turn(message)?,
         };
         if let Some(turn) = turn {
             return Ok(Sent::Later(turn));

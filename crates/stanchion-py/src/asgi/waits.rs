@@ -7,6 +7,7 @@
 
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
 
 use super::awaited::is_done;
 use super::progress::Progress;
@@ -66,19 +67,38 @@ pub(super) trait Waited {
         Ok(waits.then(|| future.unbind()))
     }
 
-    /// A future for who is to send nothing before what others have given up is out, if there is such.
-    fn wait_for_turn(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+    /// A future for who is to send nothing before what others have given up is out, if there is such. The end of all waits
+    /// for its turn only behind others that wait for theirs: an app that gives it up, too, has still ended its answer.
+    fn wait_for_turn(&self, message: &Bound<'_, PyAny>) -> PyResult<Option<Py<PyAny>>> {
+        let py = message.py();
         loop {
             let (is_behind, wakes) = self.with(py, |progress| {
                 (progress.is_behind(), progress.senders.wakes())
             });
-            if !is_behind {
+            if !is_behind || (is_end(message)? && self.is_next_sender(py)?) {
                 return Ok(None);
             }
             if let Some(future) = self.wait_among(py, wakes, |progress| &mut progress.senders)? {
                 return Ok(Some(future.unbind()));
             }
         }
+    }
+
+    /// Whether nobody waits for a turn to send, but those who have given up.
+    fn is_next_sender(&self, py: Python<'_>) -> PyResult<bool> {
+        for future in self.futures_of(py, |progress| &mut progress.senders) {
+            if !is_done(future.bind(py))? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn futures_of(&self, py: Python<'_>, who: fn(&mut Progress) -> &mut Waiters) -> Vec<Py<PyAny>> {
+        self.with(py, |progress| {
+            let futures = who(progress).futures.iter();
+            futures.map(|future| future.clone_ref(py)).collect()
+        })
     }
 
     /// A future for who waits for an event. `None` if others were woken since there was none: it is to look again.
@@ -97,10 +117,7 @@ pub(super) trait Waited {
         wakes: u64,
         who: fn(&mut Progress) -> &mut Waiters,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let mut given_up: Vec<_> = self.with(py, |progress| {
-            let futures = who(progress).futures.iter();
-            futures.map(|future| future.clone_ref(py)).collect()
-        });
+        let mut given_up = self.futures_of(py, who);
         given_up.retain(|future| is_done(future.bind(py)).unwrap_or(true));
         let future = future_of(self.event_loop().bind(py))?;
         let waits = self.with(py, |progress| {
@@ -116,6 +133,26 @@ pub(super) trait Waited {
         });
         Ok(waits.then_some(future))
     }
+}
+
+/// Whether it ends what the app sends, and says nothing else: of these only one is taken, which needs no room to speak of.
+fn is_end(message: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = message.py();
+    let Ok(message) = message.cast::<PyDict>() else {
+        return Ok(false);
+    };
+    let kind = message.get_item(intern!(py, "type"))?;
+    let kind = kind.as_ref().and_then(|kind| kind.cast::<PyString>().ok());
+    Ok(match kind.map(|kind| kind.to_str()).transpose()? {
+        Some("websocket.close") => true,
+        Some("http.response.body" | "websocket.http.response.body") => {
+            let piece = message.get_item(intern!(py, "body"))?;
+            let more = message.get_item(intern!(py, "more_body"))?;
+            let len = piece.map_or(Ok(0), |piece| piece.len())?;
+            len == 0 && !more.map_or(Ok(false), |more| more.is_truthy())?
+        }
+        _ => false,
+    })
 }
 
 pub(super) fn future_of<'py>(event_loop: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {

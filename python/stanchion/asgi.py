@@ -80,7 +80,6 @@ class EventLoop:
         self._loop.add_reader(self._puller.fileno(), self._give_up_if_leaving, starting)
         try:
             self._loop.run_until_complete(starting)
-            self._puller.end_if_forked()
         except (SystemExit, KeyboardInterrupt) as failure:
             self._puller.end_if_forked(failure)
             raise StartUpError(f"the app raised {type(failure).__name__} when it started up") from failure
@@ -88,6 +87,7 @@ class EventLoop:
             if not self._puller.is_leaving():
                 raise StartUpError("the app cancelled all tasks when it started up") from None
         finally:
+            self._puller.end_if_forked(sys.exc_info()[1])
             self._loop.remove_reader(self._puller.fileno())
         if starting.cancelled():
             self._close()

@@ -36,3 +36,10 @@ def test_a_child_that_comes_back_to_the_loop_ends_and_harms_nobody(
     assert client.until_end() == [(1000, "")]
     assert sessions(counts) == {"begun": 1, "closed_by_client": 1}
     assert counts.settled()["answered"] == MANY + 4
+
+
+def test_a_child_that_cannot_start_up_ends_and_its_parent_serves(serve_asgi: ServeAsgi) -> None:
+    server = serve_asgi("forking_start:app")
+    with server.connect() as wire:
+        assert wire.get("/").text == "1"
+    assert "a process that the app has forked comes back to the event loop" in server.log.text()

@@ -1,7 +1,7 @@
 """An asynchronous app that forks: the child comes back to the loop of its parent, as the path says.
 
-/returns /raises /exits /waits answer with their process and the child's exit code; with ?later they wait before that.
-/timer begins to wait, /rings says whether that is over. A WebSocket hears again what it says.
+/returns /raises /cancelled /exits /waits answer with their process and the child's exit code; with ?later they wait
+before that. /timer begins to wait, /rings says whether that is over. A WebSocket hears again what it says.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ Send = Callable[[Message], Awaitable[None]]
 
 TIMER_S = 5.0
 RUNG: list[bool] = [False]
-CODES = {"/returns": 0, "/raises": 1, "/exits": 3, "/waits": 0}
+CODES = {"/returns": 0, "/raises": 1, "/cancelled": 1, "/exits": 3, "/waits": 0}
 
 
 async def app(scope: Message, receive: Receive, send: Send) -> None:
@@ -56,6 +56,8 @@ async def forked(path: str) -> int | None:
         print("the child was here")
         if path == "/raises":
             raise ValueError("in the child")
+        if path == "/cancelled":
+            raise asyncio.CancelledError
         if path == "/exits":
             sys.exit(CODES[path])
         if path == "/waits":

@@ -8,7 +8,7 @@ from support.websocket import Open, sessions
 
 pytestmark = pytest.mark.own("uvicorn's children share its sockets")
 
-CODES = {"/returns": 0, "/raises": 1, "/exits": 3, "/waits": 0}
+CODES = {"/returns": 0, "/raises": 1, "/cancelled": 1, "/exits": 3, "/waits": 0}
 MANY = 100
 
 

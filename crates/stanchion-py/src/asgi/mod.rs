@@ -209,10 +209,10 @@ impl Puller {
             });
         match task {
             Ok(task) => {
-                running.keep(&task)?;
+                let kept = running.keep(&task);
                 // An eager task has run already.
                 puller.end_if_forked(py, None);
-                Ok(())
+                kept
             }
             Err(failure) => {
                 puller.end_if_forked(py, Some(&failure));

@@ -424,7 +424,7 @@ impl Request {
     /// Its task has ended.
     fn ended(this: &Bound<'_, Self>, task: &Bound<'_, PyAny>) -> PyResult<()> {
         let puller = this.get().puller.bind(this.py());
-        puller.get().end_if_forked_by(task)?;
+        puller.get().end_if_forked_by(task);
         Puller::unless_broken(puller, || Self::has_ended(this, task))
     }
 }

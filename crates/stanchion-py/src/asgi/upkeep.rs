@@ -70,14 +70,16 @@ impl Puller {
     }
 
     /// The same where a task comes to its end.
-    pub(super) fn end_if_forked_by(&self, task: &Bound<'_, PyAny>) -> PyResult<()> {
+    pub(super) fn end_if_forked_by(&self, task: &Bound<'_, PyAny>) {
         let py = task.py();
         if self.worker.is_forsaken() {
-            let raised = task.call_method0(intern!(py, "exception"))?;
-            let raised = (!raised.is_none()).then(|| PyErr::from_value(raised));
+            // Raises if it was cancelled.
+            let raised = match task.call_method0(intern!(py, "exception")) {
+                Ok(raised) => (!raised.is_none()).then(|| PyErr::from_value(raised)),
+                Err(cancelled) => Some(cancelled),
+            };
             self.end_if_forked(py, raised.as_ref());
         }
-        Ok(())
     }
 
     /// Does what the loop calls for. After a panic nobody knows what is left halfway: all that runs is given up, and

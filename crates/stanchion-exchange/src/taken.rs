@@ -180,6 +180,9 @@ impl Taken<'_> {
     ///
     /// Only for whoever holds the request: once it is finished, the seat may be on the next one.
     pub fn extend_deadline(&self, by: Duration) {
+        if !self.is_ours() {
+            return;
+        }
         let by_us = u64::try_from(by.as_micros()).unwrap_or(u64::MAX);
         let deadline_us = monotonic_us().saturating_add(by_us);
         let board = self.exchange.seat(self.tenant.seat);

@@ -60,3 +60,18 @@ fn where_there_is_no_timeout_there_is_no_deadline_to_move() {
     taken.extend_deadline(Duration::from_secs(1));
     assert_eq!(exchange.seat(0).deadline_us.load(Ordering::Acquire), 0);
 }
+
+#[test]
+fn a_child_that_the_app_has_forked_moves_no_deadline() {
+    let exchange = exchange();
+    let mut acceptor = AcceptorSide::take_over(&exchange);
+    let tenant = Tenant { seat: 0, tenure: 1 };
+    let seat = SeatSide::new(&exchange, tenant, 1, Some(Duration::from_secs(10)));
+    acceptor.submit(0, |_| Some(0)).unwrap();
+    let taken = seat.take().unwrap();
+    let deadline_us = || exchange.seat(0).deadline_us.load(Ordering::Acquire);
+    let first_us = deadline_us();
+    exchange.forsake();
+    taken.extend_deadline(Duration::from_secs(60));
+    assert_eq!(deadline_us(), first_us);
+}

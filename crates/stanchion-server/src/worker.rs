@@ -255,8 +255,11 @@ impl Worker {
 
     /// If the worker is to leave at once, whatever runs: runs the hooks of that by `hook`, and
     /// gives the exit code with which the process is then to end. `None` if it is not, or if
-    /// somebody is at it already.
+    /// somebody is at it already, or if this process is a child that has what the worker was told from its fork.
     pub fn depart(&self, mut hook: impl FnMut(Hook) -> Result<(), LoadError>) -> Option<i32> {
+        if self.is_forsaken() {
+            return None;
+        }
         let bits = asked::word().load(Ordering::Acquire);
         let (signal, moment, code) = if bits & asked::ABORT != 0 {
             ("ABRT", Hook::WorkerAbort, exit_code::INTERNAL)

@@ -90,7 +90,7 @@ def test_a_client_gets_the_same_in_fewer_bytes(server: Server, coding: str, targ
             response = wire.get(target, accepts)
             assert response.header("Content-Encoding") == coding
             assert response.header("Vary") == "Accept-Encoding"
-            assert len(response.body) < len(body) / 2
+            assert len(response.body) < len(body) * 2 / 3
             # What is at hand as a whole tells its length.
             assert response.framing == ("length" if len(body) <= 50_000 else "chunked")
             assert not response.closes()
@@ -378,7 +378,7 @@ def test_a_client_that_reads_nothing_holds_no_worker(serve: Serve, tmp_path: Pat
     counts = Counts(tmp_path / "control")
     server = serve("compressible:app", *COMPRESS, *counts.arguments, "--response-buffer", "256K")
     length = 30_000_000
-    with server.connect() as slow, server.connect() as quick:
+    with unread(server) as slow, server.connect() as quick:
         slow.send(request("GET", f"/long?len={length}", [ACCEPTED]))
         eventually(lambda: counts.events()["answers_spooled"] == 1, "the client is known to be slow")
         assert len(decoded(quick.get("/text/html", ACCEPTED))) == 20_000
@@ -393,14 +393,19 @@ def test_a_full_spool_does_not_keep_the_event_loop_busy(serve: Serve, tmp_path: 
     counts = Counts(tmp_path / "control")
     small = ("--response-buffer", "256K", "--max-spool", "1")
     server = serve("compressible:app", "--compress", "br", *COMPRESS[2:], *small, *counts.arguments)
-    length = 12_000_000
-    with server.connect() as slow:
+    length = 16_000_000
+    with unread(server) as slow:
         slow.send(request("GET", f"/long?len={length}", ["Accept-Encoding: br"]))
         eventually(lambda: counts.events()["workers_held"] == 1, "its worker waits for it")
         before = cpu_s_of_acceptor(server)
         slow.read_body(slow.head())
         loop_s, press_s = (after - then for after, then in zip(cpu_s_of_acceptor(server), before, strict=True))
     assert loop_s < press_s / 2
+
+
+def unread(server: Server) -> Wire:
+    """A client for which the kernel keeps little of what it does not read."""
+    return Wire(server.address.connect(receive_buffer_bytes=65_536))
 
 
 def cpu_s_of_acceptor(server: Server) -> tuple[float, float]:

@@ -27,6 +27,8 @@ HANDSHAKE = (
 ).encode()
 STREAM = b"GET /events HTTP/1.1\r\nHost: bench\r\n\r\n"
 PING, PONG = 0x89, 0x8A
+# More than a ping of the server in front of a message, as servers send them.
+PING_BYTES = 64
 FIRST_EVENT = b"data: first\n\n"
 # So many streams at once are more than a worker takes as a rule.
 OWN = ("--worker-concurrency", str(IDLE_STREAMS + WARM_UP))
@@ -98,6 +100,8 @@ def opened(port: int, request: bytes, count: int, until: bytes = b"\r\n\r\n") ->
 def exchange(connections: list[socket.socket], sent: bytes, answered: bytes, duration_s: float) -> int:
     """How many messages came back."""
     waiting = {connection.fileno(): (connection, bytearray()) for connection in connections}
+    # Not more, for Python makes room for all of it each time.
+    piece_bytes = len(answered) + PING_BYTES
     poll = select.epoll()
     count, until_s = 0, time.perf_counter() + duration_s
     with contextlib.closing(poll):
@@ -109,36 +113,42 @@ def exchange(connections: list[socket.socket], sent: bytes, answered: bytes, dur
             events = poll.poll(ANSWER_S)
             if not events:
                 raise ServerError("a message did not come back")
+            is_over = time.perf_counter() > until_s
             for descriptor, _ in events:
                 connection, got = waiting[descriptor]
-                piece = connection.recv(1 << 20)
+                piece = connection.recv(piece_bytes)
                 if not piece:
                     raise ServerError("a WebSocket was closed under load")
-                got += piece
-                for _ in whole_frames(connection, got, answered):
-                    count += 1
-                    if time.perf_counter() < until_s:
-                        connection.sendall(sent)
-                    else:
-                        outstanding -= 1
+                if got or piece != answered:
+                    got += piece
+                    whole = whole_frames(connection, got, answered)
+                else:
+                    whole = 1
+                count += whole
+                if is_over:
+                    outstanding -= whole
+                elif whole:
+                    connection.sendall(sent)
     return count
 
 
-def whole_frames(connection: socket.socket, got: bytearray, answered: bytes) -> Iterator[None]:
-    """Takes each message that has come whole off the front. Servers ping between messages, and are answered."""
+def whole_frames(connection: socket.socket, got: bytearray, answered: bytes) -> int:
+    """Takes the messages that have come whole off the front. Servers ping between messages, and are answered."""
+    count = 0
     while got:
         is_ping = got[0] == PING
         end = 2 + got[1] if is_ping and len(got) > 1 else len(answered)
         if len(got) < end:
-            return
+            break
         if is_ping:
             # With as much, and of the same (RFC 6455, section 5.5.3).
             connection.sendall(bytes([PONG, 0x80 | got[1]]) + bytes(4) + got[2:end])
         elif got[:end] != answered:
             raise ServerError(f"another message came back: {bytes(got[:20])!r}")
+        else:
+            count += 1
         del got[:end]
-        if not is_ping:
-            yield
+    return count
 
 
 def idle_sockets(server: Server, _plan: Plan, _round: int) -> Figures:

@@ -77,6 +77,8 @@ class Foreground:
             "nginx": ["-c", str(config), "-p", str(home), "-e", str(home / "error.log")],
             "haproxy": ["-db", "-f", str(config)],
             "caddy": ["run", "--config", str(config), "--adapter", "caddyfile"],
+            # Nothing that it would share with others on this machine.
+            "envoy": ["--config-yaml", config_text, "--disable-hot-restart", "--concurrency", "1"],
         }[name]
         # Caddy keeps certificates at home.
         surroundings = {**os.environ, "HOME": str(home), "XDG_DATA_HOME": str(home), "XDG_CONFIG_HOME": str(home)}

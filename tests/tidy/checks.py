@@ -108,7 +108,6 @@ WALL_CLOCKS: dict[str, str] = {
     "crates/stanchion-server/src/acceptor/requests/head.rs": "dates answers",
     "crates/stanchion-server/src/acceptor/requests/mod.rs": "is told by a proxy when it was",
     "crates/stanchion-server/src/acceptor/tls.rs": "compares certificates, which are for a time",
-    "crates/stanchion-server/src/acceptor/connections/handshaking.rs": "compares certificates, which are for a time",
     "crates/stanchion-server/src/credentials.rs": "compares certificates, which are for a time",
     "crates/stanchion-server/src/ticket_keys.rs": "dates keys that outlive processes",
     "python/stanchion/doctor/__init__.py": "compares certificates, which are for a time",

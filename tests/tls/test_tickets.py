@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from support import processes
-from support.patience import PATIENCE_S
+from support.patience import PATIENCE_S, eventually
 from support.server import Serve, Server
 from support.tls import NAME, Authority, Pair
 from support.wire import request
@@ -29,9 +29,9 @@ class Visitor:
 
     def kinds(self, server: Server, *more: str) -> list[str]:
         """How it was received, with each version: with a session of before, or as somebody new."""
-        return [self._kind(server, version, *more) for version in VERSIONS]
+        return [self.kind(server, version, *more) for version in VERSIONS]
 
-    def _kind(self, server: Server, version: str, *more: str) -> str:
+    def kind(self, server: Server, version: str, *more: str) -> str:
         kept = self._home / f"session{version}"
         session = ["-sess_out", str(kept), *(["-sess_in", str(kept)] if kept.exists() else [])]
         command = ["openssl", "s_client", "-connect", f"127.0.0.1:{server.address.port}", "-ign_eof", version]
@@ -96,6 +96,23 @@ def test_no_ticket_stands_for_a_certificate(serve: Serve, authority: Authority, 
     config.write_text("cert_reqs = 2")
     reload(server)
     shown = authority.issue("client", client=True)
-    show = ("-cert", str(shown.certfile), "-key", str(shown.keyfile))
-    assert visitor.kinds(server, *show) == NEW
+    assert visitor.kinds(server, *showing(shown)) == NEW
     assert visitor.kinds(server) == REUSED
+
+
+def test_who_has_a_newer_certificate_is_received_anew_once_the_one_of_its_session_has_expired(
+    serve: Serve, authority: Authority, pair: Pair, tmp_path: Path
+) -> None:
+    server = serve("hello:app", *pair.arguments(), "--ca-certs", str(authority.own.certfile), "--cert-reqs", "2")
+    visitor = Visitor(authority, tmp_path)
+    renewed = authority.issue("renewed", client=True)
+    short = authority.issue("short", client=True, days=(-1, 4 / 86_400))
+    assert visitor.kinds(server, *showing(short)) == NEW
+    assert visitor.kinds(server, *showing(renewed)) == REUSED
+    for version in VERSIONS:
+        eventually(lambda version=version: visitor.kind(server, version, *showing(renewed)) == "New", "it has expired")
+    assert visitor.kinds(server, *showing(renewed)) == REUSED
+
+
+def showing(pair: Pair) -> tuple[str, ...]:
+    return ("-cert", str(pair.certfile), "-key", str(pair.keyfile))

@@ -2,15 +2,19 @@
 
 use std::sync::{Arc, OnceLock};
 
+use rustls::crypto::CryptoProvider;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{
     ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier,
 };
 use rustls::sign::CertifiedKey;
+use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
 use rustls::version::{TLS12, TLS13};
-use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
+use rustls::{ConfigBuilder, RootCertStore, ServerConfig, SupportedProtocolVersion, WantsVerifier};
 use rustls_pki_types::ServerName;
 
 use crate::credentials::{Credentials, Flaw, certificates, provider};
+use crate::remembering::{GoodUntil, Remembering};
 use crate::suites::suites;
 use crate::tickets::{TicketKey, Tickets};
 
@@ -53,8 +57,19 @@ pub struct Options {
 /// What sessions of a server have in common. A clone is another handle of the same.
 #[derive(Clone, Debug)]
 pub struct Config {
-    server: Arc<ServerConfig>,
-    choice: Choice,
+    kept: Arc<Kept>,
+    /// For all connections, if these have nothing of their own.
+    shared: Option<(Arc<ServerConfig>, Choice)>,
+}
+
+/// What the config of a connection is made of.
+#[derive(Debug)]
+struct Kept {
+    builder: ConfigBuilder<ServerConfig, WantsVerifier>,
+    /// How clients are verified, if they are.
+    verifier: Option<Arc<dyn ClientCertVerifier>>,
+    credentials: Arc<[Credentials]>,
+    alpn: Vec<Vec<u8>>,
     tickets: Tickets,
 }
 
@@ -64,58 +79,80 @@ impl Config {
     /// # Errors
     /// The operator's.
     pub fn new(options: Options) -> Result<Self, Flaw> {
+        Self::with_clock(options, Arc::new(DefaultTimeProvider))
+    }
+
+    pub(crate) fn with_clock(options: Options, clock: Arc<dyn TimeProvider>) -> Result<Self, Flaw> {
         let mut provider = provider();
         if let Some(names) = &options.suites {
             provider.cipher_suites = suites(names).map_err(|_| Flaw::NoSuite)?;
         }
-        let provider = Arc::new(provider);
-        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-            .with_protocol_versions(versions(options.oldest))
-            .map_err(|_| Flaw::NoSuite)?;
-        let builder = match &options.clients {
-            None => builder.with_no_client_auth(),
-            Some(clients) => {
-                let roots = Arc::new(roots(&clients.authorities)?);
-                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
-                let verifier = if clients.is_required {
-                    verifier
-                } else {
-                    verifier.allow_unauthenticated()
-                };
-                let verifier = verifier.build();
-                let verifier = verifier.map_err(|error| bad_authorities(&error))?;
-                builder.with_client_cert_verifier(verifier)
-            }
-        };
-        let choice = Choice::among(options.credentials);
-        let mut config = builder.with_cert_resolver(Arc::new(choice.clone()));
-        config.alpn_protocols = options.alpn;
-        // What is not in a ticket is in no memory.
-        config.session_storage = Arc::new(NoServerSessionStorage {});
-        let tickets = Tickets::new(options.ticket_lifetime_s, scope(options.clients.as_ref()));
-        config.ticketer = tickets.producer();
-        Ok(Self {
-            server: Arc::new(config),
-            choice,
+        let builder =
+            ServerConfig::builder_with_details(Arc::new(provider.clone()), Arc::clone(&clock))
+                .with_protocol_versions(versions(options.oldest))
+                .map_err(|_| Flaw::NoSuite)?;
+        let clients = options.clients.as_ref();
+        let verifier = clients.map(|clients| verifier(clients, provider));
+        let tickets = Tickets::new(options.ticket_lifetime_s, &scope(clients), clock);
+        let kept = Kept {
+            builder,
+            verifier: verifier.transpose()?,
+            credentials: options.credentials.into(),
+            alpn: options.alpn,
             tickets,
+        };
+        let is_same_for_all = kept.credentials.len() == 1 && kept.verifier.is_none();
+        Ok(Self {
+            shared: is_same_for_all.then(|| kept.server()),
+            kept: Arc::new(kept),
         })
     }
 
     /// For one connection, with what remembers which certificate its client is shown: rustls does not tell.
     pub(crate) fn for_connection(&self) -> (Arc<ServerConfig>, Choice) {
-        if self.choice.all.len() == 1 {
-            return (Arc::clone(&self.server), self.choice.clone());
-        }
-        let choice = self.choice.anew();
-        let mut server = ServerConfig::clone(&self.server);
-        server.cert_resolver = Arc::new(choice.clone());
-        (Arc::new(server), choice)
+        let shared = self.shared.clone();
+        shared.unwrap_or_else(|| self.kept.server())
     }
 
     /// From now on tickets are issued by the first of these keys, and those of any of them are taken. There are none before.
     pub fn set_ticket_keys(&self, keys: &[TicketKey]) {
-        self.tickets.set_keys(keys);
+        self.kept.tickets.set_keys(keys);
     }
+}
+
+impl Kept {
+    fn server(&self) -> (Arc<ServerConfig>, Choice) {
+        let good_until = GoodUntil::default();
+        let builder = self.builder.clone();
+        let builder = match &self.verifier {
+            None => builder.with_no_client_auth(),
+            Some(verifier) => builder.with_client_cert_verifier(Arc::new(Remembering {
+                inner: Arc::clone(verifier),
+                good_until: good_until.clone(),
+            })),
+        };
+        let choice = Choice::among(&self.credentials);
+        let mut config = builder.with_cert_resolver(Arc::new(choice.clone()));
+        config.alpn_protocols.clone_from(&self.alpn);
+        // What is not in a ticket is in no memory.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.ticketer = self.tickets.producer(good_until);
+        (Arc::new(config), choice)
+    }
+}
+
+fn verifier(
+    clients: &ClientAuth,
+    provider: CryptoProvider,
+) -> Result<Arc<dyn ClientCertVerifier>, Flaw> {
+    let roots = Arc::new(roots(&clients.authorities)?);
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots, Arc::new(provider));
+    let verifier = if clients.is_required {
+        verifier
+    } else {
+        verifier.allow_unauthenticated()
+    };
+    verifier.build().map_err(|error| bad_authorities(&error))
 }
 
 /// All that decides whether a client's certificate is accepted: who resumes a session is not asked for one.
@@ -156,17 +193,9 @@ pub(crate) struct Choice {
 }
 
 impl Choice {
-    fn among(all: Vec<Credentials>) -> Self {
+    fn among(all: &Arc<[Credentials]>) -> Self {
         Self {
-            all: all.into(),
-            chosen: Arc::default(),
-        }
-    }
-
-    /// The same choice for another client.
-    fn anew(&self) -> Self {
-        Self {
-            all: Arc::clone(&self.all),
+            all: Arc::clone(all),
             chosen: Arc::default(),
         }
     }

@@ -1,5 +1,5 @@
 //! TLS of the server's side, between a socket's bytes and plaintext: no I/O, no unsafe, and no clock but the one by which
-//! rustls judges clients' certificates. rustls, which only this crate names, is the protocol; what is here says whose
+//! rustls judges clients' certificates, and tickets. rustls, which only this crate names, is the protocol; what is here says whose
 //! fault it is that a certificate cannot be used, which one a client gets, and how much may be kept for a connection.
 
 #![forbid(unsafe_code)]
@@ -9,6 +9,7 @@ mod config;
 mod credentials;
 mod der;
 mod pem;
+mod remembering;
 mod suites;
 mod tickets;
 mod tls;

@@ -1,7 +1,8 @@
 //! Session tickets (RFC 8446 section 4.6.1, RFC 5077), by keys of the caller's: so they outlive who has issued them.
 //!
 //! Who resumes a session shows no certificate again. So a ticket is of use only where clients are verified in the same way
-//! as where it was issued: what it is encrypted with is made of a key and of that way, its *scope*.
+//! as where it was issued: what it is encrypted with is made of a key and of that way, its *scope*. In it stands since when
+//! it is there, and how long what the client has shown is good: who comes too late makes a whole handshake.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -10,6 +11,9 @@ use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundK
 use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
 use rustls::server::ProducesTickets;
+use rustls::time_provider::TimeProvider;
+
+use crate::remembering::GoodUntil;
 
 /// Bytes of one key.
 pub const TICKET_KEY_BYTES: usize = 32;
@@ -17,11 +21,13 @@ pub const TICKET_KEY_BYTES: usize = 32;
 pub const TICKET_KEYS_MAX: usize = 3;
 
 const NAME_BYTES: usize = 16;
+/// What keys are made of besides the scope: the form of what stands in a ticket, so that none of another form is taken.
+const FORM: &[u8] = b"2";
 
 /// As whoever issues tickets is given it.
 pub type TicketKey = [u8; TICKET_KEY_BYTES];
 
-/// Issues tickets, and takes them back. A clone is another handle of the same.
+/// What tickets are issued by, and taken back. A clone is another handle of the same.
 #[derive(Clone)]
 pub(crate) struct Tickets(Arc<Issuer>);
 
@@ -29,8 +35,24 @@ struct Issuer {
     keys: RwLock<Vec<ScopedKey>>,
     /// How clients are verified where these tickets are of use.
     scope: Vec<u8>,
-    /// How long a client may keep one.
+    /// How long one is taken.
     lifetime_s: u32,
+    clock: Arc<dyn TimeProvider>,
+}
+
+/// Issues the tickets of one connection, or of all whose clients show nothing.
+#[derive(Debug)]
+struct Counter {
+    tickets: Tickets,
+    good_until: GoodUntil,
+}
+
+/// What stands in front of a session in its ticket, in seconds since 1970.
+#[derive(Clone, Copy)]
+struct Times {
+    issued_s: u64,
+    /// How long what the client has shown is good.
+    good_until_s: u64,
 }
 
 struct ScopedKey {
@@ -41,11 +63,12 @@ struct ScopedKey {
 
 impl Tickets {
     /// For tickets that clients may keep for so long. None are issued as long as there is no key.
-    pub(crate) fn new(lifetime_s: u32, scope: Vec<u8>) -> Self {
+    pub(crate) fn new(lifetime_s: u32, scope: &[u8], clock: Arc<dyn TimeProvider>) -> Self {
         Self(Arc::new(Issuer {
             keys: RwLock::default(),
-            scope,
+            scope: [FORM, scope].concat(),
             lifetime_s,
+            clock,
         }))
     }
 
@@ -57,8 +80,40 @@ impl Tickets {
         *self.0.keys.write().unwrap_or_else(PoisonError::into_inner) = keys;
     }
 
-    pub(crate) fn producer(&self) -> Arc<dyn ProducesTickets> {
-        Arc::clone(&self.0) as Arc<dyn ProducesTickets>
+    /// For a connection whose client has shown what is good until then.
+    pub(crate) fn producer(&self, good_until: GoodUntil) -> Arc<dyn ProducesTickets> {
+        let tickets = self.clone();
+        Arc::new(Counter {
+            tickets,
+            good_until,
+        })
+    }
+
+    fn now_s(&self) -> Option<u64> {
+        self.0.clock.current_time().map(|time| time.as_secs())
+    }
+}
+
+impl Times {
+    fn bytes(self) -> [[u8; 8]; 2] {
+        [self.issued_s, self.good_until_s].map(u64::to_le_bytes)
+    }
+
+    /// Those of a ticket, and the session behind them.
+    fn read(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        let (issued_s, rest) = bytes.split_first_chunk()?;
+        let (good_until_s, session) = rest.split_first_chunk()?;
+        let times = Self {
+            issued_s: u64::from_le_bytes(*issued_s),
+            good_until_s: u64::from_le_bytes(*good_until_s),
+        };
+        Some((times, session))
+    }
+
+    /// Whether a ticket is taken. One from the future is not: the clock was set back, and nobody knows how old it is.
+    fn are_good(self, now_s: u64, lifetime_s: u32) -> bool {
+        let age_s = now_s.checked_sub(self.issued_s);
+        age_s.is_some_and(|age_s| age_s < u64::from(lifetime_s)) && now_s <= self.good_until_s
     }
 }
 
@@ -102,24 +157,41 @@ impl ScopedKey {
     }
 }
 
-impl ProducesTickets for Issuer {
+impl ProducesTickets for Counter {
     fn enabled(&self) -> bool {
         true
     }
 
     fn lifetime(&self) -> u32 {
-        self.lifetime_s
+        self.tickets.0.lifetime_s
     }
 
-    fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
-        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
-        keys.first()?.seal(plain)
+    fn encrypt(&self, session: &[u8]) -> Option<Vec<u8>> {
+        let times = Times {
+            issued_s: self.tickets.now_s()?,
+            good_until_s: self.good_until.get(),
+        };
+        let [issued_s, good_until_s] = times.bytes();
+        let keys = &self.tickets.0.keys;
+        let keys = keys.read().unwrap_or_else(PoisonError::into_inner);
+        keys.first()?
+            .seal(&[&issued_s[..], &good_until_s, session].concat())
     }
 
     fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
         let (name, sealed) = ticket.split_first_chunk()?;
-        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
-        keys.iter().find(|key| key.name == *name)?.open(sealed)
+        let Issuer {
+            keys, lifetime_s, ..
+        } = &*self.tickets.0;
+        let keys = keys.read().unwrap_or_else(PoisonError::into_inner);
+        let plain = keys.iter().find(|key| key.name == *name)?.open(sealed)?;
+        let (times, session) = Times::read(&plain)?;
+        if !times.are_good(self.tickets.now_s()?, *lifetime_s) {
+            return None;
+        }
+        // The tickets that this connection gets are of the same certificate.
+        self.good_until.set(times.good_until_s);
+        Some(session.to_vec())
     }
 }
 
@@ -129,65 +201,125 @@ impl fmt::Debug for Tickets {
     }
 }
 
-impl fmt::Debug for Issuer {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("Issuer")
-    }
-}
-
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
+
+    use rustls_pki_types::UnixTime;
+
     use super::*;
+
+    /// One that goes only when it is set.
+    #[derive(Debug)]
+    pub(crate) struct SetClock(AtomicU64);
+
+    impl SetClock {
+        pub(crate) fn at(unix_s: u64) -> Arc<Self> {
+            Arc::new(Self(AtomicU64::new(unix_s)))
+        }
+
+        pub(crate) fn set(&self, unix_s: u64) {
+            self.0.store(unix_s, Ordering::Relaxed);
+        }
+    }
+
+    impl TimeProvider for SetClock {
+        fn current_time(&self) -> Option<UnixTime> {
+            let since = Duration::from_secs(self.0.load(Ordering::Relaxed));
+            Some(UnixTime::since_unix_epoch(since))
+        }
+    }
 
     fn key(byte: u8) -> TicketKey {
         [byte; TICKET_KEY_BYTES]
     }
 
     fn tickets() -> Tickets {
-        Tickets::new(60, b"scope".to_vec())
+        of_scope(b"scope", &SetClock::at(1000))
+    }
+
+    fn of_scope(scope: &[u8], clock: &Arc<SetClock>) -> Tickets {
+        Tickets::new(60, scope, Arc::clone(clock) as Arc<_>)
+    }
+
+    fn encrypt(tickets: &Tickets, session: &[u8]) -> Option<Vec<u8>> {
+        tickets.producer(GoodUntil::default()).encrypt(session)
+    }
+
+    fn decrypt(tickets: &Tickets, ticket: &[u8]) -> Option<Vec<u8>> {
+        tickets.producer(GoodUntil::default()).decrypt(ticket)
     }
 
     #[test]
     fn tickets_are_taken_by_whoever_has_the_key() {
         let (one, other) = (tickets(), tickets());
-        assert_eq!(one.producer().encrypt(b"state"), None);
+        assert_eq!(encrypt(&one, b"state"), None);
         one.set_keys(&[key(1)]);
-        let ticket = one.producer().encrypt(b"state").unwrap();
-        assert_ne!(one.producer().encrypt(b"state").unwrap(), ticket);
-        assert_eq!(other.producer().decrypt(&ticket), None);
+        let ticket = encrypt(&one, b"state").unwrap();
+        assert_ne!(encrypt(&one, b"state").unwrap(), ticket);
+        assert_eq!(decrypt(&other, &ticket), None);
         other.set_keys(&[key(3), key(2), key(1), key(4)]);
-        assert_eq!(other.producer().decrypt(&ticket).unwrap(), b"state");
+        assert_eq!(decrypt(&other, &ticket).unwrap(), b"state");
         // The newest issues; the fourth is one too many.
-        let newer = other.producer().encrypt(b"").unwrap();
-        assert_eq!(one.producer().decrypt(&newer), None);
+        let newer = encrypt(&other, b"").unwrap();
+        assert_eq!(decrypt(&one, &newer), None);
         one.set_keys(&[key(4)]);
-        let fourth = one.producer().encrypt(b"").unwrap();
-        assert_eq!(other.producer().decrypt(&fourth), None);
-        assert_eq!(one.producer().decrypt(&ticket), None);
+        let fourth = encrypt(&one, b"").unwrap();
+        assert_eq!(decrypt(&other, &fourth), None);
+        assert_eq!(decrypt(&one, &ticket), None);
     }
 
     #[test]
     fn tickets_are_of_no_use_where_clients_are_verified_in_another_way() {
-        let (one, other) = (tickets(), Tickets::new(60, b"other".to_vec()));
+        let (one, other) = (tickets(), of_scope(b"other", &SetClock::at(1000)));
         one.set_keys(&[key(1)]);
         other.set_keys(&[key(1)]);
-        let ticket = one.producer().encrypt(b"state").unwrap();
-        assert_eq!(one.producer().decrypt(&ticket).unwrap(), b"state");
-        assert_eq!(other.producer().decrypt(&ticket), None);
+        let ticket = encrypt(&one, b"state").unwrap();
+        assert_eq!(decrypt(&one, &ticket).unwrap(), b"state");
+        assert_eq!(decrypt(&other, &ticket), None);
+    }
+
+    #[test]
+    fn tickets_are_taken_for_as_long_as_clients_are_told_and_what_was_shown_is_good() {
+        let clock = SetClock::at(1000);
+        let tickets = of_scope(b"", &clock);
+        tickets.set_keys(&[key(1)]);
+        for (good_until_s, now_s, expected) in [
+            (u64::MAX, 999, false),
+            (u64::MAX, 1000, true),
+            (u64::MAX, 1059, true),
+            (u64::MAX, 1060, false),
+            (1030, 1030, true),
+            (1030, 1031, false),
+            (999, 1000, false),
+        ] {
+            clock.set(1000);
+            let shown = GoodUntil::default();
+            shown.set(good_until_s);
+            let ticket = tickets.producer(shown).encrypt(b"state").unwrap();
+            clock.set(now_s);
+            let came_again = GoodUntil::default();
+            let session = tickets.producer(came_again.clone()).decrypt(&ticket);
+            assert_eq!(session.is_some(), expected, "{good_until_s} {now_s}");
+            // What it gets for the next time is not good for longer.
+            let known_s = if expected { good_until_s } else { u64::MAX };
+            assert_eq!(came_again.get(), known_s);
+        }
     }
 
     #[test]
     fn what_is_no_ticket_of_ours_is_none() {
         let tickets = tickets();
         tickets.set_keys(&[key(1)]);
-        let ticket = tickets.producer().encrypt(b"state").unwrap();
+        let ticket = encrypt(&tickets, b"state").unwrap();
         for len in 0..ticket.len() {
-            assert_eq!(tickets.producer().decrypt(&ticket[..len]), None, "{len}");
+            assert_eq!(decrypt(&tickets, &ticket[..len]), None, "{len}");
         }
         for index in 0..ticket.len() {
             let mut changed = ticket.clone();
             changed[index] ^= 1;
-            assert_eq!(tickets.producer().decrypt(&changed), None, "{index}");
+            assert_eq!(decrypt(&tickets, &changed), None, "{index}");
         }
     }
 }

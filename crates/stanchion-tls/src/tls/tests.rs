@@ -16,6 +16,7 @@ use crate::certificate::Certificate;
 use crate::config::{ClientAuth, Options, Version};
 use crate::credentials::{Credentials, certificates};
 use crate::tickets::TICKET_KEY_BYTES;
+use crate::tickets::tests::SetClock;
 
 const ROOT: &[u8] = include_bytes!("../../tests/keys/root.pem");
 const ONE: &[u8] = include_bytes!("../../tests/keys/one.pem");
@@ -369,5 +370,45 @@ fn nobody_is_let_in_by_a_ticket_who_would_have_to_show_a_certificate() {
         let optional = shaken(asking(false)).unwrap();
         assert_eq!(optional, Some(HandshakeKind::Full));
         assert!(shaken(asking(true)).is_err());
+    }
+}
+
+#[test]
+fn a_session_is_resumed_for_as_long_as_its_ticket_and_its_certificate_are_good() {
+    let chain = certificates(CLIENT).unwrap();
+    let end_s = Certificate::read(&chain[0]).unwrap().not_after_s;
+    for versions in [OLD, NEW] {
+        let asking = Options {
+            clients: Some(ClientAuth {
+                authorities: ROOT.to_vec(),
+                is_required: false,
+            }),
+            ..options()
+        };
+        let clock = SetClock::at(0);
+        let server = Config::with_clock(asking, Arc::clone(&clock) as Arc<_>).unwrap();
+        server.set_ticket_keys(&[[7; TICKET_KEY_BYTES]]);
+        let shaken = |config: &Arc<ClientConfig>, now_s: u64| {
+            clock.set(now_s);
+            let mut client = client_of(config, "one.test");
+            let mut server = Tls::new(&server).unwrap();
+            talk(&mut client, &mut server, usize::MAX).map(|()| client.handshake_kind().unwrap())
+        };
+        let one = Arc::new(client_config(versions, true));
+        for (now_s, expected) in [
+            (end_s - 90, HandshakeKind::Full),
+            (end_s - 31, HandshakeKind::Resumed),
+            // By a ticket that it has got since.
+            (end_s, HandshakeKind::Resumed),
+        ] {
+            assert_eq!(shaken(&one, now_s), Ok(expected), "{}", end_s - now_s);
+        }
+        // It is asked for one again, has no other, and is told what is wrong with that.
+        let fault = shaken(&one, end_s + 1).unwrap_err();
+        assert!(fault.to_string().contains("expired"), "{fault}");
+        let late = Arc::new(client_config(versions, true));
+        for now_s in [end_s - 90, end_s - 30] {
+            assert_eq!(shaken(&late, now_s), Ok(HandshakeKind::Full));
+        }
     }
 }

@@ -4,7 +4,6 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use stanchion_sys::clock::wall_s;
 use stanchion_tls::{Fault, Tls};
 use tracing::debug;
 
@@ -168,7 +167,7 @@ impl Connection {
         let Some(tls) = self.transport.tls() else {
             return Step::Close;
         };
-        match requests.tls_facts(tls, wall_s()) {
+        match requests.tls_facts(tls) {
             Ok(facts) => {
                 self.peer = Rc::new(Peer {
                     tls: facts,

@@ -17,15 +17,11 @@ impl Requests {
     ///
     /// # Errors
     /// The client's: why it is not served with the certificate that it has shown.
-    pub(crate) fn tls_facts(&self, tls: &Tls, now_s: u64) -> Result<Rc<[u8]>, &'static str> {
+    pub(crate) fn tls_facts(&self, tls: &Tls) -> Result<Rc<[u8]>, &'static str> {
         let shown = match tls.client_chain().next() {
             Some(own) => Some(Certificate::read(own).ok_or("its certificate makes no sense")?),
             None => None,
         };
-        // When it was shown it was good; who resumes a session does not show it again.
-        if shown.as_ref().is_some_and(|own| now_s > own.not_after_s) {
-            return Err("its certificate has expired since its session began");
-        }
         let values = if self.common.settings.is_asgi() {
             of_scope(tls, shown.as_ref())
         } else {

@@ -80,6 +80,7 @@ class Authority:
         key: str = "ecdsa",
         days: tuple[float, float] = (-1, 20),
         client: bool = False,
+        comment: str = "",
     ) -> Pair:
         """A certificate for servers of these names, or for a client; valid from and until so many days from now."""
         self._issued += 1
@@ -90,7 +91,8 @@ class Authority:
         openssl("req", "-new", "-key", pair.keyfile, "-subj", subject or f"/CN={names[0]}", "-out", request)
         known = ",".join(f"DNS:{name}" for name in names)
         usage = "clientAuth" if client else f"serverAuth\nsubjectAltName={known}"
-        extensions.write_text(f"basicConstraints=CA:FALSE\nextendedKeyUsage={usage}\n")
+        said = f"nsComment={comment}\n" if comment else ""
+        extensions.write_text(f"basicConstraints=CA:FALSE\nextendedKeyUsage={usage}\n{said}")
         begin, end = (datetime.now(UTC) + timedelta(days=day) for day in days)
         time = ("-startdate", f"{begin:%Y%m%d%H%M%SZ}", "-enddate", f"{end:%Y%m%d%H%M%SZ}")
         files = ("-in", request, "-extfile", extensions, "-out", pair.certfile)

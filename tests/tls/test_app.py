@@ -146,6 +146,29 @@ def resumed(server: Server, context: ssl.SSLContext, session: ssl.SSLSession | N
     return Wire(sock)
 
 
+@pytest.mark.parametrize("interface", ["wsgi", "asgi"])
+@pytest.mark.parametrize("length", [26_000, 20_000])
+def test_certificates_that_are_too_long_to_tell_of_are_refused_and_the_log_says_so_once(
+    interface: str, length: int, serve: Serve, authority: Authority, pair: Pair, client: Pair
+) -> None:
+    """One alone, or with what is told beside it: here it comes twice."""
+    app = "echo:app" if interface == "wsgi" else "asgi_cases:app"
+    server = serve(app, *asking(authority, pair), "--interface", interface)
+    long = authority.issue("long", client=True, comment="x" * length)
+    if length < 24_000:
+        long.certfile.write_text(2 * long.certfile.read_text())
+    for _ in range(2):
+        with connect(server.address, authority.context(long)) as wire, pytest.raises(BrokenOff):
+            wire.get("/")
+    with connect(server.address, authority.context(client)) as wire:
+        assert wire.get("/").status == 200
+    said = server.log.wait(
+        "is not served over TLS: its certificates, with what they say, have more than the 32768 bytes"
+    )
+    assert said
+    assert len(server.log.matches("is not served over TLS")) == 1
+
+
 def test_a_scope_has_the_extension(serve: Serve, authority: Authority, client: Pair) -> None:
     pairs = {name: authority.issue(name) for name in (NAME, "other.test")}
     server = serve(

@@ -9,22 +9,34 @@ const LEN_BYTES: usize = 2;
 
 /// Writes them.
 #[derive(Debug, Default)]
-pub struct TlsValues(Vec<u8>);
+pub struct TlsValues {
+    bytes: Vec<u8>,
+    /// One of them had no room.
+    is_too_much: bool,
+}
 
 impl TlsValues {
-    /// One more, which is left out if it is longer than all may be.
+    /// One more.
     pub fn put(&mut self, name: &str, value: &[u8]) {
-        if name.len().max(value.len()) <= TLS_BYTES_MAX {
-            for part in [name.as_bytes(), value] {
-                self.0.extend_from_slice(&(part.len() as u16).to_le_bytes());
-                self.0.extend_from_slice(part);
-            }
+        if !self.has_room_for(name, value) {
+            self.is_too_much = true;
+            return;
+        }
+        for part in [name.as_bytes(), value] {
+            let len = (part.len() as u16).to_le_bytes();
+            self.bytes.extend_from_slice(&len);
+            self.bytes.extend_from_slice(part);
         }
     }
 
-    /// All of them; `None` if that is too much.
+    /// Whether there is room for this one.
+    pub fn has_room_for(&self, name: &str, value: &[u8]) -> bool {
+        self.bytes.len() + 2 * LEN_BYTES + name.len() + value.len() <= TLS_BYTES_MAX
+    }
+
+    /// All of them; `None` if that was too much.
     pub fn finish(self) -> Option<Vec<u8>> {
-        (self.0.len() <= TLS_BYTES_MAX).then_some(self.0)
+        (!self.is_too_much).then_some(self.bytes)
     }
 }
 
@@ -64,9 +76,19 @@ mod tests {
 
     #[test]
     fn more_than_fits_is_not_said() {
+        let half = TLS_BYTES_MAX / 2;
+        for lens in [&[half, half][..], &[TLS_BYTES_MAX + 1], &[1, 70_000, 1]] {
+            let mut values = TlsValues::default();
+            for len in lens {
+                values.put("A", &vec![0; *len]);
+            }
+            assert_eq!(values.finish(), None, "{lens:?}");
+        }
         let mut values = TlsValues::default();
-        values.put("A", &[0; TLS_BYTES_MAX / 2]);
-        values.put("B", &[0; TLS_BYTES_MAX / 2]);
-        assert_eq!(values.finish(), None);
+        values.put("A", &vec![0; TLS_BYTES_MAX - 2 * LEN_BYTES - 1]);
+        assert_eq!(
+            values.finish().map(|bytes| bytes.len()),
+            Some(TLS_BYTES_MAX)
+        );
     }
 }

@@ -167,7 +167,7 @@ impl Connection {
         let Some(tls) = self.transport.tls() else {
             return Step::Close;
         };
-        match requests.tls_facts(tls) {
+        match requests.tls_facts(tls, &self.peer.address) {
             Ok(facts) => {
                 self.peer = Rc::new(Peer {
                     tls: facts,

@@ -10,12 +10,13 @@ use std::thread::available_parallelism;
 
 use stanchion_sys::eventfd::EventFd;
 use stanchion_tls::{Config, Tls};
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::Requests;
 use crate::acceptor::storage::clients::{Client, Share, Shares};
 use crate::acceptor::storage::disk::{Crew, Disk, FileSystem, Job};
 use crate::acceptor::storage::woken::Woken;
+use crate::record::TLS_BYTES_MAX;
 use crate::tally::Event;
 
 /// Threads that compute handshakes: one for each core, within these bounds. They share the cores with the app.
@@ -33,6 +34,8 @@ pub(crate) struct TlsService {
     config: Config,
     threads: Disk,
     turns: Rc<Turns>,
+    /// The log has been told of certificates that are too large.
+    has_told: Cell<bool>,
 }
 
 /// Who may have handshakes computed.
@@ -71,6 +74,7 @@ impl TlsService {
                 waiting: RefCell::default(),
                 woken: Rc::clone(woken),
             }),
+            has_told: Cell::default(),
         })
     }
 
@@ -141,5 +145,20 @@ impl Requests {
     pub(crate) fn handshake_failed(&self, why: &dyn Display, address: &str) {
         self.common.tally.happened(Event::HandshakeFailed);
         debug!("a client's fault: no TLS with {address:?}: {why}");
+    }
+
+    /// A client has shown good certificates, and is not served. The log is told once: who has one may have any number.
+    pub(super) fn certificates_are_too_large(&self, address: &str) {
+        let is_news = self
+            .tls
+            .as_ref()
+            .is_some_and(|tls| !tls.has_told.replace(true));
+        if is_news {
+            warn!(
+                "{address:?} is not served over TLS: its certificates, with what they say, have more than the {TLS_BYTES_MAX} \
+                 bytes that an app is told of. Have it show shorter ones, and none that nobody needs. This is said once, and \
+                 others are counted (handshakes_failed)"
+            );
+        }
     }
 }

@@ -17,7 +17,7 @@ impl Requests {
     ///
     /// # Errors
     /// The client's: why it is not served with the certificate that it has shown.
-    pub(crate) fn tls_facts(&self, tls: &Tls) -> Result<Rc<[u8]>, &'static str> {
+    pub(crate) fn tls_facts(&self, tls: &Tls, address: &str) -> Result<Rc<[u8]>, &'static str> {
         let shown = match tls.client_chain().next() {
             Some(own) => Some(Certificate::read(own).ok_or("its certificate makes no sense")?),
             None => None,
@@ -27,8 +27,10 @@ impl Requests {
         } else {
             of_environ(tls, shown.as_ref())
         };
-        let bytes = values.finish();
-        let bytes = bytes.ok_or("its certificates are larger than those of clients may be")?;
+        let Some(bytes) = values.finish() else {
+            self.certificates_are_too_large(address);
+            return Err("its certificates are larger than those of clients may be");
+        };
         Ok(bytes.into())
     }
 }
@@ -77,14 +79,16 @@ fn of_scope(tls: &Tls, shown: Option<&Certificate>) -> TlsValues {
             values.put(name, number.to_string().as_bytes());
         }
     }
-    if let Some(own) = tls.own_certificate() {
-        values.put("server_cert", pem(own).as_bytes());
-    }
     if let Some(own) = shown {
         values.put("client_cert_name", own.subject.as_bytes());
     }
     for one in tls.client_chain() {
         values.put("client_cert_chain", pem(one).as_bytes());
+    }
+    // No client is to blame for how long ours is.
+    let own = tls.own_certificate().map(pem);
+    if let Some(own) = own.filter(|own| values.has_room_for("server_cert", own.as_bytes())) {
+        values.put("server_cert", own.as_bytes());
     }
     values
 }

@@ -120,3 +120,12 @@ def test_the_app_is_not_imported_as_root():
     assert done.returncode == 0, done.stderr
     ids = f"({NOBODY}, {NOBODY}, {NOBODY})"
     assert done.stdout.splitlines()[-1] == f"{ids} {ids} [{NOBODY}]"
+
+
+@pytest.mark.parametrize("other", ["127.0.0.1:8000?tls=false", "tcp://127.0.0.1", "127.0.0.1:8000"])
+def test_a_listener_that_is_given_twice_is_refused(home, other):
+    """They would share what is said of one of them."""
+    for module, verb in (("stanchion", "check"), ("stanchion", "serve")):
+        done = run(home, module, verb, "--bind", "127.0.0.1:8000", "--bind", other, "shop:app")
+        assert done.returncode == 2
+        assert "setting `bind` from command line: expected each address once, got 127.0.0.1:8000 and " in done.stderr

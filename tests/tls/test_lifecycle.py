@@ -4,6 +4,7 @@ import os
 import signal
 import ssl
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -85,3 +86,15 @@ def test_a_killed_acceptor_cuts_connections_and_another_one_serves(
             cut.sock.recv(1)
     with connect(server.address, authority.context()) as wire:
         assert wire.get("/pid").body == worker
+
+
+def test_a_listener_that_a_reload_spells_otherwise_keeps_its_options(serve: Serve, pair: Pair, tmp_path: Path) -> None:
+    config, path = tmp_path / "conf.py", tmp_path / "socket"
+    config.write_text(f"bind = ['localhost:0', 'unix:{path}?tls=false']")
+    server = serve("hello:app", *pair.arguments(), "--config", str(config), bind=None)
+    with Wire.connect(Address(path=str(path))) as wire:
+        assert wire.get("/").status == 200
+    config.write_text(f"bind = ['localhost:0', 'unix:{tmp_path}/./socket?tls=false']")
+    reload(server)
+    with Wire.connect(Address(path=str(path))) as wire:
+        assert wire.get("/").status == 200

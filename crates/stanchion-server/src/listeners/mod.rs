@@ -112,7 +112,9 @@ fn opened(
         let found = inherited
             .iter()
             .position(|listener| is_for(listener, &one.bind.address));
-        one.listener = found.map(|index| inherited.remove(index));
+        // By how it is spelled now its options are found.
+        let asked = one.bind.address.to_string();
+        one.listener = found.map(|index| inherited.remove(index).asked_as(asked));
         one.is_kept = one.listener.is_some();
     }
     let done = make::missing(&mut wanted, &inherited, patience)
@@ -182,10 +184,6 @@ fn wanted(settings: &Settings, bind_counts: bool) -> Result<Vec<Wanted>, String>
         .cloned()
         .chain(settings.worker_binds());
     for bind in bind.iter().cloned().chain(others) {
-        let is_fd = matches!(bind.address, BindAddress::Fd(_));
-        if is_fd && wanted.iter().any(|one| one.bind.address == bind.address) {
-            return Err(format!("cannot listen on {bind}: it is named twice"));
-        }
         wanted.push(Wanted {
             options: make::options(settings, &bind)?,
             bind,

@@ -1,6 +1,7 @@
 //! Where a socket listens, in gunicorn's spelling.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use serde::Deserialize;
@@ -43,6 +44,22 @@ impl BindAddress {
             parse_fd(number)
         } else {
             parse_tcp(text.strip_prefix("tcp://").unwrap_or(text))
+        }
+    }
+}
+
+impl BindAddress {
+    /// Whether two spellings are of one address. Names of hosts are not looked up, and a port that the kernel is to choose
+    /// is another one each time.
+    pub(super) fn is_one_with(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Tcp { port: 0, .. }, _) => false,
+            (Self::Tcp { host, port }, Self::Tcp { host: h, port: p }) => {
+                let is_one_ip = || host.parse::<IpAddr>().is_ok_and(|ip| h.parse() == Ok(ip));
+                port == p && (host == h || is_one_ip())
+            }
+            // Paths are compared part by part.
+            _ => self == other,
         }
     }
 }

@@ -172,6 +172,24 @@ impl Bind {
         }
     }
 
+    /// Why there cannot be both of two listeners; `None` if there can.
+    pub(super) fn clash(&self, other: &Self) -> Option<String> {
+        if self.address.is_one_with(&other.address) {
+            return Some(format!(
+                "expected each address once, got {self} and {other}: they are the same"
+            ));
+        }
+        // Listeners whose ports the kernel chooses are known by how they are spelled.
+        let speaks_tls = |bind: &Self| bind.options.tls.unwrap_or(true);
+        let is_told_apart = self.address != other.address || speaks_tls(self) == speaks_tls(other);
+        (!is_told_apart).then(|| {
+            format!(
+                "expected one value of tls for {}, got {self} and {other}: give one of them a port of its own",
+                self.address
+            )
+        })
+    }
+
     /// The same listener at another address of the same kind.
     pub(crate) fn moved_to(&self, address: BindAddress) -> Self {
         Self {
@@ -393,6 +411,37 @@ mod tests {
             );
             assert_eq!(bind.to_string(), text);
             assert_eq!(Bind::parse(text), Ok(bind));
+        }
+    }
+
+    #[test]
+    fn two_listeners_that_cannot_both_be_are_told() {
+        for (one, other, part) in [
+            (":80", "0.0.0.0:80?tls=false", Some("each address once")),
+            (":80", ":80", Some("got 0.0.0.0:80 and 0.0.0.0:80")),
+            ("LOCALHOST:80", "localhost:80", Some("the same")),
+            ("[::1]:80", "[0:0::1]:80?backlog=5", Some("the same")),
+            ("unix:/a/b", "unix:/a//./b", Some("the same")),
+            ("unix:@a", "unix:@a", Some("the same")),
+            ("fd://3", "fd://3", Some("the same")),
+            (":80", ":81", None),
+            (":80", "127.0.0.1:80", None),
+            ("unix:a", "unix:@a", None),
+            ("localhost:0", "localhost:0?backlog=5", None),
+            ("localhost:0?tls=true", "localhost:0", None),
+            ("localhost:0?tls=false", "127.0.0.1:0", None),
+            (
+                "localhost:0",
+                "localhost:0?tls=false",
+                Some("one value of tls for localhost:0"),
+            ),
+        ] {
+            let [a, b] = [one, other].map(|text| Bind::parse(text).unwrap());
+            let (clash, turned) = (a.clash(&b), b.clash(&a));
+            assert_eq!(clash.is_some(), part.is_some(), "{one} {other}");
+            assert_eq!(turned.is_some(), part.is_some(), "{other} {one}");
+            let clash = clash.unwrap_or_default();
+            assert!(clash.contains(part.unwrap_or("")), "{clash}");
         }
     }
 

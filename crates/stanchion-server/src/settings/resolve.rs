@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::coerce::coerce;
 use super::lane::LANES_MAX;
 use super::table::{self, Runner, WITHOUT_EFFECT};
-use super::{Lane, SettingsError};
+use super::{Bind, Lane, SettingsError};
 
 /// Most requests that can run at once in threads: workers times threads. Each seat costs shared memory and
 /// a place in the scoreboard from the start.
@@ -157,6 +157,7 @@ impl Resolution {
         self.check_seats();
         self.check_memory();
         self.check_worker_ports();
+        self.check_binds();
         self.check_lanes();
         self.check_http2();
         self.check_certificates();
@@ -340,6 +341,24 @@ impl Resolution {
                 "expected a port for each of {workers} workers up to {ports_max}, got {base}"
             );
             self.refuse("worker_port_base", &origin, &reason);
+        }
+    }
+
+    /// Each listener is one of its own.
+    fn check_binds(&mut self) {
+        let Resolved { value, origin } = &self.values["bind"];
+        let texts = value.as_array().into_iter().flatten();
+        // Each was checked by itself.
+        let binds: Vec<_> = texts
+            .filter_map(|text| Bind::parse(text.as_str()?).ok())
+            .collect();
+        let clash = binds.iter().enumerate().find_map(|(index, bind)| {
+            let others = &binds[..index];
+            others.iter().find_map(|other| other.clash(bind))
+        });
+        if let Some(reason) = clash {
+            let origin = origin.clone();
+            self.refuse("bind", &origin, &reason);
         }
     }
 
@@ -729,6 +748,23 @@ mod tests {
             [
                 "setting `worker_port_base` from here: expected a port for each of 3 workers up to \
               65535, got 65534"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_listener_that_is_given_twice_is_refused() {
+        let check = |binds: Value| resolve(&[layer("here", &json!({"bind": binds}))]).errors;
+        assert_eq!(check(json!([":80", ":443", "unix:/s"])), [""; 0]);
+        assert_eq!(
+            check(json!([
+                ":443",
+                ":80?tls=false",
+                "tcp://0.0.0.0:443?tls=false"
+            ])),
+            [
+                "setting `bind` from here: expected each address once, got 0.0.0.0:443 and \
+                 0.0.0.0:443?tls=false: they are the same"
             ]
         );
     }

@@ -27,7 +27,7 @@ pub(super) const SERVER_SOCKET: Group = Group {
 One of: HOST:PORT, [V6]:PORT, :PORT (every IPv4 address), unix:PATH, \
 unix:@NAME (a unix socket without a file), fd://N (a socket that \
 another program opened, such as systemd). A port of 0 lets the kernel \
-choose one.
+choose one. No address may be there twice, however it is spelled.
 
 A bind on the command line replaces those of the config file; it does \
 not add to them. Sockets that a service manager passed (LISTEN_FDS) are \

@@ -28,7 +28,7 @@ def test_each_request_is_sent_on_while_all_workers_are_busy(
         busy.send(request("GET", "/wait", [proxied]))
         gate.announcement()
         for method, status in (("GET", 301), ("HEAD", 301), ("POST", 308), ("OPTIONS", 308)):
-            wire.send(request(method, "/a%20b?c=d&e", body=b"x" if method == "POST" else b"", host=f"{NAME}:80"))
+            wire.send(request(method, "/a%20b?c=d&e", host=f"{NAME}:80"))
             response = wire.response(method)
             assert (response.status, response.header("Location")) == (status, f"https://{NAME}:{port}/a%20b?c=d&e")
             assert not response.closes()
@@ -36,6 +36,21 @@ def test_each_request_is_sent_on_while_all_workers_are_busy(
         assert counts.requests()["redirected"] == 4
         gate.open()
         assert busy.response().status == 200
+
+
+@pytest.mark.parametrize("framing", ["Content-Length: 30000000", "Transfer-Encoding: chunked"])
+@pytest.mark.parametrize("more", [[], ["Expect: 100-continue"]])
+def test_a_body_is_neither_asked_for_nor_waited_for(framing: str, more: list[str], serve: Serve) -> None:
+    server = serve("hello:app", "--redirect-to-https", "443", "--limit-request-body", "40000000")
+    with Wire.connect(server.address) as wire:
+        wire.send(request("POST", "/", [framing, *more]))
+        response = wire.response()
+        assert (response.status, response.header("Location")) == (308, "https://test/")
+        assert response.closes()
+        # Who sends it all the same is not reset for it before it has read the answer.
+        wire.send(b"x" * 5_000_000)
+        wire.half_close()
+        assert wire.closed()
 
 
 def test_the_port_that_clients_see_may_be_another_one(serve: Serve, pair: Pair) -> None:

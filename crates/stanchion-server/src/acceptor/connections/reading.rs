@@ -243,6 +243,11 @@ impl Connection {
             self.ahead = rest.kept();
             return self.arrive(head, Body::Empty, account, started_us, requests);
         }
+        if requests.sends_on(&head, &self.peer) {
+            self.closing = true;
+            self.unread = true;
+            return self.arrive(head, Body::Empty, account, started_us, requests);
+        }
         let body_max = requests.common.settings.limit_request_body;
         if let Framing::Length(len) = framing
             && body_max > 0

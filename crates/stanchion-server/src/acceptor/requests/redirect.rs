@@ -10,7 +10,7 @@ use super::Requests;
 use super::host::host_of;
 use crate::acceptor::dispatch::refusal::Refusal;
 use crate::acceptor::dispatch::reply::Reply;
-use crate::acceptor::dispatch::request::Request;
+use crate::acceptor::dispatch::request::{Peer, Request};
 use crate::acceptor::dispatch::ticket::Answer;
 use crate::tally::Outcome;
 
@@ -18,15 +18,32 @@ use crate::tally::Outcome;
 const USUAL_PORT: u16 = 443;
 
 impl Requests {
+    /// Whether a request is sent on, of which only the head has come. Its body is for who speaks https then, and is not
+    /// asked for here, nor read.
+    pub(crate) fn sends_on(&self, head: &Head, peer: &Peer) -> bool {
+        if self.https_port.is_none() {
+            return false;
+        }
+        let said = peer.said(head).map(|head| self.said_scheme(head));
+        let scheme = said.transpose().map(Option::flatten).unwrap_or_default();
+        self.port_instead(scheme.unwrap_or(peer.scheme), peer)
+            .is_some()
+    }
+
     /// What a request is answered that is sent on.
     pub(super) fn redirected(&self, request: &Request) -> Option<Answer> {
-        let port = self.https_port?;
-        // Who came by a proxy that has spoken TLS has done so; and ports of single workers are for who is nearby.
-        let is_meant = request.scheme == "http" && request.peer.only_worker.is_none();
-        is_meant.then(|| match redirect(&request.head, port) {
+        let port = self.port_instead(request.scheme, &request.peer)?;
+        Some(match redirect(&request.head, port) {
             Ok(reply) => Answer::Ours(reply, Outcome::Redirected),
             Err(refusal) => Answer::Refused(refusal),
         })
+    }
+
+    /// Where who came by this scheme is sent on to, if anywhere. Who came by a proxy that has spoken TLS has done so; and
+    /// ports of single workers are for who is nearby.
+    fn port_instead(&self, scheme: &str, peer: &Peer) -> Option<u16> {
+        let is_meant = scheme == "http" && peer.only_worker.is_none();
+        self.https_port.filter(|_| is_meant)
     }
 }
 

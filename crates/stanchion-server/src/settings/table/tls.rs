@@ -134,7 +134,7 @@ With auto, to the port of the first listener of bind that speaks TLS; \
 otherwise to this port, such as 443, if clients see another one. Each \
 request that came in clear text is answered by the server itself, without \
 waiting: 301 for GET and HEAD, 308 for others, to the same host, path and \
-query. One without a proper Host gets 400. Requests that came by https to a \
+query. A body is neither asked for nor read. One without a proper Host gets 400. Requests that came by https to a \
 proxy that is believed (forwarded_allow_ips) are served, and so are \
 probes (health_path). An example is --bind 0.0.0.0:443 --bind \
 0.0.0.0:80?tls=false --redirect-to-https auto.",

@@ -2,11 +2,12 @@
 
 /TYPE?...: a whole body of that many bytes (len), with these fields (field), of this status (status), and with its
 length or not (told). /stream: pieces, for each of which it waits for a pass. /long: as many bytes as asked for, in
-pieces of 64 KiB.
+pieces of 64 KiB. /file: by wsgi.file_wrapper.
 """
 
 import os
 import random
+import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
 from typing import Any
 from urllib.parse import parse_qs
@@ -36,6 +37,14 @@ def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[byt
     if path == "/broken":
         start_response("200 OK", [("Content-Type", "text/plain"), *fields])
         return broken()
+    if path == "/file":
+        told = [("Content-Length", str(length))] if "told" in asked else []
+        file = tempfile.TemporaryFile()
+        file.write(text(length))
+        file.seek(0)
+        start_response("200 OK", [("Content-Type", "text/plain"), *told, *fields])
+        wrapped: Iterable[bytes] = environ["wsgi.file_wrapper"](file)
+        return wrapped
     if path == "/long":
         told = [("Content-Length", str(length))] if "told" in asked else []
         start_response("200 OK", [("Content-Type", "text/plain"), *told, *fields])

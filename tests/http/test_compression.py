@@ -192,6 +192,15 @@ def test_head_says_what_get_would(server: Server) -> None:
 
 @pytest.fixture(scope="module")
 def nginx(shared_serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
+@pytest.mark.parametrize("told", ["", "&told=1"])
+def test_head_of_a_file_says_what_get_would(server: Server, told: str) -> None:
+    """It is sent by the kernel, and not compressed."""
+    with server.connect() as wire:
+        got, said = [wire.ask(method, f"/file?len=20000{told}", ACCEPTED) for method in ("GET", "HEAD")]
+    assert undated(said) == undated(got)
+    assert (got.header("Content-Encoding"), got.header("Content-Length")) == (None, "20000")
+
+
     """It compresses what a server says that does not."""
     command = program("nginx")
     if not command:
@@ -242,6 +251,7 @@ COMPARED = [
     target_of("text/html", status="404 Not Found"),
     target_of("text/html", "Content-Range: bytes 0-19999/30000", status="206 Partial Content"),
     target_of("image/png"),
+    target_of("text/html", 'ETag: "strong"', status="304 Not Modified", length=0),
 ]
 
 

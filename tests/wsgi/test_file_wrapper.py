@@ -65,6 +65,7 @@ def test_head_of_a_file_sends_none_of_it(files: Server, gate: Gate) -> None:
     with files.connect() as wire:
         assert wire.ask("HEAD", "/?length=1000").header("Content-Length") == "1000"
         assert gate.announcement() == "file closed"
+        assert wire.ask("HEAD", "/").body == b""
         assert wire.get("/?length=5").body == CONTENT[:5]
 
 

@@ -165,8 +165,8 @@ impl Answer {
         write(&mut self.taken, whole)
     }
 
-    /// Has the acceptor send a file, behind the head that `write` sends; false if its bytes must go through the
-    /// exchange after all.
+    /// Has the acceptor send a file, behind the head that `write` sends, which is the same if only that is asked for;
+    /// false if its bytes must go through the exchange after all.
     pub(crate) fn send_file(
         &mut self,
         seat: &Seat<'_>,
@@ -178,7 +178,7 @@ impl Answer {
             taken: Some(taken),
             head,
             stage: Stage::Head,
-            is_head_request: false,
+            is_head_request,
             ..
         } = self
         else {
@@ -190,13 +190,18 @@ impl Answer {
         let is_whole = head
             .content_length
             .is_none_or(|promised| promised <= part.len);
-        if !has_body(head.status) || !is_whole || len == 0 || !seat.send_file(taken, file.as_fd()) {
+        let is_asked = !*is_head_request;
+        let can_be_sent = has_body(head.status) && is_whole && len > 0;
+        if !can_be_sent || is_asked && !seat.send_file(taken, file.as_fd()) {
             return Ok(false);
         }
-        let offset = part.offset;
-        self.put_head(Some(len), Some(FilePart { offset, len }), write)?;
+        let sent = FilePart {
+            offset: part.offset,
+            len: if is_asked { len } else { 0 },
+        };
+        self.put_head(Some(len), Some(sent), write)?;
         self.promised = Some(0);
-        self.sent = len;
+        self.sent = sent.len;
         self.complete();
         Ok(true)
     }

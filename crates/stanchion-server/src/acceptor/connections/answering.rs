@@ -106,6 +106,7 @@ impl Connection {
         asked.head = told;
         let (rest, source) = match body {
             Start::Whole if facts.length == BodyLength::Nothing => (Bytes::new(), Source::Over),
+            Start::FileUnasked => (Bytes::new(), Source::Over),
             Start::Whole => (
                 asked.of_memory(&mut out, bytes, head.end, requests),
                 Source::Over,
@@ -235,6 +236,7 @@ fn length_of(told: BodyLength, body: &Start, whole: usize) -> (Option<u64>, bool
         (BodyLength::Nothing, _) => return (Some(0), true),
         (BodyLength::Unknown, Start::Whole) => Some(whole as u64),
         (BodyLength::Unknown, Start::Streamed(whole)) => *whole,
+        (BodyLength::Unknown, Start::FileUnasked) => Some(0),
         (BodyLength::Unknown, Start::File(_, sections)) => {
             Some(sections.iter().map(Section::len).sum())
         }

@@ -143,6 +143,10 @@ impl Dispatch {
                 return Err(Corrupt("a file is to be sent over a WebSocket"));
             }
             let answer = match (head.file, end) {
+                (Some(part), StreamEnd::Complete) if head.facts.length == BodyLength::Nothing => {
+                    keep_with(head.facts.length, part.len)?;
+                    head.begins(Start::FileUnasked)
+                }
                 (Some(part), StreamEnd::Complete) => {
                     keep_with(head.facts.length, part.len)?;
                     let Some(file) = self.fetch_file(slot) else {

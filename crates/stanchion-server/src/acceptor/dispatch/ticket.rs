@@ -108,6 +108,8 @@ pub(crate) enum Start {
     Streamed(Option<u64>),
     /// Parts of a file, perhaps with something between.
     File(OpenFile, Vec<Section>),
+    /// A file of which only the head was asked for.
+    FileUnasked,
 }
 
 /// A part of a body.

@@ -166,8 +166,8 @@ impl Requests {
             Start::Whole if facts.length != BodyLength::Nothing => Some(whole as u64),
             Start::Whole => None,
             Start::Streamed(known) => *known,
-            // It is sent by the kernel.
-            Start::File(..) => return Plan::default(),
+            // It is sent by the kernel, or would be.
+            Start::File(..) | Start::FileUnasked => return Plan::default(),
         };
         let request = &ticket.request.head;
         let mut plan = Plan::default();

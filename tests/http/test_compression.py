@@ -4,6 +4,7 @@ import hashlib
 import http.client
 import os
 import signal
+import socket
 import subprocess
 import zlib
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ pytestmark = pytest.mark.own("gunicorn compresses nothing")
 CODINGS = ["gzip", "br", "zstd"]
 COMPRESS = ("--compress", "zstd,br,gzip")
 BODIES_MAX = 64
+BODIES_MAX_EACH = 16
 """As in crates/stanchion-server/src/acceptor/requests/compressor.rs."""
 GUNZIP = 16 + zlib.MAX_WBITS
 ACCEPTED = "Accept-Encoding: gzip"
@@ -190,8 +192,6 @@ def test_head_says_what_get_would(server: Server) -> None:
         assert (unknown.header("Content-Encoding"), unknown.header("Vary")) == (None, "Accept-Encoding")
 
 
-@pytest.fixture(scope="module")
-def nginx(shared_serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
 @pytest.mark.parametrize("told", ["", "&told=1"])
 def test_head_of_a_file_says_what_get_would(server: Server, told: str) -> None:
     """It is sent by the kernel, and not compressed."""
@@ -201,6 +201,8 @@ def test_head_of_a_file_says_what_get_would(server: Server, told: str) -> None:
     assert (got.header("Content-Encoding"), got.header("Content-Length")) == (None, "20000")
 
 
+@pytest.fixture(scope="module")
+def nginx(shared_serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
     """It compresses what a server says that does not."""
     command = program("nginx")
     if not command:
@@ -249,9 +251,9 @@ COMPARED = [
     target_of("text/html", length=1_023),
     target_of("text/html", length=1_024),
     target_of("text/html", status="404 Not Found"),
+    target_of("text/html", 'ETag: "strong"', status="304 Not Modified", length=0),
     target_of("text/html", "Content-Range: bytes 0-19999/30000", status="206 Partial Content"),
     target_of("image/png"),
-    target_of("text/html", 'ETag: "strong"', status="304 Not Modified", length=0),
 ]
 
 
@@ -348,7 +350,8 @@ def test_only_so_many_at_once(serve: Serve, gate: Gate, tmp_path: Path) -> None:
         "compressible:app", *COMPRESS, *counts.arguments, "--threads", str(BODIES_MAX + 2), env=gate.environment
     )
     with ExitStack() as stack:
-        wires = [stack.enter_context(server.connect()) for _ in range(BODIES_MAX)]
+        clients = [f"127.0.0.{2 + number % 4}" for number in range(BODIES_MAX)]
+        wires = [stack.enter_context(connect_from(client, server)) for client in clients]
         for wire in wires:
             wire.send(request("GET", "/stream", [ACCEPTED]))
             assert wire.head().header("Content-Encoding") == "gzip"
@@ -365,6 +368,33 @@ def test_only_so_many_at_once(serve: Serve, gate: Gate, tmp_path: Path) -> None:
             eventually(
                 lambda: late.get("/text/html", ACCEPTED).header("Content-Encoding") == "gzip", "there is a place"
             )
+        gate.open()
+    assert counts.settled()["in_flight"] == 0
+
+
+def connect_from(client: str, server: Server) -> Wire:
+    """A connection of whoever is at that address."""
+    return Wire(socket.create_connection((server.address.host, server.address.port), PATIENCE_S, (client, 0)))
+
+
+def test_a_client_that_has_its_share_leaves_places_for_others(serve: Serve, gate: Gate, tmp_path: Path) -> None:
+    counts = Counts(tmp_path / "control")
+    threads = ("--threads", str(BODIES_MAX_EACH + 2))
+    server = serve("compressible:app", *COMPRESS, *counts.arguments, *threads, env=gate.environment)
+
+    def coding(client: str) -> str | None:
+        with connect_from(client, server) as wire:
+            return wire.get("/text/html", ACCEPTED).header("Content-Encoding")
+
+    with ExitStack() as stack:
+        wires = [stack.enter_context(connect_from("127.0.0.2", server)) for _ in range(BODIES_MAX_EACH)]
+        for wire in wires:
+            wire.send(request("GET", "/stream", [ACCEPTED]))
+            assert wire.head().header("Content-Encoding") == "gzip"
+        assert [coding(client) for client in ("127.0.0.2", "127.0.0.3", "127.0.0.2")] == [None, "gzip", None]
+        assert counts.events()["answers_not_compressed"] == 2
+        wires[0].reset()
+        eventually(lambda: coding("127.0.0.2") == "gzip", "its share is not used up any more")
         gate.open()
     assert counts.settled()["in_flight"] == 0
 

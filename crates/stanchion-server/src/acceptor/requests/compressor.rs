@@ -1,8 +1,10 @@
 //! Answers of the app that are compressed on their way: which are, and the helper threads that do it.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::io;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread::available_parallelism;
 
 use bytes::Bytes;
@@ -14,6 +16,7 @@ use stanchion_sys::eventfd::EventFd;
 
 use super::Requests;
 use crate::acceptor::dispatch::ticket::{Start, Ticket};
+use crate::acceptor::storage::clients::Client;
 use crate::acceptor::storage::disk::{Crew, Disk, FileSystem, Job};
 use crate::acceptor::storage::woken::Woken;
 use crate::settings::Settings;
@@ -23,6 +26,8 @@ use crate::tally::Event;
 const THREADS_MAX: usize = 8;
 /// Bodies that are compressed at once. An encoder may take 3 MB, and one of a stream is kept until the stream ends.
 const BODIES_MAX: usize = 64;
+/// And of one client, so that who opens many streams and does not read them leaves places for others.
+const BODIES_MAX_EACH: usize = BODIES_MAX / 4;
 /// So much of a body is compressed at a time, or somewhat more.
 pub(crate) const PIECE_BYTES: usize = 128 << 10;
 
@@ -30,8 +35,10 @@ pub(crate) const PIECE_BYTES: usize = 128 << 10;
 pub(crate) struct Compressor {
     rules: CompressRules,
     threads: Disk,
-    /// Each encoder has another one of this.
+    /// Each encoder has another one of this,
     places: Arc<()>,
+    /// and of its client's. There are never more clients than places, and those that have left one since.
+    shares: RefCell<HashMap<Client, Weak<()>>>,
 }
 
 /// The encoder of one body, with its place among those that there may be.
@@ -40,6 +47,8 @@ pub(crate) struct BodyEncoder {
     /// Once something has come. What it takes is allocated and given back by helper threads.
     encoder: Option<Encoder>,
     _place: Arc<()>,
+    /// If its client is known.
+    _share: Option<Arc<()>>,
 }
 
 /// What has come of a part of a body.
@@ -76,6 +85,7 @@ impl Compressor {
             rules,
             threads: Disk::with_crew(crew, BODIES_MAX)?,
             places: Arc::default(),
+            shares: RefCell::default(),
         })))
     }
 
@@ -89,15 +99,40 @@ impl Compressor {
         self.threads.done(woken);
     }
 
-    /// For a new body, if there is a place.
-    fn begin(&self, coding: Coding) -> Option<BodyEncoder> {
+    /// For a new body, if there is a place, and its client has not its share of them.
+    fn begin(&self, coding: Coding, client: Option<Client>) -> Option<BodyEncoder> {
         // One of them is our own.
         let taken = Arc::strong_count(&self.places) - 1;
-        (taken < BODIES_MAX).then(|| BodyEncoder {
+        if taken >= BODIES_MAX {
+            return None;
+        }
+        let share = match client {
+            Some(client) => Some(self.share(client)?),
+            None => None,
+        };
+        Some(BodyEncoder {
             coding,
             encoder: None,
             _place: Arc::clone(&self.places),
+            _share: share,
         })
+    }
+
+    /// One more of what a client has; `None` if that is all that it may have. Encoders are given back by helper threads
+    /// too, so it is not counted as other shares are.
+    fn share(&self, client: Client) -> Option<Arc<()>> {
+        let mut shares = self.shares.borrow_mut();
+        shares.retain(|_, share| share.strong_count() > 0);
+        let share = shares.entry(client).or_default();
+        if share.strong_count() >= BODIES_MAX_EACH {
+            return None;
+        }
+        if let Some(share) = share.upgrade() {
+            return Some(share);
+        }
+        let first = Arc::new(());
+        *share = Arc::downgrade(&first);
+        Some(first)
     }
 
     /// Has a thread compress the next part of a connection's answer.
@@ -182,7 +217,9 @@ impl Requests {
         let mut head = Vec::with_capacity(wire.len() + 64);
         if let Some(coding) = coding {
             let has_body = facts.length != BodyLength::Nothing;
-            let begin = || Some((Rc::clone(compressor), compressor.begin(coding)?));
+            let peer = &ticket.request.peer;
+            let client = Client::behind_proxies(peer.ip, peer.said(request), &self.believed);
+            let begin = || Some((Rc::clone(compressor), compressor.begin(coding, client)?));
             plan.encoder = has_body.then(begin).flatten();
             if plan.encoder.is_some() || !has_body {
                 if has_body {

@@ -40,30 +40,57 @@ pub fn codings_taken(head: &Head, among: &[Coding]) -> Vec<Coding> {
     if head.first("accept-encoding").is_none() {
         return Vec::new();
     }
-    let asked = || {
+    let wishes = Wishes::of(head);
+    // Who says nothing of it takes it, and wants it less than anything that is listed.
+    let unencoded = wishes.unencoded.unwrap_or(0);
+    let mut taken: Vec<_> = among
+        .iter()
+        .map(|&coding| (coding, wishes.weight(coding)))
+        .filter(|&(_, weight)| weight > 0 && weight >= unencoded)
+        .collect();
+    taken.sort_by_key(|&(_, weight)| std::cmp::Reverse(weight));
+    taken.into_iter().map(|(coding, _)| coding).collect()
+}
+
+/// What a client says of those that there are, in thousandths. If it says two things of one, the first counts.
+#[derive(Default)]
+struct Wishes {
+    codings: [Option<u16>; Coding::ALL.len()],
+    /// Of all that are not listed.
+    others: Option<u16>,
+    unencoded: Option<u16>,
+}
+
+impl Wishes {
+    /// In one pass: the field may have many KiB.
+    fn of(head: &Head) -> Self {
+        let mut wishes = Self::default();
         let elements = head
             .all("accept-encoding")
             .flat_map(|list| list.split(|&byte| byte == b','));
-        elements.filter_map(element)
-    };
-    let of = |is_meant: &dyn Fn(&[u8]) -> bool| {
-        let found = asked().find(|(token, _)| is_meant(token));
-        found.map(|(_, weight)| weight)
-    };
-    let weight = |coding: Coding| {
-        of(&|token| coding.is(token))
-            .or_else(|| of(&|token| token == b"*"))
-            .unwrap_or(0)
-    };
-    // Who says nothing of it takes it, and wants it less than anything that is listed.
-    let unencoded = of(&|token| token.eq_ignore_ascii_case(b"identity")).unwrap_or(0);
-    let mut taken: Vec<_> = among
-        .iter()
-        .copied()
-        .filter(|&coding| weight(coding) > 0 && weight(coding) >= unencoded)
-        .collect();
-    taken.sort_by_key(|&coding| std::cmp::Reverse(weight(coding)));
-    taken
+        for (token, weight) in elements.filter_map(element) {
+            if let Some(place) = wishes.place(token) {
+                place.get_or_insert(weight);
+            }
+        }
+        wishes
+    }
+
+    /// Where the weight of what is called so is kept, if it is.
+    fn place(&mut self, token: &[u8]) -> Option<&mut Option<u16>> {
+        if token == b"*" {
+            return Some(&mut self.others);
+        }
+        if token.eq_ignore_ascii_case(b"identity") {
+            return Some(&mut self.unencoded);
+        }
+        let coding = Coding::ALL.into_iter().find(|coding| coding.is(token))?;
+        Some(&mut self.codings[coding as usize])
+    }
+
+    fn weight(&self, coding: Coding) -> u16 {
+        self.codings[coding as usize].or(self.others).unwrap_or(0)
+    }
 }
 
 /// A coding and its weight in thousandths; `None` if the weight is none.

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from bench import cells, deploys, handshakes, idle, nginx, overload, slow_clients, sockets, turns
+from bench import cells, deploys, flood, handshakes, idle, nginx, overload, slow_clients, sockets, turns
 from bench.apps import files, hello, stream
 from bench.servers import ASYNCHRONOUS, SERVERS
 from bench.turns import HELLO, Stand, Workload, one_worker
@@ -437,6 +437,21 @@ CASES = {
                 Column("connected", "slow ones connected", 0),
             ),
             slow_clients.slow,
+        ),
+        Case(
+            "tls-flood",
+            "32 clients with TLS beside 240 that stop within handshakes, and 20 whole ones a second, over that alone",
+            OVER_TLS[1:],
+            (
+                Column("share", "share", 3),
+                Column("rps", "requests/s", 0),
+                Column("alone_rps", "alone", 0),
+                Column("p99_ms", "p99 ms", 2),
+                Column("alone_p99_ms", "alone", 2),
+                Column("connected", "in the middle", 0),
+                Column("handshakes", "whole ones", 0),
+            ),
+            flood.flood,
         ),
         Case(
             "memory",

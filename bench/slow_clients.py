@@ -7,7 +7,8 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from bench import wrk
 from bench.apps import big
@@ -40,44 +41,59 @@ BIG = b"GET /big HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n"
 def slow(server: Server, plan: Plan, _round: int) -> Figures:
     """The same clients of wrk without the slow ones, with them, and without them again."""
     with serving(server, "big:app", workers=WORKERS) as (tree, port):
+        address = ("127.0.0.1", port)
+        dawdlers = [
+            *(Dawdler(address, HEAD if number % 2 else POST) for number in range(SENDERS)),
+            *(Dawdler(address, BIG, reads=True) for _ in range(READERS)),
+        ]
         others_share = watching(tree)
-        before = rps(port, plan.load_s * ALONE_LOADS)
-        with Dawdlers(port) as dawdlers:
-            time.sleep(SETTLE_S)
-            among = rps(port, plan.load_s * AMONG_LOADS)
-            connected = dawdlers.connected
-        after = rps(port, plan.load_s * ALONE_LOADS)
-        return {
-            "share": among / ((before + after) / 2),
-            "lost": 1 - among / ((before + after) / 2),
-            "rps": among,
-            "alone_rps": (before + after) / 2,
-            "connected": connected,
-            "failures": 0,
-            "others_share": others_share(),
-        }
+        figures = beside(dawdlers, LOAD, port, plan)
+        return {**figures, "others_share": others_share()}
 
 
-def rps(port: int, load_s: int) -> float:
+def beside(dawdlers: "Sequence[Dawdler]", load: wrk.Load, port: int, plan: Plan) -> Figures:
+    """What is left of a load while they are there, of what it is before and after."""
+    before = pace(load, port, plan.load_s * ALONE_LOADS)
+    with Dawdlers(dawdlers) as there:
+        time.sleep(SETTLE_S)
+        among = pace(load, port, plan.load_s * AMONG_LOADS)
+        connected = there.connected
+    after = pace(load, port, plan.load_s * ALONE_LOADS)
+    alone_rps = (before.rps + after.rps) / 2
+    return {
+        "share": among.rps / alone_rps,
+        "lost": 1 - among.rps / alone_rps,
+        "rps": among.rps,
+        "alone_rps": alone_rps,
+        "p99_ms": among.p99_ms,
+        "alone_p99_ms": (before.p99_ms + after.p99_ms) / 2,
+        "connected": connected,
+        "failures": 0,
+    }
+
+
+@dataclass(frozen=True)
+class Pace:
+    rps: float
+    p99_ms: float
+
+
+def pace(load: wrk.Load, port: int, load_s: int) -> Pace:
     """Requests a second; none at all where no worker is left for wrk."""
     try:
-        seen = wrk.run(LOAD, port, load_s, CLIENT_CORE, len(big.PAGE))
+        seen = wrk.run(load, port, load_s, CLIENT_CORE, len(big.PAGE))
     except subprocess.CalledProcessError as error:
         raise ServerError(f"wrk could not connect: {error.stdout or error.stderr}") from error
-    return seen.requests / seen.duration_s
+    return Pace(seen.requests / seen.duration_s, seen.p99_ms)
 
 
 class Dawdlers:
     """The slow clients, in a thread of their own, for as long as the `with` lasts. One that is cut off comes again."""
 
-    def __init__(self, port: int) -> None:
-        self._address = ("127.0.0.1", port)
+    def __init__(self, clients: "Sequence[Dawdler]") -> None:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._dawdle)
-        self._clients: list[Dawdler] = [
-            *(Dawdler(self._address, HEAD if number % 2 else POST) for number in range(SENDERS)),
-            *(Dawdler(self._address, BIG, reads=True) for _ in range(READERS)),
-        ]
+        self._clients = clients
 
     def __enter__(self) -> "Dawdlers":
         self._thread.start()
@@ -108,8 +124,11 @@ class Dawdlers:
 
 
 class Dawdler:
-    def __init__(self, address: tuple[str, int], opening: bytes, *, reads: bool = False) -> None:
+    def __init__(
+        self, address: tuple[str, int], opening: bytes, *, reads: bool = False, source: str = "127.0.0.1"
+    ) -> None:
         self.address = address
+        self.source = source
         self.opening = opening
         self.reads = reads
         self.socket: socket.socket | None = None
@@ -135,6 +154,7 @@ class Dawdler:
             stack.enter_context(connection)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
             connection.settimeout(1 / TICKS_PER_S)
+            connection.bind((self.source, 0))
             connection.connect(self.address)
             connection.setblocking(False)
             connection.send(self.opening)

@@ -93,6 +93,7 @@ TARGETS = (
     ),
     Target("asgi-overload", "unused", (), 0.05, "ASGI, overload: at most 5 % unused", of="stanchion-asgi"),
     Target("slow", "lost", (), 0.05, "slow clients: cost the others at most 5 % of their throughput"),
+    Target("tls-flood", "lost", (), 0.05, "a flood of handshakes: costs the others at most 5 % of their throughput"),
 )
 
 

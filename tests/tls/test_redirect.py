@@ -6,6 +6,7 @@ import pytest
 
 from support.counts import Counts
 from support.gate import Gate
+from support.http2 import Talk
 from support.server import Serve
 from support.tls import NAME, Pair
 from support.wire import Wire, request
@@ -51,6 +52,23 @@ def test_a_body_is_neither_asked_for_nor_waited_for(framing: str, more: list[str
         wire.send(b"x" * 5_000_000)
         wire.half_close()
         assert wire.closed()
+
+
+def test_a_body_is_read_of_who_has_spoken_https_to_a_proxy(serve: Serve) -> None:
+    server = serve("echo:app", "--redirect-to-https", "443", "--forwarded-allow-ips", "127.0.0.1")
+    with Wire.connect(server.address) as wire:
+        response = wire.ask("POST", "/", "X-Forwarded-Proto: https", body=b"x" * 1000)
+        assert (response.status, response.closes()) == (200, False)
+        assert wire.ask("POST", "/", "X-Forwarded-Proto: http", body=b"x").status == 308
+
+
+def test_streams_of_http_2_are_sent_on_before_their_bodies_come_and_the_connection_goes_on(serve: Serve) -> None:
+    protocols = ("--http-protocols", "h2,h1", "--http2-cleartext", "prior-knowledge")
+    server = serve("hello:app", "--redirect-to-https", "443", *protocols)
+    with Talk(server.address) as talk:
+        for _ in range(2):
+            answer = talk.answer(talk.begin("/a", method="POST", ends=False))
+            assert (answer.header(":status"), answer.header("location")) == ("308", "https://test/a")
 
 
 def test_the_port_that_clients_see_may_be_another_one(serve: Serve, pair: Pair) -> None:

@@ -35,8 +35,13 @@ ENDS = {
     (1012, "the server restarts"): ("closed_by_server", "cut_at_shutdown"),
 }
 """By the close frame that its client hears: how a session is to be counted, and its request."""
-REFUSED = {502: "refused_worker_died", 503: "refused_sessions_full"}
-"""By the status that answers a handshake: how its request is to be counted."""
+REFUSED = {
+    (502, b"the worker died while it answered"): "refused_worker_died",
+    # Another session has spoiled the slot of this handshake.
+    (502, b"the worker gave no answer"): "refused_no_answer",
+    (503, b"as many WebSockets are open as worker_sessions allows"): "refused_sessions_full",
+}
+"""By the status that answers a handshake, and the reason: how its request is to be counted."""
 SAID = ("close", "return", "raise")
 """Words by which the app ends it."""
 
@@ -115,8 +120,9 @@ class Talk:
             self.heard += session.heard
 
     def _refused(self, client: WebSocket) -> None:
-        if client.status in REFUSED:
-            self.requests.end(REFUSED[client.status])
+        reason = client.body.partition(b": ")[2].rstrip()
+        if (client.status, reason) in REFUSED:
+            self.requests.end(REFUSED[client.status, reason])
         else:
             self._fail(f"a handshake: {client.status} {client.body[:200]!r}")
 

@@ -5,6 +5,7 @@ import contextlib
 import hashlib
 import os
 import random
+import re
 import signal
 import threading
 import time
@@ -15,6 +16,7 @@ import psutil
 
 from support.http2 import Answer
 from support.patience import PATIENCE_S
+from support.processes import open_paths
 from support.server import APPS, Server
 from support.wire import BrokenOff, Response, Wire, request
 
@@ -213,12 +215,17 @@ class Holding:
     """What a process has: descriptors, and mappings of memory that is shared."""
 
     def __init__(self, process: psutil.Process) -> None:
-        self.descriptors = process.num_fds()
+        self._kinds = collections.Counter(re.sub(r"\d+", "N", path) for path in open_paths(process))
         maps = Path(f"/proc/{process.pid}/maps").read_text()
         self.mappings = sum(" /memfd:" in line or "/dev/zero" in line for line in maps.splitlines())
 
     def __repr__(self) -> str:
-        return f"{self.descriptors} descriptors, {self.mappings} shared mappings"
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self._kinds.items()))
+        return f"{self.descriptors} descriptors ({kinds}), {self.mappings} shared mappings"
+
+    @property
+    def descriptors(self) -> int:
+        return self._kinds.total()
 
     def is_within(self, before: "Holding") -> bool:
         return self.descriptors <= before.descriptors and self.mappings <= before.mappings

@@ -464,7 +464,6 @@ impl Acceptor {
         let now_us = self.requests.now_us;
         let is_empty = self.clients.len() == 0 && self.doors.are_closed();
         if is_empty || (ending.is_last && now_us >= ending.until_us) {
-            self.clients.abandon_all(&mut self.requests);
             return Some(ending.farewell);
         }
         if now_us >= ending.until_us {
@@ -477,6 +476,8 @@ impl Acceptor {
     /// The last thing of all.
     fn close_books(&mut self) {
         self.clients.abandon_all(&mut self.requests);
+        // There is no other turn by which the event loops that serve them would be woken.
+        self.requests.dispatch.end_turn(self.requests.now_us);
         let counts = self.common.tally.read();
         if counts.arrived() > 0 {
             info!("requests {counts}");

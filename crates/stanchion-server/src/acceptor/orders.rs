@@ -268,15 +268,26 @@ impl Acceptor {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    use stanchion_exchange::{SeatSide, Tenant};
     use stanchion_sys::channel::Channel;
 
     use super::*;
+    use crate::acceptor::connections::Newcomer;
     use crate::acceptor::doors::Porter;
-    use crate::acceptor::requests::rig::{S, common};
+    use crate::acceptor::requests::rig::{S, common, peer};
+    use crate::record::AnswerHead;
+    use crate::tally::Outcome;
 
     fn serving() -> (Acceptor, Channel) {
+        serving_with(r#"{"graceful_timeout": 30}"#)
+    }
+
+    fn serving_with(settings: &str) -> (Acceptor, Channel) {
         let (ours, masters) = Channel::pair().expect("a channel");
-        let common = common(r#"{"graceful_timeout": 30}"#);
+        let common = common(settings);
         let porter = Porter::start(16).expect("a thread");
         let mut acceptor = Acceptor::new(common, &[], ours, (16, porter)).expect("an acceptor");
         acceptor.requests.now_us = S;
@@ -419,5 +430,58 @@ mod tests {
         acceptor.obey().expect("heard");
         // Nobody is here, so nobody is waited for.
         assert_eq!(acceptor.is_over(), Some(Farewell::Orphaned));
+    }
+
+    /// Clients of a server with one seat: what each has asked has come.
+    fn asking<const CLIENTS: usize>(acceptor: &mut Acceptor) -> [UnixStream; CLIENTS] {
+        std::array::from_fn(|_| {
+            let (mut client, ours) = UnixStream::pair().expect("a pair");
+            ours.set_nonblocking(true).expect("set");
+            let newcomer = Newcomer {
+                socket: ours.into(),
+                peer: peer(),
+                claim: None,
+                is_turned_away: false,
+            };
+            let (requests, poller) = (&mut acceptor.requests, &acceptor.poller);
+            let added = acceptor.clients.add(newcomer, requests, poller);
+            added.expect("it is watched");
+            let asked = client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+            asked.expect("room");
+            acceptor.poller.wait(Duration::ZERO).expect("news");
+            acceptor.hear_the_others();
+            client
+        })
+    }
+
+    /// Of an answer that has begun, nobody else tells its app that its client is gone.
+    #[test]
+    fn whoever_is_abandoned_at_the_end_is_counted_once_and_the_loop_that_serves_it_is_woken() {
+        let (mut acceptor, _master) = serving_with(r#"{"interface": "asgi"}"#);
+        let (tenure, index) = (1, 0);
+        let worker = WorkerRef { index, tenure };
+        acceptor.requests.dispatch.worker_ready(worker, 1, S);
+        let _clients: [_; 4] = asking(&mut acceptor);
+        let exchange = &acceptor.common.exchange;
+        let seat = SeatSide::new(exchange, Tenant { seat: 0, tenure }, 1, None);
+        let mut taken = seat.take().expect("the oldest request");
+        let mut head = AnswerHead::default();
+        head.begin(200, b"OK");
+        taken.write(head.whole(None)).expect("room");
+        taken.publish();
+        acceptor.turn(false).expect("a turn");
+        let inbox = exchange.inbox(0).expect("its loop's");
+        inbox.sweep(|_| {});
+        inbox.silence();
+        assert!(inbox.try_sleep());
+        acceptor.close_books();
+        assert!(taken.client_gone() && inbox.silence(), "it is woken");
+        let counts = acceptor.common.tally.read();
+        assert_eq!((counts.arrived(), counts.in_flight()), (4, 0));
+        assert_eq!(counts.ended(Outcome::AbandonedAnswering), 1);
+        let unserved = [Outcome::AbandonedWaiting, Outcome::AbandonedHandedOut];
+        let unserved = unserved.map(|outcome| counts.ended(outcome));
+        assert_eq!(unserved.iter().sum::<u64>(), 3, "{unserved:?}");
+        assert!(seat.take().is_none(), "nobody runs what nobody waits for");
     }
 }

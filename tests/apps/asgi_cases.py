@@ -111,7 +111,10 @@ async def outcome(awaitable: Awaitable[Any]) -> Any:
 async def scope_(scope: Message, receive: Receive, send: Send) -> None:
     """The scope, with types that JSON does not tell apart."""
     shown = {key: repr(value) for key, value in scope.items()}
-    scope["asgi"]["spoilt"] = scope.get("extensions", {})["spoilt"] = scope["headers"] = scope["state"]["spoilt"] = None
+    extensions = scope.get("extensions", {})
+    for spoiled in (scope["asgi"], scope["state"], *extensions.values(), extensions):
+        spoiled["spoilt"] = None
+    scope["headers"] = None
     await answer(send, shown)
 
 

@@ -42,9 +42,6 @@ pub(crate) struct Scopes {
     /// What every scope says.
     bare: Py<PyDict>,
     asgi: Py<PyDict>,
-    extensions: Py<PyDict>,
-    /// Likewise of requests ahead of whose answers hints may go.
-    extensions_with_hints: Py<PyDict>,
     root_path: Vec<u8>,
     /// Proxies, which say who the client is.
     believed: Believed,
@@ -80,15 +77,9 @@ impl Scopes {
         let asgi = PyDict::new(py);
         asgi.set_item("version", "3.0")?;
         asgi.set_item("spec_version", "2.5")?;
-        let extensions = PyDict::new(py);
-        extensions.set_item("http.response.pathsend", PyDict::new(py))?;
-        let extensions_with_hints = extensions.copy()?;
-        extensions_with_hints.set_item("http.response.early_hint", PyDict::new(py))?;
         Ok(Self {
             bare: bare.unbind(),
             asgi: asgi.unbind(),
-            extensions: extensions.unbind(),
-            extensions_with_hints: extensions_with_hints.unbind(),
             believed: settings.believed(),
             root_path: root_path.into_bytes(),
             rules: settings.field_rules(),
@@ -134,14 +125,16 @@ impl Scopes {
         scope.set_item(intern!(py, "scheme"), scheme)?;
         // Each its own: they are the app's to change.
         scope.set_item(intern!(py, "asgi"), self.asgi.bind(py).copy()?)?;
-        let extensions = if facts.takes_hints {
-            &self.extensions_with_hints
-        } else {
-            &self.extensions
-        };
-        let mut extensions = extensions.bind(py).copy()?;
+        // These too, and what an app may note in each of them.
+        let extensions = PyDict::new(py);
         if facts.is_websocket {
-            extensions = make_websocket(&scope, request)?;
+            make_websocket(&scope, request)?;
+            extensions.set_item(intern!(py, "websocket.http.response"), PyDict::new(py))?;
+        } else {
+            extensions.set_item(intern!(py, "http.response.pathsend"), PyDict::new(py))?;
+        }
+        if facts.takes_hints && !facts.is_websocket {
+            extensions.set_item(intern!(py, "http.response.early_hint"), PyDict::new(py))?;
         }
         if !facts.tls.is_empty() {
             extensions.set_item(intern!(py, "tls"), self.tls.make(py, facts.tls)?)?;
@@ -263,11 +256,8 @@ fn is_personal(name: &[u8]) -> bool {
         .any(|known| name.eq_ignore_ascii_case(known))
 }
 
-/// Makes the scope of a request that of its WebSocket, which has these extensions.
-fn make_websocket<'py>(
-    scope: &Bound<'py, PyDict>,
-    request: &RequestRecord<'_>,
-) -> PyResult<Bound<'py, PyDict>> {
+/// Makes the scope of a request that of its WebSocket.
+fn make_websocket(scope: &Bound<'_, PyDict>, request: &RequestRecord<'_>) -> PyResult<()> {
     let py = scope.py();
     scope.set_item(intern!(py, "type"), intern!(py, "websocket"))?;
     scope.del_item(intern!(py, "method"))?;
@@ -279,8 +269,5 @@ fn make_websocket<'py>(
             }
         }
     }
-    scope.set_item(intern!(py, "subprotocols"), subprotocols)?;
-    let extensions = PyDict::new(py);
-    extensions.set_item("websocket.http.response", PyDict::new(py))?;
-    Ok(extensions)
+    scope.set_item(intern!(py, "subprotocols"), subprotocols)
 }

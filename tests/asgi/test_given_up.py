@@ -14,6 +14,8 @@ SIZE = 1 << 20
 """Of what the app sends at a time."""
 GIVEN_UP = 40
 """So many it has given up."""
+TASKS = 1000
+"""So many send at once."""
 
 
 @pytest.fixture
@@ -68,3 +70,15 @@ def test_an_answer_whose_end_is_given_up_is_whole(server: Server, gate: Gate) ->
         wire.send(request("GET", "/ends"))
         assert gate.announcement() == "left"
         numbers(wire.response().body)
+
+
+def test_who_waits_for_a_turn_is_looked_at_a_few_times_however_many_wait(
+    serve_asgi: ServeAsgi, gate: Gate, opens: Open
+) -> None:
+    server = serve_asgi("crowding:app", "--lifespan", "off", env=gate.environment)
+    client = opens(server, receive_buffer_bytes=4096)
+    asked = int(gate.announcement())
+    gate.let_pass(1)
+    heard = [one for one in iter(client.hear, "last") if isinstance(one, str)]
+    assert heard == [str(number) for number in range(TASKS)]
+    assert asked <= 3 * TASKS

@@ -324,8 +324,10 @@ impl Progress {
         number: u64,
         future: &Bound<'_, PyAny>,
     ) -> PyResult<bool> {
-        let mut pending = self.pending.iter_mut();
-        if let Some(piece) = pending.find(|piece| piece.number == number) {
+        // They are numbered as they stand: an app may have thousands of tasks that send to one client.
+        let oldest = self.pending.front().map_or(number, |piece| piece.number);
+        let place = number.checked_sub(oldest).map(|place| place as usize);
+        if let Some(piece) = place.and_then(|place| self.pending.get_mut(place)) {
             piece.future = Some(future.clone().unbind());
             return Ok(true);
         }

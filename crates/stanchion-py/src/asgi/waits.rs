@@ -5,12 +5,17 @@
 //! happens under a request's lock, which would never come free: futures are made without it, and kept if they are still
 //! wanted then. Under the lock only bytes are made, which the collector does not count.
 
+use std::collections::{HashSet, VecDeque};
+
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
 use super::awaited::is_done;
 use super::progress::Progress;
+
+/// So many of those who wait for the same may have given up before they are looked for, besides as many as wait.
+const GIVEN_UP_MAX: usize = 16;
 
 /// Whether what the app has sent is written.
 #[must_use]
@@ -29,24 +34,46 @@ pub(super) enum Sent {
     Later(Py<PyAny>),
 }
 
-/// Futures of those who wait, for an event or for their turn to send.
+/// Futures of those who wait, for an event or for their turn to send, who came first at the front.
 #[derive(Default)]
 pub(super) struct Waiters {
-    futures: Vec<Py<PyAny>>,
+    futures: VecDeque<Py<PyAny>>,
     /// How often they were taken, to be woken.
     wakes: u64,
+    /// How many stayed when those who had given up were last taken out.
+    stayed: usize,
 }
 
 impl Waiters {
     /// Those that are to be woken: all.
     pub(super) fn take(&mut self) -> Vec<Py<PyAny>> {
         self.wakes += 1;
-        std::mem::take(&mut self.futures)
+        self.stayed = 0;
+        std::mem::take(&mut self.futures).into()
     }
 
     /// To be asked when there was nothing for one.
     pub(super) fn wakes(&self) -> u64 {
         self.wakes
+    }
+
+    /// All of them, if some may have given up and are to be taken out: an app that asks with a timeout, again and again,
+    /// must not make the queue longer. Not before it is twice as long as it was, so that each is looked at a few times
+    /// however many wait.
+    fn to_be_looked_at(&self, py: Python<'_>) -> Vec<Py<PyAny>> {
+        if self.futures.len() < GIVEN_UP_MAX + 2 * self.stayed {
+            return Vec::new();
+        }
+        let all = self.futures.iter();
+        all.map(|future| future.clone_ref(py)).collect()
+    }
+
+    /// Takes out those who have given up, of whom `given_up` has another reference each.
+    fn take_out(&mut self, given_up: &[Py<PyAny>]) {
+        let places: HashSet<_> = given_up.iter().map(Py::as_ptr).collect();
+        self.futures
+            .retain(|future| !places.contains(&future.as_ptr()));
+        self.stayed = self.futures.len();
     }
 }
 
@@ -84,21 +111,24 @@ pub(super) trait Waited {
         }
     }
 
-    /// Whether nobody waits for a turn to send, but those who have given up.
+    /// Whether nobody waits for a turn to send, but those who have given up, who are taken out.
     fn is_next_sender(&self, py: Python<'_>) -> PyResult<bool> {
-        for future in self.futures_of(py, |progress| &mut progress.senders) {
+        let first = |progress: &mut Progress| {
+            let first = progress.senders.futures.front();
+            first.map(|future| future.clone_ref(py))
+        };
+        while let Some(future) = self.with(py, first) {
             if !is_done(future.bind(py))? {
                 return Ok(false);
             }
+            // Others may have taken it out meanwhile.
+            self.with(py, |progress| {
+                let futures = &mut progress.senders.futures;
+                let is_first = futures.front().is_some_and(|first| first.is(&future));
+                is_first.then(|| futures.pop_front())
+            });
         }
         Ok(true)
-    }
-
-    fn futures_of(&self, py: Python<'_>, who: fn(&mut Progress) -> &mut Waiters) -> Vec<Py<PyAny>> {
-        self.with(py, |progress| {
-            let futures = who(progress).futures.iter();
-            futures.map(|future| future.clone_ref(py)).collect()
-        })
     }
 
     /// A future for who waits for an event. `None` if others were woken since there was none: it is to look again.
@@ -117,7 +147,8 @@ pub(super) trait Waited {
         wakes: u64,
         who: fn(&mut Progress) -> &mut Waiters,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let mut given_up = self.futures_of(py, who);
+        let mut given_up = self.with(py, |progress| who(progress).to_be_looked_at(py));
+        let is_looked_at = !given_up.is_empty();
         given_up.retain(|future| is_done(future.bind(py)).unwrap_or(true));
         let future = future_of(self.event_loop().bind(py))?;
         let waits = self.with(py, |progress| {
@@ -125,10 +156,10 @@ pub(super) trait Waited {
             if waiters.wakes != wakes {
                 return false;
             }
-            // An app that asks with a timeout, again and again, must not make the list longer.
-            let is_given_up = |future: &Py<PyAny>| given_up.iter().any(|one| one.is(future));
-            waiters.futures.retain(|future| !is_given_up(future));
-            waiters.futures.push(future.clone().unbind());
+            if is_looked_at {
+                waiters.take_out(&given_up);
+            }
+            waiters.futures.push_back(future.clone().unbind());
             true
         });
         Ok(waits.then_some(future))

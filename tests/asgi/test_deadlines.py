@@ -53,7 +53,7 @@ def test_a_blocked_loop_is_named_once_with_its_stack(serve: Serve, gate: Gate) -
     with server.connect() as wire, server.connect() as other:
         wire.send(request("GET", "/block"))
         pid = gate.announcement().split()[0]
-        server.log.wait(rf"the event loop of worker \d \({pid}\) has not turned for [01]\.\d s \(loop_timeout\)", mark)
+        server.log.wait(rf"the event loop of worker \d \({pid}\) has not turned for \d+\.\d s \(loop_timeout\)", mark)
         server.log.wait("wait_for_pass", mark)
         assert other.get("/").text != pid
         gate.let_pass(1)
@@ -78,7 +78,7 @@ def test_a_loop_that_is_stuck_is_replaced_and_its_requests_are_answered_504(
         assert stuck.response().status == 504
         assert other.get("/").text != pid
     assert gate.announcement() == f"{pid} aborts"
-    server.log.wait(rf"worker \d \({pid}\) is killed: its event loop has not turned for 2\.\d s \(timeout\)", mark)
+    server.log.wait(rf"worker \d \({pid}\) is killed: its event loop has not turned for \d+\.\d s \(timeout\)", mark)
     gone(int(pid))
     server.log.wait("worker ready", mark)
     assert len(server.log.matches("the stacks of worker", mark)) == 2, "when it was late, and before it was killed"
@@ -94,9 +94,9 @@ def test_a_worker_that_is_stopped_is_not_replaced(serve: Serve, gate: Gate) -> N
         try:
             server.log.wait(rf"worker \d \({pid}\) is stopped, by a signal or a debugger", mark)
             assert all(int(wire.get("/").text) != pid for _ in range(20))
-            # Longer than `timeout` too.
-            assert wire.get("/wait?0.9").status == 200
-            assert wire.get("/wait?0.9").status == 200
+            # Longer than `timeout` too, each of them much shorter.
+            for _ in range(5):
+                assert wire.get("/wait?0.4").status == 200
         finally:
             worker.send_signal(signal.SIGCONT)
         server.log.wait(rf"the event loop of worker \d \({pid}\) turns again", mark)

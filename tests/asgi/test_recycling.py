@@ -67,21 +67,22 @@ def finishing(server: Server, gate: Gate) -> Iterator[int]:
 
 
 @pytest.mark.parametrize(
-    ("limit", "why"),
+    ("limit", "targets", "why"),
     [
-        (("--max-requests", "3"), "max_requests"),
-        (("--max-memory", "150M"), r"it takes \d+ MiB \(max_memory\)"),
-        (("--max-lifetime", "1"), r"it has lived for \d+ s \(max_lifetime\)"),
+        (("--max-requests", "3"), ["/"] * 3, "max_requests"),
+        (("--max-memory", "150M"), ["/grow?200"], r"it takes \d+ MiB \(max_memory\)"),
+        (("--max-lifetime", "1"), [], r"it has lived for \d+ s \(max_lifetime\)"),
     ],
     ids=["requests", "memory", "lifetime"],
 )
 def test_a_loop_that_has_had_enough_finishes_what_it_has(
-    serve: Serve, gate: Gate, limit: tuple[str, str], why: str
+    serve: Serve, gate: Gate, limit: tuple[str, str], targets: list[str], why: str
 ) -> None:
+    """It is not asked for anything once it may be on its way out."""
     server = serve("looping:app", *ASGI, *limit, env=gate.environment)
     mark = server.log.mark()
     with finishing(server, gate) as pid:
-        assert [pid_at(server, "/grow?100") for _ in range(3)] == [pid] * 3
+        assert all(pid_at(server, target) == pid for target in targets)
     server.log.wait(why, mark)
     assert not server.log.matches(r"\[ERROR\]")
 
@@ -91,7 +92,7 @@ def test_a_loop_that_has_had_enough_finishes_what_it_has(
     [
         (("--max-requests", "11"), ["0", b"0"] * 4, r"it has served 3 requests and 8 messages \(max_requests\)"),
         (("--max-memory", "150M"), ["200"], r"it takes \d+ MiB \(max_memory\)"),
-        (("--max-lifetime", "1"), [], r"it has lived for \d+ s \(max_lifetime\)"),
+        (("--max-lifetime", "4"), [], r"it has lived for \d+ s \(max_lifetime\)"),
     ],
     ids=["messages", "memory", "lifetime"],
 )

@@ -31,8 +31,14 @@ pub unsafe fn fork_for_subreaper(between: Between) -> io::Result<Fork> {
     match unsafe { errand::fork_by_another() } {
         Ok((Fork::Child, _)) => Ok(Fork::Child),
         Ok((Fork::Parent(pid), between)) => collect(between).map(|()| Fork::Parent(pid)),
-        // Too many processes, or too little memory: then the long way has no better chance.
-        Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOMEM)) => {
+        // Too many processes, or too little memory: then the long way has no better chance. Or it was killed, and there
+        // may be a grandchild, which is not to have a twin.
+        Err(error)
+            if matches!(
+                error.raw_os_error(),
+                None | Some(libc::EAGAIN | libc::ENOMEM)
+            ) =>
+        {
             Err(error)
         }
         // SAFETY: the caller keeps the contract.
@@ -77,9 +83,7 @@ unsafe fn fork_twice() -> io::Result<Fork> {
             match (read, told) {
                 (4, pid) if pid > 0 => Ok(Fork::Parent(pid)),
                 (4, errno) => Err(io::Error::from_raw_os_error(-errno)),
-                _ => Err(io::Error::other(
-                    "the process between template and worker died",
-                )),
+                _ => Err(io::Error::other(errand::KILLED)),
             }
         }
     }

@@ -14,7 +14,12 @@
 
 use std::io;
 
+use rustix::process::{Pid, WaitOptions, waitpid};
+
 use crate::process::Fork;
+
+/// Why there may be a child, or none.
+pub(crate) const KILLED: &str = "the process between template and worker died";
 
 /// What the process in between is sent for, and what it brings back.
 #[repr(C)]
@@ -25,7 +30,8 @@ struct Errand {
 }
 
 /// Forks by a process in between, whose pid is given too: it has left or is about to, and is to be
-/// waited for. `Unsupported` where that cannot be done, as on other processors.
+/// waited for. `Unsupported` where that cannot be done, as on other processors. An error that is no errno if that process
+/// was killed: nobody knows whether it had forked.
 ///
 /// # Safety
 ///
@@ -47,10 +53,12 @@ pub(crate) unsafe fn fork_by_another() -> io::Result<(Fork, i32)> {
         between if between > 0 => match errand.told {
             told if told > 0 => Ok((Fork::Parent(told), between as i32)),
             told => {
-                let pid = rustix::process::Pid::from_raw(between as i32);
                 // It has left already, as we were held up until then.
-                let _ = rustix::process::waitpid(pid, rustix::process::WaitOptions::empty());
-                Err(io::Error::from_raw_os_error(-told))
+                let left = waitpid(Pid::from_raw(between as i32), WaitOptions::empty());
+                match left {
+                    Ok(Some((_, status))) if status.signaled() => Err(io::Error::other(KILLED)),
+                    _ => Err(io::Error::from_raw_os_error(-told)),
+                }
             }
         },
         error => Err(io::Error::from_raw_os_error(-error as i32)),

@@ -2,8 +2,12 @@
 //! every descriptor that other tests have open.
 #![cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use rustix::process::{Pid, WaitOptions, waitpid};
-use stanchion_sys::process::{Fork, become_subreaper, exit_now, fork, parent_pid, pid};
+use stanchion_sys::process::{
+    Between, Fork, become_subreaper, exit_now, fork, fork_for_subreaper, parent_pid, pid,
+};
 
 /// What is private in the library, as `fork_for_subreaper` would hide that it has failed by going
 /// the long way.
@@ -98,4 +102,50 @@ fn a_refused_fork_is_an_error_and_leaves_nothing_behind() {
     let (_, status) = end.expect("it is our child").expect("it has ended");
     // 5 where nobody may become nobody.
     assert!(matches!(status.exit_status(), Some(7 | 5)), "{status:?}");
+}
+
+/// Whoever forks next is killed once there is a child.
+static IS_KILLED: AtomicBool = AtomicBool::new(false);
+
+/// Called in whichever process has forked (`pthread_atfork(3)`).
+extern "C" fn kill_who_has_forked() {
+    if IS_KILLED.swap(false, Ordering::Relaxed) {
+        // SAFETY: it has no precondition.
+        unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+    }
+}
+
+#[test]
+fn a_worker_whose_process_in_between_is_killed_has_no_twin() {
+    // In a child, as handlers are called at each fork of the process.
+    // SAFETY: the child makes system calls only, until it leaves.
+    let Fork::Parent(child) = unsafe { fork() }.expect("forked") else {
+        let (read, write) = rustix::pipe::pipe().unwrap_or_else(|_| exit_now(5));
+        // SAFETY: the handler may be called at any fork.
+        unsafe { libc::pthread_atfork(None, Some(kill_who_has_forked), None) };
+        IS_KILLED.store(true, Ordering::Relaxed);
+        // SAFETY: as above.
+        let forked = unsafe { fork_for_subreaper(Between::Borrowing) };
+        if let Ok(Fork::Child) = forked {
+            let _ = rustix::io::write(&write, b"!");
+            exit_now(0);
+        }
+        drop(write);
+        let mut workers = 0;
+        while rustix::io::read(&read, &mut [0]) == Ok(1) {
+            workers += 1;
+        }
+        exit_now(if forked.is_err() {
+            workers
+        } else {
+            10 + workers
+        });
+    };
+    let end = waitpid(Pid::from_raw(child), WaitOptions::empty());
+    let (_, status) = end.expect("it is our child").expect("it has ended");
+    assert_eq!(
+        status.exit_status(),
+        Some(1),
+        "one worker, and nobody is told of it"
+    );
 }

@@ -36,6 +36,7 @@ class Answer:
     fields: list[tuple[str, str]] = field(default_factory=list)
     body: bytes = b""
     interim: list[tuple[int, list[tuple[str, str]]]] = field(default_factory=list)
+    trailers: list[tuple[str, str]] | None = None
     is_over: bool = False
     reset: int | None = None
     """The reason, if it was."""
@@ -214,6 +215,8 @@ class Talk:
             answer.body += event.data
             if not self.is_slow:
                 self.frames.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+        elif isinstance(event, h2.events.TrailersReceived):
+            answer.trailers = [(str(name), str(value)) for name, value in event.headers]
         elif isinstance(event, h2.events.StreamEnded):
             answer.is_over = True
         elif isinstance(event, h2.events.StreamReset):

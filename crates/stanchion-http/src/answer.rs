@@ -8,7 +8,8 @@ use memchr::memchr;
 use crate::head::Field;
 use crate::octets::{TOKEN, before_control, trimmed};
 use crate::rules::{
-    STATUSES, content_length, has_body, is_field_text, is_hop_by_hop, may_tell_length,
+    STATUSES, content_length, has_body, is_field_text, is_hop_by_hop, may_be_trailer,
+    may_tell_length,
 };
 
 /// What ends the data of a chunk (RFC 9112 section 7.1).
@@ -193,6 +194,20 @@ pub fn check_hints(wire: &[u8]) -> Result<(), &'static str> {
     check_fields(EARLY_HINTS, rest).map(drop)
 }
 
+/// Likewise of a worker's trailers: lines of fields, without a status line, of which each may stand behind a body.
+pub fn check_trailers(wire: &[u8]) -> Result<(), &'static str> {
+    let mut rest = wire;
+    while !rest.is_empty() {
+        let (line, behind) = split_line(rest)?;
+        rest = behind;
+        let (name, _) = checked_field(line)?;
+        if !may_be_trailer(name) {
+            return Err("a trailer says how its body is to be read");
+        }
+    }
+    Ok(())
+}
+
 /// Whether a field of the answer is the server's in the handshake of a WebSocket (RFC 6455 section 4.2.2).
 pub fn is_of_handshake(name: &[u8]) -> bool {
     let names: [&[u8]; 2] = [b"sec-websocket-accept", b"sec-websocket-extensions"];
@@ -283,7 +298,12 @@ fn split_field(line: &[u8]) -> Option<Field<'_>> {
 
 /// The fields of a head in wire form that was checked.
 pub fn fields(wire: &[u8]) -> impl Iterator<Item = Field<'_>> {
-    let mut rest = split_line(wire).map_or(&[][..], |(_, rest)| rest);
+    field_lines(split_line(wire).map_or(&[], |(_, rest)| rest))
+}
+
+/// Likewise of lines without a status line before them.
+pub fn field_lines(lines: &[u8]) -> impl Iterator<Item = Field<'_>> {
+    let mut rest = lines;
     std::iter::from_fn(move || {
         let (line, behind) = split_line(rest).ok()?;
         rest = behind;

@@ -17,6 +17,14 @@ const HOP_BY_HOP: [&[u8]; 9] = [
     b"upgrade",
 ];
 
+/// Fields that say how a body is to be read: behind it they come too late (RFC 9110 section 6.5.1), in lower case.
+const OF_BODY: [&[u8]; 4] = [
+    b"content-encoding",
+    b"content-length",
+    b"content-range",
+    b"content-type",
+];
+
 /// The statuses that an answer may have: what is below is not the last word (RFC 9110 section 15.2), and
 /// an app has but one.
 pub const STATUSES: std::ops::RangeInclusive<u16> = 200..=999;
@@ -28,6 +36,11 @@ pub fn is_hop_by_hop(name: &[u8]) -> bool {
         && HOP_BY_HOP
             .iter()
             .any(|known| name.eq_ignore_ascii_case(known))
+}
+
+/// Whether a field may stand behind a body, in whatever case its name is.
+pub fn may_be_trailer(name: &[u8]) -> bool {
+    !is_hop_by_hop(name) && !OF_BODY.iter().any(|known| name.eq_ignore_ascii_case(known))
 }
 
 /// Whether an answer of this status has a body (RFC 9110 sections 15.3.5 and 15.4.5).
@@ -103,6 +116,7 @@ mod tests {
     fn names_of_one_hop_in_any_case() {
         for name in HOP_BY_HOP {
             assert!(is_hop_by_hop(name), "{name:?}");
+            assert!(!may_be_trailer(name), "{name:?}");
             assert!(is_hop_by_hop(&name.to_ascii_uppercase()), "{name:?}");
         }
         for name in ["", "date", "t", "te2", "connections"] {

@@ -40,6 +40,17 @@ impl Stage {
     }
 }
 
+/// What comes behind the body of an answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Behind {
+    #[default]
+    Nothing,
+    /// The app gives trailers, and the client takes none.
+    Unwanted,
+    /// Trailers go out, and the body ahead of them in pieces, each behind its prefix (`piece_prefix`).
+    Trailers,
+}
+
 /// The answer to one request after the other.
 #[derive(Default)]
 pub(crate) struct Answer {
@@ -55,6 +66,7 @@ pub(crate) struct Answer {
     /// Bytes of the body that were given away.
     pub(crate) sent: u64,
     excess_is_logged: bool,
+    behind: Behind,
     /// What has gone ahead of it. `None` if the client takes no hints.
     hints: Option<Hinted>,
 }
@@ -108,6 +120,7 @@ impl Answer {
         self.promised = None;
         self.sent = 0;
         self.excess_is_logged = false;
+        self.behind = Behind::Nothing;
     }
 
     /// Whether hints may still go ahead of it.
@@ -160,7 +173,14 @@ impl Answer {
         }
         self.has_body = has_body && !self.is_head_request;
         self.promised = self.head.content_length.filter(|_| self.has_body);
-        let whole = self.head.whole(file)?;
+        if self.is_trailed() && !self.has_body {
+            self.behind = Behind::Unwanted;
+        }
+        let whole = if self.is_trailed() {
+            self.head.whole_before_pieces()?
+        } else {
+            self.head.whole(file)?
+        };
         self.stage = Stage::Sending;
         write(&mut self.taken, whole)
     }
@@ -179,6 +199,7 @@ impl Answer {
             head,
             stage: Stage::Head,
             is_head_request,
+            behind: Behind::Nothing,
             ..
         } = self
         else {
@@ -238,10 +259,30 @@ impl Answer {
         owed
     }
 
-    /// Whether the client is owed no more of a body: it has what Content-Length promises, or is to have none. The
-    /// app may have more to say all the same.
+    /// Whether the client is owed no more of a body, nor behind it: it has what Content-Length promises, or is to have
+    /// none. The app may have more to say all the same.
     pub(crate) fn is_given(&self) -> bool {
-        self.stage == Stage::Sending && (!self.has_body || self.promised == Some(0))
+        let has_all = !self.has_body || self.promised == Some(0);
+        self.stage == Stage::Sending && has_all && !self.is_trailed()
+    }
+
+    /// The app gives trailers behind the body, which are for a client that takes some.
+    pub(crate) fn promise_trailers(&mut self, are_taken: bool) {
+        self.behind = if are_taken {
+            Behind::Trailers
+        } else {
+            Behind::Unwanted
+        };
+    }
+
+    /// Whether it does.
+    pub(crate) fn promises_trailers(&self) -> bool {
+        self.behind != Behind::Nothing
+    }
+
+    /// Whether they go out, and the body in pieces.
+    pub(crate) fn is_trailed(&self) -> bool {
+        self.behind == Behind::Trailers
     }
 
     /// There is nothing more.
@@ -272,6 +313,7 @@ impl Answer {
             return;
         }
         self.head.become_failure(py);
+        self.behind = Behind::Nothing;
         self.stage = Stage::Head;
         let sent = self.put_head(Some(FAILED.len() as u64), None, &write);
         let sent = sent.and_then(|()| {

@@ -8,7 +8,7 @@ use pyo3::types::{PyBytes, PyList, PyMapping, PyString, PyTuple};
 use stanchion_http::answer::{self, EARLY_HINTS};
 use stanchion_http::rules::{
     STATUSES, content_length, is_field_text, is_hop_by_hop, is_plain_text, is_token,
-    may_tell_length,
+    may_be_trailer, may_tell_length,
 };
 use stanchion_server::record::{ANSWER_HEAD_BYTES_MAX, AnswerHead, FilePart};
 
@@ -158,15 +158,7 @@ impl Head {
         let Some(headers) = headers else {
             return Ok(());
         };
-        for pair in headers.try_iter()? {
-            let pair = pair?;
-            let (name, value) = match pair.cast::<PyTuple>() {
-                Ok(pair) if pair.len() == 2 => (pair.get_item(0)?, pair.get_item(1)?),
-                _ => pair_of(&pair)?,
-            };
-            self.add_bytes(bytes_of(&name)?, bytes_of(&value)?)?;
-        }
-        Ok(())
+        for_each_pair(headers, |name, value| self.add_bytes(name, value))
     }
 
     /// Takes in hints that go ahead of an answer: pairs of a name and a value, or a mapping, of str or bytes. False if
@@ -236,24 +228,7 @@ impl Head {
     }
 
     fn add_bytes(&mut self, name: &[u8], value: &[u8]) -> PyResult<()> {
-        // As in `add`.
-        if !is_token(name) {
-            let shown = String::from_utf8_lossy(name);
-            return Err(PyValueError::new_err(format!(
-                "not a header name: {shown:?}"
-            )));
-        }
-        let trimmed = value.trim_ascii();
-        if !is_field_text(trimmed) {
-            let (name, value) = (
-                String::from_utf8_lossy(name),
-                String::from_utf8_lossy(value),
-            );
-            return Err(PyValueError::new_err(format!(
-                "a control character in the value of {name}: {value:?}"
-            )));
-        }
-        self.put(name, trimmed)
+        self.put(name, checked_value(name, value)?)
     }
 
     /// Adds a field that has been checked, if it is the app's to say.
@@ -316,6 +291,12 @@ impl Head {
         Ok(self.wire.whole(file))
     }
 
+    /// Likewise, if trailers come behind the body.
+    pub(crate) fn whole_before_pieces(&mut self) -> PyResult<&[u8]> {
+        self.whole(None)?;
+        Ok(self.wire.whole_before_pieces())
+    }
+
     /// What stands behind the status.
     pub(crate) fn reason(&self) -> &[u8] {
         let line = self.wire.wire().split(|&byte| byte == b'\r').next();
@@ -360,6 +341,57 @@ impl Given {
                     })
                 })
     }
+}
+
+/// Takes trailers of ASGI's in: pairs of bytes, by the rules for the fields of a head. What may not stand behind a body
+/// is left out.
+pub(crate) fn take_in_trailers(
+    trailers: &mut AnswerHead,
+    headers: &Bound<'_, PyAny>,
+) -> PyResult<()> {
+    for_each_pair(headers, |name, value| {
+        let value = checked_value(name, value)?;
+        if may_be_trailer(name) {
+            trailers.field(name, value);
+        }
+        Ok(())
+    })
+}
+
+fn for_each_pair(
+    headers: &Bound<'_, PyAny>,
+    mut act: impl FnMut(&[u8], &[u8]) -> PyResult<()>,
+) -> PyResult<()> {
+    for pair in headers.try_iter()? {
+        let pair = pair?;
+        let (name, value) = match pair.cast::<PyTuple>() {
+            Ok(pair) if pair.len() == 2 => (pair.get_item(0)?, pair.get_item(1)?),
+            _ => pair_of(&pair)?,
+        };
+        act(bytes_of(&name)?, bytes_of(&value)?)?;
+    }
+    Ok(())
+}
+
+/// The value of a field that is HTTP, as [`Head::add`] has it.
+fn checked_value<'v>(name: &[u8], value: &'v [u8]) -> PyResult<&'v [u8]> {
+    if !is_token(name) {
+        let shown = String::from_utf8_lossy(name);
+        return Err(PyValueError::new_err(format!(
+            "not a header name: {shown:?}"
+        )));
+    }
+    let trimmed = value.trim_ascii();
+    if !is_field_text(trimmed) {
+        let (name, value) = (
+            String::from_utf8_lossy(name),
+            String::from_utf8_lossy(value),
+        );
+        return Err(PyValueError::new_err(format!(
+            "a control character in the value of {name}: {value:?}"
+        )));
+    }
+    Ok(trimmed)
 }
 
 /// Number and reason of a status that an app may give.

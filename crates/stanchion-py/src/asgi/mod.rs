@@ -15,6 +15,7 @@ mod running;
 mod scope;
 mod socket;
 mod standing;
+mod trailers;
 mod upkeep;
 mod waits;
 
@@ -30,7 +31,6 @@ use tracing::{error, info};
 
 use compression::Compression;
 use reading::Reader;
-use request::wake;
 use running::Running;
 use socket::Socket;
 
@@ -449,7 +449,7 @@ impl Puller {
     /// What the loop runs has had its turn: who waits to have a message decompressed goes on.
     fn decompress_on(this: &Bound<'_, Self>) -> PyResult<()> {
         let (py, puller) = (this.py(), this.get());
-        Self::unless_broken(this, || wake(py, puller.compression.renew(py)))
+        Self::unless_broken(this, || request::wake(py, puller.compression.renew(py)))
     }
 
     /// How many seconds the next call of [`Puller::beat`] is to come after this one, which follows.

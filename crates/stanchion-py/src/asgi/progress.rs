@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use stanchion_server::record::{AnswerHead, piece_prefix};
 use stanchion_server::{Ending, Gone, Inflow, Taken};
 use tracing::error;
 
@@ -32,6 +33,8 @@ pub(super) struct Progress {
     pub(super) input: Input,
     /// The answer is whole as far as the app goes; some of it may wait for room.
     pub(super) is_answered: bool,
+    /// Once the body is whole, if the app has said that trailers come behind it: those that have come.
+    pub(super) trailers: Option<AnswerHead>,
     pub(super) is_client_gone: bool,
     /// Pieces that the app has sent behind all that its client is to have.
     beyond: u32,
@@ -139,6 +142,7 @@ impl Progress {
             answer,
             input,
             is_answered: false,
+            trailers: None,
             is_client_gone: false,
             beyond: 0,
             is_left: false,
@@ -248,6 +252,10 @@ impl Progress {
         let body_len = whole.then_some(piece.len() as u64);
         self.answer.put_head(body_len, None, write_all)?;
         let piece = self.answer.owed_of(piece);
+        if self.answer.is_trailed() && !piece.is_empty() {
+            let prefix = piece_prefix(piece.len() as u64);
+            return self.write(py, &[&prefix, piece].concat(), is_last);
+        }
         self.write(py, piece, is_last)
     }
 
@@ -292,15 +300,21 @@ impl Progress {
     pub(super) fn put_file(&mut self, py: Python<'_>, file: File, len: u64) -> PyResult<Put> {
         self.answer.put_head(Some(len), None, write_all)?;
         let (at, end) = (0, self.answer.owed_of_file(len));
+        if self.answer.is_trailed() {
+            write_all(&mut self.answer.taken, &piece_prefix(end))?;
+        }
+        let is_last = !self.answer.promises_trailers();
         let mut piece = Piece::File { file, at, end };
         let Some(taken) = &mut self.answer.taken else {
             return Err(client_gone());
         };
-        if piece.write_to(py, taken)? {
-            self.is_through(true);
+        let is_all = piece.write_to(py, taken)?;
+        self.body_given(true);
+        if is_all {
+            self.is_through(is_last);
             return Ok(Put::Through);
         }
-        Ok(self.wait(piece, true))
+        Ok(self.wait(piece, is_last))
     }
 
     /// Has a piece wait for room.

@@ -8,6 +8,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::{PyBytes, PyDict, PyString};
+use stanchion_http::HTTP2;
 use stanchion_server::log::EXCEPTION;
 use stanchion_server::record::{BodyRecord, FilePart, RequestRecord};
 use stanchion_server::{Seat, Taken};
@@ -41,6 +42,9 @@ pub(crate) struct Request {
     what: String,
     /// The scope names the extension `http.response.early_hint`.
     takes_hints: bool,
+    /// Likewise `http.response.trailers`; and the client takes what the app gives.
+    offers_trailers: bool,
+    takes_trailers: bool,
     state: Mutex<Progress>,
 }
 
@@ -72,11 +76,13 @@ impl Request {
             puller: puller.clone().unbind(),
             what: record.describe(),
             takes_hints: record.facts.takes_hints,
+            offers_trailers: record.protocol == HTTP2.as_bytes(),
+            takes_trailers: record.facts.takes_trailers,
             state: Mutex::new(Progress::new(answer, input)),
         })
     }
 
-    fn lock(&self, py: Python<'_>) -> MutexGuard<'_, Progress> {
+    pub(super) fn lock(&self, py: Python<'_>) -> MutexGuard<'_, Progress> {
         self.state
             .lock_py_attached(py)
             .unwrap_or_else(PoisonError::into_inner)
@@ -244,8 +250,12 @@ impl Request {
             .ok_or_else(|| PyValueError::new_err("send takes a dict with a type"))?;
         let kind = kind.cast::<PyString>().map_err(PyErr::from)?;
         let kind = kind.to_str()?;
-        if kind == "http.response.body" {
-            return request.body(py, message);
+        match kind {
+            "http.response.body" => return request.body(py, message),
+            "http.response.trailers" if request.offers_trailers => {
+                return request.trailers(py, message);
+            }
+            _ => {}
         }
         request.check_client(py)?;
         match kind {
@@ -274,6 +284,7 @@ impl Request {
             .ok_or_else(|| PyValueError::new_err("http.response.start needs a status"))?;
         let status = status.extract::<u16>()?;
         let headers = message.get_item(intern!(py, "headers"))?;
+        let promises_trailers = self.offers_trailers && is_set(message, intern!(py, "trailers"))?;
         // What gives the headers may be code of the app's, which may call this very request.
         let mut head = {
             let mut state = self.lock(py);
@@ -292,6 +303,9 @@ impl Request {
             ));
         }
         state.answer.head = head;
+        if promises_trailers {
+            state.answer.promise_trailers(self.takes_trailers);
+        }
         state.answer.stage = Stage::Head;
         Ok(())
     }
@@ -321,11 +335,7 @@ impl Request {
     fn body(&self, py: Python<'_>, message: &Bound<'_, PyDict>) -> PyResult<Option<Py<PyAny>>> {
         let piece = message.get_item(intern!(py, "body"))?;
         let piece = piece.map(|piece| as_bytes(&piece)).transpose()?;
-        let more = message.get_item(intern!(py, "more_body"))?;
-        let is_last = match more {
-            Some(more) => !more.is_truthy()?,
-            None => true,
-        };
+        let is_last = !is_set(message, intern!(py, "more_body"))?;
         let mut state = self.lock(py);
         if state.is_client_gone && !state.answer.is_given() {
             return Err(client_gone());
@@ -335,17 +345,19 @@ impl Request {
                 "http.response.start is expected before http.response.body",
             ));
         }
-        if state.is_answered {
+        if state.is_answered || state.trailers.is_some() {
             return Err(PyRuntimeError::new_err(
-                "http.response.body came after the last one: nothing more is expected",
+                "http.response.body came after the last one: nothing more of the body is expected",
             ));
         }
         let piece = piece.as_ref().map_or(&[][..], |piece| piece.as_bytes());
-        let put = state.put(py, piece, is_last);
-        if put.is_ok() {
-            state.is_answered = is_last;
-        }
+        let put = state.put_body(py, piece, is_last);
         drop(state);
+        self.is_put(py, put)
+    }
+
+    /// Something was sent, or could not be. A future, if it has to wait for room.
+    pub(super) fn is_put(&self, py: Python<'_>, put: PyResult<Put>) -> PyResult<Option<Py<PyAny>>> {
         // To ask it makes it an object.
         let failure = put.as_ref().err();
         let is_gone = failure.is_some_and(|failure| failure.is_instance_of::<ClientGone>(py));
@@ -388,11 +400,11 @@ impl Request {
         let by_acceptor = self.puller.get().sends_files()
             && state.answer.send_file(&self.seat, &file, part, write_all)?;
         let put = if by_acceptor {
+            state.is_answered = true;
             Put::Through
         } else {
             state.put_file(py, file, len)?
         };
-        state.is_answered = true;
         drop(state);
         self.wake_if_over(py, false)?;
         self.wait_for_room(py, put)
@@ -450,6 +462,12 @@ pub(super) fn comes_of_gone_client(py: Python<'_>, failure: &PyErr) -> bool {
         raised = of("__cause__").or_else(|| of("__context__"));
     }
     false
+}
+
+/// Whether a message says so of itself; else it is not so.
+pub(super) fn is_set(message: &Bound<'_, PyDict>, what: &Bound<'_, PyString>) -> PyResult<bool> {
+    let value = message.get_item(what)?;
+    value.map_or(Ok(false), |value| value.is_truthy())
 }
 
 fn disconnect(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {

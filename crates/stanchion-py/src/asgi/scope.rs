@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
-use stanchion_http::VARIABLE;
 use stanchion_http::gateway::{Fate, FieldRules, percent_decoded, split_target};
+use stanchion_http::{HTTP2, VARIABLE};
 use stanchion_server::Worker;
 use stanchion_server::record::RequestRecord;
 use stanchion_server::settings::Believed;
@@ -132,6 +132,9 @@ impl Scopes {
             extensions.set_item(intern!(py, "websocket.http.response"), PyDict::new(py))?;
         } else {
             extensions.set_item(intern!(py, "http.response.pathsend"), PyDict::new(py))?;
+            if request.protocol == HTTP2.as_bytes() {
+                extensions.set_item(intern!(py, "http.response.trailers"), PyDict::new(py))?;
+            }
         }
         if facts.takes_hints && !facts.is_websocket {
             extensions.set_item(intern!(py, "http.response.early_hint"), PyDict::new(py))?;

@@ -1,4 +1,4 @@
-//! The head of an answer, hints that go ahead of it, and what stands before either.
+//! The head of an answer, hints that go ahead of it, trailers that come behind its body, and what stands before each.
 
 use stanchion_http::answer::{put_field, put_status};
 
@@ -23,10 +23,17 @@ const _: () = assert!(
         <= RESPONSE_RING_BYTES
 );
 
+/// Trailers have so many bytes in all, in wire form. A client of gRPC takes 8 KiB, if nobody told it otherwise.
+pub const TRAILERS_BYTES_MAX: usize = 16 * 1024;
+
 /// What comes behind a prefix: a head whose body follows, one whose body is a file, or hints.
 const HEAD: u32 = 0;
 const HEAD_OF_FILE: u32 = 1;
 const HINTS: u32 = 2;
+/// Likewise: a head whose body comes in pieces, each behind such a prefix; one of these pieces; and the trailers behind them.
+const HEAD_OF_PIECES: u32 = 3;
+const PIECE: u32 = 4;
+const TRAILERS: u32 = 5;
 
 /// Part of a file that the acceptor is to send as the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +58,12 @@ impl AnswerHead {
         self.bytes.shrink_to(KEPT_BYTES);
         self.bytes.resize(PREFIX_BYTES, 0);
         put_status(&mut self.bytes, status, reason);
+    }
+
+    /// Begins trailers, which are fields alone, and forgets what was here.
+    pub fn begin_trailers(&mut self) {
+        self.bytes.clear();
+        self.bytes.resize(PREFIX_BYTES, 0);
     }
 
     /// Adds a field, whose name and value have been checked.
@@ -80,17 +93,58 @@ impl AnswerHead {
         self.behind_prefix(HINTS, None)
     }
 
+    /// All of it, for the exchange, if trailers come behind the body. What follows is read by [`answer_part`].
+    pub fn whole_before_pieces(&mut self) -> &[u8] {
+        self.behind_prefix(HEAD_OF_PIECES, None)
+    }
+
+    /// All of them, for the exchange, if they are trailers.
+    pub fn whole_trailers(&mut self) -> &[u8] {
+        self.behind_prefix(TRAILERS, None)
+    }
+
     fn behind_prefix(&mut self, kind: u32, file: Option<FilePart>) -> &[u8] {
-        let mut prefix = Numbers::<PREFIX_BYTES>::new();
-        prefix.put((self.wire().len() as u32).to_le_bytes());
-        prefix.put(kind.to_le_bytes());
         let part = file.unwrap_or(FilePart { offset: 0, len: 0 });
-        prefix.put(part.offset.to_le_bytes());
-        prefix.put(part.len.to_le_bytes());
+        let prefix = prefix(self.wire().len() as u32, kind, part);
         if let Some(room) = self.bytes.first_chunk_mut() {
-            *room = prefix.bytes;
+            *room = prefix;
         }
         &self.bytes
+    }
+}
+
+fn prefix(head_len: u32, kind: u32, part: FilePart) -> [u8; PREFIX_BYTES] {
+    let mut prefix = Numbers::<PREFIX_BYTES>::new();
+    prefix.put(head_len.to_le_bytes());
+    prefix.put(kind.to_le_bytes());
+    prefix.put(part.offset.to_le_bytes());
+    prefix.put(part.len.to_le_bytes());
+    prefix.bytes
+}
+
+/// What stands before a piece of so many bytes, of a body behind which trailers come.
+pub fn piece_prefix(len: u64) -> [u8; PREFIX_BYTES] {
+    prefix(0, PIECE, FilePart { offset: 0, len })
+}
+
+/// What an answer with trailers consists of, behind its head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AnswerPart {
+    /// So many bytes of the body.
+    Piece(u64),
+    /// So many bytes of trailers, which are the end.
+    Trailers(usize),
+}
+
+/// Reads what stands before a part of an answer with trailers.
+pub fn answer_part(prefix: &[u8]) -> Result<AnswerPart, BadRecord> {
+    let mut reader = Reader(prefix);
+    let (len, kind) = (reader.word()?, u32::from_le_bytes(reader.array()?));
+    let (_, piece_len) = (reader.number()?, reader.number()?);
+    match kind {
+        PIECE => Ok(AnswerPart::Piece(piece_len)),
+        TRAILERS if len <= TRAILERS_BYTES_MAX => Ok(AnswerPart::Trailers(len)),
+        _ => Err(BadRecord),
     }
 }
 
@@ -101,6 +155,8 @@ pub struct AnswerPrefix {
     pub head_len: usize,
     /// The body, if it is (part of) a file whose descriptor travels beside the exchange.
     pub file: Option<FilePart>,
+    /// The body comes in pieces, and trailers behind it: see [`answer_part`].
+    pub has_trailers: bool,
 }
 
 /// Reads the first [`PREFIX_BYTES`] of an answer. Whether `head_len` more bytes are there is for the caller
@@ -114,11 +170,15 @@ pub fn answer_prefix(bytes: &[u8]) -> Result<AnswerPrefix, BadRecord> {
         return Err(BadRecord);
     }
     let file = match kind {
-        HEAD => None,
+        HEAD | HEAD_OF_PIECES => None,
         HEAD_OF_FILE => Some(FilePart { offset, len }),
         _ => return Err(BadRecord),
     };
-    Ok(AnswerPrefix { head_len, file })
+    Ok(AnswerPrefix {
+        head_len,
+        file,
+        has_trailers: kind == HEAD_OF_PIECES,
+    })
 }
 
 /// How long the hints are that come behind a prefix; `None` if it is a head that comes there.
@@ -153,10 +213,13 @@ mod tests {
                 put_field(&mut expected, name, value);
             }
             prop_assert_eq!(head.wire(), &expected);
-            let whole = head.whole(file);
-            let prefix = answer_prefix(whole).expect("readable");
-            prop_assert_eq!(prefix, AnswerPrefix { head_len: expected.len(), file });
+            let whole = head.whole(file).to_vec();
+            let prefix = answer_prefix(&whole).expect("readable");
+            prop_assert_eq!(prefix, AnswerPrefix { head_len: expected.len(), file, has_trailers: false });
             prop_assert_eq!(&whole[PREFIX_BYTES..], &expected);
+            prop_assert!(answer_part(&whole).is_err());
+            let before_pieces = answer_prefix(head.whole_before_pieces()).expect("readable");
+            prop_assert_eq!(before_pieces, AnswerPrefix { file: None, has_trailers: true, ..prefix });
             prop_assert_eq!(answer_prefix(&whole[..PREFIX_BYTES - 1]), Err(BadRecord));
             head.field(b"X-Later", b"and taken back");
             head.shorten(expected.len());
@@ -167,6 +230,9 @@ mod tests {
         fn garbage_is_refused_without_a_panic(bytes: Vec<u8>) {
             if let Ok(prefix) = answer_prefix(&bytes) {
                 prop_assert!(prefix.head_len <= ANSWER_HEAD_BYTES_MAX);
+            }
+            if let Ok(AnswerPart::Trailers(len)) = answer_part(&bytes) {
+                prop_assert!(len <= TRAILERS_BYTES_MAX);
             }
         }
     }
@@ -187,6 +253,22 @@ mod tests {
     }
 
     #[test]
+    fn pieces_are_told_from_trailers() {
+        assert_eq!(answer_part(&piece_prefix(7)), Ok(AnswerPart::Piece(7)));
+        assert_eq!(answer_prefix(&piece_prefix(7)), Err(BadRecord));
+        let mut trailers = AnswerHead::default();
+        trailers.begin_trailers();
+        for (value, is_fit) in [(TRAILERS_BYTES_MAX - 5, true), (1, false)] {
+            trailers.field(b"a", &b"x".repeat(value));
+            let len = trailers.wire().len();
+            let whole = trailers.whole_trailers();
+            let expected = is_fit.then_some(AnswerPart::Trailers(len));
+            assert_eq!(answer_part(whole).ok(), expected);
+            assert_eq!(answer_prefix(whole), Err(BadRecord));
+        }
+    }
+
+    #[test]
     fn a_prefix_that_cannot_be_is_refused() {
         let prefix = |head_len: usize, is_file: u32| {
             let mut bytes = (head_len as u32).to_le_bytes().to_vec();
@@ -198,6 +280,7 @@ mod tests {
         assert!(prefix(0, 1));
         assert!(!prefix(ANSWER_HEAD_BYTES_MAX + 1, 0));
         assert!(!prefix(0, HINTS));
-        assert!(!prefix(0, 3));
+        assert!(!prefix(0, PIECE));
+        assert!(!prefix(0, 6));
     }
 }

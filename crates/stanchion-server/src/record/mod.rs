@@ -4,6 +4,7 @@
 //! request   fixed numbers │ small texts │ where the fields are │ the head as it was sent │ body
 //! answer    prefix │ head in wire form, without the empty line at its end │ body
 //! hints     prefix │ head likewise, any number of times before the answer
+//! trailed   an answer with trailers: prefix │ head │ (prefix │ piece of the body)* │ prefix │ fields in wire form
 //! message   kind │ length │ bytes
 //! ```
 //!
@@ -17,8 +18,9 @@ mod request;
 mod tls;
 
 pub use answer::{
-    ANSWER_HEAD_BYTES_MAX, AnswerHead, AnswerPrefix, FilePart, HINT_BYTES_MAX, HINTS_BYTES_MAX,
-    HINTS_MAX, PREFIX_BYTES, RESPONSE_RING_BYTES, answer_prefix, hints_len,
+    ANSWER_HEAD_BYTES_MAX, AnswerHead, AnswerPart, AnswerPrefix, FilePart, HINT_BYTES_MAX,
+    HINTS_BYTES_MAX, HINTS_MAX, PREFIX_BYTES, RESPONSE_RING_BYTES, TRAILERS_BYTES_MAX, answer_part,
+    answer_prefix, hints_len, piece_prefix,
 };
 pub use message::{
     Claim, Close, Codec, Content, Form, Kind, MESSAGE_HEAD_BYTES, REASON_BYTES_MAX, Ration,

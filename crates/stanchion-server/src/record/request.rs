@@ -13,7 +13,7 @@ pub const REQUEST_HEAD_BYTES_MAX: usize = 64 * 1024;
 /// of its TLS. For very many fields it may be too little: such a request is refused.
 pub const REQUEST_RECORD_EXTRA_BYTES: usize = 16 * 1024 + TLS_BYTES_MAX;
 /// The numbers at the start of a request's record.
-const FIXED_BYTES: usize = 72;
+const FIXED_BYTES: usize = 73;
 /// Where one field is: two spans of two numbers.
 const FIELD_BYTES: usize = 16;
 /// Fields whose places are written at a time.
@@ -95,6 +95,8 @@ pub struct RequestFacts<'a> {
     pub is_websocket: bool,
     /// Whether hints may go ahead of its answer.
     pub takes_hints: bool,
+    /// Whether its client takes trailers behind its answer.
+    pub takes_trailers: bool,
     /// If messages of that are compressed: the window for those to the client, as a power of two.
     pub deflate_bits: Option<u8>,
 }
@@ -173,6 +175,7 @@ pub fn write_request(
         kind,
         u8::from(facts.is_websocket),
         u8::from(facts.takes_hints),
+        u8::from(facts.takes_trailers),
         facts.deflate_bits.unwrap_or(0),
     ]);
     fixed.put(facts.proxy_us.unwrap_or(UNKNOWN).to_le_bytes());
@@ -249,6 +252,7 @@ impl<'a> RequestRecord<'a> {
             body_kind,
             is_websocket,
             takes_hints,
+            takes_trailers,
             deflate_bits,
         ] = reader.array()?;
         let deflate_bits = match deflate_bits {
@@ -270,6 +274,7 @@ impl<'a> RequestRecord<'a> {
             proxy_us,
             is_websocket: is_websocket != 0,
             takes_hints: takes_hints != 0,
+            takes_trailers: takes_trailers != 0,
             deflate_bits,
         };
         let path = reader.take(lens[5])?;
@@ -383,6 +388,7 @@ mod tests {
             proxy_us: Some(7),
             is_websocket: true,
             takes_hints: true,
+            takes_trailers: true,
             deflate_bits: Some(9),
         }
     }

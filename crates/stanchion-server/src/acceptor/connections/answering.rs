@@ -75,6 +75,8 @@ impl Connection {
             _ => Plan::default(),
         };
         let (length, is_told) = length_of(facts.length, &body, whole);
+        // Behind a body with trailers there is something to wait for, also when all of it is there.
+        let wanted = length.filter(|_| !ticket.is_trailed());
         let mut asked = Asked {
             ticket,
             account,
@@ -82,7 +84,7 @@ impl Connection {
             outcome,
             head: Vec::new(),
             bytes: 0,
-            wanted: length,
+            wanted,
         };
         let begin = |encoder| Box::new(Compressing::new(encoder, self.number));
         let (wire, compressing) = match (plan.wire, plan.encoder.map(begin), &body) {

@@ -196,6 +196,9 @@ impl Connection {
                 Outcome::BrokenOff
             });
             asked.over(outcome, requests);
+            if is_whole && let Some(trailers) = asked.ticket.take_trailers() {
+                self.transport.put_trailers(&trailers);
+            }
             requests.reuse(asked.ticket);
         }
         if keeps && is_whole {

@@ -11,7 +11,7 @@ use bytes::{Buf, Bytes};
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
-use stanchion_http::fields;
+use stanchion_http::{Field, field_lines, fields};
 
 use super::carrying::Ledger;
 use super::transport::{Read, Written};
@@ -27,6 +27,8 @@ pub(super) struct Stream {
     /// What has come of the body and was not read yet.
     came: Bytes,
     outward: Outward,
+    /// What goes behind the answer, with its end (RFC 9113 section 8.1).
+    trailers: HeaderMap,
     waker: Waker,
     ledger: Rc<Ledger>,
     /// By the client.
@@ -56,6 +58,7 @@ impl Stream {
             body,
             came: Bytes::new(),
             outward: Outward::Head(Vec::new(), respond),
+            trailers: HeaderMap::new(),
             waker,
             ledger,
             is_reset: false,
@@ -221,11 +224,22 @@ impl Stream {
         }
     }
 
+    /// Fields in wire form, which were checked, that go behind the answer.
+    pub(super) fn put_trailers(&mut self, wire: &[u8]) {
+        let put = put_fields(field_lines(wire), &mut self.trailers);
+        debug_assert!(put.is_some(), "what was checked are fields");
+    }
+
     /// The answer is whole.
     pub(super) fn end(&mut self) {
         if let Outward::Body(send) = &mut self.outward {
+            let trailers = std::mem::take(&mut self.trailers);
             // It is broken already, if it fails.
-            let _ = send.send_data(Bytes::new(), true);
+            let _ = if trailers.is_empty() {
+                send.send_data(Bytes::new(), true)
+            } else {
+                send.send_trailers(trailers)
+            };
             self.outward = Outward::Over;
         }
     }
@@ -255,12 +269,12 @@ fn response(text: &[u8]) -> Option<Response<()>> {
     let status = text.split(|&byte| byte == b' ').nth(1)?;
     let mut response = Response::new(());
     *response.status_mut() = StatusCode::from_bytes(status.get(..3)?).ok()?;
-    put_fields(text, response.headers_mut())?;
+    put_fields(fields(text), response.headers_mut())?;
     Some(response)
 }
 
-fn put_fields(text: &[u8], map: &mut HeaderMap) -> Option<()> {
-    for (name, value) in fields(text) {
+fn put_fields<'a>(fields: impl Iterator<Item = Field<'a>>, map: &mut HeaderMap) -> Option<()> {
+    for (name, value) in fields {
         let name = HeaderName::from_bytes(name).ok()?;
         if !OF_CONNECTION.contains(&name.as_str()) {
             let value = HeaderValue::from_bytes(value).ok()?;

@@ -399,6 +399,13 @@ impl Transport {
         }
     }
 
+    /// These fields go behind all that was written, with the end of it, if it is a stream.
+    pub(super) fn put_trailers(&mut self, wire: &[u8]) {
+        if let Way::Stream(stream) = &mut self.way {
+            stream.put_trailers(wire);
+        }
+    }
+
     /// Closes our direction (shutdown(2)).
     fn shut(&mut self) {
         match &mut self.way {

@@ -16,6 +16,7 @@ use crate::acceptor::dispatch::refusal::Refusal;
 use crate::acceptor::dispatch::ticket::{
     Answer, AppAnswer, Section, Stage, Start, Ticket, bytes_of,
 };
+use crate::acceptor::dispatch::trailers::takes_trailers;
 use crate::acceptor::storage::disk::OpenFile;
 use crate::record::{ANSWER_HEAD_BYTES_MAX, FilePart, PREFIX_BYTES, answer_prefix};
 
@@ -164,17 +165,19 @@ impl Dispatch {
                         vec![Section::Part(part)],
                     ))
                 }
-                (_, StreamEnd::Complete) if head.facts.status != SWITCHING => {
+                (_, StreamEnd::Complete)
+                    if head.facts.status != SWITCHING && !head.has_trailers =>
+                {
                     keep_with(head.facts.length, whole)?;
                     head.begins(Start::Whole)
                 }
-                (_, end) => {
-                    let answer = self.streamed(head, ticket, None)?;
-                    ticket.end(end)?;
-                    answer
-                }
+                _ => self.streamed(head, ticket, None)?,
             };
             ticket.answer(Answer::App(answer));
+            if ticket.is_streaming() {
+                // Only now: if it does not end as it should, the client is to see an answer that breaks off.
+                ticket.end(end)?;
+            }
         }
         ticket.stage.set(Stage::Over);
         Ok(())
@@ -268,7 +271,7 @@ impl Dispatch {
     fn take_head(&mut self, slot: u32, ticket: &Ticket, is_whole: bool) -> Result<(), Corrupt> {
         let head = self.read_head(slot, ticket, false)?;
         let mut whole = None;
-        if is_whole {
+        if is_whole && !head.has_trailers {
             let bytes = self.side.readable(slot)? as u64;
             keep_with(head.facts.length, bytes)?;
             whole = Some(bytes);
@@ -287,10 +290,17 @@ impl Dispatch {
         whole: Option<u64>,
     ) -> Result<AppAnswer, Corrupt> {
         let Headed {
-            bytes, head, facts, ..
+            bytes,
+            head,
+            facts,
+            has_trailers,
+            ..
         } = head;
         let bytes = Bytes::from(bytes);
-        let first = bytes.slice(head.end..);
+        let mut first = bytes.slice(head.end..);
+        if has_trailers {
+            first = ticket.begin_trailed(&first)?;
+        }
         let mut promised = whole.map_or(facts.length, BodyLength::Bytes);
         if facts.status == SWITCHING {
             // What comes behind this head is no body.
@@ -327,11 +337,17 @@ impl Dispatch {
             Some(facts) => facts,
             None => stanchion_http::check(wire, is_head_request).map_err(Corrupt)?,
         };
+        let has_trailers = prefix.has_trailers;
+        if has_trailers && (!takes_trailers(&ticket.request) || facts.length == BodyLength::Nothing)
+        {
+            return Err(Corrupt("trailers for a client that takes none"));
+        }
         Ok(Headed {
             bytes,
             head,
             facts,
             file: prefix.file,
+            has_trailers,
         })
     }
 
@@ -431,6 +447,7 @@ struct Headed {
     head: Range<usize>,
     facts: AnswerFacts,
     file: Option<FilePart>,
+    has_trailers: bool,
 }
 
 impl Headed {

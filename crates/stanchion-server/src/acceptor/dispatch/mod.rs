@@ -23,6 +23,7 @@ mod starving;
 pub(crate) mod status;
 pub(crate) mod ticket;
 pub(crate) mod trace;
+pub(crate) mod trailers;
 mod turned_away;
 pub(crate) mod uploads;
 mod view;

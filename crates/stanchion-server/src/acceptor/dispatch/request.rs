@@ -11,6 +11,7 @@ use stanchion_websocket::Deflate;
 
 use super::PortNumber;
 use super::request_id::RequestId;
+use super::trailers::takes_trailers;
 use crate::acceptor::storage::memory::Held;
 use crate::acceptor::storage::spool::SpooledBody;
 use crate::log::describe;
@@ -243,6 +244,7 @@ impl Request {
             proxy_us: self.proxy_us,
             is_websocket: self.websocket.is_some(),
             takes_hints: self.takes_hints,
+            takes_trailers: takes_trailers(self),
             deflate_bits: self.deflate().map(Deflate::window_bits),
         };
         let write = |body: BodySource<'_>| write_request(area, &facts, &self.head, &body);

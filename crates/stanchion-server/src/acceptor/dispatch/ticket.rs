@@ -16,6 +16,7 @@ use super::reply::Reply;
 use super::request::Request;
 use super::sessions::{SessionFacts, SessionPermit};
 use super::trace::Trace;
+use super::trailers::Trailed;
 use crate::acceptor::storage::clients::Share;
 use crate::acceptor::storage::disk::OpenFile;
 use crate::acceptor::storage::woken::Woken;
@@ -38,6 +39,8 @@ pub(crate) struct Ticket {
     hints: RefCell<Option<Box<Hints>>>,
     /// The body, once the head of an answer is out that comes in pieces.
     outflow: RefCell<Option<Box<Outflow>>>,
+    /// How its worker writes it, if trailers come behind it.
+    trailed: RefCell<Option<Box<Trailed>>>,
     /// Bytes of it that the head promises and that have not come, if it does.
     owed: Cell<Option<u64>>,
     /// Who waits, and where a note is left for it.
@@ -145,6 +148,7 @@ impl Ticket {
             answer: RefCell::new(None),
             hints: RefCell::default(),
             outflow: RefCell::default(),
+            trailed: RefCell::default(),
             owed: Cell::new(None),
             connection,
             woken: Rc::clone(woken),
@@ -229,9 +233,32 @@ impl Ticket {
         Ok(())
     }
 
-    /// Brings a piece of the body. Nothing of one with which the body is longer than its head says:
+    /// The head says that trailers come behind the body. Gives what is body of what has come behind the head.
+    pub(crate) fn begin_trailed(&self, first: &[u8]) -> Result<Bytes, Corrupt> {
+        let mut trailed = Box::<Trailed>::default();
+        let body = trailed.take(first)?;
+        *self.trailed.borrow_mut() = Some(trailed);
+        Ok(body)
+    }
+
+    /// Whether trailers come behind the body.
+    pub(crate) fn is_trailed(&self) -> bool {
+        self.trailed.borrow().is_some()
+    }
+
+    /// The connection fetches the trailers, in wire form, once the body is whole; `None` if there are none.
+    pub(crate) fn take_trailers(&self) -> Option<Vec<u8>> {
+        let trailed = self.trailed.take();
+        trailed.and_then(|trailed| trailed.into_trailers())
+    }
+
+    /// Brings what comes of the body. Nothing of one with which the body is longer than its head says:
     /// the client would take the rest for another answer.
-    pub(crate) fn push(&self, piece: Bytes) -> Result<(), Corrupt> {
+    pub(crate) fn push(&self, written: Bytes) -> Result<(), Corrupt> {
+        let piece = match self.trailed.borrow_mut().as_deref_mut() {
+            Some(trailed) => trailed.take(&written)?,
+            None => written,
+        };
         self.owed.set(self.owed_after(piece.len())?);
         self.pour(|outflow| outflow.push(piece));
         Ok(())
@@ -258,6 +285,11 @@ impl Ticket {
     pub(crate) fn end(&self, end: StreamEnd) -> Result<(), Corrupt> {
         if end == StreamEnd::Complete && self.owed.get().is_some_and(|owed| owed > 0) {
             return Err(Corrupt("an answer is shorter than it says"));
+        }
+        if end == StreamEnd::Complete
+            && let Some(trailed) = self.trailed.borrow_mut().as_deref_mut()
+        {
+            trailed.check()?;
         }
         self.pour(|outflow| outflow.end(end));
         Ok(())

@@ -1,0 +1,186 @@
+//! What a worker writes behind a head that announces trailers (RFC 9110 section 6.5): the body in pieces, so that it has an
+//! end, and the trailers.
+
+use bytes::Bytes;
+use stanchion_exchange::Corrupt;
+use stanchion_http::{HTTP2, check_trailers};
+
+use super::request::Request;
+use crate::record::{AnswerPart, PREFIX_BYTES, answer_part};
+
+/// Whether trailers may come behind the answer to a request: over HTTP/2, to who says that it takes them (`TE`, which is
+/// `trailers` there or refused).
+pub(crate) fn takes_trailers(request: &Request) -> bool {
+    let head = &request.head;
+    head.protocol() == HTTP2 && request.websocket.is_none() && head.first("te").is_some()
+}
+
+/// How far such an answer has come.
+#[derive(Default)]
+pub(crate) struct Trailed {
+    /// What has come of the prefix of a part.
+    prefix: Vec<u8>,
+    /// Bytes that are still to come of the present piece.
+    piece_left: u64,
+    /// The trailers, as far as they have come, which are so long: no longer than a prefix may say.
+    trailers: Option<(usize, Vec<u8>)>,
+    /// All is there, and the trailers are held to the rules.
+    is_checked: bool,
+}
+
+impl Trailed {
+    /// Takes what a worker has written; gives what of it is the body, in one piece, since an app may have written it
+    /// byte by byte.
+    pub(crate) fn take(&mut self, written: &[u8]) -> Result<Bytes, Corrupt> {
+        let mut body = Vec::new();
+        let mut rest = written;
+        while !rest.is_empty() {
+            let wanted = self.wanted()?.min(rest.len() as u64) as usize;
+            let (part, behind) = rest.split_at(wanted);
+            rest = behind;
+            if let Some((_, trailers)) = &mut self.trailers {
+                trailers.extend_from_slice(part);
+            } else if self.piece_left > 0 {
+                body.extend_from_slice(part);
+                self.piece_left -= wanted as u64;
+            } else {
+                self.prefix.extend_from_slice(part);
+                self.begin_part()?;
+            }
+        }
+        Ok(Bytes::from(body))
+    }
+
+    /// How much is to come of what comes now.
+    fn wanted(&self) -> Result<u64, Corrupt> {
+        match &self.trailers {
+            Some((len, trailers)) if trailers.len() == *len => {
+                Err(Corrupt("something comes behind the trailers of an answer"))
+            }
+            Some((len, trailers)) => Ok((len - trailers.len()) as u64),
+            None if self.piece_left > 0 => Ok(self.piece_left),
+            None => Ok((PREFIX_BYTES - self.prefix.len()) as u64),
+        }
+    }
+
+    /// Begins with what the prefix says, once all of that is there.
+    fn begin_part(&mut self) -> Result<(), Corrupt> {
+        if self.prefix.len() < PREFIX_BYTES {
+            return Ok(());
+        }
+        let part = answer_part(&self.prefix);
+        match part.map_err(|_| Corrupt("a part of an answer with trailers is none"))? {
+            AnswerPart::Piece(len) => self.piece_left = len,
+            AnswerPart::Trailers(len) => self.trailers = Some((len, Vec::new())),
+        }
+        self.prefix.clear();
+        Ok(())
+    }
+
+    /// The answer is over. It has trailers, and they are held to the rules.
+    pub(crate) fn check(&mut self) -> Result<(), Corrupt> {
+        match &self.trailers {
+            Some((len, trailers)) if trailers.len() == *len => {
+                check_trailers(trailers).map_err(Corrupt)?;
+            }
+            Some(_) | None => {
+                return Err(Corrupt(
+                    "an answer has no trailers, though it announced them",
+                ));
+            }
+        }
+        self.is_checked = true;
+        Ok(())
+    }
+
+    /// The trailers in wire form, if they were checked.
+    pub(crate) fn into_trailers(self) -> Option<Vec<u8>> {
+        let (_, wire) = self.trailers.filter(|_| self.is_checked)?;
+        Some(wire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{AnswerHead, piece_prefix};
+    use proptest::prelude::*;
+
+    fn trailers(lines: &[u8]) -> Vec<u8> {
+        let mut head = AnswerHead::default();
+        head.begin_trailers();
+        let mut whole = head.whole_trailers().to_vec();
+        whole[..4].copy_from_slice(&(lines.len() as u32).to_le_bytes());
+        whole.extend_from_slice(lines);
+        whole
+    }
+
+    fn taken(written: &[u8]) -> Result<(Vec<u8>, Vec<u8>), Corrupt> {
+        let mut trailed = Trailed::default();
+        let body = trailed.take(written)?;
+        trailed.check()?;
+        let trailers = trailed.into_trailers().expect("they were checked");
+        Ok((body.to_vec(), trailers))
+    }
+
+    proptest! {
+        #[test]
+        fn body_and_trailers_come_out_however_they_are_cut(
+            pieces: Vec<Vec<u8>>,
+            cuts in proptest::collection::vec(1_usize..40, 1..10),
+        ) {
+            let mut written = Vec::new();
+            for piece in &pieces {
+                written.extend_from_slice(&piece_prefix(piece.len() as u64));
+                written.extend_from_slice(piece);
+            }
+            written.extend_from_slice(&trailers(b"a: b\r\n"));
+            let (mut trailed, mut body) = (Trailed::default(), Vec::new());
+            let (mut rest, mut cuts) = (&written[..], cuts.iter().cycle());
+            while !rest.is_empty() {
+                prop_assert!(trailed.check().is_err());
+                let cut = cuts.next().map_or(1, |cut| (*cut).min(rest.len()));
+                body.extend_from_slice(&trailed.take(&rest[..cut]).expect("as it should be"));
+                rest = &rest[cut..];
+            }
+            prop_assert_eq!(body, pieces.concat());
+            prop_assert_eq!(trailed.check(), Ok(()));
+            prop_assert_eq!(trailed.into_trailers(), Some(b"a: b\r\n".to_vec()));
+        }
+
+        #[test]
+        fn garbage_is_refused_without_a_panic(written: Vec<u8>) {
+            let _ = taken(&written);
+        }
+    }
+
+    #[test]
+    fn no_trailers_may_come_but_only_once() {
+        assert_eq!(taken(&trailers(b"")), Ok((vec![], vec![])));
+        let twice = [trailers(b""), trailers(b"")].concat();
+        assert!(taken(&twice).is_err());
+        assert!(taken(&piece_prefix(0)).is_err());
+        let cut = trailers(b"a: b\r\n");
+        assert!(taken(&cut[..cut.len() - 1]).is_err());
+        let mut unchecked = Trailed::default();
+        unchecked.take(&cut).expect("as it should be");
+        assert_eq!(unchecked.into_trailers(), None);
+    }
+
+    #[test]
+    fn trailers_keep_to_the_rules() {
+        for lines in [
+            &b"a: b"[..],
+            b"a: b\n",
+            b":status: 200\r\n",
+            b"a b: c\r\n",
+            b"a: b\0\r\n",
+            b"\r\na: b\r\n",
+            b"Content-Length: 0\r\n",
+            b"transfer-encoding: chunked\r\n",
+            b"connection: close\r\n",
+        ] {
+            assert!(taken(&trailers(lines)).is_err(), "{lines:?}");
+        }
+    }
+}

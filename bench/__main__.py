@@ -18,7 +18,7 @@ from bench.servers import SERVERS, Server
 from bench.turns import FAILURES, take_turns
 
 RUNS = Path("bench/runs")
-PROGRAMS = ("wrk", "taskset", "nginx")
+PROGRAMS = ("wrk", "h2load", "taskset", "nginx")
 
 
 def main(arguments: Sequence[str]) -> int:

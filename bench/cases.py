@@ -54,6 +54,15 @@ def is_file(size_mb: int) -> Callable[[bytes], bool]:
     return lambda body: len(body) == size_mb << 20 == body.count(b"x")
 
 
+OVER_HTTP2 = (
+    "stanchion",
+    "granian",
+    "gunicorn-gthread",
+    "stanchion-asgi",
+    "granian-asgi",
+    "hypercorn",
+    "gunicorn-asgi",
+)
 WATCHED = ("stanchion", "stanchion-watched")
 ONE_WORKER = ("stanchion", "bjoern", "fastpysgi", "granian", "uwsgi", "gunicorn-sync", "gunicorn-gthread")
 OVER_TLS = ("nginx", "stanchion", "granian", "gunicorn-gthread")
@@ -116,6 +125,8 @@ STALL_COLUMNS = (
     *KIND_COLUMNS,
 )
 UPLOAD_BYTES = 64 << 10
+# As many at a time as there are connections of HTTP/1.1, on one connection, as a proxy has it.
+OVER_ONE = Load(connections=1, streams=32)
 # Fewer: at a mebibyte each, those cut off by the end of the time would count.
 STREAMS = 8
 
@@ -126,6 +137,7 @@ WORKLOADS = {
     "hello": HELLO,
     "close": replace(HELLO, load=Load(close=True)),
     "tls-hello": replace(HELLO, load=Load(tls=True)),
+    "h2-hello": replace(HELLO, load=OVER_ONE, asynchronous_app="asgi:hello"),
     "flask": Workload("flask_json:app", Load(), is_flask_json),
     "page": Workload("flask_page:app", Load(), is_page),
     "upload": Workload("upload:app", Load(post_bytes=UPLOAD_BYTES), lambda body: body == b"%d\n" % UPLOAD_BYTES),
@@ -194,6 +206,13 @@ CASES = {
             OVER_TLS,
             HANDSHAKE_COLUMNS,
             stand=handshakes.handshakes(resumes=True),
+        ),
+        Case(
+            "h2-hello",
+            "HTTP/2 in clear text: hello over one connection with 32 streams at a time",
+            OVER_HTTP2,
+            LOAD_COLUMNS,
+            stand=one_worker(WORKLOADS["h2-hello"]),
         ),
         Case(
             "nginx",
@@ -369,6 +388,14 @@ CASES = {
             ("stanchion", "granian", "uwsgi-http", "gunicorn-gthread"),
             MIXED_COLUMNS,
             cells.mixed,
+        ),
+        Case(
+            "h2-mixed",
+            "The same by HTTP/2 in clear text, as streams of one connection",
+            # Elsewhere one worker has all streams of a connection, which would be twice what it can do.
+            ("stanchion",),
+            MIXED_COLUMNS,
+            cells.mixed_over_one,
         ),
         Case(
             "death",

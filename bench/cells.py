@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from bench import mixed_load
+from bench import h2_client, mixed_load
 from bench.measure import Figures, Plan, ask, serving
 from bench.mixed_load import Mix
 from bench.processes import ServerError, Tree
@@ -35,6 +35,17 @@ def mixed(server: Server, plan: Plan, round_number: int) -> Figures:
     app = "asgi:mixed" if server.name in ASYNCHRONOUS else "mixed:app"
     with serving(server, app, workers=mixed_load.WORKERS, pinned=False) as (_tree, port):
         return beside_ideal(asyncio.run(mixed_load.offer(port, plan.mixed_s, seed=round_number)))
+
+
+def mixed_over_one(server: Server, plan: Plan, round_number: int) -> Figures:
+    """The same by streams of one connection of HTTP/2."""
+
+    async def offer(port: int) -> mixed_load.Outcome:
+        async with h2_client.connected(port) as connection:
+            return await mixed_load.offer_to([connection] * mixed_load.CONNECTIONS, plan.mixed_s, round_number)
+
+    with serving(server, "mixed:app", workers=mixed_load.WORKERS, pinned=False, http2=True) as (_tree, port):
+        return beside_ideal(asyncio.run(offer(port)))
 
 
 def blocked(server: Server, plan: Plan, round_number: int) -> Figures:

@@ -84,6 +84,7 @@ def serving(
     floor: str = "",
     own: tuple[str, ...] = (),
     tls: bool = False,
+    http2: bool = False,
 ) -> Iterator[tuple[Tree, int]]:
     """The server with an app on a TCP port; its process tree and the port. nginx, which has no app, serves `floor`."""
     port = free_port()
@@ -91,7 +92,8 @@ def serving(
     if server.name == "nginx":
         command = nginx.command(SCRATCH / "floor", port, floor, files)
     else:
-        command = server.command(Launch(app, Address(port=port), workers, preload, own=own, certificate=files))
+        launch = Launch(app, Address(port=port), workers, preload, own=own, certificate=files, http2=http2)
+        command = server.command(launch)
     core, log = SERVER_CORE if pinned else None, SCRATCH / f"{server.name}.log"
     with running(command, core=core, log=log, ready=answers(port, tls=tls)) as tree:
         yield tree, port

@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from bench.apps.mixed import FAST_S, SLOW_S
 
@@ -64,6 +65,14 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else float("nan")
 
 
+class Client(Protocol):
+    """What asks for one page at a time."""
+
+    async def get(self, path: str) -> bytes: ...
+
+    def close(self) -> None: ...
+
+
 class Connection:
     """One keep-alive connection, opened again where the server closed it."""
 
@@ -92,15 +101,19 @@ class Connection:
 
 
 async def offer(port: int, duration_s: float, seed: int, mix: Mix = HALF) -> Outcome:
+    """By keep-alive connections of HTTP/1.1."""
+    return await offer_to([Connection(port) for _ in range(CONNECTIONS)], duration_s, seed, mix)
+
+
+async def offer_to(connections: Sequence[Client], duration_s: float, seed: int, mix: Mix = HALF) -> Outcome:
     """Open loop: arrivals come when they come (Poisson), each on an idle connection chosen at random.
 
     An arrival that finds all connections busy waits for one, and that wait is part of its latency.
     """
     # Two, so that the arrivals of a seed are the same whatever the server does.
     arrivals, choices = random.Random(seed), random.Random(seed)
-    connections = [Connection(port) for _ in range(CONNECTIONS)]
     idle = list(connections)
-    returned = asyncio.Semaphore(CONNECTIONS)
+    returned = asyncio.Semaphore(len(connections))
     outcome = Outcome()
 
     async def send(slow: bool, arrived_s: float) -> None:

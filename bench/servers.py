@@ -50,6 +50,8 @@ class Launch:
     own: tuple[str, ...] = ()
     # With which it speaks TLS, if it is to.
     certificate: Certificate | None = None
+    # Whether it is to speak HTTP/2 in clear text, too.
+    http2: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,7 @@ def stanchion(launch: Launch) -> list[str]:
         *("--keep-alive", str(KEEP_ALIVE_S), "--log-level", "warning"),
         *pid_flag("--pid", launch),
         *tls_flags(launch),
+        *http2_flags("prior-knowledge", launch),
         *launch.own,
     ]
 
@@ -102,6 +105,10 @@ def tls_flags(launch: Launch, certificate: str = "--certfile", key: str = "--key
     return [certificate, files.certfile, key, files.keyfile] if files else []
 
 
+def http2_flags(cleartext: str, launch: Launch) -> list[str]:
+    return ["--http-protocols", "h2,h1", "--http2-cleartext", cleartext] if launch.http2 else []
+
+
 def gunicorn(launch: Launch) -> list[str]:
     return [
         *(PYTHON, "-m", "gunicorn", launch.app, "-b", str(launch.address), "-w", str(launch.workers)),
@@ -109,6 +116,8 @@ def gunicorn(launch: Launch) -> list[str]:
         *(["--preload"] if launch.preload else []),
         *pid_flag("--pid", launch),
         *tls_flags(launch),
+        # With `prior-knowledge` alone it refuses HTTP/1.1, by which every server is first asked whether it is there.
+        *http2_flags("both", launch),
     ]
 
 
@@ -122,7 +131,7 @@ def granian_with(*options: str, interface: str = "wsgi") -> Callable[[Launch], l
         bind = ["--uds", address.path] if address.path else ["--host", "127.0.0.1", "--port", str(address.port)]
         return [
             *(PYTHON, "-m", "granian", launch.app, "--interface", interface, *bind, "--workers", str(launch.workers)),
-            *("--http", "1", "--log-level", "warning", *options),
+            *("--http", "auto" if launch.http2 else "1", "--log-level", "warning", *options),
             *tls_flags(launch, "--ssl-certificate", "--ssl-keyfile"),
         ]
 
@@ -150,6 +159,8 @@ def hypercorn(launch: Launch) -> list[str]:
     return [
         *(PYTHON, "-m", "hypercorn", launch.app, "--bind", str(launch.address), "--workers", str(launch.workers)),
         *("--worker-class", "uvloop", "--keep-alive", str(KEEP_ALIVE_S), "--log-level", "warning"),
+        # Or each connection would end after a thousand requests, and h2load makes no other.
+        *(["--config", os.path.join("bench", "apps", "hypercorn.toml")] if launch.http2 else []),
     ]
 
 

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 python=.venv-bench/bin/python
 [[ -x $python ]] || scripts/make-venv "${PYTHON:-python3}" .venv-bench
 
-packages=(wrk=wrk nginx=nginx-light taskset=util-linux ip=iproute2 cc=gcc unicorn=unicorn)
+packages=(wrk=wrk h2load=nghttp2-client nginx=nginx-light taskset=util-linux ip=iproute2 cc=gcc unicorn=unicorn)
 # Headers have no command; a name that is none makes scripts/system-packages install their packages.
 [[ -e /usr/include/ev.h ]] || packages+=(ev.h=libev-dev)
 include=$($python -c 'import sysconfig; print(sysconfig.get_path("include"))')

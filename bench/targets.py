@@ -44,6 +44,24 @@ TARGETS = (
     Target("memory", "pss_mb", ("one copy",), 1.25, "the same: at most 1.25 x one copy"),
     Target("idle", "pss_kb", (), 4.0, "an idle connection that was answered: at most 4 KB"),
     Target("mixed", "to_ideal", (), 1.03, "mixed load: fast p99 at most 1.03 x the ideal line's"),
+    Target(
+        "h2-hello",
+        "cpu_us",
+        ("granian", "gunicorn-gthread", "hypercorn"),
+        1.0,
+        "HTTP/2, hello: no more CPU than the best peer",
+    ),
+    Target(
+        "h2-hello",
+        "cpu_us",
+        ("granian-asgi", "hypercorn", "gunicorn-asgi"),
+        1.0,
+        "HTTP/2, ASGI, hello: no more CPU than the best peer",
+        of="stanchion-asgi",
+    ),
+    Target(
+        "h2-mixed", "to_ideal", (), 1.03, "HTTP/2, mixed load, one connection: fast p99 at most 1.03 x the ideal line's"
+    ),
     Target("overload", "unused", (), 0.05, "overload: at most 5 % of the capacity unused"),
     Target(
         "watched",

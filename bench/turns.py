@@ -6,11 +6,11 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from subprocess import SubprocessError
 
-from bench import nginx, wrk
+from bench import h2load, nginx, wrk
 from bench.apps import hello
 from bench.measure import CLIENT_CORE, WARM_UP_S, Figures, OtherLoad, check, serving, serving_behind_nginx
 from bench.processes import Cpu, ServerError, Tree
-from bench.servers import Server
+from bench.servers import ASYNCHRONOUS, Server
 
 # One run of the load on a server that stands.
 Turn = Callable[[], Figures]
@@ -38,6 +38,8 @@ class Workload:
     prepare: Callable[[], None] = lambda: None
     # Flags that only stanchion is given.
     own: tuple[str, ...] = ()
+    # What those serve that serve asynchronous apps, where a case has servers of both kinds.
+    asynchronous_app: str = ""
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,9 @@ def one_worker(work: Workload) -> Stand:
     @contextlib.contextmanager
     def stand(server: Server) -> Iterator[Turn]:
         work.prepare()
-        with serving(server, work.app, floor=work.floor, own=work.own, tls=work.load.tls) as (tree, port):
+        app = work.asynchronous_app if work.asynchronous_app and server.name in ASYNCHRONOUS else work.app
+        load = work.load
+        with serving(server, app, floor=work.floor, own=work.own, tls=load.tls, http2=load.streams > 0) as (tree, port):
             yield turn_of(work, port, {"": tree})
 
     return stand
@@ -97,12 +101,13 @@ def behind_nginx(server: Server) -> Iterator[Turn]:
 def turn_of(work: Workload, port: int, trees: dict[str, Tree]) -> Turn:
     """Checks and warms up. A turn's figures of CPU time begin with what a tree is called here."""
     body_bytes = check(port, work.load, work.expected)
-    wrk.run(work.load, port, WARM_UP_S, CLIENT_CORE, body_bytes)
+    run = h2load.run if work.load.streams else wrk.run
+    run(work.load, port, WARM_UP_S, CLIENT_CORE, body_bytes)
 
     def turn() -> Figures:
         others = OtherLoad()
         before = {prefix: tree.cpu() for prefix, tree in trees.items()}
-        seen = wrk.run(work.load, port, work.turn_s, CLIENT_CORE, body_bytes)
+        seen = run(work.load, port, work.turn_s, CLIENT_CORE, body_bytes)
         spent = {prefix: spent_since(before[prefix], tree.cpu()) for prefix, tree in trees.items()}
         if seen.requests == 0:
             raise ServerError("answered no request under load")

@@ -168,13 +168,13 @@ pub(crate) fn put_cached(out: &mut Vec<u8>, file: &File, sections: &[Section]) -
         match section {
             Section::Text(bytes) => out.extend_from_slice(bytes),
             Section::Part(part) if part.len == 0 => {}
-            Section::Part(part) => match disk::read_cached(file, part.offset, part.len as usize) {
-                Some(bytes) if bytes.len() as u64 == part.len => out.extend_from_slice(&bytes),
-                None | Some(_) => {
+            Section::Part(part) => {
+                let len = part.len as usize;
+                if disk::read_cached_onto(out, file, part.offset, len) != Some(len) {
                     out.truncate(before);
                     return false;
                 }
-            },
+            }
         }
     }
     true

@@ -426,20 +426,29 @@ impl Drop for OpenFile {
 /// What the page cache has at once (preadv2(2), `RWF_NOWAIT`); `None` if it has nothing, or if
 /// the file system cannot tell.
 pub(crate) fn read_cached(file: &File, offset: u64, len: usize) -> Option<Vec<u8>> {
-    let mut bytes = vec![0; len];
-    let mut slices = [io::IoSliceMut::new(&mut bytes)];
+    let mut bytes = Vec::with_capacity(len);
+    read_cached_onto(&mut bytes, file, offset, len).map(|_read| bytes)
+}
+
+/// The same, put behind what is in `out`; gives how much it was.
+pub(crate) fn read_cached_onto(
+    out: &mut Vec<u8>,
+    file: &File,
+    offset: u64,
+    len: usize,
+) -> Option<usize> {
+    let before = out.len();
+    out.resize(before + len, 0);
+    let mut slices = [io::IoSliceMut::new(&mut out[before..])];
     let read = rustix::io::preadv2(
         file,
         &mut slices,
         offset,
         rustix::io::ReadWriteFlags::NOWAIT,
-    )
-    .ok()?;
-    if read == 0 {
-        return None;
-    }
-    bytes.truncate(read);
-    Some(bytes)
+    );
+    let read = read.ok().filter(|&read| read > 0);
+    out.truncate(before + read.unwrap_or(0));
+    read
 }
 
 /// Reads up to `len` bytes, however long it takes.

@@ -240,3 +240,22 @@ def test_messages_of_a_websocket(serve: Serve, tmp_path: Path) -> None:
     counts = Counter(map(kind, calls))
     assert set(counts) == {WAIT, RECEIVE, RING, SEND}
     assert counts[RECEIVE] == counts[SEND] == REQUESTS
+
+
+def test_a_static_file_with_none_beside_it(serve: Serve, tmp_path: Path) -> None:
+    """It is opened, read and closed, and goes out in one piece with its head. Others are looked for once a second."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site/a.css").write_bytes(b"x" * 10_240)
+    server = serve("hello:app", "--static", f"/static={tmp_path}/site")
+    acceptor = server.acceptor()
+    with server.connect() as wire:
+        # The first time the kernel does not know yet that there are none, and a helper thread looks.
+        wire.get("/static/a.css")
+        with strace.tracing([acceptor.pid], tmp_path):
+            for _ in range(REQUESTS):
+                assert len(wire.get("/static/a.css").body) == 10_240
+    counts = Counter(call.name for call in strace.calls(tmp_path)[acceptor.pid])
+    once = {name: counts[name] for name in ("recvfrom", "fstat", "preadv2", "close", "sendto")}
+    assert once == dict.fromkeys(once, REQUESTS)
+    assert REQUESTS <= counts["openat2"] < 2 * REQUESTS
+    assert not counts["sendfile"] and not counts["setsockopt"]

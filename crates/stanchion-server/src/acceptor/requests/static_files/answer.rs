@@ -1,5 +1,6 @@
 //! What is answered of a static file: its head, and which parts of it.
 
+use std::borrow::Cow;
 use std::io;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -9,7 +10,7 @@ use stanchion_http::{
     ranges,
 };
 
-use super::{Attributes, Opened, StaticFiles, date_s};
+use super::{Attributes, Opened, StaticFiles, Wanted, date_s};
 use crate::acceptor::dispatch::reply::Reply;
 use crate::acceptor::dispatch::ticket::{AppAnswer, Section, Start};
 use crate::acceptor::storage::disk::{Disk, OpenFile};
@@ -29,16 +30,27 @@ pub(crate) enum Found {
 
 impl StaticFiles {
     /// Answers a GET or HEAD of a file. Errors are the kernel's, which has no random bytes.
-    pub(crate) fn answer(&self, head: &Head, opened: Opened, disk: &Disk) -> io::Result<Found> {
-        let Opened { file, attributes } = opened;
-        let (file, opened) = (
-            OpenFile::new(file, attributes.file_system, disk),
-            &attributes,
-        );
-        let etag = format!("\"{:x}-{:x}\"", opened.modified_s, opened.len);
+    pub(crate) fn answer(
+        &mut self,
+        head: &Head,
+        opened: Opened,
+        disk: &Disk,
+        now_us: u64,
+    ) -> io::Result<Found> {
+        let Opened {
+            file,
+            attributes: found,
+            wanted,
+        } = opened;
+        if wanted.may_be_coded && found.coding.is_none() && !found.varies {
+            let mount = &mut self.mounts[wanted.mount];
+            mount.uncoded.add(&wanted.path, now_us);
+        }
+        let file = OpenFile::new(file, found.file_system, disk);
+        let etag = format!("\"{:x}-{:x}\"", found.modified_s, found.len);
         let there = Validators {
             etag: &etag,
-            modified_s: opened.modified_s,
+            modified_s: found.modified_s,
         };
         match condition(head, there, date_s) {
             Condition::Failed => {
@@ -49,49 +61,52 @@ impl StaticFiles {
             }
             Condition::NotModified => {
                 let mut wire = status(304);
-                self.put_what_caches_need(&mut wire, opened, &etag);
+                self.put_what_caches_need(&mut wire, (&found, &wanted), &etag);
                 return Ok(without_body(304, wire));
             }
             Condition::Met => {}
         }
         let is_head = head.method() == "HEAD";
-        let parts = match ranges(head, there, opened.len, date_s) {
+        let parts = match ranges(head, there, found.len, date_s) {
             // Of a HEAD it means nothing (RFC 9110 section 14.2).
             _ if is_head => Vec::new(),
             Ranges::Whole => Vec::new(),
             Ranges::Parts(parts) => parts,
             Ranges::Unsatisfiable => {
                 let reply = Reply::text(416, "the file is shorter\n");
-                let len = opened.len;
+                let len = found.len;
                 return Ok(Found::Reply(
                     reply.with("Content-Range", format!("bytes */{len}")),
                 ));
             }
         };
-        let content_type = self.types.of(opened.path.as_bytes()).name;
+        let content_type = &*wanted.content_type;
         let mut wire = status(if parts.is_empty() { 200 } else { 206 });
         let (kind, sections) = match parts.as_slice() {
-            [] => (content_type.to_owned(), vec![section(0, opened.len)]),
+            [] => (Cow::from(content_type), vec![section(0, found.len)]),
             [(start, end)] => {
-                let range = content_range(*start, *end, opened.len);
+                let range = content_range(*start, *end, found.len);
                 put_field(&mut wire, b"Content-Range", range.as_bytes());
-                (content_type.to_owned(), vec![section(*start, *end)])
+                (Cow::from(content_type), vec![section(*start, *end)])
             }
-            parts => in_parts(parts, opened.len, content_type)?,
+            parts => {
+                let (kind, sections) = in_parts(parts, found.len, content_type)?;
+                (Cow::from(kind), sections)
+            }
         };
         put_field(&mut wire, b"Content-Type", kind.as_bytes());
-        if let Some(coding) = opened.coding {
+        if let Some(coding) = found.coding {
             put_field(&mut wire, b"Content-Encoding", coding.name().as_bytes());
         }
         put_field(&mut wire, b"Accept-Ranges", b"bytes");
-        self.put_what_caches_need(&mut wire, opened, &etag);
+        self.put_what_caches_need(&mut wire, (&found, &wanted), &etag);
         let status = if parts.is_empty() { 200 } else { 206 };
         if is_head {
             let mut digits = itoa::Buffer::new();
             put_field(
                 &mut wire,
                 b"Content-Length",
-                digits.format(opened.len).as_bytes(),
+                digits.format(found.len).as_bytes(),
             );
             return Ok(without_body(status, wire));
         }
@@ -104,18 +119,23 @@ impl StaticFiles {
     }
 
     /// What a 304 says as well (RFC 9110 section 15.4.5).
-    fn put_what_caches_need(&self, wire: &mut Vec<u8>, opened: &Attributes, etag: &str) {
-        let modified = UNIX_EPOCH + Duration::from_secs(opened.modified_s);
+    fn put_what_caches_need(
+        &self,
+        wire: &mut Vec<u8>,
+        (found, wanted): (&Attributes, &Wanted),
+        etag: &str,
+    ) {
+        let modified = UNIX_EPOCH + Duration::from_secs(found.modified_s);
         put_field(
             wire,
             b"Last-Modified",
             httpdate::fmt_http_date(modified).as_bytes(),
         );
         put_field(wire, b"ETag", etag.as_bytes());
-        if opened.varies {
+        if found.varies {
             put_field(wire, b"Vary", b"Accept-Encoding");
         }
-        if has_hash(opened.path.as_bytes()) {
+        if has_hash(wanted.path.as_bytes()) {
             put_field(wire, b"Cache-Control", IMMUTABLE.as_bytes());
         } else if self.max_age_s > 0 {
             let value = format!("public, max-age={}", self.max_age_s);

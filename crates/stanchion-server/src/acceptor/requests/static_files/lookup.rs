@@ -1,6 +1,7 @@
 //! Finding a file below a directory: what the kernel has in its caches at once, the rest by a helper thread.
 
 use std::ffi::{CStr, CString};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -13,6 +14,9 @@ use crate::acceptor::storage::disk::{Disk, FileSystem, file_system_of};
 
 /// How often a file is looked for while others rename what is around it.
 const TRIES_MAX: u32 = 100;
+
+/// A file that is there.
+type Present = (File, Attributes);
 
 /// Whether the disk may be waited for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -37,7 +41,7 @@ pub(super) fn probe(directory: BorrowedFd<'_>) -> io::Result<()> {
 
 impl Wanted {
     /// Looks for it, without waiting for the disk.
-    pub(crate) fn look(self, disk: &Disk, connection: u32) -> Look {
+    pub(super) fn look(self, disk: &Disk, connection: u32) -> Look {
         let found = match self.file_system {
             FileSystem::Own => self.find(Patience::None),
             FileSystem::Foreign => Err(Errno::XDEV),
@@ -47,15 +51,18 @@ impl Wanted {
             Err(Errno::AGAIN | Errno::INVAL) => FileSystem::Own,
             // It is mounted below the directory, or a link leads out.
             Err(Errno::XDEV) => FileSystem::Foreign,
-            found => return Look::Done(found.map_err(io::Error::from)),
+            found => return Look::Done(self.opened(found)),
         };
-        let find = move || Ok(self.find_patiently()?);
+        let find = move || {
+            let found = self.find_patiently();
+            self.opened(found)
+        };
         Look::Waits(disk.start(file_system, connection, find))
     }
 
     /// As [`Self::find`]. The kernel asks to try again if something was renamed or mounted meanwhile, wherever that was,
     /// since a link with `..` may then lead out (openat2(2)).
-    fn find_patiently(&self) -> Result<Option<Opened>, Errno> {
+    fn find_patiently(&self) -> Result<Option<Present>, Errno> {
         let mut tries = 1;
         loop {
             match self.find(Patience::Any) {
@@ -65,8 +72,17 @@ impl Wanted {
         }
     }
 
+    fn opened(self, found: Result<Option<Present>, Errno>) -> io::Result<Option<Opened>> {
+        let found = found?;
+        Ok(found.map(|(file, attributes)| Opened {
+            file,
+            attributes,
+            wanted: self,
+        }))
+    }
+
     /// The file, in the coding that its client wants most of those that are there.
-    fn find(&self, patience: Patience) -> Result<Option<Opened>, Errno> {
+    fn find(&self, patience: Patience) -> Result<Option<Present>, Errno> {
         if self.may_be_coded {
             for &coding in &self.codings {
                 let path = coded(&self.path, coding);
@@ -75,16 +91,18 @@ impl Wanted {
                     Err(Errno::ACCESS | Errno::PERM) => None,
                     found => found?,
                 };
-                if let Some(found) = found {
-                    return Ok(Some(found.with(Some(coding), true, &self.path)));
+                if let Some((file, mut attributes)) = found {
+                    attributes.coding = Some(coding);
+                    attributes.varies = true;
+                    return Ok(Some((file, attributes)));
                 }
             }
         }
-        let Some(found) = self.open_file(&self.path, patience)? else {
+        let Some((file, mut attributes)) = self.open_file(&self.path, patience)? else {
             return Ok(None);
         };
-        let varies = self.may_be_coded && self.has_coded(patience)?;
-        Ok(Some(found.with(None, varies, &self.path)))
+        attributes.varies = self.may_be_coded && self.has_coded(patience)?;
+        Ok(Some((file, attributes)))
     }
 
     /// Whether it is there in a coding that its client does not take.
@@ -115,7 +133,7 @@ impl Wanted {
         }
     }
 
-    fn open_file(&self, path: &CStr, patience: Patience) -> Result<Option<Opened>, Errno> {
+    fn open_file(&self, path: &CStr, patience: Patience) -> Result<Option<Present>, Errno> {
         // A pipe is not waited for (open(2), O_NONBLOCK).
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let Some(fd) = self.open(path, flags, patience)? else {
@@ -123,8 +141,8 @@ impl Wanted {
         };
         let stat = fstat(&fd)?;
         let is_plain = rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file();
-        Ok(is_plain.then(|| Opened {
-            attributes: Attributes {
+        Ok(is_plain.then(|| {
+            let attributes = Attributes {
                 file_system: match patience {
                     Patience::None => FileSystem::Own,
                     Patience::Any => file_system_of(&fd),
@@ -133,19 +151,9 @@ impl Wanted {
                 modified_s: u64::try_from(stat.st_mtime).unwrap_or(0),
                 coding: None,
                 varies: false,
-                path: path.to_owned(),
-            },
-            file: fd.into(),
+            };
+            (fd.into(), attributes)
         }))
-    }
-}
-
-impl Opened {
-    fn with(mut self, coding: Option<Coding>, varies: bool, path: &CStr) -> Self {
-        self.attributes.coding = coding;
-        self.attributes.varies = varies;
-        path.clone_into(&mut self.attributes.path);
-        self
     }
 }
 

@@ -3,6 +3,7 @@
 mod answer;
 mod lookup;
 mod types;
+mod uncoded;
 
 use std::ffi::CString;
 use std::fs::File;
@@ -26,6 +27,7 @@ use crate::settings::{Settings, StaticMissing};
 use crate::tally::Outcome;
 use answer::Found;
 use types::Types;
+use uncoded::Uncoded;
 
 /// The directories, and what is known of their files.
 pub(crate) struct StaticFiles {
@@ -41,18 +43,22 @@ struct Mount {
     prefix: String,
     directory: Arc<OwnedFd>,
     file_system: FileSystem,
+    uncoded: Uncoded,
 }
 
 /// What a request asks for, if it is a static file.
 #[derive(Debug)]
 pub(crate) struct Wanted {
+    /// The number of its mount.
+    mount: usize,
     directory: Arc<OwnedFd>,
     file_system: FileSystem,
     /// Below it.
     path: CString,
+    content_type: Arc<str>,
     /// What its client takes, the best first.
     codings: Vec<Coding>,
-    /// There may be files beside it that have the same in a coding.
+    /// There may be files beside it that have the same in a coding, so that they are looked for.
     may_be_coded: bool,
 }
 
@@ -61,6 +67,7 @@ pub(crate) struct Wanted {
 pub(crate) struct Opened {
     file: File,
     attributes: Attributes,
+    wanted: Wanted,
 }
 
 /// What is known of a file that was asked for.
@@ -73,8 +80,6 @@ struct Attributes {
     coding: Option<Coding>,
     /// Who takes other codings gets another file.
     varies: bool,
-    /// What was asked for, whatever the coding.
-    path: CString,
 }
 
 /// What a look for a file has come to, as far as it did.
@@ -104,6 +109,7 @@ impl StaticFiles {
                 prefix: dir.prefix.clone(),
                 file_system: disk::file_system_of(&directory),
                 directory: Arc::new(directory),
+                uncoded: Uncoded::default(),
             })
         });
         let mounts: Vec<_> = mounts.collect::<io::Result<_>>()?;
@@ -120,14 +126,15 @@ impl StaticFiles {
     }
 
     /// What a request asks for, if its path is below one of the prefixes. `Err`: it names what no file here may be called.
-    pub(crate) fn wanted(&self, head: &Head) -> Option<Result<Wanted, NoFile>> {
+    pub(crate) fn wanted(&self, head: &Head, now_us: u64) -> Option<Result<Wanted, NoFile>> {
         if self.mounts.is_empty() || !matches!(head.method(), "GET" | "HEAD") {
             return None;
         }
         let path = percent_decoded(head.path());
-        let (mount, path) = self.mounts.iter().find_map(|mount| {
+        let mut mounts = self.mounts.iter().enumerate();
+        let (number, mount, path) = mounts.find_map(|(number, mount)| {
             let rest = path.strip_prefix(mount.prefix.as_bytes())?;
-            Some((mount, rest.strip_prefix(b"/")?))
+            Some((number, mount, rest.strip_prefix(b"/")?))
         })?;
         let is_name = |name: &[u8]| !name.is_empty() && name[0] != b'.';
         if !path.split(|&byte| byte == b'/').all(is_name) {
@@ -136,11 +143,14 @@ impl StaticFiles {
         let Ok(path) = CString::new(path) else {
             return Some(Err(NoFile));
         };
-        let may_be_coded = self.types.of(path.as_bytes()).pays;
+        let kind = self.types.of(path.as_bytes());
+        let may_be_coded = kind.pays && !mount.uncoded.has(&path, now_us);
         Some(Ok(Wanted {
+            mount: number,
             directory: Arc::clone(&mount.directory),
             file_system: mount.file_system,
             path,
+            content_type: Arc::clone(&kind.name),
             codings: if may_be_coded {
                 codings_taken(head, &Coding::ALL)
             } else {
@@ -154,7 +164,7 @@ impl StaticFiles {
 impl Requests {
     /// Answers a request for a static file, and has all others join the line.
     pub(super) fn seek_file(&mut self, ticket: &Rc<Ticket>, connection: u32) -> Option<Looking> {
-        match self.static_files.wanted(&ticket.request.head) {
+        match self.static_files.wanted(&ticket.request.head, self.now_us) {
             None => self.dispatch.join(ticket, self.now_us),
             Some(Err(NoFile)) => self.no_file(ticket),
             Some(Ok(wanted)) => match wanted.look(&self.disk, connection) {
@@ -187,7 +197,7 @@ impl Requests {
         let answered = match found {
             Ok(Some(opened)) => {
                 let (head, disk) = (&ticket.request.head, &self.disk);
-                self.static_files.answer(head, opened, disk)
+                self.static_files.answer(head, opened, disk, self.now_us)
             }
             Ok(None) => return self.no_file(ticket),
             Err(error) => Err(error),

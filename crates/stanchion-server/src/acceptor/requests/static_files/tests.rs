@@ -1,3 +1,4 @@
+use std::cell::Cell;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use crate::acceptor::storage::scratch::Scratch;
 struct Site {
     home: PathBuf,
     scratch: Scratch,
+    now_us: Cell<u64>,
 }
 
 impl Site {
@@ -21,7 +23,12 @@ impl Site {
         let scratch = Scratch::new(&format!("static-{name}"), 0);
         let home = std::env::temp_dir().join(format!("stanchion-static-{name}-{}", id()));
         fs::create_dir_all(home.join("files/css")).unwrap();
-        let site = Self { home, scratch };
+        let now_us = Cell::new(0);
+        let site = Self {
+            home,
+            scratch,
+            now_us,
+        };
         site.put("files/a.css", "0123456789");
         site.put("secret.css", "secret");
         site
@@ -48,16 +55,26 @@ impl Site {
     }
 
     /// What a request gets, if it is for a file that is there.
-    fn get(&self, files: &StaticFiles, head: &Head) -> Option<Found> {
-        let wanted = files.wanted(head)?.ok()?;
+    fn get(&self, files: &mut StaticFiles, head: &Head) -> Option<Found> {
+        let now_us = self.now_us.get();
+        let wanted = files.wanted(head, now_us)?.ok()?;
         let found = match wanted.look(&self.scratch.disk, 0) {
             Look::Done(found) => found.unwrap(),
             Look::Waits(mut job) => self.scratch.until(|| job.take()).unwrap(),
         };
-        Some(files.answer(head, found?, &self.scratch.disk).unwrap())
+        Some(
+            files
+                .answer(head, found?, &self.scratch.disk, now_us)
+                .unwrap(),
+        )
     }
 
-    fn text(&self, files: &StaticFiles, target: &str, fields: &[(&str, &str)]) -> Option<String> {
+    fn text(
+        &self,
+        files: &mut StaticFiles,
+        target: &str,
+        fields: &[(&str, &str)],
+    ) -> Option<String> {
         match self.get(files, &Head::of("GET", target, fields))? {
             Found::Reply(reply) => Some(format!("{} {:?}", reply.status, reply.fields)),
             Found::File(answer) => Some(told(&answer)),
@@ -101,38 +118,48 @@ fn css(first: &str, body: &str) -> String {
 #[test]
 fn a_file_is_answered_whole_or_in_parts() {
     let site = Site::new("parts");
-    let files = site.open("");
-    let get = |fields: &[(&str, &str)]| site.text(&files, "/s/a.css?x=1", fields);
+    let mut files = site.open("");
+    let mut get = |target: &str, fields: &[(&str, &str)]| site.text(&mut files, target, fields);
+    let target = "/s/a.css?x=1";
     let whole = Some(css(
         "HTTP/1.1 200 OK\nContent-Type: text/css\n",
         "0123456789",
     ));
-    assert_eq!(get(&[]), whole);
-    assert_eq!(site.text(&files, "/s/%61.css", &[]), whole);
-    assert_eq!(get(&[("Range", "lines=1-9")]), whole);
+    assert_eq!(get(target, &[]), whole);
+    assert_eq!(get("/s/%61.css", &[]), whole);
+    assert_eq!(get(target, &[("Range", "lines=1-9")]), whole);
     let part = Some(css(
         "HTTP/1.1 206 Partial Content\nContent-Range: bytes 2-4/10\nContent-Type: text/css\n",
         "234",
     ));
-    assert_eq!(get(&[("Range", "bytes=2-4")]), part);
-    assert_eq!(get(&[("Range", "bytes=2-4"), ("If-Range", ETAG)]), part);
-    assert_eq!(get(&[("Range", "bytes=2-4"), ("If-Range", MODIFIED)]), part);
-    assert_eq!(get(&[("Range", "bytes=2-4"), ("If-Range", "\"x\"")]), whole);
-    let none = get(&[("Range", "bytes=10-")]).unwrap();
+    assert_eq!(get(target, &[("Range", "bytes=2-4")]), part);
+    assert_eq!(
+        get(target, &[("Range", "bytes=2-4"), ("If-Range", ETAG)]),
+        part
+    );
+    assert_eq!(
+        get(target, &[("Range", "bytes=2-4"), ("If-Range", MODIFIED)]),
+        part
+    );
+    assert_eq!(
+        get(target, &[("Range", "bytes=2-4"), ("If-Range", "\"x\"")]),
+        whole
+    );
+    let none = get(target, &[("Range", "bytes=10-")]).unwrap();
     assert_eq!(none, "416 [(\"Content-Range\", \"bytes */10\")]");
     let same = Some(format!(
         "HTTP/1.1 304 Not Modified\nLast-Modified: {MODIFIED}\nETag: {ETAG}\n\n"
     ));
-    assert_eq!(get(&[("If-None-Match", ETAG)]), same);
-    assert_eq!(get(&[("If-Modified-Since", MODIFIED)]), same);
-    assert_eq!(get(&[("If-Match", "\"x\"")]).unwrap(), "412 []");
+    assert_eq!(get(target, &[("If-None-Match", ETAG)]), same);
+    assert_eq!(get(target, &[("If-Modified-Since", MODIFIED)]), same);
+    assert_eq!(get(target, &[("If-Match", "\"x\"")]).unwrap(), "412 []");
 }
 
 #[test]
 fn several_parts_are_one_answer() {
     let site = Site::new("several");
     let text = site
-        .text(&site.open(""), "/s/a.css", &[("Range", "bytes=0-1,-1")])
+        .text(&mut site.open(""), "/s/a.css", &[("Range", "bytes=0-1,-1")])
         .unwrap();
     let (head, body) = text.split_once("\n\n").unwrap();
     let (_, boundary) = head.split_once("multipart/byteranges; boundary=").unwrap();
@@ -148,7 +175,7 @@ fn several_parts_are_one_answer() {
 fn a_head_has_the_fields_and_no_body() {
     let site = Site::new("head");
     let head = Head::of("HEAD", "/s/a.css", &[("Range", "bytes=0-0")]);
-    let Some(Found::File(answer)) = site.get(&site.open(""), &head) else {
+    let Some(Found::File(answer)) = site.get(&mut site.open(""), &head) else {
         panic!("it is there");
     };
     let expected = format!(
@@ -172,7 +199,7 @@ fn nothing_is_found_outside_nor_hidden_nor_of_another_kind() {
     symlink("circle.css", files.join("circle.css")).unwrap();
     symlink("/proc/self/root", files.join("root")).unwrap();
     rustix::fs::mkfifoat(CWD, files.join("pipe"), Mode::RUSR).unwrap();
-    let mounted = site.open("");
+    let mut mounted = site.open("");
     for target in [
         "/s/.hidden",
         "/s/.git/config",
@@ -197,13 +224,13 @@ fn nothing_is_found_outside_nor_hidden_nor_of_another_kind() {
         "/x/s/a.css",
         "/s/none",
     ] {
-        assert!(site.text(&mounted, target, &[]).is_none(), "{target}");
+        assert!(site.text(&mut mounted, target, &[]).is_none(), "{target}");
     }
     let long = format!("/s/{}", "a".repeat(300));
-    assert!(site.text(&mounted, &long, &[]).is_none());
-    assert!(site.text(&mounted, "/s/in.css", &[]).is_some());
+    assert!(site.text(&mut mounted, &long, &[]).is_none());
+    assert!(site.text(&mut mounted, "/s/in.css", &[]).is_some());
     let post = Head::of("POST", "/s/a.css", &[]);
-    assert!(mounted.wanted(&post).is_none());
+    assert!(mounted.wanted(&post, 0).is_none());
 }
 
 #[test]
@@ -213,10 +240,10 @@ fn who_takes_a_coding_gets_the_file_that_has_it() {
     site.put("files/a.css.br", "brotli");
     site.put("files/b.png", "b");
     site.put("files/b.png.gz", "gzipped");
-    let files = site.open("");
-    let get = |target: &str, taken: &str| {
+    let mut files = site.open("");
+    let mut get = |target: &str, taken: &str| {
         let fields = [("Accept-Encoding", taken)];
-        let text = site.text(&files, target, &fields).unwrap();
+        let text = site.text(&mut files, target, &fields).unwrap();
         let (head, body) = text.split_once("\n\n").unwrap();
         let field = |name: &str| {
             let line = head.lines().find_map(|line| line.strip_prefix(name));
@@ -250,6 +277,31 @@ fn who_takes_a_coding_gets_the_file_that_has_it() {
 }
 
 #[test]
+fn what_is_put_beside_a_file_is_seen_within_a_second() {
+    let site = Site::new("beside");
+    let mut files = site.open("");
+    let mut get = |taken: &str| {
+        let fields = [("Accept-Encoding", taken)];
+        let text = site.text(&mut files, "/s/a.css", &fields).unwrap();
+        let body = text.split_once("\n\n").unwrap().1.to_owned();
+        (body, text.contains("Vary: Accept-Encoding"))
+    };
+    let own = |varies| ("0123456789".to_owned(), varies);
+    let coded = || ("gzipped".to_owned(), true);
+    assert_eq!(get(""), own(false));
+    site.put("files/a.css.gz", "gzipped");
+    site.now_us.set(999_999);
+    assert_eq!(get("gzip"), own(false), "it is not looked for yet");
+    site.now_us.set(1_000_000);
+    assert_eq!(
+        (get("gzip"), get(""), get("gzip")),
+        (coded(), own(true), coded())
+    );
+    fs::remove_file(site.home.join("files/a.css.gz")).unwrap();
+    assert_eq!(get("gzip"), own(false), "that it is gone is seen at once");
+}
+
+#[test]
 fn a_name_with_a_hash_may_be_kept_for_good() {
     let site = Site::new("hash");
     let names = [
@@ -265,10 +317,10 @@ fn a_name_with_a_hash_may_be_kept_for_good() {
         ("app.0f3c9a2b41dg.css", false),
         ("a.css", false),
     ];
-    let (plain, aged) = (site.open(""), site.open(", \"static_max_age\": 60"));
+    let (mut plain, mut aged) = (site.open(""), site.open(", \"static_max_age\": 60"));
     for (name, is_hashed) in names {
         site.put(&format!("files/{name}"), "x");
-        let of = |files: &StaticFiles| {
+        let of = |files: &mut StaticFiles| {
             let text = site.text(files, &format!("/s/{name}"), &[]).unwrap();
             let line = text
                 .lines()
@@ -276,9 +328,9 @@ fn a_name_with_a_hash_may_be_kept_for_good() {
             line.map(str::to_owned)
         };
         let forever = is_hashed.then(|| "public, max-age=31536000, immutable".to_owned());
-        assert_eq!(of(&plain), forever, "{name}");
+        assert_eq!(of(&mut plain), forever, "{name}");
         assert_eq!(
-            of(&aged),
+            of(&mut aged),
             forever.or(Some("public, max-age=60".to_owned())),
             "{name}"
         );
@@ -305,7 +357,10 @@ fn on_a_file_system_that_may_not_answer_a_helper_thread_looks() {
     ] {
         let text = format!("{{\"static_files\": [\"/s={directory}\"]}}");
         let files = StaticFiles::open(&Settings::from_json(&text).unwrap()).unwrap();
-        let wanted = files.wanted(&Head::of("GET", path, &[])).unwrap().unwrap();
+        let wanted = files
+            .wanted(&Head::of("GET", path, &[]), 0)
+            .unwrap()
+            .unwrap();
         let Look::Waits(mut job) = wanted.look(&scratch.disk, 0) else {
             panic!("{directory}: the event loop has looked");
         };

@@ -1,6 +1,7 @@
 //! Content types of files, by the endings of their names.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use stanchion_http::rules::is_plain_text;
 
@@ -48,16 +49,19 @@ const KNOWN: &[(&str, &str)] = &[
 ];
 
 /// What is known of a file by its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Type<'t> {
-    pub(super) name: &'t str,
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Type {
+    pub(super) name: Arc<str>,
     /// To compress it saves something, so that there may be coded files beside it.
     pub(super) pays: bool,
 }
 
 /// The types by endings, in lower case.
-#[derive(Default)]
-pub(super) struct Types(HashMap<String, String>);
+pub(super) struct Types {
+    known: HashMap<String, Type>,
+    /// Of all others.
+    other: Type,
+}
 
 impl Types {
     /// What the system's table says, and ours for what it does not know.
@@ -76,24 +80,41 @@ impl Types {
                 continue;
             };
             for ending in words {
-                types.insert(ending.to_ascii_lowercase(), name.to_owned());
+                types.insert(ending.to_ascii_lowercase(), Type::of(name));
             }
         }
         for (ending, name) in KNOWN {
             let given = types.entry((*ending).to_owned());
-            given.or_insert_with(|| (*name).to_owned());
+            given.or_insert_with(|| Type::of(name));
         }
-        Self(types)
+        Self {
+            known: types,
+            ..Self::default()
+        }
     }
 
-    pub(super) fn of(&self, path: &[u8]) -> Type<'_> {
+    pub(super) fn of(&self, path: &[u8]) -> &Type {
         let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
         let ending = name.iter().rposition(|&byte| byte == b'.');
         let ending = ending.map_or(&b""[..], |at| &name[at + 1..]);
         let ending = String::from_utf8_lossy(ending).to_ascii_lowercase();
-        let name = self.0.get(&ending).map_or(UNKNOWN, String::as_str);
-        Type {
-            name,
+        self.known.get(&ending).unwrap_or(&self.other)
+    }
+}
+
+impl Default for Types {
+    fn default() -> Self {
+        Self {
+            known: HashMap::new(),
+            other: Type::of(UNKNOWN),
+        }
+    }
+}
+
+impl Type {
+    fn of(name: &str) -> Self {
+        Self {
+            name: name.into(),
             pays: pays(name),
         }
     }
@@ -134,7 +155,8 @@ mod tests {
             ("a.", UNKNOWN, false),
             ("", UNKNOWN, false),
         ] {
-            assert_eq!(types.of(path.as_bytes()), Type { name, pays }, "{path}");
+            let name = name.into();
+            assert_eq!(types.of(path.as_bytes()), &Type { name, pays }, "{path}");
         }
     }
 }

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import signal
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -93,6 +92,4 @@ async def app(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> 
             return
         case "/go":
             GO.set()
-        case "/stop":
-            os.kill(pid, signal.SIGSTOP)
     await answer(send, str(pid))

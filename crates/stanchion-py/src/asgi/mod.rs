@@ -33,6 +33,7 @@ use compression::Compression;
 use reading::Reader;
 use running::Running;
 use socket::Socket;
+use upkeep::tell_news;
 
 use crate::loop_seats::{LOOKS_MAX, LoopSeats, Seated};
 
@@ -118,11 +119,7 @@ impl Puller {
             let running = state.running.get(slot as usize).and_then(Option::as_ref);
             let running = running.map(|running| running.clone_ref(py));
             drop(state);
-            let looked = running.map(|running| running.look(py));
-            if let Some(Err(failure)) = looked {
-                // Others have news too.
-                error!("a request cannot be told what is new: {failure}");
-            }
+            tell_news(py, running);
         }
     }
 
@@ -184,7 +181,9 @@ impl Puller {
         }
         let before = state.running[slot].replace(running.clone_ref(py));
         drop(state);
-        drop(before);
+        // If that still ran, something has written over its slot, and the acceptor has taken that back: it hears so now, as
+        // nobody would have it look later. A worker that waits for it would not leave.
+        tell_news(py, before);
         Ok((scope, running))
     }
 

@@ -8,12 +8,20 @@ use pyo3::types::PyString;
 use stanchion_server::log::EXCEPTION;
 use tracing::{error, info};
 
+use super::running::Running;
 use super::{Puller, State};
 use crate::hooks;
 use crate::wsgi::traceback;
 
 /// What runs is looked at in so many parts, one with each beat of the loop: all of it within a second.
 const PARTS: usize = 4;
+
+/// Has it look for what is new. Others have news too, whatever comes of that.
+pub(super) fn tell_news(py: Python<'_>, running: Option<Running>) {
+    if let Some(Err(failure)) = running.map(|running| running.look(py)) {
+        error!("a request cannot be told what is new: {failure}");
+    }
+}
 
 impl Puller {
     /// Lets a part of what runs look, whether or not there is a notice: another worker may have written over it. What

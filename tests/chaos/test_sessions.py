@@ -221,11 +221,13 @@ def test_sessions_are_told_to_come_again_while_masters_are_replaced_and_workers_
     log = victim.server.log
 
     def upgrade() -> None:
-        mark = log.mark()
-        victim.server.signal(signal.SIGUSR2)
-        said = log.wait(r"upgraded: the new master (\d+) serves|upgrade failed: ", mark)
-        if said[1]:
-            victim.server.follow(int(said[1]))
+        """Again if it fails, as it does when its template is killed at the wrong moment."""
+        successor = None
+        while not successor:
+            mark = log.mark()
+            victim.server.signal(signal.SIGUSR2)
+            successor = log.wait(r"upgraded: the new master (\d+) serves|upgrade failed: ", mark)[1]
+        victim.server.follow(int(successor))
 
     with no_place_leaks(victim):
         before = settled(victim)[0]

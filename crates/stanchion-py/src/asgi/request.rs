@@ -19,7 +19,7 @@ use super::awaited::{Awaited, reject, resolve};
 use super::input::Input;
 use super::progress::{Progress, client_gone, write_all};
 use super::running::Running;
-use super::waits::{Put, Waited};
+use super::waits::{Put, Waited, is_set};
 use crate::answer::{Answer, Stage};
 use crate::head::Head;
 use crate::hooks;
@@ -462,12 +462,6 @@ pub(super) fn comes_of_gone_client(py: Python<'_>, failure: &PyErr) -> bool {
         raised = of("__cause__").or_else(|| of("__context__"));
     }
     false
-}
-
-/// Whether a message says so of itself; else it is not so.
-pub(super) fn is_set(message: &Bound<'_, PyDict>, what: &Bound<'_, PyString>) -> PyResult<bool> {
-    let value = message.get_item(what)?;
-    value.map_or(Ok(false), |value| value.is_truthy())
 }
 
 fn disconnect(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {

@@ -23,7 +23,7 @@ use super::progress::{Progress, client_gone, write_all};
 use super::request::{as_bytes, comes_of_gone_client, wake};
 use super::running::Running;
 use super::standing::{Standing, State};
-use super::waits::{Waited, future_of};
+use super::waits::{Waited, future_of, is_set};
 use crate::answer::{Answer, Stage};
 use crate::wsgi::traceback;
 
@@ -424,8 +424,7 @@ impl Socket {
     fn denial(&self, py: Python<'_>, message: &Bound<'_, PyDict>) -> PyResult<Option<Py<PyAny>>> {
         let piece = message.get_item(intern!(py, "body"))?;
         let piece = piece.map(|piece| as_bytes(&piece)).transpose()?;
-        let more = message.get_item(intern!(py, "more_body"))?;
-        let is_last = more.map_or(Ok(true), |more| more.is_truthy().map(|more| !more))?;
+        let is_last = !is_set(message, intern!(py, "more_body"))?;
         let mut state = self.lock(py);
         if state.phase != Standing::Denying {
             return Err(unexpected("websocket.http.response.body"));

@@ -8,8 +8,8 @@ use stanchion_http::field_lines;
 use stanchion_server::record::{AnswerHead, TRAILERS_BYTES_MAX};
 
 use super::progress::{Progress, client_gone};
-use super::request::{Request, is_set};
-use super::waits::Put;
+use super::request::Request;
+use super::waits::{Put, is_set};
 use crate::head::take_in_trailers;
 
 impl Request {
@@ -21,8 +21,7 @@ impl Request {
     ) -> PyResult<Option<Py<PyAny>>> {
         let headers = message.get_item(intern!(py, "headers"))?;
         let is_last = !is_set(message, intern!(py, "more_trailers"))?;
-        let mut given = AnswerHead::default();
-        given.begin_trailers();
+        let mut given = AnswerHead::trailers();
         // What gives them may be code of the app's, which may call this very request.
         if let Some(headers) = headers {
             take_in_trailers(&mut given, &headers)?;
@@ -60,9 +59,7 @@ impl Progress {
     pub(super) fn body_given(&mut self, is_last: bool) {
         self.is_answered = is_last && !self.answer.promises_trailers();
         if is_last && self.answer.promises_trailers() {
-            let mut trailers = AnswerHead::default();
-            trailers.begin_trailers();
-            self.trailers = Some(trailers);
+            self.trailers = Some(AnswerHead::trailers());
         }
     }
 

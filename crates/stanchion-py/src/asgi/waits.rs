@@ -178,12 +178,17 @@ fn is_end(message: &Bound<'_, PyAny>) -> PyResult<bool> {
         Some("websocket.close") => true,
         Some("http.response.body" | "websocket.http.response.body") => {
             let piece = message.get_item(intern!(py, "body"))?;
-            let more = message.get_item(intern!(py, "more_body"))?;
             let len = piece.map_or(Ok(0), |piece| piece.len())?;
-            len == 0 && !more.map_or(Ok(false), |more| more.is_truthy())?
+            len == 0 && !is_set(message, intern!(py, "more_body"))?
         }
         _ => false,
     })
+}
+
+/// Whether a message says so of itself; else it is not so.
+pub(super) fn is_set(message: &Bound<'_, PyDict>, what: &Bound<'_, PyString>) -> PyResult<bool> {
+    let value = message.get_item(what)?;
+    value.map_or(Ok(false), |value| value.is_truthy())
 }
 
 pub(super) fn future_of<'py>(event_loop: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {

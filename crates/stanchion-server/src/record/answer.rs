@@ -60,10 +60,11 @@ impl AnswerHead {
         put_status(&mut self.bytes, status, reason);
     }
 
-    /// Begins trailers, which are fields alone, and forgets what was here.
-    pub fn begin_trailers(&mut self) {
-        self.bytes.clear();
-        self.bytes.resize(PREFIX_BYTES, 0);
+    /// None yet of trailers, which are fields alone.
+    pub fn trailers() -> Self {
+        Self {
+            bytes: vec![0; PREFIX_BYTES],
+        }
     }
 
     /// Adds a field, whose name and value have been checked.
@@ -256,8 +257,7 @@ mod tests {
     fn pieces_are_told_from_trailers() {
         assert_eq!(answer_part(&piece_prefix(7)), Ok(AnswerPart::Piece(7)));
         assert_eq!(answer_prefix(&piece_prefix(7)), Err(BadRecord));
-        let mut trailers = AnswerHead::default();
-        trailers.begin_trailers();
+        let mut trailers = AnswerHead::trailers();
         for (value, is_fit) in [(TRAILERS_BYTES_MAX - 5, true), (1, false)] {
             trailers.field(b"a", &b"x".repeat(value));
             let len = trailers.wire().len();

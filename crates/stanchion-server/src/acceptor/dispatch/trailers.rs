@@ -107,9 +107,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn trailers(lines: &[u8]) -> Vec<u8> {
-        let mut head = AnswerHead::default();
-        head.begin_trailers();
-        let mut whole = head.whole_trailers().to_vec();
+        let mut whole = AnswerHead::trailers().whole_trailers().to_vec();
         whole[..4].copy_from_slice(&(lines.len() as u32).to_le_bytes());
         whole.extend_from_slice(lines);
         whole

@@ -33,7 +33,7 @@ use compression::Compression;
 use reading::Reader;
 use running::Running;
 use socket::Socket;
-use upkeep::tell_news;
+use upkeep::has_looked;
 
 use crate::loop_seats::{LOOKS_MAX, LoopSeats, Seated};
 
@@ -119,7 +119,7 @@ impl Puller {
             let running = state.running.get(slot as usize).and_then(Option::as_ref);
             let running = running.map(|running| running.clone_ref(py));
             drop(state);
-            tell_news(py, running);
+            has_looked(running.map(|running| running.look(py)));
         }
     }
 
@@ -183,7 +183,7 @@ impl Puller {
         drop(state);
         // If that still ran, something has written over its slot, and the acceptor has taken that back: it hears so now, as
         // nobody would have it look later. A worker that waits for it would not leave.
-        tell_news(py, before);
+        has_looked(before.map(|before| before.look(py)));
         Ok((scope, running))
     }
 

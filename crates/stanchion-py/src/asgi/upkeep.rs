@@ -8,7 +8,6 @@ use pyo3::types::PyString;
 use stanchion_server::log::EXCEPTION;
 use tracing::{error, info};
 
-use super::running::Running;
 use super::{Puller, State};
 use crate::hooks;
 use crate::wsgi::traceback;
@@ -16,9 +15,9 @@ use crate::wsgi::traceback;
 /// What runs is looked at in so many parts, one with each beat of the loop: all of it within a second.
 const PARTS: usize = 4;
 
-/// Has it look for what is new. Others have news too, whatever comes of that.
-pub(super) fn tell_news(py: Python<'_>, running: Option<Running>) {
-    if let Some(Err(failure)) = running.map(|running| running.look(py)) {
+/// It has looked for what is new, if there is one. Others have news too, whatever came of that.
+pub(super) fn has_looked(looked: Option<PyResult<()>>) {
+    if let Some(Err(failure)) = looked {
         error!("a request cannot be told what is new: {failure}");
     }
 }
@@ -34,9 +33,7 @@ impl Puller {
         let looking: Vec<_> = looking.map(|running| running.clone_ref(py)).collect();
         drop(guard);
         for running in looking {
-            if let Err(failure) = running.look_again(py) {
-                error!("a request cannot be told what is new: {failure}");
-            }
+            has_looked(Some(running.look_again(py)));
             running.rest(py);
         }
     }

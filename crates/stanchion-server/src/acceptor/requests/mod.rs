@@ -287,8 +287,7 @@ impl Requests {
         connection: u32,
     ) -> (Rc<Ticket>, Option<Refusal>) {
         let trace = self.observers.begin_trace(&mut head, started_us);
-        let said = peer.said(&head).map(|head| self.said_scheme(head));
-        let said = said.transpose().map(Option::flatten);
+        let said = self.said_scheme(&head, peer);
         let fault = self.field_rules.check(&head, peer.trusted).err();
         let id = self.request_ids.as_ref();
         let id = id.map(|ids| ids.name(&head, peer.trusted));
@@ -323,7 +322,10 @@ impl Requests {
     }
 
     /// The scheme by which the client came, if a proxy that we believe says so.
-    fn said_scheme(&self, head: &Head) -> Result<Option<&'static str>, Fault> {
+    fn said_scheme(&self, head: &Head, peer: &Peer) -> Result<Option<&'static str>, Fault> {
+        let Some(head) = peer.said(head) else {
+            return Ok(None);
+        };
         match self.believed.field {
             ClientField::XForwardedFor => self.scheme_fields.scheme(head),
             field @ ClientField::Forwarded => {

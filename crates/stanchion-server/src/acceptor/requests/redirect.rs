@@ -24,9 +24,8 @@ impl Requests {
         if self.https_port.is_none() {
             return false;
         }
-        let said = peer.said(head).map(|head| self.said_scheme(head));
-        let scheme = said.transpose().map(Option::flatten).unwrap_or_default();
-        self.port_instead(scheme.unwrap_or(peer.scheme), peer)
+        let said = self.said_scheme(head, peer).unwrap_or_default();
+        self.port_instead(said.unwrap_or(peer.scheme), peer)
             .is_some()
     }
 

@@ -95,19 +95,31 @@ impl Compressing {
     }
 
     fn has_room(&self) -> bool {
-        let waiting: usize = self.waiting.iter().map(Piece::len).sum();
-        waiting < PIECE_BYTES && !self.has_end
+        self.waiting_bytes() < PIECE_BYTES && !self.has_end
+    }
+
+    fn waiting_bytes(&self) -> usize {
+        self.waiting.iter().map(Piece::len).sum()
+    }
+
+    /// The encoder leaves, if it is here.
+    fn take_encoder(&mut self) -> Option<BodyEncoder> {
+        match std::mem::replace(&mut self.encoder, Whereabouts::Gone) {
+            Whereabouts::Here(encoder) => Some(encoder),
+            elsewhere => {
+                self.encoder = elsewhere;
+                None
+            }
+        }
     }
 
     /// Has a thread compress what is waiting, if none is at it. Where no more is at hand, all of it is to come out: somebody may
     /// wait for it, and the next piece may be long in coming.
     fn go_on(&mut self) {
-        let is_needed = !self.is_idle() || self.has_end;
-        if !is_needed || !matches!(self.encoder, Whereabouts::Here(_)) {
+        if self.is_idle() && !self.has_end {
             return;
         }
-        let Whereabouts::Here(encoder) = std::mem::replace(&mut self.encoder, Whereabouts::Gone)
-        else {
+        let Some(encoder) = self.take_encoder() else {
             return;
         };
         let mut part = Vec::new();
@@ -121,8 +133,7 @@ impl Compressing {
                 break;
             }
         }
-        let waiting: usize = self.waiting.iter().map(Piece::len).sum();
-        let after = match waiting - len {
+        let after = match self.waiting_bytes() - len {
             0 if self.has_end => After::End,
             0 if len < PIECE_BYTES => After::Flush,
             _ => After::More,
@@ -164,8 +175,7 @@ impl Compressing {
 
 impl Drop for Compressing {
     fn drop(&mut self) {
-        if let Whereabouts::Here(encoder) = std::mem::replace(&mut self.encoder, Whereabouts::Gone)
-        {
+        if let Some(encoder) = self.take_encoder() {
             self.compressor.discard(encoder);
         }
     }

@@ -298,7 +298,13 @@ fn split_field(line: &[u8]) -> Option<Field<'_>> {
 
 /// The fields of a head in wire form that was checked.
 pub fn fields(wire: &[u8]) -> impl Iterator<Item = Field<'_>> {
-    field_lines(split_line(wire).map_or(&[], |(_, rest)| rest))
+    field_lines(split_status(wire).1)
+}
+
+/// The status line of a head in wire form that was checked, and the lines of its fields.
+pub(crate) fn split_status(wire: &[u8]) -> (&[u8], &[u8]) {
+    let fields = split_line(wire).map_or(&[][..], |(_, rest)| rest);
+    wire.split_at(wire.len() - fields.len())
 }
 
 /// Likewise of lines without a status line before them.

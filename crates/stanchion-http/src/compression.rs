@@ -1,7 +1,7 @@
 //! Which answers of an app are compressed on their way to a client, and what their heads say then (RFC 9110 sections 8.4
 //! and 12.5.3). Where servers differ it is as nginx does it, but for what `docs/compression.md` says.
 
-use crate::answer::{fields, put_field};
+use crate::answer::{field_lines, fields, put_field, split_status};
 use crate::coding::{Coding, codings_taken};
 use crate::head::Head;
 use crate::octets::trimmed;
@@ -196,8 +196,9 @@ fn lists(list: &[u8], member: &[u8]) -> bool {
 /// Writes the head of an answer for its body in this coding: nothing is known of its length, nor are parts of it to be had,
 /// and a validator is no longer one of the very bytes (RFC 9110 section 8.8.3.3).
 pub fn put_compressed(out: &mut Vec<u8>, wire: &[u8], coding: Coding) {
-    out.extend_from_slice(status_line(wire));
-    for (name, value) in fields(wire) {
+    let (status, lines) = split_status(wire);
+    out.extend_from_slice(status);
+    for (name, value) in field_lines(lines) {
         let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
         if is("content-length") || is("accept-ranges") {
             continue;
@@ -224,11 +225,6 @@ fn put_vary(out: &mut Vec<u8>, wire: &[u8]) {
     if !varies.any(|(_, value)| lists(value, b"accept-encoding") || lists(value, b"*")) {
         put_field(out, b"Vary", b"Accept-Encoding");
     }
-}
-
-fn status_line(wire: &[u8]) -> &[u8] {
-    let end = wire.iter().position(|&byte| byte == b'\n');
-    &wire[..end.map_or(wire.len(), |end| end + 1)]
 }
 
 #[cfg(test)]

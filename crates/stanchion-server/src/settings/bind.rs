@@ -46,9 +46,7 @@ impl BindAddress {
             parse_tcp(text.strip_prefix("tcp://").unwrap_or(text))
         }
     }
-}
 
-impl BindAddress {
     /// Whether two spellings are of one address. Names of hosts are not looked up, and a port that the kernel is to choose
     /// is another one each time.
     pub(super) fn is_one_with(&self, other: &Self) -> bool {

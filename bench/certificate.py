@@ -1,5 +1,6 @@
 """A certificate for servers of the cases with TLS, which nobody verifies."""
 
+import ssl
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,14 @@ class Certificate:
 
     certfile: str
     keyfile: str
+
+
+def unverifying() -> ssl.SSLContext:
+    """For clients of theirs."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
 
 
 def made() -> Certificate:

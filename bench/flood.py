@@ -4,6 +4,7 @@ import contextlib
 import socket
 import ssl
 
+from bench import certificate
 from bench.measure import Figures, Plan, serving, watching
 from bench.servers import Server
 from bench.slow_clients import WORKERS, Dawdler, beside
@@ -34,18 +35,11 @@ def flood(server: Server, plan: Plan, _round: int) -> Figures:
         return {**figures, "handshakes": handshakes, "others_share": others_share()}
 
 
-def careless() -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
-
-
 def first_words() -> bytes:
     """A ClientHello (RFC 8446 section 4.1.2)."""
     out = ssl.MemoryBIO()
     with contextlib.suppress(ssl.SSLWantReadError):
-        careless().wrap_bio(ssl.MemoryBIO(), out).do_handshake()
+        certificate.unverifying().wrap_bio(ssl.MemoryBIO(), out).do_handshake()
     return out.read()
 
 
@@ -71,7 +65,7 @@ class Repeater(Dawdler):
 
     def __init__(self, address: tuple[str, int]) -> None:
         super().__init__(address, b"", source=SOURCE)
-        self._context = careless()
+        self._context = certificate.unverifying()
         self.handshakes = 0
 
     def step(self) -> None:

@@ -8,12 +8,11 @@ import re
 import signal
 from pathlib import Path
 
-import psutil
 import pytest
 
 from support.gate import Gate
 from support.http2 import Talk
-from support.patience import eventually
+from support.liar import let_lie
 from support.server import Serve, Server
 
 pytestmark = pytest.mark.own("gunicorn's asynchronous workers want another way to be told of HTTP/2")
@@ -202,15 +201,7 @@ def test_a_worker_that_lies_about_its_trailers_is_found_out(trailing: Server, ga
     told = json.dumps({"old": old, "new": new, "mark": LIE}).encode().hex()
     with Talk(trailing.address) as talk:
         number = talk.begin(f"/lie?{told}", TE)
-        assert gate.announcement() == "asked"
-        acceptor = trailing.acceptor()
-        acceptor.suspend()
-        try:
-            eventually(lambda: acceptor.status() == psutil.STATUS_STOPPED, "the acceptor stands still")
-            gate.let_pass(1)
-            assert gate.announcement() == "told"
-        finally:
-            acceptor.resume()
+        let_lie(trailing, gate)
         answer = talk.answer(number)
         assert answer.status == 502 or answer.reset == INTERNAL_ERROR
         assert answer.trailers is None

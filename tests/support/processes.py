@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -31,6 +32,17 @@ def reap_of_session(session: int) -> None:
         with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
             if os.getsid(child.pid) == session and child.status() == psutil.STATUS_ZOMBIE:
                 child.wait()
+
+
+@contextlib.contextmanager
+def standing_still(process: psutil.Process) -> Iterator[None]:
+    """It is stopped, and has stopped, as long as the block lasts."""
+    process.suspend()
+    try:
+        eventually(lambda: process.status() == psutil.STATUS_STOPPED, "the process stands still")
+        yield
+    finally:
+        process.resume()
 
 
 def gone(pid: int, within_s: float = PATIENCE_S) -> None:

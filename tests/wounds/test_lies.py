@@ -4,12 +4,11 @@ import contextlib
 import json
 from collections.abc import Iterator
 
-import psutil
 import pytest
 
 from support.frames import CLOSE, FIN, OFFER, TEXT, Raw
 from support.gate import Gate
-from support.patience import eventually
+from support.liar import let_lie
 from support.server import Serve, Server
 from support.wire import BrokenOff, Wire, request
 
@@ -77,19 +76,6 @@ def tell(liar: tuple[Server, Gate], wire: Wire, old: str, new: str, more: str = 
     lie = {"status": "299 Odd", "fields": fields, "body": FORGED, "more": more, "old": old, "new": new}
     wire.send(request("POST", "/lie", body=json.dumps(lie).encode().hex().encode()))
     let_lie(*liar)
-
-
-def let_lie(server: Server, gate: Gate) -> None:
-    """The app that was asked to does it, while the acceptor stands still."""
-    assert gate.announcement() == "asked"
-    acceptor = server.acceptor()
-    acceptor.suspend()
-    try:
-        eventually(lambda: acceptor.status() == psutil.STATUS_STOPPED, "the acceptor stands still")
-        gate.let_pass(1)
-        assert gate.announcement() == "told"
-    finally:
-        acceptor.resume()
 
 
 def assert_is_found_out(server: Server, times: int) -> None:

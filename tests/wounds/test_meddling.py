@@ -4,11 +4,11 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from support.gate import Gate
 from support.patience import eventually
+from support.processes import standing_still
 from support.server import Serve, Server
 from support.wire import request
 
@@ -44,15 +44,11 @@ def test_a_file_for_anothers_answer_is_not_taken(server: Server, gate: Gate, oth
         assert gate.announcement() == "asked"
         meddling.send(request("GET", "/meddle"))
         assert others.announcement() == "asked"
-        acceptor.suspend()
-        try:
-            eventually(lambda: acceptor.status() == psutil.STATUS_STOPPED, "the acceptor stands still")
+        with standing_still(acceptor):
             gate.let_pass(1)
             assert gate.announcement() == "file closed"
             others.let_pass(1)
             assert others.announcement().startswith("sent"), "after it, so that it would count"
-        finally:
-            acceptor.resume()
         answer, other = honest.response(), meddling.response()
     assert answer.body == GOOD
     assert answer.header("X-Pid") != other.header("X-Pid"), "they were two"
@@ -65,15 +61,11 @@ def test_messages_that_are_too_long_do_not_keep_the_files_behind_them(server: Se
         assert gate.announcement() == "asked"
         meddling.send(request("GET", "/too-long"))
         assert others.announcement() == "asked"
-        acceptor.suspend()
-        try:
-            eventually(lambda: acceptor.status() == psutil.STATUS_STOPPED, "the acceptor stands still")
+        with standing_still(acceptor):
             others.let_pass(1)
             assert others.announcement().startswith("sent"), "before it, so that it would be in the way"
             gate.let_pass(1)
             assert gate.announcement() == "file closed"
-        finally:
-            acceptor.resume()
         assert honest.response().body == GOOD
         others.let_pass(1)
         assert meddling.response().status == 200

@@ -20,7 +20,7 @@ from support.counts import Counts
 from support.gate import Gate
 from support.http2 import Talk
 from support.patience import PATIENCE_S, eventually
-from support.proxies import program
+from support.proxies import nginx_as_peer, program
 from support.server import Serve, Server
 from support.tls import Authority
 from support.wire import BrokenOff, Response, Wire, request
@@ -204,38 +204,13 @@ def test_head_of_a_file_says_what_get_would(server: Server, told: str) -> None:
 @pytest.fixture(scope="module")
 def nginx(shared_serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
     """It compresses what a server says that does not."""
-    command = program("nginx")
-    if not command:
+    if not program("nginx"):
         pytest.skip("NOT COMPARED WITH NGINX: nginx is not installed")
-    home = tmp_path_factory.mktemp("nginx")
     upstream = shared_serve("compressible:app").address
-    (home / "config").write_text(
-        f"daemon off; master_process off; worker_processes 1; pid {home}/pid; error_log {home}/errors;"
-        "events { worker_connections 64; }"
-        f"http {{ access_log off; client_body_temp_path {home}/b; proxy_temp_path {home}/p;"
-        f"fastcgi_temp_path {home}/f; uwsgi_temp_path {home}/u; scgi_temp_path {home}/s;"
-        "gzip on; gzip_vary on; gzip_proxied any; gzip_min_length 1024; gzip_types text/css application/json;"
-        f"server {{ listen unix:{home}/socket;"
-        f"location / {{ proxy_pass http://{upstream.host}:{upstream.port}; }} }} }}"
-    )
-    process = subprocess.Popen(
-        [command, "-c", f"{home}/config", "-p", str(home), "-e", f"{home}/errors"], stdin=subprocess.DEVNULL
-    )
-    try:
-        address = Address.parse(f"unix:{home}/socket")
-        eventually(lambda: accepts(address), "nginx listens")
+    gzip = "gzip on; gzip_vary on; gzip_proxied any; gzip_min_length 1024; gzip_types text/css application/json;"
+    location = f"/ {{ proxy_pass http://{upstream.host}:{upstream.port}; }}"
+    with nginx_as_peer(tmp_path_factory.mktemp("nginx"), gzip, location) as address:
         yield address
-    finally:
-        process.terminate()
-        process.wait(PATIENCE_S)
-
-
-def accepts(address: Address) -> bool:
-    try:
-        address.connect().close()
-    except (FileNotFoundError, ConnectionRefusedError):
-        return False
-    return True
 
 
 COMPARED = [

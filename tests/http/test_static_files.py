@@ -3,7 +3,6 @@
 import hashlib
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +11,8 @@ import pytest
 from support.address import Address
 from support.counts import Counts
 from support.gate import Gate
-from support.patience import PATIENCE_S, eventually
-from support.proxies import program
+from support.patience import eventually
+from support.proxies import nginx_as_peer, program
 from support.server import Serve, Server
 from support.wire import Response, Wire, request
 
@@ -59,37 +58,12 @@ def server(shared_serve: Serve, site: Path) -> Server:
 @pytest.fixture(scope="module")
 def nginx(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
     """It says of conditions what RFC 9110 says, once `if_modified_since` is not `exact`."""
-    command = program("nginx")
-    if not command:
+    if not program("nginx"):
         pytest.skip("NOT COMPARED WITH NGINX: nginx is not installed")
-    home = tmp_path_factory.mktemp("nginx")
-    (home / "config").write_text(
-        f"daemon off; master_process off; worker_processes 1; pid {home}/pid; error_log {home}/errors;"
-        "events { worker_connections 64; }"
-        f"http {{ access_log off; client_body_temp_path {home}/b; proxy_temp_path {home}/p; fastcgi_temp_path {home}/f;"
-        f"uwsgi_temp_path {home}/u; scgi_temp_path {home}/s; if_modified_since before;"
-        "types { text/css css; text/plain txt; text/javascript js; } default_type application/octet-stream;"
-        f"server {{ listen unix:{home}/socket;"
-        f"location /static/ {{ alias {site}/; gzip_static on; gzip_vary on; }} }} }}"
-    )
-    process = subprocess.Popen(
-        [command, "-c", f"{home}/config", "-p", str(home), "-e", f"{home}/errors"], stdin=subprocess.DEVNULL
-    )
-    try:
-        address = Address.parse(f"unix:{home}/socket")
-        eventually(lambda: accepts(address), "nginx listens")
+    types = "types { text/css css; text/plain txt; text/javascript js; } default_type application/octet-stream;"
+    location = f"/static/ {{ alias {site}/; gzip_static on; gzip_vary on; }}"
+    with nginx_as_peer(tmp_path_factory.mktemp("nginx"), f"if_modified_since before; {types}", location) as address:
         yield address
-    finally:
-        process.terminate()
-        process.wait(PATIENCE_S)
-
-
-def accepts(address: Address) -> bool:
-    try:
-        address.connect().close()
-    except (FileNotFoundError, ConnectionRefusedError):
-        return False
-    return True
 
 
 REQUESTS = {

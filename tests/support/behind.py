@@ -12,7 +12,7 @@ import httpx
 from support.example import adapted
 from support.patience import PATIENCE_S
 from support.ports import LOOPBACK, row_of_ports
-from support.proxies import Foreground
+from support.proxies import Foreground, temp_paths
 from support.server import Serve, Server
 from support.tls import Authority
 
@@ -114,13 +114,12 @@ class Kind:
 
 
 def of_nginx(shop: Shop) -> dict[str, str]:
-    kept = " ".join(f"{name}_temp_path {shop.home}/{name};" for name in ("proxy", "fastcgi", "uwsgi", "scgi"))
     return {
         "user www-data;": "daemon off; master_process off;",
         "worker_processes auto;": "worker_processes 1;",
         "/run/nginx.pid": f"{shop.home}/nginx.pid",
         "/var/log/nginx/error.log": f"{shop.home}/error.log",
-        "http {": f"http {{ access_log off; client_body_temp_path {shop.home}/body; {kept}",
+        "http {": f"http {{ access_log off; {temp_paths(shop.home)}",
         "/run/shop/shop.sock": str(shop.socket),
         "listen 80 ": f"listen {LOOPBACK}:{shop.port} ",
         "listen 443 ": f"listen {LOOPBACK}:{shop.port + 1} ",

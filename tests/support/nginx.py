@@ -9,6 +9,7 @@ from types import MappingProxyType
 from support.address import Address
 from support.netns import Namespace
 from support.patience import PATIENCE_S, eventually
+from support.proxies import temp_paths
 
 NGINX = shutil.which("nginx", path="/usr/sbin:/usr/bin:/sbin:/bin")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "nginx.conf"
@@ -27,9 +28,7 @@ def adapted(home: Path, upstream: str, changes: Mapping[str, str]) -> str:
         "error_log /var/log/nginx/error.log warn;": f"error_log {home}/error.log warn;",
         "server unix:/run/stanchion/stanchion.sock": f"server {upstream}",
         "listen 80 backlog": f"listen 127.0.0.1:{PORT} backlog",
-        "http {": f"http {{ access_log {home}/access.log; client_body_temp_path {home}/body; "
-        f"proxy_temp_path {home}/proxy; fastcgi_temp_path {home}/fastcgi; uwsgi_temp_path {home}/uwsgi; "
-        f"scgi_temp_path {home}/scgi;",
+        "http {": f"http {{ access_log {home}/access.log; {temp_paths(home)}",
         **changes,
     }.items():
         assert config.count(given) == 1, f"{EXAMPLE.name} has no {given!r} any more, or more than one"

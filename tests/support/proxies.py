@@ -1,11 +1,14 @@
 """A real nginx and a real HAProxy on loopback, each strict as it comes or as lax as it can be."""
 
+import contextlib
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 from support.address import Address
+from support.neighbour import accepts, running
 from support.patience import PATIENCE_S, eventually
 from support.ports import LOOPBACK
 
@@ -60,6 +63,28 @@ HAPROXY_LAXITY = "option accept-invalid-http-request"
 
 def program(name: str) -> str | None:
     return shutil.which(name, path="/usr/sbin:/usr/bin:/sbin:/bin")
+
+
+def temp_paths(home: Path) -> str:
+    """Where nginx may write, whatever it does."""
+    return " ".join(f"{kind}_temp_path {home}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+
+
+@contextlib.contextmanager
+def nginx_as_peer(home: Path, settings: str, location: str) -> Iterator[Address]:
+    """nginx on a unix socket, with settings for all of HTTP and one location, which is to be compared with."""
+    command = program("nginx")
+    assert command
+    config, listen = home / "config", f"unix:{home}/socket"
+    config.write_text(
+        f"daemon off; master_process off; worker_processes 1; pid {home}/pid; error_log {home}/errors;"
+        f"events {{ worker_connections 64; }} http {{ access_log off; {temp_paths(home)} {settings}"
+        f"server {{ listen {listen}; location {location} }} }}"
+    )
+    arguments = ["-c", str(config), "-p", str(home), "-e", f"{home}/errors"]
+    address = Address.parse(listen)
+    with running([command, *arguments], home, accepts(address)):
+        yield address
 
 
 class Foreground:

@@ -11,6 +11,7 @@ import pytest
 
 from support import missing
 from support.address import Address
+from support.neighbour import accepts
 from support.patience import PATIENCE_S, eventually
 from support.ports import LOOPBACK, row_of_ports
 from support.proxies import Foreground, program
@@ -88,19 +89,11 @@ def peer() -> Iterator[Address]:
         command += ["--need-app", "--disable-logging", "--buffer-size", "32768", "--die-on-term"]
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
-            eventually(lambda: accepts(address), "uWSGI accepts")
+            eventually(accepts(address), "uWSGI accepts")
             yield address
         finally:
             process.kill()
             process.wait(PATIENCE_S)
-
-
-def accepts(address: Address) -> bool:
-    try:
-        address.connect().close()
-    except ConnectionRefusedError:
-        return False
-    return True
 
 
 def seen_by(upstream: Address, home: Path) -> dict[str, Any]:

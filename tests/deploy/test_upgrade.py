@@ -52,7 +52,7 @@ def test_twenty_upgrades_in_a_row_fail_no_request(serve: Serve, tmp_path: Path) 
             masters.append(upgrade(server))
             # The old one is gone, so whoever answers now is the new one's.
             assert [answer(address) for address in server.addresses] == [(release, server.pid)] * 2
-            eventually(lambda: pid_in(pidfile) == server.pid, "the pid file names the new master")
+            eventually(lambda: processes.pid_in(pidfile) == server.pid, "the pid file names the new master")
             load.more()
             assert load.failed() == 0, f"after upgrade {release}"
     load.assert_no_failure()
@@ -93,12 +93,6 @@ def test_a_new_master_that_cannot_serve_is_collected_by_whoever_started_the_old_
     _, status = os.waitpid(heir, 0)
     assert os.waitstatus_to_exitcode(status) == EXIT_APP_LOAD
     assert answer(server.address) == (0, server.pid)
-
-
-def pid_in(path: Path) -> int | None:
-    """None in the moment between two masters."""
-    text = path.read_text() if path.exists() else ""
-    return int(text) if text.endswith("\n") else None
 
 
 def test_reload_and_term_mean_the_new_master(serve: Serve, tmp_path: Path) -> None:
@@ -184,7 +178,7 @@ def test_an_upgrade_that_fails_changes_nothing_and_the_next_one_works(
 
 
 def pid_files(directory: Path) -> dict[str, int | None]:
-    return {path.name: pid_in(path) for path in directory.glob("pid*")}
+    return {path.name: processes.pid_in(path) for path in directory.glob("pid*")}
 
 
 def test_a_new_master_that_is_killed_while_it_boots_changes_nothing(serve: Serve, tmp_path: Path) -> None:

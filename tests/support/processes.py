@@ -45,6 +45,15 @@ def standing_still(process: psutil.Process) -> Iterator[None]:
         process.resume()
 
 
+def pid_in(pidfile: Path) -> int | None:
+    """Whom a pid file names, if it is there and whole: as one master follows another it comes and goes."""
+    try:
+        text = pidfile.read_text()
+    except FileNotFoundError:
+        return None
+    return int(text) if text.endswith("\n") else None
+
+
 def gone(pid: int, within_s: float = PATIENCE_S) -> None:
     """Wait until a process has ended (a zombie has)."""
 

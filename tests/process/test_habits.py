@@ -16,13 +16,6 @@ from support.server import GUNICORN, STANCHION, Kind, Serve
 BOTH = pytest.mark.parametrize("kind", [STANCHION, GUNICORN], ids=lambda kind: kind.name)
 
 
-def pid_in(path: Path) -> int | None:
-    try:
-        return int(path.read_text())
-    except (FileNotFoundError, ValueError):
-        return None
-
-
 @BOTH
 def test_kill_by_the_pid_file(serve: Serve, gate: Gate, tmp_path: Path, kind: Kind) -> None:
     """`kill -TTIN $(cat pid)`, and so on, as scripts do."""
@@ -68,12 +61,15 @@ def test_while_two_masters_live_the_new_ones_pid_file_ends_in_2(
     env = {**gate.environment, "SLOW": str(flag)}
     server = serve("slow:app", "--pid", str(pidfile), "--pythonpath", str(tmp_path), kind=kind, env=env)
     old = server.pid
+    # gunicorn listens before its worker has loaded the app, and that one is not to be held.
+    with server.connect() as wire:
+        assert wire.get("/pid").status == 200
     flag.touch()
     os.kill(old, signal.SIGUSR2)
     assert gate.announcement() == "loading"
-    new = eventually(lambda: pid_in(second), "there is another pid file")
+    new = eventually(lambda: processes.pid_in(second), "there is another pid file")
     assert new is not None and new != old
-    assert pid_in(pidfile) == old
+    assert processes.pid_in(pidfile) == old
     flag.unlink()
     gate.let_pass(1)
     server.follow(new)
@@ -81,7 +77,7 @@ def test_while_two_masters_live_the_new_ones_pid_file_ends_in_2(
         # There both serve until somebody sends the old one away.
         os.kill(old, signal.SIGQUIT)
     server.process.wait(PATIENCE_S)
-    eventually(lambda: pid_in(pidfile) == new, "the new one's is the pid file")
+    eventually(lambda: processes.pid_in(pidfile) == new, "the new one's is the pid file")
     assert not second.exists()
     server.signal(signal.SIGTERM)
     processes.gone(new)

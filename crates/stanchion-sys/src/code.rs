@@ -1,48 +1,70 @@
 //! The code of the program and its libraries, which the kernel maps into each process as it runs.
 
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::fs;
 use std::ops::Range;
+use std::slice;
 
 use rustix::mm::{Advice, madvise};
+use rustix::param::page_size;
+
+type Ranges = Vec<Range<usize>>;
 
 /// Has this process let go of the code, and of the constants beside it, that it has used so far: that of a beginning would
 /// stay mapped for ever. What is used again comes back from the page cache, 64 KiB around each page that is needed. To be
 /// called when a process has begun.
 ///
-/// Nothing happens where the kernel does not tell (no /proc) or while there are other threads, and what the kernel holds on
-/// to stays, as with locked memory (mlockall(2)): it costs nothing but this memory.
+/// Nothing happens where the kernel does not tell (no /proc), and what the kernel holds on to stays, as with locked memory
+/// (mlockall(2)): it costs nothing but this memory.
 pub fn let_go() {
-    // Another thread might have the loader map a library, or take one away, between the look and what follows.
-    if threads() != Some(1) {
-        return;
-    }
-    let Ok(smaps) = fs::read_to_string("/proc/self/smaps") else {
-        return;
-    };
-    for range in unchanged_code(&smaps) {
-        // SAFETY: all of it is pages of a file that cannot be written to here, and none was replaced by a copy of our own, in
-        // memory or in swap, by the kernel's account: so what is read there later is what is there now (madvise(2),
-        // MADV_DONTNEED for private mappings of files). The mappings are still there, as this is the only thread.
-        let _ = unsafe {
-            madvise(
-                range.start as *mut c_void,
-                range.len(),
-                Advice::LinuxDontNeed,
-            )
-        };
-    }
+    let mut unchanged: Option<Ranges> = None;
+    // SAFETY: it calls back before it returns, each time with this pointer, and nobody else looks at what it points to
+    // meanwhile (dl_iterate_phdr(3)).
+    unsafe { libc::dl_iterate_phdr(Some(let_go_of), (&raw mut unchanged).cast()) };
 }
 
-/// How many this process has.
-fn threads() -> Option<usize> {
-    Some(fs::read_dir("/proc/self/task").ok()?.count())
+/// The same of one library, or the program. `unchanged`: mappings, once they are known.
+///
+/// While this runs no library comes or goes: glibc holds a lock, which another thread's dlopen(3) and dlclose(3) wait for, and
+/// others, as musl, leave all where they are. What is not on the list yet, and so is being loaded, stays as it is.
+unsafe extern "C" fn let_go_of(
+    library: *mut libc::dl_phdr_info,
+    _size: usize,
+    unchanged: *mut c_void,
+) -> c_int {
+    // SAFETY: the loader lends us the one, and `let_go` the other, for the time of this call.
+    let (library, unchanged) = unsafe { (&*library, &mut *unchanged.cast::<Option<Ranges>>()) };
+    let unchanged = unchanged.get_or_insert_with(|| {
+        let smaps = fs::read_to_string("/proc/self/smaps").unwrap_or_default();
+        unchanged_mappings(&smaps)
+    });
+    // SAFETY: there are as many, for as long as the library is there (elf(5)).
+    let headers = unsafe { slice::from_raw_parts(library.dlpi_phdr, library.dlpi_phnum.into()) };
+    for header in headers {
+        if header.p_type != libc::PT_LOAD || header.p_flags & libc::PF_W != 0 {
+            continue;
+        }
+        let start = (library.dlpi_addr + header.p_vaddr) as usize;
+        let end = (start + header.p_memsz as usize).next_multiple_of(page_size());
+        let start = start - start % page_size();
+        for range in &*unchanged {
+            let (start, end) = (range.start.max(start), range.end.min(end));
+            if start >= end {
+                continue;
+            }
+            // SAFETY: all of it is pages of a file that cannot be written to here, and none was replaced by a copy of our
+            // own, in memory or in swap, by the kernel's account: so what is read there later is what is there now
+            // (madvise(2), MADV_DONTNEED for private mappings of files). The mapping is the library's, which stays.
+            let _ = unsafe { madvise(start as *mut c_void, end - start, Advice::LinuxDontNeed) };
+        }
+    }
+    0
 }
 
-/// Mappings of files that are code, by smaps in proc(5): those that cannot be written to and have no page of the process's
-/// own, of files which are mapped to be executed as well. A page of code is one's own after relocations in it, or with a
-/// debugger's breakpoint; so are those that the loader has written before it took the right to write away.
-fn unchanged_code(smaps: &str) -> Vec<Range<usize>> {
+/// Mappings of files, by smaps in proc(5), that cannot be written to and have no page of the process's own. A page of code
+/// is one's own after relocations in it, or with a debugger's breakpoint; so are those that the loader has written before
+/// it took the right to write away.
+fn unchanged_mappings(smaps: &str) -> Ranges {
     let mut mappings: Vec<Mapping<'_>> = Vec::new();
     for line in smaps.lines() {
         if let Some(mapping) = Mapping::read(line) {
@@ -51,20 +73,8 @@ fn unchanged_code(smaps: &str) -> Vec<Range<usize>> {
             last.hear(line);
         }
     }
-    let is_code = |path: &str| {
-        mappings
-            .iter()
-            .any(|other| other.path == path && other.may == "r-xp")
-    };
-    let unchanged = mappings.iter().filter(|mapping| {
-        mapping.is_unchanged()
-            && matches!(mapping.may, "r-xp" | "r--p")
-            && mapping.path.starts_with('/')
-    });
-    unchanged
-        .filter(|mapping| is_code(mapping.path))
-        .map(|mapping| mapping.range.clone())
-        .collect()
+    mappings.retain(Mapping::is_unchanged);
+    mappings.into_iter().map(|mapping| mapping.range).collect()
 }
 
 struct Mapping<'s> {
@@ -109,7 +119,8 @@ impl<'s> Mapping<'s> {
     }
 
     fn is_unchanged(&self) -> bool {
-        (self.copied, self.swapped) == (Some("0 kB"), Some("0 kB"))
+        let has_own = (self.copied, self.swapped) != (Some("0 kB"), Some("0 kB"));
+        matches!(self.may, "r-xp" | "r--p") && self.path.starts_with('/') && !has_own
     }
 }
 
@@ -152,8 +163,9 @@ Swap:                  0 kB
 ";
 
     #[test]
-    fn only_what_nobody_has_changed_of_libraries_is_code() {
-        assert_eq!(unchanged_code(SMAPS), [0x1000..0x3000, 0x3000..0x7000]);
-        assert_eq!(unchanged_code("not smaps\n1-2\nzz-1 r-xp 0 0 0 /a"), []);
+    fn only_what_nobody_can_write_to_or_has_written_to_is_unchanged() {
+        let unchanged = [0x1000..0x3000, 0x3000..0x7000, 0x9000..0xa000];
+        assert_eq!(unchanged_mappings(SMAPS), unchanged);
+        assert_eq!(unchanged_mappings("not smaps\n1-2\nzz-1 r-xp 0 0 0 /a"), []);
     }
 }

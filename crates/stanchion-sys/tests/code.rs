@@ -1,32 +1,104 @@
-//! Code that a process has let go of. Without the harness, which has threads.
+//! Code that a process has let go of, while another thread runs. Without the harness, which has threads of its own.
 
 #![allow(clippy::unwrap_used)]
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
-use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::{ptr, thread};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap};
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mprotect};
+use rustix::param::page_size;
 use stanchion_sys::code;
 
-/// How much is resident of the mapping that begins there (smaps in proc(5)).
-fn resident_bytes(start: u64) -> usize {
+/// A library of the C library's that nobody here calls: what runs comes back 64 KiB at a time, or more where the page cache
+/// has larger pieces.
+const LIBRARY: &std::ffi::CStr = c"libresolv.so.2";
+
+/// A mapping of code, by smaps in proc(5).
+struct Mapping {
+    start: u64,
+    len: usize,
+    resident_bytes: usize,
+}
+
+/// Of a file whose name has this in it: its mappings to be executed.
+fn mappings(name: &str) -> Vec<Mapping> {
     let smaps = fs::read_to_string("/proc/self/smaps").unwrap();
-    let mut lines = smaps.lines();
-    let begins = format!("{start:x}-");
-    lines.find(|line| line.starts_with(&begins)).unwrap();
-    let line = lines.find_map(|line| line.strip_prefix("Rss:")).unwrap();
-    let kib = line.trim().strip_suffix(" kB").unwrap();
-    1024 * kib.parse::<usize>().unwrap()
+    let mut found: Vec<Mapping> = Vec::new();
+    let mut is_wanted = false;
+    for line in smaps.lines() {
+        let (range, rest) = line.split_once(' ').unwrap();
+        if let Some((start, end)) = range.split_once('-') {
+            is_wanted = rest.starts_with("r-xp") && rest.contains(name);
+            if is_wanted {
+                let [start, end] = [start, end].map(|at| u64::from_str_radix(at, 16).unwrap());
+                found.push(Mapping {
+                    start,
+                    len: (end - start) as usize,
+                    resident_bytes: 0,
+                });
+            }
+        } else if let Some(kib) = line.strip_prefix("Rss:").filter(|_| is_wanted) {
+            let kib = kib.trim().strip_suffix(" kB").unwrap();
+            found.last_mut().unwrap().resident_bytes = 1024 * kib.parse::<usize>().unwrap();
+        }
+    }
+    found
+}
+
+/// Whoever reads it there has it mapped.
+fn read(start: u64, len: usize) -> Vec<u8> {
+    let memory = File::open("/proc/self/mem").unwrap();
+    let mut bytes = vec![0; len];
+    memory.read_exact_at(&mut bytes, start).unwrap();
+    bytes
+}
+
+fn resident_bytes(name: &str) -> Vec<usize> {
+    let mappings = mappings(name).into_iter();
+    mappings.map(|mapping| mapping.resident_bytes).collect()
 }
 
 fn main() {
-    // Once more, as what runs comes back 64 KiB at a time, or more where the page cache has larger pieces.
+    static IS_OVER: AtomicBool = AtomicBool::new(false);
+    let other = thread::spawn(|| {
+        while !IS_OVER.load(Ordering::Relaxed) {
+            thread::yield_now();
+        }
+    });
+
+    // SAFETY: what it runs as it is loaded is the C library's (dlopen(3)).
+    let library = unsafe { libc::dlopen(LIBRARY.as_ptr(), libc::RTLD_NOW) };
+    assert!(!library.is_null());
+    let [Mapping { start, len, .. }] = mappings("libresolv")[..] else {
+        panic!("one mapping of its code");
+    };
+    let code = read(start, len);
+    assert_eq!(resident_bytes("libresolv"), [len]);
+    code::let_go();
+    assert_eq!(resident_bytes("libresolv"), [0]);
+    assert_eq!(read(start, len), code);
+
+    // A page of it becomes our own, and somebody else's patch would look the same.
+    let page = ptr::with_exposed_provenance_mut::<u8>(start as usize);
+    // SAFETY: the page is the library's, which nobody calls, and is as it was when it can be executed again.
+    unsafe {
+        let writable = MprotectFlags::READ | MprotectFlags::WRITE;
+        mprotect(page.cast(), page_size(), writable).unwrap();
+        page.write(!code[0]);
+        let executable = MprotectFlags::READ | MprotectFlags::EXEC;
+        mprotect(page.cast(), page_size(), executable).unwrap();
+    }
+    code::let_go();
+    assert_eq!(read(start, 1), [!code[0]]);
+
+    // No library: nobody knows what becomes of it meanwhile.
     let program = File::open(std::env::current_exe().unwrap()).unwrap();
-    let len = 1 << 16;
+    let len = 16 * page_size();
     let protection = ProtFlags::READ | ProtFlags::EXEC;
     // SAFETY: it is put where nothing is, and only the kernel looks at it.
-    let start = unsafe {
+    let mapped = unsafe {
         mmap(
             ptr::null_mut(),
             len,
@@ -36,15 +108,17 @@ fn main() {
             0,
         )
     };
-    let start = start.unwrap().addr() as u64;
-    let mut all = vec![0; len];
-    // Whoever reads it there has it mapped.
-    let memory = File::open("/proc/self/mem").unwrap();
-    memory.read_exact_at(&mut all, start).unwrap();
-    assert_eq!(resident_bytes(start), len);
+    let start = mapped.unwrap().addr() as u64;
+    let is_resident = |len| {
+        let mappings = mappings("/code-");
+        let own = mappings.iter().find(|mapping| mapping.start == start);
+        own.unwrap().resident_bytes == len
+    };
+    read(start, len);
+    assert!(is_resident(len));
     code::let_go();
-    assert_eq!(resident_bytes(start), 0);
-    let mut again = vec![0; len];
-    memory.read_exact_at(&mut again, start).unwrap();
-    assert_eq!(again, all);
+    assert!(is_resident(len));
+
+    IS_OVER.store(true, Ordering::Relaxed);
+    other.join().unwrap();
 }

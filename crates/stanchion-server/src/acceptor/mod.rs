@@ -144,7 +144,6 @@ fn start(
         }
     };
     let connections_max = doors::connections_max(&common.settings, common.generation == 1);
-    code::let_go();
     // The first thread: it is to be as prompt as this one is still, and no other is.
     let porter = Porter::start(connections_max)?;
     // When all cores are busy with workers, each answer and each packet would else throw one of
@@ -264,6 +263,7 @@ impl Acceptor {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
             other => other?,
         }
+        code::let_go();
         let mut is_busy = true;
         let mut sweeps = 0;
         loop {

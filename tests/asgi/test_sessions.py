@@ -221,7 +221,7 @@ def test_sessions_go_to_the_worker_that_has_the_fewest(serve: Serve, opens: Open
 
 
 def test_a_worker_that_leaves_after_max_requests_closes_its_sessions(serve: Serve, counts: Counts, opens: Open) -> None:
-    server = serve("sockets:app", *ASGI, "--max-requests", "2", *counts.arguments)
+    server = serve("sockets:app", *ASGI, "--max-requests", "2", "--session-grace", "1", *counts.arguments)
     first, second = opens(server), opens(server)
     for client in (first, second):
         (code, _), *rest = client.until_end()

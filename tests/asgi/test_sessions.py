@@ -14,6 +14,7 @@ from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 
+import psutil
 import pytest
 
 from support.counts import Counts
@@ -208,7 +209,14 @@ def test_sessions_go_to_the_worker_that_has_the_fewest(serve: Serve, opens: Open
             return len({wire.get("/seen").json()["pid"] for _ in range(2)})
 
     eventually(lambda: both() == 2, "both turn")
-    clients = [opens(server) for _ in range(6)]
+    workers = [process for process in server.processes() if process.name() == "stanchion-work"]
+
+    def open_at_rest() -> WebSocket:
+        """While both sleep: one that is awake takes what it finds, and then the other one need not be woken."""
+        eventually(lambda: all(one.status() == psutil.STATUS_SLEEPING for one in workers), "both sleep")
+        return opens(server)
+
+    clients = [open_at_rest() for _ in range(6)]
     here = Counter(pid_of(client) for client in clients)
     assert sorted(here.values()) == [3, 3]
     # One of them has none any more; the next ones are its.
@@ -217,7 +225,7 @@ def test_sessions_go_to_the_worker_that_has_the_fewest(serve: Serve, opens: Open
         if pid_of(client) == fewest:
             client.close()
             assert client.until_end() == [(1000, "")]
-    assert [pid_of(opens(server)) for _ in range(3)] == [fewest] * 3
+    assert [pid_of(open_at_rest()) for _ in range(3)] == [fewest] * 3
 
 
 def test_a_worker_that_leaves_after_max_requests_closes_its_sessions(serve: Serve, counts: Counts, opens: Open) -> None:

@@ -60,6 +60,8 @@ def test_the_app_sees_the_same(site: Site) -> None:
         with Wire.connect(address) as wire:
             wire.send(request("GET", "/held"))
             assert site.gate.announcement() == "held"
+            # Its master serves this once it hears signals, and its workers answer before.
+            eventually((site.run / "stats.sock").exists, "uWSGI has started")
             process.send_signal(signal.SIGTERM)
             # `die-on-term` gives up what runs.
             assert wire.response().status == 502

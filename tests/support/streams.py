@@ -63,7 +63,10 @@ def upload(talk: Talk, bodies: dict[int, memoryview]) -> None:
     while bodies:
         sent = False
         for number, rest in list(bodies.items()):
-            # It may have been answered before it was whole.
+            # It may have been answered before it was whole, and the server wants no more of it.
+            if talk.answers[number].reset is not None:
+                del bodies[number]
+                continue
             with contextlib.suppress(h2.exceptions.NoSuchStreamError):
                 room = talk.frames.local_flow_control_window(number)
                 talk.say(number, rest[:room], ends=room >= len(rest))

@@ -201,8 +201,8 @@ def test_a_deadline_ends_a_handshake_and_no_session(serve: Serve, gate: Gate, co
     assert client.hear() == "open for longer than a request may run"
 
 
-def test_sessions_go_to_the_worker_that_has_the_fewest(serve: Serve, opens: Open) -> None:
-    server = serve("sockets:app", *ASGI, "-w", "2")
+def test_sessions_go_to_the_worker_that_has_the_fewest(serve: Serve, counts: Counts, opens: Open) -> None:
+    server = serve("sockets:app", *ASGI, "-w", "2", *counts.arguments)
 
     def both() -> int:
         with server.connect() as wire:
@@ -225,6 +225,7 @@ def test_sessions_go_to_the_worker_that_has_the_fewest(serve: Serve, opens: Open
         if pid_of(client) == fewest:
             client.close()
             assert client.until_end() == [(1000, "")]
+    eventually(lambda: sessions(counts).get("closed_by_client") == 3, "the worker has given them up")
     assert [pid_of(open_at_rest()) for _ in range(3)] == [fewest] * 3
 
 

@@ -1,14 +1,11 @@
 """The app is loaded once and its memory shared: four workers cost little more than one copy of it."""
 
-import re
 import signal
-from pathlib import Path
 
 import psutil
 import pytest
 
 from support import processes
-from support.patience import eventually
 from support.server import Serve, Server
 from support.wire import request
 
@@ -59,13 +56,6 @@ def pss_after_work_bytes(server: Server) -> int:
     return processes.pss_bytes(server.processes())
 
 
-def code_bytes(process: psutil.Process) -> int:
-    """What it has mapped of programs and libraries (proc(5), status)."""
-    found = re.search(r"^RssFile:\s+(\d+) kB$", Path(f"/proc/{process.pid}/status").read_text(), re.MULTILINE)
-    assert found
-    return 1024 * int(found[1])
-
-
 @pytest.mark.own("gunicorn does not freeze the heap before it forks")
 def test_four_workers_share_a_preloaded_app_of_100_mb(serve: Serve) -> None:
     """PSS of the whole tree: at most one copy and a quarter, on top of what the same tree takes without it."""
@@ -81,17 +71,6 @@ def test_a_worker_has_little_for_itself(serve: Serve) -> None:
     pids = work(serve("heavy:app", "-w", str(WORKERS), env={"HEAVY_MB": "0"}))
     own_bytes = [psutil.Process(pid).memory_full_info().uss for pid in pids]
     assert max(own_bytes) < WORKER_OWN_BYTES_MAX
-
-
-@pytest.mark.own("gunicorn's workers keep what they have run")
-def test_a_worker_that_has_nothing_to_do_lets_go_of_the_code_that_it_began_with(serve: Serve) -> None:
-    """It has run more than the template, which let go of its own before."""
-    server = serve("modules:app", "--workers", "1")
-    (template, worker) = (
-        next(process for process in server.processes() if process.name() == name)
-        for name in ("stanchion-tmpl", "stanchion-work")
-    )
-    eventually(lambda: code_bytes(worker) < code_bytes(template), "the worker lets go of code")
 
 
 @pytest.mark.own("gunicorn's workers import what they like")

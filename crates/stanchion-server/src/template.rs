@@ -151,7 +151,7 @@ fn serve_orders(
     let has_app = prepare(common, master, may_preload, host)?;
     let between = between(common);
     heap::fill_gaps();
-    code::let_go();
+    code::let_go_alone();
     let mut watch = common
         .settings
         .reload

@@ -9,7 +9,7 @@ use std::time::Duration;
 use stanchion_exchange::{Exchange, Inbox, SeatSide, Taken, Tenant};
 use stanchion_sys::channel::Channel;
 use stanchion_sys::signal::{self, asked};
-use stanchion_sys::{code, futex, process};
+use stanchion_sys::{futex, process};
 use tracing::{debug, error, info};
 
 use crate::exit_code;
@@ -60,8 +60,6 @@ pub struct Worker {
     reopened: AtomicBool,
     /// A seat of it has panicked.
     broken: AtomicBool,
-    /// It has had nothing to do before.
-    has_begun: AtomicBool,
 }
 
 impl Worker {
@@ -280,17 +278,6 @@ impl Worker {
         let _ = hook(Hook::WorkerExit);
         Some(code)
     }
-
-    /// There is nothing to do. The first time that this is so, the worker lets go of the code that its beginning needed:
-    /// it takes milliseconds with a large app, so it does not come before a request that waits. An app with threads of
-    /// its own might change code meanwhile.
-    fn begin(&self) {
-        let is_first = !self.has_begun.load(Ordering::Relaxed)
-            && !self.has_begun.swap(true, Ordering::Relaxed);
-        if is_first && process::thread_count().is_ok_and(|count| count == 1) {
-            code::let_go();
-        }
-    }
 }
 
 /// A seat of a worker.
@@ -315,7 +302,6 @@ impl<'w> Seat<'w> {
 
     /// Waits for the next request; `None` when it is time to leave.
     pub fn wait(&self) -> Option<Taken<'w>> {
-        self.worker.begin();
         self.side.wait(|| self.worker.should_leave())
     }
 
@@ -379,7 +365,6 @@ pub(crate) fn run(common: &'static Common, assignment: Assignment, host: &mut dy
         reports: assignment.reports,
         reopened: AtomicBool::new(false),
         broken: AtomicBool::new(false),
-        has_begun: AtomicBool::new(false),
         common,
         id: assignment.worker,
         number: assignment.number,

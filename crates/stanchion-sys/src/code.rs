@@ -8,11 +8,16 @@ use std::slice;
 use rustix::mm::{Advice, madvise};
 use rustix::param::page_size;
 
+use crate::process;
+
 type Ranges = Vec<Range<usize>>;
 
 /// Has this process let go of the code, and of the constants beside it, that it has used so far: that of a beginning would
 /// stay mapped for ever. What is used again comes back from the page cache, 64 KiB around each page that is needed. To be
-/// called when a process has begun.
+/// called when a process has begun; it takes longer the more memory the process has.
+///
+/// Other threads may run, and load libraries; but none may change code meanwhile, its own or that of a library with
+/// relocations in its code (`DT_TEXTREL`), nor fork. An app's threads might: see [`let_go_alone`].
 ///
 /// Nothing happens where the kernel does not tell (no /proc), and what the kernel holds on to stays, as with locked memory
 /// (mlockall(2)): it costs nothing but this memory.
@@ -23,10 +28,17 @@ pub fn let_go() {
     unsafe { libc::dl_iterate_phdr(Some(let_go_of), (&raw mut unchanged).cast()) };
 }
 
+/// The same, unless the process has other threads.
+pub fn let_go_alone() {
+    if process::thread_count().is_ok_and(|count| count == 1) {
+        let_go();
+    }
+}
+
 /// The same of one library, or the program. `unchanged`: mappings, once they are known.
 ///
-/// While this runs no library comes or goes: glibc holds a lock, which another thread's dlopen(3) and dlclose(3) wait for, and
-/// others, as musl, leave all where they are. What is not on the list yet, and so is being loaded, stays as it is.
+/// While this runs no library comes to the list or goes: glibc holds a lock, for which another thread's dlopen(3) and
+/// dlclose(3) wait, and others, as musl, leave all where they are. What is not on the list, and may just be mapped, stays.
 unsafe extern "C" fn let_go_of(
     library: *mut libc::dl_phdr_info,
     _size: usize,
@@ -61,7 +73,7 @@ unsafe extern "C" fn let_go_of(
     0
 }
 
-/// Mappings of files, by smaps in proc(5), that cannot be written to and have no page of the process's own. A page of code
+/// Mappings of files with a name, by smaps in proc(5), that cannot be written to and have no page of the process's own. A page of code
 /// is one's own after relocations in it, or with a debugger's breakpoint; so are those that the loader has written before
 /// it took the right to write away.
 fn unchanged_mappings(smaps: &str) -> Ranges {
@@ -120,7 +132,9 @@ impl<'s> Mapping<'s> {
 
     fn is_unchanged(&self) -> bool {
         let has_own = (self.copied, self.swapped) != (Some("0 kB"), Some("0 kB"));
-        matches!(self.may, "r-xp" | "r--p") && self.path.starts_with('/') && !has_own
+        // Huge pages, by which some programs replace their code, are such a file as well, and are not counted.
+        let has_name = self.path.starts_with('/') && !self.path.ends_with(" (deleted)");
+        matches!(self.may, "r-xp" | "r--p") && has_name && !has_own
     }
 }
 
@@ -157,6 +171,9 @@ Anonymous:             0 kB
 Swap:                  4 kB
 e000-f000 r--p 00000000 fe:00 42                         /usr/lib/a library.so
 Rss:                   4 kB
+f000-10000 r-xp 00000000 00:0f 17                        /anon_hugepage (deleted)
+Anonymous:             0 kB
+Swap:                  0 kB
 c000-d000 r-xs 00000000 fe:00 42                         /usr/lib/a library.so
 Anonymous:             0 kB
 Swap:                  0 kB

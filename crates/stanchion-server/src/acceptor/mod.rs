@@ -258,12 +258,12 @@ impl Acceptor {
 
     /// Serves until the master says how to leave, and leaves.
     fn serve(&mut self) -> io::Result<Farewell> {
+        code::let_go();
         match messages::report(&self.master, &FromAcceptor::Ready) {
             // It is dead already: its orders end, which is heard as ever.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
             other => other?,
         }
-        code::let_go();
         let mut is_busy = true;
         let mut sweeps = 0;
         loop {

@@ -34,7 +34,7 @@ impl Loop<'_> {
                         client: None,
                     });
                 }
-                code::let_go();
+                code::let_go_alone();
             }
             News::Reloading => {
                 self.tell_manager("RELOADING=1", Notifier::reloading);

@@ -97,6 +97,15 @@ impl Head {
         std::str::from_utf8(self.protocol.of(&self.bytes)).expect("letters and digits")
     }
 
+    /// The request line, if method, target and protocol are still where they were read: not in HTTP/2, nor with a fragment,
+    /// which is no part of the target.
+    pub fn request_line(&self) -> Option<&[u8]> {
+        let follows = |before: Span, after: Span| before.at + before.len + 1 == after.at;
+        let is_one = follows(self.method, self.target) && follows(self.target, self.protocol);
+        let (from, end) = (self.method.at, self.protocol.at + self.protocol.len);
+        is_one.then(|| &self.bytes[from as usize..end as usize])
+    }
+
     /// Of HTTP/1 as which it is read: 0 or 1.
     pub fn minor_version(&self) -> u8 {
         self.minor_version

@@ -583,6 +583,26 @@ fn the_next_head_follows_the_first() {
 }
 
 #[test]
+fn the_request_line_is_given_in_one_piece_if_nothing_of_it_is_left_out() {
+    let line = |text: &str| {
+        let head = read(&format!("\r\n{text}\r\nHost: x\r\n\r\n")).expect("a head");
+        head.request_line().map(<[u8]>::to_vec)
+    };
+    for text in [
+        "GET / HTTP/1.1",
+        "POST /a?b=c HTTP/1.0",
+        "OPTIONS * HTTP/1.1",
+        "GET http://x HTTP/1.1",
+    ] {
+        assert_eq!(line(text).as_deref(), Some(text.as_bytes()));
+    }
+    assert_eq!(line("GET /a#b HTTP/1.1"), None, "a fragment");
+    let mut other = Head::of("GET", "/", &[]);
+    other.set_protocol("HTTP/2");
+    assert_eq!(other.request_line(), None, "HTTP/2");
+}
+
+#[test]
 fn fields_are_set_and_taken_out() {
     let mut head = Head::of(
         "GET",

@@ -453,7 +453,7 @@ impl<'x> AcceptorSide<'x> {
         let reached = match self.exchange.word(slot).map(|word| word.phase) {
             Some(SlotPhase::Free | SlotPhase::Filling | SlotPhase::Ready) => Some(0),
             Some(SlotPhase::Done) => {
-                let reached = self.reached_at_end(slot);
+                let reached = self.reached(slot);
                 Some(self.remains[slot as usize].leave(reached))
             }
             // Its seat is dead, and may have written what it had not yet published.

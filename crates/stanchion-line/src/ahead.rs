@@ -1,7 +1,10 @@
 /// How much work may be handed out ahead of the seats, in microseconds of a seat's time. What is
 /// handed out is past the line's order; as long as it is taken within this, nobody can tell.
 const AHEAD_US: u64 = 1_000;
-/// A long service is forgotten at this rate: a sixteenth of the difference each time.
+/// How much answers handed out ahead of a seat may come to, in bytes. Each goes through memory of its own, and that of
+/// more is no longer in the core's caches when its turn comes.
+const AHEAD_BYTES: u64 = 3 << 20;
+/// What was of late is forgotten at this rate: a sixteenth of the difference each time.
 const FORGETTING: u64 = 16;
 
 /// How many requests to hand out ahead of each seat.
@@ -9,11 +12,13 @@ const FORGETTING: u64 = 16;
 /// One, so that a seat finds its next request without waiting for it. More only while requests are
 /// so short that all of them are taken within a millisecond: then handing over costs as much as
 /// serving, and is cheaper by the batch. One long request among short ones is enough to go
-/// back to one: the estimate rises at once and falls slowly.
+/// back to one: the estimate rises at once and falls slowly. Of the length of answers the mean counts.
 #[derive(Debug)]
 pub struct Ahead {
     /// The longest service of late, in microseconds.
     service_us: u64,
+    /// The mean length of answers of late, in bytes.
+    answer_bytes: u64,
     per_seat_max: usize,
 }
 
@@ -22,24 +27,37 @@ impl Ahead {
     pub fn new(per_seat_max: usize) -> Self {
         Self {
             service_us: AHEAD_US,
+            answer_bytes: 0,
             per_seat_max: per_seat_max.max(1),
         }
     }
 
-    /// A seat had a request for so long.
-    pub fn served(&mut self, service_us: u64) {
+    /// A seat had a request for so long, and its answer took so many bytes of memory.
+    pub fn served(&mut self, service_us: u64, answer_bytes: u64) {
         self.service_us = if service_us >= self.service_us {
             service_us
         } else {
-            // Rounded up, so that it does not stop short of what it falls to.
-            self.service_us - (self.service_us - service_us).div_ceil(FORGETTING)
+            towards(self.service_us, service_us)
         };
+        self.answer_bytes = towards(self.answer_bytes, answer_bytes);
     }
 
     /// Requests to hand out beyond those that are being served, for each seat; at least one.
     pub fn per_seat(&self) -> usize {
-        let fit = AHEAD_US / self.service_us.max(1);
-        usize::try_from(fit).map_or(self.per_seat_max, |fit| fit.clamp(1, self.per_seat_max))
+        let in_time = AHEAD_US / self.service_us.max(1);
+        let in_cache = AHEAD_BYTES / self.answer_bytes.max(1);
+        let fit = usize::try_from(in_time.min(in_cache));
+        fit.map_or(self.per_seat_max, |fit| fit.clamp(1, self.per_seat_max))
+    }
+}
+
+/// What `before` is after another one. Rounded, so that it does not stop short of where it goes.
+fn towards(before: u64, now: u64) -> u64 {
+    let step = before.abs_diff(now).div_ceil(FORGETTING);
+    if now < before {
+        before - step
+    } else {
+        before + step
     }
 }
 
@@ -50,7 +68,7 @@ mod tests {
     fn after(services_us: impl IntoIterator<Item = u64>) -> usize {
         let mut ahead = Ahead::new(7);
         for service_us in services_us {
-            ahead.served(service_us);
+            ahead.served(service_us, 100);
         }
         ahead.per_seat()
     }
@@ -81,6 +99,38 @@ mod tests {
         // And it takes many short ones to forget it.
         assert_eq!(after([200_000].into_iter().chain([10; 60])), 1);
         assert_eq!(after([200_000].into_iter().chain([10; 200])), 7);
+    }
+
+    #[test]
+    fn long_answers_are_not_handed_out_ahead_in_numbers() {
+        // (how long the answers are, how many are handed out ahead)
+        let table = [
+            (0, 7),
+            (64 << 10, 7),
+            (512 << 10, 6),
+            (1 << 20, 3),
+            (1_100_000, 2),
+            (100 << 20, 1),
+            (u64::MAX, 1),
+        ];
+        for (answer_bytes, expected) in table {
+            let mut ahead = Ahead::new(7);
+            for _ in 0..100 {
+                ahead.served(10, answer_bytes);
+            }
+            assert_eq!(ahead.per_seat(), expected, "{answer_bytes} bytes each");
+        }
+    }
+
+    #[test]
+    fn a_long_answer_among_short_ones_changes_nothing() {
+        let mut ahead = Ahead::new(31);
+        (0..100).for_each(|_| ahead.served(10, 100));
+        for _ in 0..100 {
+            ahead.served(10, 1 << 20);
+            assert_eq!(ahead.per_seat(), 31);
+            (0..20).for_each(|_| ahead.served(10, 100));
+        }
     }
 
     #[test]

@@ -196,8 +196,8 @@ impl AcceptorSide<'_> {
         since.and_then(Result::ok).unwrap_or(capacity).min(capacity)
     }
 
-    /// How far an answer has reached that its seat is through with, whether or not it was read.
-    pub(super) fn reached_at_end(&self, slot: u32) -> usize {
+    /// How far into its ring an answer has reached, whether or not it was read, in bytes; the whole ring if it is longer.
+    pub fn reached(&self, slot: u32) -> usize {
         let flow = &self.exchange.head(slot).flow.0;
         let unread = self.reached_by(slot, flow.produced.load(Ordering::Acquire));
         self.reached[slot as usize].max(unread)

@@ -74,7 +74,8 @@ impl Dispatch {
         } = state
         {
             if !ticket.is_session.get() {
-                self.ahead.served(done_us.saturating_sub(taken_us));
+                let in_ring = self.side.reached(slot) as u64;
+                self.ahead.served(done_us.saturating_sub(taken_us), in_ring);
                 self.waits
                     .add(taken_us.saturating_sub(ticket.request.arrived_us));
                 self.services.add(done_us.saturating_sub(taken_us));

@@ -14,7 +14,7 @@ from support.wire import Wire, request
 
 COPIED_BYTES = 64 << 10
 """Whole answers up to this are copied."""
-RING_BYTES = (512 + 64) << 10
+RING_BYTES = (1024 + 64) << 10
 """What a worker can write before any of it is taken."""
 AROUND = [
     length + more
@@ -103,7 +103,13 @@ def test_so_do_those_whose_worker_is_dead_before_the_acceptor_has_looked(serve: 
 
 
 def test_no_answer_is_behind_that_of_another_request(server: Server) -> None:
-    targets = ["/whole/40000", "/iterated/400000/65536", "/measured/700000/10000", "/whole/10", "/iterated/600000/1000"]
+    targets = [
+        "/whole/40000",
+        "/iterated/400000/65536",
+        "/measured/1400000/10000",
+        "/whole/10",
+        "/iterated/1200000/1000",
+    ]
     with server.connect() as wire:
         wire.send(b"".join(request("GET", target) for target in targets))
         for target in targets:

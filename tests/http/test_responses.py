@@ -8,7 +8,7 @@ import pytest
 from support.server import Serve, Server
 from support.wire import Wire, request
 
-LONG = 16
+LONG = 32
 """Chunks of 64 KiB: more than the server takes at once, so that it cannot know the length when it begins."""
 
 

@@ -95,7 +95,7 @@ def test_answers_that_are_left_in_the_middle_are_nobodys_trouble(serve: Serve) -
     server = serve("flowing:app", *HTTP2)
     with Talk(server.address, is_slow=True) as talk:
         for _ in range(150):
-            number = talk.begin("/long?1000000")
+            number = talk.begin("/long?3000000")
             talk.until(lambda number=number: talk.answers[number].status == 200)
             talk.reset(number)
         talk.ping()

@@ -22,7 +22,10 @@ use crate::figures::Figures;
 use crate::log::{self, LogChannels};
 use crate::messages::{ToAcceptor, ToScribe, ToTemplate};
 use crate::privileges::{self, Identities};
-use crate::record::{REQUEST_HEAD_BYTES_MAX, REQUEST_RECORD_EXTRA_BYTES, RESPONSE_RING_BYTES};
+use crate::record::{
+    LOOP_RESPONSE_RING_BYTES, REQUEST_HEAD_BYTES_MAX, REQUEST_RECORD_EXTRA_BYTES,
+    RESPONSE_RING_BYTES,
+};
 use crate::settings::{EVENT_LOOPS_SPARE, Settings};
 use crate::spool::SpoolDir;
 use crate::tally::{self, Counts, Tally, Total};
@@ -81,7 +84,11 @@ fn common(
         event_loops,
         inflow_bytes: if event_loops { INFLOW_BYTES } else { 0 },
         request_bytes: REQUEST_HEAD_BYTES_MAX + REQUEST_RECORD_EXTRA_BYTES + settings.body_memory,
-        response_bytes: RESPONSE_RING_BYTES,
+        response_bytes: if event_loops {
+            LOOP_RESPONSE_RING_BYTES
+        } else {
+            RESPONSE_RING_BYTES
+        },
     })?;
     log::belong_to(identities.of_error_log());
     let owner = identities.of_access_log(has_scribe);

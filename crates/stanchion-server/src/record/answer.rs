@@ -6,9 +6,11 @@ use super::{BadRecord, KEPT_BYTES, Numbers, Reader};
 
 /// The longest head of an answer in wire form; a longer one is the app's fault.
 pub const ANSWER_HEAD_BYTES_MAX: usize = 64 * 1024;
-/// Bytes of a slot's response ring: an answer whose body has up to half a MiB frees its worker at once, whatever its
-/// head, and however slowly the client reads. So half of a stream of a MiB has room beside its head.
-pub const RESPONSE_RING_BYTES: usize = 512 * 1024 + ANSWER_HEAD_BYTES_MAX;
+/// Bytes of a slot's response ring: an answer whose body has up to a MiB frees its worker at once, whatever its head, and
+/// however slowly the client reads.
+pub const RESPONSE_RING_BYTES: usize = 1024 * 1024 + ANSWER_HEAD_BYTES_MAX;
+/// The same of an event loop, which has thousands of clients at a time, and waits for each without holding up the others.
+pub const LOOP_RESPONSE_RING_BYTES: usize = 512 * 1024 + ANSWER_HEAD_BYTES_MAX;
 /// What stands before the head of an answer.
 pub const PREFIX_BYTES: usize = 24;
 /// So many hints may go ahead of one answer (RFC 8297),
@@ -20,7 +22,7 @@ pub const HINT_BYTES_MAX: usize = 3_584;
 pub const HINTS_BYTES_MAX: usize = 16 * 1024;
 const _: () = assert!(
     HINTS_MAX * PREFIX_BYTES + HINTS_BYTES_MAX + PREFIX_BYTES + ANSWER_HEAD_BYTES_MAX
-        <= RESPONSE_RING_BYTES
+        <= LOOP_RESPONSE_RING_BYTES
 );
 
 /// Trailers have so many bytes in all, in wire form. A client of gRPC takes 8 KiB, if nobody told it otherwise.

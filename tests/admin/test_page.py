@@ -1,15 +1,14 @@
 """The page in a real browser: it draws what the server tells, in light and in dark."""
 
 import re
-import shutil
 import struct
-import subprocess
 import zlib
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from support.chromium import BROWSER_PATIENCE_S, NEEDS_CHROMIUM, browse
 from support.gate import Gate
 from support.greenlets import GEVENT
 from support.ports import row_of_ports
@@ -17,29 +16,20 @@ from support.server import Serve
 from support.websocket import WebSocket
 from support.wire import request
 
-CHROMIUM = shutil.which("chromium")
 WIDTH, HEIGHT = 1200, 1600
-PATIENCE_S = 60
-"""A first start makes a profile, on a machine that is busy with other tests."""
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(180),
     pytest.mark.own("gunicorn has no such page"),
-    pytest.mark.skipif(not CHROMIUM, reason="NOT TESTED IN A BROWSER: chromium is not installed"),
+    NEEDS_CHROMIUM,
 ]
 
 
-def browse(url: str, home: Path, *arguments: str) -> str:
-    """What it prints. It asks nobody but us: everything it does in the background is switched off."""
-    assert CHROMIUM
-    switches = [
-        *("headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-background-networking"),
-        *("disable-component-update", "disable-sync", f"user-data-dir={home / 'profile'}"),
-        *("virtual-time-budget=4000", f"window-size={WIDTH},{HEIGHT}", *arguments),
-    ]
-    command = [CHROMIUM, *(f"--{switch}" for switch in switches), url]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE_S).stdout
+def look(url: str, *switches: str) -> str:
+    """What the browser prints once the page has had its time."""
+    printed, _ = browse(url, "virtual-time-budget=4000", f"window-size={WIDTH},{HEIGHT}", *switches)
+    return printed
 
 
 def pixels(png: Path, row_bytes: int) -> list[bytes]:
@@ -85,22 +75,22 @@ def test_it_shows_the_line_in_light_and_in_dark(serve: Serve, gate: Gate, tmp_pa
         # A browser may take its time.
         limits = ("--max-waiting", "50", "--timeout", "0", "--queue-timeout", "0")
         server = serve("waiting:app", "--admin", f"127.0.0.1:{port}", *limits, env=gate.environment)
-        wires = [stack.enter_context(server.connect(timeout_s=PATIENCE_S)) for _ in range(12)]
+        wires = [stack.enter_context(server.connect(timeout_s=BROWSER_PATIENCE_S)) for _ in range(12)]
         wires[0].send(request("GET", "/wait?held"))
         gate.announcement()
         for wire in wires[1:]:
             wire.send(request("GET", "/pid?x"))
         url = f"http://127.0.0.1:{port}/"
 
-        page = browse(url, tmp_path, "dump-dom")
+        page = look(url, "dump-dom")
         assert re.search(r'id="state"[^>]*>serving<', page)
         # One of the eleven is handed out ahead.
         assert re.search(r"<b>10</b>\s*waiting", page)
         assert "10 of 50" in page and "GET /wait" in page and f"pid {server.process.pid}" in page
 
         light, dark = tmp_path / "light.png", tmp_path / "dark.png"
-        browse(url, tmp_path, f"screenshot={light}")
-        browse(url, tmp_path, f"screenshot={dark}", "blink-settings=preferredColorScheme=0")
+        look(url, f"screenshot={light}")
+        look(url, f"screenshot={dark}", "blink-settings=preferredColorScheme=0")
         assert brightness(pixels(light, 300)) > 200 > 60 > brightness(pixels(dark, 300))
         gate.let_pass(1)
         for wire in wires:
@@ -116,7 +106,7 @@ def test_of_event_loops_it_shows_websockets(serve: Serve, tmp_path: Path) -> Non
         clients[0].close(4_000)
         clients[0].until_end()
 
-        page = browse(f"http://127.0.0.1:{port}/", tmp_path, "dump-dom")
+        page = look(f"http://127.0.0.1:{port}/", "dump-dom")
         assert re.search(r"<b>2</b>\s*WebSockets", page)
         (pid,) = [process.pid for process in server.processes() if "worker 0" in " ".join(process.cmdline())]
         loop = r'<td class="number">0</td>' rf'<td class="number">{pid}</td>' r'<td class="number">0</td>'
@@ -127,7 +117,7 @@ def test_of_event_loops_it_shows_websockets(serve: Serve, tmp_path: Path) -> Non
 def test_of_gevent_it_shows_loops_and_no_websockets(serve: Serve, tmp_path: Path) -> None:
     with row_of_ports(1) as port:
         serve("hello:app", *GEVENT, "--admin", f"127.0.0.1:{port}")
-        page = browse(f"http://127.0.0.1:{port}/", tmp_path, "dump-dom")
+        page = look(f"http://127.0.0.1:{port}/", "dump-dom")
         assert re.search(r"</b>\s*largest lag of a loop", page)
         body = page.partition("<script>")[0]
         assert not re.search(r"</b>\s*WebSockets|<th[^>]*>WebSockets", body)

@@ -5,11 +5,8 @@ import json
 import re
 import resource
 import selectors
-import shutil
-import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +15,7 @@ import httpx
 import pytest
 from mcp.client import Client
 
-from support import processes
+from support.chromium import BROWSER_PATIENCE_S, NEEDS_CHROMIUM, browser
 from support.events import hear_each_word_as_it_is_said
 from support.gate import Gate
 from support.patience import PATIENCE_S, eventually
@@ -29,9 +26,6 @@ from support.wire import request
 pytestmark = pytest.mark.own("it has servers of its own")
 
 ASGI = ("--interface", "asgi")
-CHROMIUM = shutil.which("chromium")
-BROWSER_PATIENCE_S = 60
-"""A first start makes a profile, on a machine that is busy with other tests."""
 TOKENS = 100
 LAG_TOKENS = 50
 """How far behind the first client that was sent all another one may be. A turn of the loop is a token for each."""
@@ -159,34 +153,11 @@ def test_several_workers_serve_the_model_context_protocol_without_sessions(
         assert (len(pids), len(set(pids))) == (30, 2)
 
 
-@contextmanager
-def browser(url: str, home: Path) -> Iterator[None]:
-    """Looks at a page, and asks nobody else: everything it does in the background is switched off."""
-    assert CHROMIUM
-    switches = [
-        *("headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-background-networking"),
-        *("disable-component-update", "disable-sync", f"user-data-dir={home / 'profile'}", "remote-debugging-port=0"),
-    ]
-    process = subprocess.Popen(
-        [CHROMIUM, *(f"--{switch}" for switch in switches), url],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        yield
-    finally:
-        process.terminate()
-        eventually(lambda: process.poll() is not None, "the browser ends")
-        for left in processes.of_session(process.pid):
-            processes.kill(left)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(2 * BROWSER_PATIENCE_S)
-@pytest.mark.skipif(not CHROMIUM, reason="NOT TESTED IN A BROWSER: chromium is not installed")
+@NEEDS_CHROMIUM
 def test_a_browser_hears_events_and_speaks_by_a_websocket(serve: Serve, gate: Gate, tmp_path: Path) -> None:
     server = serve("streaming:app", *ASGI, env=gate.environment)
-    with browser(f"http://127.0.0.1:{server.address.port}/page", tmp_path):
+    with browser(f"http://127.0.0.1:{server.address.port}/page", "remote-debugging-port=0"):
         heard = json.loads(gate.announcement(within_s=BROWSER_PATIENCE_S))
     assert heard == ["event 0", "event 1", "event 2", "héllo of chat", 700_000, [4002, "as asked", True]]

@@ -4,9 +4,7 @@ import base64
 import gzip
 import math
 import re
-import shutil
 import struct
-import subprocess
 import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
 from pathlib import Path
@@ -20,9 +18,9 @@ from stanchion.lab.report import canvas, plots, setup
 from stanchion.lab.result import Measured, Result
 from stanchion.lab.scenario import Plot
 from support import lab_results
+from support.chromium import NEEDS_CHROMIUM, browse
 
 VOID = {"br", "hr", "img", "input", "link", "meta"}
-CHROMIUM = shutil.which("chromium")
 
 # All of it takes seconds of CPU, and the machine may be busy with other tests.
 pytestmark = pytest.mark.timeout(240)
@@ -270,15 +268,10 @@ def test_an_index_leads_also_where_a_name_has_signs_of_a_link(result: Result, tm
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not CHROMIUM, reason="NOT TESTED IN A BROWSER: chromium is not installed")
-def test_a_browser_has_nothing_to_complain_of(rendered: Path, tmp_path: Path) -> None:
-    assert CHROMIUM
-    switches = ["headless", "no-sandbox", "disable-gpu", "no-first-run", "disable-background-networking"]
-    switches += ["disable-component-update", "disable-sync", f"user-data-dir={tmp_path}", "enable-logging=stderr"]
-    switches += ["window-size=350,800", "dump-dom"]
-    command = [CHROMIUM, *(f"--{switch}" for switch in switches), rendered.as_uri()]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+@NEEDS_CHROMIUM
+def test_a_browser_has_nothing_to_complain_of(rendered: Path) -> None:
+    printed, said = browse(rendered.as_uri(), "enable-logging=stderr", "window-size=350,800", "dump-dom")
     # The browser complains of a slow machine, too, from a page of its own.
-    complaints = [line for line in done.stderr.splitlines() if "CONSOLE" in line and "source: chrome://" not in line]
+    complaints = [line for line in said.splitlines() if "CONSOLE" in line and "source: chrome://" not in line]
     assert not complaints
-    assert done.stdout.rstrip().endswith("</html>") and "How to read it" in done.stdout
+    assert printed.rstrip().endswith("</html>") and "How to read it" in printed

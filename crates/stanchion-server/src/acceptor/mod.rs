@@ -337,7 +337,7 @@ impl Acceptor {
         self.drive_woken();
         self.look_at_the_clock();
         self.requests.dispatch.end_turn(self.requests.now_us);
-        self.requests.observers.flush();
+        self.requests.tell_observers();
         self.clients.end_turn();
         self.operators.end_turn();
         is_busy |= !self.requests.woken.is_empty() || !self.requests.operators_woken.is_empty();

@@ -213,6 +213,7 @@ impl Acceptor {
             ending.until_us = until_us;
             ending.is_last = true;
         }
+        self.requests.tell_observers();
     }
 
     /// A worker is to serve, alone, who comes in by this door, once no other that has asked for it

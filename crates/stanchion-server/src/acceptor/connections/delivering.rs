@@ -189,7 +189,7 @@ impl Connection {
             ..
         } = sending;
         let is_whole = !matches!(source, Source::Broken);
-        if let Some(asked) = request {
+        if let Some(mut asked) = request {
             let outcome = asked.account.close(if is_whole {
                 asked.outcome
             } else {
@@ -199,7 +199,7 @@ impl Connection {
             if is_whole && let Some(trailers) = asked.ticket.take_trailers() {
                 self.transport.put_trailers(&trailers);
             }
-            requests.reuse(asked.ticket);
+            requests.heads.keep(asked.ticket);
         }
         if keeps && is_whole {
             self.phase = Phase::Idle {

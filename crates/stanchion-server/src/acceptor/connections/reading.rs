@@ -168,7 +168,7 @@ impl Connection {
             };
         }
         let mut form = self.form();
-        let mut head = requests.spare_head();
+        let mut head = requests.heads.take();
         match form.read(bytes, &rules, &mut head) {
             Ok(Some(len)) => self.begin(head, came.behind(len), requests),
             Ok(None) => {

@@ -84,9 +84,10 @@ impl Asked {
         self.bytes += bytes as u64;
     }
 
-    pub(super) fn over(&self, outcome: Outcome, requests: &Requests) {
+    pub(super) fn over(&mut self, outcome: Outcome, requests: &mut Requests) {
         // A refusal was counted when it was made.
-        requests.over(&self.ticket, self.status, outcome, &self.head, self.bytes);
+        let head = std::mem::take(&mut self.head);
+        requests.over(&self.ticket, self.status, outcome, head, self.bytes);
     }
 }
 
@@ -336,7 +337,9 @@ impl Sending {
 
     /// The client does not get the rest.
     pub(super) fn abandon(self, requests: &mut Requests) {
-        let Some(asked) = self.request else { return };
+        let Some(mut asked) = self.request else {
+            return;
+        };
         if matches!(self.source, Source::Stream) {
             asked.ticket.pour(Outflow::give_up);
             requests.dispatch.abandon(&asked.ticket, requests.now_us);

@@ -470,7 +470,7 @@ impl Session {
         requests.dispatch.abandon(&self.ticket, requests.now_us);
         requests.common.tally.happened(end.event());
         let outcome = self.account.close(end.outcome());
-        requests.over(&self.ticket, SWITCHING, outcome, &self.head, self.bytes);
+        requests.over(&self.ticket, SWITCHING, outcome, self.head, self.bytes);
     }
 
     /// The connection has ended.

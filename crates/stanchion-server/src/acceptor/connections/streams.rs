@@ -107,7 +107,7 @@ impl Connection {
         let fields: Vec<_> = fields
             .map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()))
             .collect();
-        let mut head = requests.spare_head();
+        let mut head = requests.heads.take();
         let list_bytes_max = requests.common.settings.http2_max_header_list_size as usize;
         let rules = &requests.head_rules;
         let step = match stream_head.read(&fields, list_bytes_max, rules, &mut head) {

@@ -62,7 +62,8 @@ impl Dispatch {
         if ticket.wants_room.get() {
             ticket.wake();
         }
-        if let SlotState::Done { done_us, .. } = state {
+        // What is over and not told yet stays as it was.
+        if wanted && let SlotState::Done { done_us, .. } = state {
             ticket.done_us.set(done_us);
         }
         let has_head = wanted && (ticket.is_streaming() || self.take_hints(slot, ticket)?);

@@ -1,15 +1,17 @@
 //! What is told of a request when it is over.
 
+use std::rc::Rc;
+
 use super::ticket::Ticket;
 use crate::tally::Outcome;
 
 /// One request, at its end, for whoever keeps records.
-pub(crate) struct Over<'r> {
-    pub(crate) ticket: &'r Ticket,
+pub(crate) struct Over {
+    pub(crate) ticket: Rc<Ticket>,
     pub(crate) status: u16,
     pub(crate) outcome: Outcome,
     /// The head of the answer in wire form, as it was sent; empty if there was none.
-    pub(crate) head: &'r [u8],
+    pub(crate) head: Vec<u8>,
     /// Bytes of the body that were given to the connection.
     pub(crate) bytes: u64,
     pub(crate) now_us: u64,

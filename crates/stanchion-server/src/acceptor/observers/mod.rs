@@ -1,5 +1,6 @@
 //! Whoever keeps records of requests: the access log, statsd, spans, and the error log of those that were
-//! refused. Each is told by one record at a request's end, and nothing depends on what it does with that.
+//! refused. Each is told by one record of a request that is over, at the end of the turn in which it was, and nothing depends
+//! on what it does with that.
 
 pub(crate) mod access_log;
 mod repeats;
@@ -10,12 +11,14 @@ mod tests;
 mod traceparent;
 
 use std::io;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use stanchion_http::Head;
 use stanchion_sys::channel::Channel;
 
 use crate::acceptor::dispatch::over::Over;
+use crate::acceptor::dispatch::ticket::Ticket;
 use crate::acceptor::dispatch::trace::Trace;
 use crate::settings::Settings;
 use crate::tally::{Event, Tally};
@@ -30,6 +33,9 @@ pub(crate) fn check(settings: &Settings) -> Result<(), String> {
     access_log::check(&settings.access_log_format)
 }
 
+/// Requests that are over in one turn of the event loop before they are told all the same.
+const OVER_MAX: usize = 64;
+
 /// All that the settings ask for.
 pub(crate) struct Observers {
     /// For people, and for the scribe.
@@ -37,6 +43,8 @@ pub(crate) struct Observers {
     statsd: Option<Statsd>,
     spans: Option<Spans>,
     tally: Arc<Tally>,
+    /// Requests that are over, until all of these are told.
+    over: Vec<Over>,
     /// One of them is there.
     wants: bool,
 }
@@ -60,6 +68,7 @@ impl Observers {
             statsd,
             spans,
             tally: Arc::clone(tally),
+            over: Vec::new(),
         })
     }
 
@@ -78,21 +87,29 @@ impl Observers {
         self.spans.as_ref()?.begin(head, started_us)
     }
 
-    /// A request is over.
-    pub(crate) fn over(&self, over: &Over<'_>) {
-        for log in &self.access_logs {
-            log.add(over);
-        }
-        if let Some(statsd) = &self.statsd {
-            statsd.add(over);
-        }
-        if let Some(spans) = &self.spans {
-            spans.end(over);
+    /// A request is over: [`Self::tell`] says so.
+    pub(crate) fn over(&mut self, over: Over) {
+        self.over.push(over);
+        if self.over.len() == OVER_MAX {
+            self.tell(drop);
         }
     }
 
-    /// Once per turn of the event loop, before it sleeps.
-    pub(crate) fn flush(&self) {
+    /// Tells all of what is over, and gives away the tickets. To be called once per turn of the event loop, before it sleeps,
+    /// and not for each answer: right after one has gone to the kernel, what writes a line is not in the core's caches.
+    pub(crate) fn tell(&mut self, mut done: impl FnMut(Rc<Ticket>)) {
+        for over in self.over.drain(..) {
+            for log in &self.access_logs {
+                log.add(&over);
+            }
+            if let Some(statsd) = &self.statsd {
+                statsd.add(&over);
+            }
+            if let Some(spans) = &self.spans {
+                spans.end(&over);
+            }
+            done(over.ticket);
+        }
         self.access_logs.iter().for_each(AccessLog::flush);
     }
 
@@ -106,12 +123,15 @@ impl Observers {
     }
 
     /// Opens the access log anew, after it was renamed.
-    pub(crate) fn reopen(&self) {
+    pub(crate) fn reopen(&mut self) {
+        // What is over belongs to the old one.
+        self.tell(drop);
         self.access_logs.iter().for_each(AccessLog::reopen);
     }
 
     /// Tells what is left, within a bound each. The last thing of all.
-    pub(crate) fn finish(&self) {
+    pub(crate) fn finish(&mut self) {
+        self.tell(drop);
         if let Some(statsd) = &self.statsd {
             statsd.finish(&self.tally);
         }

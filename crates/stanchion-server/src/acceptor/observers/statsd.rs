@@ -72,8 +72,8 @@ impl Statsd {
     }
 
     /// A request is over.
-    pub(super) fn add(&self, over: &Over<'_>) {
-        let (ticket, status, now_us) = (over.ticket, over.status, over.now_us);
+    pub(super) fn add(&self, over: &Over) {
+        let (ticket, status, now_us) = (&over.ticket, over.status, over.now_us);
         let took_us = now_us.saturating_sub(ticket.request.arrived_us);
         let mut metrics = self.metrics.borrow_mut();
         metrics.timer("gunicorn.request.duration", took_us);

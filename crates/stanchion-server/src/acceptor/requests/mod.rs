@@ -10,6 +10,7 @@ pub(crate) mod probe;
 mod redirect;
 #[cfg(test)]
 pub(crate) mod rig;
+mod spare_heads;
 pub(crate) mod spooler;
 pub(crate) mod static_files;
 mod storing;
@@ -55,6 +56,7 @@ use compressor::Compressor;
 use handshake::handshaken;
 use head::Date;
 use probe::{Load, Verdict};
+use spare_heads::SpareHeads;
 use static_files::{Looking, StaticFiles};
 use tls::TlsService;
 
@@ -63,8 +65,7 @@ use tls::TlsService;
 const SCRATCH_BYTES: usize = 68 << 10;
 /// The most fields of a head when `limit_request_fields` is 0, as gunicorn has it.
 const FIELDS_MAX: usize = 32_768;
-/// Heads and buffers that are kept for the next requests; larger ones are given back.
-const SPARE_MAX: usize = 64;
+/// A buffer that is kept for the next requests; a larger one is given back.
 const SPARE_BYTES_MAX: usize = 32 << 10;
 /// What the access log shows for a client that left before it was answered: nginx's number.
 const CLIENT_GONE: u16 = 499;
@@ -116,7 +117,7 @@ pub(crate) struct Requests {
     date: Date,
     scratch: Vec<u8>,
     out: Vec<u8>,
-    spare_heads: Vec<Head>,
+    pub(crate) heads: SpareHeads,
 }
 
 impl Requests {
@@ -172,7 +173,7 @@ impl Requests {
             date: Date::default(),
             scratch: Vec::new(),
             out: Vec::new(),
-            spare_heads: Vec::new(),
+            heads: SpareHeads::default(),
         })
     }
 
@@ -186,21 +187,10 @@ impl Requests {
         done
     }
 
-    /// An empty head, with the memory of one before it if there is any.
-    pub(crate) fn spare_head(&mut self) -> Head {
-        self.spare_heads.pop().unwrap_or_default()
-    }
-
-    /// A request is over: its memory serves the next one.
-    pub(crate) fn reuse(&mut self, ticket: Rc<Ticket>) {
-        if let Ok(ticket) = Rc::try_unwrap(ticket)
-            && self.spare_heads.len() < SPARE_MAX
-            && ticket.request.head.bytes().len() <= SPARE_BYTES_MAX
-        {
-            let mut head = ticket.request.head;
-            head.clear();
-            self.spare_heads.push(head);
-        }
+    /// Tells whoever keeps records of the requests that are over. To be called once a turn.
+    pub(crate) fn tell_observers(&mut self) {
+        let heads = &mut self.heads;
+        self.observers.tell(|ticket| heads.keep(ticket));
     }
 
     /// The buffer in which answers are put together.
@@ -360,21 +350,21 @@ impl Requests {
     pub(crate) fn client_gone(&mut self, ticket: &Rc<Ticket>, account: &Account) {
         let outcome = self.dispatch.abandon(ticket, self.now_us);
         let outcome = account.close(outcome);
-        self.over(ticket, CLIENT_GONE, outcome, &[], 0);
+        self.over(ticket, CLIENT_GONE, outcome, Vec::new(), 0);
     }
 
-    /// A request is over, and whoever keeps records is told.
+    /// A request is over, and whoever keeps records will be told.
     pub(crate) fn over(
-        &self,
-        ticket: &Ticket,
+        &mut self,
+        ticket: &Rc<Ticket>,
         status: u16,
         outcome: Outcome,
-        head: &[u8],
+        head: Vec<u8>,
         bytes: u64,
     ) {
         if self.observers.wants() || ticket.trace.is_some() {
-            self.observers.over(&Over {
-                ticket,
+            self.observers.over(Over {
+                ticket: Rc::clone(ticket),
                 status,
                 outcome,
                 head,

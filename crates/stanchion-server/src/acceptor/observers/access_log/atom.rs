@@ -28,13 +28,17 @@ impl Atom {
                 None => out.push(b'-'),
             },
             Self::Time => text(out, Some(line.time)),
-            Self::RequestLine => {
-                text(out, Some(head.method()));
-                out.push(b' ');
-                escaped(out, head.target());
-                out.push(b' ');
-                text(out, Some(head.protocol()));
-            }
+            // Nearly always it is there in one piece.
+            Self::RequestLine => match head.request_line() {
+                Some(line) => escaped(out, line),
+                None => {
+                    text(out, Some(head.method()));
+                    out.push(b' ');
+                    escaped(out, head.target());
+                    out.push(b' ');
+                    text(out, Some(head.protocol()));
+                }
+            },
             Self::Method => text(out, Some(head.method())),
             Self::Path => escaped(out, &percent_decoded(head.path())),
             Self::Query => escaped(out, head.query()),
@@ -55,7 +59,7 @@ impl Atom {
                 out.push(b'>');
             }
             Self::RequestField(name) => known(out, head.first(name)),
-            Self::AnswerField(name) => known(out, answer_field(over.head, name)),
+            Self::AnswerField(name) => known(out, answer_field(&over.head, name)),
             Self::Environ(name) => environ(out, name, line),
             Self::Own(own) => own.write(out, line),
         }
@@ -64,7 +68,7 @@ impl Atom {
 
 impl Own {
     fn write(self, out: &mut Vec<u8>, line: &LogLine<'_>) {
-        let ticket = line.over.ticket;
+        let ticket = &line.over.ticket;
         match self {
             Self::WaitUs => number(out, line.wait_us()),
             Self::ServiceUs => known_number(out, line.service_us()),
@@ -105,7 +109,7 @@ fn answer_field<'h>(head: &'h [u8], lower_case: &str) -> Option<&'h [u8]> {
 
 /// What the acceptor knows of the environ.
 fn environ(out: &mut Vec<u8>, name: &str, line: &LogLine<'_>) {
-    let ticket = line.over.ticket;
+    let ticket = &line.over.ticket;
     let request = &ticket.request;
     let head = &request.head;
     if let Some(header) = name.strip_prefix("http_") {

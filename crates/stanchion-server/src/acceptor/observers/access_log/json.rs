@@ -12,7 +12,7 @@ use crate::log::is_obeyed;
 /// Appends the object.
 pub(super) fn write(out: &mut Vec<u8>, line: &LogLine<'_>) {
     let (over, known) = (line.over, &line.known);
-    let ticket = over.ticket;
+    let ticket = &over.ticket;
     let request = &ticket.request;
     let head = &request.head;
     let user = known.authorization.and_then(user);

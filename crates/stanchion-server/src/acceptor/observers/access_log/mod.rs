@@ -71,7 +71,7 @@ struct Gathered {
 
 /// What a line is written of.
 struct LogLine<'o> {
-    over: &'o Over<'o>,
+    over: &'o Over,
     time: &'o str,
     lane: &'o str,
     believed: &'o Believed,
@@ -191,13 +191,11 @@ impl AccessLog {
     /// Opens it anew, after it was renamed. If that fails the old file goes on, and the error log
     /// says so.
     pub(super) fn reopen(&self) {
-        // What was added belongs to the old one.
-        self.flush();
         self.queues.iter().for_each(Queue::reopen);
     }
 
     /// Adds a line.
-    pub(super) fn add(&self, over: &Over<'_>) {
+    pub(super) fn add(&self, over: &Over) {
         let mut gathered = self.gathered.borrow_mut();
         let Gathered {
             lines,
@@ -260,7 +258,6 @@ impl AccessLog {
 
     /// Writes all there is, within a bound, and ends.
     pub(super) fn finish(&self) {
-        self.flush();
         self.queues.iter().for_each(Queue::finish);
     }
 }

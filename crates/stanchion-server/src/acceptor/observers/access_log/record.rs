@@ -81,7 +81,7 @@ fn object(out: &mut Vec<u8>, line: &LogLine<'_>, json: bool, text_bytes_max: usi
         ("remote_addr", peer.address.as_bytes()),
         ("server_name", peer.server_name.as_bytes()),
         ("server_port", peer.server_port.as_bytes()),
-        ("reason", reason(over.head)),
+        ("reason", reason(&over.head)),
     ] {
         key(out, name);
         text(out, cut(value));
@@ -97,7 +97,7 @@ fn object(out: &mut Vec<u8>, line: &LogLine<'_>, json: bool, text_bytes_max: usi
         .fields()
         .filter(|(name, _)| !is_short || is_first(name));
     fields(out, "fields", sent.map(|(name, value)| (name, cut(value))));
-    let answered = answer::fields(over.head).filter(|_| !is_short);
+    let answered = answer::fields(&over.head).filter(|_| !is_short);
     fields(out, "answer", answered);
     atoms(out, line, json, text_bytes_max);
     if json {

@@ -92,8 +92,8 @@ impl Times {
 }
 
 impl Finished {
-    pub(super) fn new(trace: &Trace, over: &Over<'_>, has_waited: bool) -> Self {
-        let ticket = over.ticket;
+    pub(super) fn new(trace: &Trace, over: &Over, has_waited: bool) -> Self {
+        let ticket = &over.ticket;
         let (request, head) = (&ticket.request, &ticket.request.head);
         let (taken_us, done_us) = (ticket.taken_us.get(), ticket.done_us.get());
         Self {

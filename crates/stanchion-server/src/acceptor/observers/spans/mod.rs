@@ -74,8 +74,8 @@ impl Spans {
     }
 
     /// A request is over. Probes leave none.
-    pub(super) fn end(&self, over: &Over<'_>) {
-        let ticket = over.ticket;
+    pub(super) fn end(&self, over: &Over) {
+        let ticket = &over.ticket;
         if let Some(trace) = &ticket.trace
             && over.outcome != Outcome::Probed
         {

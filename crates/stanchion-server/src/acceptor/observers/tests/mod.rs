@@ -1,12 +1,13 @@
 //! What the observers together make of requests that are over.
 
+mod scribe;
+
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use stanchion_http::put_field;
-use stanchion_sys::channel::{Channel, Received};
 
 use super::*;
 use crate::acceptor::dispatch::request::{Body, Peer, Request};
@@ -40,7 +41,7 @@ impl Drop for LogPath {
     }
 }
 
-fn ticket(head: Head, trace: Option<Box<Trace>>) -> Ticket {
+fn ticket(head: Head, trace: Option<Box<Trace>>) -> Rc<Ticket> {
     let ids = RequestIds::new("X-Request-Id").expect("random bytes");
     let request = Request {
         websocket: None,
@@ -71,15 +72,15 @@ fn ticket(head: Head, trace: Option<Box<Trace>>) -> Ticket {
     ticket.done_us.set(1_001_250);
     ticket.worker.set(Some(3));
     ticket.worker_pid.set(77);
-    ticket
+    Rc::new(ticket)
 }
 
-fn over<'r>(ticket: &'r Ticket, head: &'r [u8]) -> Over<'r> {
+fn over(ticket: &Rc<Ticket>, head: &[u8]) -> Over {
     Over {
-        ticket,
+        ticket: Rc::clone(ticket),
         status: 404,
         outcome: Outcome::Answered,
-        head,
+        head: head.to_vec(),
         bytes: 1_234,
         now_us: 2_500_043,
     }
@@ -92,16 +93,16 @@ fn observers(settings: &serde_json::Value) -> Observers {
 }
 
 /// The lines for each of some requests, by settings that need not name the log.
-fn lines(mut settings: serde_json::Value, tickets: &[Ticket]) -> Vec<String> {
+fn lines(mut settings: serde_json::Value, tickets: &[Rc<Ticket>]) -> Vec<String> {
     let log = LogPath::new();
     settings["accesslog"] = log.0.to_str().expect("text").into();
-    let observers = observers(&settings);
+    let mut observers = observers(&settings);
     assert!(observers.wants());
     let mut head = b"HTTP/1.1 404 Not Found\r\n".to_vec();
     put_field(&mut head, b"X-Answer", b"\"yes\"");
     for ticket in tickets {
-        observers.over(&over(ticket, &head));
-        observers.flush();
+        observers.over(over(ticket, &head));
+        observers.tell(drop);
     }
     observers.finish();
     log.lines()
@@ -141,9 +142,10 @@ fn a_line_is_as_gunicorn_has_it() {
 }
 
 /// A request by a peer, who may have an address, with what proxies say of the client.
-fn ticket_by(peer: Option<&str>, trusted: bool, said: &[(&str, &str)]) -> Ticket {
+fn ticket_by(peer: Option<&str>, trusted: bool, said: &[(&str, &str)]) -> Rc<Ticket> {
     let mut ticket = ticket(Head::of("GET", "/", said), None);
-    let by = Rc::get_mut(&mut ticket.request.peer).expect("nobody else has it");
+    let alone = Rc::get_mut(&mut ticket).expect("nobody else has it");
+    let by = Rc::get_mut(&mut alone.request.peer).expect("nobody else has it");
     by.ip = peer.map(|peer| peer.parse().expect("an address"));
     by.address = peer.unwrap_or_default().to_owned();
     by.trusted = trusted;
@@ -285,13 +287,34 @@ fn the_answers_head_is_wanted_where_a_format_has_its_fields() {
         let log = LogPath::new();
         let path = log.0.to_str().expect("text");
         let settings = serde_json::json!({"access_log_format": format, "accesslog": path});
-        let observers = observers(&settings);
+        let mut observers = observers(&settings);
         assert_eq!(observers.wants_answer_head(), wanted, "{format}");
         observers.finish();
     }
-    let nobody = observers(&serde_json::json!({}));
+    let mut nobody = observers(&serde_json::json!({}));
     assert!(!nobody.wants() && !nobody.wants_answer_head());
-    nobody.over(&over(&ticket(browsers(), None), b""));
+    nobody.over(over(&ticket(browsers(), None), b""));
+}
+
+#[test]
+fn requests_are_told_in_order_once_a_turn_or_when_there_are_many() {
+    let log = LogPath::new();
+    let settings = serde_json::json!({
+        "accesslog": log.0.to_str().expect("text"),
+        "access_log_format": "%(U)s",
+    });
+    let mut observers = observers(&settings);
+    let paths: Vec<_> = (0..OVER_MAX + 3).map(|n| format!("/{n}")).collect();
+    for path in &paths {
+        observers.over(over(&ticket(Head::of("GET", path, &[]), None), b""));
+    }
+    assert_eq!(observers.over.len(), 3, "the others are told");
+    let mut told = Vec::new();
+    observers.tell(|ticket| told.push(ticket.request.head.path().to_vec()));
+    assert_eq!(told, ["/64", "/65", "/66"].map(str::as_bytes));
+    assert!(observers.over.is_empty());
+    observers.finish();
+    assert_eq!(log.lines(), paths);
 }
 
 #[test]
@@ -299,7 +322,7 @@ fn statsd_hears_durations_counts_and_once_a_second_gauges() {
     let server = UdpSocket::bind("127.0.0.1:0").expect("bound");
     server.set_nonblocking(true).expect("set");
     let address = server.local_addr().expect("bound").to_string();
-    let observers = observers(&serde_json::json!({"statsd_host": address}));
+    let mut observers = observers(&serde_json::json!({"statsd_host": address}));
     let heard = || {
         let mut bytes = [0; 2_048];
         // What was sent over the loopback has come.
@@ -317,7 +340,8 @@ fn statsd_hears_durations_counts_and_once_a_second_gauges() {
     };
     let told_gauges = "gunicorn.workers:2|g\nstanchion.line.waiting:5|g\ngunicorn.backlog:9|h\n\
          stanchion.sessions.open:7|g\nstanchion.loop.lag_ms:12|g";
-    observers.over(&over(&ticket(browsers(), None), b""));
+    observers.over(over(&ticket(browsers(), None), b""));
+    observers.tell(drop);
     observers.tally.ended(Outcome::Answered);
     observers.tick(0, || Some(gauges));
     let expected = format!(
@@ -346,7 +370,7 @@ fn statsd_hears_durations_counts_and_once_a_second_gauges() {
 #[test]
 fn the_app_is_told_of_the_span_that_is_its_parent() {
     // Nobody is asked as long as no request is over.
-    let observers = observers(&serde_json::json!({"otlp_endpoint": "http://127.0.0.1:9"}));
+    let mut observers = observers(&serde_json::json!({"otlp_endpoint": "http://127.0.0.1:9"}));
     let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     let mut head = Head::of(
         "GET",
@@ -380,114 +404,4 @@ fn the_app_is_told_of_the_span_that_is_its_parent() {
     let trace = observers.begin_trace(&mut orphan, 5).expect("it is traced");
     assert_eq!((trace.parent_id, orphan.only("tracestate")), (None, None));
     observers.finish();
-}
-
-/// What a scribe is sent of some requests.
-fn records(settings: &serde_json::Value, tickets: &[Ticket]) -> Vec<Vec<u8>> {
-    let settings = Settings::from_json(&settings.to_string()).expect("settings");
-    let tally = Arc::new(Tally::create().expect("counts"));
-    let (ours, scribes) = Channel::pair_for(64 << 10).expect("a pair");
-    let observers = Observers::open(&settings, &tally, Some(ours)).expect("opened");
-    assert!(observers.wants() && observers.wants_answer_head());
-    let mut head = b"HTTP/1.1 404 Not Found\r\n".to_vec();
-    put_field(&mut head, b"X-Answer", b"\"yes\"");
-    for ticket in tickets {
-        observers.over(&over(ticket, &head));
-    }
-    observers.finish();
-    let mut lines = Vec::new();
-    while let Ok(Received::Message(message)) = scribes.receive() {
-        lines.extend(crate::log::lines_of(&message.bytes).map(<[u8]>::to_vec));
-    }
-    lines
-}
-
-fn record(line: &[u8]) -> serde_json::Value {
-    let mut line: serde_json::Value = serde_json::from_slice(line).expect("JSON");
-    line["access"].take()
-}
-
-#[test]
-fn a_scribe_is_sent_all_that_there_is_to_say() {
-    let log = LogPath::new();
-    let mut settings = serde_json::json!({"accesslog": log.0.to_str().expect("text")});
-    let tickets = [ticket(browsers(), None)];
-    let [line] = &records(&settings, &tickets)[..] else {
-        panic!("one line");
-    };
-    assert!(!log.0.exists(), "the file is the scribe's");
-    let mut said = record(line);
-    assert!(said["time_us"].take().as_u64() > Some(1 << 50));
-    let time = said["atoms"]["t"].take();
-    assert!(time.as_str().is_some_and(|time| time.starts_with('[')));
-    // Each character is a byte.
-    let expected = serde_json::json!({
-        "time_us": null, "took_us": 1_500_043, "status": 404, "bytes": 1_234, "remote_port": 4_321, "pid": 77,
-        "method": "GET", "target": "/caf%C3%A9?a=\u{c3}\u{a9}", "path": "/caf\u{c3}\u{a9}", "query": "a=\u{c3}\u{a9}",
-        "protocol": "HTTP/1.1", "scheme": "http", "remote_addr": "127.0.0.1",
-        "server_name": "127.0.0.1", "server_port": "8000", "reason": "Not Found",
-        "fields": [
-            ["Host", "shop.example"],
-            ["USER-AGENT", "Mozilla/5.0 \"X\""],
-            ["Referer", "http://shop.example/"],
-            ["Authorization", "Basic YWRhOnNlY3JldA=="],
-            ["X-Request-Id", "req-1"],
-            ["Traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"],
-        ],
-        "answer": [["X-Answer", "\"yes\""]],
-        "atoms": {
-            "h": "127.0.0.1", "p": "<77>", "{wait_us}x": "250", "{service_us}x": "1000", "{proxy_us}x": "17",
-            "{lane}x": "default", "{worker}x": "3", "{client}x": "127.0.0.1", "{outcome}x": "answered",
-            "{request_id}x": "req-1", "{trace_id}x": "0af7651916cd43dd8448eb211c80319c", "t": null,
-            "{close_code}x": "-", "{messages_received}x": "-", "{messages_sent}x": "-",
-        },
-    });
-    assert_eq!(said, expected);
-
-    settings["access_log_json"] = true.into();
-    let said = record(&records(&settings, &tickets)[0]);
-    let shown = said["line"].as_str().expect("a line");
-    let shown: serde_json::Value = serde_json::from_str(shown).expect("JSON");
-    assert_eq!(shown["path"], "/caf%C3%A9");
-    assert_eq!(said["atoms"]["t"], serde_json::Value::Null);
-}
-
-#[test]
-fn of_what_is_too_long_for_a_line_a_scribe_is_sent_the_beginnings() {
-    let long = "\u{e9}".repeat(3_000);
-    let target = format!("/{long}?{long}");
-    let names: Vec<String> = (0..10).map(|number| format!("X-Long-{number}")).collect();
-    let mut fields: Vec<(&str, &str)> = names.iter().map(|name| (&name[..], &long[..])).collect();
-    fields.push(("User-Agent", &long));
-    let tickets = [ticket(Head::of("GET", &target, &fields), None)];
-    let lines = records(&serde_json::json!({"access_log_json": true}), &tickets);
-    assert_eq!(lines.len(), 1);
-    assert!(lines[0].len() <= crate::log::LINE_BYTES_MAX);
-    let said = record(&lines[0]);
-    let kept = |text: &serde_json::Value| text.as_str().map(|text| text.chars().count());
-    assert_eq!(kept(&said["target"]), Some(512));
-    assert_eq!(said["fields"].as_array().map(Vec::len), Some(1));
-    assert_eq!(kept(&said["fields"][0][1]), Some(512));
-    assert_eq!(said["status"], 404);
-}
-
-#[test]
-fn whatever_a_client_repeats_a_scribe_is_sent_a_line_that_fits() {
-    for worst in ["\"", "a\t", "\u{e9}"] {
-        let value = worst.repeat(512);
-        let target = format!("/{}", "%01".repeat(2_000));
-        let names = ["Referer", "User-Agent", "referer"];
-        let mut fields = vec![("Host", "x")];
-        for _ in 0..18 {
-            fields.extend(names.map(|name| (name, &value[..])));
-        }
-        let tickets = [ticket(Head::of("GET", &target, &fields), None)];
-        let lines = records(&serde_json::json!({}), &tickets);
-        assert_eq!(lines.len(), 1);
-        assert!(lines[0].len() < crate::log::LINE_BYTES_MAX);
-        let said = record(&lines[0]);
-        let sent = said["fields"].as_array().expect("a list").iter();
-        let sent: Vec<_> = sent.map(|field| field[0].clone()).collect();
-        assert_eq!(sent, ["Host", "Referer", "User-Agent"]);
-    }
 }

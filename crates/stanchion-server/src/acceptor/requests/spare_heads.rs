@@ -1,0 +1,34 @@
+//! The memory of heads, for the next ones.
+
+use std::rc::Rc;
+
+use stanchion_http::Head;
+
+use crate::acceptor::dispatch::ticket::Ticket;
+
+/// So many are kept, each of this length at most.
+const HEADS_MAX: usize = 64;
+const HEAD_BYTES_MAX: usize = 32 << 10;
+
+/// Heads that nobody needs any more.
+#[derive(Default)]
+pub(crate) struct SpareHeads(Vec<Head>);
+
+impl SpareHeads {
+    /// An empty head, with the memory of one before it if there is any.
+    pub(crate) fn take(&mut self) -> Head {
+        self.0.pop().unwrap_or_default()
+    }
+
+    /// A request is over: if nobody else has it any more, the memory of its head serves the next one.
+    pub(crate) fn keep(&mut self, ticket: Rc<Ticket>) {
+        if let Ok(ticket) = Rc::try_unwrap(ticket)
+            && self.0.len() < HEADS_MAX
+            && ticket.request.head.bytes().len() <= HEAD_BYTES_MAX
+        {
+            let mut head = ticket.request.head;
+            head.clear();
+            self.0.push(head);
+        }
+    }
+}

@@ -11,7 +11,7 @@ from wsgiref.types import StartResponse, WSGIEnvironment
 
 from files import Announcing
 from rendezvous import announce, wait_for_pass
-from shared_memory import exchange, find
+from shared_memory import exchange
 
 SLOTS, TURNS = 16, 4
 """Whose answers may be under way in a server of two workers, early in its life."""
@@ -46,7 +46,7 @@ def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[byt
         # In hexadecimal, or the question itself would be found.
         what = bytes.fromhex(environ["QUERY_STRING"])
         with exchange() as memory:
-            return [str(len(find(what, memory.read()))).encode()]
+            return [str(len(memory.find(what))).encode()]
     return [b"fine"]
 
 

@@ -1,5 +1,8 @@
 """The memory that a worker shares with the acceptor, for apps that write to it as a wild pointer would."""
 
+import ctypes
+import itertools
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,9 +19,9 @@ class Mapping(NamedTuple):
     length: int
     memory: BinaryIO
 
-    def read(self, offset: int = 0, length: int | None = None) -> bytes:
+    def read(self, offset: int, length: int) -> bytes:
         self.memory.seek(self.start + offset)
-        wanted = self.length - offset if length is None else length
+        wanted = length
         parts = []
         # One read(2) gives no more than a page of another's memory at a time on some kernels.
         while wanted and (part := self.memory.read(wanted)):
@@ -30,10 +33,24 @@ class Mapping(NamedTuple):
         self.memory.seek(self.start + offset)
         self.memory.write(data)
 
+    def find(self, what: bytes) -> list[int]:
+        """Where it stands. Most of the memory was never written to: reading that would have it made."""
+        return [start + place for start, data in self.written() for place in find(what, data)]
+
+    def written(self) -> Iterator[tuple[int, bytes]]:
+        """Stretches of pages that are there, by mincore(2)."""
+        pages = ctypes.create_string_buffer(self.length // PAGE_BYTES)
+        if ctypes.CDLL(None, use_errno=True).mincore(ctypes.c_void_p(self.start), ctypes.c_size_t(self.length), pages):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        for is_there, run in itertools.groupby(enumerate(pages.raw), lambda page: page[1] & 1):
+            if is_there:
+                numbers = [number for number, _ in run]
+                yield numbers[0] * PAGE_BYTES, self.read(numbers[0] * PAGE_BYTES, len(numbers) * PAGE_BYTES)
+
     def replace(self, old: bytes, new: bytes, near: bytes) -> None:
         """Write over the `old` within a page of `near`, which stands nowhere else."""
         assert len(old) == len(new), "nothing else may move"
-        (place,) = find(near, self.read())
+        (place,) = self.find(near)
         start = max(0, place - PAGE_BYTES)
         (place,) = find(old, self.read(start, 2 * PAGE_BYTES))
         self.write(start + place, new)

@@ -53,6 +53,13 @@ def spooled_bytes(server: Server) -> int:
     return sum(path.stat().st_size for path in server.tmp.rglob("*") if path.is_file())
 
 
+def spooled(counts: Counts) -> int:
+    """How often an answer began to go to a file. Twice, if the kernel just then finds room for all that is in memory:
+    its buffer for a client grows when a probe of the closed window is answered, after 200 ms (tcp(7), `tcp_wmem`).
+    """
+    return counts.events()["answers_spooled"]
+
+
 def assert_whole(response: Response, expected: str, framing: str) -> None:
     assert (response.status, response.framing) == (200, framing)
     assert hashlib.sha256(response.body).hexdigest() == expected
@@ -78,7 +85,7 @@ def test_the_only_worker_is_free_while_many_read_nothing_and_all_get_every_byte(
         assert len(server.spooled()) == len(slow)
         for wire, framing in slow:
             assert_whole(wire.response(), expected, framing)
-    assert (counts.events()["answers_spooled"], counts.events()["workers_held"]) == (len(slow), 0)
+    assert spooled(counts) >= len(slow) and counts.events()["workers_held"] == 0
     assert counts.settled()["answered"] == len(slow) + 1
     eventually(lambda: not server.spooled(), "the files are closed")
     assert not [path for path in server.tmp.rglob("*") if path.is_file()], "and never had a name for long"
@@ -162,7 +169,7 @@ def test_past_a_limit_of_the_spool_the_worker_waits_and_nothing_is_lost(
         quick.send(request("GET", "/with-length"))
         server.log.wait(STUCK)
         assert server.spooled(), "what fits"
-        assert (counts.events()["answers_spooled"], counts.events()["workers_held"]) == (1, 1)
+        assert spooled(counts) >= 1 and counts.events()["workers_held"] == 1
         assert quick.silent(for_s=0.1)
         assert_whole(slow.response(), expected, "chunked")
         assert quick.response().body == b"four"

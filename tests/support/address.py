@@ -25,14 +25,25 @@ class Address:
             raise ValueError(f"not an address: {text!r}")
         return cls(host=found["v6"] or found["v4"], port=int(found["port"]))
 
-    def connect(self, timeout_s: float = PATIENCE_S, receive_buffer_bytes: int | None = None) -> socket.socket:
-        """A connected socket; its receive buffer must be set before, for the window is agreed on then (tcp(7))."""
+    def connect(
+        self,
+        timeout_s: float = PATIENCE_S,
+        receive_buffer_bytes: int | None = None,
+        segment_bytes: int | None = None,
+    ) -> socket.socket:
+        """A connected socket; its receive buffer must be set before, for the window is agreed on then (tcp(7)).
+
+        So is the longest segment. Those of the loopback are so long that the server's kernel takes megabytes, and more
+        of them later. A unix socket has none.
+        """
         family = socket.AF_UNIX if self.path else socket.AF_INET6 if ":" in self.host else socket.AF_INET
         sock = socket.socket(family)
         try:
             sock.settimeout(timeout_s)
             if receive_buffer_bytes:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+            if segment_bytes and not self.path:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, segment_bytes)
             sock.connect(self._name())
         except OSError:
             sock.close()

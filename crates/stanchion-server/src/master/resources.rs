@@ -22,10 +22,7 @@ use crate::figures::Figures;
 use crate::log::{self, LogChannels};
 use crate::messages::{ToAcceptor, ToScribe, ToTemplate};
 use crate::privileges::{self, Identities};
-use crate::record::{
-    LOOP_RESPONSE_RING_BYTES, REQUEST_HEAD_BYTES_MAX, REQUEST_RECORD_EXTRA_BYTES,
-    RESPONSE_RING_BYTES,
-};
+use crate::record::{REQUEST_HEAD_BYTES_MAX, REQUEST_RECORD_EXTRA_BYTES, response_ring_bytes};
 use crate::settings::{EVENT_LOOPS_SPARE, Settings};
 use crate::spool::SpoolDir;
 use crate::tally::{self, Counts, Tally, Total};
@@ -84,11 +81,7 @@ fn common(
         event_loops,
         inflow_bytes: if event_loops { INFLOW_BYTES } else { 0 },
         request_bytes: REQUEST_HEAD_BYTES_MAX + REQUEST_RECORD_EXTRA_BYTES + settings.body_memory,
-        response_bytes: if event_loops {
-            LOOP_RESPONSE_RING_BYTES
-        } else {
-            RESPONSE_RING_BYTES
-        },
+        response_bytes: response_ring_bytes(event_loops),
     })?;
     log::belong_to(identities.of_error_log());
     let owner = identities.of_access_log(has_scribe);

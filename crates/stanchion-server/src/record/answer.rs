@@ -10,7 +10,17 @@ pub const ANSWER_HEAD_BYTES_MAX: usize = 64 * 1024;
 /// however slowly the client reads.
 pub const RESPONSE_RING_BYTES: usize = 1024 * 1024 + ANSWER_HEAD_BYTES_MAX;
 /// The same of an event loop, which has thousands of clients at a time, and waits for each without holding up the others.
-pub const LOOP_RESPONSE_RING_BYTES: usize = 512 * 1024 + ANSWER_HEAD_BYTES_MAX;
+const LOOP_RESPONSE_RING_BYTES: usize = 512 * 1024 + ANSWER_HEAD_BYTES_MAX;
+
+/// Bytes of the response ring of each slot, by who answers.
+pub fn response_ring_bytes(event_loops: bool) -> usize {
+    if event_loops {
+        LOOP_RESPONSE_RING_BYTES
+    } else {
+        RESPONSE_RING_BYTES
+    }
+}
+
 /// What stands before the head of an answer.
 pub const PREFIX_BYTES: usize = 24;
 /// So many hints may go ahead of one answer (RFC 8297),

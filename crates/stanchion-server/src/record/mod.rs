@@ -19,8 +19,8 @@ mod tls;
 
 pub use answer::{
     ANSWER_HEAD_BYTES_MAX, AnswerHead, AnswerPart, AnswerPrefix, FilePart, HINT_BYTES_MAX,
-    HINTS_BYTES_MAX, HINTS_MAX, LOOP_RESPONSE_RING_BYTES, PREFIX_BYTES, RESPONSE_RING_BYTES,
-    TRAILERS_BYTES_MAX, answer_part, answer_prefix, hints_len, piece_prefix,
+    HINTS_BYTES_MAX, HINTS_MAX, PREFIX_BYTES, RESPONSE_RING_BYTES, TRAILERS_BYTES_MAX, answer_part,
+    answer_prefix, hints_len, piece_prefix, response_ring_bytes,
 };
 pub use message::{
     Claim, Close, Codec, Content, Form, Kind, MESSAGE_HEAD_BYTES, REASON_BYTES_MAX, Ration,

@@ -15,10 +15,7 @@ use crate::acceptor::dispatch::ticket::{Answer, AppAnswer, Start};
 use crate::credentials::KeyFiles;
 use crate::figures::Figures;
 use crate::privileges::Identities;
-use crate::record::{
-    LOOP_RESPONSE_RING_BYTES, REQUEST_HEAD_BYTES_MAX, REQUEST_RECORD_EXTRA_BYTES,
-    RESPONSE_RING_BYTES,
-};
+use crate::record::{REQUEST_HEAD_BYTES_MAX, REQUEST_RECORD_EXTRA_BYTES, response_ring_bytes};
 use crate::settings::Settings;
 use crate::tally::{Counts, Tally, Total};
 use crate::ticket_keys::TicketKeys;
@@ -43,11 +40,7 @@ pub(crate) fn common(settings: &str) -> &'static Common {
         event_loops,
         inflow_bytes: if event_loops { INFLOW_BYTES } else { 0 },
         request_bytes: REQUEST_HEAD_BYTES_MAX + REQUEST_RECORD_EXTRA_BYTES + settings.body_memory,
-        response_bytes: if event_loops {
-            LOOP_RESPONSE_RING_BYTES
-        } else {
-            RESPONSE_RING_BYTES
-        },
+        response_bytes: response_ring_bytes(event_loops),
     });
     let (acceptor_end, worker_end) = Channel::pair().expect("a channel");
     let tally = Arc::new(Tally::create().expect("memory"));

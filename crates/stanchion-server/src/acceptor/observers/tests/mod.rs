@@ -2,7 +2,7 @@
 
 mod scribe;
 
-use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::net::UdpSocket;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,6 +14,7 @@ use crate::acceptor::dispatch::request::{Body, Peer, Request};
 use crate::acceptor::dispatch::request_id::RequestIds;
 use crate::acceptor::dispatch::sessions::{Messages, SessionFacts};
 use crate::acceptor::dispatch::ticket::Ticket;
+use crate::acceptor::requests::rig::peer;
 use crate::tally::{CloseCode, Outcome};
 
 /// A log of this test alone, gone when the test is.
@@ -50,18 +51,9 @@ fn ticket(head: Head, trace: Option<Box<Trace>>) -> Rc<Ticket> {
         head,
         body: Body::Empty,
         peer: Rc::new(Peer {
-            ip: Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
-            address: "127.0.0.1".to_owned(),
             port: 4_321,
-            server_name: "127.0.0.1".into(),
-            server_port: "8000".into(),
             trusted: true,
-            scheme: "http",
-            speaks_tls: false,
-            tls: [].into(),
-            sends_proxy_header: false,
-            sends_packets: false,
-            only_worker: None,
+            ..peer()
         }),
         scheme: "http",
         proxy_us: Some(17),

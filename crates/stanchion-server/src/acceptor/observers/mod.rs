@@ -99,7 +99,7 @@ impl Observers {
     /// and not for each answer: right after one has gone to the kernel, what writes a line is not in the core's caches.
     pub(crate) fn tell(&mut self, mut done: impl FnMut(Rc<Ticket>)) {
         for over in self.over.drain(..) {
-            for log in &self.access_logs {
+            for log in &mut self.access_logs {
                 log.add(&over);
             }
             if let Some(statsd) = &self.statsd {
@@ -110,7 +110,7 @@ impl Observers {
             }
             done(over.ticket);
         }
-        self.access_logs.iter().for_each(AccessLog::flush);
+        self.access_logs.iter_mut().for_each(AccessLog::flush);
     }
 
     /// Four times a second. The gauges are asked for when it is time to tell them; of two acceptors the one

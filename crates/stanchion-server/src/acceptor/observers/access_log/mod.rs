@@ -9,7 +9,6 @@ mod text;
 mod time;
 mod user;
 
-use std::cell::RefCell;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
@@ -39,7 +38,7 @@ pub(super) struct AccessLog {
     lanes: Vec<String>,
     /// Proxies whose word on the client's address counts.
     believed: Believed,
-    gathered: RefCell<Gathered>,
+    gathered: Gathered,
 }
 
 /// How a line is written.
@@ -184,7 +183,7 @@ impl AccessLog {
             wants_answer_head,
             lanes: settings.lanes().into_iter().map(|lane| lane.name).collect(),
             believed: settings.believed(),
-            gathered: RefCell::default(),
+            gathered: Gathered::default(),
         })
     }
 
@@ -195,13 +194,12 @@ impl AccessLog {
     }
 
     /// Adds a line.
-    pub(super) fn add(&self, over: &Over) {
-        let mut gathered = self.gathered.borrow_mut();
+    pub(super) fn add(&mut self, over: &Over) {
         let Gathered {
             lines,
             time,
             pieces,
-        } = &mut *gathered;
+        } = &mut self.gathered;
         if time.pass(over.now_us, wall_us, self.form.kind())
             && let Form::Text(format) = &self.form
         {
@@ -228,19 +226,16 @@ impl AccessLog {
         }
         lines.push(b'\n');
         if lines.len() >= BUFFER_BYTES_MAX {
-            self.pass_on(lines);
+            self.flush();
         }
     }
 
     /// Passes what has been added on to the threads that write.
-    pub(super) fn flush(&self) {
-        let lines = &mut self.gathered.borrow_mut().lines;
-        if !lines.is_empty() {
-            self.pass_on(lines);
+    pub(super) fn flush(&mut self) {
+        let lines = &mut self.gathered.lines;
+        if lines.is_empty() {
+            return;
         }
-    }
-
-    fn pass_on(&self, lines: &mut Vec<u8>) {
         for queue in &self.queues {
             match queue.outlet() {
                 Outlet::File(_) | Outlet::Scribe(_) => queue.push(lines),

@@ -4,6 +4,7 @@ mod inflow;
 mod look;
 mod mend;
 mod remains;
+mod slots;
 
 pub use look::SlotState;
 
@@ -17,39 +18,20 @@ use crate::protocol::{Load, Unwanted};
 use crate::ring::{Published, ReadyRing};
 use crate::shared::Exchange;
 use crate::word::{SlotPhase, Tenant, Word};
-use inflow::Poured;
 use remains::Remains;
+use slots::{HandedOver, Slots};
 
 /// What the acceptor keeps of the exchange: which slots are free, and how many sleepers are owed
 /// a wake. One per process, and one process at a time.
 #[derive(Debug)]
 pub struct AcceptorSide<'x> {
     exchange: &'x Exchange,
-    /// Free slots; the last used is used next, while it is warm in the cache.
-    free: Vec<u32>,
-    /// The others, likewise known to us whatever a worker writes.
-    used: Vec<bool>,
-    /// The turn each slot is in, as we know it: what a worker writes cannot change it.
-    turns: Vec<u32>,
-    /// Bytes of each slot's answer that we have read, likewise.
-    consumed: Vec<u64>,
-    /// How far into its ring each slot's answer has reached, as far as we have read it, likewise.
-    reached: Vec<usize>,
-    /// What answers before have left there.
-    remains: Vec<Remains>,
-    /// How many bytes a long request has left in each slot that is free.
-    requests_left: Vec<usize>,
-    /// Why nobody wants each slot's answer any more, likewise.
-    unwanted: Vec<Option<Unwanted>>,
+    slots: Slots,
     /// What we have put into everybody's ring, and into that of each worker.
     shared: Published,
     own: Vec<Published>,
-    /// Where each slot that is used was handed over.
-    handed_over: Vec<HandedOver>,
     /// Found and put right since the last [`Self::mend`].
     mended: Option<Corrupt>,
-    /// What was poured into the inflow of each slot, likewise; none without inflows.
-    poured: Vec<Poured>,
     /// Submitted since the last wake.
     unannounced: u32,
     /// One worker alone may take some of them.
@@ -61,14 +43,6 @@ pub struct AcceptorSide<'x> {
     called_last: Cell<usize>,
     /// Slots that seats still hold for an acceptor before us.
     orphans: Vec<u32>,
-}
-
-/// In whose ring a request was put, and where.
-#[derive(Clone, Copy, Debug, Default)]
-struct HandedOver {
-    /// One worker's, or everybody's.
-    worker: Option<u16>,
-    position: u64,
 }
 
 /// A request in the exchange.
@@ -89,29 +63,20 @@ impl<'x> AcceptorSide<'x> {
         exchange.header().acceptor.fetch_add(1, Ordering::AcqRel);
         exchange.notices().awake();
         exchange.reopen();
-        let slots = exchange.geometry().slots();
+        let words = exchange.words();
+        let last_used = words
+            .iter()
+            .rposition(|word| word.load(Ordering::Acquire) != 0);
         let workers = 0..exchange.geometry().workers() as u16;
         let mut side = Self {
             exchange,
-            free: Vec::with_capacity(slots),
-            used: vec![true; slots],
-            turns: vec![0; slots],
-            consumed: vec![0; slots],
-            reached: vec![0; slots],
-            remains: vec![Remains::default(); slots],
-            requests_left: vec![0; slots],
-            unwanted: vec![None; slots],
+            slots: Slots::new(words.len(), last_used.map_or(0, |last| last + 1)),
             // Seats may still take what was ready before; it is withdrawn below, or an orphan.
             shared: exchange.ready().take_over(),
             own: workers
                 .clone()
                 .map(|worker| exchange.own_ring(worker).take_over())
                 .collect(),
-            handed_over: vec![HandedOver::default(); slots],
-            poured: match exchange.geometry().inflow_bytes {
-                0 => Vec::new(),
-                _ => vec![Poured::default(); slots],
-            },
             mended: None,
             unannounced: 0,
             unannounced_own: false,
@@ -121,13 +86,12 @@ impl<'x> AcceptorSide<'x> {
             called_last: Cell::new(exchange.geometry().workers() - 1),
             orphans: Vec::new(),
         };
-        for slot in (0..slots as u32).rev() {
-            let bits = exchange.words()[slot as usize].load(Ordering::Acquire);
-            side.turns[slot as usize] = (bits >> 32) as u32;
+        for slot in side.slots.known().rev() {
+            let bits = words[slot as usize].load(Ordering::Acquire);
+            side.slots[slot].turn = (bits >> 32) as u32;
             if bits == 0 {
                 // Never used: its head, and its areas, take no memory as long as nobody looks there.
-                side.used[slot as usize] = false;
-                side.free.push(slot);
+                side.slots.free(slot);
                 continue;
             }
             match Word::unpack(bits).map(|word| word.phase) {
@@ -148,9 +112,9 @@ impl<'x> AcceptorSide<'x> {
     fn orphan(&mut self, slot: u32) {
         // As far as the one before us has read it.
         let consumed = &self.exchange.head(slot).flow.0.consumed;
-        self.consumed[slot as usize] = consumed.load(Ordering::Relaxed);
+        self.slots[slot].consumed = consumed.load(Ordering::Relaxed);
         // How far its answer has reached is not known.
-        self.reached[slot as usize] = self.exchange.geometry().response_bytes;
+        self.slots[slot].reached = self.exchange.geometry().response_bytes;
         self.take_over_inflow(slot);
         self.give_up(slot, Unwanted::ClientGone);
         self.orphans.push(slot);
@@ -181,7 +145,7 @@ impl<'x> AcceptorSide<'x> {
 
     /// Slots that could take a request now.
     pub fn free_slots(&self) -> usize {
-        self.free.len()
+        self.slots.free_count()
     }
 
     /// Whether there is a free slot, and room for it in the ready ring.
@@ -190,7 +154,7 @@ impl<'x> AcceptorSide<'x> {
     }
 
     fn has_room(&mut self, worker: Option<u16>) -> bool {
-        if self.free.is_empty() {
+        if self.slots.free_count() == 0 {
             return false;
         }
         let words = self.exchange.words();
@@ -263,13 +227,11 @@ impl<'x> AcceptorSide<'x> {
         if !self.has_room(worker) {
             return None;
         }
-        let slot = self.free.pop()?;
-        self.used[slot as usize] = true;
-        let turn = self.turns[slot as usize].wrapping_add(1);
-        self.turns[slot as usize] = turn;
-        self.consumed[slot as usize] = 0;
-        self.reached[slot as usize] = 0;
-        self.unwanted[slot as usize] = None;
+        let slot = self.slots.take()?;
+        let known = &mut self.slots[slot];
+        let turn = known.turn.wrapping_add(1);
+        known.turn = turn;
+        (known.consumed, known.reached, known.unwanted) = (0, 0, None);
         self.exchange
             .set_word(slot, SlotPhase::Filling, Tenant::default(), turn);
         let bytes = self.exchange.geometry().request_bytes;
@@ -292,7 +254,7 @@ impl<'x> AcceptorSide<'x> {
         let words = self.exchange.words();
         let (ring, mine) = self.ring(worker);
         let position = ring.publish(mine, words, slot, turn);
-        self.handed_over[slot as usize] = HandedOver { worker, position };
+        self.slots[slot].handed_over = HandedOver { worker, position };
         self.unannounced += 1;
         Some(Submitted { slot, turn })
     }
@@ -365,10 +327,10 @@ impl<'x> AcceptorSide<'x> {
 
     /// Takes the notices of seats: calls `look` with each slot that has news.
     pub fn sweep(&self, mut look: impl FnMut(u32)) {
-        let slots = self.turns.len() as u32;
+        let known = self.slots.known();
         self.exchange.notices().sweep(|slot| {
-            // Bits past the last slot are nobody's; a worker gone mad may have set them.
-            if slot < slots {
+            // Others are nobody's; a worker gone mad may have set their bits.
+            if known.contains(&slot) {
                 look(slot);
             }
         });
@@ -400,7 +362,7 @@ impl<'x> AcceptorSide<'x> {
 
     /// Nobody wants the answer of a running request any more.
     pub fn give_up(&mut self, slot: u32, why: Unwanted) {
-        self.unwanted[slot as usize] = Some(why);
+        self.slots[slot].unwanted = Some(why);
         self.exchange.head(slot).flow.0.give_up(why);
         self.post(slot);
     }
@@ -435,7 +397,7 @@ impl<'x> AcceptorSide<'x> {
     }
 
     fn withdraw_word(&self, slot: u32) -> bool {
-        let turn = self.turns[slot as usize];
+        let turn = self.slots[slot].turn;
         let ready = Word::unowned(SlotPhase::Ready, turn).pack();
         let filling = Word::unowned(SlotPhase::Filling, turn).pack();
         self.exchange.words()[slot as usize]
@@ -449,28 +411,26 @@ impl<'x> AcceptorSide<'x> {
     }
 
     fn free_slot(&mut self, slot: u32) {
-        debug_assert!(self.used[slot as usize], "slot {slot} was freed twice");
         let reached = match self.exchange.word(slot).map(|word| word.phase) {
             Some(SlotPhase::Free | SlotPhase::Filling | SlotPhase::Ready) => Some(0),
             Some(SlotPhase::Done) => {
                 let reached = self.reached(slot);
-                Some(self.remains[slot as usize].leave(reached))
+                Some(self.slots[slot].remains.leave(reached))
             }
             // Its seat is dead, and may have written what it had not yet published.
             Some(SlotPhase::Taken | SlotPhase::Answering) | None => {
-                self.remains[slot as usize] = Remains::default();
+                self.slots[slot].remains = Remains::default();
                 None
             }
         };
         let (request, poured) = (self.leave_request(slot), self.poured_bytes(slot));
         let others = self.exchange.request_len(slot).max(poured as usize);
-        self.remains[slot as usize].leave_others(others);
+        self.slots[slot].remains.leave_others(others);
         self.exchange.wipe(slot, request, poured, reached);
-        self.used[slot as usize] = false;
-        let turn = self.turns[slot as usize];
+        let turn = self.slots[slot].turn;
         self.exchange
             .set_word(slot, SlotPhase::Free, Tenant::default(), turn);
-        self.free.push(slot);
+        self.slots.free(slot);
     }
 
     /// The slots that a worker has in hand: to be cleared up when it has died. Also those of which
@@ -483,8 +443,8 @@ impl<'x> AcceptorSide<'x> {
             self.exchange.ready_bell().ring(u32::MAX);
             self.call_all();
         }
-        (0..self.turns.len() as u32)
-            .filter(|&slot| self.used[slot as usize])
+        self.slots
+            .used()
             .filter(|&slot| match self.state(slot) {
                 Ok(SlotState::Running { tenant, .. } | SlotState::Done { tenant, .. }) => {
                     is_theirs(tenant)

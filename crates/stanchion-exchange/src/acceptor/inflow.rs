@@ -17,25 +17,28 @@ pub(super) struct Poured {
 }
 
 impl AcceptorSide<'_> {
+    fn has_inflows(&self) -> bool {
+        self.exchange.geometry().inflow_bytes > 0
+    }
+
     /// For the next request; only while the slot is Filling.
     pub(super) fn reset_inflow(&mut self, slot: u32) {
-        if let Some(poured) = self.poured.get_mut(slot as usize) {
-            *poured = Poured::default();
+        if self.has_inflows() {
+            self.slots[slot].poured = Poured::default();
             self.exchange.head(slot).inflow.0.reset();
         }
     }
 
     /// How much was poured in since the slot was handed over.
     pub(super) fn poured_bytes(&self, slot: u32) -> u64 {
-        self.poured
-            .get(slot as usize)
-            .map_or(0, |poured| poured.bytes)
+        self.slots[slot].poured.bytes
     }
 
     /// What an acceptor before us has poured in.
     pub(super) fn take_over_inflow(&mut self, slot: u32) {
-        let flow = &self.exchange.head(slot).inflow.0;
-        if let Some(poured) = self.poured.get_mut(slot as usize) {
+        if self.has_inflows() {
+            let flow = &self.exchange.head(slot).inflow.0;
+            let poured = &mut self.slots[slot].poured;
             poured.bytes = flow.produced.load(Ordering::Relaxed);
             poured.base = flow.base.load(Ordering::Relaxed);
             poured.end = Inflow::from_bits(flow.gone.load(Ordering::Relaxed));
@@ -93,10 +96,10 @@ impl AcceptorSide<'_> {
 
     /// Nothing more comes.
     pub fn end_inflow(&mut self, slot: u32, end: Inflow) {
-        let Some(poured) = self.poured.get_mut(slot as usize) else {
+        if !self.has_inflows() {
             return;
-        };
-        poured.end = end;
+        }
+        self.slots[slot].poured.end = end;
         let flow = &self.exchange.head(slot).inflow.0;
         flow.gone.store(end as u32, Ordering::Release);
         self.post(slot);
@@ -108,12 +111,12 @@ impl AcceptorSide<'_> {
     /// The worker says that it has read what is not there.
     pub fn inflow_room(&self, slot: u32) -> Result<usize, Corrupt> {
         let capacity = self.exchange.geometry().inflow_bytes as u64;
-        let Some(poured) = self.poured.get(slot as usize) else {
+        if !self.has_inflows() {
             return Ok(0);
-        };
+        }
         let flow = &self.exchange.head(slot).inflow.0;
         let consumed = flow.consumed.load(Ordering::Acquire);
-        let unread = poured.bytes.checked_sub(consumed);
+        let unread = self.poured_bytes(slot).checked_sub(consumed);
         let room = unread.and_then(|unread| capacity.checked_sub(unread));
         room.map(|room| room as usize)
             .ok_or(Corrupt("more was read than had come in"))
@@ -122,9 +125,11 @@ impl AcceptorSide<'_> {
     /// As [`Self::inflow_room`], if that is half of the ring or more. If it is not, the seat notes it when it is.
     pub fn await_inflow_room(&mut self, slot: u32) -> Option<usize> {
         let capacity = self.exchange.geometry().inflow_bytes as u64;
-        let poured = self.poured.get(slot as usize)?;
+        if !self.has_inflows() {
+            return None;
+        }
         let flow = &self.exchange.head(slot).inflow.0;
-        let room = flow.look_for_room(poured.bytes, capacity);
+        let room = flow.look_for_room(self.poured_bytes(slot), capacity);
         room.map(|room| room as usize)
     }
 
@@ -132,9 +137,7 @@ impl AcceptorSide<'_> {
     fn put(&mut self, slot: u32, mut left: Part<'_>) {
         let capacity = self.exchange.geometry().inflow_bytes;
         let flow = &self.exchange.head(slot).inflow.0;
-        let Some(poured) = self.poured.get_mut(slot as usize) else {
-            return;
-        };
+        let poured = &mut self.slots[slot].poured;
         if flow.consumed.load(Ordering::Acquire) == poured.bytes {
             poured.base = poured.bytes;
             flow.base.store(poured.base, Ordering::Relaxed);
@@ -155,11 +158,15 @@ impl AcceptorSide<'_> {
     }
 
     pub(super) fn mend_inflows(&mut self) {
-        let used = (0..self.poured.len()).filter(|&slot| self.used[slot]);
-        let wrong: Vec<_> = used
+        if !self.has_inflows() {
+            return;
+        }
+        let wrong: Vec<_> = self
+            .slots
+            .used()
             .filter(|&slot| {
-                let flow = &self.exchange.head(slot as u32).inflow.0;
-                let Poured { bytes, base, end } = self.poured[slot];
+                let flow = &self.exchange.head(slot).inflow.0;
+                let Poured { bytes, base, end } = self.slots[slot].poured;
                 let stands = (
                     flow.produced.load(Ordering::Relaxed),
                     flow.base.load(Ordering::Relaxed),
@@ -169,12 +176,12 @@ impl AcceptorSide<'_> {
             })
             .collect();
         for slot in wrong {
-            let flow = &self.exchange.head(slot as u32).inflow.0;
-            let Poured { bytes, base, end } = self.poured[slot];
+            let flow = &self.exchange.head(slot).inflow.0;
+            let Poured { bytes, base, end } = self.slots[slot].poured;
             flow.base.store(base, Ordering::Relaxed);
             flow.produced.store(bytes, Ordering::Release);
             flow.gone.store(end as u32, Ordering::Release);
-            self.post(slot as u32);
+            self.post(slot);
             self.mended
                 .get_or_insert(Corrupt("what has come in for a request is another"));
         }

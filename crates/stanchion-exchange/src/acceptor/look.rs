@@ -42,14 +42,14 @@ impl AcceptorSide<'_> {
     pub fn submitted(&self, slot: u32) -> Submitted {
         Submitted {
             slot,
-            turn: self.turns[slot as usize],
+            turn: self.slots[slot].turn,
         }
     }
 
     /// Where the present use of a slot stands.
     pub fn state(&self, slot: u32) -> Result<SlotState, Corrupt> {
         let word = self.exchange.word(slot).ok_or(Corrupt("no such phase"))?;
-        if word.turn != self.turns[slot as usize] {
+        if word.turn != self.slots[slot].turn {
             return Err(Corrupt("the slot is in another turn"));
         }
         let head = self.exchange.head(slot);
@@ -84,7 +84,7 @@ impl AcceptorSide<'_> {
             .0
             .produced
             .load(Ordering::Acquire);
-        let unread = produced.checked_sub(self.consumed[slot as usize]);
+        let unread = produced.checked_sub(self.slots[slot].consumed);
         match unread {
             Some(unread) if unread <= self.exchange.geometry().response_bytes as u64 => {
                 Ok(unread as usize)
@@ -154,7 +154,7 @@ impl AcceptorSide<'_> {
         let capacity = self.exchange.geometry().response_bytes;
         let base = self.exchange.head(slot).flow.0.base.load(Ordering::Relaxed);
         // Whatever a worker has written there, this is within the ring.
-        let since = (self.consumed[slot as usize] + from as u64).wrapping_sub(base);
+        let since = (self.slots[slot].consumed + from as u64).wrapping_sub(base);
         let at = (since % capacity as u64) as usize;
         let (len, first) = (to - from, (to - from).min(capacity - at));
         let area = self.exchange.response_area(slot).cast_const();
@@ -182,9 +182,10 @@ impl AcceptorSide<'_> {
     }
 
     fn consume(&mut self, slot: u32, len: usize) {
-        self.consumed[slot as usize] += len as u64;
-        let reached = self.reached_by(slot, self.consumed[slot as usize]);
-        self.reached[slot as usize] = self.reached[slot as usize].max(reached);
+        let consumed = self.slots[slot].consumed + len as u64;
+        let reached = self.reached_by(slot, consumed);
+        let known = &mut self.slots[slot];
+        (known.consumed, known.reached) = (consumed, known.reached.max(reached));
         self.tell_consumed(slot);
     }
 
@@ -200,14 +201,14 @@ impl AcceptorSide<'_> {
     pub fn reached(&self, slot: u32) -> usize {
         let flow = &self.exchange.head(slot).flow.0;
         let unread = self.reached_by(slot, flow.produced.load(Ordering::Acquire));
-        self.reached[slot as usize].max(unread)
+        self.slots[slot].reached.max(unread)
     }
 
     /// Tells the seat how far the answer is read.
     pub(super) fn tell_consumed(&self, slot: u32) {
         let capacity = self.exchange.geometry().response_bytes as u64;
         let flow = &self.exchange.head(slot).flow.0;
-        let consumed = self.consumed[slot as usize];
+        let consumed = self.slots[slot].consumed;
         if !self.exchange.geometry().event_loops {
             flow.consume(consumed, capacity);
         } else if flow.advance(consumed, capacity) && flow.room.ring_silently() {

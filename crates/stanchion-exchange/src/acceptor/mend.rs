@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-use super::{AcceptorSide, HandedOver, SlotState};
+use super::slots::HandedOver;
+use super::{AcceptorSide, SlotState};
 use crate::corrupt::Corrupt;
 use crate::layout::SeatState;
 use crate::ring::Entry;
@@ -51,7 +52,7 @@ impl AcceptorSide<'_> {
         let (ring, mine) = self.ring(worker);
         ring.renew(mine, words, &mut entries);
         for entry in entries {
-            self.handed_over[entry.slot as usize].position = entry.position;
+            self.slots[entry.slot].handed_over.position = entry.position;
         }
         self.mended.get_or_insert(corrupt);
         self.exchange.rouse_all();
@@ -59,12 +60,12 @@ impl AcceptorSide<'_> {
 
     /// What was handed over and has not come back, and in whose ring.
     fn entries(&self) -> impl Iterator<Item = (Option<u16>, Entry)> {
-        let used = (0..self.turns.len()).filter(|&slot| self.used[slot]);
-        used.map(|slot| {
-            let HandedOver { worker, position } = self.handed_over[slot];
+        self.slots.used().map(|slot| {
+            let known = &self.slots[slot];
+            let HandedOver { worker, position } = known.handed_over;
             let entry = Entry {
-                slot: slot as u32,
-                turn: self.turns[slot],
+                slot,
+                turn: known.turn,
                 position,
             };
             (worker, entry)
@@ -72,17 +73,18 @@ impl AcceptorSide<'_> {
     }
 
     fn mend_flows(&mut self) {
-        for slot in (0..self.turns.len()).filter(|&slot| self.used[slot]) {
-            let flow = &self.exchange.head(slot as u32).flow.0;
-            if flow.consumed.load(Ordering::Relaxed) != self.consumed[slot] {
-                self.tell_consumed(slot as u32);
+        for slot in self.slots.used() {
+            let flow = &self.exchange.head(slot).flow.0;
+            let known = &self.slots[slot];
+            if flow.consumed.load(Ordering::Relaxed) != known.consumed {
+                self.tell_consumed(slot);
                 self.mended
                     .get_or_insert(Corrupt("an answer was read up to elsewhere"));
             }
-            if flow.unwanted() != self.unwanted[slot] {
-                flow.set_unwanted(self.unwanted[slot]);
+            if flow.unwanted() != known.unwanted {
+                flow.set_unwanted(known.unwanted);
                 flow.room.rouse(1);
-                self.post(slot as u32);
+                self.post(slot);
                 self.mended
                     .get_or_insert(Corrupt("whether an answer is wanted is another"));
             }

@@ -2,6 +2,7 @@
 //! most of it. The memory is kept for that one, and given back if none comes soon.
 
 use super::AcceptorSide;
+use super::slots::Known;
 
 /// What is shorter is wiped as soon as its slot is free.
 const BYTES_MIN: usize = 64 * 1024;
@@ -47,14 +48,14 @@ impl AcceptorSide<'_> {
         if bytes < BYTES_MIN {
             return bytes;
         }
-        self.requests_left[slot as usize] = bytes;
+        self.slots[slot].request_left = bytes;
         0
     }
 
     /// Wipes what a long request has left behind one of `len` bytes that is in its place now. So in a slot that is used
     /// there is no request but its own.
     pub(super) fn wipe_request_behind(&mut self, slot: u32, len: usize) {
-        let left = std::mem::take(&mut self.requests_left[slot as usize]);
+        let left = std::mem::take(&mut self.slots[slot].request_left);
         if len < left {
             self.exchange.wipe_request(slot, len..left);
         }
@@ -66,22 +67,26 @@ impl AcceptorSide<'_> {
     /// the kernel some time, so that of the others waits until the next time.
     pub fn wipe_remains(&mut self) {
         let mut given_back = 0;
-        for slot in 0..self.requests_left.len() as u32 {
-            if !self.used[slot as usize] {
+        for slot in self.slots.known() {
+            if !self.slots[slot].is_used {
                 self.wipe_request_behind(slot, 0);
             }
-        }
-        for (slot, remains) in self.remains.iter_mut().enumerate() {
-            let turn_before = std::mem::replace(&mut remains.turn, self.turns[slot]);
-            if self.used[slot] {
+            let Known {
+                is_used,
+                turn,
+                remains,
+                ..
+            } = &mut self.slots[slot];
+            let turn_before = std::mem::replace(&mut remains.turn, *turn);
+            if *is_used {
                 remains.is_due = remains.bytes > 0;
             } else if remains.bytes > 0 {
-                self.exchange.wipe_answer(slot as u32, remains.bytes);
+                self.exchange.wipe_answer(slot, remains.bytes);
                 remains.bytes = 0;
             } else if remains.is_large && remains.turn == turn_before && given_back < GIVEN_BACK_MAX
             {
                 given_back += 1;
-                self.exchange.give_all_back(slot as u32);
+                self.exchange.give_all_back(slot);
                 remains.is_large = false;
             }
         }
@@ -196,14 +201,18 @@ mod tests {
         let seats = GIVEN_BACK_MAX + 1;
         let exchange = Exchange::create(Geometry { seats, ..LONG }).expect("memory");
         let mut side = AcceptorSide::take_over(&exchange);
+        let used: Vec<_> =
+            std::iter::from_fn(|| side.submit(0, |_| Some(0)).map(|it| it.slot)).collect();
+        for slot in used {
+            assert!(side.withdraw(slot));
+            side.slots[slot].remains.leave_others(BYTES_MIN);
+        }
+        // They have been used since the time before.
         side.wipe_remains();
-        side.remains
-            .iter_mut()
-            .for_each(|remains| remains.leave_others(BYTES_MIN));
         let large = |side: &AcceptorSide<'_>| {
-            side.remains
-                .iter()
-                .filter(|remains| remains.is_large)
+            let known = side.slots.known();
+            known
+                .filter(|&slot| side.slots[slot].remains.is_large)
                 .count()
         };
         let all = large(&side);

@@ -1,5 +1,6 @@
 """Takes the pictures of the admin page, docs/pictures/admin-{light,dark}.png, of a small server with too much to do."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -85,7 +86,9 @@ def picture(page: str, scheme: str, home: Path, to: Path) -> None:
         *(f"blink-settings=preferredColorScheme={SCHEMES[scheme]}", f"screenshot={to}"),
     ]
     command = [shutil.which("chromium") or "chromium", *(f"--{switch}" for switch in switches), page]
-    subprocess.run(command, check=True, capture_output=True, timeout=WATCHED_S + 60)
+    # What it leaves in the folder for temporary files goes with ours.
+    environment = {**os.environ, "TMPDIR": str(home)}
+    subprocess.run(command, check=True, capture_output=True, timeout=WATCHED_S + 60, env=environment)
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from support.gate import Gate
 from support.patience import eventually
 from support.server import Serve
 from support.wire import request
@@ -13,6 +14,8 @@ from support.wire import request
 STREAMS = 50
 SLACK_KIB = 64
 """Of all of them: the state of a slot, of which some are in a page."""
+UNUSED_KIB = 2048
+"""The heads of the slots that four workers with 1,000 tasks each have would alone take four times as much."""
 
 
 def exchange_kib(pid: int) -> int:
@@ -43,3 +46,14 @@ def test_a_stream_that_idles_holds_no_shared_memory_and_goes_on(serve: Serve) ->
             for wire in wires:
                 assert wire.body_bytes(0x1770 + len("1770\r\n\r\n")).endswith(b"begun\n\r\n")
                 assert wire.body_bytes(0x1770 + len("1770\r\n\r\n")).endswith(b"ended\n\r\n")
+
+
+@pytest.mark.own("gunicorn's processes share no memory")
+def test_what_nobody_has_used_takes_no_shared_memory(serve: Serve, gate: Gate) -> None:
+    """Not even once deadlines were looked for, of which the first is over."""
+    app = ("looping:app", "--interface", "asgi", "--loop", "asyncio", "--timeout", "1")
+    server = serve(*app, "-w", "4", env=gate.environment)
+    with server.connect() as late:
+        late.send(request("GET", "/late?0.1"))
+        assert late.response().status == 504
+    assert exchange_kib(server.acceptor().pid) < UNUSED_KIB

@@ -87,8 +87,9 @@ impl Dispatch {
                     // The time counts from when its worker had all that its client had sent.
                     && now_us.saturating_sub(ticket.client_until_us.get()) >= timeout_us
             });
-            match self.side.state(slot) {
-                Ok(SlotState::Running { tenant, .. }) if is_meant => Some((slot, tenant.seat)),
+            // Of no other is the head looked at: where nobody was yet, it takes no memory.
+            match is_meant.then(|| self.side.state(slot)) {
+                Some(Ok(SlotState::Running { tenant, .. })) => Some((slot, tenant.seat)),
                 _ => None,
             }
         });

@@ -329,7 +329,7 @@ impl<'x> AcceptorSide<'x> {
     pub fn sweep(&self, mut look: impl FnMut(u32)) {
         let known = self.slots.known();
         self.exchange.notices().sweep(|slot| {
-            // Others are nobody's; a worker gone mad may have set their bits.
+            // Others were never used, or do not exist; a worker gone mad may have set their bits.
             if known.contains(&slot) {
                 look(slot);
             }

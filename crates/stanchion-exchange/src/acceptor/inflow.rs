@@ -135,6 +135,9 @@ impl AcceptorSide<'_> {
 
     /// Puts bytes for which there is room behind the others.
     fn put(&mut self, slot: u32, mut left: Part<'_>) {
+        if left.is_empty() {
+            return;
+        }
         let capacity = self.exchange.geometry().inflow_bytes;
         let flow = &self.exchange.head(slot).inflow.0;
         let poured = &mut self.slots[slot].poured;

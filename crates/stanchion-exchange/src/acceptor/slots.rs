@@ -1,4 +1,5 @@
-//! What the acceptor knows of each slot by itself: nothing that a worker writes can change it.
+//! What the acceptor knows of each slot by itself. It begins with what stands in the exchange; from then on, nothing
+//! that a worker writes can change it.
 
 use std::ops::{Index, IndexMut, Range};
 
@@ -44,7 +45,7 @@ pub(super) struct Slots {
     known: Vec<Known>,
     /// What is known of the others.
     never_used: Known,
-    /// Free ones that have been used; the last used is used next, while it is warm in the cache.
+    /// Those of them that are free; the last used is used next, while it is warm in the cache.
     free: Vec<u32>,
     /// With those that were never used.
     count: usize,
@@ -80,7 +81,7 @@ impl Slots {
     }
 
     /// # Panics
-    /// In debug builds, if it is free.
+    /// If it was never used; in debug builds also if it is free.
     pub(super) fn free(&mut self, slot: u32) {
         debug_assert!(self[slot].is_used, "slot {slot} was freed twice");
         self[slot].is_used = false;
@@ -91,7 +92,7 @@ impl Slots {
         self.free.len() + self.count - self.known.len()
     }
 
-    /// Those that are used or have been.
+    /// Those of which something is known: used or free, and behind them none that ever was used.
     pub(super) fn known(&self) -> Range<u32> {
         0..self.known.len() as u32
     }

@@ -1,16 +1,16 @@
 //! The process tree from its first moment to its last: sockets and memory before any fork, then
 //! the master, and each child on its own way.
 
-use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::{env, io};
 
 use stanchion_exchange::Exchange;
 use stanchion_sys::channel::Channel;
 use stanchion_sys::listener::{Listener, ListenerAddress};
 use stanchion_sys::memory::AppendFile;
-use stanchion_sys::{heap, process, scheduling, signal};
-use tracing::{error, info};
+use stanchion_sys::{clock, heap, process, scheduling, signal};
+use tracing::{error, info, warn};
 
 use crate::acceptor;
 use crate::control::Control;
@@ -115,7 +115,8 @@ fn start(settings: Settings, host: &mut dyn Host, launcher: &Launcher) -> i32 {
         env!("CARGO_PKG_VERSION"),
         process::pid()
     );
-    match prepare(settings, host)
+    match follow_clock()
+        .and_then(|()| prepare(settings, host))
         .and_then(|prepared| tree(prepared, host, launcher).map_err(|error| of_kernel(&error)))
         .inspect_err(|_| log::go_directly())
     {
@@ -137,6 +138,26 @@ type Problem = (String, i32);
 fn of_kernel(error: &io::Error) -> Problem {
     let problem = format!("the kernel refused what the server needs: {error}");
     (problem, exit_code::INTERNAL)
+}
+
+/// Lets a test set the clock of the whole tree forward, if it has named a file for that.
+fn follow_clock() -> Result<(), Problem> {
+    let Some(file) = env::var_os(clock::FILE_VARIABLE) else {
+        return Ok(());
+    };
+    let (variable, file) = (clock::FILE_VARIABLE, Path::new(&file));
+    clock::follow(file).map_err(|error| {
+        let problem = format!(
+            "cannot follow the clock in {}, which {variable} names for tests: {error}",
+            file.display()
+        );
+        (problem, exit_code::USAGE)
+    })?;
+    warn!(
+        "a write to {} sets the clock of all deadlines forward: {variable} is for tests only",
+        file.display()
+    );
+    Ok(())
 }
 
 /// All that is needed before the first fork.

@@ -7,11 +7,14 @@
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
 
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
     sendmsg, socketpair, sockopt::set_socket_passcred,
 };
+
+use crate::clock;
 
 /// The longest message, in bytes, where nothing else was asked for. A longer one is refused by the sender and dropped
 /// by the reader.
@@ -293,11 +296,14 @@ pub fn poll_readable(fds: &[BorrowedFd<'_>], timeout_ms: i32) -> io::Result<Vec<
         .iter()
         .map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN))
         .collect();
-    let timeout = Timespec {
-        tv_sec: i64::from(timeout_ms.max(0)) / 1000,
-        tv_nsec: i64::from(timeout_ms.max(0)) % 1000 * 1_000_000,
-    };
-    match poll(&mut polled, (timeout_ms >= 0).then_some(&timeout)) {
+    let timeout = u64::try_from(timeout_ms).ok().map(|timeout_ms| {
+        let timeout = clock::kernel_wait(Duration::from_millis(timeout_ms));
+        Timespec {
+            tv_sec: timeout.as_secs().cast_signed(),
+            tv_nsec: timeout.subsec_nanos().into(),
+        }
+    });
+    match poll(&mut polled, timeout.as_ref()) {
         Ok(_) => Ok(polled.iter().map(|fd| !fd.revents().is_empty()).collect()),
         Err(rustix::io::Errno::INTR) => Ok(vec![false; fds.len()]),
         Err(error) => Err(error.into()),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
+use stanchion_sys::clock;
 
 /// How many are told of at a time. Who is not is told of the next time.
 const EVENTS_MAX: usize = 256;
@@ -105,6 +106,7 @@ impl Poller {
     /// Waits for news, at most so long; zero is a look. A signal ends the wait.
     pub(crate) fn wait(&mut self, timeout: Duration) -> io::Result<()> {
         self.events.clear();
+        let timeout = clock::kernel_wait(timeout);
         let timeout = Timespec {
             tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: timeout.subsec_nanos().into(),

@@ -53,6 +53,7 @@ def hold(server: Server, gate: Gate) -> Wire:
     return wire
 
 
+@pytest.mark.privileges
 def test_it_tells_of_the_line_and_the_seats_while_all_of_them_are_taken(serve: Serve, gate: Gate, admin: str) -> None:
     server = serve("waiting:app", "--admin", admin, "--max-waiting", "3", env=gate.environment)
     held = hold(server, gate)
@@ -126,6 +127,7 @@ def test_every_byte_of_clients_is_counted(serve: Serve, admin: str) -> None:
         assert seen["stanchion_sent_bytes_total", ()] == received
 
 
+@pytest.mark.privileges
 def test_counts_never_go_back_through_a_reload_and_causes_are_told(serve: Serve, admin: str) -> None:
     server = serve("waiting:app", "--admin", admin)
     for _ in range(3):

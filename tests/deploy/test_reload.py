@@ -113,6 +113,7 @@ def test_a_config_file_that_cannot_be_read_changes_nothing(serve: Serve, tmp_pat
 
 
 @pytest.mark.parametrize("preload", ["--preload", "--no-preload"])
+@pytest.mark.privileges
 def test_ctl_says_how_a_reload_ended(serve: Serve, tmp_path: Path, preload: str) -> None:
     releases = Releases(tmp_path / "releases")
     releases.put(0)
@@ -198,6 +199,7 @@ def test_binds_come_and_go_with_the_config_file(serve: Serve, gate: Gate, tmp_pa
         first.connect()
 
 
+@pytest.mark.privileges
 def test_who_is_in_the_queue_of_a_bind_that_is_dropped_is_served(serve: Serve, gate: Gate, tmp_path: Path) -> None:
     config, kept = tmp_path / "settings.py", Address(path=f"{tmp_path}/kept")
     bind = f"'127.0.0.1:0', 'unix:{tmp_path}/dropped', 'unix:{kept.path}'"

@@ -61,6 +61,7 @@ def test_twenty_upgrades_in_a_row_fail_no_request(serve: Serve, tmp_path: Path) 
     assert server.exit_code() == 0, "the first master has left as one that was told to"
 
 
+@pytest.mark.privileges
 def test_the_new_master_is_a_child_of_whoever_started_the_old_one(serve: Serve, tmp_path: Path) -> None:
     """A service manager waits for its own children only, and kills whatever else it finds."""
     releases = Releases(tmp_path / "releases")
@@ -78,6 +79,7 @@ def test_the_new_master_is_a_child_of_whoever_started_the_old_one(serve: Serve, 
     assert os.waitstatus_to_exitcode(status) == 0
 
 
+@pytest.mark.privileges
 def test_a_new_master_that_cannot_serve_is_collected_by_whoever_started_the_old_one(
     serve: Serve, tmp_path: Path
 ) -> None:
@@ -109,6 +111,7 @@ def test_reload_and_term_mean_the_new_master(serve: Serve, tmp_path: Path) -> No
     eventually(lambda: not server.processes(), "all leave")
 
 
+@pytest.mark.privileges
 def test_the_file_of_a_socket_that_is_no_longer_wanted_goes_with_the_old_master(serve: Serve, tmp_path: Path) -> None:
     releases = Releases(tmp_path / "releases")
     releases.put(0)
@@ -236,6 +239,7 @@ def test_a_master_that_is_killed_while_its_heir_boots_leaves_it_the_listeners(
     assert [answer(address) for address in server.addresses] == [(1, heir)] * 2
 
 
+@pytest.mark.privileges
 def test_ctl_says_how_an_upgrade_ended_and_then_reaches_the_new_master(serve: Serve, tmp_path: Path) -> None:
     releases = Releases(tmp_path / "releases")
     releases.put(0)

@@ -230,6 +230,7 @@ def test_how_long_systemd_waits_is_asked(tmp_path: Path, said: str, expected: fl
     assert systemd.stop_timeout_s("a.service", [str(tmp_path / "missing")]) is None
 
 
+@pytest.mark.privileges
 def test_a_real_server_is_known_by_what_it_says(serve: Serve, tmp_path: Path) -> None:
     """Nobody has said that the app is asynchronous."""
     admin = f"unix:{tmp_path}/admin.sock"

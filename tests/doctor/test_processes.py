@@ -18,6 +18,7 @@ def write(folder: Path, files: dict[str, str]) -> None:
         (folder / name).write_text(text)
 
 
+@pytest.mark.privileges
 def test_the_owner_of_a_socket_is_found() -> None:
     with socket.socket() as sock, socket.fromfd(sock.fileno(), socket.AF_INET, socket.SOCK_STREAM):
         owners = processes.Owners(PROC).of(os.fstat(sock.fileno()).st_ino)

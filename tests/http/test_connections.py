@@ -14,6 +14,7 @@ def hello(shared_serve: Serve) -> Server:
     return shared_serve("hello:app", "--keep-alive", "30")
 
 
+@pytest.mark.privileges
 def test_an_http_1_1_connection_stays_open_for_the_next_request(hello: Server) -> None:
     with hello.connect() as wire:
         for _ in range(3):

@@ -136,6 +136,7 @@ def test_a_head_request_spools_nothing(serve: Serve) -> None:
         assert not server.spooled()
 
 
+@pytest.mark.privileges
 def test_a_file_that_goes_through_the_worker_is_spooled_too(serve: Serve, gate: Gate, tmp_path: Path) -> None:
     content = noise(CHUNKS)
     path = tmp_path / "content"

@@ -194,6 +194,7 @@ def test_a_part_in_a_coding_is_a_part_of_that(server: Server) -> None:
     assert (answer.status, answer.body, answer.header("Content-Encoding")) == (206, CODED[3:5], "gzip")
 
 
+@pytest.mark.privileges
 def test_a_large_file_goes_out_whole_and_the_connection_goes_on(server: Server) -> None:
     with server.connect() as wire:
         for _ in range(3):
@@ -245,6 +246,7 @@ def test_no_seat_is_needed(serve: Serve, site: Path, gate: Gate, tmp_path: Path)
     assert counts.settled()["answered"] == 2
 
 
+@pytest.mark.privileges
 def test_a_reload_sees_a_directory_that_has_taken_the_place(serve: Serve, tmp_path: Path) -> None:
     for name in ("old", "new"):
         (tmp_path / name).mkdir()

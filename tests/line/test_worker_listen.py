@@ -112,6 +112,7 @@ def pids_at(house: House) -> list[int]:
     return [house.pid(number) for number in range(WORKERS)]
 
 
+@pytest.mark.privileges
 def test_each_worker_alone_serves_its_own(house: House) -> None:
     house.start()
     pids = pids_at(house)
@@ -227,6 +228,7 @@ def test_an_address_that_all_ask_for_is_one_workers_at_a_time(house: House) -> N
     assert {house.pid(0) for _ in range(20)} == {second}
 
 
+@pytest.mark.privileges
 def test_a_port_may_be_left_to_the_kernel_and_an_abstract_name_will_do(house: House) -> None:
     name = f"unix:@stanchion-{house.base}"
     server = house.start(

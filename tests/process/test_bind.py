@@ -23,6 +23,7 @@ def assert_hello(server: Server, count: int = 1) -> None:
             assert sock.makefile("rb").read().endswith(b"hello\n"), number
 
 
+@pytest.mark.privileges
 def test_host_and_port(serve: Serve) -> None:
     assert_hello(serve("hello:app", bind="127.0.0.1:0"))
 
@@ -50,6 +51,7 @@ def test_a_unix_name_in_the_abstract_namespace(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_UNIX])
+@pytest.mark.privileges
 def test_a_descriptor_from_the_parent(serve: Serve, tmp_path: Path, family: socket.AddressFamily) -> None:
     with socket.socket(family) as listener:
         listener.bind(("127.0.0.1", 0) if family == socket.AF_INET else f"{tmp_path}/s")
@@ -78,6 +80,7 @@ def test_a_unix_socket_that_somebody_listens_on_is_not_stolen(build: Serve, tmp_
             somebody.accept()[0].close()
 
 
+@pytest.mark.privileges
 def test_a_stale_unix_socket_is_replaced(serve: Serve, tmp_path: Path) -> None:
     path = f"{tmp_path}/s"
     with socket.socket(socket.AF_UNIX) as gone:
@@ -94,6 +97,7 @@ def test_a_file_that_is_no_socket_is_left_alone(build: Serve, tmp_path: Path) ->
     assert precious.read_text() == "data"
 
 
+@pytest.mark.privileges
 def test_the_unix_path_is_removed_in_the_end(serve: Serve, tmp_path: Path) -> None:
     path = tmp_path / "s"
     server = serve("hello:app", bind=f"unix:{path}")

@@ -93,6 +93,7 @@ def test_they_are_settings_like_others(home, place):
     assert {name.strip(): value for name, value in rows}["workers"] == "3"
 
 
+@pytest.mark.privileges
 def test_the_app_finds_what_it_would_find(home):
     (home / "site").mkdir()
     (home / "site" / "shop.py").write_text(

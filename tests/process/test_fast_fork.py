@@ -62,6 +62,7 @@ def test_turned_off_it_bears_an_app_that_ignores_sigchld(serve: Serve, tmp_path:
     assert not server.log.matches("cannot be forked")
 
 
+@pytest.mark.privileges
 def test_where_it_works_nothing_is_said(serve: Serve) -> None:
     server = serve("waiting:app")
     replace(server)

@@ -62,6 +62,7 @@ def as_nobody(*ambient: str) -> tuple[str, ...]:
     return (*words, "--")
 
 
+@pytest.mark.privileges
 def test_the_acceptor_gives_up_what_it_does_not_need(start: Start) -> None:
     """As whoever runs the tests."""
     acceptor = by_role(start().processes())["stanchion-acpt"]
@@ -71,6 +72,7 @@ def test_the_acceptor_gives_up_what_it_does_not_need(start: Start) -> None:
     assert acceptor.permitted == mine().permitted & (DAC_OVERRIDE | NET_BIND_SERVICE)
 
 
+@pytest.mark.privileges
 def test_the_acceptor_alone_is_held_to_its_calls_and_files(start: Start) -> None:
     server = start()
     found = by_role(server.processes())
@@ -104,6 +106,7 @@ os.execvp(sys.argv[1], sys.argv[1:])
 """As on a kernel that has neither seccomp(2) nor Landlock."""
 
 
+@pytest.mark.privileges
 def test_where_the_kernel_lacks_them_one_line_says_so(start: Start) -> None:
     server = start(prefix=(sys.executable, "-I", "-c", WITHOUT))
     server.log.only("acceptor confined: .*; without seccomp: .*not implemented.*; without Landlock")
@@ -112,6 +115,7 @@ def test_where_the_kernel_lacks_them_one_line_says_so(start: Start) -> None:
         assert wire.get("/identity").status == 200
 
 
+@pytest.mark.privileges
 def test_an_acceptor_that_asks_for_too_much_is_replaced_and_that_is_said(start: Start) -> None:
     """By the signal with which the kernel ends it; which calls do so, crates/stanchion-sys/tests/seccomp.rs tries."""
     server = start()

@@ -97,6 +97,7 @@ def test_each_worker_imports_such_an_app_for_itself_and_is_answered(serve: Serve
     assert "fork" not in "".join(line for line in server.log.text().splitlines() if "DeprecationWarning" in line)
 
 
+@pytest.mark.privileges
 def test_so_does_one_that_has_connected(serve: Serve, gate: Gate, peer: str) -> None:
     environment = {"LEAVES": "connection", "PEER": peer, **gate.environment}
     server = serve("inherited:app", "-w", "2", env=environment)
@@ -113,6 +114,7 @@ def test_what_survives_a_fork_is_no_matter(serve: Serve, gate: Gate, leaves: str
     assert not server.log.matches("import left|import of the app")
 
 
+@pytest.mark.privileges
 def test_a_listening_socket_is_shared_and_named(serve: Serve, gate: Gate) -> None:
     server = serve("inherited:app", "-w", "2", env={"LEAVES": "listening", **gate.environment})
     (told,) = set(ask_all(server).values())

@@ -137,6 +137,7 @@ def test_a_start_that_fails_later_leaves_no_socket_file(
     assert not path.exists()
 
 
+@pytest.mark.privileges
 def test_nobody_may_connect_but_owner_and_group_unless_asked(serve: Serve, tmp_path: Path) -> None:
     for umask, modes in (((), [0o660, 0o600]), (("--umask", "0"), [0o777, 0o600])):
         paths = [tmp_path / f"{name}{len(umask)}" for name in ("app", "admin")]
@@ -150,6 +151,7 @@ def test_nobody_may_connect_but_owner_and_group_unless_asked(serve: Serve, tmp_p
     assert "may connect" not in server.log.text()
 
 
+@pytest.mark.privileges
 def test_who_may_connect_is_the_mode_of_the_file(serve: Serve, tmp_path: Path) -> None:
     paths = [tmp_path / name for name in ("a", "b", "c")]
     more = ["--bind", f"unix:{paths[1]}?umask=077", "--bind", f"unix:{paths[2]}"]
@@ -172,6 +174,7 @@ def test_two_servers_may_share_a_port(serve: Serve) -> None:
     assert_hello(second.address)
 
 
+@pytest.mark.privileges
 def test_a_reload_keeps_opens_and_closes(serve: Serve, tmp_path: Path) -> None:
     old, new, file = tmp_path / "old", tmp_path / "new", tmp_path / "c.py"
     file.write_text(f"bind = ['127.0.0.1:0', 'unix:{old}']\n")

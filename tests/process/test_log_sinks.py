@@ -99,6 +99,7 @@ def test_a_full_disk(serve: Serve) -> None:
     assert int(lost[1]) == REQUESTS
 
 
+@pytest.mark.privileges
 def test_a_full_disk_under_the_error_log(build: Serve, tmp_path: Path) -> None:
     address = f"unix:{tmp_path}/s"
     server = build("waiting:app", "--error-logfile", "/dev/full", bind=address).launch()
@@ -110,6 +111,7 @@ def test_a_full_disk_under_the_error_log(build: Serve, tmp_path: Path) -> None:
     assert server.exit_code() == 0
 
 
+@pytest.mark.privileges
 def test_a_pipe_that_was_full_gets_every_line_that_the_buffer_held(build: Serve, tmp_path: Path) -> None:
     server = stuffed(build, tmp_path)
     ask(server, BATCH)

@@ -103,6 +103,7 @@ def test_one_that_a_deploy_drops_is_the_next_servers(
     load.assert_no_failure()
 
 
+@pytest.mark.privileges
 def test_an_upgraded_server_leaves_them_too(serve: Serve, held: list[socket.socket]) -> None:
     with Steady(addresses(held), keep_alive=(False,)) as load:
         server = serve("hello:app", **manager.passing(held))

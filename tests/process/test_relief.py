@@ -19,6 +19,7 @@ def pid_at(server: Server) -> int:
         return int(wire.get("/").text)
 
 
+@pytest.mark.privileges
 def test_a_worker_past_max_memory_finishes_its_request_and_is_replaced(serve: Serve, gate: Gate) -> None:
     server = serve("growing:app", "--max-memory", "100M", env=gate.environment)
     with server.connect() as wire:
@@ -42,6 +43,7 @@ def test_a_worker_below_max_memory_stays(serve: Serve) -> None:
         assert int(wire.get("/").text) == pid
 
 
+@pytest.mark.privileges
 def test_a_worker_past_max_memory_hard_is_killed_and_its_client_told(serve: Serve, gate: Gate) -> None:
     server = serve("growing:app", "--max-memory-hard", "100M", env=gate.environment)
     grown = pid_at(server)

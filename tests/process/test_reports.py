@@ -72,6 +72,7 @@ def withstand(server: Server, stranger: int, stop: Path) -> None:
     assert {ask(server, "/") for _ in range(8)} <= alive
 
 
+@pytest.mark.privileges
 def test_a_worker_speaks_for_itself_alone_and_a_flood_of_it_keeps_the_master_from_nothing(
     serve: Serve, stranger: int, tmp_path: Path
 ) -> None:

@@ -164,6 +164,7 @@ def ask(server: Server, requests: int) -> None:
                 assert wire.response().status == 200
 
 
+@pytest.mark.privileges
 def test_both_logs_go_by_a_dictionary(build: Serve) -> None:
     server = configured(build, JSON.replace('"maxBytes": 0', '"maxBytes": 2000'))
     (worker,) = of_name(server, "stanchion-work")
@@ -359,6 +360,7 @@ def test_usr1_opens_files_of_handlers_anew(build: Serve) -> None:
         server.stop()
 
 
+@pytest.mark.privileges
 def test_an_app_writes_nobody_elses_lines(build: Serve) -> None:
     server = configured(build, JSON, app="forging:app")
     with server.connect() as wire:

@@ -34,6 +34,7 @@ def test_an_idle_server_ends_at_once_on_term_even_with_idle_connections(serve: S
         assert idle.closed()
 
 
+@pytest.mark.privileges
 def test_term_lets_the_running_request_finish(serve: Serve, gate: Gate) -> None:
     server = serve("waiting:app", env=gate.environment)
     held = hold_one(server, gate)
@@ -47,6 +48,7 @@ def test_term_lets_the_running_request_finish(serve: Serve, gate: Gate) -> None:
 
 
 @pytest.mark.own("gunicorn resets what it has not accepted")
+@pytest.mark.privileges
 def test_term_serves_what_waits_in_the_line_and_in_the_kernel(serve: Serve, gate: Gate) -> None:
     server = serve("waiting:app", env=gate.environment)
     acceptor: psutil.Process = server.acceptor()

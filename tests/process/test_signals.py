@@ -93,6 +93,7 @@ def test_a_quick_one_makes_a_graceful_stop_quick(
     assert server.exit_code() == 0
 
 
+@pytest.mark.privileges
 def test_usr1_opens_the_access_log_anew(serve: Serve, gate: Gate, tmp_path: Path) -> None:
     accesses = tmp_path / "access.log"
     server = serve("waiting:app", "--access-logfile", str(accesses), env=gate.environment)
@@ -107,6 +108,7 @@ def test_usr1_opens_the_access_log_anew(serve: Serve, gate: Gate, tmp_path: Path
     assert "after" not in (tmp_path / "access.log.1").read_text()
 
 
+@pytest.mark.privileges
 def test_usr1_opens_the_error_log_anew_for_master_acceptor_and_workers(
     build: Serve, gate: Gate, tmp_path: Path
 ) -> None:

@@ -126,6 +126,7 @@ def test_a_daemon_that_is_not_there_or_reads_nothing_costs_only_lines(serve: Ser
 
 
 @pytest.mark.parametrize("matches", [True, False])
+@pytest.mark.privileges
 def test_journald_is_told_levels(build: Serve, tmp_path: Path, matches: bool) -> None:
     path = tmp_path / "journal"
     prefix = [sys.executable, "-c", UNDER_JOURNALD, str(path), "yes" if matches else "no"]

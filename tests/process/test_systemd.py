@@ -36,6 +36,7 @@ def ear(tmp_path: Path) -> Iterator[Ear]:
         yield ear
 
 
+@pytest.mark.privileges
 def test_passed_sockets_are_served(serve: Serve, tmp_path: Path, tcp: socket.socket) -> None:
     path = tmp_path / "s"
     with socket.socket(socket.AF_UNIX) as unix:
@@ -83,6 +84,7 @@ def test_a_reload_keeps_them_whatever_bind_says(serve: Serve, tcp: socket.socket
     assert body(server.address) == b"hello\n"
 
 
+@pytest.mark.privileges
 def test_an_upgrade_keeps_them_and_moves_the_main_process(serve: Serve, tmp_path: Path, ear: Ear) -> None:
     path = tmp_path / "s"
     with socket.socket(socket.AF_UNIX) as unix:
@@ -121,6 +123,7 @@ def test_nonsense_in_the_variables_is_refused(build: Serve, tcp: socket.socket) 
     assert "LISTEN_FDS is 'many'" in server.log.text()
 
 
+@pytest.mark.privileges
 def test_the_manager_is_told_what_happens(serve: Serve, ear: Ear) -> None:
     server = serve("hello:app", env={"NOTIFY_SOCKET": str(ear.path)})
     ear.wait("READY=1")

@@ -37,6 +37,7 @@ def every(name: str, workers: int) -> Counter[str]:
     return Counter(f"stanchion: {role} [{name}]" for role in roles)
 
 
+@pytest.mark.privileges
 def test_each_process_has_its_role_and_its_app_in_its_title(serve: Serve) -> None:
     server = serve("hello:app", "-w", "2")
     assert titles(server) == every("hello:app", 2)
@@ -56,6 +57,7 @@ def test_each_process_has_its_role_and_its_app_in_its_title(serve: Serve) -> Non
     assert names == ["stanchion", "stanchion-acpt", "stanchion-tmpl", "stanchion-work", "stanchion-work"]
 
 
+@pytest.mark.privileges
 def test_a_title_is_a_page_of_its_own_and_the_environment_stays(serve: Serve) -> None:
     server = serve("hello:app", env={"STANCHION_CMD_ARGS": "--timeout 7"})
     for process in server.processes():

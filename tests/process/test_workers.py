@@ -27,6 +27,7 @@ def test_workers_times_threads_are_the_seats(serve: Serve, gate: Gate) -> None:
     assert len({seat.pid for seat in seats(server, gate, 4)}) == 2
 
 
+@pytest.mark.privileges
 def test_ttin_adds_a_worker_and_ttou_takes_one_away(serve: Serve, gate: Gate) -> None:
     server = serve("waiting:app", env=gate.environment)
     seats(server, gate, 1)
@@ -165,6 +166,7 @@ def test_reload_of_a_broken_file_does_not_end_the_server_and_the_mended_one_is_t
 
 
 @pytest.mark.own("gunicorn's master has no file for each worker")
+@pytest.mark.privileges
 def test_there_may_be_more_workers_than_one_process_may_have_files_and_they_keep_their_limit(serve: Serve) -> None:
     """The master has one for each; select(2) knows none above 1,023, so no app is to get more than it had."""
     server = serve("surroundings:app", "-w", "80", prefix=["prlimit", "--nofile=64:4096"])

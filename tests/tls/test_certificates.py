@@ -38,6 +38,7 @@ def test_a_client_gets_the_certificate_of_the_name_that_it_asks_for(serve: Serve
         shown_to(server, authority, "three.test")
 
 
+@pytest.mark.privileges
 def test_a_reload_brings_in_a_new_certificate_or_keeps_the_old(
     serve: Serve, authority: Authority, tmp_path: Path
 ) -> None:

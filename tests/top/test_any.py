@@ -76,6 +76,7 @@ def of(look: str, address: str, network: bool = False) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.privileges
 def test_a_socket_of_anybody(kept, tmp_path):
     sock = kept.enter_context(listener(1))
     address = "{}:{}".format(*sock.getsockname())

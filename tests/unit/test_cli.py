@@ -174,6 +174,7 @@ def test_the_surroundings_are_made_before_serving(home, monkeypatch, served):
     assert os.environ["GREETING"] == "a=b"
 
 
+@pytest.mark.privileges
 def test_check_tells_what_each_process_would_be_allowed(home, capsys):
     assert main(["check", "--worker-no-new-privs"]) == 0
     shown = capsys.readouterr().out.partition("Privileges, if it were started here and now:\n")[2]

@@ -40,6 +40,7 @@ def flood(server: Server) -> Iterator[None]:
             thread.join()
 
 
+@pytest.mark.privileges
 def test_answers_go_out_while_bodies_flood_in_byte_by_byte(serve: Serve) -> None:
     server = serve("hello:app")
     with flood(server):

@@ -37,6 +37,7 @@ def server(serve: Serve, gate: Gate, others: Gate, tmp_path: Path) -> Server:
     return serve("meddling:app", "--workers", "2", env=env)
 
 
+@pytest.mark.privileges
 def test_a_file_for_anothers_answer_is_not_taken(server: Server, gate: Gate, others: Gate) -> None:
     acceptor = server.acceptor()
     with server.connect() as honest, server.connect() as meddling:
@@ -54,6 +55,7 @@ def test_a_file_for_anothers_answer_is_not_taken(server: Server, gate: Gate, oth
     assert answer.header("X-Pid") != other.header("X-Pid"), "they were two"
 
 
+@pytest.mark.privileges
 def test_messages_that_are_too_long_do_not_keep_the_files_behind_them(server: Server, gate: Gate, others: Gate) -> None:
     acceptor = server.acceptor()
     with server.connect() as honest, server.connect() as meddling:

@@ -40,6 +40,7 @@ def assert_is_served_last(wire: Wire) -> None:
 
 
 @pytest.mark.own("gunicorn resets them")
+@pytest.mark.privileges
 def test_term_serves_whoever_has_connected_and_whoever_is_sending_a_head(serve: Serve, gate: Gate) -> None:
     server = serve("waiting:app", env=gate.environment)
     with server.connect() as kept, server.connect() as held, server.connect() as first:

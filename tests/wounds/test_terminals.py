@@ -100,6 +100,7 @@ def stranger(tmp_path: Path):
 
 @pytest.mark.parametrize("words", [("doctor", "--this-one"), ("top", "--any", "--once")])
 @pytest.mark.usefixtures("stranger")
+@pytest.mark.privileges
 def test_names_of_processes_and_their_sockets(words: tuple[str, ...], tmp_path: Path) -> None:
     written = on_a_terminal(*words, home=tmp_path)
     assert obeyed(written) == []

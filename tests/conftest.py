@@ -15,7 +15,10 @@ import pytest
 # `support` is imported by name from every directory of tests, whatever pytest's import mode.
 sys.path.insert(0, str(Path(__file__).parent))
 
+from support import plan
+from support.clock import Clock
 from support.gate import Gate
+from support.results import Results
 from support.server import KINDS, STANCHION, Kind, Serve, Server
 
 TIMEOUT_S = 60
@@ -29,6 +32,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=STANCHION.name,
         help="what the end-to-end tests serve with; a peer shows which of them hold for any good server",
     )
+    lists = list(plan.read().lists)
+    parser.addoption("--only", action="append", choices=lists, default=[], help="files of this list of tests/plan.toml")
+    parser.addoption("--without", action="append", choices=lists, default=[], help="no files of this list")
+    parser.addoption("--report-fd", type=int, help="a descriptor for what came of each test, as lines of JSON")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -42,10 +49,30 @@ def pytest_configure(config: pytest.Config) -> None:
 
     signal.signal(signal.SIGTERM, end)
     heed_what_is_ignored()
+    report_fd = config.getoption("--report-fd")
+    if report_fd is not None and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Results(report_fd))
     if config.getoption("--server") == STANCHION.name and not hasattr(config, "workerinput"):
         refuse_an_old_wheel()
     config.addinivalue_line("markers", "slow: takes longer than 5 s")
     config.addinivalue_line("markers", "own(why): a promise of stanchion alone; skipped when a peer is the server")
+    config.addinivalue_line(
+        "markers",
+        "privileges: what it tests depends on the rights that the server has, "
+        "so root runs it again as an ordinary user",
+    )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Only files of the lists that were asked for."""
+    if collection_path.suffix != ".py" or not collection_path.is_relative_to(plan.TESTS):
+        return None
+    file = str(collection_path.relative_to(plan.TESTS))
+    planned = plan.read()
+    is_wanted = all(planned.has(name, file) for name in config.getoption("--only")) and not any(
+        planned.has(name, file) for name in config.getoption("--without")
+    )
+    return None if is_wanted else True
 
 
 def heed_what_is_ignored() -> None:
@@ -132,7 +159,8 @@ class Builder:
         home = self._home / f"{kind.name}-{len(self._built)}"
         home.mkdir()
         where = ["--bind", bind] if bind else []
-        server = Server(kind, [*where, *arguments, *([app] if app else [])], home, env or {}, prefix or [], pass_fds)
+        words = [*where, *kind.arguments, *arguments, *([app] if app else [])]
+        server = Server(kind, words, home, env or {}, prefix or [], pass_fds)
         self._built.append(server)
         return server
 
@@ -189,3 +217,11 @@ def gate(tmp_path: Path) -> Iterator[Gate]:
     opened = Gate(tmp_path / "gate")
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def clock(tmp_path: Path) -> Iterator[Clock]:
+    """A clock for the servers that are given its `environment`."""
+    ahead = Clock(tmp_path / "clock")
+    yield ahead
+    ahead.close()

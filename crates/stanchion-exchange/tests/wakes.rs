@@ -11,8 +11,16 @@ use std::time::{Duration, Instant};
 
 use stanchion_exchange::{AcceptorSide, Exchange, Geometry, SeatSide, Tenant, Unwanted};
 
-/// A seat that nobody wakes looks again by itself after a second.
+/// A seat that is not woken looks again by itself after a second.
 const AT_ONCE: Duration = Duration::from_millis(700);
+/// Without its wake a sleeper is late each time; a busy core makes it late now and then.
+const TRIES: u32 = 10;
+
+/// Whether what is waited for came at once: `sleep_and_wake` gives the moment from which it is late.
+fn assert_at_once(sleep_and_wake: impl Fn() -> Instant) {
+    let is_at_once = |_| sleep_and_wake().elapsed() < AT_ONCE;
+    assert!((0..TRIES).any(is_at_once), "late {TRIES} times");
+}
 
 fn exchange() -> Exchange {
     let geometry = Geometry {
@@ -69,67 +77,75 @@ fn submit(acceptor: &mut AcceptorSide<'_>) -> (u32, u32) {
 
 #[test]
 fn a_seat_that_leaves_passes_its_wake_on() {
-    let exchange = exchange();
-    let mut acceptor = AcceptorSide::take_over(&exchange);
-    scope(|scope| {
-        let sleeper = sleeper(scope, &exchange, 0);
-        let begun = Instant::now();
-        // Not announced: whoever was woken for it is the one who leaves.
-        let submitted = submit(&mut acceptor);
-        assert!(seat(&exchange, 1).wait(|| true).is_none());
-        assert_eq!(sleeper.join().unwrap(), Some(submitted));
-        assert!(begun.elapsed() < AT_ONCE);
+    assert_at_once(|| {
+        let exchange = exchange();
+        let mut acceptor = AcceptorSide::take_over(&exchange);
+        scope(|scope| {
+            let sleeper = sleeper(scope, &exchange, 0);
+            let begun = Instant::now();
+            // Not announced: whoever was woken for it is the one who leaves.
+            let submitted = submit(&mut acceptor);
+            assert!(seat(&exchange, 1).wait(|| true).is_none());
+            assert_eq!(sleeper.join().unwrap(), Some(submitted));
+            begun
+        })
     });
 }
 
 /// The bell wakes those first who have slept longest, and they may all be the wrong ones.
 #[test]
 fn whoever_sleeps_wakes_for_a_request_of_its_own() {
-    let exchange = exchange();
-    let mut acceptor = AcceptorSide::take_over(&exchange);
-    scope(|scope| {
-        let other = sleeper(scope, &exchange, 0);
-        let addressed = sleeper(scope, &exchange, 1);
-        let begun = Instant::now();
-        let own = acceptor.submit_to(1, 0, |_| Some(0)).unwrap();
-        acceptor.announce();
-        assert_eq!(addressed.join().unwrap(), Some((own.slot, own.turn)));
-        // And the one that was woken for nothing still hears of what is for everybody.
-        let submitted = submit(&mut acceptor);
-        acceptor.announce();
-        assert_eq!(other.join().unwrap(), Some(submitted));
-        assert!(begun.elapsed() < AT_ONCE);
+    assert_at_once(|| {
+        let exchange = exchange();
+        let mut acceptor = AcceptorSide::take_over(&exchange);
+        scope(|scope| {
+            let other = sleeper(scope, &exchange, 0);
+            let addressed = sleeper(scope, &exchange, 1);
+            let begun = Instant::now();
+            let own = acceptor.submit_to(1, 0, |_| Some(0)).unwrap();
+            acceptor.announce();
+            assert_eq!(addressed.join().unwrap(), Some((own.slot, own.turn)));
+            // And the one that was woken for nothing still hears of what is for everybody.
+            let submitted = submit(&mut acceptor);
+            acceptor.announce();
+            assert_eq!(other.join().unwrap(), Some(submitted));
+            begun
+        })
     });
 }
 
 #[test]
 fn a_new_acceptor_wakes_those_whom_the_old_one_was_about_to_wake() {
-    let exchange = exchange();
-    scope(|scope| {
-        let sleeper = sleeper(scope, &exchange, 0);
-        let begun = Instant::now();
-        // The old one was killed in the middle of a ring: the bit is cleared, nobody is woken.
-        exchange.ready_bell().word().fetch_and(!1, Ordering::AcqRel);
-        let mut acceptor = AcceptorSide::take_over(&exchange);
-        let submitted = submit(&mut acceptor);
-        acceptor.announce();
-        assert_eq!(sleeper.join().unwrap(), Some(submitted));
-        assert!(begun.elapsed() < AT_ONCE);
+    assert_at_once(|| {
+        let exchange = exchange();
+        scope(|scope| {
+            let sleeper = sleeper(scope, &exchange, 0);
+            let begun = Instant::now();
+            // The old one was killed in the middle of a ring: the bit is cleared, nobody is woken.
+            exchange.ready_bell().word().fetch_and(!1, Ordering::AcqRel);
+            let mut acceptor = AcceptorSide::take_over(&exchange);
+            let submitted = submit(&mut acceptor);
+            acceptor.announce();
+            assert_eq!(sleeper.join().unwrap(), Some(submitted));
+            begun
+        })
     });
 }
 
 #[test]
 fn a_sleeper_takes_what_a_dead_one_was_woken_for() {
-    let exchange = exchange();
-    let mut acceptor = AcceptorSide::take_over(&exchange);
-    scope(|scope| {
-        let sleeper = sleeper(scope, &exchange, 0);
-        let begun = Instant::now();
-        // Not announced: whoever was woken for it has died.
-        let submitted = submit(&mut acceptor);
-        assert!(acceptor.held_by(|tenant| tenant.seat == 1).is_empty());
-        assert_eq!(sleeper.join().unwrap(), Some(submitted));
-        assert!(begun.elapsed() < AT_ONCE);
+    assert_at_once(|| {
+        let exchange = exchange();
+        let mut acceptor = AcceptorSide::take_over(&exchange);
+        scope(|scope| {
+            let sleeper = sleeper(scope, &exchange, 0);
+            let begun = Instant::now();
+            // Not announced: whoever was woken for it has died.
+            let submitted = submit(&mut acceptor);
+            assert!(acceptor.held_by(|tenant| tenant.seat == 1).is_empty());
+            assert_eq!(sleeper.join().unwrap(), Some(submitted));
+            begun
+        })
     });
 }
 
@@ -137,30 +153,32 @@ fn a_sleeper_takes_what_a_dead_one_was_woken_for() {
 #[test]
 fn a_writer_does_not_wait_for_a_client_that_has_gone() {
     for replaced in [false, true] {
-        let exchange = exchange();
-        let mut acceptor = AcceptorSide::take_over(&exchange);
-        let (slot, _) = submit(&mut acceptor);
-        scope(|scope| {
-            let (started, starts) = channel();
-            let exchange = &exchange;
-            let writer = scope.spawn(move || {
-                let mut taken = seat(exchange, 0).take().unwrap();
-                let thread = std::fs::read_link("/proc/thread-self").unwrap();
-                started.send(PathBuf::from("/proc").join(thread)).unwrap();
-                taken.write(&[0; 17])
-            });
-            let thread = starts.recv().unwrap();
-            while !is_asleep(&thread) {
-                std::thread::yield_now();
-            }
-            let begun = Instant::now();
-            if replaced {
-                drop(AcceptorSide::take_over(exchange));
-            } else {
-                acceptor.give_up(slot, Unwanted::ClientGone);
-            }
-            assert!(writer.join().unwrap().is_err());
-            assert!(begun.elapsed() < AT_ONCE);
+        assert_at_once(|| {
+            let exchange = exchange();
+            let mut acceptor = AcceptorSide::take_over(&exchange);
+            let (slot, _) = submit(&mut acceptor);
+            scope(|scope| {
+                let (started, starts) = channel();
+                let exchange = &exchange;
+                let writer = scope.spawn(move || {
+                    let mut taken = seat(exchange, 0).take().unwrap();
+                    let thread = std::fs::read_link("/proc/thread-self").unwrap();
+                    started.send(PathBuf::from("/proc").join(thread)).unwrap();
+                    taken.write(&[0; 17])
+                });
+                let thread = starts.recv().unwrap();
+                while !is_asleep(&thread) {
+                    std::thread::yield_now();
+                }
+                let begun = Instant::now();
+                if replaced {
+                    drop(AcceptorSide::take_over(exchange));
+                } else {
+                    acceptor.give_up(slot, Unwanted::ClientGone);
+                }
+                assert!(writer.join().unwrap().is_err());
+                begun
+            })
         });
     }
 }

@@ -1,6 +1,6 @@
 """Whoever has a Python has all that stanchion needs: its wheel is installed, serves, and goes without a trace.
 
-`make test-install` does this with a wheel for every Python that is here; pytest alone with the wheel for its own Python.
+`make test-install` does this with a wheel for every Python that is here; without it there is the one for this Python.
 """
 
 import importlib.util

@@ -10,8 +10,8 @@ US = 1_000_000
 class Clock:
     """How far the clock of one server is ahead of the kernel's, which is the file that `STANCHION_CLOCK` names.
 
-    All processes of the server read it (crates/stanchion-sys/src/clock.rs): every deadline of the server's own comes closer
-    by an `advance`. Python code in a worker does not read it, nor does the clock on the wall follow it.
+    All processes of the server read it (crates/stanchion-sys/src/clock.rs), so `advance` brings every deadline of the
+    server closer. Python code in a worker does not read it, and the clock on the wall does not follow it.
     """
 
     def __init__(self, path: Path) -> None:

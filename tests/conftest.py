@@ -21,7 +21,7 @@ from support.gate import Gate
 from support.results import Results
 from support.server import KINDS, STANCHION, Kind, Serve, Server
 
-TIMEOUT_S = 60
+TIMEOUT_S = 120
 """Of one test, unless it says otherwise."""
 
 

@@ -1,4 +1,7 @@
-"""Apps with each kind of lifespan, by the variable MODE; /state tells what a request has in its state."""
+"""Apps with each kind of lifespan, by the variable MODE; /state tells what a request has in its state.
+
+With AHEAD_S the clock of an event loop of asyncio's own jumps by so many seconds when the app is to shut down.
+"""
 
 import asyncio
 import json
@@ -13,6 +16,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 MODE = os.environ.get("MODE", "")
+AHEAD_S = float(os.environ.get("AHEAD_S", "0"))
 
 
 def is_first() -> bool:
@@ -60,6 +64,10 @@ async def lifespan(scope: Message, receive: Receive, send: Send) -> None:
         raise RuntimeError("died while serving")
     event = await receive()
     announce(event["type"])
+    if AHEAD_S:
+        event_loop = asyncio.get_running_loop()
+        told_s = event_loop.time
+        event_loop.time = lambda: told_s() + AHEAD_S  # type: ignore[method-assign]
     if MODE == "shutdown fails":
         await send({"type": "lifespan.shutdown.failed", "message": "cannot flush"})
         return

@@ -20,7 +20,7 @@ SLEEPS = struct.Struct("=II")
 NO_ROOM = 0xFFFFFFFF
 NOTICES_BYTES = 10 * LINE_BYTES
 """What comes behind the inboxes that are used: those that are not, and the notices of all."""
-BEATS_S = 1.2
+LOOKS_S = 0.1
 """A loop that has nothing to do turns once a second, and says so: its next turn may be told as yet to come."""
 DEAFENED_S = 1.0
 
@@ -40,12 +40,14 @@ async def app(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> 
 def deafen(memory: Mapping) -> None:
     """Take from the other loop what tells others that it sleeps, and all notices, whenever they are there."""
     before = inboxes(memory)
+    turned: list[int] = []
     # Ours does not turn meanwhile.
-    time.sleep(BEATS_S)
-    after = inboxes(memory)
-    (other,) = (place for place, beat_us in after.items() if beat_us != before.get(place))
+    while not turned:
+        time.sleep(LOOKS_S)
+        turned = [place for place, beat_us in inboxes(memory).items() if beat_us != before.get(place)]
+    (other,) = turned
     announce(f"{os.getpid()} deafens")
-    last = max(after) + LINE_BYTES
+    last = max(other, *before) + LINE_BYTES
     until_s = time.monotonic() + DEAFENED_S
     while time.monotonic() < until_s:
         memory.write(other, SLEEPS.pack(0, NO_ROOM))

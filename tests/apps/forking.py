@@ -15,7 +15,8 @@ Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-TIMER_S = 5.0
+TIMER_S = 20.0
+"""Less than a hundred requests take that wait for a heartbeat each, and far more than they take without."""
 RUNG: list[bool] = [False]
 CODES = {"/returns": 0, "/raises": 1, "/cancelled": 1, "/exits": 3, "/waits": 0}
 

@@ -59,9 +59,10 @@ def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable
                 os._exit(0)
         case "/release":
             released.set()
-        case "/wait":
-            announce(f"{pid} waits")
-            time.sleep(float(query))
+        case "/pass":
+            announce(f"{pid} may be let pass")
+            # A thread of the kernel's waits, and the hub goes on.
+            gevent.get_hub().threadpool.apply(wait_for_pass)
             announce(f"{pid} goes on")
         case "/block":
             announce(f"{pid} blocks")
@@ -94,7 +95,7 @@ def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable
             start_response("200 OK", [])
             return iter([environ["wsgi.input"].read()])
         case "/fetch":
-            with urllib.request.urlopen(query, timeout=5) as answer:
+            with urllib.request.urlopen(query, timeout=30) as answer:
                 text = f"{pid} {answer.read().decode()}"
         case "/spawn":
             text = subprocess.run(["cat"], input=b"spoken", capture_output=True, check=True).stdout.decode()
@@ -112,15 +113,21 @@ def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable
             gevent.getcurrent().kill(block=False)
             gevent.sleep()
         case "/kill":
-            # Before they have begun: they were spawned in the same turn of the hub.
-            others = [one for one in greenlets() if not one.started or not one.gr_frame]
-            gevent.killall(others, block=False)
-            text = f"{len(others)} {pid}"
+            kill_next(int(query))
     start_response("200 OK", [("Content-Type", "text/plain")])
     return [text.encode()]
 
 
-def greenlets() -> list[gevent.Greenlet]:
-    import gc
+def kill_next(count: int) -> None:
+    """So many of the greenlets that are spawned next, before they begin."""
+    left = count
 
-    return [one for one in gc.get_objects() if isinstance(one, gevent.Greenlet) and one is not gevent.getcurrent()]
+    def kill(one: gevent.Greenlet) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            gevent.Greenlet.remove_spawn_callback(kill)
+        # It is told of before its start is planned, which this comes ahead of.
+        gevent.get_hub().loop.run_callback(one.kill, gevent.GreenletExit, False)
+
+    gevent.Greenlet.add_spawn_callback(kill)

@@ -52,7 +52,7 @@ def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[byt
             announce(f"{os.getpid()} {threading.get_ident()} until")
             while not os.path.exists(query):
                 time.sleep(0.01)
-        case "/extend":
+        case "/extend" | "/extend-and-wait":
             return extend(environ, start_response)
         case "/abort":
             os.abort()
@@ -69,7 +69,10 @@ def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[byt
 
 
 def extend(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-    """Ask for as many seconds as the query says, then need two; or say what the answer to the request was."""
+    """Ask for as many seconds as the query says, then need two; or say what the answer to the request was.
+
+    After `/extend-and-wait` it takes a pass.
+    """
     ask: Any = environ["stanchion.extend_deadline"]
     try:
         ask(float(environ["QUERY_STRING"]))
@@ -77,7 +80,10 @@ def extend(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[
     except ValueError as error:
         said = str(error)
     else:
-        time.sleep(2)
+        if environ["PATH_INFO"] == "/extend":
+            time.sleep(2)
+        else:
+            sleep_in_python("extended")
     start_response("200 OK", [("Content-Type", "text/plain")])
     yield said.encode()
     ask(5)

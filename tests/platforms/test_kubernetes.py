@@ -80,7 +80,7 @@ def test_its_probes_are_answered_while_every_worker_is_busy(build: Serve, gate: 
     with row_of_ports(1) as port:
         given = {**manifest.environment, **gate.environment, "PORT": str(port)}
         path = {"PATH": f"{SCRIPTS}:{os.environ['PATH']}"}
-        pod = replace(STANCHION, command=tuple(manifest.command))
+        pod = replace(STANCHION, command=tuple(manifest.command), arguments=())
         server = build("", bind=None, kind=pod, env={**given, **path})
         server.start()
     wires = [server.connect() for _ in range(3)]

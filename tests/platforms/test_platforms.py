@@ -96,7 +96,7 @@ def test_the_command_serves_and_a_stop_answers_whoever_has_come(
             "PORT": str(port),
             "PATH": f"{SCRIPTS}:{os.environ['PATH']}",
         }
-        by_a_shell = replace(STANCHION, command=("bash", "-c", given.command))
+        by_a_shell = replace(STANCHION, command=("bash", "-c", given.command), arguments=())
         server = build("", bind=None, kind=by_a_shell, env=environment).start()
     assert server.address.port == port
     assert len(server.log.matches("worker ready")) == int(given.environment["WEB_CONCURRENCY"])

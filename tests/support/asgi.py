@@ -1,6 +1,8 @@
 """Servers of asynchronous apps: stanchion with each event loop, and uvicorn, which many apps are written against."""
 
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +14,8 @@ UVICORN = Kind(
     (sys.executable, "-m", "uvicorn", "--interface", "asgi3", "--no-access-log", "--timeout-graceful-shutdown", "1"),
     r"Uvicorn running on (http://\S+|unix socket \S+)",
     r"Uvicorn running on",
+    # By default 5 s.
+    ("--timeout-keep-alive", "60"),
 )
 
 
@@ -34,6 +38,20 @@ class Flavour:
 
 OURS = {"asyncio": Flavour(STANCHION, "asyncio"), "uvloop": Flavour(STANCHION, "uvloop")}
 FLAVOURS = OURS | {"uvicorn": Flavour(UVICORN, "uvloop")}
+
+
+def all_run(begin: Callable[[], int], workers: int, least: int = 0) -> None:
+    """Begin requests until each worker runs some, and at least so many; `begin` tells the pid of the one that it is in.
+
+    While a worker gets no core, others take what is its part.
+    """
+    seen: set[int] = set()
+    count = 0
+    while len(seen) < workers or count < least:
+        if count >= max(workers, least):
+            time.sleep(0.05)
+        seen.add(begin())
+        count += 1
 
 
 def all_turn(server: Server, workers: int) -> None:

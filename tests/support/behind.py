@@ -4,7 +4,7 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import httpx
@@ -13,7 +13,7 @@ from support.example import adapted
 from support.patience import PATIENCE_S
 from support.ports import LOOPBACK, row_of_ports
 from support.proxies import Foreground, temp_paths
-from support.server import Serve, Server
+from support.server import STANCHION, Serve, Server
 from support.tls import Authority
 
 NAME = "localhost"
@@ -110,7 +110,8 @@ class Kind:
         assert given in text
         # Whoever runs the test runs the proxy.
         (shop.home / "shop.conf.py").write_text(text.replace(given, f"unix:{shop.socket}"))
-        return serve("", "-c", f"{shop.home}/shop.conf.py", "--workers", "1", bind=None)
+        as_shipped = replace(STANCHION, arguments=())
+        return serve("", "-c", f"{shop.home}/shop.conf.py", "--workers", "1", bind=None, kind=as_shipped)
 
 
 def of_nginx(shop: Shop) -> dict[str, str]:

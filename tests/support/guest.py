@@ -22,6 +22,7 @@ IMAGE = HOME / "debian"
 PROPAGATED = Path("/run/systemd/nspawn/propagate")
 """Where systemd-nspawn keeps a directory for each guest."""
 
+BOOT_S = 3 * PATIENCE_S
 COMMAND_S = 6 * PATIENCE_S
 """Bound of one command inside: systemctl waits for what it has asked for."""
 
@@ -90,7 +91,7 @@ class Guest:
             *[f"--machine={self._name}", f"--directory={IMAGE}", "--volatile=overlay", "--private-network"],
             *["--link-journal=no", "--console=pipe", *(f"--bind-ro={here}:{there}" for here, there in binds.items())],
         ]
-        with manager.listening(home) as ear, self._console.open("wb") as console:
+        with manager.listening(home, BOOT_S) as ear, self._console.open("wb") as console:
             self._process = subprocess.Popen(
                 command,
                 env={"PATH": os.environ["PATH"], "NOTIFY_SOCKET": str(ear.path)},

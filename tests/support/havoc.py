@@ -32,6 +32,7 @@ HEAD_BYTES = 200
 SLOW_READ_BYTES = 30_000
 SLOW_PAUSE_S = 0.01
 SLOW_SHARE = 0.2
+LEAVES_AFTER_S = 0.5
 
 HARMLESS = ("/fine", "/echo", "/stream", "/file", "/nap")
 HARMFUL = ("/exit", "/os-exit", "/segv", "/fork", "/close-fds", "/threads", "/allocate", "/garbage")
@@ -198,6 +199,7 @@ class Load:
             with contextlib.suppress(OSError), self.server.connect() as wire:
                 wire.send(sent[:cut])
                 if cut == len(sent) and dice.random() < 0.5:
+                    wire.sock.settimeout(LEAVES_AFTER_S)
                     wire.sock.recv(dice.randint(1, 100_000))
                 dice.choice((Wire.close, Wire.reset, Wire.half_close))(wire)
 

@@ -34,11 +34,11 @@ def passing(sockets: list[socket.socket]) -> dict[str, object]:
 class Ear:
     """Where a server tells what it does (sd_notify(3))."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, patience_s: float) -> None:
         self.path = path
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind(str(path))
-        self._socket.settimeout(PATIENCE_S)
+        self._socket.settimeout(patience_s)
         self._unread: list[str] = []
 
     def wait(self, word: str) -> str:
@@ -55,8 +55,8 @@ class Ear:
 
 
 @contextlib.contextmanager
-def listening(directory: Path) -> Iterator[Ear]:
-    ear = Ear(directory / "notify")
+def listening(directory: Path, patience_s: float = PATIENCE_S) -> Iterator[Ear]:
+    ear = Ear(directory / "notify", patience_s)
     try:
         yield ear
     finally:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-PATIENCE_S = 10.0 * float(os.environ.get("STANCHION_TEST_PATIENCE", "1"))
+PATIENCE_S = 20.0 * float(os.environ.get("STANCHION_TEST_PATIENCE", "1"))
 """Bound of every wait. Generous: it is only ever spent in full by a test that fails."""
 
 

@@ -45,6 +45,19 @@ def standing_still(process: psutil.Process) -> Iterator[None]:
         process.resume()
 
 
+def sleeps(pid: int) -> bool:
+    """Whether all threads of a process wait for something, and have not run between two looks at them.
+
+    One that only gets no core is not asleep: it is said to run.
+    """
+
+    def threads() -> set[str]:
+        return {(task / "status").read_text() for task in Path(f"/proc/{pid}/task").iterdir()}
+
+    before = threads()
+    return before == threads() and all("\nState:\tS" in thread for thread in before)
+
+
 def pid_in(pidfile: Path) -> int | None:
     """Whom a pid file names, if it is there and whole: as one master follows another it comes and goes."""
     try:

@@ -31,9 +31,18 @@ class Kind:
     listening: str
     """Its first group is one address, or several with commas between."""
     ready: str
+    arguments: tuple[str, ...] = ()
+    """What every test gives it first, so that a test's own words count."""
 
 
-STANCHION = Kind("stanchion", (sys.executable, "-m", "stanchion", "serve"), r"listening at (\S+)", r"ready: \d+ worker")
+STANCHION = Kind(
+    "stanchion",
+    (sys.executable, "-m", "stanchion", "serve"),
+    r"listening at (\S+)",
+    r"ready: \d+ worker",
+    # A connection may idle for 2 s by default, and the client that is to ask again may get no core for longer.
+    ("--keep-alive", "60"),
+)
 GUNICORN = Kind(
     # The control socket would be one well-known path for every test at once.
     "gunicorn",
@@ -43,6 +52,9 @@ GUNICORN = Kind(
 )
 GTHREAD = Kind("gunicorn-gthread", (*GUNICORN.command, "--worker-class", "gthread"), GUNICORN.listening, GUNICORN.ready)
 KINDS = {kind.name: kind for kind in (STANCHION, GUNICORN, GTHREAD)}
+
+UNHURRIED = ("--min-body-rate", "0")
+"""For clients that are to pause in a body: by default a stanchion waits 5 s for the first bytes of one."""
 
 
 @dataclass

@@ -1,6 +1,7 @@
 """A statsd server that a test plays: it takes what is sent, and adds up."""
 
 import re
+import select
 import socket
 import time
 from collections import defaultdict
@@ -48,6 +49,11 @@ class Statsd:
             assert found, f"not a metric: {line!r}"
             name, value, kind, tags = found.groups()
             self.metrics.append(Metric(name, float(value), kind, tags))
+
+    def take_all(self) -> None:
+        """All that have come by now."""
+        while select.select([self._socket], [], [], 0)[0]:
+            self.take()
 
     def wait(self, name: str, enough: Callable[[float], bool]) -> None:
         """Until the sum of that counter, or the last of that gauge, is enough."""

@@ -12,13 +12,20 @@ from dataclasses import dataclass, field
 from types import TracebackType
 
 from support.address import Address
-from support.patience import eventually
+from support.patience import PATIENCE_S, eventually
 from support.wire import BrokenOff, Malformed, Wire, request
 
 PAUSE_S = 0.002
 """Between two requests of a client, so that a server on the same two cores has time to deploy."""
 
 FAILURES_KEPT_MAX = 20
+
+CLIENTS_PATIENCE_S = 3 * PATIENCE_S
+"""Of clients, who may wait for one server to end and for the next one to start."""
+
+
+def _connect(address: Address) -> Wire:
+    return Wire.connect(address, CLIENTS_PATIENCE_S)
 
 
 @dataclass
@@ -49,7 +56,7 @@ class Steady:
         each: int = 2,
         keep_alive: tuple[bool, ...] = (True, False),
         fine: tuple[int, ...] = (200,),
-        connect: Callable[[Address], Wire] = Wire.connect,
+        connect: Callable[[Address], Wire] = _connect,
     ) -> None:
         self._stop = threading.Event()
         self._fine = fine
@@ -94,6 +101,7 @@ class Steady:
         eventually(
             lambda: all(tally.answered >= least for tally, least in zip(tallies, wanted, strict=True)),
             f"{count} more answers for each client; failed so far: {self.failed()}",
+            CLIENTS_PATIENCE_S,
         )
 
     def all_wait(self) -> None:

@@ -23,6 +23,7 @@ AHEAD_BYTES = 120_000
 """So much may be said that has not been heard again: the kernel has room for it, so nobody waits for nobody."""
 PART_BYTES = 60_000
 MESSAGES_MAX = 60
+LEAVES_AFTER_S = 0.5
 IDLE_SHARE = 0.3
 IDLE_MAX_S = 0.3
 
@@ -82,6 +83,8 @@ class Talk:
             wire.send(masked(dice.randbytes(dice.choice(MESSAGE_BYTES))))
         if dice.random() < 0.5:
             wire.send(masked(bytes(PART_BYTES))[: dice.randrange(1, PART_BYTES)])
+            # Perhaps nothing comes.
+            wire.sock.settimeout(LEAVES_AFTER_S)
             wire.sock.recv(dice.randint(1, 100_000))
         dice.choice((wire.close, wire.reset, wire.half_close))()
 

@@ -188,14 +188,17 @@ class Wire:
 
     def silent(self, for_s: float) -> bool:
         """Whether nothing comes, not even an end, for a while."""
+        if self._buffer:
+            return False
         before = self.sock.gettimeout()
         self.sock.settimeout(for_s)
         try:
-            return not self._buffer and self._fill() is None
+            self._fill()
         except TimeoutError:
             return True
         finally:
             self.sock.settimeout(before)
+        return False
 
     def read_body(self, response: Response, method: str = "GET") -> None:
         if method == "HEAD" or response.status < 200 or response.status in (204, 304):

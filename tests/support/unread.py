@@ -1,0 +1,58 @@
+"""What a server has read of a connection, by its kernel: so a test knows that the server has seen what it sent."""
+
+import fcntl
+import socket
+import struct
+import sys
+import termios
+from pathlib import Path
+
+from support.patience import eventually
+from support.wire import Wire
+
+
+def until_read(*wires: Wire) -> None:
+    """Wait until the server has read all that was sent on these, or has closed them."""
+    for wire in wires:
+        eventually(lambda wire=wire: unread_bytes(wire.sock) == 0, "the server reads what it was sent")
+
+
+def unread_bytes(sock: socket.socket) -> int:
+    """Of what was sent, the bytes that the server has not read: of a unix socket the kernel counts them (unix(7))."""
+    unacknowledged = int.from_bytes(fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+    if sock.family == socket.AF_UNIX:
+        return unacknowledged
+    # The kernel goes on counting what a reset has made void.
+    return (unacknowledged or _queues(sock)[1]) if _is_connected(sock) else 0
+
+
+def untaken_bytes(sock: socket.socket) -> int:
+    """Of what the server has written to a TCP socket, the bytes that its kernel still keeps."""
+    return _queues(sock)[0]
+
+
+def _queues(sock: socket.socket) -> tuple[int, int]:
+    """At the server's end the bytes to be sent and those to be read (proc_net_tcp in the kernel's documentation)."""
+    table = Path("/proc/net/tcp6" if sock.family == socket.AF_INET6 else "/proc/net/tcp")
+    ends = [_end(sock.getpeername()), _end(sock.getsockname())] if _is_connected(sock) else []
+    for line in table.read_text().splitlines():
+        _, *found, _, queues = line.split()[:5]
+        if found == ends:
+            to_send, to_read = (int(part, 16) for part in queues.split(":"))
+            return to_send, to_read
+    return 0, 0
+
+
+def _is_connected(sock: socket.socket) -> bool:
+    try:
+        sock.getpeername()
+    except OSError:
+        return False
+    return True
+
+
+def _end(address: tuple[str, int]) -> str:
+    """As the table spells an address: words of four bytes in the machine's order."""
+    host, port = address[:2]
+    packed = socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host)
+    return "".join(f"{word:08X}" for word in struct.unpack(f"={len(packed) // 4}I", packed)) + f":{port:04X}"

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from support.patience import eventually
-from support.server import Serve, Server
+from support.server import STANCHION, UNHURRIED, Kind, Serve, Server
 from support.wire import Wire, chunked, request
 
 SIZES = [0, 1, 8191, 8192, 8193, 114_687, 114_688, 114_689, 1024 * 1024, 20 * 1024 * 1024]
@@ -20,8 +20,8 @@ def noise(size: int) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def echo(shared_serve: Serve) -> Server:
-    return shared_serve("echo:app", "-w", "2")
+def echo(shared_serve: Serve, kind: Kind) -> Server:
+    return shared_serve("echo:app", "-w", "2", *(UNHURRIED if kind is STANCHION else ()))
 
 
 def assert_echoed(wire: Wire, body: bytes) -> None:
@@ -55,6 +55,7 @@ def test_a_body_in_many_tiny_chunks_arrives_whole(echo: Server) -> None:
         assert_echoed(wire, body)
 
 
+@pytest.mark.privileges
 def test_two_spooled_bodies_on_one_connection_are_kept_apart(echo: Server) -> None:
     first, second = noise(300_000), noise(400_000)
     with echo.connect() as wire:
@@ -80,6 +81,7 @@ def test_a_body_the_app_did_not_read_does_not_disturb_the_next_request(serve: Se
 
 
 @pytest.mark.own("a gunicorn worker sits with the slow sender")
+@pytest.mark.privileges
 def test_a_slow_sender_does_not_hold_the_worker(echo: Server) -> None:
     with echo.connect() as first, echo.connect() as second, echo.connect() as quick:
         for slow in (first, second):

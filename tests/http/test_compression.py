@@ -395,7 +395,7 @@ def test_a_client_that_reads_nothing_holds_no_worker(serve: Serve, tmp_path: Pat
     length = 30_000_000
     with unread(server) as slow, server.connect() as quick:
         slow.send(request("GET", f"/long?len={length}", [ACCEPTED]))
-        eventually(lambda: counts.events()["answers_spooled"] == 1, "the client is known to be slow")
+        eventually(lambda: counts.events()["answers_spooled"] > 0, "the client is known to be slow")
         assert len(decoded(quick.get("/text/html", ACCEPTED))) == 20_000
         eventually(lambda: counts.requests()["in_flight"] == 1, "the quick one is counted")
         response = slow.head()
@@ -403,15 +403,18 @@ def test_a_client_that_reads_nothing_holds_no_worker(serve: Serve, tmp_path: Pat
     assert decoded(response) == plain(server, f"/long?len={length}")
 
 
+@pytest.mark.timeout(180)
 def test_a_full_spool_does_not_keep_the_event_loop_busy(serve: Serve, tmp_path: Path) -> None:
     """While a thread compresses, nobody asks again and again whether there is room."""
     counts = Counts(tmp_path / "control")
-    small = ("--response-buffer", "256K", "--max-spool", "1")
+    # Where the coders are not optimised they take seconds of a core, and so more of a busy one than a request has.
+    small = ("--response-buffer", "256K", "--max-spool", "1", "--timeout", "0")
     server = serve("compressible:app", "--compress", "br", *COMPRESS[2:], *small, *counts.arguments)
-    length = 16_000_000
+    # Half of it is more than the kernel keeps for a client, by default up to 4 MiB (tcp_wmem in tcp(7)).
+    length = 12_000_000
     with unread(server) as slow:
         slow.send(request("GET", f"/long?len={length}", ["Accept-Encoding: br"]))
-        eventually(lambda: counts.events()["workers_held"] == 1, "its worker waits for it")
+        eventually(lambda: counts.events()["workers_held"] > 0, "its worker waits for it")
         before = cpu_s_of_acceptor(server)
         slow.read_body(slow.head())
         loop_s, press_s = (after - then for after, then in zip(cpu_s_of_acceptor(server), before, strict=True))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from support.corpus import CORPUS, INVALID, VALID, expectation, request_bytes
-from support.server import STANCHION, Serve, Server
+from support.server import STANCHION, UNHURRIED, Kind, Serve, Server
 from support.wire import BrokenOff
 
 BYTE_BY_BYTE_MAX = 2000
@@ -19,8 +19,8 @@ def skip_peers(echo: Server, expected: dict[str, object]) -> None:
 
 
 @pytest.fixture(scope="module")
-def echo(shared_serve: Serve) -> Server:
-    return shared_serve("echo:raw")
+def echo(shared_serve: Serve, kind: Kind) -> Server:
+    return shared_serve("echo:raw", *(UNHURRIED if kind is STANCHION else ()))
 
 
 def test_each_request_of_the_corpus_has_its_expectation_and_none_is_left_over() -> None:

@@ -165,11 +165,10 @@ def test_what_no_body_is_made_of_may_not_go_on_for_ever(echo: Server, begun: byt
     """None of it counts as body, so limit_request_body does not end it."""
     with echo.connect() as wire:
         wire.send(request("POST", "/", headers=["Transfer-Encoding: chunked"]) + begun)
-        # The server may close while we still send; its answer is then lost with what we sent (RFC 9112 section 9.6).
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError, BrokenOff):
+        # The server waits 2 s for a client that pauses, and then resets: Linux gives its answer to the client even so.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             for _ in range(2000):
                 wire.send(going_on)
-            assert_refused(wire, 400)
-        assert wire.closed()
+        assert_refused(wire, 400)
     with echo.connect() as wire:
         assert wire.get("/").status == 200

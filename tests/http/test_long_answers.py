@@ -87,6 +87,7 @@ def test_so_do_those_whose_worker_is_dead_before_the_acceptor_has_looked(serve: 
         worker = psutil.Process(int(gate.announcement()))
         acceptor.suspend()
         try:
+            eventually(lambda: worker.status() == psutil.STATUS_SLEEPING, "it waits for a pass")
             before = worker.num_ctx_switches().voluntary
             gate.let_pass(1)
             # It has been woken, and has nothing more to do: the answer is written.

@@ -1,7 +1,6 @@
 """Who the client is where connections begin with a PROXY header."""
 
 import socket
-import time
 from pathlib import Path
 from typing import Any
 
@@ -152,11 +151,12 @@ class TestRefusals:
         with server.connect() as wire, server.connect() as silent:
             wire.send(v2(CLIENT)[:20])
             assert wire.closed() and silent.closed()
-        with server.connect() as wire:
+
+    def test_a_header_that_cannot_come_whole_any_more_is_not_waited_for(self, serve: Serve) -> None:
+        with serve("echo:raw", "--proxy-protocol", "v2", "--header-timeout", "1000").connect() as wire:
             wire.send(v2(CLIENT)[:20])
             wire.half_close()
-            began = time.monotonic()
-            assert wire.closed() and time.monotonic() - began < 1, "nobody sends the rest"
+            assert wire.closed(), "nobody sends the rest"
 
 
 @pytest.mark.own("gunicorn has no such limit")

@@ -190,6 +190,7 @@ class TestDescriptors:
             assert wire.get("/").body == BIG
         assert acceptor_of(server).pid == acceptor.pid
 
+    @pytest.mark.privileges
     def test_no_connection_waits_for_the_table_of_open_files_to_grow(self, serve: Serve) -> None:
         # In a process with threads that takes an RCU grace period, in which the kernel's queue fills up.
         acceptor = acceptor_of(serve("hello:app", "--max-connections", "1000"))
@@ -197,6 +198,7 @@ class TestDescriptors:
         size = next(line for line in status.splitlines() if line.startswith("FDSize:"))
         assert int(size.split()[1]) >= 2 * 1000
 
+    @pytest.mark.privileges
     def test_a_very_low_limit_still_lets_one_in(self, serve: Serve) -> None:
         server = serve("hello:app", prefix=["prlimit", "--nofile=64:64"])
         with server.connect() as wire:

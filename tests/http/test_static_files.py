@@ -3,6 +3,7 @@
 import hashlib
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -206,10 +207,19 @@ def test_a_large_file_goes_out_whole_and_the_connection_goes_on(server: Server) 
 
 
 def test_an_empty_file_is_answered_at_once(server: Server) -> None:
-    """The kernel would keep a head back for 200 ms that something is to follow (MSG_MORE in send(2))."""
-    with server.connect(timeout_s=0.15) as wire:
-        for _ in range(10):
+    """The kernel would keep a head back for 200 ms that something is to follow (MSG_MORE in send(2)).
+
+    An answer that takes longer may be that of a busy machine, and one that takes less shows that nothing is kept back.
+    """
+    with server.connect() as wire:
+
+        def is_at_once() -> bool:
+            since_s = time.monotonic()
             assert wire.get("/static/empty.txt").header("Content-Length") == "0"
+            return time.monotonic() - since_s < 0.15
+
+        for _ in range(10):
+            eventually(is_at_once, "an answer comes at once")
 
 
 def test_a_name_with_a_hash_is_kept_for_good(server: Server) -> None:

@@ -1,5 +1,6 @@
 """Another master takes over, and nobody notices; one that cannot changes nothing."""
 
+import contextlib
 import os
 import signal
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from support import processes
 from support.ctl import ctl
 from support.gate import Gate
-from support.patience import eventually
+from support.patience import PATIENCE_S, eventually
 from support.release import Releases, answer
 from support.server import Serve, Server
 from support.steady import Steady
@@ -22,6 +23,8 @@ pytestmark = [
 
 UPGRADES = 20
 EXIT_APP_LOAD = 4
+START_S = 2 * PATIENCE_S
+"""Of a new master, as of a first one."""
 UPGRADED = r"upgraded: the new master (\d+) serves"
 FAILED = r"upgrade failed: "
 
@@ -30,7 +33,7 @@ def upgrade(server: Server) -> int:
     """USR2, until the new master serves and the old one is gone; the new one's pid."""
     mark, old = server.log.mark(), server.pid
     server.signal(signal.SIGUSR2)
-    new = int(server.log.wait(UPGRADED, mark)[1])
+    new = int(server.log.wait(UPGRADED, mark, START_S)[1])
     server.follow(new)
     processes.gone(old)
     return new
@@ -89,7 +92,7 @@ def test_a_new_master_that_cannot_serve_is_collected_by_whoever_started_the_old_
     releases.put(1, "import there_is_no_such_module")
     mark = server.log.mark()
     server.signal(signal.SIGUSR2)
-    server.log.wait("upgrade failed: the new master has ended; this master goes on serving", mark)
+    server.log.wait("upgrade failed: the new master has ended; this master goes on serving", mark, START_S)
     heirs = [one.pid for one in psutil.Process().children() if os.getsid(one.pid) == server.pid != one.pid]
     [heir] = heirs
     _, status = os.waitpid(heir, 0)
@@ -136,7 +139,7 @@ def test_an_upgrade_that_fails_leaves_no_socket_file_behind(serve: Serve, tmp_pa
         config.write_text(f"bind = ['unix:{old}', 'unix:{new}']\n{hook}")
         mark = server.log.mark()
         server.signal(signal.SIGUSR2)
-        server.log.wait(f"listening at unix:{new}", mark)
+        server.log.wait(f"listening at unix:{new}", mark, START_S)
         server.log.wait(FAILED, mark)
         assert (old.exists(), new.exists()) == (True, False)
         assert answer(server.address) == (0, server.pid)
@@ -167,7 +170,7 @@ def test_an_upgrade_that_fails_changes_nothing_and_the_next_one_works(
         settings.write_text(config)
         mark, old = server.log.mark(), server.pid
         server.signal(signal.SIGUSR2)
-        server.log.wait(FAILED, mark)
+        server.log.wait(FAILED, mark, START_S)
         assert {answer(address) for address in server.addresses} == {(0, old)}
         load.more()
         eventually(lambda: pid_files(tmp_path) == {"pid": old}, "the pid file names the old master, alone")
@@ -197,10 +200,13 @@ def test_a_new_master_that_is_killed_while_it_boots_changes_nothing(serve: Serve
 
         def heir() -> psutil.Process | None:
             # Of those that are new, the one beside the master; its own children tell that it is in the middle of it.
-            beside = [one for one in server.processes() if one not in known and one.ppid() == os.getpid()]
-            return next((one for one in beside if one.children()), None)
+            for one in server.processes():
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    if one not in known and one.ppid() == os.getpid() and one.children():
+                        return one
+            return None
 
-        booting = eventually(heir, "the new master boots")
+        booting = eventually(heir, "the new master boots", START_S)
         assert booting is not None
         family = [booting, *booting.children(recursive=True)]
         booting.kill()
@@ -222,7 +228,7 @@ def test_a_master_that_is_killed_while_its_heir_boots_leaves_it_the_listeners(
     waits = "import os; from rendezvous import announce, wait_for_pass; announce(str(os.getppid())); wait_for_pass()"
     releases.put(1, waits)
     server.signal(signal.SIGUSR2)
-    heir = int(gate.announcement())
+    heir = int(gate.announcement(START_S))
     acceptor, mark = server.acceptor(), server.log.mark()
     os.kill(server.pid, signal.SIGKILL)
     server.follow(heir)
@@ -278,7 +284,7 @@ def test_who_waits_at_an_address_that_an_upgrade_drops_is_served(serve: Serve, t
     releases.put(1)
     mark = server.log.mark()
     server.signal(signal.SIGUSR2)
-    new = int(server.log.wait(UPGRADED, mark)[1])
+    new = int(server.log.wait(UPGRADED, mark, START_S)[1])
     server.follow(new)
     acceptor.resume()
     for wire in waiting:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from support.clock import Clock
 from support.gate import Gate
 from support.server import GUNICORN, STANCHION, Serve, Server
 from support.wire import Wire, request
@@ -163,10 +164,9 @@ def test_nothing_of_the_client_can_forge_a_line(serve: Serve) -> None:
 @pytest.mark.own("gunicorn has nobody left to write it")
 class TestAnswersOfTheServer:
     @pytest.fixture
-    def server(self, serve: Serve, gate: Gate) -> Server:
-        return serve(
-            "waiting:app", "--access-logfile", "-", "--timeout", "1", "--keep-alive", "30", env=gate.environment
-        )
+    def server(self, serve: Serve, gate: Gate, clock: Clock) -> Server:
+        env = gate.environment | clock.environment
+        return serve("waiting:app", "--access-logfile", "-", "--timeout", "100", env=env)
 
     def test_a_request_whose_worker_was_killed_has_its_line(self, server: Server, gate: Gate) -> None:
         with server.connect() as wire:
@@ -175,11 +175,12 @@ class TestAnswersOfTheServer:
             assert wire.response().status == 502
         assert '"GET /wait?killed HTTP/1.1" 502 ' in server.stdout.wait("killed").string
 
-    def test_a_request_that_was_stuck_has_its_line(self, server: Server, gate: Gate) -> None:
+    def test_a_request_that_was_stuck_has_its_line(self, server: Server, gate: Gate, clock: Clock) -> None:
         with server.connect() as wire:
             wire.send(request("GET", "/wait?stuck"))
+            gate.announcement()
+            clock.advance(101)
             assert wire.response().status == 504
-        gate.announcement()
         assert '"GET /wait?stuck HTTP/1.1" 504 ' in server.stdout.wait("stuck").string
 
     def test_a_refused_request_has_its_line(self, server: Server) -> None:

@@ -4,19 +4,21 @@ import contextlib
 import os
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
 from support.address import Address
+from support.clock import Clock
 from support.counts import Counts
 from support.gate import Gate
 from support.patience import eventually
 from support.ports import LOOPBACK, row_of_ports
 from support.processes import gone
-from support.server import Serve, Server
+from support.server import UNHURRIED, Serve, Server
+from support.unread import until_read
 from support.wire import BrokenOff, Wire, chunked, request
 
 pytestmark = pytest.mark.own("gunicorn counts nothing")
@@ -35,9 +37,17 @@ def strict_counts(tmp_path_factory: pytest.TempPathFactory) -> Counts:
 
 
 @pytest.fixture(scope="module")
-def strict(shared_serve: Serve, strict_counts: Counts) -> Server:
+def strict_clock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clock]:
+    clock = Clock(tmp_path_factory.mktemp("strict") / "clock")
+    yield clock
+    clock.close()
+
+
+@pytest.fixture(scope="module")
+def strict(shared_serve: Serve, strict_counts: Counts, strict_clock: Clock) -> Server:
     limits = ["--limit-request-line", "500", "--limit-request-field-size", "500", "--limit-request-body", "1000"]
-    return shared_serve("echo:app", *limits, "--header-timeout", "1", "--body-timeout", "1", *strict_counts.arguments)
+    times = ["--header-timeout", "100", "--body-timeout", "100", *UNHURRIED]
+    return shared_serve("echo:app", *limits, *times, *strict_counts.arguments, env=strict_clock.environment)
 
 
 @pytest.mark.parametrize(
@@ -62,10 +72,13 @@ def strict(shared_serve: Serve, strict_counts: Counts) -> Server:
     ],
 )
 def test_a_request_is_counted_by_what_it_was_told(
-    strict: Server, strict_counts: Counts, sent: bytes, status: int, name: str
+    strict: Server, strict_counts: Counts, strict_clock: Clock, sent: bytes, status: int, name: str
 ) -> None:
     with strict_counts.one_more(name), strict.connect() as wire:
         wire.send(sent)
+        if status == 408:
+            until_read(wire)
+            strict_clock.advance(101)
         assert wire.response().status == status
 
 
@@ -147,13 +160,15 @@ def test_a_client_that_leaves_is_counted_by_where_its_request_was(
     assert counts.settled()["arrived"] == 4
 
 
-def test_whoever_the_line_turns_away_is_counted_by_why(serve: Serve, gate: Gate, counts: Counts) -> None:
-    server = serve("waiting:app", "--max-waiting", "1", "--queue-timeout", "2", *counts.arguments, env=gate.environment)
+def test_whoever_the_line_turns_away_is_counted_by_why(serve: Serve, gate: Gate, counts: Counts, clock: Clock) -> None:
+    limits = ("--max-waiting", "1", "--queue-timeout", "100", "--timeout", "0")
+    server = serve("waiting:app", *limits, *counts.arguments, env=gate.environment | clock.environment)
     running = hold(server, gate)
     handed_out, in_line = wait_behind(server, counts, 2)
     with counts.one_more("refused_line_full"), server.connect() as wire:
         assert wire.get("/pid").status == 503
     leaving_first = counts.requests()["refused_waited_too_long"]
+    clock.advance(101)
     for wire in (handed_out, in_line):
         assert wire.response().status == 503
         wire.close()
@@ -191,17 +206,24 @@ def test_the_oldest_of_a_line_that_stands_is_counted_so(serve: Serve, gate: Gate
     assert counts.settled()["answered"] == 2
 
 
-def test_whoever_waits_at_the_port_of_an_absent_worker_is_counted_so(serve: Serve, gate: Gate, counts: Counts) -> None:
+def test_whoever_waits_at_the_port_of_an_absent_worker_is_counted_so(
+    serve: Serve, gate: Gate, counts: Counts, clock: Clock
+) -> None:
     with row_of_ports(1) as base:
-        arguments = ["--worker-port-base", str(base), "--queue-timeout", "1"]
-        server = serve("waiting:app", *arguments, *counts.arguments, env=gate.environment)
+        arguments = ["--worker-port-base", str(base), "--queue-timeout", "100"]
+        server = serve("waiting:app", *arguments, *counts.arguments, env=gate.environment | clock.environment)
         own = Address(LOOPBACK, base)
         with Wire.connect(own) as wire:
             pid = int(wire.get("/pid").text.split()[0])
         server.signal(signal.SIGWINCH)
         gone(pid)
+        eventually(lambda: counts.workers() == [], "the master knows")
+        arrived = counts.requests()["arrived"]
         with counts.one_more("refused_worker_absent"), Wire.connect(own) as wire:
-            assert wire.get("/pid").status == 503
+            wire.send(request("GET", "/pid"))
+            eventually(lambda: counts.requests()["arrived"] == arrived + 1, "it waits")
+            clock.advance(101)
+            assert wire.response().status == 503
 
 
 def test_a_request_whose_worker_dies_is_counted_by_what_there_was_of_its_answer(

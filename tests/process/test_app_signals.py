@@ -9,8 +9,11 @@ from typing import Any
 import psutil
 import pytest
 
-from support.processes import gone, kill
+from support.clock import Clock
+from support.patience import eventually
+from support.processes import gone, kill, sleeps
 from support.server import Serve, Server
+from support.wire import request
 
 pytestmark = pytest.mark.own("it is about stanchion's own processes")
 
@@ -23,6 +26,7 @@ def app(environ, start_response):
         code = subprocess.run([sys.executable, "-S", "-c", "raise SystemExit(3)"]).returncode
         return [f"exited with {code}".encode()]
     if environ["PATH_INFO"] == "/stuck":
+        open("stuck", "w").close()
         signal.sigwait([signal.SIGRTMIN])
     return [str(os.getpid()).encode()]
 
@@ -98,10 +102,14 @@ class TestAnAppThatBlocksSignals:
         assert server.exit_code() == 0
         assert not server.log.matches("did not leave in time")
 
-    def test_a_stuck_worker_writes_its_stacks_down(self, start: Start) -> None:
-        server = start(ALL_BLOCKED, "--timeout", "1")
+    def test_a_stuck_worker_writes_its_stacks_down(self, start: Start, clock: Clock) -> None:
+        server = start(ALL_BLOCKED, "--timeout", "100", env=clock.environment)
+        worker = worker_of(server)
         with server.connect() as wire:
-            assert wire.get("/stuck").status == 504
+            wire.send(request("GET", "/stuck"))
+            eventually(lambda: (server.home / "stuck").exists() and sleeps(worker.pid), "it is stuck")
+            clock.advance(101)
+            assert wire.response().status == 504
         server.log.wait("the stacks of worker 0")
         server.log.wait(r"in app$")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from support.gate import Gate
-from support.patience import eventually
+from support.patience import PATIENCE_S, eventually
 from support.seats import seats
 from support.server import Serve, Server
 
@@ -28,6 +28,7 @@ def test_arguments_of_the_environment(serve: Serve, gate: Gate, kind_name: str) 
     seats(serve("waiting:app", env=environment), gate, 2)
 
 
+@pytest.mark.privileges
 def test_a_gunicorn_configuration_file_is_read_and_may_compute(serve: Serve, gate: Gate, tmp_path: Path) -> None:
     config = tmp_path / "gunicorn.conf.py"
     config.write_text(
@@ -44,6 +45,7 @@ def test_variables_can_be_set_for_the_app(serve: Serve, tmp_path: Path) -> None:
         assert wire.get("/").body == b"content"
 
 
+@pytest.mark.privileges
 def test_chdir_is_where_the_app_is_found(serve: Serve, tmp_path: Path) -> None:
     place = tmp_path / "elsewhere"
     place.mkdir()
@@ -63,6 +65,7 @@ def test_pythonpath_is_where_the_app_is_found(serve: Serve, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["instance", "function"])
+@pytest.mark.privileges
 def test_an_app_may_have_modules_with_the_names_of_those_that_the_server_needs(
     serve: Serve, tmp_path: Path, name: str
 ) -> None:
@@ -91,6 +94,7 @@ def test_an_app_may_have_modules_with_the_names_of_those_that_the_server_needs(
     assert "not the one that was meant" not in server.log.text()
 
 
+@pytest.mark.privileges
 def test_the_pid_file_holds_the_masters_pid_and_goes_with_it(serve: Serve, tmp_path: Path) -> None:
     pid_file = tmp_path / "server.pid"
     server = serve("hello:app", "--pid", str(pid_file))
@@ -165,7 +169,7 @@ class TestBrokenApp:
 @pytest.mark.own("gunicorn stops, or forks as fast as it can")
 def test_workers_that_die_while_booting_are_started_ever_more_slowly(build: Serve, gate: Gate) -> None:
     server = build("loaded:app", "--no-preload", env={"DIES": "1", **gate.environment}).launch()
-    server.log.wait_for(r"while booting.*next try in", 3)
+    server.log.wait_for(r"while booting.*next try in", 3, within_s=2 * PATIENCE_S)
     gate.announced()
     mark = server.log.mark()
     # A window of time, because what is tested is a rate.
@@ -173,7 +177,7 @@ def test_workers_that_die_while_booting_are_started_ever_more_slowly(build: Serv
     with pytest.raises(AssertionError):
         gate.announcements(15, within_s=4)
     assert server.process.poll() is None, "it goes on trying"
-    assert server.log.lines()[mark:], "and says so"
+    server.log.wait(r"while booting.*next try in", mark)
 
 
 @pytest.mark.own("gunicorn has a check of its own")

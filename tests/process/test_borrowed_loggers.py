@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from support.address import Address
-from support.patience import eventually
+from support.patience import PATIENCE_S, eventually
 from support.server import GUNICORN, STANCHION, Kind, Serve
 from support.wire import BrokenOff, Wire
 
@@ -29,7 +29,7 @@ class Borrowed:
         bind = f"unix:{self._tmp_path}/{kind.name}"
         address = Address.parse(bind)
         server = self._build("borrowing:app", *arguments, kind=kind, bind=bind, env=env).launch()
-        pid = eventually(lambda: _answer(address), "it serves")
+        pid = eventually(lambda: _answer(address), "it serves", 2 * PATIENCE_S)
         server.log.wait(LAST)
         lines = [HEAD.sub(r"\1", line).replace(f"[{pid}]", "[PID]") for line in server.log.lines()]
         first = next(index for index, line in enumerate(lines) if FIRST.search(line))

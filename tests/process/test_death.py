@@ -5,6 +5,7 @@ import signal
 
 import pytest
 
+from support.clock import Clock
 from support.gate import Gate
 from support.patience import eventually
 from support.processes import gone
@@ -51,6 +52,7 @@ def test_a_response_that_was_under_way_when_its_worker_was_killed_is_broken_off(
     seats(server, gate, 1)
 
 
+@pytest.mark.privileges
 def test_an_idle_worker_that_is_killed_is_replaced(serve: Serve, gate: Gate) -> None:
     server = serve("waiting:app", "-w", "2", env=gate.environment)
     before = {seat.pid for seat in seats(server, gate, 2)}
@@ -86,6 +88,7 @@ def test_a_worker_that_exits_by_itself_is_replaced(serve: Serve, gate: Gate) -> 
     assert pid not in {seat.pid for seat in seats(server, gate, 1)}
 
 
+@pytest.mark.privileges
 def test_a_killed_template_is_replaced_and_workers_can_still_be(serve: Serve, gate: Gate) -> None:
     server = serve("waiting:app", "-w", "2", env=gate.environment)
     before = tree(server, gate, 2)
@@ -101,6 +104,7 @@ def test_a_killed_template_is_replaced_and_workers_can_still_be(serve: Serve, ga
     assert tree(server, gate, 2).template.pid != old.pid
 
 
+@pytest.mark.privileges
 def test_a_killed_acceptor_is_restarted_and_new_connections_are_served(serve: Serve, gate: Gate) -> None:
     server = serve("waiting:app", "-w", "2", env=gate.environment)
     acceptor = server.acceptor()
@@ -132,6 +136,7 @@ def test_a_killed_acceptor_leaves_no_spool_of_its_uploads(serve: Serve, gate: Ga
         assert wire.get("/pid").status == 200
 
 
+@pytest.mark.privileges
 def test_after_the_masters_death_what_is_in_flight_is_answered_and_everyone_leaves(serve: Serve, gate: Gate) -> None:
     server = serve("waiting:app", "-w", "2", env=gate.environment)
     with server.connect() as wire:
@@ -165,14 +170,18 @@ def test_the_masters_death_while_it_drains_is_noticed_too(serve: Serve, gate: Ga
 
 
 @pytest.mark.parametrize("target", ["/wait?stuck", "/busy"])
-def test_a_worker_that_is_stuck_is_killed_and_its_client_gets_a_504(serve: Serve, gate: Gate, target: str) -> None:
+def test_a_worker_that_is_stuck_is_killed_and_its_client_gets_a_504(
+    serve: Serve, gate: Gate, clock: Clock, target: str
+) -> None:
     """/wait is stuck in a system call, /busy in Python without ever giving up the interpreter's lock for long."""
-    server = serve("waiting:app", "--timeout", "1", env=gate.environment)
+    times = ("--timeout", "100", "--queue-timeout", "0")
+    server = serve("waiting:app", *times, env=gate.environment | clock.environment)
     with server.connect() as stuck, server.connect() as behind:
         mark = server.log.mark()
         stuck.send(request("GET", target))
         pid = int(gate.announcement().split()[0])
         behind.send(request("GET", "/pid?behind"))
+        clock.advance(101)
         response = stuck.response()
         assert response.status == 504
         assert 0 < len(response.body) < 1000
@@ -191,10 +200,12 @@ def test_timeout_zero_means_never(serve: Serve, gate: Gate) -> None:
         assert wire.response().status == 200
 
 
-def test_an_idle_worker_does_not_run_into_the_timeout(serve: Serve, gate: Gate) -> None:
-    server = serve("waiting:app", "--timeout", "0.5", env=gate.environment)
+def test_an_idle_worker_does_not_run_into_the_timeout(serve: Serve, gate: Gate, clock: Clock) -> None:
+    times = ("--timeout", "100", "--keep-alive", "1000")
+    server = serve("waiting:app", *times, env=gate.environment | clock.environment)
     with server.connect() as wire:
         before = wire.get("/pid").text
-        assert wire.silent(1.5)
+        clock.advance(300)
+        assert wire.silent(0.5)
     with server.connect() as wire:
         assert wire.get("/pid").text == before

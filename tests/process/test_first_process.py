@@ -1,5 +1,6 @@
 """The server as the first process of a pid namespace, as in a container (pid_namespaces(7))."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -50,8 +51,12 @@ def test_orphans_of_the_app_are_reaped(serve: Serve) -> None:
         seconds = json.loads(sock.makefile("rb").read().partition(b"\r\n\r\n")[2])
 
     def sleeps() -> psutil.Process | None:
-        # It may not have got to its execve(2) yet.
-        return next((one for one in processes.of_session(server.pid) if one.cmdline() == ["sleep", seconds]), None)
+        # It may not have got to its execve(2) yet, and its parent ends.
+        for one in processes.of_session(server.pid):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if one.cmdline() == ["sleep", seconds]:
+                    return one
+        return None
 
     orphan = eventually(sleeps, "the app's orphan sleeps")
     assert orphan is not None

@@ -1,5 +1,6 @@
 """What lines say beyond gunicorn's: where the time went, how it ended, and which request it was."""
 
+import contextlib
 import json
 import os
 import re
@@ -10,7 +11,10 @@ from typing import Any
 
 import pytest
 
+from support.counts import Counts
 from support.gate import Gate
+from support.patience import eventually
+from support.processes import standing_still
 from support.server import Serve, Server
 from support.wire import Wire, request
 
@@ -56,11 +60,16 @@ def logged(server: Server, pattern: str, since: int = 0) -> dict[str, Any]:
 
 class TestJson:
     @pytest.fixture
-    def server(self, serve: Serve, gate: Gate) -> Server:
-        arguments = ("--access-logfile", "-", "--access-log-json", "--timeout", "1", "--keep-alive", "30")
+    def counts(self, tmp_path: Path) -> Counts:
+        return Counts(tmp_path / "ctl")
+
+    @pytest.fixture
+    def server(self, serve: Serve, gate: Gate, counts: Counts) -> Server:
+        arguments = ("--access-logfile", "-", "--access-log-json", *counts.arguments)
         return serve("waiting:app", *arguments, env=gate.environment)
 
     def test_every_key_is_there_in_order(self, server: Server) -> None:
+        began_s = time.time() - 2
         with server.connect() as wire:
             response = wire.get(
                 "/pid?a=b%20c",
@@ -69,14 +78,15 @@ class TestJson:
                 "Authorization: Basic YnJvd246Zm94",
                 "X-Request-Id: given-1",
                 f"Traceparent: 00-{TRACE}-b7ad6b7169203331-01",
-                f"X-Request-Start: t={time.time() - 2:.3f}",
+                f"X-Request-Start: t={began_s:.3f}",
             )
+        took_us = (time.time() - began_s) * 1e6
         line = logged(server, "given-1")
         assert list(line) == KEYS
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d\d:\d\d", line.pop("time"))
         duration, wait, service, proxy = (line.pop(f"{name}_us") for name in ("duration", "wait", "service", "proxy"))
         assert 0 <= wait + service <= duration
-        assert 1_900_000 <= proxy <= 12_000_000
+        assert 1_900_000 <= proxy <= took_us + 1_000
         assert line == {
             "remote_addr": "127.0.0.1",
             "user": "brown",
@@ -124,13 +134,14 @@ class TestJson:
         assert (line["outcome"], line["pid"], line["worker"]) == ("refused_worker_died", pid, 0)
 
     def test_a_request_ahead_of_a_seat_and_one_that_runs_and_their_clients_leave(
-        self, server: Server, gate: Gate
+        self, server: Server, gate: Gate, counts: Counts
     ) -> None:
         with Wire.connect(server.address) as running:
             running.send(request("GET", "/wait?running"))
             pid = int(gate.announcement().split()[0])
             with Wire.connect(server.address) as waiting:
                 waiting.send(request("GET", "/wait?ahead"))
+                eventually(lambda: counts.requests()["arrived"] == 2, "it is handed out")
             waited = logged(server, "ahead")
         ran = logged(server, "running")
         gate.let_pass(1)
@@ -141,14 +152,16 @@ class TestJson:
 
 def test_our_atoms(serve: Serve) -> None:
     server = serve("waiting:app", "--access-logfile", "-", "--access-logformat", OWN)
+    began_s = time.time()
     with server.connect() as wire:
         wire.get("/pid", f"Traceparent: 00-{TRACE}-b7ad6b7169203331-01")
         wire.get("/pid", "Traceparent: nonsense", f"X-Request-Start: {time.time() * 1000:.0f}")
+    took_us = (time.time() - began_s) * 1e6
     first, second = (match.string.split() for match in server.stdout.wait_for("answered", 2))
     assert first[2:5] == ["-", "0", "answered"] and first[6] == TRACE
     assert MADE.fullmatch(first[5]) and MADE.fullmatch(second[5]) and first[5] != second[5]
-    assert int(second[2]) < 10_000_000 and second[6] == "-"
-    assert all(int(line[0]) + int(line[1]) < 10_000_000 for line in (first, second))
+    assert int(second[2]) <= took_us + 1_000 and second[6] == "-"
+    assert all(int(line[0]) + int(line[1]) <= took_us for line in (first, second))
 
 
 def test_an_atom_of_ours_that_is_misspelt_is_refused(build: Serve) -> None:
@@ -250,9 +263,14 @@ def test_the_logging_of_the_app_is_its_own(serve: Serve, tmp_path: Path) -> None
 
 def test_nonsense_is_not_logged_without_end(serve: Serve) -> None:
     server = serve("echo:app")
-    for _ in range(3 * SHOWN):
-        with server.connect() as wire:
-            wire.send(b"nonsense\r\n\r\n")
+    acceptor = server.acceptor()
+    with contextlib.ExitStack() as stack:
+        # All of them at once: there is no second between them.
+        with standing_still(acceptor):
+            wires = [stack.enter_context(server.connect()) for _ in range(3 * SHOWN)]
+            for wire in wires:
+                wire.send(b"nonsense\r\n\r\n")
+        for wire in wires:
             assert wire.response().status == 400
     server.log.wait("more like that in a second: refused_bad_request")
     assert len(server.log.matches("a client's fault")) < 3 * SHOWN

@@ -8,7 +8,7 @@ import pytest
 
 from support.address import Address
 from support.counts import Counts
-from support.patience import eventually
+from support.patience import PATIENCE_S, eventually
 from support.server import Serve, Server
 from support.wire import BrokenOff, Wire, request
 
@@ -32,7 +32,7 @@ def stuffed(build: Serve, tmp_path: Path, *arguments: str) -> Server:
     address = f"unix:{tmp_path}/s"
     server = build("waiting:app", "--access-logfile", "-", *arguments, bind=address).launch(stuffed=True)
     server.addresses = [Address.parse(address)]
-    eventually(lambda: answer(server.address), "it serves")
+    eventually(lambda: answer(server.address), "it serves", 2 * PATIENCE_S)
     return server
 
 
@@ -104,7 +104,7 @@ def test_a_full_disk_under_the_error_log(build: Serve, tmp_path: Path) -> None:
     address = f"unix:{tmp_path}/s"
     server = build("waiting:app", "--error-logfile", "/dev/full", bind=address).launch()
     server.addresses = [Address.parse(address)]
-    before = eventually(lambda: answer(server.address), "it serves")
+    before = eventually(lambda: answer(server.address), "it serves", 2 * PATIENCE_S)
     server.signal(signal.SIGHUP)
     eventually(lambda: answer(server.address) not in (before, None), "another worker answers")
     server.signal(signal.SIGTERM)

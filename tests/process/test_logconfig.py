@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from support.address import Address
-from support.patience import eventually
+from support.patience import PATIENCE_S, eventually
 from support.server import GUNICORN, STANCHION, Kind, Serve, Server
 from support.wire import BrokenOff
 
@@ -79,7 +79,7 @@ def written(server: Server) -> list[str]:
     # What says where it listens may go elsewhere, too.
     server.addresses = [Address.parse(f"unix:{server.home}/socket")]
     for path in ("/a", "/health"):
-        assert eventually(lambda path=path: answer(server, path), "it serves") == 200
+        assert eventually(lambda path=path: answer(server, path), "it serves", 2 * PATIENCE_S) == 200
     lines = (server.home / "app.log").read_text().splitlines()
     return [line for line in lines if re.search("sold|borrowed|imported|worker 0", line)]
 
@@ -155,7 +155,7 @@ def test_a_class_may_change_formats_and_handlers(build: Serve, module: str) -> N
     kind = STANCHION if module.startswith("stanchion") else GUNICORN
     server = prepared(build, kind, files).launch()
     server.addresses = [Address.parse(f"unix:{server.home}/socket")]
-    assert eventually(lambda: answer(server, "/a"), "it serves") == 200
+    assert eventually(lambda: answer(server, "/a"), "it serves", 2 * PATIENCE_S) == 200
     lines = (server.home / "error.log").read_text().splitlines()
     assert [line for line in lines if line.startswith("gunicorn.error|WARNING|")] == [
         "gunicorn.error|WARNING|sold nothing yet",

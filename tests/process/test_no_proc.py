@@ -27,6 +27,7 @@ def not_here() -> str:
 
 pytestmark = [
     pytest.mark.own("gunicorn needs /proc for other things"),
+    pytest.mark.privileges,
     pytest.mark.skipif(bool(not_here()), reason=not_here()),
 ]
 

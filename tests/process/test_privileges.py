@@ -14,7 +14,7 @@ import pytest
 
 from support import open_house
 from support.open_house import NOBODY, OTHERS
-from support.patience import eventually
+from support.patience import PATIENCE_S, eventually
 from support.server import STANCHION, Server
 from support.wire import Wire, request
 
@@ -147,7 +147,7 @@ def test_root_writes_to_no_link_that_the_user_may_have_put_there(start: Start, h
     os.chown(logs, NOBODY, OTHERS)
     words = ("--user", str(NOBODY), "--group", str(OTHERS), "--error-logfile", str(logs / "error.log"))
     server = start(*words, ready=False)
-    eventually((logs / "error.log").exists, "the log is made")
+    eventually((logs / "error.log").exists, "the log is made", 2 * PATIENCE_S)
     eventually(lambda: "ready: " in (logs / "error.log").read_text(), "it is ready")
     (logs / "error.log").rename(logs / "error.log.1")
     (logs / "error.log").symlink_to(secret)

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from support import open_house
+from support.clock import Clock
 from support.patience import eventually
 from support.server import STANCHION, Serve, Server
 from support.wire import request
@@ -95,12 +96,16 @@ def test_a_master_that_is_root_harms_nobody_on_the_word_of_an_app_that_is_not(st
         shutil.rmtree(home)
 
 
-def test_a_request_past_its_timeout_is_ended_during_a_flood(serve: Serve, stranger: int, tmp_path: Path) -> None:
-    server = serve("hostile:app", "-w", "2", "--timeout", "1")
+def test_a_request_past_its_timeout_is_ended_during_a_flood(
+    serve: Serve, stranger: int, tmp_path: Path, clock: Clock
+) -> None:
+    server = serve("hostile:app", "-w", "2", "--timeout", "100", env=clock.environment)
     stop = tmp_path / "stop"
     ask(server, "/attack", json.dumps({"pids": [stranger], "workers": 2, "until": str(stop)}).encode())
     with server.connect() as wire:
         wire.send(request("GET", "/sleep?600"))
+        # Again and again, since nobody tells when it has begun to run.
+        eventually(lambda: not wire.silent(0.1) or clock.advance(101), "its client is told")
         assert wire.response().status == 504
     stop.touch()
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from support.clock import Clock
 from support.counts import Counts
 from support.gate import Gate
 from support.server import Serve, Server
@@ -125,12 +126,15 @@ def test_one_whose_answer_has_begun_is_broken_off(server: Server, gate: Gate, co
     assert_counted(counts, 0, broken_off=1)
 
 
-def test_one_that_ran_into_its_timeout_is_told_so_and_not_repeated(serve: Serve, gate: Gate, counts: Counts) -> None:
-    arguments = ["-w", "2", "--retry-idempotent", "--timeout", "1", *counts.arguments]
-    server = serve("waiting:app", *arguments, env=gate.environment)
+def test_one_that_ran_into_its_timeout_is_told_so_and_not_repeated(
+    serve: Serve, gate: Gate, counts: Counts, clock: Clock
+) -> None:
+    arguments = ["-w", "2", "--retry-idempotent", "--timeout", "100", *counts.arguments]
+    server = serve("waiting:app", *arguments, env=gate.environment | clock.environment)
     with server.connect() as wire:
         wire.send(request("GET", "/wait?again"))
         running(gate, "again")
+        clock.advance(101)
         assert wire.response().status == 504
     server.log.wait_for("worker ready", 3)
     assert_counted(counts, 0, refused_worker_timed_out=1)

@@ -14,7 +14,7 @@ import pytest
 from support import processes
 from support.address import Address
 from support.counts import Counts
-from support.patience import eventually
+from support.patience import PATIENCE_S, eventually
 from support.server import STANCHION, Serve, Server
 from support.wire import BrokenOff, request
 
@@ -101,7 +101,7 @@ def configured(build: Serve, config: str, *arguments: str, app: str = "configure
     server.launch()
     # What says so may go elsewhere.
     server.addresses = [Address.parse(f"unix:{server.home}/socket")]
-    eventually(lambda: answer(server, "/first") == 200, "it serves")
+    eventually(lambda: answer(server, "/first") == 200, "it serves", 2 * PATIENCE_S)
     return server
 
 
@@ -178,10 +178,10 @@ def test_both_logs_go_by_a_dictionary(build: Serve) -> None:
         ("gunicorn.access", "INFO", "200", worker.pid)
     }
     assert (server.home / "accesses.json.1").exists(), "it was rotated"
-    (ready,) = said(server, "ready: 1 worker")()
+    (ready,) = eventually(said(server, "ready: 1 worker"), "what the master has said is written")
     assert (ready["name"], ready["level"], ready["pid"]) == ("gunicorn.error", "INFO", server.pid)
     (acceptor,) = of_name(server, "stanchion-acpt")
-    (confined,) = said(server, "acceptor confined")()
+    (confined,) = eventually(said(server, "acceptor confined"), "what the acceptor has said is written")
     assert confined["pid"] == acceptor.pid
     assert psutil.Process(server.pid).create_time() - 5 < confined["created"] <= ready["created"]
     assert not [line for line in server.log.lines() if "ready" in line or "confined" in line]

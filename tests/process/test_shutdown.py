@@ -14,7 +14,8 @@ from support.gate import Gate
 from support.server import Serve, Server
 from support.wire import Wire, request
 
-QUICK_S = 5
+NEVER_S = "600"
+"""Far longer than a test waits: what takes this long is not quick."""
 
 
 def hold_one(server: Server, gate: Gate) -> Wire:
@@ -26,11 +27,11 @@ def hold_one(server: Server, gate: Gate) -> Wire:
 
 
 def test_an_idle_server_ends_at_once_on_term_even_with_idle_connections(serve: Serve) -> None:
-    server = serve("hello:app", "--keep-alive", "60")
+    server = serve("hello:app", "--keep-alive", NEVER_S, "--graceful-timeout", NEVER_S)
     with server.connect() as idle:
         assert idle.get("/", "Connection: keep-alive").status == 200
         server.signal(signal.SIGTERM)
-        assert server.exit_code(QUICK_S) == 0
+        assert server.exit_code() == 0
         assert idle.closed()
 
 
@@ -96,12 +97,10 @@ def test_what_cannot_be_served_within_the_graceful_timeout_gets_a_503(serve: Ser
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT])
 def test_int_and_quit_do_not_wait_for_the_running_request(serve: Serve, gate: Gate, number: signal.Signals) -> None:
-    server = serve("waiting:app", "--graceful-timeout", "50", env=gate.environment)
+    server = serve("waiting:app", "--graceful-timeout", NEVER_S, env=gate.environment)
     held = hold_one(server, gate)
-    started_s = time.monotonic()
     server.signal(number)
-    server.exit_code(QUICK_S)
-    assert time.monotonic() - started_s < QUICK_S
+    server.exit_code()
     held.close()
 
 
@@ -119,16 +118,16 @@ def test_int_tells_whoever_waits(serve: Serve, gate: Gate) -> None:
     assert waiting.response().status == 503
     for wire in (held, waiting):
         wire.close()
-    assert server.exit_code(QUICK_S) == 0
+    assert server.exit_code() == 0
 
 
 def test_int_during_a_drain_makes_it_quick(serve: Serve, gate: Gate) -> None:
-    server = serve("waiting:app", "--graceful-timeout", "50", env=gate.environment)
+    server = serve("waiting:app", "--graceful-timeout", NEVER_S, env=gate.environment)
     held = hold_one(server, gate)
     server.signal(signal.SIGTERM)
     assert held.silent(0.3)
     server.signal(signal.SIGINT)
-    server.exit_code(QUICK_S)
+    server.exit_code()
     held.close()
 
 
@@ -160,14 +159,14 @@ def test_ctrl_c_ends_all_processes_and_replaces_no_worker(serve: Serve, gate: Ga
     held.send(request("GET", "/wait?held"))
     gate.announcement()
     os.killpg(os.getpgid(server.pid), signal.SIGINT)
-    assert server.exit_code(QUICK_S) == 0
+    assert server.exit_code() == 0
     held.close()
     assert len(list(server.log.matches("worker ready"))) == 2
 
 
 def test_a_second_term_does_not_make_it_quick(serve: Serve, gate: Gate) -> None:
     """Heroku and others send it more than once."""
-    server = serve("waiting:app", "--graceful-timeout", "50", env=gate.environment)
+    server = serve("waiting:app", "--graceful-timeout", NEVER_S, env=gate.environment)
     held = hold_one(server, gate)
     for _ in range(2):
         server.signal(signal.SIGTERM)
@@ -199,7 +198,9 @@ def test_ctl_drain_answers_when_it_has_begun_or_waits_for_the_end(serve: Serve, 
         gate.announcement()
         begun = ctl(control, "drain")
         assert (begun.returncode, begun.stdout) == (0, "draining\n")
-        too_long = ctl(control, "drain", "--wait", "--timeout", "1")
+        # A master that gets no core for that second has not even answered.
+        while "no answer within 1 s" in (too_long := ctl(control, "drain", "--wait", "--timeout", "1")).stderr:
+            pass
         assert too_long.returncode == 1
         assert "the server has not ended within 1 s; it goes on to leave" in too_long.stderr
         with ThreadPoolExecutor() as pool:

@@ -11,11 +11,12 @@ import pytest
 
 from support.address import Address
 from support.gate import Gate
-from support.patience import eventually
+from support.patience import PATIENCE_S, eventually
 from support.processes import gone
 from support.seats import seats
 from support.server import Serve, Server
 from support.wire import Wire, request
+from support.witness import acceptor_has_seen
 
 GUNICORN = ("--signals", "gunicorn")
 UNICORN = ("--signals", "unicorn")
@@ -63,6 +64,7 @@ def test_a_quick_stop_tells_whoever_waits(
     held = hold(server, gate)
     with server.connect() as waits:
         waits.send(request("GET", "/pid?waits"))
+        acceptor_has_seen(server.address)
         server.signal(number)
         assert waits.response().status == 503
         assert held.response().status in (502, 503)
@@ -115,7 +117,7 @@ def test_usr1_opens_the_error_log_anew_for_master_acceptor_and_workers(
     path, renamed, address = tmp_path / "log", tmp_path / "log.1", f"unix:{tmp_path}/s"
     server = build("waiting:app", "--error-logfile", str(path), "--bind", address, env=gate.environment).launch()
     # What else is waited for on its stderr is in the file.
-    eventually(lambda: path.exists() and "ready: 1 worker" in path.read_text(), "it is ready")
+    eventually(lambda: path.exists() and "ready: 1 worker" in path.read_text(), "it is ready", 2 * PATIENCE_S)
     server.addresses = [Address.parse(address)]
     with server.connect() as wire:
         assert wire.get("/pid").status == 200

@@ -11,7 +11,7 @@ import pytest
 
 from support.address import Address
 from support.gate import Gate
-from support.patience import eventually
+from support.patience import PATIENCE_S, eventually
 from support.server import GUNICORN, STANCHION, Kind, Serve, Server
 from support.statsd import Statsd
 from support.wire import Wire, request
@@ -100,8 +100,9 @@ def test_the_line_and_who_is_refused(serve: Serve, gate: Gate) -> None:
             # One of them is handed out ahead.
             statsd.wait("stanchion.line.waiting", lambda length: length == 2)
             last = [server.connect() for _ in range(3)]
-            statuses = []
-            for wire in last:
+            last[0].send(request("GET", "/pid?x"))
+            statsd.wait("stanchion.line.waiting", lambda length: length == 3)
+            for wire in last[1:]:
                 wire.send(request("GET", "/pid?x"))
             statsd.wait("stanchion.request.outcome.refused_line_full", lambda count: count >= 2)
             statuses = [wire.response().status for wire in last[1:]]
@@ -174,6 +175,7 @@ def test_lines_are_counted_that_the_log_does_not_show(build: Serve, tmp_path: Pa
     with Statsd() as statsd:
         arguments = ("--statsd-host", statsd.address, "--log-level", "error")
         server = build("answers:app", *arguments, bind=f"unix:{tmp_path}/s").launch()
+        eventually((tmp_path / "s").exists, "it listens", 2 * PATIENCE_S)
         statsd.wait("gunicorn.workers", lambda count: count == 1)
         server.addresses = [Address.parse(f"unix:{tmp_path}/s")]
         with server.connect() as wire:
@@ -202,10 +204,15 @@ def test_one_acceptor_at_a_time_tells_how_it_is_and_a_reload_takes_another_prefi
             server.signal(signal.SIGHUP)
             statsd.wait("new.gunicorn.workers", lambda count: count == 2)
             server.log.wait("statsd of the error log takes effect when the server is started anew")
-            # By the next time the old one has certainly retired.
-            while len(statsd.values("new.gunicorn.workers")) < 2:
-                statsd.take()
+            server.log.wait("reloaded")
+            # What the old one has told until it retired has come by now.
+            statsd.take_all()
             have = len(statsd.metrics)
+            # The new one tells it again and again.
+            for _ in range(2):
+                before = len(statsd.values("new.gunicorn.workers"))
+                while len(statsd.values("new.gunicorn.workers")) == before:
+                    statsd.take()
             gate.let_pass(1)
             assert held.response().status == 200
         # The old one still tells of its own request, and of nothing else.

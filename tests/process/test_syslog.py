@@ -87,17 +87,19 @@ def test_access_lines_are_gunicorns(serve: Serve, tmp_path: Path, kind: Kind, fa
     assert not server.stdout.lines(), "without --access-logfile nothing else gets them"
 
 
-def test_the_error_log_of_every_process(serve: Serve, daemon: tuple[str, Daemon]) -> None:
+def test_the_error_log_of_every_process(build: Serve, daemon: tuple[str, Daemon]) -> None:
     address, listening = daemon
     arguments = ("--log-syslog", "--log-syslog-to", address, "--log-syslog-error-only", "--log-level", "debug")
-    server = serve("answers:app", *arguments)
+    server = build("answers:app", *arguments).launch()
+    # A process waits but a moment for room in the queue, which has about as much as is said until then.
+    listening.wait(rb"^<14>stanchion\.error: .* ready: 1 worker")
+    server.wait_until_ready()
     with server.connect() as wire:
         wire.get("/raises")
     failed = listening.wait(rb"the app failed").decode()
     # user is 1, an error 3. The whole traceback is one message.
     assert re.match(r"<11>stanchion\.error: \[\d+\] the app failed at GET /raises", failed)
     assert failed.endswith("\0") and "Traceback" in failed
-    listening.wait(rb"^<14>stanchion\.error: .* ready: 1 worker")
     server.signal(signal.SIGTERM)
     listening.wait(rb"stanchion leaves")
     processes = {re.search(rb"\[(\d+)\]", message)[1] for message in listening.messages}  # type: ignore[index]

@@ -18,7 +18,7 @@ EXIT_BOOT_FAILED = 3
 STAY = "threading.Thread(target=lambda: threading.Event().wait(), name='apm-flush', daemon={daemon}).start()"
 STAYS = STAY.format(daemon=True)
 NOT_EVEN_A_DAEMON = STAY.format(daemon=False)
-ENDS = "t = threading.Thread(target=lambda: time.sleep(0.2)); t.start()"
+ENDS = "t = threading.Thread(target=lambda: time.sleep(0.05)); t.start()"
 
 NAMED = '1 thread: "apm-flush"'
 

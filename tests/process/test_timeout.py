@@ -2,23 +2,37 @@
 
 import re
 import signal
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
+from support.clock import Clock
 from support.gate import Gate
-from support.processes import gone
+from support.patience import eventually
+from support.processes import gone, sleeps, standing_still
 from support.server import Serve
 from support.wire import request
 
 pytestmark = pytest.mark.own("gunicorn resets the connection, and has no such key in its environ")
 
 
-def test_an_app_that_asks_for_more_time_has_it(serve: Serve) -> None:
-    server = serve("stuck:app", "--timeout", "1")
+def test_an_app_that_asks_for_more_time_has_it(serve: Serve, gate: Gate, clock: Clock) -> None:
+    times = ("--timeout", "100", "--keep-alive", "10000")
+    server = serve("stuck:app", *times, env=gate.environment | clock.environment)
     with server.connect() as wire:
-        assert wire.get("/extend?30").text == "ok"
-        assert wire.get("/extend?3").text == "ok", "and the next request begins anew"
+        for more_s in (3000, 300):
+            wire.send(request("GET", f"/extend-and-wait?{more_s}"))
+            gate.announcement()
+            clock.advance(200)
+            assert wire.silent(0.5), "it is long past its timeout"
+            gate.let_pass(1)
+            assert wire.response().text == "ok", "and the next request begins anew"
+        wire.send(request("GET", "/extend-and-wait?300"))
+        gate.announcement()
+        clock.advance(301)
+        assert wire.response().status == 504
 
 
 def test_without_asking_there_is_none(serve: Serve) -> None:
@@ -35,21 +49,25 @@ def test_without_a_timeout_there_is_nothing_to_extend(serve: Serve) -> None:
 
 @pytest.mark.parametrize("seconds", ["-1", "nan", "inf", "2592001"])
 def test_what_is_no_extension_is_refused(serve: Serve, seconds: str) -> None:
-    server = serve("stuck:app", "--timeout", "1")
+    server = serve("stuck:app", "--timeout", "60")
     with server.connect() as wire:
         text = wire.get(f"/extend?{seconds}").text
         assert "from 0 to 2592000 (30 days), not " in text
 
 
 @pytest.mark.parametrize("target", ["/c", "/wait?stuck"])
-def test_the_log_has_the_stacks_and_what_was_asked(serve: Serve, gate: Gate, target: str) -> None:
-    server = serve("stuck:app", "--timeout", "1", "--threads", "2", env=gate.environment)
+def test_the_log_has_the_stacks_and_what_was_asked(serve: Serve, gate: Gate, clock: Clock, target: str) -> None:
+    server = serve("stuck:app", "--timeout", "100", "--threads", "2", env=gate.environment | clock.environment)
     mark = server.log.mark()
+    began_s = time.monotonic()
     with server.connect() as stuck:
         stuck.send(request("GET", target))
         pid = int(gate.announcement().split()[0])
+        eventually(lambda: sleeps(pid), "it is stuck")
+        clock.advance(101)
         assert stuck.response().status == 504
-    server.log.wait(rf"GET {re.escape(target)}.* [12](\.\d+)? s\b|GET {re.escape(target)}.*\b1\d\d\d ms", mark)
+    ran = server.log.wait(rf"GET {re.escape(target)}.* (\d+\.\d) s\b", mark)
+    assert 100.9 <= float(ran[1]) <= 101.1 + time.monotonic() - began_s
     server.log.wait("lock_in_c" if target == "/c" else "wait_for_pass", mark)
     server.log.wait(r"seat \d is thread 0x", mark)
     gone(pid)
@@ -90,12 +108,16 @@ def test_a_worker_runs_its_hooks_before_it_goes(serve: Serve, gate: Gate, hooks:
         assert wire.get("/").status == 200
 
 
-def test_a_worker_stuck_in_c_is_killed_without_its_hooks(serve: Serve, gate: Gate, hooks: list[str]) -> None:
-    server = serve("stuck:app", "--timeout", "1", *hooks, env=gate.environment)
+def test_a_worker_stuck_in_c_is_killed_without_its_hooks(
+    serve: Serve, gate: Gate, clock: Clock, hooks: list[str]
+) -> None:
+    server = serve("stuck:app", "--timeout", "100", *hooks, env=gate.environment | clock.environment)
     mark = server.log.mark()
     with server.connect() as stuck:
         stuck.send(request("GET", "/c"))
         pid = int(gate.announcement().split()[0])
+        eventually(lambda: sleeps(pid), "it is stuck")
+        clock.advance(101)
         assert stuck.response().status == 504
     server.log.wait(rf"worker 0 \({pid}\) was killed by SIGKILL: a request has run for .* past its deadline", mark)
     gone(pid)
@@ -116,19 +138,26 @@ def test_a_hook_that_takes_too_long_is_cut_short(serve: Serve, gate: Gate, tmp_p
         assert wire.get("/").status == 200
 
 
-def test_other_requests_of_the_worker_may_end_within_a_second(serve: Serve, gate: Gate, tmp_path: Path) -> None:
-    server = serve("stuck:app", "--timeout", "2", "--threads", "3", env=gate.environment)
+def test_other_requests_of_the_worker_may_end_within_a_second(
+    serve: Serve, gate: Gate, clock: Clock, tmp_path: Path
+) -> None:
+    server = serve("stuck:app", "--timeout", "200", "--threads", "3", env=gate.environment | clock.environment)
+    mark = server.log.mark()
     with server.connect() as stuck, server.connect() as ends, server.connect() as stays:
         stuck.send(request("GET", "/wait?stuck"))
         pid = int(gate.announcement().split()[0])
-        # So that their own deadlines, 3.5 s from the beginning, are well past the grace, which ends at 3.
-        assert stuck.silent(1.5)
+        # So that their own deadlines are well past the grace.
+        clock.advance(150)
         ends.send(request("GET", f"/until?{tmp_path}/end"))
         stays.send(request("GET", f"/until?{tmp_path}/never"))
         assert {int(line.split()[0]) for line in gate.announcements(2)} == {pid}
+        clock.advance(51)
         assert stuck.response().status == 504
-        (tmp_path / "end").touch()
-        assert ends.response().status == 200
+        # When its stacks are written one without others would be killed.
+        server.log.wait(rf"the stacks of worker 0 \({pid}\)", mark)
+        with standing_still(psutil.Process(server.pid)):
+            (tmp_path / "end").touch()
+            assert ends.response().status == 200
         assert stays.response().status == 502
     gone(pid)
 

@@ -1,15 +1,19 @@
 """The line is bounded in length and in time, and whoever is turned away is told so, and when to come again."""
 
+import signal
 import time
 from pathlib import Path
 
 import pytest
 
+from support.clock import Clock
 from support.counts import Counts
 from support.gate import Gate
 from support.patience import eventually
 from support.server import Serve, Server
+from support.unread import until_read
 from support.wire import Response, Wire, request
+from support.witness import acceptor_has_seen
 
 pytestmark = pytest.mark.own("gunicorn's queue is the kernel's")
 
@@ -38,9 +42,10 @@ def test_beyond_max_waiting_requests_are_refused_at_once_and_the_others_served(
     for wire in wires:
         wire.send(request("GET", "/pid?x"))
     eventually(lambda: counts.requests()["arrived"] == 21, "all have come")
+    acceptor_has_seen(server.address)
     refused = []
     for wire in wires:
-        if not wire.silent(0.2):
+        if not wire.silent(0.05):
             assert_told(wire.response())
             refused.append(wire)
     # The design lets a request be handed ahead to each seat, beside the five that wait in the line.
@@ -57,22 +62,36 @@ def test_beyond_max_waiting_requests_are_refused_at_once_and_the_others_served(
     held.close()
 
 
-def test_whoever_waits_longer_than_the_queue_timeout_is_told_so(serve: Serve, gate: Gate) -> None:
-    server = serve("waiting:app", "--queue-timeout", "1", env=gate.environment)
+def test_whoever_waits_longer_than_the_queue_timeout_is_told_so(serve: Serve, gate: Gate, clock: Clock) -> None:
+    times = ("--queue-timeout", "100", "--timeout", "0")
+    server = serve("waiting:app", *times, env=gate.environment | clock.environment)
     held = hold(server, gate)
     wires = [server.connect() for _ in range(5)]
-    since_s = time.monotonic()
     for wire in wires:
         wire.send(request("GET", "/wait?late"))
+    until_read(*wires)
+    clock.advance(90)
+    assert all(wire.silent(0.1) for wire in wires)
+    clock.advance(11)
     # The first too, which has been handed ahead to the only seat.
     for wire in wires:
         assert_told(wire.response())
-        assert time.monotonic() - since_s > 0.9
     gate.let_pass(1)
     assert held.response().status == 200
     for wire in [held, *wires]:
         assert wire.get("/pid").status == 200, "whoever was told is still welcome"
         wire.close()
+
+
+def test_by_the_kernels_clock_the_queue_timeout_passes_too(serve: Serve) -> None:
+    """While there is no worker at all: one that gets no core would take the request too late."""
+    server = serve("hello:app", "--queue-timeout", "1")
+    server.signal(signal.SIGWINCH)
+    eventually(lambda: len(server.processes()) == 3, "the worker leaves")
+    with server.connect() as wire:
+        since_s = time.monotonic()
+        assert_told(wire.get("/"))
+        assert time.monotonic() - since_s > 0.9
 
 
 def test_a_refusal_is_logged(serve: Serve, gate: Gate) -> None:

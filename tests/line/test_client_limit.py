@@ -2,10 +2,12 @@
 
 import pytest
 
+from support.clock import Clock
 from support.gate import Gate
 from support.patience import eventually
 from support.server import Serve, Server
 from support.wire import Wire, request
+from support.witness import acceptor_has_seen
 
 pytestmark = pytest.mark.own("gunicorn has no such limit")
 
@@ -20,7 +22,8 @@ def hold(server: Server, gate: Gate, *headers: str) -> list[Wire]:
     held[0].send(request("GET", "/wait?held", headers))
     gate.announcement()
     held[1].send(request("GET", "/pid?ahead", headers))
-    assert held[1].silent(0.2)
+    acceptor_has_seen(server.address)
+    assert held[1].silent(0.1)
     return held
 
 
@@ -28,7 +31,8 @@ def waits(server: Server, *headers: str) -> Wire | None:
     """A request that waits in the line; None if there is no room for it."""
     wire = server.connect()
     wire.send(request("GET", "/pid", headers))
-    if wire.silent(0.2):
+    acceptor_has_seen(server.address)
+    if wire.silent(0.05):
         return wire
     response = wire.response()
     assert response.status == 429
@@ -83,12 +87,13 @@ def test_more_than_so_many_of_one_client_are_refused_and_others_wait(serve: Serv
         wire.close()
 
 
-def test_whose_time_is_over_makes_room(serve: Serve, gate: Gate) -> None:
-    limits = ("--max-waiting-per-client", "1", "--queue-timeout", "1")
-    server = serve("waiting:app", *limits, env=gate.environment)
+def test_whose_time_is_over_makes_room(serve: Serve, gate: Gate, clock: Clock) -> None:
+    limits = ("--max-waiting-per-client", "1", "--queue-timeout", "100", "--timeout", "0")
+    server = serve("waiting:app", *limits, env=gate.environment | clock.environment)
     held = hold(server, gate)
     for _ in range(2):
         waiting = wait(server, ONE)
+        clock.advance(101)
         assert waiting.response().status == 503
         waiting.close()
     gate.let_pass(1)
@@ -129,7 +134,8 @@ def test_a_lane_with_room_of_its_own_is_bounded_by_that_alone(serve: Serve, gate
     for number in range(2):
         wire = server.connect()
         wire.send(request("GET", f"/served?{number}", [ONE]))
-        assert wire.silent(0.2), "it waits"
+        acceptor_has_seen(server.address)
+        assert wire.silent(0.1), "it waits"
         waiting.append(wire)
     gate.let_pass(1)
     for wire in [*held, *waiting]:

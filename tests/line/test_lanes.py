@@ -1,43 +1,33 @@
 """Lanes of the line: who overtakes whom, who has seats and room of his own, and that nobody waits for ever."""
 
-import select
-
 import pytest
 
 from support.gate import Gate
 from support.server import Serve, Server
 from support.wire import Wire, request
+from support.witness import acceptor_has_seen
 
 pytestmark = pytest.mark.own("gunicorn has one queue, the kernel's")
 
 FAST = "X-Fast: 1"
 
 
-def answered(wires: list[Wire], within_s: float) -> list[Wire]:
-    """Those on which something has come."""
-    ready, _, _ = select.select([wire.sock for wire in wires], [], [], within_s)
-    return [wire for wire in wires if wire.sock in ready]
-
-
 def fill(server: Server, target: str, *headers: str) -> list[Wire]:
-    """Send requests on connections of their own until some are told that there is no room; those that wait."""
+    """Send requests on connections of their own until one is told that there is no room; those that wait."""
     wires: list[Wire] = []
-    refused: list[Wire] = []
-    while not refused:
-        wires.append(server.connect())
-        wires[-1].send(request("GET", target.format(len(wires)), headers))
-        # On a slow machine there are more on their way than this one.
-        refused = answered(wires, 0.05)
+    while True:
+        wire = server.connect()
+        wire.send(request("GET", target.format(len(wires) + 1), headers))
+        acceptor_has_seen(server.address)
+        if not wire.silent(0.05):
+            break
+        wires.append(wire)
         assert len(wires) < 100, "there is always room"
-    while refused:
-        for wire in refused:
-            response = wire.response()
-            assert response.status == 503, response
-            assert "the line is full" in response.text
-            assert response.header("Retry-After") is not None
-            wires.remove(wire)
-            wire.close()
-        refused = answered(wires, 0.2)
+    response = wire.response()
+    assert response.status == 503, response
+    assert "the line is full" in response.text
+    assert response.header("Retry-After") is not None
+    wire.close()
     return wires
 
 
@@ -73,6 +63,7 @@ def test_a_worker_that_dies_takes_no_kept_seat_with_it(serve: Serve, gate: Gate)
         next(process for process in server.processes() if process.pid == pid).kill()
         assert victim.response().status == 502
         victim.close()
+    server.log.wait_for("worker ready", 2 + 3)
     wires = fill(server, "/wait?{}")
     gate.announcement()
     with server.connect() as health:

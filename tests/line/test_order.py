@@ -1,32 +1,41 @@
 """The adaptive order: a line that stands is served from its other end, and its oldest are told."""
 
 import select
-import time
+from pathlib import Path
 
 import pytest
 
+from support.clock import Clock
+from support.counts import Counts
 from support.gate import Gate
-from support.patience import PATIENCE_S
+from support.patience import PATIENCE_S, eventually
 from support.server import Serve
 from support.wire import request
 
 REQUESTS = 20
-SPACING_S = 0.005
-"""Far enough apart to arrive in the order they are sent in, on a machine that is busy with other tests."""
 
 
 @pytest.mark.own("gunicorn's queue is the kernel's")
-def test_a_line_that_stands_is_served_newest_first_and_sheds_its_oldest(serve: Serve, gate: Gate) -> None:
-    line = ("--queue-order", "adaptive", "--queue-target", "0.3")
-    server = serve("waiting:app", *line, "--keep-alive", "60", env=gate.environment)
+def test_a_line_that_stands_is_served_newest_first_and_sheds_its_oldest(
+    serve: Serve, gate: Gate, tmp_path: Path, clock: Clock
+) -> None:
+    counts = Counts(tmp_path / "ctl")
+    line = ("--queue-order", "adaptive", "--queue-target", "100", "--queue-timeout", "0")
+    times = ("--timeout", "0", "--keep-alive", "10000")
+    server = serve("waiting:app", *line, *times, *counts.arguments, env=gate.environment | clock.environment)
     wires = [server.connect() for _ in range(1 + REQUESTS)]
     for wire in wires:
         assert wire.get("/pid").status == 200
     wires[0].send(request("GET", "/wait?held"))
     gate.announcement()
+    arrived = counts.requests()["arrived"]
     for number, wire in enumerate(wires[1:], 1):
         wire.send(request("GET", f"/served?{number}"))
-        time.sleep(SPACING_S)
+        eventually(lambda number=number: counts.requests()["arrived"] == arrived + number, "it has come")
+    # It stands after one target; after another one its oldest is shed, and the next one after a third.
+    clock.advance(199)
+    assert not select.select([wire.sock for wire in wires], [], [], 0.5)[0]
+    clock.advance(2)
     readable, _, _ = select.select([wire.sock for wire in wires], [], [], PATIENCE_S)
     gate.let_pass(1)
     responses = [wire.response() for wire in wires]
@@ -40,11 +49,10 @@ def test_a_line_that_stands_is_served_newest_first_and_sheds_its_oldest(serve: S
     retry_after = told.header("Retry-After")
     assert retry_after is not None and 1 <= int(retry_after) <= 60
     assert not told.closes()
-    # How many more were shed before the line moved is a matter of time.
     shed = statuses.count(503)
+    assert shed == 1
     assert statuses == [200] * oldest + [503] * shed + [200] * (1 + REQUESTS - oldest - shed)
     ahead, newest_first = range(1, oldest), range(REQUESTS, oldest + shed - 1, -1)
-    assert len(newest_first) > 1
     order = [int(line.split()[0]) for line in gate.announcements(REQUESTS - shed)]
     assert order == [*ahead, *newest_first]
     server.log.wait(rf"503 GET /served\?{oldest} .*: the line stands still")

@@ -13,12 +13,13 @@ import pytest
 
 from support.address import Address
 from support.gate import Gate
-from support.patience import eventually
+from support.patience import PATIENCE_S, eventually
 from support.ports import LOOPBACK, row_of_ports
 from support.processes import gone
 from support.server import Serve, Server
 from support.steady import Steady
 from support.wire import BrokenOff, Response, Wire, request
+from support.witness import acceptor_has_seen
 
 WORKERS = 3
 BOOT_FAILED = 3
@@ -78,12 +79,6 @@ class House:
             wire.send(request("GET", "/pid?waiting"))
         return wires
 
-    def seen_by_the_acceptor(self, server: Server) -> None:
-        """What was sent before this: the acceptor answers nonsense itself, in its turn."""
-        with server.connect() as wire:
-            wire.send(b"nonsense\r\n\r\n")
-            assert wire.response().status == 400
-
     def is_closed(self, number: int) -> bool:
         try:
             self.connect(number).close()
@@ -141,10 +136,11 @@ def test_what_waits_at_all_ports_of_a_worker_is_its_share(house: House) -> None:
     twice = (
         "def post_fork(server, worker):\n    worker.listen(f':{BASE}')\n    worker.listen(f'127.0.0.1:{BASE + 1}')\n"
     )
-    house.start(twice, "--max-waiting", "6", workers=1)
+    server = house.start(twice, "--max-waiting", "6", workers=1)
     held = house.hold(0)
     wires = [*house.ask(0, 5), *house.ask(1, 5)]
-    refused = [wire for wire in wires if not wire.silent(0.1)]
+    acceptor_has_seen(server.address)
+    refused = [wire for wire in wires if not wire.silent(0.05)]
     # All of 6, as there is one worker, and one that is handed ahead.
     assert len(refused) == 3
     for wire in refused:
@@ -162,7 +158,7 @@ def test_the_listener_of_a_killed_worker_is_its_successors(house: House) -> None
     pids = pids_at(house)
     held = house.hold(2)
     waiting = house.ask(2, 5)
-    house.seen_by_the_acceptor(server)
+    acceptor_has_seen(server.address)
     os.kill(pids[2], signal.SIGKILL)
     assert held.response().status == 502
     served_by = {pid_in(wire.response()) for wire in waiting}
@@ -182,7 +178,7 @@ def test_workers_that_are_replaced_in_turn_pass_it_on_and_nobody_is_refused(hous
             seen[number] |= {pid_in(wire.get("/pid?kept")), house.pid(number)}
         return all(len(pids) >= 4 for pids in seen)
 
-    eventually(again, "one worker after the other has each port")
+    eventually(again, "one worker after the other has each port", 3 * PATIENCE_S)
     assert not set.intersection(*seen)
     for wire in wires:
         wire.close()
@@ -304,7 +300,7 @@ def test_ttou_closes_the_port_of_the_worker_that_leaves_and_who_waits_there_is_t
     pids = pids_at(house)
     held = house.hold(WORKERS - 1)
     waiting = house.ask(WORKERS - 1, 3)
-    house.seen_by_the_acceptor(server)
+    acceptor_has_seen(server.address)
     server.signal(signal.SIGTTOU)
     server.log.wait("TTOU: 2 workers")
     house.gate.let_pass(1)
@@ -371,7 +367,7 @@ def test_term_serves_what_waits_there(house: House) -> None:
     pids = pids_at(house)
     held = [house.hold(number) for number in range(WORKERS)]
     waiting = [wire for number in range(WORKERS) for wire in house.ask(number, 3)]
-    house.seen_by_the_acceptor(server)
+    acceptor_has_seen(server.address)
     server.signal(signal.SIGTERM)
     assert waiting[0].silent(0.3)
     house.gate.open()

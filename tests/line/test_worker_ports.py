@@ -7,16 +7,21 @@ import signal
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from support.address import Address
+from support.clock import Clock
+from support.counts import Counts
 from support.gate import Gate
-from support.patience import eventually
+from support.patience import PATIENCE_S, eventually
 from support.ports import LOOPBACK, row_of_ports
 from support.processes import gone
 from support.server import Serve, Server
+from support.unread import until_read
 from support.wire import Response, Wire, request
+from support.witness import acceptor_has_seen
 
 WORKERS = 4
 SEED = 20261121
@@ -40,10 +45,8 @@ class Ports:
             return pid_in(wire.get("/pid?x"))
 
     def seen_by_the_acceptor(self) -> None:
-        """What was sent to the ports, or closed, before this: it answers nonsense itself, in its turn."""
-        with self.connect(0) as wire:
-            wire.send(b"nonsense\r\n\r\n")
-            assert wire.response().status == 400
+        """What was sent to the ports, or closed, before this."""
+        acceptor_has_seen(Address(LOOPBACK, self.base))
 
     def hold(self, worker: int, gate: Gate) -> Wire:
         """Occupy a worker by its port."""
@@ -239,7 +242,7 @@ def test_workers_that_are_replaced_in_turn_keep_their_ports_served(serve: Serve,
         return len(seen)
 
     # A worker goes on until its successor is there, so how many requests each has is not exact.
-    eventually(lambda: again() >= 4, "one worker after the other has the port")
+    eventually(lambda: again() >= 4, "one worker after the other has the port", 3 * PATIENCE_S)
     for wire in wires:
         wire.close()
 
@@ -260,7 +263,8 @@ def test_what_waits_at_a_port_is_bounded_and_leaves_the_line_to_the_others(
     pid = ports.pid(0)
     held = ports.hold(0, gate)
     wires = ports.ask(0, "/pid?x", 20)
-    refused = [wire for wire in wires if not wire.silent(0.2)]
+    ports.seen_by_the_acceptor()
+    refused = [wire for wire in wires if not wire.silent(0.05)]
     # Its share of 12 among 4 workers, and one that is handed ahead.
     assert len(refused) == 20 - 12 // WORKERS - 1
     for wire in refused:
@@ -273,15 +277,22 @@ def test_what_waits_at_a_port_is_bounded_and_leaves_the_line_to_the_others(
         wire.close()
 
 
-def test_who_waits_at_a_port_longer_than_the_queue_timeout_is_told_so(serve: Serve, ports: Ports, gate: Gate) -> None:
-    server = serve("waiting:app", *ports.arguments, "--queue-timeout", "1", env=gate.environment)
+def test_who_waits_at_a_port_longer_than_the_queue_timeout_is_told_so(
+    serve: Serve, ports: Ports, gate: Gate, clock: Clock, tmp_path: Path
+) -> None:
+    counts = Counts(tmp_path / "ctl")
+    times = ("--queue-timeout", "100", "--timeout", "0", "--keep-alive", "10000")
+    arguments = (*ports.arguments, *times, *counts.arguments)
+    server = serve("waiting:app", *arguments, env=gate.environment | clock.environment)
     pid = ports.pid(3)
     held = ports.hold(3, gate)
-    since_s = time.monotonic()
     wires = ports.ask(3, "/wait?late", 4)
+    until_read(*wires)
+    clock.advance(90)
+    assert all(wire.silent(0.1) for wire in wires)
+    clock.advance(11)
     for wire in wires:
         assert_told(wire.response(), "waited too long")
-        assert time.monotonic() - since_s > 0.9
     gate.let_pass(1)
     assert pid_in(held.response()) == pid
     assert gate.announced() == [], "the app never ran"
@@ -289,8 +300,12 @@ def test_who_waits_at_a_port_longer_than_the_queue_timeout_is_told_so(serve: Ser
     # Nobody at all: whoever comes is told whom they wait for, until there is one.
     server.signal(signal.SIGTTOU)
     gone(pid)
+    eventually(lambda: len(counts.workers()) == WORKERS - 1, "the master knows")
     with ports.connect(3) as wire:
-        assert_told(wire.get("/pid?x"), "the worker of this port is not there")
+        wire.send(request("GET", "/pid?x"))
+        until_read(wire)
+        clock.advance(101)
+        assert_told(wire.response(), "the worker of this port is not there")
         server.signal(signal.SIGTTIN)
         successor = pid_in(wire.get("/pid?x"))
     assert successor not in {ports.pid(worker) for worker in range(3)}

@@ -53,10 +53,12 @@ def test_answers_go_out_while_bodies_flood_in_byte_by_byte(serve: Serve) -> None
             assert time.monotonic() - started_s < PROMPT_S
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.own("gunicorn answers nobody while its only worker is held")
 def test_clients_that_ask_and_leave_at_once_are_nobody_elses_trouble(serve: Serve, gate: Gate) -> None:
     """One of the first is ready and not yet taken, so that what is withdrawn behind it stays in the ready ring."""
-    server = serve("waiting:app", "-w", "2", env=gate.environment)
+    times = ("--timeout", "0", "--queue-timeout", "0")
+    server = serve("waiting:app", "-w", "2", *times, env=gate.environment)
     with server.connect() as first, server.connect() as second, server.connect() as ready:
         for wire in (first, second):
             wire.send(request("GET", "/wait?held"))

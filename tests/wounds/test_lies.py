@@ -98,8 +98,8 @@ def test_a_worker_that_lies_about_its_answer_is_found_out(liar: tuple[Server, Ga
         tell(liar, wire, *LIES[lie])
         response = wire.response()
         assert (response.status, b"forged" in response.body) == (502, False)
+        assert_is_found_out(server, before + 1)
         assert wire.get("/").text.isdigit(), "the connection goes on, and the next answer is the next one"
-    assert_is_found_out(server, before + 1)
 
 
 def test_an_honest_answer_of_the_same_app_arrives(liar: tuple[Server, Gate]) -> None:

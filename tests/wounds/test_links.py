@@ -120,7 +120,7 @@ def reload_often(server: Server, times: int) -> list[str]:
     return ends
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 def test_the_socket_file(home: Path, theirs: Path, victim: Path, server: Server) -> None:
     text = f"bind = ['127.0.0.1:0', 'unix:{theirs}/s?mode=0777']\n"
     (home / "c.py").write_text(text)
@@ -137,7 +137,7 @@ def test_the_socket_file(home: Path, theirs: Path, victim: Path, server: Server)
     assert victim.read_text() == "root's\n"
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 def test_the_spool(home: Path, theirs: Path, server: Server) -> None:
     (home / "c.py").write_text(f"bind = '127.0.0.1:0'\ntmp_upload_dir = '{theirs}'\n")
     victim = home / "directory"
@@ -188,7 +188,7 @@ def test_the_control_socket_and_the_pid_file(home: Path, theirs: Path, victim: P
     assert state(victim) == before
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 def test_a_log_whose_directory_is_swapped(home: Path, theirs: Path, victim: Path, server: Server) -> None:
     logs, link, roots = theirs / "logs", theirs / "link", home / "directory"
     logs.mkdir()

@@ -77,6 +77,8 @@ def test_messages_that_are_too_long_do_not_keep_the_files_behind_them(server: Se
 def test_files_that_nobody_asked_for_are_closed_and_keep_nobody_from_sending_theirs(server: Server, gate: Gate) -> None:
     acceptor = server.acceptor()
     with server.connect() as wire:
+        # Answered, it has been let in, and is one of those that the acceptor has.
+        assert wire.get("/peep?00").status == 200
         before = acceptor.num_fds()
         assert int(wire.get("/flood").text) > 100
         gate.let_pass(2)

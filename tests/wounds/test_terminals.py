@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from support.clock import Clock
 from support.ctl import ctl
 from support.patience import eventually
 from support.screen import Screen
@@ -55,9 +56,10 @@ def test_an_app_that_cannot_be_loaded(build: Serve) -> None:
     assert "\\x1b]0;owned\\x07\\x1b[2J\\x9b1m\\u202eevil\\u2066\\x7f\\x0d\nof two lines\\x1b]0;owned" in text
 
 
-def test_the_stacks_of_a_worker_that_wrote_some_of_them_itself(serve: Serve, tmp_path: Path) -> None:
+def test_the_stacks_of_a_worker_that_wrote_some_of_them_itself(serve: Serve, tmp_path: Path, clock: Clock) -> None:
     control = tmp_path / "control"
-    server = serve("foul_mouthed:app", "--timeout", "6", "--control", f"unix:{control}", env={"FOUL": FOUL})
+    arguments = ("--timeout", "1000", "--control", f"unix:{control}")
+    server = serve("foul_mouthed:app", *arguments, env=clock.environment | {"FOUL": FOUL})
     with server.connect() as wire:
         wire.send(request("GET", "/"))
 
@@ -69,6 +71,7 @@ def test_the_stacks_of_a_worker_that_wrote_some_of_them_itself(serve: Serve, tmp
         assert "  File \\x1b]0;owned\\x07" in (eventually(dump, "its words are among the stacks") or "")
         raw = json.loads(ctl(control, "--json", "dump").stdout)
         assert raw["ok"]
+        clock.advance(1001)
         server.log.wait("the stacks of worker")
         assert wire.response().status == 504
     assert obeyed(server.log.text()) == []

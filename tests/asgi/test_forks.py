@@ -4,6 +4,7 @@ import pytest
 
 from asgi.conftest import ServeAsgi
 from support.counts import Counts
+from support.patience import eventually
 from support.websocket import Open, sessions
 
 pytestmark = pytest.mark.own("uvicorn's children share its sockets")
@@ -34,7 +35,7 @@ def test_a_child_that_comes_back_to_the_loop_ends_and_harms_nobody(
     assert client.hear() == "still here"
     client.close()
     assert client.until_end() == [(1000, "")]
-    assert sessions(counts) == {"begun": 1, "closed_by_client": 1}
+    eventually(lambda: sessions(counts) == {"begun": 1, "closed_by_client": 1}, "it is counted")
     assert counts.settled()["answered"] == MANY + 4
 
 

@@ -8,7 +8,7 @@ import pytest
 from support.address import Address
 from support.gate import Gate
 from support.greenlets import GEVENT
-from support.patience import eventually
+from support.patience import PATIENCE_S, eventually
 from support.server import Serve, Server
 from support.wire import Wire
 
@@ -37,14 +37,21 @@ def test_no_process_of_an_idle_server_is_woken_often(serve: Serve, gate: Gate, a
         wire.get("/")
     # What the request has begun ends within a second.
     time.sleep(1.5)
+    # It may take processes longer that get no core.
+    eventually(lambda: has_idled(server), "it idles", 5 * WATCHED_S)
+
+
+def has_idled(server: Server) -> bool:
+    """Whether each of its threads has slept longer than half a second at a time, for a while that is watched."""
+    begun_s = time.monotonic()
     before, before_s = woken(server), cpu_s(server)
     time.sleep(WATCHED_S)
     after, after_s = woken(server), cpu_s(server)
-    assert set(after) == set(before)
-    slept = {name: after[name] - before[name] for name in before}
-    assert max(slept.values()) <= 2 * WATCHED_S, slept
+    slept = {name: after[name] - before.get(name, 0) for name in after}
+    watched_s = time.monotonic() - begun_s
+    print(f"in {watched_s:.1f} s its threads slept so often: {slept}, and used {after_s - before_s:.2f} s of a core")
     # One that never sleeps is not woken, either.
-    assert after_s - before_s < WATCHED_S / 4
+    return max(slept.values()) <= 2 * watched_s and set(after) == set(before) and after_s - before_s < WATCHED_S / 4
 
 
 def test_a_loop_rests_for_a_part_of_the_shortest_limit_only(serve: Serve, gate: Gate, tmp_path: Path) -> None:
@@ -61,9 +68,11 @@ def test_a_loop_rests_for_a_part_of_the_shortest_limit_only(serve: Serve, gate: 
             counts.append(int(worker["event_loop"]["lags"]["count"]))
         return counts
 
+    begun_s = time.monotonic()
     short, usual = beats()
-    eventually(lambda: beats()[0] >= short + 16, "the one with the short limit has turned so often")
-    assert beats()[1] <= usual + 8
+    eventually(lambda: beats()[0] >= short + 16, "the one with the short limit has turned so often", 2 * PATIENCE_S)
+    more = beats()[1] - usual
+    assert more <= 2 * (time.monotonic() - begun_s), "the usual one turns once a second"
 
 
 def test_a_loop_that_has_slept_is_seen_to_be_late_at_once(serve: Serve, gate: Gate, tmp_path: Path) -> None:

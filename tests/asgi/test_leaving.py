@@ -6,9 +6,10 @@ import pytest
 
 from support.asgi import OURS
 from support.gate import Gate
-from support.server import Serve
+from support.server import UNHURRIED, Serve
 from support.websocket import HANDSHAKE
 from support.wire import Wire, request
+from support.witness import acceptor_has_seen
 
 pytestmark = pytest.mark.own("uvicorn's loop has the client's socket")
 
@@ -24,8 +25,8 @@ DOING = {
 def test_an_app_hears_of_clients_that_leave_before_a_timer_that_begins_afterwards(
     serve: Serve, gate: Gate, loop: str
 ) -> None:
-    """A timer of one second: whatever slows the loop down slows both."""
-    server = OURS[loop].serve(serve, "leaving:app", env=gate.environment)
+    """A timer of one second, once the acceptor has noticed: whatever slows the loop down slows both."""
+    server = OURS[loop].serve(serve, "leaving:app", *UNHURRIED, env=gate.environment)
     ways = [(doing, leave) for doing in DOING for leave in (Wire.close, Wire.reset)]
     with ExitStack() as stack:
         wires = []
@@ -36,6 +37,7 @@ def test_an_app_hears_of_clients_that_leave_before_a_timer_that_begins_afterward
             wires.append(wire)
         for wire, (_, leave) in zip(wires, ways, strict=True):
             leave(wire)
+        acceptor_has_seen(server.address)
         gate.let_pass(len(ways))
         heard = ["http.disconnect"] * 6 + ["websocket.disconnect"] * 2
         assert sorted(gate.announcements(len(ways))) == heard

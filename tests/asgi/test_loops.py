@@ -7,8 +7,9 @@ from contextlib import ExitStack
 import psutil
 import pytest
 
-from support.asgi import all_turn
+from support.asgi import all_run, all_turn
 from support.gate import Gate
+from support.patience import PATIENCE_S, eventually
 from support.server import Serve, Server
 from support.wire import Wire, request
 
@@ -34,7 +35,7 @@ def held_by(wire: Wire) -> int:
 
 def test_no_request_waits_for_a_loop_that_is_blocked(serve: Serve, gate: Gate) -> None:
     """Though the blocked loop is the one that runs the fewest requests, and so is called first."""
-    server = serve("looping:app", *ASGI, "-w", "4", env=gate.environment)
+    server = serve("looping:app", *ASGI, "-w", "4", "--timeout", "120", env=gate.environment)
     with ExitStack() as stack:
         blocked = stack.enter_context(server.connect())
         blocked.send(request("GET", "/block"))
@@ -42,38 +43,50 @@ def test_no_request_waits_for_a_loop_that_is_blocked(serve: Serve, gate: Gate) -
         assert pid not in [hold(server, stack) for _ in range(9)]
         wires = [stack.enter_context(server.connect()) for _ in range(8)]
         answered: Counter[int] = Counter()
-        for _ in range(25):
+
+        def ask() -> None:
             for wire in wires:
                 wire.send(request("GET", "/"))
             answered.update(int(wire.response().text) for wire in wires)
-        assert answered.total() == 200 and pid not in answered
-        assert len(answered) == 3, "all others took their part"
+            assert pid not in answered
+
+        for _ in range(25):
+            ask()
+        # One of them may have got no core so far.
+        eventually(lambda: len(answered) == 3 or ask(), "all others take their part")
         assert blocked.silent(0.1), "it was blocked all the time"
         gate.let_pass(1)
         assert int(blocked.response().text) == pid
 
 
 def test_requests_go_to_the_worker_that_runs_the_fewest(serve: Serve, gate: Gate) -> None:
+    """While that one gets no core, others do its part; then the next ones are its."""
     server = serve("looping:app", *ASGI, "-w", "4", env=gate.environment)
     all_turn(server, 4)
     with ExitStack() as stack:
         running = Counter(hold(server, stack) for _ in range(100))
-        assert len(running) == 4
-        assert max(running.values()) - min(running.values()) <= 2, running
+        while len(running) < 4 or max(running.values()) - min(running.values()) > 2:
+            assert running.total() < 400, running
+            running[hold(server, stack)] += 1
 
 
 def test_of_many_requests_at_once_each_worker_gets_its_part(serve: Serve, gate: Gate) -> None:
     server = serve("looping:app", *ASGI, "-w", "4", env=gate.environment)
     all_turn(server, 4)
-    with ExitStack() as stack:
-        wires = [stack.enter_context(server.connect()) for _ in range(100)]
-        for wire in wires:
-            wire.send(request("GET", "/hold"))
-        for wire in wires:
-            wire.head()
-        running = Counter(held_by(wire) for wire in wires)
-        assert len(running) == 4, running
-        assert max(running.values()) <= 50, running
+
+    def have_their_parts() -> bool:
+        with ExitStack() as stack:
+            wires = [stack.enter_context(server.connect()) for _ in range(100)]
+            for wire in wires:
+                wire.send(request("GET", "/hold"))
+            for wire in wires:
+                wire.head()
+            running = Counter(held_by(wire) for wire in wires)
+            print(running)
+            return len(running) == 4 and max(running.values()) <= 50
+
+    # While one gets no core, the others do its part.
+    eventually(have_their_parts, "each gets its part", 2 * PATIENCE_S)
 
 
 @pytest.mark.parametrize("retries", [False, True])
@@ -85,11 +98,15 @@ def test_of_a_worker_that_is_killed_the_requests_it_had_are_lost_and_no_others(
     mark = server.log.mark()
     with ExitStack() as stack:
         of: dict[int, list[Wire]] = {}
-        all_turn(server, 2)
-        for _ in range(10):
+
+        def begin() -> int:
             wire = stack.enter_context(server.connect())
             wire.send(request("GET", "/pass"))
-            of.setdefault(int(gate.announcement().split()[0]), []).append(wire)
+            pid = int(gate.announcement().split()[0])
+            of.setdefault(pid, []).append(wire)
+            return pid
+
+        all_run(begin, 2, least=10)
         victim, other = of
         psutil.Process(victim).send_signal(signal.SIGKILL)
         lost = of[victim]

@@ -83,26 +83,35 @@ def test_seats_are_counted_and_only_those_that_are_busy_are_listed(
 def test_how_late_a_loop_is_is_told_while_it_is_blocked_and_remembered(serve: Serve, gate: Gate, admin: str) -> None:
     server = serve("looping:app", "--interface", "asgi", "-w", "2", "--admin", admin, env=gate.environment)
     eventually(lambda: min(metric(admin, "stanchion_loop_lag_seconds_count").values()) > 0, "loops turn")
-    with server.connect() as wire:
-        wire.send(request("GET", "/block"))
-        pid = int(gate.announcement().split()[0])
 
-        def loops() -> dict[bool, dict[str, Any]]:
-            """Of the worker that is blocked, and of the other one."""
-            return {worker["pid"] == pid: worker["event_loop"] for worker in status(admin)["workers"]}
+    def loops(pid: int) -> dict[bool, dict[str, Any]]:
+        """Of this worker, and of the other one."""
+        return {worker["pid"] == pid: worker["event_loop"] for worker in status(admin)["workers"]}
 
-        eventually(lambda: loops()[True]["lag_us"] > 1_100_000, "it is seen to be late while it is")
-        (blocked,) = [str(one["worker"]) for one in status(admin)["workers"] if one["pid"] == pid]
-        assert metric(admin, "stanchion_loop_lag_current_seconds")[blocked] > 1.1
-        assert loops()[False]["lag_us"] < loops()[True]["lag_us"]
-        gate.let_pass(1)
-        assert wire.response().status == 200
-    eventually(lambda: loops()[True]["lag_us"] < 1_000_000, "it is in time again")
-    found = loops()[True]
-    assert found["lag_max_us"] > 1_100_000
-    late = found["lags"]["count"] - dict(map(tuple, found["lags"]["buckets"]))[1_000_000]
-    assert late == 1, "once, however long"
-    assert found["lags"]["sum_us"] >= found["lag_max_us"]
+    def late(pid: int) -> int:
+        """How often it was so, for longer than a second."""
+        lags = loops(pid)[True]["lags"]
+        return lags["count"] - dict(map(tuple, lags["buckets"]))[1_000_000]
+
+    def is_remembered_once() -> bool:
+        with server.connect() as wire:
+            wire.send(request("GET", "/block"))
+            pid = int(gate.announcement().split()[0])
+            before = late(pid)
+            eventually(lambda: loops(pid)[True]["lag_us"] > 1_100_000, "it is seen to be late while it is")
+            (blocked,) = [str(one["worker"]) for one in status(admin)["workers"] if one["pid"] == pid]
+            assert metric(admin, "stanchion_loop_lag_current_seconds")[blocked] > 1.1
+            eventually(lambda: (of := loops(pid))[False]["lag_us"] < of[True]["lag_us"], "the other one is not")
+            gate.let_pass(1)
+            assert wire.response().status == 200
+        eventually(lambda: loops(pid)[True]["lag_us"] < 1_000_000, "it is in time again")
+        found = loops(pid)[True]
+        assert found["lag_max_us"] > 1_100_000
+        assert found["lags"]["sum_us"] >= found["lag_max_us"]
+        return late(pid) == before + 1
+
+    # A loop that gets no core for a second is late once more.
+    assert any(is_remembered_once() for _ in range(3)), "once, however long"
 
 
 def test_how_many_websockets_each_worker_has_is_told(serve: Serve, opens: Open, admin: str) -> None:
@@ -135,9 +144,10 @@ def test_a_loop_that_was_late_takes_one_request_at_a_time(serve: Serve, gate: Ga
     eventually(lambda: metric(admin, "stanchion_loop_lag_seconds_count")["0"] > 0, "the loop turns")
     with ExitStack() as stack:
         wires = [stack.enter_context(server.connect()) for _ in range(6)]
+        before_s = metric(admin, late)["0"]
         wires[0].get("/sleep?0.3")
         gate.announcement()
-        eventually(lambda: metric(admin, late)["0"] > 0.005, "it was seen to be late")
+        eventually(lambda: metric(admin, late)["0"] > before_s + 0.005, "it was seen to be late")
         wires[0].send(request("GET", "/block"))
         gate.announcement()
         for wire in wires[1:]:

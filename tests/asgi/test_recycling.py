@@ -9,9 +9,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from support.asgi import all_run
 from support.counts import Counts
 from support.gate import Gate
-from support.patience import eventually
+from support.patience import PATIENCE_S, eventually
 from support.processes import gone
 from support.server import Serve, Server
 from support.websocket import Open, sessions
@@ -33,17 +34,6 @@ def pid_at(server: Server, target: str = "/") -> int:
         return int(wire.get(target).text)
 
 
-def all_turn(server: Server, workers: int) -> None:
-    """A worker is ready a moment before its loop turns. Those that idle take turns."""
-    seen: set[int] = set()
-
-    def are_seen() -> bool:
-        seen.add(pid_at(server))
-        return len(seen) == workers
-
-    eventually(are_seen, "all workers have answered")
-
-
 def begin(server: Server, stack: ExitStack, gate: Gate) -> tuple[Wire, int]:
     """A request that runs until it is let pass, and the worker that runs it."""
     wire = stack.enter_context(server.connect())
@@ -57,7 +47,7 @@ def finishing(server: Server, gate: Gate) -> Iterator[int]:
     with ExitStack() as stack:
         wire, pid = begin(server, stack, gate)
         yield pid
-        eventually(lambda: pid_at(server) != pid, "another worker answers")
+        eventually(lambda: pid_at(server) != pid, "another worker answers", 2 * PATIENCE_S)
         assert all(pid_at(server) != pid for _ in range(20)), "the old one takes no more"
         assert wire.silent(0.1)
         gate.let_pass(1)
@@ -171,10 +161,13 @@ def test_abrt_to_a_worker_runs_its_hook_and_ends_its_requests_alone(serve: Serve
     mark = server.log.mark()
     with ExitStack() as stack:
         of: dict[int, list[Wire]] = {}
-        all_turn(server, 2)
-        for _ in range(6):
+
+        def begun() -> int:
             wire, pid = begin(server, stack, gate)
             of.setdefault(pid, []).append(wire)
+            return pid
+
+        all_run(begun, 2, least=6)
         victim, other = of
         psutil.Process(victim).send_signal(signal.SIGABRT)
         assert gate.announcement() == f"{victim} aborts"
@@ -186,23 +179,24 @@ def test_abrt_to_a_worker_runs_its_hook_and_ends_its_requests_alone(serve: Serve
     server.log.wait("worker ready", mark)
 
 
-def test_ttin_adds_a_loop_and_ttou_has_one_finish(serve: Serve, gate: Gate) -> None:
-    server = serve("looping:app", *ASGI, env=gate.environment)
+def test_ttin_adds_a_loop_and_ttou_has_one_finish(serve: Serve, gate: Gate, counts: Counts) -> None:
+    server = serve("looping:app", *ASGI, *counts.arguments, env=gate.environment)
     with ExitStack() as stack:
         server.signal(signal.SIGTTIN)
-        all_turn(server, 2)
-        of = {pid: wire for wire, pid in (begin(server, stack, gate) for _ in range(2))}
-        assert len(of) == 2
+        eventually(lambda: len(counts.ready_workers()) == 2, "there is one more")
+        running: list[tuple[Wire, int]] = []
+
+        def begun() -> int:
+            running.append(begin(server, stack, gate))
+            return running[-1][1]
+
+        all_run(begun, 2)
         server.signal(signal.SIGTTOU)
-        staying = eventually(lambda: only_one(server), "one takes no more")
-        gate.let_pass(2)
-        assert {pid: int(wire.response().text) for pid, wire in of.items()} == {pid: pid for pid in of}
-    for pid in of.keys() - {staying}:
+        eventually(lambda: len(counts.ready_workers()) == 1, "one is to leave")
+        (staying,) = counts.ready_workers()
+        eventually(lambda: {pid_at(server) for _ in range(20)} == {staying}, "it takes no more")
+        gate.let_pass(len(running))
+        assert [int(wire.response().text) for wire, _ in running] == [pid for _, pid in running]
+    for pid in {pid for _, pid in running} - {staying}:
         gone(pid)
     assert pid_at(server) == staying
-
-
-def only_one(server: Server) -> int | None:
-    """Who answers each of many requests."""
-    pids = {pid_at(server) for _ in range(20)}
-    return pids.pop() if len(pids) == 1 else None

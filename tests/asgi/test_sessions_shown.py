@@ -129,7 +129,7 @@ def test_each_has_one_line_of_the_log_when_it_has_ended(serve: Serve, opens: Ope
     three_sessions(server, opens)
 
     def lines() -> list[dict[str, Any]]:
-        return [json.loads(line) for line in log.read_text().splitlines()]
+        return [json.loads(line) for line in log.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
     eventually(lambda: len(lines()) == 3, "each has its line")
     told = {line["close_code"]: line for line in lines()}

@@ -144,13 +144,21 @@ def test_the_model_context_protocol(serve: Serve, gate: Gate, tmp_path: Path, wa
         assert gate.announcement() == "called"
 
 
+@pytest.mark.timeout(180)
 def test_several_workers_serve_the_model_context_protocol_without_sessions(
     serve: Serve, gate: Gate, tmp_path: Path
 ) -> None:
     env = {"STATELESS": "1", **gate.environment}
     with reached(DIRECTLY, serve, tmp_path, "mcp_app:app", *ASGI, "-w", "2", env=env) as here:
-        pids = [pid for _ in range(3) for pid in asyncio.run(use_tools(f"{here.http}/mcp", "legacy"))]
-        assert (len(pids), len(set(pids))) == (30, 2)
+        rounds = 0
+        pids: set[int] = set()
+        # While one of them gets no core, the other one answers.
+        while rounds < 3 or (len(pids) < 2 and rounds < 9):
+            rounds += 1
+            answered = asyncio.run(use_tools(f"{here.http}/mcp", "legacy"))
+            assert len(answered) == 10
+            pids.update(answered)
+        assert len(pids) == 2
 
 
 @pytest.mark.slow

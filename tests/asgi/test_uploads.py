@@ -10,11 +10,14 @@ from collections.abc import Iterator
 import pytest
 
 from support.asgi import OURS, Flavour
+from support.clock import Clock
 from support.counts import Counts
 from support.gate import Gate
-from support.patience import eventually
+from support.haste import LINGERS_S, in_haste
+from support.patience import PATIENCE_S, eventually
 from support.processes import written_bytes
-from support.server import Serve, Server
+from support.server import UNHURRIED, Serve, Server
+from support.unread import until_read
 from support.wire import Wire, chunked, request
 
 pytestmark = pytest.mark.own("uvicorn has no line")
@@ -43,7 +46,7 @@ def counts(flavour: Flavour, tmp_path_factory: pytest.TempPathFactory) -> Counts
 
 @pytest.fixture(scope="module")
 def served(flavour: Flavour, shared_serve: Serve, shared_gate: Gate, counts: Counts) -> Server:
-    arguments = ["--lifespan", "off", "--limit-request-body", str(300 * MIB), *counts.arguments]
+    arguments = ["--lifespan", "off", "--limit-request-body", str(300 * MIB), *UNHURRIED, *counts.arguments]
     return flavour.serve(shared_serve, "uploading:app", *arguments, env=shared_gate.environment)
 
 
@@ -63,10 +66,10 @@ def told(gate: Gate, length: int, is_last: bool = False) -> list[int]:
     return lengths
 
 
-def push(wire: Wire, bytes_max: int) -> int:
-    """Sends zeroes until the server takes no more for a while, or that many; gives how many."""
+def push(wire: Wire, bytes_max: int, pause_s: float = PATIENCE_S) -> int:
+    """Sends zeroes until the server takes no more for so long, or that many; gives how many."""
     piece, sent = bytes(EARLY_BYTES), 0
-    wire.sock.settimeout(1)
+    wire.sock.settimeout(pause_s)
     while sent < bytes_max:
         try:
             sent += wire.sock.send(piece[: bytes_max - sent])
@@ -162,7 +165,7 @@ def test_what_the_app_does_not_receive_stays_with_the_client(served: Server, sha
     with served.connect() as wire:
         wire.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 << 10)
         wire.send(head("/late", total))
-        sent = push(wire, total)
+        sent = push(wire, total, pause_s=1)
         assert sent < 16 * MIB, "it is not read"
         assert shared_gate.announcement() == "runs"
         shared_gate.let_pass(1)
@@ -222,13 +225,16 @@ def test_an_app_is_told_of_a_body_that_turns_out_bad(
 
 
 def test_an_answer_before_the_end_of_the_body_is_the_last(served: Server, shared_gate: Gate) -> None:
-    with served.connect() as wire:
-        wire.send(head("/early", 32 * MIB) + bytes(EARLY_BYTES))
-        assert shared_gate.announcement().endswith("True")
-        response = wire.response()
-        assert (response.json(), response.closes()) == ("early", True)
-        # What it still sends is thrown away: a reset could overtake the answer.
-        assert push(wire, 4 * MIB) == 4 * MIB
+    def push_on() -> None:
+        with served.connect() as wire:
+            wire.send(head("/early", 32 * MIB) + bytes(EARLY_BYTES))
+            assert shared_gate.announcement().endswith("True")
+            response = wire.response()
+            assert (response.json(), response.closes()) == ("early", True)
+            # What it still sends is thrown away: a reset could overtake the answer.
+            assert push(wire, 4 * MIB) == 4 * MIB
+
+    in_haste(push_on, LINGERS_S)
 
 
 def test_an_app_that_does_not_read_a_short_body_keeps_the_connection(served: Server, shared_gate: Gate) -> None:
@@ -279,11 +285,13 @@ def test_the_start_of_a_body_takes_no_memory_once_its_request_is_handed_out(serv
             assert wire.response().status == 200
 
 
-def test_a_slow_client_is_told_408_and_the_app_that_it_has_gone(serve: Serve, gate: Gate) -> None:
-    server = serve("uploading:app", *ASGI, "--body-timeout", "1", env=gate.environment)
+def test_a_slow_client_is_told_408_and_the_app_that_it_has_gone(serve: Serve, gate: Gate, clock: Clock) -> None:
+    limits = ("--body-timeout", "100", "--timeout", "0", "--loop-timeout", "0", *UNHURRIED)
+    server = serve("uploading:app", *ASGI, *limits, env=gate.environment | clock.environment)
     with server.connect() as wire:
         wire.send(head("/gone", 10) + b"abc")
         assert gate.announcement() == "begun"
+        clock.advance(101)
         response = wire.response()
         assert (response.status, response.closes()) == (408, True)
     assert gate.announcement() == "told, and send raises OSError"
@@ -308,27 +316,37 @@ def test_who_sends_hardly_fast_enough_gives_way_to_who_waits_for_a_turn(serve: S
     assert gate.announcements(2) == ["told, and send raises OSError", "called"]
 
 
-def test_the_time_of_a_request_does_not_run_while_its_client_is_waited_for(serve: Serve, gate: Gate) -> None:
-    server = serve("uploading:app", *ASGI, "--timeout", "1", env=gate.environment)
-    with server.connect() as slow, server.connect() as stuck:
-        slow.send(head("/told", 9) + b"abc")
-        assert gate.announcement() == "3 True"
-        assert slow.silent(1.6)
-        slow.send(b"def")
-        assert gate.announcement() == "3 True"
-        assert slow.silent(1.6)
+def test_the_time_of_a_request_does_not_run_while_its_client_is_waited_for(
+    serve: Serve, gate: Gate, clock: Clock
+) -> None:
+    limits = ("--timeout", "100", "--body-timeout", "1000", "--loop-timeout", "0", *UNHURRIED)
+    server = serve("uploading:app", *ASGI, *limits, env=gate.environment | clock.environment)
+    with server.connect() as slow:
+        slow.send(head("/told", 9))
+        for part in (b"abc", b"def"):
+            slow.send(part)
+            assert gate.announcement() == "3 True"
+            clock.advance(160)
+            # The acceptor looks at the clock meanwhile, and the loop goes on.
+            with server.connect() as other:
+                assert other.get("/").status == 200
+            assert gate.announcement() == "called"
+            assert slow.silent(0.3)
         slow.send(b"ghi")
         assert slow.response().status == 200
         told(gate, 3, is_last=True)
-        # The app is waited for.
+    # The app is waited for.
+    with server.connect() as stuck:
         stuck.send(head("/late", 2 * EARLY_BYTES) + bytes(2 * EARLY_BYTES))
         assert gate.announcement() == "runs"
+        until_read(stuck)
+        clock.advance(101)
         assert stuck.response().status == 504
         gate.let_pass(1)
 
 
 def test_a_worker_that_dies_over_a_streamed_body_has_its_client_told(serve: Serve, gate: Gate) -> None:
-    server = serve("uploading:app", *ASGI, env=gate.environment)
+    server = serve("uploading:app", *ASGI, *UNHURRIED, env=gate.environment)
     mark = server.log.mark()
     with server.connect() as wire:
         wire.send(request("PUT", "/gone", ["Content-Length: 9"]) + b"abc")

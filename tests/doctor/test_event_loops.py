@@ -14,7 +14,7 @@ from stanchion.doctor.finding import Finding
 from stanchion.doctor.settings import Settings
 from support.doctor import Said, doctor, facts, network, owner, unix
 from support.nginx import EXAMPLE
-from support.patience import eventually
+from support.patience import PATIENCE_S, eventually
 from support.server import Serve
 
 pytestmark = pytest.mark.own("the doctor is ours")
@@ -242,7 +242,7 @@ def test_a_real_server_is_known_by_what_it_says(serve: Serve, tmp_path: Path) ->
         said.append(doctor("--this-one", "--json"))
         return server.pid in said[-1].data["facts"]["event_loops"]
 
-    eventually(is_known, "the server says that it has event loops")
+    eventually(is_known, "the server says that it has event loops", 3 * PATIENCE_S)
     about = {one["code"]: one for one in said[-1].data["findings"] if one["about"] == f"stanchion ({server.pid})"}
     assert "900 connections" in about["websockets-take-all"]["known"]
     (worker,) = [one for one in server.processes() if one.name() == "stanchion-work"]
@@ -262,5 +262,5 @@ def test_gevent_has_loops_and_no_websockets(serve: Serve, tmp_path: Path) -> Non
         said.append(doctor("--this-one", "--json"))
         return server.pid in said[-1].data["facts"]["event_loops"]
 
-    eventually(is_known, "the server says that it has event loops")
+    eventually(is_known, "the server says that it has event loops", 3 * PATIENCE_S)
     assert server.pid not in said[-1].data["facts"]["websockets"]

@@ -9,7 +9,7 @@ from wsproto.events import CloseConnection, Event, Ping, Pong, TextMessage
 
 from support.gate import Gate
 from support.http2 import Talk
-from support.server import Serve, Server
+from support.server import UNHURRIED, Serve, Server
 
 pytestmark = pytest.mark.own("only peers that it trusts may speak HTTP/2 without TLS with gunicorn")
 
@@ -18,7 +18,7 @@ HTTP2 = ("--http-protocols", "h2,h1", "--http2-cleartext", "prior-knowledge", "-
 
 @pytest.fixture
 def uploading(serve: Serve, gate: Gate) -> Server:
-    return serve("uploading:app", *HTTP2, env=gate.environment)
+    return serve("uploading:app", *HTTP2, *UNHURRIED, env=gate.environment)
 
 
 @pytest.mark.parametrize("tells", [True, False])

@@ -10,7 +10,8 @@ import pytest
 
 from support.gate import Gate
 from support.http2 import Talk
-from support.server import Serve, Server
+from support.patience import PATIENCE_S
+from support.server import UNHURRIED, Serve, Server
 from support.wire import request
 
 pytestmark = pytest.mark.own("only peers that it trusts may speak HTTP/2 without TLS with gunicorn")
@@ -20,7 +21,7 @@ HTTP2 = ("--http-protocols", "h2,h1", "--http2-cleartext", "prior-knowledge")
 
 @pytest.fixture(scope="module")
 def echo(shared_serve: Serve) -> Server:
-    return shared_serve("echo:raw", *HTTP2)
+    return shared_serve("echo:raw", *HTTP2, *UNHURRIED)
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +166,7 @@ def test_what_is_refused_of_http_1_1_is_refused(echo: Server, fields: list[tuple
 
 def test_other_peoples_clients_are_served(echo: Server) -> None:
     url = f"http://127.0.0.1:{echo.address.port}/"
-    with httpx.Client(http1=False, http2=True) as client:
+    with httpx.Client(http1=False, http2=True, timeout=PATIENCE_S) as client:
         for _ in range(2):
             answer = client.post(url, content=b"x" * 100_000)
             assert (answer.http_version, answer.json()["length"]) == ("HTTP/2", 100_000)

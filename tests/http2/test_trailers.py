@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from support.counts import Counts
 from support.gate import Gate
 from support.http2 import Talk
 from support.liar import let_lie
@@ -122,16 +123,18 @@ def test_trailers_come_behind_a_body_that_is_compressed(serve: Serve, gate: Gate
             assert gzip.decompress(answer.body) == body
 
 
-def test_an_app_is_told_that_its_client_has_left_before_its_trailers(trailing: Server, gate: Gate) -> None:
-    with Talk(trailing.address) as talk:
+def test_an_app_is_told_that_its_client_has_left_before_its_trailers(serve: Serve, gate: Gate, tmp_path: Path) -> None:
+    counts = Counts(tmp_path / "control")
+    server = serve("trailing:app", *HTTP2, *FEW, *counts.arguments, env=gate.environment)
+    with Talk(server.address) as talk:
         number = talk.begin("/later", TE)
         talk.until(lambda: talk.answers[number].body == b"body")
-        talk.reset(number)
-        talk.ping()
+        with counts.one_more("abandoned_answering"):
+            talk.reset(number)
         gate.let_pass(1)
         assert gate.announcement() == "gone"
         assert talk.get("/").body == b"fine"
-    assert not trailing.log.matches("app failed|app's fault")
+    assert not server.log.matches("app failed|app's fault")
 
 
 def test_a_worker_that_dies_before_its_trailers_breaks_its_stream_off(trailing: Server) -> None:

@@ -5,6 +5,7 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from support.clock import Clock
 from support.collector import HAS_IS_REMOTE, IS_REMOTE, SAMPLED, Collector, Span
 from support.counts import Counts
 from support.gate import Gate
-from support.patience import eventually
+from support.patience import PATIENCE_S, eventually
 from support.server import Serve, Server
 from support.wire import request
 
@@ -367,16 +368,19 @@ def test_what_the_collector_refuses_is_counted(
 def test_a_collector_that_never_answers_holds_nobody_up(serve: Serve, collector: Collector, counts: Counts) -> None:
     collector.hold()
     server = serve("hello:app", "--otlp-endpoint", collector.endpoint, "--keep-alive", "60", *counts.arguments)
-    more, at_once = 100, 12
-    with server.connect() as wire:
-        for _ in range((QUEUE_MAX + more) // at_once):
-            wire.send(request("GET", "/") * at_once)
-            for _ in range(at_once):
-                assert wire.response().status == 200
+    more, clients = 100, 12
+    each = (QUEUE_MAX + more) // clients
+    with ExitStack() as stack:
+        wires = [stack.enter_context(server.connect()) for _ in range(clients)]
+        for wire in wires:
+            wire.send(request("GET", "/") * each)
+        for wire in wires:
+            assert [wire.response().status for _ in range(each)] == [200] * each
     eventually(lambda: counts.events()["spans_dropped"] == 3 * more, "those beyond the queue are dropped")
     if server.log.matches("does not take spans"):
-        # All that has taken longer than an answer is waited for: it pauses, and then asks again.
-        collector.wait_asked(len(collector.wait_asked(1)) + 1)
+        # All that has taken longer than an answer is waited for: it pauses for a while, and then asks again.
+        asked = len(collector.wait_asked(1))
+        eventually(lambda: len(collector.wait_asked(asked)) > asked, "it asks again", 4 * PATIENCE_S)
     server.signal(signal.SIGTERM)
     assert server.exit_code() == 0
     server.log.wait(f"{3 * QUEUE_MAX} spans were not sent")

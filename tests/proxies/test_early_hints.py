@@ -33,7 +33,7 @@ def before(tmp_path: Path) -> Iterator[Before]:
 
         def put(kind: str, server: Server) -> Proxy:
             port = stack.enter_context(row_of_ports(1))
-            proxy = Proxy(kind, tmp_path / kind, port, server.address, "secret")
+            proxy = Proxy(kind, tmp_path / kind, port, server.address, "secret", patience_s=60)
             stack.callback(proxy.stop)
             proxy.wait()
             return proxy

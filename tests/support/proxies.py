@@ -22,7 +22,7 @@ http {{
     access_log off;
     client_body_temp_path {home}/body; proxy_temp_path {home}/proxy; fastcgi_temp_path {home}/fastcgi;
     uwsgi_temp_path {home}/uwsgi; scgi_temp_path {home}/scgi;
-    client_header_timeout 5s; client_body_timeout 5s;
+    client_header_timeout {patience_s}s; client_body_timeout {patience_s}s;
     {laxity}
     upstream app {{ server {upstream} max_fails=0; keepalive 8; }}
     server {{
@@ -45,9 +45,9 @@ global
     nbthread 1
 defaults
     mode http
-    timeout connect 5s
-    timeout client 5s
-    timeout server 5s
+    timeout connect {patience_s}s
+    timeout client {patience_s}s
+    timeout server {patience_s}s
     retries 0
     http-reuse always
 frontend clients
@@ -136,7 +136,7 @@ class Foreground:
 class Proxy(Foreground):
     """Of a kind, before one server."""
 
-    def __init__(self, kind: str, home: Path, port: int, upstream: Address, secret: str) -> None:
+    def __init__(self, kind: str, home: Path, port: int, upstream: Address, secret: str, patience_s: int = 5) -> None:
         name, _, laxity = kind.partition(" ")
         template, lax = {"nginx": (NGINX, NGINX_LAXITY), "haproxy": (HAPROXY, HAPROXY_LAXITY)}[name]
         config = template.format(
@@ -146,5 +146,6 @@ class Proxy(Foreground):
             upstream=f"{upstream.host}:{upstream.port}",
             mark=MARK,
             secret=secret,
+            patience_s=patience_s,
         )
         super().__init__(name, home, config, port)

@@ -10,6 +10,7 @@ import pytest
 
 from support import processes
 from support.address import Address
+from support.clock import Clock
 from support.gate import Gate
 from support.server import Serve, Server
 from support.steady import Steady
@@ -50,9 +51,11 @@ def test_no_request_is_lost(change: Callable[[Server], None], serve: Serve, auth
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGUSR2])
 def test_what_is_under_way_is_answered_and_the_others_are_told_the_end(
-    number: signal.Signals, serve: Serve, gate: Gate, authority: Authority, pair: Pair
+    number: signal.Signals, serve: Serve, gate: Gate, authority: Authority, pair: Pair, clock: Clock
 ) -> None:
-    server = serve("waiting:app", "--threads", "2", *pair.arguments(), env=gate.environment)
+    deadlines = ("--keep-alive", "1000", "--timeout", "0", "--graceful-timeout", "3600")
+    environment = gate.environment | clock.environment
+    server = serve("waiting:app", "--threads", "2", *deadlines, *pair.arguments(), env=environment)
     context = authority.context()
     with connect(server.address, context) as busy, connect(server.address, context) as idle:
         busy.send(request("GET", "/wait"))
@@ -60,10 +63,15 @@ def test_what_is_under_way_is_answered_and_the_others_are_told_the_end(
         assert idle.get("/pid").status == 200
         mark, old = server.log.mark(), server.pid
         server.signal(number)
+        if number == signal.SIGHUP:
+            server.log.wait(r"reloaded: generation \d+ serves", mark)
+        elif number == signal.SIGUSR2:
+            server.follow(int(server.log.wait(r"upgraded: the new master (\d+) serves", mark)[1]))
+        if number != signal.SIGTERM:
+            # It may ask once more until then.
+            clock.advance(1000)
         # By close_notify: anything else raises.
         assert idle.closed()
-        if number == signal.SIGUSR2:
-            server.follow(int(server.log.wait(r"upgraded: the new master (\d+) serves", mark)[1]))
         gate.open()
         response = busy.response()
         assert (response.status, response.closes()) == (200, True)

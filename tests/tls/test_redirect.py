@@ -6,6 +6,7 @@ import pytest
 
 from support.counts import Counts
 from support.gate import Gate
+from support.haste import LINGERS_S, in_haste
 from support.http2 import Talk
 from support.server import Serve
 from support.tls import NAME, Pair
@@ -43,15 +44,19 @@ def test_each_request_is_sent_on_while_all_workers_are_busy(
 @pytest.mark.parametrize("more", [[], ["Expect: 100-continue"]])
 def test_a_body_is_neither_asked_for_nor_waited_for(framing: str, more: list[str], serve: Serve) -> None:
     server = serve("hello:app", "--redirect-to-https", "443", "--limit-request-body", "40000000")
-    with Wire.connect(server.address) as wire:
-        wire.send(request("POST", "/", [framing, *more]))
-        response = wire.response()
-        assert (response.status, response.header("Location")) == (308, "https://test/")
-        assert response.closes()
-        # Who sends it all the same is not reset for it before it has read the answer.
-        wire.send(b"x" * 5_000_000)
-        wire.half_close()
-        assert wire.closed()
+
+    def ask() -> None:
+        with Wire.connect(server.address) as wire:
+            wire.send(request("POST", "/", [framing, *more]))
+            response = wire.response()
+            assert (response.status, response.header("Location")) == (308, "https://test/")
+            assert response.closes()
+            # Who sends it all the same is not reset for it before it has read the answer.
+            wire.send(b"x" * 5_000_000)
+            wire.half_close()
+            assert wire.closed()
+
+    in_haste(ask, LINGERS_S)
 
 
 def test_a_body_is_read_of_who_has_spoken_https_to_a_proxy(serve: Serve) -> None:

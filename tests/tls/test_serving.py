@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from support.clock import Clock
 from support.counts import Counts
 from support.patience import PATIENCE_S, eventually
 from support.server import Serve, Server
@@ -117,10 +118,11 @@ def test_what_waits_in_the_layer_is_not_forgotten(serve: Serve, connect: Connect
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(180)
 def test_large_bodies_go_both_ways_whole(serve: Serve, connect: Connect, pair: Pair) -> None:
     body = os.urandom(MIB) * 100
     for app, path in (("uploading:app", "/digest"), ("echo:app", "/")):
-        server = serve(app, *pair.arguments(), "--limit-request-body", "0", "--timeout", "60")
+        server = serve(app, *pair.arguments(), "--limit-request-body", "0", "--timeout", "0")
         with connect(server) as wire:
             assert wire.post(path, body).json()["sha256"] == hashlib.sha256(body).hexdigest()
     server = serve("answers:app", *pair.arguments())
@@ -174,16 +176,21 @@ def forget(path: Path) -> None:
                 pytest.skip("this file system keeps it in memory")
 
 
-def test_half_open_handshakes_keep_nobody_waiting(serve: Serve, connect: Connect, pair: Pair, tmp_path: Path) -> None:
+def test_half_open_handshakes_keep_nobody_waiting(
+    serve: Serve, connect: Connect, pair: Pair, tmp_path: Path, clock: Clock
+) -> None:
     counts = Counts(tmp_path / "ctl")
-    server = serve("hello:app", *pair.arguments(), *counts.arguments, "--header-timeout", "2")
+    limits = ("--header-timeout", "100", *counts.arguments)
+    server = serve("hello:app", *pair.arguments(), *limits, env=clock.environment)
     idle = [server.address.connect() for _ in range(200)]
     begun = [server.address.connect() for _ in range(200)]
     for sock in begun:
         sock.sendall(b"\x16\x03\x01\x02\x00\x01\x00")
     with connect(server) as wire:
         assert wire.get("/").body == b"hello\n"
+    eventually(lambda: counts.open_connections() == len(idle + begun), "all of them are let in")
     # They are closed when the time for a head is over.
+    clock.advance(100)
     eventually(lambda: counts.open_connections() == 0, "they are gone")
     for sock in idle + begun:
         sock.close()

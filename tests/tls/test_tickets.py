@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from support.wire import request
 pytestmark = pytest.mark.own("other servers forget their keys")
 
 VERSIONS = ("-tls1_2", "-tls1_3")
+VALID_S = (4, 8, 16, 32)
+"""How long a certificate is valid that is to expire: longer each time that the machine was too busy."""
 
 
 class Visitor:
@@ -26,6 +29,7 @@ class Visitor:
     def __init__(self, authority: Authority, home: Path) -> None:
         self._known = ("-CAfile", str(authority.own.certfile), "-verify_return_error", "-servername", NAME)
         self._home = home
+        home.mkdir(exist_ok=True)
 
     def kinds(self, server: Server, *more: str) -> list[str]:
         """How it was received, with each version: with a session of before, or as somebody new."""
@@ -100,17 +104,31 @@ def test_no_ticket_stands_for_a_certificate(serve: Serve, authority: Authority, 
     assert visitor.kinds(server) == REUSED
 
 
+@pytest.mark.timeout(180)
 def test_who_has_a_newer_certificate_is_received_anew_once_the_one_of_its_session_has_expired(
     serve: Serve, authority: Authority, pair: Pair, tmp_path: Path
 ) -> None:
     server = serve("hello:app", *pair.arguments(), "--ca-certs", str(authority.own.certfile), "--cert-reqs", "2")
-    visitor = Visitor(authority, tmp_path)
     renewed = authority.issue("renewed", client=True)
-    short = authority.issue("short", client=True, days=(-1, 4 / 86_400))
-    assert visitor.kinds(server, *showing(short)) == NEW
-    assert visitor.kinds(server, *showing(renewed)) == REUSED
+    for valid_s in VALID_S:
+        visitor = Visitor(authority, tmp_path / f"{valid_s}")
+        # Certificates tell whole seconds.
+        until_s = time.time() + valid_s - 1
+        short = authority.issue("short", client=True, days=(-1, valid_s / 86_400))
+        try:
+            assert visitor.kinds(server, *showing(short)) == NEW
+            assert visitor.kinds(server, *showing(renewed)) == REUSED
+            break
+        except AssertionError:
+            # A busy machine may take longer than the certificate is valid, which tells nothing of the server.
+            if time.time() < until_s or valid_s == VALID_S[-1]:
+                raise
     for version in VERSIONS:
-        eventually(lambda version=version: visitor.kind(server, version, *showing(renewed)) == "New", "it has expired")
+        eventually(
+            lambda version=version: visitor.kind(server, version, *showing(renewed)) == "New",
+            "it has expired",
+            within_s=valid_s + PATIENCE_S,
+        )
     assert visitor.kinds(server, *showing(renewed)) == REUSED
 
 

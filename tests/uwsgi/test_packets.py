@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from support import uwsgi
+from support.clock import Clock
 from support.patience import eventually
-from support.server import Serve, Server
+from support.server import UNHURRIED, Serve, Server
+from support.unread import until_read
 from support.uwsgi import packet
 from support.wire import Response, request
 
@@ -18,7 +20,7 @@ ALL = ("--protocol", "uwsgi")
 
 @pytest.fixture(scope="module")
 def echo(shared_serve: Serve) -> Server:
-    return shared_serve("echo:raw", *ALL)
+    return shared_serve("echo:raw", *ALL, *UNHURRIED)
 
 
 def told(server: Server, sent: bytes, method: str = "GET") -> Response:
@@ -151,10 +153,14 @@ class TestRefusals:
             "403 Forbidden: the uwsgi protocol is for peers in uwsgi_allow_ips\n",
         )
 
-    def test_a_packet_that_does_not_come_whole_in_time(self, serve: Serve) -> None:
-        server = serve("echo:raw", *ALL, "--header-timeout", "1")
+    def test_a_packet_that_does_not_come_whole_in_time(self, serve: Serve, clock: Clock) -> None:
+        server = serve("echo:raw", *ALL, "--header-timeout", "100", env=clock.environment)
         with server.connect() as wire:
             wire.send(uwsgi.request()[:50])
+            until_read(wire)
+            clock.advance(60)
+            assert wire.silent(0.1)
+            clock.advance(40)
             assert wire.response().status == 408
 
     def test_a_body_that_is_cut_short_reaches_no_app(self, serve: Serve) -> None:
@@ -172,7 +178,7 @@ class TestRefusals:
 
 def test_connections_count_as_the_clients(serve: Serve) -> None:
     limits = ("--max-connections-per-client", "1", "--forwarded-allow-ips", "unix")
-    server = serve("echo:raw", *ALL, *limits)
+    server = serve("echo:raw", *ALL, *UNHURRIED, *limits)
     body = b"x" * 10
 
     def held(client: str) -> Any:
@@ -181,6 +187,7 @@ def test_connections_count_as_the_clients(serve: Serve) -> None:
         return wire
 
     wires = [held("192.0.2.1"), held("192.0.2.2")]
+    until_read(*wires)
     assert all(wire.silent(0.2) for wire in wires)
     with server.connect() as wire:
         wire.send(uwsgi.request(REMOTE_ADDR="192.0.2.1"))

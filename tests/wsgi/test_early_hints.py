@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from support.clock import Clock
 from support.counts import Counts
 from support.gate import Gate
 from support.greenlets import GEVENT
-from support.server import GUNICORN, STANCHION, Serve, Server
+from support.server import GUNICORN, STANCHION, UNHURRIED, Serve, Server
 from support.wire import Headers, Wire, request
 
 pytestmark = pytest.mark.own("gunicorn is started beside it where it can do the same")
@@ -151,7 +152,7 @@ def test_nothing_goes_ahead_of_the_answer_to_head(server: Server) -> None:
 
 
 def test_expected_100_comes_first(serve: Serve, gate: Gate) -> None:
-    server = serve("hinting:app", HINTS, env=gate.environment)
+    server = serve("hinting:app", HINTS, *UNHURRIED, env=gate.environment)
     with server.connect() as wire:
         wire.send(request("POST", "/step/1", ["Expect: 100-continue", "Content-Length: 4"]))
         assert wire.head().status == 100
@@ -228,10 +229,16 @@ def test_a_request_that_is_retried_has_hints_of_both_workers(serve: Serve, count
     assert (settled["arrived"], counts.events()["requests_retried"]) == (1, 1)
 
 
-def test_hints_are_no_answer_for_the_timeout(serve: Serve, gate: Gate) -> None:
-    server = serve("hinting:app", HINTS, "--timeout", "1", env=gate.environment)
-    (first, last) = asked(server, "/step/1")
-    assert (first, last[0]) == ([("Link", "</0.css>")], ("status", "504"))
+def test_hints_are_no_answer_for_the_timeout(serve: Serve, gate: Gate, clock: Clock) -> None:
+    server = serve("hinting:app", HINTS, "--timeout", "100", env=gate.environment | clock.environment)
+    with server.connect() as wire:
+        wire.send(request("GET", "/step/1"))
+        hint = wire.head()
+        assert (hint.status, hint.headers) == (103, [("Link", "</0.css>")])
+        clock.advance(60)
+        assert wire.silent(0.1)
+        clock.advance(40)
+        assert wire.response().status == 504
 
 
 def test_a_request_with_hints_is_one_line_of_the_access_log(serve: Serve) -> None:

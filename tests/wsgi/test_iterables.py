@@ -153,6 +153,7 @@ def test_the_app_is_never_run_for_a_client_that_left_while_waiting(serve: Serve,
         impatient.send(request("GET", "/wait?impatient"))
         last.send(request("GET", "/wait?last"))
         impatient.close()
+        eventually(lambda: counts.requests()["abandoned_waiting"] == 1, "the server has heard of it")
         gate.open()
         assert last.response().text.endswith("last")
         for wire in ahead:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from support.patience import PATIENCE_S
 from support.server import Serve
 
 H2SPEC = Path(__file__).parents[2] / "target/tools/h2spec/h2spec"
@@ -22,7 +23,7 @@ def test_all_that_h2spec_tries_is_as_it_should_be(serve: Serve, tmp_path: Path) 
     server = serve("echo:raw", *HTTP2)
     report = tmp_path / "report.xml"
     port = str(server.address.port)
-    command = [str(H2SPEC), "--host", "127.0.0.1", "--port", port, "--timeout", "2", "--junit-report", str(report)]
+    command = [str(H2SPEC), "--host", "127.0.0.1", "--port", port, "--timeout", f"{PATIENCE_S:.0f}", "--junit-report", str(report)]
     said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
     cases = list(xml.etree.ElementTree.parse(report).iter("testcase"))
     failed = {f"{case.get('package')}: {case.get('classname')}" for case in cases if case.find("failure") is not None}

@@ -26,10 +26,8 @@ BURSTS = 4
 CONNECTING = "02"
 """`SS_CONNECTING` of linux/net.h, as /proc/net/unix shows it."""
 
-pytestmark = [
-    pytest.mark.own("peers have nobody who accepts for them"),
-    pytest.mark.skipif(bool(held_thread.unavailable()), reason=held_thread.unavailable()),
-]
+pytestmark = pytest.mark.own("peers have no thread that accepts for them")
+HOLDS = pytest.mark.skipif(bool(held_thread.unavailable()), reason=held_thread.unavailable())
 
 
 def acceptor(server: Server) -> psutil.Process:
@@ -84,6 +82,7 @@ def server(serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> Server:
     return server
 
 
+@HOLDS
 def test_who_comes_while_the_loop_has_no_core_is_accepted_and_served(
     server: Server, crowd: contextlib.ExitStack
 ) -> None:
@@ -96,6 +95,7 @@ def test_who_comes_while_the_loop_has_no_core_is_accepted_and_served(
     assert statuses(wires) == {200: BURSTS * BURST}
 
 
+@HOLDS
 @pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGHUP], ids=["drain", "reload"])
 def test_who_was_accepted_meanwhile_is_served_when_the_door_closes_next(
     server: Server, crowd: contextlib.ExitStack, told: signal.Signals
@@ -115,6 +115,7 @@ def test_who_was_accepted_meanwhile_is_served_when_the_door_closes_next(
         server.log.wait(r"reloaded: generation", mark)
 
 
+@pytest.mark.privileges
 def test_the_thread_is_as_prompt_as_the_log_says_and_the_loop_is_not(server: Server) -> None:
     policies = policies_of(acceptor(server))
     is_real_time = bool(server.log.matches("accepting does not wait for a free core"))

@@ -22,8 +22,8 @@ EXPECTED: dict[str, str] = {}
 def test_all_that_h2spec_tries_is_as_it_should_be(serve: Serve, tmp_path: Path) -> None:
     server = serve("echo:raw", *HTTP2)
     report = tmp_path / "report.xml"
-    port = str(server.address.port)
-    command = [str(H2SPEC), "--host", "127.0.0.1", "--port", port, "--timeout", f"{PATIENCE_S:.0f}", "--junit-report", str(report)]
+    command = [str(H2SPEC), "--host", "127.0.0.1", "--port", str(server.address.port), "--junit-report", str(report)]
+    command += ["--timeout", f"{PATIENCE_S:.0f}"]
     said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
     cases = list(xml.etree.ElementTree.parse(report).iter("testcase"))
     failed = {f"{case.get('package')}: {case.get('classname')}" for case in cases if case.find("failure") is not None}

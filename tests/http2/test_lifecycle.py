@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from support import processes
+from support.clock import Clock
 from support.counts import Counts
 from support.gate import Gate
 from support.http2 import Talk
@@ -48,22 +49,30 @@ def test_at_term_streams_are_answered_and_connections_end_with_a_goodbye(waiting
     assert waiting.exit_code() == 0
 
 
-def test_a_reload_answers_what_is_under_way_and_serves_others_anew(waiting: Server, gate: Gate) -> None:
-    with Talk(waiting.address) as busy, Talk(waiting.address) as idle:
+def test_a_reload_answers_what_is_under_way_and_serves_others_anew(serve: Serve, gate: Gate, clock: Clock) -> None:
+    deadlines = ("--keep-alive", "100", "--timeout", "0")
+    environment = gate.environment | clock.environment
+    server = serve("waiting:app", "--threads", "2", *deadlines, *HTTP2, env=environment)
+    with Talk(server.address) as busy, Talk(server.address) as idle:
         number = busy.begin("/wait")
         gate.announcement()
         assert idle.get("/pid").status == 200
-        mark = waiting.log.mark()
-        waiting.signal(signal.SIGHUP)
-        waiting.log.wait(RELOADED, mark)
-        with Talk(waiting.address) as new:
+        mark = server.log.mark()
+        server.signal(signal.SIGHUP)
+        server.log.wait(RELOADED, mark)
+        with Talk(server.address) as new:
             assert new.get("/pid").status == 200
             gate.open()
             assert busy.answer(number).status == 200
-            for talk in (busy, idle):
-                talk.end()
-                assert talk.goodbye is not None
+            busy.end()
+            assert busy.goodbye is not None
             assert new.get("/pid").status == 200
+            # It may ask once more until then.
+            clock.advance(100)
+            idle.end()
+            assert idle.goodbye is not None
+        with Talk(server.address) as another:
+            assert another.get("/pid").status == 200
 
 
 def test_who_has_idled_or_just_come_may_ask_once_more_of_a_server_that_is_replaced(

@@ -18,6 +18,9 @@ WHEEL_DIR := target/wheels
 GUEST := target/guest
 SBOM := target/stanchion.cyclonedx.json
 
+# Python compiles each test module once, not in every process that collects them.
+export PYTHONDONTWRITEBYTECODE :=
+
 # For pyo3's build script, so that cargo and maturin build against the same interpreter.
 export PYO3_PYTHON := $(abspath $(BIN)/python)
 
@@ -63,7 +66,7 @@ dev: $(STAMP)/wheel-dev $(STAMP)/dev ## Build and install what pytest tests, qui
 test: ## Run what a change should wait for: at most four minutes of tests, once all is compiled
 	scripts/gate --repeat compile test-rust test-quick
 
-GATE := compile lint-rust deny lint-python test-needs test-rust test-loom test-together test-alone test-ordinary
+GATE := compile lint-rust deny lint-python test-needs test-rust test-loom test-together test-ordinary
 
 .PHONY: gate
 gate: ## Run what must pass before a change goes in, as .ci/run does: at most 14 minutes on two cores, downloads apart
@@ -74,6 +77,7 @@ gate: ## Run what must pass before a change goes in, as .ci/run does: at most 14
 compile: $(STAMP)/build $(STAMP)/dev ## Compile the crates, their tests and the wheel
 	cargo test --locked --workspace --no-run
 	$(MAKE) --no-print-directory $(TESTED)
+	$(BIN)/pytest --collect-only --quiet tests > target/tests-collected
 
 .PHONY: test-rust
 test-rust: ## Run the Rust tests
@@ -100,14 +104,13 @@ test-quick: test-tools
 test-together: test-needs ## Run the Python and end-to-end tests of the gate, several at a time
 	scripts/try $(PYTEST) $(TOGETHER) -- --only gate tests
 
-.PHONY: test-alone
-test-alone: test-needs ## Run those of the gate that fill or boot a machine, one at a time
-	scripts/try $(PYTEST) -- --only gate --only alone tests
-
 .PHONY: test-ordinary
 test-ordinary: test-needs ## As root: run the tests that depend on privileges as an ordinary user
-	scripts/try scripts/own-network scripts/as-ordinary-user $(BIN)/pytest $(TOGETHER) -m privileges -- --only gate tests
-	scripts/try cargo test --locked --package stanchion-sys --config 'target."cfg(unix)".runner = ["env", "--chdir=$(CURDIR)", "scripts/as-ordinary-user"]'
+	scripts/try scripts/own-network scripts/as-ordinary-user $(BIN)/pytest $(TOGETHER) -m privileges -- --only gate $(PRIVILEGES)
+	scripts/try cargo test --locked --workspace --lib --tests --config 'target."cfg(unix)".runner = "$(CURDIR)/scripts/sys-as-ordinary-user"'
+
+# Files with such tests, so that the others need not be collected.
+PRIVILEGES = $(shell grep --recursive --files-with-matches --include='test_*.py' 'mark\.privileges' tests)
 
 .PHONY: test-nightly
 test-nightly: test-needs ## Run the Python and end-to-end tests that are too long for the gate
@@ -147,7 +150,7 @@ CHAOS_S ?= 60
 
 .PHONY: chaos
 chaos: $(TESTED) $(STAMP)/dev ## Break whatever can break under load, each test for CHAOS_S seconds, and account for every request
-	STANCHION_CHAOS_S=$(CHAOS_S) $(BIN)/pytest tests/chaos
+	STANCHION_CHAOS_S=$(CHAOS_S) STANCHION_QUICK_RELOADS=500 $(BIN)/pytest tests/chaos tests/wounds/test_links.py
 
 FUZZ_S ?= 60
 

@@ -73,9 +73,10 @@ def until_queued(sock: socket.socket, count: int) -> None:
 
 
 def said(*words: str, prefix: tuple[str, ...] = ()) -> str:
-    done = subprocess.run(
-        [*prefix, *TOP, "--once", *words], capture_output=True, text=True, check=False, timeout=PATIENCE_S
-    )
+    # Wide enough for whatever else listens on this machine.
+    environment = {**os.environ, "COLUMNS": "1000"}
+    command = [*prefix, *TOP, "--once", *words]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 

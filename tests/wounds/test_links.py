@@ -24,7 +24,7 @@ from support.server import STANCHION, Server
 
 RELOADS = 40
 REOPENINGS = 1500
-QUICK_RELOADS = 500
+QUICK_RELOADS = int(os.environ.get("STANCHION_QUICK_RELOADS", "120"))
 """Those that fail when the listeners have been seen to."""
 
 NOT_HERE = open_house.unavailable()

@@ -105,6 +105,8 @@ def refuse_an_old_wheel() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    # The long ones first: at the end, all others would have to wait for them.
+    items.sort(key=lambda item: not plan.read().has("long", str(item.path.relative_to(plan.TESTS))))
     peer = config.getoption("--server") != STANCHION.name
     for item in items:
         if not item.get_closest_marker("timeout"):

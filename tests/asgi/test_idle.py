@@ -8,7 +8,7 @@ import pytest
 from support.address import Address
 from support.gate import Gate
 from support.greenlets import GEVENT
-from support.patience import PATIENCE_S, eventually
+from support.patience import eventually
 from support.server import Serve, Server
 from support.wire import Wire
 
@@ -68,11 +68,14 @@ def test_a_loop_rests_for_a_part_of_the_shortest_limit_only(serve: Serve, gate: 
             counts.append(int(worker["event_loop"]["lags"]["count"]))
         return counts
 
-    begun_s = time.monotonic()
-    short, usual = beats()
-    eventually(lambda: beats()[0] >= short + 16, "the one with the short limit has turned so often", 2 * PATIENCE_S)
-    more = beats()[1] - usual
-    assert more <= 2 * (time.monotonic() - begun_s), "the usual one turns once a second"
+    def turns_twice_as_often() -> bool:
+        """The one with the short limit."""
+        short, usual = beats()
+        eventually(lambda: beats()[0] >= short + 16, "it has turned so often")
+        return beats()[1] <= usual + 8
+
+    # It turns four times a second, and the usual one once, unless one of them gets no core.
+    assert any(turns_twice_as_often() for _ in range(3))
 
 
 def test_a_loop_that_has_slept_is_seen_to_be_late_at_once(serve: Serve, gate: Gate, tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ def kill_next(count: int) -> None:
         left -= 1
         if not left:
             gevent.Greenlet.remove_spawn_callback(kill)
-        # It is told of before its start is planned, which this comes ahead of.
+        # The callback runs before the hub plans the start, so this kill comes first.
         gevent.get_hub().loop.run_callback(one.kill, gevent.GreenletExit, False)
 
     gevent.Greenlet.add_spawn_callback(kill)

@@ -304,7 +304,7 @@ def test_a_flood_of_bombs_leaves_the_loop_time_for_what_others_want(serve_asgi: 
     between: set[int] = set()
 
     def is_answered_between() -> bool:
-        """What had been sent before this request came before it."""
+        """The acceptor reads this request after all that was sent before it."""
         nonlocal received
         before = sent
         received = max([event[1] for event in seen(server) if event[0] == "received"], default=0)

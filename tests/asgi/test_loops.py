@@ -52,7 +52,7 @@ def test_no_request_waits_for_a_loop_that_is_blocked(serve: Serve, gate: Gate) -
 
         for _ in range(25):
             ask()
-        # One of them may have got no core so far.
+        # A worker may have got no core so far.
         eventually(lambda: len(answered) == 3 or ask(), "all others take their part")
         assert blocked.silent(0.1), "it was blocked all the time"
         gate.let_pass(1)

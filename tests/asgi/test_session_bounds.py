@@ -155,7 +155,7 @@ def test_a_client_whose_machine_takes_nothing_is_noticed_while_its_app_does_not_
         return sessions(counts).get("closed_by_server", 0) == 1
 
     eventually(is_noticed, "it is noticed")
-    # Who sends to what is closed is told by a reset.
+    # A client that sends to a closed connection gets a reset.
     client.answers_pings = False
     heard = client.until_end()
     assert heard[0] == bytes(50_000)

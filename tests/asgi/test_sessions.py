@@ -241,7 +241,7 @@ def test_sessions_go_to_the_worker_that_has_the_fewest(serve: Serve, counts: Cou
         return opened
 
     open_until_both_have_as_many(20, 200)
-    # One of them has none any more; the next ones are its. If they went to either, it would not catch up.
+    # A worker has no session any more, so it gets the next ones. If they went to either, it would not catch up.
     fewest = min(of)
     for client in of[fewest]:
         client.close()

@@ -231,7 +231,7 @@ def test_an_answer_before_the_end_of_the_body_is_the_last(served: Server, shared
             assert shared_gate.announcement().endswith("True")
             response = wire.response()
             assert (response.json(), response.closes()) == ("early", True)
-            # What it still sends is thrown away: a reset could overtake the answer.
+            # The server discards the rest of the upload: a reset could overtake the answer.
             assert push(wire, 4 * MIB) == 4 * MIB
 
     in_haste(push_on, LINGERS_S)

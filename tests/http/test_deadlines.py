@@ -29,7 +29,7 @@ SOON_S = 60
 
 @pytest.fixture(scope="module")
 def clock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clock]:
-    """Of all servers here: each test has them for itself."""
+    """All servers here follow it: each test has them for itself."""
     ahead = Clock(tmp_path_factory.mktemp("clock") / "ahead")
     yield ahead
     ahead.close()

@@ -146,7 +146,7 @@ def test_who_goes_on_after_the_goodbye_does_not_for_long(serve: Serve) -> None:
 
     def go_on() -> None:
         with Talk(server.address, is_deaf=True) as talk:
-            # What it had opened before it heard of the end is answered.
+            # The server answers streams that the client opened before it heard of the end.
             for _ in range(4):
                 assert talk.get("/").status == 200
             assert talk.goodbyes() == [LAST_OF_ALL]

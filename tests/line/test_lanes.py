@@ -13,7 +13,7 @@ FAST = "X-Fast: 1"
 
 
 def fill(server: Server, target: str, *headers: str) -> list[Wire]:
-    """Send requests on connections of their own until one is told that there is no room; those that wait."""
+    """Send requests on connections of their own until there is no room for one; give those that wait."""
     wires: list[Wire] = []
     while True:
         wire = server.connect()

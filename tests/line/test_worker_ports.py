@@ -45,7 +45,7 @@ class Ports:
             return pid_in(wire.get("/pid?x"))
 
     def seen_by_the_acceptor(self) -> None:
-        """What was sent to the ports, or closed, before this."""
+        """Wait until the acceptor has seen all that was sent to the ports, or closed, before."""
         acceptor_has_seen(Address(LOOPBACK, self.base))
 
     def hold(self, worker: int, gate: Gate) -> Wire:

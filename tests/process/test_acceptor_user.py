@@ -56,7 +56,7 @@ def role(server: Server, name: str) -> psutil.Process:
 
 
 def users_of(server: Server, name: str) -> set[int]:
-    """Of all processes of that name; one of a generation that leaves may end while it is looked at."""
+    """The users of all processes of that name. A process of a generation that leaves may end meanwhile."""
     found: set[int] = set()
     for process in server.processes():
         with contextlib.suppress(psutil.NoSuchProcess):

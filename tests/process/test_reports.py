@@ -106,7 +106,7 @@ def test_a_request_past_its_timeout_is_ended_during_a_flood(
         wire.send(request("GET", "/sleep?600"))
 
         def is_told() -> bool:
-            # Again and again, since nobody tells when it has begun to run.
+            # The clock jumps again and again, since no message says when the request has begun to run.
             clock.advance(101)
             return not wire.silent(0.1)
 

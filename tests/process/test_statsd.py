@@ -205,7 +205,7 @@ def test_one_acceptor_at_a_time_tells_how_it_is_and_a_reload_takes_another_prefi
             statsd.wait("new.gunicorn.workers", lambda count: count == 2)
             server.log.wait("statsd of the error log takes effect when the server is started anew")
             server.log.wait("reloaded")
-            # What the old one has told until it retired has come by now.
+            # All that the old acceptor sent until it retired has come by now.
             statsd.take_all()
             have = len(statsd.metrics)
             # The new one tells it again and again.

@@ -48,7 +48,7 @@ def standing_still(process: psutil.Process) -> Iterator[None]:
 def sleeps(pid: int) -> bool:
     """Whether all threads of a process wait for something, and have not run between two looks at them.
 
-    One that only gets no core is not asleep: it is said to run.
+    A thread that only gets no core is not asleep: /proc shows it as running.
     """
 
     def threads() -> set[str]:

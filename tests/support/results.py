@@ -1,4 +1,4 @@
-"""What came of each test, for the gate (scripts/try)."""
+"""The outcome of each test, for the gate (scripts/try)."""
 
 import json
 import os

@@ -32,7 +32,7 @@ class Kind:
     """Its first group is one address, or several with commas between."""
     ready: str
     arguments: tuple[str, ...] = ()
-    """What every test gives it first, so that a test's own words count."""
+    """Every test gives it these first, so that a test's own words count."""
 
 
 STANCHION = Kind(

@@ -1,4 +1,4 @@
-"""What a server has read of a connection, by its kernel: so a test knows that the server has seen what it sent."""
+"""The kernel's queues of a connection, from which a test knows that the server has read all that it was sent."""
 
 import fcntl
 import socket
@@ -18,7 +18,7 @@ def until_read(*wires: Wire) -> None:
 
 
 def unread_bytes(sock: socket.socket) -> int:
-    """Of what was sent, the bytes that the server has not read: of a unix socket the kernel counts them (unix(7))."""
+    """The bytes sent that the server has not read: for a unix socket the kernel counts them (unix(7))."""
     unacknowledged = int.from_bytes(fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
     if sock.family == socket.AF_UNIX:
         return unacknowledged
@@ -27,7 +27,7 @@ def unread_bytes(sock: socket.socket) -> int:
 
 
 def untaken_bytes(sock: socket.socket) -> int:
-    """Of what the server has written to a TCP socket, the bytes that its kernel still keeps."""
+    """The bytes written by the server to a TCP socket that its kernel still keeps."""
     return _queues(sock)[0]
 
 

@@ -1,4 +1,4 @@
-"""A client whom the acceptor answers by itself: whatever was sent before has been dealt with by then."""
+"""A client that the acceptor answers by itself, after it has dealt with all that was sent before."""
 
 from support.address import Address
 from support.wire import Wire

@@ -17,7 +17,7 @@ def files_of_tests() -> list[str]:
 
 
 def misplaced(planned: Plan, files: list[str]) -> list[str]:
-    """What is wrong with where the files run."""
+    """Complaints about the places where the files run."""
     found = [
         f"tests/plan.toml has {file} in {' and '.join(runs) or 'none'} of {', '.join(RUNS)}"
         for file in files
@@ -76,4 +76,4 @@ def test_the_table_in_contributing_names_each_place_that_is_not_in_the_gate() ->
     page = Path(TESTS.parent / "CONTRIBUTING.md").read_text()
     planned = plan.read()
     missing = [place for run in ("nightly", "by_hand") for place in planned.lists[run] if f"`{place}`" not in page]
-    assert not missing, f"CONTRIBUTING.md, What runs where: {missing}"
+    assert not missing, f"CONTRIBUTING.md, Where each test runs: {missing}"

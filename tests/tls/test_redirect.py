@@ -51,7 +51,7 @@ def test_a_body_is_neither_asked_for_nor_waited_for(framing: str, more: list[str
             response = wire.response()
             assert (response.status, response.header("Location")) == (308, "https://test/")
             assert response.closes()
-            # Who sends it all the same is not reset for it before it has read the answer.
+            # A client that sends it nevertheless gets no reset before it has read the answer.
             wire.send(b"x" * 5_000_000)
             wire.half_close()
             assert wire.closed()

@@ -71,7 +71,7 @@ def test_whatever_a_worker_scribbles_the_same_acceptor_serves_everybody_afterwar
     assert not malformed, "an answer was not framed as HTTP"
 
     def are_served() -> bool:
-        # What was made to look as if it ran is past its deadline then.
+        # A request that only looks as if it ran is past its deadline then.
         clock.advance(101)
         return served(server, 1) == REQUESTS
 

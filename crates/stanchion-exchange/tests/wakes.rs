@@ -83,7 +83,7 @@ fn a_seat_that_leaves_passes_its_wake_on() {
         scope(|scope| {
             let sleeper = sleeper(scope, &exchange, 0);
             let begun = Instant::now();
-            // Not announced: whoever was woken for it is the one who leaves.
+            // Not announced: the seat that was woken for it leaves.
             let submitted = submit(&mut acceptor);
             assert!(seat(&exchange, 1).wait(|| true).is_none());
             assert_eq!(sleeper.join().unwrap(), Some(submitted));
@@ -105,7 +105,7 @@ fn whoever_sleeps_wakes_for_a_request_of_its_own() {
             let own = acceptor.submit_to(1, 0, |_| Some(0)).unwrap();
             acceptor.announce();
             assert_eq!(addressed.join().unwrap(), Some((own.slot, own.turn)));
-            // And the one that was woken for nothing still hears of what is for everybody.
+            // The other seat was woken for nothing, and still wakes for a request to any seat.
             let submitted = submit(&mut acceptor);
             acceptor.announce();
             assert_eq!(other.join().unwrap(), Some(submitted));
@@ -121,7 +121,7 @@ fn a_new_acceptor_wakes_those_whom_the_old_one_was_about_to_wake() {
         scope(|scope| {
             let sleeper = sleeper(scope, &exchange, 0);
             let begun = Instant::now();
-            // The old one was killed in the middle of a ring: the bit is cleared, nobody is woken.
+            // The old one was killed in the middle of a ring: the bit is cleared, and no seat is woken.
             exchange.ready_bell().word().fetch_and(!1, Ordering::AcqRel);
             let mut acceptor = AcceptorSide::take_over(&exchange);
             let submitted = submit(&mut acceptor);
@@ -140,7 +140,7 @@ fn a_sleeper_takes_what_a_dead_one_was_woken_for() {
         scope(|scope| {
             let sleeper = sleeper(scope, &exchange, 0);
             let begun = Instant::now();
-            // Not announced: whoever was woken for it has died.
+            // Not announced: the seat that was woken for it has died.
             let submitted = submit(&mut acceptor);
             assert!(acceptor.held_by(|tenant| tenant.seat == 1).is_empty());
             assert_eq!(sleeper.join().unwrap(), Some(submitted));

@@ -4,7 +4,7 @@
 //! a deadline makes it long, does in peace what must come before it, and then jumps; it neither waits nor depends on how
 //! busy the machine is. The environment variable [`FILE_VARIABLE`] names that file. It is a hidden variable and not a
 //! build feature, so that the tests try the very wheel that people install, and one compile serves all of them. Without it
-//! [`monotonic_us`] costs one load and one branch more than the call of clock_gettime(2).
+//! [`monotonic_us`] costs one load and one branch more than the call of `clock_gettime(2)`.
 
 use std::fs::File;
 use std::mem::MaybeUninit;

@@ -148,23 +148,45 @@ import pathlib, sys
 tried = pathlib.Path("tried")
 count = len(tried.read_text()) if tried.exists() else 0
 tried.write_text("x" * (count + 1))
-print(f"     Running unittests src/lib.rs (target/debug/deps/some_crate-0123456789abcdef)", file=sys.stderr, flush=True)
-if count == 0:
-    print("test a::b ... FAILED")
-    print("test a::c ... ok")
-    sys.exit(101)
-assert sys.argv[-3:] == ["--", "--exact", "a::b"], sys.argv
+if count:
+    assert sys.argv[-3:] == ["--", "--exact", "a::b"], sys.argv
+    sys.exit(0)
+print('''{output}''')
+sys.exit(101)
 """
+"""It fails as cargo does, and passes when it is to run one test again."""
+
+RUNNING = "     Running unittests src/lib.rs (target/debug/deps/{}-0123456789abcdef)\n"
+ONE_FAILS = (
+    RUNNING.format("some_crate")
+    + "test a::b ... FAILED\ntest a::c ... ok\nerror: test failed, to rerun pass `-p some-crate --lib`\n"
+)
+DOC_TEST_FAILS = (
+    "   Doc-tests some_crate\ntest src/lib.rs - f (line 3) ... FAILED\nerror: doctest failed, to rerun pass `--doc`\n"
+)
+FLAKY_ONE = {"test": "some_crate::a::b", "outcome": "flaky", "took_s": 0.0}
 
 
-def test_a_rust_test_that_failed_runs_again_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("output", "status", "others"),
+    [
+        (ONE_FAILS, 0, []),
+        (ONE_FAILS + DOC_TEST_FAILS, 101, ["src/lib.rs - f (line 3)"]),
+        (f"{ONE_FAILS}{RUNNING.format('crashing')}error: test failed, to rerun pass `-p y`\n", 101, ["crashing"]),
+    ],
+    ids=["one", "beside a doc test", "beside a binary that crashed"],
+)
+def test_a_rust_test_that_failed_runs_again_too_and_hides_no_other(
+    tmp_path: Path, output: str, status: int, others: list[str]
+) -> None:
     cargo = tmp_path / "cargo"
-    cargo.write_text(CARGO)
+    cargo.write_text(CARGO.format(output=output))
     cargo.chmod(0o755)
     results = tmp_path / "results"
     environment = {**os.environ, "STANCHION_RESULTS": str(results), "STANCHION_REPEAT": "1"}
     environment["PATH"] = f"{tmp_path}:{environment['PATH']}"
     ran = subprocess.run([ROOT / "scripts/try", "cargo", "test"], cwd=tmp_path, env=environment, check=False)
-    assert ran.returncode == 0
-    assert json.loads(results.read_text()) == {"test": "some_crate::a::b", "outcome": "flaky", "took_s": 0.0}
+    assert ran.returncode == status
+    failed = [{"test": test, "outcome": "failed", "took_s": 0.0} for test in others]
+    assert [json.loads(line) for line in results.read_text().splitlines()] == [FLAKY_ONE, *failed]
     assert (tmp_path / "tried").read_text() == "xxx"

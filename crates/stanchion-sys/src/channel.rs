@@ -298,10 +298,7 @@ pub fn poll_readable(fds: &[BorrowedFd<'_>], timeout_ms: i32) -> io::Result<Vec<
         .collect();
     let timeout = u64::try_from(timeout_ms).ok().map(|timeout_ms| {
         let timeout = clock::kernel_wait(Duration::from_millis(timeout_ms));
-        Timespec {
-            tv_sec: timeout.as_secs().cast_signed(),
-            tv_nsec: timeout.subsec_nanos().into(),
-        }
+        Timespec::try_from(timeout).expect("an i32 of milliseconds is some weeks at most")
     });
     match poll(&mut polled, timeout.as_ref()) {
         Ok(_) => Ok(polled.iter().map(|fd| !fd.revents().is_empty()).collect()),

@@ -56,9 +56,9 @@ def test_a_file_that_runs_nowhere_or_twice_is_found(lists: dict[str, list[str]],
 
 
 def test_the_place_nearest_to_a_file_decides_where_it_runs() -> None:
-    planned = Plan({"gate": ["a"], "nightly": ["a/test_x.py", "a/b"], "by_hand": ["a/b/test_y.py"]})
-    files = ("a/test_z.py", "a/test_x.py", "a/b/test_z.py", "a/b/test_y.py", "ab/test_x.py")
-    assert [planned.runs_of(file) for file in files] == [["gate"], ["nightly"], ["nightly"], ["by_hand"], []]
+    planned = Plan({"gate": ["a", "a/b/c"], "nightly": ["a/test_x.py", "a/b"], "by_hand": ["a/b/test_y.py"]})
+    files = ("a/test_z.py", "a/test_x.py", "a/b/test_z.py", "a/b/test_y.py", "a/b/c/test_x.py", "ab/test_x.py")
+    assert [planned.runs_of(file) for file in files] == [["gate"], ["nightly"], ["nightly"], ["by_hand"], ["gate"], []]
 
 
 def test_few_tests_are_flaky_and_each_has_a_date_and_a_suspected_cause() -> None:

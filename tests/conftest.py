@@ -1,5 +1,6 @@
 """Fixtures of the end-to-end tests: servers started for real, each in its own directory, each gone afterwards."""
 
+import contextlib
 import os
 import signal
 import sys
@@ -224,6 +225,12 @@ def gate(tmp_path: Path) -> Iterator[Gate]:
 @pytest.fixture
 def clock(tmp_path: Path) -> Iterator[Clock]:
     """A clock for the servers that are given its `environment`."""
-    ahead = Clock(tmp_path / "clock")
-    yield ahead
-    ahead.close()
+    with contextlib.closing(Clock(tmp_path / "clock")) as clock:
+        yield clock
+
+
+@pytest.fixture(scope="module")
+def shared_clock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clock]:
+    """A clock for the servers of `shared_serve`, which all tests of a module set forward."""
+    with contextlib.closing(Clock(tmp_path_factory.mktemp("clock") / "clock")) as clock:
+        yield clock

@@ -2,7 +2,6 @@
 
 import contextlib
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -28,17 +27,9 @@ SOON_S = 60
 
 
 @pytest.fixture(scope="module")
-def clock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clock]:
-    """All servers here follow it: each test has them for itself."""
-    ahead = Clock(tmp_path_factory.mktemp("clock") / "ahead")
-    yield ahead
-    ahead.close()
-
-
-@pytest.fixture(scope="module")
-def hurried(shared_serve: Serve, clock: Clock) -> Server:
+def hurried(shared_serve: Serve, shared_clock: Clock) -> Server:
     deadlines = ("--header-timeout", f"{DEADLINE_S}", "--body-timeout", f"{DEADLINE_S}", *UNHURRIED)
-    return shared_serve("echo:app", *deadlines, "--keep-alive", "1000", env=clock.environment)
+    return shared_serve("echo:app", *deadlines, "--keep-alive", "1000", env=shared_clock.environment)
 
 
 def assert_timed_out(wire: Wire, clock: Clock) -> None:
@@ -57,55 +48,55 @@ def assert_told_so(wire: Wire) -> None:
     assert wire.closed()
 
 
-def test_a_head_that_stops_in_the_middle_gets_408(hurried: Server, clock: Clock) -> None:
+def test_a_head_that_stops_in_the_middle_gets_408(hurried: Server, shared_clock: Clock) -> None:
     with hurried.connect() as wire:
         wire.send(b"GET / HTTP/1.1\r\nHost: te")
-        assert_timed_out(wire, clock)
+        assert_timed_out(wire, shared_clock)
 
 
-def test_a_head_that_dribbles_gets_408_all_the_same(hurried: Server, clock: Clock) -> None:
+def test_a_head_that_dribbles_gets_408_all_the_same(hurried: Server, shared_clock: Clock) -> None:
     """The deadline is for the whole head: a byte now and then does not push it on (the attack called slow-loris)."""
     with hurried.connect() as wire:
         wire.send(b"GET / HTTP/1.1\r\n")
         until_read(wire)
         for _ in range(3):
-            clock.advance(DEADLINE_S * 0.2)
+            shared_clock.advance(DEADLINE_S * 0.2)
             wire.send(b"X-A: 1\r\n")
             # The server looks at a head that drips every five seconds.
-            clock.advance(5)
+            shared_clock.advance(5)
             until_read(wire)
             assert wire.silent(0.1)
-        clock.advance(DEADLINE_S * 0.4)
+        shared_clock.advance(DEADLINE_S * 0.4)
         assert_told_so(wire)
 
 
-def test_the_second_request_of_a_connection_has_its_own_deadline(hurried: Server, clock: Clock) -> None:
+def test_the_second_request_of_a_connection_has_its_own_deadline(hurried: Server, shared_clock: Clock) -> None:
     with hurried.connect() as wire:
         assert wire.get("/").status == 200
-        clock.advance(SOON_S)
+        shared_clock.advance(SOON_S)
         wire.send(b"GET /")
-        assert_timed_out(wire, clock)
+        assert_timed_out(wire, shared_clock)
 
 
-def test_a_body_that_stops_in_the_middle_gets_408(hurried: Server, clock: Clock) -> None:
+def test_a_body_that_stops_in_the_middle_gets_408(hurried: Server, shared_clock: Clock) -> None:
     with hurried.connect() as wire:
         wire.send(request("POST", "/", ["Content-Length: 10"]) + b"half")
-        assert_timed_out(wire, clock)
+        assert_timed_out(wire, shared_clock)
 
 
-def test_a_chunked_body_that_stops_in_the_middle_gets_408(hurried: Server, clock: Clock) -> None:
+def test_a_chunked_body_that_stops_in_the_middle_gets_408(hurried: Server, shared_clock: Clock) -> None:
     with hurried.connect() as wire:
         wire.send(request("POST", "/", ["Transfer-Encoding: chunked"]) + b"5\r\nhel")
-        assert_timed_out(wire, clock)
+        assert_timed_out(wire, shared_clock)
 
 
-def test_a_slow_body_that_keeps_coming_is_served(hurried: Server, clock: Clock) -> None:
+def test_a_slow_body_that_keeps_coming_is_served(hurried: Server, shared_clock: Clock) -> None:
     """The deadline of the body is for a pause, so that a long upload over a thin line gets through."""
     with hurried.connect() as wire:
         wire.send(request("POST", "/", ["Content-Length: 5"]))
         for byte in b"hello":
             until_read(wire)
-            clock.advance(SOON_S)
+            shared_clock.advance(SOON_S)
             assert wire.silent(0.1)
             wire.send(bytes([byte]))
         assert wire.response().json()["length"] == 5
@@ -121,7 +112,7 @@ def test_a_connection_that_never_says_a_word_is_closed(serve: Serve) -> None:
         assert time.monotonic() - since_s >= 0.9
 
 
-def test_many_slow_clients_do_not_keep_a_quick_one_waiting(hurried: Server, clock: Clock) -> None:
+def test_many_slow_clients_do_not_keep_a_quick_one_waiting(hurried: Server, shared_clock: Clock) -> None:
     slow = []
     for _ in range(100):
         slow.append(hurried.connect())
@@ -129,7 +120,7 @@ def test_many_slow_clients_do_not_keep_a_quick_one_waiting(hurried: Server, cloc
     until_read(*slow)
     with hurried.connect() as quick:
         assert quick.get("/").status == 200
-    clock.advance(DEADLINE_S)
+    shared_clock.advance(DEADLINE_S)
     for wire in slow:
         assert wire.response().status == 408
         wire.close()

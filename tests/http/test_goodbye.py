@@ -4,10 +4,8 @@ Closing a socket with bytes unread sends a reset, which may overtake the answer 
 """
 
 import contextlib
-import fcntl
 import socket
 import sys
-import termios
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +18,7 @@ from support.gate import Gate
 from support.haste import LINGERS_S, in_haste
 from support.patience import eventually
 from support.server import UNHURRIED, Serve, Server
-from support.unread import until_read
+from support.unread import unacknowledged_bytes, until_read
 from support.wire import Wire, chunked, request
 
 pytestmark = pytest.mark.own("gunicorn resets")
@@ -60,16 +58,8 @@ REFUSED = {
 
 
 @pytest.fixture(scope="module")
-def clock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clock]:
-    """Of both servers."""
-    ahead = Clock(tmp_path_factory.mktemp("clock") / "ahead")
-    yield ahead
-    ahead.close()
-
-
-@pytest.fixture(scope="module")
-def tcp(shared_serve: Serve, clock: Clock) -> Server:
-    return shared_serve("echo:app", *LIMITS, env=clock.environment)
+def tcp(shared_serve: Serve, shared_clock: Clock) -> Server:
+    return shared_serve("echo:app", *LIMITS, env=shared_clock.environment)
 
 
 @pytest.fixture(scope="module")
@@ -81,8 +71,8 @@ def whole(shared_serve: Serve) -> Server:
 
 
 @pytest.fixture(scope="module")
-def unix(shared_serve: Serve, clock: Clock) -> Server:
-    return shared_serve("echo:app", *LIMITS, bind="unix:server.sock", env=clock.environment)
+def unix(shared_serve: Serve, shared_clock: Clock) -> Server:
+    return shared_serve("echo:app", *LIMITS, bind="unix:server.sock", env=shared_clock.environment)
 
 
 @pytest.fixture(params=["tcp", "unix"])
@@ -168,17 +158,11 @@ def test_a_client_that_pauses_is_told_at_once_that_no_more_comes(tcp: Server, ca
             assert wire.rest() == b""
             for _ in range(2):
                 wire.send(b"more")
-                eventually(lambda: not unacknowledged(wire), "the server's side takes it")
+                eventually(lambda: not unacknowledged_bytes(wire.sock), "the server's side takes it")
             state = wire.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
             assert state == TCP_CLOSE_WAIT, "a reset"
 
     in_haste(ask, LINGERS_S)
-
-
-def unacknowledged(wire: Wire) -> int:
-    """Bytes that the other side's kernel has not taken (SIOCOUTQ, tcp(7))."""
-    answer = fcntl.ioctl(wire.sock, termios.TIOCOUTQ, bytes(4))
-    return int.from_bytes(answer, sys.byteorder)
 
 
 STARTED = {
@@ -188,12 +172,12 @@ STARTED = {
 
 
 @pytest.mark.parametrize("started", STARTED.values(), ids=STARTED)
-def test_408_for_a_head_and_for_a_body(server: Server, clock: Clock, started: bytes) -> None:
+def test_408_for_a_head_and_for_a_body(server: Server, shared_clock: Clock, started: bytes) -> None:
     def ask() -> None:
         with server.connect() as wire:
             wire.send(started)
             until_read(wire)
-            clock.advance(DEADLINE_S)
+            shared_clock.advance(DEADLINE_S)
             assert wire.response().status == 408
             wire.send(FLOOD)
             wire.half_close()
@@ -258,7 +242,7 @@ def test_a_client_that_never_stops_costs_a_bounded_amount(server: Server) -> Non
     assert sent < 100_000_000
 
 
-def test_a_client_that_never_stops_costs_a_bounded_time(server: Server, clock: Clock) -> None:
+def test_a_client_that_never_stops_costs_a_bounded_time(server: Server, shared_clock: Clock) -> None:
     """Also if it never pauses for so long that it is not waited for any more."""
     with server.connect() as wire:
         wire.send(request("POST", "/", ["Content-Length: 1000000000000"]))
@@ -269,7 +253,7 @@ def test_a_client_that_never_stops_costs_a_bounded_time(server: Server, clock: C
                 # Less wakes the server later.
                 wire.send(FLOOD[:20_000])
                 until_read(wire)
-                clock.advance(1)
+                shared_clock.advance(1)
                 took_s += 1
         assert took_s < 20
 

@@ -14,6 +14,7 @@ import pytest
 from support.counts import Counts
 from support.gate import Gate
 from support.patience import eventually
+from support.processes import sleeps
 from support.server import Serve, Server
 from support.wire import Response, Wire, request
 
@@ -229,7 +230,7 @@ class TestSpool:
             # The rest stays in memory until the body ends. Asleep, so that no write is under way.
             written = len(BIG) - SPOOL_WRITE_BYTES
             eventually(
-                lambda: sum(spooled_sizes(server)) >= written and is_asleep(acceptor_of(server)),
+                lambda: sum(spooled_sizes(server)) >= written and sleeps(acceptor_of(server).pid),
                 "as much of the first body is on the disk as will be for now",
             )
             assert_not_stored(second.post("/", BIG))
@@ -257,12 +258,6 @@ def spooled_sizes(server: Server) -> list[int]:
             if path.is_file():
                 sizes.append(path.stat().st_size)
     return sizes
-
-
-def is_asleep(process: psutil.Process) -> bool:
-    """Each thread of it waits for something (proc_pid_stat(5)); one that is kept from running does not."""
-    stats = [path.read_text() for path in Path(f"/proc/{process.pid}/task").glob("*/stat")]
-    return all(stat.rpartition(")")[2].split()[0] == "S" for stat in stats)
 
 
 def assert_not_stored(response: Response) -> None:

@@ -19,11 +19,15 @@ def until_read(*wires: Wire) -> None:
 
 def unread_bytes(sock: socket.socket) -> int:
     """The bytes sent that the server has not read: for a unix socket the kernel counts them (unix(7))."""
-    unacknowledged = int.from_bytes(fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
     if sock.family == socket.AF_UNIX:
-        return unacknowledged
+        return unacknowledged_bytes(sock)
     # The kernel goes on counting what a reset has made void.
-    return (unacknowledged or _queues(sock)[1]) if _is_connected(sock) else 0
+    return (unacknowledged_bytes(sock) or _queues(sock)[1]) if _is_connected(sock) else 0
+
+
+def unacknowledged_bytes(sock: socket.socket) -> int:
+    """The bytes sent that the kernel of the other side has not taken (SIOCOUTQ in tcp(7))."""
+    return int.from_bytes(fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
 
 
 def untaken_bytes(sock: socket.socket) -> int:

@@ -1,7 +1,6 @@
 """Servers of asynchronous apps: stanchion with each event loop, and uvicorn, which many apps are written against."""
 
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -45,13 +44,14 @@ def all_run(begin: Callable[[], int], workers: int, least: int = 0) -> None:
 
     While a worker gets no core, others take what is its part.
     """
-    seen: set[int] = set()
-    count = 0
-    while len(seen) < workers or count < least:
-        if count >= max(workers, least):
-            time.sleep(0.05)
-        seen.add(begin())
-        count += 1
+    seen = {begin() for _ in range(max(workers, least))}
+
+    def all_do() -> bool:
+        if len(seen) < workers:
+            seen.add(begin())
+        return len(seen) == workers
+
+    eventually(all_do, "each worker runs some")
 
 
 def all_turn(server: Server, workers: int) -> None:

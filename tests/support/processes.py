@@ -68,11 +68,12 @@ def pid_in(pidfile: Path) -> int | None:
 
 
 def gone(pid: int, within_s: float = PATIENCE_S) -> None:
-    """Wait until a process has ended (a zombie has)."""
+    """Wait until a process has ended (a zombie has), with all its threads: the main one may die first."""
 
     def ended() -> bool:
         try:
-            return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+            process = psutil.Process(pid)
+            return process.status() == psutil.STATUS_ZOMBIE and process.num_threads() == 1
         except psutil.NoSuchProcess:
             return True
 

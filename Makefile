@@ -109,7 +109,7 @@ test-together: test-needs ## Run the Python and end-to-end tests of the gate, se
 .PHONY: test-ordinary
 test-ordinary: test-needs ## As root: run the tests that depend on privileges as an ordinary user
 	scripts/try scripts/own-network scripts/as-ordinary-user $(BIN)/pytest $(TOGETHER) -m privileges -- --only gate $(PRIVILEGES)
-	scripts/try cargo test --locked --workspace --lib --tests --config 'target."cfg(unix)".runner = "$(CURDIR)/scripts/sys-as-ordinary-user"'
+	scripts/try cargo test --locked --workspace --tests --config 'target."cfg(unix)".runner = "$(CURDIR)/scripts/sys-as-ordinary-user"'
 
 # Files with such tests, so that the others need not be collected.
 PRIVILEGES = $(shell grep --recursive --files-with-matches --include='test_*.py' 'mark\.privileges' tests)

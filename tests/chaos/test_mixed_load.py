@@ -49,14 +49,18 @@ def victim(request: pytest.FixtureRequest, serve: Serve, gate: Gate, tmp_path: P
     return Victim(server, gate, counts, WORKERS * (CONCURRENCY if request.param == "loops" else 1))
 
 
-def run(load: Load, havoc: Deeds, aborters: int = 0) -> Account:
-    """The load, while each deed is done now and then."""
+def run(load: Load, havoc: Deeds, aborters: int = 0, until: str = "") -> Account:
+    """The load, while each deed is done now and then, and until one of the requests has ended so."""
     clients = [functools.partial(load.client, number) for number in range(CLIENTS)]
     clients += [functools.partial(streams.client, load, number) for number in range(-CARRIERS, 0)]
     leaving = [functools.partial(load.aborter, CLIENTS + number) for number in range(aborters)]
     leaving += [functools.partial(streams.leaver, load, -100 - number) for number in range(aborters // 2)]
     dice = random.Random(load.seed)
-    deeds = [functools.partial(at_random, random.Random(dice.random()), load.over, *deed) for deed in havoc]
+
+    def enough() -> bool:
+        return not until or load.account.ends[until] > 0
+
+    deeds = [functools.partial(at_random, random.Random(dice.random()), load.over, enough, *deed) for deed in havoc]
     run_all([*clients, *leaving, *deeds])
     print(f"clients saw {dict(load.account.ends)}, and {load.account.aborted} left")
     return load.account
@@ -66,7 +70,7 @@ def test_what_each_client_is_told_is_what_the_server_counts_while_workers_and_te
     load = Load(victim.server, seed())
     with nothing_leaks(victim):
         before = victim.counts.settled()
-        account = run(load, on_workers(victim, random.Random(load.seed)))
+        account = run(load, on_workers(victim, random.Random(load.seed)), until="refused_worker_died")
         rose = rise(before, victim.counts.settled())
         print(f"the server counted {rose}")
         assert not account.wrong, account.wrong[:5]

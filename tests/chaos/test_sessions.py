@@ -104,13 +104,17 @@ def has_all_memory(victim: Victim) -> None:
     eventually(is_echoed, "no memory is held for messages")
 
 
-def run(load: Load, talk: Talk, havoc: Deeds, leavers: int = 0) -> None:
-    """Requests and sessions, while each deed is done now and then."""
+def run(load: Load, talk: Talk, havoc: Deeds, leavers: int = 0, until: str = "") -> None:
+    """Requests and sessions, while each deed is done now and then, and until one of the sessions has ended so."""
     clients: list[Callable[[], None]] = [functools.partial(load.client, number) for number in range(CLIENTS)]
     clients += [functools.partial(talk.client, number) for number in range(TALKERS)]
     clients += [functools.partial(talk.leaver, TALKERS + number) for number in range(leavers)]
     dice = random.Random(load.seed)
-    deeds = [functools.partial(at_random, random.Random(dice.random()), load.over, *deed) for deed in havoc]
+
+    def enough() -> bool:
+        return not until or talk.requests.ends[until] > 0
+
+    deeds = [functools.partial(at_random, random.Random(dice.random()), load.over, enough, *deed) for deed in havoc]
     run_all([*clients, *deeds])
     print(f"clients saw {dict(load.account.ends)}, and of sessions {dict(talk.requests.ends)}")
     print(f"sessions: {dict(talk.sessions)}, {talk.heard} messages, and {talk.requests.aborted} left")
@@ -194,7 +198,7 @@ def test_sessions_are_told_to_come_again_while_generations_are_replaced_and_work
         dice = random.Random(load.seed)
         reload = (2, lambda: psutil.Process(victim.server.pid).send_signal(signal.SIGHUP))
         terminate = (1, lambda: one_of(victim.workers(), dice).terminate())
-        run(load, talk, [reload, terminate, *on_workers(victim, dice)])
+        run(load, talk, [reload, terminate, *on_workers(victim, dice)], until="cut_at_shutdown")
         requests, ended = risen(victim, before)
         right(load.account, talk.requests)
         ends = load.account.ends + talk.requests.ends
@@ -237,7 +241,7 @@ def test_sessions_are_told_to_come_again_while_masters_are_replaced_and_workers_
             (3, lambda: one_of(victim.named("stanchion-work"), dice).kill()),
             (0.3, lambda: one_of(victim.templates(), dice).kill()),
         ]
-        run(load, talk, deeds)
+        run(load, talk, deeds, until="cut_at_shutdown")
         upgrades = len(log.matches("upgraded: the new master", mark))
         whats_held(victim)
         requests = logged(victim, mark)

@@ -20,7 +20,7 @@ def test_a_line_that_stands_is_served_newest_first_and_sheds_its_oldest(
     serve: Serve, gate: Gate, tmp_path: Path, clock: Clock
 ) -> None:
     counts = Counts(tmp_path / "ctl")
-    line = ("--queue-order", "adaptive", "--queue-target", "100", "--queue-timeout", "0")
+    line = ("--queue-order", "adaptive", "--queue-target", "1000", "--queue-timeout", "0")
     times = ("--timeout", "0", "--keep-alive", "10000")
     server = serve("waiting:app", *line, *times, *counts.arguments, env=gate.environment | clock.environment)
     wires = [server.connect() for _ in range(1 + REQUESTS)]
@@ -33,9 +33,9 @@ def test_a_line_that_stands_is_served_newest_first_and_sheds_its_oldest(
         wire.send(request("GET", f"/served?{number}"))
         eventually(lambda number=number: counts.requests()["arrived"] == arrived + number, "it has come")
     # It stands after one target; after another one its oldest is shed, and the next one after a third.
-    clock.advance(199)
+    clock.advance(1900)
     assert not select.select([wire.sock for wire in wires], [], [], 0.5)[0]
-    clock.advance(2)
+    clock.advance(150)
     readable, _, _ = select.select([wire.sock for wire in wires], [], [], PATIENCE_S)
     gate.let_pass(1)
     responses = [wire.response() for wire in wires]

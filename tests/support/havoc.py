@@ -204,10 +204,17 @@ class Load:
                 dice.choice((Wire.close, Wire.reset, Wire.half_close))(wire)
 
 
-def at_random(dice: random.Random, over: threading.Event, per_s: float, deed: Callable[[], object]) -> None:
-    """Until it is over, so many times a second on average."""
-    until_s = time.monotonic() + DURATION_S
-    while time.monotonic() < until_s and not over.wait(dice.expovariate(per_s)):
+def at_random(
+    dice: random.Random, over: threading.Event, enough: Callable[[], bool], per_s: float, deed: Callable[[], object]
+) -> None:
+    """Does it so many times a second on average: for DURATION_S, and then until it is enough."""
+    begun_s = time.monotonic()
+
+    def is_over() -> bool:
+        took_s = time.monotonic() - begun_s
+        return took_s >= DURATION_S and (enough() or took_s >= DURATION_S + PATIENCE_S)
+
+    while not is_over() and not over.wait(dice.expovariate(per_s)):
         with contextlib.suppress(psutil.NoSuchProcess):
             deed()
     over.set()

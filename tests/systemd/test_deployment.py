@@ -54,7 +54,7 @@ def load(serving: Deployment) -> Iterator[Load]:
 
 def test_start_returns_when_it_serves(deployment: Deployment) -> None:
     deployment.systemctl("start", "stanchion.service")
-    assert f"ready: {WORKERS} workers" in deployment.journal()
+    eventually(lambda: f"ready: {WORKERS} workers" in deployment.journal(), "the journal has it")
     assert deployment.shown("StatusText") == [f"serving, {WORKERS} workers"]
     assert "Failed to parse" not in deployment.guest.run("journalctl", "--no-pager").stdout
     assert deployment.answer(deployment.nginx) == "1"

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::io::{self, BufRead as _, IoSlice, Write as _};
 
-use rustls::{ProtocolVersion, ServerConnection};
+use rustls::{ProtocolVersion, ServerConnection, SupportedCipherSuite};
 use rustls_pki_types::CertificateDer;
 
 use crate::config::{Choice, Config};
@@ -15,6 +15,10 @@ use crate::suites::name_of;
 pub const CIPHERTEXT_BYTES_MAX: usize = 64 << 10;
 /// While more than this is not read, no more is taken in. rustls has the same limit, beyond which it refuses to.
 const PLAINTEXT_BYTES_MAX: usize = 16 << 10;
+/// A record holds so much (RFC 8446 section 5.1).
+const RECORD_BYTES_MAX: usize = 16 << 10;
+/// Records that the keys are good for and that carry no plaintext of ours: those of the handshake, alerts, and one write's.
+const RECORDS_KEPT_BACK: u64 = 64;
 
 /// Why a connection cannot go on: the client's fault, who is told by an alert.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +44,8 @@ pub struct Tls {
     is_closed: bool,
     /// Nothing has come yet.
     is_fresh: bool,
+    /// So many records of plaintext were written.
+    records: u64,
 }
 
 impl Tls {
@@ -61,15 +67,19 @@ impl Tls {
             has_failed: false,
             is_closed: false,
             is_fresh: true,
+            records: 0,
         })
     }
 
     /// Takes in what has come; gives how much of it: not all if plaintext is to be read first, or the client has said that
-    /// there is none to come.
+    /// there is none to come. After [`Tls::close`] it is thrown away: the client could not be told of a fault in it.
     ///
     /// # Errors
     /// The client's. What it is told of that waits to be sent.
     pub fn take(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
+        if self.is_closed {
+            return Ok(bytes.len());
+        }
         let mut rest = bytes;
         self.is_fresh &= bytes.is_empty();
         while !rest.is_empty() && !self.is_over && self.unread <= PLAINTEXT_BYTES_MAX {
@@ -136,12 +146,30 @@ impl Tls {
         into.len() - before
     }
 
-    /// Encrypts what there is room for, of all of `slices` in turn; gives how much of them.
-    pub fn write(&mut self, slices: &[IoSlice<'_>]) -> usize {
-        // It fails for nobody: what it has no room for it does not take.
-        let len = self.inner.writer().write_vectored(slices).unwrap_or(0);
+    /// Encrypts what there is room for, of all of `slices` in turn; gives how much of them, which is nothing while there is
+    /// no room.
+    ///
+    /// # Errors
+    /// The connection has failed (rustls refuses to encrypt from then on), or has used up its keys.
+    pub fn write(&mut self, slices: &[IoSlice<'_>]) -> Result<usize, Fault> {
+        if self.records_left() == 0 {
+            return Err(self.failed("the keys of this connection are used up".to_owned()));
+        }
+        let written = self.inner.writer().write_vectored(slices);
+        let len = written.map_err(|error| self.failed(error.to_string()))?;
+        self.records += len.div_ceil(RECORD_BYTES_MAX) as u64;
         self.count();
-        len
+        Ok(len)
+    }
+
+    /// How many records may still be sent. rustls renews the keys of TLS 1.3. It has no others in TLS 1.2, where it drops
+    /// what is written beyond the limit and says that it took it (RFC 9325 section 4.4 has the limits).
+    fn records_left(&self) -> u64 {
+        let Some(SupportedCipherSuite::Tls12(suite)) = self.inner.negotiated_cipher_suite() else {
+            return u64::MAX;
+        };
+        let limit = suite.common.confidentiality_limit;
+        limit.saturating_sub(RECORDS_KEPT_BACK + self.records)
     }
 
     /// Counts what waits. Without anything that has come, rustls does nothing else.

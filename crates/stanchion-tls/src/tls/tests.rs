@@ -155,7 +155,7 @@ fn bytes_go_both_ways_in_whatever_pieces_they_come() {
                 IoSlice::new(b""),
                 IoSlice::new(b"wer"),
             ];
-            assert_eq!(server.write(&parts), 6);
+            assert_eq!(server.write(&parts), Ok(6));
             talk(&mut client, &mut server, step).unwrap();
             let mut got = [0; 9];
             assert_eq!(client.reader().read(&mut got).unwrap(), 6);
@@ -171,7 +171,7 @@ fn what_waits_to_be_sent_is_bounded() {
     let mut left = &block[..];
     let mut got = Vec::new();
     while !left.is_empty() {
-        let len = server.write(&[IoSlice::new(left)]);
+        let len = server.write(&[IoSlice::new(left)]).unwrap();
         assert!(len > 0);
         left = &left[len..];
         let waiting = server.waiting();
@@ -179,7 +179,7 @@ fn what_waits_to_be_sent_is_bounded() {
             waiting >= len && waiting <= CIPHERTEXT_BYTES_MAX + 1024,
             "{waiting}"
         );
-        assert_eq!(server.write(&[IoSlice::new(&block)]), 0);
+        assert_eq!(server.write(&[IoSlice::new(&block)]), Ok(0));
         // A socket takes some of it.
         let mut some = [0; 5000];
         let sent = server.send(&mut &mut some[..]).unwrap();
@@ -234,12 +234,49 @@ fn an_end_is_told_from_what_just_stops() {
     assert!(server.is_over() && server.unread() == 4);
     assert_eq!(server.take(b"more"), Ok(0));
     // It can still be answered.
-    assert_eq!(server.write(&[IoSlice::new(b"answer")]), 6);
+    assert_eq!(server.write(&[IoSlice::new(b"answer")]), Ok(6));
     server.close();
     hear(&mut client, &answered(&mut server)).unwrap();
     let mut got = Vec::new();
     client.reader().read_to_end(&mut got).unwrap();
     assert_eq!(got, b"answer");
+}
+
+#[test]
+fn a_connection_that_failed_takes_nothing_to_write() {
+    for versions in [OLD, NEW] {
+        let config = Arc::new(client_config(versions, false));
+        let (mut client, mut server) = (client_of(&config, "one.test"), server(options()));
+        talk(&mut client, &mut server, usize::MAX).unwrap();
+        let garbage = [&b"\x17\x03\x03\x00\x20"[..], &[0; 32]].concat();
+        server.take(&garbage).unwrap_err();
+        server.write(&[IoSlice::new(b"answer")]).unwrap_err();
+        // Also once the client has its alert.
+        hear(&mut client, &answered(&mut server)).unwrap_err();
+        server.write(&[IoSlice::new(b"answer")]).unwrap_err();
+    }
+}
+
+#[test]
+fn a_client_that_was_told_the_end_cannot_fail() {
+    let (_, mut server) = joined("one.test");
+    server.close();
+    assert_eq!(server.take(b"garbage"), Ok(7));
+    assert!(!server.has_failed());
+}
+
+#[test]
+fn keys_of_tls_1_2_are_used_up_by_records_and_those_of_tls_1_3_renewed() {
+    for (versions, is_renewed) in [(OLD, false), (NEW, true)] {
+        let config = Arc::new(client_config(versions, false));
+        let (mut client, mut server) = (client_of(&config, "one.test"), server(options()));
+        talk(&mut client, &mut server, usize::MAX).unwrap();
+        // AES-GCM: 2²⁴ records (RFC 9325 section 4.4).
+        server.records = (1 << 24) - RECORDS_KEPT_BACK - 1;
+        assert_eq!(server.write(&[IoSlice::new(b"last")]), Ok(4));
+        let more = server.write(&[IoSlice::new(b"more")]);
+        assert_eq!(more.is_ok(), is_renewed, "{more:?}");
+    }
 }
 
 #[test]

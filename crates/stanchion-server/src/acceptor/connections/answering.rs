@@ -284,10 +284,8 @@ impl Connection {
             if hints.unsent().is_empty() {
                 return true;
             }
-            let len = match self.transport.write(hints.unsent()) {
-                Written::Bytes(len) => len,
-                Written::Full => 0,
-                Written::Failed => return false,
+            let Ok(len) = self.transport.write(hints.unsent()).len() else {
+                return false;
             };
             hints.sent(len);
             self.intake.wrote(len, requests.now_us);
@@ -300,7 +298,7 @@ impl Connection {
     /// is no room for any, it has not taken its last answer, and does not wait for this.
     pub(super) fn write_interim(&mut self, bytes: &[u8]) -> bool {
         match self.transport.write(bytes) {
-            Written::Bytes(len) => len == bytes.len(),
+            Written::Bytes(len) => len.get() == bytes.len(),
             Written::Full => true,
             Written::Failed => false,
         }

@@ -7,13 +7,9 @@ use super::transport::{Read, Written};
 use crate::acceptor::poller::Poller;
 use crate::acceptor::requests::Requests;
 
-/// How much is read and written in one go, before others have their turn.
-const TURN_BYTES_MAX: usize = 1 << 20;
-
 impl Connection {
     /// Goes on with a WebSocket.
     pub(super) fn attend(&mut self, requests: &mut Requests, poller: &Poller) -> Step {
-        let mut turn_bytes = 0;
         if let Phase::Session(session) = &mut self.phase {
             session.ticket.seen();
             session.retire(self.number, requests);
@@ -28,15 +24,14 @@ impl Connection {
             if let Some(written) = written {
                 match written {
                     Written::Bytes(len) => {
-                        self.intake.wrote(len, requests.now_us);
-                        turn_bytes += len;
-                        if !session.pending.is_empty() && turn_bytes < TURN_BYTES_MAX {
+                        self.intake.wrote(len.get(), requests.now_us);
+                        if !session.pending.is_empty() {
+                            if self.transport.has_had_its_turn() {
+                                self.wake_later(requests);
+                                return Step::Wait;
+                            }
                             // The kernel tells of room only once it was found to have none (epoll(7), EPOLLET).
                             continue;
-                        }
-                        if !session.pending.is_empty() {
-                            self.wake_later(requests);
-                            return Step::Wait;
                         }
                     }
                     Written::Full => {
@@ -59,7 +54,6 @@ impl Connection {
             let Some(progress) = self.hear(requests) else {
                 return self.lose(requests);
             };
-            turn_bytes += progress;
             let Phase::Session(session) = &mut self.phase else {
                 return Step::On;
             };
@@ -72,7 +66,7 @@ impl Connection {
                 }
                 return Step::Wait;
             }
-            if turn_bytes >= TURN_BYTES_MAX {
+            if self.transport.has_had_its_turn() {
                 self.wake_later(requests);
                 return Step::Wait;
             }
@@ -111,7 +105,8 @@ impl Connection {
                 *ahead = Bytes::copy_from_slice(&scratch[len - left..]);
                 Some(len)
             }
-            Read::Nothing => Some(0),
+            // Records without plaintext may have taken the turn, and more may be there.
+            Read::Nothing => Some(usize::from(transport.has_had_its_turn())),
             Read::End | Read::Failed => None,
         })
     }

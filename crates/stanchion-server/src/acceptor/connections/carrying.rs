@@ -23,8 +23,6 @@ use crate::acceptor::poller::Poller;
 use crate::acceptor::requests::Requests;
 use crate::settings::Settings;
 
-/// How much is read in one go, before others have their turn.
-const TURN_BYTES_MAX: usize = 256 << 10;
 /// So much of what is to be sent waits for the socket; h2 keeps the rest, which is bounded for each stream.
 const OUTWARD_BYTES_MAX: usize = 64 << 10;
 /// So much of an answer waits in its stream for the others, or for the socket.
@@ -366,7 +364,7 @@ impl Carrier {
         }
         let written = transport.write(&wire.outward);
         if let Written::Bytes(len) = written {
-            wire.outward.drain(..len);
+            wire.outward.drain(..len.get());
         }
         Some(written)
     }
@@ -391,7 +389,6 @@ impl Connection {
 
     /// Goes on with HTTP/2.
     pub(super) fn carry(&mut self, requests: &mut Requests, poller: &Poller) -> Step {
-        let mut turn_bytes = 0;
         loop {
             let Phase::Carrying(carrier) = &mut self.phase else {
                 return Step::On;
@@ -399,7 +396,12 @@ impl Connection {
             carrier.turn();
             let has_room = match carrier.write(&mut self.transport) {
                 Some(Written::Bytes(len)) => {
-                    self.intake.wrote(len, requests.now_us);
+                    self.intake.wrote(len.get(), requests.now_us);
+                    if self.transport.has_had_its_turn() {
+                        carrier.rest(requests.now_us);
+                        self.wake_later(requests);
+                        return Step::Wait;
+                    }
                     // The kernel tells of room only once it was found to have none (epoll(7), EPOLLET).
                     continue;
                 }
@@ -421,7 +423,7 @@ impl Connection {
             // What has come is not read before there is room for what follows from it.
             let is_unread = carrier.wire.borrow().is_unread();
             let waits = is_unread || carrier.is_over() || !self.transport.is_readable();
-            if waits || turn_bytes >= TURN_BYTES_MAX {
+            if waits || self.transport.has_had_its_turn() {
                 // Not before: it may have been woken by a request.
                 let asked = self.requests.saturating_add(carrier.brought.len() as u32);
                 let is_last = carrier.is_served(asked, &requests.common.settings)
@@ -445,10 +447,7 @@ impl Connection {
             });
             let mut wire = carrier.wire.borrow_mut();
             match read {
-                (Read::Bytes(len), bytes) => {
-                    turn_bytes += len;
-                    wire.inward = bytes;
-                }
+                (Read::Bytes(_), bytes) => wire.inward = bytes,
                 (Read::Nothing, _) => {}
                 (Read::End, _) => wire.ended = true,
                 (Read::Failed, _) => return Step::Close,

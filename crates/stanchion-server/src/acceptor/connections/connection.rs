@@ -42,8 +42,6 @@ pub(crate) struct Connection {
     pub(super) ahead: Bytes,
     /// Requests so far.
     pub(super) requests: u32,
-    /// Bytes of a body that were read in this turn.
-    pub(super) turn_bytes: usize,
     /// The next answer is the last.
     pub(super) closing: bool,
     /// The client may still be sending what nobody will read as a request.
@@ -146,7 +144,6 @@ impl Connection {
             intake: Intake::default(),
             ahead: Bytes::new(),
             requests: 0,
-            turn_bytes: 0,
             closing: false,
             unread: false,
             claim,
@@ -166,7 +163,7 @@ impl Connection {
         }
         self.transport.ask();
         // It may have told of room; if that is of no use any more, whoever writes or reads next finds out.
-        self.transport.flush();
+        let _ = self.transport.flush();
         let fate = self.do_what_can_be_done(requests, poller);
         self.transport.watch_for_unsent(poller);
         fate
@@ -174,7 +171,7 @@ impl Connection {
 
     fn do_what_can_be_done(&mut self, requests: &mut Requests, poller: &Poller) -> Fate {
         let last = self.requests.wrapping_add(REQUESTS_A_TURN_MAX);
-        self.turn_bytes = 0;
+        self.transport.begin_turn();
         loop {
             let step = match &self.phase {
                 Phase::New { .. } if self.peer.sends_proxy_header => {

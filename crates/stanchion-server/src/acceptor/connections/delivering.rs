@@ -4,15 +4,12 @@ use bytes::Bytes;
 use tracing::warn;
 
 use super::connection::{Connection, Phase, Step};
-use super::sending::{Sending, Source};
+use super::sending::{Fetched, Sending, Source};
 use super::transport::Written;
 use crate::acceptor::poller::Poller;
 use crate::acceptor::requests::Requests;
 use crate::acceptor::requests::file::Stretch;
 use crate::tally::Outcome;
-
-/// How much of an answer is written in one go, before others have their turn.
-const TURN_BYTES_MAX: usize = 1 << 20;
 
 impl Connection {
     /// Sends what there is of an answer: mostly all of it, at once.
@@ -31,14 +28,10 @@ impl Connection {
             } else {
                 self.transport.write(&out)
             };
-            let written = match written {
-                Written::Bytes(len) => len,
-                Written::Full => 0,
-                Written::Failed => {
-                    requests.give_out(out);
-                    sending.abandon(requests);
-                    return Step::Close;
-                }
+            let Ok(written) = written.len() else {
+                requests.give_out(out);
+                sending.abandon(requests);
+                return Step::Close;
             };
             self.intake.wrote(written, requests.now_us);
             if written == out.len() {
@@ -61,7 +54,6 @@ impl Connection {
 
     /// Goes on with an answer.
     pub(super) fn send(&mut self, requests: &mut Requests, poller: &Poller) -> Step {
-        let mut turn_bytes = 0;
         if let Err(refusal) = self.take_in(requests) {
             return self.call_off(refusal, requests);
         }
@@ -71,41 +63,34 @@ impl Connection {
             };
             let in_place = self.transport.socket().is_some();
             sending.fill(self.number, in_place, requests);
-            if let Some(written) = sending.fetch(&self.transport, requests) {
-                match written {
-                    // It is the end; or what is there is kept for a client that is behind, or its worker would have to
-                    // wait for it.
-                    Written::Bytes(0) | Written::Full => {}
-                    Written::Bytes(bytes) => {
-                        self.intake.wrote(bytes, requests.now_us);
-                        turn_bytes += bytes;
-                    }
-                    Written::Failed => return self.broke(requests),
+            match sending.fetch(&mut self.transport, requests) {
+                // It is the end; or what is there is kept for a client that is behind, or its worker would have to wait for
+                // it.
+                Fetched::News | Fetched::Sent(Written::Full) => {}
+                Fetched::Sent(Written::Bytes(len)) => {
+                    self.intake.wrote(len.get(), requests.now_us);
                 }
-            } else if sending.pending.is_empty() {
-                match self.go_on(requests, poller) {
-                    Ok(bytes) => turn_bytes += bytes,
-                    Err(step) => return step,
-                }
-            } else {
-                match sending.write(&mut self.transport) {
-                    Written::Bytes(bytes) => {
-                        self.intake.wrote(bytes, requests.now_us);
-                        turn_bytes += bytes;
+                Fetched::Sent(Written::Failed) => return self.broke(requests),
+                Fetched::Nothing if sending.pending.is_empty() => {
+                    if let Err(step) = self.go_on(requests, poller) {
+                        return step;
                     }
+                }
+                Fetched::Nothing => match sending.write(&mut self.transport) {
+                    Written::Bytes(len) => self.intake.wrote(len.get(), requests.now_us),
                     Written::Full => return self.stall(requests, poller),
                     Written::Failed => return self.broke(requests),
-                }
+                },
             }
-            if turn_bytes >= TURN_BYTES_MAX {
+            if self.transport.has_had_its_turn() {
                 self.wake_later(requests);
                 return Step::Wait;
             }
         }
     }
 
-    /// All is out that was pending. Bytes that the kernel has taken of a file; or what to do now, if that is something else.
-    fn go_on(&mut self, requests: &mut Requests, poller: &Poller) -> Result<usize, Step> {
+    /// All is out that was pending. The error is what to do now, if that is something else than to send.
+    fn go_on(&mut self, requests: &mut Requests, poller: &Poller) -> Result<(), Step> {
         let Phase::Sending(sending) = &mut self.phase else {
             return Err(Step::On);
         };
@@ -137,12 +122,11 @@ impl Connection {
                 offset,
                 len,
             } => match self.transport.send_file(bytes, offset, len) {
-                Ok(Written::Bytes(len)) if file.sent(len) => {
-                    self.intake.wrote(len, requests.now_us);
-                    sending.count(len);
-                    return Ok(len);
+                Ok(Written::Bytes(len)) => {
+                    file.sent(len.get());
+                    self.intake.wrote(len.get(), requests.now_us);
+                    sending.count(len.get());
                 }
-                Ok(Written::Bytes(_)) => sending.break_off(),
                 Ok(Written::Full) => return Err(self.stall(requests, poller)),
                 Ok(Written::Failed) => return Err(self.broke(requests)),
                 Err(error) => {
@@ -151,7 +135,7 @@ impl Connection {
                 }
             },
         }
-        Ok(0)
+        Ok(())
     }
 
     fn broke(&mut self, requests: &mut Requests) -> Step {

@@ -8,7 +8,7 @@ use stanchion_tls::{Fault, Tls};
 use tracing::debug;
 
 use super::connection::{Connection, Phase, Step};
-use super::transport::{Read, Written};
+use super::transport::{Broken, Read};
 use crate::acceptor::dispatch::refusal::Refusal;
 use crate::acceptor::dispatch::request::Peer;
 use crate::acceptor::requests::Requests;
@@ -106,7 +106,7 @@ impl Connection {
                 }
             }
         }
-        if self.transport.flush() == Written::Failed {
+        if self.transport.flush() == Err(Broken) {
             return Step::Close;
         }
         if self
@@ -193,7 +193,8 @@ impl Connection {
     /// The client does not do its part, and is told so by an alert.
     fn fail_handshake(&mut self, fault: &Fault, requests: &mut Requests) -> Step {
         requests.handshake_failed(fault, &self.peer.address);
-        self.transport.flush();
+        // What the kernel has no room for follows when it has.
+        let _ = self.transport.flush();
         self.transport.heed_no_more();
         self.say_last(&[], requests)
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::connection::{Connection, Phase, Step};
-use super::transport::{Read, Written};
+use super::transport::{Broken, Read};
 use crate::acceptor::poller::Poller;
 use crate::acceptor::requests::Requests;
 
@@ -22,8 +22,6 @@ const LINGER_BYTES_MAX: usize = 64 << 20;
 const WASTE_BYTES: u16 = 16 << 10;
 /// How long writing a last word may take.
 pub(super) const LAST_WORD: Duration = Duration::from_secs(1);
-/// How much is thrown away in one go, before others have their turn.
-const TURN_BYTES_MAX: usize = 1 << 20;
 
 /// A connection that is seen out.
 pub(super) struct Leaving {
@@ -66,10 +64,9 @@ impl Connection {
         let written = if word.is_empty() {
             0
         } else {
-            match self.transport.write_last(word) {
-                Written::Bytes(len) => len,
-                Written::Full => 0,
-                Written::Failed => return Step::Close,
+            match self.transport.write_last(word).len() {
+                Ok(len) => len,
+                Err(Broken) => return Step::Close,
             }
         };
         self.ahead = Bytes::new();
@@ -91,8 +88,16 @@ impl Connection {
 
     fn has_more(&mut self, requests: &mut Requests) -> bool {
         // Also if the kernel has told of nothing: it may be about to.
+        let (read, wasted) = self.throw_away(requests);
+        matches!(read, Read::Bytes(_)) || wasted > 0
+    }
+
+    /// Reads what has come, and throws it away. Gives how many bytes of the socket that were, too: they need not hold any
+    /// plaintext.
+    fn throw_away(&mut self, requests: &mut Requests) -> (Read, usize) {
+        let before = self.transport.turn_bytes();
         let read = requests.with_scratch(|scratch, _| self.transport.read(scratch));
-        matches!(read, Read::Bytes(_))
+        (read, self.transport.turn_bytes() - before)
     }
 
     pub(super) fn see_out(&mut self, requests: &mut Requests, poller: &Poller) -> Step {
@@ -100,10 +105,9 @@ impl Connection {
             return Step::On;
         };
         if !leaving.last_word.is_empty() {
-            match self.transport.write(&leaving.last_word) {
-                Written::Bytes(len) => drop(leaving.last_word.drain(..len)),
-                Written::Full => {}
-                Written::Failed => return Step::Close,
+            match self.transport.write(&leaving.last_word).len() {
+                Ok(len) => drop(leaving.last_word.drain(..len)),
+                Err(Broken) => return Step::Close,
             }
             if leaving.last_word.is_empty() {
                 self.transport.end();
@@ -132,23 +136,24 @@ impl Connection {
             self.intake.wrote(0, requests.now_us);
             (leaving.since_us, leaving.last_us) = (requests.now_us, requests.now_us);
         }
-        let mut turn_bytes = 0;
         while self.transport.is_readable() {
-            if turn_bytes >= TURN_BYTES_MAX {
+            if self.transport.has_had_its_turn() {
                 self.wake_later(requests);
                 return Step::Wait;
             }
-            match requests.with_scratch(|scratch, _| self.transport.read(scratch)) {
-                Read::Bytes(len) => {
-                    turn_bytes += len;
-                    leaving.wasted += len;
-                    leaving.last_us = requests.now_us;
-                    if leaving.wasted >= LINGER_BYTES_MAX {
-                        return Step::Close;
-                    }
-                }
-                Read::Nothing => {}
-                Read::End | Read::Failed => return Step::Close,
+            let (read, wasted) = self.throw_away(requests);
+            if matches!(read, Read::End | Read::Failed) {
+                return Step::Close;
+            }
+            let Phase::Leaving(leaving) = &mut self.phase else {
+                return Step::On;
+            };
+            if wasted > 0 {
+                leaving.wasted += wasted;
+                leaving.last_us = requests.now_us;
+            }
+            if leaving.wasted >= LINGER_BYTES_MAX {
+                return Step::Close;
             }
         }
         Step::Wait

@@ -21,8 +21,6 @@ const OPERATORS_RULES: HeadRules = HeadRules {
     head_bytes: 16 << 10,
     permits: Permits::NONE,
 };
-/// How much of a body is read in one go, before others have their turn.
-const TURN_BYTES_MAX: usize = 1 << 20;
 /// RFC 9110 section 15.2.1.
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
@@ -120,6 +118,11 @@ impl Connection {
         }
         requests.with_scratch(|scratch, requests| match self.transport.read(scratch) {
             Read::Bytes(_) => self.head_came(Came::now(scratch), requests),
+            // All that came are records without plaintext.
+            Read::Nothing if self.transport.has_had_its_turn() => {
+                self.wake_later(requests);
+                Step::Wait
+            }
             Read::Nothing => {
                 self.doze(requests);
                 Step::Wait
@@ -307,7 +310,7 @@ impl Connection {
             body.early.wait(&body.sink, self.number, requests);
             return Step::Wait;
         }
-        if self.turn_bytes >= TURN_BYTES_MAX {
+        if self.transport.has_had_its_turn() {
             self.wake_later(requests);
             return Step::Wait;
         }
@@ -318,7 +321,6 @@ impl Connection {
             let read = self.transport.read(place);
             let extra = match read {
                 Read::Bytes(len) => {
-                    self.turn_bytes += len;
                     let extra = (len as u64).saturating_sub(plain) as usize;
                     let kept = place.len() - extra;
                     self.ahead = Bytes::copy_from_slice(&place[kept..]);
@@ -337,10 +339,7 @@ impl Connection {
         }
         let mut come = |buffer: &mut Vec<u8>, requests: &mut Requests| {
             match self.transport.read(buffer) {
-                Read::Bytes(len) => {
-                    self.turn_bytes += len;
-                    self.body_came(Came::now(buffer), requests)
-                }
+                Read::Bytes(_) => self.body_came(Came::now(buffer), requests),
                 // It is not readable any more.
                 Read::Nothing => Step::On,
                 Read::End if self.is_body_at_end() => Step::On,

@@ -66,6 +66,16 @@ pub(super) enum Source {
     File(FileBody),
 }
 
+/// What has come of looking for more of a stream in its worker's memory.
+pub(super) enum Fetched {
+    /// There is some, and this has come of sending it.
+    Sent(Written),
+    /// The stream has something else to say, such as that it is over.
+    News,
+    /// There is nothing, or it is not to be fetched.
+    Nothing,
+}
+
 impl Asked {
     pub(super) fn count(&mut self, bytes: usize) {
         self.took(bytes);
@@ -177,32 +187,29 @@ impl Sending {
         }
     }
 
-    /// Sends what a worker has written of a stream from where it stands. `None` if there is nothing, or it is not to be
-    /// fetched.
-    pub(super) fn fetch(
-        &mut self,
-        transport: &Transport,
-        requests: &mut Requests,
-    ) -> Option<Written> {
+    /// Sends what a worker has written of a stream from where it stands.
+    pub(super) fn fetch(&mut self, transport: &mut Transport, requests: &mut Requests) -> Fetched {
         let (Source::Stream, Some(asked)) = (&self.source, &self.request) else {
-            return None;
+            return Fetched::Nothing;
         };
         if !asked.ticket.is_fetched() || self.pending.len() >= BEFORE_MAX {
-            return None;
+            return Fetched::Nothing;
         }
         let ticket = Rc::clone(&asked.ticket);
         let there = requests.dispatch.fetchable(&ticket);
         if there.len > 0
             && let Some(written) = self.send_from_worker(&ticket, there, transport, requests)
         {
-            return Some(written);
+            return Fetched::Sent(written);
         }
         // Nothing is there; perhaps it is the end.
         ticket.expects();
         requests.dispatch.look_for(&ticket, requests.now_us);
         ticket.seen();
-        let has_news = ticket.outflow(|outflow| outflow.has_news()) == Some(true);
-        has_news.then_some(Written::Bytes(0))
+        match ticket.outflow(|outflow| outflow.has_news()) {
+            Some(true) => Fetched::News,
+            _ => Fetched::Nothing,
+        }
     }
 
     /// Sends what is pending and what is `there` of a stream behind it, in its frame: with the last chunk, if it is the
@@ -211,7 +218,7 @@ impl Sending {
         &mut self,
         ticket: &Ticket,
         there: Fetchable,
-        transport: &Transport,
+        transport: &mut Transport,
         requests: &mut Requests,
     ) -> Option<Written> {
         let (socket, len) = (transport.socket()?, there.len);
@@ -238,7 +245,7 @@ impl Sending {
             return Some(written);
         };
         self.count(len);
-        let unsent = (head.len() + len + end.len()).saturating_sub(self.advance(bytes));
+        let unsent = (head.len() + len + end.len()).saturating_sub(self.advance(bytes.get()));
         let head_left = unsent.saturating_sub(len + end.len());
         let end_left = unsent.min(end.len());
         self.push(
@@ -324,7 +331,7 @@ impl Sending {
         let more = matches!(&self.source, Source::File(file) if !file.is_over());
         let written = transport.write_all_of(&slices, more);
         if let Written::Bytes(len) = written {
-            self.advance(len);
+            self.advance(len.get());
         }
         self.is_behind = written == Written::Full || !self.pending.is_empty();
         written

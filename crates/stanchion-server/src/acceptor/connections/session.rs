@@ -198,8 +198,8 @@ impl Session {
         }
         let written = transport.write(&self.pending);
         if let Written::Bytes(len) = written {
-            self.pending.advance(len);
-            self.written += len as u64;
+            self.pending.advance(len.get());
+            self.written += len.get() as u64;
         }
         Some(written)
     }
@@ -217,7 +217,7 @@ impl Session {
         let mut left = dispatch.spare();
         let sent = dispatch.send(ticket, len, socket, (&[&head], b""), &mut left)?;
         let written = transport.wrote(sent);
-        let Written::Bytes(bytes) = written else {
+        let Some(bytes) = written.len().ok().filter(|&len| len > 0) else {
             // The socket is full, or broken: it is kept until there is room.
             let mut out = Vec::new();
             self.take_some(&mut out, requests);

@@ -14,7 +14,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use stanchion_http::{Field, field_lines, fields};
 
 use super::carrying::Ledger;
-use super::transport::{Read, Written};
+use super::transport::{Broken, Read, Written};
 
 /// What ends a head.
 const HEAD_END: &[u8] = b"\r\n\r\n";
@@ -106,7 +106,7 @@ impl Stream {
         let mut rest = bytes;
         while let Outward::Head(head, _) = &mut self.outward {
             if rest.is_empty() {
-                return Written::Bytes(bytes.len());
+                return Written::of(bytes.len());
             }
             // The end may have begun in what came before.
             let from = head.len().saturating_sub(HEAD_END.len() - 1);
@@ -114,7 +114,7 @@ impl Stream {
             head.extend_from_slice(rest);
             let mut fours = head[from..].windows(HEAD_END.len());
             let Some(at) = fours.position(|four| four == HEAD_END) else {
-                return Written::Bytes(bytes.len());
+                return Written::of(bytes.len());
             };
             let end = from + at + HEAD_END.len();
             head.truncate(end);
@@ -124,10 +124,12 @@ impl Stream {
             }
         }
         let headed = bytes.len() - rest.len();
-        match self.put_body(rest, is_last) {
-            Written::Bytes(len) => Written::Bytes(headed + len),
-            Written::Full if headed > 0 => Written::Bytes(headed),
-            other => other,
+        if rest.is_empty() {
+            return Written::of(headed);
+        }
+        match self.put_body(rest, is_last).len() {
+            Ok(len) => Written::of(headed + len),
+            Err(Broken) => Written::Failed,
         }
     }
 
@@ -135,14 +137,15 @@ impl Stream {
     pub(super) fn write_all_of(&mut self, slices: &[IoSlice<'_>]) -> Written {
         let mut all = 0;
         for slice in slices {
-            match self.write(slice, false) {
-                Written::Bytes(len) if len == slice.len() => all += len,
-                Written::Bytes(len) => return Written::Bytes(all + len),
-                Written::Full if all > 0 => break,
-                other => return other,
+            let Ok(len) = self.write(slice, false).len() else {
+                return Written::Failed;
+            };
+            all += len;
+            if len < slice.len() {
+                break;
             }
         }
-        Written::Bytes(all)
+        Written::of(all)
     }
 
     /// Sends a head that is whole. False if the stream is broken.
@@ -176,15 +179,8 @@ impl Stream {
 
     fn put_body(&mut self, bytes: &[u8], is_last: bool) -> Written {
         let Outward::Body(send) = &mut self.outward else {
-            return if bytes.is_empty() {
-                Written::Bytes(0)
-            } else {
-                Written::Failed
-            };
+            return Written::Failed;
         };
-        if bytes.is_empty() {
-            return Written::Bytes(0);
-        }
         send.reserve_capacity(bytes.len());
         let mut room = send.capacity();
         if room == 0 {
@@ -210,7 +206,7 @@ impl Stream {
         if is_all {
             self.outward = Outward::Over;
         }
-        Written::Bytes(part.len())
+        Written::of(part.len())
     }
 
     /// How much of a body there is room for.

@@ -5,6 +5,7 @@ mod tls;
 
 use std::fs::File;
 use std::io::{self, IoSlice};
+use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -26,6 +27,9 @@ use tls::Cover;
 
 /// How much of a head that drips wakes its connection at once.
 pub(super) const DRIPPED_BYTES: u16 = 1024;
+
+/// A connection may read and write so much in one go, before others have their turn.
+const TURN_BYTES_MAX: usize = 256 << 10;
 
 /// Of a file that the kernel does not send itself, so much is read at a time.
 const COPIED_BYTES_MAX: usize = 64 << 10;
@@ -49,6 +53,8 @@ pub(crate) struct Transport {
     watches_room: bool,
     /// So many bytes make it readable.
     wakes_at: u16,
+    /// Bytes of the socket, so of ciphertext where there is TLS, that were read and written since the turn began.
+    turn_bytes: usize,
     /// What stands between the socket and what is said.
     cover: Cover,
 }
@@ -80,15 +86,38 @@ pub(super) enum Read {
     Failed,
 }
 
-/// What writing has come to.
+/// What writing something has come to.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Written {
-    Bytes(usize),
+    /// So much was taken, which is progress: a loop that tries again after none would have no end.
+    Bytes(NonZeroUsize),
     /// There is no room now.
     Full,
     /// The connection is broken.
     Failed,
 }
+
+impl Written {
+    pub(super) fn of(len: usize) -> Self {
+        NonZeroUsize::new(len).map_or(Self::Full, Self::Bytes)
+    }
+
+    /// How much was taken.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub(super) fn len(&self) -> Result<usize, Broken> {
+        match self {
+            Self::Bytes(len) => Ok(len.get()),
+            Self::Full => Ok(0),
+            Self::Failed => Err(Broken),
+        }
+    }
+}
+
+/// A connection is broken: nothing more can be written to it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Broken;
 
 impl Transport {
     pub(crate) fn new(
@@ -107,6 +136,7 @@ impl Transport {
             hung_up: false,
             watches_room: false,
             wakes_at: 1,
+            turn_bytes: 0,
             cover: Cover::default(),
         })
     }
@@ -122,6 +152,7 @@ impl Transport {
             hung_up: false,
             watches_room: false,
             wakes_at: 1,
+            turn_bytes: 0,
             cover: Cover::default(),
         }
     }
@@ -141,6 +172,20 @@ impl Transport {
             self.readable = true;
             self.hung_up |= stream.is_reset();
         }
+    }
+
+    pub(super) fn begin_turn(&mut self) {
+        self.turn_bytes = 0;
+    }
+
+    /// Bytes that were read and written since the turn began.
+    pub(super) fn turn_bytes(&self) -> usize {
+        self.turn_bytes
+    }
+
+    /// Whether others are to have their turn.
+    pub(super) fn has_had_its_turn(&self) -> bool {
+        self.turn_bytes >= TURN_BYTES_MAX
     }
 
     /// The kernel has told something.
@@ -173,7 +218,11 @@ impl Transport {
             Way::Socket(_) => self.receive(buffer),
             Way::Stream(stream) => {
                 let read = stream.read(buffer);
-                self.readable = matches!(read, Read::Bytes(_));
+                self.readable = false;
+                if let Read::Bytes(len) = read {
+                    self.readable = true;
+                    self.turn_bytes += len;
+                }
                 self.hung_up |= read == Read::Failed;
                 read
             }
@@ -262,7 +311,10 @@ impl Transport {
         }
         let socket = match &mut self.way {
             Way::Socket(socket) => OwnedFd::as_fd(socket),
-            Way::Stream(stream) => return stream.write(bytes, is_last),
+            Way::Stream(stream) => {
+                let written = stream.write(bytes, is_last);
+                return self.moved(written);
+            }
         };
         let mut flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         flags.set(SendFlags::MORE, is_last);
@@ -285,7 +337,10 @@ impl Transport {
         }
         let socket = match &mut self.way {
             Way::Socket(socket) => OwnedFd::as_fd(socket),
-            Way::Stream(stream) => return stream.write_all_of(slices),
+            Way::Stream(stream) => {
+                let written = stream.write_all_of(slices);
+                return self.moved(written);
+            }
         };
         let mut flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         flags.set(SendFlags::MORE, more);
@@ -295,14 +350,14 @@ impl Transport {
     }
 
     /// Somebody else has written to the socket, and this has come of it.
-    pub(super) fn wrote(&self, sent: io::Result<usize>) -> Written {
+    pub(super) fn wrote(&mut self, sent: io::Result<usize>) -> Written {
         self.gave(sent.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO)))
     }
 
     /// Sends part of a file (sendfile(2)).
     ///
     /// # Errors
-    /// The file cannot be read.
+    /// The file cannot be read, or has nothing there any more.
     pub(super) fn send_file(
         &mut self,
         file: &File,
@@ -317,28 +372,39 @@ impl Transport {
             Way::Stream(stream) => {
                 let room = stream.room(len.min(COPIED_BYTES_MAX));
                 // What has room is written as a whole, and of what has none only the first byte is wanted.
-                let bytes = disk::read_at(file, offset, room.max(1))?;
-                return Ok(stream.write(&bytes, false));
+                let bytes = disk::not_empty(disk::read_at(file, offset, room.max(1))?)?;
+                let written = stream.write(&bytes, false);
+                return Ok(self.moved(written));
             }
         };
         let mut offset = offset;
         match rustix::fs::sendfile(socket, file, Some(&mut offset), len) {
+            Ok(0) => Err(disk::became_shorter()),
             Err(error) if !is_of_socket(error) => Err(error.into()),
             sent => Ok(self.gave(sent)),
         }
     }
 
-    fn count(&self, traffic: Traffic, len: usize) {
+    fn count(&mut self, traffic: Traffic, len: usize) {
+        self.turn_bytes += len;
         if let Some(tally) = self.tally {
             tally.moved(traffic, len);
         }
     }
 
-    fn gave(&self, written: Result<usize, Errno>) -> Written {
+    /// A stream has taken it.
+    fn moved(&mut self, written: Written) -> Written {
+        if let Written::Bytes(len) = written {
+            self.turn_bytes += len.get();
+        }
+        written
+    }
+
+    fn gave(&mut self, written: Result<usize, Errno>) -> Written {
         match written {
             Ok(len) => {
                 self.count(Traffic::Sent, len);
-                Written::Bytes(len)
+                Written::of(len)
             }
             Err(Errno::AGAIN | Errno::INTR) => Written::Full,
             Err(error) => {
@@ -509,7 +575,7 @@ mod tests {
         assert!(ours.is_readable());
         assert_eq!(ours.read(&mut buffer), Read::End);
         // And it can still be answered.
-        assert_eq!(ours.write(b"ok"), Written::Bytes(2));
+        assert_eq!(ours.write(b"ok"), Written::of(2));
         drop(theirs);
         hear(&mut poller, &mut ours);
         assert!(ours.is_hung_up());
@@ -524,7 +590,7 @@ mod tests {
         let mut written = 0;
         loop {
             match ours.write_all_of(&[IoSlice::new(&block), IoSlice::new(&block)], false) {
-                Written::Bytes(len) => written += len,
+                Written::Bytes(len) => written += len.get(),
                 Written::Full => break,
                 Written::Failed => panic!("it is connected"),
             }
@@ -547,10 +613,10 @@ mod tests {
         std::fs::write(&path, "0123456789").unwrap();
         let file = File::open(&path).unwrap();
         std::fs::remove_file(path).unwrap();
-        assert_eq!(ours.send_file(&file, 3, 4).unwrap(), Written::Bytes(4));
-        assert_eq!(ours.send_file(&file, 8, 4).unwrap(), Written::Bytes(2));
-        // Past its end there is nothing, which is no wait.
-        assert_eq!(ours.send_file(&file, 10, 4).unwrap(), Written::Bytes(0));
+        assert_eq!(ours.send_file(&file, 3, 4).unwrap(), Written::of(4));
+        assert_eq!(ours.send_file(&file, 8, 4).unwrap(), Written::of(2));
+        let error = ours.send_file(&file, 10, 4).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
         let mut got = [0; 16];
         assert_eq!(theirs.read(&mut got).unwrap(), 6);
         assert_eq!(&got[..6], b"345689");
@@ -569,7 +635,7 @@ mod tests {
         let (mut ours, theirs) = tcp_pair(&poller);
         // The client's side is watched as ours is.
         let mut theirs = transport(theirs, &poller);
-        assert_eq!(ours.write_last(b"last"), Written::Bytes(4));
+        assert_eq!(ours.write_last(b"last"), Written::of(4));
         assert_eq!(hear(&mut poller, &mut theirs), 0);
         ours.end();
         assert_eq!(hear(&mut poller, &mut theirs), 1);
@@ -578,7 +644,7 @@ mod tests {
         assert_eq!(theirs.read(&mut buffer), Read::Bytes(4));
         assert_eq!(theirs.read(&mut buffer), Read::End);
         // Ours can still be spoken to.
-        assert_eq!(theirs.write(b"more"), Written::Bytes(4));
+        assert_eq!(theirs.write(b"more"), Written::of(4));
         assert_eq!(ours.read(&mut buffer), Read::Bytes(4));
         assert_eq!(buffer, b"lastmore");
     }
@@ -587,7 +653,7 @@ mod tests {
     fn who_is_reset_reads_no_end() {
         let poller = Poller::new().unwrap();
         let (mut ours, mut theirs) = tcp_pair(&poller);
-        assert_eq!(ours.write(b"half"), Written::Bytes(4));
+        assert_eq!(ours.write(b"half"), Written::of(4));
         ours.reset();
         drop(ours);
         let mut got = Vec::new();

@@ -22,8 +22,6 @@ use crate::settings::Settings;
 const EARLY_BYTES: u64 = 64 << 10;
 /// or with what there is of it when its client has been waited for so long since some came.
 const EARLY_US: u64 = 50_000;
-/// How much is read in one go, before others have their turn.
-const TURN_BYTES_MAX: usize = 1 << 20;
 
 /// Whether a request joins the line before its body is whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,16 +134,13 @@ impl Connection {
             if !self.transport.is_readable() {
                 return Ok(());
             }
-            if self.turn_bytes >= TURN_BYTES_MAX {
+            if self.transport.has_had_its_turn() {
                 self.wake_later(requests);
                 return Ok(());
             }
             let mut buffer = Vec::with_capacity(room);
             match self.transport.read(&mut buffer) {
-                Read::Bytes(len) => {
-                    self.turn_bytes += len;
-                    self.more_came(&buffer, requests)?;
-                }
+                Read::Bytes(_) => self.more_came(&buffer, requests)?,
                 Read::Nothing => {}
                 Read::End if upload.decoder.end() => self.more_came(&[], requests)?,
                 Read::End | Read::Failed => return Err(Refusal::BodyCutShort),

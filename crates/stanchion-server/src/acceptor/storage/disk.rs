@@ -459,6 +459,25 @@ pub(crate) fn read_at(file: &File, offset: u64, len: usize) -> io::Result<Vec<u8
     Ok(bytes)
 }
 
+/// Bytes of a file of which more are expected.
+///
+/// # Errors
+/// There are none.
+pub(crate) fn not_empty(bytes: Vec<u8>) -> io::Result<Vec<u8>> {
+    if bytes.is_empty() {
+        return Err(became_shorter());
+    }
+    Ok(bytes)
+}
+
+/// A file ends before the bytes that are to be sent.
+pub(crate) fn became_shorter() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::UnexpectedEof,
+        "the file became shorter while it was sent",
+    )
+}
+
 /// Writes all of `pieces`, one after the other.
 pub(super) fn write_at(file: &File, offset: u64, pieces: &[Bytes]) -> io::Result<()> {
     let mut at = offset;

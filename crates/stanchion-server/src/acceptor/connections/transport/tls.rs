@@ -5,12 +5,11 @@ use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
 
-use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
 use stanchion_tls::Tls;
 use tracing::debug;
 
-use super::{Read, Transport, Written};
+use super::{Broken, Read, Transport, Written};
 use crate::acceptor::poller::Poller;
 use crate::acceptor::storage::disk;
 use crate::tally::Traffic;
@@ -19,8 +18,6 @@ use crate::tally::Traffic;
 const RECEIVED_BYTES_MAX: usize = 64 << 10;
 /// and at least so much, also where there is less room for it: a record holds up to 16 KiB.
 const RECEIVED_BYTES_MIN: usize = 4 << 10;
-/// So much is read for who asks, before others have their turn.
-const READ_BYTES_MAX: usize = 256 << 10;
 /// So much of a file is read and encrypted at a time.
 const FILE_BYTES_MAX: usize = stanchion_tls::CIPHERTEXT_BYTES_MAX;
 
@@ -89,40 +86,39 @@ impl Transport {
     }
 
     /// Gives the kernel what was accepted, as far as it has room.
-    pub(in crate::acceptor::connections) fn flush(&mut self) -> Written {
+    pub(in crate::acceptor::connections) fn flush(&mut self) -> Result<(), Broken> {
         self.flush_with(SendFlags::empty())
     }
 
-    fn flush_with(&mut self, more: SendFlags) -> Written {
-        let Some(socket) = self.way.socket().filter(|_| !self.is_bare()) else {
-            return Written::Bytes(0);
+    fn flush_with(&mut self, more: SendFlags) -> Result<(), Broken> {
+        let (Some(socket), Some(tls)) = (self.way.socket(), &mut self.cover.tls) else {
+            return Ok(());
         };
         let mut outlet = Outlet {
             socket,
             flags: SendFlags::DONTWAIT | SendFlags::NOSIGNAL | more,
         };
         let mut sent = 0;
-        while let Some(tls) = self.cover.tls.as_mut().filter(|tls| tls.waits()) {
+        let mut error = None;
+        while error.is_none() && tls.waits() {
             match tls.send(&mut outlet) {
                 Ok(0) => break,
                 Ok(len) => sent += len,
-                Err(error) => {
-                    match self.gave(Err(Errno::from_io_error(&error).unwrap_or(Errno::IO))) {
-                        Written::Failed => {
-                            self.hung_up = true;
-                            return Written::Failed;
-                        }
-                        _ => break,
-                    }
-                }
+                Err(failure) => error = Some(failure),
             }
         }
         self.count(Traffic::Sent, sent);
+        if let Some(error) = error
+            && self.wrote(Err(error)) == Written::Failed
+        {
+            self.hung_up = true;
+            return Err(Broken);
+        }
         if self.cover.ends && !self.has_unsent() {
             self.cover.ends = false;
             self.shut();
         }
-        Written::Bytes(sent)
+        Ok(())
     }
 
     /// Tells the kernel whether to say when there is room, for who writes or for what waits.
@@ -157,18 +153,19 @@ impl Transport {
     /// Puts plaintext behind what is in `buffer`, as far as that has room and there is any. What came behind it, if that is
     /// no plaintext.
     fn decrypt(&mut self, buffer: &mut Vec<u8>) -> Option<Read> {
-        let (before, mut received) = (buffer.len(), 0);
+        let (before, mut has_received) = (buffer.len(), false);
         if self.cover.discards {
             return Some(self.discard(buffer));
         }
         loop {
+            let has_had_its_turn = self.has_had_its_turn();
             let tls = self.cover.tls.as_mut()?;
             if tls.has_failed() {
                 return Some(Read::Failed);
             }
             tls.read(buffer);
             let room = buffer.capacity() - buffer.len();
-            if room == 0 || received >= READ_BYTES_MAX {
+            if room == 0 || has_had_its_turn {
                 self.readable = true;
                 return None;
             }
@@ -176,13 +173,13 @@ impl Transport {
                 self.ended = true;
                 return Some(Read::End);
             }
-            if !self.readable && (received > 0 || buffer.len() > before) {
+            if !self.readable && (has_received || buffer.len() > before) {
                 return None;
             }
             let asked = room.clamp(RECEIVED_BYTES_MIN, RECEIVED_BYTES_MAX);
             let mut bytes = Vec::with_capacity(asked);
             match self.receive(&mut bytes) {
-                Read::Bytes(len) => received += len,
+                Read::Bytes(_) => has_received = true,
                 Read::Nothing => return None,
                 other => return Some(other),
             }
@@ -201,18 +198,15 @@ impl Transport {
                 Ok(len) => rest = &rest[len..],
                 Err(fault) => {
                     debug!("a connection broke off: {fault}");
-                    // The alert.
-                    self.flush();
+                    // The alert, as far as the client takes it.
+                    let _ = self.flush();
                     return Err(Read::Failed);
                 }
             }
             tls.read(buffer);
         }
         // It may have been asked for new keys.
-        match self.flush() {
-            Written::Failed => Err(Read::Failed),
-            _ => Ok(()),
-        }
+        self.flush().map_err(|Broken| Read::Failed)
     }
 
     /// What still comes from who was told of a fault is not understood: it is read, so that no reset overtakes the alert.
@@ -232,18 +226,24 @@ impl Transport {
 
     /// Encrypts what there is room for, of all of them in turn, and sends it.
     pub(super) fn write_plaintext(&mut self, slices: &[IoSlice<'_>], more: bool) -> Written {
-        if self.flush() == Written::Failed {
+        if self.flush() == Err(Broken) {
             return Written::Failed;
         }
         let Some(tls) = self.cover.tls.as_mut().filter(|tls| !tls.waits()) else {
             return Written::Full;
         };
-        let len = tls.write(slices);
+        let len = match tls.write(slices) {
+            Ok(len) => len,
+            Err(fault) => {
+                debug!("a connection broke off: {fault}");
+                return Written::Failed;
+            }
+        };
         let mut flags = SendFlags::empty();
         flags.set(SendFlags::MORE, more);
         match self.flush_with(flags) {
-            Written::Failed => Written::Failed,
-            _ => Written::Bytes(len),
+            Ok(()) => Written::of(len),
+            Err(Broken) => Written::Failed,
         }
     }
 
@@ -255,13 +255,13 @@ impl Transport {
         offset: u64,
         len: usize,
     ) -> io::Result<Written> {
-        if self.flush() == Written::Failed {
+        if self.flush() == Err(Broken) {
             return Ok(Written::Failed);
         }
         if self.has_unsent() {
             return Ok(Written::Full);
         }
-        let part = disk::read_at(file, offset, len.min(FILE_BYTES_MAX))?;
+        let part = disk::not_empty(disk::read_at(file, offset, len.min(FILE_BYTES_MAX))?)?;
         Ok(self.write_plaintext(&[IoSlice::new(&part)], part.len() < len))
     }
 
@@ -270,7 +270,8 @@ impl Transport {
         if let Some(tls) = &mut self.cover.tls {
             tls.close();
             self.cover.ends = true;
-            self.flush();
+            // The kernel tells if that fails.
+            let _ = self.flush();
         }
     }
 }

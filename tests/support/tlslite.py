@@ -1,0 +1,92 @@
+"""A client of TLS that can break its rules, by tlslite-ng, which is written in Python and hides nothing."""
+
+import contextlib
+import socket
+import ssl
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any
+
+with warnings.catch_warnings():
+    # It imports asyncore where that is still there.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from tlslite.api import HandshakeSettings, TLSConnection
+from tlslite.constants import AlertDescription, AlertLevel
+from tlslite.messages import Alert, ApplicationData
+
+from support.address import Address
+from support.patience import PATIENCE_S
+from support.tls import NAME
+
+TLS_1_2, TLS_1_3 = (3, 3), (3, 4)
+GARBAGE = b"\x17\x03\x03\x00\x20" + bytes(32)
+"""A record of application data that no key decrypts (RFC 8446 section 5.2)."""
+
+
+class Breaker:
+    """A connection after its handshake: a socket to speak through, the socket below it, and faults."""
+
+    def __init__(self, address: Address, version: tuple[int, int], alpn: Iterable[bytes] = ()) -> None:
+        self.plain = address.connect()
+        self.tls = TLSConnection(self.plain)
+        settings = HandshakeSettings()
+        settings.minVersion = settings.maxVersion = version
+        self.tls.handshakeClientCert(serverName=NAME, alpn=list(alpn) or None, settings=settings)
+        # Without close_notify an end is no end, but an error.
+        self.tls.ignoreAbruptClose = False
+
+    def __enter__(self) -> "Breaker":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def sendall(self, data: bytes) -> None:
+        self.tls.sendall(data)
+
+    def recv(self, count: int) -> bytes:
+        return bytes(self.tls.recv(count))
+
+    def settimeout(self, timeout_s: float | None) -> None:
+        self.plain.settimeout(timeout_s)
+
+    def close(self) -> None:
+        self.plain.close()
+
+    def send_garbage(self) -> None:
+        self.plain.sendall(GARBAGE)
+
+    def send_fatal_alert(self) -> None:
+        self._send(Alert().create(AlertDescription.internal_error, AlertLevel.fatal))
+
+    def send_empty_record(self) -> None:
+        self._send(ApplicationData().create(bytearray()))
+
+    def _send(self, message: Any) -> None:
+        for _ in self.tls._sendMsg(message):
+            raise AssertionError("the socket blocks")
+
+    def drain(self) -> int:
+        """Reads ciphertext to the end, whatever it says; gives how much that was."""
+        count = 0
+        with contextlib.suppress(ConnectionResetError):
+            while data := self.plain.recv(1 << 16):
+                count += len(data)
+        return count
+
+
+Fault = Callable[[Breaker], None]
+FAULTS: dict[str, Fault] = {"garbage": Breaker.send_garbage, "a fatal alert": Breaker.send_fatal_alert}
+
+
+def hello_bytes(address: Address) -> socket.socket:
+    """A connection on which a client has said hello, and read nothing yet."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = context.wrap_bio(incoming, outgoing, server_hostname=NAME)
+    with contextlib.suppress(ssl.SSLWantReadError):
+        client.do_handshake()
+    sock = address.connect(PATIENCE_S)
+    sock.sendall(outgoing.read())
+    return sock

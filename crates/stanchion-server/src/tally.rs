@@ -134,6 +134,8 @@ counted! {
         TooSlow = "connections_too_slow",
         /// A client that had been let in waited for a place.
         Waited = "connections_waited",
+        /// A stream of HTTP/2 was refused: its client has as many as it may, or all have.
+        StreamRefused = "streams_refused",
         /// Accepting paused, for want of descriptors, memory or disk.
         Paused = "accept_pauses",
         /// An answer was compressed.

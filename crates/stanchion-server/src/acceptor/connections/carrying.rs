@@ -1,7 +1,7 @@
 //! A connection that carries HTTP/2 (RFC 9113): it has frames taken apart and put together, and brings streams, each of
 //! which is a connection of its own for one request.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -18,6 +18,7 @@ use tracing::debug;
 
 use super::connection::{Connection, Phase, Step};
 use super::judging::after;
+use super::ledger::{Ledger, Part};
 use super::transport::{Read, Transport, Written};
 use crate::acceptor::poller::Poller;
 use crate::acceptor::requests::Requests;
@@ -72,39 +73,15 @@ enum Ending {
 /// A request that has come on a stream.
 pub(super) struct Brought {
     pub(super) request: Request<h2::RecvStream>,
-    pub(super) respond: SendResponse<Bytes>,
+    pub(super) respond: SendResponse<Part>,
 }
 
 enum Speech {
     /// Before the client's preface is read.
-    Begins(Box<Handshake<Wired, Bytes>>),
-    Goes(Box<Frames<Wired, Bytes>>),
+    Begins(Box<Handshake<Wired, Part>>),
+    Goes(Box<Frames<Wired, Part>>),
     /// All is said.
     Over,
-}
-
-/// What is known of the streams of one connection.
-#[derive(Default)]
-pub(super) struct Ledger {
-    open: Cell<usize>,
-    /// Those that the client reset before it had the head of an answer, less those of which it had one.
-    resets: Cell<u32>,
-}
-
-impl Ledger {
-    pub(super) fn began(&self) {
-        self.open.set(self.open.get() + 1);
-    }
-
-    pub(super) fn answered(&self) {
-        self.resets.set(self.resets.get().saturating_sub(1));
-    }
-
-    pub(super) fn ended(&self, is_in_vain: bool) {
-        self.open.set(self.open.get().saturating_sub(1));
-        let in_vain = u32::from(is_in_vain);
-        self.resets.set(self.resets.get().saturating_add(in_vain));
-    }
 }
 
 /// Bytes between the socket and the frames.
@@ -174,7 +151,8 @@ impl AsyncWrite for Wired {
 
 impl Carrier {
     /// One whose client has sent so much already.
-    fn new(came: Bytes, waker: Waker, settings: &Settings, now_us: u64) -> Self {
+    fn new(came: Bytes, waker: Waker, requests: &Requests) -> Self {
+        let settings = &requests.common.settings;
         let wire = Rc::new(RefCell::new(Wire {
             inward: came,
             outward: Vec::new(),
@@ -194,14 +172,14 @@ impl Carrier {
             // Those that come together with their reset, which are counted like others.
             .max_pending_accept_reset_streams(RESETS_MAX as usize)
             .max_send_buffer_size(STREAM_BYTES_MAX)
-            .handshake(Wired(Rc::clone(&wire)));
+            .handshake::<_, Part>(Wired(Rc::clone(&wire)));
         Self {
             wire,
             frames: Speech::Begins(Box::new(handshake)),
             waker,
-            ledger: Rc::default(),
+            ledger: Ledger::new(&requests.answers.memory),
             brought: Vec::new(),
-            idle_since_us: Some(now_us),
+            idle_since_us: Some(requests.now_us),
             ending: Ending::Open,
             late_max: settings.http2_max_concurrent_streams,
         }
@@ -213,7 +191,7 @@ impl Carrier {
     }
 
     fn has_requests(&self) -> bool {
-        self.ledger.open.get() > 0 || !self.brought.is_empty()
+        self.ledger.has_open() || !self.brought.is_empty()
     }
 
     /// Whether only h2 has streams: with what is left of answers, for which the client has no room.
@@ -321,7 +299,7 @@ impl Carrier {
                 Poll::Ready(Err(error)) => return self.fails(&error),
             }
         }
-        if self.ledger.resets.get() > RESETS_MAX {
+        if self.ledger.resets() > RESETS_MAX {
             self.cut(Reason::ENHANCE_YOUR_CALM);
         }
         while let Speech::Goes(frames) = &mut self.frames {
@@ -380,8 +358,7 @@ impl Connection {
     /// From its first byte on this connection carries HTTP/2. So much of that has come.
     pub(super) fn begin_carrying(&mut self, came: Bytes, requests: &Requests) -> Step {
         let waker = requests.woken.waker(self.number);
-        let settings = &requests.common.settings;
-        let carrier = Carrier::new(came, waker, settings, requests.now_us);
+        let carrier = Carrier::new(came, waker, requests);
         self.transport.wake_at(1);
         self.phase = Phase::Carrying(Box::new(carrier));
         Step::On

@@ -14,6 +14,7 @@ mod intake;
 mod inward;
 mod judging;
 mod leaving;
+mod ledger;
 mod outward;
 mod pace;
 mod pings;
@@ -65,6 +66,8 @@ pub(crate) struct Connections {
     roll: Roll<Connection>,
     /// How many of them are streams of others.
     streams: usize,
+    /// A stream was refused since there are as many as may be.
+    streams_wait: bool,
     due: Vec<u32>,
 }
 
@@ -84,6 +87,7 @@ impl Connections {
             audience,
             roll: Roll::default(),
             streams: 0,
+            streams_wait: false,
             due: Vec::new(),
         }
     }
@@ -209,14 +213,16 @@ impl Connections {
     pub(crate) fn look(&mut self, others_wait: bool, requests: &mut Requests, poller: &Poller) {
         let now_us = requests.now_us;
         let least = least_limit(requests);
-        let mut to_shed = if others_wait { SHED_MAX } else { 0 };
+        let streams_wait = std::mem::take(&mut self.streams_wait);
+        let to_shed = |wanted: bool| if wanted { SHED_MAX } else { 0 };
+        let (mut to_shed, mut streams_to_shed) = (to_shed(others_wait), to_shed(streams_wait));
         let mut seats_wanted = match self.audience {
             Audience::Clients => requests.dispatch.starving(now_us).min(SHED_MAX),
             Audience::Operators => 0,
         };
         // Once we close, less is waited for than before; and likewise while others have no place. Those that upload are
         // looked at each time.
-        let is_urgent = requests.lifecycle.is_closing() || others_wait;
+        let is_urgent = requests.lifecycle.is_closing() || others_wait || streams_wait;
         let mut due = std::mem::take(&mut self.due);
         self.roll
             .due(if is_urgent { u64::MAX } else { now_us }, &mut due);
@@ -224,13 +230,18 @@ impl Connections {
             let Some(connection) = self.roll.get_mut(number) else {
                 continue;
             };
+            let places_wanted = if connection.transport.is_stream() {
+                &mut streams_to_shed
+            } else {
+                &mut to_shed
+            };
             let wanted = Wanted {
-                place: to_shed > 0 && !connection.transport.is_stream(),
+                place: *places_wanted > 0,
                 seat: seats_wanted > 0,
             };
             let looked = connection.look(wanted, requests, poller);
             if looked.made_way {
-                to_shed = to_shed.saturating_sub(1);
+                *places_wanted = places_wanted.saturating_sub(1);
                 seats_wanted = seats_wanted.saturating_sub(1);
             }
             if looked.fate == Fate::Asks {

@@ -7,13 +7,13 @@ use std::io::IoSlice;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use bytes::{Buf, Bytes};
+use bytes::{Buf, Bytes, BytesMut};
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use stanchion_http::{Field, field_lines, fields};
 
-use super::carrying::Ledger;
+use super::ledger::{Ledger, Part};
 use super::transport::{Broken, Read, Written};
 
 /// What ends a head.
@@ -24,8 +24,11 @@ const OF_CONNECTION: [&str; 4] = ["connection", "keep-alive", "transfer-encoding
 /// The inner end of a stream.
 pub(super) struct Stream {
     body: RecvStream,
-    /// What has come of the body and was not read yet.
-    came: Bytes,
+    /// What has come of the body and was not read yet. It is a copy: the pieces that h2 gives share its buffers, so that one
+    /// byte keeps a whole buffer.
+    came: BytesMut,
+    /// All of the body has come.
+    is_whole: bool,
     outward: Outward,
     /// What goes behind the answer, with its end (RFC 9113 section 8.1).
     trailers: HeaderMap,
@@ -40,8 +43,8 @@ pub(super) struct Stream {
 /// How far the answer is.
 enum Outward {
     /// Its head is written, of which so much is here: never more than a head, which its worker's slot bounds.
-    Head(Vec<u8>, SendResponse<Bytes>),
-    Body(SendStream<Bytes>),
+    Head(Vec<u8>, SendResponse<Part>),
+    Body(SendStream<Part>),
     /// The client has been told the end of it.
     Over,
 }
@@ -49,14 +52,15 @@ enum Outward {
 impl Stream {
     pub(super) fn new(
         body: RecvStream,
-        respond: SendResponse<Bytes>,
+        respond: SendResponse<Part>,
         waker: Waker,
         ledger: Rc<Ledger>,
     ) -> Self {
         ledger.began();
         Self {
             body,
-            came: Bytes::new(),
+            came: BytesMut::new(),
+            is_whole: false,
             outward: Outward::Head(Vec::new(), respond),
             trailers: HeaderMap::new(),
             waker,
@@ -77,25 +81,45 @@ impl Stream {
         self.is_reset
     }
 
+    /// Takes what has come of the body out of h2, and drops trailers, which h2 keeps beside its windows until the stream
+    /// ends (RFC 9113 section 6.9: flow control is for DATA only). Whenever more comes, the waker is called.
+    pub(super) fn collect(&mut self) {
+        let mut context = Context::from_waker(&self.waker);
+        while !self.is_whole && !self.is_reset {
+            match self.body.poll_data(&mut context) {
+                Poll::Pending => return,
+                Poll::Ready(Some(Ok(bytes))) => self.came.extend_from_slice(&bytes),
+                Poll::Ready(Some(Err(_))) => self.is_reset = true,
+                Poll::Ready(None) => {
+                    let Poll::Ready(trailers) = self.body.poll_trailers(&mut context) else {
+                        return;
+                    };
+                    self.is_whole = trailers.is_ok();
+                    self.is_reset |= trailers.is_err();
+                }
+            }
+        }
+    }
+
     /// Reads what has come of the body, as far as `buffer` has room. Only what is read makes room for more (RFC 9113
     /// section 5.2), so no more waits here than the client was allowed to send.
     pub(super) fn read(&mut self, buffer: &mut Vec<u8>) -> Read {
-        while self.came.is_empty() {
-            let mut context = Context::from_waker(&self.waker);
-            match self.body.poll_data(&mut context) {
-                Poll::Pending => return Read::Nothing,
-                Poll::Ready(None) => return Read::End,
-                Poll::Ready(Some(Ok(bytes))) => self.came = bytes,
-                Poll::Ready(Some(Err(_))) => {
-                    self.is_reset = true;
-                    return Read::Failed;
-                }
-            }
+        self.collect();
+        if self.came.is_empty() {
+            return match (self.is_whole, self.is_reset) {
+                (true, _) => Read::End,
+                (false, true) => Read::Failed,
+                (false, false) => Read::Nothing,
+            };
         }
         let room = buffer.capacity() - buffer.len();
         let len = room.min(self.came.len());
         buffer.extend_from_slice(&self.came[..len]);
         self.came.advance(len);
+        if self.came.is_empty() {
+            // And the memory.
+            self.came = BytesMut::new();
+        }
         // It fails only where there is nobody any more to send.
         let _ = self.body.flow_control().release_capacity(len);
         Read::Bytes(len)
@@ -181,7 +205,11 @@ impl Stream {
         let Outward::Body(send) = &mut self.outward else {
             return Written::Failed;
         };
-        send.reserve_capacity(bytes.len());
+        let left = self.ledger.room(&self.waker).min(bytes.len());
+        if left == 0 {
+            return Written::Full;
+        }
+        send.reserve_capacity(left);
         let mut room = send.capacity();
         if room == 0 {
             let mut context = Context::from_waker(&self.waker);
@@ -194,25 +222,25 @@ impl Stream {
                 }
             };
         }
-        let part = &bytes[..room.min(bytes.len())];
+        let part = &bytes[..room.min(left)];
         let is_all = is_last && part.len() == bytes.len();
-        if send
-            .send_data(Bytes::copy_from_slice(part), is_all)
-            .is_err()
-        {
+        let part = Part::new(Bytes::copy_from_slice(part), &self.ledger);
+        let len = part.remaining();
+        if send.send_data(part, is_all).is_err() {
             self.is_reset = true;
             return Written::Failed;
         }
         if is_all {
             self.outward = Outward::Over;
         }
-        Written::of(part.len())
+        Written::of(len)
     }
 
     /// How much of a body there is room for.
     pub(super) fn room(&mut self, wanted: usize) -> usize {
         match &mut self.outward {
             Outward::Body(send) => {
+                let wanted = self.ledger.room(&self.waker).min(wanted);
                 send.reserve_capacity(wanted);
                 send.capacity().min(wanted)
             }
@@ -232,7 +260,7 @@ impl Stream {
             let trailers = std::mem::take(&mut self.trailers);
             // It is broken already, if it fails.
             let _ = if trailers.is_empty() {
-                send.send_data(Bytes::new(), true)
+                send.send_data(Part::new(Bytes::new(), &self.ledger), true)
             } else {
                 send.send_trailers(trailers)
             };
@@ -256,7 +284,7 @@ impl Drop for Stream {
             Outward::Body(send) => send.send_reset(self.reason),
             Outward::Over => {}
         }
-        self.ledger.ended(is_in_vain);
+        self.ledger.ended(is_in_vain, &self.waker);
     }
 }
 

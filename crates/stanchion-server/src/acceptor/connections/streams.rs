@@ -8,13 +8,15 @@ use http::request::Parts;
 use stanchion_http::StreamHead;
 
 use super::Connections;
-use super::carrying::{Brought, Ledger};
+use super::carrying::Brought;
 use super::connection::{Connection, Fate, Phase, Step};
+use super::ledger::Ledger;
 use super::stream::Stream;
 use super::transport::Transport;
 use crate::acceptor::dispatch::request::Peer;
 use crate::acceptor::poller::{Poller, Source};
 use crate::acceptor::requests::Requests;
+use crate::tally::Event;
 
 impl Connections {
     /// Makes connections of the streams that this one has brought.
@@ -38,13 +40,18 @@ impl Connections {
             request,
             mut respond,
         } = brought;
-        // There may be as many of them as of connections. The client may try again (RFC 9113 section 8.7).
-        if self.streams >= requests.common.settings.max_connections as usize {
-            respond.send_reset(Reason::REFUSED_STREAM);
-            return;
-        }
         let number = self.roll.next_number();
         let Some((peer, ledger)) = self.roll.get_mut(carrier).and_then(Connection::lends) else {
+            return;
+        };
+        // There may be as many of them as of connections, and a client may have as many. It may try again (RFC 9113
+        // section 8.7).
+        let is_full = self.streams >= requests.common.settings.max_connections as usize;
+        self.streams_wait |= is_full;
+        let claim = requests.connection_shares.claim_stream(peer.limited_ip());
+        let (false, Ok(claim)) = (is_full, claim) else {
+            requests.common.tally.happened(Event::StreamRefused);
+            respond.send_reset(Reason::REFUSED_STREAM);
             return;
         };
         let (parts, body) = request.into_parts();
@@ -55,7 +62,7 @@ impl Connections {
         }
         let transport = Transport::of_stream(stream, Source::Client(number));
         let (audience, now_us) = (self.audience, requests.now_us);
-        let connection = Connection::new(number, transport, peer, audience, None, now_us);
+        let connection = Connection::new(number, transport, peer, audience, claim, now_us);
         self.roll.add(connection);
         self.streams += 1;
         let Some(connection) = self.roll.get_mut(number) else {

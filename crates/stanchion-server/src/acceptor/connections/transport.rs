@@ -1,11 +1,11 @@
 //! Bytes from a client, and bytes to it, whatever carries them. TLS may stand between the two, so nothing above looks at the
 //! socket's own bytes.
 
+mod outcome;
 mod tls;
 
 use std::fs::File;
 use std::io::{self, IoSlice};
-use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -23,6 +23,7 @@ use super::stream::Stream;
 use crate::acceptor::poller::{Poller, Ready, Source};
 use crate::acceptor::storage::disk;
 use crate::tally::{Tally, Traffic};
+pub(super) use outcome::{Broken, Read, Written};
 use tls::Cover;
 
 /// How much of a head that drips wakes its connection at once.
@@ -74,51 +75,6 @@ impl Way {
     }
 }
 
-/// What reading has come to.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Read {
-    Bytes(usize),
-    /// Nothing now.
-    Nothing,
-    /// The client sends no more.
-    End,
-    /// The connection is broken.
-    Failed,
-}
-
-/// What writing something has come to.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Written {
-    /// So much was taken, which is progress: a loop that tries again after none would have no end.
-    Bytes(NonZeroUsize),
-    /// There is no room now.
-    Full,
-    /// The connection is broken.
-    Failed,
-}
-
-impl Written {
-    pub(super) fn of(len: usize) -> Self {
-        NonZeroUsize::new(len).map_or(Self::Full, Self::Bytes)
-    }
-
-    /// How much was taken.
-    ///
-    /// # Errors
-    /// The connection is broken.
-    pub(super) fn len(&self) -> Result<usize, Broken> {
-        match self {
-            Self::Bytes(len) => Ok(len.get()),
-            Self::Full => Ok(0),
-            Self::Failed => Err(Broken),
-        }
-    }
-}
-
-/// A connection is broken: nothing more can be written to it.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Broken;
-
 impl Transport {
     pub(crate) fn new(
         socket: OwnedFd,
@@ -169,6 +125,7 @@ impl Transport {
     /// Of a socket the kernel tells; a stream is asked.
     pub(super) fn ask(&mut self) {
         if let Way::Stream(stream) = &mut self.way {
+            stream.collect();
             self.readable = true;
             self.hung_up |= stream.is_reset();
         }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use super::clients::{Client, Share, Shares};
+use super::clients::{Client, Share, Shares, TooMuch};
 use crate::settings::Settings;
 
 /// How many connections past those that it may have a client has at a time to be told so on.
@@ -18,6 +18,8 @@ pub(crate) struct ConnectionShares {
     /// The same of connections on which a client is told that it has too many.
     turned_away_max_each: u64,
     turned_away: Rc<Shares>,
+    /// Streams of HTTP/2, of which a client may have as many as of connections.
+    streams: Rc<Shares>,
 }
 
 /// As what a connection counts among its client's.
@@ -38,7 +40,15 @@ impl ConnectionShares {
             shares: Rc::default(),
             turned_away_max_each: turned_away_max_each(connections_max),
             turned_away: Rc::default(),
+            streams: Rc::default(),
         }
+    }
+
+    /// One more stream of HTTP/2, if the client at this address may have it; `None` is nobody whose streams are limited.
+    pub(crate) fn claim_stream(&self, ip: Option<IpAddr>) -> Result<Option<Share>, TooMuch> {
+        let limited = ip.zip(self.each_max);
+        let claim = limited.map(|(ip, most)| self.streams.take(Client::at(ip), 1, most));
+        claim.transpose()
     }
 
     /// One more connection of whoever is at this address; `None` is nobody whose connections are limited.

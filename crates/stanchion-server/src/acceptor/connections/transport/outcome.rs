@@ -1,0 +1,48 @@
+//! What reading and writing come to.
+
+use std::num::NonZeroUsize;
+
+/// What reading has come to.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::acceptor::connections) enum Read {
+    Bytes(usize),
+    /// Nothing now.
+    Nothing,
+    /// The client sends no more.
+    End,
+    /// The connection is broken.
+    Failed,
+}
+
+/// What writing something has come to.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::acceptor::connections) enum Written {
+    /// So much was taken, which is progress: a loop that tries again after none would have no end.
+    Bytes(NonZeroUsize),
+    /// There is no room now.
+    Full,
+    /// The connection is broken.
+    Failed,
+}
+
+impl Written {
+    pub(in crate::acceptor::connections) fn of(len: usize) -> Self {
+        NonZeroUsize::new(len).map_or(Self::Full, Self::Bytes)
+    }
+
+    /// How much was taken.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub(in crate::acceptor::connections) fn len(&self) -> Result<usize, Broken> {
+        match self {
+            Self::Bytes(len) => Ok(len.get()),
+            Self::Full => Ok(0),
+            Self::Failed => Err(Broken),
+        }
+    }
+}
+
+/// A connection is broken: nothing more can be written to it.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::acceptor::connections) struct Broken;

@@ -1,0 +1,152 @@
+"""What a client of HTTP/2 costs: memory for what it sends and does not read, and streams that others want."""
+
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from support.clock import Clock
+from support.counts import Counts
+from support.gate import Gate
+from support.http2 import Talk
+from support.patience import PATIENCE_S, eventually
+from support.processes import sleeps
+from support.server import Serve, Server
+
+pytestmark = pytest.mark.own("only peers that it trusts may speak HTTP/2 without TLS with gunicorn")
+
+HTTP2 = ("--http-protocols", "h2,h1", "--http2-cleartext", "prior-knowledge")
+NOBODY_TRUSTED = ("--forwarded-allow-ips", "")
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+DATA, HEADERS, SETTINGS, WINDOW_UPDATE = 0, 1, 4, 8
+END_STREAM, END_HEADERS = 1, 4
+INITIAL_WINDOW_SIZE = 4
+REFUSED_STREAM = 7
+STREAMS = range(1, 200, 2)
+POST = b"\x83\x84\x86\x41\x01a"
+"""Of / at the authority a, in HPACK's static table (RFC 7541 appendix A). 82 is GET, and another path is behind 04."""
+MIB = 1 << 20
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    """RFC 9113 section 4.1."""
+    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+
+
+def setting(name: int, value: int) -> bytes:
+    return frame(SETTINGS, 0, 0, struct.pack(">HI", name, value))
+
+
+def acceptor(server: Server) -> psutil.Process:
+    [found] = [process for process in server.processes() if process.name() == "stanchion-acpt"]
+    return found
+
+
+@contextmanager
+def growth_is_below(server: Server, bytes_max: int) -> Iterator[None]:
+    """Of the acceptor's memory."""
+    process = acceptor(server)
+    before = process.memory_info().rss
+    yield
+    grown = process.memory_info().rss - before
+    assert grown < bytes_max, f"{grown / MIB:.0f} MiB"
+
+
+@pytest.fixture
+def counts(tmp_path: Path) -> Counts:
+    return Counts(tmp_path / "control")
+
+
+def test_trailers_are_dropped_when_they_come(serve: Serve, gate: Gate, counts: Counts) -> None:
+    """Each field is one byte here, and 72 of them in the decoded list."""
+    server = serve("waiting:app", *HTTP2, *counts.arguments, env=gate.environment)
+    empty_fields = b"\x95" * 7400
+    requests = 3 * len(STREAMS)
+    with ExitStack() as stack, growth_is_below(server, 30 * MIB):
+        for _ in range(3):
+            sock = stack.enter_context(server.address.connect())
+            sock.sendall(PREFACE + setting(INITIAL_WINDOW_SIZE, 0))
+            for number in STREAMS:
+                sock.sendall(
+                    frame(HEADERS, END_HEADERS, number, POST)
+                    + frame(DATA, 0, number, b"x")
+                    + frame(HEADERS, END_HEADERS | END_STREAM, number, empty_fields)
+                )
+        eventually(lambda: counts.requests()["arrived"] == requests, "all have arrived")
+
+
+def test_answers_that_are_not_read_are_bounded_for_each_client(serve: Serve, counts: Counts) -> None:
+    """h2 has little of them, and the streams that have the rest are counted."""
+    limits = ("--max-response-memory", "1M", "--max-connections-per-client", "100", *NOBODY_TRUSTED)
+    server = serve("flowing:app", *HTTP2, *counts.arguments, *limits)
+    all_of_it = [acceptor(server), *server.processes()]
+    connections = 20
+    with ExitStack() as stack, growth_is_below(server, 40 * MIB):
+        for _ in range(connections):
+            sock = stack.enter_context(socket.socket())
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            sock.settimeout(PATIENCE_S)
+            sock.connect(("127.0.0.1", server.address.port))
+            window = frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", 0x7FFF0000))
+            sock.sendall(PREFACE + setting(INITIAL_WINDOW_SIZE, 0x7FFFFFFF) + window)
+            for number in STREAMS:
+                head = b"\x82\x86\x41\x01a\x04\x0b/told?64000"
+                sock.sendall(frame(HEADERS, END_HEADERS | END_STREAM, number, head))
+
+        def all_are_seen() -> bool:
+            seen = counts.requests()["arrived"] + counts.events().get("streams_refused", 0)
+            return seen == connections * len(STREAMS) and all(sleeps(process.pid) for process in all_of_it)
+
+        eventually(all_are_seen, "all is done that can be")
+
+
+def test_a_body_in_tiny_frames_keeps_no_buffers(serve: Serve, gate: Gate, counts: Counts) -> None:
+    """Each byte of a stream that is not read comes with many that are for none: h2's pieces share its buffers."""
+    wide = ("--http2-initial-window-size", "1000000")
+    server = serve("uploading:app", "--interface", "asgi", *wide, *HTTP2, env=gate.environment)
+    with Talk(server.address) as talk:
+        number = talk.begin("/late", method="POST", ends=False)
+        talk.say(number, bytes(600_000), ends=False)
+        assert gate.announcement() == "runs"
+        # Its worker has no room for more.
+        talk.ping()
+        with growth_is_below(server, 10 * MIB):
+            # It has a type that the server does not know, and must ignore (RFC 9113 section 4.1).
+            unknown = frame(0xBE, 0, 0, bytes(12_000))
+            for _ in range(30):
+                talk.send((frame(DATA, 0, number, b"x") + unknown) * 100)
+            talk.ping()
+
+
+def test_a_client_has_no_more_than_half_of_the_streams(serve: Serve, gate: Gate, counts: Counts) -> None:
+    few = ("--max-connections", "200", *NOBODY_TRUSTED)
+    server = serve("waiting:app", *few, *HTTP2, *counts.arguments, bind="0.0.0.0:0", env=gate.environment)
+    address = ("127.0.0.1", server.address.port)
+    with ExitStack() as stack:
+        for _ in range(2):
+            sock = stack.enter_context(socket.create_connection(address, PATIENCE_S, source_address=("127.0.0.2", 0)))
+            sock.sendall(PREFACE + setting(INITIAL_WINDOW_SIZE, 65_535))
+            for number in STREAMS:
+                sock.sendall(frame(HEADERS, END_HEADERS, number, POST) + frame(DATA, 0, number, b"x"))
+        eventually(lambda: counts.events()["streams_refused"] == 100, "half of them are refused")
+        other = socket.create_connection(address, PATIENCE_S)
+        with Talk(server.address, sock=other) as talk:
+            assert [talk.get("/pid").status for _ in range(6)] == [200] * 6
+
+
+def test_streams_that_only_drip_make_way_for_others(serve: Serve, gate: Gate, clock: Clock) -> None:
+    few = ("--max-connections", "100", "--max-connections-per-client", "0", *NOBODY_TRUSTED)
+    times = ("--body-timeout", "1000", "--min-body-rate", "1")
+    server = serve("waiting:app", *few, *times, *HTTP2, env=gate.environment | clock.environment)
+    with Talk(server.address) as crowd, Talk(server.address) as other:
+        for _ in STREAMS:
+            crowd.say(crowd.begin("/wait", method="POST", ends=False), bytes(600), ends=False)
+        crowd.ping()
+        assert other.get("/pid").reset == REFUSED_STREAM
+        # None is too slow yet, and none is faster than that.
+        clock.advance(300)
+        eventually(lambda: other.get("/pid").status == 200, "another client is served")

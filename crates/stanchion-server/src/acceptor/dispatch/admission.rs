@@ -147,7 +147,8 @@ impl Dispatch {
             return Err(Refusal::LineFull { retry_after_s });
         }
         if ticket.request.websocket.is_some() {
-            let permit = self.sessions.permit().ok_or(Refusal::SessionsFull)?;
+            let client = self.sessions.client_of(&ticket.request);
+            let permit = self.sessions.permit(client).ok_or(Refusal::SessionsFull)?;
             ticket.permit.set(Some(permit));
         }
         let Some(line) = self.line_of(ticket) else {

@@ -7,18 +7,27 @@ use std::rc::Rc;
 
 use stanchion_exchange::{Corrupt, Part, Submitted};
 
+use super::request::Request;
 use super::{Dispatch, Stage, Ticket};
-use crate::settings::Settings;
+use crate::acceptor::storage::clients::{Client, Share, Shares};
+use crate::settings::{Believed, Settings};
 
 /// How many sessions there are, with those that may become some.
 pub(super) struct Sessions {
     are_possible: bool,
     max: usize,
     permits: Rc<Cell<usize>>,
+    /// What each client has of them, and may have if there is a limit.
+    shares: Rc<Shares>,
+    each_max: Option<u64>,
+    believed: Believed,
 }
 
 /// One of the sessions that there may be, until this is dropped.
-pub(crate) struct SessionPermit(Rc<Cell<usize>>);
+pub(crate) struct SessionPermit {
+    permits: Rc<Cell<usize>>,
+    _share: Option<Share>,
+}
 
 /// What a session was, for whoever keeps records.
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,16 +57,22 @@ impl Messages {
 
 impl Drop for SessionPermit {
     fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
+        self.permits.set(self.permits.get() - 1);
     }
 }
 
 impl Sessions {
     pub(super) fn new(settings: &Settings) -> Self {
+        let max = settings.workers as usize * settings.worker_sessions as usize;
+        let each_max = u64::from(settings.max_connections_per_client);
         Self {
             are_possible: settings.is_asgi(),
-            max: settings.workers as usize * settings.worker_sessions as usize,
+            max,
             permits: Rc::default(),
+            shares: Rc::default(),
+            // As of connections: never so many that no other client has one.
+            each_max: (each_max > 0).then(|| each_max.min(max as u64 / 2).max(1)),
+            believed: settings.believed(),
         }
     }
 
@@ -66,12 +81,25 @@ impl Sessions {
         self.are_possible
     }
 
-    /// One more, if there may be.
-    pub(super) fn permit(&self) -> Option<SessionPermit> {
+    /// Whose session a request asks for, if a client is known.
+    pub(super) fn client_of(&self, request: &Request) -> Option<Client> {
+        let peer = &request.peer;
+        Client::behind_proxies(peer.ip, peer.said(&request.head), &self.believed)
+    }
+
+    /// One more for this client, if there may be; `None` is no client whose sessions are limited.
+    pub(super) fn permit(&self, client: Option<Client>) -> Option<SessionPermit> {
         let permits = self.permits.get();
-        (permits < self.max).then(|| {
-            self.permits.set(permits + 1);
-            SessionPermit(Rc::clone(&self.permits))
+        if permits >= self.max {
+            return None;
+        }
+        let limited = client.zip(self.each_max);
+        let share = limited.map(|(client, most)| self.shares.take(client, 1, most));
+        let share = share.transpose().ok()?;
+        self.permits.set(permits + 1);
+        Some(SessionPermit {
+            permits: Rc::clone(&self.permits),
+            _share: share,
         })
     }
 }
@@ -128,13 +156,31 @@ mod tests {
     fn there_are_no_more_sessions_than_may_be_and_each_gives_its_place_back() {
         let settings = r#"{"interface": "asgi", "workers": 2, "worker_sessions": 1}"#;
         let sessions = Sessions::new(&Settings::from_json(settings).expect("settings"));
-        let first = sessions.permit().expect("room");
-        let second = sessions.permit().expect("room");
-        assert!(sessions.permit().is_none());
+        let first = sessions.permit(None).expect("room");
+        let second = sessions.permit(None).expect("room");
+        assert!(sessions.permit(None).is_none());
         drop(first);
-        let third = sessions.permit();
-        assert!(third.is_some() && sessions.permit().is_none());
+        let third = sessions.permit(None);
+        assert!(third.is_some() && sessions.permit(None).is_none());
         drop((second, third));
         assert_eq!(sessions.permits.get(), 0);
+    }
+
+    #[test]
+    fn a_client_has_no_more_than_half_of_them() {
+        let settings = r#"{"interface": "asgi", "workers": 1, "worker_sessions": 5}"#;
+        let sessions = Sessions::new(&Settings::from_json(settings).expect("settings"));
+        let [one, other] =
+            ["192.0.2.1", "192.0.2.2"].map(|ip| Some(Client::at(ip.parse().unwrap())));
+        let first = sessions.permit(one).expect("room");
+        let second = sessions.permit(one).expect("room");
+        assert!(sessions.permit(one).is_none());
+        let _others = [
+            sessions.permit(other),
+            sessions.permit(other),
+            sessions.permit(None),
+        ];
+        drop((first, second));
+        assert!(sessions.permit(one).is_some());
     }
 }

@@ -1,7 +1,7 @@
 //! What connections with TLS have in common: the certificates, and the helper threads that compute handshakes.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::fmt::Display;
 use std::io;
 use std::net::IpAddr;
@@ -42,9 +42,36 @@ pub(crate) struct TlsService {
 struct Turns {
     shares: Rc<Shares>,
     taken: Cell<usize>,
-    /// Connections whose clients have as many turns as they may.
-    waiting: RefCell<VecDeque<u32>>,
+    /// Connections whose clients have as many turns as they may, each of them once.
+    waiting: RefCell<Waiting>,
     woken: Rc<Woken>,
+}
+
+/// A queue of connections that has none twice, however often its client makes it ask.
+#[derive(Default)]
+struct Waiting {
+    queue: VecDeque<u32>,
+    queued: HashSet<u32>,
+}
+
+impl Waiting {
+    fn add(&mut self, connection: u32) {
+        if self.queued.insert(connection) {
+            self.queue.push_back(connection);
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Takes the first `count` out of it.
+    fn drain(&mut self, count: usize) -> impl Iterator<Item = u32> {
+        let first = self.queue.drain(..count);
+        first.inspect(|number| {
+            self.queued.remove(number);
+        })
+    }
 }
 
 /// A client's turn at the threads, until this is dropped.
@@ -99,7 +126,7 @@ impl TlsService {
         let turns = &self.turns;
         let share = ip.map(|ip| turns.shares.take(Client::at(ip), 1, TURNS_MAX_EACH));
         let Ok(share) = share.transpose() else {
-            turns.waiting.borrow_mut().push_back(connection);
+            turns.waiting.borrow_mut().add(connection);
             return None;
         };
         turns.taken.set(turns.taken.get() + 1);
@@ -136,7 +163,7 @@ impl Drop for Turn {
             0 => waiting.len(),
             _ => waiting.len().min(WOKEN_AT_ONCE),
         };
-        waiting.drain(..count).for_each(|number| woken.add(number));
+        waiting.drain(count).for_each(|number| woken.add(number));
     }
 }
 
@@ -160,5 +187,23 @@ impl Requests {
                  others are counted (handshakes_failed)"
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_that_asks_again_and_again_waits_once() {
+        let mut waiting = Waiting::default();
+        for number in [1, 2, 1, 1, 3, 2] {
+            waiting.add(number);
+        }
+        assert_eq!(waiting.drain(2).collect::<Vec<_>>(), [1, 2]);
+        waiting.add(1);
+        assert_eq!(waiting.len(), 2);
+        assert_eq!(waiting.drain(2).collect::<Vec<_>>(), [3, 1]);
+        assert!(waiting.queued.is_empty());
     }
 }

@@ -11,6 +11,7 @@ use crate::tally::Outcome;
 /// The longest text that is kept of a request, in bytes: a collector may be away for long, and
 /// clients choose what they send.
 const TEXT_BYTES_MAX: usize = 1024;
+const TRACESTATE_BYTES_MAX: usize = 512;
 
 /// A request that is over. Times are in microseconds of the monotonic clock.
 #[derive(Debug)]
@@ -133,13 +134,18 @@ impl Finished {
     }
 }
 
-/// Several fields are one list (Trace Context section 3.3.1).
+/// Several fields are one list (Trace Context section 3.3.1). A list that is longer than all have to keep (section 3.3.1.5)
+/// is dropped: a collector that is away would have as many of them waiting as spans.
 fn trace_state(head: &Head) -> Box<str> {
     let fields = head.all(TRACESTATE).filter(|value| value.is_ascii());
     let texts: Vec<&str> = fields
         .filter_map(|value| std::str::from_utf8(value).ok())
         .collect();
-    texts.join(",").into()
+    let list = texts.join(",");
+    if list.len() > TRACESTATE_BYTES_MAX {
+        return Box::default();
+    }
+    list.into()
 }
 
 fn field(head: &Head, name: &str) -> Option<Box<str>> {
@@ -164,6 +170,20 @@ fn version(head: &Head) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_that_is_longer_than_all_have_to_keep_is_dropped() {
+        let half = "a=".to_owned() + &"x".repeat(TRACESTATE_BYTES_MAX / 2 - 3);
+        for (fields, kept) in [
+            (vec![half.as_str()], half.clone()),
+            (vec![&half, &half], format!("{half},{half}")),
+            (vec![&half, &half, "b=y"], String::new()),
+        ] {
+            let fields: Vec<_> = fields.iter().map(|value| (TRACESTATE, *value)).collect();
+            let head = Head::of("GET", "/", &fields);
+            assert_eq!(&*trace_state(&head), kept);
+        }
+    }
 
     #[test]
     fn times_are_in_order_whatever_a_worker_says() {

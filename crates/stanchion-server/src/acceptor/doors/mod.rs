@@ -41,11 +41,14 @@ pub(crate) struct Doors {
     next_number: u32,
     porter: Rc<Porter>,
     connections_max: usize,
-    /// Nobody is accepted before.
+    /// No client is accepted before.
     paused_until_us: u64,
+    /// No operator is.
+    operators_paused_until_us: u64,
     /// When somebody may be closed for those who have no place.
     shed_at_us: u64,
     unaccepted: Shortage,
+    operators_unaccepted: Shortage,
 }
 
 /// Those who are here.
@@ -66,8 +69,12 @@ impl Doors {
             porter: Rc::new(porter),
             connections_max,
             paused_until_us: 0,
+            operators_paused_until_us: 0,
             shed_at_us: 0,
             unaccepted: Shortage::of("connections cannot be accepted (open files? memory?)"),
+            operators_unaccepted: Shortage::of(
+                "the admin listener cannot accept connections (open files? memory?)",
+            ),
         })
     }
 
@@ -164,13 +171,16 @@ impl Doors {
 
     /// When to look again, whatever the kernel tells.
     pub(crate) fn due_us(&self, now_us: u64) -> Option<u64> {
-        let pause = (self.paused_until_us > now_us).then_some(self.paused_until_us);
+        let later = |until_us: u64| (until_us > now_us).then_some(until_us);
+        let pause = later(self.paused_until_us);
+        let operators_pause = later(self.operators_paused_until_us);
         let closing = self.doors.iter().filter_map(Door::closes_at_us).min();
         // Whoever is in the queue of a door that closes is let in once the pause is over.
         let closing = closing.filter(|_| pause.is_none());
         let in_hall = self.doors.iter().any(Door::has_guest_in_hall);
         let shed = in_hall.then_some(self.shed_at_us);
-        [closing, pause, shed].into_iter().flatten().min()
+        let all = [closing, pause, operators_pause, shed];
+        all.into_iter().flatten().min()
     }
 
     /// A body or an answer could not be spooled, or somebody not accepted: who is here comes first.
@@ -250,7 +260,11 @@ impl Doors {
                 self.welcome(guest, door, inside);
                 continue;
             }
-            if !door.may_accept() || self.paused_until_us > inside.requests.now_us {
+            let paused_until_us = match door.audience {
+                Audience::Clients => self.paused_until_us,
+                Audience::Operators => self.operators_paused_until_us,
+            };
+            if !door.may_accept() || paused_until_us > inside.requests.now_us {
                 return false;
             }
             match door.accept() {
@@ -272,8 +286,9 @@ impl Doors {
                     debug!("a connection was gone before it was accepted: {error}");
                 }
                 Err(error) if door.audience == Audience::Operators => {
-                    error!("the admin listener cannot accept, trying again in {PAUSE:?}: {error}");
-                    self.paused_until_us = after(inside.requests.now_us, PAUSE);
+                    let now_us = inside.requests.now_us;
+                    self.operators_unaccepted.failed(now_us, &error);
+                    self.operators_paused_until_us = after(now_us, PAUSE);
                     return false;
                 }
                 Err(error) => {
@@ -341,6 +356,7 @@ impl Doors {
     /// Now and then.
     pub(crate) fn settle(&self, now_us: u64) {
         self.unaccepted.settle(now_us);
+        self.operators_unaccepted.settle(now_us);
     }
 
     /// Whether nobody can be spared for those who wait for a place.

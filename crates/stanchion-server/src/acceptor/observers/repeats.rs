@@ -8,7 +8,7 @@ use tracing::{info, warn};
 
 use crate::acceptor::dispatch::refusal::Refusal;
 use crate::acceptor::dispatch::ticket::Ticket;
-use crate::tally::Outcome;
+use crate::tally::{Event, Outcome};
 
 /// Of each reason so many lines are written in a second; the access log and the counts have them all.
 const LINES_MAX: u64 = 10;
@@ -18,8 +18,24 @@ const SECOND_US: u64 = 1_000_000;
 #[derive(Default)]
 pub(crate) struct Repeats(RefCell<Vec<Repeat>>);
 
+/// Why there is a line.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reason {
+    Request(Outcome),
+    Connection(Event),
+}
+
+impl Reason {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Request(outcome) => outcome.name(),
+            Self::Connection(event) => event.name(),
+        }
+    }
+}
+
 struct Repeat {
-    reason: Outcome,
+    reason: Reason,
     since_us: u64,
     count: u64,
 }
@@ -33,7 +49,7 @@ impl Repeats {
         (lane, detail): (Option<&str>, &str),
         now_us: u64,
     ) {
-        if !self.shows(refusal.outcome(), now_us) {
+        if !self.shows(Reason::Request(refusal.outcome()), now_us) {
             return;
         }
         let (status, reason) = (refusal.status(), refusal.reason());
@@ -55,7 +71,7 @@ impl Repeats {
 
     /// A request was refused of which no head was read.
     pub(crate) fn refused_unread(&self, refusal: Refusal, address: &str, now_us: u64) {
-        if self.shows(refusal.outcome(), now_us) {
+        if self.shows(Reason::Request(refusal.outcome()), now_us) {
             let (status, reason) = (refusal.status(), refusal.reason());
             info!("{status}: a client's fault: {reason} (from {address:?})");
         }
@@ -63,15 +79,22 @@ impl Repeats {
 
     /// A client has more connections than it is told that it has too many on.
     pub(crate) fn turned_out(&self, address: &str, now_us: u64) {
-        if self.shows(Outcome::TooManyConnections, now_us) {
+        if self.shows(Reason::Request(Outcome::TooManyConnections), now_us) {
             info!(
                 "a client's fault: too many connections to be told so on each (from {address:?})"
             );
         }
     }
 
+    /// A client is cut off.
+    pub(crate) fn cut_off(&self, event: Event, why: &str, address: &str, now_us: u64) {
+        if self.shows(Reason::Connection(event), now_us) {
+            info!("a client's fault: {why} (from {address:?})");
+        }
+    }
+
     /// Whether this one is to be shown.
-    fn shows(&self, reason: Outcome, now_us: u64) -> bool {
+    fn shows(&self, reason: Reason, now_us: u64) -> bool {
         self.settle(now_us);
         let mut repeats = self.0.borrow_mut();
         let Some(repeat) = repeats.iter_mut().find(|one| one.reason == reason) else {
@@ -102,23 +125,28 @@ impl Repeats {
 mod tests {
     use super::*;
 
-    fn shown(repeats: &Repeats, reason: Outcome, times: u64, now_us: u64) -> usize {
+    const LINE_FULL: Reason = Reason::Request(Outcome::LineFull);
+
+    fn shown(repeats: &Repeats, reason: Reason, times: u64, now_us: u64) -> usize {
         (0..times).filter(|_| repeats.shows(reason, now_us)).count()
     }
 
     #[test]
     fn ten_a_second_of_each_reason() {
         let repeats = Repeats::default();
-        assert_eq!(shown(&repeats, Outcome::LineFull, 1_000, 5), 10);
-        assert_eq!(shown(&repeats, Outcome::Shed, 4, 5), 4, "another reason");
-        assert_eq!(shown(&repeats, Outcome::LineFull, 9, SECOND_US + 4), 0);
-        assert_eq!(shown(&repeats, Outcome::LineFull, 11, SECOND_US + 5), 10);
+        assert_eq!(shown(&repeats, LINE_FULL, 1_000, 5), 10);
+        let other = Reason::Request(Outcome::Shed);
+        assert_eq!(shown(&repeats, other, 4, 5), 4, "another reason");
+        let cut_off = Reason::Connection(Event::CutOff);
+        assert_eq!(shown(&repeats, cut_off, 11, 5), 10, "of connections, too");
+        assert_eq!(shown(&repeats, LINE_FULL, 9, SECOND_US + 4), 0);
+        assert_eq!(shown(&repeats, LINE_FULL, 11, SECOND_US + 5), 10);
     }
 
     #[test]
     fn what_is_over_is_forgotten() {
         let repeats = Repeats::default();
-        shown(&repeats, Outcome::LineFull, 1_000, 0);
+        shown(&repeats, LINE_FULL, 1_000, 0);
         repeats.settle(SECOND_US - 1);
         assert_eq!(repeats.0.borrow().len(), 1);
         repeats.settle(SECOND_US);

@@ -25,7 +25,6 @@ use stanchion_http::{
     ClientField, Fault, FieldRules, Framing, Head, HeadRules, SchemeFields, forwarded,
 };
 use stanchion_sys::channel::Channel;
-use tracing::info;
 
 use super::dispatch::Dispatch;
 use super::dispatch::hints::takes_hints;
@@ -410,7 +409,7 @@ impl Requests {
     /// A client is cut off.
     pub(crate) fn cut_off(&self, event: Event, reason: &str, address: &str) {
         self.common.tally.happened(event);
-        info!("a client's fault: {reason} (from {address:?})");
+        self.repeats.cut_off(event, reason, address, self.now_us);
     }
 
     /// What only the log says of a refusal: by which field, and which setting would let it in.

@@ -237,6 +237,23 @@ def test_other_methods_and_other_paths_are_the_apps(server: Server) -> None:
         assert wire.get("/").body.startswith(b"hello")
 
 
+def test_two_versions_of_one_second_and_one_length_have_two_tags(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    file = tmp_path / "files/a.css"
+    server = serve("hello:app", "--static", f"/={file.parent}")
+    tags = []
+    with server.connect() as wire:
+        for version, nanoseconds in ((b"one", 0), (b"two", 1), (b"ten", 999_999_999)):
+            file.write_bytes(version)
+            os.utime(file, ns=(0, MODIFIED_S * 10**9 + nanoseconds))
+            answer = wire.get("/a.css")
+            tags.append(answer.header("ETag"))
+            assert (answer.body, answer.header("Last-Modified")) == (version, MODIFIED)
+            assert wire.ask("GET", "/a.css", f"If-None-Match: {tags[-1]}").status == 304
+    assert len(set(tags)) == 3
+    assert tags[0] == f'"{MODIFIED_S:x}-3"'
+
+
 def test_no_seat_is_needed(serve: Serve, site: Path, gate: Gate, tmp_path: Path) -> None:
     """The only worker is busy; files come all the same, and are counted as what they are."""
     counts = Counts(tmp_path / "control.sock")

@@ -35,7 +35,8 @@ may lie beside a file, such as a.css.br, a.css.zst and a.css.gz: a client \
 that accepts one of these codings gets it. The content type is that of \
 /etc/mime.types, if the system has it, or else of a short list of the \
 server's own. Conditional requests and ranges work as in RFC 9110; ETag and \
-Last-Modified are made as nginx makes them.
+Last-Modified are made as nginx makes them, but that an ETag has the \
+nanoseconds, too, of a time that has any.
 
 The directory is opened when the server starts or reloads. If you replace it \
 by another one of the same name, reload.",

@@ -47,7 +47,7 @@ impl StaticFiles {
             mount.uncoded.add(&wanted.path, now_us);
         }
         let file = OpenFile::new(file, found.file_system, disk);
-        let etag = format!("\"{:x}-{:x}\"", found.modified_s, found.len);
+        let etag = found.etag();
         let there = Validators {
             etag: &etag,
             modified_s: found.modified_s,

@@ -149,6 +149,7 @@ impl Wanted {
                 },
                 len: u64::try_from(stat.st_size).unwrap_or(0),
                 modified_s: u64::try_from(stat.st_mtime).unwrap_or(0),
+                modified_ns: stat.st_mtime_nsec,
                 coding: None,
                 varies: false,
             };

@@ -76,10 +76,29 @@ struct Attributes {
     file_system: FileSystem,
     len: u64,
     modified_s: u64,
+    /// Nanoseconds behind that second.
+    modified_ns: u64,
     /// Which it is in.
     coding: Option<Coding>,
     /// Who takes other codings gets another file.
     varies: bool,
+}
+
+impl Attributes {
+    /// To the nanosecond: a file that is changed twice in a second, and stays as long, is another one. Of a whole second it
+    /// is what nginx makes of the same file.
+    fn etag(&self) -> String {
+        let Self {
+            len,
+            modified_s,
+            modified_ns,
+            ..
+        } = self;
+        match modified_ns {
+            0 => format!("\"{modified_s:x}-{len:x}\""),
+            _ => format!("\"{modified_s:x}.{modified_ns:x}-{len:x}\""),
+        }
+    }
 }
 
 /// What a look for a file has come to, as far as it did.

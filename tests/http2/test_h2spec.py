@@ -14,8 +14,8 @@ H2SPEC = Path(__file__).parents[2] / "target/tools/h2spec/h2spec"
 HTTP2 = ("--http-protocols", "h2,h1", "--http2-cleartext", "prior-knowledge")
 
 IN_CLEAR_TEXT = {
-    "http2/3.5": "on a port for both protocols a wrong preface is a wrong request of HTTP/1.1: it is answered 400, which "
-    "h2spec takes for half a frame, and the connection ends"
+    "http2/3.5": "on a port for both protocols a wrong preface is a wrong request of HTTP/1.1: it is answered 400, "
+    "which h2spec takes for half a frame, and the connection ends"
 }
 """What fails, and why that is right. Over TLS client and server have agreed on HTTP/2."""
 

@@ -1,6 +1,7 @@
 """A service manager in small: passes sockets as systemd does (sd_listen_fds(3)) and hears what it is told."""
 
 import contextlib
+import select
 import socket
 import sys
 from collections.abc import Iterator
@@ -49,6 +50,13 @@ class Ear:
             assignment = self._unread.pop(0)
             if assignment.startswith(word):
                 return assignment.removeprefix(word)
+
+    def heard(self) -> list[str]:
+        """All assignments that have come by now, which are forgotten."""
+        heard, self._unread = self._unread, []
+        while select.select([self._socket], [], [], 0)[0]:
+            heard += self._socket.recv(4096).decode().splitlines()
+        return heard
 
     def close(self) -> None:
         self._socket.close()

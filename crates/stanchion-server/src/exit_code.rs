@@ -12,3 +12,6 @@ pub const WORKER_BOOT: i32 = 3;
 pub const APP_LOAD: i32 = 4;
 /// An address could not be bound.
 pub const BIND: i32 = 5;
+
+/// Of an acceptor, and never of the server: a turn of its loop did not end.
+pub const SPUN: i32 = 70;

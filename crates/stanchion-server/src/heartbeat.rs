@@ -1,8 +1,45 @@
-//! How often event loops show that they turn, and how often the master looks whether they do. Pure.
+//! How often loops show that they turn, and how often the master looks whether they do. Pure.
+
+use std::time::Duration;
 
 use stanchion_exchange::BEAT_US;
 
 use crate::settings::Settings;
+
+/// So much CPU time one turn of the acceptor's loop may take, or its process ends: that costs its connections, and not the
+/// service, since the master starts another one. It is some hundred times as long as the longest turn that does not go wrong.
+pub(crate) const TURN_CPU: Duration = Duration::from_secs(2);
+/// So long an acceptor that waits for nothing may go without a turn, in milliseconds: some times as long as it does.
+const STILL_MS_MAX: u64 = 5_000;
+
+/// The turns of an acceptor, as the master sees them.
+#[derive(Debug)]
+pub(crate) struct AcceptorTurns {
+    turns: u64,
+    /// Since when there have been no more.
+    since_ms: u64,
+}
+
+impl AcceptorTurns {
+    pub(crate) fn new(now_ms: u64) -> Self {
+        Self {
+            turns: 0,
+            since_ms: now_ms,
+        }
+    }
+
+    /// It has made so many. Gives for how long it has stood still, if that is too long.
+    pub(crate) fn seen(&mut self, turns: u64, now_ms: u64) -> Option<u64> {
+        if turns != self.turns {
+            *self = Self {
+                turns,
+                since_ms: now_ms,
+            };
+        }
+        let still_ms = now_ms.saturating_sub(self.since_ms);
+        (still_ms > STILL_MS_MAX).then_some(still_ms)
+    }
+}
 
 /// A loop that has nothing to do turns at least so often, and the master looks as often: it sleeps so long where it has
 /// nothing else to do.
@@ -51,6 +88,22 @@ mod tests {
             (r#"{"loop_timeout": 0.3}"#, BEAT_US),
         ] {
             assert_eq!(rest_of(text), expected_us, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_acceptor_stands_still_once_it_has_made_no_turn_for_long() {
+        let mut turns = AcceptorTurns::new(0);
+        for (count, now_ms, still_ms) in [
+            (0, 5_000, None),
+            (0, 5_001, Some(5_001)),
+            (1, 6_000, None),
+            (2, 11_000, None),
+            (2, 16_000, None),
+            (2, 16_001, Some(5_001)),
+            (3, 99_000, None),
+        ] {
+            assert_eq!(turns.seen(count, now_ms), still_ms, "{now_ms}");
         }
     }
 

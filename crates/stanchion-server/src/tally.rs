@@ -6,9 +6,11 @@
 use std::io;
 use std::ops::AddAssign;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use serde::{Serialize, Serializer};
 use stanchion_sys::counts::SharedCounts;
+use stanchion_sys::signal::spin::{self, Watched};
 
 /// An enum of things that are counted, each with the name that operators see. Names stay as they
 /// are once released: dashboards are made of them.
@@ -249,13 +251,16 @@ counted! {
     }
 }
 
-/// Where the count of requests that arrived is; then come the outcomes, the events, the bytes, the codes.
+/// Where the count of requests that arrived is; then come the outcomes, the events, the bytes, the codes, the turns of the
+/// acceptor's loop, and where it was when one did not end.
 const ARRIVED: usize = 0;
 const OUTCOMES: usize = ARRIVED + 1;
 const EVENTS: usize = OUTCOMES + Outcome::ALL.len();
 const TRAFFIC: usize = EVENTS + Event::ALL.len();
 const CODES: usize = TRAFFIC + Traffic::ALL.len();
-const COUNTS: usize = CODES + CloseCode::ALL.len();
+const TURNS: usize = CODES + CloseCode::ALL.len();
+const STACK: usize = TURNS + 1;
+const COUNTS: usize = STACK + spin::FRAMES_MAX;
 
 /// The counts of a house.
 #[derive(Debug)]
@@ -285,6 +290,30 @@ impl Tally {
     /// In the acceptor, or in the master when there is none any more: this happened so often.
     pub(crate) fn happened_times(&self, event: Event, times: u64) {
         self.0.add(EVENTS + event as usize, times);
+    }
+
+    /// In the acceptor: its loop has made one turn more.
+    pub(crate) fn turned(&self) {
+        self.0.add(TURNS, 1);
+    }
+
+    /// The loop of the acceptor, which exits with this code if it spins.
+    pub(crate) fn watched(&'static self, exit_code: i32) -> Watched {
+        Watched {
+            turns: &self.0.atomics()[TURNS],
+            stack: self.stack(),
+            exit_code,
+        }
+    }
+
+    /// How many turns the loops of acceptors have made.
+    pub(crate) fn turns(&self) -> u64 {
+        self.0.get(TURNS)
+    }
+
+    /// Where the last one was that spun: addresses of code.
+    pub(crate) fn stack(&self) -> &[AtomicU64] {
+        &self.0.atomics()[STACK..]
     }
 
     /// In the acceptor: so many bytes were moved.

@@ -39,6 +39,11 @@ impl SharedCounts {
         count.store(sum, Ordering::Release);
     }
 
+    /// What the counts are in, for a signal handler.
+    pub fn atomics(&self) -> &[AtomicU64] {
+        self.all()
+    }
+
     fn all(&self) -> &[AtomicU64] {
         // SAFETY: the mapping is `len` times as long, begins at a page, lives as long as we do, and
         // started as zeroes, which is a valid AtomicU64; nobody reaches it but by these atomics.

@@ -133,6 +133,9 @@ const ITSELF: &[c_long] = &[
     libc::SYS_rt_sigprocmask,
     libc::SYS_rt_sigreturn,
     libc::SYS_sched_yield,
+    // The timer of its own CPU time (`signal::spin`).
+    libc::SYS_timer_create,
+    libc::SYS_timer_settime,
     libc::SYS_set_robust_list,
     libc::SYS_sigaltstack,
     libc::SYS_sysinfo,

@@ -1,9 +1,11 @@
 //! Signals (signal-safety(7)): as bytes in a pipe, for the master; as bits in a word, for a worker
-//! ([`asked`]); the one that has a worker write down its stacks ([`dump`]); and the death of the parent ([`orphan`]).
+//! ([`asked`]); the one that has a worker write down its stacks ([`dump`]); the death of the parent ([`orphan`]); and a turn
+//! of a loop that does not end ([`spin`]).
 
 pub mod asked;
 pub mod dump;
 pub mod orphan;
+pub mod spin;
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -22,6 +24,8 @@ pub const DUMP: i32 = 62;
 const NUDGE: i32 = 61;
 /// Tells of the end of the parent ([`orphan`]).
 const ORPHANED: i32 = 60;
+/// Tells of the CPU time that a loop has used ([`spin`]).
+const SPINNING: i32 = 59;
 
 /// Signals there are, and one for the unused 0.
 const SIGNALS: usize = 65;

@@ -27,9 +27,11 @@ use stanchion_sys::code;
 use stanchion_sys::listener::{Listener, ListenerAddress};
 use stanchion_sys::process;
 use stanchion_sys::scheduling;
+use stanchion_sys::signal::spin;
 use tracing::{error, info, warn};
 
 use crate::exit_code;
+use crate::heartbeat::TURN_CPU;
 use crate::log;
 use crate::messages::{self, FromAcceptor};
 use crate::panics;
@@ -264,8 +266,8 @@ impl Acceptor {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
             other => other?,
         }
-        let mut is_busy = true;
-        let mut sweeps = 0;
+        spin::bound_turns(self.common.tally.watched(exit_code::SPUN), TURN_CPU)?;
+        let (mut is_busy, mut sweeps) = (true, 0);
         loop {
             let sleeps = !is_busy && self.requests.dispatch.try_sleep();
             if sleeps || sweeps >= SWEEPS_MAX || is_busy {
@@ -276,6 +278,7 @@ impl Acceptor {
                 sweeps += 1;
             }
             is_busy = self.turn(sweeps == 0)?;
+            self.common.tally.turned();
             if let Some(farewell) = self.is_over() {
                 return Ok(farewell);
             }

@@ -6,8 +6,10 @@ use std::os::fd::AsFd;
 use stanchion_exchange::SeatState;
 use stanchion_sys::channel::poll_readable;
 use stanchion_sys::clock::monotonic_us;
+use stanchion_sys::process::Exit;
+use stanchion_sys::signal::spin;
 use stanchion_sys::{memory, process, signal};
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
 use super::commands::command_of;
 use super::event::{Command, Event};
@@ -15,6 +17,8 @@ use super::reports::{Heard, Kin};
 use super::resources::HouseResources;
 use super::{Loop, loops, now_ms};
 use crate::control::Control;
+use crate::exit_code;
+use crate::heartbeat::TURN_CPU;
 use crate::messages::WorkerRef;
 use crate::settings::Settings;
 
@@ -110,6 +114,11 @@ impl Loop<'_> {
                 None => debug!("signal {signal} means nothing here"),
             }
         }
+        for &(pid, exit) in &dead {
+            if exit == Exit::Code(exit_code::SPUN) {
+                self.tell_where_it_spun(pid);
+            }
+        }
         // Ctrl-C reaches workers too, and nobody need be forked for those that leave by it.
         let dead = dead.into_iter();
         self.events
@@ -122,6 +131,23 @@ impl Loop<'_> {
         self.gather_memory();
         self.events.push_back(Event::Tick { heard_ms });
         Ok(())
+    }
+
+    /// An acceptor has ended since a turn of its loop did not.
+    fn tell_where_it_spun(&self, pid: i32) {
+        let mut tables = self.master.houses();
+        let Some(table) = tables.find(|table| table.acceptor.pid() == Some(pid)) else {
+            return;
+        };
+        let Some(house) = self.houses.get(&table.generation) else {
+            return;
+        };
+        let functions = spin::names(house.common.tally.stack()).join(" < ");
+        let least_s = TURN_CPU.as_secs();
+        error!(
+            "our fault: a turn of the acceptor's loop ({pid}) has taken more than {least_s} s of CPU time, so that it has \
+             ended. Please report where it was: {functions}"
+        );
     }
 
     /// The settings of the house that serves, or is to.

@@ -46,6 +46,7 @@ use stanchion_sys::signal::{self, SignalPipe};
 use tracing::warn;
 
 use crate::control::Control;
+use crate::heartbeat::AcceptorTurns;
 use crate::host::Host;
 use crate::launcher::Launcher;
 use crate::settings::Settings;
@@ -135,6 +136,9 @@ struct Loop<'h> {
     manager: Notifier,
     /// When it was last told that we are alive.
     alive_ms: u64,
+    /// Whether it was not, since the acceptor stands still.
+    is_withheld: bool,
+    acceptor_turns: AcceptorTurns,
     /// When the memory of workers was last looked at.
     weighed_ms: u64,
     /// When event loops were last looked at, and since when that was done as often as it should be.
@@ -183,6 +187,8 @@ pub(crate) fn run(
         control,
         manager,
         alive_ms: now_ms(),
+        is_withheld: false,
+        acceptor_turns: AcceptorTurns::new(now_ms()),
         weighed_ms: 0,
         looked_us: 0,
         watching_since_us: 0,

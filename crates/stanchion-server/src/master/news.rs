@@ -5,15 +5,19 @@ use std::rc::Rc;
 
 use stanchion_sys::code;
 use stanchion_sys::notify::Notifier;
-use tracing::warn;
+use tracing::{error, warn};
 
 use super::event::{Command, Event, News};
 use super::resources::HouseResources;
 use super::step::counted;
 use super::{Loop, now_ms, show_title};
 use crate::figures::Attempt;
+use crate::heartbeat::AcceptorTurns;
 use crate::host::Hook;
 use crate::log;
+
+/// How often it is looked whether an acceptor that stood still goes on.
+const WITHHELD_CHECK_MS: u64 = 1_000;
 
 impl Loop<'_> {
     pub(super) fn announce(&mut self, news: News) {
@@ -88,18 +92,52 @@ impl Loop<'_> {
         self.recover_from(&format!("the hook {}", hook.name()));
     }
 
-    /// Lets the service manager know that we are alive, if it wants to and it is time.
+    /// Lets the service manager know that we are alive, if it wants to and it is time. An acceptor that stands still serves
+    /// nobody: then the manager hears nothing, and does what it does with a service that hangs.
     pub(super) fn show_life(&mut self) {
-        if self.alive_due_ms().is_some_and(|due_ms| now_ms() >= due_ms) {
-            self.alive_ms = now_ms();
-            self.tell_manager("WATCHDOG=1", Notifier::watchdog);
+        if self.alive_due_ms().is_none_or(|due_ms| now_ms() < due_ms) {
+            return;
         }
+        self.alive_ms = now_ms();
+        let still_ms = self.acceptor_stands_still();
+        match still_ms {
+            None => self.tell_manager("WATCHDOG=1", Notifier::watchdog),
+            Some(still_ms) if !self.is_withheld => error!(
+                "the acceptor has made no turn of its loop for {:.1} s: it is stopped, or blocked. The service manager \
+                 is not told that the service is alive (WATCHDOG=1) until it goes on",
+                still_ms as f64 / 1e3
+            ),
+            Some(_) => {}
+        }
+        self.is_withheld = still_ms.is_some();
+    }
+
+    /// For how long, if one that is ready does.
+    fn acceptor_stands_still(&mut self) -> Option<u64> {
+        let generation = self.present.generation;
+        let mut tables = self.master.houses();
+        let is_ready =
+            tables.any(|table| table.generation == generation && table.acceptor.is_ready());
+        let now_ms = now_ms();
+        if !is_ready {
+            // It is being replaced, which the master sees to.
+            self.acceptor_turns = AcceptorTurns::new(now_ms);
+            return None;
+        }
+        self.acceptor_turns.seen(self.present.tally.turns(), now_ms)
     }
 
     /// When the service manager wants to hear from us.
     pub(super) fn alive_due_ms(&self) -> Option<u64> {
         let every = self.manager.watchdog_every()?;
-        Some(self.alive_ms + every.as_millis() as u64)
+        let every_ms = every.as_millis() as u64;
+        // One that stood still may go on at any time.
+        let every_ms = if self.is_withheld {
+            every_ms.min(WITHHELD_CHECK_MS)
+        } else {
+            every_ms
+        };
+        Some(self.alive_ms + every_ms)
     }
 
     fn show_that_serves(&self, generation: u32) {

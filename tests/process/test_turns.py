@@ -1,0 +1,97 @@
+"""An acceptor whose loop hangs is found, by its own CPU time or by the service manager, and costs seconds."""
+
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from support.clock import Clock
+from support.counts import Counts
+from support.manager import listening
+from support.processes import gone
+from support.server import Serve, Server
+from support.tracing import BLOCK, HERE, SPIN, go_on_with
+
+pytestmark = pytest.mark.own("gunicorn's workers accept by themselves")
+
+BY_TRACING = pytest.mark.skipif(
+    not HERE, reason="NOT TESTED: only root may have another process run other code, here of x86-64"
+)
+
+
+def acceptor(server: Server) -> psutil.Process:
+    [found] = [process for process in server.processes() if process.name() == "stanchion-acpt"]
+    return found
+
+
+@BY_TRACING
+def test_a_loop_that_spins_ends_with_its_stack_in_the_log_and_is_replaced(serve: Serve, tmp_path: Path) -> None:
+    counts = Counts(tmp_path / "control")
+    server = serve("hello:app", *counts.arguments)
+    before = acceptor(server)
+    with server.connect() as wire:
+        assert wire.get("/").status == 200
+        mark = server.log.mark()
+        go_on_with(before.pid, SPIN)
+        gone(before.pid)
+        assert wire.closed()
+    functions = server.log.wait(r"has taken more than 2 s of CPU time, .* where it was: (.*)", mark)[1].split(" < ")
+    assert any(name.startswith("stanchion_server::acceptor::") for name in functions), functions
+    server.log.wait("its connections are lost, another one is started", mark)
+    with server.connect() as wire:
+        assert wire.get("/").status == 200
+    assert counts.events()["connections_lost"] == 1
+
+
+def test_a_loop_that_is_stopped_has_used_no_time(serve: Serve, clock: Clock) -> None:
+    server = serve("hello:app", env=clock.environment)
+    before = acceptor(server)
+    before.send_signal(signal.SIGSTOP)
+    clock.advance(100)
+    before.send_signal(signal.SIGCONT)
+    with server.connect() as wire:
+        assert wire.get("/").status == 200
+    assert acceptor(server).pid == before.pid
+
+
+def stop(pid: int) -> None:
+    psutil.Process(pid).send_signal(signal.SIGSTOP)
+
+
+def block(pid: int) -> None:
+    go_on_with(pid, BLOCK)
+
+
+@pytest.mark.parametrize("hold", [stop, pytest.param(block, marks=BY_TRACING)])
+def test_a_service_manager_is_told_nothing_while_the_acceptor_stands_still(
+    hold: object, serve: Serve, tmp_path: Path, clock: Clock
+) -> None:
+    assert callable(hold)
+    with listening(tmp_path) as ear:
+        told = {"NOTIFY_SOCKET": str(ear.path), "WATCHDOG_USEC": "2000000"}
+        counts = Counts(tmp_path / "control")
+        server = serve("hello:app", *counts.arguments, env=told | clock.environment)
+        ear.wait("READY=1")
+        # Each time that its clock goes on the master tells it, as long as the acceptor turns.
+        for _ in range(3):
+            clock.advance(1)
+            ear.wait("WATCHDOG=1")
+        before = acceptor(server)
+        mark = server.log.mark()
+        hold(before.pid)
+        for _ in range(10):
+            clock.advance(1)
+        server.log.wait("the acceptor has made no turn of its loop for", mark)
+        ear.heard()
+        for _ in range(5):
+            clock.advance(1)
+            # The master answers what comes in a turn, and then looks at the clock.
+            assert [counts.ready_workers() for _ in range(2)]
+        assert "WATCHDOG=1" not in ear.heard()
+        if hold is stop:
+            before.send_signal(signal.SIGCONT)
+        else:
+            # As a service manager does with the service: another one turns.
+            before.kill()
+        ear.wait("WATCHDOG=1")

@@ -3,6 +3,7 @@
 import re
 import signal
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
@@ -143,11 +144,13 @@ def test_other_requests_of_the_worker_may_end_within_a_second(
 ) -> None:
     server = serve("stuck:app", "--timeout", "200", "--threads", "3", env=gate.environment | clock.environment)
     mark = server.log.mark()
-    with server.connect() as stuck, server.connect() as ends, server.connect() as stays:
+    with ExitStack() as stack:
+        stuck = stack.enter_context(server.connect())
         stuck.send(request("GET", "/wait?stuck"))
         pid = int(gate.announcement().split()[0])
-        # So that their own deadlines are well past the grace.
+        # The others connect behind it, or would idle for as long. Their own deadlines are well past the grace then.
         clock.advance(150)
+        ends, stays = (stack.enter_context(server.connect()) for _ in range(2))
         ends.send(request("GET", f"/until?{tmp_path}/end"))
         stays.send(request("GET", f"/until?{tmp_path}/never"))
         assert {int(line.split()[0]) for line in gate.announcements(2)} == {pid}

@@ -1,6 +1,8 @@
 """An acceptor whose loop hangs is found, by its own CPU time or by the service manager, and costs seconds."""
 
 import signal
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -34,7 +36,8 @@ def test_a_loop_that_spins_ends_with_its_stack_in_the_log_and_is_replaced(serve:
         assert wire.get("/").status == 200
         mark = server.log.mark()
         go_on_with(before.pid, SPIN)
-        gone(before.pid)
+        # It needs 4 s of a core, and the machine may be busy.
+        gone(before.pid, within_s=100)
         assert wire.closed()
     functions = server.log.wait(r"has taken more than 2 s of CPU time, .* where it was: (.*)", mark)[1].split(" < ")
     assert any(name.startswith("stanchion_server::acceptor::") for name in functions), functions
@@ -44,15 +47,19 @@ def test_a_loop_that_spins_ends_with_its_stack_in_the_log_and_is_replaced(serve:
     assert counts.events()["connections_lost"] == 1
 
 
-def test_a_loop_that_is_stopped_has_used_no_time(serve: Serve, clock: Clock) -> None:
-    server = serve("hello:app", env=clock.environment)
+@BY_TRACING
+def test_a_loop_that_is_blocked_has_used_no_cpu_time(serve: Serve) -> None:
+    """A timer of CLOCK_MONOTONIC would tick twice meanwhile, and end the acceptor."""
+    server = serve("hello:app")
     before = acceptor(server)
-    before.send_signal(signal.SIGSTOP)
-    clock.advance(100)
-    before.send_signal(signal.SIGCONT)
-    with server.connect() as wire:
-        assert wire.get("/").status == 200
+    block(before.pid)
+    time.sleep(TWO_TICKS_S)
     assert acceptor(server).pid == before.pid
+    before.kill()
+
+
+TWO_TICKS_S = 4.5
+"""More than twice the CPU time that a turn may take."""
 
 
 def stop(pid: int) -> None:
@@ -64,10 +71,9 @@ def block(pid: int) -> None:
 
 
 @pytest.mark.parametrize("hold", [stop, pytest.param(block, marks=BY_TRACING)])
-def test_a_service_manager_is_told_nothing_while_the_acceptor_stands_still(
-    hold: object, serve: Serve, tmp_path: Path, clock: Clock
+def test_the_master_withholds_watchdog_while_the_acceptor_stands_still(
+    hold: Callable[[int], None], serve: Serve, tmp_path: Path, clock: Clock
 ) -> None:
-    assert callable(hold)
     with listening(tmp_path) as ear:
         told = {"NOTIFY_SOCKET": str(ear.path), "WATCHDOG_USEC": "2000000"}
         counts = Counts(tmp_path / "control")
@@ -82,11 +88,12 @@ def test_a_service_manager_is_told_nothing_while_the_acceptor_stands_still(
         hold(before.pid)
         for _ in range(10):
             clock.advance(1)
+            # The master answers what comes in a turn, and then looks at the clock.
+            assert [counts.ready_workers() for _ in range(2)]
         server.log.wait("the acceptor has made no turn of its loop for", mark)
         ear.heard()
         for _ in range(5):
             clock.advance(1)
-            # The master answers what comes in a turn, and then looks at the clock.
             assert [counts.ready_workers() for _ in range(2)]
         assert "WATCHDOG=1" not in ear.heard()
         if hold is stop:

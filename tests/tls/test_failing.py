@@ -211,3 +211,30 @@ def test_a_handshake_that_fails_ends(said: bytes, sync_shop: Shop, authority: Au
             while sock.recv(1 << 16):
                 pass
     sync_shop.all_is_well(authority)
+
+
+EMPTY_RECORDS = 31
+"""In a row: rustls ends a connection that sends more of them without a byte."""
+WORDS = 400
+"""Bytes, with that many empty records before each: some times as many bytes as a turn has."""
+
+
+def send_almost_nothing(client: Breaker, data: bytes) -> None:
+    """Each byte in a record of its own, behind records without any."""
+    for number in range(len(data)):
+        for _ in range(EMPTY_RECORDS):
+            client.send_empty_record()
+        client.sendall(data[number : number + 1])
+
+
+@pytest.mark.parametrize("version", [TLS_1_2, TLS_1_3], ids=["1.2", "1.3"])
+def test_records_without_plaintext_end_turns_and_nothing_else(version: tuple[int, int], sync_shop: Shop) -> None:
+    """In a head, and in a body: what comes behind them is read all the same."""
+    with Breaker(sync_shop.server.address, version) as client:
+        wire = sync_shop.wire(client)
+        send_almost_nothing(client, request("GET", "/text/plain?len=5", [f"X-Long: {'x' * WORDS}"]))
+        assert len(wire.response().body) == 5
+        client.sendall(request("POST", "/text/plain?len=7", [f"Content-Length: {WORDS}"]))
+        send_almost_nothing(client, bytes(WORDS))
+        assert len(wire.response().body) == 7
+        assert wire.get("/text/plain?len=9").status == 200

@@ -6,10 +6,11 @@ use stanchion_exchange::BEAT_US;
 
 use crate::settings::Settings;
 
-/// So much CPU time one turn of the acceptor's loop may take, or its process ends: that costs its connections, and not the
-/// service, since the master starts another one. It is some hundred times as long as the longest turn that does not go wrong.
+/// A turn of one connection in the acceptor's loop that takes more CPU time than this ends the process, after at most twice as
+/// much (`spin::bound_turns`). The connections are lost, and the master starts another acceptor. Such a turn moves 256 KiB,
+/// which takes some ms at most; a turn of the whole loop may take long, with many connections.
 pub(crate) const TURN_CPU: Duration = Duration::from_secs(2);
-/// So long an acceptor that waits for nothing may go without a turn, in milliseconds: some times as long as it does.
+/// An acceptor with nothing to do turns each second (`WATCH_IDLE`). One that makes no turn for so long stands still.
 const STILL_MS_MAX: u64 = 5_000;
 
 /// The turns of an acceptor, as the master sees them.

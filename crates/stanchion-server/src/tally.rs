@@ -6,7 +6,6 @@
 use std::io;
 use std::ops::AddAssign;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use serde::{Serialize, Serializer};
 use stanchion_sys::counts::SharedCounts;
@@ -292,7 +291,7 @@ impl Tally {
         self.0.add(EVENTS + event as usize, times);
     }
 
-    /// In the acceptor: its loop has made one turn more.
+    /// In the acceptor: its loop has made one turn more, or one connection has had its own within it.
     pub(crate) fn turned(&self) {
         self.0.add(TURNS, 1);
     }
@@ -301,19 +300,19 @@ impl Tally {
     pub(crate) fn watched(&'static self, exit_code: i32) -> Watched {
         Watched {
             turns: &self.0.atomics()[TURNS],
-            stack: self.stack(),
+            stack: &self.0.atomics()[STACK..],
             exit_code,
         }
     }
 
-    /// How many turns the loops of acceptors have made.
+    /// How many turns the loops of acceptors have made, and connections within them.
     pub(crate) fn turns(&self) -> u64 {
         self.0.get(TURNS)
     }
 
     /// Where the last one was that spun: addresses of code.
-    pub(crate) fn stack(&self) -> &[AtomicU64] {
-        &self.0.atomics()[STACK..]
+    pub(crate) fn stack(&self) -> Vec<u64> {
+        (STACK..COUNTS).map(|index| self.0.get(index)).collect()
     }
 
     /// In the acceptor: so many bytes were moved.

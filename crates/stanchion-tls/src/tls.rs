@@ -17,6 +17,8 @@ pub const CIPHERTEXT_BYTES_MAX: usize = 64 << 10;
 const PLAINTEXT_BYTES_MAX: usize = 16 << 10;
 /// A record holds so much (RFC 8446 section 5.1).
 const RECORD_BYTES_MAX: usize = 16 << 10;
+/// A connection ends in an orderly way while its keys are good for so many more.
+const RECORDS_TO_END: u64 = 1 << 16;
 /// Records that the keys are good for and that carry no plaintext of ours: those of the handshake, alerts, and one write's.
 const RECORDS_KEPT_BACK: u64 = 64;
 
@@ -160,6 +162,11 @@ impl Tls {
         self.records += len.div_ceil(RECORD_BYTES_MAX) as u64;
         self.count();
         Ok(len)
+    }
+
+    /// Whether the keys are almost used up, so that the connection is to end with what is under way.
+    pub fn is_worn(&self) -> bool {
+        self.records_left() < RECORDS_TO_END
     }
 
     /// How many records may still be sent. rustls renews the keys of TLS 1.3. It has no others in TLS 1.2, where it drops

@@ -36,7 +36,6 @@ use crate::log;
 use crate::messages::{self, FromAcceptor};
 use crate::panics;
 use crate::settings::{Protocol, Settings};
-use crate::tally::Event;
 use crate::tree::Common;
 use admin::Admin;
 use connections::{Audience, Connections, after};
@@ -62,16 +61,6 @@ const WATCH_IDLE: Duration = Duration::from_secs(1);
 const OPERATORS_ANSWERS_MAX: usize = 16;
 /// In one turn answers are swept up so often without a look at the kernel's news.
 const SWEEPS_MAX: u32 = 4;
-
-impl Common {
-    /// Counts the lines that logs of this process did not take.
-    fn count_dropped_lines(&self) {
-        let dropped = log::take_dropped();
-        if dropped > 0 {
-            self.tally.happened_times(Event::LogLineDropped, dropped);
-        }
-    }
-}
 
 /// What of the settings only the acceptor understands.
 pub(crate) fn check_settings(settings: &Settings) -> Result<(), String> {
@@ -266,7 +255,10 @@ impl Acceptor {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
             other => other?,
         }
-        spin::bound_turns(self.common.tally.watched(exit_code::SPUN), TURN_CPU)?;
+        let watched = self.common.tally.watched(exit_code::SPUN);
+        if let Err(error) = spin::bound_turns(watched, TURN_CPU) {
+            warn!("a loop of the acceptor that spins will not be found: {error}");
+        }
         let (mut is_busy, mut sweeps) = (true, 0);
         loop {
             let sleeps = !is_busy && self.requests.dispatch.try_sleep();

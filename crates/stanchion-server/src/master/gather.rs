@@ -116,7 +116,7 @@ impl Loop<'_> {
         }
         for &(pid, exit) in &dead {
             if exit == Exit::Code(exit_code::SPUN) {
-                self.tell_where_it_spun(pid);
+                self.note_where_it_spun(pid);
             }
         }
         // Ctrl-C reaches workers too, and nobody need be forked for those that leave by it.
@@ -134,18 +134,22 @@ impl Loop<'_> {
     }
 
     /// An acceptor has ended since a turn of its loop did not.
-    fn tell_where_it_spun(&self, pid: i32) {
+    fn note_where_it_spun(&mut self, pid: i32) {
         let mut tables = self.master.houses();
-        let Some(table) = tables.find(|table| table.acceptor.pid() == Some(pid)) else {
+        let table = tables.find(|table| table.acceptor.pid() == Some(pid));
+        let house = table.and_then(|table| self.houses.get(&table.generation));
+        self.spun = house.map(|house| (pid, house.common.tally.stack()));
+    }
+
+    /// Tells where it was, once another one is on its way: to find the names takes a moment.
+    pub(super) fn tell_where_it_spun(&mut self) {
+        let Some((pid, stack)) = self.spun.take() else {
             return;
         };
-        let Some(house) = self.houses.get(&table.generation) else {
-            return;
-        };
-        let functions = spin::names(house.common.tally.stack()).join(" < ");
+        let functions = spin::names(&stack).join(" < ");
         let least_s = TURN_CPU.as_secs();
         error!(
-            "our fault: a turn of the acceptor's loop ({pid}) has taken more than {least_s} s of CPU time, so that it has \
+            "our fault: a turn in the acceptor's loop ({pid}) has taken more than {least_s} s of CPU time, so that it has \
              ended. Please report where it was: {functions}"
         );
     }

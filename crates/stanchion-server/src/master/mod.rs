@@ -134,9 +134,9 @@ struct Loop<'h> {
     control: Option<Control>,
     /// Whoever started us and wants to know how we are.
     manager: Notifier,
-    /// When it was last told that we are alive.
+    /// When the master last decided whether to send WATCHDOG=1 (`sd_notify(3)`).
     alive_ms: u64,
-    /// Whether it was not, since the acceptor stands still.
+    /// Whether the master withheld it then, because the acceptor's loop stood still.
     is_withheld: bool,
     acceptor_turns: AcceptorTurns,
     /// When the memory of workers was last looked at.
@@ -146,6 +146,8 @@ struct Loop<'h> {
     watching_since_us: u64,
     /// It could not be read, which has been said.
     is_blind: bool,
+    /// An acceptor that has ended since a turn of its loop did not, and where it was.
+    spun: Option<(i32, Vec<u64>)>,
     /// Not all children that have ended were collected.
     has_more_dead: bool,
     /// How many files children may have open.
@@ -193,6 +195,7 @@ pub(crate) fn run(
         looked_us: 0,
         watching_since_us: 0,
         is_blind: false,
+        spun: None,
         has_more_dead: false,
         open_files: OpenFiles::allow(OPEN_FILES_MAX),
     };
@@ -206,6 +209,7 @@ pub(crate) fn run(
                 }
             }
         }
+        this.tell_where_it_spun();
         this.let_go_of_lent();
         this.houses
             .values_mut()

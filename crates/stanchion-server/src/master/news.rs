@@ -16,7 +16,7 @@ use crate::heartbeat::AcceptorTurns;
 use crate::host::Hook;
 use crate::log;
 
-/// How often it is looked whether an acceptor that stood still goes on.
+/// While the master withholds WATCHDOG=1, it checks so often whether the acceptor's loop turns again.
 const WITHHELD_CHECK_MS: u64 = 1_000;
 
 impl Loop<'_> {
@@ -92,19 +92,25 @@ impl Loop<'_> {
         self.recover_from(&format!("the hook {}", hook.name()));
     }
 
-    /// Lets the service manager know that we are alive, if it wants to and it is time. An acceptor that stands still serves
-    /// nobody: then the manager hears nothing, and does what it does with a service that hangs.
+    /// Lets the service manager know that we are alive, if it wants to and it is time. An acceptor that stands still serves no
+    /// client: the master then sends nothing, and the manager restarts the service as it does one that hangs.
     pub(super) fn show_life(&mut self) {
-        if self.alive_due_ms().is_none_or(|due_ms| now_ms() < due_ms) {
+        let now_ms = now_ms();
+        let Some(due_ms) = self.alive_due_ms().filter(|&due_ms| due_ms <= now_ms) else {
             return;
+        };
+        if now_ms - due_ms > WITHHELD_CHECK_MS {
+            // A master that is late itself was held up together with the acceptor (a freezer, a pause of the machine), and
+            // begins to count anew.
+            self.acceptor_turns = AcceptorTurns::new(now_ms);
         }
-        self.alive_ms = now_ms();
+        self.alive_ms = now_ms;
         let still_ms = self.acceptor_stands_still();
         match still_ms {
             None => self.tell_manager("WATCHDOG=1", Notifier::watchdog),
             Some(still_ms) if !self.is_withheld => error!(
-                "the acceptor has made no turn of its loop for {:.1} s: it is stopped, or blocked. The service manager \
-                 is not told that the service is alive (WATCHDOG=1) until it goes on",
+                "the acceptor has made no turn of its loop for {:.1} s: it is stopped, or blocked. The master withholds \
+                 WATCHDOG=1 from the service manager until the acceptor goes on",
                 still_ms as f64 / 1e3
             ),
             Some(_) => {}
@@ -120,7 +126,7 @@ impl Loop<'_> {
             tables.any(|table| table.generation == generation && table.acceptor.is_ready());
         let now_ms = now_ms();
         if !is_ready {
-            // It is being replaced, which the master sees to.
+            // The master is about to replace it.
             self.acceptor_turns = AcceptorTurns::new(now_ms);
             return None;
         }
@@ -131,7 +137,7 @@ impl Loop<'_> {
     pub(super) fn alive_due_ms(&self) -> Option<u64> {
         let every = self.manager.watchdog_every()?;
         let every_ms = every.as_millis() as u64;
-        // One that stood still may go on at any time.
+        // The acceptor may go on at any time, and systemd should get WATCHDOG=1 before WatchdogSec= is over.
         let every_ms = if self.is_withheld {
             every_ms.min(WITHHELD_CHECK_MS)
         } else {

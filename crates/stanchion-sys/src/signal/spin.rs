@@ -4,10 +4,10 @@
 //! sleeps, and a process that is stopped, debugged, frozen or suspended is not taken for one that spins.
 
 use std::io;
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicIsize, AtomicPtr, AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::{SPINNING, is_owner, set_action, unblock};
+use super::{SIGKILL, SPINNING, is_owner, set_action, unblock};
 use crate::process;
 
 /// Frames of a stack that are kept.
@@ -17,6 +17,10 @@ pub const FRAMES_MAX: usize = 48;
 static WATCHED: AtomicPtr<Watched> = AtomicPtr::new(std::ptr::null_mut());
 /// How many turns the loop had made at the last tick.
 static SEEN: AtomicU64 = AtomicU64::new(u64::MAX);
+/// The timer that kills this process if its stack cannot be kept.
+static KILLER: AtomicIsize = AtomicIsize::new(0);
+/// For so long it may take.
+const UNWINDING: Duration = Duration::from_secs(1);
 /// The process that is watched; its children have no such timer.
 static OWNER: AtomicI32 = AtomicI32::new(0);
 
@@ -41,6 +45,9 @@ extern "C" fn on_tick(signal: libc::c_int) {
     };
     let turn = watched.turns.load(Ordering::Relaxed);
     if SEEN.swap(turn, Ordering::Relaxed) == turn {
+        // Should the unwinder wait for a lock that is never free: see `keep_stack`.
+        let killer = KILLER.load(Ordering::Acquire) as libc::timer_t;
+        let _ = set_timer(killer, UNWINDING, Duration::ZERO);
         keep_stack(watched.stack);
         process::exit_now(watched.exit_code);
     }
@@ -64,7 +71,7 @@ fn keep_stack(stack: &[AtomicU64]) {
 /// called once in a process.
 ///
 /// # Errors
-/// Those of the kernel.
+/// What `sigaction(2)`, `timer_create(2)` and `timer_settime(2)` return.
 pub fn bound_turns(watched: Watched, limit: Duration) -> io::Result<()> {
     for place in watched.stack {
         place.store(0, Ordering::Relaxed);
@@ -74,47 +81,56 @@ pub fn bound_turns(watched: Watched, limit: Duration) -> io::Result<()> {
     let handler = on_tick as *const () as libc::sighandler_t;
     set_action(SPINNING, handler, libc::SA_RESTART)?;
     unblock(&[SPINNING])?;
-    start_timer(limit)
+    let killer = make_timer(libc::CLOCK_MONOTONIC, libc::SIGEV_SIGNAL, SIGKILL)?;
+    KILLER.store(killer as isize, Ordering::Release);
+    let ticker = make_timer(
+        libc::CLOCK_THREAD_CPUTIME_ID,
+        libc::SIGEV_THREAD_ID,
+        SPINNING,
+    )?;
+    set_timer(ticker, limit, limit)
 }
 
-fn start_timer(every: Duration) -> io::Result<()> {
-    let every = libc::timespec {
-        tv_sec: every.as_secs().cast_signed(),
-        tv_nsec: every.subsec_nanos().into(),
-    };
-    let times = libc::itimerspec {
-        it_value: every,
-        it_interval: every,
-    };
-    // SAFETY: a zeroed sigevent is valid, and all of them live through the calls (timer_create(2), timer_settime(2)).
-    let status = unsafe {
+/// A timer that is not running yet.
+fn make_timer(clock: libc::clockid_t, notify: i32, signal: i32) -> io::Result<libc::timer_t> {
+    // SAFETY: a zeroed sigevent is valid, and both live through the call (timer_create(2)).
+    unsafe {
         let mut event: libc::sigevent = std::mem::zeroed();
-        event.sigev_notify = libc::SIGEV_THREAD_ID;
-        event.sigev_signo = SPINNING;
+        event.sigev_notify = notify;
+        event.sigev_signo = signal;
         event.sigev_notify_thread_id = libc::gettid();
         let mut timer: libc::timer_t = std::ptr::null_mut();
-        match libc::timer_create(
-            libc::CLOCK_THREAD_CPUTIME_ID,
-            &raw mut event,
-            &raw mut timer,
-        ) {
-            0 => libc::timer_settime(timer, 0, &raw const times, std::ptr::null_mut()),
-            failed => failed,
+        match libc::timer_create(clock, &raw mut event, &raw mut timer) {
+            -1 => Err(io::Error::last_os_error()),
+            _ => Ok(timer),
         }
-    };
-    if status == -1 {
-        return Err(io::Error::last_os_error());
     }
-    Ok(())
 }
 
-/// The names of the functions that a process was in, whose parent this one is, innermost first; or the addresses, where there
-/// are no names. Not in a process that may not read the files of its libraries.
-pub fn names(stack: &[AtomicU64]) -> Vec<String> {
-    let addresses = stack.iter().map(|place| place.load(Ordering::Acquire));
-    let names = addresses.take_while(|&address| address != 0).map(name_of);
-    let mut names: Vec<String> = names.collect();
-    // It has whole files in memory.
+/// Async-signal-safe, as `timer_settime(2)` is.
+fn set_timer(timer: libc::timer_t, first: Duration, then: Duration) -> io::Result<()> {
+    let time_of = |time: Duration| libc::timespec {
+        tv_sec: time.as_secs().cast_signed(),
+        tv_nsec: time.subsec_nanos().into(),
+    };
+    let times = libc::itimerspec {
+        it_value: time_of(first),
+        it_interval: time_of(then),
+    };
+    // SAFETY: the timer is one of `make_timer`, and the times live through the call.
+    match unsafe { libc::timer_settime(timer, 0, &raw const times, std::ptr::null_mut()) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+/// The names of the functions in a stack that a child of this process has kept, innermost first; an address where there is no
+/// name. A child made by fork(2) has its code at its parent's addresses. The parent resolves them because the child may be
+/// confined (Landlock), and then cannot read the files of its libraries.
+pub fn names(stack: &[u64]) -> Vec<String> {
+    let addresses = stack.iter().copied().take_while(|&address| address != 0);
+    let mut names: Vec<String> = addresses.map(name_of).collect();
+    // It keeps the files of its last look-ups mapped.
     backtrace::clear_symbol_cache();
     // Behind the handler comes what it returns to, and then where the loop was.
     if let Some(handler) = names

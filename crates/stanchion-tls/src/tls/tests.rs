@@ -258,7 +258,7 @@ fn a_connection_that_failed_takes_nothing_to_write() {
 }
 
 #[test]
-fn a_client_that_was_told_the_end_cannot_fail() {
+fn take_discards_what_comes_after_close() {
     let (_, mut server) = joined("one.test");
     server.close();
     assert_eq!(server.take(b"garbage"), Ok(7));
@@ -276,6 +276,9 @@ fn keys_of_tls_1_2_are_used_up_by_records_and_those_of_tls_1_3_renewed() {
         assert_eq!(server.write(&[IoSlice::new(b"last")]), Ok(4));
         let more = server.write(&[IoSlice::new(b"more")]);
         assert_eq!(more.is_ok(), is_renewed, "{more:?}");
+        assert_eq!(server.is_worn(), !is_renewed);
+        server.records -= RECORDS_TO_END;
+        assert!(!server.is_worn());
     }
 }
 

@@ -105,7 +105,8 @@ impl Connection {
                 *ahead = Bytes::copy_from_slice(&scratch[len - left..]);
                 Some(len)
             }
-            // Records without plaintext may have taken the turn, and more may be there.
+            // Records without plaintext have used up the turn. The kernel need not tell again of what is still there (epoll(7),
+            // EPOLLET), so this counts as progress: the caller then sees that the turn is over, and wakes the connection later.
             Read::Nothing => Some(usize::from(transport.has_had_its_turn())),
             Read::End | Read::Failed => None,
         })

@@ -404,6 +404,7 @@ impl Connection {
                 // Not before: it may have been woken by a request.
                 let asked = self.requests.saturating_add(carrier.brought.len() as u32);
                 let is_last = carrier.is_served(asked, &requests.common.settings)
+                    || self.transport.is_worn()
                     || (asked > 0 && requests.ends_connections());
                 if (self.closing || is_last || carrier.is_told()) && carrier.end(requests.now_us) {
                     continue;

@@ -89,7 +89,9 @@ impl Connection {
     fn has_more(&mut self, requests: &mut Requests) -> bool {
         // Also if the kernel has told of nothing: it may be about to.
         let (read, wasted) = self.throw_away(requests);
-        matches!(read, Read::Bytes(_)) || wasted > 0
+        // One that has had its turn has not been looked at.
+        let is_unknown = !self.transport.is_bare() && self.transport.has_had_its_turn();
+        matches!(read, Read::Bytes(_)) || wasted > 0 || is_unknown
     }
 
     /// Reads what has come, and throws it away. Gives how many bytes of the socket that were, too: they need not hold any

@@ -1,4 +1,4 @@
-//! What the streams of one connection of HTTP/2 come to, and what h2 has of their answers.
+//! Counts the streams of one HTTP/2 connection, and bounds the bytes of their answers that h2 holds.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -8,37 +8,45 @@ use bytes::{Buf, Bytes};
 
 use crate::acceptor::storage::memory::{Memory, Piece};
 
-/// So much of all answers together h2 has at a time that the socket has no room for. What is behind waits in the streams,
-/// whose pace is looked at.
+/// h2 holds so many bytes of the answers of one connection, for which the socket has no room, shared by its open streams;
 const ANSWERS_BYTES_MAX: usize = 256 << 10;
+/// but of each open stream so many, which is a frame of usual size: then h2 sends frames of all of them in turn.
+const STREAM_BYTES_MIN: usize = 16 << 10;
 
 /// What is known of the streams of one connection.
 pub(super) struct Ledger {
     open: Cell<usize>,
     /// Those that the client reset before it had the head of an answer, less those of which it had one.
     resets: Cell<u32>,
-    /// Bytes of answers that h2 has.
+    /// Bytes of answers that h2 has, also of streams that are over.
     answers_bytes: Cell<usize>,
-    /// Streams that are to be called once it has room for more.
+    /// Streams that wait for room, and are woken when there is more.
     waiting: RefCell<Vec<Waker>>,
     /// Where these bytes count, like those that the streams have.
     memory: Rc<Memory>,
 }
 
+/// Bytes of the answer of one stream that h2 has.
+#[derive(Default)]
+pub(super) struct Sent(Cell<usize>);
+
 /// Bytes of an answer that h2 has. It drops them when they are written, or their stream is reset.
 pub(super) struct Part {
     piece: Piece,
     len: usize,
+    sent: Rc<Sent>,
     ledger: Rc<Ledger>,
 }
 
 impl Part {
-    pub(super) fn new(bytes: Bytes, ledger: &Rc<Ledger>) -> Self {
+    pub(super) fn new(bytes: Bytes, sent: &Rc<Sent>, ledger: &Rc<Ledger>) -> Self {
         let len = bytes.len();
         ledger.answers_bytes.set(ledger.answers_bytes.get() + len);
+        sent.0.set(sent.0.get() + len);
         Self {
             piece: Piece::new(&ledger.memory, bytes),
             len,
+            sent: Rc::clone(sent),
             ledger: Rc::clone(ledger),
         }
     }
@@ -60,13 +68,12 @@ impl Buf for Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        let ledger = &self.ledger;
+        let (ledger, sent) = (&self.ledger, &self.sent.0);
+        sent.set(sent.get() - self.len);
         ledger
             .answers_bytes
             .set(ledger.answers_bytes.get() - self.len);
-        if ledger.answers_bytes.get() <= ANSWERS_BYTES_MAX / 2 {
-            ledger.waiting.take().iter().for_each(Waker::wake_by_ref);
-        }
+        ledger.waiting.take().iter().for_each(Waker::wake_by_ref);
     }
 }
 
@@ -90,9 +97,16 @@ impl Ledger {
         self.resets.get()
     }
 
-    /// How much more of answers h2 may have. A stream that finds none is called when there is some.
-    pub(super) fn room(&self, waker: &Waker) -> usize {
-        let room = ANSWERS_BYTES_MAX.saturating_sub(self.answers_bytes.get());
+    /// How much more h2 may have of the answer of a stream. One that finds no room is woken when there may be some.
+    ///
+    /// The shares of all open streams fit together, so that none takes the room of another one: it can only be taken by what
+    /// is left of streams that are over, which h2 sends before.
+    pub(super) fn room(&self, sent: &Sent, waker: &Waker) -> usize {
+        let open = self.open.get().max(1);
+        let share = (ANSWERS_BYTES_MAX / open).max(STREAM_BYTES_MIN);
+        let all = ANSWERS_BYTES_MAX + open * STREAM_BYTES_MIN;
+        let own_room = share.saturating_sub(sent.0.get());
+        let room = own_room.min(all.saturating_sub(self.answers_bytes.get()));
         if room == 0 {
             let mut waiting = self.waiting.borrow_mut();
             if !waiting.iter().any(|other| other.will_wake(waker)) {
@@ -116,5 +130,49 @@ impl Ledger {
         waiting.retain(|other| !other.will_wake(waker));
         let in_vain = u32::from(is_in_vain);
         self.resets.set(self.resets.get().saturating_add(in_vain));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn open_streams_share_the_room_and_none_takes_it_from_another_one() {
+        let memory = Memory::new(0);
+        let ledger = Ledger::new(&memory);
+        let waker = Waker::noop();
+        let streams: Vec<Rc<Sent>> = (0..100).map(|_| Rc::default()).collect();
+        let (first, others) = streams.split_first().expect("some");
+        ledger.began();
+        let part = |len: usize, sent| Part::new(Bytes::from(vec![0; len]), sent, &ledger);
+        let alone = ledger.room(first, waker);
+        let mut parts = vec![part(alone, first)];
+        assert_eq!((alone, ledger.room(first, waker)), (ANSWERS_BYTES_MAX, 0));
+        for other in others {
+            ledger.began();
+            let room = ledger.room(other, waker);
+            assert!(room >= STREAM_BYTES_MIN, "{room}");
+            parts.push(part(STREAM_BYTES_MIN, other));
+        }
+        assert_eq!(memory.bytes(), ledger.answers_bytes.get());
+        drop(parts);
+        assert_eq!((memory.bytes(), ledger.answers_bytes.get()), (0, 0));
+        assert!(streams.iter().all(|sent| sent.0.get() == 0));
+    }
+
+    #[test]
+    fn what_is_left_of_streams_that_are_over_is_bounded() {
+        let memory = Memory::new(0);
+        let ledger = Ledger::new(&memory);
+        let mut parts = Vec::new();
+        for _ in 0..1_000 {
+            ledger.began();
+            let sent = Rc::default();
+            let room = ledger.room(&sent, Waker::noop()).min(64_000);
+            parts.push(Part::new(Bytes::from(vec![0; room]), &sent, &ledger));
+            ledger.ended(false, Waker::noop());
+        }
+        assert_eq!(memory.bytes(), ANSWERS_BYTES_MAX + STREAM_BYTES_MIN);
     }
 }

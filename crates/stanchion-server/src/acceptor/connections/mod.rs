@@ -184,6 +184,7 @@ impl Connections {
     }
 
     fn settle(&mut self, number: u32, fate: Fate, requests: &mut Requests, poller: &Poller) {
+        requests.common.tally.turned();
         if fate == Fate::Ends {
             self.remove(number, requests);
             return;

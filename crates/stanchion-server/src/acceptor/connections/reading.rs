@@ -227,6 +227,7 @@ impl Connection {
     /// A head has come whole, and `rest` behind it.
     fn begin(&mut self, head: Head, rest: Came<'_>, requests: &mut Requests) -> Step {
         self.requests = self.requests.wrapping_add(1);
+        self.closing |= self.transport.is_worn();
         if self.audience == Audience::Operators {
             self.ahead = rest.kept();
             // What is asked here has no body; one that comes all the same is not read.

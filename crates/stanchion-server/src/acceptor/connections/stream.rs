@@ -13,7 +13,7 @@ use h2::{Reason, RecvStream, SendStream};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use stanchion_http::{Field, field_lines, fields};
 
-use super::ledger::{Ledger, Part};
+use super::ledger::{Ledger, Part, Sent};
 use super::transport::{Broken, Read, Written};
 
 /// What ends a head.
@@ -34,6 +34,8 @@ pub(super) struct Stream {
     trailers: HeaderMap,
     waker: Waker,
     ledger: Rc<Ledger>,
+    /// What h2 has of the answer.
+    sent: Rc<Sent>,
     /// By the client.
     is_reset: bool,
     /// What the client is told if the answer is not whole.
@@ -65,6 +67,7 @@ impl Stream {
             trailers: HeaderMap::new(),
             waker,
             ledger,
+            sent: Rc::default(),
             is_reset: false,
             reason: Reason::INTERNAL_ERROR,
         }
@@ -205,7 +208,7 @@ impl Stream {
         let Outward::Body(send) = &mut self.outward else {
             return Written::Failed;
         };
-        let left = self.ledger.room(&self.waker).min(bytes.len());
+        let left = self.ledger.room(&self.sent, &self.waker).min(bytes.len());
         if left == 0 {
             return Written::Full;
         }
@@ -224,7 +227,7 @@ impl Stream {
         }
         let part = &bytes[..room.min(left)];
         let is_all = is_last && part.len() == bytes.len();
-        let part = Part::new(Bytes::copy_from_slice(part), &self.ledger);
+        let part = Part::new(Bytes::copy_from_slice(part), &self.sent, &self.ledger);
         let len = part.remaining();
         if send.send_data(part, is_all).is_err() {
             self.is_reset = true;
@@ -240,7 +243,7 @@ impl Stream {
     pub(super) fn room(&mut self, wanted: usize) -> usize {
         match &mut self.outward {
             Outward::Body(send) => {
-                let wanted = self.ledger.room(&self.waker).min(wanted);
+                let wanted = self.ledger.room(&self.sent, &self.waker).min(wanted);
                 send.reserve_capacity(wanted);
                 send.capacity().min(wanted)
             }
@@ -260,7 +263,7 @@ impl Stream {
             let trailers = std::mem::take(&mut self.trailers);
             // It is broken already, if it fails.
             let _ = if trailers.is_empty() {
-                send.send_data(Part::new(Bytes::new(), &self.ledger), true)
+                send.send_data(Part::new(Bytes::new(), &self.sent, &self.ledger), true)
             } else {
                 send.send_trailers(trailers)
             };

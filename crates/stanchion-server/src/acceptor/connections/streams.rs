@@ -54,6 +54,9 @@ impl Connections {
             respond.send_reset(Reason::REFUSED_STREAM);
             return;
         };
+        if let Some(carrier) = self.roll.get_mut(carrier) {
+            carrier.requests = carrier.requests.wrapping_add(1);
+        }
         let (parts, body) = request.into_parts();
         let is_all = body.is_end_stream();
         let mut stream = Stream::new(body, respond, requests.woken.waker(number), ledger);
@@ -81,12 +84,11 @@ impl Connection {
         }
     }
 
-    /// What a stream of this connection has of it; and it is one request more.
+    /// What a stream of this connection has of it.
     fn lends(&mut self) -> Option<(Rc<Peer>, Rc<Ledger>)> {
         let Phase::Carrying(carrier) = &self.phase else {
             return None;
         };
-        self.requests = self.requests.wrapping_add(1);
         Some((Rc::clone(&self.peer), carrier.ledger()))
     }
 

@@ -138,7 +138,9 @@ impl Refusal {
             Self::BodyTooSlow => "the body came too slowly",
             Self::TooManyConnections => "too many connections from this client",
             Self::LineFull { .. } => "the line is full",
-            Self::SessionsFull => "as many WebSockets are open as worker_sessions allows",
+            Self::SessionsFull => {
+                "as many WebSockets are open as worker_sessions allows, or as one client may have"
+            }
             Self::WaitedTooLong { .. } => "the request waited too long in the line",
             Self::Shed { .. } => "the line stands still, and the request was the oldest in it",
             Self::TooManyOfClient { .. } => "too many requests of this client wait",

@@ -41,9 +41,9 @@ pub(crate) struct Doors {
     next_number: u32,
     porter: Rc<Porter>,
     connections_max: usize,
-    /// No client is accepted before.
+    /// The acceptor accepts no client before this time,
     paused_until_us: u64,
-    /// No operator is.
+    /// and no operator (admin listener) before this one.
     operators_paused_until_us: u64,
     /// When somebody may be closed for those who have no place.
     shed_at_us: u64,

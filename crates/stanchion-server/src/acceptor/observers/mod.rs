@@ -6,6 +6,16 @@ pub(crate) mod access_log;
 mod repeats;
 mod spans;
 mod statsd;
+impl Common {
+    /// Counts the lines that logs of this process did not take.
+    pub(super) fn count_dropped_lines(&self) {
+        let dropped = log::take_dropped();
+        if dropped > 0 {
+            self.tally.happened_times(Event::LogLineDropped, dropped);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests;
 mod traceparent;
@@ -20,8 +30,10 @@ use stanchion_sys::channel::Channel;
 use crate::acceptor::dispatch::over::Over;
 use crate::acceptor::dispatch::ticket::Ticket;
 use crate::acceptor::dispatch::trace::Trace;
+use crate::log;
 use crate::settings::Settings;
 use crate::tally::{Event, Tally};
+use crate::tree::Common;
 use access_log::AccessLog;
 pub(crate) use repeats::Repeats;
 use spans::Spans;

@@ -44,7 +44,7 @@ impl ConnectionShares {
         }
     }
 
-    /// One more stream of HTTP/2, if the client at this address may have it; `None` is nobody whose streams are limited.
+    /// One more stream of HTTP/2, if the client at this address may have it; the limit does not apply to a peer without one.
     pub(crate) fn claim_stream(&self, ip: Option<IpAddr>) -> Result<Option<Share>, TooMuch> {
         let limited = ip.zip(self.each_max);
         let claim = limited.map(|(ip, most)| self.streams.take(Client::at(ip), 1, most));

@@ -459,10 +459,10 @@ pub(crate) fn read_at(file: &File, offset: u64, len: usize) -> io::Result<Vec<u8
     Ok(bytes)
 }
 
-/// Bytes of a file of which more are expected.
+/// Gives back `bytes` of a file that should have some at this offset.
 ///
 /// # Errors
-/// There are none.
+/// `UnexpectedEof` if `bytes` is empty: another process has made the file shorter since its length was read.
 pub(crate) fn not_empty(bytes: Vec<u8>) -> io::Result<Vec<u8>> {
     if bytes.is_empty() {
         return Err(became_shorter());

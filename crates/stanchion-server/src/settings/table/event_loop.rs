@@ -67,7 +67,9 @@ equal share.",
             long_help: "\
 Applies to asynchronous apps. An open WebSocket does not count towards \
 worker_concurrency. The server has at most workers times worker_sessions \
-open; a further client is answered 503 with Retry-After instead of 101.",
+open, and one client has at most half of them, or \
+max_connections_per_client; a further client is answered 503 with \
+Retry-After instead of 101.",
         },
         Setting {
             name: "session_grace",

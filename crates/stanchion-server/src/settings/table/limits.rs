@@ -204,9 +204,15 @@ IPv4 address, or a network of 64 bits in IPv6, which usually belongs to \
 one host.
 
 The limit is never more than half of max_connections, so that no \
-single client has them all. It does not apply to proxies in \
-forwarded_allow_ips, which serve many clients, so with * to nobody, nor to \
-peers on unix sockets, which have no address.",
+single client has them all. A client may have as many HTTP/2 streams open, \
+counted apart from its connections; the server refuses one more, and the \
+client may open it again. A client may also have as many WebSockets open, \
+but at most half of workers times worker_sessions.
+
+For connections and streams the limit does not apply to proxies in \
+forwarded_allow_ips, which serve many clients (with * no peer is limited), \
+nor to peers on unix sockets, which have no address. WebSockets count for \
+the client that such a proxy names.",
         },
         Setting {
             name: "keepalive_requests",

@@ -34,9 +34,9 @@ that begin with a dot, and no links that lead out of it. Compressed copies \
 may lie beside a file, such as a.css.br, a.css.zst and a.css.gz: a client \
 that accepts one of these codings gets it. The content type is that of \
 /etc/mime.types, if the system has it, or else of a short list of the \
-server's own. Conditional requests and ranges work as in RFC 9110; ETag and \
-Last-Modified are made as nginx makes them, but that an ETag has the \
-nanoseconds, too, of a time that has any.
+server's own. Conditional requests and ranges work as in RFC 9110. \
+Last-Modified is the one that nginx makes, and so is the ETag of a file \
+whose time is a whole second; of others the ETag has the nanoseconds, too.
 
 The directory is opened when the server starts or reloads. If you replace it \
 by another one of the same name, reload.",

@@ -70,6 +70,11 @@ impl Transport {
         self.cover.tls.as_deref()
     }
 
+    /// Whether the connection is to end with what is under way.
+    pub(in crate::acceptor::connections) fn is_worn(&self) -> bool {
+        self.tls().is_some_and(Tls::is_worn)
+    }
+
     /// Whether nothing is between the socket and what is said.
     pub(in crate::acceptor::connections) fn is_bare(&self) -> bool {
         self.cover.tls.is_none()

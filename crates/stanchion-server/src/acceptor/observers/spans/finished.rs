@@ -134,8 +134,8 @@ impl Finished {
     }
 }
 
-/// Several fields are one list (Trace Context section 3.3.1). A list that is longer than all have to keep (section 3.3.1.5)
-/// is dropped: a collector that is away would have as many of them waiting as spans.
+/// Several fields are one list (Trace Context section 3.3.1). Section 3.3.1.5 asks to pass on 512
+/// characters at least. A longer list is dropped, because each span that waits for a collector holds one.
 fn trace_state(head: &Head) -> Box<str> {
     let fields = head.all(TRACESTATE).filter(|value| value.is_ascii());
     let texts: Vec<&str> = fields

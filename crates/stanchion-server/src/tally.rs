@@ -121,6 +121,8 @@ counted! {
         Accepted = "connections_accepted",
         /// A client and the server have agreed on how they encrypt.
         Handshaken = "tls_handshakes",
+        /// And exchanged keys in a way that withstands quantum computers.
+        HandshakenPostQuantum = "tls_handshakes_post_quantum",
         /// They have not, by the client's fault.
         HandshakeFailed = "tls_handshakes_failed",
         /// A connection came to its end, by whoever closed it.

@@ -10,6 +10,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 
 use crate::certificate::Certificate;
+use crate::hybrid::X25519MlKem768;
 
 /// What begins a key that is encrypted, in one of the two ways in which keys are.
 const ENCRYPTED: [&str; 2] = ["BEGIN ENCRYPTED PRIVATE KEY", "Proc-Type: 4,ENCRYPTED"];
@@ -123,7 +124,9 @@ fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, Flaw> {
 
 /// What all cryptography is done by.
 pub(crate) fn provider() -> CryptoProvider {
-    ring::default_provider()
+    let mut provider = ring::default_provider();
+    provider.kx_groups.insert(0, &X25519MlKem768);
+    provider
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ mod certificate;
 mod config;
 mod credentials;
 mod der;
+mod hybrid;
 mod pem;
 mod remembering;
 mod suites;

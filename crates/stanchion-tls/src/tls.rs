@@ -5,7 +5,7 @@
 use std::fmt;
 use std::io::{self, BufRead as _, IoSlice, Write as _};
 
-use rustls::{ProtocolVersion, ServerConnection, SupportedCipherSuite};
+use rustls::{NamedGroup, ProtocolVersion, ServerConnection, SupportedCipherSuite};
 use rustls_pki_types::CertificateDer;
 
 use crate::config::{Choice, Config};
@@ -244,6 +244,19 @@ impl Tls {
         suite
             .map(|suite| name_of(suite.suite()))
             .unwrap_or_default()
+    }
+
+    /// By which keys were exchanged, such as `X25519MLKEM768`; nothing before that.
+    pub fn group(&self) -> &'static str {
+        let group = self.inner.negotiated_key_exchange_group();
+        let name = group.and_then(|group| group.name().as_str());
+        name.unwrap_or_default()
+    }
+
+    /// Whether the keys were exchanged in a way that withstands quantum computers.
+    pub fn is_post_quantum(&self) -> bool {
+        let group = self.inner.negotiated_key_exchange_group();
+        group.is_some_and(|group| group.name() == NamedGroup::X25519MLKEM768)
     }
 
     /// The number of the version (RFC 8446 section 4.2.1).

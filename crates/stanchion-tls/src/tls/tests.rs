@@ -3,7 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::sync::Arc;
 
-use rustls::crypto::ring;
+use rustls::crypto::{CryptoProvider, ring};
 use rustls::version::{TLS12, TLS13};
 use rustls::{
     ClientConfig, ClientConnection, Error, HandshakeKind, RootCertStore, SupportedProtocolVersion,
@@ -56,10 +56,17 @@ fn server_with(options: Options, key: u8) -> Tls {
 }
 
 fn client_config(versions: &[&'static SupportedProtocolVersion], shows: bool) -> ClientConfig {
+    client_config_by(ring::default_provider(), versions, shows)
+}
+
+fn client_config_by(
+    provider: CryptoProvider,
+    versions: &[&'static SupportedProtocolVersion],
+    shows: bool,
+) -> ClientConfig {
     let mut roots = RootCertStore::empty();
     roots.add(certificates(ROOT).unwrap().remove(0)).unwrap();
-    let provider = Arc::new(ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider)
+    let builder = ClientConfig::builder_with_provider(Arc::new(provider))
         .with_protocol_versions(versions)
         .unwrap()
         .with_root_certificates(roots);
@@ -240,6 +247,29 @@ fn an_end_is_told_from_what_just_stops() {
     let mut got = Vec::new();
     client.reader().read_to_end(&mut got).unwrap();
     assert_eq!(got, b"answer");
+}
+
+#[test]
+fn keys_are_exchanged_by_what_withstands_quantum_computers_where_the_client_knows_it() {
+    for (versions, knows_it, expected) in [
+        (NEW, true, "X25519MLKEM768"),
+        (NEW, false, "X25519"),
+        (OLD, true, "X25519"),
+    ] {
+        for step in [1, 7, 1_000, usize::MAX] {
+            let mut provider = ring::default_provider();
+            if knows_it {
+                provider.kx_groups.insert(0, &crate::hybrid::tests::Client);
+            }
+            // Not the same again: a session that is resumed in TLS 1.2 exchanges no keys.
+            let config = client_config_by(provider, versions, false);
+            let mut client = client_of(&Arc::new(config), "one.test");
+            let mut server = server(options());
+            assert_eq!(server.group(), "");
+            talk(&mut client, &mut server, step).unwrap();
+            assert_eq!(server.group(), expected, "{step}");
+        }
+    }
 }
 
 #[test]

@@ -179,9 +179,13 @@ impl Connection {
                 return self.say_last(&[], requests);
             }
         }
-        requests.common.tally.happened(Event::Handshaken);
-        let agreed = self.transport.tls().and_then(|tls| tls.alpn());
-        if agreed == Some(HTTP_2) {
+        let tally = &requests.common.tally;
+        tally.happened(Event::Handshaken);
+        let tls = self.transport.tls();
+        if tls.is_some_and(Tls::is_post_quantum) {
+            tally.happened(Event::HandshakenPostQuantum);
+        }
+        if tls.and_then(Tls::alpn) == Some(HTTP_2) {
             return self.begin_carrying(Bytes::new(), requests);
         }
         self.phase = Phase::New {

@@ -1,4 +1,4 @@
-"""Keys are exchanged by X25519MLKEM768 with the clients that know it: here a browser, which knows it and asks for it first."""
+"""Keys are exchanged by X25519MLKEM768 with clients that know it: here with a browser, which asks for it first."""
 
 from pathlib import Path
 

@@ -39,12 +39,14 @@ PURE = {
     "stanchion-line": set[str](),
     "stanchion-http": {"memchr"},
     "stanchion-websocket": {"tungstenite", "zlib-rs"},
-    "stanchion-tls": {"ring", "rustls", "rustls-pki-types", "thiserror"},
+    "stanchion-tls": {"libcrux-ml-kem", "ring", "rustls", "rustls-pki-types", "thiserror"},
     "stanchion-compression": {"brotli", "stanchion-http", "zlib-rs", "zstd-safe"},
 }
 """Crates that are policy or grammar only -> what they may be linked with."""
 
 OWNERS = {
+    "backtrace": {"stanchion-sys"},
+    "libcrux-ml-kem": {"stanchion-tls"},
     "pyo3": {"stanchion-py"},
     "tokio": {"stanchion-server"},
     "h2": {"stanchion-server"},

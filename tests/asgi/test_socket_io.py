@@ -112,8 +112,8 @@ def test_of_several_workers_a_websocket_stays_with_one_and_polling_does_not(
             where["sid"] = json.loads(polling.get("/socket.io/", params=where).text[1:])["sid"]
 
             def is_unknown() -> bool:
-                """What is sent is nothing (a NOOP), so that it matters only who takes it."""
-                answer = polling.post("/socket.io/", params=where, content="6")
+                """A PONG means nothing here, so that it matters only which worker takes it."""
+                answer = polling.post("/socket.io/", params=where, content="3")
                 assert answer.status_code in (200, 400)
                 return answer.status_code == 400 and "session" in answer.text
 

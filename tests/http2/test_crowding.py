@@ -1,4 +1,4 @@
-"""What a client of HTTP/2 costs: memory for what it sends and does not read, and streams that others want."""
+"""A client of HTTP/2 costs memory for bytes that it sends and does not read, and streams that others want."""
 
 import socket
 import struct

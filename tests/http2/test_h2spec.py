@@ -17,7 +17,7 @@ IN_CLEAR_TEXT = {
     "http2/3.5": "on a port for both protocols a wrong preface is a wrong request of HTTP/1.1: it is answered 400, "
     "which h2spec takes for half a frame, and the connection ends"
 }
-"""What fails, and why that is right. Over TLS client and server have agreed on HTTP/2."""
+"""The cases that fail, and why that is right. Over TLS client and server have agreed on HTTP/2."""
 
 
 @pytest.mark.skipif(not H2SPEC.exists(), reason="h2spec is not there: `make test-needs`")

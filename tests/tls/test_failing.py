@@ -13,7 +13,7 @@ from support.gate import Gate
 from support.http2 import Talk
 from support.patience import eventually
 from support.processes import sleeps
-from support.server import Serve, Server
+from support.server import UNHURRIED, Serve, Server
 from support.tls import Authority, Pair, connect
 from support.tlslite import FAULTS, GARBAGE, TLS_1_2, TLS_1_3, Breaker, Fault, hello_bytes
 from support.websocket import WebSocket
@@ -22,6 +22,8 @@ from support.wire import Wire, request
 pytestmark = pytest.mark.own("other servers have other ways to tell what has become of a connection")
 
 MIB = 1 << 20
+SENT_BYTES = 70_000
+"""Of a body: an upload that is streamed joins the line by then."""
 ALERT = b"\x15\x03\x03\x00\x02\x02\x50"
 """Without encryption: an internal error, which is fatal (RFC 8446 section 6)."""
 UPLOAD = request("POST", "/text/plain", [f"Content-Length: {MIB}"])
@@ -68,7 +70,7 @@ def asynchronous_shop(shared_serve: Serve, pair: Pair, tmp_path_factory: pytest.
 def shop_of(serve: Serve, app: str, home: Path, pair: Pair, *arguments: str) -> Iterator[Shop]:
     with closing(Gate(home / "gate")) as gate:
         counts = Counts(home / "ctl")
-        options = (*pair.arguments(), "--http-protocols", "h2,h1", *counts.arguments, *arguments)
+        options = (*pair.arguments(), "--http-protocols", "h2,h1", *UNHURRIED, *counts.arguments, *arguments)
         yield Shop(serve(app, *options, env=gate.environment), counts, gate)
 
 
@@ -86,7 +88,7 @@ def head(shop: Shop, client: Breaker) -> None:
 
 
 def body(shop: Shop, client: Breaker) -> None:
-    client.sendall(UPLOAD + bytes(MIB // 2))
+    client.sendall(UPLOAD + bytes(SENT_BYTES))
 
 
 def body_of_chunks(shop: Shop, client: Breaker) -> None:
@@ -138,7 +140,7 @@ def stream_with_answer(shop: Shop, client: Breaker) -> None:
 
 
 def streamed_upload(shop: Shop, client: Breaker) -> Then:
-    client.sendall(request("POST", "/late", [f"Content-Length: {MIB}"]) + bytes(MIB // 2))
+    client.sendall(request("POST", "/late", [f"Content-Length: {MIB}"]) + bytes(SENT_BYTES))
     assert shop.gate.announcement() == "runs"
 
     def then() -> None:
@@ -150,7 +152,7 @@ def streamed_upload(shop: Shop, client: Breaker) -> Then:
 
 
 def streamed_upload_with_answer(shop: Shop, client: Breaker) -> None:
-    client.sendall(request("POST", "/echo", [f"Content-Length: {MIB}"]) + bytes(MIB // 2))
+    client.sendall(request("POST", "/echo", [f"Content-Length: {MIB}"]) + bytes(SENT_BYTES))
     client.recv(1)
 
 
@@ -229,7 +231,7 @@ def send_almost_nothing(client: Breaker, data: bytes) -> None:
 
 @pytest.mark.parametrize("version", [TLS_1_2, TLS_1_3], ids=["1.2", "1.3"])
 def test_records_without_plaintext_end_turns_and_nothing_else(version: tuple[int, int], sync_shop: Shop) -> None:
-    """In a head, and in a body: what comes behind them is read all the same."""
+    """In a head, and in a body: the server reads the bytes behind them."""
     with Breaker(sync_shop.server.address, version) as client:
         wire = sync_shop.wire(client)
         send_almost_nothing(client, request("GET", "/text/plain?len=5", [f"X-Long: {'x' * WORDS}"]))

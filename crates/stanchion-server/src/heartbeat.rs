@@ -10,7 +10,7 @@ use crate::settings::Settings;
 /// much (`spin::bound_turns`). The connections are lost, and the master starts another acceptor. Such a turn moves 256 KiB,
 /// which takes some ms at most; a turn of the whole loop may take long, with many connections.
 pub(crate) const TURN_CPU: Duration = Duration::from_secs(2);
-/// An acceptor with nothing to do turns each second (`WATCH_IDLE`). One that makes no turn for so long stands still.
+/// An acceptor with nothing to do turns each second (`WATCH_IDLE`). An acceptor that makes no turn for so long stands still.
 const STILL_MS_MAX: u64 = 5_000;
 
 /// The turns of an acceptor, as the master sees them.

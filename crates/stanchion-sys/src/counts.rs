@@ -39,7 +39,7 @@ impl SharedCounts {
         count.store(sum, Ordering::Release);
     }
 
-    /// What the counts are in, for a signal handler.
+    /// The words that the counts are in, for a signal handler.
     pub fn atomics(&self) -> &[AtomicU64] {
         self.all()
     }

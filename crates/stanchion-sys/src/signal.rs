@@ -24,7 +24,7 @@ pub const DUMP: i32 = 62;
 const NUDGE: i32 = 61;
 /// Tells of the end of the parent ([`orphan`]).
 const ORPHANED: i32 = 60;
-/// Tells of the CPU time that a loop has used ([`spin`]).
+/// The kernel sends it each time that a loop has used some CPU time ([`spin`]).
 const SPINNING: i32 = 59;
 
 /// Signals there are, and one for the unused 0.

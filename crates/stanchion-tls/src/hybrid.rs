@@ -9,7 +9,7 @@ use rustls::crypto::{
 };
 use rustls::{Error, NamedGroup, PeerMisbehaved, ProtocolVersion};
 
-/// What a client sends first: its key of ML-KEM, and then that of X25519.
+/// A client sends its key of ML-KEM first, and then its key of X25519.
 const ENCAPSULATION_KEY_BYTES: usize = 1184;
 const SECRET_BYTES: usize = 32;
 

@@ -74,7 +74,7 @@ impl Tls {
     }
 
     /// Takes in what has come; gives how much of it: not all if plaintext is to be read first, or the client has said that
-    /// there is none to come. After [`Tls::close`] it is thrown away: the client could not be told of a fault in it.
+    /// there is none to come. After [`Tls::close`] it is thrown away, since no alert about a fault in it could follow.
     ///
     /// # Errors
     /// The client's. What it is told of that waits to be sent.

@@ -101,7 +101,7 @@ impl Loop<'_> {
         };
         if now_ms - due_ms > WITHHELD_CHECK_MS {
             // A master that is late itself was held up together with the acceptor (a freezer, a pause of the machine), and
-            // begins to count anew.
+            // starts its count again.
             self.acceptor_turns = AcceptorTurns::new(now_ms);
         }
         self.alive_ms = now_ms;

@@ -13,7 +13,7 @@ use crate::process;
 /// Frames of a stack that are kept.
 pub const FRAMES_MAX: usize = 48;
 
-/// What the handler looks at and writes to; null before [`bound_turns`].
+/// The loop that the handler looks at, and the stack that it writes; null before [`bound_turns`].
 static WATCHED: AtomicPtr<Watched> = AtomicPtr::new(std::ptr::null_mut());
 /// How many turns the loop had made at the last tick.
 static SEEN: AtomicU64 = AtomicU64::new(u64::MAX);
@@ -71,7 +71,7 @@ fn keep_stack(stack: &[AtomicU64]) {
 /// called once in a process.
 ///
 /// # Errors
-/// What `sigaction(2)`, `timer_create(2)` and `timer_settime(2)` return.
+/// The errors of `sigaction(2)`, `timer_create(2)` and `timer_settime(2)`.
 pub fn bound_turns(watched: Watched, limit: Duration) -> io::Result<()> {
     for place in watched.stack {
         place.store(0, Ordering::Relaxed);

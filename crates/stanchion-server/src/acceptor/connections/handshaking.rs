@@ -197,7 +197,7 @@ impl Connection {
     /// The client does not do its part, and is told so by an alert.
     fn fail_handshake(&mut self, fault: &Fault, requests: &mut Requests) -> Step {
         requests.handshake_failed(fault, &self.peer.address);
-        // What the kernel has no room for follows when it has.
+        // The kernel takes the rest of the alert once it has room.
         let _ = self.transport.flush();
         self.transport.heed_no_more();
         self.say_last(&[], requests)

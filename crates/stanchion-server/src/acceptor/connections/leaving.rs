@@ -89,7 +89,7 @@ impl Connection {
     fn has_more(&mut self, requests: &mut Requests) -> bool {
         // Also if the kernel has told of nothing: it may be about to.
         let (read, wasted) = self.throw_away(requests);
-        // One that has had its turn has not been looked at.
+        // A connection that has had its turn reads nothing, and so does not know.
         let is_unknown = !self.transport.is_bare() && self.transport.has_had_its_turn();
         matches!(read, Read::Bytes(_)) || wasted > 0 || is_unknown
     }

@@ -13,10 +13,10 @@ const ANSWERS_BYTES_MAX: usize = 256 << 10;
 /// but of each open stream so many, which is a frame of usual size: then h2 sends frames of all of them in turn.
 const STREAM_BYTES_MIN: usize = 16 << 10;
 
-/// What is known of the streams of one connection.
+/// The streams of one connection, counted.
 pub(super) struct Ledger {
     open: Cell<usize>,
-    /// Those that the client reset before it had the head of an answer, less those of which it had one.
+    /// Streams that the client reset before it had the head of an answer, less those whose head it had.
     resets: Cell<u32>,
     /// Bytes of answers that h2 has, also of streams that are over.
     answers_bytes: Cell<usize>,
@@ -97,7 +97,7 @@ impl Ledger {
         self.resets.get()
     }
 
-    /// How much more h2 may have of the answer of a stream. One that finds no room is woken when there may be some.
+    /// The bytes that h2 may take more of the answer of a stream. A stream that finds no room is woken when there may be some.
     ///
     /// The shares of all open streams fit together, so that none takes the room of another one: it can only be taken by what
     /// is left of streams that are over, which h2 sends before.

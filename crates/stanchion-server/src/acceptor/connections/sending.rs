@@ -66,7 +66,7 @@ pub(super) enum Source {
     File(FileBody),
 }
 
-/// What has come of looking for more of a stream in its worker's memory.
+/// The outcome of a look for more of a stream in its worker's memory.
 pub(super) enum Fetched {
     /// There is some, and this has come of sending it.
     Sent(Written),

@@ -24,7 +24,7 @@ const OF_CONNECTION: [&str; 4] = ["connection", "keep-alive", "transfer-encoding
 /// The inner end of a stream.
 pub(super) struct Stream {
     body: RecvStream,
-    /// What has come of the body and was not read yet. It is a copy: the pieces that h2 gives share its buffers, so that one
+    /// Bytes of the body that have come and were not read yet. They are a copy: the pieces that h2 gives share its buffers, so that one
     /// byte keeps a whole buffer.
     came: BytesMut,
     /// All of the body has come.
@@ -34,7 +34,7 @@ pub(super) struct Stream {
     trailers: HeaderMap,
     waker: Waker,
     ledger: Rc<Ledger>,
-    /// What h2 has of the answer.
+    /// The bytes that h2 has of the answer.
     sent: Rc<Sent>,
     /// By the client.
     is_reset: bool,

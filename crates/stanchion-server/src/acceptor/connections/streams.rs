@@ -84,7 +84,7 @@ impl Connection {
         }
     }
 
-    /// What a stream of this connection has of it.
+    /// A stream of this connection has its peer and its ledger.
     fn lends(&mut self) -> Option<(Rc<Peer>, Rc<Ledger>)> {
         let Phase::Carrying(carrier) = &self.phase else {
             return None;

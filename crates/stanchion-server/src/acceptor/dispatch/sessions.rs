@@ -17,7 +17,7 @@ pub(super) struct Sessions {
     are_possible: bool,
     max: usize,
     permits: Rc<Cell<usize>>,
-    /// What each client has of them, and may have if there is a limit.
+    /// The sessions of each client, and how many it may have if there is a limit.
     shares: Rc<Shares>,
     each_max: Option<u64>,
     believed: Believed,
@@ -81,7 +81,7 @@ impl Sessions {
         self.are_possible
     }
 
-    /// Whose session a request asks for, if a client is known.
+    /// The client that a request asks for a session for, if it is known.
     pub(super) fn client_of(&self, request: &Request) -> Option<Client> {
         let peer = &request.peer;
         Client::behind_proxies(peer.ip, peer.said(&request.head), &self.believed)

@@ -1,8 +1,8 @@
-//! What reading and writing come to.
+//! The outcomes of reading and writing.
 
 use std::num::NonZeroUsize;
 
-/// What reading has come to.
+/// The outcome of reading.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::acceptor::connections) enum Read {
     Bytes(usize),
@@ -14,7 +14,7 @@ pub(in crate::acceptor::connections) enum Read {
     Failed,
 }
 
-/// What writing something has come to.
+/// The outcome of writing something.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::acceptor::connections) enum Written {
     /// So much was taken, which is progress: a loop that tries again after none would have no end.

@@ -261,7 +261,9 @@ const TRAFFIC: usize = EVENTS + Event::ALL.len();
 const CODES: usize = TRAFFIC + Traffic::ALL.len();
 const TURNS: usize = CODES + CloseCode::ALL.len();
 const STACK: usize = TURNS + 1;
-const COUNTS: usize = STACK + spin::FRAMES_MAX;
+/// Those before are counts, which are added up.
+const COUNTS: usize = TURNS;
+const WORDS: usize = STACK + spin::FRAMES_MAX;
 
 /// The counts of a house.
 #[derive(Debug)]
@@ -270,7 +272,7 @@ pub(crate) struct Tally(SharedCounts);
 impl Tally {
     /// All 0. Errors are the kernel's.
     pub(crate) fn create() -> io::Result<Self> {
-        Ok(Self(SharedCounts::create("stanchion-tally", COUNTS)?))
+        Ok(Self(SharedCounts::create("stanchion-tally", WORDS)?))
     }
 
     /// In the acceptor: a request has arrived. It is in flight until it [`ended`](Self::ended).
@@ -295,13 +297,13 @@ impl Tally {
 
     /// In the acceptor: its loop has made one turn more, or one connection has had its own within it.
     pub(crate) fn turned(&self) {
+        spin::turned();
         self.0.add(TURNS, 1);
     }
 
     /// The loop of the acceptor, which exits with this code if it spins.
     pub(crate) fn watched(&'static self, exit_code: i32) -> Watched {
         Watched {
-            turns: &self.0.atomics()[TURNS],
             stack: &self.0.atomics()[STACK..],
             exit_code,
         }
@@ -314,7 +316,7 @@ impl Tally {
 
     /// Where the last one was that spun: addresses of code.
     pub(crate) fn stack(&self) -> Vec<u64> {
-        (STACK..COUNTS).map(|index| self.0.get(index)).collect()
+        (STACK..WORDS).map(|index| self.0.get(index)).collect()
     }
 
     /// In the acceptor: so many bytes were moved.

@@ -138,7 +138,9 @@ impl Loop<'_> {
         let mut tables = self.master.houses();
         let table = tables.find(|table| table.acceptor.pid() == Some(pid));
         let house = table.and_then(|table| self.houses.get(&table.generation));
-        self.spun = house.map(|house| (pid, house.common.tally.stack()));
+        if let Some(house) = house {
+            self.spun = Some((pid, house.common.tally.stack()));
+        }
     }
 
     /// Tells where it was, once another one is on its way: to find the names takes a moment.

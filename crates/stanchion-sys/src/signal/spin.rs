@@ -15,6 +15,8 @@ pub const FRAMES_MAX: usize = 48;
 
 /// The loop that the handler looks at, and the stack that it writes; null before [`bound_turns`].
 static WATCHED: AtomicPtr<Watched> = AtomicPtr::new(std::ptr::null_mut());
+/// How many turns the loop has made. Not in shared memory, where others could hold it still.
+static TURNS: AtomicU64 = AtomicU64::new(0);
 /// How many turns the loop had made at the last tick.
 static SEEN: AtomicU64 = AtomicU64::new(u64::MAX);
 /// The timer that kills this process if its stack cannot be kept.
@@ -27,23 +29,24 @@ static OWNER: AtomicI32 = AtomicI32::new(0);
 /// A loop in memory that its parent has, too.
 #[derive(Clone, Copy, Debug)]
 pub struct Watched {
-    /// How many turns it has made. The loop counts them.
-    pub turns: &'static AtomicU64,
     /// Where its thread was when a turn took too long: addresses of code, innermost first, and 0 behind the last.
     pub stack: &'static [AtomicU64],
     /// The exit code of the process then.
     pub exit_code: i32,
 }
 
-extern "C" fn on_tick(signal: libc::c_int) {
-    if !is_owner(&OWNER, signal) {
+extern "C" fn on_tick(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    // SAFETY: the kernel lends it for the time of the handler (sigaction(2), SA_SIGINFO).
+    let is_ours = unsafe { (*info).si_code } == libc::SI_TIMER;
+    // Another process of the same user may send this signal, too.
+    if !is_ours || !is_owner(&OWNER, signal) {
         return;
     }
     // SAFETY: null, or what `bound_turns` has leaked.
     let Some(watched) = (unsafe { WATCHED.load(Ordering::Acquire).as_ref() }) else {
         return;
     };
-    let turn = watched.turns.load(Ordering::Relaxed);
+    let turn = TURNS.load(Ordering::Relaxed);
     if SEEN.swap(turn, Ordering::Relaxed) == turn {
         // Should the unwinder wait for a lock that is never free: see `keep_stack`.
         let killer = KILLER.load(Ordering::Acquire) as libc::timer_t;
@@ -67,7 +70,12 @@ fn keep_stack(stack: &[AtomicU64]) {
     }
 }
 
-/// Bounds the CPU time that the calling thread takes for one turn: between one and two times `limit` the process ends. To be
+/// The loop has made one turn more.
+pub fn turned() {
+    TURNS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Bounds the CPU time that the calling thread takes for one turn, which it ends by [`turned`]: between one and two times `limit` the process ends. To be
 /// called once in a process.
 ///
 /// # Errors
@@ -79,7 +87,7 @@ pub fn bound_turns(watched: Watched, limit: Duration) -> io::Result<()> {
     WATCHED.store(Box::leak(Box::new(watched)), Ordering::Release);
     OWNER.store(process::pid(), Ordering::Release);
     let handler = on_tick as *const () as libc::sighandler_t;
-    set_action(SPINNING, handler, libc::SA_RESTART)?;
+    set_action(SPINNING, handler, libc::SA_RESTART | libc::SA_SIGINFO)?;
     unblock(&[SPINNING])?;
     let killer = make_timer(libc::CLOCK_MONOTONIC, libc::SIGEV_SIGNAL, SIGKILL)?;
     KILLER.store(killer as isize, Ordering::Release);

@@ -20,15 +20,19 @@ pub(super) struct Ledger {
     resets: Cell<u32>,
     /// Bytes of answers that h2 has, also of streams that are over.
     answers_bytes: Cell<usize>,
-    /// Streams that wait for room, and are woken when there is more.
+    /// Streams that wait for room which streams that are over have, and are woken when there is more.
     waiting: RefCell<Vec<Waker>>,
     /// Where these bytes count, like those that the streams have.
     memory: Rc<Memory>,
 }
 
-/// Bytes of the answer of one stream that h2 has.
+/// The part of one stream's answer that h2 has.
 #[derive(Default)]
-pub(super) struct Sent(Cell<usize>);
+pub(super) struct Sent {
+    bytes: Cell<usize>,
+    /// The stream, if it waits until h2 has less of it.
+    waiting: Cell<Option<Waker>>,
+}
 
 /// Bytes of an answer that h2 has. It drops them when they are written, or their stream is reset.
 pub(super) struct Part {
@@ -42,7 +46,7 @@ impl Part {
     pub(super) fn new(bytes: Bytes, sent: &Rc<Sent>, ledger: &Rc<Ledger>) -> Self {
         let len = bytes.len();
         ledger.answers_bytes.set(ledger.answers_bytes.get() + len);
-        sent.0.set(sent.0.get() + len);
+        sent.bytes.set(sent.bytes.get() + len);
         Self {
             piece: Piece::new(&ledger.memory, bytes),
             len,
@@ -68,12 +72,15 @@ impl Buf for Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        let (ledger, sent) = (&self.ledger, &self.sent.0);
-        sent.set(sent.get() - self.len);
+        let (ledger, sent) = (&self.ledger, &self.sent);
+        sent.bytes.set(sent.bytes.get() - self.len);
         ledger
             .answers_bytes
             .set(ledger.answers_bytes.get() - self.len);
-        ledger.waiting.take().iter().for_each(Waker::wake_by_ref);
+        if let Some(stream) = sent.waiting.take() {
+            stream.wake();
+        }
+        ledger.waiting.take().into_iter().for_each(Waker::wake);
     }
 }
 
@@ -105,15 +112,19 @@ impl Ledger {
         let open = self.open.get().max(1);
         let share = (ANSWERS_BYTES_MAX / open).max(STREAM_BYTES_MIN);
         let all = ANSWERS_BYTES_MAX + open * STREAM_BYTES_MIN;
-        let own_room = share.saturating_sub(sent.0.get());
-        let room = own_room.min(all.saturating_sub(self.answers_bytes.get()));
+        let own_room = share.saturating_sub(sent.bytes.get());
+        if own_room == 0 {
+            sent.waiting.set(Some(waker.clone()));
+            return 0;
+        }
+        let room = all.saturating_sub(self.answers_bytes.get());
         if room == 0 {
             let mut waiting = self.waiting.borrow_mut();
             if !waiting.iter().any(|other| other.will_wake(waker)) {
                 waiting.push(waker.clone());
             }
         }
-        room
+        own_room.min(room)
     }
 
     pub(super) fn began(&self) {
@@ -158,7 +169,7 @@ mod tests {
         assert_eq!(memory.bytes(), ledger.answers_bytes.get());
         drop(parts);
         assert_eq!((memory.bytes(), ledger.answers_bytes.get()), (0, 0));
-        assert!(streams.iter().all(|sent| sent.0.get() == 0));
+        assert!(streams.iter().all(|sent| sent.bytes.get() == 0));
     }
 
     #[test]

@@ -24,8 +24,8 @@ const OF_CONNECTION: [&str; 4] = ["connection", "keep-alive", "transfer-encoding
 /// The inner end of a stream.
 pub(super) struct Stream {
     body: RecvStream,
-    /// Bytes of the body that have come and were not read yet. They are a copy: the pieces that h2 gives share its buffers, so that one
-    /// byte keeps a whole buffer.
+    /// Bytes of the body that have come and were not read yet. They are a copy: the pieces that h2 gives share its buffers,
+    /// so that one byte keeps a whole buffer.
     came: BytesMut,
     /// All of the body has come.
     is_whole: bool,
@@ -104,10 +104,9 @@ impl Stream {
         }
     }
 
-    /// Reads what has come of the body, as far as `buffer` has room. Only what is read makes room for more (RFC 9113
+    /// Reads what was collected of the body, as far as `buffer` has room. Only what is read makes room for more (RFC 9113
     /// section 5.2), so no more waits here than the client was allowed to send.
     pub(super) fn read(&mut self, buffer: &mut Vec<u8>) -> Read {
-        self.collect();
         if self.came.is_empty() {
             return match (self.is_whole, self.is_reset) {
                 (true, _) => Read::End,

@@ -329,7 +329,7 @@ impl Transport {
             Way::Stream(stream) => {
                 let room = stream.room(len.min(COPIED_BYTES_MAX));
                 // What has room is written as a whole, and of what has none only the first byte is wanted.
-                let bytes = disk::not_empty(disk::read_at(file, offset, room.max(1))?)?;
+                let bytes = disk::read_some_at(file, offset, room.max(1))?;
                 let written = stream.write(&bytes, false);
                 return Ok(self.moved(written));
             }

@@ -101,16 +101,10 @@ impl FileBody {
         };
         let end = self.offset + self.left.min(stretch_bytes);
         if let Some(job) = &mut self.warming {
-            let Some(fetched) = job.take() else {
-                return Stretch::Waits;
-            };
-            let fetched = match fetched {
-                Ok(bytes) if file_system == FileSystem::Foreign => disk::not_empty(bytes),
-                other => other,
-            };
-            let fetched = match fetched {
-                Ok(bytes) => bytes,
-                Err(error) => {
+            let fetched = match job.take() {
+                None => return Stretch::Waits,
+                Some(Ok(bytes)) => bytes,
+                Some(Err(error)) => {
                     warn!("a file cannot be sent whole: {error}");
                     return Stretch::Broken;
                 }
@@ -127,7 +121,9 @@ impl FileBody {
                 let (file, offset) = (Arc::clone(&self.file), self.offset);
                 let read = move || match file_system {
                     FileSystem::Own => fetch(&file, offset, end).map(|()| Vec::new()),
-                    FileSystem::Foreign => disk::read_at(&file, offset, (end - offset) as usize),
+                    FileSystem::Foreign => {
+                        disk::read_some_at(&file, offset, (end - offset) as usize)
+                    }
                 };
                 self.warming = Some(disk.start(file_system, connection, read));
                 self.asked_us = now_us;
@@ -270,6 +266,10 @@ mod tests {
             stretch => Some(matches!(stretch, Stretch::Bytes { .. })),
         });
         assert!(has_bytes);
+        // Behind its end nothing is read, which is no wait.
+        body.sent(4_000);
+        let behind = disk::read_some_at(&file(&scratch, 5_000), 5_000, 1);
+        assert_eq!(behind.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
         // Behind the head of an empty file nothing follows, for which it should wait.
         let empty = FilePart { offset: 0, len: 0 };
         let file = File::open(&scratch.directory).unwrap();

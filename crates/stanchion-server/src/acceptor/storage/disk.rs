@@ -459,11 +459,12 @@ pub(crate) fn read_at(file: &File, offset: u64, len: usize) -> io::Result<Vec<u8
     Ok(bytes)
 }
 
-/// Gives back `bytes` of a file that should have some at this offset.
+/// Reads as [`read_at`] does, of a file that has bytes at this offset.
 ///
 /// # Errors
-/// `UnexpectedEof` if `bytes` is empty: another process has made the file shorter since its length was read.
-pub(crate) fn not_empty(bytes: Vec<u8>) -> io::Result<Vec<u8>> {
+/// `UnexpectedEof` if there are none: another process has made the file shorter since its length was read.
+pub(crate) fn read_some_at(file: &File, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+    let bytes = read_at(file, offset, len)?;
     if bytes.is_empty() {
         return Err(became_shorter());
     }

@@ -266,7 +266,7 @@ impl Transport {
         if self.has_unsent() {
             return Ok(Written::Full);
         }
-        let part = disk::not_empty(disk::read_at(file, offset, len.min(FILE_BYTES_MAX))?)?;
+        let part = disk::read_some_at(file, offset, len.min(FILE_BYTES_MAX))?;
         Ok(self.write_plaintext(&[IoSlice::new(&part)], part.len() < len))
     }
 

@@ -10,6 +10,7 @@ use stanchion_exchange::{Corrupt, Part, Submitted};
 use super::request::Request;
 use super::{Dispatch, Stage, Ticket};
 use crate::acceptor::storage::clients::{Client, Share, Shares};
+use crate::acceptor::storage::connection_shares::max_each;
 use crate::settings::{Believed, Settings};
 
 /// How many sessions there are, with those that may become some.
@@ -64,14 +65,12 @@ impl Drop for SessionPermit {
 impl Sessions {
     pub(super) fn new(settings: &Settings) -> Self {
         let max = settings.workers as usize * settings.worker_sessions as usize;
-        let each_max = u64::from(settings.max_connections_per_client);
         Self {
             are_possible: settings.is_asgi(),
             max,
             permits: Rc::default(),
             shares: Rc::default(),
-            // As of connections: never so many that no other client has one.
-            each_max: (each_max > 0).then(|| each_max.min(max as u64 / 2).max(1)),
+            each_max: max_each(settings, max),
             believed: settings.believed(),
         }
     }

@@ -36,7 +36,7 @@ impl ConnectionShares {
     /// Of so many connections in all.
     pub(crate) fn new(settings: &Settings, connections_max: usize) -> Self {
         Self {
-            each_max: connections_max_each(settings, connections_max),
+            each_max: max_each(settings, connections_max),
             shares: Rc::default(),
             turned_away_max_each: turned_away_max_each(connections_max),
             turned_away: Rc::default(),
@@ -66,11 +66,11 @@ impl ConnectionShares {
     }
 }
 
-/// How many of so many connections one client may have, if there is a limit: never so many that nobody else
-/// has one.
-fn connections_max_each(settings: &Settings, connections_max: usize) -> Option<u64> {
+/// How many of `all` connections, streams or sessions one client may have, if there is a limit: never so many that no other
+/// client has one.
+pub(crate) fn max_each(settings: &Settings, all: usize) -> Option<u64> {
     let wanted = u64::from(settings.max_connections_per_client);
-    (wanted > 0).then(|| wanted.min(connections_max as u64 / 2).max(1))
+    (wanted > 0).then(|| wanted.min(all as u64 / 2).max(1))
 }
 
 /// How many of so many connections one client may have that is only being told that it has too many: each
@@ -96,7 +96,7 @@ mod tests {
         ] {
             let settings = format!(r#"{{"max_connections_per_client": {asked}}}"#);
             let settings = Settings::from_json(&settings).unwrap();
-            let each = connections_max_each(&settings, all);
+            let each = max_each(&settings, all);
             assert_eq!(each, expected, "{asked} of {all}");
             let most = each.map_or(0, |each| each + turned_away_max_each(all));
             assert!(all == 1 || most < all as u64, "{asked} of {all}");

@@ -5,6 +5,7 @@
 use std::fmt;
 use std::io::{self, BufRead as _, IoSlice, Write as _};
 
+use rustls::crypto::SupportedKxGroup;
 use rustls::{NamedGroup, ProtocolVersion, ServerConnection, SupportedCipherSuite};
 use rustls_pki_types::CertificateDer;
 
@@ -246,17 +247,15 @@ impl Tls {
             .unwrap_or_default()
     }
 
-    /// By which keys were exchanged, such as `X25519MLKEM768`; nothing before that.
-    pub fn group(&self) -> &'static str {
+    /// By which keys were exchanged, if they were.
+    fn group(&self) -> Option<NamedGroup> {
         let group = self.inner.negotiated_key_exchange_group();
-        let name = group.and_then(|group| group.name().as_str());
-        name.unwrap_or_default()
+        group.map(SupportedKxGroup::name)
     }
 
     /// Whether the keys were exchanged in a way that withstands quantum computers.
     pub fn is_post_quantum(&self) -> bool {
-        let group = self.inner.negotiated_key_exchange_group();
-        group.is_some_and(|group| group.name() == NamedGroup::X25519MLKEM768)
+        self.group() == Some(NamedGroup::X25519MLKEM768)
     }
 
     /// The number of the version (RFC 8446 section 4.2.1).

@@ -105,7 +105,7 @@ impl Loop<'_> {
             self.acceptor_turns = AcceptorTurns::new(now_ms);
         }
         self.alive_ms = now_ms;
-        let still_ms = self.acceptor_stands_still();
+        let still_ms = self.acceptor_stands_still(now_ms);
         match still_ms {
             None => self.tell_manager("WATCHDOG=1", Notifier::watchdog),
             Some(still_ms) if !self.is_withheld => error!(
@@ -119,12 +119,11 @@ impl Loop<'_> {
     }
 
     /// For how long, if one that is ready does.
-    fn acceptor_stands_still(&mut self) -> Option<u64> {
+    fn acceptor_stands_still(&mut self, now_ms: u64) -> Option<u64> {
         let generation = self.present.generation;
         let mut tables = self.master.houses();
         let is_ready =
             tables.any(|table| table.generation == generation && table.acceptor.is_ready());
-        let now_ms = now_ms();
         if !is_ready {
             // The master is about to replace it.
             self.acceptor_turns = AcceptorTurns::new(now_ms);

@@ -217,7 +217,7 @@ impl Session {
         let mut left = dispatch.spare();
         let sent = dispatch.send(ticket, len, socket, (&[&head], b""), &mut left)?;
         let written = transport.wrote(sent);
-        let Some(bytes) = written.len().ok().filter(|&len| len > 0) else {
+        let Written::Bytes(bytes) = written else {
             // The socket is full, or broken: it is kept until there is room.
             let mut out = Vec::new();
             self.take_some(&mut out, requests);
@@ -228,9 +228,9 @@ impl Session {
         self.outward.sent_in_place(len);
         self.count_sent(sent_before, requests);
         self.bytes += (head.len() + len) as u64;
-        self.written += bytes as u64;
-        if bytes < head.len() {
-            self.pending = Bytes::from([&head[bytes..], &left].concat());
+        self.written += bytes.get() as u64;
+        if bytes.get() < head.len() {
+            self.pending = Bytes::from([&head[bytes.get()..], &left].concat());
         } else if left.is_empty() {
             requests.recycle(left);
         } else {

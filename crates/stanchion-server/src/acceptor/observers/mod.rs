@@ -6,16 +6,6 @@ pub(crate) mod access_log;
 mod repeats;
 mod spans;
 mod statsd;
-impl Common {
-    /// Counts the lines that logs of this process did not take.
-    pub(super) fn count_dropped_lines(&self) {
-        let dropped = log::take_dropped();
-        if dropped > 0 {
-            self.tally.happened_times(Event::LogLineDropped, dropped);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests;
 mod traceparent;
@@ -159,6 +149,16 @@ impl Observers {
         let dropped = spans.take_dropped();
         if dropped > 0 {
             self.tally.happened_times(Event::SpanDropped, dropped);
+        }
+    }
+}
+
+impl Common {
+    /// Counts the lines that logs of this process did not take.
+    pub(super) fn count_dropped_lines(&self) {
+        let dropped = log::take_dropped();
+        if dropped > 0 {
+            self.tally.happened_times(Event::LogLineDropped, dropped);
         }
     }
 }

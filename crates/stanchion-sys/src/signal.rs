@@ -6,6 +6,7 @@ pub mod asked;
 pub mod dump;
 pub mod orphan;
 pub mod spin;
+mod timer;
 
 use std::io;
 use std::mem::MaybeUninit;

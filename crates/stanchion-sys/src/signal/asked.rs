@@ -6,7 +6,9 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicI32, AtomicIsize, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
+use super::timer::{self, Target};
 use super::{NUDGE, SIGABRT, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 use super::{call_behind, is_owner, put_in_front, set_action, unblock};
 use crate::{clock, futex};
@@ -151,7 +153,8 @@ pub fn catch(bell: &'static AtomicU32, wake: Option<BorrowedFd<'static>>) -> io:
     // Without SA_RESTART: see below.
     set_action(NUDGE, on_nudge as *const () as libc::sighandler_t, 0)?;
     DEADLINE_US.store(NEVER, Ordering::Release);
-    TIMER.store(make_timer()?, Ordering::Release);
+    let timer = timer::make(libc::CLOCK_MONOTONIC, Target::Process, NUDGE)?;
+    TIMER.store(timer, Ordering::Release);
     SUPERIOR.store(std::ptr::null_mut(), Ordering::Release);
     let handler = on_term as *const () as libc::sighandler_t;
     put_in_front(SIGTERM, handler, libc::SA_RESTART | libc::SA_SIGINFO)?;
@@ -212,21 +215,6 @@ pub fn take(bit: u32) -> bool {
     ASKED.fetch_and(!bit, Ordering::AcqRel) & bit != 0
 }
 
-/// A timer that sends [`NUDGE`] to this process; it is not running yet.
-fn make_timer() -> io::Result<isize> {
-    // SAFETY: a zeroed sigevent is valid, and both live through the call (timer_create(2)).
-    unsafe {
-        let mut event: libc::sigevent = std::mem::zeroed();
-        event.sigev_notify = libc::SIGEV_SIGNAL;
-        event.sigev_signo = NUDGE;
-        let mut timer: libc::timer_t = std::ptr::null_mut();
-        match libc::timer_create(libc::CLOCK_MONOTONIC, &raw mut event, &raw mut timer) {
-            -1 => Err(io::Error::last_os_error()),
-            _ => Ok(timer as isize),
-        }
-    }
-}
-
 /// Async-signal-safe. The first of several signals counts.
 fn start_timer() {
     let deadline_us = clock::monotonic_us() + u64::from(QUICK_S_MAX) * 1_000_000;
@@ -249,22 +237,14 @@ pub fn heard() {
 
 /// Async-signal-safe, as `timer_settime(2)` is.
 fn set_timer(flags: libc::c_int, first_us: u64, then_us: u64) {
-    let time_of = |us: u64| libc::timespec {
-        tv_sec: (us / 1_000_000).cast_signed(),
-        tv_nsec: (us % 1_000_000 * 1_000).cast_signed(),
-    };
-    let times = libc::itimerspec {
-        it_value: time_of(first_us),
-        it_interval: time_of(then_us),
-    };
     let timer = TIMER.load(Ordering::Acquire);
     if timer >= 0 {
-        // SAFETY: the timer is ours (`catch` made it in this process), the times live through the
-        // call.
-        unsafe {
-            let timer = timer as libc::timer_t;
-            libc::timer_settime(timer, flags, &raw const times, std::ptr::null_mut());
-        }
+        let (first, then) = (
+            Duration::from_micros(first_us),
+            Duration::from_micros(then_us),
+        );
+        // It is this process's, so that it does not fail.
+        let _ = timer::set(timer, flags, first, then);
     }
 }
 

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicI32, AtomicIsize, AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::timer::{self, Target};
 use super::{ORPHANED, SIGKILL, is_owner, set_action, unblock};
 use crate::process;
 
@@ -19,22 +20,11 @@ extern "C" fn on_orphaned(signal: libc::c_int) {
         return;
     }
     let grace_us = GRACE_US.load(Ordering::Acquire);
-    let times = libc::itimerspec {
-        it_value: libc::timespec {
-            tv_sec: (grace_us / 1_000_000).cast_signed(),
-            tv_nsec: (grace_us % 1_000_000 * 1_000).cast_signed(),
-        },
-        it_interval: libc::timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        },
-    };
-    // SAFETY: timer_settime(2) is async-signal-safe; errno is thread-local. The timer is ours (`die_after` made it in this
-    // process), the times live through the call.
+    let timer = TIMER.load(Ordering::Acquire);
+    // SAFETY: errno is thread-local, and async-signal-safe.
     unsafe {
         let errno = *libc::__errno_location();
-        let timer = TIMER.load(Ordering::Acquire) as libc::timer_t;
-        libc::timer_settime(timer, 0, &raw const times, std::ptr::null_mut());
+        let _ = timer::set(timer, 0, Duration::from_micros(grace_us), Duration::ZERO);
         *libc::__errno_location() = errno;
     }
 }
@@ -46,25 +36,11 @@ pub fn die_after(parent: i32, grace: Duration) -> io::Result<bool> {
     // A timer of 0 would never go off.
     let grace_us = u64::try_from(grace.as_micros()).unwrap_or(u64::MAX).max(1);
     GRACE_US.store(grace_us, Ordering::Release);
-    TIMER.store(make_timer()?, Ordering::Release);
+    let timer = timer::make(libc::CLOCK_MONOTONIC, Target::Process, SIGKILL)?;
+    TIMER.store(timer, Ordering::Release);
     OWNER.store(process::pid(), Ordering::Release);
     let handler = on_orphaned as *const () as libc::sighandler_t;
     set_action(ORPHANED, handler, libc::SA_RESTART)?;
     unblock(&[ORPHANED])?;
     process::die_with(parent, ORPHANED)
-}
-
-/// It is not running yet.
-fn make_timer() -> io::Result<isize> {
-    // SAFETY: a zeroed sigevent is valid, and both live through the call (timer_create(2)).
-    unsafe {
-        let mut event: libc::sigevent = std::mem::zeroed();
-        event.sigev_notify = libc::SIGEV_SIGNAL;
-        event.sigev_signo = SIGKILL;
-        let mut timer: libc::timer_t = std::ptr::null_mut();
-        match libc::timer_create(libc::CLOCK_MONOTONIC, &raw mut event, &raw mut timer) {
-            -1 => Err(io::Error::last_os_error()),
-            _ => Ok(timer as isize),
-        }
-    }
 }

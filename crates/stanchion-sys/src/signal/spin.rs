@@ -7,6 +7,7 @@ use std::io;
 use std::sync::atomic::{AtomicI32, AtomicIsize, AtomicPtr, AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::timer::{self, Target};
 use super::{SIGKILL, SPINNING, is_owner, set_action, unblock};
 use crate::process;
 
@@ -49,8 +50,8 @@ extern "C" fn on_tick(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut l
     let turn = TURNS.load(Ordering::Relaxed);
     if SEEN.swap(turn, Ordering::Relaxed) == turn {
         // Should the unwinder wait for a lock that is never free: see `keep_stack`.
-        let killer = KILLER.load(Ordering::Acquire) as libc::timer_t;
-        let _ = set_timer(killer, UNWINDING, Duration::ZERO);
+        let killer = KILLER.load(Ordering::Acquire);
+        let _ = timer::set(killer, 0, UNWINDING, Duration::ZERO);
         keep_stack(watched.stack);
         process::exit_now(watched.exit_code);
     }
@@ -75,8 +76,8 @@ pub fn turned() {
     TURNS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Bounds the CPU time that the calling thread takes for one turn, which it ends by [`turned`]: between one and two times `limit` the process ends. To be
-/// called once in a process.
+/// Bounds the CPU time that the calling thread takes for one turn, which it ends by [`turned`]: between one and two times
+/// `limit` the process ends. To be called once in a process.
 ///
 /// # Errors
 /// The errors of `sigaction(2)`, `timer_create(2)` and `timer_settime(2)`.
@@ -89,47 +90,11 @@ pub fn bound_turns(watched: Watched, limit: Duration) -> io::Result<()> {
     let handler = on_tick as *const () as libc::sighandler_t;
     set_action(SPINNING, handler, libc::SA_RESTART | libc::SA_SIGINFO)?;
     unblock(&[SPINNING])?;
-    let killer = make_timer(libc::CLOCK_MONOTONIC, libc::SIGEV_SIGNAL, SIGKILL)?;
-    KILLER.store(killer as isize, Ordering::Release);
-    let ticker = make_timer(
-        libc::CLOCK_THREAD_CPUTIME_ID,
-        libc::SIGEV_THREAD_ID,
-        SPINNING,
-    )?;
-    set_timer(ticker, limit, limit)
-}
-
-/// A timer that is not running yet.
-fn make_timer(clock: libc::clockid_t, notify: i32, signal: i32) -> io::Result<libc::timer_t> {
-    // SAFETY: a zeroed sigevent is valid, and both live through the call (timer_create(2)).
-    unsafe {
-        let mut event: libc::sigevent = std::mem::zeroed();
-        event.sigev_notify = notify;
-        event.sigev_signo = signal;
-        event.sigev_notify_thread_id = libc::gettid();
-        let mut timer: libc::timer_t = std::ptr::null_mut();
-        match libc::timer_create(clock, &raw mut event, &raw mut timer) {
-            -1 => Err(io::Error::last_os_error()),
-            _ => Ok(timer),
-        }
-    }
-}
-
-/// Async-signal-safe, as `timer_settime(2)` is.
-fn set_timer(timer: libc::timer_t, first: Duration, then: Duration) -> io::Result<()> {
-    let time_of = |time: Duration| libc::timespec {
-        tv_sec: time.as_secs().cast_signed(),
-        tv_nsec: time.subsec_nanos().into(),
-    };
-    let times = libc::itimerspec {
-        it_value: time_of(first),
-        it_interval: time_of(then),
-    };
-    // SAFETY: the timer is one of `make_timer`, and the times live through the call.
-    match unsafe { libc::timer_settime(timer, 0, &raw const times, std::ptr::null_mut()) } {
-        -1 => Err(io::Error::last_os_error()),
-        _ => Ok(()),
-    }
+    let killer = timer::make(libc::CLOCK_MONOTONIC, Target::Process, SIGKILL)?;
+    KILLER.store(killer, Ordering::Release);
+    let clock = libc::CLOCK_THREAD_CPUTIME_ID;
+    let ticker = timer::make(clock, Target::CallingThread, SPINNING)?;
+    timer::set(ticker, 0, limit, limit)
 }
 
 /// The names of the functions in a stack that a child of this process has kept, innermost first; an address where there is no

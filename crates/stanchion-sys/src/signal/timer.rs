@@ -1,0 +1,59 @@
+//! Timers of a process that end in a signal (`timer_create(2)`).
+
+use std::io;
+use std::time::Duration;
+
+/// By its number, which fits an atomic. The kernel counts from 0, so that none is -1.
+pub(super) type Timer = isize;
+
+/// The thread or process that the signal is for.
+#[derive(Clone, Copy)]
+pub(super) enum Target {
+    Process,
+    CallingThread,
+}
+
+/// A timer that is not running yet, and sends `signal` by this clock.
+pub(super) fn make(clock: libc::clockid_t, target: Target, signal: i32) -> io::Result<Timer> {
+    // SAFETY: a zeroed sigevent is valid, and both live through the call (timer_create(2)).
+    unsafe {
+        let mut event: libc::sigevent = std::mem::zeroed();
+        event.sigev_signo = signal;
+        match target {
+            Target::Process => event.sigev_notify = libc::SIGEV_SIGNAL,
+            Target::CallingThread => {
+                event.sigev_notify = libc::SIGEV_THREAD_ID;
+                event.sigev_notify_thread_id = libc::gettid();
+            }
+        }
+        let mut timer: libc::timer_t = std::ptr::null_mut();
+        match libc::timer_create(clock, &raw mut event, &raw mut timer) {
+            -1 => Err(io::Error::last_os_error()),
+            _ => Ok(timer as Timer),
+        }
+    }
+}
+
+/// Has a timer of [`make`] go off at `first` (after it, or with `TIMER_ABSTIME` then), and then each `then` if that is not 0.
+/// Async-signal-safe, as `timer_settime(2)` is, but for errno.
+pub(super) fn set(
+    timer: Timer,
+    flags: libc::c_int,
+    first: Duration,
+    then: Duration,
+) -> io::Result<()> {
+    let time_of = |time: Duration| libc::timespec {
+        tv_sec: time.as_secs().cast_signed(),
+        tv_nsec: time.subsec_nanos().into(),
+    };
+    let times = libc::itimerspec {
+        it_value: time_of(first),
+        it_interval: time_of(then),
+    };
+    let timer = timer as libc::timer_t;
+    // SAFETY: the timer is this process's, and the times live through the call.
+    match unsafe { libc::timer_settime(timer, flags, &raw const times, std::ptr::null_mut()) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}

@@ -376,6 +376,6 @@ def go_round(operator: Wire) -> None:
 
 def connections(server: Server) -> int:
     """Client connections of the acceptor."""
-    acceptor = next(process for process in server.processes() if process.name() == "stanchion-acpt")
+    acceptor = server.acceptor_by_name()
     established = [found for found in acceptor.net_connections("tcp") if found.status == psutil.CONN_ESTABLISHED]
     return len(established)

@@ -259,7 +259,7 @@ def test_a_client_that_never_stops_costs_a_bounded_time(server: Server, shared_c
 
 
 def test_a_client_that_stays_silent_is_not_waited_for(server: Server) -> None:
-    acceptor = next(process for process in server.processes() if process.name() == "stanchion-acpt")
+    acceptor = server.acceptor_by_name()
     before = acceptor.num_fds()
     with server.connect() as wire:
         wire.send(request("POST", "/", ["Content-Length: 1000001"]))

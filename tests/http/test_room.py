@@ -132,7 +132,7 @@ class TestDescriptors:
         self, serve: Serve, counts: Counts, bind: str
     ) -> None:
         server = serve("hello:app", "--keep-alive", "60", *counts.arguments, bind=bind)
-        acceptor = acceptor_of(server)
+        acceptor = server.acceptor_by_name()
         with ExitStack() as stack:
             wires = opened(server, stack, 9)
             with limited(acceptor, resource.RLIMIT_NOFILE, next_descriptor(acceptor)):
@@ -142,13 +142,13 @@ class TestDescriptors:
                 assert wires[8].get("/").status == 200
             # Not one for each attempt.
             server.log.only(NO_ACCEPT)
-            assert acceptor_of(server).pid == acceptor.pid
+            assert server.acceptor_by_name().pid == acceptor.pid
             events = counts.events()
             assert events["accept_pauses"] > 0 and events["connections_shed"] > 0
 
     def test_nobody_idle_accepting_waits_and_does_not_spin(self, serve: Serve, gate: Gate) -> None:
         server = serve("waiting:app", "-w", "2", env=gate.environment)
-        acceptor = acceptor_of(server)
+        acceptor = server.acceptor_by_name()
         with ExitStack() as stack:
             busy = [stack.enter_context(server.connect()) for _ in range(2)]
             for wire in busy:
@@ -166,7 +166,7 @@ class TestDescriptors:
 
     def test_no_descriptor_for_the_spool_is_503_for_that_body_only(self, serve: Serve) -> None:
         server = serve("echo:app", "--keep-alive", "60")
-        acceptor = acceptor_of(server)
+        acceptor = server.acceptor_by_name()
         with ExitStack() as stack:
             small, big = opened(server, stack, 2)
             with limited(acceptor, resource.RLIMIT_NOFILE, next_descriptor(acceptor)):
@@ -182,19 +182,19 @@ class TestDescriptors:
         path = tmp_path / "file"
         path.write_bytes(BIG)
         server = serve("files:app", "--keep-alive", "60", env={"FILE": str(path), **gate.environment})
-        acceptor = acceptor_of(server)
+        acceptor = server.acceptor_by_name()
         with server.connect() as wire:
             assert wire.get("/").body == BIG
             eventually(lambda: str(path) not in {file.path for file in acceptor.open_files()}, "it is closed again")
             with limited(acceptor, resource.RLIMIT_NOFILE, next_descriptor(acceptor)):
                 assert wire.get("/").status == 502
             assert wire.get("/").body == BIG
-        assert acceptor_of(server).pid == acceptor.pid
+        assert server.acceptor_by_name().pid == acceptor.pid
 
     @pytest.mark.privileges
     def test_no_connection_waits_for_the_table_of_open_files_to_grow(self, serve: Serve) -> None:
         # In a process with threads that takes an RCU grace period, in which the kernel's queue fills up.
-        acceptor = acceptor_of(serve("hello:app", "--max-connections", "1000"))
+        acceptor = serve("hello:app", "--max-connections", "1000").acceptor_by_name()
         status = Path(f"/proc/{acceptor.pid}/status").read_text()
         size = next(line for line in status.splitlines() if line.startswith("FDSize:"))
         assert int(size.split()[1]) >= 2 * 1000
@@ -209,7 +209,7 @@ class TestDescriptors:
 class TestSpool:
     def test_files_may_not_grow_so_large(self, serve: Serve) -> None:
         server = serve("echo:app")
-        with limited(acceptor_of(server), resource.RLIMIT_FSIZE, 400_000):
+        with limited(server.acceptor_by_name(), resource.RLIMIT_FSIZE, 400_000):
             for _ in range(3):
                 with server.connect() as wire:
                     assert_not_stored(wire.post("/", BIG))
@@ -230,7 +230,7 @@ class TestSpool:
             # The rest stays in memory until the body ends. Asleep, so that no write is under way.
             written = len(BIG) - SPOOL_WRITE_BYTES
             eventually(
-                lambda: sum(spooled_sizes(server)) >= written and sleeps(acceptor_of(server).pid),
+                lambda: sum(spooled_sizes(server)) >= written and sleeps(server.acceptor_by_name().pid),
                 "as much of the first body is on the disk as will be for now",
             )
             assert_not_stored(second.post("/", BIG))
@@ -244,14 +244,9 @@ class TestSpool:
         server.log.only(NO_SPOOL)
 
 
-def acceptor_of(server: Server) -> psutil.Process:
-    """Found by name, which works for unix sockets too."""
-    return next(process for process in server.processes() if process.name() == "stanchion-acpt")
-
-
 def spooled_sizes(server: Server) -> list[int]:
     """Of the files in its temporary directory, in the mount namespace that it is in."""
-    its_root = Path("/proc", str(acceptor_of(server).pid), "root")
+    its_root = Path("/proc", str(server.acceptor_by_name().pid), "root")
     sizes = []
     for path in (its_root / server.tmp.relative_to("/")).rglob("*"):
         with suppress(FileNotFoundError):

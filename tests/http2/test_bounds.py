@@ -2,7 +2,6 @@
 
 import contextlib
 import socket
-import struct
 import time
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from support.clock import Clock
 from support.counts import Counts
 from support.gate import Gate
 from support.haste import ECHO_S, in_haste
-from support.http2 import LAST_OF_ALL, Talk
+from support.http2 import LAST_OF_ALL, Talk, frame
 from support.patience import eventually
 from support.server import Serve, Server
 
@@ -26,11 +25,6 @@ DATA, HEADERS, RST_STREAM, SETTINGS, PING, CONTINUATION = 0, 1, 3, 4, 6, 9
 
 
 HEAD = [(":method", "GET"), (":scheme", "http"), (":authority", "test"), (":path", "/")]
-
-
-def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-    """RFC 9113 section 4.1."""
-    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
 
 
 def unserved(requests: dict[str, int]) -> int:

@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import psutil
 import pytest
 
 from support.clock import Clock
 from support.counts import Counts
 from support.gate import Gate
-from support.http2 import Talk
+from support.http2 import Talk, frame
 from support.patience import PATIENCE_S, eventually
 from support.processes import sleeps
 from support.server import Serve, Server
@@ -32,24 +31,14 @@ POST = b"\x83\x84\x86\x41\x01a"
 MIB = 1 << 20
 
 
-def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-    """RFC 9113 section 4.1."""
-    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
-
-
 def setting(name: int, value: int) -> bytes:
     return frame(SETTINGS, 0, 0, struct.pack(">HI", name, value))
-
-
-def acceptor(server: Server) -> psutil.Process:
-    [found] = [process for process in server.processes() if process.name() == "stanchion-acpt"]
-    return found
 
 
 @contextmanager
 def growth_is_below(server: Server, bytes_max: int) -> Iterator[None]:
     """Of the acceptor's memory."""
-    process = acceptor(server)
+    process = server.acceptor_by_name()
     before = process.memory_info().rss
     yield
     grown = process.memory_info().rss - before
@@ -83,7 +72,7 @@ def test_answers_that_are_not_read_are_bounded_for_each_client(serve: Serve, cou
     """h2 has little of them, and the streams that have the rest are counted."""
     limits = ("--max-response-memory", "1M", "--max-connections-per-client", "100", *NOBODY_TRUSTED)
     server = serve("flowing:app", *HTTP2, *counts.arguments, *limits)
-    all_of_it = [acceptor(server), *server.processes()]
+    all_of_it = [server.acceptor_by_name(), *server.processes()]
     connections = 20
     with ExitStack() as stack, growth_is_below(server, 40 * MIB):
         for _ in range(connections):

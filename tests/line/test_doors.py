@@ -30,10 +30,6 @@ pytestmark = pytest.mark.own("peers have no thread that accepts for them")
 HOLDS = pytest.mark.skipif(bool(held_thread.unavailable()), reason=held_thread.unavailable())
 
 
-def acceptor(server: Server) -> psutil.Process:
-    return next(process for process in server.processes() if process.name() == "stanchion-acpt")
-
-
 def policies_of(process: psutil.Process) -> dict[str, int]:
     """Of each of its threads, by name."""
     tasks = list(Path(f"/proc/{process.pid}/task").iterdir())
@@ -86,7 +82,7 @@ def server(serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> Server:
 def test_who_comes_while_the_loop_has_no_core_is_accepted_and_served(
     server: Server, crowd: contextlib.ExitStack
 ) -> None:
-    process = acceptor(server)
+    process = server.acceptor_by_name()
     wires = []
     with held(process.pid):
         for number in range(1, BURSTS + 1):
@@ -100,7 +96,7 @@ def test_who_comes_while_the_loop_has_no_core_is_accepted_and_served(
 def test_who_was_accepted_meanwhile_is_served_when_the_door_closes_next(
     server: Server, crowd: contextlib.ExitStack, told: signal.Signals
 ) -> None:
-    process = acceptor(server)
+    process = server.acceptor_by_name()
     with held(process.pid):
         wires = come(server, BURST, crowd)
         eventually(lambda: none_is_queued(server), f"{BURST} are accepted")
@@ -117,7 +113,7 @@ def test_who_was_accepted_meanwhile_is_served_when_the_door_closes_next(
 
 @pytest.mark.privileges
 def test_the_thread_is_as_prompt_as_the_log_says_and_the_loop_is_not(server: Server) -> None:
-    policies = policies_of(acceptor(server))
+    policies = policies_of(server.acceptor_by_name())
     is_real_time = bool(server.log.matches("accepting does not wait for a free core"))
     assert policies.pop("stanchion-door") == (os.SCHED_RR if is_real_time else os.SCHED_OTHER)
     assert set(policies.values()) == {os.SCHED_BATCH}

@@ -119,7 +119,7 @@ def test_where_the_kernel_lacks_them_one_line_says_so(start: Start) -> None:
 def test_an_acceptor_that_asks_for_too_much_is_replaced_and_that_is_said(start: Start) -> None:
     """By the signal with which the kernel ends it; which calls do so, crates/stanchion-sys/tests/seccomp.rs tries."""
     server = start()
-    acceptor = next(process for process in server.processes() if process.name() == "stanchion-acpt")
+    acceptor = server.acceptor_by_name()
     mark = server.log.mark()
     acceptor.send_signal(signal.SIGSYS)
     server.log.wait("the acceptor .*SIGSYS: it asked the kernel for what it may not have", mark)

@@ -12,7 +12,7 @@ from support.clock import Clock
 from support.counts import Counts
 from support.manager import listening
 from support.processes import gone
-from support.server import Serve, Server
+from support.server import Serve
 from support.tracing import BLOCK, HERE, SPIN, go_on_with
 
 pytestmark = pytest.mark.own("gunicorn's workers accept by themselves")
@@ -22,16 +22,15 @@ BY_TRACING = pytest.mark.skipif(
 )
 
 
-def acceptor(server: Server) -> psutil.Process:
-    [found] = [process for process in server.processes() if process.name() == "stanchion-acpt"]
-    return found
+TWO_TICKS_S = 4.5
+"""More than twice the CPU time that a turn may take."""
 
 
 @BY_TRACING
 def test_a_loop_that_spins_ends_with_its_stack_in_the_log_and_is_replaced(serve: Serve, tmp_path: Path) -> None:
     counts = Counts(tmp_path / "control")
     server = serve("hello:app", *counts.arguments)
-    before = acceptor(server)
+    before = server.acceptor_by_name()
     with server.connect() as wire:
         assert wire.get("/").status == 200
         mark = server.log.mark()
@@ -51,15 +50,11 @@ def test_a_loop_that_spins_ends_with_its_stack_in_the_log_and_is_replaced(serve:
 def test_a_loop_that_is_blocked_has_used_no_cpu_time(serve: Serve) -> None:
     """A timer of CLOCK_MONOTONIC would tick twice meanwhile, and end the acceptor."""
     server = serve("hello:app")
-    before = acceptor(server)
+    before = server.acceptor_by_name()
     block(before.pid)
     time.sleep(TWO_TICKS_S)
-    assert acceptor(server).pid == before.pid
+    assert server.acceptor_by_name().pid == before.pid
     before.kill()
-
-
-TWO_TICKS_S = 4.5
-"""More than twice the CPU time that a turn may take."""
 
 
 def stop(pid: int) -> None:
@@ -83,7 +78,7 @@ def test_the_master_withholds_watchdog_while_the_acceptor_stands_still(
         for _ in range(3):
             clock.advance(1)
             ear.wait("WATCHDOG=1")
-        before = acceptor(server)
+        before = server.acceptor_by_name()
         mark = server.log.mark()
         hold(before.pid)
         for _ in range(10):

@@ -6,6 +6,7 @@ frames of its own (`send`).
 
 import contextlib
 import socket
+import struct
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -26,6 +27,11 @@ LAST_OF_ALL = 2**31 - 1
 """What a server that is about to leave names as the last stream, before it knows which one that is."""
 
 Fields = Iterable[tuple[str, str]]
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    """RFC 9113 section 4.1."""
+    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
 
 
 @dataclass

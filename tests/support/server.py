@@ -160,6 +160,11 @@ class Server:
     def processes(self) -> list[psutil.Process]:
         return processes.of_session(self.process.pid)
 
+    def acceptor_by_name(self) -> psutil.Process:
+        """Without a connection to it, which it might count, and of unix sockets, too."""
+        [found] = [process for process in self.processes() if process.name() == "stanchion-acpt"]
+        return found
+
     def acceptor(self) -> psutil.Process:
         return processes.holder_of_connections(self.processes(), self.address)
 

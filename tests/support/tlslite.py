@@ -23,6 +23,13 @@ GARBAGE = b"\x17\x03\x03\x00\x20" + bytes(32)
 """A record of application data that no key decrypts (RFC 8446 section 5.2)."""
 
 
+def drain(sock: socket.socket) -> None:
+    """Reads to the end, or to a reset."""
+    with contextlib.suppress(ConnectionResetError):
+        while sock.recv(1 << 16):
+            pass
+
+
 class Breaker:
     """A connection after its handshake: a socket to speak through, the socket below it, and faults."""
 
@@ -66,13 +73,9 @@ class Breaker:
         for _ in self.tls._sendMsg(message):
             raise AssertionError("the socket blocks")
 
-    def drain(self) -> int:
-        """Reads ciphertext to the end, whatever it says; gives how much that was."""
-        count = 0
-        with contextlib.suppress(ConnectionResetError):
-            while data := self.plain.recv(1 << 16):
-                count += len(data)
-        return count
+    def drain(self) -> None:
+        """Reads ciphertext to the end, whatever it says."""
+        drain(self.plain)
 
 
 Fault = Callable[[Breaker], None]

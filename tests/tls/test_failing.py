@@ -1,7 +1,7 @@
 """A connection whose TLS fails in the middle of anything ends, harms no other, and is counted once."""
 
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from support.patience import eventually
 from support.processes import sleeps
 from support.server import UNHURRIED, Serve, Server
 from support.tls import Authority, Pair, connect
-from support.tlslite import FAULTS, GARBAGE, TLS_1_2, TLS_1_3, Breaker, Fault, hello_bytes
+from support.tlslite import FAULTS, GARBAGE, TLS_1_2, TLS_1_3, Breaker, Fault, drain, hello_bytes
 from support.websocket import WebSocket
 from support.wire import Wire, request
 
@@ -50,7 +50,7 @@ class Shop:
         with connect(self.server.address, authority.context()) as wire:
             assert wire.get("/text/plain?len=5").status == 200
         eventually(lambda: self.counts.open_connections() == 0, "all connections end")
-        [acceptor] = [process for process in self.server.processes() if process.name() == "stanchion-acpt"]
+        acceptor = self.server.acceptor_by_name()
         eventually(lambda: sleeps(acceptor.pid), "the acceptor rests")
 
 
@@ -209,9 +209,7 @@ def fail(phase: Phase, fault: Fault, shop: Shop, client: Breaker) -> None:
 def test_a_handshake_that_fails_ends(said: bytes, sync_shop: Shop, authority: Authority) -> None:
     with hello_bytes(sync_shop.server.address) as sock:
         sock.sendall(said)
-        with suppress(ConnectionResetError):
-            while sock.recv(1 << 16):
-                pass
+        drain(sock)
     sync_shop.all_is_well(authority)
 
 

@@ -66,14 +66,23 @@ class Owners:
                 self._by_inode.setdefault(int(target[8:-1]), []).append(pid)
 
     def of(self, inode: int) -> tuple[Owner, ...]:
-        """The lowest pid first: most often the master."""
-        found = (self._owner(pid) for pid in self._by_inode.get(inode, ()))
+        """Parents before their children, so a master before its workers, whose pids may be lower: the
+        kernel counts to pid_max and begins again (proc_sys_kernel(5))."""
+        holders = self._by_inode.get(inode, [])
+        in_order = sorted(holders, key=lambda pid: (parent(self._proc, pid) in holders, pid))
+        found = (self._owner(pid) for pid in in_order)
         return tuple(owner for owner in found if owner is not None)
 
     def _owner(self, pid: int) -> Owner | None:
         if pid not in self._known:
             self._known[pid] = owner(self._proc, pid)
         return self._known[pid]
+
+
+def parent(proc: Path, pid: int) -> int | None:
+    """The fourth field of /proc/PID/stat; the second, a name, may hold anything (proc_pid_stat(5))."""
+    _, _, fields = (read(proc / str(pid) / "stat") or "").rpartition(") ")
+    return int(fields.split()[1]) if fields else None
 
 
 def owner(proc: Path, pid: int) -> Owner | None:

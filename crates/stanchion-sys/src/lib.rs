@@ -13,6 +13,7 @@ pub mod activation;
 mod adoption;
 pub mod capabilities;
 pub mod channel;
+pub mod charge;
 pub mod child;
 pub mod clock;
 pub mod code;

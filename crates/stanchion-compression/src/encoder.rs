@@ -53,6 +53,14 @@ impl Encoder {
         })
     }
 
+    /// Memory that is not from Rust's allocator.
+    pub fn foreign_bytes(&self) -> usize {
+        match &self.0 {
+            Format::Gzip(_) | Format::Brotli(_) => 0,
+            Format::Zstandard(zstandard) => zstandard.bytes(),
+        }
+    }
+
     /// Compresses a piece, and appends what comes of it to `out`: not more than the piece and what was kept of those before,
     /// but for a few bytes. Nothing may follow the end.
     ///

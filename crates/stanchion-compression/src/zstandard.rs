@@ -15,6 +15,11 @@ const WINDOW_BITS: u32 = 18;
 pub(crate) struct Zstandard(Option<CCtx<'static>>);
 
 impl Zstandard {
+    /// The memory that the C library has allocated for it.
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.as_ref().map_or(0, CCtx::sizeof)
+    }
+
     pub(crate) fn encode(
         &mut self,
         piece: &[u8],

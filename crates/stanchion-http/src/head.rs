@@ -82,6 +82,11 @@ impl Head {
         };
     }
 
+    /// The memory that it has, for those who count it.
+    pub fn buffers(&mut self) -> (&mut Vec<u8>, &mut Vec<FieldSpan>) {
+        (&mut self.bytes, &mut self.fields)
+    }
+
     /// A token (RFC 9110 section 9.1).
     pub fn method(&self) -> &str {
         std::str::from_utf8(self.method.of(&self.bytes)).expect("a token is ASCII")

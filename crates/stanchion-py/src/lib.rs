@@ -24,6 +24,11 @@ mod tls;
 mod wsgi;
 
 use pyo3::prelude::*;
+use stanchion_sys::charge::Charging;
+
+/// The acceptor charges its memory to clients; in other processes it does nothing but pass on.
+#[global_allocator]
+static ALLOCATOR: Charging = Charging;
 
 /// The Rust core.
 // Free-threaded Python takes its GIL with us: nothing here was tested without one.

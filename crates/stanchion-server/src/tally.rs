@@ -135,6 +135,8 @@ counted! {
         CutOff = "connections_cut_off",
         /// One was cut off, whose client took its answer too slowly.
         TooSlow = "connections_too_slow",
+        /// One was cut off, since clients held more memory than they may and its client held most.
+        CutForMemory = "connections_cut_for_memory",
         /// A client that had been let in waited for a place.
         Waited = "connections_waited",
         /// A stream of HTTP/2 was refused: its client has as many as it may, or all have.

@@ -38,7 +38,7 @@ use crate::panics;
 use crate::settings::{Protocol, Settings};
 use crate::tree::Common;
 use admin::Admin;
-use connections::{Audience, Connections, after};
+use connections::{Audience, Connections, Doing, after};
 use dispatch::PortNumber;
 use doors::lent::Sought;
 use doors::{Doors, Inside, Porter};
@@ -46,6 +46,7 @@ use orders::Farewell;
 use poller::{Poller, Source};
 use requests::Requests;
 use storage::connection_shares::ConnectionShares;
+use storage::payers::Payers;
 use tls::{Certificates, TicketKeeper};
 
 /// How long refusals may take to be written when the server leaves.
@@ -234,8 +235,8 @@ impl Acceptor {
             poller,
             doors,
             sought: Sought::default(),
-            clients: Connections::new(Audience::Clients),
-            operators: Connections::new(Audience::Operators),
+            clients: Connections::new(Audience::Clients, Payers::open(connections_max)),
+            operators: Connections::new(Audience::Operators, Rc::default()),
             requests,
             certificates: Certificates::default(),
             ticket_keeper: None,
@@ -330,6 +331,7 @@ impl Acceptor {
         requests.later.wake(requests.now_us, &requests.woken);
         self.requests.dispatch.sweep(self.requests.now_us);
         self.drive_woken();
+        self.clients.relieve(&mut self.requests, &self.poller);
         self.look_at_the_clock();
         self.requests.dispatch.end_turn(self.requests.now_us);
         self.requests.tell_observers();
@@ -457,7 +459,10 @@ impl Acceptor {
     fn is_over(&mut self) -> Option<Farewell> {
         let ending = self.ending?;
         let now_us = self.requests.now_us;
-        let is_empty = self.clients.len() == 0 && self.doors.are_closed();
+        // An operator that has just come is about to ask, and nothing but an answer tells it to ask the next acceptor.
+        let asks = |doing| matches!(doing, Doing::New | Doing::Reading);
+        let is_empty =
+            self.clients.len() == 0 && self.doors.are_closed() && !self.operators.doing().any(asks);
         if is_empty || (ending.is_last && now_us >= ending.until_us) {
             return Some(ending.farewell);
         }

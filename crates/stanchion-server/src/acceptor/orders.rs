@@ -269,16 +269,19 @@ impl Acceptor {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
+    use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
 
     use stanchion_exchange::{SeatSide, Tenant};
     use stanchion_sys::channel::Channel;
 
+    use std::rc::Rc;
+
     use super::*;
     use crate::acceptor::connections::Newcomer;
     use crate::acceptor::doors::Porter;
     use crate::acceptor::requests::rig::{S, common, peer};
+    use crate::acceptor::storage::payers::Payers;
     use crate::record::AnswerHead;
     use crate::tally::Outcome;
 
@@ -433,17 +436,24 @@ mod tests {
         assert_eq!(acceptor.is_over(), Some(Farewell::Orphaned));
     }
 
+    /// A client's end of a connection, and the newcomer that has the other end.
+    fn newcomer() -> (UnixStream, Newcomer) {
+        let (theirs, ours) = UnixStream::pair().expect("a pair");
+        ours.set_nonblocking(true).expect("set");
+        let newcomer = Newcomer {
+            socket: ours.into(),
+            peer: peer(),
+            claim: None,
+            is_turned_away: false,
+            memory: Rc::new(Payers::default()).account(),
+        };
+        (theirs, newcomer)
+    }
+
     /// Clients of a server with one seat: what each has asked has come.
     fn asking<const CLIENTS: usize>(acceptor: &mut Acceptor) -> [UnixStream; CLIENTS] {
         std::array::from_fn(|_| {
-            let (mut client, ours) = UnixStream::pair().expect("a pair");
-            ours.set_nonblocking(true).expect("set");
-            let newcomer = Newcomer {
-                socket: ours.into(),
-                peer: peer(),
-                claim: None,
-                is_turned_away: false,
-            };
+            let (mut client, newcomer) = newcomer();
             let (requests, poller) = (&mut acceptor.requests, &acceptor.poller);
             let added = acceptor.clients.add(newcomer, requests, poller);
             added.expect("it is watched");
@@ -453,6 +463,26 @@ mod tests {
             acceptor.hear_the_others();
             client
         })
+    }
+
+    #[test]
+    fn a_retired_acceptor_answers_an_operator_that_has_just_come_and_leaves() {
+        let (mut acceptor, master) = serving();
+        let (mut operator, newcomer) = newcomer();
+        let (requests, poller) = (&mut acceptor.requests, &acceptor.poller);
+        let added = acceptor.operators.add(newcomer, requests, poller);
+        added.expect("it is watched");
+        messages::send(&master, &ToAcceptor::Retire { timeout_ms: 5_000 }).expect("sent");
+        acceptor.obey().expect("heard");
+        assert_eq!(acceptor.is_over(), None);
+        let asked = operator.write_all(b"GET /live HTTP/1.1\r\nHost: a\r\n\r\n");
+        asked.expect("room");
+        acceptor.poller.wait(Duration::ZERO).expect("news");
+        acceptor.hear_the_others();
+        let mut answer = [0; 12];
+        operator.read_exact(&mut answer).expect("answered");
+        assert_eq!(&answer, b"HTTP/1.1 200");
+        assert!(matches!(acceptor.is_over(), Some(Farewell::Retire(_))));
     }
 
     /// Of an answer that has begun, nobody else tells its app that its client is gone.

@@ -153,6 +153,8 @@ pub struct Settings {
     pub max_body_memory: usize,
     /// Memory of what clients of `WebSockets` send, in bytes.
     pub max_ws_memory: usize,
+    /// Bytes that all clients together may take in the acceptor; 0 = no limit.
+    pub max_client_memory: usize,
     /// Bytes of a response held in memory for one slow reader.
     pub response_buffer: usize,
     /// Bytes of all responses together that are held in memory for slow readers.

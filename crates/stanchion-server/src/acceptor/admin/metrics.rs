@@ -213,6 +213,23 @@ fn about_connections(page: &mut Exposition, status: &Status) {
         .sample(&[("state", "busy")], connections.busy)
         .sample(&[("state", "idle")], connections.idle)
         .sample(&[("state", "leaving")], connections.leaving);
+    let memory = &status.memory;
+    let most = memory.most.first().map_or(0, |most| most.bytes);
+    page.gauge(
+        "stanchion_client_memory_bytes",
+        "Memory that the acceptor has allocated for clients.",
+    )
+    .sample(&[], memory.bytes);
+    page.gauge(
+        "stanchion_client_memory_max_bytes",
+        "The limit, max_client_memory; 0: any.",
+    )
+    .sample(&[], memory.max_bytes);
+    page.gauge(
+        "stanchion_client_memory_largest_bytes",
+        "Memory of the client that has most.",
+    )
+    .sample(&[], most);
     page.gauge("stanchion_connections_max", "Most there may be.")
         .sample(&[], connections.max);
     for (traffic, name, help) in [

@@ -7,7 +7,7 @@ use stanchion_sys::{memory, process, sock_diag};
 use tracing::debug;
 
 use super::status::{
-    Attempts, Connections, ListenerStatus, ServerStatus, State, Status, WorkerStatus,
+    Attempts, Connections, ListenerStatus, Memory, ServerStatus, State, Status, WorkerStatus,
 };
 use crate::acceptor::dispatch::Dispatch;
 use crate::expiry::ServedCertificate;
@@ -25,6 +25,7 @@ pub(crate) struct Sources<'s> {
     pub(crate) not_ready_because: Option<String>,
     pub(crate) listeners: Vec<ListenerStatus>,
     pub(crate) connections: Connections,
+    pub(crate) memory: Memory,
     pub(crate) certificates: &'s [ServedCertificate],
 }
 
@@ -77,6 +78,7 @@ impl Sources<'_> {
             workers: workers.collect(),
             listeners: self.listeners,
             connections: self.connections,
+            memory: self.memory,
             certificates: self.certificates.to_vec(),
             requests: sums.into_iter().chain(ended).collect(),
             events: events

@@ -5,8 +5,9 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use stanchion_sys::charge::{self, Payer};
 
-use crate::acceptor::connections::Doing;
+use crate::acceptor::connections::{Doing, Held};
 use crate::acceptor::dispatch::durations::Histogram;
 use crate::acceptor::dispatch::status::{LineStatus, LoopStatus, SeatCounts, SeatStatus};
 use crate::acceptor::lifecycle::Lifecycle;
@@ -34,6 +35,7 @@ pub(crate) struct Status {
     pub(crate) workers: Vec<WorkerStatus>,
     pub(crate) listeners: Vec<ListenerStatus>,
     pub(crate) connections: Connections,
+    pub(crate) memory: Memory,
     /// Those of TLS, in the order of the settings.
     pub(crate) certificates: Vec<ServedCertificate>,
     /// How many arrived, how many are in flight, and how the others ended.
@@ -123,6 +125,45 @@ impl Connections {
             }
         }
         counts
+    }
+}
+
+/// The memory that the acceptor has allocated.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Memory {
+    /// For all clients.
+    pub(crate) bytes: usize,
+    /// For itself, since it has begun to count.
+    pub(crate) own_bytes: usize,
+    /// 0 = no limit.
+    pub(crate) max_bytes: usize,
+    /// The clients that have most, in order.
+    pub(crate) most: Vec<ClientMemory>,
+}
+
+/// The memory of one client.
+#[derive(Debug, Serialize)]
+pub(crate) struct ClientMemory {
+    /// An address of the client.
+    pub(crate) client: String,
+    pub(crate) bytes: usize,
+    /// Its connections and streams.
+    pub(crate) connections: usize,
+}
+
+impl Memory {
+    pub(crate) fn of(held: Vec<Held>, max_bytes: usize) -> Self {
+        let most = held.into_iter().map(|held| ClientMemory {
+            client: held.address,
+            bytes: held.bytes,
+            connections: held.connections,
+        });
+        Self {
+            bytes: charge::all(),
+            own_bytes: Payer::NOBODY.bytes(),
+            max_bytes,
+            most: most.collect(),
+        }
     }
 }
 

@@ -45,6 +45,8 @@ pub(super) enum CutOff {
     TookTooSlowly,
     /// It took it hardly faster than that, and others wait for a place.
     MadeRoom,
+    /// All clients together have more memory than they may, and its client most of it.
+    HeldMemory,
 }
 
 impl CutOff {
@@ -54,6 +56,7 @@ impl CutOff {
             Self::TookNothing => Event::CutOff,
             Self::TookTooSlowly => Event::TooSlow,
             Self::MadeRoom => Event::Shed,
+            Self::HeldMemory => Event::CutForMemory,
         }
     }
 
@@ -63,6 +66,9 @@ impl CutOff {
             Self::TookNothing => "it took nothing of its answer in time",
             Self::TookTooSlowly => "it took its answer too slowly",
             Self::MadeRoom => "it hardly took any of its answer, and others waited for a place",
+            Self::HeldMemory => {
+                "clients held more than max_client_memory, its client most of all, and it was the slowest of that"
+            }
         }
     }
 }
@@ -71,6 +77,11 @@ impl Intake {
     /// Whether bytes wait for the client now.
     pub(super) fn is_stalled(&self) -> bool {
         self.stall().is_some()
+    }
+
+    /// How much longer it may take if it takes nothing more; `None` if nothing waits for it.
+    pub(super) fn in_hand_us(&self, now_us: u64) -> Option<u64> {
+        self.stall()?.pace.in_hand_us(now_us)
     }
 
     fn stall(&self) -> Option<Stall> {

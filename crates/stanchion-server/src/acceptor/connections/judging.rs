@@ -66,6 +66,7 @@ impl Connection {
         requests: &mut Requests,
         poller: &Poller,
     ) -> Looked {
+        let _charged = self.memory.charged();
         let now_us = requests.now_us;
         let mut look = self.judge(wanted, requests);
         let mut fate = Fate::Stays;
@@ -145,11 +146,11 @@ impl Connection {
         };
         let is_closing = requests.lifecycle.is_closing();
         if self.audience == Audience::Operators {
+            let newcomer = if is_closing { NEWCOMER } else { OPERATORS_IDLE };
             return match &self.phase {
-                Phase::New { since_us } | Phase::Idle { since_us } => {
-                    past(*since_us, Some(OPERATORS_IDLE), Look::Drop)
-                }
-                Phase::Head(head) => past(head.since_us, Some(OPERATORS_IDLE), Look::Drop),
+                Phase::New { since_us } => past(*since_us, Some(newcomer), Look::Drop),
+                Phase::Idle { since_us } => past(*since_us, Some(OPERATORS_IDLE), Look::Drop),
+                Phase::Head(head) => past(head.since_us, Some(newcomer), Look::Drop),
                 Phase::Leaving(_) => self.judge_leaving(now_us),
                 _ => Look::Well { until_us: u64::MAX },
             };

@@ -20,6 +20,7 @@ mod pace;
 mod pings;
 mod proxied;
 mod reading;
+mod relieving;
 mod roll;
 mod sending;
 mod session;
@@ -42,6 +43,7 @@ use super::dispatch::request::Peer;
 use super::poller::{Poller, Ready, Source};
 use super::requests::Requests;
 use super::storage::clients::Share;
+use super::storage::payers::{MemoryAccount, Payers};
 use crate::settings::Seconds;
 use crate::tally::Event;
 use connection::Connection;
@@ -49,6 +51,7 @@ pub(crate) use connection::{Audience, Doing, Fate};
 use judging::Wanted;
 pub(crate) use judging::after;
 use pace::{GRACE, PaceLimits};
+pub(crate) use relieving::Held;
 use roll::Roll;
 use stanchion_http::Head;
 use transport::Transport;
@@ -63,7 +66,8 @@ const SHED_MAX: usize = 32;
 /// All connections of one audience.
 pub(crate) struct Connections {
     audience: Audience,
-    roll: Roll<Connection>,
+    payers: Rc<Payers>,
+    roll: Roll<Box<Connection>>,
     /// How many of them are streams of others.
     streams: usize,
     /// A stream was refused since there are as many as may be.
@@ -79,17 +83,25 @@ pub(crate) struct Newcomer {
     pub(crate) claim: Option<Share>,
     /// It is only told that its client has too many.
     pub(crate) is_turned_away: bool,
+    /// The account that pays for its memory.
+    pub(crate) memory: MemoryAccount,
 }
 
 impl Connections {
-    pub(crate) fn new(audience: Audience) -> Self {
+    pub(crate) fn new(audience: Audience, payers: Rc<Payers>) -> Self {
         Self {
             audience,
+            payers,
             roll: Roll::default(),
             streams: 0,
             streams_wait: false,
             due: Vec::new(),
         }
+    }
+
+    /// An account for one that is about to be added.
+    pub(crate) fn account(&self) -> MemoryAccount {
+        self.payers.account()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -105,7 +117,7 @@ impl Connections {
     pub(crate) fn doing(&self) -> impl Iterator<Item = Doing> {
         let all = self.roll.iter();
         all.filter(|one| !one.transport.is_stream())
-            .map(Connection::doing)
+            .map(|one| one.doing())
     }
 
     /// One more.
@@ -118,20 +130,24 @@ impl Connections {
         requests: &mut Requests,
         poller: &Poller,
     ) -> io::Result<()> {
+        let memory = newcomer.memory;
+        let charged = memory.charged();
         let number = self.roll.next_number();
         let (source, tally) = match self.audience {
             Audience::Clients => (Source::Client(number), Some(&*requests.common.tally)),
             Audience::Operators => (Source::Operator(number), None),
         };
         let transport = Transport::new(newcomer.socket, source, tally, poller)?;
-        let connection = Connection::new(
+        let connection = Box::new(Connection::new(
             number,
             transport,
             Rc::new(newcomer.peer),
             self.audience,
             newcomer.claim,
+            memory,
             requests.now_us,
-        );
+        ));
+        drop(charged);
         self.roll.add(connection);
         // Nothing is asked yet.
         self.roll.set_spare(number, true);

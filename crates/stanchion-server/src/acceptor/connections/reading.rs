@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use stanchion_http::{Decoded, Decoder, Framing, Head, HeadRules, Permits};
+use stanchion_sys::charge;
 
 use super::connection::{Audience, Connection, Phase, Step, Waiting};
 use super::form::HeadForm;
@@ -99,7 +100,9 @@ impl<'b> Came<'b> {
         if len < buffer.capacity() / 2 {
             return None;
         }
-        let mut piece = Bytes::from(std::mem::take(*buffer)).split_off(*from);
+        let mut taken = std::mem::take(*buffer);
+        charge::adopt(&mut taken);
+        let mut piece = Bytes::from(taken).split_off(*from);
         let behind = piece.split_off(len);
         *self = Self::Before(behind);
         Some(piece)

@@ -41,7 +41,7 @@ impl Connections {
             mut respond,
         } = brought;
         let number = self.roll.next_number();
-        let Some((peer, ledger)) = self.roll.get_mut(carrier).and_then(Connection::lends) else {
+        let Some((peer, ledger)) = self.roll.get_mut(carrier).and_then(|one| one.lends()) else {
             return;
         };
         // There may be as many of them as of connections, and a client may have as many. It may try again (RFC 9113
@@ -63,9 +63,13 @@ impl Connections {
         if stream.is_reset() {
             return;
         }
+        let memory = self.payers.account();
+        let charged = memory.charged();
         let transport = Transport::of_stream(stream, Source::Client(number));
         let (audience, now_us) = (self.audience, requests.now_us);
-        let connection = Connection::new(number, transport, peer, audience, claim, now_us);
+        let connection = Connection::new(number, transport, peer, audience, claim, memory, now_us);
+        let connection = Box::new(connection);
+        drop(charged);
         self.roll.add(connection);
         self.streams += 1;
         let Some(connection) = self.roll.get_mut(number) else {
@@ -100,6 +104,7 @@ impl Connection {
         requests: &mut Requests,
         poller: &Poller,
     ) -> Fate {
+        let _charged = self.memory.charged();
         let path = parts
             .uri
             .path_and_query()

@@ -36,7 +36,7 @@ impl Stage {
         let mut stage = Self {
             requests: requests(settings),
             poller: Poller::new().unwrap(),
-            clients: Connections::new(Audience::Clients),
+            clients: Connections::new(Audience::Clients, Rc::default()),
             socket,
         };
         stage.requests.lifecycle = crate::acceptor::lifecycle::Lifecycle::Open;
@@ -50,6 +50,7 @@ impl Stage {
             peer: peer(),
             claim: None,
             is_turned_away,
+            memory: self.clients.account(),
         };
         let added = self.clients.add(newcomer, &mut self.requests, &self.poller);
         added.expect("it is watched");

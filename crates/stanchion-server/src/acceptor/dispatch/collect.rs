@@ -49,6 +49,7 @@ impl Dispatch {
         now_us: u64,
         may_leave: bool,
     ) -> Result<(), Corrupt> {
+        let _charged = ticket.charged();
         let state = self.side.state(slot)?;
         let (tenant, taken_us) = match state {
             SlotState::Ready => return Ok(()),

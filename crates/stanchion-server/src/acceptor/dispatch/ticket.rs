@@ -8,6 +8,7 @@ use bytes::Bytes;
 use stanchion_exchange::{Corrupt, Submitted};
 use stanchion_http::{AnswerFacts, BodyLength};
 use stanchion_line::{LaneId, Place};
+use stanchion_sys::charge::{self, Charged, Payer};
 
 use super::hints::Hints;
 use super::outflow::{Limits, Next, Outflow, StreamEnd};
@@ -43,6 +44,8 @@ pub(crate) struct Ticket {
     trailed: RefCell<Option<Box<Trailed>>>,
     /// Bytes of it that the head promises and that have not come, if it does.
     owed: Cell<Option<u64>>,
+    /// The connection pays by it for all that the worker brings.
+    payer: Payer,
     /// Who waits, and where a note is left for it.
     connection: u32,
     woken: Rc<Woken>,
@@ -150,6 +153,7 @@ impl Ticket {
             outflow: RefCell::default(),
             trailed: RefCell::default(),
             owed: Cell::new(None),
+            payer: charge::current(),
             connection,
             woken: Rc::clone(woken),
             is_woken: Cell::new(false),
@@ -191,6 +195,11 @@ impl Ticket {
             done_us => done_us,
         };
         (taken_us != 0).then(|| until_us.saturating_sub(taken_us))
+    }
+
+    /// Its connection pays for all that is allocated until the guard is dropped.
+    pub(crate) fn charged(&self) -> Charged {
+        charge::to(self.payer)
     }
 
     /// Brings the answer.

@@ -321,7 +321,10 @@ impl Doors {
 
     fn welcome(&mut self, guest: Guest, door: &Door, inside: &mut Inside<'_>) {
         let settings = &inside.requests.common.settings;
+        let memory = inside.clients.account();
+        let charged = memory.charged();
         let peer = door.peer_of(guest.peer, settings);
+        drop(charged);
         let (claim, is_turned_away) =
             match inside.requests.connection_shares.claim(peer.limited_ip()) {
                 Claim::Unlimited => (None, false),
@@ -340,6 +343,7 @@ impl Doors {
             peer,
             claim,
             is_turned_away,
+            memory,
         };
         let added = inside.clients.add(newcomer, inside.requests, inside.poller);
         if let Err(error) = added {
@@ -377,6 +381,7 @@ fn welcome_operator(guest: Guest, door: &Door, inside: &mut Inside<'_>) {
         peer,
         claim: None,
         is_turned_away: false,
+        memory: inside.operators.account(),
     };
     let added = inside
         .operators

@@ -12,6 +12,7 @@ use stanchion_compression::{After, Encoder};
 use stanchion_http::{
     AnswerFacts, BodyLength, Coding, CompressRules, Compression, put_compressed, put_varied,
 };
+use stanchion_sys::charge::Foreign;
 use stanchion_sys::eventfd::EventFd;
 
 use super::Requests;
@@ -46,6 +47,8 @@ pub(crate) struct BodyEncoder {
     coding: Coding,
     /// Once something has come. What it takes is allocated and given back by helper threads.
     encoder: Option<Encoder>,
+    /// The memory of it that C code has allocated.
+    foreign: Foreign,
     _place: Arc<()>,
     /// If its client is known.
     _share: Option<Arc<()>>,
@@ -113,6 +116,7 @@ impl Compressor {
         Some(BodyEncoder {
             coding,
             encoder: None,
+            foreign: Foreign::default(),
             _place: Arc::clone(&self.places),
             _share: share,
         })
@@ -149,6 +153,8 @@ impl Compressor {
             if is_over {
                 encoder.encoder = None;
             }
+            let foreign = encoder.encoder.as_ref().map_or(0, Encoder::foreign_bytes);
+            encoder.foreign.set(foreign);
             Ok(Compressed {
                 bytes,
                 encoder,

@@ -25,6 +25,7 @@ use stanchion_http::{
     ClientField, Fault, FieldRules, Framing, Head, HeadRules, SchemeFields, forwarded,
 };
 use stanchion_sys::channel::Channel;
+use stanchion_sys::charge::{self, Payer};
 
 use super::dispatch::Dispatch;
 use super::dispatch::hints::takes_hints;
@@ -180,7 +181,11 @@ impl Requests {
     pub(crate) fn with_scratch<T>(&mut self, act: impl FnOnce(&mut Vec<u8>, &mut Self) -> T) -> T {
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
-        scratch.reserve_exact(SCRATCH_BYTES);
+        if scratch.capacity() < SCRATCH_BYTES {
+            // It is lent to all.
+            let _charged = charge::to(Payer::NOBODY);
+            scratch.reserve_exact(SCRATCH_BYTES);
+        }
         let done = act(&mut scratch, self);
         self.scratch = scratch;
         done
@@ -196,11 +201,14 @@ impl Requests {
     pub(crate) fn take_out(&mut self) -> Vec<u8> {
         let mut out = std::mem::take(&mut self.out);
         out.clear();
+        charge::adopt(&mut out);
         out
     }
 
-    pub(crate) fn give_out(&mut self, out: Vec<u8>) {
+    pub(crate) fn give_out(&mut self, mut out: Vec<u8>) {
         if out.capacity() <= SPARE_BYTES_MAX {
+            let _charged = charge::to(Payer::NOBODY);
+            charge::adopt(&mut out);
             self.out = out;
         }
     }

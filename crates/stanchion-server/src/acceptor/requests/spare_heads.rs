@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use stanchion_http::Head;
+use stanchion_sys::charge::{self, Payer};
 
 use crate::acceptor::dispatch::ticket::Ticket;
 
@@ -17,7 +18,9 @@ pub(crate) struct SpareHeads(Vec<Head>);
 impl SpareHeads {
     /// An empty head, with the memory of one before it if there is any.
     pub(crate) fn take(&mut self) -> Head {
-        self.0.pop().unwrap_or_default()
+        let mut head = self.0.pop().unwrap_or_default();
+        adopt(&mut head);
+        head
     }
 
     /// A request is over: if nobody else has it any more, the memory of its head serves the next one.
@@ -28,7 +31,16 @@ impl SpareHeads {
         {
             let mut head = ticket.request.head;
             head.clear();
+            let _charged = charge::to(Payer::NOBODY);
+            adopt(&mut head);
             self.0.push(head);
         }
     }
+}
+
+/// Its memory is charged to who pays now.
+fn adopt(head: &mut Head) {
+    let (bytes, fields) = head.buffers();
+    charge::adopt(bytes);
+    charge::adopt(fields);
 }

@@ -14,7 +14,7 @@ use crate::settings::Believed;
 const V6_CLIENT_BITS: u32 = 64;
 
 /// Somebody who may have a share: an address, or a network of IPv6.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Client(IpAddr);
 
 impl Client {

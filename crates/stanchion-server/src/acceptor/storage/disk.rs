@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rustix::fs::fstatfs;
+use stanchion_sys::charge;
 use stanchion_sys::eventfd::EventFd;
 use tracing::warn;
 
@@ -155,7 +156,11 @@ impl Disk {
         let slot = Arc::new(Slot::new(None));
         let pool = &self.0.pool;
         let (taker, for_thread) = (Arc::downgrade(&slot), Arc::clone(pool));
-        let task = Box::new(move || for_thread.run(connection, &taker, work));
+        let payer = charge::current();
+        let task = Box::new(move || {
+            let _charged = charge::to(payer);
+            for_thread.run(connection, &taker, work);
+        });
         if let Err(error) = pool.queue(file_system, task, pool.waiting_max) {
             *locked(&slot) = Some(Err(error));
             pool.report(connection);

@@ -5,6 +5,7 @@ pub(crate) mod connection_shares;
 pub(crate) mod disk;
 pub(crate) mod memory;
 pub(crate) mod message_memory;
+pub(crate) mod payers;
 #[cfg(test)]
 pub(crate) mod scratch;
 pub(crate) mod shortage;

@@ -267,6 +267,24 @@ are. What one read brings (64 KiB at most for each connection) is in memory \
 until it is written.",
         },
         Setting {
+            name: "max_client_memory",
+            flags: &["--max-client-memory"],
+            metavar: "SIZE",
+            env: None,
+            kind: Kind::Bytes(Range::from(0)),
+            default: Preset::Number(1024 * MIB),
+            gunicorn: false,
+            on_reload: OnReload::Applies,
+            help: "Memory for all clients, in bytes (0: any)",
+            long_help: "\
+The acceptor counts what it allocates for each connection: heads, bodies, \
+answers, TLS, HTTP/2, WebSocket messages, compressors. While all connections \
+together have more than this, it cuts connections off: the slowest one of the \
+client that has most first. A client is an address (a /64 network of IPv6); \
+each connection of a peer in forwarded_allow_ips counts by itself. Buffers of \
+the kernel and workers do not count. /status shows the clients that have most.",
+        },
+        Setting {
             name: "response_buffer",
             flags: &["--response-buffer"],
             metavar: "SIZE",

@@ -1,0 +1,262 @@
+"""The accounts of clients have nearly all memory that the acceptor grows by. They end with the client, and the slowest
+connection of the client that has most goes when there is too much."""
+
+import json
+import re
+import socket
+import ssl
+import struct
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.address import Address
+from support.clock import Clock
+from support.counts import Counts
+from support.http2 import Talk, frame
+from support.patience import PATIENCE_S, eventually
+from support.processes import sleeps
+from support.server import UNHURRIED, Serve, Server
+from support.tls import Pair, speak
+from support.websocket import WebSocket
+from support.wire import BrokenOff, Wire, request
+
+pytestmark = pytest.mark.own("no other server counts the memory of its clients")
+
+MIB = 1 << 20
+SMALL_BYTES = 100 << 10
+"""Tables grow with the first connections, and keep their memory."""
+ACCOUNTED = 0.9
+SLACK_BYTES = 50 * MIB
+"""The C library keeps freed memory for the next blocks, in an arena for each thread (malloc(3))."""
+HTTP2 = ("--http-protocols", "h2,h1", "--http2-cleartext", "prior-knowledge")
+
+
+def memory(admin: Address) -> dict[str, Any]:
+    """The memory of this moment: to frequent questions the server tells an older status."""
+    now_us = time.monotonic_ns() // 1000
+
+    def fresh() -> dict[str, Any] | None:
+        with Wire(admin.connect()) as wire:
+            status = json.loads(wire.get("/status").body)
+        said: dict[str, Any] = status["memory"]
+        return said if status["now_us"] >= now_us else None
+
+    return eventually(fresh, "the status is told anew")
+
+
+def anonymous_bytes(pid: int) -> int:
+    """The anonymous memory of a process (proc_pid_status(5))."""
+    found = re.search(r"RssAnon:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert found
+    return int(found[1]) << 10
+
+
+class Watched:
+    """A server whose memory is looked at."""
+
+    def __init__(self, server: Server, admin: Address) -> None:
+        self.server = server
+        self.admin = admin
+        self.pid = server.acceptor_by_name().pid
+
+    def rests(self) -> None:
+        eventually(lambda: sleeps(self.pid), "the acceptor has nothing to do")
+
+    def look(self) -> tuple[int, int, int]:
+        """The bytes on accounts, those that the server has for itself, and those that the kernel sees."""
+        self.rests()
+        said = memory(self.admin)
+        return said["bytes"], said["own_bytes"], anonymous_bytes(self.pid)
+
+
+@pytest.fixture
+def counts(tmp_path: Path) -> Counts:
+    return Counts(tmp_path / "control")
+
+
+@pytest.fixture
+def admin(tmp_path: Path) -> Address:
+    return Address(path=str(tmp_path / "admin"))
+
+
+Open = Callable[[ExitStack, Server, int], None]
+
+
+def plain(stack: ExitStack, server: Server, sent: bytes) -> socket.socket:
+    sock = stack.enter_context(server.address.connect())
+    sock.sendall(sent)
+    return sock
+
+
+def heads(stack: ExitStack, server: Server, number: int) -> None:
+    fields = b"".join(b"X-%d: %s\r\n" % (field, b"x" * 8_000) for field in range(7))
+    plain(stack, server, b"GET / HTTP/1.1\r\nHost: a\r\n" + fields)
+
+
+def bodies(stack: ExitStack, server: Server, number: int) -> None:
+    plain(stack, server, request("POST", "/", ["Content-Length: 60000"]) + bytes(50_000))
+
+
+def chunked_bodies(stack: ExitStack, server: Server, number: int) -> None:
+    plain(stack, server, request("POST", "/", ["Transfer-Encoding: chunked"]) + b"c350\r\n" + bytes(50_000))
+
+
+def unread_answers(stack: ExitStack, server: Server, number: int) -> None:
+    sock = stack.enter_context(server.address.connect(receive_buffer_bytes=4096))
+    sock.sendall(request("GET", "/told?9000000") + request("GET", "/told?1") * 1_000)
+
+
+def http2_bodies(stack: ExitStack, server: Server, number: int) -> None:
+    talk = stack.enter_context(Talk(server.address))
+    for _ in range(10):
+        talk.say(talk.begin("/", method="POST", ends=False), bytes(60_000), ends=False)
+    talk.ping()
+
+
+def http2_unread_answers(stack: ExitStack, server: Server, number: int) -> None:
+    sock = stack.enter_context(server.address.connect(receive_buffer_bytes=4096))
+    wide = frame(4, 0, 0, struct.pack(">HI", 4, 0x7FFFFFFF)) + frame(8, 0, 0, struct.pack(">I", 0x7FFF0000))
+    sock.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + wide)
+    for stream in range(1, 8, 2):
+        sock.sendall(frame(1, 5, stream, b"\x82\x86\x41\x01a\x04\x0d/told?9000000"))
+
+
+def idle_http2(stack: ExitStack, server: Server, number: int) -> None:
+    stack.enter_context(Talk(server.address)).ping()
+
+
+def compressed_answers(stack: ExitStack, server: Server, number: int) -> None:
+    sock = stack.enter_context(server.address.connect(receive_buffer_bytes=4096))
+    coding = ["zstd", "br", "gzip"][number % 3]
+    sock.sendall(request("GET", "/long?len=30000000", [f"Accept-Encoding: {coding}"]))
+
+
+def tls_bodies(stack: ExitStack, server: Server, number: int) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    sock = stack.enter_context(speak(server.address.connect(), context))
+    sock.sendall(request("POST", "/", ["Content-Length: 60000"]) + bytes(30_000))
+
+
+def idle_websockets(stack: ExitStack, server: Server, number: int) -> None:
+    stack.callback(WebSocket(server, "/echo").drop)
+
+
+def parts_of_messages(stack: ExitStack, server: Server, number: int) -> None:
+    websocket = WebSocket(server, "/echo")
+    stack.callback(websocket.drop)
+    # Binary, not the last frame, masked with zeroes, 400,000 bytes of 500,000 (RFC 6455 section 5.2).
+    websocket.wire.send(b"\x02\xff" + (500_000).to_bytes(8, "big") + bytes(4) + bytes(400_000))
+
+
+PLAIN = ("flowing:app",)
+COMPRESSED = ("compressible:app", "--compress", "zstd,br,gzip")
+SESSIONS = ("sockets:app", "--interface", "asgi")
+
+
+@pytest.mark.parametrize(
+    ("opens", "count", "app"),
+    [
+        (heads, 200, PLAIN),
+        (bodies, 300, PLAIN),
+        (chunked_bodies, 300, PLAIN),
+        (unread_answers, 20, PLAIN),
+        (http2_bodies, 30, PLAIN),
+        (http2_unread_answers, 10, PLAIN),
+        (idle_http2, 300, PLAIN),
+        (compressed_answers, 15, COMPRESSED),
+        (tls_bodies, 200, PLAIN),
+        (idle_websockets, 200, SESSIONS),
+        (parts_of_messages, 40, SESSIONS),
+    ],
+)
+def test_the_accounts_have_nearly_all_that_the_acceptor_grows_by(
+    serve: Serve, admin: Address, pair: Pair, opens: Open, count: int, app: tuple[str, ...]
+) -> None:
+    more = pair.arguments() if opens is tls_bodies else HTTP2
+    server = serve(*app, *more, "--admin", f"unix:{admin.path}", *UNHURRIED, "--threads", "40")
+    watched = Watched(server, admin)
+    with ExitStack() as warm:
+        opens(warm, server, 0)
+        watched.look()
+    with ExitStack() as stack:
+        before = watched.look()
+        for number in range(count):
+            opens(stack, server, number)
+        after = watched.look()
+        accounted, own, seen = (now - then for now, then in zip(after, before, strict=True))
+        assert accounted >= ACCOUNTED * (accounted + own)
+        assert seen < accounted + SLACK_BYTES
+    eventually(lambda: memory(admin)["bytes"] < SMALL_BYTES, "nothing is left")
+
+
+def test_an_idle_connection_is_on_an_account(serve: Serve, admin: Address) -> None:
+    """The rest is in tables, which have an entry for each connection."""
+    server = serve("hello:app", "--admin", f"unix:{admin.path}")
+    watched = Watched(server, admin)
+    with ExitStack() as stack:
+        before = watched.look()
+        for _ in range(2_000):
+            stack.enter_context(server.address.connect())
+        after = watched.look()
+        accounted, own, _ = (now - then for now, then in zip(after, before, strict=True))
+        assert accounted >= 2_000 * 400 and own <= accounted / 2
+    eventually(lambda: memory(admin)["bytes"] < SMALL_BYTES, "nothing is left")
+
+
+def upload(server: Server, source: str, sent: int) -> socket.socket:
+    address = ("127.0.0.1", server.address.port)
+    sock = socket.create_connection(address, PATIENCE_S, source_address=(source, 0))
+    sock.sendall(request("POST", "/echo", ["Content-Length: 60000"]) + bytes(sent))
+    return sock
+
+
+def test_the_slowest_of_the_client_that_has_most_goes_first(
+    serve: Serve, admin: Address, counts: Counts, clock: Clock
+) -> None:
+    limits = (
+        "--max-client-memory",
+        "4M",
+        "--forwarded-allow-ips",
+        "",
+        "--min-body-rate",
+        "100",
+        "--body-memory",
+        "64K",
+    )
+    arguments = (*limits, *counts.arguments, "--admin", f"unix:{admin.path}")
+    server = serve("echo:app", *arguments, bind="0.0.0.0:0", env=clock.environment)
+    with ExitStack() as stack:
+
+        def begin(source: str, count: int) -> list[socket.socket]:
+            return [stack.enter_context(upload(server, source, 50_000)) for _ in range(count)]
+
+        others = begin("127.0.0.2", 10)
+        slow = begin("127.0.0.3", 30)
+        eventually(lambda: memory(admin)["bytes"] > 2.5 * MIB, "all have come")
+        assert counts.events()["connections_cut_for_memory"] == 0
+        (most, next_most) = memory(admin)["most"]
+        assert (most["client"], most["connections"]) == ("127.0.0.3", 30)
+        assert (next_most["client"], next_most["connections"]) == ("127.0.0.2", 10)
+        clock.advance(3)
+        quick = begin("127.0.0.3", 30)
+        server.log.wait_for("clients held more than max_client_memory, its client most of all", 1)
+        said = memory(admin)
+        cut = counts.events()["connections_cut_for_memory"]
+        assert 5 <= cut < 20 and said["bytes"] <= said["max_bytes"] == 4 * MIB
+        for sock in others + quick:
+            sock.sendall(bytes(10_000))
+            assert Wire(sock).response().status == 200
+        gone = 0
+        for sock in slow:
+            try:
+                sock.sendall(bytes(10_000))
+                gone += Wire(sock).response().status != 200
+            except (BrokenOff, ConnectionError):
+                gone += 1
+        assert gone == cut

@@ -160,6 +160,10 @@ FUZZ_S ?= 60
 fuzz: $(CARGO_FUZZ) ## Fuzz whatever reads bytes of strangers, FUZZ_S seconds in all
 	fuzz/run $(CARGO_FUZZ) $(FUZZ_S)
 
+.PHONY: adversaries
+adversaries: test-needs ## Flood each protocol, and drip into each phase of a connection, beside an honest client (a minute)
+	$(PYTEST) --numprocesses 2 tests/adversaries tests/http2/test_bounds.py tests/http2/test_crowding.py tests/http2/test_h2spec.py tests/tls/test_failing.py
+
 DIFFERENTIAL_CASES ?= 15000
 
 .PHONY: differential

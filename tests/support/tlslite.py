@@ -11,8 +11,8 @@ with warnings.catch_warnings():
     # It imports asyncore where that is still there.
     warnings.simplefilter("ignore", DeprecationWarning)
     from tlslite.api import HandshakeSettings, TLSConnection
-from tlslite.constants import AlertDescription, AlertLevel
-from tlslite.messages import Alert, ApplicationData
+from tlslite.constants import AlertDescription, AlertLevel, CipherSuite, KeyUpdateMessageType
+from tlslite.messages import Alert, ApplicationData, ClientHello
 
 from support.address import Address
 from support.patience import PATIENCE_S
@@ -68,6 +68,16 @@ class Breaker:
 
     def send_empty_record(self) -> None:
         self._send(ApplicationData().create(bytearray()))
+
+    def send_hello_again(self) -> None:
+        """The hello of a client, in the middle of a session."""
+        suites = [CipherSuite.TLS_AES_128_GCM_SHA256, CipherSuite.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256]
+        self._send(ClientHello().create((3, 3), bytearray(32), bytearray(), suites))
+
+    def send_key_update(self) -> None:
+        """And asks for one (RFC 8446 section 4.6.3)."""
+        for _ in self.tls.send_keyupdate_request(KeyUpdateMessageType.update_requested):
+            raise AssertionError("the socket blocks")
 
     def _send(self, message: Any) -> None:
         for _ in self.tls._sendMsg(message):
